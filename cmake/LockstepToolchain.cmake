@@ -1,0 +1,43 @@
+# How our own targets are compiled and linked. Nothing here touches a global
+# flag, so a project that embeds lockstep keeps its own.
+
+if(NOT CMAKE_BUILD_TYPE AND PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+
+# A precompiled header is refused by GCC unless every flag matches, so all
+# targets share this one list; that includes -fPIC on executables.
+add_library(lockstep_flags INTERFACE)
+target_compile_features(lockstep_flags INTERFACE cxx_std_20)
+target_compile_options(lockstep_flags INTERFACE
+  -fPIC -fvisibility=hidden -fvisibility-inlines-hidden
+  $<$<CONFIG:Release>:-O2> -g1)
+
+add_library(lockstep_warnings INTERFACE)
+target_compile_options(lockstep_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)
+
+if(LOCKSTEP_SANITIZE STREQUAL "address")
+  # vptr needs the type information of LibTorch, which hides it.
+  set(_sanitize -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+elseif(LOCKSTEP_SANITIZE STREQUAL "thread")
+  set(_sanitize -fsanitize=thread -fno-omit-frame-pointer)
+elseif(LOCKSTEP_SANITIZE)
+  message(FATAL_ERROR "LOCKSTEP_SANITIZE=${LOCKSTEP_SANITIZE}; expected empty, address or thread")
+endif()
+target_compile_options(lockstep_flags INTERFACE ${_sanitize})
+target_link_options(lockstep_flags INTERFACE ${_sanitize})
+
+find_program(LOCKSTEP_MOLD mold)
+if(LOCKSTEP_MOLD AND NOT LOCKSTEP_SANITIZE)
+  target_link_options(lockstep_flags INTERFACE -fuse-ld=mold)
+endif()
+
+find_program(LOCKSTEP_CCACHE ccache)
+if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER AND PROJECT_IS_TOP_LEVEL)
+  # The sloppiness is what ccache's manual asks for with precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+    ${LOCKSTEP_CCACHE})
+endif()

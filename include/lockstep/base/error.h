@@ -1,0 +1,85 @@
+// The one family of exceptions. `catch (const std::exception&)` is enough for a user;
+// catching a subclass tells what can be done about it.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+/// The sentences an error is made of. Only `what` is obligatory; empty parts are left out.
+struct ErrorParts {
+  std::string what;      ///< what went wrong, with the key, file or tensor it is about
+  std::string expected;  ///< what would have been accepted
+  std::string got;       ///< what was there
+  std::string where;     ///< file:line:column, or rank, collective and sequence number
+  std::string hint;      ///< what the user can do
+};
+
+/// Base of all errors of lockstep. Text: `[module] what; expected ...; got ...; where; hint`.
+class LOCKSTEP_API Error : public std::runtime_error {
+ public:
+  Error(std::string_view module, const ErrorParts& parts);
+  ~Error() override;
+};
+
+/// A flag, key, environment variable or argument is wrong. Programs exit with 2.
+class LOCKSTEP_API ConfigError : public Error {
+ public:
+  using Error::Error;
+  ~ConfigError() override;
+};
+
+/// A data file or data set cannot be used.
+class LOCKSTEP_API DataError : public Error {
+ public:
+  using Error::Error;
+  ~DataError() override;
+};
+
+/// A file or folder cannot be read or written.
+class LOCKSTEP_API IoError : public Error {
+ public:
+  using Error::Error;
+  ~IoError() override;
+};
+
+/// A checkpoint or weights file is damaged, incomplete or of another model.
+class LOCKSTEP_API CheckpointError : public Error {
+ public:
+  using Error::Error;
+  ~CheckpointError() override;
+};
+
+/// A collective failed for a reason that is none of the following ones.
+class LOCKSTEP_API CommError : public Error {
+ public:
+  using Error::Error;
+  ~CommError() override;
+};
+
+/// Another rank went away (died, or closed its connection).
+class LOCKSTEP_API PeerLost : public CommError {
+ public:
+  using CommError::CommError;
+  ~PeerLost() override;
+};
+
+/// A deadline passed while waiting for another rank.
+class LOCKSTEP_API Timeout : public CommError {
+ public:
+  using CommError::CommError;
+  ~Timeout() override;
+};
+
+/// The ranks did not call the same collective with the same shape and dtype.
+class LOCKSTEP_API CollectiveMismatch : public CommError {
+ public:
+  using CommError::CommError;
+  ~CollectiveMismatch() override;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// What this rank is doing right now, in memory that its supervisor can read after it died.
+//
+// A launcher maps one RankStatus per rank before it starts them and calls
+// use_rank_status() in each. Writers store with relaxed atomics: a few nanoseconds
+// per collective, no system call. Where nobody supervises, writes go to a private slot.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+/// How a rank ended, as far as the rank itself could tell.
+enum class RankOutcome : std::uint32_t {
+  kRunning = 0,    ///< still at work, or died without a word
+  kDone = 1,       ///< returned
+  kFailed = 2,     ///< its own error: a root cause
+  kPeerFailed = 3  ///< PeerLost or Timeout: most likely the echo of another rank's failure
+};
+
+/// One rank's slot. Lock-free and free of pointers, so that it can lie in shared memory.
+struct RankStatus {
+  std::atomic<std::uint64_t> sequence{0};                ///< number of the collective entered last
+  std::atomic<std::uint32_t> in_collective{0};           ///< 1 between entering and leaving it
+  std::atomic<std::uint64_t> optimizer_step{0};          ///< optimizer steps done
+  std::atomic<RankOutcome> outcome{RankOutcome::kRunning};
+  char collective[32] = {};                              ///< name of the collective entered last
+  char error[1024] = {};                                 ///< text of the error, when outcome says so
+};
+
+/// This process's slot.
+LOCKSTEP_API RankStatus& rank_status();
+
+/// Makes `slot` this process's slot; it must outlive the process's work. Call before threads start.
+LOCKSTEP_API void use_rank_status(RankStatus& slot);
+
+/// Notes that a collective is entered; returns its sequence number, counted from 1. `name` is a
+/// string such as "all_reduce" of at most 31 characters; longer ones are cut.
+LOCKSTEP_API std::uint64_t enter_collective(std::string_view name);
+
+/// Notes that the collective was left.
+LOCKSTEP_API void leave_collective();
+
+/// Notes how the rank ended and, for failures, with which text.
+LOCKSTEP_API void set_outcome(RankOutcome outcome, std::string_view error = {});
+
+}  // namespace lockstep

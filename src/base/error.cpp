@@ -1,0 +1,30 @@
+#include <lockstep/base/error.h>
+
+namespace lockstep {
+namespace {
+
+std::string error_text(std::string_view module, const ErrorParts& parts) {
+  std::string text = "[" + std::string(module) + "] " + parts.what;
+  if (!parts.expected.empty()) text += "; expected " + parts.expected;
+  if (!parts.got.empty()) text += "; got " + parts.got;
+  if (!parts.where.empty()) text += "; at " + parts.where;
+  if (!parts.hint.empty()) text += "; " + parts.hint;
+  return text;
+}
+
+}  // namespace
+
+Error::Error(std::string_view module, const ErrorParts& parts) : std::runtime_error(error_text(module, parts)) {}
+
+// Out of line, so that each class has one type_info in one library and can be caught across them.
+Error::~Error() = default;
+ConfigError::~ConfigError() = default;
+DataError::~DataError() = default;
+IoError::~IoError() = default;
+CheckpointError::~CheckpointError() = default;
+CommError::~CommError() = default;
+PeerLost::~PeerLost() = default;
+Timeout::~Timeout() = default;
+CollectiveMismatch::~CollectiveMismatch() = default;
+
+}  // namespace lockstep

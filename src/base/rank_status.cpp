@@ -1,0 +1,40 @@
+#include <lockstep/base/rank_status.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace lockstep {
+namespace {
+
+RankStatus private_slot;
+RankStatus* current_slot = &private_slot;
+
+template <std::size_t N>
+void copy_text(char (&to)[N], std::string_view from) {
+  const auto length = std::min(from.size(), N - 1);
+  std::copy_n(from.data(), length, to);
+  to[length] = '\0';
+}
+
+}  // namespace
+
+RankStatus& rank_status() { return *current_slot; }
+
+void use_rank_status(RankStatus& slot) { current_slot = &slot; }
+
+std::uint64_t enter_collective(std::string_view name) {
+  auto& slot = rank_status();
+  copy_text(slot.collective, name);
+  slot.in_collective.store(1, std::memory_order_relaxed);
+  return slot.sequence.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+void leave_collective() { rank_status().in_collective.store(0, std::memory_order_relaxed); }
+
+void set_outcome(RankOutcome outcome, std::string_view error) {
+  auto& slot = rank_status();
+  copy_text(slot.error, error);
+  slot.outcome.store(outcome, std::memory_order_release);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+#include <gtest/gtest.h>
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+
+namespace lockstep {
+namespace {
+
+TEST(Error, NamesEveryPartInOrder) {
+  const ConfigError error("options", {.what = "key lr", .expected = "a number", .got = "\"x\"", .where = "a.yaml:3:5", .hint = "see --help"});
+  EXPECT_STREQ(error.what(), "[options] key lr; expected a number; got \"x\"; at a.yaml:3:5; see --help");
+}
+
+TEST(Env, NamesTheVariableThatIsNoInteger) {
+  env::set("LOCKSTEP_TEST_INT", "12x");
+  try {
+    env::get_int("LOCKSTEP_TEST_INT", 0);
+    FAIL() << "accepted 12x";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("LOCKSTEP_TEST_INT"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("12x"), std::string::npos);
+  }
+  env::unset("LOCKSTEP_TEST_INT");
+  EXPECT_EQ(env::get_int("LOCKSTEP_TEST_INT", 7), 7);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Checks that modules include only what the table below allows.
+
+Usage: tools/check_layers.py [ROOT]. Prints file:line and the broken rule; exit status 1 if any.
+Arrows only go up: a module may include itself and the modules in its row.
+"""
+import pathlib
+import re
+import sys
+
+LAYERS = {  # module -> (may see torch, modules it may include)
+    "base": (False, ""),
+    "formats": (False, "base"),
+    "cluster": (False, "base"),
+    "launch": (False, "base cluster"),
+    "device": (True, "base"),
+    "comm": (True, "base cluster device"),
+    "data": (True, "base formats device"),
+    "optim": (True, "base device"),
+    "checkpoint": (True, "base formats comm device"),
+    "parallel": (True, "base device comm optim"),
+    "strategy": (True, "base formats cluster device comm optim checkpoint parallel"),
+    "loggers": (False, "base formats"),
+    "train": (True, "base formats cluster device comm data optim checkpoint parallel strategy loggers"),
+    "cli": (True, "base formats cluster launch device comm data optim checkpoint parallel strategy loggers train"),
+    "testing": (True, "base formats cluster launch device comm data optim checkpoint parallel strategy loggers train cli"),
+}
+C10D_ALLOWED = re.compile(r"^src/comm/")          # c10d itself
+C10D_VIA_HEADER = re.compile(r"^src/(comm|parallel/ddp)/")  # and, through src/comm/c10d.h, these
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')
+
+
+def module_of(path):
+    parts = path.parts
+    return parts[2] if parts[0] == "include" else parts[1]
+
+
+def included_module(header):
+    parts = header.split("/")
+    if parts[0] == "lockstep" and len(parts) > 2:
+        return parts[1]
+    return parts[0] if parts[0] in LAYERS and len(parts) > 1 else None
+
+
+def problems(root):
+    files = sorted(p for d in ("include/lockstep", "src") for p in (root / d).rglob("*") if p.suffix in (".h", ".cpp"))
+    for file in files:
+        path = file.relative_to(root)
+        module = module_of(path)
+        if module not in LAYERS:
+            if path.parts[0] == "src":
+                yield path, 1, f"'{module}' is not in the table of modules"
+            continue
+        sees_torch, allowed = LAYERS[module]
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            if "getenv(" in line and str(path) != "src/base/env.cpp":
+                yield path, number, "getenv belongs in src/base/env.cpp"
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            header = match.group(1)
+            other = included_module(header)
+            if other and other != module and other not in allowed.split():
+                yield path, number, f"'{module}' may not include '{other}' (it may include: {allowed or 'nothing'})"
+            if "/c10d/" in header and not C10D_ALLOWED.match(str(path)):
+                yield path, number, "c10d belongs in src/comm; src/parallel/ddp takes it from comm/c10d.h"
+            if header == "comm/c10d.h" and not C10D_VIA_HEADER.match(str(path)):
+                yield path, number, "comm/c10d.h is for src/comm and src/parallel/ddp"
+            if not sees_torch and re.match(r"(torch|ATen|c10)/|lockstep/torch.h", header):
+                yield path, number, f"'{module}' is torch-free"
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    found = list(problems(root))
+    for path, number, rule in found:
+        print(f"{path}:{number}: {rule}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
