@@ -1,0 +1,100 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include <lockstep/base/error.h>
+#include <lockstep/formats/atomic_file.h>
+
+#include "formats/system_error_text.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const std::string& verb, const fs::path& path, int error_number) {
+  throw IoError("formats", {.what = "cannot " + verb + " '" + path.string() + "'",
+                            .got = detail::system_error_text(error_number)});
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+/// A file of a name of its own beside the target; removed unless it was renamed.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const fs::path& target) : target_(target) {
+    static std::atomic<unsigned> counter{0};
+    // A name can be taken by a run that was killed and had our process id; then the next is tried.
+    do {
+      path_ = folder_of(target) / ("." + target.filename().string() + "." + std::to_string(::getpid()) + "-" +
+                                   std::to_string(counter++) + ".tmp");
+      fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (fd_ < 0 && errno == EEXIST);
+    if (fd_ < 0) fail("create a file beside", target, errno);
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() {
+    if (fd_ >= 0) ::close(fd_);
+    if (!renamed_) ::unlink(path_.c_str());
+  }
+
+  int fd() const { return fd_; }
+
+  void rename_to_target() {
+    if (::fsync(fd_) != 0) fail("sync", target_, errno);
+    if (::close(std::exchange(fd_, -1)) != 0) fail("close", target_, errno);
+    if (std::rename(path_.c_str(), target_.c_str()) != 0) fail("replace", target_, errno);
+    renamed_ = true;
+  }
+
+ private:
+  const fs::path& target_;
+  fs::path path_;
+  int fd_ = -1;
+  bool renamed_ = false;
+};
+
+}  // namespace
+
+void FileWriter::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) fail("write", target_, errno);
+    if (written > 0) bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void write_file_atomically(const fs::path& path, const std::function<void(FileWriter&)>& fill) {
+  TemporaryFile file(path);
+  FileWriter writer(file.fd(), path);
+  fill(writer);
+  file.rename_to_target();
+  sync_folder(folder_of(path));
+}
+
+void write_file_atomically(const fs::path& path, std::span<const std::byte> bytes) {
+  write_file_atomically(path, [&](FileWriter& writer) { writer.write(bytes); });
+}
+
+void write_file_atomically(const fs::path& path, std::string_view text) {
+  write_file_atomically(path, std::as_bytes(std::span(text)));
+}
+
+void sync_folder(const fs::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail("open folder", folder, errno);
+  const int failure = ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  // Some file systems cannot sync folders and say so with EINVAL; nothing more can be done there.
+  if (failure != 0 && failure != EINVAL) fail("sync folder", folder, failure);
+}
+
+}  // namespace lockstep

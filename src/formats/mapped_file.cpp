@@ -1,0 +1,48 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include <lockstep/base/error.h>
+#include <lockstep/formats/mapped_file.h>
+
+#include "formats/system_error_text.h"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void fail(const std::filesystem::path& path, const std::string& reason) {
+  throw IoError("formats", {.what = "cannot read '" + path.string() + "'", .got = reason});
+}
+
+struct FileDescriptor {
+  ~FileDescriptor() {
+    if (value >= 0) ::close(value);
+  }
+  int value;
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  // O_NONBLOCK: opening a pipe must fail below, not wait for its writer.
+  const FileDescriptor fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (fd.value < 0) fail(path, detail::system_error_text(errno));
+  struct stat status {};
+  if (::fstat(fd.value, &status) != 0) fail(path, detail::system_error_text(errno));
+  if (!S_ISREG(status.st_mode)) fail(path, "something that is no regular file");
+  if (status.st_size == 0) return;  // mmap refuses length 0
+  const auto size = static_cast<std::size_t>(status.st_size);
+  void* start = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.value, 0);
+  if (start == MAP_FAILED) fail(path, detail::system_error_text(errno));
+  bytes_ = {static_cast<const std::byte*>(start), size};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,119 @@
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <csignal>
+#include <vector>
+
+#include <lockstep/base/error.h>
+#include <lockstep/formats/atomic_file.h>
+#include <lockstep/formats/mapped_file.h>
+
+#include "formats/expect_error.h"
+#include "formats/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using test::content;
+using test::expect_error;
+using test::TemporaryFolder;
+
+/// While alive, no file of this process can grow beyond `bytes`: what a full disk looks like.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST(AtomicFile, ReplacesTheContent) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a", "old");
+  write_file_atomically(folder / "a", [](FileWriter& file) {
+    file.write("ne");
+    file.write(std::as_bytes(std::span("w", 1)));
+  });
+  EXPECT_EQ(content(folder / "a"), "new");
+  EXPECT_EQ(folder.entries(), 1);
+}
+
+TEST(AtomicFile, IsReadableByOthersAsTheUmaskSays) {
+  const TemporaryFolder folder;
+  const mode_t umask_before = ::umask(022);
+  write_file_atomically(folder / "a", "x");
+  ::umask(umask_before);
+  struct stat status {};
+  ASSERT_EQ(::stat((folder / "a").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0644u);
+}
+
+TEST(AtomicFile, KeepsTheOldContentWhenTheWriterThrows) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a", "old");
+  const auto write_half = [](FileWriter& file) {
+    file.write("half");
+    throw std::runtime_error("stop");
+  };
+  EXPECT_THROW(write_file_atomically(folder / "a", write_half), std::runtime_error);
+  EXPECT_EQ(content(folder / "a"), "old");
+  EXPECT_EQ(folder.entries(), 1) << "the temporary file is still there";
+}
+
+TEST(AtomicFile, KeepsTheOldContentWhenTheDiskIsFull) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a", "old");
+  const std::string large(1 << 20, 'x');
+  {
+    const FileSizeLimit limit(64 << 10);
+    expect_error<IoError>([&] { write_file_atomically(folder / "a", large); },
+                          {"cannot write", (folder / "a").string(), "File too large"});
+  }
+  EXPECT_EQ(content(folder / "a"), "old");
+  EXPECT_EQ(folder.entries(), 1) << "the temporary file is still there";
+}
+
+TEST(AtomicFile, NamesTheReasonWhenItCannotStartOrReplace) {
+  const TemporaryFolder folder;
+  expect_error<IoError>([&] { write_file_atomically(folder / "none/a", "x"); },
+                        {(folder / "none/a").string(), "No such file or directory"});
+  std::filesystem::create_directories(folder / "taken/inside");
+  expect_error<IoError>([&] { write_file_atomically(folder / "taken", "x"); },
+                        {(folder / "taken").string(), "directory"});
+  EXPECT_EQ(folder.entries(), 1);
+  expect_error<IoError>([&] { sync_folder(folder / "none"); }, {(folder / "none").string()});
+}
+
+TEST(AtomicFile, WorksWithAPathWithoutFolder) {
+  const TemporaryFolder folder;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  write_file_atomically("plain", "x");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(content(folder / "plain"), "x");
+}
+
+TEST(MappedFile, MapsMovesAndRefuses) {
+  const TemporaryFolder folder;
+  MappedFile first(folder.file("a", "hello"));
+  const MappedFile second = std::move(first);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(second.bytes().data()), second.bytes().size()),
+            "hello");
+  EXPECT_TRUE(MappedFile(folder.file("empty", "")).bytes().empty());
+  expect_error<IoError>([&] { MappedFile{folder / "none"}; }, {(folder / "none").string(), "No such file"});
+  expect_error<IoError>([&] { MappedFile{folder.path()}; }, {folder.path().string(), "no regular file"});
+}
+
+}  // namespace
+}  // namespace lockstep
