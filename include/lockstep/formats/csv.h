@@ -1,0 +1,47 @@
+// Tables of numbers from CSV files, plain or compressed with gzip.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+/// Whether the first line holds names instead of numbers.
+enum class CsvHeader {
+  kAuto,  ///< it does when none of its fields is a number
+  kNone,
+  kFirst
+};
+
+/// How read_csv reads.
+struct CsvOptions {
+  char delimiter = ',';                 ///< between fields; spaces around a field are ignored
+  CsvHeader header = CsvHeader::kAuto;  ///< whether the first line holds names
+};
+
+/// What a CSV file held.
+struct CsvTable {
+  std::vector<double> values;      ///< row by row, rows * columns numbers
+  std::int64_t rows = 0;           ///< at least 1
+  std::int64_t columns = 0;        ///< at least 1
+  std::vector<std::string> names;  ///< of the columns; empty when the file has no header
+  std::int64_t first_line = 1;     ///< line of the file that holds row 0; row r is in line first_line + r
+
+  double at(std::int64_t row, std::int64_t column) const {
+    return values[static_cast<std::size_t>(row * columns + column)];
+  }
+};
+
+/// Reads a table of numbers. Lines end in LF or CRLF, the last one need not end; numbers are written as
+/// in C++ ("1", "-2.5e3"), whatever the locale; quotes and comments are not known. Compression is told
+/// by the content, and concatenated members are read on. Blocking.
+/// @throws DataError naming file, line and column, with the text that was there: a line with another
+///     number of fields, a field that is empty or no finite number, a file that is missing, unreadable,
+///     empty or ends amid its compressed data
+LOCKSTEP_API CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
+
+}  // namespace lockstep

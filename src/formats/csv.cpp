@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <lockstep/base/error.h>
+#include <lockstep/formats/csv.h>
+
+#include "formats/line_reader.h"
+
+namespace lockstep {
+namespace {
+
+std::string_view trimmed(std::string_view field) {
+  const std::size_t begin = field.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return field.substr(begin, field.find_last_not_of(" \t") - begin + 1);
+}
+
+std::optional<double> number(std::string_view field) {
+  field = trimmed(field);
+  if (field.size() > 1 && field[0] == '+' && field[1] != '-') field.remove_prefix(1);
+  double value = 0;
+  const char* end = field.data() + field.size();
+  const auto [stop, error] = std::from_chars(field.data(), end, value);
+  if (error != std::errc() || stop != end || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+/// Calls visit(field) for each field of `line` until it returns false.
+template <class Visit>
+void each_field(std::string_view line, char delimiter, Visit visit) {
+  for (;;) {
+    const std::size_t end = line.find(delimiter);
+    if (!visit(line.substr(0, end)) || end == std::string_view::npos) return;
+    line.remove_prefix(end + 1);
+  }
+}
+
+/// `text` in quotes, as far as it fits in a message, with what a terminal cannot show replaced.
+std::string quoted(std::string_view text) {
+  constexpr std::size_t kShown = 40;
+  std::string shown(text.substr(0, kShown));
+  std::replace_if(
+      shown.begin(), shown.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return "'" + shown + (text.size() > kShown ? "...'" : "'");
+}
+
+class Reader {
+ public:
+  Reader(const std::filesystem::path& path, const CsvOptions& options)
+      : path_(path), options_(options), lines_(path) {}
+
+  CsvTable read() {
+    std::string_view line;
+    bool first = true;
+    while (lines_.next(line)) {
+      if (first && line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);
+      if (first && is_header(line)) {
+        take_names(line);
+      } else {
+        take_row(line);
+      }
+      first = false;
+    }
+    if (table_.rows == 0) fail("no data", "a row of numbers", first ? "an empty file" : "a header only");
+    return std::move(table_);
+  }
+
+ private:
+  bool is_header(std::string_view line) const {
+    if (options_.header != CsvHeader::kAuto) return options_.header == CsvHeader::kFirst;
+    bool any_number = false;
+    each_field(line, options_.delimiter,
+               [&](std::string_view field) { return !(any_number = number(field).has_value()); });
+    return !any_number && !trimmed(line).empty();
+  }
+
+  void take_names(std::string_view line) {
+    each_field(line, options_.delimiter, [&](std::string_view field) {
+      table_.names.emplace_back(trimmed(field));
+      return true;
+    });
+    table_.columns = static_cast<std::int64_t>(table_.names.size());
+    table_.first_line = 2;
+  }
+
+  void take_row(std::string_view line) {
+    if (trimmed(line).empty()) fail("empty line", "a row of numbers", "");
+    std::int64_t fields = 0;
+    each_field(line, options_.delimiter, [&](std::string_view field) {
+      ++fields;
+      const auto value = number(field);
+      if (!value) {
+        fail("column " + std::to_string(fields) + " holds no number", "a finite number",
+             trimmed(field).empty() ? "an empty field" : quoted(field));
+      }
+      table_.values.push_back(*value);
+      return true;
+    });
+    if (table_.columns == 0) table_.columns = fields;
+    if (fields != table_.columns) {
+      fail("wrong number of fields", std::to_string(table_.columns), std::to_string(fields));
+    }
+    ++table_.rows;
+  }
+
+  [[noreturn]] void fail(std::string what, std::string expected, std::string got) const {
+    throw DataError("formats", {.what = std::move(what),
+                                .expected = std::move(expected),
+                                .got = std::move(got),
+                                .where = path_.string() + ":" + std::to_string(lines_.line_number())});
+  }
+  const std::filesystem::path& path_;
+  const CsvOptions& options_;
+  detail::LineReader lines_;
+  CsvTable table_;
+};
+
+}  // namespace
+
+CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options) {
+  return Reader(path, options).read();
+}
+
+}  // namespace lockstep

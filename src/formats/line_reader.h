@@ -1,0 +1,45 @@
+// The lines of a text file, plain or compressed with gzip.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Reads a file in blocks and hands out its lines one by one.
+class LineReader {
+ public:
+  /// @throws DataError when the file cannot be opened
+  explicit LineReader(const std::filesystem::path& path);
+  ~LineReader();
+
+  /// Sets `line` to the next line without its end (LF or CRLF); false at the end of the file. `line` is
+  /// valid until the next call.
+  /// @throws DataError naming the file: unreadable, damaged or truncated compression, a line of more
+  ///     than kMaxLineBytes
+  bool next(std::string_view& line);
+
+  /// Number of the line that next() gave last, counted from 1.
+  std::int64_t line_number() const { return line_number_; }
+
+  static constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
+
+ private:
+  struct Source;
+  bool fill();
+  std::string_view unread() const { return {buffer_.data() + begin_, end_ - begin_}; }
+  [[noreturn]] void fail(const char* what, std::string_view got) const;
+
+  std::filesystem::path path_;
+  std::unique_ptr<Source> source_;
+  std::vector<char> buffer_;
+  std::size_t begin_ = 0;  // of what is read, but not handed out yet
+  std::size_t end_ = 0;
+  std::int64_t line_number_ = 0;
+};
+
+}  // namespace lockstep::detail

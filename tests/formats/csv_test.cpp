@@ -1,0 +1,156 @@
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <locale>
+#include <random>
+
+#include <lockstep/base/error.h>
+#include <lockstep/formats/csv.h>
+
+#include "formats/expect_error.h"
+#include "formats/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using test::content;
+using test::expect_error;
+using test::TemporaryFolder;
+
+std::string gzip(const std::string& text) {
+  const TemporaryFolder folder;
+  gzFile file = ::gzopen((folder / "a").c_str(), "wb");
+  ::gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+  ::gzclose(file);
+  return content(folder / "a");
+}
+
+class Csv : public testing::Test {
+ protected:
+  CsvTable read(const std::string& text, const CsvOptions& options = {}) const {
+    return read_csv(folder_.file("t.csv", text), options);
+  }
+  void expect_refusal(const std::string& text, const std::vector<std::string>& parts,
+                      const CsvOptions& options = {}) const {
+    expect_error<DataError>([&] { read(text, options); }, parts);
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Csv, ReadsNumbersRowByRow) {
+  const CsvTable table = read("1,-2.5e3\n+3, 4 \n");
+  EXPECT_EQ(table.rows, 2);
+  EXPECT_EQ(table.columns, 2);
+  EXPECT_EQ(table.values, (std::vector<double>{1, -2500, 3, 4}));
+  EXPECT_EQ(table.at(1, 0), 3);
+  EXPECT_TRUE(table.names.empty());
+}
+
+TEST_F(Csv, TakesAnyEndOfLineAndAByteOrderMark) {
+  for (const char* text : {"1,2\n3,4", "1,2\n3,4\n", "1,2\r\n3,4\r\n",
+                           "\xEF\xBB\xBF"
+                           "1,2\n3,4\n"}) {
+    EXPECT_EQ(read(text).values, (std::vector<double>{1, 2, 3, 4})) << text;
+  }
+}
+
+TEST_F(Csv, KnowsAHeader) {
+  const CsvTable automatic = read("x, y\n1,2\n");
+  EXPECT_EQ(automatic.names, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(automatic.rows, 1);
+  EXPECT_EQ(automatic.first_line, 2);
+  EXPECT_EQ(read("1,2\n3,4\n", {.header = CsvHeader::kFirst}).rows, 1);
+  expect_refusal("x,y\n1,2\n", {"t.csv:1", "column 1", "'x'"}, {.header = CsvHeader::kNone});
+  expect_refusal("x,1\n1,2\n", {"t.csv:1", "column 1", "'x'"});
+  expect_refusal("x,y\n1\n", {"t.csv:2", "expected 2", "got 1"});
+}
+
+TEST_F(Csv, SplitsAtTheDelimiter) {
+  EXPECT_EQ(read("1;2\t\n", {.delimiter = ';'}).values, (std::vector<double>{1, 2}));
+  EXPECT_EQ(read("1\t2\n", {.delimiter = '\t'}).columns, 2);
+}
+
+TEST_F(Csv, NamesLineColumnAndText) {
+  expect_refusal("1,2\n3,4x\n", {"t.csv:2", "column 2", "'4x'"});
+  expect_refusal("1,2\n3,\n", {"t.csv:2", "column 2", "an empty field"});
+  expect_refusal("1,2\n3\n", {"t.csv:2", "wrong number of fields", "expected 2", "got 1"});
+  expect_refusal("1,2\n3,4,5\n", {"t.csv:2", "expected 2", "got 3"});
+  expect_refusal("1,2\n\n3,4\n", {"t.csv:2", "empty line"});
+  for (const char* odd : {"nan", "inf", "1e999", "0x10", "1_000", "+-1", "--1", "1 2", "\x1b[31m"}) {
+    expect_refusal("1,2\n3," + std::string(odd) + "\n", {"t.csv:2", "column 2"});
+  }
+}
+
+TEST_F(Csv, NeverPrintsControlCharactersOrLongFields) {
+  expect_refusal("1\n\x1b[31m\n", {"'?[31m'"});
+  expect_refusal("1\n" + std::string(1000, 'x'), {"x...'"});
+}
+
+TEST_F(Csv, NamesFilesThatHoldNothing) {
+  expect_refusal("", {"t.csv", "an empty file"});
+  expect_refusal("x,y\n", {"t.csv", "a header only"});
+  expect_error<DataError>([&] { read_csv(folder_ / "none.csv"); },
+                          {(folder_ / "none.csv").string(), "No such file or directory"});
+  expect_error<DataError>([&] { read_csv(folder_.path()); }, {folder_.path().string(), "Is a directory"});
+}
+
+TEST_F(Csv, ReadsConcatenatedGzipMembers) {
+  EXPECT_EQ(read(gzip("1,2\n3,") + gzip("4\n")).values, (std::vector<double>{1, 2, 3, 4}));
+}
+
+TEST_F(Csv, RefusesGzipThatIsCutAnywhere) {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += std::to_string(i * 7919 % 1000) + "\n";
+  const std::string whole = gzip(text);
+  ASSERT_EQ(read(whole).rows, 2000);
+  for (std::size_t size = 2; size < whole.size(); size += size < 64 ? 1 : 97) {
+    EXPECT_THROW(read(whole.substr(0, size)), DataError) << "cut after " << size << " bytes";
+  }
+  expect_refusal(whole.substr(0, whole.size() / 2), {"t.csv", "cut short"});
+  std::string flipped = whole;
+  flipped[whole.size() - 6] ^= 1;  // the checksum
+  expect_refusal(flipped, {"t.csv", "damaged"});
+}
+
+TEST_F(Csv, ReadsLinesLongerThanABlock) {
+  std::string text;
+  for (int i = 0; i < 300'000; ++i) text += "12,";
+  const CsvTable table = read(text + "1\n" + text + "2\n");
+  EXPECT_EQ(table.columns, 300'001);
+  EXPECT_EQ(table.at(1, 300'000), 2);
+}
+
+struct DecimalComma : std::numpunct<char> {
+  char do_decimal_point() const override { return ','; }
+};
+
+TEST_F(Csv, IgnoresTheLocale) {
+  const std::locale before = std::locale::global(std::locale(std::locale(), new DecimalComma));
+  EXPECT_EQ(read("1.5,2\n").values, (std::vector<double>{1.5, 2}));
+  std::locale::global(before);
+}
+
+TEST_F(Csv, SurvivesRandomBytes) {
+  std::mt19937 random(1);
+  const std::string alphabet = "0123456789,.-+e\n\r x\0\x1f\x8b";
+  for (int round = 0; round < 2000; ++round) {
+    std::string text(random() % 64, ' ');
+    for (char& c : text) c = alphabet[random() % alphabet.size()];
+    try {
+      const CsvTable table = read(text);
+      EXPECT_EQ(table.values.size(), static_cast<std::size_t>(table.rows * table.columns));
+    } catch (const DataError&) {
+    }
+  }
+}
+
+TEST(Digits, AreTheWholeFile) {
+  const CsvTable digits = read_csv(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "data/digits.csv.gz");
+  EXPECT_EQ(digits.rows, 1797);
+  EXPECT_EQ(digits.columns, 65);
+  EXPECT_EQ(digits.at(0, 2), 5);
+  EXPECT_EQ(digits.at(1796, 64), 8);
+}
+
+}  // namespace
+}  // namespace lockstep
