@@ -1,0 +1,130 @@
+#include "formats/safetensors_header.h"
+
+#include <unordered_set>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep::safetensors::detail {
+namespace {
+
+/// Follows the grammar
+///     {"__metadata__": {key: string, ...}, name: {"dtype": string, "shape": [n, ...],
+///      "data_offsets": [begin, end]}, ...}
+/// token by token: anything else stops the parser at once, so no tree is ever built.
+class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  Header& header() { return header_; }
+  const std::string& reason() const { return reason_; }
+
+  bool null() override { return unexpected("null"); }
+  bool boolean(bool) override { return unexpected("a boolean"); }
+  bool number_integer(number_integer_t) override { return unexpected("a negative number"); }
+  bool number_float(number_float_t, const string_t&) override { return unexpected("a fraction"); }
+  bool binary(binary_t&) override { return unexpected("binary data"); }
+
+  bool number_unsigned(number_unsigned_t value) override {
+    if (state_ != State::kNumbers) return unexpected("a number");
+    numbers_->push_back(value);
+    return true;
+  }
+
+  bool string(string_t& value) override {
+    if (state_ == State::kMetadata) {
+      header_.metadata[field_] = std::move(value);
+    } else if (state_ == State::kTensor && field_ == "dtype") {
+      header_.entries.back().dtype = std::move(value);
+    } else {
+      return unexpected("a string");
+    }
+    return true;
+  }
+
+  bool start_object(std::size_t) override {
+    if (state_ == State::kStart) {
+      state_ = State::kRoot;
+    } else if (state_ == State::kRoot && name_ == "__metadata__") {
+      state_ = State::kMetadata;
+    } else if (state_ == State::kRoot) {
+      state_ = State::kTensor;
+      header_.entries.push_back({.name = name_, .dtype = {}, .shape = {}, .data_offsets = {}});
+    } else {
+      return unexpected("an object");
+    }
+    fields_.clear();
+    return true;
+  }
+
+  bool key(string_t& key) override {
+    if (state_ == State::kRoot) {
+      name_ = std::move(key);
+      return names_.insert(name_).second || fail("name " + shown(name_) + " occurs twice");
+    }
+    field_ = std::move(key);
+    if (state_ == State::kTensor && field_ != "dtype" && field_ != "shape" && field_ != "data_offsets") {
+      return fail("unknown key " + shown(field_) + " in tensor " + shown(name_));
+    }
+    return fields_.insert(field_).second || fail("key " + shown(field_) + " occurs twice in " + shown(name_));
+  }
+
+  bool start_array(std::size_t) override {
+    if (state_ != State::kTensor || field_ == "dtype") return unexpected("a list");
+    state_ = State::kNumbers;
+    HeaderEntry& entry = header_.entries.back();
+    numbers_ = field_ == "shape" ? &entry.shape : &entry.data_offsets;
+    return true;
+  }
+
+  bool end_array() override {
+    state_ = State::kTensor;
+    return true;
+  }
+
+  bool end_object() override {
+    if (state_ == State::kTensor && fields_.size() != 3) {
+      return fail("tensor " + shown(name_) + " lacks one of dtype, shape and data_offsets");
+    }
+    state_ = State::kRoot;
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
+    return fail("header is no JSON at byte " + std::to_string(position));
+  }
+
+ private:
+  enum class State { kStart, kRoot, kMetadata, kTensor, kNumbers };
+
+  bool fail(std::string reason) {
+    reason_ = std::move(reason);
+    return false;
+  }
+  bool unexpected(const char* what) {
+    return fail(std::string("unexpected ") + what +
+                (name_.empty() ? " in the header" : " in " + shown(name_)));
+  }
+
+  State state_ = State::kStart;
+  std::string name_;   // of the tensor, or __metadata__
+  std::string field_;  // key inside it
+  std::unordered_set<std::string> names_;
+  std::unordered_set<std::string> fields_;
+  std::vector<std::uint64_t>* numbers_ = nullptr;
+  Header header_;
+  std::string reason_;
+};
+
+}  // namespace
+
+Expected<Header> parse_header(std::string_view json) {
+  HeaderSax sax;
+  if (!nlohmann::json::sax_parse(json.begin(), json.end(), &sax)) return Unexpected{sax.reason()};
+  return std::move(sax.header());
+}
+
+std::string shown(std::string_view name) {
+  constexpr std::size_t kShown = 80;
+  return "'" + std::string(name.substr(0, kShown)) + (name.size() > kShown ? "...'" : "'");
+}
+
+}  // namespace lockstep::safetensors::detail
