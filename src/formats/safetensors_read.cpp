@@ -128,15 +128,18 @@ const TensorView* File::find(std::string_view name) const {
 
 const TensorView& File::at(std::string_view name) const {
   if (const TensorView* tensor = find(name)) return *tensor;
+  throw CheckpointError("formats", {.what = "no tensor " + shown(name) + " in '" + path_.string() + "'",
+                                    .expected = "one of " + listed_names()});
+}
+
+std::string File::listed_names() const {
   constexpr std::size_t kListed = 8;
+  if (tensors().empty()) return "no tensors";
   std::string names;
-  for (std::size_t i = 0; i < std::min(kListed, tensors().size()); ++i) {
-    names += (i ? ", " : "") + shown(tensors()[i].name);
+  for (const TensorView& tensor : std::span(tensors()).first(std::min(kListed, tensors().size()))) {
+    names += (names.empty() ? "" : ", ") + shown(tensor.name);
   }
-  if (tensors().size() > kListed) names += ", ...";
-  throw CheckpointError("formats",
-                        {.what = "no tensor " + shown(name) + " in '" + path_.string() + "'",
-                         .expected = names.empty() ? "none: it holds no tensors" : "one of " + names});
+  return names + (tensors().size() > kListed ? ", ..." : "");
 }
 
 }  // namespace lockstep::safetensors

@@ -89,6 +89,8 @@ class LOCKSTEP_API File {
   const TensorView* find(std::string_view name) const;
   /// @throws CheckpointError naming the file and some of the names that it has
   const TensorView& at(std::string_view name) const;
+  /// The names for an error's text, quoted; only the first ones when there are many.
+  std::string listed_names() const;
 
  private:
   File(std::filesystem::path path, MappedFile mapping, Contents contents);
