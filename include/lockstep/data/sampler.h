@@ -1,0 +1,74 @@
+// Which samples a rank sees, in which order: index arithmetic on plain numbers.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+/// How the samplers order.
+struct SamplerOptions {
+  bool shuffle = true;     ///< permute anew each epoch
+  std::uint64_t seed = 0;  ///< the permutation is that of seed + epoch; the same on all ranks
+  bool drop_last = false;  ///< cut the tail instead of padding it (DistributedSampler only)
+};
+
+/// The numbers below `size` in random order: torch.randperm with a CPU generator of that seed.
+LOCKSTEP_API std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t seed);
+
+/// The same number of samples for each rank, for training: index for index what PyTorch's class gives
+/// (torch.utils.data.DistributedSampler). The list is padded from its own start, or cut with drop_last,
+/// to a multiple of the ranks; rank r takes the entries r, r + num_replicas, ...
+class LOCKSTEP_API DistributedSampler {
+ public:
+  /// @throws ConfigError unless 0 <= rank < num_replicas and size >= 0
+  DistributedSampler(std::int64_t size, int num_replicas, int rank, const SamplerOptions& options = {});
+
+  /// Chooses the permutation. Epochs are counted from 0.
+  void set_epoch(std::int64_t epoch) { epoch_ = epoch; }
+
+  /// This rank's samples, in order. Takes time and memory in proportion to `size`.
+  std::vector<std::int64_t> indices() const;
+
+  /// Samples of this rank and, on all ranks together, of the padded or cut list.
+  std::int64_t num_samples() const { return num_samples_; }
+  std::int64_t total_size() const { return num_samples_ * num_replicas_; }
+
+ private:
+  std::int64_t size_;
+  int num_replicas_;
+  int rank_;
+  SamplerOptions options_;
+  std::int64_t num_samples_;
+  std::int64_t epoch_ = 0;
+};
+
+/// Each sample exactly once over all ranks, for evaluation: rank r takes the entries r, r + num_replicas,
+/// ...; ranks differ by at most one sample. Lightning's UnrepeatedDistributedSampler, with seed + epoch.
+class LOCKSTEP_API UnrepeatedDistributedSampler {
+ public:
+  /// `options.drop_last` has no effect.
+  /// @throws ConfigError unless 0 <= rank < num_replicas and size >= 0
+  UnrepeatedDistributedSampler(std::int64_t size, int num_replicas, int rank,
+                               const SamplerOptions& options = {});
+
+  /// Chooses the permutation. Epochs are counted from 0.
+  void set_epoch(std::int64_t epoch) { epoch_ = epoch; }
+
+  /// This rank's samples, in order. Takes time and memory in proportion to `size`.
+  std::vector<std::int64_t> indices() const;
+
+  /// Samples of this rank.
+  std::int64_t num_samples() const;
+
+ private:
+  std::int64_t size_;
+  int num_replicas_;
+  int rank_;
+  SamplerOptions options_;
+  std::int64_t epoch_ = 0;
+};
+
+}  // namespace lockstep
