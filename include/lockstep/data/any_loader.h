@@ -1,0 +1,80 @@
+// Loaders without their batch type: what loops that are compiled once need of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <typeinfo>
+#include <utility>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+namespace detail {
+[[noreturn]] LOCKSTEP_API void throw_wrong_batch_type(const std::type_info* held,
+                                                      const std::type_info& asked);
+}
+
+/// One batch whose type only the module knows. Copies share the batch.
+class LOCKSTEP_API AnyBatch {
+ public:
+  AnyBatch() = default;
+  /// `size`: samples in the batch.
+  template <class Batch>
+  AnyBatch(std::shared_ptr<const Batch> value, std::int64_t size)
+      : value_(std::move(value)), type_(&typeid(Batch)), size_(size) {}
+
+  /// The batch; valid as long as a copy of this object.
+  /// @throws ConfigError naming both types when it is not a Batch
+  template <class Batch>
+  const Batch& get() const {
+    if (!type_ || *type_ != typeid(Batch)) detail::throw_wrong_batch_type(type_, typeid(Batch));
+    return *static_cast<const Batch*>(value_.get());
+  }
+
+  /// Samples in the batch.
+  std::int64_t size() const { return size_; }
+
+ private:
+  std::shared_ptr<const void> value_;
+  const std::type_info* type_ = nullptr;
+  std::int64_t size_ = 0;
+};
+
+/// Which part of the data a rank gets: what the strategy tells a loader before the first epoch.
+struct ShardSpec {
+  int num_replicas = 1;    ///< ranks that share the data
+  int rank = 0;            ///< this one among them
+  bool pad = true;         ///< the same number of samples for each rank (training); false: each sample once
+  std::uint64_t seed = 0;  ///< of shuffling, unless the loader has one of its own; the same on all ranks
+};
+
+/// The batches of one epoch, once through.
+class LOCKSTEP_API BatchStream {
+ public:
+  virtual ~BatchStream() = default;
+  /// Sets `batch` to the next one, in order; false at the end. Blocks until it is there. A batch that
+  /// could not be made throws its error here, in its turn, and ends the stream.
+  virtual bool next(AnyBatch& batch) = 0;
+};
+
+/// Makes the batches of any epoch, for any rank. Immutable: one object serves several streams.
+class LOCKSTEP_API AnyLoader {
+ public:
+  virtual ~AnyLoader() = default;
+  /// Batches of that rank per epoch.
+  virtual std::int64_t num_batches(const ShardSpec& spec) const = 0;
+  /// Samples of the whole data set.
+  virtual std::int64_t num_samples() const = 0;
+  /// The batches of that rank in `epoch` (from 0) without the first `skip_batches`, which are not read.
+  /// Destroying the stream early is cheap: only batches being made are waited for.
+  virtual std::unique_ptr<BatchStream> stream(const ShardSpec& spec, std::int64_t epoch,
+                                              std::int64_t skip_batches = 0) const = 0;
+};
+
+/// Refuses data of which a rank would get nothing, with the same error on every rank, before anything
+/// waits for it. For training (`spec.pad`) there must be a sample of its own for each rank, and a batch.
+/// @throws DataError naming the sizes
+LOCKSTEP_API void check_shards(const AnyLoader& loader, const ShardSpec& spec);
+
+}  // namespace lockstep
