@@ -24,15 +24,18 @@ void update_all(std::span<const Segment> segments) {
     std::int64_t begin, end;
   };
   std::vector<Chunk> chunks;
+  std::int64_t elements = 0;
   for (const auto& segment : segments) {
+    elements += segment.size;
     for (std::int64_t at = 0; at < segment.size; at += kChunk) {
       chunks.push_back({&segment, at, std::min(segment.size, at + kChunk)});
     }
   }
-  parallel_for_each(static_cast<std::int64_t>(chunks.size()), [&, isa = best_isa()](std::int64_t i) {
-    const auto& chunk = chunks[static_cast<std::size_t>(i)];
-    update(*chunk.segment, chunk.begin, chunk.end, isa);
-  });
+  const auto update_chunk = [&, isa = best_isa()](std::size_t i) {
+    update(*chunks[i].segment, chunks[i].begin, chunks[i].end, isa);
+  };
+  if (elements > 2 * kChunk) return parallel_for_each(chunks.size(), update_chunk);
+  for (std::size_t i = 0; i < chunks.size(); ++i) update_chunk(i);
 }
 
 /// An optimizer whose step is one kernel call over many segments.

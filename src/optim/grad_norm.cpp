@@ -23,17 +23,19 @@ void check_limit(const char* name, double limit) {
 
 template <class T>
 std::vector<double> square_sums(const T* values, std::int64_t size) {
-  std::vector<double> sums(static_cast<std::size_t>((size + kGradNormBlock - 1) / kGradNormBlock));
   constexpr std::int64_t kBlocksPerTask = 16;
-  const auto blocks = static_cast<std::int64_t>(sums.size());
-  const auto tasks = (blocks + kBlocksPerTask - 1) / kBlocksPerTask;
-  detail::parallel_for_each(tasks, [&, isa = detail::best_isa()](std::int64_t task) {
-    for (auto b = task * kBlocksPerTask; b < std::min(blocks, (task + 1) * kBlocksPerTask); ++b) {
-      const auto begin = b * kGradNormBlock;
-      sums[static_cast<std::size_t>(b)] =
-          detail::square_sum(values + begin, std::min(kGradNormBlock, size - begin), isa);
+  const auto blocks = (size + kGradNormBlock - 1) / kGradNormBlock;
+  std::vector<double> sums(static_cast<std::size_t>(blocks));
+  const auto sum_blocks = [&, isa = detail::best_isa()](std::size_t task) {
+    const auto first = static_cast<std::int64_t>(task) * kBlocksPerTask;
+    for (auto block = first; block < std::min(blocks, first + kBlocksPerTask); ++block) {
+      const auto begin = block * kGradNormBlock;
+      const auto count = std::min(kGradNormBlock, size - begin);
+      sums[static_cast<std::size_t>(block)] = detail::square_sum(values + begin, count, isa);
     }
-  });
+  };
+  detail::parallel_for_each(static_cast<std::size_t>((blocks + kBlocksPerTask - 1) / kBlocksPerTask),
+                            sum_blocks);
   return sums;
 }
 

@@ -2,6 +2,8 @@
 
 #include <fnmatch.h>
 
+#include <lockstep/base/nearest.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -25,12 +27,14 @@ Optimizer::Group with_overrides(Optimizer::Group group, const ParameterGroup& ov
 
 [[noreturn]] void refuse_idle_pattern(const ParameterGroup& group,
                                       std::span<const NamedParameter> parameters) {
-  const auto taken = std::any_of(parameters.begin(), parameters.end(),
-                                 [&](const auto& parameter) { return matches(group, parameter.name); });
-  refuse("groups: pattern \"" + group.pattern + "\" chooses no parameter",
-         "a glob over " + some_of(parameters, [](const auto& parameter) { return parameter.name; }),
+  std::vector<std::string> names;
+  for (const auto& parameter : parameters) names.push_back(parameter.name);
+  const bool taken =
+      std::any_of(names.begin(), names.end(), [&](const auto& name) { return matches(group, name); });
+  refuse("groups: pattern \"" + group.pattern + "\" chooses no parameter", "a glob over " + some_of(names),
          taken ? "only parameters that an earlier pattern chose" : "no match",
-         taken ? "the first pattern that matches wins: put the narrower one first" : "");
+         taken ? "the first pattern that matches wins: put the narrower one first"
+               : did_you_mean(nearest_name(group.pattern, names)));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "optim/refuse.h"
 
+#include <algorithm>
 #include <sstream>
 
 namespace lockstep::detail {
@@ -17,6 +18,14 @@ void require(bool allowed, const std::string& field, double value, const std::st
   std::ostringstream got;
   got << value;
   refuse(field + " is out of range", expected, got.str());
+}
+
+std::string some_of(std::span<const std::string> names) {
+  constexpr std::size_t kMost = 5;
+  std::string text;
+  for (const auto& name : names.first(std::min(kMost, names.size())))
+    text += (text.empty() ? "" : ", ") + name;
+  return names.size() <= kMost ? text : text + ", ... (" + std::to_string(names.size()) + ")";
 }
 
 }  // namespace lockstep::detail

@@ -74,17 +74,18 @@ CASES = {
     "lambda": curve(lambda o: schedulers.LambdaLR(o, lambda k: 0.95**k / (1 + k))),
     "one_cycle": curve(lambda o: schedulers.OneCycleLR(o, 0.5, total_steps=STEPS)),
     "one_cycle_linear": curve(lambda o: schedulers.OneCycleLR(
-        o, 0.5, total_steps=STEPS, pct_start=0.4, anneal_strategy="linear", base_momentum=0.8, max_momentum=0.9,
-        div_factor=10.0, final_div_factor=100.0)),
-    "one_cycle_three_phase": curve(lambda o: schedulers.OneCycleLR(o, 0.5, total_steps=STEPS, three_phase=True),
-                                   kind=torch.optim.AdamW),
+        o, 0.5, total_steps=STEPS, pct_start=0.4, anneal_strategy="linear",
+        base_momentum=0.8, max_momentum=0.9, div_factor=10.0, final_div_factor=100.0)),
+    "one_cycle_three_phase": curve(
+        lambda o: schedulers.OneCycleLR(o, 0.5, total_steps=STEPS, three_phase=True), kind=torch.optim.AdamW),
     "one_cycle_fixed_momentum": curve(lambda o: schedulers.OneCycleLR(
         o, 0.5, total_steps=STEPS, pct_start=0.0, cycle_momentum=False)),
     "sequential": curve(sequential),
     "sequential_three": curve(three_in_a_row),
     "plateau": plateau_curve(),
     "plateau_cooldown": plateau_curve(factor=0.5, patience=3, cooldown=4, min_lr=0.004),
-    "plateau_max_abs": plateau_curve(mode="max", patience=2, threshold=0.02, threshold_mode="abs", factor=0.8),
+    "plateau_max_abs": plateau_curve(
+        mode="max", patience=2, threshold=0.02, threshold_mode="abs", factor=0.8),
 }
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // Groups, state, and every refusal's text.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <lockstep/base/error.h>
 #include <lockstep/optim/optimizers.h>
 #include <lockstep/torch.h>
@@ -62,16 +62,20 @@ TEST(ParameterGroups, LeaveOutTheEmptyRest) {
 }
 
 TEST(ParameterGroups, RefuseIdlePatterns) {
-  EXPECT_EQ(refusal(SGD{.groups = {{.pattern = "*.bais"}}}),
-            "[optim] groups: pattern \"*.bais\" chooses no parameter; expected a glob over 0.weight, 0.bias, "
-            "2.weight, "
-            "2.bias; got no match");
+  const std::string chooses =
+      "chooses no parameter; expected a glob over 0.weight, 0.bias, 2.weight, 2.bias; got ";
+  EXPECT_EQ(refusal(SGD{.groups = {{.pattern = "0.bais"}}}),
+            "[optim] groups: pattern \"0.bais\" " + chooses + "no match; did you mean 0.bias?");
+  EXPECT_EQ(refusal(SGD{.groups = {{.pattern = "encoder.*"}}}),
+            "[optim] groups: pattern \"encoder.*\" " + chooses + "no match");
   EXPECT_EQ(refusal(SGD{.groups = {{.pattern = "0.*"}, {.pattern = "0.bias"}}}),
-            "[optim] groups: pattern \"0.bias\" chooses no parameter; expected a glob over 0.weight, 0.bias, "
-            "2.weight, "
-            "2.bias; got only parameters that an earlier pattern chose; the first pattern that matches wins: "
-            "put the "
-            "narrower one first");
+            "[optim] groups: pattern \"0.bias\" " + chooses +
+                "only parameters that an earlier pattern chose; the "
+                "first pattern that matches wins: put the narrower one first");
+  auto many = two_layers();
+  for (const char* name : {"4.weight", "4.bias"}) many.push_back({name, torch::ones({2})});
+  EXPECT_THAT(refusal(SGD{.groups = {{.pattern = "x"}}}, many),
+              testing::HasSubstr("2.bias, 4.weight, ... (6); got"));
 }
 
 TEST(OptimizerState, HasTorchsNamesAndShapes) {
