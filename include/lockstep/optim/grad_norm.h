@@ -1,0 +1,44 @@
+// Gradient clipping, with a norm whose bits depend on nothing but the gradients.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+/// Elements whose squares are summed as one block by grad_norm().
+inline constexpr std::int64_t kGradNormBlock = 1024;
+
+/// The sum of squares of each block of kGradNormBlock consecutive elements (row-major) of `gradient`, the
+/// last one possibly shorter, in float64. A gradient cut at multiples of kGradNormBlock gives the same sums
+/// piece by piece, which is how sharded strategies get grad_norm()'s bits.
+/// @throws ConfigError if the gradient is sparse or not on the CPU
+LOCKSTEP_API std::vector<double> block_square_sums(const at::Tensor& gradient);
+
+/// The sum of `values` by a fixed tree: neighbours in pairs, then pairs of pairs, an odd last one carried up.
+LOCKSTEP_API double pairwise_sum(std::span<const double> values);
+
+/// The 2-norm of all defined gradients of `parameters` together: blocks of each gradient in float64, in the
+/// order given, added by pairwise_sum(). 0 if no gradient is defined. Independent of the number of threads.
+/// @throws ConfigError if a gradient is sparse or not on the CPU
+LOCKSTEP_API double grad_norm(std::span<const at::Tensor> parameters);
+
+/// What gradients of norm `norm` are to be multiplied by: min(1, max_norm / (norm + 1e-6)).
+LOCKSTEP_API double clip_coefficient(double norm, double max_norm);
+
+/// Scales all gradients by clip_coefficient() and returns the norm they had before; as
+/// torch.nn.utils.clip_grad_norm_. An infinite norm makes gradients zero (infinite ones NaN), a NaN norm
+/// makes all of them NaN: torch's habit too.
+/// @throws ConfigError if max_norm is negative or NaN, or as grad_norm()
+LOCKSTEP_API double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm);
+
+/// Clamps every element of every gradient to [-limit, limit]; as torch.nn.utils.clip_grad_value_.
+/// @throws ConfigError if limit is negative or NaN, or a gradient is sparse
+LOCKSTEP_API void clip_grad_value(std::span<const at::Tensor> parameters, double limit);
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+// The optimizer interface: named parameters in groups, one step, named state.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+/// A parameter (or a shard of one) and its name in the model, such as `net.0.weight`.
+struct NamedParameter {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// One tensor of an optimizer's state. It aliases the optimizer's memory: writing to it changes the state.
+struct OptimizerState {
+  std::string parameter;  ///< name of the parameter it belongs to
+  std::string kind;       ///< torch's name: `exp_avg`, `exp_avg_sq`, `momentum_buffer`, `step`
+  at::Tensor tensor;      ///< shape of the parameter (`step`: int64, no dimensions)
+};
+
+/// Updates parameters from their gradients. Holds the parameters' tensors (shared with the model), owns its
+/// state. Nothing here is a collective: under data parallelism every rank steps with the same gradients.
+/// Not thread-safe.
+///
+/// To write your own: derive, hand the parameters to the constructor, implement the three functions, and
+/// return it from a function given to OptimizerFactory.
+class LOCKSTEP_API Optimizer {
+ public:
+  /// Parameters that share settings. Schedulers change lr, momentum and betas; step() reads them.
+  struct Group {
+    std::string pattern;                       ///< glob that chose the parameters; empty for the rest
+    std::vector<std::string> parameters = {};  ///< names, in the model's order
+    double lr = 0.0;                           ///< learning rate of the next step
+    double initial_lr = 0.0;  ///< learning rate before any scheduler: schedulers start from it
+    double weight_decay = 0.0;
+    std::optional<double> momentum = {};              ///< where the optimizer has one (SGD)
+    std::optional<std::array<double, 2>> betas = {};  ///< where the optimizer has them (Adam, AdamW)
+  };
+
+  virtual ~Optimizer();
+
+  /// One update of every parameter whose gradient is defined, with the gradients taken times `grad_scale`
+  /// (1, or what clipping asks for: saves a pass over the gradients). A parameter whose gradient is undefined
+  /// is left alone: no decay, no momentum, and its step count stays. Never a collective.
+  /// @throws ConfigError for a gradient it cannot use (sparse, other shape); nothing has changed then
+  virtual void step(double grad_scale = 1.0) = 0;
+
+  /// torch's class name, such as "AdamW".
+  virtual std::string_view name() const = 0;
+
+  /// All state there is, in the order of the parameters; what a checkpoint holds. Parameters that require a
+  /// gradient have state from the start, frozen ones from their first gradient on.
+  virtual std::vector<OptimizerState> state() = 0;
+
+  /// Copies `saved`, as state() gave it, into the state. Both must hold the same entries with the same
+  /// shapes.
+  /// @throws CheckpointError naming the entry that is missing, unknown or of another shape; nothing has
+  /// changed then
+  void load_state(std::span<const OptimizerState> saved);
+
+  /// Forgets the gradients; or fills them with zeros in place, so that views (a bucket's) stay attached.
+  void zero_grad(bool set_to_none = true);
+
+  /// The groups: those with a pattern in the order given, then the rest. Change values, never the parameters.
+  std::vector<Group>& groups() { return groups_; }
+  const std::vector<Group>& groups() const { return groups_; }
+
+  /// The parameters, in the order given.
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+
+ protected:
+  /// @throws ConfigError if there are no parameters, or a name or tensor occurs twice, or a tensor is no
+  /// dense floating-point one
+  Optimizer(std::vector<NamedParameter> parameters, std::vector<Group> groups);
+
+  /// Makes state() list these parameters; for optimizers that create state on demand. Ignores unknown names.
+  virtual void prepare_state(std::span<const std::string> parameters);
+
+ private:
+  std::vector<NamedParameter> parameters_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// How an optimizer is asked for: options now, parameters later, because sharding decides which tensors it
+// holds.
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/optim/optimizer_options.h>
+
+namespace lockstep {
+
+/// Makes an Optimizer for parameters it is given. A value, converted from options (`AdamW{.lr = 3e-4}`) or
+/// from any function that takes the parameters and returns an Optimizer.
+class LOCKSTEP_API OptimizerFactory {
+ public:
+  using Function = std::function<std::unique_ptr<Optimizer>(std::vector<NamedParameter>)>;
+
+  /// No optimizer.
+  OptimizerFactory() = default;
+  /// @throws ConfigError naming the field that is out of range
+  OptimizerFactory(SGD options);
+  /// @throws ConfigError naming the field that is out of range
+  OptimizerFactory(Adam options);
+  /// @throws ConfigError naming the field that is out of range
+  OptimizerFactory(AdamW options);
+  template <class F>
+  requires std::constructible_from<Function, F> &&
+      (!std::same_as<std::remove_cvref_t<F>, OptimizerFactory>)OptimizerFactory(F&& function)
+      : create_(std::forward<F>(function)) {}
+
+  /// A new optimizer over `parameters`, which it shares with the caller.
+  /// @throws ConfigError for parameters it cannot take, or a group's pattern that matches none of their names
+  std::unique_ptr<Optimizer> create(std::vector<NamedParameter> parameters) const;
+
+  /// Whether there is one to create.
+  explicit operator bool() const { return static_cast<bool>(create_); }
+
+ private:
+  Function create_;
+};
+
+}  // namespace lockstep

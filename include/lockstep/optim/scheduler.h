@@ -1,0 +1,64 @@
+// Steps an optimizer's learning rates along a schedule.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/optim/scheduler_options.h>
+
+namespace lockstep {
+
+/// What a checkpoint must hold to resume a Scheduler.
+struct SchedulerState {
+  std::int64_t last_step = 0;         ///< k
+  std::vector<double> base_lrs = {};  ///< by group
+  std::vector<double> last_lrs = {};  ///< by group
+  double best = 0.0;                  ///< ReduceLROnPlateau: best value so far
+  std::int64_t bad_steps = 0;         ///< ReduceLROnPlateau: steps since then
+  std::int64_t cooldown_left = 0;     ///< ReduceLROnPlateau: steps in which bad values do not count
+};
+
+/// Sets lr (and for OneCycleLR momentum or beta1) of every group of an optimizer. Borrows the optimizer,
+/// which must outlive it. Deterministic: ranks that step alike have the same rates; never a collective.
+class LOCKSTEP_API Scheduler {
+ public:
+  /// Sets the rates of k = 0 at once, as torch does. Groups start from their initial_lr.
+  /// @throws ConfigError naming the field that is out of range, or if momentum is to be cycled and there is
+  /// none
+  Scheduler(SchedulerOptions options, Optimizer& optimizer);
+
+  /// k becomes k + 1, and the rates those of the new k.
+  /// @throws ConfigError for ReduceLROnPlateau, which needs a metric, and past the end of OneCycleLR
+  void step();
+
+  /// As step(), with the value of the watched metric.
+  /// @throws ConfigError unless needs_metric()
+  void step(double metric);
+
+  /// Whether this is ReduceLROnPlateau.
+  bool needs_metric() const;
+
+  /// k: the number of steps so far.
+  std::int64_t last_step() const { return state_.last_step; }
+
+  /// The learning rates this scheduler set last, by group.
+  std::vector<double> last_lr() const { return state_.last_lrs; }
+
+  const SchedulerState& state() const { return state_; }
+
+  /// Continues where `state` was taken, and sets the rates of that moment.
+  /// @throws CheckpointError if it was taken with another number of groups
+  void load_state(SchedulerState state);
+
+ private:
+  void go_to(std::int64_t k);
+  void set_lr(std::size_t group, double lr);
+
+  SchedulerOptions options_;
+  Optimizer* optimizer_;
+  SchedulerState state_;
+};
+
+}  // namespace lockstep

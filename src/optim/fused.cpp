@@ -1,0 +1,117 @@
+#include "optim/fused.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_set>
+
+#include "optim/arena.h"
+#include "optim/refuse.h"
+
+namespace lockstep::detail {
+namespace {
+
+at::ScalarType compute_dtype(const at::Tensor& param) {
+  return param.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+void check_on_cpu(const NamedParameter& parameter) {
+  if (parameter.tensor.device().is_cpu()) return;
+  refuse("parameter " + parameter.name + " cannot be optimized", "a tensor on the CPU",
+         "one on " + parameter.tensor.device().str());
+}
+
+void check_gradient(const NamedParameter& parameter, const at::Tensor& grad) {
+  const auto what = "the gradient of " + parameter.name + " cannot be used";
+  if (grad.layout() != at::kStrided) {
+    refuse(what, "a dense gradient", "a sparse one (" + c10::str(grad.layout()) + ")",
+           "build the embedding with sparse(false)");
+  }
+  if (grad.sizes() != parameter.tensor.sizes()) {
+    refuse(what, "shape " + c10::str(parameter.tensor.sizes()), c10::str(grad.sizes()));
+  }
+}
+
+}  // namespace
+
+FusedOptimizer::FusedOptimizer(std::vector<NamedParameter> parameters, Grouping grouping,
+                               std::vector<std::string> kinds)
+    : Optimizer(std::move(parameters), std::move(grouping.groups)), kinds_(std::move(kinds)) {
+  for (std::size_t i = 0; i < this->parameters().size(); ++i) {
+    check_on_cpu(this->parameters()[i]);
+    slots_.push_back({.parameter = i, .group = grouping.group_of[i]});
+  }
+}
+
+std::vector<FusedOptimizer::Slot*> FusedOptimizer::slots_with_gradient() {
+  prepare_trained();
+  std::vector<Slot*> result;
+  for (auto& slot : slots_) {
+    const auto& grad = parameter(slot).tensor.grad();
+    if (!grad.defined()) continue;
+    check_gradient(parameter(slot), grad);
+    result.push_back(&slot);
+  }
+  prepare(result);
+  return result;
+}
+
+void FusedOptimizer::prepare(std::span<Slot* const> slots) {
+  std::map<at::ScalarType, std::vector<Slot*>> bare;
+  for (Slot* slot : slots) {
+    const bool wanted = !slot->step.defined() && has_state(groups()[slot->group]);
+    if (wanted) bare[compute_dtype(parameter(*slot).tensor)].push_back(slot);
+  }
+  for (const auto& [dtype, same] : bare) {
+    std::vector<at::Tensor> like, scalars(same.size(), at::empty({}));
+    for (const Slot* slot : same) like.push_back(parameter(*slot).tensor);
+    const auto steps = carve_arena(scalars, at::kLong);
+    for (std::size_t i = 0; i < same.size(); ++i) same[i]->step = steps[i];
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+      const auto buffers = carve_arena(like, dtype);
+      for (std::size_t i = 0; i < same.size(); ++i) same[i]->buffers.push_back(buffers[i]);
+    }
+  }
+}
+
+void FusedOptimizer::prepare_state(std::span<const std::string> names) {
+  const std::unordered_set<std::string> wanted(names.begin(), names.end());
+  std::vector<Slot*> slots;
+  for (auto& slot : slots_) {
+    if (wanted.contains(parameter(slot).name)) slots.push_back(&slot);
+  }
+  prepare(slots);
+}
+
+void FusedOptimizer::prepare_trained() {
+  std::vector<Slot*> trained;
+  for (auto& slot : slots_) {
+    if (parameter(slot).tensor.requires_grad()) trained.push_back(&slot);
+  }
+  prepare(trained);
+}
+
+std::vector<OptimizerState> FusedOptimizer::state() {
+  prepare_trained();
+  std::vector<OptimizerState> result;
+  for (const auto& slot : slots_) {
+    if (!slot.step.defined()) continue;
+    result.push_back({parameter(slot).name, "step", slot.step});
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+      result.push_back({parameter(slot).name, kinds_[kind], slot.buffers[kind]});
+    }
+  }
+  return result;
+}
+
+bool FusedOptimizer::lies_ready(const at::Tensor& param, const at::Tensor& grad) {
+  const auto dtype = param.scalar_type();
+  return (dtype == at::kFloat || dtype == at::kDouble) && grad.scalar_type() == dtype &&
+         param.is_contiguous() && grad.is_contiguous();
+}
+
+FusedOptimizer::Staged FusedOptimizer::stage(const at::Tensor& param, const at::Tensor& grad) {
+  const auto dtype = compute_dtype(param);
+  return {.param = param.to(dtype).contiguous(), .grad = grad.to(dtype).contiguous()};
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,127 @@
+// What the optimizers over kernels.h share: state slots, and the walk over the gradients.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "optim/groups.h"
+#include "optim/kernels.h"
+#include "optim/parallel.h"
+
+namespace lockstep::detail {
+
+/// Updates all segments, in chunks on several threads when there is enough to do.
+template <class Segment>
+void update_all(std::span<const Segment> segments) {
+  constexpr std::int64_t kChunk = 16384;
+  struct Chunk {
+    const Segment* segment;
+    std::int64_t begin, end;
+  };
+  std::vector<Chunk> chunks;
+  std::int64_t elements = 0;
+  for (const auto& segment : segments) {
+    elements += segment.size;
+    for (std::int64_t at = 0; at < segment.size; at += kChunk) {
+      chunks.push_back({&segment, at, std::min(segment.size, at + kChunk)});
+    }
+  }
+  const auto update_chunk = [&, isa = best_isa()](std::size_t i) {
+    update(*chunks[i].segment, chunks[i].begin, chunks[i].end, isa);
+  };
+  if (elements > 2 * kChunk) return parallel_for_each(chunks.size(), update_chunk);
+  for (std::size_t i = 0; i < chunks.size(); ++i) update_chunk(i);
+}
+
+/// An optimizer whose step is one kernel call over many segments.
+class FusedOptimizer : public Optimizer {
+ public:
+  std::vector<OptimizerState> state() override;
+
+ protected:
+  /// A parameter's state. Without state until prepared; then `buffers` has one tensor per kind.
+  struct Slot {
+    std::size_t parameter;
+    std::size_t group;
+    at::Tensor step = {};
+    std::vector<at::Tensor> buffers = {};
+
+    std::int64_t& steps() const { return *step.data_ptr<std::int64_t>(); }
+    template <class T>
+    T* buffer(std::size_t kind) const {
+      return buffers[kind].data_ptr<T>();
+    }
+  };
+
+  FusedOptimizer(std::vector<NamedParameter> parameters, Grouping grouping, std::vector<std::string> kinds);
+
+  /// Whether parameters of this group have state at the moment.
+  virtual bool has_state(const Group& group) const = 0;
+
+  /// Calls make(slot, T* param, const T* grad, size) for each parameter with a gradient, T being float or
+  /// double, and updates the segments that it returns.
+  template <class Make>
+  void update_parameters(Make&& make);
+
+  void prepare_state(std::span<const std::string> parameters) override;
+
+ private:
+  /// A parameter that the kernels cannot read as it lies: of another dtype, or not contiguous.
+  struct Staged {
+    at::Tensor param;
+    at::Tensor grad;
+  };
+
+  std::vector<Slot*> slots_with_gradient();
+  void prepare_trained();
+  void prepare(std::span<Slot* const> slots);
+  const NamedParameter& parameter(const Slot& slot) const { return parameters()[slot.parameter]; }
+  static bool lies_ready(const at::Tensor& param, const at::Tensor& grad);
+  static Staged stage(const at::Tensor& param, const at::Tensor& grad);
+
+  std::vector<std::string> kinds_;
+  std::vector<Slot> slots_;
+};
+
+template <class Make>
+void FusedOptimizer::update_parameters(Make&& make) {
+  const auto segment = [&]<class T>(Slot& slot, const at::Tensor& param, const at::Tensor& grad, T) {
+    return make(slot, param.data_ptr<T>(), static_cast<const T*>(grad.data_ptr<T>()), param.numel());
+  };
+  std::vector<decltype(segment(slots_[0], {}, {}, float{}))> floats;
+  std::vector<decltype(segment(slots_[0], {}, {}, double{}))> doubles;
+  const auto flush = [&] {
+    update_all(std::span(std::as_const(floats)));
+    update_all(std::span(std::as_const(doubles)));
+    floats.clear();
+    doubles.clear();
+  };
+  const auto add = [&](Slot& slot, const at::Tensor& param, const at::Tensor& grad) {
+    if (param.scalar_type() == at::kDouble) {
+      doubles.push_back(segment(slot, param, grad, double{}));
+    } else {
+      floats.push_back(segment(slot, param, grad, float{}));
+    }
+  };
+  for (Slot* slot : slots_with_gradient()) {
+    const auto& param = parameter(*slot).tensor;
+    if (lies_ready(param, param.grad())) {
+      add(*slot, param, param.grad());
+      continue;
+    }
+    // One staged parameter at a time, so that memory for copies stays small.
+    flush();
+    const auto staged = stage(param, param.grad());
+    add(*slot, staged.param, staged.grad);
+    flush();
+    if (!staged.param.is_same(param)) param.copy_(staged.param);
+  }
+  flush();
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,100 @@
+#include <lockstep/optim/grad_norm.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "optim/kernels.h"
+#include "optim/parallel.h"
+#include "optim/refuse.h"
+
+namespace lockstep {
+namespace {
+
+void check_gradient(const at::Tensor& gradient) {
+  if (gradient.layout() != at::kStrided || !gradient.device().is_cpu()) {
+    detail::refuse("a gradient cannot be clipped", "dense tensors on the CPU",
+                   c10::str(gradient.layout()) + " on " + gradient.device().str());
+  }
+}
+
+void check_limit(const char* name, double limit) {
+  detail::require(limit >= 0.0, name, limit, "a number >= 0");
+}
+
+template <class T>
+std::vector<double> square_sums(const T* values, std::int64_t size) {
+  constexpr std::int64_t kBlocksPerTask = 16;
+  const auto blocks = (size + kGradNormBlock - 1) / kGradNormBlock;
+  std::vector<double> sums(static_cast<std::size_t>(blocks));
+  const auto sum_blocks = [&, isa = detail::best_isa()](std::size_t task) {
+    const auto first = static_cast<std::int64_t>(task) * kBlocksPerTask;
+    for (auto block = first; block < std::min(blocks, first + kBlocksPerTask); ++block) {
+      const auto begin = block * kGradNormBlock;
+      const auto count = std::min(kGradNormBlock, size - begin);
+      sums[static_cast<std::size_t>(block)] = detail::square_sum(values + begin, count, isa);
+    }
+  };
+  detail::parallel_for_each(static_cast<std::size_t>((blocks + kBlocksPerTask - 1) / kBlocksPerTask),
+                            sum_blocks);
+  return sums;
+}
+
+// Calls use(gradient) for each gradient there is.
+template <class Use>
+void for_each_gradient(std::span<const at::Tensor> parameters, Use&& use) {
+  at::NoGradGuard no_grad;
+  for (const auto& parameter : parameters) {
+    if (parameter.grad().defined()) use(parameter.grad());
+  }
+}
+
+}  // namespace
+
+std::vector<double> block_square_sums(const at::Tensor& gradient) {
+  check_gradient(gradient);
+  const auto plain = gradient.detach().contiguous();
+  if (plain.scalar_type() == at::kDouble) return square_sums(plain.data_ptr<double>(), plain.numel());
+  const auto floats = plain.to(at::kFloat);
+  return square_sums(floats.data_ptr<float>(), floats.numel());
+}
+
+double pairwise_sum(std::span<const double> values) {
+  if (values.empty()) return 0.0;
+  std::vector<double> level(values.begin(), values.end());
+  for (auto size = level.size(); size > 1; size = (size + 1) / 2) {
+    for (std::size_t i = 0; i < size / 2; ++i) level[i] = level[2 * i] + level[2 * i + 1];
+    if (size % 2 == 1) level[size / 2] = level[size - 1];
+  }
+  return level.front();
+}
+
+double grad_norm(std::span<const at::Tensor> parameters) {
+  std::vector<double> sums;
+  for_each_gradient(parameters, [&](const at::Tensor& gradient) {
+    const auto blocks = block_square_sums(gradient);
+    sums.insert(sums.end(), blocks.begin(), blocks.end());
+  });
+  return std::sqrt(pairwise_sum(sums));
+}
+
+double clip_coefficient(double norm, double max_norm) {
+  const auto coefficient = max_norm / (norm + 1e-6);
+  return coefficient >= 1.0 ? 1.0 : coefficient;
+}
+
+double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm) {
+  check_limit("max_norm", max_norm);
+  const auto norm = grad_norm(parameters);
+  const auto coefficient = clip_coefficient(norm, max_norm);
+  if (coefficient == 1.0) return norm;
+  for_each_gradient(parameters, [&](const at::Tensor& gradient) { gradient.mul_(coefficient); });
+  return norm;
+}
+
+void clip_grad_value(std::span<const at::Tensor> parameters, double limit) {
+  check_limit("limit", limit);
+  for_each_gradient(parameters, check_gradient);
+  for_each_gradient(parameters, [&](const at::Tensor& gradient) { gradient.clamp_(-limit, limit); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,141 @@
+#include "optim/kernels.h"
+
+#include <cmath>
+
+#if defined(__x86_64__)
+#define LOCKSTEP_FOR_AVX2 __attribute__((target("avx2")))
+#define LOCKSTEP_FOR_AVX512 __attribute__((target("avx512f")))
+#else
+#define LOCKSTEP_FOR_AVX2
+#define LOCKSTEP_FOR_AVX512
+#endif
+#define LOCKSTEP_INLINE inline __attribute__((always_inline))
+
+namespace lockstep::detail {
+namespace {
+
+template <class T>
+LOCKSTEP_INLINE void update_elements(const AdamSegment<T>& s, std::int64_t begin, std::int64_t end) {
+  T* __restrict param = s.param;
+  const T* __restrict grad = s.grad;
+  T* __restrict exp_avg = s.exp_avg;
+  T* __restrict exp_avg_sq = s.exp_avg_sq;
+  const auto scale = static_cast<T>(s.by.grad_scale), l2 = static_cast<T>(s.by.l2);
+  const auto decay = static_cast<T>(s.by.decay), eps = static_cast<T>(s.by.eps);
+  const auto beta1 = static_cast<T>(s.by.beta1), rest1 = static_cast<T>(1.0 - s.by.beta1);
+  const auto beta2 = static_cast<T>(s.by.beta2), rest2 = static_cast<T>(1.0 - s.by.beta2);
+  const auto step_size = static_cast<T>(s.by.step_size), root_bias2 = static_cast<T>(s.by.root_bias2);
+  for (std::int64_t i = begin; i < end; ++i) {
+    const T p = param[i] * decay;
+    T g = scale * grad[i];
+    if (l2 != 0) g += l2 * param[i];
+    const T m = beta1 * exp_avg[i] + rest1 * g;
+    const T v = beta2 * exp_avg_sq[i] + rest2 * g * g;
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    param[i] = p - step_size * m / (std::sqrt(v) / root_bias2 + eps);
+  }
+}
+
+template <class T>
+LOCKSTEP_INLINE void update_elements(const SgdSegment<T>& s, std::int64_t begin, std::int64_t end) {
+  T* __restrict param = s.param;
+  const T* __restrict grad = s.grad;
+  T* __restrict buffer = s.momentum_buffer;
+  const auto scale = static_cast<T>(s.by.grad_scale), l2 = static_cast<T>(s.by.l2),
+             lr = static_cast<T>(s.by.lr);
+  const auto momentum = static_cast<T>(s.by.momentum), gradient = static_cast<T>(s.by.gradient);
+  const auto lookahead = static_cast<T>(s.by.lookahead);
+  const bool nesterov = s.by.nesterov;
+  if (buffer == nullptr) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      T g = scale * grad[i];
+      if (l2 != 0) g += l2 * param[i];
+      param[i] -= lr * g;
+    }
+    return;
+  }
+  for (std::int64_t i = begin; i < end; ++i) {
+    T g = scale * grad[i];
+    if (l2 != 0) g += l2 * param[i];
+    const T b = momentum * buffer[i] + gradient * g;
+    buffer[i] = b;
+    param[i] -= lr * (nesterov ? g + lookahead * b : b);
+  }
+}
+
+template <class Segment>
+void update_baseline(const Segment& segment, std::int64_t begin, std::int64_t end) {
+  update_elements(segment, begin, end);
+}
+
+template <class Segment>
+LOCKSTEP_FOR_AVX2 void update_avx2(const Segment& segment, std::int64_t begin, std::int64_t end) {
+  update_elements(segment, begin, end);
+}
+
+template <class Segment>
+LOCKSTEP_FOR_AVX512 void update_avx512(const Segment& segment, std::int64_t begin, std::int64_t end) {
+  update_elements(segment, begin, end);
+}
+
+template <class Segment>
+void dispatch(const Segment& segment, std::int64_t begin, std::int64_t end, Isa isa) {
+  if (isa == Isa::kAvx512) return update_avx512(segment, begin, end);
+  if (isa == Isa::kAvx2) return update_avx2(segment, begin, end);
+  update_baseline(segment, begin, end);
+}
+
+template <class T>
+LOCKSTEP_INLINE double sum_in_lanes(const T* values, std::int64_t size) {
+  constexpr std::int64_t kLanes = 16;
+  double lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    for (std::int64_t k = 0; k < kLanes; ++k) lanes[k] += double(values[i + k]) * double(values[i + k]);
+  }
+  for (std::int64_t k = 0; i + k < size; ++k) lanes[k] += double(values[i + k]) * double(values[i + k]);
+  for (std::int64_t width = kLanes / 2; width > 0; width /= 2) {
+    for (std::int64_t k = 0; k < width; ++k) lanes[k] += lanes[k + width];
+  }
+  return lanes[0];
+}
+
+template <class T>
+LOCKSTEP_FOR_AVX512 double sum_avx512(const T* values, std::int64_t size) {
+  return sum_in_lanes(values, size);
+}
+
+}  // namespace
+
+Isa best_isa() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return Isa::kAvx512;
+  if (__builtin_cpu_supports("avx2")) return Isa::kAvx2;
+#endif
+  return Isa::kBaseline;
+}
+
+template <class T>
+void update(const AdamSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa) {
+  dispatch(segment, begin, end, isa);
+}
+
+template <class T>
+void update(const SgdSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa) {
+  dispatch(segment, begin, end, isa);
+}
+
+template <class T>
+double square_sum(const T* values, std::int64_t size, Isa isa) {
+  return isa == Isa::kAvx512 ? sum_avx512(values, size) : sum_in_lanes(values, size);
+}
+
+template double square_sum(const float*, std::int64_t, Isa);
+template double square_sum(const double*, std::int64_t, Isa);
+template void update(const AdamSegment<float>&, std::int64_t, std::int64_t, Isa);
+template void update(const AdamSegment<double>&, std::int64_t, std::int64_t, Isa);
+template void update(const SgdSegment<float>&, std::int64_t, std::int64_t, Isa);
+template void update(const SgdSegment<double>&, std::int64_t, std::int64_t, Isa);
+
+}  // namespace lockstep::detail

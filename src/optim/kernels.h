@@ -1,0 +1,75 @@
+// The arithmetic of the optimizers, one element at a time; free of torch.
+//
+// LibTorch's fused kernels use multiply-add in their vector bodies and not in their tails, so an element's
+// last bit depends on where it lies: a shard would differ from the whole. Here each operation is rounded on
+// its own (kernels.cpp is compiled without contraction), so the bits depend on the element alone, never on
+// position, length, instruction set or thread. Order of operations: torch.optim's.
+// Exported for the tests that prove this.
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep::detail {
+
+/// Instruction sets a kernel is compiled for. All give the same bits.
+enum class Isa { kBaseline, kAvx2, kAvx512 };
+
+/// The best one this machine has.
+LOCKSTEP_API Isa best_isa();
+
+struct AdamCoefficients {
+  double grad_scale = 1.0;  // multiplies the gradient first; negative to maximise
+  double l2 = 0.0;          // times the parameter, added to the gradient (Adam)
+  double decay = 1.0;       // multiplies the parameter (AdamW): 1 - lr * weight_decay
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double step_size = 0.0;   // lr / (1 - beta1^step)
+  double root_bias2 = 1.0;  // sqrt(1 - beta2^step)
+};
+
+struct SgdCoefficients {
+  double grad_scale = 1.0;  // as above
+  double l2 = 0.0;          // as above
+  double lr = 0.0;
+  double momentum = 0.0;   // multiplies the buffer: 0 in a parameter's first step
+  double gradient = 1.0;   // share of the gradient that enters the buffer: 1 - dampening, 1 in the first step
+  double lookahead = 0.0;  // nesterov: the momentum, also in the first step
+  bool nesterov = false;
+};
+
+/// One contiguous parameter with its gradient and state.
+template <class T>
+struct AdamSegment {
+  T* param;
+  const T* grad;
+  T* exp_avg;
+  T* exp_avg_sq;
+  std::int64_t size;
+  AdamCoefficients by;
+};
+
+/// As AdamSegment. `momentum_buffer` is null without momentum.
+template <class T>
+struct SgdSegment {
+  T* param;
+  const T* grad;
+  T* momentum_buffer;
+  std::int64_t size;
+  SgdCoefficients by;
+};
+
+/// Updates elements [begin, end) of the segment. Instantiated for float and double.
+template <class T>
+LOCKSTEP_API void update(const AdamSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa);
+template <class T>
+LOCKSTEP_API void update(const SgdSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa);
+
+/// The sum of squares in float64, in 16 lanes that are then added in pairs. Instantiated for float and
+/// double.
+template <class T>
+LOCKSTEP_API double square_sum(const T* values, std::int64_t size, Isa isa);
+
+}  // namespace lockstep::detail

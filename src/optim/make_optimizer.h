@@ -1,0 +1,21 @@
+// The optimizers this module has, made from checked options.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/optim/optimizer_options.h>
+
+namespace lockstep::detail {
+
+/// @throws ConfigError naming the field and value that torch would refuse too
+void validate(const SGD& options);
+void validate(const Adam& options);
+void validate(const AdamW& options);
+
+std::unique_ptr<Optimizer> make_optimizer(const SGD& options, std::vector<NamedParameter> parameters);
+std::unique_ptr<Optimizer> make_optimizer(const Adam& options, std::vector<NamedParameter> parameters);
+std::unique_ptr<Optimizer> make_optimizer(const AdamW& options, std::vector<NamedParameter> parameters);
+
+}  // namespace lockstep::detail

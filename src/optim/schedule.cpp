@@ -1,0 +1,131 @@
+#include "optim/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <string>
+
+#include "optim/refuse.h"
+
+namespace lockstep::detail {
+namespace {
+
+// How many of the ascending milestones are <= k.
+std::size_t passed(const std::vector<std::int64_t>& milestones, std::int64_t k) {
+  return static_cast<std::size_t>(std::upper_bound(milestones.begin(), milestones.end(), k) -
+                                  milestones.begin());
+}
+
+double anneal(double from, double to, double share, bool cosine) {
+  if (!cosine) return from + (to - from) * share;
+  return to + (from - to) / 2.0 * (1.0 + std::cos(std::numbers::pi * share));
+}
+
+// The share of its way from min to max that a DeepSpeed warm-up has gone at its own index i.
+double warmed_up(std::int64_t i, std::int64_t num_steps, const std::string& type) {
+  const auto steps = static_cast<double>(std::max<std::int64_t>(2, num_steps));
+  const auto at = static_cast<double>(i);
+  if (at >= steps) return 1.0;
+  return type == "log" ? std::log(at + 1.0) / std::log(steps) : at / steps;
+}
+
+Rates at(const ConstantLR& s, std::int64_t k, double base) {
+  return {k < s.total_iters ? base * s.factor : base};
+}
+
+Rates at(const LinearLR& s, std::int64_t k, double base) {
+  const auto share = static_cast<double>(std::min(k, s.total_iters)) / static_cast<double>(s.total_iters);
+  return {base * (s.start_factor + (s.end_factor - s.start_factor) * share)};
+}
+
+Rates at(const ExponentialLR& s, std::int64_t k, double base) {
+  return {base * std::pow(s.gamma, static_cast<double>(k))};
+}
+
+Rates at(const StepLR& s, std::int64_t k, double base) {
+  return {base * std::pow(s.gamma, static_cast<double>(k / s.step_size))};
+}
+
+Rates at(const MultiStepLR& s, std::int64_t k, double base) {
+  return {base * std::pow(s.gamma, static_cast<double>(passed(s.milestones, k)))};
+}
+
+Rates at(const CosineAnnealingLR& s, std::int64_t k, double base) {
+  const auto share = static_cast<double>(k) / static_cast<double>(s.T_max);
+  return {s.eta_min + (base - s.eta_min) * (1.0 + std::cos(std::numbers::pi * share)) / 2.0};
+}
+
+Rates at(const LambdaLR& s, std::int64_t k, double base) { return {base * s.lr_lambda(k)}; }
+
+// A stretch of OneCycleLR that ends at step `end`.
+struct Phase {
+  double end;
+  double from_lr, to_lr;
+  double from_momentum, to_momentum;
+};
+
+std::vector<Phase> phases(const OneCycleLR& s) {
+  const auto total = static_cast<double>(s.total_steps), up = s.pct_start * total - 1.0;
+  const auto start = s.max_lr / s.div_factor, end = start / s.final_div_factor;
+  const Phase rise{up, start, s.max_lr, s.max_momentum, s.base_momentum};
+  if (!s.three_phase) return {rise, {total - 1.0, s.max_lr, end, s.base_momentum, s.max_momentum}};
+  return {rise,
+          {2.0 * s.pct_start * total - 2.0, s.max_lr, start, s.base_momentum, s.max_momentum},
+          {total - 1.0, start, end, s.max_momentum, s.max_momentum}};
+}
+
+Rates at(const OneCycleLR& s, std::int64_t k, double) {
+  if (k > s.total_steps) {
+    refuse("OneCycleLR is over", "at most total_steps = " + std::to_string(s.total_steps) + " steps",
+           std::to_string(k), "give total_steps the number of optimizer steps of the whole run");
+  }
+  // The step after the last one would overshoot: a linear end would go below zero.
+  const auto step = static_cast<double>(std::min(k, s.total_steps - 1));
+  const auto stretches = phases(s);
+  double begin = 0.0;
+  std::size_t i = 0;
+  for (; i + 1 < stretches.size() && step > stretches[i].end; ++i) begin = stretches[i].end;
+  const auto& phase = stretches[i];
+  const auto share = phase.end == begin ? 1.0 : (step - begin) / (phase.end - begin);
+  const bool cosine = s.anneal_strategy == "cos";
+  Rates rates{anneal(phase.from_lr, phase.to_lr, share, cosine)};
+  if (s.cycle_momentum) rates.momentum = anneal(phase.from_momentum, phase.to_momentum, share, cosine);
+  return rates;
+}
+
+Rates at(const WarmupLR& s, std::int64_t k, double) {
+  const auto share = k < 1 ? 0.0 : warmed_up(k - 1, s.num_steps, s.warmup_type);
+  return {s.min_lr + (s.max_lr - s.min_lr) * share};
+}
+
+Rates at(const WarmupDecayLR& s, std::int64_t k, double) {
+  const auto steps = std::max<std::int64_t>(2, s.num_steps);
+  auto share = k < 1 ? 0.0 : warmed_up(k - 1, s.num_steps, s.warmup_type);
+  if (k - 1 >= steps) {
+    const auto left = static_cast<double>(s.total_num_steps - (k - 1));
+    share = std::max(0.0, left / std::max(1.0, static_cast<double>(s.total_num_steps - steps)));
+  }
+  return {s.min_lr + (s.max_lr - s.min_lr) * share};
+}
+
+Rates at(const ReduceLROnPlateau&, std::int64_t, double base) { return {base}; }
+
+Rates at(const SequentialLR& s, std::int64_t k, double base) {
+  const auto i = passed(s.milestones, k);
+  return rates_at(s.schedulers[i], i == 0 ? k : k - s.milestones[i - 1], base);
+}
+
+}  // namespace
+
+Rates rates_at(const SchedulerOptions& options, std::int64_t k, double base) {
+  return std::visit([&](const auto& schedule) { return at(schedule, k, base); }, options);
+}
+
+bool cycles_momentum(const SchedulerOptions& options) {
+  if (const auto* cycle = std::get_if<OneCycleLR>(&options)) return cycle->cycle_momentum;
+  const auto* sequence = std::get_if<SequentialLR>(&options);
+  return sequence != nullptr &&
+         std::any_of(sequence->schedulers.begin(), sequence->schedulers.end(), cycles_momentum);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,26 @@
+// The curves of scheduler_options.h as functions of k.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <lockstep/optim/scheduler_options.h>
+
+namespace lockstep::detail {
+
+/// What a schedule sets in a group.
+struct Rates {
+  double lr;
+  std::optional<double> momentum = {};  // or beta1; nothing: left as it is
+};
+
+/// @throws ConfigError past the end of OneCycleLR. Not for ReduceLROnPlateau, which is no curve.
+Rates rates_at(const SchedulerOptions& options, std::int64_t k, double base);
+
+/// Whether rates_at() sets momentum at some k.
+bool cycles_momentum(const SchedulerOptions& options);
+
+/// @throws ConfigError naming the field and value that torch would refuse too
+void validate(const SchedulerOptions& options);
+
+}  // namespace lockstep::detail

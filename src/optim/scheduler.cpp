@@ -1,0 +1,123 @@
+#include <lockstep/optim/scheduler.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "optim/refuse.h"
+#include "optim/schedule.h"
+
+namespace lockstep {
+namespace {
+
+void check_has_momentum(const Optimizer& optimizer) {
+  for (const auto& group : optimizer.groups()) {
+    if (group.momentum || group.betas) continue;
+    detail::refuse("OneCycleLR.cycle_momentum cannot be followed", "an optimizer with momentum or betas",
+                   std::string(optimizer.name()), "set cycle_momentum = false");
+  }
+}
+
+void set_momentum(Optimizer::Group& group, double momentum) {
+  if (group.betas) {
+    (*group.betas)[0] = momentum;
+  } else {
+    group.momentum = momentum;
+  }
+}
+
+bool is_better(const ReduceLROnPlateau& plateau, double value, double best) {
+  const bool lower = plateau.mode == "min";
+  if (plateau.threshold_mode == "abs") {
+    return lower ? value < best - plateau.threshold : value > best + plateau.threshold;
+  }
+  return lower ? value < best * (1.0 - plateau.threshold) : value > best * (1.0 + plateau.threshold);
+}
+
+// Counts `metric`; true when it is time to cut the rates.
+bool is_stuck(const ReduceLROnPlateau& plateau, double metric, SchedulerState& state) {
+  if (is_better(plateau, metric, state.best)) {
+    state.best = metric;
+    state.bad_steps = 0;
+  } else {
+    ++state.bad_steps;
+  }
+  if (state.cooldown_left > 0) {
+    --state.cooldown_left;
+    state.bad_steps = 0;
+  }
+  if (state.bad_steps <= plateau.patience) return false;
+  state.cooldown_left = plateau.cooldown;
+  state.bad_steps = 0;
+  return true;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(SchedulerOptions options, Optimizer& optimizer)
+    : options_(std::move(options)), optimizer_(&optimizer) {
+  detail::validate(options_);
+  if (detail::cycles_momentum(options_)) check_has_momentum(optimizer);
+  for (const auto& group : optimizer.groups()) {
+    state_.base_lrs.push_back(group.initial_lr);
+    state_.last_lrs.push_back(group.lr);
+  }
+  if (const auto* plateau = std::get_if<ReduceLROnPlateau>(&options_)) {
+    constexpr auto kWorst = std::numeric_limits<double>::infinity();
+    state_.best = plateau->mode == "min" ? kWorst : -kWorst;
+  } else {
+    go_to(0);
+  }
+}
+
+bool Scheduler::needs_metric() const { return std::holds_alternative<ReduceLROnPlateau>(options_); }
+
+void Scheduler::step() {
+  if (needs_metric())
+    detail::refuse("ReduceLROnPlateau cannot step", "the value of the metric it watches", "none");
+  go_to(state_.last_step + 1);
+}
+
+void Scheduler::step(double metric) {
+  const auto* plateau = std::get_if<ReduceLROnPlateau>(&options_);
+  if (plateau == nullptr)
+    detail::refuse("the scheduler watches no metric", "step() without a value", "a value");
+  ++state_.last_step;
+  const bool cut = is_stuck(*plateau, metric, state_);
+  for (std::size_t i = 0; i < state_.last_lrs.size(); ++i) {
+    const auto lr = optimizer_->groups()[i].lr;
+    const auto lower = std::max(lr * plateau->factor, plateau->min_lr);
+    set_lr(i, cut && lr - lower > plateau->eps ? lower : lr);
+  }
+}
+
+void Scheduler::load_state(SchedulerState state) {
+  const auto groups = optimizer_->groups().size();
+  if (state.base_lrs.size() != groups || state.last_lrs.size() != groups) {
+    throw CheckpointError("optim", {.what = "scheduler state does not fit",
+                                    .expected = std::to_string(groups) + " parameter groups",
+                                    .got = std::to_string(state.base_lrs.size()),
+                                    .where = "",
+                                    .hint = ""});
+  }
+  state_ = std::move(state);
+  if (!needs_metric()) return go_to(state_.last_step);
+  for (std::size_t i = 0; i < groups; ++i) set_lr(i, state_.last_lrs[i]);
+}
+
+void Scheduler::go_to(std::int64_t k) {
+  std::vector<detail::Rates> rates;
+  for (const auto base : state_.base_lrs) rates.push_back(detail::rates_at(options_, k, base));
+  state_.last_step = k;
+  for (std::size_t i = 0; i < rates.size(); ++i) {
+    set_lr(i, rates[i].lr);
+    if (rates[i].momentum) set_momentum(optimizer_->groups()[i], *rates[i].momentum);
+  }
+}
+
+void Scheduler::set_lr(std::size_t group, double lr) {
+  optimizer_->groups()[group].lr = lr;
+  state_.last_lrs[group] = lr;
+}
+
+}  // namespace lockstep
