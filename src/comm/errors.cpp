@@ -26,8 +26,6 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
-bool says_timeout(const std::string& text) { return says_any(text, kTimeoutPhrases); }
-
 std::string plain_text(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   auto text = first_line(of_torch ? of_torch->what_without_backtrace() : error.what());
@@ -56,7 +54,7 @@ void rethrow_translated(const FailedCollective& failed) {
       parts.hint = "another rank died or left: its own message tells why";
       throw PeerLost("comm", parts);
     }
-    if (says_timeout(text)) {
+    if (says_any(text, kTimeoutPhrases)) {
       parts.hint = "another rank is stuck or does not take part; see option timeout";
       throw Timeout("comm", parts);
     }

@@ -18,9 +18,6 @@ struct FailedCollective {
 /// The text of an exception without the stack frames and source positions of its C++ origin.
 std::string plain_text(const std::exception& error);
 
-/// Whether a text of c10d or Gloo speaks of a deadline that passed.
-bool says_timeout(const std::string& text);
-
 /// Rethrows the exception being handled: those of lockstep as they are, others as PeerLost, Timeout or
 /// CommError.
 [[noreturn]] void rethrow_translated(const FailedCollective& failed);

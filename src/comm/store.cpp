@@ -1,5 +1,8 @@
 #include <lockstep/comm/store.h>
 
+#include <thread>
+#include <vector>
+
 #include <lockstep/base/error.h>
 
 #include "comm/c10d.h"
@@ -9,6 +12,11 @@
 
 namespace lockstep {
 namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr auto kLongestPause = milliseconds(20);
 
 // Calls the c10d store; what it throws becomes a CommError.
 template <class Call>
@@ -32,7 +40,7 @@ void Store::set(const std::string& key, const std::string& value) {
   guarded("set " + key, [&] { impl_->store->set(key, value); });
 }
 
-std::string Store::get(const std::string& key, std::chrono::milliseconds timeout) {
+std::string Store::get(const std::string& key, milliseconds timeout) {
   if (!wait(std::span(&key, 1), timeout)) {
     throw Timeout("comm", {.what = "store: key " + key + " was not set within " +
                                    std::to_string(timeout.count()) + " ms",
@@ -48,17 +56,15 @@ std::int64_t Store::add(const std::string& key, std::int64_t delta) {
   return guarded("add " + key, [&] { return impl_->store->add(key, delta); });
 }
 
-bool Store::wait(std::span<const std::string> keys, std::chrono::milliseconds timeout) {
-  return guarded("wait", [&] {
-    try {
-      // c10d reads a timeout of 0 as "for ever".
-      impl_->store->wait({keys.begin(), keys.end()}, std::max(timeout, std::chrono::milliseconds(1)));
-      return true;
-    } catch (const std::exception& error) {
-      if (detail::says_timeout(error.what())) return false;
-      throw;
-    }
-  });
+// By looking again and again: c10d's own wait prints warnings when its time is up.
+bool Store::wait(std::span<const std::string> keys, milliseconds timeout) {
+  const auto deadline = steady_clock::now() + timeout;
+  const std::vector<std::string> wanted(keys.begin(), keys.end());
+  for (auto pause = milliseconds(1);; pause = std::min(2 * pause, kLongestPause)) {
+    if (guarded("wait", [&] { return impl_->store->check(wanted); })) return true;
+    if (steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_until(std::min(deadline, steady_clock::now() + pause));
+  }
 }
 
 bool Store::check(const std::string& key) {

@@ -1,7 +1,6 @@
 #include "comm/backends/gloo.h"
 
 #include <sstream>
-#include <thread>
 
 #include <lockstep/base/env.h>
 
@@ -18,7 +17,6 @@ namespace {
 using c10d::PrefixStore;
 using c10d::ProcessGroup;
 using c10d::ProcessGroupGloo;
-using std::chrono::steady_clock;
 
 constexpr auto kFarewell = std::chrono::seconds(5);
 
@@ -89,16 +87,13 @@ class GlooGroup final : public Group {
   // A rank that closed its sockets early would cut off what others still read; and the server of the
   // store leaves last.
   void say_farewell() {
-    const auto deadline =
-        steady_clock::now() + std::min<std::chrono::milliseconds>(kFarewell, options_.timeout);
-    if (scope_->add("left", 1) == options_.world_size) scope_->set("all_left", std::string("1"));
-    scope_->wait({"all_left"},
-                 std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now()));
-    scope_->add("gone", 1);
-    while (options_.rank == 0 && scope_->add("gone", 0) < options_.world_size &&
-           steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    const std::string all_left = "farewell/all_left";
+    const std::string all_gone = "farewell/all_gone";
+    const auto patience = std::min<std::chrono::milliseconds>(kFarewell, options_.timeout);
+    if (store_.add("farewell/left", 1) == options_.world_size) store_.set(all_left, "");
+    (void)store_.wait(std::span(&all_left, 1), patience);
+    if (store_.add("farewell/gone", 1) == options_.world_size) store_.set(all_gone, "");
+    if (options_.rank == 0) (void)store_.wait(std::span(&all_gone, 1), patience);
   }
 
   CommOptions options_;
