@@ -2,8 +2,8 @@
 
 #include <ATen/Dispatch.h>
 
+#include <algorithm>
 #include <array>
-#include <cmath>
 #include <type_traits>
 #include <vector>
 
@@ -71,7 +71,6 @@ void fold_as(const Rows& rows, T* output, std::size_t count, bool is_average, Co
   // Zeros beyond a short last block are combined as well, and thrown away.
   std::vector<std::array<W, kBlock>> block(static_cast<std::size_t>(rows.ranks));
   const T* const data = static_cast<const T*>(rows.data);
-  const W divisor = is_average ? static_cast<W>(rows.ranks) : W{1};
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
     const std::size_t length = std::min(kBlock, count - begin);
     for (std::size_t rank = 0; rank < block.size(); ++rank) {
@@ -79,7 +78,10 @@ void fold_as(const Rows& rows, T* output, std::size_t count, bool is_average, Co
       for (std::size_t k = 0; k < length; ++k) block[rank][k] = static_cast<W>(from[k]);
     }
     fold_block(block, combine);
-    for (std::size_t k = 0; k < length; ++k) output[begin + k] = static_cast<T>(block[0][k] / divisor);
+    if (is_average) {
+      for (auto& value : block[0]) value /= static_cast<W>(rows.ranks);
+    }
+    for (std::size_t k = 0; k < length; ++k) output[begin + k] = static_cast<T>(block[0][k]);
   }
 }
 

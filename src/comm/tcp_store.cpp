@@ -13,6 +13,7 @@
 #include <lockstep/base/expected.h>
 #include <lockstep/comm/store.h>
 
+#include "comm/broken_pipes.h"
 #include "comm/c10d.h"
 #include "comm/errors.h"
 
@@ -21,6 +22,7 @@
 namespace lockstep {
 namespace {
 
+using detail::BrokenPipesAreErrors;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -114,6 +116,7 @@ Store make_tcp_store(const TcpStoreOptions& options) {
   tcp.masterListenFd = options.is_server ? options.listen_fd : std::nullopt;
   tcp.timeout = options.timeout;
   if (!options.is_server) await_server(options, steady_clock::now() + options.timeout);
+  const BrokenPipesAreErrors guard;
   try {
     auto store = c10::make_intrusive<c10d::TCPStore>(options.address, tcp);
     const int port = store->getPort();

@@ -7,9 +7,13 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
 
 #include <lockstep/base/env.h>
 #include <lockstep/comm/store.h>
+#include <lockstep/testing/run_ranks.h>
 
 namespace lockstep {
 namespace {
@@ -70,6 +74,35 @@ class RankProcess {
   pid_t pid_ = -1;
   int output_fd_ = -1;
 };
+
+/// The signals that a thread blocks, by the names of this process's threads.
+std::multimap<std::string, std::uint64_t> blocked_signals() {
+  std::multimap<std::string, std::uint64_t> blocked;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    std::string name;
+    for (std::string word; status >> word;) {
+      if (word == "Name:") std::getline(status >> std::ws, name);
+      if (word == "SigBlk:" && status >> word) blocked.emplace(name, std::stoull(word, nullptr, 16));
+    }
+  }
+  return blocked;
+}
+
+// A write to a rank that died must fail, not end the process, as SIGPIPE does by default.
+TEST(BrokenPipes, AreErrorsInEveryThreadOfGloo) {
+  testing::run_ranks(2, [](const Communicator& comm) {
+    comm.barrier();
+    int threads = 0;
+    for (const auto& [name, blocked] : blocked_signals()) {
+      if (name.find("gloo") == std::string::npos) continue;
+      ++threads;
+      EXPECT_TRUE(blocked & (std::uint64_t{1} << (SIGPIPE - 1))) << name;
+    }
+    EXPECT_GE(threads, 2);
+    comm.barrier();
+  });
+}
 
 int free_port() { return store_port(make_tcp_store({.is_server = true})); }
 

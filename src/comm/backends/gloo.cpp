@@ -4,6 +4,7 @@
 
 #include <lockstep/base/env.h>
 
+#include "comm/broken_pipes.h"
 #include "comm/c10d.h"
 #include "comm/errors.h"
 #include "comm/ordered_backend.h"
@@ -39,6 +40,7 @@ std::vector<std::shared_ptr<gloo::transport::Device>> make_devices(const std::st
 
 c10::intrusive_ptr<ProcessGroupGloo> make_gloo(const CommOptions& options,
                                                const c10::intrusive_ptr<c10d::Store>& store) {
+  const BrokenPipesAreErrors guard;
   auto gloo_options = ProcessGroupGloo::Options::create(options.timeout);
   gloo_options->devices = make_devices(options.main_address);
   gloo_options->threads = 1;  // the queue above issues one collective at a time
