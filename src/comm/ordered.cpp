@@ -8,8 +8,8 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::int64_t kOneRoundBytes = 32 << 10;  // of all ranks together: one exchange beats two
-constexpr std::int64_t kPieceBytes = 8 << 20;      // bounds scratch memory, keeps it in the cache
+constexpr std::int64_t kOneRoundBytes = 256 << 10;  // of all ranks together: below, one exchange beats two
+constexpr std::int64_t kPieceBytes = 8 << 20;       // bounds scratch memory, keeps it in the cache
 
 std::size_t unsigned_of(std::int64_t number) { return static_cast<std::size_t>(number); }
 
