@@ -1,0 +1,21 @@
+// The vocabulary of reductions.
+#pragma once
+
+namespace lockstep {
+
+/// How the values of all ranks become one.
+enum class ReduceOp {
+  kSum,     ///< sum; of integers modulo 2^bits
+  kAvg,     ///< sum, then divided by the number of ranks; floating point only
+  kMin,     ///< smallest value, NaN where any rank has NaN; of bool: and
+  kMax,     ///< largest value, NaN where any rank has NaN; of bool: or
+  kProduct  ///< product; of integers modulo 2^bits
+};
+
+/// Who decides in which order values are summed.
+enum class Reduction {
+  kOrdered,  ///< a fixed tree over the ranks: the same bits for every algorithm, size and strategy
+  kFast      ///< the backend's own algorithm: faster for large tensors, other last digits
+};
+
+}  // namespace lockstep

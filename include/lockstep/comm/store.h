@@ -1,0 +1,69 @@
+// Store: a small table of keys that all ranks see; how they find each other.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+namespace detail {
+struct StoreImpl;
+}
+
+/// A table of byte strings shared by ranks. A cheap value: copies share the connection, on which
+/// one call runs at a time. Every call @throws CommError when the server is gone.
+class LOCKSTEP_API Store {
+ public:
+  /// For the makers below.
+  explicit Store(std::shared_ptr<detail::StoreImpl> impl);
+
+  /// Sets `key`. Blocks for one round trip.
+  void set(const std::string& key, const std::string& value);
+
+  /// Blocks until `key` is set and returns its value.
+  /// @throws Timeout naming the key
+  std::string get(const std::string& key, std::chrono::milliseconds timeout);
+
+  /// Adds `delta` to the number under `key`, 0 when unset, and returns the sum. Atomic.
+  std::int64_t add(const std::string& key, std::int64_t delta);
+
+  /// Blocks until all `keys` are set; false when `timeout` passed before.
+  [[nodiscard]] bool wait(std::span<const std::string> keys, std::chrono::milliseconds timeout);
+
+  /// Whether `key` is set. Blocks for one round trip.
+  bool check(const std::string& key);
+
+  /// For backends: what implements this store.
+  detail::StoreImpl& impl() const { return *impl_; }
+
+ private:
+  std::shared_ptr<detail::StoreImpl> impl_;
+};
+
+/// A store for the threads of this process.
+LOCKSTEP_API Store make_hash_store();
+
+/// Where a TCP store listens, and who serves it.
+struct TcpStoreOptions {
+  std::string address = "127.0.0.1";  ///< host name or address of the serving rank
+  int port = 0;                       ///< TCP port; 0 only for the server: any free one
+  bool is_server = false;             ///< whether this process serves
+  std::optional<int> listen_fd = {};  ///< server only: a socket that listens already; taken over
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);  ///< for finding the server
+};
+
+/// A store served by one process over TCP. Blocks until the server answers. The server lives as long
+/// as the last copy of its store.
+/// @throws Timeout naming address, port and what the last attempt said; CommError naming a taken port
+LOCKSTEP_API Store make_tcp_store(const TcpStoreOptions& options);
+
+/// The port that the store's server listens on; 0 for a store without one.
+LOCKSTEP_API int store_port(const Store& store);
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// Turns what c10d and Gloo throw into the errors of lockstep.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+
+namespace lockstep::detail {
+
+/// Which collective failed where.
+struct FailedCollective {
+  std::string name;  ///< "all_reduce"
+  std::uint64_t sequence = 0;
+  int rank = 0;
+  int size = 1;
+};
+
+/// The text of an exception without the stack frames and source positions of its C++ origin.
+std::string plain_text(const std::exception& error);
+
+/// Rethrows the exception being handled: those of lockstep as they are, others as PeerLost, Timeout or
+/// CommError.
+[[noreturn]] void rethrow_translated(const FailedCollective& failed);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,58 @@
+#include <lockstep/comm/init.h>
+
+#include <lockstep/base/error.h>
+
+#include "comm/backends/gloo.h"
+#include "comm/roll_call.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+void require(bool is_right, const char* option, const std::string& expected, const std::string& got) {
+  if (is_right) return;
+  throw ConfigError("comm", {.what = option, .expected = expected, .got = got, .where = "", .hint = ""});
+}
+
+void validate(const CommOptions& options) {
+  require(options.backend == "gloo", "backend is not available", "gloo", options.backend);
+  require(options.world_size >= 1, "world_size is out of range", ">= 1", std::to_string(options.world_size));
+  require(options.rank >= 0 && options.rank < options.world_size, "rank is out of range",
+          "0 to " + std::to_string(options.world_size - 1), std::to_string(options.rank));
+  require(options.timeout > milliseconds(0), "timeout is out of range", "more than 0 ms",
+          std::to_string(options.timeout.count()) + " ms");
+}
+
+Store meet(const CommOptions& options) {
+  const bool is_server = options.rank == 0;
+  require(options.main_port > 0 && options.main_port < 65536, "main_port is out of range", "1 to 65535",
+          std::to_string(options.main_port));
+  return make_tcp_store({.address = options.main_address,
+                         .port = options.main_port,
+                         .is_server = is_server,
+                         .listen_fd = options.listen_fd,
+                         .timeout = options.timeout});
+}
+
+}  // namespace
+
+Communicator init_communicator(const CommOptions& options, Store store) {
+  validate(options);
+  if (options.world_size == 1) return Communicator();
+  detail::roll_call(store, options.rank, options.world_size, options.timeout);
+  return Communicator(detail::make_gloo_group(options, store));
+}
+
+Communicator init_communicator(const CommOptions& options) {
+  validate(options);
+  if (options.world_size == 1) return Communicator();
+  const auto start = steady_clock::now();
+  auto store = meet(options);
+  const auto left = options.timeout - std::chrono::duration_cast<milliseconds>(steady_clock::now() - start);
+  detail::roll_call(store, options.rank, options.world_size, std::max(left, milliseconds(1)));
+  return Communicator(detail::make_gloo_group(options, store));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,130 @@
+// The TCP store: c10d's, behind a look whether its server can be reached at all, which says why not
+// where c10d would retry in silence, or at length on stderr.
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/expected.h>
+#include <lockstep/comm/store.h>
+
+#include "comm/broken_pipes.h"
+#include "comm/c10d.h"
+#include "comm/errors.h"
+
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+namespace lockstep {
+namespace {
+
+using detail::BrokenPipesAreErrors;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+class Socket {
+ public:
+  explicit Socket(const addrinfo& address)
+      : fd_(socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                   address.ai_protocol)) {}
+  ~Socket() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Expected<void> connect_to(const addrinfo& address, milliseconds patience) {
+  const Socket socket(address);
+  if (socket.fd() < 0) return Unexpected{std::string(std::strerror(errno))};
+  int error = connect(socket.fd(), address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+  if (error == EINPROGRESS) {
+    pollfd writable{.fd = socket.fd(), .events = POLLOUT, .revents = 0};
+    if (poll(&writable, 1, static_cast<int>(patience.count())) <= 0)
+      return Unexpected{std::string("no answer")};
+    socklen_t length = sizeof error;
+    getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
+  }
+  if (error != 0) return Unexpected{std::string(std::strerror(error))};
+  return {};
+}
+
+Expected<void> try_connect(const TcpStoreOptions& options, milliseconds patience) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int status =
+      getaddrinfo(options.address.c_str(), std::to_string(options.port).c_str(), &hints, &found);
+  const Addresses addresses(found, &freeaddrinfo);
+  if (status != 0) return Unexpected{std::string(gai_strerror(status))};
+  Expected<void> outcome = Unexpected{std::string("no address")};
+  for (const addrinfo* address = found; address && !outcome; address = address->ai_next) {
+    outcome = connect_to(*address, patience);
+  }
+  return outcome;
+}
+
+// Retries until the server answers: it may start later than we do.
+void await_server(const TcpStoreOptions& options, steady_clock::time_point deadline) {
+  auto pause = milliseconds(5);
+  for (;;) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
+    const auto outcome = try_connect(options, std::clamp(left, milliseconds(1), milliseconds(2000)));
+    if (outcome) return;
+    if (steady_clock::now() + pause >= deadline) {
+      throw Timeout(
+          "comm",
+          {.what = "rank 0 cannot be reached at " + options.address + ":" + std::to_string(options.port) +
+                   " within " + std::to_string(options.timeout.count()) + " ms: " + outcome.error(),
+           .expected = "",
+           .got = "",
+           .where = "",
+           .hint = "check that rank 0 runs, and the address and port that all ranks were given"});
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, milliseconds(200));
+  }
+}
+
+[[noreturn]] void refuse_server(const TcpStoreOptions& options, const std::exception& error) {
+  const auto text = detail::plain_text(error);
+  const bool is_taken = text.find("EADDRINUSE") != std::string::npos;
+  throw CommError("comm", {.what = "rank 0 cannot listen on port " + std::to_string(options.port) + ": " +
+                                   (is_taken ? "the port is taken" : text),
+                           .expected = "",
+                           .got = "",
+                           .where = "",
+                           .hint = is_taken ? "end the program that uses it, or choose another port" : ""});
+}
+
+}  // namespace
+
+Store make_tcp_store(const TcpStoreOptions& options) {
+  c10d::TCPStoreOptions tcp;
+  tcp.port = static_cast<std::uint16_t>(options.port);
+  tcp.isServer = options.is_server;
+  tcp.waitWorkers = false;
+  tcp.masterListenFd = options.is_server ? options.listen_fd : std::nullopt;
+  tcp.timeout = options.timeout;
+  if (!options.is_server) await_server(options, steady_clock::now() + options.timeout);
+  const BrokenPipesAreErrors guard;
+  try {
+    auto store = c10::make_intrusive<c10d::TCPStore>(options.address, tcp);
+    const int port = store->getPort();
+    return Store(std::make_shared<detail::StoreImpl>(detail::StoreImpl{std::move(store), port}));
+  } catch (const std::exception& error) {
+    if (options.is_server) refuse_server(options, error);
+    detail::rethrow_translated({.name = "connect to rank 0", .sequence = 0, .rank = -1, .size = 0});
+  }
+}
+
+}  // namespace lockstep

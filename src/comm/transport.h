@@ -1,0 +1,44 @@
+// Moves bytes between ranks through a c10d backend. Blocking, and blind to dtypes: whatever the
+// backend thinks of int16 or bfloat16, it can carry their bytes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include <lockstep/comm/reduce_op.h>
+
+#include "comm/c10d.h"
+
+namespace lockstep::detail {
+
+class Transport {
+ public:
+  explicit Transport(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {}
+
+  int rank() const { return backend_->getRank(); }
+  int size() const { return backend_->getSize(); }
+  std::uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+
+  // All tensors are contiguous; all but reduce_natively() take any dtype.
+
+  /// `output` becomes all ranks' `input`.
+  void all_gather(at::Tensor output, at::Tensor input);
+  /// Byte counts per rank: input_bytes[r] bytes of `input` go to rank r, output_bytes[r] come from it.
+  void all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_bytes,
+                  std::vector<std::int64_t> input_bytes);
+  void broadcast(at::Tensor tensor, int root);
+  void barrier();
+  /// The backend's own all-reduce, where sums are in an order of its choice.
+  void reduce_natively(at::Tensor tensor, ReduceOp op);
+
+ private:
+  void count(std::int64_t bytes) {
+    bytes_sent_.fetch_add(static_cast<std::uint64_t>(bytes), std::memory_order_relaxed);
+  }
+
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  std::atomic<std::uint64_t> bytes_sent_{0};
+};
+
+}  // namespace lockstep::detail

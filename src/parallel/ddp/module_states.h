@@ -1,0 +1,36 @@
+// The tensors of a module, by name, and their comparison between ranks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/comm/communicator.h>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace lockstep::detail {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// A module's tensors in the order of registration; one that has several names comes once.
+struct ModuleStates {
+  explicit ModuleStates(const torch::nn::Module& module);
+  std::vector<NamedTensor> parameters;
+  std::vector<NamedTensor> buffers;
+};
+
+/// Collective, blocking.
+/// @throws CollectiveMismatch naming the first tensor whose name, shape, dtype or requires_grad differs
+void compare_states(const ModuleStates& states, const Communicator& comm);
+
+/// Everything becomes rank 0's. Collective, blocking.
+void broadcast_states(const ModuleStates& states, const Communicator& comm);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,161 @@
+// Joining: the roll call, the ports, and who is named when it fails.
+#include <lockstep/comm/init.h>
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+/// A socket that listens on a free port of the loopback interface.
+class Listener {
+ public:
+  Listener() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    bind(fd_, reinterpret_cast<sockaddr*>(&address), length);
+    listen(fd_, 16);
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = ntohs(address.sin_port);
+  }
+  ~Listener() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int port() const { return port_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+  int port_ = 0;
+};
+
+int free_port() { return Listener().port(); }
+
+/// Runs `body` in a thread of its own, so that all ranks can join at once.
+std::future<void> in_thread(std::function<void()> body) {
+  return std::async(std::launch::async, std::move(body));
+}
+
+void join_and_sum(const CommOptions& options) {
+  const auto comm = init_communicator(options);
+  const auto tensor = at::ones({3});
+  comm.all_reduce(tensor);
+  EXPECT_EQ(tensor[0].item<int>(), options.world_size);
+  comm.close();
+}
+
+TEST(InitCommunicator, OneRankNeedsNoPort) {
+  const auto comm = init_communicator(CommOptions{});
+  EXPECT_EQ(comm.size(), 1);
+  EXPECT_EQ(comm.backend(), "single");
+}
+
+TEST(InitCommunicator, RanksMeetAtAPort) {
+  const int port = free_port();
+  const auto other = in_thread([=] { join_and_sum({.main_port = port, .rank = 1, .world_size = 2}); });
+  join_and_sum({.main_port = port, .rank = 0, .world_size = 2});
+}
+
+TEST(InitCommunicator, TakesOverAListeningSocket) {
+  Listener listener;
+  const int port = listener.port();
+  const auto other = in_thread([=] { join_and_sum({.main_port = port, .rank = 1, .world_size = 2}); });
+  std::this_thread::sleep_for(50ms);  // the other one connects to a socket that nobody serves yet
+  join_and_sum({.main_port = port, .rank = 0, .world_size = 2, .listen_fd = listener.release()});
+}
+
+TEST(InitCommunicator, NamesMissingRanksOnEveryRank) {
+  const auto store = make_hash_store();
+  const auto join = [&](int rank) {
+    EXPECT_THAT([&] { init_communicator({.rank = rank, .world_size = 4, .timeout = 300ms}, store); },
+                ThrowsMessage<Timeout>(HasSubstr("2 of 4 ranks joined within 0.3s; missing ranks 1, 3")));
+  };
+  const auto other = in_thread([&] { join(2); });
+  join(0);
+}
+
+TEST(InitCommunicator, NamesAnUnreachableRankZero) {
+  const int port = free_port();
+  const auto address = "127.0.0.1:" + std::to_string(port);
+  EXPECT_THAT([&] { init_communicator({.main_port = port, .rank = 1, .world_size = 2, .timeout = 200ms}); },
+              ThrowsMessage<Timeout>(AllOf(HasSubstr(address), HasSubstr("200 ms"), HasSubstr("refused"))));
+}
+
+TEST(InitCommunicator, NamesATakenPortAtOnce) {
+  const Listener taken;
+  EXPECT_THAT([&] { init_communicator({.main_port = taken.port(), .rank = 0, .world_size = 2}); },
+              ThrowsMessage<CommError>(AllOf(HasSubstr("port " + std::to_string(taken.port())),
+                                             HasSubstr("taken"), HasSubstr("choose another port"))));
+}
+
+TEST(InitCommunicator, NamesDifferentWorldSizes) {
+  const auto store = make_hash_store();
+  const auto join = [&](int rank, int world_size) {
+    EXPECT_THAT([&] { init_communicator({.rank = rank, .world_size = world_size, .timeout = 20s}, store); },
+                ThrowsMessage<CollectiveMismatch>(AllOf(HasSubstr("2 on rank"), HasSubstr("3 on rank"))));
+  };
+  const auto other = in_thread([&] { join(1, 3); });
+  join(0, 2);
+}
+
+TEST(InitCommunicator, NamesARankThatJoinedTwice) {
+  const auto store = make_hash_store();
+  const auto first = in_thread([&] {
+    EXPECT_THROW(init_communicator({.rank = 1, .world_size = 2, .timeout = 500ms}, store), Timeout);
+  });
+  auto impatient = store;
+  ASSERT_NE(impatient.get("roll_call/1", 10s), "");
+  EXPECT_THAT(
+      [&] { init_communicator({.rank = 1, .world_size = 2, .timeout = 500ms}, store); },
+      ThrowsMessage<CommError>(AllOf(HasSubstr("rank 1 joined twice"), HasSubstr(std::to_string(getpid())))));
+}
+
+TEST(InitCommunicator, RefusesOptionsOutOfRange) {
+  EXPECT_THROW(init_communicator({.world_size = 0}), ConfigError);
+  EXPECT_THROW(init_communicator({.rank = 2, .world_size = 2}), ConfigError);
+  EXPECT_THROW(init_communicator({.backend = "carrier pigeon"}), ConfigError);
+  EXPECT_THROW(init_communicator({.main_port = 0, .world_size = 2}), ConfigError);
+  EXPECT_THROW(init_communicator({.main_port = 70000, .world_size = 2}), ConfigError);
+  EXPECT_THROW(init_communicator({.timeout = 0ms}), ConfigError);
+}
+
+class StoreContract : public ::testing::TestWithParam<bool> {
+ protected:
+  static Store make() { return GetParam() ? make_tcp_store({.is_server = true}) : make_hash_store(); }
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreContract, ::testing::Bool(),
+                         [](const auto& test) { return test.param ? "Tcp" : "Hash"; });
+
+TEST_P(StoreContract, SetsGetsAddsWaits) {
+  auto store = make();
+  EXPECT_EQ(store_port(store) > 0, GetParam());
+  EXPECT_FALSE(store.check("a"));
+  store.set("a", std::string("1\0002", 3));
+  EXPECT_TRUE(store.check("a"));
+  EXPECT_EQ(store.get("a", 1s), std::string("1\0002", 3));
+  EXPECT_EQ(store.add("n", 2), 2);
+  EXPECT_EQ(store.add("n", 3), 5);
+  const std::vector<std::string> keys{"a", "b"};
+  EXPECT_FALSE(store.wait(keys, 20ms));
+  EXPECT_THAT([&] { store.get("b", 20ms); }, ThrowsMessage<Timeout>(HasSubstr("key b")));
+  auto copy = store;
+  copy.set("b", "");
+  EXPECT_TRUE(store.wait(keys, 1s));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,135 @@
+// A rank that is killed is noticed by all others, in every collective, long before the timeout.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include <lockstep/base/env.h>
+#include <lockstep/comm/store.h>
+#include <lockstep/testing/run_ranks.h>
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr auto kDeadline = std::chrono::seconds(50);  // the ranks' own timeout is longer
+
+/// A comm_rank process and what it prints. Killed, if it still runs, when this goes.
+class RankProcess {
+ public:
+  explicit RankProcess(const std::vector<std::string>& args) {
+    int pipe_ends[2];
+    if (pipe(pipe_ends) != 0) throw std::runtime_error("pipe");
+    const std::string program = LOCKSTEP_BINARY_DIR "/bin/comm_rank";
+    std::vector<char*> argv{const_cast<char*>(program.c_str())};
+    for (const auto& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addclose(&actions, pipe_ends[0]);
+    if (posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ) != 0) pid_ = -1;
+    posix_spawn_file_actions_destroy(&actions);
+    ::close(pipe_ends[1]);
+    output_fd_ = pipe_ends[0];
+  }
+  ~RankProcess() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    ::close(output_fd_);
+  }
+  RankProcess(const RankProcess&) = delete;
+  RankProcess& operator=(const RankProcess&) = delete;
+
+  /// All that it prints until it ends or the deadline passes.
+  std::string output(steady_clock::time_point deadline) {
+    std::string text;
+    for (;;) {
+      const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
+      pollfd readable{.fd = output_fd_, .events = POLLIN, .revents = 0};
+      if (left.count() <= 0 || poll(&readable, 1, static_cast<int>(left.count())) <= 0)
+        return text + " STUCK";
+      std::array<char, 4096> buffer;
+      const auto got = read(output_fd_, buffer.data(), buffer.size());
+      if (got <= 0) return text;
+      text.append(buffer.data(), static_cast<std::size_t>(got));
+    }
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int output_fd_ = -1;
+};
+
+/// The signals that a thread blocks, by the names of this process's threads.
+std::multimap<std::string, std::uint64_t> blocked_signals() {
+  std::multimap<std::string, std::uint64_t> blocked;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    std::string name;
+    for (std::string word; status >> word;) {
+      if (word == "Name:") std::getline(status >> std::ws, name);
+      if (word == "SigBlk:" && status >> word) blocked.emplace(name, std::stoull(word, nullptr, 16));
+    }
+  }
+  return blocked;
+}
+
+// A write to a rank that died must fail, not end the process, as SIGPIPE does by default.
+TEST(BrokenPipes, AreErrorsInEveryThreadOfGloo) {
+  testing::run_ranks(2, [](const Communicator& comm) {
+    comm.barrier();
+    int threads = 0;
+    for (const auto& [name, blocked] : blocked_signals()) {
+      if (name.find("gloo") == std::string::npos) continue;
+      ++threads;
+      EXPECT_TRUE(blocked & (std::uint64_t{1} << (SIGPIPE - 1))) << name;
+    }
+    EXPECT_GE(threads, 2);
+    comm.barrier();
+  });
+}
+
+int free_port() { return store_port(make_tcp_store({.is_server = true})); }
+
+class KilledRank : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(In, KilledRank,
+                         ::testing::Values("all_reduce", "broadcast", "all_gather", "reduce_scatter",
+                                           "barrier", "async", "backward"),
+                         [](const auto& test) { return test.param; });
+
+TEST_P(KilledRank, IsPeerLostForTheOthers) {
+  env::set("OMP_NUM_THREADS", "1");
+  const auto port = std::to_string(free_port());
+  const auto deadline = steady_clock::now() + kDeadline;
+  std::vector<std::unique_ptr<RankProcess>> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.push_back(
+        std::make_unique<RankProcess>(std::vector<std::string>{GetParam(), std::to_string(rank), "3", port}));
+  }
+  const std::string collective =
+      GetParam() == "async" || GetParam() == "backward" ? "all_reduce" : GetParam();
+  for (const std::size_t rank : {0, 1}) {
+    EXPECT_THAT(ranks[rank]->output(deadline),
+                AllOf(StartsWith("PeerLost [comm] " + collective + " failed"),
+                      HasSubstr("at rank " + std::to_string(rank) + " of 3, " + collective + " seq ")));
+  }
+  EXPECT_EQ(ranks[2]->output(deadline), "");
+}
+
+}  // namespace
+}  // namespace lockstep

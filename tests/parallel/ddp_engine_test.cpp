@@ -1,0 +1,270 @@
+// DdpEngine: gradients equal those of one process on the global batch, with the same bits everywhere.
+#include <lockstep/parallel/ddp/ddp_engine.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <mutex>
+
+#include <lockstep/base/error.h>
+#include <lockstep/testing/run_ranks.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::run_ranks;
+using ::testing::ThrowsMessage;
+
+constexpr std::int64_t kRows = 12;  // of the global batch; divisible by 2, 3 and 4
+
+// Ranks are threads and share the generator: models are made by one at a time, from a seed.
+std::mutex generator_mutex;
+
+torch::nn::Sequential make_model(std::uint64_t seed = 1) {
+  const std::lock_guard lock(generator_mutex);
+  torch::manual_seed(seed);
+  return torch::nn::Sequential(torch::nn::Linear(10, 24), torch::nn::ReLU(), torch::nn::BatchNorm1d(24),
+                               torch::nn::Linear(24, 24), torch::nn::Tanh(), torch::nn::Linear(24, 5));
+}
+
+torch::nn::Sequential make_plain_model(std::uint64_t seed = 1) {
+  const std::lock_guard lock(generator_mutex);
+  torch::manual_seed(seed);
+  return torch::nn::Sequential(torch::nn::Linear(10, 24), torch::nn::Tanh(), torch::nn::Linear(24, 5));
+}
+
+at::Tensor batch(std::int64_t step) {
+  return at::arange(kRows * 10, at::kFloat)
+      .view({kRows, 10})
+      .mul(0.37 + 0.1 * static_cast<double>(step))
+      .sin();
+}
+
+at::Tensor share(const at::Tensor& whole, const Communicator& comm) {
+  const auto rows = kRows / comm.size();
+  return whole.narrow(0, comm.rank() * rows, rows);
+}
+
+at::Tensor loss_of(torch::nn::Sequential& model, const at::Tensor& input) {
+  return model->forward(input).pow(2).mean();
+}
+
+std::vector<at::Tensor> gradients(const torch::nn::Module& model) {
+  std::vector<at::Tensor> all;
+  for (const auto& parameter : model.parameters()) all.push_back(parameter.grad());
+  return all;
+}
+
+at::Tensor flat(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> all;
+  for (const auto& tensor : tensors) all.push_back(tensor.detach().reshape({-1}).clone());
+  return at::cat(all);
+}
+
+void step_and_clear(const torch::nn::Module& model) {
+  const at::NoGradGuard no_grad;
+  for (auto& parameter : model.parameters()) {
+    parameter.sub_(parameter.grad(), 0.1);
+    parameter.mutable_grad().reset();
+  }
+}
+
+void expect_same_bits(const Communicator& comm, const at::Tensor& mine) {
+  const auto all = at::empty({comm.size(), mine.numel()}, mine.options());
+  comm.all_gather(all, mine);
+  for (int rank = 0; rank < comm.size(); ++rank) EXPECT_TRUE(all[rank].equal(mine)) << "rank " << rank;
+}
+
+/// The gradients of each of 3 training steps, one after the other.
+at::Tensor train_alone() {
+  auto model = make_plain_model();
+  std::vector<at::Tensor> all;
+  for (int step = 0; step < 3; ++step) {
+    loss_of(model, batch(step)).backward();
+    all.push_back(flat(gradients(*model)));
+    step_and_clear(*model);
+  }
+  return at::cat(all);
+}
+
+at::Tensor train(const Communicator& comm, const Ddp& options) {
+  auto model = make_plain_model(1 + static_cast<std::uint64_t>(comm.rank()));  // rank 0's must win
+  DdpEngine engine(*model, comm, options);
+  std::vector<at::Tensor> all;
+  for (int step = 0; step < 3; ++step) {
+    const auto loss = loss_of(model, share(batch(step), comm));
+    engine.prepare_backward(loss);
+    loss.backward();
+    engine.check_backward_finished();
+    all.push_back(flat(gradients(*model)));
+    step_and_clear(*model);
+    engine.after_step();
+  }
+  return at::cat(all);
+}
+
+class DdpWorlds : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, DdpWorlds, ::testing::Values(1, 2, 3, 4));
+
+TEST_P(DdpWorlds, GradientsEqualThoseOfOneProcess) {
+  const auto alone = train_alone();
+  run_ranks(GetParam(), [&](const Communicator& comm) {
+    const auto together = train(comm, {});
+    EXPECT_TRUE(at::allclose(together, alone, 1e-5, 1e-7)) << (together - alone).abs().max();
+    expect_same_bits(comm, together);
+  });
+}
+
+TEST_P(DdpWorlds, BitsDoNotDependOnBucketsOrMode) {
+  run_ranks(GetParam(), [](const Communicator& comm) {
+    const auto expected = train(comm, {});
+    EXPECT_TRUE(train(comm, {.bucket_cap_mb = 0.001}).equal(expected));
+    EXPECT_TRUE(train(comm, {.find_unused_parameters = true}).equal(expected));
+    EXPECT_TRUE(train(comm, {.static_graph = true}).equal(expected));
+    EXPECT_TRUE(train(comm, {.gradient_as_bucket_view = true}).equal(expected));
+  });
+}
+
+TEST(DdpEngine, GradientIsTheTreeSumDividedByRanks) {
+  run_ranks(3, [](const Communicator& comm) {
+    auto model = make_plain_model();
+    DdpEngine engine(*model, comm);
+    const auto input = share(batch(0), comm);
+    loss_of(model, input).backward();  // not announced: stays local
+    const auto local = flat(gradients(*model));
+    const auto all = at::empty({3, local.numel()});
+    comm.all_gather(all, local);
+    model->zero_grad();
+
+    const auto loss = loss_of(model, input);
+    engine.prepare_backward(loss);
+    loss.backward();
+    EXPECT_TRUE(flat(gradients(*model)).equal(((all[0] + all[1]) + all[2]) / 3));
+  });
+}
+
+TEST(DdpEngine, AccumulatesLocallyAndAveragesOnce) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_plain_model();
+    DdpEngine engine(*model, comm);
+    loss_of(model, share(batch(0), comm)).backward();
+    loss_of(model, share(batch(1), comm)).backward();
+    const auto sent = comm.bytes_sent();
+    loss_of(model, share(batch(2), comm)).backward();
+    EXPECT_EQ(comm.bytes_sent(), sent) << "a backward that was not announced communicated";
+    const auto local = flat(gradients(*model));
+    model->zero_grad();
+
+    loss_of(model, share(batch(0), comm)).backward();
+    loss_of(model, share(batch(1), comm)).backward();
+    const auto last = loss_of(model, share(batch(2), comm));
+    engine.prepare_backward(last);
+    last.backward();
+    comm.all_reduce(local, ReduceOp::kAvg);
+    EXPECT_TRUE(flat(gradients(*model)).equal(local));
+  });
+}
+
+TEST(DdpEngine, BuffersFollowRankZero) {
+  run_ranks(2, [](const Communicator& comm) {
+    for (const bool follows : {true, false}) {
+      auto model = make_model();
+      DdpEngine engine(*model, comm, {.broadcast_buffers = follows});
+      model->forward(share(batch(0), comm));
+      engine.after_step();
+      const auto mean = model->named_buffers()["2.running_mean"];
+      const auto of_zero = mean.clone();
+      comm.broadcast(of_zero);
+      EXPECT_EQ(mean.equal(of_zero), follows || comm.rank() == 0);
+    }
+  });
+}
+
+TEST(DdpEngine, NamesUnusedParameters) {
+  run_ranks(2, [](const Communicator& comm) {
+    torch::nn::Sequential model(torch::nn::Linear(2, 2), torch::nn::Linear(2, 1));
+    DdpEngine engine(*model, comm, {.bucket_cap_mb = 0.00001});
+    const auto loss = model->children()[0]->as<torch::nn::Linear>()->forward(at::ones({1, 2})).sum();
+    engine.prepare_backward(loss);
+    loss.backward();
+    EXPECT_THAT([&] { engine.check_backward_finished(); },
+                ThrowsMessage<CommError>(::testing::AllOf(HasSubstr("none for 1.weight, 1.bias"),
+                                                          HasSubstr("find_unused_parameters = true"))));
+  });
+}
+
+// Rank 0 uses all parameters, rank 1 leaves out the second layer, and nobody uses the third.
+TEST(DdpEngine, FindsUnusedParameters) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto make = [] { return torch::nn::Linear(torch::nn::LinearOptions(1, 1).bias(false)); };
+    auto first = make(), second = make(), third = make();
+    torch::nn::Sequential model(first, second, third);
+    DdpEngine engine(*model, comm, {.find_unused_parameters = true});
+    {
+      const at::NoGradGuard no_grad;
+      first->weight.fill_(2);
+      second->weight.fill_(3);
+    }
+    for (int step = 0; step < 2; ++step) {
+      auto output = first->forward(at::ones({1, 1}));
+      if (comm.rank() == 0) output = second->forward(output);
+      engine.prepare_backward(output);
+      output.backward();
+      engine.check_backward_finished();
+      EXPECT_FLOAT_EQ(first->weight.grad().item<float>(), 2);   // (3 + 1) / 2
+      EXPECT_FLOAT_EQ(second->weight.grad().item<float>(), 1);  // (2 + 0) / 2
+      EXPECT_FALSE(third->weight.grad().defined());
+      model->zero_grad();
+    }
+  });
+}
+
+TEST(DdpEngine, NamesWhatDiffersBetweenRanks) {
+  run_ranks(3, [](const Communicator& comm) {
+    const int width = comm.rank() == 2 ? 7 : 6;
+    torch::nn::Sequential model(torch::nn::Linear(4, 5), torch::nn::Linear(5, width));
+    EXPECT_THAT([&] { DdpEngine engine(*model, comm); },
+                ThrowsMessage<CollectiveMismatch>(::testing::AllOf(
+                    HasSubstr("1.weight [6, 5]"), HasSubstr("1.weight [7, 5]"), HasSubstr("rank 2"))));
+    torch::nn::Linear layer(2, 2);
+    layer->bias.set_requires_grad(comm.rank() != 1);
+    EXPECT_THAT([&] { DdpEngine::broadcast_module_states(*layer, comm); },
+                ThrowsMessage<CollectiveMismatch>(::testing::AllOf(HasSubstr("bias"), HasSubstr("rank 1"))));
+  });
+}
+
+TEST(DdpEngine, FrozenModulesNeedNoReducer) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_model(static_cast<std::uint64_t>(comm.rank()));
+    for (auto& parameter : model->parameters()) parameter.set_requires_grad(false);
+    DdpEngine engine(*model, comm);
+    engine.prepare_backward(at::ones({}));
+    engine.check_backward_finished();
+    expect_same_bits(comm, flat(model->parameters()));
+  });
+}
+
+TEST(DdpEngine, TiedParametersComeOnce) {
+  run_ranks(2, [](const Communicator& comm) {
+    torch::nn::Linear layer(3, 3);
+    torch::nn::Sequential model(layer, torch::nn::Tanh(), layer);
+    DdpEngine engine(*model, comm);
+    const auto loss = model->forward(at::full({2, 3}, comm.rank() + 1.0)).sum();
+    engine.prepare_backward(loss);
+    loss.backward();
+    engine.check_backward_finished();
+    expect_same_bits(comm, flat({layer->weight.grad(), layer->bias.grad()}));
+  });
+}
+
+TEST(DdpEngine, RefusesABucketOfNothing) {
+  run_ranks(2, [](const Communicator& comm) {
+    torch::nn::Linear layer(1, 1);
+    EXPECT_THROW(DdpEngine(*layer, comm, {.bucket_cap_mb = 0}), ConfigError);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
