@@ -12,11 +12,11 @@ namespace lockstep {
 
 /// The sentences an error is made of. Only `what` is obligatory; empty parts are left out.
 struct ErrorParts {
-  std::string what;      ///< what went wrong, with the key, file or tensor it is about
-  std::string expected;  ///< what would have been accepted
-  std::string got;       ///< what was there
-  std::string where;     ///< file:line:column, or rank, collective and sequence number
-  std::string hint;      ///< what the user can do
+  std::string what = {};      ///< what went wrong, with the key, file or tensor it is about
+  std::string expected = {};  ///< what would have been accepted
+  std::string got = {};       ///< what was there
+  std::string where = {};     ///< file:line:column, or rank, collective and sequence number
+  std::string hint = {};      ///< what the user can do
 };
 
 /// Base of all errors of lockstep. Text: `[module] what; expected ...; got ...; where; hint`.
