@@ -33,11 +33,9 @@ int free_port() {
 
 void require_at_least(const std::string& what, int min, int value) {
   if (value >= min) return;
-  throw ConfigError("cluster", {.what = what,
-                                .expected = "an integer >= " + std::to_string(min),
-                                .got = std::to_string(value),
-                                .where = "",
-                                .hint = ""});
+  throw ConfigError(
+      "cluster",
+      {.what = what, .expected = "an integer >= " + std::to_string(min), .got = std::to_string(value)});
 }
 
 }  // namespace
@@ -56,11 +54,7 @@ std::string LightningEnvironment::main_address() const { return main_address_; }
 int LightningEnvironment::main_port() const {
   if (main_port_ == 0) main_port_ = free_port();
   if (main_port_ == 0) {
-    throw ConfigError("cluster", {.what = "no free port on this host",
-                                  .expected = "",
-                                  .got = "",
-                                  .where = "",
-                                  .hint = "set MASTER_PORT"});
+    throw ConfigError("cluster", {.what = "no free port on this host", .hint = "set MASTER_PORT"});
   }
   return main_port_;
 }

@@ -56,7 +56,6 @@ void TorchElasticEnvironment::validate_settings(int num_devices, int num_nodes) 
       {.what = "the settings do not match the ranks that torchrun started",
        .expected = "devices * num_nodes = WORLD_SIZE = " + std::to_string(world_size_),
        .got = "devices=" + std::to_string(num_devices) + " * num_nodes=" + std::to_string(num_nodes),
-       .where = "",
        .hint = "start torchrun with --nproc-per-node=" + std::to_string(num_devices) +
                " --nnodes=" + std::to_string(num_nodes) + ", or change devices and num_nodes"});
 }

@@ -20,7 +20,6 @@ std::string accepted(const IntVariable& variable) {
   throw ConfigError("cluster", {.what = "environment variable " + variable.name,
                                 .expected = accepted(variable),
                                 .got = got,
-                                .where = "",
                                 .hint = "it is set by " + std::string(variable.set_by)});
 }
 
@@ -53,7 +52,6 @@ std::string read_text(const std::string& name, std::string_view set_by, const st
     throw ConfigError("cluster", {.what = "environment variable " + name,
                                   .expected = "a host name or address",
                                   .got = "\"\"",
-                                  .where = "",
                                   .hint = "it is set by " + std::string(set_by)});
   }
   return text.value_or(fallback);
