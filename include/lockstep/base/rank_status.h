@@ -15,10 +15,11 @@ namespace lockstep {
 
 /// How a rank ended, as far as the rank itself could tell.
 enum class RankOutcome : std::uint32_t {
-  kRunning = 0,    ///< still at work, or died without a word
-  kDone = 1,       ///< returned
-  kFailed = 2,     ///< its own error: a root cause
-  kPeerFailed = 3  ///< PeerLost or Timeout: most likely the echo of another rank's failure
+  kRunning = 0,     ///< still at work, or died without a word
+  kDone = 1,        ///< returned
+  kFailed = 2,      ///< its own error: a root cause
+  kPeerFailed = 3,  ///< PeerLost: most likely the echo of another rank's failure
+  kTimedOut = 4     ///< Timeout: a cause only where nothing but echoes ended before
 };
 
 /// One rank's slot. Lock-free and free of pointers, so that it can lie in shared memory.

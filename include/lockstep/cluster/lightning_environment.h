@@ -1,0 +1,48 @@
+// The environment of a program that starts its own ranks, or of a single process.
+#pragma once
+
+#include <lockstep/cluster/environment.h>
+
+namespace lockstep {
+
+/// Where no scheduler is found: lockstep starts the ranks itself, or a user did by hand with
+/// MASTER_ADDR, MASTER_PORT, NODE_RANK and LOCAL_RANK. World size and rank are what the setters were
+/// told. Source: Lightning's `LightningEnvironment`.
+class LOCKSTEP_API LightningEnvironment final : public ClusterEnvironment {
+ public:
+  /// Reads the environment variables; later changes to them are not seen.
+  /// @throws ConfigError naming the variable that is malformed
+  LightningEnvironment();
+
+  std::string name() const override;
+  /// True when LOCAL_RANK is set: this process is one of several already.
+  bool creates_processes_externally() const override;
+  /// MASTER_ADDR, else 127.0.0.1.
+  std::string main_address() const override;
+  /// MASTER_PORT, else a port that was free when first asked; the same at every call.
+  /// @throws ConfigError when no port is free
+  int main_port() const override;
+  int world_size() const override;
+  /// @throws ConfigError unless size >= 1
+  void set_world_size(int size) override;
+  int global_rank() const override;
+  /// @throws ConfigError unless rank >= 0
+  void set_global_rank(int rank) override;
+  /// LOCAL_RANK, else 0.
+  int local_rank() const override;
+  /// NODE_RANK, else GROUP_RANK, else 0.
+  int node_rank() const override;
+  /// Removes WORLD_SIZE from the process environment.
+  void teardown() override;
+
+ private:
+  bool external_;
+  std::string main_address_;
+  mutable int main_port_;
+  int local_rank_;
+  int node_rank_;
+  int world_size_ = 1;
+  int global_rank_ = 0;
+};
+
+}  // namespace lockstep

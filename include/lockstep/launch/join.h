@@ -1,0 +1,24 @@
+// The side of a process that a launcher started: ours, torchrun or any other.
+#pragma once
+
+#include <optional>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+/// True when this process is a rank that a launcher started, so that no ranks must be started here.
+/// @throws ConfigError when the launcher's variables are malformed
+LOCKSTEP_API bool started_by_launcher();
+
+/// The number of ranks on this node, as the launcher tells; nothing where none does.
+/// @throws ConfigError when it is malformed
+LOCKSTEP_API std::optional<int> local_world_size();
+
+/// Names a process that was started by a launcher rank-N and, under launch_reexec(), lets its supervisor
+/// read what it does (base/rank_status.h). Call first thing in main(), before threads start. Does nothing
+/// in other processes and when called again.
+/// @throws ConfigError when the launcher's variables are malformed
+LOCKSTEP_API void join_launcher();
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// Starts the ranks of this node and stays until all have ended.
+//
+// The caller becomes a supervisor: it names the first failure, stops the other ranks within a second
+// and returns the exit code of the run. Ranks die with it, even when it is killed by SIGKILL.
+//
+// What a rank finds in its environment, as torchrun's workers do: RANK, LOCAL_RANK, WORLD_SIZE,
+// LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and, unless set,
+// OMP_NUM_THREADS (the processors it may use, divided by the ranks). And of our own: LOCKSTEP_LAUNCHED
+// ("fork" or "reexec"), LOCKSTEP_LISTEN_FD (rank 0: a socket that listens on MASTER_PORT already) and
+// LOCKSTEP_STATUS_FD (see join_launcher()).
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+/// Which ranks to start and how to stop them.
+struct LaunchOptions {
+  int nprocs = 1;                          ///< ranks on this node, >= 1
+  int node_rank = 0;                       ///< index of this node, 0 to num_nodes - 1
+  int num_nodes = 1;                       ///< nodes of the job, each with nprocs ranks
+  std::string main_address = "127.0.0.1";  ///< host of rank 0
+  int main_port = 0;                       ///< port of rank 0; 0: a free one (only with one node)
+  std::filesystem::path run_dir = {};      ///< gets ranks.json and failure.json; empty: nothing is written
+  std::chrono::milliseconds grace{500};    ///< after a failure: from SIGTERM to SIGKILL of the other ranks
+  /// After SIGINT or SIGTERM to the supervisor: from passing it on to SIGKILL. A second one kills at once.
+  std::chrono::milliseconds interrupt_grace{5000};
+};
+
+/// True while this process has one thread, which is when launch_forked() can be used.
+LOCKSTEP_API bool can_fork();
+
+/// Starts the ranks by fork and supervises them. Blocks until all have ended.
+///
+/// Each rank calls `rank_main` in a copy of this process and exits with what it returns, or with 1 or 2
+/// as run_rank() says when it throws; it never comes back from here, and static destructors do not run.
+/// @returns the run's exit code: 0; the code of the rank that failed first, or 128 + the signal that
+///   killed it; 130 and 143 after SIGINT and SIGTERM
+/// @throws ConfigError when options are out of range, this process is a rank already or has more threads
+/// @throws Error when the port is taken or the ranks cannot be started; none is left then
+LOCKSTEP_API int launch_forked(const LaunchOptions& options, const std::function<int()>& rank_main);
+
+/// The same over new processes of this program with the same arguments, for when threads exist already.
+/// A rank runs main() from its start; there started_by_launcher() is true and join_launcher() is due.
+/// @param argv as main() got it, `argc` strings and a null pointer
+LOCKSTEP_API int launch_reexec(const LaunchOptions& options, int argc, char** argv);
+
+}  // namespace lockstep

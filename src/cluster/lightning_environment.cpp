@@ -1,0 +1,80 @@
+#include <lockstep/cluster/lightning_environment.h>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+
+#include "cluster/variables.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kSetBy = "whoever starts the ranks; unset it to let lockstep start them";
+
+int read(const char* name, int fallback, int min = 0, int max = cluster::kNoLimit) {
+  return cluster::read_int({.name = name, .set_by = kSetBy, .min = min, .max = max}, fallback);
+}
+
+// The kernel knows which ports are free; only binding one asks it. Nothing is sent.
+int free_port() {
+  const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const bool found = ::bind(probe, generic, size) == 0 && ::getsockname(probe, generic, &size) == 0;
+  ::close(probe);
+  return found ? ntohs(address.sin_port) : 0;
+}
+
+void require_at_least(const std::string& what, int min, int value) {
+  if (value >= min) return;
+  throw ConfigError(
+      "cluster",
+      {.what = what, .expected = "an integer >= " + std::to_string(min), .got = std::to_string(value)});
+}
+
+}  // namespace
+
+LightningEnvironment::LightningEnvironment()
+    : external_(cluster::is_set("LOCAL_RANK")),
+      main_address_(cluster::read_text("MASTER_ADDR", kSetBy, "127.0.0.1")),
+      main_port_(read("MASTER_PORT", 0, 1, cluster::kMaxPort)),
+      local_rank_(read("LOCAL_RANK", 0)),
+      node_rank_(read("NODE_RANK", read("GROUP_RANK", 0))) {}
+
+std::string LightningEnvironment::name() const { return "lightning"; }
+bool LightningEnvironment::creates_processes_externally() const { return external_; }
+std::string LightningEnvironment::main_address() const { return main_address_; }
+
+int LightningEnvironment::main_port() const {
+  if (main_port_ == 0) main_port_ = free_port();
+  if (main_port_ == 0) {
+    throw ConfigError("cluster", {.what = "no free port on this host", .hint = "set MASTER_PORT"});
+  }
+  return main_port_;
+}
+
+int LightningEnvironment::world_size() const { return world_size_; }
+
+void LightningEnvironment::set_world_size(int size) {
+  require_at_least("world size", 1, size);
+  world_size_ = size;
+}
+
+int LightningEnvironment::global_rank() const { return global_rank_; }
+
+void LightningEnvironment::set_global_rank(int rank) {
+  require_at_least("global rank", 0, rank);
+  global_rank_ = rank;
+}
+
+int LightningEnvironment::local_rank() const { return local_rank_; }
+int LightningEnvironment::node_rank() const { return node_rank_; }
+void LightningEnvironment::teardown() { env::unset("WORLD_SIZE"); }
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+#include "cluster/variables.h"
+
+#include <charconv>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+
+namespace lockstep::cluster {
+namespace {
+
+std::string accepted(const IntVariable& variable) {
+  std::string text = "an integer >= " + std::to_string(variable.min);
+  if (variable.max == kNoLimit) return text;
+  text += " and <= " + std::to_string(variable.max);
+  if (!variable.max_name.empty()) text += " (" + std::string(variable.max_name) + ")";
+  return text;
+}
+
+[[noreturn]] void refuse(const IntVariable& variable, const std::string& got) {
+  throw ConfigError("cluster", {.what = "environment variable " + variable.name,
+                                .expected = accepted(variable),
+                                .got = got,
+                                .hint = "it is set by " + std::string(variable.set_by)});
+}
+
+int parse(const IntVariable& variable, const std::string& text) {
+  int value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = status == std::errc{} && end == text.data() + text.size();
+  if (!whole || value < variable.min || value > variable.max) refuse(variable, "\"" + text + "\"");
+  return value;
+}
+
+}  // namespace
+
+bool is_set(const std::string& name) { return env::get(name).has_value(); }
+
+int read_int(const IntVariable& variable, int fallback) {
+  const auto text = env::get(variable.name);
+  return text ? parse(variable, *text) : fallback;
+}
+
+int require_int(const IntVariable& variable) {
+  const auto text = env::get(variable.name);
+  if (!text) refuse(variable, "unset");
+  return parse(variable, *text);
+}
+
+std::string read_text(const std::string& name, std::string_view set_by, const std::string& fallback) {
+  auto text = env::get(name);
+  if (text && text->empty()) {
+    throw ConfigError("cluster", {.what = "environment variable " + name,
+                                  .expected = "a host name or address",
+                                  .got = "\"\"",
+                                  .hint = "it is set by " + std::string(set_by)});
+  }
+  return text.value_or(fallback);
+}
+
+}  // namespace lockstep::cluster

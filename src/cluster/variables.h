@@ -1,0 +1,35 @@
+// Strict reading of the integers that launchers put into the environment.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lockstep::cluster {
+
+constexpr int kNoLimit = 2'147'483'647;
+constexpr int kMaxPort = 65'535;
+
+/// An integer variable with the range it must lie in, and who is to blame when it does not.
+struct IntVariable {
+  std::string name;
+  std::string_view set_by;  ///< e.g. "torchrun"
+  int min = 0;
+  int max = kNoLimit;
+  std::string_view max_name = {};  ///< what `max` stands for, such as "WORLD_SIZE - 1"
+};
+
+/// True when `name` is set, to whatever.
+bool is_set(const std::string& name);
+
+/// The variable's value; `fallback` when it is unset.
+/// @throws ConfigError naming variable, value, range and source
+int read_int(const IntVariable& variable, int fallback);
+
+/// As read_int() for a variable that must be set.
+int require_int(const IntVariable& variable);
+
+/// The text of `name`, or `fallback` when it is unset.
+/// @throws ConfigError when it is set but empty
+std::string read_text(const std::string& name, std::string_view set_by, const std::string& fallback);
+
+}  // namespace lockstep::cluster

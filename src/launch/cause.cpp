@@ -1,0 +1,59 @@
+#include "launch/cause.h"
+
+#include <string.h>
+
+namespace lockstep::launch {
+namespace {
+
+template <std::size_t N>
+std::string text_of(const char (&field)[N]) {
+  return std::string(field, ::strnlen(field, N));
+}
+
+std::string place(const RankStatus& status) {
+  const auto sequence = status.sequence.load();
+  if (sequence == 0) return " before its first collective";
+  const char* preposition = status.in_collective.load() != 0 ? " in " : " after ";
+  return preposition + text_of(status.collective) + " seq " + std::to_string(sequence);
+}
+
+}  // namespace
+
+Blame blame(const RankProcess& process, const RankStatus& status) {
+  if (process.alive() || process.told_to_stop || !process.end->failed()) return Blame::kNone;
+  if (process.end->signal != 0) return Blame::kSignal;
+  switch (status.outcome.load(std::memory_order_acquire)) {
+    case RankOutcome::kFailed:
+      return Blame::kOwnError;
+    case RankOutcome::kTimedOut:
+      return Blame::kTimeout;
+    case RankOutcome::kPeerFailed:
+      return Blame::kEcho;
+    case RankOutcome::kRunning:
+    case RankOutcome::kDone:
+      return Blame::kSilentExit;
+  }
+  return Blame::kSilentExit;
+}
+
+std::string error_line(const RankStatus& status) {
+  const auto text = text_of(status.error);
+  return text.substr(0, text.find('\n'));
+}
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
+}
+
+std::string describe_end(const RankProcess& process, int node, const RankStatus& status) {
+  const auto who = "rank " + std::to_string(process.rank) + " (node " + std::to_string(node) + ", pid " +
+                   std::to_string(process.pid) + ") ";
+  const auto& end = *process.end;
+  if (end.signal != 0) return who + "killed by " + signal_name(end.signal) + place(status);
+  const auto error = error_line(status);
+  if (!error.empty()) return who + "failed: " + error;
+  return who + "exited with code " + std::to_string(end.exit_code) + place(status);
+}
+
+}  // namespace lockstep::launch

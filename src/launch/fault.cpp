@@ -1,0 +1,34 @@
+#include <lockstep/launch/fault.h>
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+namespace lockstep {
+
+void inject(const Fault& fault, int rank, std::int64_t step) {
+  if (fault.rank != rank || fault.step != step) return;
+  switch (fault.kind) {
+    case FaultKind::kNone:
+      return;
+    case FaultKind::kKill:
+      std::raise(SIGKILL);
+      return;
+    case FaultKind::kExit:
+      ::_exit(3);
+    case FaultKind::kThrow:
+      throw std::runtime_error("injected fault at step " + std::to_string(step));
+    case FaultKind::kAbort:
+      std::abort();
+    case FaultKind::kStop:
+      std::raise(SIGSTOP);
+      return;
+    case FaultKind::kHang:
+      while (true) ::pause();
+  }
+}
+
+}  // namespace lockstep

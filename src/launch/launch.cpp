@@ -1,0 +1,128 @@
+#include <lockstep/launch/launch.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <limits>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+#include <lockstep/launch/join.h>
+
+#include "launch/exec_image.h"
+#include "launch/guard_rank.h"
+#include "launch/listen_socket.h"
+#include "launch/supervisor.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kCannotExecute = 127;  // as shells say
+
+using launch::ListenSocket;
+using launch::RankPlan;
+using launch::StatusTable;
+
+void require(bool holds, const std::string& what, const std::string& expected, const std::string& got,
+             const std::string& hint = {}) {
+  if (holds) return;
+  throw ConfigError("launch", {.what = what, .expected = expected, .got = got, .hint = hint});
+}
+
+void require_between(const std::string& field, int value, int min, int max) {
+  require(value >= min && value <= max, field, std::to_string(min) + ".." + std::to_string(max),
+          std::to_string(value));
+}
+
+void validate(const LaunchOptions& options) {
+  require_between("num_nodes", options.num_nodes, 1, std::numeric_limits<int>::max());
+  require_between("nprocs", options.nprocs, 1, std::numeric_limits<int>::max() / options.num_nodes);
+  require_between("node_rank", options.node_rank, 0, options.num_nodes - 1);
+  require_between("main_port", options.main_port, options.num_nodes > 1 ? 1 : 0, 65'535);
+  require(!started_by_launcher(), "ranks cannot be started here", "a process that is no rank",
+          "LOCAL_RANK=" + env::get("LOCAL_RANK").value_or(""), "a launcher has started this process already");
+}
+
+ListenSocket listen_for_ranks(const LaunchOptions& options) {
+  if (options.node_rank != 0) return {.fd = {}, .port = options.main_port};
+  if (options.num_nodes == 1)
+    return launch::listen_on(std::span(&options.main_address, 1), options.main_port);
+  const std::string everywhere[] = {"::", "0.0.0.0"};
+  return launch::listen_on(everywhere, options.main_port);
+}
+
+void flush_output() {
+  std::cout.flush();
+  std::clog.flush();
+  std::fflush(nullptr);
+}
+
+void become(const RankPlan& plan) {
+  for (const auto& name : plan.unset) env::unset(name);
+  for (const auto& [name, value] : plan.variables) env::set(name, value);
+}
+
+// All that exists before the first rank does, in the order in which it can fail.
+struct Launch {
+  explicit Launch(const LaunchOptions& chosen)
+      : options(chosen), files(chosen), socket(listen_for_ranks(chosen)), statuses(chosen.nprocs) {}
+
+  launch::LaunchContext context(std::string_view launched) const {
+    return {.launched = launched, .port = socket.port, .listen_fd = socket.fd.get()};
+  }
+
+  int run(std::span<const RankPlan> plans, const std::function<void(const RankPlan&)>& rank_main) {
+    auto ranks = launch::start_ranks(plans, signals, rank_main);
+    socket.fd.reset();
+    return launch::Supervisor(options, files, statuses, signals, std::move(ranks)).run();
+  }
+
+  const LaunchOptions& options;
+  launch::RunFiles files;
+  ListenSocket socket;
+  StatusTable statuses;
+  launch::SignalScope signals = {};
+};
+
+}  // namespace
+
+bool can_fork() {
+  std::error_code failure;
+  const std::filesystem::directory_iterator threads("/proc/self/task", failure);
+  return failure || std::distance(begin(threads), end(threads)) == 1;
+}
+
+int launch_forked(const LaunchOptions& options, const std::function<int()>& rank_main) {
+  validate(options);
+  require(can_fork(), "ranks cannot be forked here", "a process with one thread", "one with more",
+          "fork before the first tensor, or use launch_reexec()");
+  Launch launch(options);
+  flush_output();  // or every rank would print the buffers' contents again
+  const auto plans = plan_ranks(options, launch.context("fork"));
+  return launch.run(plans, [&](const RankPlan& plan) {
+    become(plan);
+    launch.statuses.close_fd();
+    use_rank_status(launch.statuses[plan.local_rank]);
+    if (plan.inherited_fds.empty()) launch.socket.fd.reset();
+    const int code = launch::guard_rank(rank_main);
+    flush_output();
+    ::_exit(code);
+  });
+}
+
+int launch_reexec(const LaunchOptions& options, int argc, char** argv) {
+  validate(options);
+  Launch launch(options);
+  auto context = launch.context("reexec");
+  context.status_fd = launch.statuses.fd();
+  const auto plans = plan_ranks(options, context);
+  const auto images = launch::make_images(plans, {argv, static_cast<std::size_t>(argc)});
+  return launch.run(plans, [&](const RankPlan& plan) {
+    images[plan.local_rank].execute();
+    use_rank_status(launch.statuses[plan.local_rank]);
+    set_outcome(RankOutcome::kFailed, "[launch] cannot execute this program again");
+    ::_exit(kCannotExecute);
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include "launch/listen_socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <memory>
+
+namespace lockstep::launch {
+namespace {
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+AddressList resolve(const std::string& address, int port) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int status = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &wanted, &found);
+  if (status != 0) {
+    throw Error("launch", {.what = "cannot resolve main_address \"" + address + "\"",
+                           .got = ::gai_strerror(status),
+                           .hint = "check the name and /etc/hosts"});
+  }
+  return {found, &::freeaddrinfo};
+}
+
+UniqueFd try_listen(const addrinfo& address) {
+  UniqueFd fd(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol));
+  if (!fd) return fd;
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  const bool listening =
+      ::bind(fd.get(), address.ai_addr, address.ai_addrlen) == 0 && ::listen(fd.get(), SOMAXCONN) == 0;
+  return listening ? std::move(fd) : UniqueFd();
+}
+
+int port_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) throw_errno("cannot read a port");
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
+}  // namespace
+
+ListenSocket listen_on(std::span<const std::string> addresses, int port) {
+  for (const auto& address : addresses) {
+    const auto candidates = resolve(address, port);
+    for (const addrinfo* candidate = candidates.get(); candidate != nullptr; candidate = candidate->ai_next) {
+      if (auto fd = try_listen(*candidate)) {
+        const int got = port_of(fd.get());
+        return {std::move(fd), got};
+      }
+    }
+  }
+  throw_errno("cannot listen on " + addresses.back() + " port " + std::to_string(port),
+              "choose another main_port, or 0 for a free one");
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,68 @@
+#include "launch/rank_plan.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+
+#include <lockstep/base/env.h>
+
+namespace lockstep::launch {
+namespace {
+
+int usable_processors() {
+  cpu_set_t mask;
+  if (::sched_getaffinity(0, sizeof(mask), &mask) == 0) return CPU_COUNT(&mask);
+  return static_cast<int>(std::thread::hardware_concurrency());  // more processors than the mask holds
+}
+
+std::map<std::string, std::string> place_in_job(const LaunchOptions& options, int rank, int local_rank,
+                                                int port) {
+  return {{"RANK", std::to_string(rank)},
+          {"LOCAL_RANK", std::to_string(local_rank)},
+          {"WORLD_SIZE", std::to_string(options.nprocs * options.num_nodes)},
+          {"LOCAL_WORLD_SIZE", std::to_string(options.nprocs)},
+          {"NODE_RANK", std::to_string(options.node_rank)},
+          {"GROUP_RANK", std::to_string(options.node_rank)},
+          {"GROUP_WORLD_SIZE", std::to_string(options.num_nodes)},
+          {"MASTER_ADDR", options.main_address},
+          {"MASTER_PORT", std::to_string(port)}};
+}
+
+void hand_down(RankPlan& plan, const char* variable, int fd) {
+  if (fd < 0) {
+    plan.unset.emplace_back(variable);
+    return;
+  }
+  plan.variables[variable] = std::to_string(fd);
+  plan.inherited_fds.push_back(fd);
+}
+
+RankPlan plan_rank(const LaunchOptions& options, const LaunchContext& context, int local_rank) {
+  const int rank = options.node_rank * options.nprocs + local_rank;
+  RankPlan plan{.rank = rank,
+                .local_rank = local_rank,
+                .name = "rank-" + std::to_string(rank),
+                .variables = place_in_job(options, rank, local_rank, context.port),
+                .unset = {},
+                .inherited_fds = {}};
+  plan.variables["LOCKSTEP_LAUNCHED"] = context.launched;
+  if (!env::get("OMP_NUM_THREADS")) {
+    plan.variables["OMP_NUM_THREADS"] = std::to_string(std::max(1, usable_processors() / options.nprocs));
+  }
+  hand_down(plan, "LOCKSTEP_LISTEN_FD", rank == 0 ? context.listen_fd : -1);
+  hand_down(plan, "LOCKSTEP_STATUS_FD", context.status_fd);
+  return plan;
+}
+
+}  // namespace
+
+std::vector<RankPlan> plan_ranks(const LaunchOptions& options, const LaunchContext& context) {
+  std::vector<RankPlan> plans;
+  for (int local_rank = 0; local_rank < options.nprocs; ++local_rank) {
+    plans.push_back(plan_rank(options, context, local_rank));
+  }
+  return plans;
+}
+
+}  // namespace lockstep::launch

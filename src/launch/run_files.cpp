@@ -1,0 +1,92 @@
+#include "launch/run_files.h"
+
+#include <fcntl.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "launch/cause.h"
+
+namespace lockstep::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool write_all(int fd, const std::string& text) {
+  for (std::size_t done = 0; done < text.size();) {
+    const auto written = ::write(fd, text.data() + done, text.size() - done);
+    if (written < 0 && errno != EINTR) return false;
+    if (written > 0) done += static_cast<std::size_t>(written);
+  }
+  return true;
+}
+
+bool replace_file(const std::filesystem::path& path, const std::string& text) {
+  const auto draft = path.string() + ".tmp";
+  UniqueFd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  return fd && write_all(fd.get(), text) && ::fsync(fd.get()) == 0 &&
+         ::rename(draft.c_str(), path.c_str()) == 0;
+}
+
+void write_json(const std::filesystem::path& path, const Json& json) {
+  // An error text may hold any bytes.
+  const auto text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (replace_file(path, text)) return;
+  std::cerr << "lockstep: warning: cannot write " + path.string() + ": " + std::strerror(errno) + "\n";
+}
+
+Json end_of(const RankProcess& process, int node, const RankStatus& status) {
+  Json json = {{"rank", process.rank}, {"node", node}, {"pid", process.pid}};
+  if (process.end->signal != 0) {
+    json["signal"] = process.end->signal;
+    json["signal_name"] = signal_name(process.end->signal);
+  } else {
+    json["exit_code"] = process.end->exit_code;
+  }
+  json["collective"] =
+      std::string(status.collective, ::strnlen(status.collective, sizeof(status.collective)));
+  json["sequence"] = status.sequence.load();
+  json["in_collective"] = status.in_collective.load() != 0;
+  json["step"] = status.optimizer_step.load();
+  json["error"] = std::string(status.error, ::strnlen(status.error, sizeof(status.error)));
+  return json;
+}
+
+}  // namespace
+
+RunFiles::RunFiles(const LaunchOptions& options) : folder_(options.run_dir), node_(options.node_rank) {
+  if (folder_.empty()) return;
+  std::error_code failure;
+  std::filesystem::create_directories(folder_, failure);
+  if (failure) {
+    throw IoError("launch", {.what = "cannot create run_dir " + folder_.string(), .got = failure.message()});
+  }
+  std::filesystem::remove(file("failure"), failure);
+}
+
+void RunFiles::write_ranks(std::span<const RankProcess> ranks) const {
+  if (folder_.empty()) return;
+  Json json = Json::object();
+  for (const auto& process : ranks) json[std::to_string(process.rank)] = process.pid;
+  write_json(file("ranks"), json);
+}
+
+void RunFiles::write_failure(const RankProcess& culprit, std::span<const RankProcess> ranks,
+                             const StatusTable& statuses) const {
+  if (folder_.empty()) return;
+  Json json = end_of(culprit, node_, statuses[culprit.local_rank]);
+  json["message"] = describe_end(culprit, node_, statuses[culprit.local_rank]);
+  json["others"] = Json::array();
+  for (const auto& process : ranks) {
+    if (&process == &culprit) continue;
+    json["others"].push_back(end_of(process, node_, statuses[process.local_rank]));
+    json["others"].back()["stopped_by_launcher"] = process.told_to_stop;
+  }
+  write_json(file("failure"), json);
+}
+
+std::filesystem::path RunFiles::file(const std::string& stem) const {
+  return folder_ / (stem + (node_ == 0 ? "" : ".node-" + std::to_string(node_)) + ".json");
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,37 @@
+// ranks.json and failure.json: what a run's folder tells scripts about its processes.
+#pragma once
+
+#include <filesystem>
+#include <span>
+
+#include <lockstep/launch/launch.h>
+
+#include "launch/rank_process.h"
+#include "launch/status_table.h"
+
+namespace lockstep::launch {
+
+/// The files of one node. Node 0 writes ranks.json and failure.json, node N ranks.node-N.json and so on.
+/// Files appear whole or not at all. Where `run_dir` is empty nothing is done. A file that cannot be
+/// written is one warning on stderr and never ends a run.
+class RunFiles {
+ public:
+  /// Creates the folder and removes the failure of an earlier run from it.
+  /// @throws IoError when it cannot be created
+  explicit RunFiles(const LaunchOptions& options);
+
+  /// {"0": pid, ...}
+  void write_ranks(std::span<const RankProcess> ranks) const;
+
+  /// Who failed, how and where, and how the others ended.
+  void write_failure(const RankProcess& culprit, std::span<const RankProcess> ranks,
+                     const StatusTable& statuses) const;
+
+ private:
+  std::filesystem::path file(const std::string& stem) const;
+
+  std::filesystem::path folder_;
+  int node_;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,49 @@
+// SIGINT and SIGTERM as events that the supervisor can poll for.
+#pragma once
+
+#include <csignal>
+#include <optional>
+
+#include "launch/posix.h"
+
+namespace lockstep::launch {
+
+/// A request to stop that reached the supervisor.
+struct StopRequest {
+  int signal = 0;
+  bool from_terminal = false;  ///< then the whole foreground group has got it, the ranks too
+};
+
+/// While it lives, SIGINT and SIGTERM (where not ignored) become StopRequests, by handlers and a pipe
+/// rather than signalfd, which misses signals that another thread of the program takes. SIGCHLD has its
+/// default meaning meanwhile, since a program that ignores it would lose the status of its children.
+/// One at a time per process.
+class SignalScope {
+ public:
+  SignalScope();
+  SignalScope(const SignalScope&) = delete;
+  SignalScope& operator=(const SignalScope&) = delete;
+  ~SignalScope();
+
+  /// Readable while a StopRequest waits.
+  int fd() const { return read_end_.get(); }
+  std::optional<StopRequest> next();
+
+  /// Between these two no signal is delivered, so that none is handled by a child just forked.
+  void hold();
+  void release();
+  /// In a child, after hold() of its parent: everything as it was before the scope.
+  void restore_in_child();
+
+ private:
+  void restore_handlers();
+
+  UniqueFd read_end_;
+  UniqueFd write_end_;
+  struct sigaction old_interrupt_ {};
+  struct sigaction old_terminate_ {};
+  struct sigaction old_child_ {};
+  sigset_t old_mask_{};
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,49 @@
+#include "launch/status_table.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <memory>
+
+namespace lockstep::launch {
+namespace {
+
+std::size_t table_bytes(int ranks) { return static_cast<std::size_t>(ranks) * sizeof(RankStatus); }
+
+RankStatus* map_table(int fd, int ranks) {
+  void* memory = ::mmap(nullptr, table_bytes(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) throw_errno("cannot map the status of the ranks");
+  return static_cast<RankStatus*>(memory);
+}
+
+UniqueFd make_file(int ranks) {
+  UniqueFd fd(::memfd_create("lockstep-status", MFD_CLOEXEC));
+  if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(table_bytes(ranks))) != 0) {
+    throw_errno("cannot create the status of the ranks");
+  }
+  return fd;
+}
+
+}  // namespace
+
+StatusTable::StatusTable(int ranks)
+    : ranks_(ranks), fd_(make_file(ranks)), slots_(map_table(fd_.get(), ranks)) {
+  std::uninitialized_default_construct_n(slots_, ranks_);
+}
+
+StatusTable::~StatusTable() { ::munmap(slots_, table_bytes(ranks_)); }
+
+void attach_rank_status(int fd, int ranks, int local_rank) {
+  UniqueFd owned(fd);
+  struct stat file {};
+  const bool fits = ::fstat(fd, &file) == 0 && file.st_size == static_cast<off_t>(table_bytes(ranks));
+  if (!fits || local_rank < 0 || local_rank >= ranks) {
+    throw ConfigError("launch", {.what = "environment variable LOCKSTEP_STATUS_FD",
+                                 .expected = "the status table of " + std::to_string(ranks) + " ranks",
+                                 .got = std::to_string(fd),
+                                 .hint = "start ranks and launcher from the same version of lockstep"});
+  }
+  use_rank_status(map_table(fd, ranks)[local_rank]);
+}
+
+}  // namespace lockstep::launch

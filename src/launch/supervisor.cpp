@@ -1,0 +1,150 @@
+#include "launch/supervisor.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "launch/cause.h"
+
+namespace lockstep::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Long enough for the true cause to be collected, short enough to stop all within a second.
+constexpr auto kEchoPatience = 300ms;
+// A terminal signals ranks and supervisor together; the ranks' ends may be seen first.
+constexpr auto kSignalPatience = 50ms;
+// `timeout` and shells may signal a process and then its group: that is one request, not two.
+constexpr auto kSameRequest = 200ms;
+
+// For a rank that other code of this program has waited for before us.
+constexpr int kUnknownExit = 255;
+
+std::chrono::milliseconds patience(Blame blame, const ProcessEnd& end) {
+  if (blame < Blame::kOwnError) return kEchoPatience;
+  return end.signal == SIGINT || end.signal == SIGTERM ? kSignalPatience : 0ms;
+}
+
+std::optional<ProcessEnd> end_of(pid_t pid) {
+  int status = 0;
+  const pid_t ended = ::waitpid(pid, &status, WNOHANG);
+  if (ended == 0) return std::nullopt;
+  if (ended < 0) return ProcessEnd{.exit_code = kUnknownExit};
+  if (WIFSIGNALED(status)) return ProcessEnd{.signal = WTERMSIG(status)};
+  return ProcessEnd{.exit_code = WEXITSTATUS(status)};
+}
+
+}  // namespace
+
+Supervisor::Supervisor(const LaunchOptions& options, const RunFiles& files, const StatusTable& statuses,
+                       SignalScope& signals, std::vector<RankProcess> ranks)
+    : options_(options), files_(files), statuses_(statuses), signals_(signals), ranks_(std::move(ranks)) {
+  files_.write_ranks(ranks_);
+}
+
+Supervisor::~Supervisor() {
+  for (auto& process : ranks_) kill_and_reap(process);
+}
+
+int Supervisor::run() {
+  while (any_alive()) {
+    sleep_until_event();
+    heed_requests();
+    collect_ended();
+    meet_deadlines();
+  }
+  return finish();
+}
+
+bool Supervisor::any_alive() const { return std::ranges::any_of(ranks_, &RankProcess::alive); }
+
+void Supervisor::sleep_until_event() const {
+  std::vector<pollfd> watched{{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+  for (const auto& process : ranks_) {
+    if (process.alive()) watched.push_back({.fd = process.pidfd.get(), .events = POLLIN, .revents = 0});
+  }
+  int timeout_ms = -1;
+  if (const auto deadline = name_at_ ? name_at_ : kill_at_) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now());
+    timeout_ms = std::max(0, static_cast<int>(left.count()));
+  }
+  ::poll(watched.data(), watched.size(), timeout_ms);  // an interrupted poll is just an early look
+}
+
+void Supervisor::collect_ended() {
+  for (auto& process : ranks_) {
+    if (!process.alive()) continue;
+    process.end = end_of(process.pid);
+    if (process.alive()) continue;
+    process.pidfd.reset();
+    notice_end(process);
+  }
+}
+
+void Supervisor::notice_end(RankProcess& process) {
+  const auto weight = blame(process, statuses_[process.local_rank]);
+  const auto best = culprit_ ? blame(*culprit_, statuses_[culprit_->local_rank]) : Blame::kNone;
+  if (stopping_ || weight <= best) return;
+  culprit_ = &process;
+  const auto name_at = Clock::now() + patience(weight, *process.end);
+  name_at_ = std::min(name_at, name_at_.value_or(name_at));
+}
+
+void Supervisor::heed_requests() {
+  while (const auto request = signals_.next()) interrupt(*request);
+}
+
+void Supervisor::interrupt(const StopRequest& request) {
+  if (stopping_) {
+    if (Clock::now() - interrupted_at_ > kSameRequest) kill_all();
+    return;
+  }
+  culprit_ = nullptr;
+  name_at_.reset();
+  interrupted_by_ = request.signal;
+  interrupted_at_ = Clock::now();
+  std::cerr << "lockstep: stopped by " + signal_name(request.signal) + "\n";
+  ask_to_stop(request.from_terminal ? 0 : request.signal, options_.interrupt_grace);
+}
+
+void Supervisor::meet_deadlines() {
+  const auto now = Clock::now();
+  if (name_at_ && (now >= *name_at_ || !any_alive())) name_cause();
+  if (kill_at_ && now >= *kill_at_) kill_all();
+}
+
+void Supervisor::name_cause() {
+  name_at_.reset();
+  std::cerr << "lockstep: " + describe_end(*culprit_, options_.node_rank, statuses_[culprit_->local_rank]) +
+                   "\n";
+  ask_to_stop(SIGTERM, options_.grace);
+}
+
+void Supervisor::ask_to_stop(int signal, std::chrono::milliseconds grace) {
+  stopping_ = true;
+  kill_at_ = Clock::now() + grace;
+  for (auto& process : ranks_) {
+    if (!process.alive()) continue;
+    process.told_to_stop = true;
+    ::kill(process.pid, signal);
+  }
+}
+
+void Supervisor::kill_all() {
+  kill_at_.reset();
+  for (const auto& process : ranks_) {
+    if (process.alive()) ::kill(process.pid, SIGKILL);
+  }
+}
+
+int Supervisor::finish() const {
+  if (interrupted_by_ != 0) return 128 + interrupted_by_;
+  if (culprit_ == nullptr) return 0;
+  files_.write_failure(*culprit_, ranks_, statuses_);
+  return culprit_->end->status();
+}
+
+}  // namespace lockstep::launch

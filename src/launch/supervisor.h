@@ -1,0 +1,63 @@
+// Watches the ranks of one node until the last has ended.
+//
+// A failure goes through two deadlines. An end that may be an echo (cause.h) is kept for a moment in which
+// a better cause can turn up; then the failure is named and the other ranks get SIGTERM. Those that are
+// still there after the grace period get SIGKILL. SIGINT and SIGTERM to the supervisor start at the second
+// deadline: they are passed on, and nobody is blamed for what follows. Nothing is polled: the supervisor
+// sleeps until a rank ends, a signal arrives or a deadline passes.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "launch/run_files.h"
+#include "launch/signal_scope.h"
+#include "launch/status_table.h"
+
+namespace lockstep::launch {
+
+/// See above. Single-threaded; lives as long as its ranks.
+class Supervisor {
+ public:
+  /// Borrows all but the ranks.
+  Supervisor(const LaunchOptions& options, const RunFiles& files, const StatusTable& statuses,
+             SignalScope& signals, std::vector<RankProcess> ranks);
+
+  /// Blocks until all ranks have ended. Returns the exit code of the run.
+  int run();
+
+  /// Sends SIGKILL to the ranks that are left, if an exception cut run() short.
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool any_alive() const;
+  void sleep_until_event() const;
+  void collect_ended();
+  void notice_end(RankProcess& process);
+  void heed_requests();
+  void interrupt(const StopRequest& request);
+  void meet_deadlines();
+  void name_cause();
+  void ask_to_stop(int signal, std::chrono::milliseconds grace);
+  void kill_all();
+  int finish() const;
+
+  const LaunchOptions& options_;
+  const RunFiles& files_;
+  const StatusTable& statuses_;
+  SignalScope& signals_;
+  std::vector<RankProcess> ranks_;
+  const RankProcess* culprit_ = nullptr;  ///< best explanation so far
+  int interrupted_by_ = 0;                ///< signal that the supervisor was asked to stop by
+  Clock::time_point interrupted_at_{};
+  std::optional<Clock::time_point> name_at_ = {};  ///< when culprit_ is taken for the cause
+  std::optional<Clock::time_point> kill_at_ = {};  ///< when patience with stopping ranks ends
+  bool stopping_ = false;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,112 @@
+// What every ClusterEnvironment promises. A kind joins by one line in
+// cluster_environment_contract_test.cpp.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/error.h>
+#include <lockstep/cluster/detect.h>
+
+#include "cluster/scoped_variables.h"
+
+namespace lockstep::testing {
+
+/// One environment to try: how its launcher sets the scene, and what must be read from it.
+struct EnvironmentCase {
+  std::string kind;
+  Variables variables = {};
+  std::vector<std::string> integers = {};  ///< those of the variables that hold integers >= 0
+  bool external = false;
+  std::string address = {};
+  int port = 0;
+  int world_size = 1;  ///< set_world_size() must reach it where the variables do not tell
+  int global_rank = 0;
+  int local_rank = 0;
+  int node_rank = 0;
+  bool told_from_outside = true;  ///< world size and rank come from the variables
+  int num_devices = 1;            ///< settings that validate_settings() accepts
+  int num_nodes = 1;
+};
+
+inline void PrintTo(const EnvironmentCase& tried, std::ostream* out) { *out << tried.kind; }
+
+class ClusterEnvironmentContract : public ::testing::TestWithParam<EnvironmentCase> {};
+
+TEST_P(ClusterEnvironmentContract, IsDetectedByItsVariables) {
+  const ScopedVariables scope(GetParam().variables);
+  EXPECT_EQ(detect_environment()->name(), GetParam().kind);
+}
+
+TEST_P(ClusterEnvironmentContract, ReadsWhoAndWhere) {
+  const auto& tried = GetParam();
+  const ScopedVariables scope(tried.variables);
+  const auto environment = detect_environment();
+  if (!tried.told_from_outside) {
+    environment->set_world_size(tried.world_size);
+    environment->set_global_rank(tried.global_rank);
+  }
+  EXPECT_EQ(environment->creates_processes_externally(), tried.external);
+  EXPECT_EQ(environment->main_address(), tried.address);
+  EXPECT_EQ(environment->main_port(), tried.port);
+  EXPECT_EQ(environment->world_size(), tried.world_size);
+  EXPECT_EQ(environment->global_rank(), tried.global_rank);
+  EXPECT_EQ(environment->local_rank(), tried.local_rank);
+  EXPECT_EQ(environment->node_rank(), tried.node_rank);
+}
+
+TEST_P(ClusterEnvironmentContract, SettersAreHeededOnlyWhereNobodyElseTells) {
+  const auto& tried = GetParam();
+  const ScopedVariables scope(tried.variables);
+  const auto environment = detect_environment();
+  environment->set_world_size(tried.world_size + 7);
+  environment->set_global_rank(tried.global_rank + 3);
+  const int ignored = tried.told_from_outside ? 1 : 0;
+  EXPECT_EQ(environment->world_size(), tried.world_size + 7 * (1 - ignored));
+  EXPECT_EQ(environment->global_rank(), tried.global_rank + 3 * (1 - ignored));
+}
+
+TEST_P(ClusterEnvironmentContract, PortIsValidAndTheSameAtEveryCall) {
+  const ScopedVariables scope(GetParam().variables);
+  const auto environment = detect_environment();
+  const int port = environment->main_port();
+  EXPECT_GE(port, 1);
+  EXPECT_LE(port, 65535);
+  EXPECT_EQ(environment->main_port(), port);
+}
+
+TEST_P(ClusterEnvironmentContract, AcceptsMatchingSettings) {
+  const ScopedVariables scope(GetParam().variables);
+  EXPECT_NO_THROW(detect_environment()->validate_settings(GetParam().num_devices, GetParam().num_nodes));
+}
+
+TEST_P(ClusterEnvironmentContract, RefusesMalformedIntegersByNameAndValue) {
+  for (const auto& name : GetParam().integers) {
+    for (const std::string value : {"", "one", "-1", "1.5", " 1", "1 ", "0x1", "99999999999"}) {
+      auto variables = GetParam().variables;
+      variables[name] = value;
+      const ScopedVariables scope(variables);
+      try {
+        detect_environment();
+        ADD_FAILURE() << name << "=\"" << value << "\" was accepted";
+      } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(name));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("\"" + value + "\""));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("set by"));
+      }
+    }
+  }
+}
+
+TEST_P(ClusterEnvironmentContract, TeardownMayBeCalledTwice) {
+  const ScopedVariables scope(GetParam().variables);
+  const auto environment = detect_environment();
+  EXPECT_NO_THROW(environment->teardown());
+  EXPECT_NO_THROW(environment->teardown());
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,122 @@
+// What is particular to one environment; what all share is in the contract suite.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/base/error.h>
+#include <lockstep/cluster/lightning_environment.h>
+#include <lockstep/cluster/torchelastic_environment.h>
+
+#include "cluster/scoped_variables.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::ScopedVariables;
+using testing::Variables;
+
+Variables torchrun(const Variables& changes = {}) {
+  Variables variables = changes;
+  variables.merge(Variables{{"TORCHELASTIC_RUN_ID", "none"},
+                            {"RANK", "1"},
+                            {"WORLD_SIZE", "2"},
+                            {"LOCAL_RANK", "1"},
+                            {"MASTER_ADDR", "h"},
+                            {"MASTER_PORT", "29500"}});
+  return variables;
+}
+
+template <class F>
+std::string config_error(F&& action) {
+  try {
+    action();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no ConfigError";
+}
+
+std::string torchelastic_error(const Variables& variables) {
+  const ScopedVariables scope(variables);
+  return config_error([] { TorchElasticEnvironment(); });
+}
+
+TEST(TorchElasticEnvironment, RefusesRanksBeyondTheWorld) {
+  EXPECT_THAT(torchelastic_error(torchrun({{"RANK", "2"}})),
+              AllOf(HasSubstr("RANK"), HasSubstr("\"2\""), HasSubstr("WORLD_SIZE"), HasSubstr("torchrun")));
+  EXPECT_THAT(torchelastic_error(torchrun({{"LOCAL_RANK", "5"}})), HasSubstr("LOCAL_RANK"));
+  EXPECT_THAT(torchelastic_error(torchrun({{"WORLD_SIZE", "0"}})), HasSubstr("WORLD_SIZE"));
+  EXPECT_THAT(torchelastic_error(torchrun({{"MASTER_PORT", "65536"}})), HasSubstr("65535"));
+  EXPECT_THAT(torchelastic_error(torchrun({{"MASTER_ADDR", ""}})), HasSubstr("MASTER_ADDR"));
+}
+
+TEST(TorchElasticEnvironment, NamesTheMissingVariable) {
+  for (const std::string name : {"RANK", "WORLD_SIZE", "LOCAL_RANK"}) {
+    auto variables = torchrun();
+    variables.erase(name);
+    EXPECT_THAT(torchelastic_error(variables), AllOf(HasSubstr(name), HasSubstr("unset")));
+  }
+}
+
+TEST(TorchElasticEnvironment, WarnsOnRankZeroWhereTheMainAddressIsADefault) {
+  auto variables = torchrun({{"RANK", "0"}});
+  variables.erase("MASTER_ADDR");
+  variables.erase("MASTER_PORT");
+  const ScopedVariables scope(variables);
+  ::testing::internal::CaptureStderr();
+  const TorchElasticEnvironment environment;
+  const auto warning = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(environment.main_address(), "127.0.0.1");
+  EXPECT_EQ(environment.main_port(), 12910);
+  EXPECT_THAT(warning, AllOf(HasSubstr("MASTER_ADDR"), HasSubstr("127.0.0.1"), HasSubstr("MASTER_PORT"),
+                             HasSubstr("12910")));
+}
+
+TEST(TorchElasticEnvironment, NamesBothSidesWhenSettingsDisagree) {
+  const ScopedVariables scope(torchrun());
+  const TorchElasticEnvironment environment;
+  EXPECT_THAT(config_error([&] { environment.validate_settings(3, 2); }),
+              AllOf(HasSubstr("WORLD_SIZE = 2"), HasSubstr("devices=3"), HasSubstr("num_nodes=2"),
+                    HasSubstr("--nproc-per-node=3"), HasSubstr("--nnodes=2")));
+}
+
+TEST(LightningEnvironment, IsOneProcessByDefault) {
+  const ScopedVariables scope({{"RANK", "5"}, {"WORLD_SIZE", "9"}});
+  const LightningEnvironment environment;
+  EXPECT_FALSE(environment.creates_processes_externally());
+  EXPECT_EQ(environment.main_address(), "127.0.0.1");
+  EXPECT_EQ(environment.world_size(), 1);
+  EXPECT_EQ(environment.global_rank(), 0);
+  EXPECT_EQ(environment.local_rank(), 0);
+  EXPECT_EQ(environment.node_rank(), 0);
+}
+
+TEST(LightningEnvironment, PicksAFreePortAndKeepsIt) {
+  const ScopedVariables scope({});
+  const LightningEnvironment environment;
+  EXPECT_GE(environment.main_port(), 1024);
+  EXPECT_EQ(environment.main_port(), environment.main_port());
+}
+
+TEST(LightningEnvironment, TakesTheNodeFromGroupRankUnlessNodeRankIsSet) {
+  const ScopedVariables group(Variables{{"GROUP_RANK", "4"}});
+  EXPECT_EQ(LightningEnvironment().node_rank(), 4);
+  const ScopedVariables both({{"GROUP_RANK", "4"}, {"NODE_RANK", "6"}});
+  EXPECT_EQ(LightningEnvironment().node_rank(), 6);
+}
+
+TEST(LightningEnvironment, RefusesSettingsThatCannotBe) {
+  const ScopedVariables scope({});
+  LightningEnvironment environment;
+  EXPECT_THAT(config_error([&] { environment.set_world_size(0); }), HasSubstr("world size"));
+  EXPECT_THAT(config_error([&] { environment.set_global_rank(-1); }), HasSubstr("global rank"));
+}
+
+TEST(LightningEnvironment, TeardownRemovesTheWorldSize) {
+  const ScopedVariables scope(Variables{{"WORLD_SIZE", "9"}});
+  LightningEnvironment().teardown();
+  EXPECT_FALSE(env::get("WORLD_SIZE"));
+}
+
+}  // namespace
+}  // namespace lockstep
