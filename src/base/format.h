@@ -1,0 +1,20 @@
+// Numbers and words as text, for messages and files.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// The shortest text that reads back as `number`: `1`, `0.1`, `1e-08`.
+std::string number_text(double number);
+
+/// `a, b, c`
+std::string joined(std::span<const std::string> words, std::string_view separator = ", ");
+
+/// ASCII only.
+std::string lower_case(std::string_view text);
+std::string upper_case(std::string_view text);
+
+}  // namespace lockstep
