@@ -26,12 +26,13 @@ struct Flag {
 };
 using Flags = std::map<std::string, Flag>;  // by key
 
+// Alternatives of a choice may have one key with other types: it is a bool, or a list, if it is in all.
 Flags flags_of(const OptionTree& tree) {
   Flags flags;
   for (const auto& option : tree.list()) {
-    auto& flag = flags[option.key];
-    flag.is_bool |= option.is_bool;
-    flag.is_list |= option.is_list;
+    auto& flag = flags.try_emplace(option.key, Flag{.is_bool = true, .is_list = true}).first->second;
+    flag.is_bool &= option.is_bool;
+    flag.is_list &= option.is_list;
   }
   return flags;
 }
@@ -55,7 +56,8 @@ void open_flags(Flags& flags, const Words& words, const Words& roots) {
 std::optional<std::string> value_after(const Flag& flag, const Words& words, std::size_t i) {
   if (i + 1 == words.size()) return std::nullopt;
   const auto& next = words[i + 1];
-  if (flag.is_bool && !OptionType<bool>::parse(next)) return std::nullopt;
+  if (flag.is_bool && !OptionType<bool>::parse(next) && !detail::means_null({.text = next}))
+    return std::nullopt;
   return next.starts_with("--") ? std::nullopt : std::optional(next);
 }
 

@@ -32,7 +32,8 @@ std::string general(const CommandLineInfo& info) {
 
 std::string entry(const OptionInfo& option) {
   auto text = fmt::format("  --{} <{}>  (default {}", option.key, option.type, option.default_value);
-  if (!option.accepted.empty()) text += "; " + option.accepted;
+  const bool is_name = option.is_choice || option.type.find("name") != std::string::npos;
+  if (!option.accepted.empty()) text += (is_name ? "; one of " : "; ") + option.accepted;
   if (!option.only_for.empty()) text += "; only for " + joined(option.only_for);
   return text + ")\n      " + option.help + "\n";
 }

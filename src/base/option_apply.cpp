@@ -12,8 +12,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kName = "name";  // the key below a choice that picks, besides the choice's own
-
 std::string place(const Assignment& assignment, int line, int column) {
   if (line == 0) return shown(assignment.source);
   auto source = assignment.source;
@@ -36,7 +34,7 @@ class Applier final : public KeyedVisitor {
   void visit_choice(OptionChoice& choice) override {
     const auto path = key(choice.name());
     auto selectors = take(path);
-    std::ranges::copy(take(joined_key(path, kName)), std::back_inserter(selectors));
+    std::ranges::copy(take(joined_key(path, kChoiceName)), std::back_inserter(selectors));
     std::ranges::sort(selectors);
     for (const auto index : selectors) select(choice, path, index);
     if (picked_.contains(path)) pick(choice, path);

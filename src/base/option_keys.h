@@ -8,6 +8,9 @@
 
 namespace lockstep {
 
+/// The key below a choice that picks, besides the choice's own: `strategy: {name: ddp}`.
+inline constexpr std::string_view kChoiceName = "name";
+
 /// `prefix.name`, or `name` without a prefix.
 inline std::string joined_key(std::string_view prefix, std::string_view name) {
   if (prefix.empty()) return std::string(name);

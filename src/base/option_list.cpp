@@ -10,8 +10,13 @@
 namespace lockstep {
 namespace {
 
+// A user's type that gives no name for itself; see OptionCodec::info.
+constexpr std::string_view kUnnamedType = "value";
+
 std::string accepted_by(const OptionField& field, const OptionTypeInfo& info) {
-  return info.names.empty() ? field.range().text : joined(info.names);
+  if (!info.names.empty()) return joined(info.names);
+  const bool needs_words = field.range().text.empty() && info.type.find(kUnnamedType) != std::string::npos;
+  return needs_words ? info.accepted : field.range().text;
 }
 
 class Lister final : public KeyedVisitor {
@@ -46,7 +51,8 @@ class Lister final : public KeyedVisitor {
          .accepted = joined(choice.names()),
          .help = choice.help(),
          .choice = choice_,
-         .only_for = only_for_});
+         .only_for = only_for_,
+         .is_choice = true});
     for (std::size_t row = 0; row < choice.rows().size(); ++row) {
       if (choice.is_canonical(row)) list_alternative(choice, path, row, held == row);
     }

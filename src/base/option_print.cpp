@@ -1,6 +1,8 @@
 // The pass that writes options as YAML.
 #include <lockstep/base/options.h>
 
+#include "base/option_keys.h"
+
 namespace lockstep {
 namespace {
 
@@ -23,7 +25,7 @@ class YamlPrinter final : public OptionVisitor {
     const auto name = detail::yaml_scalar(choice.rows()[*held].name, true);
     const auto start = text.size();
     line(choice.name() + ":");
-    inside([&] { line("name: " + name); });
+    inside([&] { line(std::string(kChoiceName) + ": " + name); });
     const auto before = text.size();
     inside([&] { choice.describe_held(*this); });
     if (text.size() > before) return;

@@ -3,6 +3,7 @@
 #include <optional>
 #include <sstream>
 
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>
 
 namespace lockstep {
@@ -44,6 +45,8 @@ Expected<YAML::Node, YamlFailure> parse_yaml_document(const std::string& text) {
       return Unexpected{YamlFailure{"content after the end of the YAML document", *mark}};
     }
     return YAML::Load(text);
+  } catch (const YAML::DeepRecursion& error) {  // whose own text is "bad file"
+    return Unexpected{YamlFailure{"YAML is nested too deeply", error.mark}};
   } catch (const YAML::Exception& error) {
     return Unexpected{YamlFailure{"malformed YAML: " + error.msg, error.mark}};
   } catch (const std::exception& error) {  // yaml-cpp's own slips

@@ -8,6 +8,7 @@
 #include <lockstep/base/option_sources.h>
 
 #include "base/demo_options.h"
+#include "base/temp_path.h"
 
 namespace lockstep {
 namespace {
@@ -47,7 +48,7 @@ std::string refusal(const Words& words) {
 }
 
 std::string write_file(const std::string& name, const std::string& text) {
-  const auto path = testing::TempDir() + "lockstep_" + std::to_string(getpid()) + "_" + name;
+  const auto path = demo::temp_path(name);
   std::ofstream(path) << text;
   return path;
 }
@@ -79,6 +80,8 @@ TEST(CommandLine, TakesBareBools) {
   EXPECT_TRUE(read({"--demo.fast", "fit"}).fast);
   EXPECT_FALSE(read({"--demo.fast", "--demo.fast", "false"}).fast);
   EXPECT_FALSE(read({"--demo.fast=off"}).fast);
+  EXPECT_EQ(read({"--demo.verbose", "fit"}).verbose, true);
+  EXPECT_EQ(read({"--demo.verbose", "null", "fit"}).verbose, std::nullopt);
 }
 
 TEST(CommandLine, JoinsRepeatedLists) {
@@ -208,18 +211,30 @@ std::vector<FlagCase> flag_cases() {
                                                    {"duration", "17s"},
                                                    {"value", "17"},
                                                    {"float or null", "0.75"},
+                                                   {"bool or null", "true"},
                                                    {"text or null", "other"},
                                                    {"list of int", "17,18"},
                                                    {"list of text", "a,b"}};
+  const std::map<std::string, std::string> by_key{{"demo.mode", "exact"},
+                                                  {"demo.strategy", "pair"},
+                                                  {"demo.strategy.mode", "exact"},
+                                                  {"demo.strategy.size", "big"}};
   std::vector<FlagCase> cases;
   for (const auto& info : tree_of(options).list()) {
     const auto sample = by_type.find(info.type);
-    // Of names the third: neither "fast" nor "plain", the defaults.
-    cases.push_back({info.key, sample != by_type.end()       ? sample->second
-                               : info.key == "demo.strategy" ? "pair"
-                                                             : "exact"});
+    const auto value = sample != by_type.end() ? sample->second : by_key.at(info.key);
+    cases.push_back({info.key, value});
   }
   return cases;
+}
+
+// Members of an alternative need it to be picked, and so does a choice among them.
+void pick_choices_for(const std::string& key, const OptionTree& tree) {
+  for (const auto& info : tree.list()) {
+    if (info.key != key || info.choice.empty()) continue;
+    pick_choices_for(info.choice, tree);
+    tree.apply(parse({"--" + info.choice, info.only_for[0]}, tree).assignments);
+  }
 }
 
 class EveryFlag : public testing::TestWithParam<FlagCase> {};
@@ -228,12 +243,9 @@ TEST_P(EveryFlag, ChangesTheValueThatIsBound) {
   const auto& [key, value] = GetParam();
   demo::Options options;
   const auto tree = tree_of(options);
-  for (const auto& info : tree.list()) {  // members of a choice need it to be picked
-    if (info.key == key && !info.only_for.empty())
-      tree.apply(parse({"--" + info.choice, info.only_for[0]}).assignments);
-  }
+  pick_choices_for(key, tree);
   const auto before = tree.to_yaml();
-  tree.apply(parse({"--" + key, value}).assignments);
+  tree.apply(parse({"--" + key, value}, tree).assignments);
   EXPECT_NE(tree.to_yaml(), before);
 }
 

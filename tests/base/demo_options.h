@@ -53,13 +53,23 @@ inline void describe(OptionVisitor& v, Pair& o) {
   v.group("inner", o.inner, "Inner part of the pair");
 }
 
+struct Small {};
+struct Big {
+  int factor = 2;
+};
+inline void describe(OptionVisitor& v, Big& o) { v.field("factor", o.factor, "How big", at_least(1)); }
+using Size = std::variant<Small, Big>;
+inline const std::array<Choice<Size>, 2> kSizes{{{"small", Small{}}, {"big", Big{}}}};
+
 struct Shard {
   std::chrono::milliseconds timeout = 10min;
   Mode mode = Mode::kFast;
+  Size size = Small{};
 };
 inline void describe(OptionVisitor& v, Shard& o) {
   v.field("timeout", o.timeout, "Give up after this time", more_than(0ms));
   v.field("mode", o.mode, "How to shard");
+  v.choice("size", o.size, kSizes, "Size of a shard");
 }
 
 struct Custom {};  // no row in the table: can be set in code only
@@ -86,6 +96,7 @@ struct Options {
   Limit limit = {};
   std::optional<double> clip = {};
   std::optional<std::string> tag = {};
+  std::optional<bool> verbose = {};
   std::vector<int> hidden = {128};
   std::vector<std::string> words = {};
   Inner inner = {};
@@ -104,6 +115,7 @@ inline void describe(OptionVisitor& v, Options& o) {
   v.field("limit", o.limit, "Use this many batches");
   v.field("clip", o.clip, "Clip gradients to this norm", more_than(0));
   v.field("tag", o.tag, "A word for the logs");
+  v.field("verbose", o.verbose, "Say more, or less; null: as usual");
   v.field("hidden", o.hidden, "Widths of the hidden layers", at_least(1));
   v.field("words", o.words, "Words");
   v.group("inner", o.inner, "Inner options");

@@ -13,6 +13,8 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include "base/temp_path.h"
+
 namespace lockstep {
 namespace {
 
@@ -65,7 +67,7 @@ TEST_F(Log, TakesItsLevelFromTheEnvironmentThenFromCode) {
 }
 
 TEST_F(Log, WritesEverythingWithTimeStampsToTheFile) {
-  const auto file = testing::TempDir() + "lockstep_log_" + std::to_string(getpid()) + "/logs/rank_1.log";
+  const auto file = demo::temp_path("run") + "/logs/rank_1.log";
   configure_log({.rank = 1, .world_size = 2, .level = {}, .file = file});
   all_levels();
   log_debug("{} is no format");

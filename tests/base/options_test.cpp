@@ -197,6 +197,22 @@ TEST(OptionChoice, LetsMembersFallWithAChoiceThatALaterSourceReplaces) {
             std::string::npos);
 }
 
+TEST(OptionChoice, MayStandInAnAlternativeOfAnother) {
+  const auto shard =
+      std::get<Shard>(read("demo: {strategy: {size: {factor: 5, name: big}, name: shard}}").strategy);
+  EXPECT_EQ(std::get<demo::Big>(shard.size).factor, 5);
+  EXPECT_NE(refusal("demo: {strategy: {name: shard, size: {factor: 5}}}")
+                .find("demo.strategy.size.factor belongs to big, but demo.strategy.size is small"),
+            std::string::npos);
+  EXPECT_NE(refusal("demo: {strategy: {name: pair, size: {name: big, factor: 5}}}")
+                .find("demo.strategy.size.name belongs to shard, but demo.strategy is pair"),
+            std::string::npos);
+  demo::Options options;
+  const auto file = read_yaml("demo: {strategy: {name: shard, size: {name: big, factor: 5}}}", "a.yaml");
+  tree_of(options).apply(joined(file, {flag("demo.strategy", "pair")}));
+  EXPECT_TRUE(std::holds_alternative<Pair>(options.strategy));
+}
+
 TEST(OptionTree, AppliesOneRootAndLeavesOthersAside) {
   demo::Options options;
   OptionTree tree;
@@ -286,6 +302,7 @@ TEST(OptionTree, ListsMembersOfAlternativesWithTheirChoice) {
   EXPECT_EQ(find("demo.hidden").type, "list of int");
   EXPECT_EQ(find("demo.clip").type, "float or null");
   EXPECT_EQ(find("demo.lr").accepted, "0..1");
+  EXPECT_EQ(find("demo.limit").accepted, "a count or a share");
 }
 
 }  // namespace

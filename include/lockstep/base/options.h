@@ -25,6 +25,7 @@ struct OptionInfo {
   std::vector<std::string> only_for = {};  ///< names of that choice that have the option
   bool is_bool = false;                    ///< a bare flag means true
   bool is_list = false;                    ///< a repeated flag appends
+  bool is_choice = false;                  ///< picks an alternative, which may have options below this key
 };
 
 /// A group of options as help shows it: a root, or a described member.
