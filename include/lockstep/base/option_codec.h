@@ -1,0 +1,160 @@
+// How an option of any supported type, alone, in a std::optional or in a std::vector, is read from
+// OptionText, checked and printed as YAML. Users of options need only options.h.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <lockstep/base/expected.h>
+#include <lockstep/base/export.h>
+#include <lockstep/base/option_range.h>
+#include <lockstep/base/option_text.h>
+#include <lockstep/base/option_type.h>
+
+namespace lockstep {
+
+/// Why a value was refused.
+struct OptionFailure {
+  std::string expected = {};
+  std::string got = {};
+  int line = 0;  ///< of the text, or of the item of a list; 0: unknown
+  int column = 0;
+};
+
+/// What a type of option is called and accepts, before ranges.
+struct OptionTypeInfo {
+  std::string type = {};                ///< "int", "float?", "list of int"
+  std::string accepted = {};            ///< "an integer"
+  std::vector<std::string> names = {};  ///< words that are accepted, where there is a fixed set of them
+  bool is_bool = false;                 ///< a bare flag means true
+  bool is_list = false;                 ///< a repeated flag appends
+};
+
+namespace detail {
+
+/// Whether `text` stands for an empty std::optional.
+LOCKSTEP_API bool means_null(const OptionText& text);
+/// `a,b` as the list of a and b, positions kept; lists are returned as they are.
+LOCKSTEP_API std::vector<OptionText> items_of(const OptionText& text);
+/// `text` as a YAML scalar, quoted where it must be; `is_text`: also where it looks like another type.
+LOCKSTEP_API std::string yaml_scalar(std::string_view text, bool is_text);
+LOCKSTEP_API OptionFailure refusal(const OptionText& text, std::string expected, const OptionRange& range);
+LOCKSTEP_API OptionFailure refusal(std::string got, std::string expected, const OptionRange& range);
+
+template <class T>
+bool in_range(const T& value, const OptionRange& range) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return range.holds(static_cast<double>(value));
+  } else if constexpr (requires { value.count(); }) {
+    return range.holds(static_cast<double>(value.count()));
+  } else {
+    return true;
+  }
+}
+
+/// A scalar.
+template <class T>
+struct OptionCodec {
+  static Expected<T, OptionFailure> read(const OptionText& text, const OptionRange& range) {
+    if (text.kind != OptionText::Kind::kScalar) {
+      return Unexpected{refusal(text, OptionType<T>::accepted(), range)};
+    }
+    auto parsed = OptionType<T>::parse(text.text);
+    if (!parsed) return Unexpected{refusal(text, parsed.error(), range)};
+    if (!in_range(*parsed, range)) return Unexpected{refusal(text, OptionType<T>::accepted(), range)};
+    return std::move(*parsed);
+  }
+
+  static Expected<void, OptionFailure> check(const T& value, const OptionRange& range) {
+    const auto printed = OptionType<T>::print(value);
+    const auto parsed = OptionType<T>::parse(printed);
+    if (!parsed) return Unexpected{refusal(printed, parsed.error(), range)};
+    if (!in_range(value, range)) return Unexpected{refusal(printed, OptionType<T>::accepted(), range)};
+    return {};
+  }
+
+  static std::string print(const T& value) {
+    constexpr bool is_text = std::is_same_v<T, std::string> || std::is_same_v<T, std::filesystem::path>;
+    return yaml_scalar(OptionType<T>::print(value), is_text);
+  }
+
+  static OptionTypeInfo info() {
+    OptionTypeInfo info{
+        .type = "value", .accepted = OptionType<T>::accepted(), .is_bool = std::is_same_v<T, bool>};
+    if constexpr (requires { OptionType<T>::type(); }) info.type = OptionType<T>::type();
+    if constexpr (requires { OptionType<T>::names(); }) info.names = OptionType<T>::names();
+    return info;
+  }
+};
+
+template <class T>
+struct OptionCodec<std::optional<T>> {
+  static Expected<std::optional<T>, OptionFailure> read(const OptionText& text, const OptionRange& range) {
+    if (means_null(text)) return std::optional<T>();
+    auto value = OptionCodec<T>::read(text, range);
+    if (!value) return Unexpected{std::move(value.error())};
+    return std::optional<T>(std::move(*value));
+  }
+
+  static Expected<void, OptionFailure> check(const std::optional<T>& value, const OptionRange& range) {
+    if (!value) return {};
+    return OptionCodec<T>::check(*value, range);
+  }
+
+  static std::string print(const std::optional<T>& value) {
+    return value ? OptionCodec<T>::print(*value) : "null";
+  }
+
+  static OptionTypeInfo info() {
+    auto info = OptionCodec<T>::info();
+    info.type += " or null";
+    info.accepted += " or null";
+    return info;
+  }
+};
+
+template <class T>
+struct OptionCodec<std::vector<T>> {
+  static Expected<std::vector<T>, OptionFailure> read(const OptionText& text, const OptionRange& range) {
+    if (text.kind == OptionText::Kind::kMap || text.kind == OptionText::Kind::kNull) {
+      return Unexpected{refusal(text, info().accepted, {})};
+    }
+    std::vector<T> values;
+    for (const auto& item : items_of(text)) {
+      auto value = OptionCodec<T>::read(item, range);
+      if (!value) return Unexpected{value.error()};
+      values.push_back(std::move(*value));
+    }
+    return values;
+  }
+
+  static Expected<void, OptionFailure> check(const std::vector<T>& values, const OptionRange& range) {
+    for (const T& value : values) {
+      if (auto checked = OptionCodec<T>::check(value, range); !checked) return checked;
+    }
+    return {};
+  }
+
+  static std::string print(const std::vector<T>& values) {
+    std::string text;
+    for (const T& value : values) text += (text.empty() ? "" : ", ") + OptionCodec<T>::print(value);
+    return "[" + text + "]";
+  }
+
+  static OptionTypeInfo info() {
+    auto info = OptionCodec<T>::info();
+    info.type = "list of " + info.type;
+    info.accepted = "a list, each item " + info.accepted;
+    info.is_bool = false;
+    info.is_list = true;
+    return info;
+  }
+};
+
+}  // namespace detail
+}  // namespace lockstep

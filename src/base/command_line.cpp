@@ -1,0 +1,188 @@
+// Flags, on CLI11: it sorts the words; the rules of values, errors and help are ours.
+#include <lockstep/base/command_line.h>
+
+#include <algorithm>
+#include <map>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+#include <lockstep/base/nearest.h>
+#include <lockstep/base/option_sources.h>
+
+#include "base/format.h"
+#include "base/option_unknown.h"
+
+namespace lockstep {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Flag {
+  bool is_bool = false;
+  bool is_list = false;
+  bool is_open = false;  // below an open root: its type is unknown
+};
+using Flags = std::map<std::string, Flag>;  // by key
+
+// Alternatives of a choice may have one key with other types: it is a bool, or a list, if it is in all.
+Flags flags_of(const OptionTree& tree) {
+  Flags flags;
+  for (const auto& option : tree.list()) {
+    auto& flag = flags.try_emplace(option.key, Flag{.is_bool = true, .is_list = true}).first->second;
+    flag.is_bool &= option.is_bool;
+    flag.is_list &= option.is_list;
+  }
+  return flags;
+}
+
+std::string name_in(const std::string& word) { return word.substr(0, word.find('=')); }
+
+// Adds flags for the unknown keys below open roots that `words` name.
+void open_flags(Flags& flags, const Words& words, const Words& roots) {
+  for (const auto& word : words) {
+    const auto below = [&](const std::string& root) { return word.starts_with("--" + root + "."); };
+    if (std::ranges::any_of(roots, below)) flags.try_emplace(name_in(word).substr(2), Flag{.is_open = true});
+  }
+}
+
+[[noreturn]] void throw_usage(const std::string& what, const std::string& expected, const std::string& got,
+                              const std::string& hint) {
+  throw ConfigError("options", {.what = what, .expected = expected, .got = got, .where = {}, .hint = hint});
+}
+
+// The value in the word after a flag, or nothing when the flag is bare.
+std::optional<std::string> value_after(const Flag& flag, const Words& words, std::size_t i) {
+  if (i + 1 == words.size()) return std::nullopt;
+  const auto& next = words[i + 1];
+  if (flag.is_bool && !OptionType<bool>::parse(next) && !detail::means_null({.text = next}))
+    return std::nullopt;
+  return next.starts_with("--") ? std::nullopt : std::optional(next);
+}
+
+// Every flag followed by its value as a word of its own: `--a=b` is `--a b`, a bare bool `--a true`.
+Words with_values(const Words& words, const Flags& flags) {
+  Words result;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto& word = words[i];
+    const auto flag = word.starts_with("--") ? flags.find(name_in(word).substr(2)) : flags.end();
+    if (flag == flags.end()) {
+      result.push_back(word);
+      continue;
+    }
+    result.push_back(name_in(word));
+    if (const auto equals = word.find('='); equals != std::string::npos) {
+      result.push_back(word.substr(equals + 1));
+    } else if (auto value = value_after(flag->second, words, i)) {
+      result.push_back(std::move(*value));
+      ++i;
+    } else if (flag->second.is_bool || flag->second.is_open) {
+      result.push_back("true");
+    } else {
+      throw_usage("flag " + word + " needs a value", "", "",
+                  "a value that begins with -- is given as " + word + "=VALUE");
+    }
+  }
+  return result;
+}
+
+class Parser {
+ public:
+  Parser(const Flags& flags, const CommandLineInfo& info) : flags_(flags), info_(info) {
+    app_.set_help_flag();
+    app_.allow_extras();
+    for (const auto& [key, flag] : flags) add_option("--" + key);
+    add_option("-c,--config");
+    app_.add_flag("-h,--help");
+    app_.add_flag("--print_config");
+    if (!info.version.empty()) app_.add_flag("--version");
+  }
+
+  void parse(Words words) {
+    try {
+      std::ranges::reverse(words);  // as CLI11 wants them
+      app_.parse(std::move(words));
+    } catch (const CLI::Error& error) {
+      throw_usage(error.what(), "", "", "see --help");
+    }
+    for (const auto& word : app_.remaining()) take_extra(word);
+  }
+
+  bool has(const std::string& flag) const { return app_.get_option_no_throw(flag) && app_.count(flag) > 0; }
+  Words files() const { return app_.get_option("--config")->results(); }
+  const std::string& verb() const { return verb_; }
+
+  std::vector<Assignment> assignments() const {
+    std::vector<Assignment> result;
+    for (const auto& [key, flag] : flags_) {
+      auto values = app_.get_option("--" + key)->results();
+      if (flag.is_list && values.size() > 1) values = {joined(values, ",")};
+      for (auto& value : values) {
+        result.push_back(
+            {key, {.text = std::move(value)}, {.kind = Source::Kind::kFlag, .name = "--" + key}});
+      }
+    }
+    return result;
+  }
+
+ private:
+  void add_option(const std::string& name) {
+    app_.add_option(name)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
+  }
+
+  void take_extra(const std::string& word) {
+    if (word.starts_with("-")) refuse_flag(name_in(word));
+    const bool is_verb = std::ranges::count(info_.verbs, word) > 0;
+    if (!is_verb || !verb_.empty()) refuse_word(word);
+    verb_ = word;
+  }
+
+  [[noreturn]] void refuse_flag(const std::string& name) const {
+    Words known{"config", "help", "print_config"};
+    for (const auto& [key, flag] : flags_) known.push_back(key);
+    const auto key = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+    throw_unknown("flag " + name, "", did_you_mean(nearest_key(key, known), "--"));
+  }
+
+  [[noreturn]] void refuse_word(const std::string& word) const {
+    const auto accepted = info_.verbs.empty() ? "flags only" : "at most " + detail::one_of(info_.verbs);
+    throw_usage("unexpected word on the command line", accepted, '"' + word + '"',
+                did_you_mean(nearest_name(word, info_.verbs)));
+  }
+
+  const Flags& flags_;
+  const CommandLineInfo& info_;
+  CLI::App app_;
+  std::string verb_;
+};
+
+void append(std::vector<Assignment>& to, std::vector<Assignment> more) {
+  std::ranges::move(more, std::back_inserter(to));
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv, const OptionTree& tree,
+                               const CommandLineInfo& info) {
+  const Words words(argv + std::min(argc, 1), argv + argc);
+  auto flags = flags_of(tree);
+  open_flags(flags, words, info.open_roots);
+  Parser parser(flags, info);
+  parser.parse(with_values(words, flags));
+
+  CommandLine line{.verb = parser.verb(), .print_config = parser.has("--print_config")};
+  if (parser.has("--help")) {
+    line.text_to_print = help_text(tree, info);
+  } else if (parser.has("--version")) {
+    line.text_to_print = info.program + " " + info.version + "\n";
+  }
+  if (line.text_to_print) return line;
+  for (const auto& file : parser.files()) append(line.assignments, read_yaml_file(file));
+  append(line.assignments,
+         read_environment(env::with_prefix(variable_of("")), tree, info.strict_environment_roots));
+  append(line.assignments, parser.assignments());
+  return line;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+#include <lockstep/base/option_codec.h>
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "base/format.h"
+
+namespace lockstep::detail {
+namespace {
+
+constexpr std::string_view kPlainFirst =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+";
+constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+@=";
+
+std::string quoted(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      result += {'\\', c};
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      result += c;
+    }
+  }
+  return result + '"';
+}
+
+bool is_word_for_null(std::string_view text) {
+  const auto word = lower_case(text);
+  return word == "null" || word == "none" || word == "~";
+}
+
+bool looks_like_another_type(std::string_view text) {
+  return OptionType<bool>::parse(text) || text.find_first_of("0123456789.-+") == 0;
+}
+
+bool is_plain(std::string_view text) {
+  if (text.empty() || kPlainFirst.find(text.front()) == std::string_view::npos) return false;
+  if (text == "-" || text.starts_with("---") || text.starts_with("...")) return false;
+  return text.find_first_not_of(kPlain) == std::string_view::npos && !is_word_for_null(text);
+}
+
+std::string with_range(std::string accepted, const OptionRange& range) {
+  return range.text.empty() ? accepted : accepted + " " + range.text;
+}
+
+OptionText item_of(const OptionText& list, std::string_view text) {
+  const auto first = text.find_first_not_of(' ');
+  const auto last = text.find_last_not_of(' ');
+  const auto trimmed =
+      first == std::string_view::npos ? std::string_view() : text.substr(first, last - first + 1);
+  return {.text = std::string(trimmed), .quoted = list.quoted, .line = list.line, .column = list.column};
+}
+
+}  // namespace
+
+bool means_null(const OptionText& text) {
+  if (text.kind == OptionText::Kind::kNull) return true;
+  return text.kind == OptionText::Kind::kScalar && !text.quoted && is_word_for_null(text.text);
+}
+
+std::vector<OptionText> items_of(const OptionText& text) {
+  if (text.kind == OptionText::Kind::kList) return text.items;
+  std::vector<OptionText> items;
+  std::string_view rest = text.text;
+  if (rest.starts_with('[') && rest.ends_with(']')) rest = rest.substr(1, rest.size() - 2);
+  if (rest.empty()) return items;
+  for (auto comma = rest.find(','); comma != std::string_view::npos; comma = rest.find(',')) {
+    items.push_back(item_of(text, rest.substr(0, comma)));
+    rest.remove_prefix(comma + 1);
+  }
+  items.push_back(item_of(text, rest));
+  return items;
+}
+
+std::string yaml_scalar(std::string_view text, bool is_text) {
+  const bool plain = is_plain(text) && !(is_text && looks_like_another_type(text));
+  return plain ? std::string(text) : quoted(text);
+}
+
+OptionFailure refusal(const OptionText& text, std::string expected, const OptionRange& range) {
+  return {with_range(std::move(expected), range), shown(text), text.line, text.column};
+}
+
+OptionFailure refusal(std::string got, std::string expected, const OptionRange& range) {
+  return {with_range(std::move(expected), range), std::move(got)};
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,57 @@
+#include "base/yaml_document.h"
+
+#include <optional>
+#include <sstream>
+
+#include <yaml-cpp/depthguard.h>
+#include <yaml-cpp/eventhandler.h>
+
+namespace lockstep {
+namespace {
+
+// Notes where a document begins and ignores what is in it.
+class StartOfDocument final : public YAML::EventHandler {
+ public:
+  std::optional<YAML::Mark> mark;
+
+  void OnDocumentStart(const YAML::Mark& at) override { mark = at; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  }
+  void OnMapEnd() override {}
+};
+
+// What stands after the first document. YAML::Load ignores it, and YAML::LoadAll never returns when
+// it is a stray bracket: the parser makes an empty document of it for ever.
+std::optional<YAML::Mark> second_document(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  StartOfDocument first, second;
+  if (parser.HandleNextDocument(first)) parser.HandleNextDocument(second);
+  return second.mark;
+}
+
+}  // namespace
+
+Expected<YAML::Node, YamlFailure> parse_yaml_document(const std::string& text) {
+  try {
+    if (const auto mark = second_document(text)) {
+      return Unexpected{YamlFailure{"content after the end of the YAML document", *mark}};
+    }
+    return YAML::Load(text);
+  } catch (const YAML::DeepRecursion& error) {  // whose own text is "bad file"
+    return Unexpected{YamlFailure{"YAML is nested too deeply", error.mark}};
+  } catch (const YAML::Exception& error) {
+    return Unexpected{YamlFailure{"malformed YAML: " + error.msg, error.mark}};
+  } catch (const std::exception& error) {  // yaml-cpp's own slips
+    return Unexpected{YamlFailure{std::string("malformed YAML: ") + error.what()}};
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#include <limits>
+#include <string>
+
+#include "base/demo_options.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+template <class T>
+void expect_refused(std::initializer_list<const char*> texts) {
+  for (const char* text : texts) EXPECT_FALSE(OptionType<T>::parse(text)) << text;
+}
+
+template <class T>
+void expect_round_trip(std::initializer_list<T> values) {
+  for (const T& value : values) {
+    const auto text = OptionType<T>::print(value);
+    const auto parsed = OptionType<T>::parse(text);
+    ASSERT_TRUE(parsed) << text;
+    EXPECT_EQ(*parsed, value) << text;
+  }
+}
+
+TEST(OptionType, ReadsWhatItPrints) {
+  expect_round_trip<bool>({true, false});
+  expect_round_trip<int>({0, -1, std::numeric_limits<int>::max(), std::numeric_limits<int>::min()});
+  expect_round_trip<std::int64_t>(
+      {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()});
+  expect_round_trip<std::uint64_t>({0, std::numeric_limits<std::uint64_t>::max()});
+  expect_round_trip<double>({0.0, 1.0, 0.1, -1e-300, 1e300, 3e-4, std::numeric_limits<double>::denorm_min()});
+  expect_round_trip<std::string>({"", "null", "a b"});
+  expect_round_trip<milliseconds>({0ms, 1ms, 1500ms, 30s, 90s, 5min, 1h, 48h, -3s});
+  expect_round_trip<demo::Mode>({demo::Mode::kFast, demo::Mode::kExact});
+}
+
+TEST(OptionType, RefusesWhatIsNoValue) {
+  expect_refused<bool>({"", "2", "tru"});
+  expect_refused<int>({"", "x", "1x", " 1", "1.0", "1e3", "2147483648", "0x10"});
+  expect_refused<std::uint64_t>({"-1", "18446744073709551616"});
+  expect_refused<double>({"", "nan", "inf", "-inf", ".nan", "1e999", "1,5", "x"});
+  expect_refused<milliseconds>(
+      {"", "30", "s", "5 s", "5x", "00:30", "1:2:3:4:5", "00:-1:00", "::", "1e3s", "99999999999d", "nans"});
+  expect_refused<demo::Mode>({"", "fas"});
+}
+
+TEST(OptionType, SaysTheRangeOfTheTypeWhenANumberIsTooLarge) {
+  EXPECT_EQ(OptionType<int>::parse("3000000000").error(), "an integer from -2147483648 to 2147483647");
+}
+
+TEST(OptionType, ReadsDurations) {
+  EXPECT_EQ(*OptionType<milliseconds>::parse("00:30:00"), 30min);
+  EXPECT_EQ(*OptionType<milliseconds>::parse("01:02:03:04"), 24h + 2h + 3min + 4s);
+  EXPECT_EQ(*OptionType<milliseconds>::parse("1.5h"), 90min);
+  EXPECT_EQ(*OptionType<milliseconds>::parse("250ms"), 250ms);
+  EXPECT_EQ(OptionType<milliseconds>::print(90min), "90m");
+  EXPECT_EQ(OptionType<milliseconds>::print(250ms), "250ms");
+}
+
+TEST(OptionType, PrintsWholeNumbersOfTypeDoubleWithAPoint) {
+  EXPECT_EQ(OptionType<double>::print(1), "1.0");
+  EXPECT_EQ(OptionType<double>::print(0.1), "0.1");
+}
+
+TEST(OptionType, ReadsNamesInAnyCase) {
+  EXPECT_EQ(*OptionType<demo::Mode>::parse("exact"), demo::Mode::kExact);
+}
+
+TEST(OptionRange, HoldsItsEnds) {
+  EXPECT_TRUE(at_least(1).holds(1));
+  EXPECT_FALSE(more_than(1).holds(1));
+  EXPECT_TRUE(between(0, 1).holds(1));
+  EXPECT_FALSE(between(0, 1).holds(1.5));
+  EXPECT_EQ(at_least(30s).text, ">= 30s");
+  EXPECT_EQ(more_than(0).text, "> 0");
+  EXPECT_EQ(between(0, 1).text, "0..1");
+}
+
+}  // namespace
+}  // namespace lockstep
