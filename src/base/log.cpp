@@ -67,7 +67,7 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
   return spdlog::level::off;
 }
 
-LogLevel chosen_level(const LogOptions& options) {
+LogLevel chosen_level(const LogConfig& options) {
   const char* const variable = "LOCKSTEP_LOG_LEVEL";
   const auto text = env::get(variable);
   if (!text) return options.level.value_or(LogLevel::kInfo);
@@ -80,7 +80,7 @@ LogLevel chosen_level(const LogOptions& options) {
                             .hint = did_you_mean(nearest_name(*text, OptionType<LogLevel>::names()))});
 }
 
-spdlog::sink_ptr stderr_sink(const LogOptions& options) {
+spdlog::sink_ptr stderr_sink(const LogConfig& options) {
   auto level = chosen_level(options);
   if (options.rank != 0) level = std::max(level, LogLevel::kWarning);
   auto sink = std::make_shared<spdlog::sinks::stderr_sink_st>();
@@ -112,7 +112,7 @@ void write(spdlog::level::level_enum level, std::string_view text) {
 
 }  // namespace
 
-void configure_log(const LogOptions& options) {
+void configure_log(const LogConfig& options) {
   std::vector<spdlog::sink_ptr> sinks{stderr_sink(options)};
   if (options.file) sinks.push_back(file_sink(*options.file));
   auto& log = the_log();

@@ -14,7 +14,7 @@ namespace lockstep {
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
 /// Where messages go, and which.
-struct LogOptions {
+struct LogConfig {
   int rank = 0;                                    ///< global rank; rank 0 alone prints info and debug lines
   int world_size = 1;                              ///< above 1, lines begin with `[rank N]`
   std::optional<LogLevel> level = {};              ///< least level shown on stderr; default: info
@@ -24,7 +24,7 @@ struct LogOptions {
 /// Sets up the log of this process; may be called again, in a forked child for instance. The
 /// variable LOCKSTEP_LOG_LEVEL (debug, info, warning, error, off) goes before `options.level`.
 /// @throws ConfigError when that variable is wrong; IoError when the file cannot be opened
-LOCKSTEP_API void configure_log(const LogOptions& options);
+LOCKSTEP_API void configure_log(const LogConfig& options);
 
 /// Thread-safe, as all below. No thread is started: a forked child can log at once.
 LOCKSTEP_API void log_debug(std::string_view text);
