@@ -86,6 +86,14 @@ struct Launch {
 
 }  // namespace
 
+LaunchOptions launch_options(int nprocs, int num_nodes, std::filesystem::path run_dir) {
+  LaunchOptions options{.nprocs = nprocs, .num_nodes = num_nodes, .run_dir = std::move(run_dir)};
+  options.node_rank = static_cast<int>(env::get_int("NODE_RANK", env::get_int("GROUP_RANK", 0)));
+  options.main_address = env::get("MASTER_ADDR").value_or(options.main_address);
+  options.main_port = static_cast<int>(env::get_int("MASTER_PORT", 0));
+  return options;
+}
+
 bool can_fork() {
   std::error_code failure;
   const std::filesystem::directory_iterator threads("/proc/self/task", failure);

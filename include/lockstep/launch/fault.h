@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include <lockstep/base/export.h>
+#include <lockstep/base/options.h>
 
 namespace lockstep {
 
@@ -24,6 +26,9 @@ struct Fault {
   int rank = 0;           ///< the global rank it befalls
   std::int64_t step = 0;  ///< the step at which it does
 };
+
+LOCKSTEP_API std::span<const OptionName<FaultKind>> option_names(FaultKind);
+LOCKSTEP_API void describe(OptionVisitor& visitor, Fault& fault);
 
 /// Does to this process what `fault` says if this is its rank and step, else nothing.
 /// @throws std::runtime_error for FaultKind::kThrow

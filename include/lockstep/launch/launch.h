@@ -32,6 +32,11 @@ struct LaunchOptions {
   std::chrono::milliseconds interrupt_grace{5000};
 };
 
+/// Options for `nprocs` ranks on this node of `num_nodes`, with what the environment says of the rest as
+/// Lightning does: MASTER_ADDR, MASTER_PORT, and NODE_RANK or GROUP_RANK.
+/// @throws ConfigError naming the variable that is malformed
+LOCKSTEP_API LaunchOptions launch_options(int nprocs, int num_nodes, std::filesystem::path run_dir);
+
 /// True while this process has one thread, which is when launch_forked() can be used.
 LOCKSTEP_API bool can_fork();
 
