@@ -1,5 +1,8 @@
 #include <lockstep/comm/init.h>
 
+#include <c10/util/Logging.h>
+
+#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
 #include "comm/backends/gloo.h"
@@ -36,22 +39,29 @@ Store meet(const CommOptions& options) {
                          .timeout = options.timeout});
 }
 
+// c10d prints stack frames of what we report by exceptions. Whoever wants them sets the variable.
+void quieten_c10d() {
+  if (!env::get("TORCH_CPP_LOG_LEVEL")) env::set("TORCH_CPP_LOG_LEVEL", "ERROR");
+  c10::initLogging();
+}
+
 }  // namespace
 
 Communicator init_communicator(const CommOptions& options, Store store) {
   validate(options);
   if (options.world_size == 1) return Communicator();
-  detail::roll_call(store, options.rank, options.world_size, options.timeout);
+  detail::roll_call(store, options.rank, options.world_size, steady_clock::now() + options.timeout,
+                    options.timeout);
   return Communicator(detail::make_gloo_group(options, store));
 }
 
 Communicator init_communicator(const CommOptions& options) {
   validate(options);
   if (options.world_size == 1) return Communicator();
+  quieten_c10d();
   const auto start = steady_clock::now();
   auto store = meet(options);
-  const auto left = options.timeout - std::chrono::duration_cast<milliseconds>(steady_clock::now() - start);
-  detail::roll_call(store, options.rank, options.world_size, std::max(left, milliseconds(1)));
+  detail::roll_call(store, options.rank, options.world_size, start + options.timeout, options.timeout);
   return Communicator(detail::make_gloo_group(options, store));
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <sstream>
+#include <thread>
 #include <vector>
 
 #include <lockstep/base/error.h>
@@ -14,7 +15,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kPatience = milliseconds(100);  // between two looks at all missing ranks
+constexpr auto kVerdict = "roll_call/verdict";  // who was missing when rank 0's time was up
+constexpr auto kHeard = "roll_call/heard";      // ranks that know, and need the store no more
+constexpr auto kFarewell = milliseconds(1000);  // rank 0's wait for them
+constexpr auto kPatience = milliseconds(100);   // between two looks at all missing ranks
 
 struct Entry {
   int world_size = 0;
@@ -72,10 +76,30 @@ std::string seconds(milliseconds time) {
   return text.str();
 }
 
+Timeout absence(const std::string& verdict) {
+  return Timeout(
+      "comm",
+      {.what = verdict, .expected = "", .got = "", .where = "", .hint = "look at the missing ranks' output"});
+}
+
+// Rank 0 holds the store: it may leave only when those who are there have heard why.
+void announce(Store& store, const std::string& verdict, int listeners) {
+  store.set(kVerdict, verdict);
+  const auto until = steady_clock::now() + kFarewell;
+  while (store.add(kHeard, 0) < listeners && steady_clock::now() < until)
+    std::this_thread::sleep_for(milliseconds(5));
+}
+
+std::string take_verdict(Store& store) {
+  auto verdict = store.get(kVerdict, kPatience);
+  store.add(kHeard, 1);
+  return verdict;
+}
+
 }  // namespace
 
-void roll_call(Store& store, int rank, int world_size, milliseconds timeout) {
-  const auto deadline = steady_clock::now() + timeout;
+void roll_call(Store& store, int rank, int world_size, steady_clock::time_point deadline,
+               milliseconds timeout) {
   sign_in(store, rank, world_size);
   std::vector<int> missing;
   for (int other = 0; other < world_size; ++other) missing.push_back(other);
@@ -87,18 +111,21 @@ void roll_call(Store& store, int rank, int world_size, milliseconds timeout) {
   for (;;) {
     std::erase_if(missing, has_come);
     if (missing.empty()) return;
+    if (store.check(kVerdict)) throw absence(take_verdict(store));
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
     if (left <= milliseconds(0)) break;
     const auto next = key_of(missing.front());
     (void)store.wait(std::span(&next, 1), std::min(left, kPatience));
   }
   const auto present = world_size - static_cast<int>(missing.size());
-  throw Timeout("comm", {.what = std::to_string(present) + " of " + std::to_string(world_size) +
-                                 " ranks joined within " + seconds(timeout) + "; " + list(missing),
-                         .expected = "",
-                         .got = "",
-                         .where = "",
-                         .hint = "look at the missing ranks' output"});
+  const auto verdict = std::to_string(present) + " of " + std::to_string(world_size) +
+                       " ranks joined within " + seconds(timeout) + "; " + list(missing);
+  if (rank == 0) {
+    announce(store, verdict, present - 1);
+  } else {
+    store.add(kHeard, 1);
+  }
+  throw absence(verdict);
 }
 
 }  // namespace lockstep::detail
