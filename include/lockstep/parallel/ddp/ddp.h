@@ -4,6 +4,8 @@
 #include <chrono>
 #include <string>
 
+#include <lockstep/base/export.h>
+#include <lockstep/base/options.h>
 #include <lockstep/comm/reduce_op.h>
 
 namespace lockstep {
@@ -30,5 +32,9 @@ struct Ddp {
   Reduction reduction = Reduction::kOrdered;                     ///< order of sums
   StartMethod start_method = StartMethod::kAuto;                 ///< how ranks come to be
 };
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, Ddp& options);
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, Ddp& options);
 
 }  // namespace lockstep

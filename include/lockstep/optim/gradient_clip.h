@@ -1,0 +1,16 @@
+// Gradient clipping: the Trainer's gradient_clip_val and gradient_clip_algorithm.
+#pragma once
+
+namespace lockstep {
+
+/// kNorm scales all gradients together by min(1, value / (2-norm + 1e-6)); kValue clamps each
+/// element to +-value.
+enum class ClipAlgorithm { kNorm, kValue };
+
+/// value <= 0: no clipping.
+struct GradientClip {
+  double value = 0;
+  ClipAlgorithm algorithm = ClipAlgorithm::kNorm;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+// The strategies that ship with lockstep, as values, and their names.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <variant>
+
+#include <lockstep/base/export.h>
+#include <lockstep/base/options.h>
+#include <lockstep/parallel/ddp/ddp.h>
+
+namespace lockstep {
+
+class Strategy;
+
+/// One rank: SingleDevice; more: Ddp.
+struct Auto {};
+
+/// One process on one device, no group.
+struct SingleDevice {};
+
+/// A strategy by its options, or a user's own.
+using StrategyOptions = std::variant<Auto, SingleDevice, Ddp, std::shared_ptr<Strategy>>;
+
+/// Lightning's strategy registry: every name it knows, with the value it stands for. Names of
+/// strategies that are not built yet are listed too and say so when they are picked.
+LOCKSTEP_API std::span<const Choice<StrategyOptions>> strategy_choices();
+
+/// The strategy that `options` ask for, for a run of `world_size` ranks.
+/// @throws ConfigError when a single-device strategy is asked to run on several ranks
+LOCKSTEP_API std::shared_ptr<Strategy> make_strategy(const StrategyOptions& options, int world_size);
+
+}  // namespace lockstep

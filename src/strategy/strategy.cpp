@@ -1,0 +1,23 @@
+#include <lockstep/strategy/strategy.h>
+
+#include <lockstep/checkpoint/weights.h>
+#include <lockstep/optim/grad_norm.h>
+#include <lockstep/torch.h>
+
+namespace lockstep {
+
+Strategy::~Strategy() = default;
+
+void Strategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& parameter : optimizer.parameters()) parameters.push_back(parameter.tensor);
+  if (clip.algorithm == ClipAlgorithm::kNorm) {
+    clip_grad_norm(parameters, clip.value);
+  } else {
+    clip_grad_value(parameters, clip.value);
+  }
+}
+
+NamedTensors Strategy::module_state(torch::nn::Module& module) { return named_tensors(module); }
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+#include <lockstep/strategy/strategy_options.h>
+
+#include <array>
+
+#include <lockstep/base/error.h>
+#include <lockstep/strategy/strategy.h>
+
+#include "strategy/ddp_strategy.h"
+#include "strategy/single_device.h"
+
+namespace lockstep {
+namespace {
+
+using Row = Choice<StrategyOptions>;
+
+constexpr std::string_view kNotBuilt = "known but not built yet; docs/status.md says what is";
+
+Row not_built(std::string_view name) { return {name, Auto{}, "not built yet", kNotBuilt}; }
+
+}  // namespace
+
+std::span<const Row> strategy_choices() {
+  static const std::array rows{
+      Row{"auto", Auto{}, "single_device for one rank, else ddp"},
+      Row{"single_device", SingleDevice{}, "one process, no group of ranks"},
+      Row{"ddp", Ddp{}, "every rank holds the model, gradients are averaged during backward"},
+      Row{"ddp_find_unused_parameters_true", Ddp{.find_unused_parameters = true},
+          "ddp for models that leave parameters unused"},
+      Row{"ddp_find_unused_parameters_false", Ddp{}, "ddp"},
+      Row{"ddp_fork", Ddp{.start_method = StartMethod::kFork}, "ddp, ranks started by fork or not at all"},
+      Row{"ddp_fork_find_unused_parameters_true",
+          Ddp{.find_unused_parameters = true, .start_method = StartMethod::kFork},
+          "ddp_fork for models that leave parameters unused"},
+      Row{"ddp_fork_find_unused_parameters_false", Ddp{.start_method = StartMethod::kFork}, "ddp_fork"},
+      Row{"ddp_spawn", Ddp{.start_method = StartMethod::kSpawn},
+          "ddp, ranks started by running the program anew"},
+      Row{"ddp_spawn_find_unused_parameters_true",
+          Ddp{.find_unused_parameters = true, .start_method = StartMethod::kSpawn},
+          "ddp_spawn for models that leave parameters unused"},
+      Row{"ddp_spawn_find_unused_parameters_false", Ddp{.start_method = StartMethod::kSpawn}, "ddp_spawn"},
+      Row{"ddp_notebook", Ddp{.start_method = StartMethod::kFork}, "ddp_fork"},
+      not_built("fsdp"),
+      not_built("fsdp_cpu_offload"),
+      not_built("deepspeed"),
+      not_built("deepspeed_stage_1"),
+      not_built("deepspeed_stage_1_offload"),
+      not_built("deepspeed_stage_2"),
+      not_built("deepspeed_stage_2_offload"),
+      not_built("deepspeed_stage_3"),
+      not_built("deepspeed_stage_3_offload"),
+      not_built("deepspeed_stage_3_offload_nvme"),
+      not_built("single_xla"),
+      not_built("xla"),
+      not_built("xla_debug"),
+      not_built("xla_fsdp"),
+  };
+  return rows;
+}
+
+std::shared_ptr<Strategy> make_strategy(const StrategyOptions& options, int world_size) {
+  if (const auto* own = std::get_if<std::shared_ptr<Strategy>>(&options)) return *own;
+  if (const auto* ddp = std::get_if<Ddp>(&options)) return std::make_shared<DdpStrategy>(*ddp);
+  const bool automatic = std::holds_alternative<Auto>(options);
+  if (automatic && world_size > 1) return std::make_shared<DdpStrategy>(Ddp{});
+  if (world_size > 1) {
+    throw ConfigError("strategy", {.what = "strategy single_device",
+                                   .expected = "one rank",
+                                   .got = std::to_string(world_size) + " ranks",
+                                   .where = "",
+                                   .hint = "use strategy ddp, or devices 1"});
+  }
+  return std::make_shared<SingleDeviceStrategy>();
+}
+
+}  // namespace lockstep
