@@ -1,0 +1,66 @@
+// The hooks that modules and callbacks share. Order and meaning are Lightning's; of one hook the
+// callbacks run first, in the order they were given, then the module.
+#pragma once
+
+#include <exception>
+
+#include <lockstep/base/export.h>
+#include <lockstep/train/train_context.h>
+
+namespace lockstep {
+
+/// What happened in one training batch.
+struct TrainOutput {
+  double loss = 0;  ///< the loss as training_step gave it
+};
+
+/// Every hook does nothing by default; override what you need.
+class LOCKSTEP_API Hooks {
+ public:
+  virtual ~Hooks();
+
+  virtual void setup(TrainContext&) {}
+  virtual void teardown(TrainContext&) {}
+  virtual void on_fit_start(TrainContext&) {}
+  virtual void on_fit_end(TrainContext&) {}
+  virtual void on_sanity_check_start(TrainContext&) {}
+  virtual void on_sanity_check_end(TrainContext&) {}
+
+  virtual void on_train_start(TrainContext&) {}
+  virtual void on_train_end(TrainContext&) {}
+  virtual void on_train_epoch_start(TrainContext&) {}
+  virtual void on_train_epoch_end(TrainContext&) {}
+  virtual void on_train_batch_start(StepContext&) {}
+  virtual void on_train_batch_end(StepContext&, const TrainOutput&) {}
+
+  virtual void on_before_zero_grad(StepContext&) {}
+  virtual void on_before_backward(StepContext&, const at::Tensor& /*loss*/) {}
+  virtual void on_after_backward(StepContext&) {}
+  /// Gradients are complete (accumulated, averaged over ranks) and not clipped yet.
+  virtual void on_before_optimizer_step(StepContext&) {}
+
+  virtual void on_validation_start(TrainContext&) {}
+  virtual void on_validation_end(TrainContext&) {}
+  virtual void on_validation_epoch_start(TrainContext&) {}
+  virtual void on_validation_epoch_end(TrainContext&) {}
+  virtual void on_validation_batch_start(StepContext&) {}
+  virtual void on_validation_batch_end(StepContext&) {}
+
+  virtual void on_test_start(TrainContext&) {}
+  virtual void on_test_end(TrainContext&) {}
+  virtual void on_test_epoch_start(TrainContext&) {}
+  virtual void on_test_epoch_end(TrainContext&) {}
+  virtual void on_test_batch_start(StepContext&) {}
+  virtual void on_test_batch_end(StepContext&) {}
+
+  /// The run is about to fail with `error`. Not Collective: other ranks may be well.
+  virtual void on_exception(TrainContext&, const std::exception& /*error*/) {}
+};
+
+/// A part of a run that is neither model nor data: give it to TrainerOptions::callbacks.
+class LOCKSTEP_API Callback : public Hooks {
+ public:
+  ~Callback() override;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// What a step says of a value that it logs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+/// How the values of an epoch become one.
+enum class ReduceFx { kMean, kSum, kMin, kMax };
+
+/// Options of log(); names and defaults are Lightning's.
+struct LogOptions {
+  bool prog_bar = false;              ///< show it in the progress bar
+  bool logger = true;                 ///< write it to the loggers
+  std::optional<bool> on_step = {};   ///< log the value of each step; default: yes in training_step, else no
+  std::optional<bool> on_epoch = {};  ///< log one value per epoch; default: no in training_step, else yes
+  ReduceFx reduce_fx = ReduceFx::kMean;
+  bool sync_dist = false;                       ///< reduce over ranks when it is written, not inside the step
+  std::optional<std::int64_t> batch_size = {};  ///< weight in the epoch's mean; default: the batch's samples
+};
+
+/// A number to log: a double or a tensor of one element, of which no graph is kept.
+class LOCKSTEP_API LogValue {
+ public:
+  LogValue(double value) : value_(value) {}
+  /// @throws ConfigError when the tensor has not exactly one element
+  LogValue(const at::Tensor& tensor);
+  double value() const { return value_; }
+
+ private:
+  double value_;
+};
+
+}  // namespace lockstep

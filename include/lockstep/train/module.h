@@ -1,0 +1,81 @@
+// Module<Batch>: a torch::nn::Module that knows how to train itself.
+#pragma once
+
+#include <memory>
+
+#include <lockstep/data/loader.h>
+#include <lockstep/optim/grad_norm.h>
+#include <lockstep/optim/gradient_clip.h>
+#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/scheduler.h>
+#include <lockstep/torch.h>
+#include <lockstep/train/hooks.h>
+
+namespace lockstep {
+
+/// The part of Module that does not depend on the type of the batch; the loops see only this.
+class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks {
+ public:
+  ~AnyModule() override;
+
+  /// Optimizer and learning-rate schedule, asked for once, at the start of fit.
+  /// @throws ConfigError unless overridden
+  virtual Optimizers configure_optimizers();
+
+  /// Called on local rank 0 of every node, before setup(), while the others wait: fetch data here.
+  virtual void prepare_data() {}
+
+  /// Resets the gradients, at the first micro-batch of every accumulation window.
+  virtual void optimizer_zero_grad(StepContext& step);
+
+  /// Clips the gradients before each optimizer step, by the Trainer's gradient_clip_* options.
+  virtual void configure_gradient_clipping(StepContext& step, const GradientClip& clip);
+
+  /// Advances the schedule; called as its interval and frequency say.
+  virtual void lr_scheduler_step(StepContext& step, Scheduler& scheduler);
+
+  /// Switch to evaluation and back; the default restores every submodule's own flag.
+  virtual void on_validation_model_eval(TrainContext& context);
+  virtual void on_validation_model_train(TrainContext& context);
+  virtual void on_test_model_eval(TrainContext& context) { on_validation_model_eval(context); }
+  virtual void on_test_model_train(TrainContext& context) { on_validation_model_train(context); }
+
+  // Bridges to the typed steps of Module<Batch>.
+  virtual at::Tensor any_training_step(const AnyBatch& batch, StepContext& step) = 0;
+  virtual void any_validation_step(const AnyBatch& batch, StepContext& step) = 0;
+  virtual void any_test_step(const AnyBatch& batch, StepContext& step) = 0;
+
+ protected:
+  /// What the steps do unless they are overridden. @throws ConfigError naming the step
+  [[noreturn]] static void refuse_missing(const char* step);
+
+ private:
+  std::vector<std::pair<torch::nn::Module*, bool>> training_flags_;
+};
+
+/// Derive your model from Module<Batch>, override training_step and configure_optimizers, and
+/// hand it to a Trainer: Lightning's LightningModule.
+template <class Batch>
+class Module : public AnyModule {
+ public:
+  /// The loss of one micro-batch: a tensor of one element that backward() can start from.
+  virtual at::Tensor training_step(const Batch& /*batch*/, StepContext& /*step*/) {
+    refuse_missing("training_step");
+  }
+  /// One batch of validation, in evaluation mode and without gradients; log what you measure.
+  virtual void validation_step(const Batch& /*batch*/, StepContext& /*step*/) {
+    refuse_missing("validation_step");
+  }
+  /// One batch of test, as validation_step.
+  virtual void test_step(const Batch& /*batch*/, StepContext& /*step*/) { refuse_missing("test_step"); }
+
+  at::Tensor any_training_step(const AnyBatch& batch, StepContext& step) final {
+    return training_step(batch.get<Batch>(), step);
+  }
+  void any_validation_step(const AnyBatch& batch, StepContext& step) final {
+    validation_step(batch.get<Batch>(), step);
+  }
+  void any_test_step(const AnyBatch& batch, StepContext& step) final { test_step(batch.get<Batch>(), step); }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,18 @@
+// runs/NAME/version_N, or the exact folder the user gave.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+/// Creates `wanted` or, when it is empty, the first free `runs/NAME/version_N` below the current
+/// folder, with logs/ and checkpoints/ in it. Programs that start at the same time get folders of
+/// their own. Not Collective: one rank calls it.
+/// @throws ConfigError naming the folder when it cannot be created or written
+LOCKSTEP_API std::filesystem::path claim_run_directory(const std::filesystem::path& wanted,
+                                                       const std::string& name);
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+// What hooks, steps and callbacks see of a run. They never see the Trainer itself.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include <lockstep/base/export.h>
+#include <lockstep/train/log_options.h>
+
+namespace lockstep {
+
+class AnyModule;
+class Optimizer;
+class Strategy;
+
+/// Which entry point is running; kSanityCheck is the short validation before fit.
+enum class Stage { kFit, kSanityCheck, kValidate, kTest };
+
+/// "fit", "sanity_check", "validate" or "test".
+LOCKSTEP_API std::string_view stage_name(Stage stage);
+
+/// Metric name -> value.
+using Metrics = std::map<std::string, double, std::less<>>;
+
+namespace detail {
+struct RunState;
+}
+
+/// A view of the run for the duration of one hook. Cheap to copy; never keep one.
+class LOCKSTEP_API TrainContext {
+ public:
+  explicit TrainContext(detail::RunState& state) : state_(&state) {}
+
+  bool is_global_zero() const;
+  int global_rank() const;
+  int world_size() const;
+  Stage stage() const;
+
+  /// The strategy in use; strategy().barrier() and strategy().communicator() are Collective.
+  Strategy& strategy() const;
+  AnyModule& module() const;
+  /// The optimizer while fitting; @throws ConfigError outside of it.
+  Optimizer& optimizer() const;
+
+  /// Completed epochs, counted from 0: the number of the epoch that is running.
+  std::int64_t current_epoch() const;
+  /// Optimizer steps done since the start of fit.
+  std::int64_t global_step() const;
+  /// Batches of this rank in one training epoch, limits applied; 0 before it is known.
+  std::int64_t num_training_batches() const;
+  /// The folder of this run; empty when nothing is written.
+  const std::filesystem::path& run_dir() const;
+
+  /// Logs `value` under `name`: lightning's `self.log`. Not Collective: with sync_dist the ranks'
+  /// values are reduced together when they are written.
+  /// @throws ConfigError where the hook does not allow logging, or both on_step and on_epoch are false
+  void log(std::string_view name, const LogValue& value, const LogOptions& options = {});
+
+  /// The latest value of everything logged, under its plain name and, where both on_step and
+  /// on_epoch are set, also as NAME_step and NAME_epoch.
+  const Metrics& callback_metrics() const;
+  /// The latest values logged with prog_bar.
+  const Metrics& progress_bar_metrics() const;
+
+  /// Prints a line on rank 0, without disturbing the progress bar.
+  void print(std::string_view text) const;
+
+  /// Asks the run to end after this batch; honoured once min_epochs and min_steps are reached.
+  void stop();
+  bool should_stop() const;
+
+ protected:
+  detail::RunState* state_;
+};
+
+/// A TrainContext inside one batch.
+class LOCKSTEP_API StepContext : public TrainContext {
+ public:
+  StepContext(detail::RunState& state, std::int64_t batch_idx, std::int64_t batch_size)
+      : TrainContext(state), batch_idx_(batch_idx), batch_size_(batch_size) {}
+
+  /// Number of this micro-batch in its epoch, from 0.
+  std::int64_t batch_idx() const { return batch_idx_; }
+  /// Samples in this rank's micro-batch.
+  std::int64_t batch_size() const { return batch_size_; }
+
+ private:
+  std::int64_t batch_idx_;
+  std::int64_t batch_size_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+// Trainer: runs the loops of fit, validate and test over a Module, under any strategy.
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <optional>
+#include <type_traits>
+
+#include <lockstep/train/module.h>
+#include <lockstep/train/trainer_options.h>
+
+namespace lockstep {
+
+namespace detail {
+
+template <class Model>
+concept ModuleHolder = requires(const Model& model) {
+  {model.ptr()};
+};
+
+/// The AnyModule behind a TORCH_MODULE holder or a shared_ptr, checked to take `Batch`.
+template <class Batch, class Model>
+std::shared_ptr<AnyModule> module_for(const Model& model) {
+  const auto pointer = [&] {
+    if constexpr (ModuleHolder<Model>) {
+      return model.ptr();
+    } else {
+      return model;
+    }
+  }();
+  using Impl = typename decltype(pointer)::element_type;
+  static_assert(std::is_base_of_v<Module<Batch>, Impl>,
+                "the model is not a lockstep::Module of the type of batch that the loader gives");
+  return pointer;
+}
+
+}  // namespace detail
+
+/// Usage: construct on every rank with equal options, then call fit, validate, test in any number;
+/// each of them is Collective, blocks until done and leaves the module with every rank's weights
+/// equal. Where several ranks are asked for and nobody has started them (no ls::run, no launcher),
+/// the constructor starts them by running this program anew, once per rank, and this process
+/// becomes their supervisor: it exits with their status.
+///
+/// In the README's words: `ls::Trainer trainer({.max_epochs = 3}); trainer.fit(model, train, val);`
+class LOCKSTEP_API Trainer {
+ public:
+  /// @throws ConfigError naming the option, its value and what is accepted
+  explicit Trainer(TrainerOptions options = {});
+  ~Trainer();
+  Trainer(Trainer&&) noexcept;
+  Trainer& operator=(Trainer&&) noexcept;
+
+  /// Trains `model`; validates on `val` as check_val_every_n_epoch says. Collective.
+  /// @throws Error of any kind; hooks' and steps' own exceptions pass through
+  template <class Model, class Batch>
+  void fit(const Model& model, const Loader<Batch>& train,
+           const std::type_identity_t<std::optional<Loader<Batch>>>& val = std::nullopt) {
+    run_fit(detail::module_for<Batch>(model), train, val ? std::shared_ptr<AnyLoader>(*val) : nullptr);
+  }
+
+  /// Runs validation_step over `loader` once, each sample on exactly one rank. Returns what was
+  /// logged, reduced over the epoch. Collective.
+  template <class Model, class Batch>
+  Metrics validate(const Model& model, const Loader<Batch>& loader) {
+    return run_evaluation(detail::module_for<Batch>(model), loader, Stage::kValidate);
+  }
+
+  /// As validate, with test_step.
+  template <class Model, class Batch>
+  Metrics test(const Model& model, const Loader<Batch>& loader) {
+    return run_evaluation(detail::module_for<Batch>(model), loader, Stage::kTest);
+  }
+
+  /// The latest value of everything that was logged.
+  const Metrics& callback_metrics() const;
+  std::int64_t global_step() const;
+  std::int64_t current_epoch() const;
+  bool is_global_zero() const;
+  int global_rank() const;
+  int world_size() const;
+  /// The folder of this run; empty when nothing is written.
+  const std::filesystem::path& run_dir() const;
+  /// Prints a line on rank 0.
+  void print(std::string_view text) const;
+
+ private:
+  void run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> train,
+               std::shared_ptr<AnyLoader> val);
+  Metrics run_evaluation(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> loader, Stage stage);
+
+  std::unique_ptr<detail::RunState> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+#include "train/evaluation_loop.h"
+
+#include <lockstep/torch.h>
+
+#include "train/log_scope.h"
+
+namespace lockstep::detail {
+namespace {
+
+// The hooks of validation and test differ only in their names.
+struct EvaluationHooks {
+  void (Hooks::*start)(TrainContext&);
+  void (Hooks::*end)(TrainContext&);
+  void (Hooks::*epoch_start)(TrainContext&);
+  void (Hooks::*epoch_end)(TrainContext&);
+  void (Hooks::*batch_start)(StepContext&);
+  void (Hooks::*batch_end)(StepContext&);
+  void (AnyModule::*step)(const AnyBatch&, StepContext&);
+  void (AnyModule::*model_eval)(TrainContext&);
+  void (AnyModule::*model_train)(TrainContext&);
+};
+
+constexpr EvaluationHooks kValidationHooks{
+    &Hooks::on_validation_start,          &Hooks::on_validation_end,
+    &Hooks::on_validation_epoch_start,    &Hooks::on_validation_epoch_end,
+    &Hooks::on_validation_batch_start,    &Hooks::on_validation_batch_end,
+    &AnyModule::any_validation_step,      &AnyModule::on_validation_model_eval,
+    &AnyModule::on_validation_model_train};
+constexpr EvaluationHooks kTestHooks{&Hooks::on_test_start,          &Hooks::on_test_end,
+                                     &Hooks::on_test_epoch_start,    &Hooks::on_test_epoch_end,
+                                     &Hooks::on_test_batch_start,    &Hooks::on_test_batch_end,
+                                     &AnyModule::any_test_step,      &AnyModule::on_test_model_eval,
+                                     &AnyModule::on_test_model_train};
+
+// Evaluation data is not padded; every rank works out for itself whether one of them got nothing.
+bool some_rank_has_no_batch(const RunState& state, const AnyLoader& loader) {
+  auto spec = state.shard(/*pad=*/false);
+  for (spec.rank = 0; spec.rank < spec.num_replicas; ++spec.rank) {
+    if (loader.num_batches(spec) == 0) return true;
+  }
+  return false;
+}
+
+void run_batches(RunState& state, AnyLoader& loader, const EvaluationHooks& hooks, std::int64_t max_batches) {
+  const auto stream = loader.stream(state.shard(/*pad=*/false), state.progress.epoch);
+  LogScopeGuard scope(state, state.evaluation_log, kEvalStepLog);
+  AnyBatch batch;
+  for (std::int64_t idx = 0; idx < max_batches && stream->next(batch); ++idx) {
+    StepContext step(state, idx, batch.size());
+    state.evaluation_log.set_batch_size(batch.size());
+    state.hooks.call(hooks.batch_start, step);
+    ((*state.module).*hooks.step)(batch, step);
+    state.hooks.call(hooks.batch_end, step);
+    state.write_metrics(state.evaluation_log.step_row(), state.evaluation_batches++);
+  }
+}
+
+}  // namespace
+
+void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::int64_t max_batches) {
+  const auto& hooks = stage == Stage::kTest ? kTestHooks : kValidationHooks;
+  const bool inside_fit = stage == Stage::kFit;
+  const torch::NoGradGuard no_grad;
+  TrainContext context(state);
+
+  ((*state.module).*hooks.model_eval)(context);
+  {
+    LogScopeGuard scope(state, state.evaluation_log, kEpochLog);
+    state.hooks.call(hooks.start, context);
+    state.hooks.call(hooks.epoch_start, context);
+  }
+  run_batches(state, loader, hooks, max_batches);
+  {
+    LogScopeGuard scope(state, state.evaluation_log, kEpochLog);
+    state.hooks.call(hooks.epoch_end, context);
+  }
+  if (some_rank_has_no_batch(state, loader)) state.evaluation_log.adopt_names(state.communicator());
+  const auto row = state.evaluation_log.finish_epoch(state.communicator());
+  state.write_metrics(row, inside_fit ? state.progress.batches_that_stepped : state.progress.global_step);
+  state.hooks.call(hooks.end, context);
+  ((*state.module).*hooks.model_train)(context);
+}
+
+std::int64_t evaluation_batches(const RunState& state, const AnyLoader& loader, Stage stage) {
+  const bool test = stage == Stage::kTest;
+  const auto& limit = test ? state.options.limit_test_batches : state.options.limit_val_batches;
+  return limit.apply(loader.num_batches(state.shard(/*pad=*/false)),
+                     test ? "limit_test_batches" : "limit_val_batches");
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,155 @@
+#include "train/fit_loop.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/rank_status.h>
+#include <lockstep/torch.h>
+
+#include "train/evaluation_loop.h"
+#include "train/log_scope.h"
+
+namespace lockstep::detail {
+
+void FitLoop::run() {
+  num_batches_ = state_.options.limit_train_batches.apply(
+      state_.train_loader->num_batches(state_.shard(/*pad=*/true)), "limit_train_batches");
+  state_.progress.num_training_batches = num_batches_;
+  if (num_batches_ == 0 || done()) return;
+
+  TrainContext context(state_);
+  {
+    LogScopeGuard scope(state_, state_.train_log, kEpochLog);
+    state_.hooks.call(&Hooks::on_train_start, context);
+  }
+  while (!done()) run_epoch();
+  state_.hooks.call(&Hooks::on_train_end, context);
+}
+
+bool FitLoop::steps_reached() const {
+  return state_.options.max_steps >= 0 && state_.progress.global_step >= state_.options.max_steps;
+}
+
+bool FitLoop::stop_honoured() const {
+  return state_.should_stop && state_.progress.epoch >= state_.options.min_epochs &&
+         state_.progress.global_step >= state_.options.min_steps;
+}
+
+bool FitLoop::done() const {
+  const auto max_epochs = *state_.options.max_epochs;
+  return steps_reached() || (max_epochs >= 0 && state_.progress.epoch >= max_epochs) || stop_honoured();
+}
+
+FitLoop::Window FitLoop::window_of(std::int64_t batch_idx) const {
+  const std::int64_t length = state_.options.accumulate_grad_batches;
+  const std::int64_t start = batch_idx - batch_idx % length;
+  const std::int64_t end = std::min(start + length, num_batches_);
+  const bool true_mean = state_.options.partial_window == PartialWindow::kAccumulated;
+  return {.first = batch_idx == start,
+          .last = batch_idx + 1 == end,
+          .divisor = static_cast<double>(true_mean ? end - start : length)};
+}
+
+void FitLoop::run_epoch() {
+  TrainContext context(state_);
+  {
+    LogScopeGuard scope(state_, state_.train_log, kEpochLog);
+    state_.hooks.call(&Hooks::on_train_epoch_start, context);
+  }
+  const auto stream = state_.train_loader->stream(state_.shard(/*pad=*/true), state_.progress.epoch);
+  AnyBatch batch;
+  for (std::int64_t idx = 0; idx < num_batches_ && stream->next(batch); ++idx) {
+    run_batch(batch, idx);
+    if (steps_reached() || stop_honoured()) break;
+  }
+  {
+    LogScopeGuard scope(state_, state_.train_log, kEpochLog);
+    state_.hooks.call(&Hooks::on_train_epoch_end, context);
+  }
+  state_.write_metrics(state_.train_log.finish_epoch(state_.communicator()),
+                       std::max<std::int64_t>(0, state_.progress.batches_that_stepped - 1));
+  ++state_.progress.epoch;
+}
+
+void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
+  LogScopeGuard scope(state_, state_.train_log, kTrainStepLog);
+  state_.train_log.set_batch_size(batch.size());
+  StepContext step(state_, batch_idx, batch.size());
+  const auto window = window_of(batch_idx);
+
+  inject(state_.options.run.fault, step.global_rank(), step.global_step());
+  state_.hooks.call(&Hooks::on_train_batch_start, step);
+  const auto loss = state_.module->any_training_step(batch, step);
+  const double loss_value = LogValue(loss).value();
+  if (state_.options.detect_anomaly) check_finite(loss_value, step);
+  backward(loss, window, step);
+  if (window.last) optimizer_step(step);
+  update_schedule(window, step);
+  state_.progress.samples += batch.size() * step.world_size();
+  state_.hooks.call(&Hooks::on_train_batch_end, step, TrainOutput{.loss = loss_value});
+
+  const auto stepped = state_.progress.batches_that_stepped;
+  const int every = state_.options.log_every_n_steps;
+  if (window.last && every > 0 && (stepped + 1) % every == 0) {
+    state_.write_metrics(state_.train_log.synced_step_row(state_.communicator()), stepped);
+  }
+  validate_if_due(batch_idx);
+  if (window.last) ++state_.progress.batches_that_stepped;
+}
+
+void FitLoop::backward(at::Tensor loss, const Window& window, StepContext& step) {
+  if (window.first) {
+    state_.hooks.call(&Hooks::on_before_zero_grad, step);
+    state_.module->optimizer_zero_grad(step);
+  }
+  if (window.divisor != 1) loss = loss / window.divisor;
+  state_.hooks.call(&Hooks::on_before_backward, step, loss);
+  state_.strategy->backward(loss, window.last ? GradSync::kNow : GradSync::kLater);
+  state_.hooks.call(&Hooks::on_after_backward, step);
+}
+
+void FitLoop::optimizer_step(StepContext& step) {
+  state_.hooks.call(&Hooks::on_before_optimizer_step, step);
+  state_.module->configure_gradient_clipping(step, {.value = state_.options.gradient_clip_val.value_or(0),
+                                                    .algorithm = state_.options.gradient_clip_algorithm});
+  state_.strategy->optimizer_step(*state_.optimizer);
+  ++state_.progress.global_step;
+  rank_status().optimizer_step.store(static_cast<std::uint64_t>(state_.progress.global_step),
+                                     std::memory_order_relaxed);
+}
+
+void FitLoop::update_schedule(const Window& window, StepContext& step) {
+  if (!state_.scheduler) return;
+  const bool last_batch = step.batch_idx() + 1 == num_batches_;
+  const bool by_step = state_.scheduler_config->interval == Interval::kStep;
+  const auto counter = by_step ? step.batch_idx() : state_.progress.epoch;
+  const bool due = by_step ? window.last : last_batch;
+  if (due && (counter + 1) % state_.scheduler_config->frequency == 0) {
+    state_.module->lr_scheduler_step(step, *state_.scheduler);
+  }
+}
+
+void FitLoop::validate_if_due(std::int64_t batch_idx) {
+  if (!state_.val_loader) return;
+  const int every = state_.options.check_val_every_n_epoch;
+  const bool epoch_due = (state_.progress.epoch + 1) % every == 0;
+  const bool last_batch = batch_idx + 1 == num_batches_;
+  if (!epoch_due || !(last_batch || stop_honoured())) return;
+  const auto batches = evaluation_batches(state_, *state_.val_loader, Stage::kValidate);
+  run_evaluation_loop(state_, *state_.val_loader, Stage::kFit, batches);
+}
+
+void FitLoop::check_finite(double loss, const StepContext& step) const {
+  if (std::isfinite(loss)) return;
+  throw Error("train",
+              {.what = "detect_anomaly: the loss is not finite",
+               .expected = "a finite number",
+               .got = std::to_string(loss),
+               .where = "rank " + std::to_string(step.global_rank()) + ", epoch " +
+                        std::to_string(step.current_epoch()) + ", batch " + std::to_string(step.batch_idx()) +
+                        ", step " + std::to_string(step.global_step()),
+               .hint = "look at this batch's data and at the learning rate"});
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,44 @@
+// The training loop: epochs of accumulation windows of micro-batches.
+//
+// Vocabulary. A *micro-batch* is what one training_step gets. A *window* is the run of
+// accumulate_grad_batches micro-batches whose gradients make one *optimizer step*; windows start
+// anew with each epoch, so an epoch's last one may be short. Only the backward pass of a window's
+// last micro-batch exchanges gradients between ranks.
+#pragma once
+
+#include "train/run_state.h"
+
+namespace lockstep::detail {
+
+class FitLoop {
+ public:
+  explicit FitLoop(RunState& state) : state_(state) {}
+
+  /// Trains until max_epochs, max_steps or stop(). Collective.
+  void run();
+
+ private:
+  struct Window {
+    bool first;      // this micro-batch opens it
+    bool last;       // this micro-batch completes it
+    double divisor;  // of every loss in it
+  };
+
+  bool steps_reached() const;
+  bool stop_honoured() const;
+  bool done() const;
+  Window window_of(std::int64_t batch_idx) const;
+
+  void run_epoch();
+  void run_batch(const AnyBatch& batch, std::int64_t batch_idx);
+  void backward(at::Tensor loss, const Window& window, StepContext& step);
+  void optimizer_step(StepContext& step);
+  void update_schedule(const Window& window, StepContext& step);
+  void validate_if_due(std::int64_t batch_idx);
+  void check_finite(double loss, const StepContext& step) const;
+
+  RunState& state_;
+  std::int64_t num_batches_ = 0;
+};
+
+}  // namespace lockstep::detail

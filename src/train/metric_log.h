@@ -1,0 +1,87 @@
+// What was logged: collects values step by step, reduces them at the end of an epoch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <lockstep/comm/communicator.h>
+#include <lockstep/train/log_options.h>
+#include <lockstep/train/train_context.h>
+
+namespace lockstep::detail {
+
+/// What the hook that is running may log, and its defaults (lightning.md 2.6).
+struct LogScope {
+  bool allowed = false;
+  bool step_allowed = false;  ///< on_step makes sense: the hook belongs to one batch
+  bool on_step = false;       ///< default of on_step
+  bool on_epoch = false;      ///< default of on_epoch
+};
+
+inline constexpr LogScope kNoLog{};
+inline constexpr LogScope kTrainStepLog{.allowed = true, .step_allowed = true, .on_step = true};
+inline constexpr LogScope kEvalStepLog{.allowed = true, .step_allowed = true, .on_epoch = true};
+inline constexpr LogScope kEpochLog{.allowed = true, .on_epoch = true};
+
+/// Metric names with values, in the order of their first appearance.
+using MetricRow = std::vector<std::pair<std::string, double>>;
+
+/// The latest values of everything logged, whichever loop logged it.
+struct MetricBoard {
+  Metrics callback;
+  Metrics progress_bar;
+};
+
+/// One loop's values; training and evaluation have one each, since they interleave.
+class MetricLog {
+ public:
+  explicit MetricLog(MetricBoard& board) : board_(board) {}
+
+  void set_scope(const LogScope& scope) { scope_ = scope; }
+  const LogScope& scope() const { return scope_; }
+  /// Samples in the current batch: the default weight of what it logs.
+  void set_batch_size(std::int64_t samples) { batch_size_ = samples; }
+
+  /// @throws ConfigError when the scope or the options do not allow it
+  void log(std::string_view name, double value, const LogOptions& options);
+
+  /// The latest step values, this rank's own.
+  MetricRow step_row();
+  /// The latest step values, averaged over ranks where sync_dist asks for it (then Collective).
+  MetricRow synced_step_row(const Communicator& communicator);
+  /// Reduces the epoch's values and forgets them. Collective where sync_dist asks for it: one
+  /// float64 reduction per kind of ReduceFx, whatever the number of metrics.
+  MetricRow finish_epoch(const Communicator& communicator);
+  /// Learns from the other ranks what they logged with sync_dist, where this rank may have had no
+  /// batch to log from. Collective; before finish_epoch().
+  void adopt_names(const Communicator& communicator);
+  /// Forgets what was collected, without reducing.
+  void discard() { entries_.clear(); }
+
+ private:
+  struct Entry {
+    std::string name;
+    std::string step_name;   // NAME_step when on_epoch is set too
+    std::string epoch_name;  // NAME_epoch when on_step is set too
+    LogOptions options;
+    bool on_step = false;
+    bool on_epoch = false;
+    double step_value = 0;
+    bool has_step_value = false;
+    double accumulated = 0;  // weighted sum, sum, min or max
+    double weight = 0;
+  };
+
+  Entry& entry_of(std::string_view name, const LogOptions& options);
+  void publish(const Entry& entry, const std::string& forked_name, double value);
+
+  MetricBoard& board_;
+  LogScope scope_;
+  std::int64_t batch_size_ = 1;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,48 @@
+#include <lockstep/train/run_directory.h>
+
+#include <unistd.h>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const fs::path& folder, const std::string& why) {
+  throw ConfigError("train", {.what = "run directory " + folder.string() + " cannot be used",
+                              .expected = "a folder that can be written",
+                              .got = why,
+                              .where = "",
+                              .hint = "choose another with --run_dir"});
+}
+
+void create(const fs::path& folder) {
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure) refuse(folder, failure.message());
+  if (access(folder.c_str(), W_OK) != 0)
+    refuse(folder, std::error_code(errno, std::generic_category()).message());
+}
+
+fs::path first_free_version(const fs::path& parent) {
+  create(parent);
+  for (int version = 0;; ++version) {
+    const auto folder = parent / ("version_" + std::to_string(version));
+    std::error_code failure;
+    if (fs::create_directory(folder, failure)) return folder;
+    if (failure) refuse(folder, failure.message());
+  }
+}
+
+}  // namespace
+
+fs::path claim_run_directory(const fs::path& wanted, const std::string& name) {
+  const auto folder = fs::absolute(wanted.empty() ? first_free_version(fs::path("runs") / name) : wanted);
+  create(folder);
+  create(folder / "logs");
+  create(folder / "checkpoints");
+  return folder;
+}
+
+}  // namespace lockstep

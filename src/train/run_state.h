@@ -1,0 +1,75 @@
+// The state of one Trainer, shared by its loops; contexts are views of it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <lockstep/cluster/environment.h>
+#include <lockstep/loggers/logger.h>
+#include <lockstep/optim/scheduler.h>
+#include <lockstep/strategy/strategy.h>
+#include <lockstep/train/module.h>
+#include <lockstep/train/trainer_options.h>
+
+#include "train/hook_list.h"
+#include "train/metric_log.h"
+
+namespace lockstep::detail {
+
+/// Counters of fit.
+struct Progress {
+  std::int64_t epoch = 0;                 ///< completed epochs
+  std::int64_t global_step = 0;           ///< optimizer steps
+  std::int64_t batches_that_stepped = 0;  ///< the loggers' x-axis in fit
+  std::int64_t samples = 0;               ///< training samples, all ranks
+  std::int64_t num_training_batches = 0;
+};
+
+/// What summary.json reports beside the counters.
+struct RunFigures {
+  double seconds = 0;                      ///< of the training loop
+  double start_to_first_collective_s = 0;  ///< 0 when there was none
+  std::uint64_t bytes_sent = 0;            ///< by this rank, in the training loop
+};
+
+struct RunState {
+  TrainerOptions options;
+  std::filesystem::path run_dir;
+  std::shared_ptr<ClusterEnvironment> environment;
+  WorldShape shape;
+  std::shared_ptr<Strategy> strategy;
+  bool environment_ready = false;
+
+  std::shared_ptr<AnyModule> module;
+  std::shared_ptr<AnyLoader> train_loader;
+  std::shared_ptr<AnyLoader> val_loader;
+  std::unique_ptr<Optimizer> optimizer;
+  std::optional<LRScheduler> scheduler_config;
+  std::unique_ptr<Scheduler> scheduler;
+
+  HookList hooks;
+  std::vector<std::shared_ptr<Callback>> callbacks;
+  MetricBoard board;    // of the entry point that is running
+  Metrics all_metrics;  // of all that have run
+  MetricLog train_log{board};
+  MetricLog evaluation_log{board};
+  MetricLog* active_log = &train_log;
+  std::vector<std::unique_ptr<Logger>> loggers;
+
+  Stage stage = Stage::kFit;
+  Progress progress;
+  RunFigures figures;
+  std::int64_t evaluation_batches = 0;  ///< the loggers' x-axis of evaluation steps
+  bool should_stop = false;
+
+  const Communicator& communicator() const { return strategy->communicator(); }
+  bool is_global_zero() const { return environment->global_rank() == 0; }
+  /// This rank's part of a data set; padded so that all ranks run equally many batches, or not.
+  ShardSpec shard(bool pad) const;
+  /// Hands a row to the loggers, which only rank 0 has.
+  void write_metrics(const MetricRow& row, std::int64_t step);
+};
+
+}  // namespace lockstep::detail

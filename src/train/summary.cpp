@@ -1,0 +1,54 @@
+#include "train/summary.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/process.h>
+#include <lockstep/base/version.h>
+#include <lockstep/formats/atomic_file.h>
+#include <lockstep/torch.h>
+
+namespace lockstep::detail {
+namespace {
+
+std::vector<std::int64_t> peak_rss_per_rank(const RunState& state, bool ask_all) {
+  if (!ask_all) return {peak_rss_bytes()};
+  std::vector<std::int64_t> bytes;
+  for (const auto& text : state.communicator().all_gather_bytes(std::to_string(peak_rss_bytes()))) {
+    bytes.push_back(std::stoll(text));
+  }
+  return bytes;
+}
+
+double ratio(double value, double by) { return by > 0 ? value / by : 0; }
+
+}  // namespace
+
+void write_summary(const RunState& state, const std::string& status) {
+  if (state.run_dir.empty()) return;
+  const auto peak_rss = peak_rss_per_rank(state, status == "success");
+  if (!state.is_global_zero()) return;
+
+  const auto& progress = state.progress;
+  const auto& figures = state.figures;
+  const nlohmann::ordered_json summary{
+      {"status", status},
+      {"strategy", state.strategy->name()},
+      {"world_size", state.environment->world_size()},
+      {"epochs", progress.epoch},
+      {"steps", progress.global_step},
+      {"samples", progress.samples},
+      {"seconds", figures.seconds},
+      {"samples_per_second", ratio(static_cast<double>(progress.samples), figures.seconds)},
+      {"start_to_first_collective_s", figures.start_to_first_collective_s},
+      {"comm_backend", state.communicator().backend()},
+      {"bytes_sent_per_step",
+       ratio(static_cast<double>(figures.bytes_sent), static_cast<double>(progress.global_step))},
+      {"peak_rss_bytes_per_rank", peak_rss},
+      {"metrics", state.all_metrics},
+      {"versions", {{"lockstep", kVersion}, {"libtorch", TORCH_VERSION}}}};
+  write_file_atomically(state.run_dir / "summary.json", summary.dump(2) + "\n");
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,78 @@
+#include <lockstep/train/train_context.h>
+
+#include <lockstep/base/error.h>
+
+#include "train/progress_bar.h"
+#include "train/run_state.h"
+
+namespace lockstep {
+
+Hooks::~Hooks() = default;
+Callback::~Callback() = default;
+
+std::string_view stage_name(Stage stage) {
+  switch (stage) {
+    case Stage::kFit:
+      return "fit";
+    case Stage::kSanityCheck:
+      return "sanity_check";
+    case Stage::kValidate:
+      return "validate";
+    case Stage::kTest:
+      return "test";
+  }
+  return "unknown";
+}
+
+LogValue::LogValue(const at::Tensor& tensor) : value_(0) {
+  if (!tensor.defined() || tensor.numel() != 1) {
+    throw ConfigError("train", {.what = "log(): value is no single number",
+                                .expected = "a tensor of one element",
+                                .got = tensor.defined() ? std::to_string(tensor.numel()) + " elements"
+                                                        : "an undefined tensor",
+                                .where = "",
+                                .hint = "log its mean(), or its parts under names of their own"});
+  }
+  // item() goes through the dispatcher; a float on the CPU can simply be read.
+  value_ = tensor.device().is_cpu() && tensor.scalar_type() == at::kFloat ? *tensor.const_data_ptr<float>()
+                                                                          : tensor.item<double>();
+}
+
+bool TrainContext::is_global_zero() const { return state_->is_global_zero(); }
+int TrainContext::global_rank() const { return state_->environment->global_rank(); }
+int TrainContext::world_size() const { return state_->environment->world_size(); }
+Stage TrainContext::stage() const { return state_->stage; }
+Strategy& TrainContext::strategy() const { return *state_->strategy; }
+AnyModule& TrainContext::module() const { return *state_->module; }
+
+Optimizer& TrainContext::optimizer() const {
+  if (!state_->optimizer) {
+    throw ConfigError("train", {.what = "there is no optimizer",
+                                .expected = "a hook of fit, after on_fit_start",
+                                .got = "stage " + std::string(stage_name(stage())),
+                                .where = "",
+                                .hint = ""});
+  }
+  return *state_->optimizer;
+}
+
+std::int64_t TrainContext::current_epoch() const { return state_->progress.epoch; }
+std::int64_t TrainContext::global_step() const { return state_->progress.global_step; }
+std::int64_t TrainContext::num_training_batches() const { return state_->progress.num_training_batches; }
+const std::filesystem::path& TrainContext::run_dir() const { return state_->run_dir; }
+
+void TrainContext::log(std::string_view name, const LogValue& value, const LogOptions& options) {
+  state_->active_log->log(name, value.value(), options);
+}
+
+const Metrics& TrainContext::callback_metrics() const { return state_->board.callback; }
+const Metrics& TrainContext::progress_bar_metrics() const { return state_->board.progress_bar; }
+
+void TrainContext::print(std::string_view text) const {
+  if (is_global_zero()) detail::print_line(text);
+}
+
+void TrainContext::stop() { state_->should_stop = true; }
+bool TrainContext::should_stop() const { return state_->should_stop; }
+
+}  // namespace lockstep

@@ -1,0 +1,323 @@
+#include <lockstep/train/trainer.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <utility>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/base/process.h>
+#include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/cluster/detect.h>
+#include <lockstep/device/device.h>
+#include <lockstep/formats/atomic_file.h>
+#include <lockstep/launch/launch.h>
+#include <lockstep/loggers/csv_logger.h>
+#include <lockstep/strategy/strategy_options.h>
+#include <lockstep/train/run_directory.h>
+
+#include "train/evaluation_loop.h"
+#include "train/fit_loop.h"
+#include "train/log_scope.h"
+#include "train/progress_bar.h"
+#include "train/run_state.h"
+#include "train/summary.h"
+
+namespace lockstep {
+
+using detail::RunState;
+
+namespace detail {
+
+ShardSpec RunState::shard(bool pad) const {
+  return {.num_replicas = communicator().size(),
+          .rank = communicator().rank(),
+          .pad = pad,
+          .seed = options.run.seed_everything.value_or(0)};
+}
+
+void RunState::write_metrics(const MetricRow& row, std::int64_t step) {
+  for (const auto& logger : loggers) logger->log_metrics(row, progress.epoch, step);
+}
+
+namespace {
+
+void check(TrainerOptions& options) {
+  OptionTree tree;
+  tree.add("trainer", options);
+  tree.add("", options.run);
+  tree.validate();
+}
+
+// Lightning's rule for runs without any limit.
+void resolve_limits(TrainerOptions& options) {
+  if (options.max_epochs) return;
+  if (options.max_steps == -1) {
+    log_warning("max_epochs is not set: stopping after 1000 epochs; set max_epochs to -1 for no limit");
+    options.max_epochs = 1000;
+  } else {
+    options.max_epochs = -1;
+  }
+}
+
+// Under a launcher "auto" means the ranks that it started on this node.
+WorldShape world_shape(const TrainerOptions& options, const ClusterEnvironment& environment) {
+  if (environment.creates_processes_externally() && options.devices == "auto") {
+    const int world = environment.world_size();
+    const int local = static_cast<int>(env::get_int("LOCAL_WORLD_SIZE", world));
+    return {.devices = local, .num_nodes = std::max(1, world / std::max(1, local))};
+  }
+  return {.devices = parse_devices(options.accelerator, options.devices).count,
+          .num_nodes = options.num_nodes};
+}
+
+// The command line of this process.
+std::vector<std::string> own_arguments() {
+  std::ifstream file("/proc/self/cmdline");
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  return arguments;
+}
+
+// Nobody has started the ranks: this process becomes the supervisor of copies of itself, which
+// learn the run's folder from the environment.
+void start_ranks_if_needed(RunState& state) {
+  const bool alone = state.shape.devices * state.shape.num_nodes == 1;
+  if (alone || state.environment->creates_processes_externally()) return;
+  const auto* ddp = std::get_if<Ddp>(&state.options.strategy);
+  if (ddp != nullptr && ddp->start_method == StartMethod::kFork) {
+    throw ConfigError(
+        "train",
+        {.what = "strategy ddp_fork: the ranks can no longer be forked",
+         .expected = "devices to be known to ls::run(), by flag, YAML, environment or Program::trainer",
+         .got = "devices " + state.options.devices + " given to a Trainer",
+         .hint = "use strategy ddp, which starts the program anew"});
+  }
+  auto& run = state.options.run;
+  run.run_dir = claim_run_directory(run.run_dir, run.name);
+  env::set("LOCKSTEP_RUN_DIR", run.run_dir.string());
+  auto arguments = own_arguments();
+  std::vector<char*> argv;
+  for (auto& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  std::exit(launch_reexec(launch_options(state.shape.devices, state.shape.num_nodes, run.run_dir),
+                          static_cast<int>(arguments.size()), argv.data()));
+}
+
+void join_ranks(RunState& state) {
+  if (state.environment_ready) return;
+  state.strategy->setup_environment(*state.environment, state.shape);
+  state.strategy->barrier();
+  if (state.communicator().size() > 1) {
+    state.figures.start_to_first_collective_s = std::chrono::duration<double>(time_since_start()).count();
+  }
+  state.environment_ready = true;
+}
+
+// Rank 0 claims the folder; everybody learns its name.
+void open_run_directory(RunState& state) {
+  if (!state.run_dir.empty()) return;
+  std::string folder;
+  if (state.is_global_zero()) {
+    folder = claim_run_directory(state.options.run.run_dir, state.options.run.name).string();
+  }
+  state.run_dir = state.communicator().broadcast_bytes(folder, 0);
+  configure_log({.rank = state.environment->global_rank(),
+                 .world_size = state.environment->world_size(),
+                 .file = state.run_dir / "logs" /
+                         ("rank_" + std::to_string(state.environment->global_rank()) + ".log")});
+  if (!state.is_global_zero()) return;
+  if (!state.options.run.config_yaml.empty()) {
+    write_file_atomically(state.run_dir / "config.yaml", state.options.run.config_yaml);
+  }
+  if (state.options.logger) state.loggers.push_back(std::make_unique<CsvLogger>(state.run_dir));
+}
+
+void collect_hooks(RunState& state) {
+  state.callbacks = state.options.callbacks;
+  if (state.options.enable_progress_bar && state.is_global_zero()) {
+    state.callbacks.push_back(std::make_shared<ProgressBar>());
+  }
+  state.hooks.clear();
+  for (const auto& callback : state.callbacks) state.hooks.add(*callback);
+  state.hooks.add(*state.module);
+}
+
+void prepare_module(RunState& state) {
+  if (state.environment->local_rank() == 0) state.module->prepare_data();
+  state.strategy->barrier();
+  TrainContext context(state);
+  state.hooks.call(&Hooks::setup, context);
+  // Once: a test after fit is about what fit made of them. The strategy gives every rank what rank 0 has.
+  const auto weights = std::exchange(state.options.run.init_weights, {});
+  if (!weights.empty() && state.is_global_zero()) load_weights(weights, *state.module);
+}
+
+void set_up_optimizer(RunState& state) {
+  auto configured = state.module->configure_optimizers();
+  state.optimizer = state.strategy->setup_fit(*state.module, configured.optimizer);
+  state.scheduler_config = configured.lr_scheduler;
+  state.scheduler.reset();
+  if (state.scheduler_config) {
+    state.scheduler = std::make_unique<Scheduler>(state.scheduler_config->scheduler, *state.optimizer);
+  }
+}
+
+void sanity_check(RunState& state) {
+  if (!state.val_loader || state.options.num_sanity_val_steps == 0) return;
+  const auto available = evaluation_batches(state, *state.val_loader, Stage::kValidate);
+  const auto wanted = state.options.num_sanity_val_steps;
+  const auto batches = wanted < 0 ? available : std::min<std::int64_t>(available, wanted);
+  if (batches == 0) return;
+
+  const auto generator = at::globalContext().defaultGenerator(at::kCPU);
+  const auto random_state = generator.get_state();
+  state.stage = Stage::kSanityCheck;
+  TrainContext context(state);
+  state.hooks.call(&Hooks::on_sanity_check_start, context);
+  std::vector<std::unique_ptr<Logger>> silenced;
+  std::swap(silenced, state.loggers);
+  run_evaluation_loop(state, *state.val_loader, Stage::kSanityCheck, batches);
+  std::swap(silenced, state.loggers);
+  state.hooks.call(&Hooks::on_sanity_check_end, context);
+  state.board = {};
+  state.evaluation_batches = 0;
+  state.stage = Stage::kFit;
+  at::Generator(generator).set_state(random_state);
+}
+
+void train(RunState& state) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto sent_before = state.communicator().bytes_sent();
+  FitLoop(state).run();
+  state.figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  state.figures.bytes_sent = state.communicator().bytes_sent() - sent_before;
+}
+
+void save_results(RunState& state) {
+  const auto weights = state.strategy->module_state(*state.module);
+  if (state.is_global_zero()) {
+    if (state.options.enable_checkpointing) {
+      save_checkpoint(state.run_dir / "checkpoints" / "last.ckpt", weights,
+                      {.epoch = state.progress.epoch,
+                       .global_step = state.progress.global_step,
+                       .world_size = state.communicator().size(),
+                       .strategy = std::string(state.strategy->name())});
+    }
+    if (!state.options.run.save_weights.empty()) write_weights(state.options.run.save_weights, weights);
+  }
+}
+
+// Runs `body`; if it throws, tells the hooks, keeps what was logged, and lets the error pass.
+template <class Body>
+void guarded(RunState& state, const Body& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    TrainContext context(state);
+    state.hooks.call(&Hooks::on_exception, context, error);
+    for (const auto& logger : state.loggers) logger->finalize("failed");
+    write_summary(state, "failed");
+    state.strategy->teardown();
+    throw;
+  }
+}
+
+// Each run reports its own metrics; summary.json all of them.
+void keep_metrics(RunState& state) {
+  for (const auto& [name, value] : state.board.callback) state.all_metrics.insert_or_assign(name, value);
+}
+
+void end_run(RunState& state) {
+  TrainContext context(state);
+  keep_metrics(state);
+  write_summary(state, "success");
+  state.strategy->teardown();
+  if (state.stage == Stage::kFit) state.hooks.call(&Hooks::on_fit_end, context);
+  state.hooks.call(&Hooks::teardown, context);
+  for (const auto& logger : state.loggers) logger->finalize("success");
+}
+
+}  // namespace
+}  // namespace detail
+
+using namespace detail;
+
+Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<RunState>()) {
+  check(options);
+  resolve_limits(options);
+  if (options.run.run_dir.empty()) options.run.run_dir = env::get("LOCKSTEP_RUN_DIR").value_or("");
+  state_->options = std::move(options);
+  state_->environment =
+      state_->options.cluster_environment ? state_->options.cluster_environment : detect_environment();
+  state_->shape = world_shape(state_->options, *state_->environment);
+  start_ranks_if_needed(*state_);
+  state_->strategy = make_strategy(state_->options.strategy, state_->shape.devices * state_->shape.num_nodes);
+}
+
+Trainer::~Trainer() = default;
+Trainer::Trainer(Trainer&&) noexcept = default;
+Trainer& Trainer::operator=(Trainer&&) noexcept = default;
+
+void Trainer::run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> train_loader,
+                      std::shared_ptr<AnyLoader> val_loader) {
+  RunState& state = *state_;
+  join_ranks(state);
+  open_run_directory(state);
+  state.stage = Stage::kFit;
+  state.module = std::move(module);
+  state.train_loader = std::move(train_loader);
+  state.val_loader = state.options.limit_val_batches.print() == "0" ? nullptr : std::move(val_loader);
+  state.board = {};
+  state.progress = {};
+  state.should_stop = false;
+  check_shards(*state.train_loader, state.shard(/*pad=*/true));
+  collect_hooks(state);
+
+  guarded(state, [&] {
+    std::optional<torch::autograd::DetectAnomalyGuard> anomaly;
+    if (state.options.detect_anomaly) anomaly.emplace();
+    TrainContext context(state);
+    prepare_module(state);
+    set_up_optimizer(state);
+    state.hooks.call(&Hooks::on_fit_start, context);
+    sanity_check(state);
+    train(state);
+    save_results(state);
+    end_run(state);
+  });
+}
+
+Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> loader,
+                                Stage stage) {
+  RunState& state = *state_;
+  join_ranks(state);
+  open_run_directory(state);
+  state.stage = stage;
+  state.module = std::move(module);
+  state.board = {};
+  collect_hooks(state);
+
+  guarded(state, [&] {
+    prepare_module(state);
+    state.strategy->setup_evaluation(*state.module);
+    run_evaluation_loop(state, *loader, stage, evaluation_batches(state, *loader, stage));
+    end_run(state);
+  });
+  return state.board.callback;
+}
+
+const Metrics& Trainer::callback_metrics() const { return state_->board.callback; }
+std::int64_t Trainer::global_step() const { return state_->progress.global_step; }
+std::int64_t Trainer::current_epoch() const { return state_->progress.epoch; }
+bool Trainer::is_global_zero() const { return state_->is_global_zero(); }
+int Trainer::global_rank() const { return state_->environment->global_rank(); }
+int Trainer::world_size() const { return state_->environment->world_size(); }
+const std::filesystem::path& Trainer::run_dir() const { return state_->run_dir; }
+
+void Trainer::print(std::string_view text) const {
+  if (is_global_zero()) print_line(text);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+#include <lockstep/train/trainer_options.h>
+
+namespace lockstep {
+
+std::span<const OptionName<PartialWindow>> option_names(PartialWindow) {
+  static constexpr OptionName<PartialWindow> kNames[] = {{"accumulated", PartialWindow::kAccumulated},
+                                                         {"lightning", PartialWindow::kLightning}};
+  return kNames;
+}
+
+std::span<const OptionName<ClipAlgorithm>> option_names(ClipAlgorithm) {
+  static constexpr OptionName<ClipAlgorithm> kNames[] = {{"norm", ClipAlgorithm::kNorm},
+                                                         {"value", ClipAlgorithm::kValue}};
+  return kNames;
+}
+
+void describe(OptionVisitor& v, TrainerOptions& o) {
+  v.field("accelerator", o.accelerator, "Kind of device: auto or cpu");
+  v.field("devices", o.devices, "Ranks on this node: auto (1) or a number >= 1");
+  v.field("num_nodes", o.num_nodes, "Number of nodes", at_least(1));
+  v.choice("strategy", o.strategy, strategy_choices(), "How the model is spread over ranks");
+  v.field("max_epochs", o.max_epochs,
+          "Stop after this many epochs; -1: no limit; null: 1000 unless max_steps is set", at_least(-1));
+  v.field("min_epochs", o.min_epochs, "Do not stop early before this many epochs", at_least(0));
+  v.field("max_steps", o.max_steps, "Stop after this many optimizer steps; -1: no limit", at_least(-1));
+  v.field("min_steps", o.min_steps, "Do not stop early before this many optimizer steps", at_least(0));
+  v.field("limit_train_batches", o.limit_train_batches,
+          "Batches of a training epoch: a number (1) or a fraction (1.0)");
+  v.field("limit_val_batches", o.limit_val_batches,
+          "Batches of a validation: a number or a fraction; 0: none");
+  v.field("limit_test_batches", o.limit_test_batches, "Batches of a test: a number or a fraction");
+  v.field("check_val_every_n_epoch", o.check_val_every_n_epoch, "Validate after every n-th epoch",
+          at_least(1));
+  v.field("num_sanity_val_steps", o.num_sanity_val_steps,
+          "Validation batches to try before training; -1: all", at_least(-1));
+  v.field("accumulate_grad_batches", o.accumulate_grad_batches, "Micro-batches per optimizer step",
+          at_least(1));
+  v.field("partial_window", o.partial_window, "What a window that the epoch's end cuts short is divided by");
+  v.field("gradient_clip_val", o.gradient_clip_val, "Limit of the gradients; null or 0: no clipping",
+          at_least(0));
+  v.field("gradient_clip_algorithm", o.gradient_clip_algorithm,
+          "Clip the norm of all gradients, or each value");
+  v.field("detect_anomaly", o.detect_anomaly, "Fail at the first loss or gradient that is not finite");
+  v.field("log_every_n_steps", o.log_every_n_steps, "Write step metrics every n optimizer steps; 0: never",
+          at_least(0));
+  v.field("logger", o.logger, "Write metrics.csv");
+  v.field("enable_checkpointing", o.enable_checkpointing, "Write checkpoints/last.ckpt at the end of fit");
+  v.field("enable_progress_bar", o.enable_progress_bar, "Show progress and the table of epochs");
+}
+
+void describe(OptionVisitor& v, RunOptions& o) {
+  v.field("run_dir", o.run_dir, "The exact folder of this run; empty: runs/NAME/version_N");
+  v.field("seed_everything", o.seed_everything, "Seed of all random generators and samplers");
+  v.field("init_weights", o.init_weights, "Start from the weights in this safetensors file");
+  v.field("save_weights", o.save_weights, "Write the weights to this safetensors file at the end of fit");
+  v.group("fault", o.fault, "Test aid: break one rank on purpose");
+}
+
+}  // namespace lockstep

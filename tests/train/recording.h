@@ -1,0 +1,161 @@
+// A module and a callback that write down every hook they are called with.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include <lockstep/lockstep.h>
+
+namespace lockstep::testing {
+
+/// A folder for one test, removed at its end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "lockstep_test.XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+using Rows = std::vector<std::string>;
+
+inline std::string row(const char* who, const char* hook, const std::string& batch,
+                       const TrainContext& context) {
+  return std::string(who) + " " + hook + " " + batch + " " + std::to_string(context.current_epoch()) + " " +
+         std::to_string(context.global_step());
+}
+
+// Every hook that module and callback share; `Base` is Callback or Module<Example>.
+template <class Base>
+class Recorder : public Base {
+ public:
+  Recorder(const char* who, Rows& rows) : who_(who), rows_(rows) {}
+
+#define LOCKSTEP_RECORD(hook) \
+  void hook(TrainContext& context) override { rows_.push_back(row(who_, #hook, "-", context)); }
+#define LOCKSTEP_RECORD_STEP(hook) \
+  void hook(StepContext& step) override { rows_.push_back(row(who_, #hook, "-", step)); }
+#define LOCKSTEP_RECORD_BATCH(hook)                                            \
+  void hook(StepContext& step) override {                                      \
+    rows_.push_back(row(who_, #hook, std::to_string(step.batch_idx()), step)); \
+  }
+  LOCKSTEP_RECORD(setup)
+  LOCKSTEP_RECORD(teardown)
+  LOCKSTEP_RECORD(on_fit_start)
+  LOCKSTEP_RECORD(on_fit_end)
+  LOCKSTEP_RECORD(on_train_start)
+  LOCKSTEP_RECORD(on_train_end)
+  LOCKSTEP_RECORD(on_train_epoch_start)
+  LOCKSTEP_RECORD(on_train_epoch_end)
+  LOCKSTEP_RECORD_BATCH(on_train_batch_start)
+  void on_train_batch_end(StepContext& step, const TrainOutput&) override {
+    rows_.push_back(row(who_, "on_train_batch_end", std::to_string(step.batch_idx()), step));
+  }
+  LOCKSTEP_RECORD_STEP(on_before_zero_grad)
+  void on_before_backward(StepContext& step, const at::Tensor&) override {
+    rows_.push_back(row(who_, "on_before_backward", "-", step));
+  }
+  LOCKSTEP_RECORD_STEP(on_after_backward)
+  LOCKSTEP_RECORD_STEP(on_before_optimizer_step)
+  LOCKSTEP_RECORD(on_validation_start)
+  LOCKSTEP_RECORD(on_validation_end)
+  LOCKSTEP_RECORD(on_validation_epoch_start)
+  LOCKSTEP_RECORD(on_validation_epoch_end)
+  LOCKSTEP_RECORD_BATCH(on_validation_batch_start)
+  LOCKSTEP_RECORD_BATCH(on_validation_batch_end)
+  LOCKSTEP_RECORD(on_test_start)
+  LOCKSTEP_RECORD(on_test_end)
+  LOCKSTEP_RECORD(on_test_epoch_start)
+  LOCKSTEP_RECORD(on_test_epoch_end)
+  LOCKSTEP_RECORD_BATCH(on_test_batch_start)
+  LOCKSTEP_RECORD_BATCH(on_test_batch_end)
+
+ protected:
+  const char* who_;
+  Rows& rows_;
+};
+
+struct RecordingCallback final : Recorder<Callback> {
+  using Recorder::Recorder;
+  // Lightning gives these two to callbacks only.
+  LOCKSTEP_RECORD(on_sanity_check_start)
+  LOCKSTEP_RECORD(on_sanity_check_end)
+};
+
+struct RecordingModuleImpl final : Recorder<Module<Example>> {
+  explicit RecordingModuleImpl(Rows& rows) : Recorder("module", rows) { register_module("net", net); }
+
+  void prepare_data() override { rows_.push_back("module prepare_data - 0 0"); }
+  torch::Tensor training_step(const Example& batch, StepContext& step) override {
+    rows_.push_back(row(who_, "training_step", std::to_string(step.batch_idx()), step));
+    return net->forward(batch.data).pow(2).mean();
+  }
+  LOCKSTEP_RECORD(on_validation_model_eval)
+  LOCKSTEP_RECORD(on_validation_model_train)
+  LOCKSTEP_RECORD(on_test_model_eval)
+  LOCKSTEP_RECORD(on_test_model_train)
+  void validation_step(const Example&, StepContext& step) override {
+    rows_.push_back(row(who_, "validation_step", std::to_string(step.batch_idx()), step));
+  }
+  void test_step(const Example&, StepContext& step) override {
+    rows_.push_back(row(who_, "test_step", std::to_string(step.batch_idx()), step));
+  }
+  Optimizers configure_optimizers() override {
+    rows_.push_back("module configure_optimizers - 0 0");
+    return {.optimizer = SGD{.lr = 0.1}, .lr_scheduler = LRScheduler{.scheduler = StepLR{.step_size = 1}}};
+  }
+  void optimizer_zero_grad(StepContext& step) override {
+    rows_.push_back(row(who_, "optimizer_zero_grad", "-", step));
+    Module::optimizer_zero_grad(step);
+  }
+  void configure_gradient_clipping(StepContext& step, const GradientClip& clip) override {
+    rows_.push_back(row(who_, "configure_gradient_clipping", "-", step));
+    Module::configure_gradient_clipping(step, clip);
+  }
+  void lr_scheduler_step(StepContext& step, Scheduler& scheduler) override {
+    rows_.push_back(row(who_, "lr_scheduler_step", "-", step));
+    Module::lr_scheduler_step(step, scheduler);
+  }
+
+  torch::nn::Linear net{4, 1};
+};
+TORCH_MODULE(RecordingModule);
+#undef LOCKSTEP_RECORD
+#undef LOCKSTEP_RECORD_STEP
+#undef LOCKSTEP_RECORD_BATCH
+
+class Recording {
+ public:
+  TrainerOptions trainer_options() {
+    TrainerOptions options{.enable_progress_bar = false};
+    options.callbacks = {std::make_shared<RecordingCallback>("callback", rows_)};
+    options.run.run_dir = folder_.path() / "run";
+    return options;
+  }
+  RecordingModule module() { return RecordingModule(rows_); }
+  Loader<Example> batches(std::int64_t count) {
+    return loader(tensor_dataset(torch::ones({count * 2, 4})), {.batch_size = 2});
+  }
+  const Rows& rows() const { return rows_; }
+
+ private:
+  Rows rows_;
+  TemporaryFolder folder_;
+};
+
+}  // namespace lockstep::testing
