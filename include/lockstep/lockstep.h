@@ -1,0 +1,39 @@
+// Everything a training program needs: a table of contents.
+#pragma once
+
+#include <lockstep/torch.h>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/base/options.h>
+#include <lockstep/base/version.h>
+
+#include <lockstep/cluster/detect.h>
+#include <lockstep/cluster/environment.h>
+
+#include <lockstep/comm/communicator.h>
+#include <lockstep/comm/init.h>
+
+#include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/checkpoint/weights.h>
+
+#include <lockstep/data/dataset.h>
+#include <lockstep/data/example.h>
+#include <lockstep/data/file_dataset.h>
+#include <lockstep/data/loader.h>
+#include <lockstep/data/sampler.h>
+#include <lockstep/data/tensor_dataset.h>
+
+#include <lockstep/optim/grad_norm.h>
+#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/scheduler.h>
+
+#include <lockstep/strategy/strategy.h>
+#include <lockstep/strategy/strategy_options.h>
+
+#include <lockstep/train/hooks.h>
+#include <lockstep/train/module.h>
+#include <lockstep/train/trainer.h>
+
+#include <lockstep/cli/run.h>
