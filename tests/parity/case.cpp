@@ -1,0 +1,104 @@
+#include "case.h"
+
+#include <fstream>
+
+namespace parity {
+namespace {
+
+using nlohmann::json;
+
+[[noreturn]] void refuse(const std::string& field, const json& value, const std::string& expected) {
+  throw ls::DataError("parity", {.what = "case.json: " + field, .expected = expected, .got = value.dump()});
+}
+
+ls::OptimizerFactory optimizer_of(const json& o) {
+  const double lr = o.at("lr"), weight_decay = o.at("weight_decay");
+  if (o.at("name") == "sgd") {
+    return ls::SGD{.lr = lr,
+                   .momentum = o.at("momentum"),
+                   .dampening = o.at("dampening"),
+                   .weight_decay = weight_decay,
+                   .nesterov = o.at("nesterov")};
+  }
+  if (o.at("name") == "adamw") {
+    return ls::AdamW{.lr = lr,
+                     .betas = {o.at("betas").at(0), o.at("betas").at(1)},
+                     .eps = o.at("eps"),
+                     .weight_decay = weight_decay};
+  }
+  refuse("optimizer.name", o.at("name"), "sgd or adamw");
+}
+
+ls::SchedulerOptions scheduler_of(const json& s) {
+  const std::string type = s.at("type");
+  if (type == "linear")
+    return ls::LinearLR{.start_factor = s.at("start_factor"),
+                        .end_factor = s.at("end_factor"),
+                        .total_iters = s.at("total_iters")};
+  if (type == "cosine") return ls::CosineAnnealingLR{.T_max = s.at("t_max"), .eta_min = s.at("eta_min")};
+  if (type == "exponential") return ls::ExponentialLR{.gamma = s.at("gamma")};
+  if (type == "step") return ls::StepLR{.step_size = s.at("step_size"), .gamma = s.at("gamma")};
+  if (type == "sequential") {
+    ls::SequentialLR sequence;
+    for (const auto& part : s.at("schedulers")) sequence.schedulers.push_back(scheduler_of(part));
+    for (const auto& milestone : s.at("milestones")) sequence.milestones.push_back(milestone);
+    return sequence;
+  }
+  refuse("schedulers.type", s.at("type"), "linear, cosine, exponential, step or sequential");
+}
+
+ls::StrategyOptions strategy_of(const json& s) {
+  if (s.at("name") == "single") return ls::SingleDevice{};
+  if (s.at("name") == "ddp")
+    return ls::Ddp{.find_unused_parameters = s.value("find_unused_parameters", false)};
+  refuse("strategy.name", s.at("name"), "single or ddp");
+}
+
+}  // namespace
+
+Case Case::read(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "case.json");
+  if (!file) throw ls::DataError("parity", {.what = (folder / "case.json").string() + " cannot be read"});
+  Case found{.folder = folder, .json = json::parse(file)};
+  const auto& c = found.json;
+  if (c.at("model").at("type") != "mlp") refuse("model.type", c.at("model").at("type"), "mlp");
+  if (c.at("precision") != "32-true") refuse("precision", c.at("precision"), "32-true");
+  if (c.at("semantics") != "lightning") refuse("semantics", c.at("semantics"), "lightning");
+  return found;
+}
+
+std::filesystem::path Case::data_file() const {
+  return folder.parent_path() / json.at("data").at("file").get<std::string>();
+}
+
+ls::Optimizers Case::optimizers() const {
+  ls::Optimizers found{.optimizer = optimizer_of(json.at("optimizer"))};
+  if (!json.at("schedulers").empty()) {
+    const auto& scheduler = json.at("schedulers").at(0);
+    found.lr_scheduler = ls::LRScheduler{
+        .scheduler = scheduler_of(scheduler),
+        .interval = scheduler.at("interval") == "step" ? ls::Interval::kStep : ls::Interval::kEpoch};
+  }
+  return found;
+}
+
+ls::TrainerOptions Case::trainer() const {
+  ls::TrainerOptions options{
+      .max_epochs = json.at("max_epochs").get<std::int64_t>(),
+      .strategy = strategy_of(json.at("strategy")),
+      .devices = std::to_string(json.at("world_size").get<int>()),
+      .accumulate_grad_batches = json.at("accumulate_grad_batches"),
+      .partial_window = ls::PartialWindow::kLightning,
+  };
+  if (!json.at("max_steps").is_null()) options.max_steps = json.at("max_steps");
+  if (const auto& clip = json.at("gradient_clip"); !clip.is_null()) {
+    options.gradient_clip_val = clip.at("value").get<double>();
+    options.gradient_clip_algorithm =
+        clip.at("algorithm") == "norm" ? ls::ClipAlgorithm::kNorm : ls::ClipAlgorithm::kValue;
+  }
+  options.run.init_weights = folder / "init.safetensors";
+  options.run.seed_everything = json.at("sampler").at("seed").get<std::uint64_t>();
+  return options;
+}
+
+}  // namespace parity

@@ -1,0 +1,105 @@
+"""Bad input: every refusal has its exit code, and names what was wrong, where and what to do."""
+import gzip
+import socket
+import unittest
+
+from harness import DIGITS, SOURCE, ProgramTest
+
+
+class BadInput(ProgramTest):
+    def test_unknown_flag_names_the_nearest(self):
+        self.assert_refused(self.digits("--trainer.max_epoch", 3), 2, "--trainer.max_epoch", "trainer.max_epochs")
+
+    def test_unknown_yaml_key_names_file_line_and_column(self):
+        config = self.folder / "run.yaml"
+        config.write_text("trainer:\n  devices: 1\n  max_epoch: 3\n")
+        self.assert_refused(self.digits("-c", config), 2, f"{config}:3:3", "trainer.max_epoch", "trainer.max_epochs")
+
+    def test_wrong_type(self):
+        self.assert_refused(self.digits("--trainer.max_epochs", "many"), 2, "trainer.max_epochs", "many", "integer")
+
+    def test_out_of_range(self):
+        self.assert_refused(self.digits("--data.batch_size", 0), 2, "data.batch_size", "0", ">= 1")
+        self.assert_refused(self.digits("--optimizer.lr", -1), 2, "optimizer.lr", "-1", "> 0")
+
+    def test_unknown_environment_variable(self):
+        self.assert_refused(self.digits(LOCKSTEP_TRAINER_MAX_EPOCH="3"), 2, "LOCKSTEP_TRAINER_MAX_EPOCH;", "LOCKSTEP_TRAINER_MAX_EPOCHS")
+
+    def test_missing_data_file(self):
+        self.assert_refused(self.digits("--data.file", "nowhere.csv"), 1, "nowhere.csv")
+
+    def test_missing_data_file_on_two_ranks_is_said_once(self):
+        result = self.digits("--data.file", "nowhere.csv", "--trainer.devices", 2)
+        self.assert_refused(result, 1, "nowhere.csv", "rank")
+        self.assertEqual(result.err.count("nowhere.csv"), 1, result)
+
+    def test_malformed_csv_row_names_file_and_line(self):
+        rows = gzip.decompress((SOURCE / "data" / "digits.csv.gz").read_bytes()).decode().splitlines()
+        rows[41] = rows[41].replace(",", ",x", 1)
+        data = self.folder / "bad.csv"
+        data.write_text("\n".join(rows) + "\n")
+        self.assert_refused(self.digits("--data.file", data), 1, f"{data}:42")
+        rows[41] = "1,2,3"
+        data.write_text("\n".join(rows) + "\n")
+        self.assert_refused(self.digits("--data.file", data), 1, f"{data}:42", "65")
+
+    def test_devices(self):
+        for devices in ("0", "-2", "abc"):
+            self.assert_refused(self.digits("--trainer.devices", devices), 2, "devices", devices)
+
+    def test_unknown_strategy(self):
+        self.assert_refused(self.digits("--trainer.strategy", "dpd"), 2, "trainer.strategy", "dpd", "ddp")
+
+    def test_strategy_that_is_known_but_not_built(self):
+        self.assert_refused(self.digits("--trainer.strategy", "fsdp"), 2, "fsdp", "docs/status.md")
+
+    def test_taken_port(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            result = self.digits("--trainer.strategy", "ddp", "--trainer.devices", 2, "--trainer.strategy.timeout", "20s",
+                                 MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        self.assert_refused(result, 1, str(port))
+
+    def test_rank_that_never_arrives(self):
+        environment = dict(TORCHELASTIC_RUN_ID="none", RANK="0", LOCAL_RANK="0", WORLD_SIZE="3", LOCAL_WORLD_SIZE="3",
+                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+        flags = [DIGITS, "--trainer.strategy", "ddp", "--trainer.strategy.timeout", "4s", "--data.file",
+                 SOURCE / "data" / "digits.csv.gz", "--run_dir", self.folder / "run"]
+        ranks = [self.start(*flags, **(environment | {"RANK": str(r), "LOCAL_RANK": str(r)})) for r in (0, 1)]
+        for process in ranks:
+            self.assert_refused(self.finish(process), 1, "missing", "2", "4s")
+
+    def test_unwritable_run_directory(self):
+        (self.folder / "file").write_text("")
+        self.assert_refused(self.digits("--run_dir", self.folder / "file" / "run"), 2, self.folder / "file" / "run", "--run_dir")
+
+    def test_data_set_smaller_than_the_world(self):
+        data = self.folder / "tiny.csv"
+        data.write_text("\n".join(",".join(["1"] * 65) for _ in range(3)) + "\n")
+        result = self.digits("--data.file", data, "--data.val_fraction", 0.5, "--trainer.devices", 3)
+        self.assert_refused(result, 1, "3")
+
+    def test_nan_loss_with_detect_anomaly(self):
+        result = self.digits("--trainer.detect_anomaly", "true", "--optimizer.name", "sgd", "--optimizer.lr", 1e30)
+        self.assert_refused(result, 1, "detect_anomaly", "rank 0", "batch")
+
+    def test_missing_initial_weights(self):
+        self.assert_refused(self.digits("--init_weights", "nowhere.safetensors"), 1, "nowhere.safetensors")
+
+    def test_single_device_on_two_ranks(self):
+        self.assert_refused(self.digits("--trainer.strategy", "single_device", "--trainer.devices", 2), 2, "single_device", "2")
+
+    def test_unknown_verb(self):
+        self.assert_refused(self.digits("fitt"), 2, "fitt", "fit")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,61 @@
+"""Runs lockstep's programs as a user would, with a deadline, and looks at what they leave."""
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BINARY = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"])
+PEERS_PYTHON = SOURCE / "build" / "peers" / "bin" / "python"
+DIGITS = BINARY / "bin" / "digits"
+
+
+class Result:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    def __str__(self):
+        return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+class ProgramTest(unittest.TestCase):
+    """Gives each test a folder of its own, in which programs run; no flag of the outside reaches them."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_test."))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def environment(self, **extra):
+        hidden = ("LOCKSTEP_TRAINER", "MASTER_", "RANK", "LOCAL_", "WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
+        return kept | {"OMP_NUM_THREADS": "1"} | extra
+
+    def start(self, *command, **environment):
+        return subprocess.Popen([str(word) for word in command], cwd=self.folder, env=self.environment(**environment),
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def finish(self, process, deadline_s=100):
+        try:
+            out, err = process.communicate(timeout=deadline_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            self.fail(f"still running after {deadline_s} s\n{out}\n{err}")
+        return Result(process.returncode, out, err)
+
+    def run_program(self, *command, **environment):
+        return self.finish(self.start(*command, **environment))
+
+    def digits(self, *flags, **environment):
+        data = [] if any(str(flag).startswith("--data.file") for flag in flags) else ["--data.file", SOURCE / "data" / "digits.csv.gz"]
+        run_dir = [] if "--run_dir" in flags else ["--run_dir", self.folder / "run"]
+        return self.run_program(DIGITS, *flags, *data, *run_dir, **environment)
+
+    def assert_refused(self, result, code, *words):
+        self.assertEqual(result.code, code, result)
+        for word in words:
+            self.assertIn(str(word), result.err, result)
+        self.assertNotIn("terminate called", result.err)
+        self.assertNotIn("C++ exception", result.err)

@@ -1,0 +1,192 @@
+"""What runs leave behind, and that flags change what happens."""
+import csv
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from harness import DIGITS, PEERS_PYTHON, SOURCE, ProgramTest
+
+
+class Run(ProgramTest):
+    def summary(self):
+        return json.loads((self.folder / "run" / "summary.json").read_text())
+
+    def metrics(self):
+        with open(self.folder / "run" / "metrics.csv") as file:
+            return list(csv.DictReader(file))
+
+    def succeed(self, *flags, **environment):
+        result = self.digits(*flags, **environment)
+        self.assertEqual(result.code, 0, result)
+        return result
+
+    def test_run_directory_of_two_ranks(self):
+        self.succeed("--trainer.devices", 2, "--trainer.strategy", "ddp", "--trainer.max_epochs", 2)
+        run = self.folder / "run"
+        summary = self.summary()
+        self.assertEqual({"status": "success", "strategy": "ddp", "world_size": 2, "epochs": 2, "steps": 46,
+                          "comm_backend": "gloo"}, {k: summary[k] for k in ("status", "strategy", "world_size", "epochs", "steps", "comm_backend")})
+        self.assertEqual(summary["samples"], 2 * 1438)
+        self.assertEqual(len(summary["peak_rss_bytes_per_rank"]), 2)
+        self.assertGreater(summary["bytes_sent_per_step"], 1000)
+        self.assertGreater(summary["start_to_first_collective_s"], 0)
+        self.assertLess(summary["metrics"]["val_loss"], 2)
+        self.assertEqual(set(summary["versions"]), {"lockstep", "libtorch"})
+        self.assertEqual(set(json.loads((run / "ranks.json").read_text())), {"0", "1"})
+        self.assertTrue((run / "logs" / "rank_1.log").exists())
+        self.assertEqual(list(self.metrics()[0])[:2], ["epoch", "step"])
+
+    def test_validation_counts_every_sample_once(self):
+        self.succeed("--trainer.devices", 2, "--trainer.max_epochs", 1, "--seed_everything", 1, "--save_weights", self.folder / "w.safetensors")
+        two_ranks = self.summary()["metrics"]
+        self.succeed("validate", "--init_weights", self.folder / "w.safetensors")
+        one_rank = self.summary()["metrics"]
+        self.assertAlmostEqual(two_ranks["val_accuracy"], one_rank["val_accuracy"], places=6)
+        self.assertAlmostEqual(two_ranks["val_loss"], one_rank["val_loss"], places=5)
+
+    def test_python_reads_the_checkpoint(self):
+        self.succeed("--trainer.max_epochs", 1, "--model.hidden", "16,8")
+        checkpoint = self.folder / "run" / "checkpoints" / "last.ckpt"
+        manifest = json.loads((checkpoint / "manifest.json").read_text())
+        self.assertEqual(manifest["global_step"], 45)
+        script = ("import sys, safetensors.torch as s; t = s.load_file(sys.argv[1]); "
+                  "print(sorted((k, tuple(v.shape)) for k, v in t.items()))")
+        out = subprocess.run([PEERS_PYTHON, "-c", script, checkpoint / "model.safetensors"], check=True, capture_output=True, text=True).stdout
+        self.assertEqual(eval(out), [("net.0.bias", (16,)), ("net.0.weight", (16, 64)), ("net.2.bias", (8,)), ("net.2.weight", (8, 16)), ("net.4.bias", (10,)), ("net.4.weight", (10, 8))])
+        self.assertEqual(manifest["tensors"]["net.0.weight"]["shape"], [16, 64])
+
+    def test_same_bits_twice(self):
+        for name in ("a", "b"):
+            self.succeed("--trainer.devices", 2, "--trainer.max_epochs", 1, "--seed_everything", 7, "--save_weights", self.folder / name)
+        self.assertEqual((self.folder / "a").read_bytes(), (self.folder / "b").read_bytes())
+        self.succeed("--trainer.devices", 2, "--trainer.max_epochs", 1, "--seed_everything", 8, "--save_weights", self.folder / "c")
+        self.assertNotEqual((self.folder / "a").read_bytes(), (self.folder / "c").read_bytes())
+
+    def test_printed_config_repeats_the_run(self):
+        flags = ["--trainer.devices", "2", "--trainer.max_epochs", 1, "--optimizer.name", "sgd", "--optimizer.lr", "0.1", "--model.hidden", "32", "--seed_everything", 3]
+        printed = self.succeed(*flags, "--print_config").out
+        config = self.folder / "printed.yaml"
+        config.write_text(printed)
+        self.succeed(*flags, "--save_weights", self.folder / "a")
+        self.succeed("-c", config, "--save_weights", self.folder / "b")
+        self.assertEqual((self.folder / "a").read_bytes(), (self.folder / "b").read_bytes())
+        self.assertIn("trainer:", (self.folder / "run" / "config.yaml").read_text())
+
+    def test_flags_win_over_environment_over_yaml(self):
+        config = self.folder / "run.yaml"
+        config.write_text("trainer:\n  max_epochs: 1\n  limit_train_batches: 2\n  limit_val_batches: 1\n")
+        self.succeed("-c", config)
+        self.assertEqual((self.summary()["epochs"], self.summary()["steps"]), (1, 2))
+        self.succeed("-c", config, LOCKSTEP_TRAINER_MAX_EPOCHS="2")
+        self.assertEqual(self.summary()["epochs"], 2)
+        self.succeed("-c", config, "--trainer.max_epochs", 3, LOCKSTEP_TRAINER_MAX_EPOCHS="2")
+        self.assertEqual(self.summary()["epochs"], 3)
+
+    def test_accumulation_and_max_steps(self):
+        self.succeed("--trainer.accumulate_grad_batches", 4, "--trainer.max_epochs", 1)
+        self.assertEqual(self.summary()["steps"], 12)
+        self.succeed("--trainer.max_steps", 7)
+        self.assertEqual(self.summary()["steps"], 7)
+
+    def test_log_every_n_steps(self):
+        self.succeed("--trainer.max_epochs", 1, "--trainer.log_every_n_steps", 10)
+        steps = [int(row["step"]) for row in self.metrics() if row["train_loss_step"]]
+        self.assertEqual(steps, [9, 19, 29, 39])
+
+    def test_versions_of_the_run_directory(self):
+        for _ in range(2):
+            result = self.run_program(DIGITS, "--trainer.max_epochs", 0, "--data.file", SOURCE / "data" / "digits.csv.gz")
+            self.assertEqual(result.code, 0, result)
+        self.assertEqual(sorted(os.listdir(self.folder / "runs" / "digits")), ["version_0", "version_1"])
+
+    def test_workers_do_not_change_the_result(self):
+        for workers in (0, 2):
+            self.succeed("--trainer.max_epochs", 1, "--seed_everything", 5, "--data.num_workers", workers, "--save_weights", self.folder / str(workers))
+        self.assertEqual((self.folder / "0").read_bytes(), (self.folder / "2").read_bytes())
+
+    def test_torchrun_joins(self):
+        script = "import sys; from torch.distributed.run import main; main()"
+        command = [PEERS_PYTHON, "-c", script, "--no-python", "--nproc-per-node", 2, "--master-port", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0",
+                   DIGITS, "--trainer.max_epochs", 1, "--trainer.strategy", "ddp", "--seed_everything", 7, "--data.file", SOURCE / "data" / "digits.csv.gz",
+                   "--run_dir", self.folder / "run", "--save_weights", self.folder / "torchrun"]
+        result = self.run_program(*command)
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual(self.summary()["world_size"], 2)
+        self.succeed("--trainer.devices", 2, "--trainer.max_epochs", 1, "--seed_everything", 7, "--save_weights", self.folder / "own")
+        self.assertEqual((self.folder / "torchrun").read_bytes(), (self.folder / "own").read_bytes())
+
+
+class Failure(ProgramTest):
+    def fail_with(self, kind, step=3, *flags):
+        begin = time.monotonic()
+        result = self.digits("--trainer.devices", 2, "--trainer.strategy", "ddp", "--fault.kind", kind, "--fault.rank", 1, "--fault.step", step, *flags)
+        self.seconds = time.monotonic() - begin
+        return result, json.loads((self.folder / "run" / "failure.json").read_text())
+
+    def test_killed_rank_is_named(self):
+        result, failure = self.fail_with("kill")
+        self.assertEqual(result.code, 128 + signal.SIGKILL, result)
+        self.assertRegex(result.err, r"lockstep: rank 1 \(node 0, pid \d+\) killed by SIGKILL (in|after) all_reduce seq \d+")
+        self.assertEqual(failure["rank"], 1)
+
+    def test_exit_code_is_passed_on(self):
+        result, failure = self.fail_with("exit")
+        self.assertEqual(result.code, failure["exit_code"], result)
+        self.assertIn("rank 1", result.err)
+
+    def test_thrown_error_is_the_cause_not_its_echo(self):
+        result, _ = self.fail_with("throw")
+        self.assertEqual(result.code, 1, result)
+        self.assertEqual(len([line for line in result.err.splitlines() if line.startswith("lockstep:")]), 1, result)
+        self.assertIn("rank 1", result.err)
+
+    def test_abort(self):
+        result, _ = self.fail_with("abort")
+        self.assertEqual(result.code, 128 + signal.SIGABRT, result)
+
+    def test_stopped_rank_ends_in_the_deadline(self):
+        result, _ = self.fail_with("stop", 3, "--trainer.strategy.timeout", "3s")
+        self.assertNotEqual(result.code, 0, result)
+
+    def test_nobody_survives_the_parent(self):
+        process = self.start(DIGITS, "--trainer.devices", 2, "--trainer.strategy", "ddp", "--fault.kind", "hang", "--fault.rank", 1, "--fault.step", 2,
+                             "--data.file", SOURCE / "data" / "digits.csv.gz", "--run_dir", self.folder / "run")
+        ranks_file = self.folder / "run" / "ranks.json"
+        deadline = time.monotonic() + 60
+        while not ranks_file.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        pids = list(json.loads(ranks_file.read_text()).values())
+        self.assertEqual({open(f"/proc/{pid}/comm").read().strip() for pid in pids}, {"rank-0", "rank-1"})
+        process.kill()
+        self.finish(process)
+        end = time.monotonic() + 5
+        while any(alive(pid) for pid in pids) and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertFalse([pid for pid in pids if alive(pid)])
+
+    def test_ctrl_c_and_sigterm(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            process = self.start(DIGITS, "--trainer.devices", 2, "--trainer.strategy", "ddp", "--fault.kind", "hang", "--fault.rank", 1, "--fault.step", 2,
+                                 "--data.file", SOURCE / "data" / "digits.csv.gz", "--run_dir", self.folder / str(code))
+            ranks_file = self.folder / str(code) / "ranks.json"
+            deadline = time.monotonic() + 60
+            while not ranks_file.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(1)
+            process.send_signal(number)
+            self.assertEqual(self.finish(process).code, code)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+if __name__ == "__main__":
+    unittest.main()
