@@ -1,0 +1,40 @@
+# Two commands for users (`make demo`, `make test`), the rest for developers.
+# CMake does the work; this file only says it in short.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo build test asan tsan install format clean
+
+PRESET ?= release
+BUILD := build/$(PRESET)
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:  ## install what building needs; fetch LibTorch where there is none
+	@tools/setup.sh
+
+$(BUILD)/build.ninja: | setup
+	@cmake --preset $(PRESET)
+
+demo: setup $(BUILD)/build.ninja  ## train a classifier of handwritten digits with DDP on two ranks
+	@cmake --build --preset $(PRESET) --target demo -- --quiet
+	@$(BUILD)/bin/demo
+
+build: setup $(BUILD)/build.ninja  ## build everything
+	@cmake --build --preset $(PRESET)
+
+test: build  ## build and run every test
+	@tools/peers.sh
+	@ctest --preset $(PRESET)
+
+asan tsan:  ## build and run the tests under AddressSanitizer + UBSan, or ThreadSanitizer
+	@$(MAKE) --no-print-directory test PRESET=$@
+
+install: build  ## install into PREFIX (default /usr/local)
+	@cmake --install $(BUILD) --prefix $(or $(PREFIX),/usr/local)
+
+format:  ## format all sources
+	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+
+clean:  ## remove all build folders
+	@rm -rf build

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Makes build/peers, the virtual environment with which tests and benchmarks run
+# Python: safetensors and numpy, on the same LibTorch wheel that C++ was built with.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=build/peers
+requirements="safetensors==0.6.2 numpy==2.2.6 packaging typing_extensions filelock sympy networkx jinja2 fsspec"
+[ "$(cat "$venv/requirements.txt" 2>/dev/null)" = "$requirements" ] && exit 0
+
+echo "peers: making $venv for the tests that run Python"
+torch_root=$(sed -n 's/^LOCKSTEP_TORCH_ROOT:PATH=//p' build/*/CMakeCache.txt | head -1)
+rm -rf "$venv"
+python3 -m venv "$venv"
+# shellcheck disable=SC2086
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check $requirements
+# The wheel's folder, so that torch is not fetched twice.
+"$venv/bin/python" - "$(dirname "$torch_root")" <<'PY'
+import pathlib, site, sys
+pathlib.Path(site.getsitepackages()[0], "lockstep_torch.pth").write_text(sys.argv[1] + "\n")
+PY
+"$venv/bin/python" -c 'import torch, safetensors.torch'
+echo "$requirements" > "$venv/requirements.txt"
