@@ -17,7 +17,7 @@ $(BUILD)/build.ninja: | setup
 	@cmake --preset $(PRESET)
 
 demo: setup $(BUILD)/build.ninja  ## train a classifier of handwritten digits with DDP on two ranks
-	@cmake --build --preset $(PRESET) --target demo -- --quiet
+	@cmake --build --preset $(PRESET) --target demo
 	@$(BUILD)/bin/demo
 
 build: setup $(BUILD)/build.ninja  ## build everything
