@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/version.h>
-#include <lockstep/formats/atomic_file.h>
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/state/tensor_bytes.h>
 #include <lockstep/torch.h>

@@ -68,7 +68,9 @@ TrainerOptions Cli::trainer(TrainerOptions defaults) const {
   tree.add("trainer", defaults);
   tree.apply(command_line_.assignments, "trainer");
   RunOptions run = run_;
+  run.run_dir = wanted_run_dir_;  // another run of the saved configuration gets a folder of its own
   run.config_yaml = tree_of(program_, defaults, run).to_yaml();
+  run.run_dir = run_.run_dir;
   if (command_line_.print_config) {
     std::fputs(run.config_yaml.c_str(), stdout);
     throw ConfigPrinted{};
@@ -92,6 +94,7 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
       return 0;
     }
     tree.apply(command_line.assignments);
+    const auto wanted_run_dir = run_options.run_dir;
     const int ranks = ranks_to_fork(trainer, command_line.print_config);
     if (!command_line.print_config && !started_by_launcher()) {
       run_options.run_dir = claim_run_directory(run_options.run_dir, run_options.name);
@@ -99,6 +102,7 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
 
     Cli cli(std::move(command_line), program);
     cli.run_ = run_options;
+    cli.wanted_run_dir_ = wanted_run_dir;
     const auto rank_body = [&] {
       if (run_options.seed_everything) torch::manual_seed(*run_options.seed_everything);
       try {
@@ -106,7 +110,7 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
       } catch (const ConfigPrinted&) {
       }
     };
-    if (ranks == 0) return run_rank(rank_body);
+    if (ranks == 0) return run_rank(rank_body, run_options.run_dir);
     return launch_forked(launch_options(ranks, trainer.num_nodes, run_options.run_dir),
                          [&] { return run_rank(rank_body); });
   } catch (const std::exception& error) {

@@ -9,7 +9,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "formats/system_error_text.h"
+#include "base/system_error_text.h"
 
 namespace lockstep::detail {
 namespace {

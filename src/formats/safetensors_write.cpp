@@ -4,8 +4,8 @@
 #include <set>
 #include <utility>
 
+#include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
-#include <lockstep/formats/atomic_file.h>
 #include <lockstep/formats/safetensors.h>
 
 #include <nlohmann/json.hpp>

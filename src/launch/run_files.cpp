@@ -1,9 +1,12 @@
 #include "launch/run_files.h"
 
-#include <fcntl.h>
+#include <unistd.h>
 
 #include <iostream>
 #include <nlohmann/json.hpp>
+
+#include <lockstep/base/atomic_file.h>
+#include <lockstep/base/error.h>
 
 #include "launch/cause.h"
 
@@ -12,27 +15,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-bool write_all(int fd, const std::string& text) {
-  for (std::size_t done = 0; done < text.size();) {
-    const auto written = ::write(fd, text.data() + done, text.size() - done);
-    if (written < 0 && errno != EINTR) return false;
-    if (written > 0) done += static_cast<std::size_t>(written);
-  }
-  return true;
-}
-
-bool replace_file(const std::filesystem::path& path, const std::string& text) {
-  const auto draft = path.string() + ".tmp";
-  UniqueFd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  return fd && write_all(fd.get(), text) && ::fsync(fd.get()) == 0 &&
-         ::rename(draft.c_str(), path.c_str()) == 0;
-}
-
 void write_json(const std::filesystem::path& path, const Json& json) {
-  // An error text may hold any bytes.
-  const auto text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (replace_file(path, text)) return;
-  std::cerr << "lockstep: warning: cannot write " + path.string() + ": " + std::strerror(errno) + "\n";
+  try {
+    // An error text may hold any bytes.
+    write_file_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  } catch (const IoError& error) {
+    std::cerr << "lockstep: warning: " + std::string(error.what()) + "\n";
+  }
 }
 
 Json end_of(const RankProcess& process, int node, const RankStatus& status) {
@@ -83,6 +72,14 @@ void RunFiles::write_failure(const RankProcess& culprit, std::span<const RankPro
     json["others"].back()["stopped_by_launcher"] = process.told_to_stop;
   }
   write_json(file("failure"), json);
+}
+
+void write_lone_failure(const std::filesystem::path& run_dir, int exit_code) {
+  const RankProcess self{.pid = ::getpid(), .end = ProcessEnd{.exit_code = exit_code}};
+  Json json = end_of(self, 0, rank_status());
+  json["message"] = describe_end(self, 0, rank_status());
+  json["others"] = Json::array();
+  write_json(run_dir / "failure.json", json);
 }
 
 std::filesystem::path RunFiles::file(const std::string& stem) const {

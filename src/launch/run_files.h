@@ -34,4 +34,7 @@ class RunFiles {
   int node_;
 };
 
+/// failure.json of this process, which ran alone and is about to end with `exit_code`.
+void write_lone_failure(const std::filesystem::path& run_dir, int exit_code);
+
 }  // namespace lockstep::launch

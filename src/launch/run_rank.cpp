@@ -8,8 +8,10 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/rank_status.h>
+#include <lockstep/launch/join.h>
 
 #include "launch/guard_rank.h"
+#include "launch/run_files.h"
 
 namespace lockstep {
 namespace {
@@ -48,12 +50,14 @@ int launch::guard_rank(const std::function<int()>& body) {
   }
 }
 
-int run_rank(const std::function<void()>& body) {
-  return launch::guard_rank([&] {
+int run_rank(const std::function<void()>& body, const std::filesystem::path& run_dir) {
+  const int code = launch::guard_rank([&] {
     body();
     set_outcome(RankOutcome::kDone);
     return 0;
   });
+  if (code != 0 && !run_dir.empty() && !started_by_launcher()) launch::write_lone_failure(run_dir, code);
+  return code;
 }
 
 }  // namespace lockstep

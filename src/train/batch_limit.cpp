@@ -30,6 +30,10 @@ Expected<BatchLimit> BatchLimit::parse(std::string_view text) {
   return BatchLimit(*fraction);
 }
 
+bool BatchLimit::is_zero() const {
+  return std::visit([](auto value) { return value == 0; }, value_);
+}
+
 std::string BatchLimit::print() const {
   if (const auto* batches = std::get_if<std::int64_t>(&value_)) return std::to_string(*batches);
   std::ostringstream text;

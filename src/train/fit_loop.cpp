@@ -69,6 +69,7 @@ void FitLoop::run_epoch() {
   }
   state_.write_metrics(state_.train_log.finish_epoch(state_.communicator()),
                        std::max<std::int64_t>(0, state_.progress.batches_that_stepped - 1));
+  advance_schedule(context, Interval::kEpoch, /*watching=*/true, state_.progress.epoch);
   ++state_.progress.epoch;
 }
 
@@ -85,7 +86,10 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
   if (state_.options.detect_anomaly) check_finite(loss_value, step);
   backward(loss, window, step);
   if (window.last) optimizer_step(step);
-  update_schedule(window, step);
+  if (window.last) advance_schedule(step, Interval::kStep, /*watching=*/false, batch_idx);
+  if (batch_idx + 1 == num_batches_) {
+    advance_schedule(step, Interval::kEpoch, /*watching=*/false, state_.progress.epoch);
+  }
   state_.progress.samples += batch.size() * step.world_size();
   state_.hooks.call(&Hooks::on_train_batch_end, step, TrainOutput{.loss = loss_value});
 
@@ -95,6 +99,8 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
     state_.write_metrics(state_.train_log.synced_step_row(state_.communicator()), stepped);
   }
   validate_if_due(batch_idx);
+  // Schedules that watch a metric come after the validation that measures it.
+  if (window.last) advance_schedule(step, Interval::kStep, /*watching=*/true, batch_idx);
   if (window.last) ++state_.progress.batches_that_stepped;
 }
 
@@ -119,15 +125,25 @@ void FitLoop::optimizer_step(StepContext& step) {
                                      std::memory_order_relaxed);
 }
 
-void FitLoop::update_schedule(const Window& window, StepContext& step) {
-  if (!state_.scheduler) return;
-  const bool last_batch = step.batch_idx() + 1 == num_batches_;
-  const bool by_step = state_.scheduler_config->interval == Interval::kStep;
-  const auto counter = by_step ? step.batch_idx() : state_.progress.epoch;
-  const bool due = by_step ? window.last : last_batch;
-  if (due && (counter + 1) % state_.scheduler_config->frequency == 0) {
-    state_.module->lr_scheduler_step(step, *state_.scheduler);
+void FitLoop::advance_schedule(TrainContext& context, Interval interval, bool watching,
+                               std::int64_t counter) {
+  if (!state_.scheduler || state_.scheduler_config->interval != interval ||
+      state_.scheduler->needs_metric() != watching ||
+      (counter + 1) % state_.scheduler_config->frequency != 0) {
+    return;
   }
+  state_.module->lr_scheduler_step(context, *state_.scheduler,
+                                   watching ? std::optional(monitored()) : std::nullopt);
+}
+
+double FitLoop::monitored() const {
+  const auto& name = state_.scheduler_config->monitor;
+  const auto metric = state_.board.callback.find(name);
+  if (metric != state_.board.callback.end()) return metric->second;
+  std::string known;
+  for (const auto& [other, value] : state_.board.callback) known += (known.empty() ? "" : ", ") + other;
+  throw ConfigError("train", {.what = "lr_scheduler: the monitored metric \"" + name + "\" was not logged",
+                              .expected = known.empty() ? "a metric that was logged" : "one of " + known});
 }
 
 void FitLoop::validate_if_due(std::int64_t batch_idx) {

@@ -33,7 +33,10 @@ class FitLoop {
   void run_batch(const AnyBatch& batch, std::int64_t batch_idx);
   void backward(at::Tensor loss, const Window& window, StepContext& step);
   void optimizer_step(StepContext& step);
-  void update_schedule(const Window& window, StepContext& step);
+  // Plain schedules advance with the step or the epoch's last batch; those that watch a metric
+  // after the validation that measures it.
+  void advance_schedule(TrainContext& context, Interval interval, bool watching, std::int64_t counter);
+  double monitored() const;
   void validate_if_due(std::int64_t batch_idx);
   void check_finite(double loss, const StepContext& step) const;
 

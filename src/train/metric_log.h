@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
 #include <lockstep/train/log_options.h>
 #include <lockstep/train/train_context.h>
@@ -36,7 +37,7 @@ struct MetricBoard {
 };
 
 /// One loop's values; training and evaluation have one each, since they interleave.
-class MetricLog {
+class LOCKSTEP_API MetricLog {
  public:
   explicit MetricLog(MetricBoard& board) : board_(board) {}
 

@@ -15,7 +15,13 @@ void AnyModule::configure_gradient_clipping(StepContext& step, const GradientCli
   if (clip.value > 0) step.strategy().clip_gradients(step.optimizer(), clip);
 }
 
-void AnyModule::lr_scheduler_step(StepContext&, Scheduler& scheduler) { scheduler.step(); }
+void AnyModule::lr_scheduler_step(TrainContext&, Scheduler& scheduler, std::optional<double> metric) {
+  if (metric) {
+    scheduler.step(*metric);
+  } else {
+    scheduler.step();
+  }
+}
 
 void AnyModule::on_validation_model_eval(TrainContext&) {
   training_flags_.clear();

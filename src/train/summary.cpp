@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/base/atomic_file.h>
 #include <lockstep/base/process.h>
 #include <lockstep/base/version.h>
-#include <lockstep/formats/atomic_file.h>
 #include <lockstep/torch.h>
 
 namespace lockstep::detail {

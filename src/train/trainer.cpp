@@ -4,6 +4,7 @@
 #include <fstream>
 #include <utility>
 
+#include <lockstep/base/atomic_file.h>
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
@@ -11,7 +12,6 @@
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/cluster/detect.h>
 #include <lockstep/device/device.h>
-#include <lockstep/formats/atomic_file.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/loggers/csv_logger.h>
 #include <lockstep/strategy/strategy_options.h>
@@ -160,6 +160,11 @@ void set_up_optimizer(RunState& state) {
   state.scheduler_config = configured.lr_scheduler;
   state.scheduler.reset();
   if (state.scheduler_config) {
+    if (state.scheduler_config->frequency < 1) {
+      throw ConfigError("train", {.what = "LRScheduler::frequency",
+                                  .expected = ">= 1",
+                                  .got = std::to_string(state.scheduler_config->frequency)});
+    }
     state.scheduler = std::make_unique<Scheduler>(state.scheduler_config->scheduler, *state.optimizer);
   }
 }
@@ -268,7 +273,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoad
   state.stage = Stage::kFit;
   state.module = std::move(module);
   state.train_loader = std::move(train_loader);
-  state.val_loader = state.options.limit_val_batches.print() == "0" ? nullptr : std::move(val_loader);
+  state.val_loader = state.options.limit_val_batches.is_zero() ? nullptr : std::move(val_loader);
   state.board = {};
   state.progress = {};
   state.should_stop = false;

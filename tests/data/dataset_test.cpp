@@ -10,8 +10,8 @@
 #include <lockstep/formats/safetensors.h>
 
 #include "data/sha256.h"
-#include "formats/expect_error.h"
-#include "formats/temporary_folder.h"
+#include "support/expect_error.h"
+#include "support/temporary_folder.h"
 
 namespace lockstep {
 namespace {

@@ -13,7 +13,7 @@
 #include <lockstep/data/tensor_dataset.h>
 #include <lockstep/data/torch_dataset.h>
 
-#include "formats/expect_error.h"
+#include "support/expect_error.h"
 
 namespace lockstep {
 namespace {

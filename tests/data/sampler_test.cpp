@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/sha256.h"
-#include "formats/expect_error.h"
+#include "support/expect_error.h"
 
 namespace lockstep {
 namespace {

@@ -6,8 +6,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/safetensors.h>
 
-#include "formats/expect_error.h"
-#include "formats/temporary_folder.h"
+#include "support/expect_error.h"
+#include "support/temporary_folder.h"
 
 namespace lockstep::safetensors {
 namespace {

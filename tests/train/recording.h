@@ -6,31 +6,11 @@
 #include <string>
 #include <vector>
 
-#include <unistd.h>
-
 #include <lockstep/lockstep.h>
 
+#include "support/temporary_folder.h"
+
 namespace lockstep::testing {
-
-/// A folder for one test, removed at its end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "lockstep_test.XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 using Rows = std::vector<std::string>;
 
@@ -127,9 +107,9 @@ struct RecordingModuleImpl final : Recorder<Module<Example>> {
     rows_.push_back(row(who_, "configure_gradient_clipping", "-", step));
     Module::configure_gradient_clipping(step, clip);
   }
-  void lr_scheduler_step(StepContext& step, Scheduler& scheduler) override {
-    rows_.push_back(row(who_, "lr_scheduler_step", "-", step));
-    Module::lr_scheduler_step(step, scheduler);
+  void lr_scheduler_step(TrainContext& context, Scheduler& scheduler, std::optional<double> metric) override {
+    rows_.push_back(row(who_, "lr_scheduler_step", "-", context));
+    Module::lr_scheduler_step(context, scheduler, metric);
   }
 
   torch::nn::Linear net{4, 1};
@@ -155,7 +135,7 @@ class Recording {
 
  private:
   Rows rows_;
-  TemporaryFolder folder_;
+  test::TemporaryFolder folder_;
 };
 
 }  // namespace lockstep::testing

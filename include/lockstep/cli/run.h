@@ -53,6 +53,7 @@ class LOCKSTEP_API Cli {
   CommandLine command_line_;
   Program& program_;
   RunOptions run_;
+  std::filesystem::path wanted_run_dir_;  // as the user gave it; empty: a new one
 
   friend LOCKSTEP_API int run(int, char**, Program, const std::function<void(Cli&)>&);
 };

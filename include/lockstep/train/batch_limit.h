@@ -26,6 +26,9 @@ class LOCKSTEP_API BatchLimit {
   ///   leaves no batch at all
   std::int64_t apply(std::int64_t available, std::string_view option) const;
 
+  /// Whether nothing is to be run.
+  bool is_zero() const;
+
   static Expected<BatchLimit> parse(std::string_view text);
   std::string print() const;
 
@@ -35,6 +38,9 @@ class LOCKSTEP_API BatchLimit {
 
 template <>
 struct OptionType<BatchLimit> {
+  /// Whether nothing is to be run.
+  bool is_zero() const;
+
   static Expected<BatchLimit> parse(std::string_view text) { return BatchLimit::parse(text); }
   static std::string print(const BatchLimit& limit) { return limit.print(); }
   static std::string accepted() { return "a number of batches (1) or a fraction of them (1.0)"; }

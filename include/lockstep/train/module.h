@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include <lockstep/data/loader.h>
 #include <lockstep/optim/grad_norm.h>
@@ -31,8 +32,9 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks {
   /// Clips the gradients before each optimizer step, by the Trainer's gradient_clip_* options.
   virtual void configure_gradient_clipping(StepContext& step, const GradientClip& clip);
 
-  /// Advances the schedule; called as its interval and frequency say.
-  virtual void lr_scheduler_step(StepContext& step, Scheduler& scheduler);
+  /// Advances the schedule; called as its interval and frequency say. `metric` is the value of
+  /// LRScheduler::monitor where the schedule watches one.
+  virtual void lr_scheduler_step(TrainContext& context, Scheduler& scheduler, std::optional<double> metric);
 
   /// Switch to evaluation and back; the default restores every submodule's own flag.
   virtual void on_validation_model_eval(TrainContext& context);

@@ -6,12 +6,12 @@
 #include <csignal>
 #include <vector>
 
+#include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
-#include <lockstep/formats/atomic_file.h>
 #include <lockstep/formats/mapped_file.h>
 
-#include "formats/expect_error.h"
-#include "formats/temporary_folder.h"
+#include "support/expect_error.h"
+#include "support/temporary_folder.h"
 
 namespace lockstep {
 namespace {

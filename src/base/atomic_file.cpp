@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
+#include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
-#include <lockstep/formats/atomic_file.h>
 
-#include "formats/system_error_text.h"
+#include "base/system_error_text.h"
 
 namespace lockstep {
 namespace {
@@ -18,8 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const std::string& verb, const fs::path& path, int error_number) {
-  throw IoError("formats", {.what = "cannot " + verb + " '" + path.string() + "'",
-                            .got = detail::system_error_text(error_number)});
+  throw IoError("base", {.what = "cannot " + verb + " '" + path.string() + "'",
+                         .got = detail::system_error_text(error_number)});
 }
 
 fs::path folder_of(const fs::path& path) {

@@ -14,9 +14,9 @@ template <class Error, class Body>
 void expect_error(Body body, const std::vector<std::string>& parts) {
   try {
     body();
-    ADD_FAILURE() << "nothing was thrown; expected an error naming " << testing::PrintToString(parts);
+    ADD_FAILURE() << "nothing was thrown; expected an error naming " << ::testing::PrintToString(parts);
   } catch (const Error& error) {
-    for (const std::string& part : parts) EXPECT_THAT(error.what(), testing::HasSubstr(part));
+    for (const std::string& part : parts) EXPECT_THAT(error.what(), ::testing::HasSubstr(part));
   } catch (const std::exception& error) {
     ADD_FAILURE() << "another error: " << error.what();
   }

@@ -1,0 +1,51 @@
+#include <set>
+
+#include <gtest/gtest.h>
+#include <lockstep/base/error.h>
+#include <lockstep/strategy/strategy.h>
+#include <lockstep/strategy/strategy_options.h>
+
+#include "support/expect_error.h"
+
+namespace lockstep {
+namespace {
+
+TEST(StrategyChoices, KnowEveryNameOfLightning) {
+  std::set<std::string> names;
+  for (const auto& row : strategy_choices()) EXPECT_TRUE(names.emplace(row.name).second) << row.name;
+  for (const char* name : {"auto",
+                           "single_device",
+                           "ddp",
+                           "ddp_spawn",
+                           "ddp_fork",
+                           "ddp_notebook",
+                           "ddp_find_unused_parameters_true",
+                           "ddp_find_unused_parameters_false",
+                           "ddp_spawn_find_unused_parameters_true",
+                           "ddp_fork_find_unused_parameters_true",
+                           "ddp_notebook_find_unused_parameters_true",
+                           "fsdp",
+                           "fsdp_cpu_offload",
+                           "deepspeed",
+                           "deepspeed_stage_1",
+                           "deepspeed_stage_2",
+                           "deepspeed_stage_2_offload",
+                           "deepspeed_stage_3",
+                           "deepspeed_stage_3_offload",
+                           "deepspeed_stage_3_offload_nvme",
+                           "single_xla",
+                           "xla",
+                           "xla_debug"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+}
+
+TEST(MakeStrategy, AutoIsDdpFromTwoRanksOn) {
+  EXPECT_EQ(make_strategy(Auto{}, 1)->name(), "single_device");
+  EXPECT_EQ(make_strategy(Auto{}, 2)->name(), "ddp");
+  EXPECT_EQ(make_strategy(Ddp{}, 1)->name(), "ddp");
+  test::expect_error<ConfigError>([] { make_strategy(SingleDevice{}, 2); }, {"single_device", "2 ranks"});
+}
+
+}  // namespace
+}  // namespace lockstep

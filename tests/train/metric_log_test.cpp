@@ -1,0 +1,123 @@
+#include "train/metric_log.h"
+
+#include <gtest/gtest.h>
+#include <lockstep/base/error.h>
+#include <lockstep/testing/run_ranks.h>
+
+#include "support/expect_error.h"
+
+namespace lockstep::detail {
+namespace {
+
+class MetricLogTest : public ::testing::Test {
+ protected:
+  MetricBoard board_;
+  MetricLog log_{board_};
+  Communicator alone_;
+};
+
+TEST_F(MetricLogTest, WeighsTheEpochsMeanByBatchSize) {
+  log_.set_scope(kEvalStepLog);
+  log_.set_batch_size(3);
+  log_.log("loss", 1.0, {});
+  log_.set_batch_size(1);
+  log_.log("loss", 5.0, {});
+  EXPECT_EQ(log_.finish_epoch(alone_), (MetricRow{{"loss", 2.0}}));
+  EXPECT_EQ(board_.callback.at("loss"), 2.0);
+}
+
+TEST_F(MetricLogTest, AGivenBatchSizeWins) {
+  log_.set_scope(kEvalStepLog);
+  log_.log("loss", 1.0, {.batch_size = 1});
+  log_.log("loss", 4.0, {.batch_size = 2});
+  EXPECT_EQ(log_.finish_epoch(alone_), (MetricRow{{"loss", 3.0}}));
+}
+
+TEST_F(MetricLogTest, SumsMinimaAndMaxima) {
+  log_.set_scope(kEvalStepLog);
+  log_.set_batch_size(7);
+  for (const double value : {2.0, -1.0, 4.0}) {
+    log_.log("sum", value, {.reduce_fx = ReduceFx::kSum});
+    log_.log("min", value, {.reduce_fx = ReduceFx::kMin});
+    log_.log("max", value, {.reduce_fx = ReduceFx::kMax});
+  }
+  EXPECT_EQ(log_.finish_epoch(alone_), (MetricRow{{"sum", 5.0}, {"min", -1.0}, {"max", 4.0}}));
+}
+
+TEST_F(MetricLogTest, ForksTheNameOfAMetricPerStepAndEpoch) {
+  log_.set_scope(kTrainStepLog);
+  log_.log("loss", 2.0, {.prog_bar = true, .on_epoch = true});
+  EXPECT_EQ(log_.step_row(), (MetricRow{{"loss_step", 2.0}}));
+  log_.log("loss", 4.0, {.prog_bar = true, .on_epoch = true});
+  EXPECT_EQ(board_.callback, (Metrics{{"loss", 4.0}, {"loss_step", 4.0}}));
+  EXPECT_EQ(log_.finish_epoch(alone_), (MetricRow{{"loss_epoch", 3.0}}));
+  EXPECT_EQ(board_.callback, (Metrics{{"loss", 3.0}, {"loss_epoch", 3.0}, {"loss_step", 4.0}}));
+  EXPECT_EQ(board_.progress_bar, (Metrics{{"loss_epoch", 3.0}, {"loss_step", 4.0}}));
+}
+
+TEST_F(MetricLogTest, WritesAStepValueOnceAndOnlyToLoggers) {
+  log_.set_scope(kTrainStepLog);
+  log_.log("shown", 1.0, {});
+  log_.log("hidden", 1.0, {.logger = false});
+  EXPECT_EQ(log_.step_row(), (MetricRow{{"shown", 1.0}}));
+  EXPECT_EQ(log_.step_row(), MetricRow{});
+}
+
+TEST_F(MetricLogTest, RefusesWhatTheHookDoesNotAllow) {
+  test::expect_error<ConfigError>([&] { log_.log("x", 1, {}); }, {"log(\"x\")", "hook"});
+  log_.set_scope(kEpochLog);
+  test::expect_error<ConfigError>([&] { log_.log("x", 1, {.on_step = true}); }, {"log(\"x\")", "on_step"});
+  test::expect_error<ConfigError>([&] { log_.log("x", 1, {.on_epoch = false}); },
+                                  {"log(\"x\")", "both false"});
+}
+
+TEST(LogValueTest, TakesSingleNumbersOnly) {
+  EXPECT_EQ(LogValue(torch::tensor(2.5F)).value(), 2.5);
+  EXPECT_EQ(LogValue(torch::tensor(7)).value(), 7.0);
+  test::expect_error<ConfigError>([] { LogValue value(torch::zeros({3})); }, {"one element", "3 elements"});
+  test::expect_error<ConfigError>([] { LogValue value{at::Tensor()}; }, {"undefined"});
+}
+
+// Ranks saw 1 and 3 samples, logged in another order: the mean over all samples is wanted.
+TEST(MetricLogRanks, SyncDistIsTheMeanOverAllSamplesOfAllRanks) {
+  testing::run_ranks(2, [](const Communicator& communicator) {
+    MetricBoard board;
+    MetricLog log(board);
+    log.set_scope(kEvalStepLog);
+    const bool first = communicator.rank() == 0;
+    log.set_batch_size(first ? 1 : 3);
+    if (!first) log.log("top", 9.0, {.reduce_fx = ReduceFx::kMax, .sync_dist = true});
+    log.log("loss", first ? 2.0 : 6.0, {.sync_dist = true});
+    log.log("own", communicator.rank(), {});
+    if (first) log.log("top", 4.0, {.reduce_fx = ReduceFx::kMax, .sync_dist = true});
+    log.finish_epoch(communicator);
+    EXPECT_EQ(board.callback.at("loss"), 5.0);
+    EXPECT_EQ(board.callback.at("top"), 9.0);
+    EXPECT_EQ(board.callback.at("own"), communicator.rank());
+  });
+}
+
+TEST(MetricLogRanks, ARankWithoutBatchesAdoptsTheNames) {
+  testing::run_ranks(3, [](const Communicator& communicator) {
+    MetricBoard board;
+    MetricLog log(board);
+    log.set_scope(kEvalStepLog);
+    if (communicator.rank() < 2) log.log("loss", 1.0 + communicator.rank(), {.sync_dist = true});
+    log.adopt_names(communicator);
+    log.finish_epoch(communicator);
+    EXPECT_EQ(board.callback.at("loss"), 1.5);
+  });
+}
+
+TEST(MetricLogRanks, StepValuesAreAveragedWhenTheyAreWritten) {
+  testing::run_ranks(2, [](const Communicator& communicator) {
+    MetricBoard board;
+    MetricLog log(board);
+    log.set_scope(kTrainStepLog);
+    log.log("loss", 1.0 + communicator.rank(), {.sync_dist = true});
+    EXPECT_EQ(log.synced_step_row(communicator), (MetricRow{{"loss", 1.5}}));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::detail
