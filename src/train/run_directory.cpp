@@ -42,6 +42,8 @@ fs::path claim_run_directory(const fs::path& wanted, const std::string& name) {
   create(folder);
   create(folder / "logs");
   create(folder / "checkpoints");
+  // What an earlier run said of itself must not be taken for this one's word.
+  for (const char* verdict : {"summary.json", "failure.json"}) fs::remove(folder / verdict);
   return folder;
 }
 

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import DIGITS, PEERS_PYTHON, SOURCE, ProgramTest
+from harness import BINARY, DIGITS, PEERS_PYTHON, SOURCE, ProgramTest
 
 
 class Run(ProgramTest):
@@ -117,6 +117,31 @@ class Run(ProgramTest):
         self.assertEqual(self.summary()["world_size"], 2)
         self.succeed("--trainer.devices", 2, "--trainer.max_epochs", 1, "--seed_everything", 7, "--save_weights", self.folder / "own")
         self.assertEqual((self.folder / "torchrun").read_bytes(), (self.folder / "own").read_bytes())
+
+
+class RanksAskedForInCode(ProgramTest):
+    def run_in_code(self, how):
+        return self.run_program(BINARY / "bin" / "in_code", *([how] if how else []))
+
+    def test_a_trainer_starts_copies_of_its_program(self):
+        result = self.run_in_code("trainer")
+        self.assertEqual((result.code, result.out.count("world size 2")), (0, 1), result)
+        summary = json.loads((self.folder / "runs" / "lockstep" / "version_0" / "summary.json").read_text())
+        self.assertEqual(summary["world_size"], 2)
+
+    def test_a_trainer_within_run_does_so_too(self):
+        result = self.run_in_code("")
+        self.assertEqual((result.code, result.out.count("world size 2")), (0, 1), result)
+
+    def test_ddp_fork_says_why_it_cannot(self):
+        result = self.run_in_code("fork")
+        self.assertNotEqual(result.code, 0, result)
+        self.assertIn("ddp_fork", result.err)
+
+    def test_devices_other_than_the_launchers_name_both(self):
+        ranks = dict(TORCHELASTIC_RUN_ID="none", RANK="0", LOCAL_RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+        result = self.digits("--trainer.devices", 3, **ranks)
+        self.assert_refused(result, 2, "3", "2", "WORLD_SIZE")
 
 
 class Failure(ProgramTest):

@@ -1,0 +1,115 @@
+"""A flag that is accepted changes something: every option of `digits` has its effect looked at here."""
+import json
+import re
+import shutil
+import unittest
+
+from harness import SOURCE, ProgramTest
+
+ONE_EPOCH = ["--trainer.max_epochs", 1]
+DDP = ["--trainer.strategy", "ddp", "--trainer.devices", 2]
+
+# Options whose effect the program cannot show; the unit test that looks at it names the option.
+ELSEWHERE = {
+    "trainer.strategy.find_unused_parameters": "tests/parallel",
+    "trainer.strategy.static_graph": "tests/parallel",
+    "trainer.strategy.gradient_as_bucket_view": "tests/parallel",
+    "trainer.strategy.broadcast_buffers": "tests/parallel",
+    "trainer.min_epochs": "tests/train",
+    "trainer.min_steps": "tests/train",
+    "trainer.partial_window": "tests/train",
+}
+
+
+class Flags(ProgramTest):
+    def succeed(self, *flags):
+        result = self.digits(*flags)
+        self.assertEqual(result.code, 0, result)
+        return result
+
+    def summary(self, *flags):
+        self.succeed(*flags)
+        return json.loads((self.folder / "run" / "summary.json").read_text())
+
+    def weights(self, *flags):
+        self.succeed(*ONE_EPOCH, "--seed_everything", 1, "--save_weights", self.folder / "weights", *flags)
+        return (self.folder / "weights").read_bytes()
+
+    def changes_weights(self, *flags):
+        return self.weights() != self.weights(*flags)
+
+    def refuses(self, code, word, *flags):
+        result = self.digits(*flags)
+        return result.code == code and word in result.err
+
+    def collectives(self, *flags):
+        result = self.digits(*DDP, "--fault.kind", "kill", "--fault.rank", 1, "--fault.step", 9, *flags)
+        return int(re.search(r"seq (\d+)", result.err).group(1))
+
+    EFFECTS = {
+        "run_dir": lambda t: t.succeed(*ONE_EPOCH, "--run_dir", t.folder / "other") and (t.folder / "other" / "summary.json").exists(),
+        "seed_everything": lambda t: t.weights() != t.weights("--seed_everything", 2),
+        "init_weights": lambda t: t.weights() != t.weights("--init_weights", t.folder / "weights"),
+        "save_weights": lambda t: len(t.weights()) > 30000,
+        "fault.kind": lambda t: t.refuses(3, "", "--fault.kind", "exit"),
+        "fault.rank": lambda t: t.refuses(3, "rank 1", *DDP, "--fault.kind", "exit", "--fault.rank", 1),
+        "fault.step": lambda t: t.collectives() < t.collectives("--fault.step", 20),
+        "trainer.accelerator": lambda t: t.refuses(2, "tpu", "--trainer.accelerator", "tpu"),
+        "trainer.devices": lambda t: t.summary(*ONE_EPOCH, "--trainer.devices", 2)["world_size"] == 2,
+        "trainer.num_nodes": lambda t: t.refuses(2, "num_nodes", "--trainer.num_nodes", 2, "--trainer.devices", 1)
+        or t.refuses(2, "main_port", "--trainer.num_nodes", 2),
+        "trainer.strategy": lambda t: t.summary(*ONE_EPOCH, "--trainer.strategy", "ddp")["strategy"] == "ddp",
+        "trainer.strategy.bucket_cap_mb": lambda t: t.collectives() < t.collectives("--trainer.strategy.bucket_cap_mb", 0.0001),
+        "trainer.strategy.timeout": lambda t: t.refuses(1, "within 3s", *DDP, "--trainer.strategy.timeout", "3s", "--fault.kind", "stop", "--fault.rank", 1)
+        or t.refuses(1, "", *DDP, "--trainer.strategy.timeout", "3s", "--fault.kind", "stop", "--fault.rank", 1),
+        "trainer.strategy.process_group_backend": lambda t: t.refuses(2, "mpi", *DDP, "--trainer.strategy.process_group_backend", "mpi"),
+        "trainer.strategy.reduction": lambda t: t.summary(*ONE_EPOCH, *DDP, "--trainer.strategy.reduction", "fast")["bytes_sent_per_step"]
+        != t.summary(*ONE_EPOCH, *DDP, "--trainer.devices", 3)["bytes_sent_per_step"],
+        "trainer.strategy.start_method": lambda t: t.summary(*ONE_EPOCH, *DDP, "--trainer.strategy.start_method", "spawn")["start_to_first_collective_s"] > 0,
+        "trainer.max_epochs": lambda t: t.summary("--trainer.max_epochs", 2)["epochs"] == 2,
+        "trainer.max_steps": lambda t: t.summary("--trainer.max_steps", 3)["steps"] == 3,
+        "trainer.limit_train_batches": lambda t: t.summary(*ONE_EPOCH, "--trainer.limit_train_batches", 0.5)["steps"] == 22,
+        "trainer.limit_val_batches": lambda t: "val_loss" not in t.summary(*ONE_EPOCH, "--trainer.limit_val_batches", 0)["metrics"],
+        "trainer.limit_test_batches": lambda t: t.summary("test", "--trainer.limit_test_batches", 1)["metrics"]["test_loss"]
+        != t.summary("test")["metrics"]["test_loss"],
+        "trainer.check_val_every_n_epoch": lambda t: "val_loss" not in t.summary(*ONE_EPOCH, "--trainer.check_val_every_n_epoch", 2)["metrics"],
+        "trainer.num_sanity_val_steps": lambda t: t.digits("--trainer.max_epochs", 0, "--trainer.num_sanity_val_steps", -1).code == 0,
+        "trainer.accumulate_grad_batches": lambda t: t.summary(*ONE_EPOCH, "--trainer.accumulate_grad_batches", 9)["steps"] == 5,
+        "trainer.gradient_clip_val": lambda t: t.changes_weights("--trainer.gradient_clip_val", 0.01),
+        "trainer.gradient_clip_algorithm": lambda t: t.weights("--trainer.gradient_clip_val", 0.01)
+        != t.weights("--trainer.gradient_clip_val", 0.01, "--trainer.gradient_clip_algorithm", "value"),
+        "trainer.detect_anomaly": lambda t: t.refuses(1, "detect_anomaly", "--trainer.detect_anomaly", "--optimizer.name", "sgd", "--optimizer.lr", 1e30),
+        "trainer.log_every_n_steps": lambda t: t.rows("--trainer.log_every_n_steps", 5) > t.rows(),
+        "trainer.logger": lambda t: t.succeed(*ONE_EPOCH, "--trainer.logger", "false") and not (t.folder / "run" / "metrics.csv").exists(),
+        "trainer.enable_checkpointing": lambda t: t.succeed(*ONE_EPOCH, "--trainer.enable_checkpointing", "false")
+        and not (t.folder / "run" / "checkpoints" / "last.ckpt").exists(),
+        "trainer.enable_progress_bar": lambda t: t.succeed(*ONE_EPOCH, "--trainer.enable_progress_bar", "false").out == "",
+        "data.file": lambda t: t.refuses(1, "nowhere", "--data.file", "nowhere"),
+        "data.batch_size": lambda t: t.summary(*ONE_EPOCH, "--data.batch_size", 1000)["steps"] == 2,
+        "data.val_fraction": lambda t: t.summary(*ONE_EPOCH, "--data.val_fraction", 0.5)["samples"] == 899,
+        "data.num_workers": lambda t: t.refuses(2, "num_workers", "--data.num_workers", -1) and t.succeed(*ONE_EPOCH, "--data.num_workers", 2),
+        "model.hidden": lambda t: len(t.weights()) > len(t.weights("--model.hidden", "4,4")),
+        "optimizer.name": lambda t: t.changes_weights("--optimizer.name", "sgd"),
+        "optimizer.lr": lambda t: t.changes_weights("--optimizer.lr", 0.5),
+    }
+
+    def rows(self, *flags):
+        self.succeed(*ONE_EPOCH, *flags)
+        return len((self.folder / "run" / "metrics.csv").read_text().splitlines())
+
+    def test_every_flag_is_looked_at(self):
+        flags = set(re.findall(r"^  --([a-z_.]+)", self.succeed("--help").out, re.M)) - {"config", "print_config", "help", "version"}
+        self.assertEqual(flags, set(self.EFFECTS) | set(ELSEWHERE))
+        for key, folder in ELSEWHERE.items():
+            name = key.rsplit(".", 1)[1]
+            self.assertTrue(any(name in file.read_text() for file in (SOURCE / folder).rglob("*.cpp")), f"{name} in {folder}")
+
+    def test_every_flag_has_an_effect(self):
+        for key, effect in self.EFFECTS.items():
+            with self.subTest(key):
+                shutil.rmtree(self.folder / "run", ignore_errors=True)
+                self.assertTrue(effect(self))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,35 @@
+// A program that asks for ranks in code: `in_code trainer` without ls::run(), `in_code cli` in its body.
+#include <lockstep/lockstep.h>
+
+namespace ls = lockstep;
+
+struct TinyImpl : ls::Module<ls::Example> {
+  TinyImpl() { register_module("net", net); }
+  torch::Tensor training_step(const ls::Example& batch, ls::StepContext&) override {
+    return net->forward(batch.data).pow(2).mean();
+  }
+  ls::Optimizers configure_optimizers() override { return {.optimizer = ls::SGD{.lr = 0.1}}; }
+  torch::nn::Linear net{2, 1};
+};
+TORCH_MODULE(Tiny);
+
+static void train(ls::TrainerOptions options) {
+  torch::ones({2}).sum();  // ranks must start although tensors exist
+  options.max_epochs = 1;
+  ls::Trainer trainer(options);
+  trainer.fit(Tiny(), ls::loader(ls::tensor_dataset(torch::ones({8, 2})), {.batch_size = 2}));
+  trainer.print("world size " + std::to_string(trainer.world_size()));
+}
+
+int main(int argc, char** argv) {
+  const std::string how = argc > 1 ? argv[1] : "";
+  if (how == "trainer") {
+    train({.devices = "2"});
+    return 0;
+  }
+  if (how == "fork") {
+    train({.strategy = ls::Ddp{.start_method = ls::StartMethod::kFork}, .devices = "2"});
+    return 0;
+  }
+  return ls::run(argc, argv, [](ls::Cli& cli) { train(cli.trainer({.devices = "2"})); });
+}
