@@ -1,0 +1,93 @@
+#include "train/ranks.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+#include <lockstep/base/atomic_file.h>
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/base/process.h>
+#include <lockstep/device/device.h>
+#include <lockstep/launch/launch.h>
+#include <lockstep/loggers/csv_logger.h>
+#include <lockstep/train/run_directory.h>
+
+namespace lockstep::detail {
+namespace {
+
+// The command line of this process.
+std::vector<std::string> own_arguments() {
+  std::ifstream file("/proc/self/cmdline");
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  return arguments;
+}
+
+}  // namespace
+
+WorldShape world_shape(const TrainerOptions& options, const ClusterEnvironment& environment) {
+  // Under a launcher "auto" means the ranks that it started on this node.
+  if (environment.creates_processes_externally() && options.devices == "auto") {
+    const int world = environment.world_size();
+    const int local = static_cast<int>(env::get_int("LOCAL_WORLD_SIZE", world));
+    return {.devices = local, .num_nodes = std::max(1, world / std::max(1, local))};
+  }
+  return {.devices = parse_devices(options.accelerator, options.devices).count,
+          .num_nodes = options.num_nodes};
+}
+
+void start_ranks_if_needed(RunState& state) {
+  const bool alone = state.shape.devices * state.shape.num_nodes == 1;
+  if (alone || state.environment->creates_processes_externally()) return;
+  const auto* ddp = std::get_if<Ddp>(&state.options.strategy);
+  if (ddp != nullptr && ddp->start_method == StartMethod::kFork) {
+    throw ConfigError(
+        "train",
+        {.what = "strategy ddp_fork: the ranks can no longer be forked",
+         .expected = "devices to be known to ls::run(), by flag, YAML, environment or Program::trainer",
+         .got = "devices " + state.options.devices + " given to a Trainer",
+         .hint = "use strategy ddp, which starts the program anew"});
+  }
+  auto& run = state.options.run;
+  run.run_dir = claim_run_directory(run.run_dir, run.name);
+  // The copies must not claim folders of their own.
+  env::set("LOCKSTEP_RUN_DIR", run.run_dir.string());
+  auto arguments = own_arguments();
+  std::vector<char*> argv;
+  for (auto& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  std::exit(launch_reexec(launch_options(state.shape.devices, state.shape.num_nodes, run.run_dir),
+                          static_cast<int>(arguments.size()), argv.data()));
+}
+
+void join_ranks(RunState& state) {
+  if (state.environment_ready) return;
+  state.strategy->setup_environment(*state.environment, state.shape);
+  state.strategy->barrier();
+  if (state.communicator().size() > 1) {
+    state.figures.start_to_first_collective_s = std::chrono::duration<double>(time_since_start()).count();
+  }
+  state.environment_ready = true;
+}
+
+void open_run_directory(RunState& state) {
+  if (!state.run_dir.empty()) return;
+  std::string folder;
+  if (state.is_global_zero()) {
+    folder = claim_run_directory(state.options.run.run_dir, state.options.run.name).string();
+  }
+  state.run_dir = state.communicator().broadcast_bytes(folder, 0);
+  configure_log({.rank = state.environment->global_rank(),
+                 .world_size = state.environment->world_size(),
+                 .file = state.run_dir / "logs" /
+                         ("rank_" + std::to_string(state.environment->global_rank()) + ".log")});
+  if (!state.is_global_zero()) return;
+  if (!state.options.run.config_yaml.empty()) {
+    write_file_atomically(state.run_dir / "config.yaml", state.options.run.config_yaml);
+  }
+  if (state.options.logger) state.loggers.push_back(std::make_unique<CsvLogger>(state.run_dir));
+}
+
+}  // namespace lockstep::detail
