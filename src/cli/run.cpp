@@ -48,6 +48,8 @@ int ranks_to_fork(const TrainerOptions& trainer, bool print_config) {
   if (print_config || started_by_launcher()) return 0;
   const auto* ddp = std::get_if<Ddp>(&trainer.strategy);
   if (ddp != nullptr && ddp->start_method == StartMethod::kSpawn) return 0;
+  // With other threads about, only a fresh process will do: the Trainer starts those.
+  if ((ddp == nullptr || ddp->start_method == StartMethod::kAuto) && !can_fork()) return 0;
   const int count = parse_devices(trainer.accelerator, trainer.devices).count;
   return count * trainer.num_nodes > 1 ? count : 0;
 }
@@ -104,6 +106,9 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
     cli.run_ = run_options;
     cli.wanted_run_dir_ = wanted_run_dir;
     const auto rank_body = [&] {
+      // OpenMP read the variable when LibTorch was loaded, before the ranks were forked.
+      if (ranks != 0)
+        at::set_num_threads(static_cast<int>(env::get_int("OMP_NUM_THREADS", at::get_num_threads())));
       if (run_options.seed_everything) torch::manual_seed(*run_options.seed_everything);
       try {
         body(cli);

@@ -26,27 +26,27 @@ void print_unless_supervised(const std::string& text) {
   std::cerr << "lockstep: " + who + text + "\n";
 }
 
-int fail(RankOutcome outcome, int exit_code, const std::string& text) {
-  set_outcome(outcome, text);
-  print_unless_supervised(text);
-  return exit_code;
-}
-
 }  // namespace
+
+void note_failure(const std::exception& error) {
+  const auto outcome = dynamic_cast<const PeerLost*>(&error)  ? RankOutcome::kPeerFailed
+                       : dynamic_cast<const Timeout*>(&error) ? RankOutcome::kTimedOut
+                                                              : RankOutcome::kFailed;
+  set_outcome(outcome, error.what());
+}
 
 int launch::guard_rank(const std::function<int()>& body) {
   try {
     return body();
-  } catch (const ConfigError& error) {
-    return fail(RankOutcome::kFailed, kUsage, error.what());
-  } catch (const PeerLost& error) {
-    return fail(RankOutcome::kPeerFailed, kFailure, error.what());
-  } catch (const Timeout& error) {
-    return fail(RankOutcome::kTimedOut, kFailure, error.what());
   } catch (const std::exception& error) {
-    return fail(RankOutcome::kFailed, kFailure, error.what());
+    note_failure(error);
+    print_unless_supervised(error.what());
+    return dynamic_cast<const ConfigError*>(&error) != nullptr ? kUsage : kFailure;
   } catch (...) {
-    return fail(RankOutcome::kFailed, kFailure, "an exception that is no std::exception");
+    const std::string text = "an exception that is no std::exception";
+    set_outcome(RankOutcome::kFailed, text);
+    print_unless_supervised(text);
+    return kFailure;
   }
 }
 

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <fstream>
 
+#include <lockstep/base/atomic_file.h>
+#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
 namespace lockstep {
@@ -13,6 +15,14 @@ void append_number(std::string& text, double value) {
   char digits[32];
   const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
   text.append(digits, end);
+}
+
+// RFC 4180: a field with a separator, a quote or a line end stands in quotes.
+std::string quoted(const std::string& field) {
+  if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
+  std::string text = "\"";
+  for (const char letter : field) text += letter == '"' ? "\"\"" : std::string(1, letter);
+  return text + "\"";
 }
 
 }  // namespace
@@ -29,19 +39,30 @@ void CsvLogger::log_metrics(std::span<const Metric> metrics, std::int64_t epoch,
 }
 
 void CsvLogger::flush() {
-  if (pending_.empty() && created_) return;
+  if (pending_.empty()) return;
   const bool rewrite = add_columns(pending_) || !created_;
-  std::string text = rewrite ? header() : "";
-  if (rewrite) {
-    for (const Row& row : written_) text += line(row);
-  }
-  for (const Row& row : pending_) text += line(row);
-  std::ofstream file(file_, rewrite ? std::ios::trunc : std::ios::app);
-  file << text << std::flush;
-  if (!file) warn_once("csv_logger", "metrics.csv cannot be written, rows are lost: " + file_.string());
-  created_ = true;
-  std::ranges::move(pending_, std::back_inserter(written_));
+  std::ranges::move(pending_, std::back_inserter(rows_));
+  const auto first_new = rows_.size() - pending_.size();
   pending_.clear();
+  std::string text = rewrite ? header() : "";
+  for (std::size_t row = rewrite ? 0 : first_new; row < rows_.size(); ++row) text += line(rows_[row]);
+  try {
+    if (rewrite) {
+      write_file_atomically(file_, text);
+    } else {
+      append(text);
+    }
+    created_ = true;
+  } catch (const IoError& error) {
+    created_ = false;  // the next row writes all of them again
+    warn_once("csv_logger", std::string("metrics.csv cannot be written: ") + error.what());
+  }
+}
+
+void CsvLogger::append(const std::string& text) const {
+  std::ofstream file(file_, std::ios::app);
+  file << text << std::flush;
+  if (!file) throw IoError("loggers", {.what = file_.string() + " cannot be appended to"});
 }
 
 void CsvLogger::finalize(const std::string&) { flush(); }
@@ -59,7 +80,7 @@ bool CsvLogger::add_columns(std::span<const Row> rows) {
 
 std::string CsvLogger::header() const {
   std::string text = "epoch,step";
-  for (const auto& name : columns_) text += "," + name;
+  for (const auto& name : columns_) text += "," + quoted(name);
   return text + "\n";
 }
 

@@ -1,6 +1,7 @@
 #include "strategy/ddp_strategy.h"
 
 #include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
 #include <lockstep/cluster/environment.h>
 #include <lockstep/comm/init.h>
 #include <lockstep/torch.h>
@@ -16,12 +17,18 @@ std::optional<int> inherited_listen_fd() {
   return fd < 0 ? std::nullopt : std::optional<int>(static_cast<int>(fd));
 }
 
+// c10d counts the passes of a window, too, when it learns the graph, and ranks would then drift apart.
+[[noreturn]] void refuse_accumulation() {
+  throw ConfigError("strategy", {.what = "static_graph cannot be combined with gradient accumulation",
+                                 .expected = "static_graph false, or accumulate_grad_batches 1",
+                                 .got = "both"});
+}
+
 }  // namespace
 
 void DdpStrategy::setup_environment(ClusterEnvironment& environment, const WorldShape& shape) {
   environment.validate_settings(shape.devices, shape.num_nodes);
-  environment.set_world_size(shape.devices * shape.num_nodes);
-  environment.set_global_rank(environment.node_rank() * shape.devices + environment.local_rank());
+  set_world_ranks(environment, shape);
   communicator_ = init_communicator({.backend = options_.process_group_backend,
                                      .main_address = environment.main_address(),
                                      .main_port = environment.main_port(),
@@ -46,6 +53,7 @@ void DdpStrategy::setup_evaluation(torch::nn::Module& module) {
 }
 
 void DdpStrategy::backward(const at::Tensor& loss, GradSync sync) {
+  if (sync == GradSync::kLater && options_.static_graph) refuse_accumulation();
   if (sync == GradSync::kNow) engine_->prepare_backward(loss);
   loss.backward();
   if (sync == GradSync::kNow) engine_->check_backward_finished();

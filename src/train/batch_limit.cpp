@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <sstream>
 
 #include <lockstep/base/error.h>
 
@@ -36,10 +35,11 @@ bool BatchLimit::is_zero() const {
 
 std::string BatchLimit::print() const {
   if (const auto* batches = std::get_if<std::int64_t>(&value_)) return std::to_string(*batches);
-  std::ostringstream text;
-  text << std::get<double>(value_);
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof digits, std::get<double>(value_)).ptr;
+  const std::string text(digits, end);
   // "1" would read back as one batch.
-  return text.str().find('.') == std::string::npos ? text.str() + ".0" : text.str();
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
 std::int64_t BatchLimit::apply(std::int64_t available, std::string_view option) const {

@@ -1,5 +1,7 @@
 #include "train/evaluation_loop.h"
 
+#include <algorithm>
+
 #include <lockstep/torch.h>
 
 #include "train/log_scope.h"
@@ -32,15 +34,6 @@ constexpr EvaluationHooks kTestHooks{&Hooks::on_test_start,          &Hooks::on_
                                      &AnyModule::any_test_step,      &AnyModule::on_test_model_eval,
                                      &AnyModule::on_test_model_train};
 
-// Evaluation data is not padded; every rank works out for itself whether one of them got nothing.
-bool some_rank_has_no_batch(const RunState& state, const AnyLoader& loader) {
-  auto spec = state.shard(/*pad=*/false);
-  for (spec.rank = 0; spec.rank < spec.num_replicas; ++spec.rank) {
-    if (loader.num_batches(spec) == 0) return true;
-  }
-  return false;
-}
-
 void run_batches(RunState& state, AnyLoader& loader, const EvaluationHooks& hooks, std::int64_t max_batches) {
   const auto stream = loader.stream(state.shard(/*pad=*/false), state.progress.epoch);
   LogScopeGuard scope(state, state.evaluation_log, kEvalStepLog);
@@ -55,15 +48,9 @@ void run_batches(RunState& state, AnyLoader& loader, const EvaluationHooks& hook
   }
 }
 
-}  // namespace
-
-void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::int64_t max_batches) {
-  const auto& hooks = stage == Stage::kTest ? kTestHooks : kValidationHooks;
-  const bool inside_fit = stage == Stage::kFit;
-  const torch::NoGradGuard no_grad;
+void evaluate(RunState& state, AnyLoader& loader, const EvaluationHooks& hooks, Stage stage,
+              std::int64_t max_batches) {
   TrainContext context(state);
-
-  ((*state.module).*hooks.model_eval)(context);
   {
     LogScopeGuard scope(state, state.evaluation_log, kEpochLog);
     state.hooks.call(hooks.start, context);
@@ -74,18 +61,37 @@ void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::i
     LogScopeGuard scope(state, state.evaluation_log, kEpochLog);
     state.hooks.call(hooks.epoch_end, context);
   }
-  if (some_rank_has_no_batch(state, loader)) state.evaluation_log.adopt_names(state.communicator());
   const auto row = state.evaluation_log.finish_epoch(state.communicator());
+  const bool inside_fit = stage == Stage::kFit;
   state.write_metrics(row, inside_fit ? state.progress.batches_that_stepped : state.progress.global_step);
   state.hooks.call(hooks.end, context);
+}
+
+}  // namespace
+
+void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::int64_t max_batches) {
+  const auto& hooks = stage == Stage::kTest ? kTestHooks : kValidationHooks;
+  const torch::NoGradGuard no_grad;
+  TrainContext context(state);
+  ((*state.module).*hooks.model_eval)(context);
+  try {
+    evaluate(state, loader, hooks, stage, max_batches);
+  } catch (...) {
+    ((*state.module).*hooks.model_train)(context);
+    throw;
+  }
   ((*state.module).*hooks.model_train)(context);
 }
 
 std::int64_t evaluation_batches(const RunState& state, const AnyLoader& loader, Stage stage) {
   const bool test = stage == Stage::kTest;
   const auto& limit = test ? state.options.limit_test_batches : state.options.limit_val_batches;
-  return limit.apply(loader.num_batches(state.shard(/*pad=*/false)),
-                     test ? "limit_test_batches" : "limit_val_batches");
+  // Rank 0 has the most batches. All ranks go by its count, so that they agree on what is refused.
+  auto spec = state.shard(/*pad=*/false);
+  const auto own = loader.num_batches(spec);
+  spec.rank = 0;
+  return std::min(own,
+                  limit.apply(loader.num_batches(spec), test ? "limit_test_batches" : "limit_val_batches"));
 }
 
 }  // namespace lockstep::detail

@@ -32,7 +32,8 @@ bool FitLoop::steps_reached() const {
 }
 
 bool FitLoop::stop_honoured() const {
-  return state_.should_stop && state_.progress.epoch >= state_.options.min_epochs &&
+  const bool stop = state_.communicator().size() == 1 ? state_.should_stop : stop_agreed_;
+  return stop && state_.progress.epoch >= state_.options.min_epochs &&
          state_.progress.global_step >= state_.options.min_steps;
 }
 
@@ -70,6 +71,8 @@ void FitLoop::run_epoch() {
   state_.write_metrics(state_.train_log.finish_epoch(state_.communicator()),
                        std::max<std::int64_t>(0, state_.progress.batches_that_stepped - 1));
   advance_schedule(context, Interval::kEpoch, /*watching=*/true, state_.progress.epoch);
+  for (const auto& logger : state_.loggers) logger->flush();
+  agree_on_stop();
   ++state_.progress.epoch;
 }
 
@@ -82,6 +85,7 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
   inject(state_.options.run.fault, step.global_rank(), step.global_step());
   state_.hooks.call(&Hooks::on_train_batch_start, step);
   const auto loss = state_.module->any_training_step(batch, step);
+  check_loss(loss, step);
   const double loss_value = LogValue(loss).value();
   if (state_.options.detect_anomaly) check_finite(loss_value, step);
   backward(loss, window, step);
@@ -97,6 +101,7 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
   const int every = state_.options.log_every_n_steps;
   if (window.last && every > 0 && (stepped + 1) % every == 0) {
     state_.write_metrics(state_.train_log.synced_step_row(state_.communicator()), stepped);
+    agree_on_stop();
   }
   validate_if_due(batch_idx);
   // Schedules that watch a metric come after the validation that measures it.
@@ -136,10 +141,22 @@ void FitLoop::advance_schedule(TrainContext& context, Interval interval, bool wa
                                    watching ? std::optional(monitored()) : std::nullopt);
 }
 
+void FitLoop::agree_on_stop() {
+  if (state_.communicator().size() == 1) return;
+  const auto votes = torch::full({1}, state_.should_stop ? 1 : 0, torch::kInt);
+  state_.communicator().all_reduce(votes, ReduceOp::kMax);
+  stop_agreed_ = votes.item<int>() != 0;
+}
+
+// Ranks may have measured different values; they must go by one.
 double FitLoop::monitored() const {
   const auto& name = state_.scheduler_config->monitor;
   const auto metric = state_.board.callback.find(name);
-  if (metric != state_.board.callback.end()) return metric->second;
+  if (metric != state_.board.callback.end()) {
+    const auto value = torch::full({1}, metric->second, torch::kDouble);
+    state_.communicator().broadcast(value, 0);
+    return value.item<double>();
+  }
   std::string known;
   for (const auto& [other, value] : state_.board.callback) known += (known.empty() ? "" : ", ") + other;
   throw ConfigError("train", {.what = "lr_scheduler: the monitored metric \"" + name + "\" was not logged",
@@ -154,6 +171,20 @@ void FitLoop::validate_if_due(std::int64_t batch_idx) {
   if (!epoch_due || !(last_batch || stop_honoured())) return;
   const auto batches = evaluation_batches(state_, *state_.val_loader, Stage::kValidate);
   run_evaluation_loop(state_, *state_.val_loader, Stage::kFit, batches);
+}
+
+void FitLoop::check_loss(const at::Tensor& loss, const StepContext& step) {
+  const bool usable = loss.defined() && loss.numel() == 1 && loss.requires_grad();
+  if (usable) return;
+  const auto got = !loss.defined()     ? std::string("an undefined tensor")
+                   : loss.numel() != 1 ? std::to_string(loss.numel()) + " elements"
+                                       : std::string("a tensor that no parameter had a part in");
+  throw ConfigError("train", {.what = "training_step gave no loss that backward() can start from",
+                              .expected = "a tensor of one element that requires a gradient",
+                              .got = got,
+                              .where = "rank " + std::to_string(step.global_rank()) + ", epoch " +
+                                       std::to_string(step.current_epoch()) + ", batch " +
+                                       std::to_string(step.batch_idx())});
 }
 
 void FitLoop::check_finite(double loss, const StepContext& step) const {

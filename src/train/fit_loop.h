@@ -26,6 +26,9 @@ class FitLoop {
 
   bool steps_reached() const;
   bool stop_honoured() const;
+  // Whether any rank asked to stop: in a world of more than one, asked at the ends of epochs and
+  // whenever metrics are written. Collective.
+  void agree_on_stop();
   bool done() const;
   Window window_of(std::int64_t batch_idx) const;
 
@@ -38,10 +41,12 @@ class FitLoop {
   void advance_schedule(TrainContext& context, Interval interval, bool watching, std::int64_t counter);
   double monitored() const;
   void validate_if_due(std::int64_t batch_idx);
+  static void check_loss(const at::Tensor& loss, const StepContext& step);
   void check_finite(double loss, const StepContext& step) const;
 
   RunState& state_;
   std::int64_t num_batches_ = 0;
+  bool stop_agreed_ = false;
 };
 
 }  // namespace lockstep::detail

@@ -1,29 +1,14 @@
 #include "train/metric_log.h"
 
 #include <algorithm>
-#include <limits>
-#include <sstream>
-
-#include <ATen/ops/tensor.h>
+#include <utility>
 
 #include <lockstep/base/error.h>
 
+#include "train/metric_merge.h"
+
 namespace lockstep::detail {
 namespace {
-
-double neutral(ReduceFx fx) {
-  if (fx == ReduceFx::kMin) return std::numeric_limits<double>::infinity();
-  if (fx == ReduceFx::kMax) return -std::numeric_limits<double>::infinity();
-  return 0;
-}
-
-// Reduces all numbers in place by one collective.
-void reduce_all(const Communicator& communicator, std::vector<double>& numbers, ReduceOp op) {
-  if (numbers.empty() || communicator.size() == 1) return;
-  auto tensor = at::tensor(numbers, at::kDouble);
-  communicator.all_reduce(tensor, op);
-  std::copy_n(tensor.const_data_ptr<double>(), numbers.size(), numbers.begin());
-}
 
 [[noreturn]] void refuse(std::string_view name, std::string expected, std::string got, std::string hint) {
   throw ConfigError("train", {.what = "log(\"" + std::string(name) + "\")",
@@ -65,20 +50,8 @@ void MetricLog::log(std::string_view name, double value, const LogOptions& optio
   }
   if (!entry.on_epoch) return;
   const double weight = static_cast<double>(options.batch_size.value_or(batch_size_));
-  switch (entry.options.reduce_fx) {
-    case ReduceFx::kMean:
-      entry.accumulated += value * weight;
-      break;
-    case ReduceFx::kSum:
-      entry.accumulated += value;
-      break;
-    case ReduceFx::kMin:
-      entry.accumulated = std::min(entry.accumulated, value);
-      break;
-    case ReduceFx::kMax:
-      entry.accumulated = std::max(entry.accumulated, value);
-      break;
-  }
+  const auto fx = entry.options.reduce_fx;
+  entry.accumulated = accumulated(fx, entry.accumulated, fx == ReduceFx::kMean ? value * weight : value);
   entry.weight += weight;
 }
 
@@ -92,79 +65,58 @@ MetricRow MetricLog::step_row() {
 }
 
 MetricRow MetricLog::synced_step_row(const Communicator& communicator) {
-  std::vector<Entry*> synced;
-  std::vector<double> values;
-  for (Entry& entry : entries_) {
+  std::vector<MetricPart> own;
+  for (const Entry& entry : entries_) {
     if (!entry.has_step_value || !entry.options.sync_dist) continue;
-    synced.push_back(&entry);
-    values.push_back(entry.step_value);
+    own.push_back(
+        {.name = entry.name, .reduce_fx = entry.options.reduce_fx, .value = entry.step_value, .weight = 1});
   }
-  reduce_all(communicator, values, ReduceOp::kAvg);
-  for (std::size_t i = 0; i < synced.size(); ++i) {
-    synced[i]->step_value = values[i];
-    publish(*synced[i], synced[i]->step_name, values[i]);
+  for (const auto& part : merge_parts(communicator, own)) {
+    const auto entry = std::ranges::find(entries_, part.name, &Entry::name);
+    if (entry == entries_.end() || !entry->has_step_value) continue;
+    entry->step_value = part.reduce_fx == ReduceFx::kMean ? part.value / part.weight : part.value;
+    publish(*entry, entry->step_name, entry->step_value);
   }
   return step_row();
 }
 
-void MetricLog::adopt_names(const Communicator& communicator) {
-  // One line per metric: ReduceFx, prog_bar, logger, name.
-  std::string own;
+// A rank may have had no batch, or none that logged a metric: it takes part with what the others know.
+void MetricLog::merge_epoch(const Communicator& communicator) {
+  std::vector<MetricPart> own;
   for (const Entry& entry : entries_) {
     if (!entry.on_epoch || !entry.options.sync_dist) continue;
-    own += std::to_string(static_cast<int>(entry.options.reduce_fx)) + (entry.options.prog_bar ? '1' : '0') +
-           (entry.options.logger ? '1' : '0') + entry.name + '\n';
+    own.push_back({.name = entry.name,
+                   .reduce_fx = entry.options.reduce_fx,
+                   .prog_bar = entry.options.prog_bar,
+                   .logger = entry.options.logger,
+                   .on_step = entry.on_step,
+                   .value = entry.accumulated,
+                   .weight = entry.weight});
   }
-  for (const auto& lines : communicator.all_gather_bytes(own)) {
-    std::istringstream stream(lines);
-    for (std::string line; std::getline(stream, line);) {
-      const LogOptions options{.prog_bar = line[1] == '1',
-                               .logger = line[2] == '1',
-                               .on_step = false,
-                               .on_epoch = true,
-                               .reduce_fx = static_cast<ReduceFx>(line[0] - '0'),
-                               .sync_dist = true,
-                               .batch_size = {}};
-      entry_of(line.substr(3), options);
-    }
+  for (const auto& part : merge_parts(communicator, own)) {
+    const LogScope any{.allowed = true, .step_allowed = true};
+    const auto scope = std::exchange(scope_, any);
+    Entry& entry = entry_of(part.name, {.prog_bar = part.prog_bar,
+                                        .logger = part.logger,
+                                        .on_step = part.on_step,
+                                        .on_epoch = true,
+                                        .reduce_fx = part.reduce_fx,
+                                        .sync_dist = true});
+    scope_ = scope;
+    entry.accumulated = part.value;
+    entry.weight = part.weight;
   }
 }
 
 MetricRow MetricLog::finish_epoch(const Communicator& communicator) {
-  std::vector<double> sums, minima, maxima;
-  const auto numbers_of = [&](ReduceFx fx) -> std::vector<double>& {
-    return fx == ReduceFx::kMin ? minima : fx == ReduceFx::kMax ? maxima : sums;
-  };
-  // Ranks may have logged in another order; names are the same everywhere.
-  std::vector<Entry*> epoch_entries;
-  for (Entry& entry : entries_) {
-    if (entry.on_epoch) epoch_entries.push_back(&entry);
-  }
-  std::vector<Entry*> synced = epoch_entries;
-  std::erase_if(synced, [](const Entry* entry) { return !entry->options.sync_dist; });
-  std::ranges::sort(synced, {}, [](const Entry* entry) -> const std::string& { return entry->name; });
-  for (const Entry* entry : synced) {
-    numbers_of(entry->options.reduce_fx).push_back(entry->accumulated);
-    if (entry->options.reduce_fx == ReduceFx::kMean) sums.push_back(entry->weight);
-  }
-  reduce_all(communicator, sums, ReduceOp::kSum);
-  reduce_all(communicator, minima, ReduceOp::kMin);
-  reduce_all(communicator, maxima, ReduceOp::kMax);
-  auto sum = sums.begin(), minimum = minima.begin(), maximum = maxima.begin();
-  for (Entry* entry : synced) {
-    auto& next = entry->options.reduce_fx == ReduceFx::kMin   ? minimum
-                 : entry->options.reduce_fx == ReduceFx::kMax ? maximum
-                                                              : sum;
-    entry->accumulated = *next++;
-    if (entry->options.reduce_fx == ReduceFx::kMean) entry->weight = *sum++;
-  }
-
+  if (communicator.size() > 1) merge_epoch(communicator);
   MetricRow row;
-  for (Entry* entry : epoch_entries) {
-    double value = entry->accumulated;
-    if (entry->options.reduce_fx == ReduceFx::kMean) value /= entry->weight;
-    publish(*entry, entry->epoch_name, value);
-    if (entry->options.logger) row.emplace_back(entry->epoch_name, value);
+  for (const Entry& entry : entries_) {
+    if (!entry.on_epoch) continue;
+    const bool mean = entry.options.reduce_fx == ReduceFx::kMean;
+    const double value = mean ? entry.accumulated / entry.weight : entry.accumulated;
+    publish(entry, entry.epoch_name, value);
+    if (entry.options.logger) row.emplace_back(entry.epoch_name, value);
   }
   entries_.clear();
   return row;

@@ -41,7 +41,11 @@ class LOCKSTEP_API MetricLog {
  public:
   explicit MetricLog(MetricBoard& board) : board_(board) {}
 
-  void set_scope(const LogScope& scope) { scope_ = scope; }
+  /// Outside of batches a value weighs 1.
+  void set_scope(const LogScope& scope) {
+    scope_ = scope;
+    if (!scope.step_allowed) batch_size_ = 1;
+  }
   const LogScope& scope() const { return scope_; }
   /// Samples in the current batch: the default weight of what it logs.
   void set_batch_size(std::int64_t samples) { batch_size_ = samples; }
@@ -51,14 +55,10 @@ class LOCKSTEP_API MetricLog {
 
   /// The latest step values, this rank's own.
   MetricRow step_row();
-  /// The latest step values, averaged over ranks where sync_dist asks for it (then Collective).
+  /// The latest step values, reduced over ranks where sync_dist asks for it. Collective.
   MetricRow synced_step_row(const Communicator& communicator);
-  /// Reduces the epoch's values and forgets them. Collective where sync_dist asks for it: one
-  /// float64 reduction per kind of ReduceFx, whatever the number of metrics.
+  /// Reduces the epoch's values, over ranks where sync_dist asks for it, and forgets them. Collective.
   MetricRow finish_epoch(const Communicator& communicator);
-  /// Learns from the other ranks what they logged with sync_dist, where this rank may have had no
-  /// batch to log from. Collective; before finish_epoch().
-  void adopt_names(const Communicator& communicator);
   /// Forgets what was collected, without reducing.
   void discard() { entries_.clear(); }
 
@@ -77,6 +77,7 @@ class LOCKSTEP_API MetricLog {
   };
 
   Entry& entry_of(std::string_view name, const LogOptions& options);
+  void merge_epoch(const Communicator& communicator);
   void publish(const Entry& entry, const std::string& forked_name, double value);
 
   MetricBoard& board_;

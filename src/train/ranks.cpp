@@ -10,6 +10,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/base/process.h>
 #include <lockstep/device/device.h>
+#include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/loggers/csv_logger.h>
 #include <lockstep/train/run_directory.h>
@@ -25,17 +26,27 @@ std::vector<std::string> own_arguments() {
   return arguments;
 }
 
+[[noreturn]] void refuse_devices(int asked, int started) {
+  throw ConfigError("train", {.what = "devices differs from what the launcher started on this node",
+                              .expected = std::to_string(started) + " (LOCAL_WORLD_SIZE), or auto",
+                              .got = std::to_string(asked)});
+}
+
 }  // namespace
 
 WorldShape world_shape(const TrainerOptions& options, const ClusterEnvironment& environment) {
-  // Under a launcher "auto" means the ranks that it started on this node.
-  if (environment.creates_processes_externally() && options.devices == "auto") {
-    const int world = environment.world_size();
-    const int local = static_cast<int>(env::get_int("LOCAL_WORLD_SIZE", world));
-    return {.devices = local, .num_nodes = std::max(1, world / std::max(1, local))};
+  const WorldShape asked{.devices = parse_devices(options.accelerator, options.devices).count,
+                         .num_nodes = options.num_nodes};
+  if (!environment.creates_processes_externally()) return asked;
+  const int local = local_world_size().value_or(environment.world_size());
+  if (options.devices != "auto") {
+    environment.validate_settings(asked.devices, asked.num_nodes);
+    if (asked.devices != local) refuse_devices(asked.devices, local);
+    return asked;
   }
-  return {.devices = parse_devices(options.accelerator, options.devices).count,
-          .num_nodes = options.num_nodes};
+  // Environments that know the size of the world know the number of nodes.
+  const int world = environment.world_size();
+  return {.devices = local, .num_nodes = world > 1 ? std::max(1, world / local) : asked.num_nodes};
 }
 
 void start_ranks_if_needed(RunState& state) {

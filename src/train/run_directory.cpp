@@ -43,7 +43,7 @@ fs::path claim_run_directory(const fs::path& wanted, const std::string& name) {
   create(folder / "logs");
   create(folder / "checkpoints");
   // What an earlier run said of itself must not be taken for this one's word.
-  for (const char* verdict : {"summary.json", "failure.json"}) fs::remove(folder / verdict);
+  for (const char* verdict : {"summary.json", "failure.json", "metrics.csv"}) fs::remove(folder / verdict);
   return folder;
 }
 

@@ -1,5 +1,6 @@
 #include <lockstep/train/trainer.h>
 
+#include <functional>
 #include <utility>
 
 #include <lockstep/base/env.h>
@@ -7,6 +8,8 @@
 #include <lockstep/base/log.h>
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/cluster/detect.h>
+#include <lockstep/launch/join.h>
+#include <lockstep/launch/run_rank.h>
 #include <lockstep/strategy/strategy_options.h>
 
 #include "train/evaluation_loop.h"
@@ -53,6 +56,16 @@ void resolve_limits(TrainerOptions& options) {
   }
 }
 
+void begin_run(RunState& state, Stage stage, std::shared_ptr<AnyModule> module) {
+  state.stage = stage;
+  state.module = std::move(module);
+  state.board = {};
+  state.train_log.discard();
+  state.evaluation_log.discard();
+  state.scheduler.reset();
+  state.optimizer.reset();
+}
+
 void collect_hooks(RunState& state) {
   state.callbacks = state.options.callbacks;
   if (state.options.enable_progress_bar && state.is_global_zero()) {
@@ -75,6 +88,11 @@ void prepare_module(RunState& state) {
 
 void set_up_optimizer(RunState& state) {
   auto configured = state.module->configure_optimizers();
+  if (!configured.optimizer) {
+    throw ConfigError("train", {.what = "configure_optimizers gave no optimizer",
+                                .expected = "ls::AdamW{...}, ls::SGD{...} or a function that makes one",
+                                .got = "an empty Optimizers"});
+  }
   state.optimizer = state.strategy->setup_fit(*state.module, configured.optimizer);
   state.scheduler_config = configured.lr_scheduler;
   state.scheduler.reset();
@@ -93,7 +111,6 @@ void sanity_check(RunState& state) {
   const auto available = evaluation_batches(state, *state.val_loader, Stage::kValidate);
   const auto wanted = state.options.num_sanity_val_steps;
   const auto batches = wanted < 0 ? available : std::min<std::int64_t>(available, wanted);
-  if (batches == 0) return;
 
   const auto generator = at::globalContext().defaultGenerator(at::kCPU);
   const auto random_state = generator.get_state();
@@ -111,41 +128,38 @@ void sanity_check(RunState& state) {
   at::Generator(generator).set_state(random_state);
 }
 
+// Measures the loop, also one that fails.
+class LoopFigures {
+ public:
+  explicit LoopFigures(RunState& state) : state_(state), sent_before_(state.communicator().bytes_sent()) {}
+  ~LoopFigures() {
+    state_.figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    state_.figures.bytes_sent = state_.communicator().bytes_sent() - sent_before_;
+  }
+  LoopFigures(const LoopFigures&) = delete;
+  LoopFigures& operator=(const LoopFigures&) = delete;
+
+ private:
+  RunState& state_;
+  std::uint64_t sent_before_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 void train(RunState& state) {
-  const auto start = std::chrono::steady_clock::now();
-  const auto sent_before = state.communicator().bytes_sent();
+  const LoopFigures figures(state);
   FitLoop(state).run();
-  state.figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  state.figures.bytes_sent = state.communicator().bytes_sent() - sent_before;
 }
 
 void save_results(RunState& state) {
   const auto weights = state.strategy->module_state(*state.module);
-  if (state.is_global_zero()) {
-    if (state.options.enable_checkpointing) {
-      save_checkpoint(state.run_dir / "checkpoints" / "last.ckpt", weights,
-                      {.epoch = state.progress.epoch,
-                       .global_step = state.progress.global_step,
-                       .world_size = state.communicator().size(),
-                       .strategy = std::string(state.strategy->name())});
-    }
-    if (!state.options.run.save_weights.empty()) write_weights(state.options.run.save_weights, weights);
-  }
-}
-
-// Runs `body`; if it throws, tells the hooks, keeps what was logged, and lets the error pass.
-template <class Body>
-void guarded(RunState& state, const Body& body) {
-  try {
-    body();
-  } catch (const std::exception& error) {
-    TrainContext context(state);
-    state.hooks.call(&Hooks::on_exception, context, error);
-    for (const auto& logger : state.loggers) logger->finalize("failed");
-    write_summary(state, "failed");
-    state.strategy->teardown();
-    throw;
-  }
+  if (!state.is_global_zero()) return;
+  if (!state.options.run.save_weights.empty()) write_weights(state.options.run.save_weights, weights);
+  if (!state.options.enable_checkpointing) return;
+  save_checkpoint(state.run_dir / "checkpoints" / "last.ckpt", weights,
+                  {.epoch = state.progress.epoch,
+                   .global_step = state.progress.global_step,
+                   .world_size = state.communicator().size(),
+                   .strategy = std::string(state.strategy->name())});
 }
 
 // Each run reports its own metrics; summary.json all of them.
@@ -163,6 +177,47 @@ void end_run(RunState& state) {
   for (const auto& logger : state.loggers) logger->finalize("success");
 }
 
+// One step of what follows a failure: its own failure must not hide the first.
+void attempt(const char* what, const std::function<void()>& step) {
+  try {
+    step();
+  } catch (const std::exception& error) {
+    log_warning(std::string("after a failure, ") + what + " failed too: " + error.what());
+  }
+}
+
+// Tells the hooks, keeps what was logged, and leaves the group, so that peers notice at once.
+void fail(RunState& state, const std::exception& error) {
+  note_failure(error);
+  TrainContext context(state);
+  attempt("on_exception", [&] { state.hooks.call(&Hooks::on_exception, context, error); });
+  attempt("closing the loggers", [&] {
+    for (const auto& logger : state.loggers) logger->finalize("failed");
+  });
+  keep_metrics(state);
+  attempt("writing summary.json", [&] { write_summary(state, "failed"); });
+  attempt("teardown", [&] { state.strategy->teardown(); });
+  state.strategy = nullptr;
+}
+
+// Runs one entry point. A Trainer that failed has no group any more and refuses another.
+void run_guarded(RunState& state, const std::function<void()>& body) {
+  if (!state.strategy) {
+    throw ConfigError("train", {.what = "this Trainer's last run failed",
+                                .expected = "a new Trainer",
+                                .got = "another run",
+                                .hint = "its group of ranks is closed"});
+  }
+  try {
+    join_ranks(state);
+    open_run_directory(state);
+    body();
+  } catch (const std::exception& error) {
+    fail(state, error);
+    throw;
+  }
+}
+
 }  // namespace
 }  // namespace detail
 
@@ -177,6 +232,8 @@ Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<RunState>()) 
       state_->options.cluster_environment ? state_->options.cluster_environment : detect_environment();
   state_->shape = world_shape(state_->options, *state_->environment);
   start_ranks_if_needed(*state_);
+  join_launcher();
+  set_world_ranks(*state_->environment, state_->shape);
   state_->strategy = make_strategy(state_->options.strategy, state_->shape.devices * state_->shape.num_nodes);
 }
 
@@ -187,19 +244,15 @@ Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 void Trainer::run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> train_loader,
                       std::shared_ptr<AnyLoader> val_loader) {
   RunState& state = *state_;
-  join_ranks(state);
-  open_run_directory(state);
-  state.stage = Stage::kFit;
-  state.module = std::move(module);
+  begin_run(state, Stage::kFit, std::move(module));
   state.train_loader = std::move(train_loader);
   state.val_loader = state.options.limit_val_batches.is_zero() ? nullptr : std::move(val_loader);
-  state.board = {};
   state.progress = {};
+  state.figures.seconds = 0;
   state.should_stop = false;
-  check_shards(*state.train_loader, state.shard(/*pad=*/true));
-  collect_hooks(state);
-
-  guarded(state, [&] {
+  run_guarded(state, [&] {
+    check_shards(*state.train_loader, state.shard(/*pad=*/true));
+    collect_hooks(state);
     std::optional<torch::autograd::DetectAnomalyGuard> anomaly;
     if (state.options.detect_anomaly) anomaly.emplace();
     TrainContext context(state);
@@ -216,14 +269,9 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoad
 Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> loader,
                                 Stage stage) {
   RunState& state = *state_;
-  join_ranks(state);
-  open_run_directory(state);
-  state.stage = stage;
-  state.module = std::move(module);
-  state.board = {};
-  collect_hooks(state);
-
-  guarded(state, [&] {
+  begin_run(state, stage, std::move(module));
+  run_guarded(state, [&] {
+    collect_hooks(state);
     prepare_module(state);
     state.strategy->setup_evaluation(*state.module);
     run_evaluation_loop(state, *loader, stage, evaluation_batches(state, *loader, stage));

@@ -6,7 +6,11 @@ namespace lockstep {
 namespace {
 
 TEST(Error, NamesEveryPartInOrder) {
-  const ConfigError error("options", {.what = "key lr", .expected = "a number", .got = "\"x\"", .where = "a.yaml:3:5", .hint = "see --help"});
+  const ConfigError error("options", {.what = "key lr",
+                                      .expected = "a number",
+                                      .got = "\"x\"",
+                                      .where = "a.yaml:3:5",
+                                      .hint = "see --help"});
   EXPECT_STREQ(error.what(), "[options] key lr; expected a number; got \"x\"; at a.yaml:3:5; see --help");
 }
 

@@ -37,6 +37,17 @@ TEST(Checkpoint, TakesThePlaceOfAnOlderOneAndLeavesNothingElse) {
   EXPECT_GT(size, 56U);
 }
 
+TEST(Checkpoint, TakesASlashAtTheEndAndNeverReplacesAFile) {
+  const test::TemporaryFolder folder;
+  save_checkpoint(folder.path().string() + "/a.ckpt/", weights(1), {});
+  EXPECT_TRUE(std::filesystem::exists(folder / "a.ckpt" / "manifest.json"));
+  folder.file("b.ckpt", "precious");
+  test::expect_error<IoError>([&] { save_checkpoint(folder / "b.ckpt", weights(1), {}); },
+                              {"b.ckpt", "folder"});
+  EXPECT_EQ(test::content(folder / "b.ckpt"), "precious");
+  EXPECT_EQ(folder.entries(), 2);
+}
+
 TEST(Checkpoint, NamesAFolderThatCannotBeWritten) {
   const test::TemporaryFolder folder;
   folder.file("file", "");

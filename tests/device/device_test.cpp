@@ -16,7 +16,8 @@ TEST(ParseDevices, NamesTheValueItRefuses) {
       parse_devices("cpu", devices);
       ADD_FAILURE() << "accepted devices " << devices;
     } catch (const ConfigError& error) {
-      EXPECT_NE(std::string(error.what()).find("\"" + std::string(devices) + "\""), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("\"" + std::string(devices) + "\""), std::string::npos)
+          << error.what();
     }
   }
   EXPECT_THROW(parse_devices("tpu", "1"), ConfigError);

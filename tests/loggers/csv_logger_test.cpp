@@ -34,6 +34,23 @@ TEST(CsvLogger, ReplacesTheFileOfAnOlderRun) {
   EXPECT_EQ(test::content(folder / "metrics.csv"), "epoch,step,m\n0,0,1\n");
 }
 
+TEST(CsvLogger, QuotesNamesThatNeedIt) {
+  const test::TemporaryFolder folder;
+  CsvLogger logger(folder.path());
+  logger.log_metrics(std::vector<Metric>{{"acc,\"top5\"", 1}}, 0, 0);
+  logger.finalize("success");
+  EXPECT_EQ(test::content(folder / "metrics.csv"), "epoch,step,\"acc,\"\"top5\"\"\"\n0,0,1\n");
+}
+
+TEST(CsvLogger, WritesAllRowsOnceItCan) {
+  const test::TemporaryFolder folder;
+  CsvLogger logger(folder / "later", 1);
+  logger.log_metrics(std::vector<Metric>{{"m", 1}}, 0, 0);
+  std::filesystem::create_directory(folder / "later");
+  logger.log_metrics(std::vector<Metric>{{"m", 2}}, 0, 1);
+  EXPECT_EQ(test::content(folder / "later" / "metrics.csv"), "epoch,step,m\n0,0,1\n0,1,2\n");
+}
+
 TEST(CsvLogger, NeverStopsTraining) {
   CsvLogger logger("/nonexistent_folder");
   logger.log_metrics(std::vector<Metric>{{"m", 1}}, 0, 0);

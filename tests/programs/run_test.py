@@ -142,6 +142,8 @@ class RanksAskedForInCode(ProgramTest):
         ranks = dict(TORCHELASTIC_RUN_ID="none", RANK="0", LOCAL_RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
         result = self.digits("--trainer.devices", 3, **ranks)
         self.assert_refused(result, 2, "3", "2", "WORLD_SIZE")
+        result = self.digits("--trainer.devices", 1, **ranks)
+        self.assert_refused(result, 2, "1", "2", "WORLD_SIZE")
 
 
 class Failure(ProgramTest):

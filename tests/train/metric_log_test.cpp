@@ -1,6 +1,9 @@
 #include "train/metric_log.h"
 
 #include <gtest/gtest.h>
+
+#include <cmath>
+
 #include <lockstep/base/error.h>
 #include <lockstep/testing/run_ranks.h>
 
@@ -103,10 +106,45 @@ TEST(MetricLogRanks, ARankWithoutBatchesAdoptsTheNames) {
     MetricLog log(board);
     log.set_scope(kEvalStepLog);
     if (communicator.rank() < 2) log.log("loss", 1.0 + communicator.rank(), {.sync_dist = true});
-    log.adopt_names(communicator);
     log.finish_epoch(communicator);
     EXPECT_EQ(board.callback.at("loss"), 1.5);
   });
+}
+
+TEST(MetricLogRanks, RanksMayLogOtherMetrics) {
+  testing::run_ranks(2, [](const Communicator& communicator) {
+    MetricBoard board;
+    MetricLog log(board);
+    log.set_scope(kTrainStepLog);
+    const bool first = communicator.rank() == 0;
+    const LogOptions options{.on_epoch = true, .reduce_fx = ReduceFx::kMax, .sync_dist = true};
+    log.log(first ? "a" : "b", first ? 1.0 : 100.0, options);
+    log.log("both", communicator.rank(), options);
+    const auto row = log.synced_step_row(communicator);
+    EXPECT_EQ(row, first ? (MetricRow{{"a_step", 1.0}, {"both_step", 1.0}})
+                         : (MetricRow{{"b_step", 100.0}, {"both_step", 1.0}}));
+    log.finish_epoch(communicator);
+    EXPECT_EQ(board.callback.at("a_epoch"), 1.0);
+    EXPECT_EQ(board.callback.at("b_epoch"), 100.0);
+  });
+}
+
+TEST_F(MetricLogTest, NanWinsOverMinimaAndMaxima) {
+  log_.set_scope(kEvalStepLog);
+  for (const double value : {1.0, std::nan(""), 2.0}) {
+    log_.log("min", value, {.reduce_fx = ReduceFx::kMin});
+    log_.log("max", value, {.reduce_fx = ReduceFx::kMax});
+  }
+  for (const auto& [name, value] : log_.finish_epoch(alone_)) EXPECT_TRUE(std::isnan(value)) << name;
+}
+
+TEST_F(MetricLogTest, ValuesOfEpochHooksWeighOne) {
+  log_.set_scope(kEvalStepLog);
+  log_.set_batch_size(9);
+  log_.set_scope(kEpochLog);
+  log_.log("x", 0.0, {});
+  log_.log("x", 3.0, {.batch_size = 2});
+  EXPECT_EQ(log_.finish_epoch(alone_), (MetricRow{{"x", 2.0}}));
 }
 
 TEST(MetricLogRanks, StepValuesAreAveragedWhenTheyAreWritten) {

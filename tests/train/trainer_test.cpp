@@ -200,6 +200,46 @@ TEST_F(TrainerTest, TellsCallbacksOfAnErrorAndLetsItPass) {
   EXPECT_EQ(summary().at("status"), "failed");
 }
 
+TEST_F(TrainerTest, AFailedTrainerSaysSoAndItsModelIsBackInTrainingMode) {
+  Slope model;
+  const auto callback = std::make_shared<Failing>();
+  auto chosen = options();
+  chosen.callbacks = {callback};
+  Trainer trainer(chosen);
+  test::expect_error<std::runtime_error>([&] { trainer.fit(model, batches({1}), batches({1})); },
+                                         {"scripted"});
+  EXPECT_TRUE(model->is_training());
+  test::expect_error<ConfigError>([&] { trainer.fit(model, batches({1})); }, {"last run failed"});
+}
+
+struct FailingTwice : Failing {
+  void on_exception(TrainContext&, const std::exception&) override { throw std::runtime_error("second"); }
+};
+
+TEST_F(TrainerTest, AFailureOfTheHandlersDoesNotHideTheFirst) {
+  Slope model;
+  auto chosen = options();
+  chosen.callbacks = {std::make_shared<FailingTwice>()};
+  test::expect_error<std::runtime_error>([&] { Trainer(chosen).fit(model, batches({1})); }, {"scripted"});
+  EXPECT_EQ(summary().at("status"), "failed");
+}
+
+struct NoLossImpl : SlopeImpl {
+  torch::Tensor training_step(const Example&, StepContext&) override { return loss; }
+  torch::Tensor loss;
+};
+TORCH_MODULE(NoLoss);
+
+TEST_F(TrainerTest, NamesWhatALossLacks) {
+  NoLoss model;
+  const auto fit = [&] { Trainer(options()).fit(model, batches({1})); };
+  test::expect_error<ConfigError>(fit, {"training_step", "undefined"});
+  model->loss = torch::zeros({3}, torch::requires_grad());
+  test::expect_error<ConfigError>(fit, {"training_step", "3 elements"});
+  model->loss = torch::zeros({1});
+  test::expect_error<ConfigError>(fit, {"training_step", "no parameter"});
+}
+
 struct WithDropoutImpl : SlopeImpl {
   WithDropoutImpl() {
     register_module("frozen", frozen);
@@ -251,6 +291,8 @@ TEST(BatchLimitTest, OneIsABatchAndOnePointZeroIsAll) {
   EXPECT_EQ(BatchLimit::parse("1.0")->apply(10, "x"), 10);
   EXPECT_EQ(BatchLimit::parse("0.55")->apply(10, "x"), 5);
   for (const char* text : {"1", "1.0", "0.25", "0", "7"}) EXPECT_EQ(BatchLimit::parse(text)->print(), text);
+  EXPECT_EQ(BatchLimit::parse(BatchLimit(1.0 / 3).print())->apply(3, "x"), 1);
+  EXPECT_EQ(BatchLimit::parse(BatchLimit(1e-7).print())->print(), BatchLimit(1e-7).print());
   for (const char* text : {"-1", "1.5", "many", "", "nan"}) EXPECT_FALSE(BatchLimit::parse(text)) << text;
 }
 

@@ -18,8 +18,9 @@ struct CheckpointInfo {
 };
 
 /// Writes `folder` under a temporary name beside it, makes it durable and renames it: a folder of
-/// that name is complete or the one that was there before. Not Collective: rank 0 calls it.
-/// @throws IoError
+/// that name is complete or the one that was there before (on file systems without an atomic exchange,
+/// such as NFS, the older one is for a moment called .NAME.draft.old). Not Collective: rank 0 calls it.
+/// @throws IoError, also when something that is no folder has that name
 LOCKSTEP_API void save_checkpoint(const std::filesystem::path& folder, const NamedTensors& weights,
                                   const CheckpointInfo& info);
 

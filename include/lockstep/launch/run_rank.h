@@ -1,6 +1,7 @@
 // The outermost frame of a rank.
 #pragma once
 
+#include <exception>
 #include <filesystem>
 #include <functional>
 
@@ -13,5 +14,9 @@ namespace lockstep {
 /// the rank that failed first; only where none of ours is there, this prints it to stderr and, if the
 /// process is no rank of anyone's, writes failure.json to `run_dir` (empty: nowhere).
 LOCKSTEP_API int run_rank(const std::function<void()>& body, const std::filesystem::path& run_dir = {});
+
+/// Notes for the supervisor, as run_rank() does, that this rank fails with `error`: whether it is a cause
+/// or the echo of another rank's failure.
+LOCKSTEP_API void note_failure(const std::exception& error);
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 /// Writes FOLDER/metrics.csv with the columns `epoch,step,...`; the others are sorted by name.
-/// A full disk never stops training: it is reported once, and rows are dropped.
+/// A full disk never stops training: it is reported once, and the rows are written when there is room.
 class LOCKSTEP_API CsvLogger final : public Logger {
  public:
   /// Rows are written in batches of `flush_every_n_rows`. An older metrics.csv there is replaced.
@@ -27,6 +27,7 @@ class LOCKSTEP_API CsvLogger final : public Logger {
     std::vector<Metric> metrics;
   };
 
+  void append(const std::string& text) const;
   bool add_columns(std::span<const Row> rows);
   std::string header() const;
   std::string line(const Row& row) const;
@@ -35,8 +36,8 @@ class LOCKSTEP_API CsvLogger final : public Logger {
   int flush_every_n_rows_;
   std::vector<std::string> columns_;  // sorted
   std::vector<Row> pending_;
-  std::vector<Row> written_;  // kept: a new column rewrites the file
-  bool created_ = false;
+  std::vector<Row> rows_;  // kept: a new column goes into all of them
+  bool created_ = false;   // the file holds rows_ under columns_
 };
 
 }  // namespace lockstep

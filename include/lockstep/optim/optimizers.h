@@ -10,7 +10,7 @@ namespace lockstep {
 
 /// An optimizer and, if wanted, what steps its learning rate:
 /// `return {.optimizer = AdamW{.lr = 3e-4}, .lr_scheduler = LRScheduler{.scheduler = StepLR{.step_size =
-/// 10}}};` An empty optimizer means that nothing is optimized automatically.
+/// 10}}};` The Trainer refuses an empty optimizer.
 struct Optimizers {
   OptimizerFactory optimizer = {};
   std::optional<LRScheduler> lr_scheduler = {};

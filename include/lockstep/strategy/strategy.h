@@ -31,6 +31,10 @@ struct WorldShape {
   int num_nodes = 1;
 };
 
+/// Tells `environment` the size of the world and this process's rank in it, where it does not know
+/// them from outside.
+LOCKSTEP_API void set_world_ranks(ClusterEnvironment& environment, const WorldShape& shape);
+
 /// The Trainer calls, in this order:
 ///   setup_environment -> setup_fit or setup_evaluation -> { backward* -> clip_gradients ->
 ///   optimizer_step }* -> module_state -> teardown

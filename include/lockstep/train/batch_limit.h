@@ -38,9 +38,6 @@ class LOCKSTEP_API BatchLimit {
 
 template <>
 struct OptionType<BatchLimit> {
-  /// Whether nothing is to be run.
-  bool is_zero() const;
-
   static Expected<BatchLimit> parse(std::string_view text) { return BatchLimit::parse(text); }
   static std::string print(const BatchLimit& limit) { return limit.print(); }
   static std::string accepted() { return "a number of batches (1) or a fraction of them (1.0)"; }

@@ -68,7 +68,9 @@ class LOCKSTEP_API TrainContext {
   /// Prints a line on rank 0, without disturbing the progress bar.
   void print(std::string_view text) const;
 
-  /// Asks the run to end after this batch; honoured once min_epochs and min_steps are reached.
+  /// Asks the run to end, once min_epochs and min_steps are reached; one rank's wish is enough. In a
+  /// world of one it ends after this batch. Several ranks first agree, which they do at the end of
+  /// each epoch and every log_every_n_steps steps, so that no step waits for it.
   void stop();
   bool should_stop() const;
 
