@@ -14,6 +14,7 @@ std::string launch(const std::string& name) {
 }
 
 TEST(LaunchedRanks, JoinAgainAndAgain) { EXPECT_EQ(launch("again"), "ok\n"); }
+TEST(LaunchedRanks, StartProgramsThatInheritNothing) { EXPECT_EQ(launch("programs"), "ok\n"); }
 
 }  // namespace
 }  // namespace lockstep
