@@ -7,6 +7,7 @@
 
 #include "comm/backends/gloo.h"
 #include "comm/roll_call.h"
+#include "comm/shared_store.h"
 
 namespace lockstep {
 namespace {
@@ -28,21 +29,15 @@ void validate(const CommOptions& options) {
           std::to_string(options.timeout.count()) + " ms");
 }
 
-Store meet(const CommOptions& options) {
-  const bool is_server = options.rank == 0;
-  require(options.main_port > 0 && options.main_port < 65536, "main_port is out of range", "1 to 65535",
-          std::to_string(options.main_port));
-  return make_tcp_store({.address = options.main_address,
-                         .port = options.main_port,
-                         .is_server = is_server,
-                         .listen_fd = options.listen_fd,
-                         .timeout = options.timeout});
+Communicator join(const CommOptions& options, Store store, steady_clock::time_point deadline) {
+  detail::roll_call(store, options.rank, options.world_size, deadline, options.timeout);
+  return Communicator(detail::make_gloo_group(options, store));
 }
 
 // c10d prints stack frames of what we report by exceptions. Whoever wants them sets the variable.
 void quieten_c10d() {
-  if (!env::get("TORCH_CPP_LOG_LEVEL")) env::set("TORCH_CPP_LOG_LEVEL", "ERROR");
   c10::initLogging();
+  if (!env::get("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
 }
 
 }  // namespace
@@ -50,19 +45,17 @@ void quieten_c10d() {
 Communicator init_communicator(const CommOptions& options, Store store) {
   validate(options);
   if (options.world_size == 1) return Communicator();
-  detail::roll_call(store, options.rank, options.world_size, steady_clock::now() + options.timeout,
-                    options.timeout);
-  return Communicator(detail::make_gloo_group(options, store));
+  return join(options, std::move(store), steady_clock::now() + options.timeout);
 }
 
 Communicator init_communicator(const CommOptions& options) {
   validate(options);
   if (options.world_size == 1) return Communicator();
+  require(options.main_port > 0 && options.main_port < 65536, "main_port is out of range", "1 to 65535",
+          std::to_string(options.main_port));
   quieten_c10d();
-  const auto start = steady_clock::now();
-  auto store = meet(options);
-  detail::roll_call(store, options.rank, options.world_size, start + options.timeout, options.timeout);
-  return Communicator(detail::make_gloo_group(options, store));
+  const auto deadline = steady_clock::now() + options.timeout;
+  return join(options, detail::shared_store(options), deadline);
 }
 
 }  // namespace lockstep

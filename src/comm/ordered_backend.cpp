@@ -96,8 +96,10 @@ void OrderedBackend::drain() {
 }
 
 void OrderedBackend::close() {
-  queue_->close(std::make_exception_ptr(CommError(
+  const bool is_busy = queue_->close(std::make_exception_ptr(CommError(
       "comm", {.what = "the communicator is closed", .expected = "", .got = "", .where = "", .hint = ""})));
+  if (is_busy) transport_.abort();
+  queue_->join();
 }
 
 std::string OrderedBackend::activity() const {

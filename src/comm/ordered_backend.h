@@ -16,7 +16,7 @@ namespace lockstep::detail {
 class OrderedBackend final : public c10d::Backend {
  public:
   OrderedBackend(c10::intrusive_ptr<c10d::Backend> inner, Reduction reduction);
-  /// Fails what has not begun; what is under way ends as the inner backend sees fit.
+  /// As close().
   ~OrderedBackend() override;
 
   // What Communicator calls.
@@ -28,7 +28,8 @@ class OrderedBackend final : public c10d::Backend {
   bool has_failed() const { return has_failed_; }
   /// Returns when all collectives issued so far are done.
   void drain();
-  /// Fails what has not begun, and all later collectives.
+  /// Fails what is not done, the collective under way included, and all later ones. Returns when no
+  /// thread is in here any more.
   void close();
 
   // What c10d calls; all return at once.

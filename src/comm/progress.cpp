@@ -5,7 +5,10 @@
 
 namespace lockstep::detail {
 
-ProgressQueue::~ProgressQueue() { close(std::make_exception_ptr(std::logic_error("the queue is gone"))); }
+ProgressQueue::~ProgressQueue() {
+  close(std::make_exception_ptr(std::logic_error("the queue is gone")));
+  join();
+}
 
 std::shared_ptr<ProgressQueue::Task> ProgressQueue::enqueue(std::function<void()> body,
                                                             std::function<void(std::exception_ptr)> on_done) {
@@ -52,15 +55,18 @@ bool ProgressQueue::is_done(const Task& task) const {
   return task.is_done_;
 }
 
-void ProgressQueue::close(std::exception_ptr reason) {
+bool ProgressQueue::close(std::exception_ptr reason) {
   std::unique_lock lock(mutex_);
   if (!closed_) closed_ = reason;
-  while (!queue_.empty()) {
-    const auto task = queue_.front();
-    queue_.pop_front();
-    finish(lock, *task, closed_);
+  for (const auto& task : std::exchange(queue_, {})) finish(lock, *task, closed_);
+  return is_busy_;
+}
+
+void ProgressQueue::join() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !is_busy_; });
   }
-  lock.unlock();
   thread_.request_stop();
   if (thread_.joinable()) thread_.join();
 }
@@ -78,6 +84,7 @@ void ProgressQueue::run_front(std::unique_lock<std::mutex>& lock) {
   }
   lock.lock();
   is_busy_ = false;
+  if (error && closed_) error = closed_;
   finish(lock, *task, error);
 }
 

@@ -43,9 +43,12 @@ class ProgressQueue {
 
   bool is_done(const Task& task) const;
 
-  /// Fails what has not begun, and all later operations, with `reason`, and ends the progress thread
-  /// once the operation that it is at, if any, is done.
-  void close(std::exception_ptr reason);
+  /// Fails what has not begun, and all later operations, with `reason`; so does the operation under way
+  /// if it throws. Returns whether there is one.
+  bool close(std::exception_ptr reason);
+
+  /// After close(): waits for the operation under way, in whichever thread, and ends the progress thread.
+  void join();
 
  private:
   std::shared_ptr<Task> enqueue(std::function<void()> body, std::function<void(std::exception_ptr)> on_done);

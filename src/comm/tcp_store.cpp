@@ -15,6 +15,7 @@
 
 #include "comm/broken_pipes.h"
 #include "comm/c10d.h"
+#include "comm/descriptors.h"
 #include "comm/errors.h"
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -117,8 +118,10 @@ Store make_tcp_store(const TcpStoreOptions& options) {
   tcp.timeout = options.timeout;
   if (!options.is_server) await_server(options, steady_clock::now() + options.timeout);
   const BrokenPipesAreErrors guard;
+  const detail::DescriptorWatch watch;
   try {
     auto store = c10::make_intrusive<c10d::TCPStore>(options.address, tcp);
+    watch.keep_private();
     const int port = store->getPort();
     return Store(std::make_shared<detail::StoreImpl>(detail::StoreImpl{std::move(store), port}));
   } catch (const std::exception& error) {

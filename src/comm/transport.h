@@ -20,6 +20,9 @@ class Transport {
   int size() const { return backend_->getSize(); }
   std::uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
 
+  /// Makes what is under way fail; the backend is of no further use then.
+  void abort() { backend_->abort(); }
+
   // All tensors are contiguous; all but reduce_natively() take any dtype.
 
   /// `output` becomes all ranks' `input`.

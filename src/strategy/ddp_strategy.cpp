@@ -11,10 +11,13 @@
 namespace lockstep {
 namespace {
 
-// The socket that our own launcher listens on for rank 0, so that nobody can take its port.
-std::optional<int> inherited_listen_fd() {
-  const auto fd = env::get_int("LOCKSTEP_LISTEN_FD", -1);
-  return fd < 0 ? std::nullopt : std::optional<int>(static_cast<int>(fd));
+// The socket that our own launcher listens on for rank 0, so that nobody can take its port. It can be
+// taken over once, and is no business of programs that this rank may start.
+std::optional<int> take_listen_fd() {
+  if (!env::get("LOCKSTEP_LISTEN_FD")) return std::nullopt;
+  const auto fd = static_cast<int>(env::require_int("LOCKSTEP_LISTEN_FD"));
+  env::unset("LOCKSTEP_LISTEN_FD");
+  return fd;
 }
 
 // c10d counts the passes of a window, too, when it learns the graph, and ranks would then drift apart.
@@ -36,7 +39,7 @@ void DdpStrategy::setup_environment(ClusterEnvironment& environment, const World
                                      .world_size = environment.world_size(),
                                      .timeout = options_.timeout,
                                      .reduction = options_.reduction,
-                                     .listen_fd = inherited_listen_fd()});
+                                     .listen_fd = take_listen_fd()});
 }
 
 std::unique_ptr<Optimizer> DdpStrategy::setup_fit(torch::nn::Module& module,

@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
+#include <thread>
+
 #include <lockstep/base/error.h>
+#include <lockstep/comm/init.h>
 #include <lockstep/testing/run_ranks.h>
 
 namespace lockstep {
@@ -284,6 +288,46 @@ TEST(Communicator, DroppedWorkFails) {
     }
     work.wait();
   });
+}
+
+// A rank that drops its communicator in the middle of a collective that the other never joins.
+void drop_in_mid_collective(const std::function<std::future<void>(const Work&)>& wait_elsewhere) {
+  std::promise<void> dropped;
+  const auto release = dropped.get_future().share();
+  const auto store = make_hash_store();
+  const auto options = [](int rank) {
+    return CommOptions{.rank = rank, .world_size = 2, .timeout = std::chrono::minutes(5)};
+  };
+  const auto idle = std::async(std::launch::async, [&] {
+    const auto comm = init_communicator(options(1), store);
+    release.wait();
+    EXPECT_THROW(comm.barrier(), PeerLost);
+  });
+  std::future<void> waiter;
+  {
+    const auto comm = init_communicator(options(0), store);
+    const auto work = comm.all_reduce_async(at::ones({100'000}));
+    const auto next = comm.all_reduce_async(at::ones({3}));
+    waiter = wait_elsewhere(next);
+    while (comm.activity().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  dropped.set_value();
+  if (waiter.valid()) {
+    EXPECT_THROW(waiter.get(), CommError);
+  }
+}
+
+TEST(Communicator, DroppedInMidCollectiveDoesNotWaitForTheTimeout) {
+  const auto begin = std::chrono::steady_clock::now();
+  drop_in_mid_collective([](const Work&) { return std::future<void>(); });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
+}
+
+TEST(Communicator, DroppedWhileAnotherThreadRunsTheQueueWaitsForThatThread) {
+  const auto begin = std::chrono::steady_clock::now();
+  drop_in_mid_collective(
+      [](const Work& work) { return std::async(std::launch::async, [work] { work.wait(); }); });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(40));
 }
 
 }  // namespace

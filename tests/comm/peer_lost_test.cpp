@@ -1,10 +1,6 @@
 // A rank that is killed is noticed by all others, in every collective, long before the timeout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -15,65 +11,18 @@
 #include <lockstep/comm/store.h>
 #include <lockstep/testing/run_ranks.h>
 
+#include "comm/comm_rank_process.h"
+
 namespace lockstep {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using ::testing::AllOf;
+using testing::CommRankProcess;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr auto kDeadline = std::chrono::seconds(50);  // the ranks' own timeout is longer
-
-/// A comm_rank process and what it prints. Killed, if it still runs, when this goes.
-class RankProcess {
- public:
-  explicit RankProcess(const std::vector<std::string>& args) {
-    int pipe_ends[2];
-    if (pipe(pipe_ends) != 0) throw std::runtime_error("pipe");
-    const std::string program = LOCKSTEP_BINARY_DIR "/bin/comm_rank";
-    std::vector<char*> argv{const_cast<char*>(program.c_str())};
-    for (const auto& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
-    argv.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addclose(&actions, pipe_ends[0]);
-    if (posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ) != 0) pid_ = -1;
-    posix_spawn_file_actions_destroy(&actions);
-    ::close(pipe_ends[1]);
-    output_fd_ = pipe_ends[0];
-  }
-  ~RankProcess() {
-    if (pid_ > 0) {
-      kill(pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-    }
-    ::close(output_fd_);
-  }
-  RankProcess(const RankProcess&) = delete;
-  RankProcess& operator=(const RankProcess&) = delete;
-
-  /// All that it prints until it ends or the deadline passes.
-  std::string output(steady_clock::time_point deadline) {
-    std::string text;
-    for (;;) {
-      const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
-      pollfd readable{.fd = output_fd_, .events = POLLIN, .revents = 0};
-      if (left.count() <= 0 || poll(&readable, 1, static_cast<int>(left.count())) <= 0)
-        return text + " STUCK";
-      std::array<char, 4096> buffer;
-      const auto got = read(output_fd_, buffer.data(), buffer.size());
-      if (got <= 0) return text;
-      text.append(buffer.data(), static_cast<std::size_t>(got));
-    }
-  }
-
- private:
-  pid_t pid_ = -1;
-  int output_fd_ = -1;
-};
 
 /// The signals that a thread blocks, by the names of this process's threads.
 std::multimap<std::string, std::uint64_t> blocked_signals() {
@@ -116,10 +65,10 @@ TEST_P(KilledRank, IsPeerLostForTheOthers) {
   env::set("OMP_NUM_THREADS", "1");
   const auto port = std::to_string(free_port());
   const auto deadline = steady_clock::now() + kDeadline;
-  std::vector<std::unique_ptr<RankProcess>> ranks;
+  std::vector<std::unique_ptr<CommRankProcess>> ranks;
   for (int rank = 0; rank < 3; ++rank) {
-    ranks.push_back(
-        std::make_unique<RankProcess>(std::vector<std::string>{GetParam(), std::to_string(rank), "3", port}));
+    ranks.push_back(std::make_unique<CommRankProcess>(
+        std::vector<std::string>{GetParam(), std::to_string(rank), "3", port}));
   }
   const std::string collective =
       GetParam() == "async" || GetParam() == "backward" ? "all_reduce" : GetParam();

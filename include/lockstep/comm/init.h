@@ -25,13 +25,16 @@ struct CommOptions {
 };
 
 /// Meets the other ranks at main_address:main_port and connects them. Collective, blocking.
+/// May be called again for another communicator, in the same order on every rank; rank 0 keeps listening
+/// on main_port until its process ends, and takes over the `listen_fd` of the first call only.
 /// A world_size of 1 needs no network. Honours GLOO_SOCKET_IFNAME (an interface, or several with commas).
 /// @throws ConfigError for options out of range; CommError for a port that is taken, a rank that joined
 ///   twice, ranks that disagree on world_size; Timeout naming the ranks that did not join, or the address
 ///   of a rank 0 that cannot be reached
 LOCKSTEP_API Communicator init_communicator(const CommOptions& options);
 
-/// As above, but the ranks meet in `store`; main_address only chooses the network.
+/// As above, but the ranks meet in `store`, which serves one communicator; main_address only chooses the
+/// network.
 LOCKSTEP_API Communicator init_communicator(const CommOptions& options, Store store);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 
 #include "comm/broken_pipes.h"
 #include "comm/c10d.h"
+#include "comm/descriptors.h"
 #include "comm/errors.h"
 #include "comm/ordered_backend.h"
 
@@ -38,14 +39,31 @@ std::vector<std::shared_ptr<gloo::transport::Device>> make_devices(const std::st
   return devices;
 }
 
-c10::intrusive_ptr<ProcessGroupGloo> make_gloo(const CommOptions& options,
-                                               const c10::intrusive_ptr<c10d::Store>& store) {
+// Gloo itself cannot be called off: without this, who has begun a collective that its peers never join
+// waits for the whole timeout.
+class AbortableGloo final : public ProcessGroupGloo {
+ public:
+  /// `watch` has lived since before the devices of `gloo_options`.
+  AbortableGloo(const c10::intrusive_ptr<c10d::Store>& store, const CommOptions& options,
+                c10::intrusive_ptr<Options> gloo_options, const DescriptorWatch& watch)
+      : ProcessGroupGloo(store, options.rank, options.world_size, std::move(gloo_options)),
+        descriptors_(watch.keep_private()) {}
+
+  void abort() override { shut_down(descriptors_); }
+
+ private:
+  std::vector<Descriptor> descriptors_;
+};
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(const CommOptions& options,
+                                            const c10::intrusive_ptr<c10d::Store>& store) {
   const BrokenPipesAreErrors guard;
+  const DescriptorWatch watch;
   auto gloo_options = ProcessGroupGloo::Options::create(options.timeout);
   gloo_options->devices = make_devices(options.main_address);
   gloo_options->threads = 1;  // the queue above issues one collective at a time
-  return c10::make_intrusive<ProcessGroupGloo>(c10::make_intrusive<PrefixStore>("cpu", store), options.rank,
-                                               options.world_size, gloo_options);
+  return c10::make_intrusive<AbortableGloo>(c10::make_intrusive<PrefixStore>("cpu", store), options,
+                                            std::move(gloo_options), watch);
 }
 
 // Members are destroyed from the last to the first: the store, which rank 0 may serve, goes last.

@@ -35,6 +35,4 @@ struct Ddp {
 
 LOCKSTEP_API void describe(OptionVisitor& visitor, Ddp& options);
 
-LOCKSTEP_API void describe(OptionVisitor& visitor, Ddp& options);
-
 }  // namespace lockstep

@@ -26,7 +26,7 @@ namespace lockstep {
 ///
 /// After the prepared backward every rank's gradients are the mean over ranks of what each rank had
 /// accumulated, with the same bits on every rank. A backward without prepare_backward() communicates
-/// nothing. All ranks must prepare the same backward passes. Nothing but the parameters may be
+/// nothing. All ranks must prepare the same backward passes. Neither parameters nor buffers may be
 /// replaced between construction and destruction; their values may change freely.
 class LOCKSTEP_API DdpEngine {
  public:
