@@ -36,7 +36,9 @@ int fail(RankOutcome outcome, int exit_code, const std::string& text) {
 
 int launch::guard_rank(const std::function<int()>& body) {
   try {
-    return body();
+    const int code = body();
+    if (code == 0) set_outcome(RankOutcome::kDone);
+    return code;
   } catch (const ConfigError& error) {
     return fail(RankOutcome::kFailed, kUsage, error.what());
   } catch (const PeerLost& error) {
@@ -53,7 +55,6 @@ int launch::guard_rank(const std::function<int()>& body) {
 int run_rank(const std::function<void()>& body, const std::filesystem::path& run_dir) {
   const int code = launch::guard_rank([&] {
     body();
-    set_outcome(RankOutcome::kDone);
     return 0;
   });
   if (code != 0 && !run_dir.empty() && !started_by_launcher()) launch::write_lone_failure(run_dir, code);
