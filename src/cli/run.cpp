@@ -1,7 +1,9 @@
 #include <lockstep/cli/run.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <thread>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
@@ -102,13 +104,16 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
       run_options.run_dir = claim_run_directory(run_options.run_dir, run_options.name);
     }
 
+    const auto cores = std::thread::hardware_concurrency();
+    if (ranks > 4 * static_cast<int>(std::max(1U, cores))) {
+      log_warning(std::to_string(ranks) + " ranks on " + std::to_string(cores) + " processors will be slow");
+    }
     Cli cli(std::move(command_line), program);
     cli.run_ = run_options;
     cli.wanted_run_dir_ = wanted_run_dir;
     const auto rank_body = [&] {
       // OpenMP read the variable when LibTorch was loaded, before the ranks were forked.
-      if (ranks != 0)
-        at::set_num_threads(static_cast<int>(env::get_int("OMP_NUM_THREADS", at::get_num_threads())));
+      if (ranks != 0) at::set_num_threads(threads_per_rank());
       if (run_options.seed_everything) torch::manual_seed(*run_options.seed_everything);
       try {
         body(cli);

@@ -1,5 +1,6 @@
 #include "launch/cause.h"
 
+#include <signal.h>
 #include <string.h>
 
 namespace lockstep::launch {
@@ -17,11 +18,22 @@ std::string place(const RankStatus& status) {
   return preposition + text_of(status.collective) + " seq " + std::to_string(sequence);
 }
 
+// Lost a peer, or waited for one in vain.
+bool is_echo(RankOutcome outcome) {
+  return outcome == RankOutcome::kPeerFailed || outcome == RankOutcome::kTimedOut;
+}
+
+// A signal that says more than the rank itself did: one that met an error may abort on its way out.
+bool was_killed(const RankProcess& process, const RankStatus& status) {
+  const int signal = process.end->signal;
+  return signal != 0 && !(signal == SIGABRT && is_echo(status.outcome.load(std::memory_order_acquire)));
+}
+
 }  // namespace
 
 Blame blame(const RankProcess& process, const RankStatus& status) {
   if (process.alive() || process.told_to_stop || !process.end->failed()) return Blame::kNone;
-  if (process.end->signal != 0) return Blame::kSignal;
+  if (was_killed(process, status)) return Blame::kSignal;
   switch (status.outcome.load(std::memory_order_acquire)) {
     case RankOutcome::kFailed:
       return Blame::kOwnError;
@@ -34,6 +46,11 @@ Blame blame(const RankProcess& process, const RankStatus& status) {
       return Blame::kSilentExit;
   }
   return Blame::kSilentExit;
+}
+
+bool left_early(const RankProcess& process, const RankStatus& status) {
+  return !process.alive() && !process.told_to_stop && !process.end->failed() &&
+         status.outcome.load(std::memory_order_acquire) == RankOutcome::kRunning;
 }
 
 std::string error_line(const RankStatus& status) {
@@ -50,10 +67,25 @@ std::string describe_end(const RankProcess& process, int node, const RankStatus&
   const auto who = "rank " + std::to_string(process.rank) + " (node " + std::to_string(node) + ", pid " +
                    std::to_string(process.pid) + ") ";
   const auto& end = *process.end;
-  if (end.signal != 0) return who + "killed by " + signal_name(end.signal) + place(status);
+  if (was_killed(process, status)) return who + "killed by " + signal_name(end.signal) + place(status);
   const auto error = error_line(status);
   if (!error.empty()) return who + "failed: " + error;
-  return who + "exited with code " + std::to_string(end.exit_code) + place(status);
+  return who + "exited with code " + std::to_string(end.exit_code) +
+         (end.failed() ? "" : " in the middle of the run") + place(status);
+}
+
+std::string describe_wait(const RankProcess& waiting, std::span<const RankProcess> ranks,
+                          const StatusTable& statuses) {
+  const auto& own = statuses[waiting.local_rank];
+  if (own.outcome.load(std::memory_order_acquire) != RankOutcome::kTimedOut) return "";
+  std::string text;
+  for (const auto& process : ranks) {
+    const auto& status = statuses[process.local_rank];
+    if (status.sequence.load() >= own.sequence.load()) continue;
+    text += (text.empty() ? "; waiting for rank " : ", rank ") + std::to_string(process.rank) + " (" +
+            place(status).substr(1) + ")";
+  }
+  return text;
 }
 
 }  // namespace lockstep::launch

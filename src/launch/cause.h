@@ -1,11 +1,13 @@
 // Which rank is to blame, and the words for it.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include <lockstep/base/rank_status.h>
 
 #include "launch/rank_process.h"
+#include "launch/status_table.h"
 
 namespace lockstep::launch {
 
@@ -23,6 +25,10 @@ enum class Blame {
 /// How far `process`, whose slot is `status`, is to blame for the end of the run.
 Blame blame(const RankProcess& process, const RankStatus& status);
 
+/// Whether the rank ended well before its work did, as exit(0) does. Nobody's fault as long as no other
+/// rank misses it.
+bool left_early(const RankProcess& process, const RankStatus& status);
+
 /// First line of the error that the rank left in its slot; empty when it left none.
 std::string error_line(const RankStatus& status);
 
@@ -31,5 +37,10 @@ std::string signal_name(int signal);
 
 /// `rank 1 (node 0, pid 77) killed by SIGKILL in all_reduce seq 5`.
 std::string describe_end(const RankProcess& process, int node, const RankStatus& status);
+
+/// For a rank that waited in vain: `; waiting for rank 1 (after all_reduce seq 19)`, all those of `ranks`
+/// that have not come to its last collective. Else empty.
+std::string describe_wait(const RankProcess& waiting, std::span<const RankProcess> ranks,
+                          const StatusTable& statuses);
 
 }  // namespace lockstep::launch

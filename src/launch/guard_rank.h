@@ -5,7 +5,7 @@
 
 namespace lockstep::launch {
 
-/// As run_rank(), for a body that has an exit code of its own and notes success itself.
+/// As run_rank(), for a body that has an exit code of its own.
 int guard_rank(const std::function<int()>& body);
 
 }  // namespace lockstep::launch

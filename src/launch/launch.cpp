@@ -91,6 +91,10 @@ LaunchOptions launch_options(int nprocs, int num_nodes, std::filesystem::path ru
   options.node_rank = static_cast<int>(env::get_int("NODE_RANK", env::get_int("GROUP_RANK", 0)));
   options.main_address = env::get("MASTER_ADDR").value_or(options.main_address);
   options.main_port = static_cast<int>(env::get_int("MASTER_PORT", 0));
+  require(num_nodes == 1 || (env::get("MASTER_ADDR") && env::get("MASTER_PORT")),
+          "num_nodes " + std::to_string(num_nodes),
+          "MASTER_ADDR and MASTER_PORT of the first node, and each node's own NODE_RANK, in the environment",
+          "not all of them", "or start the program with torchrun --no-python on each node");
   return options;
 }
 

@@ -1,20 +1,11 @@
 #include "launch/rank_plan.h"
 
-#include <sched.h>
-
-#include <algorithm>
-#include <thread>
-
 #include <lockstep/base/env.h>
+
+#include "launch/threads.h"
 
 namespace lockstep::launch {
 namespace {
-
-int usable_processors() {
-  cpu_set_t mask;
-  if (::sched_getaffinity(0, sizeof(mask), &mask) == 0) return CPU_COUNT(&mask);
-  return static_cast<int>(std::thread::hardware_concurrency());  // more processors than the mask holds
-}
 
 std::map<std::string, std::string> place_in_job(const LaunchOptions& options, int rank, int local_rank,
                                                 int port) {
@@ -48,7 +39,7 @@ RankPlan plan_rank(const LaunchOptions& options, const LaunchContext& context, i
                 .inherited_fds = {}};
   plan.variables["LOCKSTEP_LAUNCHED"] = context.launched;
   if (!env::get("OMP_NUM_THREADS")) {
-    plan.variables["OMP_NUM_THREADS"] = std::to_string(std::max(1, usable_processors() / options.nprocs));
+    plan.variables["OMP_NUM_THREADS"] = std::to_string(share_of_processors(options.nprocs));
   }
   hand_down(plan, "LOCKSTEP_LISTEN_FD", rank == 0 ? context.listen_fd : -1);
   hand_down(plan, "LOCKSTEP_STATUS_FD", context.status_fd);

@@ -60,11 +60,11 @@ void RunFiles::write_ranks(std::span<const RankProcess> ranks) const {
   write_json(file("ranks"), json);
 }
 
-void RunFiles::write_failure(const RankProcess& culprit, std::span<const RankProcess> ranks,
-                             const StatusTable& statuses) const {
+void RunFiles::write_failure(const RankProcess& culprit, const std::string& cause,
+                             std::span<const RankProcess> ranks, const StatusTable& statuses) const {
   if (folder_.empty()) return;
   Json json = end_of(culprit, node_, statuses[culprit.local_rank]);
-  json["message"] = describe_end(culprit, node_, statuses[culprit.local_rank]);
+  json["message"] = cause;
   json["others"] = Json::array();
   for (const auto& process : ranks) {
     if (&process == &culprit) continue;

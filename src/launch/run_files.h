@@ -23,8 +23,8 @@ class RunFiles {
   /// {"0": pid, ...}
   void write_ranks(std::span<const RankProcess> ranks) const;
 
-  /// Who failed, how and where, and how the others ended.
-  void write_failure(const RankProcess& culprit, std::span<const RankProcess> ranks,
+  /// Who failed, how and where, in one line the `cause`, and how the others ended.
+  void write_failure(const RankProcess& culprit, const std::string& cause, std::span<const RankProcess> ranks,
                      const StatusTable& statuses) const;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cctype>
 #include <iostream>
 #include <string>
 
@@ -19,11 +20,20 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 
+// The first line without control characters: other libraries' texts go on with stack frames.
+std::string one_line(const std::string& text) {
+  std::string line = text.substr(0, text.find('\n'));
+  for (char& letter : line) {
+    if (std::iscntrl(static_cast<unsigned char>(letter)) != 0) letter = '?';
+  }
+  return line;
+}
+
 void print_unless_supervised(const std::string& text) {
   if (env::get("LOCKSTEP_LAUNCHED")) return;
   const auto rank = env::get("RANK");
   const auto who = rank ? "rank " + *rank + " (pid " + std::to_string(::getpid()) + ") failed: " : "";
-  std::cerr << "lockstep: " + who + text + "\n";
+  std::cerr << "lockstep: " + who + one_line(text) + "\n";
 }
 
 }  // namespace
@@ -37,7 +47,9 @@ void note_failure(const std::exception& error) {
 
 int launch::guard_rank(const std::function<int()>& body) {
   try {
-    return body();
+    const int code = body();
+    if (code == 0) set_outcome(RankOutcome::kDone);
+    return code;
   } catch (const std::exception& error) {
     note_failure(error);
     print_unless_supervised(error.what());
@@ -53,7 +65,6 @@ int launch::guard_rank(const std::function<int()>& body) {
 int run_rank(const std::function<void()>& body, const std::filesystem::path& run_dir) {
   const int code = launch::guard_rank([&] {
     body();
-    set_outcome(RankOutcome::kDone);
     return 0;
   });
   if (code != 0 && !run_dir.empty() && !started_by_launcher()) launch::write_lone_failure(run_dir, code);

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <iostream>
 
-#include "launch/cause.h"
-
 namespace lockstep::launch {
 namespace {
 
@@ -22,6 +20,8 @@ constexpr auto kSameRequest = 200ms;
 
 // For a rank that other code of this program has waited for before us.
 constexpr int kUnknownExit = 255;
+// The exit code of a run that a rank left with code 0.
+constexpr int kLeftEarly = 1;
 
 std::chrono::milliseconds patience(Blame blame, const ProcessEnd& end) {
   if (blame < Blame::kOwnError) return kEchoPatience;
@@ -80,17 +80,30 @@ void Supervisor::collect_ended() {
     process.end = end_of(process.pid);
     if (process.alive()) continue;
     process.pidfd.reset();
-    notice_end(process);
+    look_for_culprit();
   }
 }
 
-void Supervisor::notice_end(RankProcess& process) {
-  const auto weight = blame(process, statuses_[process.local_rank]);
-  const auto best = culprit_ ? blame(*culprit_, statuses_[culprit_->local_rank]) : Blame::kNone;
-  if (stopping_ || weight <= best) return;
-  culprit_ = &process;
-  const auto name_at = Clock::now() + patience(weight, *process.end);
-  name_at_ = std::min(name_at, name_at_.value_or(name_at));
+// Who left early is missed as soon as another rank waits for it.
+Blame Supervisor::blame_of(const RankProcess& process) const {
+  const auto own = [&](const RankProcess& rank) { return blame(rank, statuses_[rank.local_rank]); };
+  const auto is_echo = [&](const RankProcess& rank) {
+    return own(rank) == Blame::kEcho || own(rank) == Blame::kTimeout;
+  };
+  const bool is_missed =
+      left_early(process, statuses_[process.local_rank]) && std::ranges::any_of(ranks_, is_echo);
+  return is_missed ? Blame::kSilentExit : own(process);
+}
+
+void Supervisor::look_for_culprit() {
+  if (stopping_) return;
+  for (const auto& process : ranks_) {
+    const auto weight = blame_of(process);
+    if (weight <= (culprit_ ? blame_of(*culprit_) : Blame::kNone)) continue;
+    culprit_ = &process;
+    const auto name_at = Clock::now() + patience(weight, *process.end);
+    name_at_ = std::min(name_at, name_at_.value_or(name_at));
+  }
 }
 
 void Supervisor::heed_requests() {
@@ -118,8 +131,9 @@ void Supervisor::meet_deadlines() {
 
 void Supervisor::name_cause() {
   name_at_.reset();
-  std::cerr << "lockstep: " + describe_end(*culprit_, options_.node_rank, statuses_[culprit_->local_rank]) +
-                   "\n";
+  cause_ = describe_end(*culprit_, options_.node_rank, statuses_[culprit_->local_rank]) +
+           describe_wait(*culprit_, ranks_, statuses_);
+  std::cerr << "lockstep: " + cause_ + "\n";
   ask_to_stop(SIGTERM, options_.grace);
 }
 
@@ -143,8 +157,8 @@ void Supervisor::kill_all() {
 int Supervisor::finish() const {
   if (interrupted_by_ != 0) return 128 + interrupted_by_;
   if (culprit_ == nullptr) return 0;
-  files_.write_failure(*culprit_, ranks_, statuses_);
-  return culprit_->end->status();
+  files_.write_failure(*culprit_, cause_, ranks_, statuses_);
+  return culprit_->end->failed() ? culprit_->end->status() : kLeftEarly;
 }
 
 }  // namespace lockstep::launch

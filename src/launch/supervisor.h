@@ -9,8 +9,10 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "launch/cause.h"
 #include "launch/run_files.h"
 #include "launch/signal_scope.h"
 #include "launch/status_table.h"
@@ -38,7 +40,8 @@ class Supervisor {
   bool any_alive() const;
   void sleep_until_event() const;
   void collect_ended();
-  void notice_end(RankProcess& process);
+  Blame blame_of(const RankProcess& process) const;
+  void look_for_culprit();
   void heed_requests();
   void interrupt(const StopRequest& request);
   void meet_deadlines();
@@ -53,6 +56,7 @@ class Supervisor {
   SignalScope& signals_;
   std::vector<RankProcess> ranks_;
   const RankProcess* culprit_ = nullptr;  ///< best explanation so far
+  std::string cause_;                     ///< in words, once it is named
   int interrupted_by_ = 0;                ///< signal that the supervisor was asked to stop by
   Clock::time_point interrupted_at_{};
   std::optional<Clock::time_point> name_at_ = {};  ///< when culprit_ is taken for the cause

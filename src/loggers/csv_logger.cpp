@@ -35,10 +35,12 @@ CsvLogger::CsvLogger(std::filesystem::path folder, int flush_every_n_rows)
 void CsvLogger::log_metrics(std::span<const Metric> metrics, std::int64_t epoch, std::int64_t step) {
   if (metrics.empty()) return;
   pending_.push_back({epoch, step, {metrics.begin(), metrics.end()}});
-  if (static_cast<int>(pending_.size()) >= flush_every_n_rows_) flush();
+  const bool waited = std::chrono::steady_clock::now() - last_flush_ > std::chrono::seconds(1);
+  if (waited || static_cast<int>(pending_.size()) >= flush_every_n_rows_) flush();
 }
 
 void CsvLogger::flush() {
+  last_flush_ = std::chrono::steady_clock::now();
   if (pending_.empty()) return;
   const bool rewrite = add_columns(pending_) || !created_;
   std::ranges::move(pending_, std::back_inserter(rows_));

@@ -20,12 +20,12 @@ std::optional<Number> parse_number(std::string_view text) {
 
 Expected<BatchLimit> BatchLimit::parse(std::string_view text) {
   if (const auto batches = parse_number<std::int64_t>(text)) {
-    if (*batches < 0) return Unexpected{"a number of batches cannot be negative"};
+    if (*batches < 0) return Unexpected{OptionType<BatchLimit>::accepted()};
     return BatchLimit(*batches);
   }
   const auto fraction = parse_number<double>(text);
-  if (!fraction) return Unexpected{"neither an integer nor a fraction"};
-  if (!(*fraction >= 0 && *fraction <= 1)) return Unexpected{"a fraction of the batches lies in 0.0..1.0"};
+  if (!fraction) return Unexpected{OptionType<BatchLimit>::accepted()};
+  if (!(*fraction >= 0 && *fraction <= 1)) return Unexpected{OptionType<BatchLimit>::accepted()};
   return BatchLimit(*fraction);
 }
 

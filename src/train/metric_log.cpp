@@ -5,8 +5,6 @@
 
 #include <lockstep/base/error.h>
 
-#include "train/metric_merge.h"
-
 namespace lockstep::detail {
 namespace {
 
@@ -20,10 +18,17 @@ namespace {
 
 }  // namespace
 
-MetricLog::Entry& MetricLog::entry_of(std::string_view name, const LogOptions& options) {
+MetricLog::Entry* MetricLog::find(std::string_view name) {
   const auto found = std::ranges::find(entries_, name, &Entry::name);
-  if (found != entries_.end()) return *found;
+  return found != entries_.end() ? &*found : nullptr;
+}
 
+MetricLog::Entry& MetricLog::entry_of(std::string_view name, LogOptions options) {
+  options.batch_size.reset();  // may differ from call to call
+  if (Entry* known = find(name)) {
+    if (known->options == options) return *known;
+    refuse(name, "the options that it was logged with before", "other ones", "log it under another name");
+  }
   Entry entry{.name = std::string(name), .step_name = {}, .epoch_name = {}, .options = options};
   entry.on_step = options.on_step.value_or(scope_.on_step);
   entry.on_epoch = options.on_epoch.value_or(scope_.on_epoch);
@@ -42,6 +47,8 @@ void MetricLog::log(std::string_view name, double value, const LogOptions& optio
   if (!scope_.allowed) {
     refuse(name, "a call from a step, a batch hook or an epoch hook", "a hook that cannot log", "");
   }
+  const auto samples = options.batch_size.value_or(batch_size_);
+  if (samples < 1) refuse(name, "batch_size >= 1", std::to_string(samples), "");
   Entry& entry = entry_of(name, options);
   if (entry.on_step) {
     entry.step_value = value;
@@ -49,7 +56,7 @@ void MetricLog::log(std::string_view name, double value, const LogOptions& optio
     publish(entry, entry.step_name, value);
   }
   if (!entry.on_epoch) return;
-  const double weight = static_cast<double>(options.batch_size.value_or(batch_size_));
+  const auto weight = static_cast<double>(samples);
   const auto fx = entry.options.reduce_fx;
   entry.accumulated = accumulated(fx, entry.accumulated, fx == ReduceFx::kMean ? value * weight : value);
   entry.weight += weight;
@@ -72,8 +79,8 @@ MetricRow MetricLog::synced_step_row(const Communicator& communicator) {
         {.name = entry.name, .reduce_fx = entry.options.reduce_fx, .value = entry.step_value, .weight = 1});
   }
   for (const auto& part : merge_parts(communicator, own)) {
-    const auto entry = std::ranges::find(entries_, part.name, &Entry::name);
-    if (entry == entries_.end() || !entry->has_step_value) continue;
+    Entry* entry = find(part.name);
+    if (entry == nullptr || !entry->has_step_value) continue;
     entry->step_value = part.reduce_fx == ReduceFx::kMean ? part.value / part.weight : part.value;
     publish(*entry, entry->step_name, entry->step_value);
   }
@@ -94,18 +101,24 @@ void MetricLog::merge_epoch(const Communicator& communicator) {
                    .weight = entry.weight});
   }
   for (const auto& part : merge_parts(communicator, own)) {
-    const LogScope any{.allowed = true, .step_allowed = true};
-    const auto scope = std::exchange(scope_, any);
-    Entry& entry = entry_of(part.name, {.prog_bar = part.prog_bar,
-                                        .logger = part.logger,
-                                        .on_step = part.on_step,
-                                        .on_epoch = true,
-                                        .reduce_fx = part.reduce_fx,
-                                        .sync_dist = true});
-    scope_ = scope;
-    entry.accumulated = part.value;
-    entry.weight = part.weight;
+    Entry* entry = find(part.name);
+    if (entry == nullptr) entry = &adopt(part);
+    entry->accumulated = part.value;
+    entry->weight = part.weight;
   }
+}
+
+// As if this rank had logged it.
+MetricLog::Entry& MetricLog::adopt(const MetricPart& part) {
+  const auto scope = std::exchange(scope_, LogScope{.allowed = true, .step_allowed = true});
+  Entry& entry = entry_of(part.name, {.prog_bar = part.prog_bar,
+                                      .logger = part.logger,
+                                      .on_step = part.on_step,
+                                      .on_epoch = true,
+                                      .reduce_fx = part.reduce_fx,
+                                      .sync_dist = true});
+  scope_ = scope;
+  return entry;
 }
 
 MetricRow MetricLog::finish_epoch(const Communicator& communicator) {

@@ -12,6 +12,8 @@
 #include <lockstep/train/log_options.h>
 #include <lockstep/train/train_context.h>
 
+#include "train/metric_merge.h"
+
 namespace lockstep::detail {
 
 /// What the hook that is running may log, and its defaults (lightning.md 2.6).
@@ -76,7 +78,9 @@ class LOCKSTEP_API MetricLog {
     double weight = 0;
   };
 
-  Entry& entry_of(std::string_view name, const LogOptions& options);
+  Entry* find(std::string_view name);
+  Entry& entry_of(std::string_view name, LogOptions options);
+  Entry& adopt(const MetricPart& part);
   void merge_epoch(const Communicator& communicator);
   void publish(const Entry& entry, const std::string& forked_name, double value);
 

@@ -50,6 +50,17 @@ std::string metrics_text(const Metrics& metrics, const char* separator) {
   return text;
 }
 
+// As Lightning shows the results of validate and test.
+void print_results(const char* title, const Metrics& metrics) {
+  std::string rule;
+  for (int cell = 0; cell < 55; ++cell) rule += "─";
+  print_line(rule);
+  print_line(printed("%25s  %25s", title, "Value"));
+  print_line(rule);
+  for (const auto& [name, value] : metrics) print_line(printed("%25s  %25.8g", name.c_str(), value));
+  print_line(rule);
+}
+
 }  // namespace
 
 void print_line(std::string_view text) {
@@ -84,6 +95,14 @@ void ProgressBar::on_train_batch_end(StepContext& step, const TrainOutput&) {
 }
 
 void ProgressBar::on_train_end(TrainContext& context) { finish_epoch(context); }
+
+void ProgressBar::on_validation_end(TrainContext& context) {
+  if (context.stage() == Stage::kValidate) print_results("Validate metric", context.callback_metrics());
+}
+
+void ProgressBar::on_test_end(TrainContext& context) {
+  print_results("Test metric", context.callback_metrics());
+}
 
 void ProgressBar::on_exception(TrainContext&, const std::exception&) { erase_bar(); }
 

@@ -23,6 +23,8 @@ class ProgressBar final : public Callback {
   void on_train_epoch_start(TrainContext& context) override;
   void on_train_batch_end(StepContext& step, const TrainOutput& output) override;
   void on_train_end(TrainContext& context) override;
+  void on_validation_end(TrainContext& context) override;
+  void on_test_end(TrainContext& context) override;
   void on_exception(TrainContext& context, const std::exception& error) override;
 
  private:

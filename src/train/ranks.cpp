@@ -32,6 +32,16 @@ std::vector<std::string> own_arguments() {
                               .got = std::to_string(asked)});
 }
 
+// Better before training than after it.
+void check_target(const std::filesystem::path& save_weights) {
+  if (save_weights.empty()) return;
+  const auto folder = std::filesystem::absolute(save_weights).parent_path();
+  if (std::filesystem::is_directory(folder) && !std::filesystem::is_directory(save_weights)) return;
+  throw ConfigError("train", {.what = "save_weights " + save_weights.string() + " cannot be written",
+                              .expected = "a file name in a folder that exists",
+                              .got = std::filesystem::is_directory(folder) ? "a folder" : "no such folder"});
+}
+
 }  // namespace
 
 WorldShape world_shape(const TrainerOptions& options, const ClusterEnvironment& environment) {
@@ -95,6 +105,7 @@ void open_run_directory(RunState& state) {
                  .file = state.run_dir / "logs" /
                          ("rank_" + std::to_string(state.environment->global_rank()) + ".log")});
   if (!state.is_global_zero()) return;
+  check_target(state.options.run.save_weights);
   if (!state.options.run.config_yaml.empty()) {
     write_file_atomically(state.run_dir / "config.yaml", state.options.run.config_yaml);
   }

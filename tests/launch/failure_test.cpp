@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <csignal>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -157,6 +160,72 @@ TEST(Cause, IsASilentExitRatherThanALostPeer) {
   });
   EXPECT_EQ(result.status, 3);
   EXPECT_THAT(result.errors, HasSubstr(rank_one(result) + "exited with code 3"));
+}
+
+void finish_collectives(int count) {
+  for (int i = 0; i < count; ++i) enter_collective("all_reduce"), leave_collective();
+}
+
+TEST(Cause, IsARankThatLeftInMidRunThoughWithCodeZero) {
+  const auto result = launch_ranks(3, [](int rank) {
+    finish_collectives(4);
+    if (rank == 1) ::_exit(0);
+    std::this_thread::sleep_for(50ms);
+    throw PeerLost("comm", {.what = "rank 1 went away"});
+  });
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.errors,
+            rank_one(result) + "exited with code 0 in the middle of the run after all_reduce seq 4\n");
+}
+
+TEST(Cause, IsARankThatLeavesAfterItIsMissed) {
+  const auto result = launch_ranks(2, [](int rank) {
+    if (rank == 0) throw PeerLost("comm", {.what = "rank 1 went away"});
+    std::this_thread::sleep_for(50ms);
+    ::_exit(0);
+  });
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.errors, HasSubstr(rank_one(result) + "exited with code 0 in the middle of the run"));
+}
+
+TEST(Cause, IsNotARankThatIsDone) {
+  const auto result = launch_ranks(2, [](int rank) {
+    if (rank == 1) std::this_thread::sleep_for(50ms), throw PeerLost("comm", {.what = "another node"});
+  });
+  EXPECT_EQ(result.errors, rank_one(result) + "failed: [comm] another node\n");
+}
+
+TEST(Cause, IsNotARankThatAbortsAfterItLostItsPeer) {
+  const auto result = launch_ranks(2, [](int rank) {
+    if (rank == 1) std::this_thread::sleep_for(50ms), throw std::runtime_error("the true one");
+    set_outcome(RankOutcome::kPeerFailed, "rank 1 went away");
+    std::abort();
+  });
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.errors, rank_one(result) + "failed: the true one\n");
+}
+
+TEST(Cause, OfATimeoutNamesWhoIsBehind) {
+  LauncherProcess launcher([](LaunchOptions options) {
+    options.nprocs = 3;
+    return launch_forked(options, [&] {
+      finish_collectives(this_rank() == 0 ? 19 : 20);
+      testing::ready(options);
+      if (this_rank() == 1) {
+        eventually(
+            [&] { return exists(options.run_dir / "ready_0") && exists(options.run_dir / "ready_2"); });
+        throw Timeout("comm", {.what = "all_reduce failed"});
+      }
+      sleep_for_ever();
+      return 0;
+    });
+  });
+  const auto result = launcher.wait();
+  EXPECT_EQ(
+      result.errors,
+      rank_one(result) + "failed: [comm] all_reduce failed; waiting for rank 0 (after all_reduce seq 19)\n");
+  const auto json = nlohmann::json::parse(testing::read_file(launcher.run_dir() / "failure.json"));
+  EXPECT_EQ("lockstep: " + json["message"].get<std::string>() + "\n", result.errors);
 }
 
 TEST(Cause, IsASignalRatherThanAnEarlierSilentExit) {

@@ -90,6 +90,18 @@ TEST(RankEnvironment, SharesTheProcessorsUnlessTold) {
   EXPECT_EQ(ask_ranks({.nprocs = 2}, threads)[1], "7");
 }
 
+TEST(RankEnvironment, SaysHowManyThreadsTensorsShouldUse) {
+  const auto threads = [] { return std::to_string(threads_per_rank()); };
+  const ScopedVariables scope({});
+  const int processors = threads_per_rank();
+  EXPECT_EQ(ask_ranks({.nprocs = 1}, threads)[0], std::to_string(processors));
+  EXPECT_EQ(ask_ranks({.nprocs = processors + 1}, threads)[0], "1");
+  const ScopedVariables told({{"OMP_NUM_THREADS", "7,2"}, {"NODE_RANK", "0"}});
+  EXPECT_EQ(ask_ranks({.nprocs = 2}, threads)[1], "7");
+  const ScopedVariables malformed({{"OMP_NUM_THREADS", "many"}, {"LOCAL_WORLD_SIZE", "1000000"}});
+  EXPECT_EQ(threads_per_rank(), 1);
+}
+
 TEST(RankProcess, IsANamedChildOfTheLauncherThatKnowsItWasLaunched) {
   const auto texts = ask_ranks({.nprocs = 2}, [] {
     return testing::read_file("/proc/self/comm") + (started_by_launcher() ? "launched" : "alone") +

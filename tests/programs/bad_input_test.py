@@ -91,6 +91,19 @@ class BadInput(ProgramTest):
     def test_single_device_on_two_ranks(self):
         self.assert_refused(self.digits("--trainer.strategy", "single_device", "--trainer.devices", 2), 2, "single_device", "2")
 
+    def test_weights_that_cannot_be_saved_are_noticed_at_the_start(self):
+        self.assert_refused(self.digits("--save_weights", "nowhere/w.safetensors"), 2, "save_weights", "nowhere")
+
+    def test_other_libraries_errors_are_one_line(self):
+        data = self.folder / "labels.csv"
+        data.write_text("\n".join(",".join(["1"] * 64 + ["99"]) for _ in range(20)) + "\n")
+        result = self.digits("--data.file", data)
+        self.assertEqual((result.code, len(result.err.splitlines())), (1, 1), result)
+
+    def test_fewer_validation_rows_than_ranks(self):
+        result = self.digits("--data.val_fraction", 0.0006, "--trainer.devices", 2, "--trainer.max_epochs", 1)
+        self.assertEqual(result.code, 0, result)
+
     def test_unknown_verb(self):
         self.assert_refused(self.digits("fitt"), 2, "fitt", "fit")
 

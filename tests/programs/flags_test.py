@@ -57,7 +57,7 @@ class Flags(ProgramTest):
         "trainer.accelerator": lambda t: t.refuses(2, "tpu", "--trainer.accelerator", "tpu"),
         "trainer.devices": lambda t: t.summary(*ONE_EPOCH, "--trainer.devices", 2)["world_size"] == 2,
         "trainer.num_nodes": lambda t: t.refuses(2, "num_nodes", "--trainer.num_nodes", 2, "--trainer.devices", 1)
-        or t.refuses(2, "main_port", "--trainer.num_nodes", 2),
+        and t.refuses(2, "MASTER_PORT", "--trainer.num_nodes", 2),
         "trainer.strategy": lambda t: t.summary(*ONE_EPOCH, "--trainer.strategy", "ddp")["strategy"] == "ddp",
         "trainer.strategy.bucket_cap_mb": lambda t: t.collectives() < t.collectives("--trainer.strategy.bucket_cap_mb", 0.0001),
         "trainer.strategy.timeout": lambda t: t.refuses(1, "within 3s", *DDP, "--trainer.strategy.timeout", "3s", "--fault.kind", "stop", "--fault.rank", 1)

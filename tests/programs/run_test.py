@@ -47,6 +47,10 @@ class Run(ProgramTest):
         self.assertAlmostEqual(two_ranks["val_accuracy"], one_rank["val_accuracy"], places=6)
         self.assertAlmostEqual(two_ranks["val_loss"], one_rank["val_loss"], places=5)
 
+    def test_validate_shows_its_results(self):
+        result = self.succeed("validate")
+        self.assertRegex(result.out, r"Validate metric[^$]*val_accuracy\s+0\.\d+")
+
     def test_python_reads_the_checkpoint(self):
         self.succeed("--trainer.max_epochs", 1, "--model.hidden", "16,8")
         checkpoint = self.folder / "run" / "checkpoints" / "last.ckpt"

@@ -74,6 +74,15 @@ TEST_F(MetricLogTest, RefusesWhatTheHookDoesNotAllow) {
                                   {"log(\"x\")", "both false"});
 }
 
+TEST_F(MetricLogTest, RefusesOneNameWithTwoMeanings) {
+  log_.set_scope(kTrainStepLog);
+  log_.log("x", 1, {.on_epoch = true});
+  log_.log("x", 1, {.on_epoch = true, .batch_size = 3});
+  test::expect_error<ConfigError>([&] { log_.log("x", 1, {.reduce_fx = ReduceFx::kMax}); },
+                                  {"log(\"x\")", "before"});
+  test::expect_error<ConfigError>([&] { log_.log("y", 1, {.batch_size = 0}); }, {"log(\"y\")", ">= 1"});
+}
+
 TEST(LogValueTest, TakesSingleNumbersOnly) {
   EXPECT_EQ(LogValue(torch::tensor(2.5F)).value(), 2.5);
   EXPECT_EQ(LogValue(torch::tensor(7)).value(), 7.0);

@@ -15,6 +15,13 @@ LOCKSTEP_API bool started_by_launcher();
 /// @throws ConfigError when it is malformed
 LOCKSTEP_API std::optional<int> local_world_size();
 
+/// The threads that this rank should use for its tensors: OMP_NUM_THREADS where that is set, as our own
+/// launcher and torchrun do, else the processors it may use divided by the ranks of this node. OpenMP reads
+/// the variable when it is loaded, which in a forked rank was before the fork: tell it by
+/// at::set_num_threads().
+/// @throws ConfigError when the launcher's variables are malformed
+LOCKSTEP_API int threads_per_rank();
+
 /// Names a process that was started by a launcher rank-N and, under launch_reexec(), lets its supervisor
 /// read what it does (base/rank_status.h). Call first thing in main(), before threads start. Does nothing
 /// in other processes and when called again.

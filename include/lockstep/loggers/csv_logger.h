@@ -1,6 +1,7 @@
 // metrics.csv: one row per call, one column per metric, empty cells where a row has no value.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -13,7 +14,8 @@ namespace lockstep {
 /// A full disk never stops training: it is reported once, and the rows are written when there is room.
 class LOCKSTEP_API CsvLogger final : public Logger {
  public:
-  /// Rows are written in batches of `flush_every_n_rows`. An older metrics.csv there is replaced.
+  /// Rows are written in batches of `flush_every_n_rows`, or once a second. An older metrics.csv there
+  /// is replaced.
   explicit CsvLogger(std::filesystem::path folder, int flush_every_n_rows = 100);
 
   void log_metrics(std::span<const Metric> metrics, std::int64_t epoch, std::int64_t step) override;
@@ -37,7 +39,8 @@ class LOCKSTEP_API CsvLogger final : public Logger {
   std::vector<std::string> columns_;  // sorted
   std::vector<Row> pending_;
   std::vector<Row> rows_;  // kept: a new column goes into all of them
-  bool created_ = false;   // the file holds rows_ under columns_
+  std::chrono::steady_clock::time_point last_flush_ = {};
+  bool created_ = false;  // the file holds rows_ under columns_
 };
 
 }  // namespace lockstep

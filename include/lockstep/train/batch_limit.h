@@ -40,7 +40,7 @@ template <>
 struct OptionType<BatchLimit> {
   static Expected<BatchLimit> parse(std::string_view text) { return BatchLimit::parse(text); }
   static std::string print(const BatchLimit& limit) { return limit.print(); }
-  static std::string accepted() { return "a number of batches (1) or a fraction of them (1.0)"; }
+  static std::string accepted() { return "a number of batches (1, 2, ...) or a fraction of them (0.0..1.0)"; }
 };
 
 }  // namespace lockstep

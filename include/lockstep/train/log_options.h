@@ -22,6 +22,8 @@ struct LogOptions {
   ReduceFx reduce_fx = ReduceFx::kMean;
   bool sync_dist = false;                       ///< reduce over ranks when it is written, not inside the step
   std::optional<std::int64_t> batch_size = {};  ///< weight in the epoch's mean; default: the batch's samples
+
+  bool operator==(const LogOptions&) const = default;
 };
 
 /// A number to log: a double or a tensor of one element, of which no graph is kept.

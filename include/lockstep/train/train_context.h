@@ -55,11 +55,12 @@ class LOCKSTEP_API TrainContext {
   const std::filesystem::path& run_dir() const;
 
   /// Logs `value` under `name`: lightning's `self.log`. Not Collective: with sync_dist the ranks'
-  /// values are reduced together when they are written.
+  /// values are reduced together when they are written, by name; ranks may log other names, or none.
   /// @throws ConfigError where the hook does not allow logging, or both on_step and on_epoch are false
   void log(std::string_view name, const LogValue& value, const LogOptions& options = {});
 
-  /// The latest value of everything logged, under its plain name and, where both on_step and
+  /// The latest value of everything logged: of an epoch, reduced over ranks if sync_dist; of a step,
+  /// this rank's own until it is written. Under its plain name and, where both on_step and
   /// on_epoch are set, also as NAME_step and NAME_epoch.
   const Metrics& callback_metrics() const;
   /// The latest values logged with prog_bar.
