@@ -51,6 +51,10 @@ Log& the_log() {
   return *log;
 }
 
+// Made when the library is loaded: a fork while another thread makes it would leave the child waiting
+// for that thread for ever.
+[[maybe_unused]] const Log& made_at_load = the_log();
+
 spdlog::level::level_enum spdlog_level(LogLevel level) {
   switch (level) {
     case LogLevel::kDebug:
