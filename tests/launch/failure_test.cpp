@@ -91,11 +91,19 @@ TEST(Failure, SaysWhereARankDiedOutsideACollective) {
 }
 
 TEST(Failure, KillsRanksThatIgnoreBeingAsked) {
-  const auto result = launch_ranks(3, [](int rank) {
-    if (rank != 1) std::signal(SIGTERM, SIG_IGN);
-    if (rank == 1) throw std::runtime_error("boom");
-    sleep_for_ever();
+  LauncherProcess launcher([](LaunchOptions options) {
+    options.nprocs = 2;
+    return launch_forked(options, [&]() -> int {
+      if (this_rank() == 1) {
+        eventually([&] { return exists(options.run_dir / "ready_0"); });
+        throw std::runtime_error("boom");
+      }
+      std::signal(SIGTERM, SIG_IGN);
+      testing::ready(options);
+      sleep_for_ever();
+    });
   });
+  const auto result = launcher.wait();
   EXPECT_EQ(result.errors, rank_one(result) + "failed: boom\n");
   EXPECT_LE(result.took, kStopLimit);
 }

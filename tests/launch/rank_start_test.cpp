@@ -187,6 +187,27 @@ TEST(ListenSocket, LetsOtherRanksConnectBeforeRankZeroIsThere) {
   EXPECT_EQ(result.status, 0) << result.errors;
 }
 
+int count_sockets(pid_t pid) {
+  int sockets = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
+    std::error_code gone;
+    sockets += std::filesystem::read_symlink(entry, gone).string().starts_with("socket:") ? 1 : 0;
+  }
+  return sockets;
+}
+
+TEST(ListenSocket, IsLeftToRankZeroSoThatItClosesWithIt) {
+  LauncherProcess launcher([](LaunchOptions options) {
+    return launch_forked(options, [&]() -> int {
+      testing::ready(options);
+      testing::sleep_for_ever();
+    });
+  });
+  const auto pids = launcher.wait_for_ranks(1);
+  EXPECT_EQ(count_sockets(pids.at(0)), count_sockets(::getpid()) + 1);
+  EXPECT_EQ(count_sockets(launcher.pid()), count_sockets(::getpid()));
+}
+
 std::string launch_error(LaunchOptions options) {
   try {
     launch_forked(options, [] { return 0; });
