@@ -1,8 +1,11 @@
 #include "train/ranks.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/env.h>
@@ -30,6 +33,13 @@ std::vector<std::string> own_arguments() {
   throw ConfigError("train", {.what = "devices differs from what the launcher started on this node",
                               .expected = std::to_string(started) + " (LOCAL_WORLD_SIZE), or auto",
                               .got = std::to_string(asked)});
+}
+
+// Our own launcher has written this file already, before its ranks ran.
+void write_ranks(const std::filesystem::path& run_dir, const std::vector<std::string>& pids) {
+  nlohmann::ordered_json ranks;
+  for (std::size_t rank = 0; rank < pids.size(); ++rank) ranks[std::to_string(rank)] = std::stol(pids[rank]);
+  write_file_atomically(run_dir / "ranks.json", ranks.dump(2) + "\n");
 }
 
 // Better before training than after it.
@@ -104,7 +114,9 @@ void open_run_directory(RunState& state) {
                  .world_size = state.environment->world_size(),
                  .file = state.run_dir / "logs" /
                          ("rank_" + std::to_string(state.environment->global_rank()) + ".log")});
+  const auto pids = state.communicator().all_gather_bytes(std::to_string(getpid()));
   if (!state.is_global_zero()) return;
+  if (!env::get("LOCKSTEP_LAUNCHED")) write_ranks(state.run_dir, pids);
   check_target(state.options.run.save_weights);
   if (!state.options.run.config_yaml.empty()) {
     write_file_atomically(state.run_dir / "config.yaml", state.options.run.config_yaml);

@@ -3,6 +3,7 @@ import csv
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -106,6 +107,22 @@ class Run(ProgramTest):
             self.assertEqual(result.code, 0, result)
         self.assertEqual(sorted(os.listdir(self.folder / "runs" / "digits")), ["version_0", "version_1"])
 
+    def test_two_nodes(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        nodes = [self.start(DIGITS, *["--trainer.max_epochs", 1, "--seed_everything", 7, "--trainer.strategy", "ddp", "--trainer.devices", 2,
+                                      "--trainer.num_nodes", 2, "--trainer.strategy.timeout", "60s", "--run_dir", self.folder / f"node{node}",
+                                      "--data.file", SOURCE / "data" / "digits.csv.gz", "--save_weights", self.folder / "two_nodes"],
+                            MASTER_ADDR="127.0.0.1", MASTER_PORT=port, NODE_RANK=str(node)) for node in (0, 1)]
+        for node in nodes:
+            result = self.finish(node)
+            self.assertEqual(result.code, 0, result)
+        summary = json.loads((self.folder / "node0" / "summary.json").read_text())
+        self.assertEqual((summary["world_size"], summary["steps"]), (4, 12))
+        self.succeed("--trainer.devices", 4, "--trainer.max_epochs", 1, "--seed_everything", 7, "--save_weights", self.folder / "one_node")
+        self.assertEqual((self.folder / "two_nodes").read_bytes(), (self.folder / "one_node").read_bytes())
+
     def test_workers_do_not_change_the_result(self):
         for workers in (0, 2):
             self.succeed("--trainer.max_epochs", 1, "--seed_everything", 5, "--data.num_workers", workers, "--save_weights", self.folder / str(workers))
@@ -119,6 +136,7 @@ class Run(ProgramTest):
         result = self.run_program(*command)
         self.assertEqual(result.code, 0, result)
         self.assertEqual(self.summary()["world_size"], 2)
+        self.assertEqual(set(json.loads((self.folder / "run" / "ranks.json").read_text())), {"0", "1"})
         self.succeed("--trainer.devices", 2, "--trainer.max_epochs", 1, "--seed_everything", 7, "--save_weights", self.folder / "own")
         self.assertEqual((self.folder / "torchrun").read_bytes(), (self.folder / "own").read_bytes())
 
