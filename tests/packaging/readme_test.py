@@ -1,4 +1,4 @@
-"""The README shows the very program that examples/01_trainer builds."""
+"""The README shows the very program that examples/01_trainer builds, and no page links to a file that is not there."""
 import pathlib
 import re
 import sys
@@ -6,4 +6,9 @@ import sys
 root = pathlib.Path(__file__).resolve().parents[2]
 shown = re.search(r"```cpp\n(.*?)```", (root / "README.md").read_text(), re.S).group(1)
 built = (root / "examples" / "01_trainer" / "main.cpp").read_text().split("\n", 1)[1]
-sys.exit(0 if shown == built else "README.md and examples/01_trainer/main.cpp differ")
+problems = [] if shown == built else ["README.md and examples/01_trainer/main.cpp differ"]
+for page in [root / "README.md", root / "CONTRIBUTING.md", *root.glob("docs/**/*.md"), root / "tests" / "parity" / "README.md"]:
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        if not (page.parent / link).exists():
+            problems.append(f"{page.relative_to(root)}: no file {link}")
+sys.exit("\n".join(problems) or 0)
