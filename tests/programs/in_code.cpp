@@ -13,17 +13,34 @@ struct TinyImpl : ls::Module<ls::Example> {
 };
 TORCH_MODULE(Tiny);
 
+// One rank alone wants to stop, in an early batch.
+struct StopOnRankOne : ls::Callback {
+  void on_train_batch_end(ls::StepContext& step, const ls::TrainOutput&) override {
+    if (step.global_rank() == 1) step.stop();
+  }
+};
+
 static void train(ls::TrainerOptions options) {
   torch::ones({2}).sum();  // ranks must start although tensors exist
-  options.max_epochs = 1;
+  if (options.callbacks.empty()) options.max_epochs = 1;
   ls::Trainer trainer(options);
   trainer.fit(Tiny(), ls::loader(ls::tensor_dataset(torch::ones({8, 2})), {.batch_size = 2}));
-  trainer.print("world size " + std::to_string(trainer.world_size()));
+  trainer.print("world size " + std::to_string(trainer.world_size()) + ", epochs " +
+                std::to_string(trainer.current_epoch()));
 }
 
 int main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";
   if (how == "trainer") {
+    train({.devices = "2"});
+    return 0;
+  }
+  if (how == "stop") {
+    train({.max_epochs = 50, .devices = "2", .callbacks = {std::make_shared<StopOnRankOne>()}});
+    return 0;
+  }
+  if (how == "twice") {
+    train({.devices = "2"});
     train({.devices = "2"});
     return 0;
   }

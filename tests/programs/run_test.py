@@ -155,6 +155,14 @@ class RanksAskedForInCode(ProgramTest):
         result = self.run_in_code("")
         self.assertEqual((result.code, result.out.count("world size 2")), (0, 1), result)
 
+    def test_one_rank_may_stop_all(self):
+        result = self.run_in_code("stop")
+        self.assertEqual((result.code, result.out.count("world size 2, epochs 1")), (0, 1), result)
+
+    def test_two_trainers_one_after_the_other(self):
+        result = self.run_in_code("twice")
+        self.assertEqual((result.code, result.out.count("world size 2, epochs 1")), (0, 2), result)
+
     def test_ddp_fork_says_why_it_cannot(self):
         result = self.run_in_code("fork")
         self.assertNotEqual(result.code, 0, result)
