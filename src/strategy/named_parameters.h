@@ -1,7 +1,7 @@
 // The parameters of a module as an optimizer takes them.
 #pragma once
 
-#include <algorithm>
+#include <unordered_set>
 #include <vector>
 
 #include <lockstep/optim/optimizer.h>
@@ -13,11 +13,11 @@ namespace lockstep {
 /// registered twice (tied weights) counts once, under its first name.
 inline std::vector<NamedParameter> named_parameters(const torch::nn::Module& module) {
   std::vector<NamedParameter> parameters;
+  std::unordered_set<const at::TensorImpl*> seen;
   for (const auto& item : module.named_parameters()) {
     const auto& tensor = item.value();
-    const auto same = [&](const NamedParameter& other) { return other.tensor.is_same(tensor); };
-    if (tensor.requires_grad() && std::ranges::none_of(parameters, same))
-      parameters.push_back({item.key(), tensor});
+    const bool is_new = seen.insert(tensor.unsafeGetTensorImpl()).second;
+    if (tensor.requires_grad() && is_new) parameters.push_back({item.key(), tensor});
   }
   return parameters;
 }

@@ -95,7 +95,6 @@ void set_up_optimizer(RunState& state) {
   }
   state.optimizer = state.strategy->setup_fit(*state.module, configured.optimizer);
   state.scheduler_config = configured.lr_scheduler;
-  state.scheduler.reset();
   if (state.scheduler_config) {
     if (state.scheduler_config->frequency < 1) {
       throw ConfigError("train", {.what = "LRScheduler::frequency",
