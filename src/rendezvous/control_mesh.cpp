@@ -1,0 +1,345 @@
+#include "rendezvous/control_mesh.h"
+
+#include <algorithm>
+
+namespace lockstep::rendezvous {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr auto kSpin = microseconds(50);             // sleeping and waking cost as much
+constexpr auto kFirstQuestion = milliseconds(50);    // after this time of waiting
+constexpr auto kRareQuestions = milliseconds(5000);  // in the end
+constexpr auto kNap = milliseconds(50);              // of a reader, so that others' failures reach it
+constexpr auto kAnswerTime = milliseconds(200);      // of a rank that computes; ten looks of its service
+constexpr auto kServicePeriod = milliseconds(10);
+constexpr auto kOrderlyEnding = milliseconds(200);  // what was agreed on may still be finished
+
+Header header_of(MessageKind kind, std::string_view payload = {}, const Announcement& announcement = {}) {
+  return {.kind = kind,
+          .payload_bytes = static_cast<std::uint32_t>(payload.size()),
+          .announcement = announcement};
+}
+
+std::string ranks_text(std::span<const int> ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
+bool contains(std::span<const int> ranks, int rank) { return std::ranges::find(ranks, rank) != ranks.end(); }
+
+}  // namespace
+
+ControlMesh::ControlMesh(int rank, std::vector<UniqueFd> connections, Describe describe)
+    : rank_(rank),
+      describe_(std::move(describe)),
+      links_(std::move(connections)),
+      inbox_(links_.size()),
+      peers_(static_cast<std::size_t>(links_.size())),
+      service_([this](const std::stop_token& stop) { serve(stop); }) {}
+
+ControlMesh::~ControlMesh() {
+  service_.request_stop();
+  service_.join();
+}
+
+// On the path of every collective: nothing is allocated unless the mesh has something to complain about.
+void ControlMesh::meet(const Meeting& meeting, const Take& take) {
+  std::unique_lock lock(mutex_);
+  const Attendance attendance(*this, meeting);
+  lock.unlock();
+  const auto header = header_of(MessageKind::kAnnounce, meeting.payload, meeting.announcement);
+  for (const int member : meeting.members) links_.send(member, header, meeting.payload, meeting.deadline);
+  lock.lock();
+  await_members(lock, meeting);
+  require_agreement(lock, meeting);
+  for (const int member : meeting.members) {
+    if (member == rank_) continue;
+    if (take) take(member, inbox_.front(meeting.announcement.group, member)->payload);
+    inbox_.pop(meeting.announcement.group, member);
+  }
+}
+
+void ControlMesh::await_members(std::unique_lock<std::mutex>& lock, const Meeting& meeting) {
+  const auto begin = Clock::now();
+  milliseconds patience = kFirstQuestion;
+  auto ask_at = begin + patience;
+  while (!is_complete(meeting)) {
+    require_presence(meeting);
+    if (failure_) raise_failure(describe_(meeting.announcement));
+    const auto now = Clock::now();
+    if (now >= meeting.deadline) give_up(lock, meeting);
+    if (now >= ask_at) {
+      ask(missing_from(meeting));
+      patience = std::min(2 * patience, kRareQuestions);
+      ask_at = now + patience;
+    }
+    wait_for_news(lock, now < begin + kSpin ? now : std::min(ask_at, meeting.deadline));
+  }
+}
+
+bool ControlMesh::is_complete(const Meeting& meeting) {
+  return std::ranges::all_of(meeting.members, [&](int member) {
+    return member == rank_ || inbox_.front(meeting.announcement.group, member) != nullptr;
+  });
+}
+
+std::vector<int> ControlMesh::missing_from(const Meeting& meeting) {
+  std::vector<int> missing;
+  std::ranges::copy_if(meeting.members, std::back_inserter(missing), [&](int member) {
+    return member != rank_ && !inbox_.front(meeting.announcement.group, member);
+  });
+  return missing;
+}
+
+// Every member has the same headers before it and comes to the same words.
+void ControlMesh::require_agreement(std::unique_lock<std::mutex>& lock, const Meeting& meeting) {
+  const auto announced_by = [&](int member) -> const Announcement& {
+    return member == rank_ ? meeting.announcement
+                           : inbox_.front(meeting.announcement.group, member)->announcement;
+  };
+  const bool agreed = std::ranges::all_of(
+      meeting.members, [&](int member) { return announced_by(member) == meeting.announcement; });
+  if (agreed) return;
+  if (!is_reading_) read(lock, Clock::now());  // an earlier failure may explain it
+  std::vector<std::pair<Announcement, std::vector<int>>> camps;
+  for (const int member : meeting.members) {
+    auto camp = std::ranges::find(camps, announced_by(member), [](const auto& each) { return each.first; });
+    if (camp == camps.end()) camp = camps.insert(camps.end(), {announced_by(member), {}});
+    camp->second.push_back(member);
+  }
+  std::string sides;
+  for (const auto& [announcement, members] : camps) {
+    sides += (sides.empty() ? "" : "; ") + ranks_text(members) + ": " + describe_(announcement);
+  }
+  fail({.failure = Failure::kMismatch,
+        .ranks = {meeting.members.begin(), meeting.members.end()},
+        .parts = {.what = "ranks do not call the same collective",
+                  .expected = "the same call on every rank of the group",
+                  .got = sides,
+                  .hint = "look for a branch that depends on the rank or on its data"}});
+  raise_failure(describe_(meeting.announcement));
+}
+
+// Who said goodbye will not come any more.
+void ControlMesh::require_presence(const Meeting& meeting) {
+  for (const int member : meeting.members) {
+    if (!peers_[static_cast<std::size_t>(member)].has_left) continue;
+    if (inbox_.front(meeting.announcement.group, member)) continue;
+    fail({.failure = Failure::kPeerLost,
+          .ranks = {member},
+          .parts = {.what = "rank " + std::to_string(member) + " left before a collective of all",
+                    .hint = "all ranks must call the same collectives before they close"}});
+  }
+}
+
+void ControlMesh::give_up(std::unique_lock<std::mutex>& lock, const Meeting& meeting) {
+  const auto asked_at = Clock::now();
+  await_answers(lock, missing_from(meeting), kAnswerTime);
+  const auto missing = missing_from(meeting);
+  if (missing.empty() || failure_) return;  // at the last moment
+  std::string states;
+  for (const int rank : missing) states += (states.empty() ? "" : "; ") + state_of(rank, asked_at);
+  fail({.failure = Failure::kTimeout,
+        .ranks = missing,
+        .parts = {
+            .what = ranks_text(missing) + " did not come to " + describe_(meeting.announcement) + " in time",
+            .got = states,
+            .hint = "see option timeout"}});
+}
+
+std::string ControlMesh::state_of(int rank, Clock::time_point asked_at) const {
+  const auto& peer = peers_[static_cast<std::size_t>(rank)];
+  const auto name = "rank " + std::to_string(rank);
+  if (peer.heard_at < asked_at) return name + " does not answer (stopped, or its machine cannot be reached)";
+  return name + (peer.whereabouts.is_waiting ? " waits in " : " is ") + peer.whereabouts.text;
+}
+
+// True when all have answered.
+bool ControlMesh::await_answers(std::unique_lock<std::mutex>& lock, std::span<const int> ranks,
+                                milliseconds patience) {
+  const auto asked_at = Clock::now();
+  const auto has_answered = [&](int rank) {
+    return rank == rank_ || peers_[static_cast<std::size_t>(rank)].heard_at >= asked_at;
+  };
+  ask(ranks);
+  for (;;) {
+    if (failure_ || std::ranges::all_of(ranks, has_answered)) return true;
+    if (Clock::now() >= asked_at + patience) return false;
+    wait_for_news(lock, asked_at + patience);
+  }
+}
+
+void ControlMesh::explain(std::span<const int> members, const std::string& where, milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  const auto asked_at = Clock::now();
+  if (!await_answers(lock, members, patience)) {
+    std::vector<int> silent;
+    std::string states;
+    for (const int rank : members) {
+      if (rank == rank_ || peers_[static_cast<std::size_t>(rank)].heard_at >= asked_at) continue;
+      silent.push_back(rank);
+      states += (states.empty() ? "" : "; ") + state_of(rank, asked_at);
+    }
+    fail({.failure = Failure::kTimeout,
+          .ranks = silent,
+          .parts = {.what = ranks_text(silent) + " did not finish a collective in time",
+                    .got = states,
+                    .hint = "see option timeout"}});
+  }
+  if (failure_) raise_failure(where);
+}
+
+ControlMesh::Token ControlMesh::on_failure(std::function<void()> abort) {
+  auto token = std::make_shared<const std::function<void()>>(std::move(abort));
+  const std::lock_guard lock(mutex_);
+  std::erase_if(aborts_, [](const auto& each) { return each.expired(); });
+  aborts_.push_back(token);
+  return token;
+}
+
+void ControlMesh::forget(std::uint64_t group) {
+  const std::lock_guard lock(mutex_);
+  inbox_.forget(group);
+}
+
+void ControlMesh::leave() {
+  for (int rank = 0; rank < size(); ++rank) {
+    links_.send(rank, header_of(MessageKind::kGoodbye), {}, Clock::now());
+  }
+}
+
+ControlMesh::Attendance::Attendance(ControlMesh& mesh, const Meeting& meeting)
+    : mesh_(mesh), meeting_(meeting) {
+  mesh_.meetings_.push_back(&meeting);
+  mesh_.inbox_.note_own(meeting.announcement);
+}
+
+ControlMesh::Attendance::~Attendance() { std::erase(mesh_.meetings_, &meeting_); }
+
+// One waiter reads for all; the others sleep until it has.
+void ControlMesh::wait_for_news(std::unique_lock<std::mutex>& lock, Clock::time_point until) {
+  const auto now = Clock::now();
+  if (is_reading_) {
+    changed_.wait_until(lock, std::min(std::max(until, now + microseconds(1)), now + kNap));
+    return;
+  }
+  read(lock, std::min(until, now + kNap));
+}
+
+void ControlMesh::read(std::unique_lock<std::mutex>& lock, Clock::time_point until) {
+  is_reading_ = true;
+  lock.unlock();
+  links_.read(until, events_);
+  lock.lock();
+  for (auto& event : events_)
+    event.message ? deliver(event.rank, std::move(*event.message)) : lose(event.rank);
+  events_.clear();
+  is_reading_ = false;
+  changed_.notify_all();
+}
+
+void ControlMesh::deliver(int rank, Message message) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  switch (message.header.kind) {
+    case MessageKind::kAnnounce:
+      return inbox_.push(rank, std::move(message));
+    case MessageKind::kWhere:
+      return answer(rank);
+    case MessageKind::kHere:
+      peer.heard_at = Clock::now();
+      peer.whereabouts = whereabouts_from(message.payload);
+      return compare_whereabouts(rank, message.header.announcement);
+    case MessageKind::kVerdict:
+      return fail(verdict_from(message.payload));
+    case MessageKind::kGoodbye:
+      peer.has_left = true;
+  }
+}
+
+void ControlMesh::lose(int rank) {
+  if (peers_[static_cast<std::size_t>(rank)].has_left) return;
+  fail({.failure = Failure::kPeerLost,
+        .ranks = {rank},
+        .parts = {.what = "rank " + std::to_string(rank) + " is gone: it died, or left after an error",
+                  .hint = "its own message tells why"}});
+}
+
+void ControlMesh::ask(std::span<const int> ranks) {
+  for (const int rank : ranks) links_.send(rank, header_of(MessageKind::kWhere), {}, Clock::now());
+}
+
+void ControlMesh::answer(int rank) {
+  Whereabouts here{.text = "outside of collectives"};
+  Announcement announcement;
+  if (!meetings_.empty()) {
+    const auto awaited = std::ranges::find_if(
+        meetings_, [](const Meeting* each) { return each->caller && each->caller->is_stuck(); });
+    const Meeting& meeting = awaited != meetings_.end() ? **awaited : *meetings_.front();
+    announcement = meeting.announcement;
+    here = {.is_waiting = true,
+            .is_stuck = awaited != meetings_.end(),
+            .missing = missing_from(meeting),
+            .text = describe_(announcement)};
+  }
+  const auto payload = to_payload(here);
+  links_.send(rank, header_of(MessageKind::kHere, payload, announcement), payload, Clock::now());
+}
+
+// Two ranks that wait for each other in different groups. Connections keep the order of messages, so the
+// answer knows of all that we announced before we asked; what we announced since is in the inbox.
+void ControlMesh::compare_whereabouts(int rank, const Announcement& theirs) {
+  const auto& whereabouts = peers_[static_cast<std::size_t>(rank)].whereabouts;
+  if (!whereabouts.is_stuck || !contains(whereabouts.missing, rank_)) return;
+  if (inbox_.has_announced(theirs.group, theirs.sequence)) return;
+  for (const Meeting* meeting : meetings_) {
+    if (!meeting->caller || !meeting->caller->is_stuck() || !contains(missing_from(*meeting), rank)) continue;
+    auto ours = "rank " + std::to_string(rank_) + ": " + describe_(meeting->announcement);
+    auto other = "rank " + std::to_string(rank) + ": " + whereabouts.text;
+    if (rank < rank_) std::swap(ours, other);
+    return fail({.failure = Failure::kMismatch,
+                 .ranks = {std::min(rank, rank_), std::max(rank, rank_)},
+                 .parts = {.what = "ranks wait for each other in different collectives",
+                           .expected = "collectives of all groups in the same order on every rank",
+                           .got = ours + "; " + other}});
+  }
+}
+
+// Also passes on what it was told itself: then nobody's end can overtake the news of its cause.
+void ControlMesh::fail(Verdict verdict) {
+  if (failure_) return;
+  const auto payload = to_payload(verdict);
+  for (int rank = 0; rank < size(); ++rank) {
+    links_.send(rank, header_of(MessageKind::kVerdict, payload), payload, Clock::now());
+  }
+  failure_ = std::move(verdict);
+  failed_at_ = Clock::now();
+  changed_.notify_all();
+}
+
+void ControlMesh::raise_failure(const std::string& where) const {
+  raise(*failure_, "rank " + std::to_string(rank_) + (where.empty() ? "" : ", in " + where));
+}
+
+void ControlMesh::serve(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    period_.wait_for(lock, stop, kServicePeriod, [] { return false; });
+    if (!is_reading_) read(lock, Clock::now());
+    abort_if_due(lock);
+  }
+}
+
+void ControlMesh::abort_if_due(std::unique_lock<std::mutex>& lock) {
+  if (!failure_ || aborts_.empty() || Clock::now() < failed_at_ + kOrderlyEnding) return;
+  const auto aborts = std::exchange(aborts_, {});
+  lock.unlock();
+  for (const auto& each : aborts) {
+    if (const auto abort = each.lock()) (*abort)();
+  }
+  lock.lock();
+}
+
+}  // namespace lockstep::rendezvous

@@ -1,0 +1,41 @@
+// What travels between two ranks of the control mesh: a header of 64 bytes and, rarely, a payload.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace lockstep::rendezvous {
+
+/// What a rank is about to do together with others: enough of it to compare.
+struct Announcement {
+  std::uint64_t group = 0;              ///< names the group of ranks; the same number on all its members
+  std::uint64_t sequence = 0;           ///< how many the group has done before
+  std::array<std::byte, 40> what = {};  ///< for the caller to define; compared byte by byte
+
+  bool operator==(const Announcement&) const = default;
+};
+
+enum class MessageKind : std::uint32_t {
+  kAnnounce,  ///< an Announcement, perhaps with data
+  kWhere,     ///< a question: what are you doing?
+  kHere,      ///< its answer
+  kVerdict,   ///< the job has failed, and why
+  kGoodbye    ///< the sender leaves, all is well
+};
+
+/// Lies in memory as it travels: ranks of one job are of one architecture.
+struct Header {
+  MessageKind kind = MessageKind::kAnnounce;
+  std::uint32_t payload_bytes = 0;
+  Announcement announcement = {};
+};
+static_assert(sizeof(Header) == 64);
+
+struct Message {
+  Header header;
+  std::string payload;
+};
+
+}  // namespace lockstep::rendezvous
