@@ -22,6 +22,8 @@ ConfigError::~ConfigError() = default;
 DataError::~DataError() = default;
 IoError::~IoError() = default;
 CheckpointError::~CheckpointError() = default;
+CommError::CommError(std::string_view module, const ErrorParts& parts, std::vector<int> ranks)
+    : Error(module, parts), ranks_(std::make_shared<const std::vector<int>>(std::move(ranks))) {}
 CommError::~CommError() = default;
 PeerLost::~PeerLost() = default;
 Timeout::~Timeout() = default;

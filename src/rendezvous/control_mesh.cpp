@@ -14,7 +14,7 @@ constexpr auto kRareQuestions = milliseconds(5000);  // in the end
 constexpr auto kNap = milliseconds(50);              // of a reader, so that others' failures reach it
 constexpr auto kAnswerTime = milliseconds(200);      // of a rank that computes; ten looks of its service
 constexpr auto kServicePeriod = milliseconds(10);
-constexpr auto kOrderlyEnding = milliseconds(200);  // what was agreed on may still be finished
+constexpr auto kOrderlyEnding = milliseconds(200);
 
 Header header_of(MessageKind kind, std::string_view payload = {}, const Announcement& announcement = {}) {
   return {.kind = kind,
@@ -26,6 +26,20 @@ std::string ranks_text(std::span<const int> ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
   return text;
+}
+
+using Camp = std::pair<Announcement, std::vector<int>>;
+
+// The ranks that differ from most of them; all ranks where no camp is the largest.
+std::vector<int> outvoted(std::vector<Camp> camps) {
+  std::ranges::sort(camps, std::ranges::greater(), [](const Camp& camp) { return camp.second.size(); });
+  const bool is_tie = camps[0].second.size() == camps[1].second.size();
+  std::vector<int> ranks;
+  for (auto camp = camps.begin() + (is_tie ? 0 : 1); camp != camps.end(); ++camp) {
+    ranks.insert(ranks.end(), camp->second.begin(), camp->second.end());
+  }
+  std::ranges::sort(ranks);
+  return ranks;
 }
 
 bool contains(std::span<const int> ranks, int rank) { return std::ranges::find(ranks, rank) != ranks.end(); }
@@ -104,9 +118,9 @@ void ControlMesh::require_agreement(std::unique_lock<std::mutex>& lock, const Me
       meeting.members, [&](int member) { return announced_by(member) == meeting.announcement; });
   if (agreed) return;
   if (!is_reading_) read(lock, Clock::now());  // an earlier failure may explain it
-  std::vector<std::pair<Announcement, std::vector<int>>> camps;
+  std::vector<Camp> camps;
   for (const int member : meeting.members) {
-    auto camp = std::ranges::find(camps, announced_by(member), [](const auto& each) { return each.first; });
+    auto camp = std::ranges::find(camps, announced_by(member), [](const Camp& each) { return each.first; });
     if (camp == camps.end()) camp = camps.insert(camps.end(), {announced_by(member), {}});
     camp->second.push_back(member);
   }
@@ -115,7 +129,7 @@ void ControlMesh::require_agreement(std::unique_lock<std::mutex>& lock, const Me
     sides += (sides.empty() ? "" : "; ") + ranks_text(members) + ": " + describe_(announcement);
   }
   fail({.failure = Failure::kMismatch,
-        .ranks = {meeting.members.begin(), meeting.members.end()},
+        .ranks = outvoted(camps),
         .parts = {.what = "ranks do not call the same collective",
                   .expected = "the same call on every rank of the group",
                   .got = sides,
@@ -137,56 +151,68 @@ void ControlMesh::require_presence(const Meeting& meeting) {
 
 void ControlMesh::give_up(std::unique_lock<std::mutex>& lock, const Meeting& meeting) {
   const auto asked_at = Clock::now();
-  await_answers(lock, missing_from(meeting), kAnswerTime);
+  await_answers(lock, missing_from(meeting), asked_at + kAnswerTime);
   const auto missing = missing_from(meeting);
-  if (missing.empty() || failure_) return;  // at the last moment
-  std::string states;
-  for (const int rank : missing) states += (states.empty() ? "" : "; ") + state_of(rank, asked_at);
+  if (missing.empty()) return;  // they came at the last moment
   fail({.failure = Failure::kTimeout,
         .ranks = missing,
         .parts = {
             .what = ranks_text(missing) + " did not come to " + describe_(meeting.announcement) + " in time",
-            .got = states,
+            .got = states_of(missing, asked_at),
             .hint = "see option timeout"}});
 }
 
-std::string ControlMesh::state_of(int rank, Clock::time_point asked_at) const {
-  const auto& peer = peers_[static_cast<std::size_t>(rank)];
-  const auto name = "rank " + std::to_string(rank);
-  if (peer.heard_at < asked_at) return name + " does not answer (stopped, or its machine cannot be reached)";
-  return name + (peer.whereabouts.is_waiting ? " waits in " : " is ") + peer.whereabouts.text;
+void ControlMesh::await_answers(std::unique_lock<std::mutex>& lock, std::span<const int> ranks,
+                                Clock::time_point until) {
+  const auto asked_at = Clock::now();
+  ask(ranks);
+  while (!failure_ && Clock::now() < until && !silent_since(asked_at, ranks).empty())
+    wait_for_news(lock, until);
 }
 
-// True when all have answered.
-bool ControlMesh::await_answers(std::unique_lock<std::mutex>& lock, std::span<const int> ranks,
-                                milliseconds patience) {
-  const auto asked_at = Clock::now();
-  const auto has_answered = [&](int rank) {
-    return rank == rank_ || peers_[static_cast<std::size_t>(rank)].heard_at >= asked_at;
-  };
-  ask(ranks);
-  for (;;) {
-    if (failure_ || std::ranges::all_of(ranks, has_answered)) return true;
-    if (Clock::now() >= asked_at + patience) return false;
-    wait_for_news(lock, asked_at + patience);
+std::vector<int> ControlMesh::silent_since(Clock::time_point asked_at, std::span<const int> ranks) const {
+  std::vector<int> silent;
+  std::ranges::copy_if(ranks, std::back_inserter(silent), [&](int rank) {
+    return rank != rank_ && peers_[static_cast<std::size_t>(rank)].heard_at < asked_at;
+  });
+  return silent;
+}
+
+std::string ControlMesh::states_of(std::span<const int> ranks, Clock::time_point asked_at) const {
+  std::string states;
+  for (const int rank : ranks) {
+    const auto& peer = peers_[static_cast<std::size_t>(rank)];
+    states += (states.empty() ? "rank " : "; rank ") + std::to_string(rank);
+    if (peer.heard_at < asked_at) {
+      states += " does not answer (stopped, or its machine cannot be reached)";
+    } else {
+      states += (peer.whereabouts.is_waiting ? " waits in " : " is ") + peer.whereabouts.text;
+    }
   }
+  return states;
+}
+
+void ControlMesh::disagree(std::vector<int> ranks, std::string sides, const std::string& where) {
+  std::unique_lock lock(mutex_);
+  fail({.failure = Failure::kMismatch,
+        .ranks = std::move(ranks),
+        .parts = {.what = "ranks do not call the same collective",
+                  .expected = "sizes that fit on every two ranks",
+                  .got = std::move(sides)}});
+  raise_failure(where);
 }
 
 void ControlMesh::explain(std::span<const int> members, const std::string& where, milliseconds patience) {
   std::unique_lock lock(mutex_);
   const auto asked_at = Clock::now();
-  if (!await_answers(lock, members, patience)) {
-    std::vector<int> silent;
-    std::string states;
-    for (const int rank : members) {
-      if (rank == rank_ || peers_[static_cast<std::size_t>(rank)].heard_at >= asked_at) continue;
-      silent.push_back(rank);
-      states += (states.empty() ? "" : "; ") + state_of(rank, asked_at);
-    }
+  ask(members);
+  while (!failure_ && Clock::now() < asked_at + patience) wait_for_news(lock, asked_at + patience);
+  const auto silent = silent_since(asked_at, members);
+  if (!silent.empty()) {
     fail({.failure = Failure::kTimeout,
           .ranks = silent,
           .parts = {.what = ranks_text(silent) + " did not finish a collective in time",
-                    .got = states,
+                    .got = states_of(silent, asked_at),
                     .hint = "see option timeout"}});
   }
   if (failure_) raise_failure(where);
@@ -333,7 +359,10 @@ void ControlMesh::serve(const std::stop_token& stop) {
 }
 
 void ControlMesh::abort_if_due(std::unique_lock<std::mutex>& lock) {
-  if (!failure_ || aborts_.empty() || Clock::now() < failed_at_ + kOrderlyEnding) return;
+  if (!failure_ || aborts_.empty()) return;
+  // What was agreed on before a rank left may still be finished.
+  const bool is_due = failure_->failure == Failure::kMismatch || Clock::now() >= failed_at_ + kOrderlyEnding;
+  if (!is_due) return;
   const auto aborts = std::exchange(aborts_, {});
   lock.unlock();
   for (const auto& each : aborts) {

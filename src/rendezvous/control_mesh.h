@@ -75,8 +75,13 @@ class LOCKSTEP_API ControlMesh {
   using Take = std::function<void(int rank, std::string_view payload)>;
   void meet(const Meeting& meeting, const Take& take = {});
 
+  /// For when members that met turn out to differ in what no announcement tells.
+  /// @throws CollectiveMismatch, on this and soon on all ranks, whose text has both `sides`
+  [[noreturn]] void disagree(std::vector<int> ranks, std::string sides, const std::string& where);
+
   /// For when the work after a meeting went wrong: throws what has failed the job, if that is known or
-  /// becomes known within `patience`, or a Timeout if one of `members` does not answer. Else returns.
+  /// becomes known within `patience`, or a Timeout if one of `members` does not answer meanwhile. Else
+  /// returns.
   void explain(std::span<const int> members, const std::string& where, std::chrono::milliseconds patience);
 
   /// When the job has failed and a short time for orderly endings is over, `abort` is called, once, from
@@ -119,8 +124,8 @@ class LOCKSTEP_API ControlMesh {
   void require_agreement(std::unique_lock<std::mutex>& lock, const Meeting& meeting);
   void require_presence(const Meeting& meeting);
   void give_up(std::unique_lock<std::mutex>& lock, const Meeting& meeting);
-  bool await_answers(std::unique_lock<std::mutex>& lock, std::span<const int> ranks,
-                     std::chrono::milliseconds patience);
+  void await_answers(std::unique_lock<std::mutex>& lock, std::span<const int> ranks, Clock::time_point until);
+  std::vector<int> silent_since(Clock::time_point asked_at, std::span<const int> ranks) const;
   void ask(std::span<const int> ranks);
   void wait_for_news(std::unique_lock<std::mutex>& lock, Clock::time_point until);
   void read(std::unique_lock<std::mutex>& lock, Clock::time_point until);
@@ -128,7 +133,7 @@ class LOCKSTEP_API ControlMesh {
   void lose(int rank);
   void answer(int rank);
   void compare_whereabouts(int rank, const Announcement& theirs);
-  std::string state_of(int rank, Clock::time_point asked_at) const;
+  std::string states_of(std::span<const int> ranks, Clock::time_point asked_at) const;
   void fail(Verdict verdict);
   [[noreturn]] void raise_failure(const std::string& where) const;
   void abort_if_due(std::unique_lock<std::mutex>& lock);

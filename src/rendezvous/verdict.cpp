@@ -11,13 +11,13 @@ void raise(const Verdict& verdict, const std::string& where) {
   parts.where = where;
   switch (verdict.failure) {
     case Failure::kPeerLost:
-      throw PeerLost("comm", parts);
+      throw PeerLost("comm", parts, verdict.ranks);
     case Failure::kTimeout:
-      throw Timeout("comm", parts);
+      throw Timeout("comm", parts, verdict.ranks);
     case Failure::kMismatch:
       break;
   }
-  throw CollectiveMismatch("comm", parts);
+  throw CollectiveMismatch("comm", parts, verdict.ranks);
 }
 
 std::string to_payload(const Verdict& verdict) {

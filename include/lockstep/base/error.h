@@ -2,9 +2,11 @@
 // catching a subclass tells what can be done about it.
 #pragma once
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/base/export.h>
 
@@ -57,8 +59,16 @@ class LOCKSTEP_API CheckpointError : public Error {
 /// A collective failed for a reason that is none of the following ones.
 class LOCKSTEP_API CommError : public Error {
  public:
-  using Error::Error;
+  /// `ranks` are those that the error is about.
+  CommError(std::string_view module, const ErrorParts& parts, std::vector<int> ranks = {});
   ~CommError() override;
+
+  /// The ranks that the error is about (lost, absent, in disagreement), by their number in the job; empty
+  /// where they are not known.
+  const std::vector<int>& ranks() const { return *ranks_; }
+
+ private:
+  std::shared_ptr<const std::vector<int>> ranks_;  // shared, because copying an exception must not throw
 };
 
 /// Another rank went away (died, or closed its connection).
