@@ -8,8 +8,6 @@
 namespace lockstep::detail {
 namespace {
 
-using Future = c10::ivalue::Future;
-
 class QueuedPending final : public Pending {
  public:
   QueuedPending(std::shared_ptr<ProgressQueue> queue, std::shared_ptr<ProgressQueue::Task> task)
@@ -23,58 +21,6 @@ class QueuedPending final : public Pending {
   std::shared_ptr<ProgressQueue::Task> task_;
 };
 
-// The same for c10d, which also wants a future.
-class QueuedWork final : public c10d::Work {
- public:
-  QueuedWork(QueuedPending pending, c10::intrusive_ptr<Future> future, std::vector<at::Tensor> result)
-      : pending_(std::move(pending)), future_(std::move(future)), result_(std::move(result)) {}
-
-  bool isCompleted() override { return pending_.is_completed(); }
-  bool isSuccess() const override { return future_->completed() && !future_->hasError(); }
-  std::exception_ptr exception() const override { return future_->exception_ptr(); }
-  std::vector<at::Tensor> result() override { return result_; }
-  c10::intrusive_ptr<Future> getFuture() override { return future_; }
-  bool wait(std::chrono::milliseconds /*of the group*/) override {
-    pending_.wait();
-    return true;
-  }
-
- private:
-  QueuedPending pending_;
-  c10::intrusive_ptr<Future> future_;
-  std::vector<at::Tensor> result_;
-};
-
-ReduceOp reduce_op_of(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM:
-      return ReduceOp::kSum;
-    case c10d::ReduceOp::AVG:
-      return ReduceOp::kAvg;
-    case c10d::ReduceOp::MIN:
-      return ReduceOp::kMin;
-    case c10d::ReduceOp::MAX:
-      return ReduceOp::kMax;
-    case c10d::ReduceOp::PRODUCT:
-      return ReduceOp::kProduct;
-    default:
-      throw CommError("comm", {.what = "reduction is not supported",
-                               .expected = "sum, average, min, max or product",
-                               .got = "c10d::ReduceOp " + std::to_string(op.op_),
-                               .where = "",
-                               .hint = ""});
-  }
-}
-
-const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
-  if (tensors.size() == 1 && tensors[0].layout() == at::kStrided) return tensors[0];
-  throw CommError("comm", {.what = "a collective takes one dense tensor",
-                           .expected = "",
-                           .got = std::to_string(tensors.size()) + " tensors, or a sparse one",
-                           .where = "",
-                           .hint = "sparse gradients are not supported"});
-}
-
 void part_of(const at::Tensor& output, const at::Tensor& whole, int rank) {
   const auto part = output.numel();
   output.view({-1}).copy_(whole.view({-1}).narrow(0, rank * part, part));
@@ -83,8 +29,7 @@ void part_of(const at::Tensor& output, const at::Tensor& whole, int rank) {
 }  // namespace
 
 OrderedBackend::OrderedBackend(c10::intrusive_ptr<c10d::Backend> inner, Reduction reduction)
-    : Backend(inner->getRank(), inner->getSize()),
-      transport_(std::move(inner)),
+    : transport_(std::move(inner)),
       ordered_(transport_),
       reduction_(reduction),
       queue_(std::make_shared<ProgressQueue>()) {}
@@ -111,19 +56,9 @@ void OrderedBackend::run(const Collective& collective) {
   queue_->run([&] { execute(collective); });
 }
 
-std::shared_ptr<Pending> OrderedBackend::start(const Collective& collective) {
-  return std::make_shared<QueuedPending>(queue_, queue_->push([this, collective] { execute(collective); }));
-}
-
-c10::intrusive_ptr<c10d::Work> OrderedBackend::start_for_c10d(const Collective& collective) {
-  std::vector<at::Tensor> result;
-  if (collective.output.defined()) result.push_back(collective.output);
-  auto future = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
-  auto task = queue_->push([this, collective] { execute(collective); },
-                           [future, result](std::exception_ptr error) {
-                             error ? future->setError(error) : future->markCompleted(c10::IValue(result));
-                           });
-  return c10::make_intrusive<QueuedWork>(QueuedPending(queue_, std::move(task)), future, result);
+std::shared_ptr<Pending> OrderedBackend::start(const Collective& collective, OnDone on_done) {
+  auto task = queue_->push([this, collective] { execute(collective); }, std::move(on_done));
+  return std::make_shared<QueuedPending>(queue_, std::move(task));
 }
 
 void OrderedBackend::execute(const Collective& collective) {
@@ -137,7 +72,7 @@ void OrderedBackend::execute(const Collective& collective) {
     has_failed_ = true;
     activity_ = nullptr;
     leave_collective();
-    rethrow_translated({.name = name, .sequence = sequence_, .rank = rank_, .size = size_});
+    rethrow_translated({.name = name, .sequence = sequence_, .rank = rank(), .size = size()});
   }
   activity_ = nullptr;
   leave_collective();
@@ -179,37 +114,7 @@ void OrderedBackend::reduce_scatter(const at::Tensor& output, const at::Tensor& 
   if (reduction_ == Reduction::kOrdered) return ordered_.reduce_scatter(output, input, op);
   const auto whole = input.clone();
   transport_.reduce_natively(whole, op);
-  part_of(output, whole, rank_);
-}
-
-c10::intrusive_ptr<c10d::Work> OrderedBackend::allreduce(std::vector<at::Tensor>& tensors,
-                                                         const c10d::AllreduceOptions& options) {
-  return start_for_c10d(
-      {.kind = CollectiveKind::kAllReduce, .output = only(tensors), .op = reduce_op_of(options.reduceOp)});
-}
-
-c10::intrusive_ptr<c10d::Work> OrderedBackend::broadcast(std::vector<at::Tensor>& tensors,
-                                                         const c10d::BroadcastOptions& options) {
-  return start_for_c10d({.kind = CollectiveKind::kBroadcast,
-                         .output = only(tensors),
-                         .root = static_cast<int>(options.rootRank)});
-}
-
-c10::intrusive_ptr<c10d::Work> OrderedBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                                               const c10d::AllgatherOptions&) {
-  return start_for_c10d({.kind = CollectiveKind::kAllGather, .output = output, .input = input});
-}
-
-c10::intrusive_ptr<c10d::Work> OrderedBackend::_reduce_scatter_base(
-    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
-  return start_for_c10d({.kind = CollectiveKind::kReduceScatter,
-                         .output = output,
-                         .input = input,
-                         .op = reduce_op_of(options.reduceOp)});
-}
-
-c10::intrusive_ptr<c10d::Work> OrderedBackend::barrier(const c10d::BarrierOptions&) {
-  return start_for_c10d({});
+  part_of(output, whole, rank());
 }
 
 }  // namespace lockstep::detail

@@ -1,5 +1,5 @@
-// A c10d backend that wraps another one: c10d's Reducer and our own Communicator issue their
-// collectives here, so that they share one order, one way of summing and one translation of errors.
+// Runs collectives on a c10d backend: in the order of their issue, with sums in a fixed order, and with
+// the errors of lockstep. Our own Communicator and, through C10dAdapter, c10d's Reducer issue theirs here.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,22 @@
 
 namespace lockstep::detail {
 
-class OrderedBackend final : public c10d::Backend {
+class OrderedBackend {
  public:
   OrderedBackend(c10::intrusive_ptr<c10d::Backend> inner, Reduction reduction);
   /// As close().
-  ~OrderedBackend() override;
+  ~OrderedBackend();
+  OrderedBackend(const OrderedBackend&) = delete;
+  OrderedBackend& operator=(const OrderedBackend&) = delete;
 
-  // What Communicator calls.
+  int rank() const { return transport_.rank(); }
+  int size() const { return transport_.size(); }
+
+  /// Returns when `collective` is done; throws what it failed with.
   void run(const Collective& collective);
-  std::shared_ptr<Pending> start(const Collective& collective);
+  /// Returns at once. `on_done` is called once, from any thread, with what the collective failed with.
+  using OnDone = std::function<void(std::exception_ptr)>;
+  std::shared_ptr<Pending> start(const Collective& collective, OnDone on_done = {});
   std::uint64_t bytes_sent() const { return transport_.bytes_sent(); }
   std::string activity() const;
   /// Whether a collective failed; the group is of no further use then.
@@ -32,20 +39,7 @@ class OrderedBackend final : public c10d::Backend {
   /// thread is in here any more.
   void close();
 
-  // What c10d calls; all return at once.
-  const std::string getBackendName() const override { return "lockstep"; }
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions& options) override;
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
-                                           const c10d::BroadcastOptions& options) override;
-  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
-                                                 const c10d::AllgatherOptions& options) override;
-  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                      const c10d::ReduceScatterOptions& options) override;
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
-
  private:
-  c10::intrusive_ptr<c10d::Work> start_for_c10d(const Collective& collective);
   void execute(const Collective& collective);
   void perform(const Collective& collective);
   void reduce(const at::Tensor& tensor, ReduceOp op);

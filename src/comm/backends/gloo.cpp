@@ -6,6 +6,7 @@
 
 #include "comm/broken_pipes.h"
 #include "comm/c10d.h"
+#include "comm/c10d_adapter.h"
 #include "comm/descriptors.h"
 #include "comm/errors.h"
 #include "comm/ordered_backend.h"
@@ -73,10 +74,11 @@ class GlooGroup final : public Group {
       : options_(options),
         store_(store),
         scope_(c10::make_intrusive<PrefixStore>("gloo", store.impl().store)) {
-    backend_ = c10::make_intrusive<OrderedBackend>(make_gloo(options, scope_), options.reduction);
+    backend_ = std::make_shared<OrderedBackend>(make_gloo(options, scope_), options.reduction);
     process_group_ = c10::make_intrusive<ProcessGroup>(scope_, options.rank, options.world_size);
     process_group_->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
-    process_group_->setBackend(c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM, backend_);
+    process_group_->setBackend(c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM,
+                               c10::make_intrusive<C10dAdapter>(backend_));
     process_group_->setGroupName("lockstep");
   }
 
@@ -119,7 +121,7 @@ class GlooGroup final : public Group {
   CommOptions options_;
   Store store_;
   c10::intrusive_ptr<PrefixStore> scope_;
-  c10::intrusive_ptr<OrderedBackend> backend_;
+  std::shared_ptr<OrderedBackend> backend_;
   c10::intrusive_ptr<ProcessGroup> process_group_;
   bool is_closed_ = false;
 };
