@@ -9,6 +9,15 @@ namespace {
 RankStatus private_slot;
 RankStatus* current_slot = &private_slot;
 
+// Threads may enter collectives of several groups at once: the name is then either's, or some of both.
+template <std::size_t N>
+void store_name(char (&to)[N], std::string_view from) {
+  const auto length = std::min(from.size(), N - 1);
+  for (std::size_t i = 0; i <= length; ++i) {
+    std::atomic_ref(to[i]).store(i < length ? from[i] : '\0', std::memory_order_relaxed);
+  }
+}
+
 template <std::size_t N>
 void copy_text(char (&to)[N], std::string_view from) {
   const auto length = std::min(from.size(), N - 1);
@@ -24,12 +33,12 @@ void use_rank_status(RankStatus& slot) { current_slot = &slot; }
 
 std::uint64_t enter_collective(std::string_view name) {
   auto& slot = rank_status();
-  copy_text(slot.collective, name);
-  slot.in_collective.store(1, std::memory_order_relaxed);
+  store_name(slot.collective, name);
+  slot.in_collective.fetch_add(1, std::memory_order_relaxed);
   return slot.sequence.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-void leave_collective() { rank_status().in_collective.store(0, std::memory_order_relaxed); }
+void leave_collective() { rank_status().in_collective.fetch_sub(1, std::memory_order_relaxed); }
 
 void set_outcome(RankOutcome outcome, std::string_view error) {
   auto& slot = rank_status();

@@ -2,25 +2,32 @@
 #pragma once
 
 #include <csignal>
+#include <ctime>
 
 namespace lockstep::detail {
 
-/// While this lives, threads that are started inherit a blocked SIGPIPE. Gloo and libuv write to
-/// sockets as if the signal were ignored, which only Python does: without this, a write to a rank that
+/// While this lives, SIGPIPE is blocked in this thread and in those that it starts. Gloo and libuv write
+/// to sockets as if the signal were ignored, which only Python does: without this, a write to a rank that
 /// died ends the process without a word. The process's own handling of the signal stays as it is.
 class BrokenPipesAreErrors {
  public:
   BrokenPipesAreErrors() {
-    sigset_t pipe;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, &before_);
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
   }
-  ~BrokenPipesAreErrors() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  // A signal that came meanwhile would be delivered now: it is taken away first.
+  ~BrokenPipesAreErrors() {
+    if (sigismember(&before_, SIGPIPE)) return;
+    const timespec at_once{};
+    sigtimedwait(&pipe_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
   BrokenPipesAreErrors(const BrokenPipesAreErrors&) = delete;
   BrokenPipesAreErrors& operator=(const BrokenPipesAreErrors&) = delete;
 
  private:
+  sigset_t pipe_;
   sigset_t before_;
 };
 

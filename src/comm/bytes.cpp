@@ -77,6 +77,53 @@ std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes
   return all;
 }
 
+std::vector<std::string> Communicator::gather_bytes(const std::string& bytes, int root) const {
+  auto length = static_cast<std::int64_t>(bytes.size());
+  const auto lengths = at::empty({size()}, at::kLong);
+  const bool is_root = rank() == root;
+  gather(is_root ? lengths.split(1) : std::vector<at::Tensor>(), as_tensor(length), root);
+
+  std::vector<std::string> all(is_root ? static_cast<std::size_t>(size()) : 0);
+  std::vector<at::Tensor> outputs;
+  for (std::size_t from = 0; from < all.size(); ++from) {
+    all[from].resize(static_cast<std::size_t>(lengths.const_data_ptr<std::int64_t>()[from]));
+    outputs.push_back(as_tensor(all[from]));
+  }
+  std::string mine = bytes;
+  gather(outputs, as_tensor(mine), root);
+  return all;
+}
+
+std::string Communicator::scatter_bytes(std::span<const std::string> bytes, int root) const {
+  std::vector<std::string> copies(bytes.begin(), bytes.end());
+  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> lengths;
+  for (auto& copy : copies) {
+    inputs.push_back(as_tensor(copy));
+    lengths.push_back(at::scalar_tensor(static_cast<std::int64_t>(copy.size()), at::kLong));
+  }
+  std::int64_t length = 0;
+  scatter(as_tensor(length), lengths, root);
+  std::string mine(static_cast<std::size_t>(length), '\0');
+  scatter(as_tensor(mine), inputs, root);
+  return mine;
+}
+
+void Communicator::send_bytes(const std::string& bytes, int dst, int tag) const {
+  auto length = static_cast<std::int64_t>(bytes.size());
+  std::string copy = bytes;
+  send(as_tensor(length), dst, tag);
+  send(as_tensor(copy), dst, tag);
+}
+
+std::string Communicator::recv_bytes(int src, int tag) const {
+  std::int64_t length = 0;
+  recv(as_tensor(length), src, tag);
+  std::string bytes(static_cast<std::size_t>(length), '\0');
+  recv(as_tensor(bytes), src, tag);
+  return bytes;
+}
+
 void broadcast_coalesced(const Communicator& comm, std::span<const at::Tensor> tensors, int root) {
   if (comm.size() == 1) return;
   const at::NoGradGuard no_grad;

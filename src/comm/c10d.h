@@ -21,7 +21,7 @@ namespace lockstep::detail {
 
 /// The c10d process group behind `comm`; null in a world of one. Its collectives go through the same
 /// queue and the same ordered sums as the communicator's.
-c10::intrusive_ptr<c10d::ProcessGroup> process_group(const Communicator& comm);
+LOCKSTEP_API c10::intrusive_ptr<c10d::ProcessGroup> process_group(const Communicator& comm);
 
 /// What a Store is made of.
 struct StoreImpl {

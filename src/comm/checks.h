@@ -1,11 +1,11 @@
 // What a collective accepts.
 #pragma once
 
-#include "comm/group.h"
+#include "comm/collective.h"
 
 namespace lockstep::detail {
 
-/// @throws CommError naming collective, tensor and what is wrong with it, for a group of `size` ranks
-void check_collective(const Collective& collective, int size);
+/// @throws CommError naming collective, tensor and what is wrong with it, for rank `rank` of `size`
+void check_collective(const Collective& collective, int rank, int size);
 
 }  // namespace lockstep::detail

@@ -37,6 +37,13 @@ std::string plain_text(const std::exception& error) {
   return text;
 }
 
+std::string place_of(const FailedCollective& failed) {
+  const bool is_job = failed.group.empty();
+  return "rank " + std::to_string(failed.rank) + (is_job ? " of " + std::to_string(failed.size) : "") + ", " +
+         failed.name + " seq " + std::to_string(failed.sequence) +
+         (is_job ? "" : " of group " + failed.group);
+}
+
 void rethrow_translated(const FailedCollective& failed) {
   try {
     throw;
@@ -47,8 +54,7 @@ void rethrow_translated(const FailedCollective& failed) {
     ErrorParts parts{.what = failed.name + " failed: " + text,
                      .expected = "",
                      .got = "",
-                     .where = "rank " + std::to_string(failed.rank) + " of " + std::to_string(failed.size) +
-                              ", " + failed.name + " seq " + std::to_string(failed.sequence),
+                     .where = place_of(failed),
                      .hint = ""};
     if (says_any(text, kLostPhrases)) {
       parts.hint = "another rank died or left: its own message tells why";

@@ -11,9 +11,13 @@ namespace lockstep::detail {
 struct FailedCollective {
   std::string name;  ///< "all_reduce"
   std::uint64_t sequence = 0;
-  int rank = 0;
+  int rank = 0;  ///< global
   int size = 1;
+  std::string group = {};  ///< "{0, 2}"; empty for the whole job
 };
+
+/// "rank 0 of 3, all_reduce seq 7", or "rank 0, all_reduce seq 7 of group {0, 2}".
+std::string place_of(const FailedCollective& failed);
 
 /// The text of an exception without the stack frames and source positions of its C++ origin.
 std::string plain_text(const std::exception& error);

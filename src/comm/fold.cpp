@@ -1,6 +1,7 @@
 #include "comm/fold.h"
 
 #include <ATen/Dispatch.h>
+#include <c10/util/complex.h>
 
 #include <algorithm>
 #include <array>
@@ -12,9 +13,18 @@ namespace {
 
 constexpr std::size_t kBlock = 512;  // elements; a block of every rank stays in the first-level cache
 
+// What values of T are combined as, and what such a value is divided by.
 template <class T>
-using Wide = std::conditional_t<std::is_integral_v<T>, std::int64_t,
-                                std::conditional_t<std::is_same_v<T, double>, double, float>>;
+struct Widened {
+  using Type = std::conditional_t<std::is_integral_v<T>, std::int64_t,
+                                  std::conditional_t<std::is_same_v<T, double>, double, float>>;
+  using Real = Type;
+};
+template <class T>
+struct Widened<c10::complex<T>> {
+  using Type = c10::complex<T>;
+  using Real = T;
+};
 
 // Integers wrap around as two's complement does, which signed arithmetic may not.
 struct Add {
@@ -54,6 +64,19 @@ struct Max {
   }
 };
 
+// Of integers: widening kept all bits.
+struct BitAnd {
+  std::int64_t operator()(std::int64_t a, std::int64_t b) const { return a & b; }
+};
+
+struct BitOr {
+  std::int64_t operator()(std::int64_t a, std::int64_t b) const { return a | b; }
+};
+
+struct BitXor {
+  std::int64_t operator()(std::int64_t a, std::int64_t b) const { return a ^ b; }
+};
+
 template <class W, class Combine>
 void fold_block(std::vector<std::array<W, kBlock>>& rows, Combine combine) {
   for (std::size_t stride = 1; stride < rows.size(); stride *= 2) {
@@ -67,7 +90,7 @@ void fold_block(std::vector<std::array<W, kBlock>>& rows, Combine combine) {
 
 template <class T, class Combine>
 void fold_as(const Rows& rows, T* output, std::size_t count, bool is_average, Combine combine) {
-  using W = Wide<T>;
+  using W = typename Widened<T>::Type;
   // Zeros beyond a short last block are combined as well, and thrown away.
   std::vector<std::array<W, kBlock>> block(static_cast<std::size_t>(rows.ranks));
   const T* const data = static_cast<const T*>(rows.data);
@@ -79,30 +102,37 @@ void fold_as(const Rows& rows, T* output, std::size_t count, bool is_average, Co
     }
     fold_block(block, combine);
     if (is_average) {
-      for (auto& value : block[0]) value /= static_cast<W>(rows.ranks);
+      for (auto& value : block[0]) value /= static_cast<typename Widened<T>::Real>(rows.ranks);
     }
     for (std::size_t k = 0; k < length; ++k) output[begin + k] = static_cast<T>(block[0][k]);
   }
 }
 
+// Callers have refused what a type has not.
+template <class T>
+void fold_ordered_type(const Rows& rows, ReduceOp op, T* output, std::size_t count) {
+  if (op == ReduceOp::kMin) return fold_as(rows, output, count, false, Min{});
+  if (op == ReduceOp::kMax) return fold_as(rows, output, count, false, Max{});
+  if constexpr (std::is_integral_v<T>) {
+    if (op == ReduceOp::kBitAnd) return fold_as(rows, output, count, false, BitAnd{});
+    if (op == ReduceOp::kBitOr) return fold_as(rows, output, count, false, BitOr{});
+    if (op == ReduceOp::kBitXor) return fold_as(rows, output, count, false, BitXor{});
+  }
+}
+
+template <class T>
+void fold_type(const Rows& rows, ReduceOp op, T* output, std::size_t count) {
+  if (op == ReduceOp::kSum) return fold_as(rows, output, count, false, Add{});
+  if (op == ReduceOp::kAvg) return fold_as(rows, output, count, true, Add{});
+  if (op == ReduceOp::kProduct) return fold_as(rows, output, count, false, Multiply{});
+  if constexpr (!c10::is_complex<T>::value) fold_ordered_type(rows, op, output, count);
+}
+
 }  // namespace
 
 void fold(const Rows& rows, at::ScalarType dtype, ReduceOp op, void* output, std::size_t count) {
-  AT_DISPATCH_ALL_TYPES_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "fold", [&] {
-    auto* const out = static_cast<scalar_t*>(output);
-    switch (op) {
-      case ReduceOp::kSum:
-        return fold_as(rows, out, count, false, Add{});
-      case ReduceOp::kAvg:
-        return fold_as(rows, out, count, true, Add{});
-      case ReduceOp::kMin:
-        return fold_as(rows, out, count, false, Min{});
-      case ReduceOp::kMax:
-        return fold_as(rows, out, count, false, Max{});
-      case ReduceOp::kProduct:
-        return fold_as(rows, out, count, false, Multiply{});
-    }
-  });
+  AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "fold",
+                                         [&] { fold_type(rows, op, static_cast<scalar_t*>(output), count); });
 }
 
 }  // namespace lockstep::detail

@@ -4,27 +4,15 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
-
-#include <ATen/core/Tensor.h>
 
 #include <lockstep/comm/communicator.h>
 
+#include "comm/collective.h"
+#include "comm/group_identity.h"
+
 namespace lockstep::detail {
-
-enum class CollectiveKind { kAllReduce, kBroadcast, kAllGather, kReduceScatter, kBarrier };
-
-/// One call of a collective. In-place kinds use only `output`; barrier uses neither tensor.
-struct Collective {
-  CollectiveKind kind = CollectiveKind::kBarrier;
-  at::Tensor output = {};
-  at::Tensor input = {};
-  ReduceOp op = ReduceOp::kSum;
-  int root = 0;
-};
-
-/// The name that users know: "all_reduce".
-const char* name_of(CollectiveKind kind);
 
 /// The far end of a Work.
 class Pending {
@@ -37,16 +25,28 @@ class Pending {
 /// A group of ranks. Collectives come in checked: CPU tensors without gradient, of fitting shapes.
 class Group {
  public:
+  explicit Group(GroupIdentity identity) : identity_(std::move(identity)) {}
   virtual ~Group() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  const GroupIdentity& identity() const { return identity_; }
+  /// Counts the sub-groups that were asked for, from 0: equal on all ranks.
+  int next_subgroup() { return subgroups_++; }
+
   virtual std::string backend() const = 0;
   virtual std::chrono::milliseconds timeout() const = 0;
   virtual std::uint64_t bytes_sent() const = 0;
   virtual std::string activity() const = 0;
   virtual void run(const Collective& collective) = 0;
   virtual std::shared_ptr<Pending> start(const Collective& collective) = 0;
+  /// Connects `members`, ranks of this group of which this is one. Collective over them, blocking.
+  virtual std::shared_ptr<Group> make_subgroup(std::span<const int> members, int number) = 0;
   virtual void close() = 0;
+
+ private:
+  GroupIdentity identity_;
+  int subgroups_ = 0;
 };
 
 }  // namespace lockstep::detail

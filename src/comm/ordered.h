@@ -1,4 +1,4 @@
-// All-reduce and reduce-scatter whose bits depend on the ranks' values alone.
+// All-reduce, reduce and reduce-scatter whose bits depend on the ranks' values alone.
 //
 // Vocabulary: a *piece* is as much of a tensor as is reduced at once; a *chunk* is the part of a piece
 // that one rank folds; a *row* is one rank's contribution to a chunk.
@@ -27,12 +27,21 @@ class OrderedReducer {
   /// Reduces `tensor` (contiguous) in place.
   void all_reduce(const at::Tensor& tensor, ReduceOp op);
 
+  /// Reduces `tensor` (contiguous) in place on rank `root`, to the bits of all_reduce(); the others' stay.
+  void reduce(const at::Tensor& tensor, int root, ReduceOp op);
+
   /// Writes this rank's part of the reduced `input` to `output`. Both contiguous.
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op);
 
  private:
+  bool fits_one_round(const at::Tensor& flat) const;
+  std::int64_t elements_of_piece(const at::Tensor& flat) const;
   void all_reduce_small(const at::Tensor& flat, ReduceOp op);
   void all_reduce_piece(const at::Tensor& piece, ReduceOp op);
+  void reduce_small(const at::Tensor& flat, int root, ReduceOp op);
+  void reduce_piece(const at::Tensor& piece, int root, ReduceOp op);
+  at::Tensor fold_own_chunk(const at::Tensor& piece, ReduceOp op);
+  void fold_rows(const at::Tensor& rows, at::ScalarType dtype, ReduceOp op, const at::Tensor& output);
 
   Transport& transport_;
   Scratch rows_;

@@ -1,64 +1,64 @@
-// A c10d backend that wraps another one: c10d's Reducer and our own Communicator issue their
-// collectives here, so that they share one order, one way of summing and one translation of errors.
+// Runs collectives on a c10d backend: in the order of their issue, with sums in a fixed order, and with
+// the errors of lockstep. Our own Communicator and, through C10dAdapter, c10d's Reducer issue theirs here.
 #pragma once
 
 #include <memory>
 
 #include <lockstep/comm/reduce_op.h>
+#include <lockstep/comm/store.h>
 
+#include "comm/executor.h"
 #include "comm/group.h"
-#include "comm/ordered.h"
-#include "comm/progress.h"
+#include "comm/lane.h"
 #include "comm/transport.h"
 
 namespace lockstep::detail {
 
-class OrderedBackend final : public c10d::Backend {
+class OrderedBackend {
  public:
-  OrderedBackend(c10::intrusive_ptr<c10d::Backend> inner, Reduction reduction);
+  /// `store` is the group's own.
+  OrderedBackend(c10::intrusive_ptr<c10d::Backend> inner, const GroupIdentity& identity, const Store& store,
+                 Reduction reduction);
   /// As close().
-  ~OrderedBackend() override;
+  ~OrderedBackend();
+  OrderedBackend(const OrderedBackend&) = delete;
+  OrderedBackend& operator=(const OrderedBackend&) = delete;
 
-  // What Communicator calls.
-  void run(const Collective& collective);
-  std::shared_ptr<Pending> start(const Collective& collective);
+  const GroupIdentity& identity() const { return identity_; }
   std::uint64_t bytes_sent() const { return transport_.bytes_sent(); }
   std::string activity() const;
   /// Whether a collective failed; the group is of no further use then.
   bool has_failed() const { return has_failed_; }
-  /// Returns when all collectives issued so far are done.
+
+  /// Called once, from any thread, with what the collective failed with.
+  using OnDone = std::function<void(std::exception_ptr)>;
+
+  /// Returns when `collective` is done; throws what it failed with.
+  void run(const Collective& collective);
+  /// Returns at once.
+  std::shared_ptr<Pending> start(const Collective& collective, OnDone on_done = {});
+  /// The same for several collectives, no messages, that are done when the last is. Returns at once.
+  std::shared_ptr<Pending> start_all(std::vector<Collective> collectives, OnDone on_done = {});
+
+  /// Returns when all that was issued so far is done.
   void drain();
   /// Fails what is not done, the collective under way included, and all later ones. Returns when no
   /// thread is in here any more.
   void close();
 
-  // What c10d calls; all return at once.
-  const std::string getBackendName() const override { return "lockstep"; }
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions& options) override;
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
-                                           const c10d::BroadcastOptions& options) override;
-  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
-                                                 const c10d::AllgatherOptions& options) override;
-  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                      const c10d::ReduceScatterOptions& options) override;
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
-
  private:
-  c10::intrusive_ptr<c10d::Work> start_for_c10d(const Collective& collective);
-  void execute(const Collective& collective);
-  void perform(const Collective& collective);
-  void reduce(const at::Tensor& tensor, ReduceOp op);
-  void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op);
+  const std::shared_ptr<Lane>& lane_of(const Collective& collective);
+  std::vector<std::shared_ptr<Lane>> lanes() const;
+  void execute(Lane& lane, const Collective& collective);
+  [[noreturn]] void rethrow(const Lane& lane, const char* name) const;
 
+  GroupIdentity identity_;
   Transport transport_;
-  OrderedReducer ordered_;
-  Reduction reduction_;
-  std::atomic<const char*> activity_{nullptr};
-  std::atomic<std::uint64_t> sequence_{0};
+  Executor executor_;
   std::atomic<bool> has_failed_{false};
-  // Shared with the Works that were given out; the destructor stops it while the above still stands.
-  std::shared_ptr<ProgressQueue> queue_;
+  // Shared with the Works that were given out; the destructor stops them while the above still stands.
+  std::shared_ptr<Lane> collectives_ = std::make_shared<Lane>();
+  MessageLanes messages_;
 };
 
 }  // namespace lockstep::detail

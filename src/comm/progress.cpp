@@ -1,9 +1,15 @@
 #include "comm/progress.h"
 
+#include <chrono>
 #include <stdexcept>
 #include <utility>
 
 namespace lockstep::detail {
+namespace {
+
+constexpr auto kIdle = std::chrono::seconds(2);  // starting a thread costs little more than waking one
+
+}  // namespace
 
 ProgressQueue::~ProgressQueue() {
   close(std::make_exception_ptr(std::logic_error("the queue is gone")));
@@ -24,7 +30,9 @@ std::shared_ptr<ProgressQueue::Task> ProgressQueue::push(std::function<void()> b
                                                          std::function<void(std::exception_ptr)> on_done) {
   const std::lock_guard lock(mutex_);
   auto task = enqueue(std::move(body), std::move(on_done));
-  if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
+  if (!std::exchange(has_worker_, true)) {
+    thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });  // one that ended is joined
+  }
   changed_.notify_all();
   return task;
 }
@@ -103,7 +111,15 @@ void ProgressQueue::finish(std::unique_lock<std::mutex>& lock, Task& task, std::
 
 void ProgressQueue::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [&] { return !is_busy_ && !queue_.empty(); })) run_front(lock);
+  const auto has_work = [&] { return !is_busy_ && !queue_.empty(); };
+  while (!stop.stop_requested()) {
+    if (changed_.wait_for(lock, stop, kIdle, has_work)) {
+      run_front(lock);
+    } else if (!is_busy_) {
+      break;
+    }
+  }
+  has_worker_ = false;
 }
 
 }  // namespace lockstep::detail

@@ -3,7 +3,8 @@
 // Gloo tags messages by issue order and an ordered all-reduce is two exchanges, so the collectives of
 // one group may never overlap. The queue has no fixed worker: whoever waits for an operation runs the
 // queue itself, and a blocking call that finds the queue idle never changes thread. The progress
-// thread, started by the first asynchronous operation, does what nobody waits for.
+// thread, started by an asynchronous operation, does what nobody waits for, and ends when there has been
+// nothing to do for a while.
 #pragma once
 
 #include <condition_variable>
@@ -60,6 +61,7 @@ class ProgressQueue {
   std::condition_variable_any changed_;
   std::deque<std::shared_ptr<Task>> queue_;
   bool is_busy_ = false;
+  bool has_worker_ = false;
   std::exception_ptr closed_;
   std::jthread thread_;
 };

@@ -4,13 +4,21 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <span>
+#include <vector>
 
 #include <lockstep/comm/reduce_op.h>
 
 #include "comm/c10d.h"
 
 namespace lockstep::detail {
+
+/// The largest tag of users' messages; those beyond it are ours.
+inline constexpr int kLastTag = std::numeric_limits<int>::max() - 1;
+
+/// Whether the backend's own reductions know these.
+bool can_reduce_natively(at::ScalarType dtype, ReduceOp op);
 
 class Transport {
  public:
@@ -23,7 +31,7 @@ class Transport {
   /// Makes what is under way fail; the backend is of no further use then.
   void abort() { backend_->abort(); }
 
-  // All tensors are contiguous; all but reduce_natively() take any dtype.
+  // All tensors are contiguous; all but the native reductions take any dtype.
 
   /// `output` becomes all ranks' `input`.
   void all_gather(at::Tensor output, at::Tensor input);
@@ -32,10 +40,22 @@ class Transport {
                   std::vector<std::int64_t> input_bytes);
   void broadcast(at::Tensor tensor, int root);
   void barrier();
-  /// The backend's own all-reduce, where sums are in an order of its choice.
-  void reduce_natively(at::Tensor tensor, ReduceOp op);
+  /// Tensor to[r] goes to rank r, whose tensor comes to from[r]. Either may be empty as a whole, or have
+  /// undefined or empty tensors, where there is nothing to move: the other rank knows that, too.
+  void exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from);
+  /// These two may run beside everything else. Tags 0 to kLastTag.
+  void send(const at::Tensor& tensor, int dst, int tag);
+  void recv(const at::Tensor& tensor, int src, int tag);
+
+  /// The backend's own reductions, where sums are in an order of its choice.
+  void all_reduce_natively(at::Tensor tensor, ReduceOp op);
+  /// Only rank `root` has the result; the others' tensors become anything.
+  void reduce_natively(at::Tensor tensor, int root, ReduceOp op);
 
  private:
+  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
+  void post_send(Works& works, const at::Tensor& tensor, int dst, int tag);
+  void post_recv(Works& works, const at::Tensor& tensor, int src, int tag);
   void count(std::int64_t bytes) {
     bytes_sent_.fetch_add(static_cast<std::uint64_t>(bytes), std::memory_order_relaxed);
   }

@@ -29,7 +29,13 @@ void publish(Shared& shared, std::size_t rank, std::optional<Communicator> comm)
   shared.comms[rank] = std::move(comm);
 }
 
-// The last copy of a failed rank's communicator goes here, which is how its peers learn of the failure.
+void note_error(Shared& shared, std::exception_ptr error) {
+  const std::lock_guard lock(shared.mutex);
+  if (!shared.first_error) shared.first_error = error;
+}
+
+// The last copy of a failed rank's communicator goes here, which is how its peers learn of the failure: its
+// error must have been noted by then, or theirs would come first.
 void run_rank(Shared& shared, const CommOptions& options, const Store& store,
               const std::function<void(Communicator)>& body) {
   const auto rank = static_cast<std::size_t>(options.rank);
@@ -39,6 +45,7 @@ void run_rank(Shared& shared, const CommOptions& options, const Store& store,
     body(comm);
     comm.close();
   } catch (...) {
+    note_error(shared, std::current_exception());
     publish(shared, rank, std::nullopt);
     throw;
   }
@@ -47,14 +54,12 @@ void run_rank(Shared& shared, const CommOptions& options, const Store& store,
 
 void run_thread(const std::shared_ptr<Shared>& shared, const CommOptions& options, const Store& store,
                 const std::function<void(Communicator)>& body) {
-  std::exception_ptr error;
   try {
     run_rank(*shared, options, store, body);
   } catch (...) {
-    error = std::current_exception();
+    note_error(*shared, std::current_exception());
   }
   const std::lock_guard lock(shared->mutex);
-  if (error && !shared->first_error) shared->first_error = error;
   shared->is_done[static_cast<std::size_t>(options.rank)] = true;
   shared->changed.notify_all();
 }

@@ -1,6 +1,5 @@
 // One rank as a process: comm_rank CASE RANK WORLD PORT. Prints "CLASS TEXT" of the error it met, or
-// "ok"; exits with 0 in both cases. CASE is what the last rank dies in: all_reduce, broadcast,
-// all_gather, reduce_scatter, barrier, async or backward.
+// "ok"; exits with 0 in both cases. CASE is what the last rank dies in: backward, or see kCollectives.
 //
 // Or a launch of two ranks: comm_rank CASE, which prints "ok" if both of them could do as CASE says.
 #include <lockstep/comm/init.h>
@@ -11,7 +10,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
+#include <map>
 #include <string>
 
 #include <lockstep/base/env.h>
@@ -26,20 +27,33 @@ namespace {
 
 namespace ls = lockstep;
 
-void run_collective(const ls::Communicator& comm, const std::string& name) {
-  const auto part = at::ones({100'000});
-  const auto whole = at::ones({100'000 * comm.size()});
-  if (name == "all_reduce") comm.all_reduce(part);
-  if (name == "broadcast") comm.broadcast(part, comm.size() - 1);
-  if (name == "all_gather") comm.all_gather(whole, part);
-  if (name == "reduce_scatter") comm.reduce_scatter(part, whole);
-  if (name == "barrier") comm.barrier();
-  if (name == "async") {
-    const auto first = comm.all_reduce_async(part);
-    const auto second = comm.all_reduce_async(whole);
-    second.wait();
-  }
-}
+using Tensors = std::vector<at::Tensor>;
+
+// What the ranks call; the last one is dead by then. Messages go to it and come from it.
+const std::map<std::string, std::function<void(const ls::Communicator&, int last)>> kCollectives = {
+    {"all_reduce", [](const auto& comm, int) { comm.all_reduce(at::ones({100'000})); }},
+    {"reduce", [](const auto& comm, int last) { comm.reduce(at::ones({100'000}), last); }},
+    {"broadcast", [](const auto& comm, int last) { comm.broadcast(at::ones({100'000}), last); }},
+    {"all_gather", [](const auto& comm, int) { comm.all_gather(at::ones({300'000}), at::ones({100'000})); }},
+    {"all_gather_list",
+     [](const auto& comm, int) { comm.all_gather(Tensors(3, at::ones({100'000})), at::ones({100'000})); }},
+    {"gather", [](const auto& comm, int last) { comm.gather(Tensors(), at::ones({100'000}), last); }},
+    {"scatter", [](const auto& comm, int last) { comm.scatter(at::ones({100'000}), Tensors(), last); }},
+    {"reduce_scatter",
+     [](const auto& comm, int) { comm.reduce_scatter(at::ones({100'000}), at::ones({300'000})); }},
+    {"all_to_all", [](const auto& comm, int) { comm.all_to_all(at::ones({300'000}), at::ones({300'000})); }},
+    {"all_to_all_list",
+     [](const auto& comm, int) { comm.all_to_all(Tensors(3, at::ones({9})), Tensors(3, at::ones({9}))); }},
+    {"barrier", [](const auto& comm, int) { comm.barrier(); }},
+    {"send", [](const auto& comm, int last) { comm.send(at::ones({100'000}), last); }},
+    {"recv", [](const auto& comm, int last) { comm.recv(at::ones({100'000}), last); }},
+    {"async",
+     [](const auto& comm, int) {
+       const auto first = comm.all_reduce_async(at::ones({100'000}));
+       const auto second = comm.all_reduce_async(at::ones({300'000}));
+       second.wait();
+     }},
+};
 
 void run(const std::string& name, int rank, int world_size, int port) {
   const auto comm = ls::init_communicator(
@@ -48,7 +62,7 @@ void run(const std::string& name, int rank, int world_size, int port) {
   ls::DdpEngine engine(*layer, comm);
   comm.barrier();
   if (rank == world_size - 1) std::raise(SIGKILL);
-  if (name != "backward") return run_collective(comm, name);
+  if (name != "backward") return kCollectives.at(name)(comm, world_size - 1);
   const auto loss = layer->forward(at::ones({4, 8})).sum();
   engine.prepare_backward(loss);
   loss.backward();

@@ -57,9 +57,18 @@ int free_port() { return store_port(make_tcp_store({.is_server = true})); }
 
 class KilledRank : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(In, KilledRank,
-                         ::testing::Values("all_reduce", "broadcast", "all_gather", "reduce_scatter",
-                                           "barrier", "async", "backward"),
+                         ::testing::Values("all_reduce", "reduce", "broadcast", "all_gather",
+                                           "all_gather_list", "gather", "scatter", "reduce_scatter",
+                                           "all_to_all", "all_to_all_list", "barrier", "send", "recv",
+                                           "async", "backward"),
                          [](const auto& test) { return test.param; });
+
+std::string name_in_errors(const std::string& name) {
+  if (name == "async" || name == "backward") return "all_reduce";
+  if (name == "send") return "send to rank 2";
+  if (name == "recv") return "recv from rank 2";
+  return name;
+}
 
 TEST_P(KilledRank, IsPeerLostForTheOthers) {
   env::set("OMP_NUM_THREADS", "1");
@@ -70,8 +79,7 @@ TEST_P(KilledRank, IsPeerLostForTheOthers) {
     ranks.push_back(std::make_unique<CommRankProcess>(
         std::vector<std::string>{GetParam(), std::to_string(rank), "3", port}));
   }
-  const std::string collective =
-      GetParam() == "async" || GetParam() == "backward" ? "all_reduce" : GetParam();
+  const auto collective = name_in_errors(GetParam());
   for (const std::size_t rank : {0, 1}) {
     EXPECT_THAT(ranks[rank]->output(deadline),
                 AllOf(StartsWith("PeerLost [comm] " + collective + " failed"),

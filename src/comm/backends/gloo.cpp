@@ -1,11 +1,14 @@
 #include "comm/backends/gloo.h"
 
+#include <random>
 #include <sstream>
 
 #include <lockstep/base/env.h>
 
+#include "comm/backends/single.h"
 #include "comm/broken_pipes.h"
 #include "comm/c10d.h"
+#include "comm/c10d_adapter.h"
 #include "comm/descriptors.h"
 #include "comm/errors.h"
 #include "comm/ordered_backend.h"
@@ -66,22 +69,31 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const CommOptions& options,
                                             std::move(gloo_options), watch);
 }
 
+Store prefixed(const Store& store, const std::string& prefix) {
+  auto scope = c10::make_intrusive<PrefixStore>(prefix, store.impl().store);
+  return Store(std::make_shared<StoreImpl>(StoreImpl{std::move(scope), store.impl().port}));
+}
+
+std::shared_ptr<Group> connect_subgroup(CommOptions options, GroupIdentity identity, const Store& store);
+
 // Members are destroyed from the last to the first: the store, which rank 0 may serve, goes last.
 class GlooGroup final : public Group {
  public:
-  GlooGroup(const CommOptions& options, const Store& store)
-      : options_(options),
+  /// Rank and world_size of `options` are those within the group, whose own `store` is.
+  GlooGroup(const CommOptions& options, GroupIdentity identity, const Store& store)
+      : Group(std::move(identity)),
+        options_(options),
         store_(store),
         scope_(c10::make_intrusive<PrefixStore>("gloo", store.impl().store)) {
-    backend_ = c10::make_intrusive<OrderedBackend>(make_gloo(options, scope_), options.reduction);
+    backend_ = std::make_shared<OrderedBackend>(make_gloo(options, scope_), this->identity(), store,
+                                                options.reduction);
     process_group_ = c10::make_intrusive<ProcessGroup>(scope_, options.rank, options.world_size);
     process_group_->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
-    process_group_->setBackend(c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM, backend_);
-    process_group_->setGroupName("lockstep");
+    process_group_->setBackend(c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM,
+                               c10::make_intrusive<C10dAdapter>(backend_, options.timeout));
+    process_group_->setGroupName("lockstep" + this->identity().name);
   }
 
-  int rank() const override { return options_.rank; }
-  int size() const override { return options_.world_size; }
   std::string backend() const override { return "gloo"; }
   std::chrono::milliseconds timeout() const override { return options_.timeout; }
   std::uint64_t bytes_sent() const override { return backend_->bytes_sent(); }
@@ -89,6 +101,11 @@ class GlooGroup final : public Group {
   void run(const Collective& collective) override { backend_->run(collective); }
   std::shared_ptr<Pending> start(const Collective& collective) override {
     return backend_->start(collective);
+  }
+  std::shared_ptr<Group> make_subgroup(std::span<const int> members, int number) override {
+    return connect_subgroup(
+        options_, identity_of_subgroup(identity(), members, number),
+        prefixed(store_, "subgroup/" + std::to_string(number) + "/" + std::to_string(members.front())));
   }
   const c10::intrusive_ptr<ProcessGroup>& process_group() const { return process_group_; }
 
@@ -119,19 +136,43 @@ class GlooGroup final : public Group {
   CommOptions options_;
   Store store_;
   c10::intrusive_ptr<PrefixStore> scope_;
-  c10::intrusive_ptr<OrderedBackend> backend_;
+  std::shared_ptr<OrderedBackend> backend_;
   c10::intrusive_ptr<ProcessGroup> process_group_;
   bool is_closed_ = false;
 };
 
+std::shared_ptr<Group> connect(const CommOptions& options, const GroupIdentity& identity,
+                               const Store& store) {
+  try {
+    return std::make_shared<GlooGroup>(options, identity, store);
+  } catch (...) {
+    rethrow_translated(
+        {.name = "connect", .rank = identity.global_rank(), .size = identity.size(), .group = identity.name});
+  }
+}
+
+std::shared_ptr<Group> connect_subgroup(CommOptions options, GroupIdentity identity, const Store& store) {
+  if (identity.size() == 1) return single_group(std::move(identity));
+  options.rank = identity.rank;
+  options.world_size = identity.size();
+  return connect(options, identity, store);
+}
+
+// Rank 0 draws it, so that no two groups of a job have the same.
+std::uint64_t agree_on_id(Store store, const CommOptions& options) {
+  const std::string key = "group_id";
+  if (options.rank != 0) return std::stoull(store.get(key, options.timeout));
+  std::random_device random;
+  const auto id = std::uint64_t{random()} << 32 | random();
+  store.set(key, std::to_string(id));
+  return id;
+}
+
 }  // namespace
 
 std::shared_ptr<Group> make_gloo_group(const CommOptions& options, const Store& store) {
-  try {
-    return std::make_shared<GlooGroup>(options, store);
-  } catch (...) {
-    rethrow_translated({.name = "connect", .sequence = 0, .rank = options.rank, .size = options.world_size});
-  }
+  const auto id = agree_on_id(store, options);
+  return connect(options, identity_of_job(options.rank, options.world_size, id), store);
 }
 
 c10::intrusive_ptr<ProcessGroup> process_group(const Communicator& comm) {

@@ -5,8 +5,8 @@ namespace {
 
 class SingleGroup final : public Group {
  public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
+  using Group::Group;
+
   std::string backend() const override { return "single"; }
   std::chrono::milliseconds timeout() const override { return std::chrono::milliseconds::max(); }
   std::uint64_t bytes_sent() const override { return 0; }
@@ -15,22 +15,29 @@ class SingleGroup final : public Group {
 
   // Gathering and scattering among one are copies; the rest leaves its tensor as it is.
   void run(const Collective& collective) override {
-    if (!collective.input.defined()) return;
+    const auto& input = collective.inputs.empty() ? collective.input : collective.inputs.front();
+    const auto& output = collective.outputs.empty() ? collective.output : collective.outputs.front();
+    if (!input.defined()) return;
     const at::NoGradGuard no_grad;
-    collective.output.copy_(collective.input.reshape(collective.output.sizes()));
+    output.copy_(input.reshape(output.sizes()));
   }
 
   std::shared_ptr<Pending> start(const Collective& collective) override {
     run(collective);
     return nullptr;
   }
+
+  std::shared_ptr<Group> make_subgroup(std::span<const int> members, int number) override {
+    return single_group(identity_of_subgroup(identity(), members, number));
+  }
 };
 
 }  // namespace
 
-std::shared_ptr<Group> single_group() {
-  static const auto group = std::make_shared<SingleGroup>();  // stateless, so one for all
-  return group;
+std::shared_ptr<Group> single_group() { return single_group(GroupIdentity{}); }
+
+std::shared_ptr<Group> single_group(GroupIdentity identity) {
+  return std::make_shared<SingleGroup>(std::move(identity));
 }
 
 }  // namespace lockstep::detail

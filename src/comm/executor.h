@@ -1,0 +1,38 @@
+// Carries out one collective at a time: what each kind is made of.
+#pragma once
+
+#include <lockstep/comm/reduce_op.h>
+
+#include "comm/collective.h"
+#include "comm/monitored_barrier.h"
+#include "comm/ordered.h"
+#include "comm/transport.h"
+
+namespace lockstep::detail {
+
+class Executor {
+ public:
+  Executor(Transport& transport, MonitoredBarrier barrier, Reduction reduction)
+      : transport_(transport), ordered_(transport), barrier_(std::move(barrier)), reduction_(reduction) {}
+
+  /// Blocking. Messages (kSend, kRecv) may be carried out beside each other and beside a collective.
+  void perform(const Collective& collective);
+
+ private:
+  void perform_dense(const Collective& collective);
+  bool is_ordered(const at::Tensor& tensor, ReduceOp op) const;
+  void all_reduce(const at::Tensor& tensor, ReduceOp op);
+  void reduce(const at::Tensor& tensor, int root, ReduceOp op);
+  void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op);
+  void all_gather_list(const Collective& collective);
+  void gather(const Collective& collective);
+  void scatter(const Collective& collective);
+  void all_to_all(const Collective& collective);
+
+  Transport& transport_;
+  OrderedReducer ordered_;
+  MonitoredBarrier barrier_;
+  Reduction reduction_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,49 @@
+#include "comm/monitored_barrier.h"
+
+#include <numeric>
+#include <thread>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep::detail {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr auto kLongestPause = milliseconds(20);
+
+std::string key_of(int member) { return "monitored_barrier/" + std::to_string(member); }
+
+}  // namespace
+
+void MonitoredBarrier::wait(milliseconds timeout) {
+  const auto deadline = steady_clock::now() + timeout;
+  ++round_;
+  store_.add(key_of(identity_.rank), 1);
+  std::vector<int> missing(static_cast<std::size_t>(identity_.size()));
+  std::iota(missing.begin(), missing.end(), 0);
+  for (auto pause = milliseconds(1);; pause = std::min(2 * pause, kLongestPause)) {
+    std::erase_if(missing, [this](int member) { return has_come(member); });
+    if (missing.empty()) return;
+    if (steady_clock::now() >= deadline) report(missing, timeout);
+    std::this_thread::sleep_until(std::min(deadline, steady_clock::now() + pause));
+  }
+}
+
+bool MonitoredBarrier::has_come(int member) {
+  return member == identity_.rank || store_.add(key_of(member), 0) >= round_;
+}
+
+void MonitoredBarrier::report(const std::vector<int>& missing, milliseconds timeout) const {
+  std::vector<int> ranks;
+  for (const int member : missing) ranks.push_back(identity_.global_rank(member));
+  const auto came = identity_.size() - static_cast<int>(missing.size());
+  throw Timeout("comm", {.what = "monitored_barrier: " + std::to_string(came) + " of " +
+                                 std::to_string(identity_.size()) + " ranks came within " +
+                                 std::to_string(timeout.count()) + " ms; missing: ranks " + list_of(ranks),
+                         .where = "rank " + std::to_string(identity_.global_rank()),
+                         .hint = "look at the missing ranks' output"});
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,253 @@
+// The contract of the collectives that move tensors, and of monitored_barrier.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include <lockstep/base/error.h>
+
+#include "comm/communicator_contract.h"
+#include "support/expect_error.h"
+
+namespace lockstep {
+namespace {
+
+using testing::by_rank;
+using testing::kWorlds;
+using testing::values;
+
+constexpr std::array kDtypes = {at::kDouble,        at::kFloat,        at::kHalf, at::kBFloat16,
+                                at::kComplexDouble, at::kComplexFloat, at::kLong, at::kInt,
+                                at::kShort,         at::kChar,         at::kByte, at::kBool};
+
+using Tensors = std::vector<at::Tensor>;
+
+class CommunicatorMoves : public testing::Contract {};
+INSTANTIATE_TEST_SUITE_P(Contract, CommunicatorMoves, kWorlds, testing::name_of_world);
+
+at::Tensor zeros(std::int64_t rows, at::ScalarType dtype = at::kFloat) { return at::zeros({rows, 3}, dtype); }
+
+// Rank r has r rows, so that rank 0 has nothing.
+at::Tensor uneven(int rank, at::ScalarType dtype = at::kFloat) { return values(rank, {rank, 3}, dtype); }
+
+// What rank `src` gives to rank `dst` in all_to_all: src + 2 dst rows, distinct for all pairs.
+at::Tensor parcel(int src, int dst, at::ScalarType dtype = at::kFloat) {
+  return values(5 * src + dst, {src + 2 * dst, 3}, dtype);
+}
+
+void expect_equal(const Tensors& tensors, const Tensors& expected) {
+  ASSERT_EQ(tensors.size(), expected.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) EXPECT_TRUE(tensors[i].equal(expected[i])) << i;
+}
+
+TEST_P(CommunicatorMoves, AllGatherOfUnevenTensors) {
+  run([](const Communicator& comm) {
+    for (const auto dtype : kDtypes) {
+      const auto outputs = by_rank(size(), [&](int rank) { return zeros(rank, dtype); });
+      comm.all_gather(outputs, uneven(comm.rank(), dtype));
+      expect_equal(outputs, by_rank(size(), [&](int rank) { return uneven(rank, dtype); }));
+    }
+  });
+}
+
+TEST_P(CommunicatorMoves, GatherToEveryRoot) {
+  run([](const Communicator& comm) {
+    for (const auto dtype : kDtypes) {
+      for (int root = 0; root < size(); ++root) {
+        const auto outputs =
+            comm.rank() == root ? by_rank(size(), [&](int rank) { return zeros(rank, dtype); }) : Tensors();
+        comm.gather(outputs, uneven(comm.rank(), dtype), root);
+        if (comm.rank() == root) {
+          expect_equal(outputs, by_rank(size(), [&](int rank) { return uneven(rank, dtype); }));
+        }
+      }
+    }
+  });
+}
+
+TEST_P(CommunicatorMoves, ScatterFromEveryRoot) {
+  run([](const Communicator& comm) {
+    for (const auto dtype : kDtypes) {
+      for (int root = 0; root < size(); ++root) {
+        const auto inputs =
+            comm.rank() == root ? by_rank(size(), [&](int rank) { return uneven(rank, dtype); }) : Tensors();
+        const auto output = zeros(comm.rank(), dtype);
+        comm.scatter(output, inputs, root);
+        EXPECT_TRUE(output.equal(uneven(comm.rank(), dtype))) << dtype << " root " << root;
+      }
+    }
+  });
+}
+
+TEST_P(CommunicatorMoves, AllToAllOfEqualParts) {
+  run([](const Communicator& comm) {
+    for (const auto dtype : kDtypes) {
+      const auto output = zeros(2 * size(), dtype);
+      comm.all_to_all(output, values(comm.rank(), {2 * size(), 3}, dtype));
+      const auto parts = by_rank(size(), [&](int rank) {
+        return values(rank, {2 * size(), 3}, dtype).narrow(0, 2 * comm.rank(), 2);
+      });
+      EXPECT_TRUE(output.equal(at::cat(parts))) << dtype;
+    }
+  });
+}
+
+TEST_P(CommunicatorMoves, AllToAllOfUnevenParts) {
+  run([](const Communicator& comm) {
+    for (const auto dtype : kDtypes) {
+      const auto given = by_rank(size(), [&](int rank) { return parcel(comm.rank(), rank, dtype); });
+      const auto taken = by_rank(size(), [&](int rank) { return parcel(rank, comm.rank(), dtype); });
+      const auto outputs =
+          by_rank(size(), [&](int rank) { return at::zeros_like(taken[static_cast<std::size_t>(rank)]); });
+      comm.all_to_all(outputs, given);
+      expect_equal(outputs, taken);
+
+      std::vector<std::int64_t> input_splits;
+      std::vector<std::int64_t> output_splits;
+      for (const auto& tensor : given) input_splits.push_back(tensor.size(0));
+      for (const auto& tensor : taken) output_splits.push_back(tensor.size(0));
+      const auto output = at::zeros_like(at::cat(taken));
+      comm.all_to_all(output, at::cat(given), output_splits, input_splits);
+      EXPECT_TRUE(output.equal(at::cat(taken))) << dtype;
+    }
+  });
+}
+
+TEST_P(CommunicatorMoves, NothingAtAll) {
+  run([](const Communicator& comm) {
+    const auto nothing = [](int) { return zeros(0); };
+    const bool is_root = comm.rank() == 0;
+    comm.all_gather(by_rank(size(), nothing), zeros(0));
+    comm.gather(is_root ? by_rank(size(), nothing) : Tensors(), zeros(0));
+    comm.scatter(zeros(0), is_root ? by_rank(size(), nothing) : Tensors());
+    comm.all_to_all(zeros(0), zeros(0));
+    comm.all_to_all(by_rank(size(), nothing), by_rank(size(), nothing));
+    comm.broadcast(zeros(0));
+    comm.barrier();
+  });
+}
+
+TEST_P(CommunicatorMoves, StridedTensorsAndLeaves) {
+  run([](const Communicator& comm) {
+    const auto column = [](int rank) { return values(rank, {4, 3}, at::kFloat).t().set_requires_grad(true); };
+    const auto outputs = by_rank(size(), [](int) { return at::zeros({4, 6}).slice(1, 0, 6, 2).t(); });
+    comm.all_gather(outputs, column(comm.rank()));
+    expect_equal(outputs, by_rank(size(), [&](int rank) { return column(rank).detach(); }));
+
+    const auto scattered = at::zeros({4, 3}).set_requires_grad(true);
+    const auto view = scattered.t();
+    comm.scatter(view, comm.rank() == 0 ? by_rank(size(), column) : Tensors());
+    EXPECT_TRUE(view.equal(column(comm.rank())));
+    EXPECT_TRUE(scattered.is_leaf());
+
+    const auto exchanged = at::zeros({3, size()}).t();
+    comm.all_to_all(exchanged, at::full({3, size()}, comm.rank()).t().to(at::kFloat));
+    for (int rank = 0; rank < size(); ++rank) EXPECT_EQ(exchanged[rank][2].item<int>(), rank);
+  });
+}
+
+TEST_P(CommunicatorMoves, AsynchronousOnesKeepTheirOrder) {
+  run([](const Communicator& comm) {
+    const auto tensor = at::full({1000}, comm.rank() + 1.0, at::kDouble);
+    const auto gathered = by_rank(size(), [](int) { return at::zeros({1000}, at::kDouble); });
+    const auto scattered = at::zeros({1000}, at::kDouble);
+    const auto exchanged = by_rank(size(), [](int) { return at::zeros({1000}, at::kDouble); });
+    const bool is_root = comm.rank() == 0;
+    const std::vector<Work> works = {
+        comm.all_reduce_async(tensor),
+        comm.all_gather_async(gathered, tensor),
+        comm.gather_async(is_root ? gathered : Tensors(), tensor),
+        comm.scatter_async(scattered, is_root ? gathered : Tensors()),
+        comm.all_to_all_async(exchanged, by_rank(size(), [&](int) { return scattered; })),
+        comm.reduce_async(tensor, 0),
+        comm.all_to_all_async(tensor.slice(0, 0, size()), at::ones({size()}, at::kDouble)),
+        comm.barrier_async()};
+    works.back().wait();
+    for (const auto& work : works) EXPECT_TRUE(work.is_completed());
+    const double sum = size() * (size() + 1) / 2.0;
+    for (const auto& output : exchanged) EXPECT_EQ(output[999].item<double>(), sum);
+    EXPECT_EQ(tensor[0].item<double>(), 1);
+    EXPECT_EQ(tensor[999].item<double>(), is_root ? sum * size() : sum);
+  });
+}
+
+TEST_P(CommunicatorMoves, BytesOfUnevenLength) {
+  run([](const Communicator& comm) {
+    const auto text_of = [](int rank) { return std::string(static_cast<std::size_t>(3 * rank), '\0') + "x"; };
+    const int root = size() - 1;
+    std::vector<std::string> all;
+    for (int rank = 0; rank < size(); ++rank) all.push_back(text_of(rank));
+    const bool is_root = comm.rank() == root;
+    EXPECT_EQ(comm.gather_bytes(text_of(comm.rank()), root), is_root ? all : std::vector<std::string>());
+    EXPECT_EQ(comm.scatter_bytes(is_root ? all : std::vector<std::string>(), root), text_of(comm.rank()));
+  });
+}
+
+TEST_P(CommunicatorMoves, CountsBytes) {
+  run([](const Communicator& comm) {
+    const auto others = static_cast<std::uint64_t>(size() - 1);
+    const bool is_root = comm.rank() == 0;
+    const auto whole = by_rank(size(), [](int) { return at::ones({25}); });
+    const auto sent = [&](const std::function<void()>& body) {
+      const auto before = comm.bytes_sent();
+      body();
+      return comm.bytes_sent() - before;
+    };
+    EXPECT_EQ(sent([&] { comm.all_gather(whole, at::ones({25})); }), 100 * others);
+    EXPECT_EQ(sent([&] { comm.gather(is_root ? whole : Tensors(), at::ones({25})); }), is_root ? 0 : 100);
+    EXPECT_EQ(sent([&] { comm.scatter(at::ones({25}), is_root ? whole : Tensors()); }),
+              is_root ? 100 * others : 0);
+    EXPECT_EQ(sent([&] { comm.all_to_all(whole, whole); }), 100 * others);
+    EXPECT_EQ(sent([&] { comm.reduce(at::ones({25})); }), is_root ? 0 : 100);
+  });
+}
+
+TEST_P(CommunicatorMoves, RefusesWhatItCannotTake) {
+  run([](const Communicator& comm) {
+    const auto expect_refusal = [](const std::function<void()>& body, const std::vector<std::string>& parts) {
+      test::expect_error<CommError>(body, parts);
+    };
+    const auto one = at::ones({2});
+    const Tensors all(static_cast<std::size_t>(size()), one);
+    const Tensors too_many(static_cast<std::size_t>(size()) + 1, one);
+    const Tensors longs(static_cast<std::size_t>(size()), at::ones({2}, at::kLong));
+    const Tensors longer(static_cast<std::size_t>(size()), at::ones({3}));
+    const auto outside = std::to_string(size());
+    expect_refusal([&] { comm.reduce(one, size()); }, {"reduce: root", outside});
+    expect_refusal([&] { comm.reduce(one, -1); }, {"reduce: root", "-1"});
+    expect_refusal([&] { comm.all_gather(too_many, one); }, {"all_gather", "one tensor per rank"});
+    expect_refusal([&] { comm.all_gather(longs, one); }, {"dtype", "Long", "Float"});
+    expect_refusal([&] { comm.all_gather(longer, one); }, {"size", "2 elements", "3"});
+    expect_refusal([&] { comm.all_gather(all, at::Tensor()); }, {"undefined"});
+    expect_refusal([&] { comm.gather(too_many, one, comm.rank()); }, {"gather", "one tensor per rank"});
+    expect_refusal([&] { comm.gather(all, one, size()); }, {"gather: root", outside});
+    expect_refusal([&] { comm.scatter(one, Tensors(), comm.rank()); }, {"scatter", "one tensor per rank"});
+    expect_refusal([&] { comm.all_to_all(all, too_many); }, {"all_to_all", "one tensor per rank"});
+    expect_refusal([&] { comm.all_to_all(all, Tensors()); }, {"all_to_all", "one tensor per rank"});
+    expect_refusal([&] { comm.all_to_all(one, one, std::vector<std::int64_t>{-1, 3}); }, {"splits", "-1"});
+    if (size() == 1) return;
+    const int other = (comm.rank() + 1) % size();
+    expect_refusal([&] { comm.gather(all, one, other); }, {"root", "empty list"});
+    expect_refusal([&] { comm.scatter(one, all, other); }, {"root", "empty list"});
+    const auto odd = at::ones({size() + 1});
+    expect_refusal([&] { comm.all_to_all(odd, odd); }, {"splits", std::to_string(size() + 1) + " rows"});
+    comm.barrier();  // and is none the worse for it
+  });
+}
+
+TEST_P(CommunicatorMoves, MonitoredBarrierNamesWhoIsMissing) {
+  run([](const Communicator& comm) {
+    for (int i = 0; i < 3; ++i) comm.monitored_barrier(std::chrono::seconds(20));
+    if (size() == 1) return;
+    const int absent = size() - 1;
+    if (comm.rank() != absent) {
+      test::expect_error<Timeout>(
+          [&] { comm.monitored_barrier(std::chrono::milliseconds(200)); },
+          {"monitored_barrier: " + std::to_string(absent) + " of " + std::to_string(size()) + " ranks",
+           "{" + std::to_string(absent) + "}"});
+    }
+    comm.barrier();  // nothing is broken
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
