@@ -36,6 +36,12 @@ GroupIdentity identity_of_subgroup(const GroupIdentity& parent, std::span<const 
   return identity;
 }
 
+std::uint64_t id_of_messages(const GroupIdentity& group, int source, int destination, int tag) {
+  std::uint64_t id = group.id;
+  for (const int part : {source, destination, tag}) mix(id, static_cast<std::uint64_t>(part));
+  return id;
+}
+
 std::string list_of(std::span<const int> ranks) {
   std::string text;
   for (const int rank : ranks.first(std::min(ranks.size(), kMostListed))) {

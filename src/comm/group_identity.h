@@ -27,6 +27,9 @@ GroupIdentity identity_of_job(int rank, int world_size, std::uint64_t id);
 /// them.
 GroupIdentity identity_of_subgroup(const GroupIdentity& parent, std::span<const int> members, int number);
 
+/// Tells the messages of `tag` from global rank `source` to `destination` apart from all others.
+std::uint64_t id_of_messages(const GroupIdentity& group, int source, int destination, int tag);
+
 /// "{0, 2}"; of many ranks only the first ones.
 std::string list_of(std::span<const int> ranks);
 

@@ -2,18 +2,25 @@
 
 namespace lockstep::detail {
 
+Lane::Lane(const GroupIdentity& group)
+    : id(group.id), members(group.global_ranks), place(group.name.empty() ? "" : " of group " + group.name) {}
+
+Lane::Lane(const GroupIdentity& group, const Collective& message) {
+  const bool is_send = message.kind == CollectiveKind::kSend;
+  const int own = group.global_rank(), other = group.global_rank(message.root);
+  members = is_send ? std::vector{own, other} : std::vector{other, own};
+  id = id_of_messages(group, members[0], members[1], message.tag);
+  place = " from rank " + std::to_string(members[0]) + " to rank " + std::to_string(members[1]);
+  partner = (is_send ? " to rank " : " from rank ") + std::to_string(other);
+}
+
 const std::shared_ptr<Lane>& MessageLanes::of(const Collective& message) {
   const std::lock_guard lock(mutex_);
   auto& lane = lanes_[{message.root, message.kind, message.tag}];
-  if (!lane) lane = make_lane(message);
-  return lane;
-}
-
-std::shared_ptr<Lane> MessageLanes::make_lane(const Collective& message) const {
-  auto lane = std::make_shared<Lane>();
-  lane->partner = (message.kind == CollectiveKind::kSend ? " to rank " : " from rank ") +
-                  std::to_string(identity_.global_rank(message.root));
+  if (lane) return lane;
+  lane = std::make_shared<Lane>(identity_, message);
   if (closed_) lane->queue.close(closed_);
+  if (on_new_) on_new_(lane);
   return lane;
 }
 

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,8 +22,17 @@
 namespace lockstep::detail {
 
 struct Lane {
+  Lane() = default;
+  /// That of the collectives of a group.
+  explicit Lane(const GroupIdentity& group);
+  /// That of `message` and its like.
+  Lane(const GroupIdentity& group, const Collective& message);
+
   ProgressQueue queue;
-  std::string partner = {};                    ///< " to rank 2"; empty for collectives
+  std::uint64_t id = 0;           ///< tells the lanes of a job apart; the same on all members
+  std::vector<int> members = {};  ///< global ranks that meet in it
+  std::string place = {};         ///< " of group {0, 2}", " from rank 0 to rank 2"; the same on all members
+  std::string partner = {};       ///< " to rank 2"; empty for collectives
   std::atomic<std::uint64_t> sequence{0};      ///< of the operation that began last, from 1
   std::atomic<const char*> activity{nullptr};  ///< name of the operation under way
 };
@@ -30,7 +40,10 @@ struct Lane {
 /// The lanes of messages, made when first used.
 class MessageLanes {
  public:
-  explicit MessageLanes(GroupIdentity identity) : identity_(std::move(identity)) {}
+  using OnNew = std::function<void(const std::shared_ptr<Lane>&)>;
+  /// `on_new` is called with each new lane, under a lock.
+  explicit MessageLanes(GroupIdentity identity, OnNew on_new = {})
+      : identity_(std::move(identity)), on_new_(std::move(on_new)) {}
 
   /// The lane of `message`; it keeps its place.
   const std::shared_ptr<Lane>& of(const Collective& message);
@@ -44,9 +57,8 @@ class MessageLanes {
  private:
   using Key = std::tuple<int, CollectiveKind, int>;  // the other rank, direction, tag
 
-  std::shared_ptr<Lane> make_lane(const Collective& message) const;
-
   GroupIdentity identity_;
+  OnNew on_new_;
   mutable std::mutex mutex_;  // guards all below
   std::map<Key, std::shared_ptr<Lane>> lanes_;
   std::exception_ptr closed_;

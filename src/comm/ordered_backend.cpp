@@ -43,11 +43,17 @@ class Entered {
 }  // namespace
 
 OrderedBackend::OrderedBackend(c10::intrusive_ptr<c10d::Backend> inner, const GroupIdentity& identity,
-                               const Store& store, Reduction reduction)
+                               const Store& store, Reduction reduction, std::unique_ptr<Agreement> agreement)
     : identity_(identity),
       transport_(std::move(inner)),
       executor_(transport_, MonitoredBarrier(store, identity), reduction),
-      messages_(identity) {}
+      agreement_(std::move(agreement)),
+      collectives_(std::make_shared<Lane>(identity)),
+      messages_(identity, [this](const auto& lane) {
+        if (agreement_) agreement_->job()->add(lane);
+      }) {
+  if (agreement_) agreement_->job()->add(collectives_);
+}
 
 OrderedBackend::~OrderedBackend() { close(); }
 
@@ -66,6 +72,7 @@ void OrderedBackend::drain() {
 }
 
 void OrderedBackend::close() {
+  is_closing_ = true;
   const auto reason = std::make_exception_ptr(CommError("comm", {.what = "the communicator is closed"}));
   messages_.close(reason);
   const auto all = lanes();
@@ -73,6 +80,13 @@ void OrderedBackend::close() {
   for (const auto& lane : all) is_busy |= lane->queue.close(reason);
   if (is_busy) transport_.abort();
   for (const auto& lane : all) lane->queue.join();
+  for (const auto& lane : all) {
+    if (agreement_) agreement_->job()->mesh().forget(lane->id);
+  }
+}
+
+void OrderedBackend::note_caller() {
+  if (agreement_) agreement_->job()->note_caller();
 }
 
 std::string OrderedBackend::activity() const {
@@ -84,17 +98,20 @@ std::string OrderedBackend::activity() const {
 }
 
 void OrderedBackend::run(const Collective& collective) {
+  note_caller();
   auto& lane = *lane_of(collective);
   lane.queue.run([&] { execute(lane, collective); });
 }
 
 std::shared_ptr<Pending> OrderedBackend::start(const Collective& collective, OnDone on_done) {
+  note_caller();
   const auto& lane = lane_of(collective);
   auto body = [this, &at = *lane, collective] { execute(at, collective); };
   return std::make_shared<QueuedPending>(lane, lane->queue.push(std::move(body), std::move(on_done)));
 }
 
 std::shared_ptr<Pending> OrderedBackend::start_all(std::vector<Collective> collectives, OnDone on_done) {
+  note_caller();
   auto body = [this, all = std::move(collectives)] {
     for (const auto& collective : all) execute(*collectives_, collective);
   };
@@ -108,6 +125,7 @@ void OrderedBackend::execute(Lane& lane, const Collective& collective) {
   const Entered entered(lane, name);
   try {
     const at::NoGradGuard no_grad;
+    if (agreement_) agreement_->reach(lane, collective);
     executor_.perform(collective);
   } catch (...) {
     // A monitored barrier meets in the store: missing it breaks nothing.
@@ -117,11 +135,20 @@ void OrderedBackend::execute(Lane& lane, const Collective& collective) {
 }
 
 void OrderedBackend::rethrow(const Lane& lane, const char* name) const {
-  rethrow_translated({.name = name + lane.partner,
-                      .sequence = lane.sequence,
-                      .rank = identity_.global_rank(),
-                      .size = identity_.size(),
-                      .group = identity_.name});
+  const FailedCollective failed{.name = name + lane.partner,
+                                .sequence = lane.sequence,
+                                .rank = identity_.global_rank(),
+                                .size = identity_.size(),
+                                .group = identity_.name};
+  try {
+    throw;
+  } catch (const Error&) {
+    throw;
+  } catch (...) {
+    if (agreement_ && !is_closing_)
+      agreement_->explain(lane, failed.name + " seq " + std::to_string(failed.sequence));
+    rethrow_translated(failed);
+  }
 }
 
 }  // namespace lockstep::detail

@@ -7,6 +7,7 @@
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/comm/store.h>
 
+#include "comm/agreement.h"
 #include "comm/executor.h"
 #include "comm/group.h"
 #include "comm/lane.h"
@@ -16,9 +17,9 @@ namespace lockstep::detail {
 
 class OrderedBackend {
  public:
-  /// `store` is the group's own.
+  /// `store` is the group's own. Without `agreement` collectives are not checked.
   OrderedBackend(c10::intrusive_ptr<c10d::Backend> inner, const GroupIdentity& identity, const Store& store,
-                 Reduction reduction);
+                 Reduction reduction, std::unique_ptr<Agreement> agreement);
   /// As close().
   ~OrderedBackend();
   OrderedBackend(const OrderedBackend&) = delete;
@@ -49,15 +50,18 @@ class OrderedBackend {
  private:
   const std::shared_ptr<Lane>& lane_of(const Collective& collective);
   std::vector<std::shared_ptr<Lane>> lanes() const;
+  void note_caller();
   void execute(Lane& lane, const Collective& collective);
   [[noreturn]] void rethrow(const Lane& lane, const char* name) const;
 
   GroupIdentity identity_;
   Transport transport_;
   Executor executor_;
+  std::unique_ptr<Agreement> agreement_;
   std::atomic<bool> has_failed_{false};
+  std::atomic<bool> is_closing_{false};
   // Shared with the Works that were given out; the destructor stops them while the above still stands.
-  std::shared_ptr<Lane> collectives_ = std::make_shared<Lane>();
+  std::shared_ptr<Lane> collectives_;
   MessageLanes messages_;
 };
 

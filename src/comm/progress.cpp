@@ -7,6 +7,20 @@
 namespace lockstep::detail {
 namespace {
 
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
+
+}  // namespace
+namespace {
+
 constexpr auto kIdle = std::chrono::seconds(2);  // starting a thread costs little more than waking one
 
 }  // namespace
@@ -47,6 +61,7 @@ void ProgressQueue::run(const std::function<void()>& body) {
 }
 
 void ProgressQueue::wait(Task& task) {
+  const Counted waiter(waiters_);
   std::unique_lock lock(mutex_);
   while (!task.is_done_) {
     if (!is_busy_ && !queue_.empty()) {
@@ -61,6 +76,11 @@ void ProgressQueue::wait(Task& task) {
 bool ProgressQueue::is_done(const Task& task) const {
   const std::lock_guard lock(mutex_);
   return task.is_done_;
+}
+
+bool ProgressQueue::is_idle() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.empty() && !is_busy_;
 }
 
 bool ProgressQueue::close(std::exception_ptr reason) {

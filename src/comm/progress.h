@@ -7,6 +7,7 @@
 // nothing to do for a while.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -44,6 +45,12 @@ class ProgressQueue {
 
   bool is_done(const Task& task) const;
 
+  /// Whether a thread is in run() or wait().
+  bool is_awaited() const { return waiters_ > 0; }
+
+  /// Whether nothing is queued or under way.
+  bool is_idle() const;
+
   /// Fails what has not begun, and all later operations, with `reason`; so does the operation under way
   /// if it throws. Returns whether there is one.
   bool close(std::exception_ptr reason);
@@ -62,6 +69,7 @@ class ProgressQueue {
   std::deque<std::shared_ptr<Task>> queue_;
   bool is_busy_ = false;
   bool has_worker_ = false;
+  std::atomic<int> waiters_{0};
   std::exception_ptr closed_;
   std::jthread thread_;
 };

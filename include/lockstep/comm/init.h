@@ -21,6 +21,8 @@ struct CommOptions {
   int world_size = 1;                                            ///< number of ranks, >= 1
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for joining and for each collective
   Reduction reduction = Reduction::kOrdered;                     ///< order of sums
+  bool check_collectives =
+      true;  ///< before each, ranks compare what they call; costs a round of small messages
   std::optional<int> listen_fd = {};  ///< rank 0 only: listens on main_port already; taken over
 };
 

@@ -74,19 +74,29 @@ Store prefixed(const Store& store, const std::string& prefix) {
   return Store(std::make_shared<StoreImpl>(StoreImpl{std::move(scope), store.impl().port}));
 }
 
-std::shared_ptr<Group> connect_subgroup(CommOptions options, GroupIdentity identity, const Store& store);
+std::shared_ptr<Group> connect_subgroup(CommOptions options, GroupIdentity identity, const Store& store,
+                                        std::shared_ptr<JobMesh> job);
 
 // Members are destroyed from the last to the first: the store, which rank 0 may serve, goes last.
 class GlooGroup final : public Group {
  public:
   /// Rank and world_size of `options` are those within the group, whose own `store` is.
-  GlooGroup(const CommOptions& options, GroupIdentity identity, const Store& store)
+  GlooGroup(const CommOptions& options, GroupIdentity identity, const Store& store,
+            std::shared_ptr<JobMesh> job)
       : Group(std::move(identity)),
         options_(options),
         store_(store),
-        scope_(c10::make_intrusive<PrefixStore>("gloo", store.impl().store)) {
-    backend_ = std::make_shared<OrderedBackend>(make_gloo(options, scope_), this->identity(), store,
-                                                options.reduction);
+        scope_(c10::make_intrusive<PrefixStore>("gloo", store.impl().store)),
+        job_(std::move(job)) {
+    const auto gloo = make_gloo(options, scope_);
+    std::unique_ptr<Agreement> agreement;
+    if (job_) {
+      job_->open_group();
+      abort_ = job_->mesh().on_failure([gloo] { gloo->abort(); });
+      agreement = std::make_unique<Agreement>(job_, this->identity(), options.timeout);
+    }
+    backend_ = std::make_shared<OrderedBackend>(gloo, this->identity(), store, options.reduction,
+                                                std::move(agreement));
     process_group_ = c10::make_intrusive<ProcessGroup>(scope_, options.rank, options.world_size);
     process_group_->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
     process_group_->setBackend(c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM,
@@ -105,7 +115,7 @@ class GlooGroup final : public Group {
   std::shared_ptr<Group> make_subgroup(std::span<const int> members, int number) override {
     return connect_subgroup(
         options_, identity_of_subgroup(identity(), members, number),
-        prefixed(store_, "subgroup/" + std::to_string(number) + "/" + std::to_string(members.front())));
+        prefixed(store_, "subgroup/" + std::to_string(number) + "/" + std::to_string(members.front())), job_);
   }
   const c10::intrusive_ptr<ProcessGroup>& process_group() const { return process_group_; }
 
@@ -117,6 +127,7 @@ class GlooGroup final : public Group {
     } catch (const std::exception&) {
       // A peer or the store is gone: nobody is left to wait for.
     }
+    if (job_ && !backend_->has_failed()) job_->close_group();
     backend_->close();
   }
 
@@ -136,26 +147,29 @@ class GlooGroup final : public Group {
   CommOptions options_;
   Store store_;
   c10::intrusive_ptr<PrefixStore> scope_;
+  std::shared_ptr<JobMesh> job_;  // null: collectives are not checked
+  rendezvous::ControlMesh::Token abort_;
   std::shared_ptr<OrderedBackend> backend_;
   c10::intrusive_ptr<ProcessGroup> process_group_;
   bool is_closed_ = false;
 };
 
-std::shared_ptr<Group> connect(const CommOptions& options, const GroupIdentity& identity,
-                               const Store& store) {
+std::shared_ptr<Group> connect(const CommOptions& options, const GroupIdentity& identity, const Store& store,
+                               std::shared_ptr<JobMesh> job) {
   try {
-    return std::make_shared<GlooGroup>(options, identity, store);
+    return std::make_shared<GlooGroup>(options, identity, store, std::move(job));
   } catch (...) {
     rethrow_translated(
         {.name = "connect", .rank = identity.global_rank(), .size = identity.size(), .group = identity.name});
   }
 }
 
-std::shared_ptr<Group> connect_subgroup(CommOptions options, GroupIdentity identity, const Store& store) {
+std::shared_ptr<Group> connect_subgroup(CommOptions options, GroupIdentity identity, const Store& store,
+                                        std::shared_ptr<JobMesh> job) {
   if (identity.size() == 1) return single_group(std::move(identity));
   options.rank = identity.rank;
   options.world_size = identity.size();
-  return connect(options, identity, store);
+  return connect(options, identity, store, std::move(job));
 }
 
 // Rank 0 draws it, so that no two groups of a job have the same.
@@ -172,7 +186,8 @@ std::uint64_t agree_on_id(Store store, const CommOptions& options) {
 
 std::shared_ptr<Group> make_gloo_group(const CommOptions& options, const Store& store) {
   const auto id = agree_on_id(store, options);
-  return connect(options, identity_of_job(options.rank, options.world_size, id), store);
+  auto job = options.check_collectives ? std::make_shared<JobMesh>(options, store) : nullptr;
+  return connect(options, identity_of_job(options.rank, options.world_size, id), store, std::move(job));
 }
 
 c10::intrusive_ptr<ProcessGroup> process_group(const Communicator& comm) {

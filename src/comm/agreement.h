@@ -1,0 +1,31 @@
+// Checked collectives: the members of a group agree before each of them.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "comm/group_identity.h"
+#include "comm/job_mesh.h"
+
+namespace lockstep::detail {
+
+class Agreement {
+ public:
+  Agreement(std::shared_ptr<JobMesh> job, GroupIdentity identity, std::chrono::milliseconds timeout);
+
+  /// Blocks until all members of `lane` are about to do the same as `collective`.
+  /// @throws CollectiveMismatch, PeerLost, Timeout; then nothing was sent, and all members throw
+  void reach(const Lane& lane, const Collective& collective);
+
+  /// After what was agreed on has failed: throws the reason if the members know it, else returns.
+  void explain(const Lane& lane, const std::string& place);
+
+  const std::shared_ptr<JobMesh>& job() const { return job_; }
+
+ private:
+  std::shared_ptr<JobMesh> job_;
+  GroupIdentity identity_;
+  std::chrono::milliseconds timeout_;
+};
+
+}  // namespace lockstep::detail

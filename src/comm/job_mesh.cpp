@@ -1,0 +1,109 @@
+#include "comm/job_mesh.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <random>
+#include <sstream>
+
+#include <lockstep/base/env.h>
+
+#include "comm/signature.h"
+#include "rendezvous/mesh_sockets.h"
+
+namespace lockstep::detail {
+namespace {
+
+using rendezvous::Endpoint;
+using rendezvous::Hello;
+
+std::string key_of(int rank) { return "control/" + std::to_string(rank); }
+
+// Gloo takes several interfaces; one is enough for us.
+std::string first_interface() {
+  const auto names = env::get("GLOO_SOCKET_IFNAME").value_or("");
+  return names.substr(0, names.find(','));
+}
+
+// Rank 0 draws it: strangers do not know it.
+std::uint64_t agree_on_token(Store& store, const CommOptions& options) {
+  const std::string key = "control/token";
+  if (options.rank != 0) return std::stoull(store.get(key, options.timeout));
+  std::random_device random;
+  const auto token = std::uint64_t{random()} << 32 | random();
+  store.set(key, std::to_string(token));
+  return token;
+}
+
+std::vector<Endpoint> exchange_endpoints(Store& store, const CommOptions& options, const Endpoint& own) {
+  store.set(key_of(options.rank), own.host + " " + std::to_string(own.port));
+  std::vector<Endpoint> endpoints(static_cast<std::size_t>(options.world_size));
+  for (int rank = 0; rank < options.world_size; ++rank) {
+    std::istringstream text(store.get(key_of(rank), options.timeout));
+    auto& endpoint = endpoints[static_cast<std::size_t>(rank)];
+    text >> endpoint.host >> endpoint.port;
+  }
+  return endpoints;
+}
+
+std::vector<UniqueFd> connect(const CommOptions& options, Store& store) {
+  const auto deadline = std::chrono::steady_clock::now() + options.timeout;
+  const rendezvous::MeshListener listener(options.main_address, first_interface());
+  const Hello hello{.rank = static_cast<std::uint32_t>(options.rank),
+                    .world_size = static_cast<std::uint32_t>(options.world_size),
+                    .token = agree_on_token(store, options)};
+  const auto endpoints = exchange_endpoints(store, options, listener.endpoint());
+  return rendezvous::connect_mesh(listener, hello, endpoints, deadline);
+}
+
+}  // namespace
+
+JobMesh::JobMesh(const CommOptions& options, Store store)
+    : mesh_(options.rank, connect(options, store),
+            [this](const rendezvous::Announcement& announcement) { return describe(announcement); }) {
+  // Once all are here no more connections are opened.
+  std::vector<int> everybody(static_cast<std::size_t>(options.world_size));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  mesh_.meet({.announcement = {.sequence = 1},
+              .members = everybody,
+              .deadline = std::chrono::steady_clock::now() + options.timeout});
+}
+
+void JobMesh::add(const std::shared_ptr<Lane>& lane) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(lanes_, [](const auto& each) { return each.expired(); });
+  lanes_.push_back(lane);
+}
+
+void JobMesh::note_caller() {
+  const auto self = std::this_thread::get_id();
+  std::thread::id first{};
+  if (caller_.load(std::memory_order_relaxed) == self || caller_.compare_exchange_strong(first, self)) return;
+  has_many_callers_ = true;
+}
+
+bool JobMesh::is_stuck_in(const Lane& lane) const {
+  if (has_many_callers_ || !lane.queue.is_awaited()) return false;
+  const std::lock_guard lock(mutex_);
+  return std::ranges::all_of(lanes_, [&](const auto& each) {
+    const auto other = each.lock();
+    return !other || other.get() == &lane || other->queue.is_idle();
+  });
+}
+
+void JobMesh::close_group() {
+  if (--open_groups_ == 0) mesh_.leave();
+}
+
+std::string JobMesh::describe(const rendezvous::Announcement& announcement) const {
+  auto text = detail::describe(std::bit_cast<Signature>(announcement.what));
+  const auto sequence = " seq " + std::to_string(announcement.sequence);
+  const std::lock_guard lock(mutex_);
+  for (const auto& each : lanes_) {
+    const auto lane = each.lock();
+    if (lane && lane->id == announcement.group) return text + lane->place + sequence;
+  }
+  return text + sequence;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,52 @@
+// The control mesh of a job, and the lanes of its groups, which it speaks about.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <lockstep/comm/init.h>
+
+#include "comm/lane.h"
+#include "rendezvous/control_mesh.h"
+
+namespace lockstep::detail {
+
+/// Shared by all groups of a job: the whole job's, and its sub-groups.
+class JobMesh {
+ public:
+  /// Connects every rank with every other one through `store`. Collective, blocking.
+  /// @throws Timeout naming ranks that cannot be reached
+  JobMesh(const CommOptions& options, Store store);
+
+  rendezvous::ControlMesh& mesh() { return mesh_; }
+
+  /// `lane` belongs to this job: it has to be known by name.
+  void add(const std::shared_ptr<Lane>& lane);
+
+  /// Notes which thread issues collectives.
+  void note_caller();
+
+  /// Whether a thread waits for `lane` and, as far as can be told, nothing else will go on in this job
+  /// before it has come free: no other lane is busy, and only that thread issues collectives.
+  bool is_stuck_in(const Lane& lane) const;
+
+  /// Called by each group when it opens and when it closes in peace. After the last one the others are told.
+  void open_group() { ++open_groups_; }
+  void close_group();
+
+ private:
+  std::string describe(const rendezvous::Announcement& announcement) const;
+
+  mutable std::mutex mutex_;  // guards lanes_
+  std::vector<std::weak_ptr<Lane>> lanes_;
+  std::atomic<std::thread::id> caller_{};
+  std::atomic<bool> has_many_callers_{false};
+  std::atomic<int> open_groups_{0};
+  rendezvous::ControlMesh mesh_;  // the last: its thread calls describe()
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,37 @@
+// What ranks tell each other of a collective before they begin it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/collective.h"
+
+namespace lockstep::detail {
+
+/// Equal on all ranks that call the same collective. Lies in memory as it travels.
+struct Signature {
+  std::uint8_t kind = 0;
+  std::uint8_t op = 0;
+  std::int8_t dtype = -1;       ///< at::ScalarType; -1: no tensor
+  std::uint8_t dimensions = 0;  ///< of the tensor
+  std::int32_t root = 0;
+  std::array<std::int64_t, 3> sizes = {};  ///< the first ones
+  std::uint64_t shape_hash = 0;            ///< of all of them
+};
+using SignatureBytes = std::array<std::byte, 40>;
+static_assert(sizeof(Signature) == sizeof(SignatureBytes));
+
+Signature signature_of(const Collective& collective);
+
+/// In words: "all_reduce(sum) of float32 [4, 2]", "broadcast(root 1) of int64 [3]".
+std::string describe(const Signature& signature);
+
+/// How many bytes each member gets from this rank, where ranks may differ in that and shapes are therefore
+/// no part of the signature; else empty. And how many this rank expects from each.
+std::vector<std::int64_t> bytes_given(const Collective& collective, int rank, int size);
+std::vector<std::int64_t> bytes_expected(const Collective& collective, int rank, int size);
+
+}  // namespace lockstep::detail
