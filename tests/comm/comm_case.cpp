@@ -87,7 +87,7 @@ json to_json(const CaseInput& input, std::span<const RankReport> reports) {
                      {"text", report.text}});
   }
   return {
-      {"case", input.name}, {"world", input.world}, {"collective", collective_text(input)}, {"ranks", ranks}};
+      {"case", input.name}, {"world", input.world}, {"seed", input.seed}, {"victim", victim_of(input)}, {"collective", collective_text(input)}, {"ranks", ranks}};
 }
 
 int run(int argc, char** argv) {

@@ -218,8 +218,10 @@ std::vector<std::string> case_names() {
 std::string collective_text(const CaseInput& input) {
   const Plan plan(input);
   return std::string(calls()[plan.call].name) + " of " + (plan.dtype == at::kLong ? "int64" : "float32") +
-         " [" + std::to_string(plan.sizes[0]) + ", 3]; rank " + std::to_string(plan.victim) + " misbehaves";
+         " [" + std::to_string(plan.sizes[0]) + ", 3]";
 }
+
+int victim_of(const CaseInput& input) { return Plan(input).victim; }
 
 void run_case(const CaseInput& input, int rank, std::span<RankReport> reports) {
   at::set_num_threads(1);

@@ -38,6 +38,9 @@ std::vector<std::string> case_names();
 /// The collective that the seed chooses: "all_reduce(sum) of float32 [100, 7]".
 std::string collective_text(const CaseInput& input);
 
+/// The rank that misbehaves.
+int victim_of(const CaseInput& input);
+
 /// Runs rank `rank`; the one that misbehaves may not return.
 void run_case(const CaseInput& input, int rank, std::span<RankReport> reports);
 
