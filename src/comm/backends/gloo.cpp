@@ -26,15 +26,22 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "localhost" || address == "::1";
 }
 
-std::vector<std::shared_ptr<gloo::transport::Device>> make_devices(const std::string& main_address) {
+bool is_pytorch(const CommOptions& options) { return options.peers == Peers::kPyTorch; }
+
+// Python always advertises the address of the host's name.
+bool stays_on_host(const CommOptions& options) {
+  return !is_pytorch(options) && is_loopback(options.main_address);
+}
+
+std::vector<std::shared_ptr<gloo::transport::Device>> make_devices(const CommOptions& options) {
   std::vector<std::shared_ptr<gloo::transport::Device>> devices;
   std::istringstream interfaces(env::get("GLOO_SOCKET_IFNAME").value_or(""));
   for (std::string name; std::getline(interfaces, name, ',');) {
     devices.push_back(ProcessGroupGloo::createDeviceForInterface(name));
   }
   if (devices.empty()) {
-    devices.push_back(is_loopback(main_address) ? ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                                : ProcessGroupGloo::createDefaultDevice());
+    devices.push_back(stays_on_host(options) ? ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+                                             : ProcessGroupGloo::createDefaultDevice());
   }
   return devices;
 }
@@ -55,14 +62,21 @@ class AbortableGloo final : public ProcessGroupGloo {
   std::vector<Descriptor> descriptors_;
 };
 
-c10::intrusive_ptr<c10d::Backend> make_gloo(const CommOptions& options,
+c10::intrusive_ptr<PrefixStore> scope_of(const CommOptions& options,
+                                         const c10::intrusive_ptr<c10d::Store>& store) {
+  if (!is_pytorch(options)) return c10::make_intrusive<PrefixStore>("gloo", store);
+  return c10::make_intrusive<PrefixStore>("0/", c10::make_intrusive<PrefixStore>("default_pg", store));
+}
+
+// `scope` keeps the keys of several backends apart; PyTorch's names end with a slash.
+c10::intrusive_ptr<c10d::Backend> make_gloo(const CommOptions& options, const std::string& scope,
                                             const c10::intrusive_ptr<c10d::Store>& store) {
   const BrokenPipesAreErrors guard;
   const DescriptorWatch watch;
   auto gloo_options = ProcessGroupGloo::Options::create(options.timeout);
-  gloo_options->devices = make_devices(options.main_address);
+  gloo_options->devices = make_devices(options);
   gloo_options->threads = 1;  // the queue above issues one collective at a time
-  return c10::make_intrusive<AbortableGloo>(c10::make_intrusive<PrefixStore>("cpu", store), options,
+  return c10::make_intrusive<AbortableGloo>(c10::make_intrusive<PrefixStore>(scope, store), options,
                                             std::move(gloo_options), watch);
 }
 
@@ -70,10 +84,9 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const CommOptions& options,
 class GlooGroup final : public Group {
  public:
   GlooGroup(const CommOptions& options, const Store& store)
-      : options_(options),
-        store_(store),
-        scope_(c10::make_intrusive<PrefixStore>("gloo", store.impl().store)) {
-    backend_ = c10::make_intrusive<OrderedBackend>(make_gloo(options, scope_), options.reduction);
+      : options_(options), store_(store), scope_(scope_of(options, store.impl().store)) {
+    backend_ = c10::make_intrusive<OrderedBackend>(
+        make_gloo(options, is_pytorch(options) ? "cpu/" : "cpu", scope_), options.reduction);
     process_group_ = c10::make_intrusive<ProcessGroup>(scope_, options.rank, options.world_size);
     process_group_->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
     process_group_->setBackend(c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM, backend_);
@@ -107,6 +120,7 @@ class GlooGroup final : public Group {
   // A rank that closed its sockets early would cut off what others still read; and the server of the
   // store leaves last.
   void say_farewell() {
+    if (is_pytorch(options_)) return;  // nobody there would answer
     const std::string all_left = "farewell/all_left";
     const std::string all_gone = "farewell/all_gone";
     const auto patience = std::min<std::chrono::milliseconds>(kFarewell, options_.timeout);
