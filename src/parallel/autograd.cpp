@@ -103,6 +103,13 @@ void check_all_used(const std::vector<at::Tensor>& parameters, const std::vector
                                  .hint = "set allow_unused = true to get undefined gradients for them"});
 }
 
+// That of a sum, for one, is an expanded scalar: its elements share one place in memory.
+at::Tensor own_memory(const at::Tensor& gradient) {
+  const bool is_shared =
+      gradient.defined() && gradient.layout() == at::kStrided && !gradient.is_non_overlapping_and_dense();
+  return is_shared ? gradient.contiguous() : gradient;
+}
+
 }  // namespace
 }  // namespace detail
 
@@ -134,6 +141,7 @@ std::vector<at::Tensor> autograd_grad(const at::Tensor& loss, const std::vector<
   auto gradients = torch::autograd::grad({loss}, parameters, /*grad_outputs=*/{}, options.retain_graph,
                                          options.create_graph, /*allow_unused=*/true);
   if (!options.allow_unused) detail::check_all_used(parameters, gradients);
+  std::ranges::transform(gradients, gradients.begin(), detail::own_memory);
   return gradients;
 }
 

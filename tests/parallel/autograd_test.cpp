@@ -193,6 +193,13 @@ TEST(AutogradGrad, ReturnsGradientsAndAccumulatesNone) {
   EXPECT_FALSE(layer->weight.grad().defined());
 }
 
+TEST(AutogradGrad, GivesGradientsThatMayBeChangedInPlace) {
+  const auto weight = parameter();
+  const auto gradient = autograd_grad(weight.sum(), {weight})[0];  // an expanded scalar, to autograd
+  gradient[0] += 1;
+  EXPECT_TRUE(gradient.equal(at::tensor({2.0f, 1.0f})));
+}
+
 TEST(AutogradGrad, KeepsTheGraphWhenAsked) {
   const auto weight = parameter();
   const auto loss = weight.pow(3).sum();

@@ -71,7 +71,8 @@ struct AutogradGradOptions {
 };
 
 /// The gradients of the scalar `loss` with respect to `parameters`, in their order; nothing is accumulated
-/// into any `.grad()`. As torch.autograd.grad(loss, parameters). Blocking; local.
+/// into any `.grad()`. They may be changed in place. As torch.autograd.grad(loss, parameters). Blocking;
+/// local.
 /// @throws ConfigError naming the parameters that `loss` does not depend on, unless allow_unused
 LOCKSTEP_API std::vector<at::Tensor> autograd_grad(const at::Tensor& loss,
                                                    const std::vector<at::Tensor>& parameters,
