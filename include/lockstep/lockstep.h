@@ -14,6 +14,11 @@
 
 #include <lockstep/comm/communicator.h>
 #include <lockstep/comm/init.h>
+#include <lockstep/comm/process_group.h>
+
+#include <lockstep/launch/join.h>
+#include <lockstep/launch/run_rank.h>
+#include <lockstep/launch/spawn.h>
 
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/checkpoint/weights.h>
@@ -28,6 +33,8 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optimizers.h>
 #include <lockstep/optim/scheduler.h>
+
+#include <lockstep/parallel/autograd.h>
 
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>

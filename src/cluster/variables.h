@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/base/export.h>
+
 namespace lockstep::cluster {
 
 constexpr int kNoLimit = 2'147'483'647;
@@ -26,7 +28,7 @@ bool is_set(const std::string& name);
 int read_int(const IntVariable& variable, int fallback);
 
 /// As read_int() for a variable that must be set.
-int require_int(const IntVariable& variable);
+LOCKSTEP_API int require_int(const IntVariable& variable);
 
 /// The text of `name`, or `fallback` when it is unset.
 /// @throws ConfigError when it is set but empty

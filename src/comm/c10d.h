@@ -26,7 +26,8 @@ LOCKSTEP_API c10::intrusive_ptr<c10d::ProcessGroup> process_group(const Communic
 /// What a Store is made of.
 struct StoreImpl {
   c10::intrusive_ptr<c10d::Store> store;
-  int port = 0;  ///< of the server, 0 for a store within the process
+  int port = 0;           ///< of the server, 0 for a store without one
+  std::string file = {};  ///< of a file store
 };
 
 }  // namespace lockstep::detail

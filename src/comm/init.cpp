@@ -6,7 +6,9 @@
 #include <lockstep/base/error.h>
 
 #include "comm/backends/gloo.h"
+#include "comm/c10d.h"
 #include "comm/roll_call.h"
+#include "comm/roll_entry.h"
 #include "comm/shared_store.h"
 
 namespace lockstep {
@@ -15,22 +17,74 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-void require(bool is_right, const char* option, const std::string& expected, const std::string& got) {
-  if (is_right) return;
-  throw ConfigError("comm", {.what = option, .expected = expected, .got = got, .where = "", .hint = ""});
+constexpr auto kProtocol = "1";  // changes with what ranks send each other
+
+ErrorParts fault(const char* option, const std::string& expected, const std::string& got) {
+  return {.what = option, .expected = expected, .got = got};
 }
 
-void validate(const CommOptions& options) {
-  require(options.backend == "gloo", "backend is not available", "gloo", options.backend);
-  require(options.world_size >= 1, "world_size is out of range", ">= 1", std::to_string(options.world_size));
-  require(options.rank >= 0 && options.rank < options.world_size, "rank is out of range",
-          "0 to " + std::to_string(options.world_size - 1), std::to_string(options.rank));
-  require(options.timeout > milliseconds(0), "timeout is out of range", "more than 0 ms",
-          std::to_string(options.timeout.count()) + " ms");
+// What is wrong with options that do not depend on where the ranks meet.
+std::optional<ErrorParts> fault_of(const CommOptions& options) {
+  if (options.backend != "gloo") return fault("backend is not available", "gloo", options.backend);
+  if (options.world_size < 1)
+    return fault("world_size is out of range", ">= 1", std::to_string(options.world_size));
+  if (options.rank < 0 || options.rank >= options.world_size)
+    return fault("rank is out of range", "0 to " + std::to_string(options.world_size - 1),
+                 std::to_string(options.rank));
+  if (options.timeout <= milliseconds(0))
+    return fault("timeout is out of range", "more than 0 ms",
+                 std::to_string(options.timeout.count()) + " ms");
+  return std::nullopt;
 }
 
-Communicator join(const CommOptions& options, Store store, steady_clock::time_point deadline) {
-  detail::roll_call(store, options.rank, options.world_size, deadline, options.timeout);
+std::optional<ErrorParts> fault_of_place(const CommOptions& options) {
+  if (options.main_port > 0 && options.main_port < 65536) return std::nullopt;
+  return fault("main_port is out of range", "1 to 65535", std::to_string(options.main_port));
+}
+
+// Those who wait for a rank that can never come hear why.
+[[noreturn]] void refuse(const CommOptions& options, ErrorParts parts, std::optional<Store> store) {
+  const ConfigError error("comm", parts);
+  try {
+    if (store && options.peers == Peers::kLockstep) {
+      parts.what = "rank " + std::to_string(options.rank) + " (" + detail::own_entry().whereabouts() +
+                   ") cannot join: " + parts.what;
+      detail::call_off(*store, parts);
+    }
+  } catch (const CommError&) {
+    // Nobody to tell.
+  }
+  throw error;
+}
+
+// Where they wait, if they do already.
+std::optional<Store> others_store(const CommOptions& options) {
+  if (options.peers == Peers::kPyTorch || fault_of_place(options)) return std::nullopt;
+  try {
+    return detail::shared_store_if_served(options);
+  } catch (const CommError&) {
+    return std::nullopt;
+  }
+}
+
+detail::Attendance attendance(const CommOptions& options, const Store& store) {
+  const auto& file = store.impl().file;
+  return {.rank = options.rank,
+          .world_size = options.world_size,
+          .settings = {{"backend", "gloo"},
+                       {"number of ranks", std::to_string(options.world_size)},
+                       {"reduction", options.reduction == Reduction::kOrdered ? "ordered" : "fast"},
+                       {"protocol", kProtocol}},
+          .is_server = options.rank == 0 && file.empty(),
+          .left_over = file.empty() ? "" : "file " + file};
+}
+
+Communicator join(CommOptions options, Store store, steady_clock::time_point deadline) {
+  if (options.peers == Peers::kPyTorch) {
+    options.reduction = Reduction::kFast;
+  } else {
+    detail::roll_call(store, attendance(options, store), deadline, options.timeout);
+  }
   return Communicator(detail::make_gloo_group(options, store));
 }
 
@@ -43,19 +97,20 @@ void quieten_c10d() {
 }  // namespace
 
 Communicator init_communicator(const CommOptions& options, Store store) {
-  validate(options);
+  if (const auto parts = fault_of(options)) refuse(options, *parts, store);
   if (options.world_size == 1) return Communicator();
+  quieten_c10d();
   return join(options, std::move(store), steady_clock::now() + options.timeout);
 }
 
 Communicator init_communicator(const CommOptions& options) {
-  validate(options);
-  if (options.world_size == 1) return Communicator();
-  require(options.main_port > 0 && options.main_port < 65536, "main_port is out of range", "1 to 65535",
-          std::to_string(options.main_port));
   quieten_c10d();
+  if (const auto parts = fault_of(options)) refuse(options, *parts, others_store(options));
+  if (options.world_size == 1) return Communicator();
+  if (const auto parts = fault_of_place(options)) throw ConfigError("comm", *parts);
   const auto deadline = steady_clock::now() + options.timeout;
-  return join(options, detail::shared_store(options), deadline);
+  const bool is_pytorch = options.peers == Peers::kPyTorch;
+  return join(options, is_pytorch ? detail::pytorch_store(options) : detail::shared_store(options), deadline);
 }
 
 }  // namespace lockstep

@@ -1,13 +1,14 @@
 #include "comm/roll_call.h"
 
-#include <unistd.h>
-
-#include <array>
+#include <algorithm>
+#include <mutex>
 #include <sstream>
 #include <thread>
 #include <vector>
 
-#include <lockstep/base/error.h>
+#include "comm/roll_entry.h"
+#include "comm/shared_store.h"
+#include "comm/verdict.h"
 
 namespace lockstep::detail {
 namespace {
@@ -15,53 +16,19 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kVerdict = "roll_call/verdict";  // who was missing when rank 0's time was up
-constexpr auto kHeard = "roll_call/heard";      // ranks that know, and need the store no more
-constexpr auto kFarewell = milliseconds(1000);  // rank 0's wait for them
-constexpr auto kPatience = milliseconds(100);   // between two looks at all missing ranks
-
-struct Entry {
-  int world_size = 0;
-  std::string whereabouts;  ///< "node1, pid 123"
-};
-
-std::string own_whereabouts() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return std::string(host.data()) + ", pid " + std::to_string(getpid());
-}
-
-Entry parse(const std::string& text) {
-  std::istringstream stream(text);
-  Entry entry;
-  stream >> entry.world_size;
-  std::getline(stream >> std::ws, entry.whereabouts);
-  return entry;
-}
+constexpr auto kPresent = "roll_call/present";    // processes that came
+constexpr auto kVerdict = "roll_call/verdict";    // why the group cannot come about
+constexpr auto kVerdicts = "roll_call/verdicts";  // how many were given; the first one counts
+constexpr auto kHeard = "roll_call/heard";        // processes that know it, and need the store no more
+constexpr auto kFarewell = milliseconds(1000);    // the server's wait for them
+constexpr auto kPatience = milliseconds(100);     // between two looks at all missing ranks
 
 std::string key_of(int rank) { return "roll_call/" + std::to_string(rank); }
 
-void sign_in(Store& store, int rank, int world_size) {
-  if (store.add(key_of(rank) + "/count", 1) > 1) {
-    const auto first = parse(store.get(key_of(rank), std::chrono::seconds(1)));
-    throw CommError("comm", {.what = "rank " + std::to_string(rank) + " joined twice",
-                             .expected = "one process per rank",
-                             .got = first.whereabouts + " and " + own_whereabouts(),
-                             .where = "",
-                             .hint = "check the rank that each process was given"});
-  }
-  store.set(key_of(rank), std::to_string(world_size) + " " + own_whereabouts());
-}
-
-void compare(int rank, int world_size, int other_rank, const Entry& other) {
-  if (other.world_size == world_size) return;
-  throw CollectiveMismatch(
-      "comm", {.what = "the ranks disagree on the number of ranks",
-               .expected = std::to_string(world_size) + " on rank " + std::to_string(rank),
-               .got = std::to_string(other.world_size) + " on rank " + std::to_string(other_rank) + " (" +
-                      other.whereabouts + ")",
-               .where = "",
-               .hint = ""});
+std::string seconds(milliseconds time) {
+  std::ostringstream text;
+  text << std::chrono::duration<double>(time).count() << "s";
+  return text.str();
 }
 
 std::string list(const std::vector<int>& ranks) {
@@ -70,62 +37,154 @@ std::string list(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string seconds(milliseconds time) {
-  std::ostringstream text;
-  text << std::chrono::duration<double>(time).count() << "s";
-  return text.str();
+Verdict twice(int rank, const std::string& first, const std::string& second) {
+  return {.kind = VerdictKind::kCommError,
+          .parts = {.what = "rank " + std::to_string(rank) + " joined twice",
+                    .expected = "one process per rank",
+                    .got = first + " and " + second,
+                    .hint = "check the rank that each process was given, and that no other run uses this "
+                            "address"}};
 }
 
-Timeout absence(const std::string& verdict) {
-  return Timeout(
-      "comm",
-      {.what = verdict, .expected = "", .got = "", .where = "", .hint = "look at the missing ranks' output"});
+Verdict left_over(const std::string& store, int rank, const RollEntry& gone) {
+  return {.kind = VerdictKind::kCommError,
+          .parts = {.what = store + " is left over from an earlier run",
+                    .expected = "a file that is not there yet",
+                    .got = "rank " + std::to_string(rank) + " (" + gone.whereabouts() +
+                           ") has joined there, and is gone",
+                    .hint = "remove the file, or choose another one"}};
 }
 
-// Rank 0 holds the store: it may leave only when those who are there have heard why.
-void announce(Store& store, const std::string& verdict, int listeners) {
-  store.set(kVerdict, verdict);
-  const auto until = steady_clock::now() + kFarewell;
-  while (store.add(kHeard, 0) < listeners && steady_clock::now() < until)
-    std::this_thread::sleep_for(milliseconds(5));
+Verdict disagreement(const std::string& setting, const std::string& own, const std::string& other) {
+  return {.kind = VerdictKind::kMismatch,
+          .parts = {.what = "the ranks disagree on the " + setting, .expected = own, .got = other}};
 }
 
-std::string take_verdict(Store& store) {
-  auto verdict = store.get(kVerdict, kPatience);
-  store.add(kHeard, 1);
-  return verdict;
+Verdict foreign(int rank, int own_rank) {
+  return {.kind = VerdictKind::kMismatch,
+          .parts = {.what = "the ranks disagree on the protocol",
+                    .expected = "that of lockstep, as on rank " + std::to_string(own_rank),
+                    .got = "that of torch.distributed on rank " + std::to_string(rank),
+                    .hint = "give all ranks of lockstep peers = Peers::kPyTorch where others use PyTorch"}};
 }
+
+Verdict absence(const std::string& what) {
+  return {.kind = VerdictKind::kTimeout,
+          .parts = {.what = what, .hint = "look at the missing ranks' output"}};
+}
+
+void leave_verdict(Store& store, const Verdict& verdict) {
+  if (store.add(kVerdicts, 1) == 1) store.set(kVerdict, to_text(verdict));
+}
+
+// c10d removes a file when as many processes as the group has ranks have left it, those of the earlier run
+// included. Ranks that come later must still find it, or they would wait for those that have left.
+void keep_for_ever(const Store& store) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<Store>;
+  const std::lock_guard lock(mutex);
+  kept.push_back(store);
+}
+
+class RollCall {
+ public:
+  RollCall(Store& store, const Attendance& own) : store_(store), own_(own), entry_(own_entry(own.settings)) {}
+
+  void sign_in() {
+    store_.add(kPresent, 1);
+    const auto key = key_of(own_.rank);
+    if (store_.add(key + "/count", 1) > 1) {
+      std::string first = "a process that did not say";
+      if (store_.wait(std::span(&key, 1), kFarewell)) {
+        const auto entry = roll_entry_from_text(store_.get(key, kPatience));
+        refuse_if_left_over(own_.rank, entry);
+        first = entry.whereabouts();
+      }
+      refuse(twice(own_.rank, first, entry_.whereabouts()));
+    }
+    store_.set(key, to_text(entry_));
+  }
+
+  void await_all(steady_clock::time_point deadline, milliseconds timeout) {
+    std::vector<int> missing;
+    for (int rank = 0; rank < own_.world_size; ++rank) missing.push_back(rank);
+    for (;;) {
+      std::erase_if(missing, [&](int rank) { return has_come(rank); });
+      heed_verdict();
+      if (missing.empty()) return;
+      if (is_pytorch_rank(store_, missing.front())) refuse(foreign(missing.front(), own_.rank));
+      const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
+      if (left <= milliseconds(0)) break;
+      const auto next = key_of(missing.front());
+      (void)store_.wait(std::span(&next, 1), std::min(left, kPatience));
+    }
+    const auto present = own_.world_size - static_cast<int>(missing.size());
+    refuse(absence(std::to_string(present) + " of " + std::to_string(own_.world_size) +
+                   " ranks joined within " + seconds(timeout) + "; " + list(missing)));
+  }
+
+ private:
+  bool has_come(int rank) {
+    if (!store_.check(key_of(rank))) return false;
+    const auto other = roll_entry_from_text(store_.get(key_of(rank), kPatience));
+    refuse_if_left_over(rank, other);
+    compare(rank, other);
+    return true;
+  }
+
+  void refuse_if_left_over(int rank, const RollEntry& other) {
+    if (own_.left_over.empty() || !other.is_gone()) return;
+    keep_for_ever(store_);
+    refuse(left_over(own_.left_over, rank, other));
+  }
+
+  void compare(int rank, const RollEntry& other) {
+    for (const auto& [name, value] : entry_.settings) {
+      const auto found = other.settings.find(name);
+      const auto theirs = found == other.settings.end() ? "none" : found->second;
+      if (theirs == value) continue;
+      refuse(disagreement(name, value + " on rank " + std::to_string(own_.rank),
+                          theirs + " on rank " + std::to_string(rank) + " (" + other.whereabouts() + ")"));
+    }
+  }
+
+  void heed_verdict() {
+    if (!store_.check(kVerdict)) return;
+    take_leave(verdict_from_text(store_.get(kVerdict, kPatience)));
+  }
+
+  [[noreturn]] void refuse(const Verdict& verdict) {
+    leave_verdict(store_, verdict);
+    take_leave(verdict);
+  }
+
+  // Who serves the store may leave only when those who are there have heard why, and those who are about to
+  // come had a moment to.
+  [[noreturn]] void take_leave(const Verdict& verdict) {
+    store_.add(kHeard, 1);
+    const std::int64_t awaited = verdict.kind == VerdictKind::kTimeout ? 0 : own_.world_size;
+    const auto until = steady_clock::now() + kFarewell;
+    while (own_.is_server && steady_clock::now() < until &&
+           store_.add(kHeard, 0) < std::max(awaited, store_.add(kPresent, 0)))
+      std::this_thread::sleep_for(milliseconds(5));
+    verdict.raise();
+  }
+
+  Store& store_;
+  const Attendance& own_;
+  RollEntry entry_;
+};
 
 }  // namespace
 
-void roll_call(Store& store, int rank, int world_size, steady_clock::time_point deadline,
-               milliseconds timeout) {
-  sign_in(store, rank, world_size);
-  std::vector<int> missing;
-  for (int other = 0; other < world_size; ++other) missing.push_back(other);
-  const auto has_come = [&](int other) {
-    if (!store.check(key_of(other))) return false;
-    compare(rank, world_size, other, parse(store.get(key_of(other), kPatience)));
-    return true;
-  };
-  for (;;) {
-    std::erase_if(missing, has_come);
-    if (missing.empty()) return;
-    if (store.check(kVerdict)) throw absence(take_verdict(store));
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
-    if (left <= milliseconds(0)) break;
-    const auto next = key_of(missing.front());
-    (void)store.wait(std::span(&next, 1), std::min(left, kPatience));
-  }
-  const auto present = world_size - static_cast<int>(missing.size());
-  const auto verdict = std::to_string(present) + " of " + std::to_string(world_size) +
-                       " ranks joined within " + seconds(timeout) + "; " + list(missing);
-  if (rank == 0) {
-    announce(store, verdict, present - 1);
-  } else {
-    store.add(kHeard, 1);
-  }
-  throw absence(verdict);
+void call_off(Store& store, const ErrorParts& parts) {
+  leave_verdict(store, {.kind = VerdictKind::kCommError, .parts = parts});
+}
+
+void roll_call(Store& store, const Attendance& own, steady_clock::time_point deadline, milliseconds timeout) {
+  RollCall call(store, own);
+  call.sign_in();
+  call.await_all(deadline, timeout);
 }
 
 }  // namespace lockstep::detail

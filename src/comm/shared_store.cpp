@@ -4,12 +4,19 @@
 #include <mutex>
 #include <tuple>
 
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+
 #include "comm/c10d.h"
+#include "comm/launcher_socket.h"
+#include "comm/tcp_store.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 namespace lockstep::detail {
 namespace {
+
+constexpr auto kAnswerTime = std::chrono::milliseconds(1000);  // of a store that is there
 
 struct MeetingPoint {
   std::mutex mutex;  // held while the store is made, which may take as long as rank 0 does
@@ -28,12 +35,31 @@ MeetingPoint& meeting_point(const Place& place) {
   return points[place];
 }
 
+// torchrun may serve the store itself.
+bool serves(const CommOptions& options) {
+  return options.rank == 0 && env::get("TORCHELASTIC_USE_AGENT_STORE") != "True";
+}
+
+TcpStoreOptions tcp_options(const CommOptions& options) {
+  TcpStoreOptions tcp{.address = options.main_address,
+                      .port = options.main_port,
+                      .is_server = serves(options),
+                      .timeout = options.timeout};
+  if (tcp.is_server)
+    tcp.listen_fd = options.listen_fd ? options.listen_fd : take_launcher_socket(options.main_port);
+  return tcp;
+}
+
+// Where the port of a second rank 0 is taken, the first one has it: the roll call there will name both.
 Store connect(const CommOptions& options) {
-  return make_tcp_store({.address = options.main_address,
-                         .port = options.main_port,
-                         .is_server = options.rank == 0,
-                         .listen_fd = options.listen_fd,
-                         .timeout = options.timeout});
+  auto tcp = tcp_options(options);
+  try {
+    return make_tcp_store(tcp);
+  } catch (const CommError&) {
+    if (!tcp.is_server || !is_store_server(tcp.address, tcp.port, kAnswerTime)) throw;
+    tcp.is_server = false;
+    return make_tcp_store(tcp);
+  }
 }
 
 Store room_of(const Store& store, int number) {
@@ -50,6 +76,30 @@ Store shared_store(const CommOptions& options) {
   if (!point.store) point.store = connect(options);
   point.store->impl().store->setTimeout(options.timeout);
   return room_of(*point.store, point.rooms++);
+}
+
+std::optional<Store> shared_store_if_served(const CommOptions& options) {
+  auto& point = meeting_point({options.main_address, options.main_port, options.rank});
+  const std::lock_guard lock(point.mutex);
+  if (!point.store) {
+    if (!is_store_server(options.main_address, options.main_port, kAnswerTime)) return std::nullopt;
+    point.store = make_tcp_store({.address = options.main_address, .port = options.main_port});
+  }
+  return room_of(*point.store, point.rooms);
+}
+
+// What Gloo notes for others who connect.
+bool is_pytorch_rank(const Store& room, int rank) {
+  auto store = room.impl().store;
+  while (auto* scope = dynamic_cast<c10d::PrefixStore*>(store.get())) store = scope->getUnderlyingStore();
+  return Store(std::make_shared<StoreImpl>(StoreImpl{std::move(store)}))
+      .check("default_pg/0//cpu//0/" + std::to_string(rank));
+}
+
+Store pytorch_store(const CommOptions& options) {
+  auto store = make_pytorch_store(tcp_options(options), options.world_size);
+  store.impl().store->setTimeout(options.timeout);
+  return store;
 }
 
 }  // namespace lockstep::detail

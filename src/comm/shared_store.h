@@ -1,6 +1,8 @@
 // The TCP stores of this process: one per place where ranks meet, however many communicators meet there.
 #pragma once
 
+#include <optional>
+
 #include <lockstep/comm/init.h>
 
 namespace lockstep::detail {
@@ -10,5 +12,15 @@ namespace lockstep::detail {
 /// first call makes the store as make_tcp_store() does and throws what that throws; the store lives
 /// until the process ends, for nobody else could take over the socket of a launcher.
 Store shared_store(const CommOptions& options);
+
+/// The room that shared_store() would give, for a process that cannot take part; nothing when nobody serves
+/// a store there now.
+std::optional<Store> shared_store_if_served(const CommOptions& options);
+
+/// Whether `rank` is in the store of `room` as a process of torch.distributed, which never comes to rooms.
+bool is_pytorch_rank(const Store& room, int rank);
+
+/// The store in which Python's torch.distributed would meet. Collective; one per group, as there.
+Store pytorch_store(const CommOptions& options);
 
 }  // namespace lockstep::detail

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -13,12 +15,15 @@
 #include <lockstep/base/expected.h>
 #include <lockstep/comm/store.h>
 
+#include "comm/tcp_store.h"
+
 #include "comm/broken_pipes.h"
 #include "comm/c10d.h"
 #include "comm/descriptors.h"
 #include "comm/errors.h"
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
 namespace lockstep {
 namespace {
@@ -44,19 +49,44 @@ class Socket {
   int fd_;
 };
 
+bool is_ready(const Socket& socket, short event, milliseconds patience) {
+  pollfd watched{.fd = socket.fd(), .events = event, .revents = 0};
+  return poll(&watched, 1, static_cast<int>(patience.count())) > 0;
+}
+
+// c10d's own greeting, which it would wait for without a limit where something else answers, or nothing.
+Expected<void> greet(const Socket& socket, milliseconds patience) {
+  using c10d::detail::QueryType;
+  constexpr std::uint32_t kNonce = 0x6c6f636b;
+  std::array<char, 2 * (sizeof(QueryType) + sizeof(kNonce))> query;
+  char* end = query.data();
+  const auto append = [&](const auto& value) {
+    end = std::copy_n(reinterpret_cast<const char*>(&value), sizeof value, end);
+  };
+  append(QueryType::VALIDATE);
+  append(c10d::detail::validationMagicNumber);
+  append(QueryType::PING);
+  append(kNonce);
+  std::uint32_t answer = 0;
+  if (::send(socket.fd(), query.data(), query.size(), MSG_NOSIGNAL) < 0)
+    return Unexpected{std::string(std::strerror(errno))};
+  if (!is_ready(socket, POLLIN, patience)) return Unexpected{std::string("no answer")};
+  if (::recv(socket.fd(), &answer, sizeof answer, 0) != sizeof answer || answer != kNonce)
+    return Unexpected{std::string("another program answers there")};
+  return {};
+}
+
 Expected<void> connect_to(const addrinfo& address, milliseconds patience) {
   const Socket socket(address);
   if (socket.fd() < 0) return Unexpected{std::string(std::strerror(errno))};
   int error = connect(socket.fd(), address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
   if (error == EINPROGRESS) {
-    pollfd writable{.fd = socket.fd(), .events = POLLOUT, .revents = 0};
-    if (poll(&writable, 1, static_cast<int>(patience.count())) <= 0)
-      return Unexpected{std::string("no answer")};
+    if (!is_ready(socket, POLLOUT, patience)) return Unexpected{std::string("no answer")};
     socklen_t length = sizeof error;
     getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
   }
   if (error != 0) return Unexpected{std::string(std::strerror(error))};
-  return {};
+  return greet(socket, patience);
 }
 
 Expected<void> try_connect(const TcpStoreOptions& options, milliseconds patience) {
@@ -107,13 +137,9 @@ void await_server(const TcpStoreOptions& options, steady_clock::time_point deadl
                            .hint = is_taken ? "end the program that uses it, or choose another port" : ""});
 }
 
-}  // namespace
-
-Store make_tcp_store(const TcpStoreOptions& options) {
-  c10d::TCPStoreOptions tcp;
+Store open_store(const TcpStoreOptions& options, c10d::TCPStoreOptions tcp) {
   tcp.port = static_cast<std::uint16_t>(options.port);
   tcp.isServer = options.is_server;
-  tcp.waitWorkers = false;
   tcp.masterListenFd = options.is_server ? options.listen_fd : std::nullopt;
   tcp.timeout = options.timeout;
   if (!options.is_server) await_server(options, steady_clock::now() + options.timeout);
@@ -128,6 +154,25 @@ Store make_tcp_store(const TcpStoreOptions& options) {
     if (options.is_server) refuse_server(options, error);
     detail::rethrow_translated({.name = "connect to rank 0", .sequence = 0, .rank = -1, .size = 0});
   }
+}
+
+}  // namespace
+
+Store make_tcp_store(const TcpStoreOptions& options) {
+  c10d::TCPStoreOptions tcp;
+  tcp.waitWorkers = false;
+  return open_store(options, tcp);
+}
+
+Store detail::make_pytorch_store(const TcpStoreOptions& options, int world_size) {
+  c10d::TCPStoreOptions tcp;
+  tcp.numWorkers = world_size;
+  tcp.multiTenant = true;
+  return open_store(options, tcp);
+}
+
+bool detail::is_store_server(const std::string& address, int port, milliseconds patience) {
+  return try_connect({.address = address, .port = port}, patience).has_value();
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <lockstep/launch/join.h>
 
 #include "launch/exec_image.h"
+#include "launch/forked_ranks.h"
 #include "launch/guard_rank.h"
 #include "launch/listen_socket.h"
 #include "launch/supervisor.h"
@@ -71,10 +72,13 @@ struct Launch {
     return {.launched = launched, .port = socket.port, .listen_fd = socket.fd.get()};
   }
 
-  int run(std::span<const RankPlan> plans, const std::function<void(const RankPlan&)>& rank_main) {
+  launch::LaunchEnd run(std::span<const RankPlan> plans,
+                        const std::function<void(const RankPlan&)>& rank_main) {
     auto ranks = launch::start_ranks(plans, signals, rank_main);
     socket.fd.reset();
-    return launch::Supervisor(options, files, statuses, signals, std::move(ranks)).run();
+    launch::Supervisor supervisor(options, files, statuses, signals, std::move(ranks));
+    const int exit_code = supervisor.run();
+    return {.exit_code = exit_code, .failure = supervisor.failure()};
   }
 
   const LaunchOptions& options;
@@ -104,7 +108,8 @@ bool can_fork() {
   return failure || std::distance(begin(threads), end(threads)) == 1;
 }
 
-int launch_forked(const LaunchOptions& options, const std::function<int()>& rank_main) {
+launch::LaunchEnd launch::run_forked_ranks(const LaunchOptions& options,
+                                           const std::function<int()>& rank_main) {
   validate(options);
   require(can_fork(), "ranks cannot be forked here", "a process with one thread", "one with more",
           "fork before the first tensor, or use launch_reexec()");
@@ -122,6 +127,10 @@ int launch_forked(const LaunchOptions& options, const std::function<int()>& rank
   });
 }
 
+int launch_forked(const LaunchOptions& options, const std::function<int()>& rank_main) {
+  return launch::run_forked_ranks(options, rank_main).exit_code;
+}
+
 int launch_reexec(const LaunchOptions& options, int argc, char** argv) {
   validate(options);
   Launch launch(options);
@@ -129,12 +138,13 @@ int launch_reexec(const LaunchOptions& options, int argc, char** argv) {
   context.status_fd = launch.statuses.fd();
   const auto plans = plan_ranks(options, context);
   const auto images = launch::make_images(plans, {argv, static_cast<std::size_t>(argc)});
-  return launch.run(plans, [&](const RankPlan& plan) {
+  const auto end = launch.run(plans, [&](const RankPlan& plan) {
     images[plan.local_rank].execute();
     use_rank_status(launch.statuses[plan.local_rank]);
     set_outcome(RankOutcome::kFailed, "[launch] cannot execute this program again");
     ::_exit(kCannotExecute);
   });
+  return end.exit_code;
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/rank_status.h>
 #include <lockstep/launch/join.h>
+#include <lockstep/launch/spawn.h>
 
 #include "launch/guard_rank.h"
 #include "launch/run_files.h"
@@ -27,6 +28,11 @@ std::string one_line(const std::string& text) {
     if (std::iscntrl(static_cast<unsigned char>(letter)) != 0) letter = '?';
   }
   return line;
+}
+
+int exit_code_of(const std::exception& error) {
+  if (const auto* process = dynamic_cast<const ProcessError*>(&error)) return process->exit_code();
+  return dynamic_cast<const ConfigError*>(&error) != nullptr ? kUsage : kFailure;
 }
 
 void print_unless_supervised(const std::string& text) {
@@ -53,7 +59,7 @@ int launch::guard_rank(const std::function<int()>& body) {
   } catch (const std::exception& error) {
     note_failure(error);
     print_unless_supervised(error.what());
-    return dynamic_cast<const ConfigError*>(&error) != nullptr ? kUsage : kFailure;
+    return exit_code_of(error);
   } catch (...) {
     const std::string text = "an exception that is no std::exception";
     set_outcome(RankOutcome::kFailed, text);

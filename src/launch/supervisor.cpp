@@ -59,6 +59,11 @@ int Supervisor::run() {
   return finish();
 }
 
+std::optional<Failure> Supervisor::failure() const {
+  if (culprit_ == nullptr) return std::nullopt;
+  return Failure{.rank = culprit_->rank, .pid = culprit_->pid, .end = *culprit_->end, .cause = cause_};
+}
+
 bool Supervisor::any_alive() const { return std::ranges::any_of(ranks_, &RankProcess::alive); }
 
 void Supervisor::sleep_until_event() const {
@@ -133,7 +138,7 @@ void Supervisor::name_cause() {
   name_at_.reset();
   cause_ = describe_end(*culprit_, options_.node_rank, statuses_[culprit_->local_rank]) +
            describe_wait(*culprit_, ranks_, statuses_);
-  std::cerr << "lockstep: " + cause_ + "\n";
+  if (options_.print_failure) std::cerr << "lockstep: " + cause_ + "\n";
   ask_to_stop(SIGTERM, options_.grace);
 }
 

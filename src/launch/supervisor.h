@@ -19,6 +19,14 @@
 
 namespace lockstep::launch {
 
+/// The rank that ended a run before its time, and why.
+struct Failure {
+  int rank = -1;
+  pid_t pid = -1;
+  ProcessEnd end = {};
+  std::string cause;  ///< in words, beginning with the rank
+};
+
 /// See above. Single-threaded; lives as long as its ranks.
 class Supervisor {
  public:
@@ -28,6 +36,9 @@ class Supervisor {
 
   /// Blocks until all ranks have ended. Returns the exit code of the run.
   int run();
+
+  /// After run(): who failed first, if any did.
+  std::optional<Failure> failure() const;
 
   /// Sends SIGKILL to the ranks that are left, if an exception cut run() short.
   ~Supervisor();

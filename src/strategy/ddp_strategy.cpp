@@ -1,6 +1,5 @@
 #include "strategy/ddp_strategy.h"
 
-#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/cluster/environment.h>
 #include <lockstep/comm/init.h>
@@ -10,15 +9,6 @@
 
 namespace lockstep {
 namespace {
-
-// The socket that our own launcher listens on for rank 0, so that nobody can take its port. It can be
-// taken over once, and is no business of programs that this rank may start.
-std::optional<int> take_listen_fd() {
-  if (!env::get("LOCKSTEP_LISTEN_FD")) return std::nullopt;
-  const auto fd = static_cast<int>(env::require_int("LOCKSTEP_LISTEN_FD"));
-  env::unset("LOCKSTEP_LISTEN_FD");
-  return fd;
-}
 
 // c10d counts the passes of a window, too, when it learns the graph, and ranks would then drift apart.
 [[noreturn]] void refuse_accumulation() {
@@ -38,8 +28,7 @@ void DdpStrategy::setup_environment(ClusterEnvironment& environment, const World
                                      .rank = environment.global_rank(),
                                      .world_size = environment.world_size(),
                                      .timeout = options_.timeout,
-                                     .reduction = options_.reduction,
-                                     .listen_fd = take_listen_fd()});
+                                     .reduction = options_.reduction});
 }
 
 std::unique_ptr<Optimizer> DdpStrategy::setup_fit(torch::nn::Module& module,

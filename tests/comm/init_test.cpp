@@ -112,16 +112,73 @@ TEST(InitCommunicator, NamesDifferentWorldSizes) {
   join(0, 2);
 }
 
-TEST(InitCommunicator, NamesARankThatJoinedTwice) {
+TEST(InitCommunicator, NamesDifferentReductions) {
   const auto store = make_hash_store();
-  const auto first = in_thread([&] {
-    EXPECT_THROW(init_communicator({.rank = 1, .world_size = 2, .timeout = 500ms}, store), Timeout);
+  const auto join = [&](int rank, Reduction reduction) {
+    EXPECT_THAT(
+        [&] {
+          init_communicator({.rank = rank, .world_size = 2, .timeout = 20s, .reduction = reduction}, store);
+        },
+        ThrowsMessage<CollectiveMismatch>(AllOf(HasSubstr("disagree on the reduction"),
+                                                HasSubstr("ordered on rank 0"),
+                                                HasSubstr("fast on rank 1"))));
+  };
+  const auto other = in_thread([&] { join(1, Reduction::kFast); });
+  join(0, Reduction::kOrdered);
+}
+
+TEST(InitCommunicator, NamesARankThatExpectsPyTorch) {
+  const int port = free_port();
+  const auto other = in_thread([&] {
+    EXPECT_THROW(
+        init_communicator(
+            {.main_port = port, .rank = 1, .world_size = 2, .timeout = 3s, .peers = Peers::kPyTorch}),
+        CommError);
+  });
+  EXPECT_THAT([&] { init_communicator({.main_port = port, .rank = 0, .world_size = 2, .timeout = 30s}); },
+              ThrowsMessage<CollectiveMismatch>(
+                  AllOf(HasSubstr("protocol"), HasSubstr("torch.distributed on rank 1"))));
+}
+
+// Both of them, and rank 0, whose rank 2 is not there yet.
+TEST(InitCommunicator, NamesARankThatJoinedTwiceOnEveryRank) {
+  const auto store = make_hash_store();
+  const auto join = [&](int rank) {
+    EXPECT_THAT([&] { init_communicator({.rank = rank, .world_size = 3, .timeout = 20s}, store); },
+                ThrowsMessage<CommError>(
+                    AllOf(HasSubstr("rank 1 joined twice"), HasSubstr(std::to_string(getpid())))));
+  };
+  const auto zero = in_thread([&] { join(0); });
+  const auto first = in_thread([&] { join(1); });
+  join(1);
+}
+
+TEST(InitCommunicator, NamesTwoRankZerosOnEveryRank) {
+  const int port = free_port();
+  const CommOptions zero{.main_port = port, .rank = 0, .world_size = 3, .timeout = 20s};
+  const auto expect_refusal = [](const CommOptions& options) {
+    EXPECT_THAT([&] { init_communicator(options); },
+                ThrowsMessage<CommError>(HasSubstr("rank 0 joined twice")));
+  };
+  auto first = in_thread([&] { expect_refusal(zero); });
+  const auto other =
+      in_thread([&] { expect_refusal({.main_port = port, .rank = 1, .world_size = 3, .timeout = 20s}); });
+  auto same_host = zero;  // in a process of its own, it would not share the first one's store
+  same_host.main_address = "localhost";
+  expect_refusal(same_host);
+}
+
+TEST(InitCommunicator, TellsTheOthersOfARankThatCannotJoin) {
+  const auto store = make_hash_store();
+  const auto zero = in_thread([&] {
+    EXPECT_THAT(
+        [&] { init_communicator({.rank = 0, .world_size = 2, .timeout = 20s}, store); },
+        ThrowsMessage<CommError>(AllOf(HasSubstr("rank 7"), HasSubstr("cannot join: rank is out of range"),
+                                       HasSubstr("expected 0 to 1"))));
   });
   auto impatient = store;
-  ASSERT_NE(impatient.get("roll_call/1", 10s), "");
-  EXPECT_THAT(
-      [&] { init_communicator({.rank = 1, .world_size = 2, .timeout = 500ms}, store); },
-      ThrowsMessage<CommError>(AllOf(HasSubstr("rank 1 joined twice"), HasSubstr(std::to_string(getpid())))));
+  ASSERT_NE(impatient.get("roll_call/0", 10s), "");
+  EXPECT_THROW(init_communicator({.rank = 7, .world_size = 2, .timeout = 20s}, store), ConfigError);
 }
 
 TEST(InitCommunicator, RefusesOptionsOutOfRange) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -62,6 +63,11 @@ struct TcpStoreOptions {
 /// as the last copy of its store.
 /// @throws Timeout naming address, port and what the last attempt said; CommError naming a taken port
 LOCKSTEP_API Store make_tcp_store(const TcpStoreOptions& options);
+
+/// A store in the file `path`, which processes on all hosts that see it share; it is created when it is
+/// not there and removed when `num_ranks` processes have used and left it. Source: c10d's FileStore.
+/// @throws ConfigError when the file cannot be created, or exists and is no store
+LOCKSTEP_API Store make_file_store(const std::filesystem::path& path, int num_ranks);
 
 /// The port that the store's server listens on; 0 for a store without one.
 LOCKSTEP_API int store_port(const Store& store);

@@ -30,6 +30,7 @@ struct LaunchOptions {
   std::chrono::milliseconds grace{500};    ///< after a failure: from SIGTERM to SIGKILL of the other ranks
   /// After SIGINT or SIGTERM to the supervisor: from passing it on to SIGKILL. A second one kills at once.
   std::chrono::milliseconds interrupt_grace{5000};
+  bool print_failure = true;  ///< names the first failure in one line on stderr
 };
 
 /// Options for `nprocs` ranks on this node of `num_nodes`, with what the environment says of the rest as

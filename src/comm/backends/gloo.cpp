@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
 
 #include "comm/backends/single.h"
 #include "comm/broken_pipes.h"
@@ -29,15 +30,22 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "localhost" || address == "::1";
 }
 
-std::vector<std::shared_ptr<gloo::transport::Device>> make_devices(const std::string& main_address) {
+bool is_pytorch(const CommOptions& options) { return options.peers == Peers::kPyTorch; }
+
+// Python always advertises the address of the host's name.
+bool stays_on_host(const CommOptions& options) {
+  return !is_pytorch(options) && is_loopback(options.main_address);
+}
+
+std::vector<std::shared_ptr<gloo::transport::Device>> make_devices(const CommOptions& options) {
   std::vector<std::shared_ptr<gloo::transport::Device>> devices;
   std::istringstream interfaces(env::get("GLOO_SOCKET_IFNAME").value_or(""));
   for (std::string name; std::getline(interfaces, name, ',');) {
     devices.push_back(ProcessGroupGloo::createDeviceForInterface(name));
   }
   if (devices.empty()) {
-    devices.push_back(is_loopback(main_address) ? ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                                : ProcessGroupGloo::createDefaultDevice());
+    devices.push_back(stays_on_host(options) ? ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+                                             : ProcessGroupGloo::createDefaultDevice());
   }
   return devices;
 }
@@ -58,14 +66,21 @@ class AbortableGloo final : public ProcessGroupGloo {
   std::vector<Descriptor> descriptors_;
 };
 
-c10::intrusive_ptr<c10d::Backend> make_gloo(const CommOptions& options,
+c10::intrusive_ptr<PrefixStore> scope_of(const CommOptions& options,
+                                         const c10::intrusive_ptr<c10d::Store>& store) {
+  if (!is_pytorch(options)) return c10::make_intrusive<PrefixStore>("gloo", store);
+  return c10::make_intrusive<PrefixStore>("0/", c10::make_intrusive<PrefixStore>("default_pg", store));
+}
+
+// `scope` keeps the keys of several backends apart; PyTorch's names end with a slash.
+c10::intrusive_ptr<c10d::Backend> make_gloo(const CommOptions& options, const std::string& scope,
                                             const c10::intrusive_ptr<c10d::Store>& store) {
   const BrokenPipesAreErrors guard;
   const DescriptorWatch watch;
   auto gloo_options = ProcessGroupGloo::Options::create(options.timeout);
-  gloo_options->devices = make_devices(options.main_address);
+  gloo_options->devices = make_devices(options);
   gloo_options->threads = 1;  // the queue above issues one collective at a time
-  return c10::make_intrusive<AbortableGloo>(c10::make_intrusive<PrefixStore>("cpu", store), options,
+  return c10::make_intrusive<AbortableGloo>(c10::make_intrusive<PrefixStore>(scope, store), options,
                                             std::move(gloo_options), watch);
 }
 
@@ -86,9 +101,9 @@ class GlooGroup final : public Group {
       : Group(std::move(identity)),
         options_(options),
         store_(store),
-        scope_(c10::make_intrusive<PrefixStore>("gloo", store.impl().store)),
+        scope_(scope_of(options, store.impl().store)),
         job_(std::move(job)) {
-    const auto gloo = make_gloo(options, scope_);
+    const auto gloo = make_gloo(options, is_pytorch(options) ? "cpu/" : "cpu", scope_);
     std::unique_ptr<Agreement> agreement;
     if (job_) {
       job_->open_group();
@@ -113,6 +128,7 @@ class GlooGroup final : public Group {
     return backend_->start(collective);
   }
   std::shared_ptr<Group> make_subgroup(std::span<const int> members, int number) override {
+    if (is_pytorch(options_)) throw CommError("comm", {.what = "sub-groups with ranks of PyTorch are not supported"});
     return connect_subgroup(
         options_, identity_of_subgroup(identity(), members, number),
         prefixed(store_, "subgroup/" + std::to_string(number) + "/" + std::to_string(members.front())), job_);
@@ -135,6 +151,7 @@ class GlooGroup final : public Group {
   // A rank that closed its sockets early would cut off what others still read; and the server of the
   // store leaves last.
   void say_farewell() {
+    if (is_pytorch(options_)) return;  // nobody there would answer
     const std::string all_left = "farewell/all_left";
     const std::string all_gone = "farewell/all_gone";
     const auto patience = std::min<std::chrono::milliseconds>(kFarewell, options_.timeout);
@@ -185,6 +202,10 @@ std::uint64_t agree_on_id(Store store, const CommOptions& options) {
 }  // namespace
 
 std::shared_ptr<Group> make_gloo_group(const CommOptions& options, const Store& store) {
+  // PyTorch's ranks know nothing but Gloo.
+  if (is_pytorch(options)) {
+    return connect(options, identity_of_job(options.rank, options.world_size, 0), store, nullptr);
+  }
   const auto id = agree_on_id(store, options);
   auto job = options.check_collectives ? std::make_shared<JobMesh>(options, store) : nullptr;
   return connect(options, identity_of_job(options.rank, options.world_size, id), store, std::move(job));

@@ -1,0 +1,47 @@
+#include "comm/roll_entry.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <sstream>
+
+namespace lockstep::detail {
+namespace {
+
+std::string own_host() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
+}  // namespace
+
+std::string RollEntry::whereabouts() const { return host + ", pid " + std::to_string(pid); }
+
+bool RollEntry::is_gone() const { return host == own_host() && ::kill(pid, 0) != 0 && errno == ESRCH; }
+
+RollEntry own_entry(const std::map<std::string, std::string>& settings) {
+  return {.host = own_host(), .pid = getpid(), .settings = settings};
+}
+
+std::string to_text(const RollEntry& entry) {
+  auto text = entry.host + '\n' + std::to_string(entry.pid) + '\n';
+  for (const auto& [name, value] : entry.settings) text += name + '=' + value + '\n';
+  return text;
+}
+
+RollEntry roll_entry_from_text(const std::string& text) {
+  std::istringstream stream(text);
+  RollEntry entry;
+  std::getline(stream, entry.host);
+  stream >> entry.pid >> std::ws;
+  for (std::string line; std::getline(stream, line);) {
+    const auto equals = line.find('=');
+    if (equals != std::string::npos) entry.settings[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  return entry;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,30 @@
+// What a rank leaves in the store when it joins: where it runs and what it means.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+
+namespace lockstep::detail {
+
+/// One rank's entry.
+struct RollEntry {
+  std::string host = {};
+  pid_t pid = 0;
+  std::map<std::string, std::string> settings = {};  ///< by name; must be equal on all ranks
+
+  /// "node1, pid 123"
+  std::string whereabouts() const;
+  /// Whether its process ran on this host and runs no more.
+  bool is_gone() const;
+};
+
+/// The entry of this process.
+RollEntry own_entry(const std::map<std::string, std::string>& settings = {});
+
+/// Text without loss.
+std::string to_text(const RollEntry& entry);
+RollEntry roll_entry_from_text(const std::string& text);
+
+}  // namespace lockstep::detail

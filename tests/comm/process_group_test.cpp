@@ -1,0 +1,207 @@
+// init_process_group(): where ranks meet, what is missing or malformed, and the end of the scope.
+#include <lockstep/comm/process_group.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <future>
+
+#include <lockstep/base/error.h>
+#include <lockstep/comm/store.h>
+
+#include "cluster/scoped_variables.h"
+#include "comm/init_method.h"
+#include "support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::ScopedVariables;
+using ::testing::ThrowsMessage;
+
+constexpr auto kLongTimeout = 60s;  // of groups whose failures must not wait for it
+constexpr auto kSoon = 20s;         // on a busy machine
+
+std::string free_port() { return std::to_string(store_port(make_tcp_store({.is_server = true}))); }
+
+/// Both ranks in threads of their own; throws what one of them threw.
+void on_two_ranks(const std::function<void(int rank)>& body) {
+  auto other = std::async(std::launch::async, body, 1);
+  body(0);
+  other.get();
+}
+
+void join_and_sum(const ProcessGroupOptions& options) {
+  const auto group = init_process_group(options);
+  EXPECT_EQ(group.size(), 2);
+  const auto tensor = at::ones({3});
+  group.all_reduce(tensor);
+  EXPECT_EQ(tensor[2].item<int>(), 2);
+}
+
+void expect_refusal(const ProcessGroupOptions& options, const std::string& first, const std::string& second) {
+  EXPECT_THAT([&] { init_process_group(options); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr(first), HasSubstr(second))));
+}
+
+TEST(InitProcessGroup, MeetsWhereTheEnvironmentSays) {
+  const ScopedVariables variables(
+      {{"MASTER_ADDR", "localhost"}, {"MASTER_PORT", free_port()}, {"WORLD_SIZE", "2"}});
+  on_two_ranks([](int rank) { join_and_sum({.rank = rank, .timeout = kLongTimeout}); });
+}
+
+TEST(InitProcessGroup, MeetsAtAnAddress) {
+  const ScopedVariables none({});
+  const auto place = "tcp://127.0.0.1:" + free_port();
+  on_two_ranks([&](int rank) {
+    join_and_sum({.rank = rank, .world_size = 2, .init_method = place, .timeout = kLongTimeout});
+  });
+  on_two_ranks([&](int rank) {
+    const auto here = place + "?rank=" + std::to_string(rank) + "&world_size=2";
+    join_and_sum({.init_method = here, .timeout = kLongTimeout});
+  });
+}
+
+TEST(InitProcessGroup, MeetsInAFileThatIsRemovedAtTheEnd) {
+  const test::TemporaryFolder folder;
+  for (int again = 0; again < 2; ++again) {
+    on_two_ranks([&](int rank) {
+      join_and_sum({.rank = rank,
+                    .world_size = 2,
+                    .init_method = "file://" + (folder / "meeting").string(),
+                    .timeout = kLongTimeout});
+    });
+    EXPECT_EQ(folder.entries(), 0);
+  }
+}
+
+TEST(InitProcessGroup, RefusesAFileOfAnEarlierRunOnEveryRank) {
+  const test::TemporaryFolder folder;
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  {
+    auto store = make_file_store(folder / "meeting", 2);
+    store.add("roll_call/1/count", 1);
+    store.set("roll_call/1", std::string(host.data()) + "\n999999999\n");
+  }
+  const auto start = steady_clock::now();
+  on_two_ranks([&](int rank) {
+    const ProcessGroupOptions options{.rank = rank,
+                                      .world_size = 2,
+                                      .init_method = "file://" + (folder / "meeting").string(),
+                                      .timeout = kLongTimeout};
+    EXPECT_THAT([&] { init_process_group(options); },
+                ThrowsMessage<CommError>(AllOf(HasSubstr("meeting is left over from an earlier run"),
+                                               HasSubstr("999999999"), HasSubstr("remove the file"))));
+  });
+  EXPECT_LT(steady_clock::now() - start, kSoon);
+}
+
+TEST(InitProcessGroup, RefusesFilesThatAreNoStores) {
+  const test::TemporaryFolder folder;
+  const auto letter = folder.file("letter.txt", "Dear Sir or Madam, will you read my book?");
+  const auto at = [](const std::string& path) {
+    return ProcessGroupOptions{.rank = 0, .world_size = 2, .init_method = "file://" + path};
+  };
+  expect_refusal(at(letter.string()), "letter.txt", "other content");
+  EXPECT_EQ(test::content(letter), "Dear Sir or Madam, will you read my book?");
+  expect_refusal(at((folder / "no/such/folder").string()), "no/such/folder", "No such file or directory");
+}
+
+TEST(InitProcessGroup, NamesEveryVariableThatIsMissingOrMalformed) {
+  const testing::Variables complete{
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29500"}};
+  for (const auto& [name, value] : complete) {
+    auto incomplete = complete;
+    incomplete.erase(name);
+    const ScopedVariables variables(incomplete);
+    expect_refusal({}, "environment variable " + name, "unset");
+  }
+  for (const auto& [name, value] :
+       testing::Variables{{"RANK", "one"}, {"RANK", "-1"}, {"WORLD_SIZE", "0"}, {"MASTER_PORT", "70000"}}) {
+    auto malformed = complete;
+    malformed[name] = value;
+    const ScopedVariables variables(malformed);
+    expect_refusal({}, "environment variable " + name, value);
+  }
+}
+
+TEST(InitProcessGroup, NamesWhatIsMissingWithoutTheEnvironment) {
+  const ScopedVariables variables({{"RANK", "0"}, {"WORLD_SIZE", "2"}});
+  expect_refusal({.world_size = 2, .init_method = "tcp://localhost:29500"}, "rank is missing", "env://");
+  expect_refusal({.rank = 0, .init_method = "tcp://localhost:29500"}, "world_size is missing", "env://");
+  expect_refusal({.rank = 0, .init_method = "tcp://localhost:29500?rank=1&world_size=2"},
+                 "rank is given twice", "option 0 and 1");
+  expect_refusal({.init_method = "tcp://localhost:29500?rank=first&world_size=2"}, "parameter rank",
+                 "\"first\"");
+  expect_refusal({.rank = 2, .world_size = 2, .init_method = "tcp://localhost:1"}, "rank is out of range",
+                 "0 to 1");
+  expect_refusal({.backend = "nccl", .rank = 0, .world_size = 2, .init_method = "tcp://localhost:1"},
+                 "backend is not available", "nccl");
+}
+
+TEST(InitMethod, SaysWhatIsWrongWithAnAddress) {
+  const auto expect = [](const std::string& text, const std::string& problem) {
+    EXPECT_THAT([&] { detail::parse_init_method(text); },
+                ThrowsMessage<ConfigError>(AllOf(HasSubstr(problem), HasSubstr(text))));
+  };
+  for (const auto* text : {"", "localhost:29500", "mpi://", "http://localhost:29500"})
+    expect(text, "nobody knows");
+  for (const auto* text : {"tcp://localhost", "tcp://[::1]"}) expect(text, "port number is missing");
+  for (const auto* text : {"tcp://localhost:", "tcp://localhost:0", "tcp://localhost:x"})
+    expect(text, "1 to 65535");
+  expect("tcp://:29500", "host is missing");
+  for (const auto* text : {"file://", "file:///", "file://relative"}) expect(text, "path is missing");
+  expect("env://localhost", "takes no address");
+  expect("tcp://localhost:29500?ranks=1", "parameter ranks");
+}
+
+TEST(InitMethod, ReadsAnIpv6Address) {
+  const auto method = detail::parse_init_method("tcp://[fe80::1]:29500?rank=3");
+  EXPECT_EQ(method.host, "fe80::1");
+  EXPECT_EQ(method.port, 29500);
+  EXPECT_EQ(method.parameters.at("rank"), "3");
+}
+
+// It could be waiting for this rank in a collective, where the end of the scope would wait for it.
+TEST(ProcessGroup, IsLeftAtOnceByAnException) {
+  const auto place = "tcp://127.0.0.1:" + free_port();
+  const auto start = steady_clock::now();
+  on_two_ranks([&](int rank) {
+    const auto work = [&] {
+      const auto group =
+          init_process_group({.rank = rank, .world_size = 2, .init_method = place, .timeout = kLongTimeout});
+      if (rank == 1) throw std::runtime_error("a bug");
+      group.all_reduce(at::ones({3}));
+    };
+    if (rank == 1) {
+      EXPECT_THROW(work(), std::runtime_error);
+    } else {
+      EXPECT_THROW(work(), PeerLost);
+    }
+  });
+  EXPECT_LT(steady_clock::now() - start, kSoon);
+}
+
+TEST(ProcessGroup, MovesAndClosesOnce) {
+  const auto place = "tcp://127.0.0.1:" + free_port();
+  on_two_ranks([&](int rank) {
+    const ProcessGroupOptions options{
+        .rank = rank, .world_size = 2, .init_method = place, .timeout = kLongTimeout};
+    auto first = init_process_group(options);
+    auto second = std::move(first);
+    const Communicator copy = second;
+    second.barrier();
+    second = init_process_group(options);  // the first group is closed here
+    EXPECT_THROW(copy.barrier(), CommError);
+    second.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
