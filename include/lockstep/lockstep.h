@@ -29,6 +29,8 @@
 #include <lockstep/optim/optimizers.h>
 #include <lockstep/optim/scheduler.h>
 
+#include <lockstep/parallel/autograd.h>
+
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>
 
