@@ -48,7 +48,8 @@ TEST(PostAccumulateGradHook, MayReplaceOrTakeTheGradient) {
   EXPECT_TRUE(weight.grad().equal(at::full({2}, 10.0f)));
 
   at::Tensor taken;
-  register_post_accumulate_grad_hook(weight, [&](const at::Tensor& t) { taken.swap(t.mutable_grad()); });
+  register_post_accumulate_grad_hook(weight,
+                                     [&](const at::Tensor& t) { std::swap(taken, t.mutable_grad()); });
   weight.sum().backward();
   EXPECT_FALSE(weight.grad().defined());
   EXPECT_TRUE(taken.equal(at::full({2}, 110.0f)));  // (10 + 1) * 10: the first hook came first
