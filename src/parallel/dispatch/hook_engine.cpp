@@ -1,0 +1,153 @@
+#include "parallel/dispatch/hook_engine.h"
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <torch/csrc/autograd/engine.h>
+
+namespace lockstep {
+namespace {
+
+using torch::autograd::edge_list;
+using torch::autograd::Engine;
+using torch::autograd::variable_list;
+
+// The observers of one outermost backward, of which the first `begun` were told that it began.
+class ObservedBackward {
+ public:
+  ObservedBackward(const std::vector<BackwardObserver*>& observers, const BackwardCall& call)
+      : observers_(observers) {
+    try {
+      for (auto* observer : observers_) {
+        observer->on_backward_begin(call);
+        ++begun_;
+      }
+    } catch (...) {
+      fail();
+      throw;
+    }
+  }
+
+  void succeed() {
+    try {
+      while (begun_ > 0) observers_[--begun_]->on_backward_end(BackwardEnd::kDone);
+    } catch (...) {
+      fail();
+      throw;
+    }
+  }
+
+  void fail() noexcept {
+    while (begun_ > 0) {
+      try {
+        observers_[--begun_]->on_backward_end(BackwardEnd::kFailed);
+      } catch (const std::exception& error) {
+        log_warning(std::string("an observer failed after a backward that failed: ") + error.what());
+      } catch (...) {
+        log_warning("an observer failed after a backward that failed");
+      }
+    }
+  }
+
+ private:
+  const std::vector<BackwardObserver*>& observers_;
+  std::size_t begun_ = 0;
+};
+
+struct Depth {
+  explicit Depth(int& of) : depth(of) { ++depth; }
+  ~Depth() { --depth; }
+  int& depth;
+};
+
+class HookEngine final : public Engine {
+ public:
+  ~HookEngine() override { stop(); }
+
+  variable_list execute(const edge_list& roots, const variable_list& inputs, bool keep_graph,
+                        bool create_graph, bool accumulate_grad, const edge_list& outputs) override {
+    const auto run = [&] {
+      return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+    };
+    auto& thread = *detail::backward_thread();
+    const Depth depth(thread.depth);
+    if (thread.depth > 1 || thread.observers.empty()) return run();
+    return observed(thread, {.roots = roots, .inputs = outputs, .accumulates = accumulate_grad}, run);
+  }
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    return detail::hooks_of_next_saved_tensor();
+  }
+
+  static bool has_started_threads(Engine& engine) {
+    return !(engine.*(&HookEngine::device_ready_queues_)).empty();
+  }
+
+ private:
+  template <class Run>
+  static variable_list observed(detail::BackwardThread& thread, const BackwardCall& call, const Run& run) {
+    ObservedBackward backward(thread.observers, call);
+    variable_list gradients;
+    try {
+      gradients = run();
+    } catch (...) {
+      backward.fail();
+      throw;
+    }
+    backward.succeed();
+    return gradients;
+  }
+};
+
+// Never destroyed: threads that are still in backward when the process exits would use it.
+Engine& hook_engine() {
+  static auto* engine = new HookEngine;
+  return *engine;
+}
+
+void check(bool is_possible, const char* got, const char* hint) {
+  if (is_possible) return;
+  throw ConfigError("parallel", {.what = "autograd cannot be followed: it is too late to replace its engine",
+                                 .expected = "LibTorch's own engine, not in use yet",
+                                 .got = got,
+                                 .hint = hint});
+}
+
+bool install() {
+  auto& base = Engine::get_base_engine();
+  check(&Engine::get_default_engine() == &base, "another engine, such as that of Python's torch",
+        "a process that trains with lockstep must not load Python's torch");
+  check(torch::autograd::get_current_graph_task_id() == -1, "a backward that is running",
+        "call install_autograd_engine() before the first backward");
+  check(!HookEngine::has_started_threads(base), "threads of an earlier backward",
+        "call install_autograd_engine() before the first backward");
+  torch::autograd::set_default_engine_stub(&hook_engine);
+  return true;
+}
+
+}  // namespace
+
+namespace detail {
+
+const std::shared_ptr<BackwardThread>& backward_thread() {
+  thread_local const auto thread = std::make_shared<BackwardThread>();
+  return thread;
+}
+
+}  // namespace detail
+
+void install_autograd_engine() {
+  static const bool is_installed = install();
+  check(is_installed && &Engine::get_default_engine() == &hook_engine(),
+        "another engine, put in place of ours, such as that of Python's torch",
+        "a process that trains with lockstep must not load Python's torch");
+}
+
+ScopedBackwardObserver::ScopedBackwardObserver(BackwardObserver& observer)
+    : observer_(&observer), thread_(detail::backward_thread()) {
+  install_autograd_engine();
+  thread_->observers.push_back(observer_);
+}
+
+ScopedBackwardObserver::~ScopedBackwardObserver() { std::erase(thread_->observers, observer_); }
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// What the parts of our autograd engine share, thread by thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <lockstep/parallel/dispatch/backward_observer.h>
+
+namespace lockstep::detail {
+
+/// The backward passes of one thread: who follows them, and how deep inside of each other they run.
+struct BackwardThread {
+  std::vector<BackwardObserver*> observers;
+  int depth = 0;
+};
+
+/// This thread's; shared with the observers' scopes, which may outlive it.
+const std::shared_ptr<BackwardThread>& backward_thread();
+
+/// Hooks for the tensor that autograd is about to save in this thread, or null if no scope is open.
+std::unique_ptr<torch::autograd::SavedVariableHooks> hooks_of_next_saved_tensor();
+
+}  // namespace lockstep::detail

@@ -1,0 +1,52 @@
+#include <lockstep/parallel/dispatch/saved_tensor_hooks.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <lockstep/base/error.h>
+
+#include "parallel/dispatch/hook_engine.h"
+
+namespace lockstep {
+namespace {
+
+using SharedHooks = std::shared_ptr<const SavedTensorHooks>;
+
+std::vector<SharedHooks>& open_scopes() {
+  thread_local std::vector<SharedHooks> scopes;
+  return scopes;
+}
+
+// Stands in the graph for one saved tensor.
+class PackedTensor final : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit PackedTensor(SharedHooks hooks) : hooks_(std::move(hooks)) {}
+  void call_pack_hook(const at::Tensor& tensor) override { packed_ = hooks_->pack(tensor); }
+  at::Tensor call_unpack_hook() override { return hooks_->unpack(packed_); }
+
+ private:
+  SharedHooks hooks_;
+  std::any packed_;
+};
+
+}  // namespace
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> detail::hooks_of_next_saved_tensor() {
+  const auto& scopes = open_scopes();
+  return scopes.empty() ? nullptr : std::make_unique<PackedTensor>(scopes.back());
+}
+
+ScopedSavedTensorHooks::ScopedSavedTensorHooks(SavedTensorHooks hooks) {
+  if (!hooks.pack || !hooks.unpack) {
+    throw ConfigError("parallel", {.what = "ScopedSavedTensorHooks: a function is missing",
+                                   .expected = "pack and unpack",
+                                   .got = hooks.pack ? "no unpack" : "no pack"});
+  }
+  install_autograd_engine();
+  open_scopes().push_back(std::make_shared<const SavedTensorHooks>(std::move(hooks)));
+}
+
+ScopedSavedTensorHooks::~ScopedSavedTensorHooks() { open_scopes().pop_back(); }
+
+}  // namespace lockstep

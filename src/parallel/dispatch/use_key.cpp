@@ -1,0 +1,110 @@
+#include "parallel/dispatch/use_key.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <array>
+
+#include <lockstep/base/error.h>
+#include <torch/library.h>
+
+#include "parallel/dispatch/mark_table.h"
+#include "parallel/dispatch/operator_info.h"
+
+namespace lockstep::detail {
+namespace {
+
+using c10::DispatchKeySet;
+using torch::jit::Stack;
+
+void find_uses(const at::Tensor& tensor, bool is_written, TensorUses& uses) {
+  if (!tensor.defined() || !tensor.key_set().has(use_key()) || !tensor.has_storage()) return;
+  mark_table().find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(), is_written, uses);
+}
+
+// In a list of tensors some may be absent.
+void find_uses(const c10::IValue& argument, bool is_written, TensorUses& uses) {
+  if (argument.isTensor()) {
+    find_uses(argument.toTensor(), is_written, uses);
+  } else if (argument.isList()) {
+    for (const auto& element : argument.toListRef()) {
+      if (element.isTensor()) find_uses(element.toTensor(), is_written, uses);
+    }
+  }
+}
+
+TensorUses uses_of(OperatorCall& call) {
+  const auto written = operator_info(call.op()).written;
+  const auto arguments = call.arguments();
+  TensorUses uses;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    find_uses(arguments[i], i < 64 && (written >> i & 1) != 0, uses);
+  }
+  return uses;
+}
+
+// Reorders `uses` so that those of one handler stand together, in the order in which handlers come first.
+template <class Visit>
+void for_each_handler(TensorUses& uses, Visit visit) {
+  for (auto first = uses.begin(); first != uses.end();) {
+    auto* handler = &first->mark->handler();
+    const auto is_same = [handler](const TensorUse& use) { return &use.mark->handler() == handler; };
+    const auto last = std::stable_partition(first, uses.end(), is_same);
+    visit(*handler, std::span<const TensorUse>(first, last));
+    first = last;
+  }
+}
+
+void run_use(const c10::OperatorHandle& op, Stack& stack) {
+  OperatorCall call(op, stack);
+  auto uses = uses_of(call);
+  for_each_handler(uses, [&](UseHandler& handler, auto its_uses) { handler.before_use(call, its_uses); });
+  for_each_handler(uses, [&](UseHandler& handler, auto its_uses) {
+    if (!call.is_done()) handler.replace(call, its_uses);
+  });
+  if (!call.is_done()) call.run();
+}
+
+// The exclusion holds for this thread and call: what the operator or a handler calls does not come back.
+// What a composite view calls does, with the key still there: one of them may be a copy.
+void fallback(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  const auto kind = operator_info(op).kind;
+  if (kind == OperatorKind::kCompositeView) {
+    op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, use_key()), stack);
+    return;
+  }
+  const c10::impl::ExcludeDispatchKeyGuard guard(use_key());
+  if (kind == OperatorKind::kView) {
+    op.callBoxed(*stack);
+  } else {
+    run_use(op, *stack);
+  }
+}
+
+// The only keys above autograd and autocast for which LibTorch itself registers nothing.
+constexpr std::array kCandidates = {c10::DispatchKey::TESTING_ONLY_GenericWrapper,
+                                    c10::DispatchKey::DeferredInit};
+
+c10::DispatchKey claim_key() {
+  const auto is_free = [](c10::DispatchKey key) {
+    return !c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(key);
+  };
+  const auto key = std::ranges::find_if(kCandidates, is_free);
+  if (key == kCandidates.end()) {
+    throw ConfigError("parallel", {.what = "tensors cannot be marked: another library took the dispatch keys",
+                                   .expected = "TESTING_ONLY_GenericWrapper or DeferredInit to be free"});
+  }
+  static auto* library =
+      new torch::Library(torch::Library::IMPL, "_", std::make_optional(*key), __FILE__, __LINE__);
+  library->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  return *key;
+}
+
+}  // namespace
+
+c10::DispatchKey use_key() {
+  static const auto key = claim_key();
+  return key;
+}
+
+}  // namespace lockstep::detail
