@@ -29,6 +29,9 @@
 #include <lockstep/optim/optimizers.h>
 #include <lockstep/optim/scheduler.h>
 
+#include <lockstep/precision/precision.h>
+#include <lockstep/precision/precision_options.h>
+
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>
 

@@ -84,7 +84,7 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
 
   inject(state_.options.run.fault, step.global_rank(), step.global_step());
   state_.hooks.call(&Hooks::on_train_batch_start, step);
-  const auto loss = state_.module->any_training_step(batch, step);
+  const auto loss = training_step(batch, step);
   check_loss(loss, step);
   const double loss_value = LogValue(loss).value();
   if (state_.options.detect_anomaly) check_finite(loss_value, step);
@@ -107,6 +107,11 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
   // Schedules that watch a metric come after the validation that measures it.
   if (window.last) advance_schedule(step, Interval::kStep, /*watching=*/true, batch_idx);
   if (window.last) ++state_.progress.batches_that_stepped;
+}
+
+at::Tensor FitLoop::training_step(const AnyBatch& batch, StepContext& step) {
+  const auto scope = state_.precision->forward_scope();
+  return state_.module->any_training_step(batch, step);
 }
 
 void FitLoop::backward(at::Tensor loss, const Window& window, StepContext& step) {

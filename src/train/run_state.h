@@ -9,6 +9,7 @@
 #include <lockstep/cluster/environment.h>
 #include <lockstep/loggers/logger.h>
 #include <lockstep/optim/scheduler.h>
+#include <lockstep/precision/precision.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer_options.h>
@@ -40,6 +41,7 @@ struct RunState {
   std::shared_ptr<ClusterEnvironment> environment;
   WorldShape shape;
   std::shared_ptr<Strategy> strategy;
+  std::shared_ptr<Precision> precision;
   bool environment_ready = false;
 
   std::shared_ptr<AnyModule> module;
