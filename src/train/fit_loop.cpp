@@ -74,6 +74,7 @@ void FitLoop::run_epoch() {
   for (const auto& logger : state_.loggers) logger->flush();
   agree_on_stop();
   ++state_.progress.epoch;
+  state_.progress.batches = 0;
 }
 
 void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
@@ -95,6 +96,7 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
     advance_schedule(step, Interval::kEpoch, /*watching=*/false, state_.progress.epoch);
   }
   state_.progress.samples += batch.size() * step.world_size();
+  ++state_.progress.batches;
   state_.hooks.call(&Hooks::on_train_batch_end, step, TrainOutput{.loss = loss_value});
 
   const auto stepped = state_.progress.batches_that_stepped;

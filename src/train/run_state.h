@@ -16,17 +16,9 @@
 
 #include "train/hook_list.h"
 #include "train/metric_log.h"
+#include "train/progress.h"
 
 namespace lockstep::detail {
-
-/// Counters of fit.
-struct Progress {
-  std::int64_t epoch = 0;                 ///< completed epochs
-  std::int64_t global_step = 0;           ///< optimizer steps
-  std::int64_t batches_that_stepped = 0;  ///< the loggers' x-axis in fit
-  std::int64_t samples = 0;               ///< training samples, all ranks
-  std::int64_t num_training_batches = 0;
-};
 
 /// What summary.json reports beside the counters.
 struct RunFigures {
