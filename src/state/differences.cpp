@@ -1,4 +1,5 @@
 // Comparing trees: bit for bit, and in words.
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -9,6 +10,8 @@
 
 #include <lockstep/state/state_tree.h>
 
+#include "state/state_path.h"
+
 namespace lockstep {
 namespace {
 
@@ -17,19 +20,16 @@ using Lines = std::vector<std::string>;
 class Comparison {
  public:
   void trees(const std::string& path, const StateTree& expected, const StateTree& got) {
-    for (const auto& [name, value] : expected.entries()) values(below(path, name), &value, got.find(name));
+    for (const auto& [name, value] : expected.entries())
+      values(detail::below(path, name), &value, got.find(name));
     for (const auto& [name, value] : got.entries()) {
-      if (!expected.contains(name)) values(below(path, name), nullptr, &value);
+      if (!expected.contains(name)) values(detail::below(path, name), nullptr, &value);
     }
   }
 
   Lines lines;
 
  private:
-  static std::string below(const std::string& path, std::string_view name) {
-    return path.empty() ? std::string(name) : path + '/' + std::string(name);
-  }
-
   void report(const std::string& path, const std::string& expected, const std::string& got) {
     lines.push_back(path + ": expected " + expected + ", got " + got);
   }
@@ -50,7 +50,7 @@ class Comparison {
 
   void same_kind(const std::string& path, const StateList& expected, const StateList& got) {
     for (std::size_t i = 0; i < std::max(expected.size(), got.size()); ++i) {
-      values(below(path, std::to_string(i)), i < expected.size() ? &expected.values()[i] : nullptr,
+      values(detail::below(path, std::to_string(i)), i < expected.size() ? &expected.values()[i] : nullptr,
              i < got.size() ? &got.values()[i] : nullptr);
     }
   }

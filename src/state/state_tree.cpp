@@ -7,36 +7,19 @@
 
 #include <lockstep/base/error.h>
 
+#include "state/state_path.h"
+
 namespace lockstep {
 namespace {
-
-std::string joined(const std::string& path, std::string_view name) {
-  return path.empty() ? std::string(name) : path + '/' + std::string(name);
-}
-
-// A name as one part of a path.
-std::string escaped(std::string_view name) {
-  std::string text;
-  for (const char letter : name) {
-    if (letter == '~') {
-      text += "~0";
-    } else if (letter == '/') {
-      text += "~1";
-    } else {
-      text += letter;
-    }
-  }
-  return text;
-}
 
 using Leaves = std::vector<std::pair<std::string, const StateValue*>>;
 
 void collect(const std::string& path, const StateValue& value, Leaves& leaves) {
   if (const auto* tree = std::get_if<StateTree>(&value)) {
-    for (const auto& [name, inner] : tree->entries()) collect(joined(path, escaped(name)), inner, leaves);
+    for (const auto& [name, inner] : tree->entries()) collect(detail::below(path, name), inner, leaves);
   } else if (const auto* list = std::get_if<StateList>(&value)) {
     for (std::size_t i = 0; i < list->size(); ++i) {
-      collect(joined(path, std::to_string(i)), list->values()[i], leaves);
+      collect(detail::below(path, std::to_string(i)), list->values()[i], leaves);
     }
   } else {
     leaves.emplace_back(path, &value);
@@ -107,7 +90,9 @@ const StateValue* StateList::find(std::size_t index) const {
   return index < values_.size() ? &values_[index] : nullptr;
 }
 
-std::string StateList::path_of(std::size_t index) const { return joined(path_, std::to_string(index)); }
+std::string StateList::path_of(std::size_t index) const {
+  return detail::below(path_, std::to_string(index));
+}
 
 void StateList::move_to(std::string path) {
   path_ = std::move(path);
@@ -151,11 +136,11 @@ StateTree StateTree::clone() const {
 
 Leaves StateTree::flatten() const {
   Leaves leaves;
-  for (const auto& [name, value] : entries_) collect(escaped(name), value, leaves);
+  for (const auto& [name, value] : entries_) collect(detail::escaped(name), value, leaves);
   return leaves;
 }
 
-std::string StateTree::path_of(std::string_view name) const { return joined(path_, escaped(name)); }
+std::string StateTree::path_of(std::string_view name) const { return detail::below(path_, name); }
 
 void StateTree::move_to(std::string path) {
   path_ = std::move(path);
