@@ -17,15 +17,16 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "device": (True, "base"),
     "comm": (True, "base cluster rendezvous device"),
     "state": (True, "base formats"),
+    "precision": (True, "base"),
     "data": (True, "base formats device state"),
-    "optim": (True, "base device"),
+    "optim": (True, "base device state"),
     "checkpoint": (True, "base formats comm device state"),
-    "parallel": (True, "base device comm optim"),
-    "strategy": (True, "base formats cluster device comm state optim checkpoint parallel"),
+    "parallel": (True, "base device comm state optim"),
+    "strategy": (True, "base formats cluster device comm state precision optim checkpoint parallel"),
     "loggers": (False, "base formats"),
-    "train": (True, "base formats cluster launch device comm state data optim checkpoint parallel strategy loggers"),
-    "cli": (True, "base formats cluster launch device comm data optim checkpoint parallel strategy loggers train"),
-    "testing": (True, "base formats cluster launch device comm data optim checkpoint parallel strategy loggers train cli"),
+    "train": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers"),
+    "cli": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers train"),
+    "testing": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers train cli"),
 }
 C10D_ALLOWED = re.compile(r"^src/comm/")          # c10d itself
 C10D_VIA_HEADER = re.compile(r"^src/(comm|parallel/ddp)/")  # and, through src/comm/c10d.h, these

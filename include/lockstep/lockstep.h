@@ -23,6 +23,7 @@
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/checkpoint/weights.h>
 
+#include <lockstep/data/data_position.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/example.h>
 #include <lockstep/data/file_dataset.h>
@@ -31,10 +32,18 @@
 #include <lockstep/data/tensor_dataset.h>
 
 #include <lockstep/optim/grad_norm.h>
+#include <lockstep/optim/optim_state.h>
 #include <lockstep/optim/optimizers.h>
 #include <lockstep/optim/scheduler.h>
 
 #include <lockstep/parallel/autograd.h>
+
+#include <lockstep/precision/precision.h>
+#include <lockstep/precision/precision_options.h>
+
+#include <lockstep/state/module_state.h>
+#include <lockstep/state/random_state.h>
+#include <lockstep/state/state_tree.h>
 
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>

@@ -42,7 +42,10 @@ void run_batches(RunState& state, AnyLoader& loader, const EvaluationHooks& hook
     StepContext step(state, idx, batch.size());
     state.evaluation_log.set_batch_size(batch.size());
     state.hooks.call(hooks.batch_start, step);
-    ((*state.module).*hooks.step)(batch, step);
+    {
+      const auto forward = state.precision->forward_scope();
+      ((*state.module).*hooks.step)(batch, step);
+    }
     state.hooks.call(hooks.batch_end, step);
     state.write_metrics(state.evaluation_log.step_row(), state.evaluation_batches++);
   }

@@ -74,6 +74,7 @@ void FitLoop::run_epoch() {
   for (const auto& logger : state_.loggers) logger->flush();
   agree_on_stop();
   ++state_.progress.epoch;
+  state_.progress.batches = 0;
 }
 
 void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
@@ -84,7 +85,7 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
 
   inject(state_.options.run.fault, step.global_rank(), step.global_step());
   state_.hooks.call(&Hooks::on_train_batch_start, step);
-  const auto loss = state_.module->any_training_step(batch, step);
+  const auto loss = training_step(batch, step);
   check_loss(loss, step);
   const double loss_value = LogValue(loss).value();
   if (state_.options.detect_anomaly) check_finite(loss_value, step);
@@ -95,6 +96,7 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
     advance_schedule(step, Interval::kEpoch, /*watching=*/false, state_.progress.epoch);
   }
   state_.progress.samples += batch.size() * step.world_size();
+  ++state_.progress.batches;
   state_.hooks.call(&Hooks::on_train_batch_end, step, TrainOutput{.loss = loss_value});
 
   const auto stepped = state_.progress.batches_that_stepped;
@@ -107,6 +109,11 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
   // Schedules that watch a metric come after the validation that measures it.
   if (window.last) advance_schedule(step, Interval::kStep, /*watching=*/true, batch_idx);
   if (window.last) ++state_.progress.batches_that_stepped;
+}
+
+at::Tensor FitLoop::training_step(const AnyBatch& batch, StepContext& step) {
+  const auto scope = state_.precision->forward_scope();
+  return state_.module->any_training_step(batch, step);
 }
 
 void FitLoop::backward(at::Tensor loss, const Window& window, StepContext& step) {

@@ -34,6 +34,7 @@ class FitLoop {
 
   void run_epoch();
   void run_batch(const AnyBatch& batch, std::int64_t batch_idx);
+  at::Tensor training_step(const AnyBatch& batch, StepContext& step);
   void backward(at::Tensor loss, const Window& window, StepContext& step);
   void optimizer_step(StepContext& step);
   // Plain schedules advance with the step or the epoch's last batch; those that watch a metric

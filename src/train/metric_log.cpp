@@ -29,18 +29,25 @@ MetricLog::Entry& MetricLog::entry_of(std::string_view name, LogOptions options)
     if (known->options == options) return *known;
     refuse(name, "the options that it was logged with before", "other ones", "log it under another name");
   }
-  Entry entry{.name = std::string(name), .step_name = {}, .epoch_name = {}, .options = options};
-  entry.on_step = options.on_step.value_or(scope_.on_step);
-  entry.on_epoch = options.on_epoch.value_or(scope_.on_epoch);
-  if (!entry.on_step && !entry.on_epoch) refuse(name, "on_step or on_epoch", "both false", "");
-  if (entry.on_step && !scope_.step_allowed) {
+  const bool on_step = options.on_step.value_or(scope_.on_step);
+  const bool on_epoch = options.on_epoch.value_or(scope_.on_epoch);
+  if (!on_step && !on_epoch) refuse(name, "on_step or on_epoch", "both false", "");
+  if (on_step && !scope_.step_allowed) {
     refuse(name, "on_epoch", "on_step in a hook that belongs to no batch", "log it with {.on_epoch = true}");
   }
-  const bool forked = entry.on_step && entry.on_epoch;
+  return entries_.emplace_back(make_entry(std::string(name), options, on_step, on_epoch));
+}
+
+MetricLog::Entry MetricLog::make_entry(std::string name, const LogOptions& options, bool on_step,
+                                       bool on_epoch) {
+  const bool forked = on_step && on_epoch;
+  Entry entry{.name = std::move(name), .step_name = {}, .epoch_name = {}, .options = options};
   entry.step_name = forked ? entry.name + "_step" : entry.name;
   entry.epoch_name = forked ? entry.name + "_epoch" : entry.name;
+  entry.on_step = on_step;
+  entry.on_epoch = on_epoch;
   entry.accumulated = neutral(options.reduce_fx);
-  return entries_.emplace_back(std::move(entry));
+  return entry;
 }
 
 void MetricLog::log(std::string_view name, double value, const LogOptions& options) {

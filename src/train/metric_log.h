@@ -9,6 +9,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
+#include <lockstep/state/state_tree.h>
 #include <lockstep/train/log_options.h>
 #include <lockstep/train/train_context.h>
 
@@ -64,6 +65,11 @@ class LOCKSTEP_API MetricLog {
   /// Forgets what was collected, without reducing.
   void discard() { entries_.clear(); }
 
+  /// What was collected since the epoch began: this rank's own, not reduced yet.
+  StateTree state() const;
+  /// Goes on from there. @throws CheckpointError as the getters of StateTree; nothing has changed then
+  void load_state(const StateTree& state);
+
  private:
   struct Entry {
     std::string name;
@@ -78,6 +84,7 @@ class LOCKSTEP_API MetricLog {
     double weight = 0;
   };
 
+  static Entry make_entry(std::string name, const LogOptions& options, bool on_step, bool on_epoch);
   Entry* find(std::string_view name);
   Entry& entry_of(std::string_view name, LogOptions options);
   Entry& adopt(const MetricPart& part);

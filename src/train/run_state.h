@@ -9,23 +9,16 @@
 #include <lockstep/cluster/environment.h>
 #include <lockstep/loggers/logger.h>
 #include <lockstep/optim/scheduler.h>
+#include <lockstep/precision/precision.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer_options.h>
 
 #include "train/hook_list.h"
 #include "train/metric_log.h"
+#include "train/progress.h"
 
 namespace lockstep::detail {
-
-/// Counters of fit.
-struct Progress {
-  std::int64_t epoch = 0;                 ///< completed epochs
-  std::int64_t global_step = 0;           ///< optimizer steps
-  std::int64_t batches_that_stepped = 0;  ///< the loggers' x-axis in fit
-  std::int64_t samples = 0;               ///< training samples, all ranks
-  std::int64_t num_training_batches = 0;
-};
 
 /// What summary.json reports beside the counters.
 struct RunFigures {
@@ -40,6 +33,7 @@ struct RunState {
   std::shared_ptr<ClusterEnvironment> environment;
   WorldShape shape;
   std::shared_ptr<Strategy> strategy;
+  std::shared_ptr<Precision> precision;
   bool environment_ready = false;
 
   std::shared_ptr<AnyModule> module;

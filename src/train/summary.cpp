@@ -35,6 +35,7 @@ void write_summary(const RunState& state, const std::string& status) {
   const nlohmann::ordered_json summary{
       {"status", status},
       {"strategy", state.strategy->name()},
+      {"precision", state.precision->name()},
       {"world_size", state.environment->world_size()},
       {"epochs", progress.epoch},
       {"steps", progress.global_step},

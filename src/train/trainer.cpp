@@ -84,6 +84,7 @@ void prepare_module(RunState& state) {
   // Once: a test after fit is about what fit made of them. The strategy gives every rank what rank 0 has.
   const auto weights = std::exchange(state.options.run.init_weights, {});
   if (!weights.empty() && state.is_global_zero()) load_weights(weights, *state.module);
+  state.precision->convert_module(*state.module);
 }
 
 void set_up_optimizer(RunState& state) {
@@ -233,6 +234,7 @@ Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<RunState>()) 
   start_ranks_if_needed(*state_);
   join_launcher();
   set_world_ranks(*state_->environment, state_->shape);
+  state_->precision = make_precision(state_->options.precision);
   state_->strategy = make_strategy(state_->options.strategy, state_->shape.devices * state_->shape.num_nodes);
 }
 

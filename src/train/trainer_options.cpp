@@ -19,6 +19,8 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("devices", o.devices, "Ranks on this node: auto (1) or a number >= 1");
   v.field("num_nodes", o.num_nodes, "Number of nodes", at_least(1));
   v.choice("strategy", o.strategy, strategy_choices(), "How the model is spread over ranks");
+  v.choice("precision", o.precision, precision_choices(),
+           "Element types of the forward pass and of what is kept");
   v.field("max_epochs", o.max_epochs,
           "Stop after this many epochs; -1: no limit; null: 1000 unless max_steps is set", at_least(-1));
   v.field("min_epochs", o.min_epochs, "Do not stop early before this many epochs", at_least(0));

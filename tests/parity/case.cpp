@@ -7,8 +7,16 @@ namespace {
 
 using nlohmann::json;
 
-[[noreturn]] void refuse(const std::string& field, const json& value, const std::string& expected) {
-  throw ls::DataError("parity", {.what = "case.json: " + field, .expected = expected, .got = value.dump()});
+std::vector<ls::ParameterGroup> groups_of(const json& o) {
+  std::vector<ls::ParameterGroup> groups;
+  for (const auto& group : o.value("groups", json::array())) {
+    for (const auto& name : group.at("parameters")) {
+      auto& own = groups.emplace_back(ls::ParameterGroup{.pattern = name.get<std::string>()});
+      if (group.contains("lr")) own.lr = group.at("lr").get<double>();
+      if (group.contains("weight_decay")) own.weight_decay = group.at("weight_decay").get<double>();
+    }
+  }
+  return groups;
 }
 
 ls::OptimizerFactory optimizer_of(const json& o) {
@@ -18,15 +26,17 @@ ls::OptimizerFactory optimizer_of(const json& o) {
                    .momentum = o.at("momentum"),
                    .dampening = o.at("dampening"),
                    .weight_decay = weight_decay,
-                   .nesterov = o.at("nesterov")};
+                   .nesterov = o.at("nesterov"),
+                   .groups = groups_of(o)};
   }
   if (o.at("name") == "adamw") {
     return ls::AdamW{.lr = lr,
                      .betas = {o.at("betas").at(0), o.at("betas").at(1)},
                      .eps = o.at("eps"),
-                     .weight_decay = weight_decay};
+                     .weight_decay = weight_decay,
+                     .groups = groups_of(o)};
   }
-  refuse("optimizer.name", o.at("name"), "sgd or adamw");
+  Case::refuse("optimizer.name", o.at("name"), "sgd or adamw");
 }
 
 ls::SchedulerOptions scheduler_of(const json& s) {
@@ -44,26 +54,36 @@ ls::SchedulerOptions scheduler_of(const json& s) {
     for (const auto& milestone : s.at("milestones")) sequence.milestones.push_back(milestone);
     return sequence;
   }
-  refuse("schedulers.type", s.at("type"), "linear, cosine, exponential, step or sequential");
+  Case::refuse("schedulers.type", s.at("type"), "linear, cosine, exponential, step or sequential");
 }
 
 ls::StrategyOptions strategy_of(const json& s) {
   if (s.at("name") == "single") return ls::SingleDevice{};
   if (s.at("name") == "ddp")
     return ls::Ddp{.find_unused_parameters = s.value("find_unused_parameters", false)};
-  refuse("strategy.name", s.at("name"), "single or ddp");
+  Case::refuse("strategy.name", s.at("name"), "single or ddp");
+}
+
+ls::PrecisionOptions precision_of(const json& name) {
+  for (const auto& row : ls::precision_choices()) {
+    if (row.name == name && row.unavailable.empty()) return row.value;
+  }
+  Case::refuse("precision", name, "a precision that is built");
 }
 
 }  // namespace
+
+void Case::refuse(const std::string& field, const nlohmann::json& value, const std::string& expected) {
+  throw ls::DataError("parity", {.what = "case.json: " + field, .expected = expected, .got = value.dump()});
+}
 
 Case Case::read(const std::filesystem::path& folder) {
   std::ifstream file(folder / "case.json");
   if (!file) throw ls::DataError("parity", {.what = (folder / "case.json").string() + " cannot be read"});
   Case found{.folder = folder, .json = json::parse(file)};
   const auto& c = found.json;
-  if (c.at("model").at("type") != "mlp") refuse("model.type", c.at("model").at("type"), "mlp");
-  if (c.at("precision") != "32-true") refuse("precision", c.at("precision"), "32-true");
   if (c.at("semantics") != "lightning") refuse("semantics", c.at("semantics"), "lightning");
+  if (c.at("sync_batchnorm") != false) refuse("sync_batchnorm", c.at("sync_batchnorm"), "false");
   return found;
 }
 
@@ -86,7 +106,9 @@ ls::TrainerOptions Case::trainer() const {
   ls::TrainerOptions options{
       .max_epochs = json.at("max_epochs").get<std::int64_t>(),
       .strategy = strategy_of(json.at("strategy")),
+      .precision = precision_of(json.at("precision")),
       .devices = std::to_string(json.at("world_size").get<int>()),
+      .num_sanity_val_steps = 0,
       .accumulate_grad_batches = json.at("accumulate_grad_batches"),
       .partial_window = ls::PartialWindow::kLightning,
   };
@@ -97,8 +119,28 @@ ls::TrainerOptions Case::trainer() const {
         clip.at("algorithm") == "norm" ? ls::ClipAlgorithm::kNorm : ls::ClipAlgorithm::kValue;
   }
   options.run.init_weights = folder / "init.safetensors";
-  options.run.seed_everything = json.at("sampler").at("seed").get<std::uint64_t>();
+  options.run.seed_everything = json.at("sampler").value("seed", std::uint64_t{0});
   return options;
+}
+
+std::vector<std::size_t> Case::first_group_of_each() const {
+  const auto& optimizer = json.at("optimizer");
+  if (!optimizer.contains("groups")) return {0};
+  std::vector<std::size_t> firsts;
+  std::size_t next = 0;
+  for (const auto& group : optimizer.at("groups")) {
+    firsts.push_back(next);
+    next += group.at("parameters").size();
+  }
+  return firsts;
+}
+
+void Case::check_logits(const at::Tensor& logits) const {
+  const auto expected = json.at("precision") == "bf16-mixed" ? at::kBFloat16 : at::kFloat;
+  if (logits.scalar_type() == expected) return;
+  throw ls::DataError("parity", {.what = "the logits are not in the type of the precision",
+                                 .expected = at::toString(expected),
+                                 .got = at::toString(logits.scalar_type())});
 }
 
 }  // namespace parity

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "model.h"
+#include "models.h"
 
 namespace parity {
 namespace {
@@ -14,34 +14,51 @@ std::filesystem::path part_file(const std::filesystem::path& out, int rank) {
   return out / ("rank_" + std::to_string(rank) + ".json");
 }
 
-// Evaluation is one batch with all rows, so that its mean loss is summed as the peers summed it.
-json evaluate(ls::Trainer& trainer, const Mlp& model, const ls::DatasetPtr<Rows>& data) {
-  const auto metrics = trainer.test(model, ls::loader(data, {.batch_size = data->size()}));
+// In float32, whatever the run computed in.
+json evaluate(ls::TrainerOptions options, const std::shared_ptr<GoldenModule>& model, const Data& data) {
+  options.precision = ls::Fp32{};
+  options.run.run_dir /= "evaluation";
+  options.run.init_weights.clear();
+  const auto metrics = ls::Trainer(options).test(model, data.evaluation());
   const double correct = metrics.at("eval_correct");
   return {{"eval_loss", metrics.at("eval_loss")},
           {"eval_correct", static_cast<std::int64_t>(correct)},
-          {"eval_accuracy", correct / static_cast<double>(data->size())}};
+          {"eval_accuracy", correct / metrics.at("eval_predictions")}};
+}
+
+json part_of(const Case& golden, const Record& record, std::int64_t steps) {
+  json part{{"losses", record.losses},
+            {"lrs", record.lrs_per_group.at(0)},
+            {"grad_norms", record.grad_norms},
+            {"batch_sizes", record.batch_sizes},
+            {"first_batches", record.first_batches},
+            {"steps", steps}};
+  if (golden.json.at("optimizer").contains("groups")) part["lrs_per_group"] = record.lrs_per_group;
+  if (golden.json.contains("validation")) {
+    part["val_loss"] = record.val_loss;
+    part["val_accuracy"] = record.val_accuracy;
+  }
+  return part;
+}
+
+json train(const ls::TrainerOptions& options, const Case& golden, const Data& data, const Record& record,
+           const std::shared_ptr<GoldenModule>& model) {
+  ls::Trainer trainer(options);
+  trainer.fit(model, data.training(), data.validation());
+  auto part = part_of(golden, record, trainer.global_step());
+  part["rank"] = trainer.global_rank();
+  return part;
 }
 
 void run_rank(const Case& golden, const std::filesystem::path& out, ls::Cli& cli) {
   auto options = cli.trainer();
   options.run.save_weights = out / "final.safetensors";
-  ls::Trainer trainer(options);
-  const ls::DatasetPtr<Rows> data = std::make_shared<RowsDataset>(golden);
-  const auto& json_case = golden.json;
+  const Data data(golden);
   Record record;
-  Mlp model(golden, record);
-  trainer.fit(model, ls::loader(data, {.batch_size = json_case.at("batch_size"),
-                                       .shuffle = json_case.at("sampler").at("shuffle"),
-                                       .drop_last = json_case.at("loader").at("drop_last")}));
-  json part{{"losses", record.losses},
-            {"lrs", record.lrs},
-            {"grad_norms", record.grad_norms},
-            {"batch_sizes", record.batch_sizes},
-            {"first_batches", record.first_batches},
-            {"steps", trainer.global_step()}};
-  part.update(evaluate(trainer, model, data));
-  std::ofstream(part_file(out, trainer.global_rank())) << part;
+  const auto model = make_model(golden, record);
+  auto part = train(options, golden, data, record, model);
+  part.update(evaluate(options, model, data));
+  std::ofstream(part_file(out, part.at("rank"))) << part;
 }
 
 // The ranks have ended: their parts become one result.
@@ -56,8 +73,9 @@ void merge(const std::filesystem::path& out, int world_size) {
     result["batch_sizes_per_rank"].push_back(part.at("batch_sizes"));
     if (rank > 0) continue;
     result["micro_batches"] = part.at("losses").size();
-    for (const char* key : {"lrs", "grad_norms", "steps", "eval_loss", "eval_correct", "eval_accuracy"}) {
-      result[key] = part.at(key);
+    for (const char* key : {"lrs", "lrs_per_group", "grad_norms", "steps", "val_loss", "val_accuracy",
+                            "eval_loss", "eval_correct", "eval_accuracy"}) {
+      if (part.contains(key)) result[key] = part.at(key);
     }
   }
   std::ofstream(out / "result.json") << result.dump(1) << '\n';

@@ -59,6 +59,8 @@ class Flags(ProgramTest):
         "trainer.num_nodes": lambda t: t.refuses(2, "num_nodes", "--trainer.num_nodes", 2, "--trainer.devices", 1)
         and t.refuses(2, "MASTER_PORT", "--trainer.num_nodes", 2),
         "trainer.strategy": lambda t: t.summary(*ONE_EPOCH, "--trainer.strategy", "ddp")["strategy"] == "ddp",
+        "trainer.precision": lambda t: t.changes_weights("--trainer.precision", "bf16-mixed")
+        and t.refuses(2, "not built yet", "--trainer.precision", "16-mixed"),
         "trainer.strategy.bucket_cap_mb": lambda t: t.collectives() < t.collectives("--trainer.strategy.bucket_cap_mb", 0.0001),
         "trainer.strategy.timeout": lambda t: t.refuses(1, "within 3s", *DDP, "--trainer.strategy.timeout", "3s", "--fault.kind", "stop", "--fault.rank", 1)
         or t.refuses(1, "", *DDP, "--trainer.strategy.timeout", "3s", "--fault.kind", "stop", "--fault.rank", 1),

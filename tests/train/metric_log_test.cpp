@@ -166,5 +166,35 @@ TEST(MetricLogRanks, StepValuesAreAveragedWhenTheyAreWritten) {
   });
 }
 
+TEST_F(MetricLogTest, GoesOnInTheMiddleOfAnEpoch) {
+  const auto log_both = [](MetricLog& log, double value) {
+    log.log("loss", value, {.on_epoch = true});
+    log.log("least", value, {.on_step = false, .on_epoch = true, .reduce_fx = ReduceFx::kMin});
+  };
+  log_.set_scope(kTrainStepLog);
+  log_both(log_, 1.0);
+  MetricLog other(board_);
+  other.set_scope(kTrainStepLog);
+  other.load_state(log_.state());
+  EXPECT_EQ(other.state(), log_.state());
+  for (MetricLog* log : {&log_, &other}) log_both(*log, 4.0);
+  EXPECT_EQ(other.step_row(), (MetricRow{{"loss_step", 4.0}}));
+  EXPECT_EQ(other.finish_epoch(alone_), (MetricRow{{"loss_epoch", 2.5}, {"least", 1.0}}));
+}
+
+TEST_F(MetricLogTest, RefusesAStateThatDoesNotFit) {
+  log_.set_scope(kTrainStepLog);
+  log_.log("loss", 1.0, {});
+  auto metric = log_.state().get_all<StateTree>("metrics")[0];
+  metric.set("reduce_fx", "median");
+  StateTree state;
+  state.set("metrics", StateList(std::vector{metric}));
+  const auto before = log_.state();
+  test::expect_error<CheckpointError>([&] { log_.load_state(state); },
+                                      {"metrics/0/reduce_fx", "mean", "median"});
+  test::expect_error<CheckpointError>([&] { log_.load_state({}); }, {"metrics", "list"});
+  EXPECT_EQ(log_.state(), before);
+}
+
 }  // namespace
 }  // namespace lockstep::detail

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include <lockstep/base/export.h>
+#include <lockstep/state/state_tree.h>
 #include <lockstep/train/train_context.h>
 
 namespace lockstep {
@@ -61,6 +62,12 @@ class LOCKSTEP_API Hooks {
 class LOCKSTEP_API Callback : public Hooks {
  public:
   ~Callback() override;
+
+  /// What it must remember to go on in another process, this rank's part of it. Not Collective.
+  virtual StateTree state() const { return {}; }
+  /// Goes on from `state`, which state() gave. Not Collective.
+  /// @throws CheckpointError when it does not fit
+  virtual void load_state(const StateTree& /*state*/) {}
 };
 
 }  // namespace lockstep

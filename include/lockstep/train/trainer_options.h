@@ -12,6 +12,7 @@
 #include <lockstep/base/options.h>
 #include <lockstep/launch/fault.h>
 #include <lockstep/optim/gradient_clip.h>
+#include <lockstep/precision/precision_options.h>
 #include <lockstep/strategy/strategy_options.h>
 #include <lockstep/train/batch_limit.h>
 
@@ -43,6 +44,7 @@ struct TrainerOptions {
   std::int64_t max_steps = -1;                  ///< optimizer steps; -1: no limit
   std::int64_t min_steps = 0;                   ///< stop() is not honoured before
   StrategyOptions strategy = Auto{};
+  PrecisionOptions precision = Fp32{};
   std::string accelerator = "auto";  ///< "auto" or "cpu"
   std::string devices = "auto";      ///< ranks on this node: "auto" (1) or a number
   int num_nodes = 1;

@@ -1,0 +1,152 @@
+#include <lockstep/state/state_tree.h>
+
+#include <algorithm>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+
+#include <lockstep/base/error.h>
+
+#include "state/state_path.h"
+
+namespace lockstep {
+namespace {
+
+using Leaves = std::vector<std::pair<std::string, const StateValue*>>;
+
+void collect(const std::string& path, const StateValue& value, Leaves& leaves) {
+  if (const auto* tree = std::get_if<StateTree>(&value)) {
+    for (const auto& [name, inner] : tree->entries()) collect(detail::below(path, name), inner, leaves);
+  } else if (const auto* list = std::get_if<StateList>(&value)) {
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      collect(detail::below(path, std::to_string(i)), list->values()[i], leaves);
+    }
+  } else {
+    leaves.emplace_back(path, &value);
+  }
+}
+
+std::string tensor_text(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined tensor";
+  return c10::str("tensor ", tensor.scalar_type(), ' ', tensor.sizes());
+}
+
+struct Describe {
+  std::string operator()(const at::Tensor& tensor) const { return tensor_text(tensor); }
+  std::string operator()(std::int64_t number) const { return "integer " + std::to_string(number); }
+  std::string operator()(double number) const { return c10::str("number ", number); }
+  std::string operator()(bool flag) const { return flag ? "bool true" : "bool false"; }
+  std::string operator()(const std::string& text) const { return "string \"" + text + '"'; }
+  std::string operator()(const StateBytes& bytes) const { return std::to_string(bytes.size()) + " bytes"; }
+  std::string operator()(const StateTree& tree) const { return "tree of " + std::to_string(tree.size()); }
+  std::string operator()(const StateList& list) const { return "list of " + std::to_string(list.size()); }
+};
+
+}  // namespace
+
+namespace detail {
+
+void refuse_state(const std::string& path, std::string_view kind, const StateValue* found) {
+  throw CheckpointError("state", {.what = "state " + path + " does not fit",
+                                  .expected = std::string(kind),
+                                  .got = found ? found->describe() : "none of that name"});
+}
+
+}  // namespace detail
+
+std::string_view StateValue::kind() const {
+  static constexpr std::string_view kKinds[] = {"tensor", "integer", "number", "bool",
+                                                "string", "bytes",   "tree",   "list"};
+  return kKinds[index()];
+}
+
+std::string StateValue::describe() const { return std::visit(Describe{}, *this); }
+
+void StateValue::move_to(std::string path) {
+  if (auto* tree = std::get_if<StateTree>(this)) tree->move_to(std::move(path));
+  if (auto* list = std::get_if<StateList>(this)) list->move_to(std::move(path));
+}
+
+StateValue StateValue::clone() const {
+  if (const auto* tensor = std::get_if<at::Tensor>(this))
+    return tensor->defined() ? tensor->clone() : *tensor;
+  if (const auto* tree = std::get_if<StateTree>(this)) return tree->clone();
+  const auto* list = std::get_if<StateList>(this);
+  if (list == nullptr) return *this;
+  StateList copy;
+  for (const auto& value : list->values()) copy.push_back(value.clone());
+  return copy;
+}
+
+void StateList::push_back(StateValue value) {
+  value.move_to(path_of(values_.size()));
+  values_.push_back(std::move(value));
+}
+
+std::size_t StateList::size() const { return values_.size(); }
+std::span<const StateValue> StateList::values() const { return values_; }
+
+const StateValue* StateList::find(std::size_t index) const {
+  return index < values_.size() ? &values_[index] : nullptr;
+}
+
+std::string StateList::path_of(std::size_t index) const {
+  return detail::below(path_, std::to_string(index));
+}
+
+void StateList::move_to(std::string path) {
+  path_ = std::move(path);
+  for (std::size_t i = 0; i < values_.size(); ++i) values_[i].move_to(path_of(i));
+}
+
+void StateTree::set(std::string_view name, StateValue value) {
+  value.move_to(path_of(name));
+  const auto found = std::ranges::find(entries_, name, &Entry::name);
+  if (found != entries_.end()) {
+    found->value = std::move(value);
+  } else {
+    entries_.push_back({std::string(name), std::move(value)});
+  }
+}
+
+const StateValue* StateTree::find(std::string_view name) const {
+  const auto found = std::ranges::find(entries_, name, &Entry::name);
+  return found == entries_.end() ? nullptr : &found->value;
+}
+
+void StateTree::copy_to(std::string_view name, const at::Tensor& target) const {
+  const auto& tensor = get<at::Tensor>(name);
+  const bool fits =
+      tensor.defined() && tensor.sizes() == target.sizes() && tensor.scalar_type() == target.scalar_type();
+  if (!fits) detail::refuse_state(path_of(name), tensor_text(target), find(name));
+  const at::NoGradGuard no_grad;
+  target.copy_(tensor);
+}
+
+bool StateTree::empty() const { return entries_.empty(); }
+std::size_t StateTree::size() const { return entries_.size(); }
+std::span<const StateTree::Entry> StateTree::entries() const { return entries_; }
+
+StateTree StateTree::clone() const {
+  StateTree copy;
+  for (const auto& [name, value] : entries_) copy.set(name, value.clone());
+  copy.move_to(path_);
+  return copy;
+}
+
+Leaves StateTree::flatten() const {
+  Leaves leaves;
+  for (const auto& [name, value] : entries_) collect(detail::escaped(name), value, leaves);
+  return leaves;
+}
+
+std::string StateTree::path_of(std::string_view name) const { return detail::below(path_, name); }
+
+void StateTree::move_to(std::string path) {
+  path_ = std::move(path);
+  for (auto& [name, value] : entries_) value.move_to(path_of(name));
+}
+
+bool operator==(const StateTree& a, const StateTree& b) { return differences(a, b).empty(); }
+
+}  // namespace lockstep

@@ -1,0 +1,185 @@
+// Precisions: what autocast does to a step, and that it leaves nothing behind.
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+#include <lockstep/lockstep.h>
+
+#include "support/expect_error.h"
+#include "support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+bool autocast_is_on() { return at::autocast::is_autocast_enabled(at::kCPU); }
+
+TEST(PrecisionChoices, KnowEveryNameOfLightning) {
+  std::map<std::string, const Choice<PrecisionOptions>*> rows;
+  for (const auto& row : precision_choices()) {
+    EXPECT_TRUE(rows.emplace(std::string(row.name), &row).second) << row.name;
+  }
+  for (const char* name : {"32-true", "32", "bf16-mixed", "bf16"}) {
+    ASSERT_TRUE(rows.contains(name)) << name;
+    EXPECT_EQ(rows[name]->unavailable, "") << name;
+  }
+  EXPECT_EQ(make_precision(rows["32"]->value)->name(), "32-true");
+  EXPECT_EQ(make_precision(rows["bf16"]->value)->name(), "bf16-mixed");
+  for (const char* name : {"64-true", "64", "16-mixed", "16", "16-true", "bf16-true", "transformer-engine",
+                           "transformer-engine-float16"}) {
+    ASSERT_TRUE(rows.contains(name)) << name;
+    EXPECT_NE(rows[name]->unavailable.find("docs/status.md"), std::string_view::npos) << name;
+  }
+}
+
+TEST(PrecisionChoices, RefuseANullPointer) {
+  test::expect_error<ConfigError>([] { make_precision(std::shared_ptr<Precision>()); },
+                                  {"precision", "null"});
+}
+
+TEST(PrecisionChoices, SayThatBf16IsAnOldName) {
+  ::testing::internal::CaptureStderr();
+  make_precision(Bf16Mixed{.given_as = "bf16"});
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("bf16-mixed"), std::string::npos);
+}
+
+TEST(ForwardScopeTest, RestoresWhatWasBefore) {
+  const auto dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  const auto x = torch::ones({2, 2});
+  {
+    const ForwardScope outer(at::kHalf);
+    {
+      const auto inner = make_precision(Bf16Mixed{})->forward_scope();
+      EXPECT_EQ(torch::matmul(x, x).scalar_type(), at::kBFloat16);
+    }
+    EXPECT_EQ(torch::matmul(x, x).scalar_type(), at::kHalf);
+    const auto none = make_precision(Fp32{})->forward_scope();
+    EXPECT_TRUE(autocast_is_on());
+  }
+  EXPECT_FALSE(autocast_is_on());
+  EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), dtype);
+  EXPECT_EQ(torch::matmul(x, x).scalar_type(), at::kFloat);
+}
+
+// Casts made without gradients, in a validation, carry none; a training step must not get them.
+TEST(ForwardScopeTest, ForgetsTheCastsOfAnEvaluation) {
+  torch::nn::Linear net(2, 2);
+  const auto precision = make_precision(Bf16Mixed{});
+  const auto x = torch::ones({1, 2});
+  const ForwardScope of_the_user(at::kBFloat16);
+  {
+    const torch::NoGradGuard no_grad;
+    const auto scope = precision->forward_scope();
+    net->forward(x);
+  }
+  torch::Tensor loss;
+  {
+    const auto scope = precision->forward_scope();
+    loss = net->forward(x).sum();
+  }
+  loss.backward();
+  EXPECT_TRUE(net->weight.grad().defined());
+}
+
+// And changed parameters are cast anew.
+TEST(ForwardScopeTest, SeesTheStepThatWasTaken) {
+  torch::nn::Linear net(1, 1);
+  const auto precision = make_precision(Bf16Mixed{});
+  const auto output = [&] {
+    const auto scope = precision->forward_scope();
+    return net->forward(torch::ones({1, 1})).item<float>();
+  };
+  const ForwardScope of_the_user(at::kBFloat16);
+  const float before = output();
+  {
+    const torch::NoGradGuard no_grad;
+    net->weight.add_(1);
+  }
+  EXPECT_NEAR(output(), before + 1, 0.02);
+}
+
+struct NetImpl : Module<Example> {
+  NetImpl() { register_module("net", net); }
+  torch::Tensor training_step(const Example& batch, StepContext&) override {
+    const auto logits = net->forward(batch.data);
+    types.push_back(logits.scalar_type());
+    if (fails) throw std::runtime_error("scripted");
+    return logits.to(at::kFloat).pow(2).mean();
+  }
+  void validation_step(const Example& batch, StepContext&) override {
+    types.push_back(net->forward(batch.data).scalar_type());
+  }
+  void on_before_backward(StepContext&, const at::Tensor&) override { EXPECT_FALSE(autocast_is_on()); }
+  void on_validation_batch_end(StepContext&) override { EXPECT_FALSE(autocast_is_on()); }
+  void on_before_optimizer_step(StepContext&) override {
+    for (const auto& parameter : parameters()) {
+      EXPECT_EQ(parameter.scalar_type(), at::kFloat);
+      EXPECT_EQ(parameter.grad().scalar_type(), at::kFloat);
+    }
+  }
+  Optimizers configure_optimizers() override { return {.optimizer = SGD{.lr = 0.1}}; }
+
+  torch::nn::Linear net{2, 3};
+  std::vector<at::ScalarType> types;
+  bool fails = false;
+};
+TORCH_MODULE(Net);
+
+class TrainerPrecision : public ::testing::Test {
+ protected:
+  void fit(Net& model, PrecisionOptions precision) {
+    TrainerOptions options{.max_epochs = 1,
+                           .precision = std::move(precision),
+                           .num_sanity_val_steps = 0,
+                           .enable_progress_bar = false};
+    options.run.run_dir = folder_ / "run";
+    const auto batches = loader(tensor_dataset(torch::ones({1, 2})));
+    Trainer(options).fit(model, batches, batches);
+  }
+  std::string summary() { return test::content(folder_ / "run" / "summary.json"); }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(TrainerPrecision, Bf16MixedComputesStepsInBfloat16AndKeepsFloat32) {
+  Net model;
+  fit(model, Bf16Mixed{});
+  EXPECT_EQ(model->types, std::vector(2, at::kBFloat16));
+  EXPECT_NE(summary().find("\"precision\": \"bf16-mixed\""), std::string::npos);
+}
+
+TEST_F(TrainerPrecision, Fp32IsTheDefault) {
+  Net model;
+  fit(model, TrainerOptions{}.precision);
+  EXPECT_EQ(model->types, std::vector(2, at::kFloat));
+  EXPECT_NE(summary().find("\"precision\": \"32-true\""), std::string::npos);
+}
+
+TEST_F(TrainerPrecision, AFailedStepLeavesNoAutocastBehind) {
+  Net model;
+  model->fails = true;
+  EXPECT_THROW(fit(model, Bf16Mixed{}), std::runtime_error);
+  EXPECT_EQ(model->types, std::vector(1, at::kBFloat16));
+  EXPECT_FALSE(autocast_is_on());
+}
+
+struct Doubled : Precision {
+  std::string_view name() const override { return "doubled"; }
+  void convert_module(torch::nn::Module& module) const override { module.to(at::kDouble); }
+};
+
+TEST_F(TrainerPrecision, TakesAPrecisionOfTheUsersOwn) {
+  struct SlopeImpl : Module<Example> {
+    torch::Tensor training_step(const Example& batch, StepContext&) override {
+      return (weight * batch.data).mean();
+    }
+    Optimizers configure_optimizers() override { return {.optimizer = SGD{.lr = 0.1}}; }
+    torch::Tensor weight = register_parameter("weight", torch::ones({2}));
+  };
+  const auto model = std::make_shared<SlopeImpl>();
+  TrainerOptions options{
+      .max_epochs = 1, .precision = std::make_shared<Doubled>(), .enable_progress_bar = false};
+  options.run.run_dir = folder_ / "run";
+  Trainer(options).fit(model, loader(tensor_dataset(torch::ones({1, 2}))));
+  EXPECT_EQ(model->weight.scalar_type(), at::kDouble);
+}
+
+}  // namespace
+}  // namespace lockstep

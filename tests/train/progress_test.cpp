@@ -1,0 +1,28 @@
+#include "train/progress.h"
+
+#include <gtest/gtest.h>
+#include <lockstep/base/error.h>
+
+#include "support/expect_error.h"
+
+namespace lockstep::detail {
+namespace {
+
+TEST(ProgressTest, IsGivenAndTakenWithoutWhatFollowsFromTheData) {
+  const Progress given{.epoch = 1,
+                       .batches = 2,
+                       .global_step = 3,
+                       .batches_that_stepped = 4,
+                       .samples = 5,
+                       .num_training_batches = 6};
+  Progress taken{.num_training_batches = 7};
+  load_state(taken, state_of(given));
+  EXPECT_EQ(taken.num_training_batches, 7);
+  taken.num_training_batches = 6;
+  EXPECT_EQ(taken, given);
+  test::expect_error<CheckpointError>([&] { load_state(taken, {}); }, {"epoch", "integer"});
+  EXPECT_EQ(taken, given);
+}
+
+}  // namespace
+}  // namespace lockstep::detail
