@@ -91,7 +91,8 @@ void set_up_optimizer(RunState& state) {
                                 .expected = "ls::AdamW{...}, ls::SGD{...} or a function that makes one",
                                 .got = "an empty Optimizers"});
   }
-  state.optimizer = state.strategy->setup_fit(*state.module, configured.optimizer);
+  state.strategy->setup_module(state.module);
+  state.optimizer = state.strategy->setup_optimizer(*state.module, configured.optimizer);
   state.scheduler_config = configured.lr_scheduler;
   if (state.scheduler_config) {
     if (state.scheduler_config->frequency < 1) {
