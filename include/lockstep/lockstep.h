@@ -41,6 +41,10 @@
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>
 
+#include <lockstep/loggers/csv_logger.h>
+
+#include <lockstep/fabric/fabric.h>
+
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer.h>
