@@ -50,6 +50,7 @@ void Fabric::set_up_module(const std::shared_ptr<torch::nn::Module>& module) {
   if (!module) throw ConfigError("fabric", {.what = "setup() was given no model", .got = "a null pointer"});
   state.forget_dropped_modules();
   state.refuse_second_setup(*module);
+  state.precision->convert_module(*module);
   state.strategy->setup_module(module);
   state.remember(module);
 }
@@ -60,6 +61,8 @@ std::shared_ptr<FabricOptimizer> Fabric::set_up_optimizer(torch::nn::Module& mod
   auto optimizer = state_->strategy->setup_optimizer(module, factory);
   return std::make_shared<FabricOptimizer>(state_->strategy, std::move(optimizer), callbacks());
 }
+
+ForwardScope Fabric::autocast() const { return state_->precision->forward_scope(); }
 
 InitScope Fabric::init_module() const {
   state_->require_launched("init_module()");
@@ -114,6 +117,7 @@ Strategy& Fabric::strategy() const {
   return *state_->strategy;
 }
 
+Precision& Fabric::precision() const { return *state_->precision; }
 const std::filesystem::path& Fabric::run_dir() const { return state_->options.run.run_dir; }
 at::Device Fabric::device() const { return at::kCPU; }
 int Fabric::local_rank() const { return state_->connector.environment()->local_rank(); }

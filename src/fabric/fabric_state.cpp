@@ -31,7 +31,8 @@ FabricState::FabricState(FabricOptions chosen)
                  .devices = options.devices,
                  .num_nodes = options.num_nodes,
                  .strategy = options.strategy,
-                 .cluster_environment = options.cluster_environment}) {
+                 .cluster_environment = options.cluster_environment}),
+      precision(make_precision(options.precision)) {
   if (!connector.must_start_ranks()) strategy = connector.join();
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <lockstep/fabric/fabric_options.h>
+#include <lockstep/precision/precision.h>
 #include <lockstep/torch.h>
 
 #include "fabric/connector.h"
@@ -27,6 +28,7 @@ struct FabricState {
   FabricOptions options;
   Connector connector;
   std::shared_ptr<Strategy> strategy;  ///< none where launch() must start the ranks
+  std::shared_ptr<Precision> precision;
   bool launched = false;
 
   std::vector<std::shared_ptr<FabricModule>> modules;

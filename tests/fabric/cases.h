@@ -80,6 +80,7 @@ void models_come_and_go(ls::Fabric& fabric);
 void equals_one_process(ls::Fabric& fabric);
 void clipping(ls::Fabric& fabric);
 void accumulation(ls::Fabric& fabric);
+void precision(ls::Fabric& fabric);
 void gan(ls::Fabric& fabric);
 void several_models(ls::Fabric& fabric);
 void loaders(ls::Fabric& fabric);

@@ -17,6 +17,7 @@ const std::map<std::string, void (*)(ls::Fabric&)> kCases{{"properties", propert
                                                           {"equals_one_process", equals_one_process},
                                                           {"clipping", clipping},
                                                           {"accumulation", accumulation},
+                                                          {"precision", precision},
                                                           {"gan", gan},
                                                           {"several_models", several_models},
                                                           {"loaders", loaders},

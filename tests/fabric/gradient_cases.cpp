@@ -82,4 +82,23 @@ void accumulation(ls::Fabric& fabric) {
   require_error([&] { auto scope = fabric.no_backward_sync(Net()); }, "not set up");
 }
 
+void precision(ls::Fabric& launched) {
+  ls::Fabric fabric({.precision = ls::Bf16Mixed{}});
+  fabric.launch();
+  require(fabric.precision().name() == "bf16-mixed" && launched.precision().name() == "32-true", "names");
+  auto [model, optimizer] = fabric.setup(net_of(3), ls::SGD{.lr = 0.1});
+  const auto rows = all_rows(fabric);
+  torch::Tensor output;
+  {
+    const auto scope = fabric.autocast();
+    output = model->forward(rows);
+  }
+  require(output.scalar_type() == torch::kBFloat16, "forward in bfloat16");
+  require(model->forward(rows).scalar_type() == torch::kFloat, "only within the scope");
+  fabric.backward(output.to(torch::kFloat).pow(2).mean());
+  require(flat_gradients(*model).scalar_type() == torch::kFloat, "gradients in float32");
+  optimizer->step();
+  require_equal_on_all_ranks(fabric, flat_weights(*model));
+}
+
 }  // namespace fabric_case

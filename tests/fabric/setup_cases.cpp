@@ -26,6 +26,17 @@ void setup_forms(ls::Fabric& fabric) {
   auto [third, one, two] = fabric.setup(Net(), ls::SGD{}, ls::AdamW{});
   require(one->name() == "SGD" && two->name() == "AdamW", "several optimizers");
 
+  torch::set_default_dtype(caffe2::TypeMeta::fromScalarType(torch::kDouble));
+  {
+    const auto scope = fabric.init_module();
+    require(Net()->parameters()[0].scalar_type() == torch::kFloat, "float32 in init_module()");
+  }
+  require(Net()->parameters()[0].scalar_type() == torch::kDouble, "and only there");
+  torch::set_default_dtype(caffe2::TypeMeta::fromScalarType(torch::kFloat));
+  require(fabric.to_device(model).ptr() == model.ptr(), "models move in place");
+  const auto batch = fabric.to_device(ls::Example{.data = torch::ones({2}), .target = {}});
+  require(batch.data.device() == fabric.device() && !batch.target.defined(), "batches move");
+
   require_error([&] { fabric.setup(model); }, "set up already");
   require_error([&] { fabric.setup(model->net); }, "parameter 0.weight");
   require_error([&] { fabric.setup_optimizers(Net(), ls::SGD{}); }, "not set up");

@@ -25,6 +25,7 @@
 #include <lockstep/fabric/scopes.h>
 #include <lockstep/loggers/logger.h>
 #include <lockstep/optim/optimizer_factory.h>
+#include <lockstep/precision/precision.h>
 #include <lockstep/strategy/strategy.h>
 
 namespace lockstep {
@@ -160,6 +161,10 @@ class LOCKSTEP_API Fabric {
     return NoBackwardSync(enabled ? known_module(*detail::module_pointer(model)) : nullptr);
   }
 
+  /// What the precision asks of a forward pass, for as long as the scope lives; close it before backward:
+  /// models are not wrapped, so a forward pass outside of it computes in float32. Not Collective.
+  [[nodiscard]] ForwardScope autocast() const;
+
   /// A scope for the construction of models: `{ const auto scope = fabric.init_module(); net = Net(); }`.
   /// @throws ConfigError before launch()
   [[nodiscard]] InitScope init_module() const;
@@ -231,6 +236,7 @@ class LOCKSTEP_API Fabric {
   const std::filesystem::path& run_dir() const;
   /// The strategy. @throws ConfigError before launch()
   Strategy& strategy() const;
+  Precision& precision() const;
   at::Device device() const;
   int local_rank() const;
   int node_rank() const;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <lockstep/base/options.h>
+#include <lockstep/precision/precision_options.h>
 #include <lockstep/strategy/strategy_options.h>
 
 namespace lockstep {
@@ -27,6 +28,7 @@ struct FabricRunOptions {
 struct FabricOptions {
   std::string accelerator = "auto";  ///< "auto" or "cpu"
   StrategyOptions strategy = Auto{};
+  PrecisionOptions precision = Fp32{};
   std::string devices = "auto";  ///< ranks on this node: "auto" (1) or a number
   int num_nodes = 1;
 
