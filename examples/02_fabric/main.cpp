@@ -40,6 +40,6 @@ int main(int argc, char** argv) {
       fabric.print("epoch " + std::to_string(epoch) + ", accuracy " +
                    std::to_string((counts[0] / counts[1]).item<float>()));
     }
-    if (fabric.is_global_zero()) ls::write_weights("net.safetensors", ls::named_tensors(*model));
+    fabric.save("net.ckpt", {{"model", model}, {"optimizer", optimizer}});
   });
 }

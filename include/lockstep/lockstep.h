@@ -16,6 +16,7 @@
 #include <lockstep/comm/init.h>
 
 #include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/checkpoint/state_checkpoint.h>
 #include <lockstep/checkpoint/weights.h>
 
 #include <lockstep/data/data_position.h>

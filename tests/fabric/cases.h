@@ -87,5 +87,6 @@ void loaders(ls::Fabric& fabric);
 void going_on_after_errors(ls::Fabric& fabric);
 void callbacks_and_loggers(ls::Fabric& fabric);
 void equals_trainer(ls::Fabric& fabric);
+void save_and_load(ls::Fabric& fabric);
 
 }  // namespace fabric_case

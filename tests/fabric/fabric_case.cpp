@@ -23,7 +23,8 @@ const std::map<std::string, void (*)(ls::Fabric&)> kCases{{"properties", propert
                                                           {"loaders", loaders},
                                                           {"going_on_after_errors", going_on_after_errors},
                                                           {"callbacks_and_loggers", callbacks_and_loggers},
-                                                          {"equals_trainer", equals_trainer}};
+                                                          {"equals_trainer", equals_trainer},
+                                                          {"save_and_load", save_and_load}};
 
 // Ranks that nobody has started and that no ls::run() knows of.
 int run_in_code(bool launches) {

@@ -1,9 +1,30 @@
 // Callbacks, loggers, and the Trainer beside a loop of one's own.
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
 #include "cases.h"
 
 namespace fabric_case {
 
 namespace {
+
+// A run that stops after three steps and goes on in new objects does as one that never stopped.
+struct Progress {
+  int epoch = 0;
+  std::int64_t step = 0;
+  double best = std::numeric_limits<double>::infinity();
+  bool done = false;
+  std::string note = "nothing";
+  torch::Tensor history = torch::zeros({6});
+
+  ls::NamedStates states(const Net& model, const std::shared_ptr<ls::FabricOptimizer>& optimizer,
+                         ls::Scheduler& scheduler) {
+    return {{"model", model}, {"optimizer", optimizer}, {"scheduler", scheduler},
+            {"epoch", epoch}, {"step", step},           {"best", best},
+            {"done", done},   {"note", note},           {"history", history}};
+  }
+};
 
 struct EpochHooks {
   virtual ~EpochHooks() = default;
@@ -98,6 +119,57 @@ void equals_trainer(ls::Fabric& fabric) {
     require(torch::equal(buffer.value(), model->named_buffers()[buffer.key()]),
             "the Trainer's " + buffer.key());
   }
+}
+
+void save_and_load(ls::Fabric& fabric) {
+  const auto rows = rows_of_rank(fabric, all_rows(fabric));
+  const auto train = [&](Net model, ls::FabricOptimizer& optimizer, ls::Scheduler& scheduler,
+                         Progress& progress, int steps) {
+    for (; steps > 0; --steps) {
+      optimizer.zero_grad();
+      const auto loss = model->forward(rows).pow(2).mean();
+      fabric.backward(loss, model);
+      optimizer.step();
+      scheduler.step();
+      progress.history[progress.step++] = fabric.all_reduce(loss.item<double>());
+    }
+  };
+  const auto begin = [&](std::uint64_t seed) {
+    auto [model, optimizer] = fabric.setup(net_of(seed), ls::AdamW{.lr = 0.05});
+    auto scheduler = std::make_unique<ls::Scheduler>(ls::ExponentialLR{.gamma = 0.5}, *optimizer);
+    return std::tuple{model, optimizer, std::move(scheduler)};
+  };
+  const auto [model, optimizer, scheduler] = begin(3);
+  Progress progress;
+  train(model, *optimizer, *scheduler, progress, 3);
+  progress.epoch = 7, progress.done = true, progress.note = "half";
+  fabric.save("half.ckpt", progress.states(model, optimizer, *scheduler));
+  require(std::filesystem::exists("half.ckpt/model.safetensors"), "on disk when save() is back");
+  train(model, *optimizer, *scheduler, progress, 3);
+
+  const auto [other, other_optimizer, other_scheduler] = begin(4);
+  Progress resumed;
+  const auto rest = fabric.load("half.ckpt", resumed.states(other, other_optimizer, *other_scheduler));
+  require(rest.empty() && resumed.epoch == 7 && resumed.step == 3 && resumed.done && resumed.note == "half" &&
+              std::isinf(resumed.best),
+          "variables");
+  train(other, *other_optimizer, *other_scheduler, resumed, 3);
+  require(torch::equal(flat_weights(*model), flat_weights(*other)), "the same bits as without the stop");
+  require(torch::equal(progress.history, resumed.history), "tensors");
+
+  require(fabric.load("half.ckpt", {{"epoch", resumed.epoch}}).get<bool>("done"), "the rest is given back");
+  int missing = 5;
+  require_error([&] { fabric.load("half.ckpt", {{"epohc", missing}}); }, "epohc");
+  fabric.load("half.ckpt", {{"epohc", missing}}, {.strict = false});
+  require(missing == 5, "not strict: left as it is");
+  require_error([&] { fabric.load("half.ckpt", {{"note", missing}}); }, "note");
+  require_error([&] { fabric.load("nowhere.ckpt", {{"epoch", missing}}); }, "nowhere.ckpt");
+  require_error([&] { fabric.save("no/folder/x.ckpt", {{"epoch", missing}}); }, "no/folder");
+  require_error([&] { fabric.save("x.ckpt", {{"a/b", missing}}); }, "a/b");
+  fabric.barrier();
+  auto raw = Net();
+  fabric.load_raw("half.ckpt/model.safetensors", raw);
+  require(!torch::equal(flat_weights(*raw), flat_weights(*model)), "the weights of then");
 }
 
 }  // namespace fabric_case

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <lockstep/base/export.h>
+#include <lockstep/checkpoint/weights.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/fabric/fabric_callback.h>
@@ -23,6 +24,7 @@
 #include <lockstep/fabric/fabric_options.h>
 #include <lockstep/fabric/module_pointer.h>
 #include <lockstep/fabric/scopes.h>
+#include <lockstep/fabric/state_ref.h>
 #include <lockstep/loggers/logger.h>
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/precision/precision.h>
@@ -40,6 +42,11 @@ struct ClipGradients {
   std::optional<double> max_norm = {};  ///< limit of the norm of all gradients together, >= 0
   double norm_type = 2.0;               ///< max_norm: p of the norm, > 0 or infinity
   bool error_if_nonfinite = true;       ///< max_norm: an error when the norm is infinite or NaN
+};
+
+/// How Fabric::load() loads.
+struct LoadOptions {
+  bool strict = true;  ///< an error when the checkpoint lacks a name; false: that object stays as it is
 };
 
 /// Lightning's Fabric for loops of one's own:
@@ -210,6 +217,25 @@ class LOCKSTEP_API Fabric {
   /// Runs `function` on rank 0 first (`local`: on the first rank of each node), then on the others: to
   /// download or prepare data once. An error on rank 0 still lets the others begin. Collective, blocking.
   void rank_zero_first(const std::function<void()>& function, bool local = false) const;
+
+  /// Writes the states, by name, as a checkpoint: `fabric.save("last.ckpt", {{"model", model}, {"optimizer",
+  /// optimizer}, {"epoch", epoch}})`. The folder is complete or the one that was there before. Python reads a
+  /// model: safetensors.torch.load_file("last.ckpt/model.safetensors"). Collective, blocking.
+  /// @throws IoError on every rank when rank 0 cannot write
+  void save(const std::filesystem::path& folder, const NamedStates& states) const;
+
+  /// Sets models, optimizers and variables to what save() wrote, in place, in the order given; returns what
+  /// else the checkpoint holds. Every rank reads the folder. Collective in effect: all ranks must load alike.
+  /// @throws IoError; CheckpointError naming the entry that is missing, damaged or of another model
+  StateTree load(const std::filesystem::path& folder, const NamedStates& states = {},
+                 const LoadOptions& options = {}) const;
+
+  /// Loads a safetensors file, such as Python's safetensors.torch.save_file writes, into `model` in place. As
+  /// load() else.
+  template <ModelHandle Model>
+  void load_raw(const std::filesystem::path& file, const Model& model) const {
+    load_weights(file, *detail::module_pointer(model));
+  }
 
   /// Seeds LibTorch's generators and the shuffling of loaders that are set up after it; returns `seed`.
   /// All ranks give the same seed: they then build the same model.
