@@ -14,14 +14,16 @@ using detail::FabricState;
 
 namespace {
 
-void check_loss(const at::Tensor& loss) {
-  const bool usable = loss.defined() && loss.numel() == 1 && loss.requires_grad();
+void check_loss(const at::Tensor& loss, const BackwardOptions& options) {
+  const bool has_start = loss.defined() && (loss.numel() == 1 || options.gradient.defined());
+  const bool usable = has_start && loss.requires_grad();
   if (usable) return;
-  throw ConfigError("fabric", {.what = "backward() cannot start from this loss",
-                               .expected = "a tensor of one element that requires a gradient",
-                               .got = !loss.defined()     ? std::string("an undefined tensor")
-                                      : loss.numel() != 1 ? std::to_string(loss.numel()) + " elements"
-                                                          : "a tensor that no parameter had a part in"});
+  throw ConfigError(
+      "fabric", {.what = "backward() cannot start from this loss",
+                 .expected = "a tensor of one element, or with options.gradient, that requires a gradient",
+                 .got = !loss.defined()     ? std::string("an undefined tensor")
+                        : loss.numel() != 1 ? std::to_string(loss.numel()) + " elements"
+                                            : "a tensor that no parameter had a part in"});
 }
 
 [[noreturn]] void refuse_loss_of_no_model(std::size_t models) {
@@ -55,7 +57,7 @@ void Fabric::run_backward(const at::Tensor& loss, const BackwardOptions& options
   auto& state = *state_;
   state.require_launched("backward()");
   state.forget_dropped_modules();
-  check_loss(loss);
+  check_loss(loss, options);
   state.synced.clear();
   detail::GradientWatch others;
   if (models.size() > 0) {

@@ -88,9 +88,16 @@ void DdpStrategy::setup_evaluation(torch::nn::Module& module) {
 void DdpStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                            const BackwardOptions& options) {
   if (options_.static_graph && synced.size() < replicas_.size()) refuse_accumulation();
-  for (const auto* module : synced) replica_of(*module).engine->prepare_backward(loss);
-  loss.backward({}, options.retain_graph);
-  for (const auto* module : synced) replica_of(*module).engine->check_backward_finished();
+  const auto run = [&] { loss.backward(options.gradient, options.retain_graph, options.create_graph); };
+  if (synced.empty()) return run();
+  try {
+    for (const auto* module : synced) replica_of(*module).engine->prepare_backward(loss);
+    run();
+    for (const auto* module : synced) replica_of(*module).engine->check_backward_finished();
+  } catch (...) {
+    for (auto& replica : replicas_) replica.engine->reset();
+    throw;
+  }
 }
 
 void DdpStrategy::optimizer_step(Optimizer& optimizer) {

@@ -12,7 +12,7 @@ void SingleDeviceStrategy::setup_evaluation(torch::nn::Module&) {}
 
 void SingleDeviceStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const>,
                                     const BackwardOptions& options) {
-  loss.backward({}, options.retain_graph);
+  loss.backward(options.gradient, options.retain_graph, options.create_graph);
 }
 
 void SingleDeviceStrategy::optimizer_step(Optimizer& optimizer) { optimizer.step(); }

@@ -94,6 +94,9 @@ void several_models(ls::Fabric& fabric) {
   require_error([&] { fabric.backward(first->forward(rows)); }, "6 elements");
   require_error([&] { fabric.backward(first->forward(rows).sum(), Net()); }, "not set up");
 
+  fabric.backward(first->forward(rows), {.gradient = torch::ones({6, 1})});
+  require_equal_on_all_ranks(fabric, flat_gradients(*first));
+
   const auto loss = [&] {
     return second->forward(Hidden::apply(rows.clone().requires_grad_(), first.get())).sum();
   };

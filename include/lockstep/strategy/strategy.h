@@ -14,6 +14,7 @@
 #include <lockstep/optim/gradient_clip.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_factory.h>
+#include <lockstep/parallel/backward_options.h>
 
 namespace torch::nn {
 class Module;
@@ -22,11 +23,6 @@ class Module;
 namespace lockstep {
 
 class ClusterEnvironment;
-
-/// How to run a backward pass.
-struct BackwardOptions {
-  bool retain_graph = false;  ///< keep the graph, for another backward through it
-};
 
 /// How many ranks a node runs, and on how many nodes.
 struct WorldShape {
@@ -69,7 +65,8 @@ class LOCKSTEP_API Strategy {
 
   /// Runs backward from `loss`. Afterwards the gradients of the modules in `synced` are the mean over
   /// ranks of what each rank has accumulated; those of other modules have added up locally, and nothing
-  /// was sent for them. All ranks give the same modules in the same order.
+  /// was sent for them. All ranks give the same modules in the same order. When it throws on all ranks
+  /// alike, the next one starts clean.
   virtual void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                         const BackwardOptions& options = {}) = 0;
 
