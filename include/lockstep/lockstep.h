@@ -21,6 +21,7 @@
 #include <lockstep/launch/spawn.h>
 
 #include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/checkpoint/state_checkpoint.h>
 #include <lockstep/checkpoint/weights.h>
 
 #include <lockstep/data/data_position.h>
@@ -47,6 +48,10 @@
 
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>
+
+#include <lockstep/loggers/csv_logger.h>
+
+#include <lockstep/fabric/fabric.h>
 
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/module.h>

@@ -25,10 +25,22 @@ constexpr int kUsage = 2;
 // Thrown to leave the program's body where the configuration is complete and only to be printed.
 struct ConfigPrinted {};
 
-OptionTree tree_of(Program& program, TrainerOptions& trainer, RunOptions& run) {
+// What flags can set, but for the program's own options.
+struct Settings {
+  TrainerOptions trainer = {};
+  FabricOptions fabric = {};
+  RunOptions run = {};
+};
+
+OptionTree tree_of(Program& program, Settings& settings) {
   OptionTree tree;
-  tree.add("", run, "the run");
-  tree.add("trainer", trainer, "the Trainer");
+  if (program.fabric) {
+    tree.add("", settings.fabric.run, "the run");
+    tree.add("fabric", settings.fabric, "the Fabric");
+  } else {
+    tree.add("", settings.run, "the run");
+    tree.add("trainer", settings.trainer, "the Trainer");
+  }
   for (const auto& options : program.options) options.add_to(tree);
   return tree;
 }
@@ -46,14 +58,21 @@ int print_error(const std::exception& error) {
 }
 
 // Ranks that this process must fork; 0 when it is itself a rank, or the ranks are started another way.
-int ranks_to_fork(const TrainerOptions& trainer, bool print_config) {
+template <class Options>
+int ranks_to_fork(const Options& options, bool print_config) {
   if (print_config || started_by_launcher()) return 0;
-  const auto* ddp = std::get_if<Ddp>(&trainer.strategy);
+  const auto* ddp = std::get_if<Ddp>(&options.strategy);
   if (ddp != nullptr && ddp->start_method == StartMethod::kSpawn) return 0;
-  // With other threads about, only a fresh process will do: the Trainer starts those.
+  // With other threads about, only a fresh process will do: Trainer and Fabric start those.
   if ((ddp == nullptr || ddp->start_method == StartMethod::kAuto) && !can_fork()) return 0;
-  const int count = parse_devices(trainer.accelerator, trainer.devices).count;
-  return count * trainer.num_nodes > 1 ? count : 0;
+  const int count = parse_devices(options.accelerator, options.devices).count;
+  return count * options.num_nodes > 1 ? count : 0;
+}
+
+void warn_of_many(int ranks) {
+  const auto cores = std::thread::hardware_concurrency();
+  if (ranks <= 4 * static_cast<int>(std::max(1U, cores))) return;
+  log_warning(std::to_string(ranks) + " ranks on " + std::to_string(cores) + " processors will be slow");
 }
 
 }  // namespace
@@ -71,16 +90,37 @@ TrainerOptions Cli::trainer(TrainerOptions defaults) const {
   OptionTree tree;
   tree.add("trainer", defaults);
   tree.apply(command_line_.assignments, "trainer");
-  RunOptions run = run_;
-  run.run_dir = wanted_run_dir_;  // another run of the saved configuration gets a folder of its own
-  run.config_yaml = tree_of(program_, defaults, run).to_yaml();
-  run.run_dir = run_.run_dir;
-  if (command_line_.print_config) {
-    std::fputs(run.config_yaml.c_str(), stdout);
-    throw ConfigPrinted{};
+  Settings settings{.trainer = std::move(defaults), .run = run_};
+  settings.run.run_dir = wanted_run_dir_;  // another run of the saved configuration gets a folder of its own
+  settings.run.config_yaml = tree_of(program_, settings).to_yaml();
+  settings.run.run_dir = run_.run_dir;
+  print_if_asked(settings.run.config_yaml);
+  settings.trainer.run = std::move(settings.run);
+  return std::move(settings.trainer);
+}
+
+FabricOptions Cli::fabric() const { return fabric(program_.fabric.value_or(FabricOptions{})); }
+
+FabricOptions Cli::fabric(FabricOptions defaults) const {
+  if (!program_.fabric) {
+    throw ConfigError("cli", {.what = "Cli::fabric() in a program without --fabric.*",
+                              .expected = "ls::run(argc, argv, {.fabric = ls::FabricOptions{}}, ...)",
+                              .got = "a Program whose fabric is not set"});
   }
-  defaults.run = std::move(run);
-  return defaults;
+  OptionTree tree;
+  tree.add("fabric", defaults);
+  tree.apply(command_line_.assignments, "fabric");
+  Settings settings{.fabric = std::move(defaults)};
+  settings.fabric.run = {.run_dir = wanted_run_dir_, .seed_everything = run_.seed_everything};
+  print_if_asked(tree_of(program_, settings).to_yaml());
+  settings.fabric.run.run_dir = run_.run_dir;
+  return std::move(settings.fabric);
+}
+
+void Cli::print_if_asked(const std::string& config_yaml) const {
+  if (!command_line_.print_config) return;
+  std::fputs(config_yaml.c_str(), stdout);
+  throw ConfigPrinted{};
 }
 
 int run(int argc, char** argv, Program program, const std::function<void(Cli&)>& body) {
@@ -88,40 +128,46 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
     publish_start();
     join_launcher();
     if (program.name.empty()) program.name = std::filesystem::path(argv[0]).filename().string();
-    auto trainer = program.trainer;
-    RunOptions run_options = trainer.run;
-    run_options.name = program.name;
-    const auto tree = tree_of(program, trainer, run_options);
+    Settings settings{.trainer = program.trainer,
+                      .fabric = program.fabric.value_or(FabricOptions{}),
+                      .run = program.trainer.run};
+    settings.run.name = program.name;
+    const auto tree = tree_of(program, settings);
     auto command_line = parse_command_line(argc, argv, tree, info_of(program));
     if (command_line.text_to_print) {
       std::fputs(command_line.text_to_print->c_str(), stdout);
       return 0;
     }
     tree.apply(command_line.assignments);
-    const auto wanted_run_dir = run_options.run_dir;
-    const int ranks = ranks_to_fork(trainer, command_line.print_config);
-    if (!command_line.print_config && !started_by_launcher()) {
-      run_options.run_dir = claim_run_directory(run_options.run_dir, run_options.name);
+    auto& options = settings.run;
+    if (program.fabric) {
+      options.run_dir = settings.fabric.run.run_dir;
+      options.seed_everything = settings.fabric.run.seed_everything;
     }
+    const auto wanted_run_dir = options.run_dir;
+    const bool print_config = command_line.print_config;
+    const int ranks = program.fabric ? ranks_to_fork(settings.fabric, print_config)
+                                     : ranks_to_fork(settings.trainer, print_config);
+    const int num_nodes = program.fabric ? settings.fabric.num_nodes : settings.trainer.num_nodes;
+    if (!print_config && !started_by_launcher()) {
+      options.run_dir = claim_run_directory(options.run_dir, options.name);
+    }
+    warn_of_many(ranks);
 
-    const auto cores = std::thread::hardware_concurrency();
-    if (ranks > 4 * static_cast<int>(std::max(1U, cores))) {
-      log_warning(std::to_string(ranks) + " ranks on " + std::to_string(cores) + " processors will be slow");
-    }
     Cli cli(std::move(command_line), program);
-    cli.run_ = run_options;
+    cli.run_ = options;
     cli.wanted_run_dir_ = wanted_run_dir;
     const auto rank_body = [&] {
       // OpenMP read the variable when LibTorch was loaded, before the ranks were forked.
       if (ranks != 0) at::set_num_threads(threads_per_rank());
-      if (run_options.seed_everything) torch::manual_seed(*run_options.seed_everything);
+      if (options.seed_everything) torch::manual_seed(*options.seed_everything);
       try {
         body(cli);
       } catch (const ConfigPrinted&) {
       }
     };
-    if (ranks == 0) return run_rank(rank_body, run_options.run_dir);
-    return launch_forked(launch_options(ranks, trainer.num_nodes, run_options.run_dir),
+    if (ranks == 0) return run_rank(rank_body, options.run_dir);
+    return launch_forked(launch_options(ranks, num_nodes, options.run_dir),
                          [&] { return run_rank(rank_body); });
   } catch (const std::exception& error) {
     return print_error(error);

@@ -39,6 +39,13 @@ std::vector<double> square_sums(const T* values, std::int64_t size) {
   return sums;
 }
 
+[[noreturn]] void refuse_nonfinite(double norm) {
+  throw Error("optim", {.what = "the norm of the gradients is not finite",
+                        .expected = "a finite number, as error_if_nonfinite is set",
+                        .got = std::to_string(norm),
+                        .hint = "look at the batch's data and at the learning rate"});
+}
+
 // Calls use(gradient) for each gradient there is.
 template <class Use>
 void for_each_gradient(std::span<const at::Tensor> parameters, Use&& use) {
@@ -77,14 +84,28 @@ double grad_norm(std::span<const at::Tensor> parameters) {
   return std::sqrt(pairwise_sum(sums));
 }
 
+double grad_norm(std::span<const at::Tensor> parameters, double norm_type) {
+  detail::require(norm_type > 0.0, "norm_type", norm_type, "a number > 0, or infinity");
+  if (norm_type == 2.0) return grad_norm(parameters);
+  std::vector<double> norms;
+  for_each_gradient(parameters, [&](const at::Tensor& gradient) {
+    check_gradient(gradient);
+    norms.push_back(at::linalg_vector_norm(gradient.to(at::kDouble), norm_type).item<double>());
+  });
+  const auto all = at::tensor(norms, at::kDouble);
+  return norms.empty() ? 0.0 : at::linalg_vector_norm(all, norm_type).item<double>();
+}
+
 double clip_coefficient(double norm, double max_norm) {
   const auto coefficient = max_norm / (norm + 1e-6);
   return coefficient >= 1.0 ? 1.0 : coefficient;
 }
 
-double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm) {
+double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm, double norm_type,
+                      bool error_if_nonfinite) {
   check_limit("max_norm", max_norm);
-  const auto norm = grad_norm(parameters);
+  const auto norm = grad_norm(parameters, norm_type);
+  if (error_if_nonfinite && !std::isfinite(norm)) refuse_nonfinite(norm);
   const auto coefficient = clip_coefficient(norm, max_norm);
   if (coefficient == 1.0) return norm;
   for_each_gradient(parameters, [&](const at::Tensor& gradient) { gradient.mul_(coefficient); });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/strategy/strategy.h>
@@ -15,16 +16,30 @@ class DdpStrategy final : public Strategy {
   std::string_view name() const override { return "ddp"; }
   void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
   const Communicator& communicator() const override { return communicator_; }
-  std::unique_ptr<Optimizer> setup_fit(torch::nn::Module& module, const OptimizerFactory& factory) override;
+  void setup_module(const std::shared_ptr<torch::nn::Module>& module) override;
+  std::unique_ptr<Optimizer> setup_optimizer(torch::nn::Module& module,
+                                             const OptimizerFactory& factory) override;
   void setup_evaluation(torch::nn::Module& module) override;
-  void backward(const at::Tensor& loss, GradSync sync) override;
+  void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
+                const BackwardOptions& options) override;
   void optimizer_step(Optimizer& optimizer) override;
   void teardown() override;
 
  private:
+  // A module that every rank holds. The optimizers tell whose buffers follow a step.
+  struct Replica {
+    const torch::nn::Module* address;
+    std::weak_ptr<torch::nn::Module> module;
+    std::unique_ptr<DdpEngine> engine;
+    std::vector<const Optimizer*> optimizers = {};
+  };
+
+  Replica& replica_of(const torch::nn::Module& module);
+  Replica& replica_of(const Optimizer& optimizer);
+
   Ddp options_;
   Communicator communicator_;
-  std::unique_ptr<DdpEngine> engine_;  // before the group that it communicates through, in destruction
+  std::vector<Replica> replicas_;  // before the group that they communicate through, in destruction
 };
 
 }  // namespace lockstep

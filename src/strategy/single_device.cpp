@@ -2,20 +2,18 @@
 
 #include <lockstep/torch.h>
 
-#include "strategy/named_parameters.h"
-
 namespace lockstep {
 
 void SingleDeviceStrategy::setup_environment(ClusterEnvironment&, const WorldShape&) {}
 
-std::unique_ptr<Optimizer> SingleDeviceStrategy::setup_fit(torch::nn::Module& module,
-                                                           const OptimizerFactory& factory) {
-  return factory.create(named_parameters(module));
-}
+void SingleDeviceStrategy::setup_module(const std::shared_ptr<torch::nn::Module>&) {}
 
 void SingleDeviceStrategy::setup_evaluation(torch::nn::Module&) {}
 
-void SingleDeviceStrategy::backward(const at::Tensor& loss, GradSync) { loss.backward(); }
+void SingleDeviceStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const>,
+                                    const BackwardOptions& options) {
+  loss.backward(options.gradient, options.retain_graph, options.create_graph);
+}
 
 void SingleDeviceStrategy::optimizer_step(Optimizer& optimizer) { optimizer.step(); }
 

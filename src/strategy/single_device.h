@@ -10,9 +10,10 @@ class SingleDeviceStrategy final : public Strategy {
   std::string_view name() const override { return "single_device"; }
   void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
   const Communicator& communicator() const override { return communicator_; }
-  std::unique_ptr<Optimizer> setup_fit(torch::nn::Module& module, const OptimizerFactory& factory) override;
+  void setup_module(const std::shared_ptr<torch::nn::Module>& module) override;
   void setup_evaluation(torch::nn::Module& module) override;
-  void backward(const at::Tensor& loss, GradSync sync) override;
+  void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
+                const BackwardOptions& options) override;
   void optimizer_step(Optimizer& optimizer) override;
   void teardown() override {}
 

@@ -5,6 +5,8 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/torch.h>
 
+#include "strategy/named_parameters.h"
+
 namespace lockstep {
 
 Strategy::~Strategy() = default;
@@ -14,14 +16,19 @@ void set_world_ranks(ClusterEnvironment& environment, const WorldShape& shape) {
   environment.set_global_rank(environment.node_rank() * shape.devices + environment.local_rank());
 }
 
-void Strategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
+std::unique_ptr<Optimizer> Strategy::setup_optimizer(torch::nn::Module& module,
+                                                     const OptimizerFactory& factory) {
+  return factory.create(named_parameters(module));
+}
+
+double Strategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
   std::vector<at::Tensor> parameters;
   for (const auto& parameter : optimizer.parameters()) parameters.push_back(parameter.tensor);
   if (clip.algorithm == ClipAlgorithm::kNorm) {
-    clip_grad_norm(parameters, clip.value);
-  } else {
-    clip_grad_value(parameters, clip.value);
+    return clip_grad_norm(parameters, clip.value, clip.norm_type, clip.error_if_nonfinite);
   }
+  clip_grad_value(parameters, clip.value);
+  return 0;
 }
 
 NamedTensors Strategy::module_state(torch::nn::Module& module) { return named_tensors(module); }

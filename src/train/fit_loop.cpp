@@ -123,7 +123,8 @@ void FitLoop::backward(at::Tensor loss, const Window& window, StepContext& step)
   }
   if (window.divisor != 1) loss = loss / window.divisor;
   state_.hooks.call(&Hooks::on_before_backward, step, loss);
-  state_.strategy->backward(loss, window.last ? GradSync::kNow : GradSync::kLater);
+  torch::nn::Module* const module = state_.module.get();
+  state_.strategy->backward(loss, {&module, window.last ? 1U : 0U});
   state_.hooks.call(&Hooks::on_after_backward, step);
 }
 

@@ -2,9 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include <lockstep/base/atomic_file.h>
@@ -12,28 +9,13 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/base/process.h>
-#include <lockstep/device/device.h>
-#include <lockstep/launch/join.h>
-#include <lockstep/launch/launch.h>
 #include <lockstep/loggers/csv_logger.h>
 #include <lockstep/train/run_directory.h>
 
+#include "fabric/connector.h"
+
 namespace lockstep::detail {
 namespace {
-
-// The command line of this process.
-std::vector<std::string> own_arguments() {
-  std::ifstream file("/proc/self/cmdline");
-  std::vector<std::string> arguments;
-  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
-  return arguments;
-}
-
-[[noreturn]] void refuse_devices(int asked, int started) {
-  throw ConfigError("train", {.what = "devices differs from what the launcher started on this node",
-                              .expected = std::to_string(started) + " (LOCAL_WORLD_SIZE), or auto",
-                              .got = std::to_string(asked)});
-}
 
 // Our own launcher has written this file already, before its ranks ran.
 void write_ranks(const std::filesystem::path& run_dir, const std::vector<std::string>& pids) {
@@ -54,43 +36,22 @@ void check_target(const std::filesystem::path& save_weights) {
 
 }  // namespace
 
-WorldShape world_shape(const TrainerOptions& options, const ClusterEnvironment& environment) {
-  const WorldShape asked{.devices = parse_devices(options.accelerator, options.devices).count,
-                         .num_nodes = options.num_nodes};
-  if (!environment.creates_processes_externally()) return asked;
-  const int local = local_world_size().value_or(environment.world_size());
-  if (options.devices != "auto") {
-    environment.validate_settings(asked.devices, asked.num_nodes);
-    if (asked.devices != local) refuse_devices(asked.devices, local);
-    return asked;
+void find_ranks(RunState& state) {
+  auto& options = state.options;
+  const Connector connector({.accelerator = options.accelerator,
+                             .devices = options.devices,
+                             .num_nodes = options.num_nodes,
+                             .strategy = options.strategy,
+                             .cluster_environment = options.cluster_environment});
+  if (connector.must_start_ranks()) {
+    const auto run_dir = claim_run_directory(options.run.run_dir, options.run.name);
+    // The copies must not claim folders of their own.
+    env::set("LOCKSTEP_RUN_DIR", run_dir.string());
+    connector.start_ranks(run_dir);
   }
-  // Environments that know the size of the world know the number of nodes.
-  const int world = environment.world_size();
-  return {.devices = local, .num_nodes = world > 1 ? std::max(1, world / local) : asked.num_nodes};
-}
-
-void start_ranks_if_needed(RunState& state) {
-  const bool alone = state.shape.devices * state.shape.num_nodes == 1;
-  if (alone || state.environment->creates_processes_externally()) return;
-  const auto* ddp = std::get_if<Ddp>(&state.options.strategy);
-  if (ddp != nullptr && ddp->start_method == StartMethod::kFork) {
-    throw ConfigError(
-        "train",
-        {.what = "strategy ddp_fork: the ranks can no longer be forked",
-         .expected = "devices to be known to ls::run(), by flag, YAML, environment or Program::trainer",
-         .got = "devices " + state.options.devices + " given to a Trainer",
-         .hint = "use strategy ddp, which starts the program anew"});
-  }
-  auto& run = state.options.run;
-  run.run_dir = claim_run_directory(run.run_dir, run.name);
-  // The copies must not claim folders of their own.
-  env::set("LOCKSTEP_RUN_DIR", run.run_dir.string());
-  auto arguments = own_arguments();
-  std::vector<char*> argv;
-  for (auto& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  std::exit(launch_reexec(launch_options(state.shape.devices, state.shape.num_nodes, run.run_dir),
-                          static_cast<int>(arguments.size()), argv.data()));
+  state.environment = connector.environment();
+  state.shape = connector.shape();
+  state.strategy = connector.join();
 }
 
 void join_ranks(RunState& state) {

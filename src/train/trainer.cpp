@@ -7,10 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/checkpoint/checkpoint.h>
-#include <lockstep/cluster/detect.h>
-#include <lockstep/launch/join.h>
 #include <lockstep/launch/run_rank.h>
-#include <lockstep/strategy/strategy_options.h>
 
 #include "train/evaluation_loop.h"
 #include "train/fit_loop.h"
@@ -94,7 +91,8 @@ void set_up_optimizer(RunState& state) {
                                 .expected = "ls::AdamW{...}, ls::SGD{...} or a function that makes one",
                                 .got = "an empty Optimizers"});
   }
-  state.optimizer = state.strategy->setup_fit(*state.module, configured.optimizer);
+  state.strategy->setup_module(state.module);
+  state.optimizer = state.strategy->setup_optimizer(*state.module, configured.optimizer);
   state.scheduler_config = configured.lr_scheduler;
   if (state.scheduler_config) {
     if (state.scheduler_config->frequency < 1) {
@@ -228,14 +226,8 @@ Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<RunState>()) 
   resolve_limits(options);
   if (options.run.run_dir.empty()) options.run.run_dir = env::get("LOCKSTEP_RUN_DIR").value_or("");
   state_->options = std::move(options);
-  state_->environment =
-      state_->options.cluster_environment ? state_->options.cluster_environment : detect_environment();
-  state_->shape = world_shape(state_->options, *state_->environment);
-  start_ranks_if_needed(*state_);
-  join_launcher();
-  set_world_ranks(*state_->environment, state_->shape);
+  find_ranks(*state_);
   state_->precision = make_precision(state_->options.precision);
-  state_->strategy = make_strategy(state_->options.strategy, state_->shape.devices * state_->shape.num_nodes);
 }
 
 Trainer::~Trainer() = default;

@@ -37,6 +37,27 @@ TEST(GradNorm, IsTorchsClipping) {
   }
 }
 
+TEST(GradNorm, TakesOtherNormsAsTorchDoes) {
+  for (const double p : {1.0, 3.0, std::numeric_limits<double>::infinity()}) {
+    auto mine = with_gradients(), theirs = with_gradients();
+    const auto norm = clip_grad_norm(mine, 0.5, p);
+    EXPECT_NEAR(norm, torch::nn::utils::clip_grad_norm_(theirs, 0.5, p), 1e-5 * norm);
+    for (std::size_t i = 0; i + 1 < mine.size(); ++i)
+      EXPECT_TRUE(torch::allclose(mine[i].grad(), theirs[i].grad(), 1e-4));
+  }
+  EXPECT_EQ(grad_norm(Model{torch::zeros({3})}, 1.0), 0.0);
+  EXPECT_NE(error_of<ConfigError>([] { grad_norm(with_gradients(), 0.0); }).find("norm_type"),
+            std::string::npos);
+}
+
+TEST(GradNorm, RefusesAnInfiniteNormBeforeItChangesAnything) {
+  auto parameters = with_gradients();
+  parameters[0].grad().fill_(std::numeric_limits<float>::infinity());
+  const auto before = parameters[1].grad().clone();
+  EXPECT_THROW(clip_grad_norm(parameters, 1.0, 2.0, /*error_if_nonfinite=*/true), Error);
+  EXPECT_TRUE(torch::equal(parameters[1].grad(), before));
+}
+
 TEST(GradNorm, IsExactInFloat64) {
   const auto parameters = with_gradients();
   double sum = 0.0;

@@ -28,12 +28,12 @@ class ProgramTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
     def environment(self, **extra):
-        hidden = ("LOCKSTEP_TRAINER", "MASTER_", "RANK", "LOCAL_", "WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
+        hidden = ("LOCKSTEP_TRAINER", "LOCKSTEP_FABRIC", "MASTER_", "RANK", "LOCAL_", "WORLD_SIZE", "NODE_RANK", "GROUP_RANK")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
         return kept | {"OMP_NUM_THREADS": "1"} | extra
 
-    def start(self, *command, **environment):
-        return subprocess.Popen([str(word) for word in command], cwd=self.folder, env=self.environment(**environment),
+    def start(self, *command, cwd=None, **environment):
+        return subprocess.Popen([str(word) for word in command], cwd=cwd or self.folder, env=self.environment(**environment),
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def finish(self, process, deadline_s=100):

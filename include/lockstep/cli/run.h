@@ -3,12 +3,14 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <lockstep/base/command_line.h>
 #include <lockstep/base/export.h>
+#include <lockstep/fabric/fabric_options.h>
 #include <lockstep/train/trainer.h>
 
 namespace lockstep {
@@ -33,6 +35,7 @@ struct Program {
   std::string description = {};              ///< one sentence for --help
   std::vector<std::string> verbs = {"fit"};  ///< what the program can do; the first is the default
   TrainerOptions trainer = {};               ///< the defaults of --trainer.*
+  std::optional<FabricOptions> fabric = {};  ///< the defaults of --fabric.*, which then replace --trainer.*
   std::vector<ProgramOptions> options = {};  ///< the program's own flags
 };
 
@@ -49,7 +52,14 @@ class LOCKSTEP_API Cli {
   TrainerOptions trainer() const;
   TrainerOptions trainer(TrainerOptions defaults) const;
 
+  /// The same for Program::fabric, which must be set.
+  /// @throws ConfigError
+  FabricOptions fabric() const;
+  FabricOptions fabric(FabricOptions defaults) const;
+
  private:
+  void print_if_asked(const std::string& config_yaml) const;
+
   CommandLine command_line_;
   Program& program_;
   RunOptions run_;
@@ -61,8 +71,8 @@ class LOCKSTEP_API Cli {
 /// Runs `body` on every rank and returns the exit code for main(): 0 done, 1 failed, 2 usage or
 /// configuration, 128 + N killed by signal N (130 SIGINT, 143 SIGTERM).
 ///
-/// With --trainer.devices N > 1 and no launcher around it, this process forks the ranks before it
-/// has touched a tensor and only supervises them; `body` runs in the ranks. Under torchrun and its
+/// With --trainer.devices (or --fabric.devices) N > 1 and no launcher around it, this process forks the ranks
+/// before it has touched a tensor and only supervises them; `body` runs in the ranks. Under torchrun and its
 /// like nothing is started and this process is one of the ranks. Call it first thing in main().
 LOCKSTEP_API int run(int argc, char** argv, Program program, const std::function<void(Cli&)>& body);
 LOCKSTEP_API int run(int argc, char** argv, const std::function<void(Cli&)>& body);

@@ -28,14 +28,21 @@ LOCKSTEP_API double pairwise_sum(std::span<const double> values);
 /// @throws ConfigError if a gradient is sparse or not on the CPU
 LOCKSTEP_API double grad_norm(std::span<const at::Tensor> parameters);
 
+/// The p-norm of all defined gradients together, in float64, as torch.nn.utils.get_total_norm: the largest
+/// magnitude for an infinite `norm_type`; grad_norm(parameters), with its fixed blocks, for 2.
+/// @throws ConfigError unless norm_type > 0, or as grad_norm(parameters)
+LOCKSTEP_API double grad_norm(std::span<const at::Tensor> parameters, double norm_type);
+
 /// What gradients of norm `norm` are to be multiplied by: min(1, max_norm / (norm + 1e-6)).
 LOCKSTEP_API double clip_coefficient(double norm, double max_norm);
 
 /// Scales all gradients by clip_coefficient() and returns the norm they had before; as
 /// torch.nn.utils.clip_grad_norm_. An infinite norm makes gradients zero (infinite ones NaN), a NaN norm
 /// makes all of them NaN: torch's habit too.
-/// @throws ConfigError if max_norm is negative or NaN, or as grad_norm()
-LOCKSTEP_API double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm);
+/// @throws ConfigError if max_norm is negative or NaN, or as grad_norm(); Error, before anything has changed,
+/// if `error_if_nonfinite` and the norm is infinite or NaN
+LOCKSTEP_API double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm,
+                                   double norm_type = 2.0, bool error_if_nonfinite = false);
 
 /// Clamps every element of every gradient to [-limit, limit]; as torch.nn.utils.clip_grad_value_.
 /// @throws ConfigError if limit is negative or NaN, or a gradient is sparse

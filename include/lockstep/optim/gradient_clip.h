@@ -3,7 +3,7 @@
 
 namespace lockstep {
 
-/// kNorm scales all gradients together by min(1, value / (2-norm + 1e-6)); kValue clamps each
+/// kNorm scales all gradients together by min(1, value / (norm + 1e-6)); kValue clamps each
 /// element to +-value.
 enum class ClipAlgorithm { kNorm, kValue };
 
@@ -11,6 +11,8 @@ enum class ClipAlgorithm { kNorm, kValue };
 struct GradientClip {
   double value = 0;
   ClipAlgorithm algorithm = ClipAlgorithm::kNorm;
+  double norm_type = 2.0;           ///< kNorm: p of the norm, > 0 or infinity
+  bool error_if_nonfinite = false;  ///< kNorm: an error instead of gradients that are zero or NaN
 };
 
 }  // namespace lockstep

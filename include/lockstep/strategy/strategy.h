@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,7 @@
 #include <lockstep/optim/gradient_clip.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_factory.h>
+#include <lockstep/parallel/backward_options.h>
 
 namespace torch::nn {
 class Module;
@@ -21,9 +23,6 @@ class Module;
 namespace lockstep {
 
 class ClusterEnvironment;
-
-/// Whether a backward pass ends an accumulation window: only then do ranks exchange gradients.
-enum class GradSync { kNow, kLater };
 
 /// How many ranks a node runs, and on how many nodes.
 struct WorldShape {
@@ -35,9 +34,9 @@ struct WorldShape {
 /// them from outside.
 LOCKSTEP_API void set_world_ranks(ClusterEnvironment& environment, const WorldShape& shape);
 
-/// The Trainer calls, in this order:
-///   setup_environment -> setup_fit or setup_evaluation -> { backward* -> clip_gradients ->
-///   optimizer_step }* -> module_state -> teardown
+/// Trainer and Fabric call, in this order:
+///   setup_environment -> { setup_module -> setup_optimizer* }* or setup_evaluation ->
+///   { backward* -> clip_gradients -> optimizer_step }* -> module_state -> teardown
 /// Every function is Collective unless it says otherwise.
 class LOCKSTEP_API Strategy {
  public:
@@ -53,22 +52,29 @@ class LOCKSTEP_API Strategy {
   /// The group of all ranks; a world of one before setup_environment(). Not Collective.
   virtual const Communicator& communicator() const = 0;
 
-  /// Prepares `module` for training (moves, shards, makes the ranks equal) and creates its
-  /// optimizer. Keeps a reference to `module` until teardown().
-  virtual std::unique_ptr<Optimizer> setup_fit(torch::nn::Module& module,
-                                               const OptimizerFactory& factory) = 0;
+  /// Prepares `module` for training: moves, shards, makes the ranks equal. Several may be set up, none of
+  /// them twice before teardown(). A module that nobody else owns any more is forgotten at the next call.
+  virtual void setup_module(const std::shared_ptr<torch::nn::Module>& module) = 0;
+
+  /// Creates an optimizer of the trainable parameters of `module`, which has been set up.
+  virtual std::unique_ptr<Optimizer> setup_optimizer(torch::nn::Module& module,
+                                                     const OptimizerFactory& factory);
 
   /// Prepares `module` for evaluation: every rank gets rank 0's weights.
   virtual void setup_evaluation(torch::nn::Module& module) = 0;
 
-  /// Runs backward from `loss`. With kLater nothing is sent and gradients add up locally;
-  /// after kNow the gradients are the mean over ranks of the accumulated ones.
-  virtual void backward(const at::Tensor& loss, GradSync sync) = 0;
+  /// Runs backward from `loss`. Afterwards the gradients of the modules in `synced` are the mean over
+  /// ranks of what each rank has accumulated; those of other modules have added up locally, and nothing
+  /// was sent for them. All ranks give the same modules in the same order. When it throws on all ranks
+  /// alike, the next one starts clean.
+  virtual void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
+                        const BackwardOptions& options = {}) = 0;
 
-  /// Clips the gradients of `optimizer`'s parameters; gradients are those of the global batch.
-  virtual void clip_gradients(Optimizer& optimizer, const GradientClip& clip);
+  /// Clips the gradients of `optimizer`'s parameters; gradients are those of the global batch. Returns
+  /// their norm before that, or 0 where each value is clipped.
+  virtual double clip_gradients(Optimizer& optimizer, const GradientClip& clip);
 
-  /// Updates the parameters.
+  /// Updates the parameters of `optimizer`, which setup_optimizer() made.
   virtual void optimizer_step(Optimizer& optimizer) = 0;
 
   /// All parameters and buffers, full and unsharded, under their PyTorch names. Complete on rank 0;

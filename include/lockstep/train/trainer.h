@@ -6,6 +6,7 @@
 #include <optional>
 #include <type_traits>
 
+#include <lockstep/fabric/module_pointer.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer_options.h>
 
@@ -13,21 +14,10 @@ namespace lockstep {
 
 namespace detail {
 
-template <class Model>
-concept ModuleHolder = requires(const Model& model) {
-  {model.ptr()};
-};
-
 /// The AnyModule behind a TORCH_MODULE holder or a shared_ptr, checked to take `Batch`.
 template <class Batch, class Model>
 std::shared_ptr<AnyModule> module_for(const Model& model) {
-  const auto pointer = [&] {
-    if constexpr (ModuleHolder<Model>) {
-      return model.ptr();
-    } else {
-      return model;
-    }
-  }();
+  const auto pointer = module_pointer(model);
   using Impl = typename decltype(pointer)::element_type;
   static_assert(std::is_base_of_v<Module<Batch>, Impl>,
                 "the model is not a lockstep::Module of the type of batch that the loader gives");

@@ -84,10 +84,18 @@ struct DdpEngine::Impl {
   std::unique_ptr<c10d::Reducer> reducer = {};  // none in a world of one, or with nothing to train
   bool is_first_backward = true;
 
+  void make_reducer();
   template <class Call>
   void call_reducer(Call call);
   void delay_first_reduction(const at::Tensor& loss);
 };
+
+void DdpEngine::Impl::make_reducer() {
+  reducer.reset();  // its hooks must be gone before another one's come
+  is_first_backward = true;
+  const auto group = detail::process_group(comm);
+  if (group && !trained.empty()) reducer = plan_reducer(trained, group, options);
+}
 
 // Gradients missing in one backward show when the Reducer is asked about it, or prepared for the next one.
 template <class Call>
@@ -124,8 +132,7 @@ DdpEngine::DdpEngine(const torch::nn::Module& module, Communicator comm, const D
     if (named.tensor.requires_grad()) impl_->trained.push_back(named);
   }
   for (const auto& named : states.buffers) impl_->buffers.push_back(named.tensor);
-  const auto group = detail::process_group(impl_->comm);
-  if (group && !impl_->trained.empty()) impl_->reducer = plan_reducer(impl_->trained, group, options);
+  impl_->make_reducer();
 }
 
 DdpEngine::~DdpEngine() = default;
@@ -148,6 +155,8 @@ void DdpEngine::check_backward_finished() {
   if (!impl_->reducer) return;
   impl_->call_reducer([&] { impl_->reducer->check_finalized(); });
 }
+
+void DdpEngine::reset() { impl_->make_reducer(); }
 
 void DdpEngine::after_step() {
   if (impl_->options.broadcast_buffers) broadcast_coalesced(impl_->comm, impl_->buffers);

@@ -48,6 +48,11 @@ class LOCKSTEP_API DdpEngine {
   /// @throws CommError naming parameters that got no gradient, and the option find_unused_parameters
   void check_backward_finished();
 
+  /// Forgets a backward that did not end, for instance because a function of the graph threw. Local, but
+  /// all ranks must do it, after the same pass. Gradients are as they are: clear them. A collective that
+  /// failed cannot be mended: the communicator is of no further use then.
+  void reset();
+
   /// After the optimizer's step: buffers become rank 0's, if broadcast_buffers. Collective, blocking.
   void after_step();
 

@@ -1,0 +1,81 @@
+// A loader as Fabric::setup_loader() gives it: this rank's part of the data, epoch after epoch.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include <lockstep/data/loader.h>
+
+namespace lockstep {
+
+/// How the data are shared out.
+struct SetupLoaderOptions {
+  bool use_distributed_sampler = true;  ///< false: every rank gets all of the data
+  /// The same number of batches for each rank, as DistributedSampler gives it by repeating samples; training
+  /// needs that. False, for evaluation: each sample once, ranks may differ by a sample.
+  bool pad = true;
+};
+
+/// `for (const auto& batch : loader)` goes through one epoch; the next such loop through the next one, with
+/// an order of its own where the loader shuffles. A value; copies count their epochs separately. Nothing here
+/// is Collective.
+template <class Batch>
+class FabricLoader {
+ public:
+  /// One pass; keeps the batch that it stands on.
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const Batch*;
+    using reference = const Batch&;
+
+    explicit Iterator(std::shared_ptr<Epoch<Batch>> epoch)
+        : epoch_(std::move(epoch)), position_(epoch_->begin()) {}
+    reference operator*() const { return *position_; }
+    pointer operator->() const { return &*position_; }
+    Iterator& operator++() {
+      ++position_;
+      return *this;
+    }
+    void operator++(int) { ++position_; }
+    bool operator==(std::default_sentinel_t end) const { return position_ == end; }
+
+   private:
+    std::shared_ptr<Epoch<Batch>> epoch_;
+    typename Epoch<Batch>::Iterator position_;
+  };
+
+  /// For Fabric.
+  FabricLoader(Loader<Batch> loader, const ShardSpec& shard) : loader_(std::move(loader)), shard_(shard) {}
+
+  /// Begins the next epoch.
+  Iterator begin() {
+    const auto number = epoch_++;
+    return Iterator(std::make_shared<Epoch<Batch>>(loader_.epoch(number, shard_)));
+  }
+  std::default_sentinel_t end() const { return {}; }
+
+  /// The number of the epoch that the next begin() begins, from 0; each begin() counts on.
+  std::int64_t epoch() const { return epoch_; }
+  /// Makes `epoch` the next one: to resume, or to repeat one.
+  void set_epoch(std::int64_t epoch) { epoch_ = epoch; }
+
+  /// Batches of this rank per epoch.
+  std::int64_t num_batches() const { return loader_.num_batches(shard_); }
+  /// Samples of the whole data set.
+  std::int64_t num_samples() const { return loader_.num_samples(); }
+  /// This rank's part.
+  const ShardSpec& shard() const { return shard_; }
+  const Loader<Batch>& loader() const { return loader_; }
+
+ private:
+  Loader<Batch> loader_;
+  ShardSpec shard_;
+  std::int64_t epoch_ = 0;
+};
+
+}  // namespace lockstep

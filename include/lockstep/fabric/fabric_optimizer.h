@@ -1,0 +1,45 @@
+// An optimizer as Fabric::setup() gives it: its steps go through the strategy.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/fabric/fabric_callback.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/strategy/strategy.h>
+
+namespace lockstep {
+
+/// Owns an Optimizer; shares the strategy that made it. Converts to the Optimizer where one is asked for:
+/// `ls::Scheduler scheduler(ls::StepLR{.step_size = 10}, *optimizer);`
+class LOCKSTEP_API FabricOptimizer {
+ public:
+  /// For Fabric.
+  FabricOptimizer(std::shared_ptr<Strategy> strategy, std::unique_ptr<Optimizer> optimizer,
+                  std::vector<std::shared_ptr<FabricCallback>> callbacks);
+
+  /// One update of the parameters, then the callbacks' on_after_optimizer_step. Collective.
+  void step();
+
+  /// Forgets the gradients; or fills them with zeros in place.
+  void zero_grad(bool set_to_none = true) { optimizer_->zero_grad(set_to_none); }
+
+  /// The optimizer within. Its own step() leaves out what the strategy does; call step() of this.
+  Optimizer& optimizer() { return *optimizer_; }
+  operator Optimizer&() { return *optimizer_; }
+
+  /// torch's class name, such as "AdamW".
+  std::string_view name() const { return optimizer_->name(); }
+  std::vector<Optimizer::Group>& groups() { return optimizer_->groups(); }
+  const std::vector<NamedParameter>& parameters() const { return optimizer_->parameters(); }
+
+ private:
+  std::shared_ptr<Strategy> strategy_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<std::shared_ptr<FabricCallback>> callbacks_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// Everything that a Fabric can be told. Each described field is also a flag (--fabric.FIELD), a YAML key
+// and an environment variable (LOCKSTEP_FABRIC_FIELD); names and defaults are Lightning's.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/options.h>
+#include <lockstep/precision/precision_options.h>
+#include <lockstep/strategy/strategy_options.h>
+
+namespace lockstep {
+
+class ClusterEnvironment;
+class FabricCallback;
+class Logger;
+
+/// The part of a run's settings that ls::run() fills in from the command line.
+struct FabricRunOptions {
+  std::filesystem::path run_dir = {};  ///< gets ranks.json and failure.json; empty: nothing is written
+  std::optional<std::uint64_t> seed_everything = {};  ///< seeds the shuffling of loaders; none: 0
+};
+
+struct FabricOptions {
+  std::string accelerator = "auto";  ///< "auto" or "cpu"
+  StrategyOptions strategy = Auto{};
+  PrecisionOptions precision = Fp32{};
+  std::string devices = "auto";  ///< ranks on this node: "auto" (1) or a number
+  int num_nodes = 1;
+
+  std::vector<std::shared_ptr<Logger>> loggers = {};             ///< get what log() is given, on rank 0
+  std::vector<std::shared_ptr<FabricCallback>> callbacks = {};   ///< in the order in which they are called
+  std::shared_ptr<ClusterEnvironment> cluster_environment = {};  ///< none: detected
+  FabricRunOptions run = {};                                     ///< filled in by ls::run()
+};
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, FabricOptions& options);
+LOCKSTEP_API void describe(OptionVisitor& visitor, FabricRunOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+#include "fabric/connector.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <vector>
+
+#include <lockstep/base/error.h>
+#include <lockstep/cluster/detect.h>
+#include <lockstep/device/device.h>
+#include <lockstep/launch/join.h>
+#include <lockstep/launch/launch.h>
+
+namespace lockstep::detail {
+namespace {
+
+// The command line of this process.
+std::vector<std::string> own_arguments() {
+  std::ifstream file("/proc/self/cmdline");
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  return arguments;
+}
+
+[[noreturn]] void refuse_devices(int asked, int started) {
+  throw ConfigError("fabric", {.what = "devices differs from what the launcher started on this node",
+                               .expected = std::to_string(started) + " (LOCAL_WORLD_SIZE), or auto",
+                               .got = std::to_string(asked)});
+}
+
+WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment& environment) {
+  const WorldShape asked{.devices = parse_devices(options.accelerator, options.devices).count,
+                         .num_nodes = options.num_nodes};
+  if (!environment.creates_processes_externally()) return asked;
+  const int local = local_world_size().value_or(environment.world_size());
+  if (options.devices != "auto") {
+    environment.validate_settings(asked.devices, asked.num_nodes);
+    if (asked.devices != local) refuse_devices(asked.devices, local);
+    return asked;
+  }
+  // Environments that know the size of the world know the number of nodes.
+  const int world = environment.world_size();
+  return {.devices = local, .num_nodes = world > 1 ? std::max(1, world / local) : asked.num_nodes};
+}
+
+}  // namespace
+
+Connector::Connector(ConnectorOptions options)
+    : options_(std::move(options)),
+      environment_(options_.cluster_environment ? options_.cluster_environment : detect_environment()),
+      shape_(world_shape(options_, *environment_)) {}
+
+bool Connector::must_start_ranks() const {
+  if (world_size() == 1 || environment_->creates_processes_externally()) return false;
+  const auto* ddp = std::get_if<Ddp>(&options_.strategy);
+  if (ddp == nullptr || ddp->start_method != StartMethod::kFork) return true;
+  throw ConfigError(
+      "fabric", {.what = "strategy ddp_fork: the ranks can no longer be forked",
+                 .expected = "devices to be known to ls::run(), by flag, YAML, environment or ls::Program",
+                 .got = "devices " + options_.devices + " given in code",
+                 .hint = "use strategy ddp, which starts the program anew"});
+}
+
+void Connector::start_ranks(const std::filesystem::path& run_dir) const {
+  auto arguments = own_arguments();
+  std::vector<char*> argv;
+  for (auto& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  std::exit(launch_reexec(launch_options(shape_.devices, shape_.num_nodes, run_dir),
+                          static_cast<int>(arguments.size()), argv.data()));
+}
+
+std::shared_ptr<Strategy> Connector::join() const {
+  join_launcher();
+  set_world_ranks(*environment_, shape_);
+  return make_strategy(options_.strategy, world_size());
+}
+
+}  // namespace lockstep::detail

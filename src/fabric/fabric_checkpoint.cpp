@@ -1,0 +1,112 @@
+// The part of Fabric that saves and loads.
+#include <algorithm>
+#include <limits>
+
+#include <lockstep/base/error.h>
+#include <lockstep/checkpoint/state_checkpoint.h>
+#include <lockstep/fabric/fabric.h>
+#include <lockstep/optim/optim_state.h>
+#include <lockstep/state/module_state.h>
+#include <lockstep/torch.h>
+
+#include "fabric/fabric_state.h"
+
+namespace lockstep {
+namespace {
+
+// Gives the state that a StateRef refers to.
+struct Giver {
+  Strategy& strategy;
+
+  StateValue operator()(const std::shared_ptr<torch::nn::Module>& module) const {
+    StateTree tree;
+    for (const auto& [name, tensor] : strategy.module_state(*module)) tree.set(name, tensor);
+    return tree;
+  }
+  StateValue operator()(const std::shared_ptr<FabricOptimizer>& optimizer) const {
+    return state_of(optimizer->optimizer());
+  }
+  StateValue operator()(const Scheduler* scheduler) const { return state_of(*scheduler); }
+  StateValue operator()(const int* value) const { return std::int64_t{*value}; }
+  template <class Value>
+  StateValue operator()(const Value* value) const {
+    return *value;
+  }
+};
+
+// Takes what was saved under `name`.
+struct Taker {
+  const StateTree& saved;
+  const std::string& name;
+
+  void operator()(const std::shared_ptr<torch::nn::Module>& module) const {
+    load_module_state(*module, saved.get<StateTree>(name));
+  }
+  void operator()(const std::shared_ptr<FabricOptimizer>& optimizer) const {
+    load_state(optimizer->optimizer(), saved.get<StateTree>(name));
+  }
+  void operator()(Scheduler* scheduler) const { load_state(*scheduler, saved.get<StateTree>(name)); }
+  void operator()(at::Tensor* tensor) const { saved.copy_to(name, *tensor); }
+  void operator()(int* value) const {
+    const auto number = saved.get<std::int64_t>(name);
+    if (number < std::numeric_limits<int>::min() || number > std::numeric_limits<int>::max()) {
+      throw CheckpointError(
+          "fabric",
+          {.what = "the integer " + name, .expected = "one that fits an int", .got = std::to_string(number)});
+    }
+    *value = static_cast<int>(number);
+  }
+  template <class Value>
+  void operator()(Value* value) const {
+    *value = saved.get<Value>(name);
+  }
+};
+
+[[noreturn]] void refuse_missing(const std::filesystem::path& folder, const std::string& name,
+                                 const StateTree& saved) {
+  std::string known;
+  for (const auto& entry : saved.entries()) known += (known.empty() ? "" : ", ") + entry.name;
+  throw CheckpointError("fabric", {.what = "checkpoint " + folder.string() + " has no \"" + name + "\"",
+                                   .expected = known.empty() ? "nothing: it is empty" : "one of " + known,
+                                   .got = "\"" + name + "\"",
+                                   .hint = "load(..., {.strict = false}) leaves it as it is"});
+}
+
+}  // namespace
+
+// A failure of rank 0 is every rank's, or the others would wait for it.
+void Fabric::save(const std::filesystem::path& folder, const NamedStates& states) const {
+  StateTree tree;
+  for (const auto& [name, state] : states) tree.set(name, std::visit(Giver{strategy()}, state.target()));
+  std::string failure;
+  if (is_global_zero()) {
+    try {
+      write_state(folder, tree, {.world_size = world_size(), .strategy = std::string(strategy().name())});
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  }
+  failure = broadcast(failure);
+  if (!failure.empty()) throw IoError("fabric", {.what = "save() failed on rank 0", .got = failure});
+}
+
+StateTree Fabric::load(const std::filesystem::path& folder, const NamedStates& states,
+                       const LoadOptions& options) const {
+  state_->require_launched("load()");
+  const auto saved = read_state(folder);
+  for (const auto& [name, state] : states) {
+    if (saved.contains(name)) {
+      std::visit(Taker{saved, name}, state.target());
+    } else if (options.strict) {
+      refuse_missing(folder, name, saved);
+    }
+  }
+  StateTree rest;
+  for (const auto& [name, value] : saved.entries()) {
+    const auto is_it = [&, &name = name](const auto& state) { return state.first == name; };
+    if (std::ranges::none_of(states, is_it)) rest.set(name, value);
+  }
+  return rest;
+}
+
+}  // namespace lockstep

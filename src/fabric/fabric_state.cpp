@@ -1,0 +1,74 @@
+#include "fabric/fabric_state.h"
+
+#include <algorithm>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+
+namespace lockstep::detail {
+namespace {
+
+FabricOptions checked(FabricOptions options) {
+  OptionTree tree;
+  tree.add("fabric", options);
+  tree.validate();
+  if (options.run.run_dir.empty()) options.run.run_dir = env::get("LOCKSTEP_RUN_DIR").value_or("");
+  return options;
+}
+
+[[noreturn]] void refuse_twice(const std::string& got) {
+  throw ConfigError("fabric", {.what = "setup() was given what is set up already",
+                               .expected = "each model once, and no parameter in two models",
+                               .got = got,
+                               .hint = "create another optimizer for a model by setup_optimizers()"});
+}
+
+}  // namespace
+
+FabricState::FabricState(FabricOptions chosen)
+    : options(checked(std::move(chosen))),
+      connector({.accelerator = options.accelerator,
+                 .devices = options.devices,
+                 .num_nodes = options.num_nodes,
+                 .strategy = options.strategy,
+                 .cluster_environment = options.cluster_environment}),
+      precision(make_precision(options.precision)) {
+  if (!connector.must_start_ranks()) strategy = connector.join();
+}
+
+void FabricState::require_launched(const char* call) const {
+  if (launched) return;
+  throw ConfigError("fabric",
+                    {.what = std::string(call) + " was called before launch()",
+                     .expected = "fabric.launch() first, as there are several ranks",
+                     .got = std::to_string(connector.world_size()) + " ranks that are not connected"});
+}
+
+void FabricState::forget_dropped_modules() {
+  std::erase_if(owners, [](const auto& entry) { return entry.second->module.expired(); });
+  std::erase_if(modules, [](const auto& known) { return known->module.expired(); });
+}
+
+void FabricState::refuse_second_setup(const torch::nn::Module& module) const {
+  if (find(module)) refuse_twice("the same " + module.name());
+  for (const auto& item : module.named_parameters()) {
+    if (owners.contains(item.value().unsafeGetTensorImpl())) {
+      refuse_twice("parameter " + item.key() + " of " + module.name() + ", which another model holds too");
+    }
+  }
+}
+
+void FabricState::remember(const std::shared_ptr<torch::nn::Module>& module) {
+  modules.push_back(std::make_shared<FabricModule>(FabricModule{.module = module, .address = module.get()}));
+  for (const auto& parameter : module->parameters()) {
+    owners.emplace(parameter.unsafeGetTensorImpl(), modules.back().get());
+  }
+}
+
+std::shared_ptr<FabricModule> FabricState::find(const torch::nn::Module& module) const {
+  const auto found =
+      std::ranges::find_if(modules, [&](const auto& known) { return known->address == &module; });
+  return found == modules.end() ? nullptr : *found;
+}
+
+}  // namespace lockstep::detail
