@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "comm/signature.h"
 
@@ -24,15 +26,41 @@ class LaneCaller final : public rendezvous::Caller {
   const Lane& lane_;
 };
 
+// Who gives how many bytes to whom, and who expects how many: all that all members said.
+class Traffic {
+ public:
+  explicit Traffic(std::size_t members) : members_(members), said_(members * row()) {}
+
+  /// What member `member` said: bytes given to each, then bytes expected from each.
+  void put(int member, std::string_view payload) {
+    if (payload.size() != row() * sizeof(std::int64_t)) return;
+    std::memcpy(&said_[static_cast<std::size_t>(member) * row()], payload.data(), payload.size());
+  }
+
+  /// The first two members that differ: giver and receiver. Each member finds the same.
+  std::optional<std::pair<std::size_t, std::size_t>> difference() const {
+    for (std::size_t giver = 0; giver < members_; ++giver) {
+      for (std::size_t receiver = 0; receiver < members_; ++receiver) {
+        if (given(giver, receiver) != expected(receiver, giver)) return std::pair(giver, receiver);
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::int64_t given(std::size_t by, std::size_t to) const { return said_[by * row() + to]; }
+  std::int64_t expected(std::size_t by, std::size_t from) const {
+    return said_[by * row() + members_ + from];
+  }
+
+ private:
+  std::size_t row() const { return 2 * members_; }
+
+  std::size_t members_;
+  Bytes said_;
+};
+
 std::string_view as_payload(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size() * sizeof(std::int64_t)};
-}
-
-std::int64_t entry_of(std::string_view payload, int index) {
-  std::int64_t value = -1;
-  const auto offset = static_cast<std::size_t>(index) * sizeof value;
-  if (offset + sizeof value <= payload.size()) std::memcpy(&value, payload.data() + offset, sizeof value);
-  return value;
 }
 
 }  // namespace
@@ -41,31 +69,45 @@ Agreement::Agreement(std::shared_ptr<JobMesh> job, GroupIdentity identity, std::
     : job_(std::move(job)), identity_(std::move(identity)), timeout_(timeout) {}
 
 void Agreement::reach(const Lane& lane, const Collective& collective) {
-  if (collective.kind == CollectiveKind::kMonitoredBarrier)
-    return;  // has its own way, and may be tried again
+  // A monitored barrier meets in the store: missing it breaks nothing.
+  if (collective.kind == CollectiveKind::kMonitoredBarrier) return;
+  const auto sizes = bytes_moved(collective, identity_.rank, identity_.size());
+  if (!sizes.empty()) return compare_sizes(lane, collective, sizes);
+  reach(lane, collective, {}, {});
+}
+
+void Agreement::reach(const Lane& lane, const Collective& collective, std::string_view bytes,
+                      const Take& take) {
   const LaneCaller caller(*job_, lane);
-  const auto given = bytes_given(collective, identity_.rank, identity_.size());
   const Meeting meeting{.announcement = {.group = lane.id,
                                          .sequence = lane.sequence,
                                          .what = std::bit_cast<SignatureBytes>(signature_of(collective))},
                         .members = lane.members,
-                        .payload = as_payload(given),
+                        .payload = bytes,
                         .deadline = std::chrono::steady_clock::now() + timeout_,
                         .caller = &caller};
-  if (given.empty()) return job_->mesh().meet(meeting);
-  const auto expected = bytes_expected(collective, identity_.rank, identity_.size());
-  std::vector<int> ranks;
-  std::string sides;
+  if (!take) return job_->mesh().meet(meeting);
   job_->mesh().meet(meeting, [&](int rank, std::string_view payload) {
-    const auto member = std::ranges::find(identity_.global_ranks, rank) - identity_.global_ranks.begin();
-    const auto wanted = expected[static_cast<std::size_t>(member)];
-    const auto got = entry_of(payload, identity_.rank);
-    if (got == wanted || !ranks.empty()) return;
-    ranks = {rank, identity_.global_rank()};
-    sides = "rank " + std::to_string(rank) + " gives " + std::to_string(got) + " bytes to rank " +
-            std::to_string(identity_.global_rank()) + ", which expects " + std::to_string(wanted);
+    take(static_cast<int>(std::ranges::find(lane.members, rank) - lane.members.begin()), payload);
   });
-  if (!ranks.empty()) job_->mesh().disagree(std::move(ranks), sides, name_of(collective.kind));
+}
+
+// Every member knows what all have said, and comes to the same conclusion.
+void Agreement::compare_sizes(const Lane& lane, const Collective& collective, const Bytes& own) {
+  Traffic traffic(lane.members.size());
+  traffic.put(identity_.rank, as_payload(own));
+  reach(lane, collective, as_payload(own),
+        [&](int member, std::string_view bytes) { traffic.put(member, bytes); });
+  const auto difference = traffic.difference();
+  if (!difference) return;
+  const auto [giver, receiver] = *difference;
+  const auto from = lane.members[giver], to = lane.members[receiver];
+  job_->mesh().disagree({std::min(from, to), std::max(from, to)},
+                        "rank " + std::to_string(from) + " gives " +
+                            std::to_string(traffic.given(giver, receiver)) + " bytes to rank " +
+                            std::to_string(to) + ", which expects " +
+                            std::to_string(traffic.expected(receiver, giver)),
+                        describe(signature_of(collective)) + " seq " + std::to_string(lane.sequence));
 }
 
 void Agreement::explain(const Lane& lane, const std::string& place) {

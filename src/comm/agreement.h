@@ -2,7 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "comm/group_identity.h"
 #include "comm/job_mesh.h"
@@ -17,12 +21,18 @@ class Agreement {
   /// @throws CollectiveMismatch, PeerLost, Timeout; then nothing was sent, and all members throw
   void reach(const Lane& lane, const Collective& collective);
 
+  /// The same; every other member gets `bytes`, and `take` is called with what it gave, by member.
+  using Take = std::function<void(int member, std::string_view bytes)>;
+  void reach(const Lane& lane, const Collective& collective, std::string_view bytes, const Take& take);
+
   /// After what was agreed on has failed: throws the reason if the members know it, else returns.
   void explain(const Lane& lane, const std::string& place);
 
   const std::shared_ptr<JobMesh>& job() const { return job_; }
 
  private:
+  void compare_sizes(const Lane& lane, const Collective& collective, const std::vector<std::int64_t>& own);
+
   std::shared_ptr<JobMesh> job_;
   GroupIdentity identity_;
   std::chrono::milliseconds timeout_;

@@ -1,23 +1,9 @@
 #include "comm/executor.h"
 
+#include "comm/dense.h"
+
 namespace lockstep::detail {
 namespace {
-
-at::Tensor dense(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.resolve_conj().resolve_neg().contiguous() : tensor;
-}
-
-Collective dense(Collective collective) {
-  collective.output = dense(collective.output);
-  collective.input = dense(collective.input);
-  for (auto& tensor : collective.outputs) tensor = dense(tensor);
-  for (auto& tensor : collective.inputs) tensor = dense(tensor);
-  return collective;
-}
-
-void copy_back(const at::Tensor& tensor, const at::Tensor& twin) {
-  if (tensor.defined() && !tensor.is_same(twin)) tensor.copy_(twin);
-}
 
 // Where all ranks know that there is nothing to move. Uneven kinds may have parts for others.
 bool is_empty(const Collective& collective) {
@@ -55,10 +41,9 @@ void part_of(const at::Tensor& output, const at::Tensor& whole, int rank) {
 
 void Executor::perform(const Collective& collective) {
   if (is_empty(collective)) return;
-  const auto twin = dense(collective);
-  perform_dense(twin);
-  copy_back(collective.output, twin.output);
-  for (std::size_t i = 0; i < twin.outputs.size(); ++i) copy_back(collective.outputs[i], twin.outputs[i]);
+  const DenseTwin twin(collective);
+  perform_dense(twin.get());
+  twin.copy_back();
 }
 
 void Executor::perform_dense(const Collective& collective) {

@@ -42,11 +42,11 @@ class Entered {
 
 }  // namespace
 
-OrderedBackend::OrderedBackend(c10::intrusive_ptr<c10d::Backend> inner, const GroupIdentity& identity,
+OrderedBackend::OrderedBackend(std::shared_ptr<Transport> transport, const GroupIdentity& identity,
                                const Store& store, Reduction reduction, std::unique_ptr<Agreement> agreement)
     : identity_(identity),
-      transport_(std::move(inner)),
-      executor_(transport_, MonitoredBarrier(store, identity), reduction),
+      transport_(std::move(transport)),
+      executor_(*transport_, MonitoredBarrier(store, identity), reduction),
       agreement_(std::move(agreement)),
       collectives_(std::make_shared<Lane>(identity)),
       messages_(identity, [this](const auto& lane) {
@@ -78,7 +78,7 @@ void OrderedBackend::close() {
   const auto all = lanes();
   bool is_busy = false;
   for (const auto& lane : all) is_busy |= lane->queue.close(reason);
-  if (is_busy) transport_.abort();
+  if (is_busy) transport_->abort();
   for (const auto& lane : all) lane->queue.join();
   for (const auto& lane : all) {
     if (agreement_) agreement_->job()->mesh().forget(lane->id);
@@ -125,13 +125,28 @@ void OrderedBackend::execute(Lane& lane, const Collective& collective) {
   const Entered entered(lane, name);
   try {
     const at::NoGradGuard no_grad;
-    if (agreement_) agreement_->reach(lane, collective);
-    executor_.perform(collective);
+    perform(lane, collective);
   } catch (...) {
     // A monitored barrier meets in the store: missing it breaks nothing.
     if (collective.kind != CollectiveKind::kMonitoredBarrier) has_failed_ = true;
     rethrow(lane, name);
   }
+}
+
+void OrderedBackend::perform(const Lane& lane, const Collective& collective) {
+  if (!agreement_) return executor_.perform(collective);
+  if (SmallCollective::is_one(collective)) return perform_small(lane, collective);
+  agreement_->reach(lane, collective);
+  executor_.perform(collective);
+}
+
+void OrderedBackend::perform_small(const Lane& lane, const Collective& collective) {
+  SmallCollective small(collective, identity_.rank, identity_.size(), scratch_);
+  const auto own = small.own_bytes();
+  agreement_->reach(lane, collective, own,
+                    [&](int member, std::string_view bytes) { small.put(member, bytes); });
+  transport_->count_sent(static_cast<std::int64_t>(own.size()) * (identity_.size() - 1));
+  small.finish();
 }
 
 void OrderedBackend::rethrow(const Lane& lane, const char* name) const {

@@ -11,6 +11,7 @@
 #include "comm/executor.h"
 #include "comm/group.h"
 #include "comm/lane.h"
+#include "comm/small_collective.h"
 #include "comm/transport.h"
 
 namespace lockstep::detail {
@@ -18,7 +19,7 @@ namespace lockstep::detail {
 class OrderedBackend {
  public:
   /// `store` is the group's own. Without `agreement` collectives are not checked.
-  OrderedBackend(c10::intrusive_ptr<c10d::Backend> inner, const GroupIdentity& identity, const Store& store,
+  OrderedBackend(std::shared_ptr<Transport> transport, const GroupIdentity& identity, const Store& store,
                  Reduction reduction, std::unique_ptr<Agreement> agreement);
   /// As close().
   ~OrderedBackend();
@@ -26,7 +27,7 @@ class OrderedBackend {
   OrderedBackend& operator=(const OrderedBackend&) = delete;
 
   const GroupIdentity& identity() const { return identity_; }
-  std::uint64_t bytes_sent() const { return transport_.bytes_sent(); }
+  std::uint64_t bytes_sent() const { return transport_->bytes_sent(); }
   std::string activity() const;
   /// Whether a collective failed; the group is of no further use then.
   bool has_failed() const { return has_failed_; }
@@ -52,12 +53,15 @@ class OrderedBackend {
   std::vector<std::shared_ptr<Lane>> lanes() const;
   void note_caller();
   void execute(Lane& lane, const Collective& collective);
+  void perform(const Lane& lane, const Collective& collective);
+  void perform_small(const Lane& lane, const Collective& collective);
   [[noreturn]] void rethrow(const Lane& lane, const char* name) const;
 
   GroupIdentity identity_;
-  Transport transport_;
+  std::shared_ptr<Transport> transport_;
   Executor executor_;
   std::unique_ptr<Agreement> agreement_;
+  Scratch scratch_;  // of the lane of collectives
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> is_closing_{false};
   // Shared with the Works that were given out; the destructor stops them while the above still stands.

@@ -90,32 +90,6 @@ Bytes split(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, i
   return bytes;
 }
 
-}  // namespace
-
-Signature signature_of(const Collective& collective) {
-  const bool is_message = is_point_to_point(collective.kind);
-  const auto kind = is_message ? CollectiveKind::kSend : collective.kind;
-  Signature signature{.kind = static_cast<std::uint8_t>(kind)};
-  if (is_reduction(kind)) signature.op = static_cast<std::uint8_t>(collective.op);
-  if (is_rooted(kind)) signature.root = collective.root;
-  const auto& tensor = typical(collective);
-  if (!tensor.defined()) return signature;
-  signature.dtype = static_cast<std::int8_t>(tensor.scalar_type());
-  if (!is_uneven(kind)) add_shape(signature, tensor.sizes());
-  return signature;
-}
-
-std::string describe(const Signature& signature) {
-  const auto kind = static_cast<CollectiveKind>(signature.kind);
-  std::string text = kind == CollectiveKind::kSend ? "send and recv" : name_of(kind);
-  if (is_reduction(kind)) text += std::string("(") + kOps[signature.op];
-  if (is_rooted(kind)) text += (is_reduction(kind) ? ", root " : "(root ") + std::to_string(signature.root);
-  if (is_reduction(kind) || is_rooted(kind)) text += ")";
-  if (signature.dtype < 0) return text;
-  text += " of " + dtype_text(signature.dtype);
-  return is_uneven(kind) ? text : text + " " + shape_text(signature);
-}
-
 Bytes bytes_given(const Collective& collective, int rank, int size) {
   switch (collective.kind) {
     case CollectiveKind::kAllGatherList:
@@ -147,6 +121,39 @@ Bytes bytes_expected(const Collective& collective, int rank, int size) {
     default:
       return {};
   }
+}
+
+}  // namespace
+
+Signature signature_of(const Collective& collective) {
+  const bool is_message = is_point_to_point(collective.kind);
+  const auto kind = is_message ? CollectiveKind::kSend : collective.kind;
+  Signature signature{.kind = static_cast<std::uint8_t>(kind)};
+  if (is_reduction(kind)) signature.op = static_cast<std::uint8_t>(collective.op);
+  if (is_rooted(kind)) signature.root = collective.root;
+  const auto& tensor = typical(collective);
+  if (!tensor.defined()) return signature;
+  signature.dtype = static_cast<std::int8_t>(tensor.scalar_type());
+  if (!is_uneven(kind)) add_shape(signature, tensor.sizes());
+  return signature;
+}
+
+std::string describe(const Signature& signature) {
+  const auto kind = static_cast<CollectiveKind>(signature.kind);
+  std::string text = kind == CollectiveKind::kSend ? "send and recv" : name_of(kind);
+  if (is_reduction(kind)) text += std::string("(") + kOps[signature.op];
+  if (is_rooted(kind)) text += (is_reduction(kind) ? ", root " : "(root ") + std::to_string(signature.root);
+  if (is_reduction(kind) || is_rooted(kind)) text += ")";
+  if (signature.dtype < 0) return text;
+  text += " of " + dtype_text(signature.dtype);
+  return is_uneven(kind) ? text : text + " " + shape_text(signature);
+}
+
+Bytes bytes_moved(const Collective& collective, int rank, int size) {
+  auto bytes = bytes_given(collective, rank, size);
+  const auto expected = bytes_expected(collective, rank, size);
+  bytes.insert(bytes.end(), expected.begin(), expected.end());
+  return bytes;
 }
 
 }  // namespace lockstep::detail

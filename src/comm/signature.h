@@ -29,9 +29,8 @@ Signature signature_of(const Collective& collective);
 /// In words: "all_reduce(sum) of float32 [4, 2]", "broadcast(root 1) of int64 [3]".
 std::string describe(const Signature& signature);
 
-/// How many bytes each member gets from this rank, where ranks may differ in that and shapes are therefore
-/// no part of the signature; else empty. And how many this rank expects from each.
-std::vector<std::int64_t> bytes_given(const Collective& collective, int rank, int size);
-std::vector<std::int64_t> bytes_expected(const Collective& collective, int rank, int size);
+/// Where ranks may give each other different amounts, and shapes are therefore no part of the signature: how
+/// many bytes this rank gives to each member, then how many it expects from each. Else empty.
+std::vector<std::int64_t> bytes_moved(const Collective& collective, int rank, int size);
 
 }  // namespace lockstep::detail

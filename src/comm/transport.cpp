@@ -43,11 +43,21 @@ at::Tensor part_for(std::span<const at::Tensor> parts, int rank) {
 
 }  // namespace
 
+Transport::~Transport() {
+  // Its destructor would wait for what was abandoned: it stays to the end of the process.
+  if (waits_.has_abandoned()) (void)backend_.release();
+}
+
+void Transport::abort() {
+  backend_->abort();
+  waits_.call_off();
+}
+
 void Transport::all_gather(at::Tensor output, at::Tensor input) {
   auto to = as_bytes(output);
   auto from = as_bytes(input);
-  backend_->_allgather_base(to, from)->wait();
-  count((size() - 1) * from.numel());
+  waits_.await_collective(backend_->_allgather_base(to, from));
+  count_sent((size() - 1) * from.numel());
 }
 
 void Transport::all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_bytes,
@@ -55,19 +65,19 @@ void Transport::all_to_all(at::Tensor output, at::Tensor input, std::vector<std:
   auto to = as_bytes(output);
   auto from = as_bytes(input);
   const auto kept = input_bytes.at(static_cast<std::size_t>(rank()));
-  backend_->alltoall_base(to, from, output_bytes, input_bytes)->wait();  // takes both vectors away
-  count(from.numel() - kept);
+  waits_.await_collective(backend_->alltoall_base(to, from, output_bytes, input_bytes));  // takes both away
+  count_sent(from.numel() - kept);
 }
 
 void Transport::broadcast(at::Tensor tensor, int root) {
   std::vector<at::Tensor> tensors{as_bytes(tensor)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  backend_->broadcast(tensors, options)->wait();
-  if (rank() == root) count((size() - 1) * tensors[0].numel());
+  waits_.await_collective(backend_->broadcast(tensors, options));
+  if (rank() == root) count_sent((size() - 1) * tensors[0].numel());
 }
 
-void Transport::barrier() { backend_->barrier()->wait(); }
+void Transport::barrier() { waits_.await_collective(backend_->barrier()); }
 
 void Transport::exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from) {
   Works works;
@@ -79,19 +89,19 @@ void Transport::exchange(std::span<const at::Tensor> to, std::span<const at::Ten
   }
   const auto own = part_for(from, rank());
   if (own.defined()) as_bytes(own).copy_(as_bytes(part_for(to, rank())));
-  for (const auto& work : works) work->wait();
+  for (const auto& work : works) waits_.await_message(work);
 }
 
 void Transport::send(const at::Tensor& tensor, int dst, int tag) {
   Works works;
   post_send(works, tensor, dst, tag);
-  works.front()->wait();
+  waits_.await_message(works.front());
 }
 
 void Transport::recv(const at::Tensor& tensor, int src, int tag) {
   Works works;
   post_recv(works, tensor, src, tag);
-  works.front()->wait();
+  waits_.await_message(works.front());
 }
 
 // Unlike collectives, messages are written to their sockets by the thread that posts them.
@@ -99,7 +109,7 @@ void Transport::post_send(Works& works, const at::Tensor& tensor, int dst, int t
   const BrokenPipesAreErrors guard;
   std::vector<at::Tensor> tensors{as_bytes(tensor)};
   works.push_back(backend_->send(tensors, dst, tag));
-  count(tensors[0].numel());
+  count_sent(tensors[0].numel());
 }
 
 void Transport::post_recv(Works& works, const at::Tensor& tensor, int src, int tag) {
@@ -119,9 +129,9 @@ void Transport::all_reduce_natively(at::Tensor tensor, ReduceOp op) {
   std::vector<at::Tensor> tensors{as_real(tensor)};
   c10d::AllreduceOptions options;
   options.reduceOp = native_op(op);
-  backend_->allreduce(tensors, options)->wait();
+  waits_.await_collective(backend_->allreduce(tensors, options));
   if (op == ReduceOp::kAvg) tensor.div_(size());
-  count(2 * static_cast<std::int64_t>(tensor.nbytes()) * (size() - 1) / size());  // a ring's share
+  count_sent(2 * static_cast<std::int64_t>(tensor.nbytes()) * (size() - 1) / size());  // a ring's share
 }
 
 void Transport::reduce_natively(at::Tensor tensor, int root, ReduceOp op) {
@@ -129,9 +139,9 @@ void Transport::reduce_natively(at::Tensor tensor, int root, ReduceOp op) {
   c10d::ReduceOptions options;
   options.reduceOp = native_op(op);
   options.rootRank = root;
-  backend_->reduce(tensors, options)->wait();
+  waits_.await_collective(backend_->reduce(tensors, options));
   if (op == ReduceOp::kAvg) tensor.div_(size());
-  if (rank() != root) count(static_cast<std::int64_t>(tensor.nbytes()));
+  if (rank() != root) count_sent(static_cast<std::int64_t>(tensor.nbytes()));
 }
 
 }  // namespace lockstep::detail

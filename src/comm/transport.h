@@ -11,6 +11,7 @@
 #include <lockstep/comm/reduce_op.h>
 
 #include "comm/c10d.h"
+#include "comm/interruptible.h"
 
 namespace lockstep::detail {
 
@@ -23,13 +24,16 @@ bool can_reduce_natively(at::ScalarType dtype, ReduceOp op);
 class Transport {
  public:
   explicit Transport(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {}
+  ~Transport();
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
 
   int rank() const { return backend_->getRank(); }
   int size() const { return backend_->getSize(); }
   std::uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
 
   /// Makes what is under way fail; the backend is of no further use then.
-  void abort() { backend_->abort(); }
+  void abort();
 
   // All tensors are contiguous; all but the native reductions take any dtype.
 
@@ -52,15 +56,17 @@ class Transport {
   /// Only rank `root` has the result; the others' tensors become anything.
   void reduce_natively(at::Tensor tensor, int root, ReduceOp op);
 
+  /// Payload that went another way.
+  void count_sent(std::int64_t bytes) {
+    bytes_sent_.fetch_add(static_cast<std::uint64_t>(bytes), std::memory_order_relaxed);
+  }
+
  private:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
   void post_send(Works& works, const at::Tensor& tensor, int dst, int tag);
   void post_recv(Works& works, const at::Tensor& tensor, int src, int tag);
-  void count(std::int64_t bytes) {
-    bytes_sent_.fetch_add(static_cast<std::uint64_t>(bytes), std::memory_order_relaxed);
-  }
-
   c10::intrusive_ptr<c10d::Backend> backend_;
+  Interruptible waits_;
   std::atomic<std::uint64_t> bytes_sent_{0};
 };
 

@@ -13,8 +13,6 @@
 namespace lockstep {
 namespace {
 
-using launch::UniqueFd;
-
 // Where rank 0 leaves its result: a file without a name, of any length, that all processes share. Its first
 // byte says that there is one.
 class ResultFile {

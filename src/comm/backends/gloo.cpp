@@ -103,14 +103,15 @@ class GlooGroup final : public Group {
         store_(store),
         scope_(scope_of(options, store.impl().store)),
         job_(std::move(job)) {
-    const auto gloo = make_gloo(options, is_pytorch(options) ? "cpu/" : "cpu", scope_);
+    const auto transport =
+        std::make_shared<Transport>(make_gloo(options, is_pytorch(options) ? "cpu/" : "cpu", scope_));
     std::unique_ptr<Agreement> agreement;
     if (job_) {
       job_->open_group();
-      abort_ = job_->mesh().on_failure([gloo] { gloo->abort(); });
+      abort_ = job_->mesh().on_failure([transport] { transport->abort(); });
       agreement = std::make_unique<Agreement>(job_, this->identity(), options.timeout);
     }
-    backend_ = std::make_shared<OrderedBackend>(gloo, this->identity(), store, options.reduction,
+    backend_ = std::make_shared<OrderedBackend>(transport, this->identity(), store, options.reduction,
                                                 std::move(agreement));
     process_group_ = c10::make_intrusive<ProcessGroup>(scope_, options.rank, options.world_size);
     process_group_->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
@@ -128,7 +129,8 @@ class GlooGroup final : public Group {
     return backend_->start(collective);
   }
   std::shared_ptr<Group> make_subgroup(std::span<const int> members, int number) override {
-    if (is_pytorch(options_)) throw CommError("comm", {.what = "sub-groups with ranks of PyTorch are not supported"});
+    if (is_pytorch(options_))
+      throw CommError("comm", {.what = "sub-groups with ranks of PyTorch are not supported"});
     return connect_subgroup(
         options_, identity_of_subgroup(identity(), members, number),
         prefixed(store_, "subgroup/" + std::to_string(number) + "/" + std::to_string(members.front())), job_);
