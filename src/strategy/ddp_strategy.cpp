@@ -1,7 +1,6 @@
 #include "strategy/ddp_strategy.h"
 
 #include <lockstep/base/env.h>
-#include <lockstep/base/error.h>
 #include <lockstep/cluster/environment.h>
 #include <lockstep/comm/init.h>
 #include <lockstep/torch.h>
@@ -18,13 +17,6 @@ std::optional<int> take_listen_fd() {
   const auto fd = static_cast<int>(env::require_int("LOCKSTEP_LISTEN_FD"));
   env::unset("LOCKSTEP_LISTEN_FD");
   return fd;
-}
-
-// c10d counts the passes of a window, too, when it learns the graph, and ranks would then drift apart.
-[[noreturn]] void refuse_accumulation() {
-  throw ConfigError("strategy", {.what = "static_graph cannot be combined with gradient accumulation",
-                                 .expected = "static_graph false, or accumulate_grad_batches 1",
-                                 .got = "both"});
 }
 
 }  // namespace
@@ -56,10 +48,8 @@ void DdpStrategy::setup_evaluation(torch::nn::Module& module) {
 }
 
 void DdpStrategy::backward(const at::Tensor& loss, GradSync sync) {
-  if (sync == GradSync::kLater && options_.static_graph) refuse_accumulation();
-  if (sync == GradSync::kNow) engine_->prepare_backward(loss);
+  if (sync == GradSync::kNow) return engine_->backward(loss);
   loss.backward();
-  if (sync == GradSync::kNow) engine_->check_backward_finished();
 }
 
 void DdpStrategy::optimizer_step(Optimizer& optimizer) {
