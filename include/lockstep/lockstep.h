@@ -29,6 +29,9 @@
 #include <lockstep/optim/optimizers.h>
 #include <lockstep/optim/scheduler.h>
 
+#include <lockstep/parallel/ddp/ddp_engine.h>
+#include <lockstep/parallel/ddp/join.h>
+
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>
 
