@@ -38,6 +38,8 @@
 #include <lockstep/optim/scheduler.h>
 
 #include <lockstep/parallel/autograd.h>
+#include <lockstep/parallel/ddp/ddp_engine.h>
+#include <lockstep/parallel/ddp/join.h>
 
 #include <lockstep/precision/precision.h>
 #include <lockstep/precision/precision_options.h>

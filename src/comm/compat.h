@@ -11,6 +11,7 @@
 #include "comm/c10d.h"
 
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 namespace lockstep::detail {
@@ -24,16 +25,17 @@ struct ReducerArgs {
   std::int64_t first_bucket_bytes_cap = c10d::kDefaultFirstBucketBytes;
   bool find_unused_parameters = false;
   bool gradient_as_bucket_view = false;
+  bool skip_all_reduce_unused_params = false;
   std::unordered_map<std::size_t, std::string> names;
 };
 
 /// Builds a Reducer with whichever of the known constructors is there. A template, so that the calls
 /// of the others are never compiled.
 template <class Reducer = c10d::Reducer>
-std::unique_ptr<Reducer> make_reducer(ReducerArgs args) {
+std::shared_ptr<Reducer> make_reducer(ReducerArgs args) {
   const std::vector<bool> sparse(args.parameters.size(), false);
   const auto build = [&](auto... drifting) {
-    return std::make_unique<Reducer>(std::move(args.parameters), std::move(args.buckets),
+    return std::make_shared<Reducer>(std::move(args.parameters), std::move(args.buckets),
                                      std::move(args.process_group), sparse, args.bucket_bytes_cap,
                                      args.find_unused_parameters, args.gradient_as_bucket_view,
                                      std::move(args.names), args.first_bucket_bytes_cap, drifting...);
@@ -51,9 +53,9 @@ std::unique_ptr<Reducer> make_reducer(ReducerArgs args) {
       std::is_constructible_v<Reducer, Tensors, Buckets, ProcessGroup, Flags, std::int64_t, bool, bool, Names,
                               std::int64_t, bool, bool>;
   if constexpr (kTakesCaps) {
-    return build(/*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, Caps{});
+    return build(args.skip_all_reduce_unused_params, /*use_python_reducer=*/false, Caps{});
   } else if constexpr (kTakesFlags) {
-    return build(/*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false);
+    return build(args.skip_all_reduce_unused_params, /*use_python_reducer=*/false);
   } else {
     return build();
   }

@@ -10,15 +10,6 @@
 namespace lockstep {
 namespace {
 
-// c10d counts the passes of a window, too, when it learns the graph, and ranks would then drift apart.
-[[noreturn]] void refuse_accumulation() {
-  throw ConfigError("strategy",
-                    {.what = "static_graph cannot be combined with gradient accumulation, nor with "
-                             "a backward that leaves out one of several models",
-                     .expected = "static_graph false, or accumulate_grad_batches 1",
-                     .got = "both"});
-}
-
 [[noreturn]] void refuse_stranger(const char* kind) {
   throw ConfigError("strategy", {.what = std::string("a ") + kind + " that this strategy has not set up",
                                  .expected = std::string("one that it has, since its last teardown"),
@@ -76,7 +67,6 @@ void DdpStrategy::setup_evaluation(torch::nn::Module& module) {
 
 void DdpStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                            const BackwardOptions& options) {
-  if (options_.static_graph && synced.size() < replicas_.size()) refuse_accumulation();
   const auto run = [&] { loss.backward(options.gradient, options.retain_graph, options.create_graph); };
   if (synced.empty()) return run();
   try {

@@ -3,12 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
-
-#include <mutex>
-
 #include <lockstep/base/error.h>
 #include <lockstep/testing/run_ranks.h>
+
+#include "ddp_support.h"
 
 namespace lockstep {
 namespace {
@@ -16,66 +14,6 @@ namespace {
 using ::testing::HasSubstr;
 using testing::run_ranks;
 using ::testing::ThrowsMessage;
-
-constexpr std::int64_t kRows = 12;  // of the global batch; divisible by 2, 3 and 4
-
-// Ranks are threads and share the generator: models are made by one at a time, from a seed.
-std::mutex generator_mutex;
-
-torch::nn::Sequential make_model(std::uint64_t seed = 1) {
-  const std::lock_guard lock(generator_mutex);
-  torch::manual_seed(seed);
-  return torch::nn::Sequential(torch::nn::Linear(10, 24), torch::nn::ReLU(), torch::nn::BatchNorm1d(24),
-                               torch::nn::Linear(24, 24), torch::nn::Tanh(), torch::nn::Linear(24, 5));
-}
-
-torch::nn::Sequential make_plain_model(std::uint64_t seed = 1) {
-  const std::lock_guard lock(generator_mutex);
-  torch::manual_seed(seed);
-  return torch::nn::Sequential(torch::nn::Linear(10, 24), torch::nn::Tanh(), torch::nn::Linear(24, 5));
-}
-
-at::Tensor batch(std::int64_t step) {
-  return at::arange(kRows * 10, at::kFloat)
-      .view({kRows, 10})
-      .mul(0.37 + 0.1 * static_cast<double>(step))
-      .sin();
-}
-
-at::Tensor share(const at::Tensor& whole, const Communicator& comm) {
-  const auto rows = kRows / comm.size();
-  return whole.narrow(0, comm.rank() * rows, rows);
-}
-
-at::Tensor loss_of(torch::nn::Sequential& model, const at::Tensor& input) {
-  return model->forward(input).pow(2).mean();
-}
-
-std::vector<at::Tensor> gradients(const torch::nn::Module& model) {
-  std::vector<at::Tensor> all;
-  for (const auto& parameter : model.parameters()) all.push_back(parameter.grad());
-  return all;
-}
-
-at::Tensor flat(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> all;
-  for (const auto& tensor : tensors) all.push_back(tensor.detach().reshape({-1}).clone());
-  return at::cat(all);
-}
-
-void step_and_clear(const torch::nn::Module& model) {
-  const at::NoGradGuard no_grad;
-  for (auto& parameter : model.parameters()) {
-    parameter.sub_(parameter.grad(), 0.1);
-    parameter.mutable_grad().reset();
-  }
-}
-
-void expect_same_bits(const Communicator& comm, const at::Tensor& mine) {
-  const auto all = at::empty({comm.size(), mine.numel()}, mine.options());
-  comm.all_gather(all, mine);
-  for (int rank = 0; rank < comm.size(); ++rank) EXPECT_TRUE(all[rank].equal(mine)) << "rank " << rank;
-}
 
 /// The gradients of each of 3 training steps, one after the other.
 at::Tensor train_alone() {
@@ -232,6 +170,19 @@ TEST(DdpEngine, NamesWhatDiffersBetweenRanks) {
     layer->bias.set_requires_grad(comm.rank() != 1);
     EXPECT_THAT([&] { DdpEngine::broadcast_module_states(*layer, comm); },
                 ThrowsMessage<CollectiveMismatch>(::testing::AllOf(HasSubstr("bias"), HasSubstr("rank 1"))));
+  });
+}
+
+TEST(DdpEngine, InitSyncMayBeLeftOut) {
+  run_ranks(2, [](const Communicator& comm) {
+    for (const bool syncs : {true, false}) {
+      auto model = make_plain_model(1 + static_cast<std::uint64_t>(comm.rank()));
+      const auto sent = comm.bytes_sent();
+      const DdpEngine engine(*model, comm, {.init_sync = syncs});
+      EXPECT_EQ(flat(model->parameters()).equal(flat(make_plain_model(1)->parameters())),
+                syncs || comm.rank() == 0);
+      EXPECT_EQ(comm.bytes_sent() > sent, syncs);
+    }
   });
 }
 

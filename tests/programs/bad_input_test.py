@@ -104,10 +104,6 @@ class BadInput(ProgramTest):
         result = self.digits("--data.val_fraction", 0.0006, "--trainer.devices", 2, "--trainer.max_epochs", 1)
         self.assertEqual(result.code, 0, result)
 
-    def test_static_graph_with_accumulation(self):
-        result = self.digits("--trainer.devices", 2, "--trainer.strategy", "ddp", "--trainer.strategy.static_graph", "true", "--trainer.accumulate_grad_batches", 2)
-        self.assert_refused(result, 2, "static_graph", "accumulat")
-
     def test_unknown_verb(self):
         self.assert_refused(self.digits("fitt"), 2, "fitt", "fit")
 

@@ -7,6 +7,7 @@ import unittest
 from harness import SOURCE, ProgramTest
 
 ONE_EPOCH = ["--trainer.max_epochs", 1]
+POWER_SGD = ["--trainer.strategy.ddp_comm_hook", "powerSGD", "--trainer.strategy.ddp_comm_state.start_powerSGD_iter", 2]
 DDP = ["--trainer.strategy", "ddp", "--trainer.devices", 2]
 
 # Options whose effect the program cannot show; the unit test that looks at it names the option.
@@ -15,6 +16,12 @@ ELSEWHERE = {
     "trainer.strategy.static_graph": "tests/parallel",
     "trainer.strategy.gradient_as_bucket_view": "tests/parallel",
     "trainer.strategy.broadcast_buffers": "tests/parallel",
+    "trainer.strategy.init_sync": "tests/parallel",
+    "trainer.strategy.skip_all_reduce_unused_params": "tests/parallel",
+    "trainer.strategy.ddp_comm_state.use_error_feedback": "tests/parallel",
+    "trainer.strategy.ddp_comm_state.warm_start": "tests/parallel",
+    "trainer.strategy.ddp_comm_state.orthogonalization_epsilon": "tests/parallel",
+    "trainer.strategy.ddp_comm_state.random_seed": "tests/parallel",
     "trainer.min_epochs": "tests/train",
     "trainer.min_steps": "tests/train",
     "trainer.partial_window": "tests/train",
@@ -46,6 +53,9 @@ class Flags(ProgramTest):
         result = self.digits(*DDP, "--fault.kind", "kill", "--fault.rank", 1, "--fault.step", 9, *flags)
         return int(re.search(r"seq (\d+)", result.err).group(1))
 
+    def bytes_sent(self, *flags):
+        return self.summary(*ONE_EPOCH, *DDP, *flags)["bytes_sent_per_step"]
+
     EFFECTS = {
         "run_dir": lambda t: t.succeed(*ONE_EPOCH, "--run_dir", t.folder / "other") and (t.folder / "other" / "summary.json").exists(),
         "seed_everything": lambda t: t.weights() != t.weights("--seed_everything", 2),
@@ -62,6 +72,13 @@ class Flags(ProgramTest):
         "trainer.precision": lambda t: t.changes_weights("--trainer.precision", "bf16-mixed")
         and t.refuses(2, "not built yet", "--trainer.precision", "16-mixed"),
         "trainer.strategy.bucket_cap_mb": lambda t: t.collectives() < t.collectives("--trainer.strategy.bucket_cap_mb", 0.0001),
+        "trainer.strategy.ddp_comm_hook": lambda t: 1.9 < t.bytes_sent() / t.bytes_sent("--trainer.strategy.ddp_comm_hook", "bf16_compress") < 2.1,
+        "trainer.strategy.ddp_comm_wrapper": lambda t: 1.9 < t.bytes_sent() / t.bytes_sent("--trainer.strategy.ddp_comm_wrapper", "fp16_compress") < 2.1,
+        "trainer.strategy.ddp_comm_state.start_powerSGD_iter": lambda t: t.bytes_sent(*POWER_SGD) < t.bytes_sent(*POWER_SGD[:3], 20),
+        "trainer.strategy.ddp_comm_state.matrix_approximation_rank": lambda t: t.bytes_sent(*POWER_SGD)
+        < t.bytes_sent(*POWER_SGD, "--trainer.strategy.ddp_comm_state.matrix_approximation_rank", 2),
+        "trainer.strategy.ddp_comm_state.min_compression_rate": lambda t: t.bytes_sent(*POWER_SGD)
+        < t.bytes_sent(*POWER_SGD, "--trainer.strategy.ddp_comm_state.min_compression_rate", 1000),
         "trainer.strategy.timeout": lambda t: t.refuses(1, "within 3s", *DDP, "--trainer.strategy.timeout", "3s", "--fault.kind", "stop", "--fault.rank", 1)
         or t.refuses(1, "", *DDP, "--trainer.strategy.timeout", "3s", "--fault.kind", "stop", "--fault.rank", 1),
         "trainer.strategy.process_group_backend": lambda t: t.refuses(2, "mpi", *DDP, "--trainer.strategy.process_group_backend", "mpi"),
@@ -100,7 +117,7 @@ class Flags(ProgramTest):
         return len((self.folder / "run" / "metrics.csv").read_text().splitlines())
 
     def test_every_flag_is_looked_at(self):
-        flags = set(re.findall(r"^  --([a-z_.]+)", self.succeed("--help").out, re.M)) - {"config", "print_config", "help", "version"}
+        flags = set(re.findall(r"^  --([A-Za-z_.]+)", self.succeed("--help").out, re.M)) - {"config", "print_config", "help", "version"}
         self.assertEqual(flags, set(self.EFFECTS) | set(ELSEWHERE))
         for key, folder in ELSEWHERE.items():
             name = key.rsplit(".", 1)[1]

@@ -1,69 +1,33 @@
 #include <lockstep/parallel/ddp/ddp_engine.h>
 
-#include <cmath>
 #include <sstream>
 
 #include <lockstep/base/error.h>
 #include <lockstep/comm/coalesced.h>
+#include <lockstep/torch.h>
 
-#include "parallel/ddp/average_hook.h"
-#include "parallel/ddp/module_states.h"
+#include "parallel/ddp/engine_impl.h"
 
 namespace lockstep {
 namespace {
 
+using detail::EngineEvent;
 using detail::NamedTensor;
+using detail::Participants;
 
-std::int64_t bytes_of(const Ddp& options) {
-  if (!(options.bucket_cap_mb > 0)) {
-    throw ConfigError("parallel", {.what = "bucket_cap_mb is out of range",
-                                   .expected = "more than 0",
-                                   .got = std::to_string(options.bucket_cap_mb),
-                                   .where = "",
-                                   .hint = ""});
-  }
-  return std::max<std::int64_t>(1, std::llround(options.bucket_cap_mb * 1024 * 1024));
-}
-
-// The last layers' gradients come first, so buckets run from the last parameter to the first. Until the
-// true order is known one bucket does, unless buckets will never be rebuilt.
-std::vector<std::vector<std::size_t>> plan_buckets(const detail::ReducerArgs& args, bool are_final) {
-  const auto everything = static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max());
-  std::vector<std::size_t> caps{everything};
-  if (are_final) {
-    caps = {static_cast<std::size_t>(args.first_bucket_bytes_cap),
-            static_cast<std::size_t>(args.bucket_bytes_cap)};
-  }
-  auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(args.parameters, caps));
-  std::reverse(buckets.begin(), buckets.end());
-  return buckets;
-}
-
-std::unique_ptr<c10d::Reducer> plan_reducer(const std::vector<NamedTensor>& trained,
-                                            const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                                            const Ddp& options) {
-  detail::ReducerArgs args;
-  for (const auto& named : trained) {
-    args.names[args.parameters.size()] = named.name;
-    args.parameters.push_back(named.tensor);
-  }
-  args.process_group = group;
-  args.bucket_bytes_cap = bytes_of(options);
-  // As PyTorch: a cap of one's own means it for the first bucket, too.
-  if (options.bucket_cap_mb != Ddp{}.bucket_cap_mb) args.first_bucket_bytes_cap = args.bucket_bytes_cap;
-  args.find_unused_parameters = options.find_unused_parameters;
-  args.gradient_as_bucket_view = options.gradient_as_bucket_view;
-  args.buckets = plan_buckets(args, options.find_unused_parameters && !options.static_graph);
-  auto reducer = detail::make_reducer(std::move(args));
-  reducer->register_comm_hook(std::make_unique<detail::AverageHook>(group));
-  if (options.static_graph) reducer->set_static_graph();
-  return reducer;
+void validate(const Ddp& options) {
+  detail::bucket_bytes(options);
+  if (!options.skip_all_reduce_unused_params || (options.find_unused_parameters && !options.static_graph))
+    return;
+  throw ConfigError("parallel", {.what = "skip_all_reduce_unused_params has nothing to go by",
+                                 .expected = "find_unused_parameters true and static_graph false",
+                                 .got = "otherwise"});
 }
 
 // c10d lists the indices of such parameters at the end of its text, after "for rank R: ".
 std::string missing_parameters(const std::string& text, const std::vector<NamedTensor>& trained) {
   static const std::string kMarker = "did not receive grad for rank ";
-  const auto marker = text.find(kMarker);
+  const auto marker = text.rfind(kMarker);
   const auto colon = marker == std::string::npos ? marker : text.find(':', marker);
   if (colon == std::string::npos) return "";
   std::istringstream indices(text.substr(colon + 1));
@@ -74,21 +38,47 @@ std::string missing_parameters(const std::string& text, const std::vector<NamedT
   return names;
 }
 
+[[noreturn]] void refuse_missing(const std::string& names, const Ddp& options, int rank) {
+  const bool is_static = options.static_graph;
+  throw CommError(
+      "parallel",
+      {.what = "backward gave no gradient to some parameters, so that averaging them over ranks "
+               "never ended",
+       .expected = is_static ? "the parameters of the first averaged backward, as static_graph promises"
+                             : "a gradient for every trained parameter",
+       .got = "none for " + names,
+       .where = "rank " + std::to_string(rank),
+       .hint = is_static ? "set static_graph = false"
+                         : "set find_unused_parameters = true, or freeze what the loss does not use"});
+}
+
 }  // namespace
 
-struct DdpEngine::Impl {
-  Communicator comm;
-  Ddp options;
-  std::vector<NamedTensor> trained = {};
-  std::vector<at::Tensor> buffers = {};
-  std::unique_ptr<c10d::Reducer> reducer = {};  // none in a world of one, or with nothing to train
-  bool is_first_backward = true;
+DdpEngine::Impl::Impl(const torch::nn::Module& module, const detail::ModuleStates& states, Communicator group,
+                      const Ddp& ddp_options)
+    : comm(std::move(group)),
+      options(ddp_options),
+      watch(module, states, options.find_unused_parameters && !options.static_graph),
+      hook(detail::make_comm_hook(options)) {
+  for (const auto& named : states.parameters) {
+    parameters.push_back(named.tensor);
+    if (named.tensor.requires_grad()) trained.push_back(named);
+  }
+  for (const auto& named : states.buffers) buffers.push_back(named.tensor);
+  // It would count the local passes of the first window, too, when it learns a static graph.
+  if (!options.static_graph) make_reducer();
+}
 
-  void make_reducer();
-  template <class Call>
-  void call_reducer(Call call);
-  void delay_first_reduction(const at::Tensor& loss);
-};
+void DdpEngine::Impl::make_reducer() {
+  if (reducer || trained.empty() || comm.size() == 1) return;
+  reducer = std::make_unique<detail::BucketReducer>(trained, comm, options, hook);
+}
+
+void DdpEngine::Impl::restart() {
+  is_backward_pending = false;
+  if (!std::exchange(reducer, nullptr)) return;
+  if (!options.static_graph) make_reducer();
+}
 
 void DdpEngine::Impl::make_reducer() {
   reducer.reset();  // its hooks must be gone before another one's come
@@ -104,63 +94,103 @@ void DdpEngine::Impl::call_reducer(Call call) {
     call();
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
+    restart();
     if (text.find("Expected to have finished reduction") == std::string::npos) throw;
-    throw CommError("parallel",
-                    {.what = "backward gave no gradient to some parameters, so that averaging them "
-                             "over ranks never ended",
-                     .expected = "a gradient for every trained parameter",
-                     .got = "none for " + missing_parameters(text, trained),
-                     .where = "rank " + std::to_string(comm.rank()),
-                     .hint = "set find_unused_parameters = true, or freeze what the loss does not use"});
+    refuse_missing(missing_parameters(text, trained), options, comm.rank());
   }
 }
 
-// The first step of a static graph only counts gradients; they are reduced when backward is over.
-void DdpEngine::Impl::delay_first_reduction(const at::Tensor& loss) {
-  loss.register_hook([this](const at::Tensor& gradient) {
-    torch::autograd::Engine::get_default_engine().queue_callback([this] { reducer->delay_all_reduce(); });
-    return gradient;
-  });
+Participants DdpEngine::Impl::announce(const DdpEngine& engine, EngineEvent event) {
+  if (!observer) return {.divisor = comm.size()};
+  return observer->before(engine, event);
 }
 
-DdpEngine::DdpEngine(const torch::nn::Module& module, Communicator comm, const Ddp& options)
-    : impl_(std::make_unique<Impl>(Impl{.comm = std::move(comm), .options = options})) {
+void DdpEngine::Impl::broadcast_buffers(int root) {
+  if (options.broadcast_buffers) broadcast_coalesced(comm, buffers, root);
+}
+
+void DdpEngine::Impl::shadow_backward(const Participants& participants, bool keeps_gradients) {
+  has_prepared = true;
+  make_reducer();
+  if (reducer) reducer->shadow_backward(participants.divisor, keeps_gradients);
+}
+
+DdpEngine::DdpEngine(const torch::nn::Module& module, Communicator comm, const Ddp& options) {
+  validate(options);
   const detail::ModuleStates states(module);
-  detail::compare_states(states, impl_->comm);
-  detail::broadcast_states(states, impl_->comm);
-  for (const auto& named : states.parameters) {
-    if (named.tensor.requires_grad()) impl_->trained.push_back(named);
+  if (options.init_sync) {
+    detail::compare_states(states, comm);
+    detail::broadcast_states(states, comm);
   }
-  for (const auto& named : states.buffers) impl_->buffers.push_back(named.tensor);
-  impl_->make_reducer();
+  impl_ = std::make_unique<Impl>(module, states, std::move(comm), options);
 }
 
 DdpEngine::~DdpEngine() = default;
 
+void DdpEngine::backward(const at::Tensor& loss, const BackwardOptions& options) {
+  const auto run = [&] { loss.backward(options.gradient, options.retain_graph, options.create_graph); };
+  if (impl_->no_sync_depth > 0) return run();
+  prepare_backward(loss);
+  try {
+    run();
+    check_backward_finished();
+  } catch (...) {
+    reset();
+    throw;
+  }
+}
+
 void DdpEngine::prepare_backward(const at::Tensor& loss) {
+  if (impl_->no_sync_depth > 0) return;
+  check_backward_finished();
+  impl_->watch.check();
+  const auto participants = impl_->announce(*this, EngineEvent::kBackward);
+  impl_->has_prepared = true;
+  impl_->make_reducer();
   if (!impl_->reducer) return;
-  auto& reducer = *impl_->reducer;
-  const auto& options = impl_->options;
-  impl_->call_reducer([&] {
-    reducer.prepare_for_forward();
-    reducer.rebuild_buckets();
-    const bool walks_graph = options.find_unused_parameters && !options.static_graph;
-    reducer.prepare_for_backward(walks_graph ? std::vector<at::Tensor>{loss} : std::vector<at::Tensor>{});
-  });
-  if (std::exchange(impl_->is_first_backward, false) && options.static_graph)
-    impl_->delay_first_reduction(loss);
+  impl_->call_reducer([&] { impl_->reducer->prepare_backward(loss, participants.divisor); });
+  impl_->is_backward_pending = true;
 }
 
 void DdpEngine::check_backward_finished() {
-  if (!impl_->reducer) return;
-  impl_->call_reducer([&] { impl_->reducer->check_finalized(); });
+  if (impl_->no_sync_depth > 0 || !impl_->is_backward_pending) return;
+  impl_->call_reducer([&] { impl_->reducer->check_finished(); });
+  impl_->is_backward_pending = false;
 }
 
-void DdpEngine::reset() { impl_->make_reducer(); }
+void DdpEngine::reset() { impl_->restart(); }
 
 void DdpEngine::after_step() {
-  if (impl_->options.broadcast_buffers) broadcast_coalesced(impl_->comm, impl_->buffers);
+  const auto participants = impl_->announce(*this, EngineEvent::kStep);
+  impl_->broadcast_buffers(participants.first_rank);
+  if (impl_->reducer) impl_->reducer->end_step();
 }
+
+DdpEngine::NoSync::NoSync(DdpEngine& engine) : engine_(engine) { ++engine_.impl_->no_sync_depth; }
+DdpEngine::NoSync::~NoSync() { --engine_.impl_->no_sync_depth; }
+
+void DdpEngine::register_comm_hook(CommHook hook) {
+  if (!hook || impl_->has_prepared) {
+    throw ConfigError("parallel", {.what = "register_comm_hook",
+                                   .expected = "a hook, before the first backward",
+                                   .got = hook ? "after it" : "none"});
+  }
+  impl_->hook = std::move(hook);
+  impl_->options.comm_hook = impl_->hook;
+  impl_->options.ddp_comm_wrapper = DdpCommWrapper::kNone;
+  impl_->restart();
+}
+
+DdpLoggingData DdpEngine::logging_data() const {
+  DdpLoggingData data{.rank = impl_->comm.rank(),
+                      .world_size = impl_->comm.size(),
+                      .comm_hook = detail::name_of_comm_hook(impl_->options),
+                      .join_uneven_inputs = impl_->was_joined};
+  if (impl_->reducer) impl_->reducer->fill(data);
+  return data;
+}
+
+const Communicator& DdpEngine::communicator() const { return impl_->comm; }
 
 void DdpEngine::broadcast_module_states(const torch::nn::Module& module, const Communicator& comm) {
   const detail::ModuleStates states(module);

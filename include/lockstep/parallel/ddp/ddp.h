@@ -7,6 +7,7 @@
 #include <lockstep/base/export.h>
 #include <lockstep/base/options.h>
 #include <lockstep/comm/reduce_op.h>
+#include <lockstep/parallel/ddp/comm_hook.h>
 
 namespace lockstep {
 
@@ -17,16 +18,39 @@ enum class StartMethod {
   kSpawn  ///< re-execute the program
 };
 
+/// How gradients travel: the built-in comm hooks.
+enum class DdpCommHook {
+  kAllreduce,     ///< as they are
+  kFp16Compress,  ///< as float16
+  kBf16Compress,  ///< as bfloat16
+  kPowerSgd,      ///< as a low-rank approximation, see PowerSgd
+  kNoop           ///< not at all: for measuring only
+};
+
+/// What is wrapped around the comm hook.
+enum class DdpCommWrapper {
+  kNone,
+  kFp16Compress,  ///< the hook works on float16
+  kBf16Compress   ///< the hook works on bfloat16
+};
+
 /// Distributed data parallel: every rank holds the whole model and optimizer, works on its share of
 /// the batch, and gradients are averaged during backward, bucket by bucket. Options are those of
-/// torch.nn.parallel.DistributedDataParallel where names agree.
+/// torch.nn.parallel.DistributedDataParallel and of Lightning's DDPStrategy where names agree.
 struct Ddp {
   double bucket_cap_mb = 25;  ///< gradients reduced at once, in MiB; the first bucket is 1 MiB by default
   bool find_unused_parameters =
       false;                  ///< allows losses that leave out some parameters; walks the graph for them
-  bool static_graph = false;  ///< promises that the graph of every step is that of the first
+  bool static_graph = false;  ///< promises that the graph of every averaged backward is that of the first
   bool gradient_as_bucket_view = false;  ///< gradients are views of the buckets: saves one copy of them
   bool broadcast_buffers = true;         ///< buffers follow rank 0's after every step
+  bool init_sync = true;  ///< compares the ranks' modules at setup and makes them equal to rank 0's
+  bool skip_all_reduce_unused_params =
+      false;  ///< with find_unused_parameters: leaves out buckets that no rank uses; all ranks must agree
+  DdpCommHook ddp_comm_hook = DdpCommHook::kAllreduce;           ///< how gradients travel
+  DdpCommWrapper ddp_comm_wrapper = DdpCommWrapper::kNone;       ///< dtype that the hook works on
+  PowerSgd ddp_comm_state = {};                                  ///< options of ddp_comm_hook powerSGD
+  CommHook comm_hook = {};                                       ///< in code: a hook of one's own, instead
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for joining and for each collective
   std::string process_group_backend = "gloo";                    ///< what carries the bytes
   Reduction reduction = Reduction::kOrdered;                     ///< order of sums

@@ -7,7 +7,9 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
+#include <lockstep/parallel/ddp/comm_hook.h>
 #include <lockstep/parallel/ddp/ddp.h>
+#include <lockstep/parallel/ddp/ddp_logging_data.h>
 
 namespace torch::nn {
 class Module;
@@ -15,33 +17,51 @@ class Module;
 
 namespace lockstep {
 
-/// Drives c10d's Reducer for a module that needs no wrapper. The order of calls in one step:
+/// What DdpEngine::backward hands on to at::Tensor::backward.
+struct BackwardOptions {
+  at::Tensor gradient = {};   ///< of a loss that is not a scalar, in its shape
+  bool retain_graph = false;  ///< keeps the graph for another backward
+  bool create_graph = false;  ///< builds a graph of the gradients; it ends at the averages
+};
+
+/// Drives c10d's Reducer for a module that needs no wrapper. One step:
 ///
-///     auto loss = ...;                    // any forward
-///     engine.prepare_backward(loss);      // left out for all but the last backward of a window
-///     loss.backward();                    // gradients accumulate; the last one also averages them
-///     engine.check_backward_finished();
+///     auto loss = ...;             // any forward
+///     engine.backward(loss);       // gradients are averaged while backward runs
 ///     optimizer.step();
 ///     engine.after_step();
 ///
-/// After the prepared backward every rank's gradients are the mean over ranks of what each rank had
-/// accumulated, with the same bits on every rank. A backward without prepare_backward() communicates
-/// nothing. All ranks must prepare the same backward passes. Neither parameters nor buffers may be
-/// replaced between construction and destruction; their values may change freely.
+/// After backward() every rank's gradients are the mean over ranks of what each rank had accumulated,
+/// with the same bits on every rank. To accumulate over several passes, run all but the last one by
+/// loss.backward(), or under no_sync(): they communicate nothing. Several averaged passes in a step are
+/// fine as well: their means add up. All ranks must average in the same passes.
+///
+/// The values of parameters and buffers may change freely, not so their number, shape, dtype,
+/// device or requires_grad: such changes are named when the next backward is prepared. (One exception:
+/// with find_unused_parameters, parameters may be frozen for a while.) If the module is owned by a
+/// std::shared_ptr, parameters and buffers that were added, removed or replaced are found, too, by looking
+/// at the first ten passes and every hundredth.
 class LOCKSTEP_API DdpEngine {
  public:
   /// Compares the modules of all ranks, gives every rank the parameters and buffers of rank 0 and
   /// plans the buckets. Collective, blocking. Holds the module's tensors, not the module.
   /// @throws CollectiveMismatch naming the first parameter or buffer that differs between ranks
+  /// @throws ConfigError for options that contradict each other
   DdpEngine(const torch::nn::Module& module, Communicator comm, const Ddp& options = {});
   /// Does not communicate.
   ~DdpEngine();
   DdpEngine(const DdpEngine&) = delete;
   DdpEngine& operator=(const DdpEngine&) = delete;
 
+  /// prepare_backward(), loss.backward(), check_backward_finished(); and reset() if one of them throws, so
+  /// that the next step starts clean. Under no_sync() just loss.backward(). Collective, blocking.
+  /// @throws as these do, and whatever a hook of the graph throws
+  void backward(const at::Tensor& loss, const BackwardOptions& options = {});
+
   /// Announces that the next backward, from `loss`, averages gradients. The first call after the first
   /// averaged backward is collective (it agrees on buckets in the order in which gradients came).
   /// @throws CommError naming parameters that got no gradient in the backward before
+  /// @throws ConfigError naming a parameter or buffer that is no longer what it was at construction
   void prepare_backward(const at::Tensor& loss);
 
   /// Right after backward: whether every parameter took part. Local.
@@ -56,11 +76,38 @@ class LOCKSTEP_API DdpEngine {
   /// After the optimizer's step: buffers become rank 0's, if broadcast_buffers. Collective, blocking.
   void after_step();
 
+  /// While it lives, backward passes stay local.
+  class [[nodiscard]] NoSync {
+   public:
+    explicit NoSync(DdpEngine& engine);
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    DdpEngine& engine_;
+  };
+
+  /// `const auto local = engine.no_sync();`: until the end of the scope backward(), prepare_backward() and
+  /// check_backward_finished() leave out whatever concerns other ranks. Scopes may be nested.
+  NoSync no_sync() { return NoSync(*this); }
+
+  /// Replaces what the options say about how gradients travel. Before the first backward; on all ranks.
+  /// @throws ConfigError later on
+  void register_comm_hook(CommHook hook);
+
+  /// Buckets and times so far. Local; not for the path of a step (it builds strings).
+  DdpLoggingData logging_data() const;
+
+  /// The group whose ranks average.
+  const Communicator& communicator() const;
+
   /// Gives every rank the parameters and buffers of rank 0, where nothing is to be trained, after
   /// comparing modules as the constructor does. Collective, blocking.
   static void broadcast_module_states(const torch::nn::Module& module, const Communicator& comm);
 
  private:
+  friend class Join;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -1,0 +1,67 @@
+// Comm hooks: what happens to a bucket of gradients between this rank and the others.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/base/export.h>
+#include <lockstep/comm/communicator.h>
+#include <lockstep/parallel/ddp/power_sgd.h>
+
+namespace lockstep {
+
+/// Gradients that are reduced at once, as a comm hook sees them. Valid during the call of the hook only;
+/// the tensors live on.
+class LOCKSTEP_API GradBucket {
+ public:
+  virtual ~GradBucket();
+  /// Position in the order of reduction, from 0. Buckets may change between the first and the second step.
+  virtual std::size_t index() const = 0;
+  /// Whether this is the last bucket of the step.
+  virtual bool is_last() const = 0;
+  /// All gradients of the bucket, flat; this rank's, not divided. May be written to.
+  virtual const at::Tensor& buffer() const = 0;
+  /// Views of buffer(), one per parameter, in its shape.
+  virtual std::vector<at::Tensor> gradients() const = 0;
+  /// The parameters that the gradients belong to.
+  virtual std::vector<at::Tensor> parameters() const = 0;
+  /// What sums over ranks are divided by: their number or, under Join, the number of those with data.
+  virtual int divisor() const = 0;
+};
+
+/// Waits for a bucket's reduction and returns its averaged gradients: flat, as large as buffer() and of
+/// its dtype, best buffer() itself.
+using FinishReduction = std::function<at::Tensor()>;
+
+/// Starts the reduction of `bucket` over the ranks of `comm`. Runs on the thread of backward, while
+/// backward goes on: it should issue asynchronous collectives and return. All ranks see the same buckets
+/// in the same order. What it returns is called once when backward is over, bucket by bucket in that
+/// order, and may wait and communicate again. What either throws, backward throws.
+using CommHook = std::function<FinishReduction(const GradBucket& bucket, const Communicator& comm)>;
+
+/// Averages: sums over ranks, then divides. The default. (PyTorch's divides first, which rounds once
+/// more, and differently from what sharded strategies do.)
+LOCKSTEP_API CommHook allreduce_hook();
+
+/// Sends gradients as float16 or bfloat16: half the bytes, fewer digits. As PyTorch's hooks of these names,
+/// but sums in float32 and divides before rounding back.
+LOCKSTEP_API CommHook fp16_compress_hook();
+LOCKSTEP_API CommHook bf16_compress_hook();
+
+/// Runs `inner` on the bucket cast to float16 or bfloat16, and casts its result back. `inner` sees the
+/// cast buffer and gradients. As PyTorch's fp16_compress_wrapper and bf16_compress_wrapper.
+LOCKSTEP_API CommHook fp16_compress_wrapper(CommHook inner);
+LOCKSTEP_API CommHook bf16_compress_wrapper(CommHook inner);
+
+/// Sends a low-rank approximation of each gradient that is a matrix (Vogels et al., 2019), as PyTorch's
+/// powerSGD_hook. Keeps, per bucket, the approximation's error and starting point: one hook serves one
+/// engine.
+LOCKSTEP_API CommHook power_sgd_hook(const PowerSgd& options = {});
+
+/// No communication: every rank keeps its own gradients. For measuring what communication costs.
+LOCKSTEP_API CommHook noop_hook();
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// CountingBackend: which collectives a rank issues, and when.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/comm/communicator.h>
+
+namespace lockstep::testing {
+
+/// One entry of a CountingBackend's list.
+struct CountedCall {
+  std::string name = {};    ///< "all_reduce", ...; for a mark what mark() was given
+  std::uint64_t bytes = 0;  ///< of the tensor that is reduced, sent or received; 0 for a barrier
+  bool is_async = false;    ///< whether it was issued without waiting
+  bool is_mark = false;
+  std::chrono::steady_clock::time_point issued_at = {};
+};
+
+/// Wraps a communicator of this rank. Hand communicator() to what is to be tested; collectives that go
+/// through it are carried out by the wrapped one and written down in the order of their issue. Any thread.
+class LOCKSTEP_API CountingBackend {
+ public:
+  explicit CountingBackend(const Communicator& comm);
+  ~CountingBackend();
+
+  Communicator communicator() const;
+
+  /// Writes `name` down, between collectives: "backward ended".
+  void mark(std::string name);
+  /// Everything since the beginning, or since clear().
+  std::vector<CountedCall> calls() const;
+  /// Number of collectives of that name; of all, without one. Marks do not count.
+  std::size_t count(std::string_view name = "") const;
+  /// Sum of bytes of collectives of that name; of all, without one.
+  std::uint64_t bytes(std::string_view name = "") const;
+  void clear();
+
+ private:
+  struct Log;
+  class Group;
+  std::shared_ptr<Log> log_;
+  Communicator communicator_;
+};
+
+}  // namespace lockstep::testing

@@ -1,0 +1,41 @@
+// Notices that a module is no longer the one that was set up.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "parallel/ddp/module_states.h"
+
+namespace lockstep::detail {
+
+/// Remembers parameters and buffers of a module and compares.
+class ModelWatch {
+ public:
+  /// `allows_freezing`: trained parameters may be frozen for a while.
+  ModelWatch(const torch::nn::Module& module, const ModuleStates& states, bool allows_freezing);
+
+  /// Looks at every parameter at each call, and now and then at what the module holds. No allocation but
+  /// then. @throws ConfigError naming what changed
+  void check();
+
+ private:
+  // What backward relies on. Storage may come and go: optimizers move parameters to arenas.
+  struct Known {
+    NamedTensor named;
+    std::vector<std::int64_t> sizes;
+    at::ScalarType dtype;
+    at::Device device;
+    bool is_trained;
+  };
+
+  void check(const Known& known) const;
+  void compare_lists(const torch::nn::Module& module) const;
+
+  std::vector<Known> parameters_;
+  std::vector<NamedTensor> buffers_;
+  std::weak_ptr<const torch::nn::Module> module_;
+  bool allows_freezing_;
+  std::int64_t calls_ = 0;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,30 @@
+// A group that hands everything on to another one.
+#pragma once
+
+#include <memory>
+
+#include "comm/group.h"
+
+namespace lockstep::testing {
+
+class WrappedGroup : public detail::Group {
+ public:
+  explicit WrappedGroup(std::shared_ptr<detail::Group> inner) : inner_(std::move(inner)) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string backend() const override { return inner_->backend(); }
+  std::chrono::milliseconds timeout() const override { return inner_->timeout(); }
+  std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
+  std::string activity() const override { return inner_->activity(); }
+  void run(const detail::Collective& collective) override { inner_->run(collective); }
+  std::shared_ptr<detail::Pending> start(const detail::Collective& collective) override {
+    return inner_->start(collective);
+  }
+  void close() override { inner_->close(); }
+
+ private:
+  std::shared_ptr<detail::Group> inner_;
+};
+
+}  // namespace lockstep::testing
