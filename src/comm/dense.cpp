@@ -7,7 +7,7 @@ at::Tensor dense(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.resolve_conj().resolve_neg().contiguous() : tensor;
 }
 
-void copy(const at::Tensor& tensor, const at::Tensor& twin) {
+void copy_unless_same(const at::Tensor& tensor, const at::Tensor& twin) {
   if (tensor.defined() && !tensor.is_same(twin)) tensor.copy_(twin);
 }
 
@@ -21,8 +21,8 @@ DenseTwin::DenseTwin(const Collective& collective) : original_(collective), twin
 }
 
 void DenseTwin::copy_back() const {
-  copy(original_.output, twin_.output);
-  for (std::size_t i = 0; i < twin_.outputs.size(); ++i) copy(original_.outputs[i], twin_.outputs[i]);
+  copy_unless_same(original_.output, twin_.output);
+  for (std::size_t i = 0; i < twin_.outputs.size(); ++i) copy_unless_same(original_.outputs[i], twin_.outputs[i]);
 }
 
 }  // namespace lockstep::detail

@@ -27,7 +27,8 @@ void DdpStrategy::setup_environment(ClusterEnvironment& environment, const World
                                      .rank = environment.global_rank(),
                                      .world_size = environment.world_size(),
                                      .timeout = options_.timeout,
-                                     .reduction = options_.reduction});
+                                     .reduction = options_.reduction,
+                                     .check_collectives = options_.check_collectives});
 }
 
 DdpStrategy::Replica& DdpStrategy::replica_of(const torch::nn::Module& module) {

@@ -82,8 +82,11 @@ void run_ranks(int ranks, std::function<void(Communicator)> body, const RunRanks
   const auto store = make_hash_store();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
-    const CommOptions comm{
-        .rank = rank, .world_size = ranks, .timeout = options.comm_timeout, .reduction = options.reduction};
+    const CommOptions comm{.rank = rank,
+                           .world_size = ranks,
+                           .timeout = options.comm_timeout,
+                           .reduction = options.reduction,
+                           .check_collectives = options.check_collectives};
     threads.emplace_back([=] { run_thread(shared, comm, store, body); });
   }
   std::unique_lock lock(shared->mutex);

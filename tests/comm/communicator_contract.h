@@ -16,18 +16,20 @@ struct World {
   const char* backend = "single";
   int ranks = 1;
   Reduction reduction = Reduction::kOrdered;
+  bool is_checked = true;  ///< ranks agree before each collective
 };
 
 inline std::string name_of(const World& world) {
   return world.backend + std::to_string(world.ranks) +
-         (world.reduction == Reduction::kFast ? "fast" : "ordered");
+         (world.reduction == Reduction::kFast ? "fast" : "ordered") + (world.is_checked ? "" : "unchecked");
 }
 
 inline void PrintTo(const World& world, std::ostream* out) { *out << name_of(world); }
 
 /// Every backend; one more is one line more.
-inline const auto kWorlds =
-    ::testing::Values(World{"single", 1}, World{"gloo", 2}, World{"gloo", 3}, World{"gloo", 4});
+inline const auto kWorlds = ::testing::Values(World{"single", 1}, World{"gloo", 2}, World{"gloo", 3},
+                                              World{"gloo", 4}, World{"gloo", 2, Reduction::kOrdered, false},
+                                              World{"gloo", 3, Reduction::kOrdered, false});
 inline const auto kFastWorlds =
     ::testing::Values(World{"gloo", 2, Reduction::kFast}, World{"gloo", 3, Reduction::kFast});
 
@@ -36,7 +38,7 @@ class Contract : public ::testing::TestWithParam<World> {
   static int size() { return GetParam().ranks; }
   /// Runs `body` once per rank.
   static void run(const std::function<void(Communicator)>& body) {
-    run_ranks(size(), body, {.reduction = GetParam().reduction});
+    run_ranks(size(), body, {.reduction = GetParam().reduction, .check_collectives = GetParam().is_checked});
   }
 };
 

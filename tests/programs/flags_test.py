@@ -9,6 +9,7 @@ from harness import SOURCE, ProgramTest
 ONE_EPOCH = ["--trainer.max_epochs", 1]
 POWER_SGD = ["--trainer.strategy.ddp_comm_hook", "powerSGD", "--trainer.strategy.ddp_comm_state.start_powerSGD_iter", 2]
 DDP = ["--trainer.strategy", "ddp", "--trainer.devices", 2]
+STOPPED = [*DDP, "--trainer.strategy.timeout", "3s", "--fault.kind", "stop", "--fault.rank", 1]
 
 # Options whose effect the program cannot show; the unit test that looks at it names the option.
 ELSEWHERE = {
@@ -84,6 +85,8 @@ class Flags(ProgramTest):
         "trainer.strategy.process_group_backend": lambda t: t.refuses(2, "mpi", *DDP, "--trainer.strategy.process_group_backend", "mpi"),
         "trainer.strategy.reduction": lambda t: t.summary(*ONE_EPOCH, *DDP, "--trainer.strategy.reduction", "fast")["bytes_sent_per_step"]
         != t.summary(*ONE_EPOCH, *DDP, "--trainer.devices", 3)["bytes_sent_per_step"],
+        "trainer.strategy.check_collectives": lambda t: t.refuses(1, "did not come", *STOPPED)
+        and t.refuses(1, "failed", *STOPPED, "--trainer.strategy.check_collectives", "false"),
         "trainer.strategy.start_method": lambda t: t.summary(*ONE_EPOCH, *DDP, "--trainer.strategy.start_method", "spawn")["start_to_first_collective_s"] > 0,
         "trainer.max_epochs": lambda t: t.summary("--trainer.max_epochs", 2)["epochs"] == 2,
         "trainer.max_steps": lambda t: t.summary("--trainer.max_steps", 3)["steps"] == 3,

@@ -54,7 +54,8 @@ struct Ddp {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for joining and for each collective
   std::string process_group_backend = "gloo";                    ///< what carries the bytes
   Reduction reduction = Reduction::kOrdered;                     ///< order of sums
-  StartMethod start_method = StartMethod::kAuto;                 ///< how ranks come to be
+  bool check_collectives = true;                  ///< ranks compare what they call before each collective
+  StartMethod start_method = StartMethod::kAuto;  ///< how ranks come to be
 };
 
 LOCKSTEP_API void describe(OptionVisitor& visitor, Ddp& options);

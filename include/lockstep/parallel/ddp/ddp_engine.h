@@ -7,6 +7,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
+#include <lockstep/parallel/backward_options.h>
 #include <lockstep/parallel/ddp/comm_hook.h>
 #include <lockstep/parallel/ddp/ddp.h>
 #include <lockstep/parallel/ddp/ddp_logging_data.h>
@@ -16,13 +17,6 @@ class Module;
 }
 
 namespace lockstep {
-
-/// What DdpEngine::backward hands on to at::Tensor::backward.
-struct BackwardOptions {
-  at::Tensor gradient = {};   ///< of a loss that is not a scalar, in its shape
-  bool retain_graph = false;  ///< keeps the graph for another backward
-  bool create_graph = false;  ///< builds a graph of the gradients; it ends at the averages
-};
 
 /// Drives c10d's Reducer for a module that needs no wrapper. One step:
 ///
