@@ -46,7 +46,7 @@ class FaultyBackend::Group final : public WrappedGroup {
 
   CommError error(const detail::Collective& collective) const {
     return CommError("testing", {.what = std::string(name_of(collective.kind)) + " fails by request",
-                                 .where = "rank " + std::to_string(rank())});
+                                 .where = "rank " + std::to_string(identity().rank)});
   }
 
   CommFault fault_;

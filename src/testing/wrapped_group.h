@@ -9,10 +9,9 @@ namespace lockstep::testing {
 
 class WrappedGroup : public detail::Group {
  public:
-  explicit WrappedGroup(std::shared_ptr<detail::Group> inner) : inner_(std::move(inner)) {}
+  explicit WrappedGroup(std::shared_ptr<detail::Group> inner)
+      : Group(inner->identity()), inner_(std::move(inner)) {}
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
   std::string backend() const override { return inner_->backend(); }
   std::chrono::milliseconds timeout() const override { return inner_->timeout(); }
   std::uint64_t bytes_sent() const override { return inner_->bytes_sent(); }
@@ -20,6 +19,9 @@ class WrappedGroup : public detail::Group {
   void run(const detail::Collective& collective) override { inner_->run(collective); }
   std::shared_ptr<detail::Pending> start(const detail::Collective& collective) override {
     return inner_->start(collective);
+  }
+  std::shared_ptr<detail::Group> make_subgroup(std::span<const int> members, int number) override {
+    return inner_->make_subgroup(members, number);  // what a sub-group does is not wrapped
   }
   void close() override { inner_->close(); }
 

@@ -80,13 +80,6 @@ void DdpEngine::Impl::restart() {
   if (!options.static_graph) make_reducer();
 }
 
-void DdpEngine::Impl::make_reducer() {
-  reducer.reset();  // its hooks must be gone before another one's come
-  is_first_backward = true;
-  const auto group = detail::process_group(comm);
-  if (group && !trained.empty()) reducer = plan_reducer(trained, group, options);
-}
-
 // Gradients missing in one backward show when the Reducer is asked about it, or prepared for the next one.
 template <class Call>
 void DdpEngine::Impl::call_reducer(Call call) {
