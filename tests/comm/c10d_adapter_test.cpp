@@ -17,7 +17,7 @@ using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 constexpr int kRanks = 3;
 
-at::Tensor mine(int rank) { return at::full({2}, rank + 1.0); }
+at::Tensor mine(int rank) { return at::full({2}, rank + 1.0, at::kDouble); }
 Tensors blanks() {
   return by_rank(kRanks, [](int) { return at::zeros({2}, at::kDouble); });
 }

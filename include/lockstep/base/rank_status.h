@@ -25,7 +25,7 @@ enum class RankOutcome : std::uint32_t {
 /// One rank's slot. Lock-free and free of pointers, so that it can lie in shared memory.
 struct RankStatus {
   std::atomic<std::uint64_t> sequence{0};                ///< number of the collective entered last
-  std::atomic<std::uint32_t> in_collective{0};           ///< 1 between entering and leaving it
+  std::atomic<std::uint32_t> in_collective{0};           ///< collectives entered and not left
   std::atomic<std::uint64_t> optimizer_step{0};          ///< optimizer steps done
   std::atomic<RankOutcome> outcome{RankOutcome::kRunning};
   char collective[32] = {};                              ///< name of the collective entered last
