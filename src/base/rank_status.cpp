@@ -1,5 +1,7 @@
 #include <lockstep/base/rank_status.h>
 
+#include <string.h>
+
 #include <algorithm>
 #include <cstddef>
 
@@ -8,6 +10,7 @@ namespace {
 
 RankStatus private_slot;
 RankStatus* current_slot = &private_slot;
+std::atomic<void (*)(std::uint64_t)> current_probe = nullptr;
 
 // Threads may enter collectives of several groups at once: the name is then either's, or some of both.
 template <std::size_t N>
@@ -35,10 +38,21 @@ std::uint64_t enter_collective(std::string_view name) {
   auto& slot = rank_status();
   store_name(slot.collective, name);
   slot.in_collective.fetch_add(1, std::memory_order_relaxed);
-  return slot.sequence.fetch_add(1, std::memory_order_relaxed) + 1;
+  const auto sequence = slot.sequence.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (auto* probe = current_probe.load(std::memory_order_relaxed)) probe(sequence);
+  return sequence;
 }
 
 void leave_collective() { rank_status().in_collective.fetch_sub(1, std::memory_order_relaxed); }
+
+void on_enter_collective(void (*probe)(std::uint64_t sequence)) { current_probe = probe; }
+
+std::string whereabouts(const RankStatus& status) {
+  const auto sequence = status.sequence.load();
+  if (sequence == 0) return "before its first collective";
+  const std::string name(status.collective, ::strnlen(status.collective, sizeof(status.collective)));
+  return (status.in_collective.load() != 0 ? "in " : "after ") + name + " seq " + std::to_string(sequence);
+}
 
 void set_outcome(RankOutcome outcome, std::string_view error) {
   auto& slot = rank_status();

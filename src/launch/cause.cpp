@@ -11,13 +11,6 @@ std::string text_of(const char (&field)[N]) {
   return std::string(field, ::strnlen(field, N));
 }
 
-std::string place(const RankStatus& status) {
-  const auto sequence = status.sequence.load();
-  if (sequence == 0) return " before its first collective";
-  const char* preposition = status.in_collective.load() != 0 ? " in " : " after ";
-  return preposition + text_of(status.collective) + " seq " + std::to_string(sequence);
-}
-
 // Lost a peer, or waited for one in vain.
 bool is_echo(RankOutcome outcome) {
   return outcome == RankOutcome::kPeerFailed || outcome == RankOutcome::kTimedOut;
@@ -67,11 +60,12 @@ std::string describe_end(const RankProcess& process, int node, const RankStatus&
   const auto who = "rank " + std::to_string(process.rank) + " (node " + std::to_string(node) + ", pid " +
                    std::to_string(process.pid) + ") ";
   const auto& end = *process.end;
-  if (was_killed(process, status)) return who + "killed by " + signal_name(end.signal) + place(status);
+  if (was_killed(process, status))
+    return who + "killed by " + signal_name(end.signal) + ' ' + whereabouts(status);
   const auto error = error_line(status);
   if (!error.empty()) return who + "failed: " + error;
   return who + "exited with code " + std::to_string(end.exit_code) +
-         (end.failed() ? "" : " in the middle of the run") + place(status);
+         (end.failed() ? " " : " in the middle of the run ") + whereabouts(status);
 }
 
 std::string describe_wait(const RankProcess& waiting, std::span<const RankProcess> ranks,
@@ -83,7 +77,7 @@ std::string describe_wait(const RankProcess& waiting, std::span<const RankProces
     const auto& status = statuses[process.local_rank];
     if (status.sequence.load() >= own.sequence.load()) continue;
     text += (text.empty() ? "; waiting for rank " : ", rank ") + std::to_string(process.rank) + " (" +
-            place(status).substr(1) + ")";
+            whereabouts(status) + ")";
   }
   return text;
 }

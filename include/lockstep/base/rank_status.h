@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include <lockstep/base/export.h>
@@ -24,12 +25,12 @@ enum class RankOutcome : std::uint32_t {
 
 /// One rank's slot. Lock-free and free of pointers, so that it can lie in shared memory.
 struct RankStatus {
-  std::atomic<std::uint64_t> sequence{0};                ///< number of the collective entered last
-  std::atomic<std::uint32_t> in_collective{0};           ///< collectives entered and not left
-  std::atomic<std::uint64_t> optimizer_step{0};          ///< optimizer steps done
+  std::atomic<std::uint64_t> sequence{0};        ///< number of the collective entered last
+  std::atomic<std::uint32_t> in_collective{0};   ///< collectives entered and not left
+  std::atomic<std::uint64_t> optimizer_step{0};  ///< optimizer steps done
   std::atomic<RankOutcome> outcome{RankOutcome::kRunning};
-  char collective[32] = {};                              ///< name of the collective entered last
-  char error[1024] = {};                                 ///< text of the error, when outcome says so
+  char collective[32] = {};  ///< name of the collective entered last
+  char error[1024] = {};     ///< text of the error, when outcome says so
 };
 
 /// This process's slot.
@@ -44,6 +45,14 @@ LOCKSTEP_API std::uint64_t enter_collective(std::string_view name);
 
 /// Notes that the collective was left.
 LOCKSTEP_API void leave_collective();
+
+/// Calls `probe` with the sequence number of every collective that this process enters from now on, in the
+/// thread that does; null: no more. What it throws, the collective throws. For tests that make ranks fail.
+LOCKSTEP_API void on_enter_collective(void (*probe)(std::uint64_t sequence));
+
+/// Where a rank is, or was at its end: "in all_reduce seq 5", "after all_reduce seq 5" or "before its first
+/// collective".
+LOCKSTEP_API std::string whereabouts(const RankStatus& status);
 
 /// Notes how the rank ended and, for failures, with which text.
 LOCKSTEP_API void set_outcome(RankOutcome outcome, std::string_view error = {});
