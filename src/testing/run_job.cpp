@@ -20,7 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using launch::throw_errno;
-using launch::UniqueFd;
 
 struct ListenSocket {
   UniqueFd fd;
