@@ -20,6 +20,7 @@ class LaneCaller final : public rendezvous::Caller {
  public:
   LaneCaller(const JobMesh& job, const Lane& lane) : job_(job), lane_(lane) {}
   bool is_stuck() const override { return job_.is_stuck_in(lane_); }
+  bool has_given_up() const override { return lane_.is_closing; }
 
  private:
   const JobMesh& job_;
@@ -68,7 +69,7 @@ std::string_view as_payload(const Bytes& bytes) {
 Agreement::Agreement(std::shared_ptr<JobMesh> job, GroupIdentity identity, std::chrono::milliseconds timeout)
     : job_(std::move(job)), identity_(std::move(identity)), timeout_(timeout) {}
 
-void Agreement::reach(const Lane& lane, const Collective& collective) {
+void Agreement::reach(Lane& lane, const Collective& collective) {
   // A monitored barrier meets in the store: missing it breaks nothing.
   if (collective.kind == CollectiveKind::kMonitoredBarrier) return;
   const auto sizes = bytes_moved(collective, identity_.rank, identity_.size());
@@ -76,13 +77,13 @@ void Agreement::reach(const Lane& lane, const Collective& collective) {
   reach(lane, collective, {}, {});
 }
 
-void Agreement::reach(const Lane& lane, const Collective& collective, std::string_view bytes,
-                      const Take& take) {
+void Agreement::reach(Lane& lane, const Collective& collective, std::string_view bytes, const Take& take) {
   const LaneCaller caller(*job_, lane);
   const Meeting meeting{.announcement = {.group = lane.id,
-                                         .sequence = lane.sequence,
+                                         .sequence = ++lane.announced,
                                          .what = std::bit_cast<SignatureBytes>(signature_of(collective))},
                         .members = lane.members,
+                        .home = identity_.id,
                         .payload = bytes,
                         .deadline = std::chrono::steady_clock::now() + timeout_,
                         .caller = &caller};
@@ -93,7 +94,7 @@ void Agreement::reach(const Lane& lane, const Collective& collective, std::strin
 }
 
 // Every member knows what all have said, and comes to the same conclusion.
-void Agreement::compare_sizes(const Lane& lane, const Collective& collective, const Bytes& own) {
+void Agreement::compare_sizes(Lane& lane, const Collective& collective, const Bytes& own) {
   Traffic traffic(lane.members.size());
   traffic.put(identity_.rank, as_payload(own));
   reach(lane, collective, as_payload(own),

@@ -19,11 +19,11 @@ class Agreement {
 
   /// Blocks until all members of `lane` are about to do the same as `collective`.
   /// @throws CollectiveMismatch, PeerLost, Timeout; then nothing was sent, and all members throw
-  void reach(const Lane& lane, const Collective& collective);
+  void reach(Lane& lane, const Collective& collective);
 
   /// The same; every other member gets `bytes`, and `take` is called with what it gave, by member.
   using Take = std::function<void(int member, std::string_view bytes)>;
-  void reach(const Lane& lane, const Collective& collective, std::string_view bytes, const Take& take);
+  void reach(Lane& lane, const Collective& collective, std::string_view bytes, const Take& take);
 
   /// After what was agreed on has failed: throws the reason if the members know it, else returns.
   void explain(const Lane& lane, const std::string& place);
@@ -31,7 +31,7 @@ class Agreement {
   const std::shared_ptr<JobMesh>& job() const { return job_; }
 
  private:
-  void compare_sizes(const Lane& lane, const Collective& collective, const std::vector<std::int64_t>& own);
+  void compare_sizes(Lane& lane, const Collective& collective, const std::vector<std::int64_t>& own);
 
   std::shared_ptr<JobMesh> job_;
   GroupIdentity identity_;

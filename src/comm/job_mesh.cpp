@@ -91,8 +91,14 @@ bool JobMesh::is_stuck_in(const Lane& lane) const {
   });
 }
 
-void JobMesh::close_group() {
-  if (--open_groups_ == 0) mesh_.leave();
+void JobMesh::leave(const Lane& lane) {
+  const bool tells = lane.partner.empty() && open_groups_ > 1;  // once for all lanes of a group
+  mesh_.leave(lane.id, lane.members, tells);
+}
+
+void JobMesh::close_group(bool in_peace) {
+  if (!in_peace) is_at_peace_ = false;
+  if (--open_groups_ == 0 && is_at_peace_) mesh_.leave();
 }
 
 std::string JobMesh::describe(const rendezvous::Announcement& announcement) const {

@@ -34,9 +34,13 @@ class JobMesh {
   /// before it has come free: no other lane is busy, and only that thread issues collectives.
   bool is_stuck_in(const Lane& lane) const;
 
-  /// Called by each group when it opens and when it closes in peace. After the last one the others are told.
+  /// `lane` is no longer used. Its members are told, unless this is the end of the job for this rank.
+  void leave(const Lane& lane);
+
+  /// Called by each group when it opens and when it ends. After the last one the other ranks are told, if all
+  /// ended in peace.
   void open_group() { ++open_groups_; }
-  void close_group();
+  void close_group(bool in_peace);
 
  private:
   std::string describe(const rendezvous::Announcement& announcement) const;
@@ -46,6 +50,7 @@ class JobMesh {
   std::atomic<std::thread::id> caller_{};
   std::atomic<bool> has_many_callers_{false};
   std::atomic<int> open_groups_{0};
+  std::atomic<bool> is_at_peace_{true};
   rendezvous::ControlMesh mesh_;  // the last: its thread calls describe()
 };
 

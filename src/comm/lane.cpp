@@ -10,7 +10,8 @@ Lane::Lane(const GroupIdentity& group, const Collective& message) {
   const int own = group.global_rank(), other = group.global_rank(message.root);
   members = is_send ? std::vector{own, other} : std::vector{other, own};
   id = id_of_messages(group, members[0], members[1], message.tag);
-  place = " from rank " + std::to_string(members[0]) + " to rank " + std::to_string(members[1]);
+  place = " from rank " + std::to_string(members[0]) + " to rank " + std::to_string(members[1]) +
+          (message.tag == 0 ? "" : ", tag " + std::to_string(message.tag)) + ",";
   partner = (is_send ? " to rank " : " from rank ") + std::to_string(other);
 }
 

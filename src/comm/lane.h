@@ -34,6 +34,8 @@ struct Lane {
   std::string place = {};         ///< " of group {0, 2}", " from rank 0 to rank 2"; the same on all members
   std::string partner = {};       ///< " to rank 2"; empty for collectives
   std::atomic<std::uint64_t> sequence{0};      ///< of the operation that began last, from 1
+  std::atomic<std::uint64_t> announced{0};     ///< those that its members agreed on
+  std::atomic<bool> is_closing{false};         ///< what waits for peers shall not
   std::atomic<const char*> activity{nullptr};  ///< name of the operation under way
 };
 

@@ -77,11 +77,14 @@ void OrderedBackend::close() {
   messages_.close(reason);
   const auto all = lanes();
   bool is_busy = false;
-  for (const auto& lane : all) is_busy |= lane->queue.close(reason);
+  for (const auto& lane : all) {
+    lane->is_closing = true;
+    is_busy |= lane->queue.close(reason);
+  }
   if (is_busy) transport_->abort();
   for (const auto& lane : all) lane->queue.join();
   for (const auto& lane : all) {
-    if (agreement_) agreement_->job()->mesh().forget(lane->id);
+    if (agreement_) agreement_->job()->leave(*lane);
   }
 }
 
@@ -133,14 +136,14 @@ void OrderedBackend::execute(Lane& lane, const Collective& collective) {
   }
 }
 
-void OrderedBackend::perform(const Lane& lane, const Collective& collective) {
+void OrderedBackend::perform(Lane& lane, const Collective& collective) {
   if (!agreement_) return executor_.perform(collective);
   if (SmallCollective::is_one(collective)) return perform_small(lane, collective);
   agreement_->reach(lane, collective);
   executor_.perform(collective);
 }
 
-void OrderedBackend::perform_small(const Lane& lane, const Collective& collective) {
+void OrderedBackend::perform_small(Lane& lane, const Collective& collective) {
   SmallCollective small(collective, identity_.rank, identity_.size(), scratch_);
   const auto own = small.own_bytes();
   agreement_->reach(lane, collective, own,

@@ -53,8 +53,8 @@ class OrderedBackend {
   std::vector<std::shared_ptr<Lane>> lanes() const;
   void note_caller();
   void execute(Lane& lane, const Collective& collective);
-  void perform(const Lane& lane, const Collective& collective);
-  void perform_small(const Lane& lane, const Collective& collective);
+  void perform(Lane& lane, const Collective& collective);
+  void perform_small(Lane& lane, const Collective& collective);
   [[noreturn]] void rethrow(const Lane& lane, const char* name) const;
 
   GroupIdentity identity_;

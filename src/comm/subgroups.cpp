@@ -27,15 +27,16 @@ void check_ranks(const std::vector<int>& sorted, int size) {
 // Ranks that disagree would wait for each other until the timeout.
 void check_agreement(const Communicator& comm, const std::vector<int>& ranks) {
   std::string mine;
-  for (const int rank : ranks) mine += std::to_string(rank) + " ";
+  for (const int rank : ranks) mine += (mine.empty() ? "{" : ", ") + std::to_string(rank);
+  mine += "}";
   const auto all = comm.all_gather_bytes(mine);
   for (int other = 0; other < comm.size(); ++other) {
     const auto& theirs = all[static_cast<std::size_t>(other)];
     if (theirs == mine) continue;
     throw CollectiveMismatch(
         "comm", {.what = "new_group: the ranks disagree on the list of ranks",
-                 .expected = mine + "as on rank " + std::to_string(comm.global_rank(comm.rank())),
-                 .got = theirs + "on rank " + std::to_string(comm.global_rank(other))});
+                 .expected = mine + " as on rank " + std::to_string(comm.global_rank(comm.rank())),
+                 .got = theirs + " on rank " + std::to_string(comm.global_rank(other))});
   }
 }
 

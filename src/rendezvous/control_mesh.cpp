@@ -83,6 +83,9 @@ void ControlMesh::await_members(std::unique_lock<std::mutex>& lock, const Meetin
   while (!is_complete(meeting)) {
     require_presence(meeting);
     if (failure_) raise_failure(describe_(meeting.announcement));
+    if (meeting.caller && meeting.caller->has_given_up()) {
+      throw CommError("comm", {.what = "the communicator is closed"});
+    }
     const auto now = Clock::now();
     if (now >= meeting.deadline) give_up(lock, meeting);
     if (now >= ask_at) {
@@ -137,15 +140,19 @@ void ControlMesh::require_agreement(std::unique_lock<std::mutex>& lock, const Me
   raise_failure(describe_(meeting.announcement));
 }
 
-// Who said goodbye will not come any more.
+// Who said goodbye will not come any more. All members hear it, and each draws the conclusion.
 void ControlMesh::require_presence(const Meeting& meeting) {
+  const auto group = meeting.announcement.group;
   for (const int member : meeting.members) {
-    if (!peers_[static_cast<std::size_t>(member)].has_left) continue;
-    if (inbox_.front(meeting.announcement.group, member)) continue;
-    fail({.failure = Failure::kPeerLost,
-          .ranks = {member},
-          .parts = {.what = "rank " + std::to_string(member) + " left before a collective of all",
-                    .hint = "all ranks must call the same collectives before they close"}});
+    const bool has_left = peers_[static_cast<std::size_t>(member)].has_left ||
+                          inbox_.has_left(group, member) || inbox_.has_left(meeting.home, member);
+    if (!has_left || inbox_.front(group, member)) continue;
+    const auto rank = std::to_string(member);
+    raise({.failure = Failure::kPeerLost,
+           .ranks = {member},
+           .parts = {.what = "rank " + rank + " left the group before a collective of all",
+                     .hint = "all ranks must call the same collectives before they close"}},
+          place_of(describe_(meeting.announcement)));
   }
 }
 
@@ -226,7 +233,11 @@ ControlMesh::Token ControlMesh::on_failure(std::function<void()> abort) {
   return token;
 }
 
-void ControlMesh::forget(std::uint64_t group) {
+void ControlMesh::leave(std::uint64_t group, std::span<const int> members, bool tells) {
+  if (tells) {
+    const auto header = header_of(MessageKind::kGoodbye, {}, {.group = group});
+    for (const int member : members) links_.send(member, header, {}, Clock::now());
+  }
   const std::lock_guard lock(mutex_);
   inbox_.forget(group);
 }
@@ -281,7 +292,11 @@ void ControlMesh::deliver(int rank, Message message) {
     case MessageKind::kVerdict:
       return fail(verdict_from(message.payload));
     case MessageKind::kGoodbye:
-      peer.has_left = true;
+      if (message.header.announcement.group != 0) {
+        inbox_.note_left(message.header.announcement.group, rank);
+      } else {
+        peer.has_left = true;
+      }
   }
 }
 
@@ -345,8 +360,10 @@ void ControlMesh::fail(Verdict verdict) {
   changed_.notify_all();
 }
 
-void ControlMesh::raise_failure(const std::string& where) const {
-  raise(*failure_, "rank " + std::to_string(rank_) + (where.empty() ? "" : ", in " + where));
+void ControlMesh::raise_failure(const std::string& where) const { raise(*failure_, place_of(where)); }
+
+std::string ControlMesh::place_of(const std::string& where) const {
+  return "rank " + std::to_string(rank_) + (where.empty() ? "" : ", in " + where);
 }
 
 void ControlMesh::serve(const std::stop_token& stop) {

@@ -43,12 +43,15 @@ class Caller {
   /// Whether no thread of this process will announce anything else before the meeting has been held.
   /// Called from any thread; false when in doubt.
   virtual bool is_stuck() const = 0;
+  /// Whether it no longer wants the meeting. Looked at every 50 ms at least, from the thread in meet().
+  virtual bool has_given_up() const = 0;
 };
 
 /// What a rank is about to do, with whom.
 struct Meeting {
   Announcement announcement = {};     ///< sequence numbers of a group are counted from 1
   std::span<const int> members = {};  ///< ranks of the job, this one included; the same on all of them
+  std::uint64_t home = 0;             ///< a group whose goodbyes count here, too
   std::string_view payload = {};      ///< what the others get from this rank
   Deadline deadline = Deadline::max();
   const Caller* caller = nullptr;
@@ -71,7 +74,7 @@ class LOCKSTEP_API ControlMesh {
 
   /// Blocks until all members have announced the same. Then calls `take`, if given, with each other
   /// member's payload, by rank, under a lock. From any thread; the meetings of one group one by one.
-  /// @throws CollectiveMismatch, PeerLost, Timeout as above
+  /// @throws CollectiveMismatch, PeerLost, Timeout as above; CommError when the caller has given up
   using Take = std::function<void(int rank, std::string_view payload)>;
   void meet(const Meeting& meeting, const Take& take = {});
 
@@ -89,8 +92,9 @@ class LOCKSTEP_API ControlMesh {
   using Token = std::shared_ptr<const std::function<void()>>;
   [[nodiscard]] Token on_failure(std::function<void()> abort);
 
-  /// Frees what is kept for a group that holds no more meetings.
-  void forget(std::uint64_t group);
+  /// This rank holds no more meetings in `group`; where `tells`, its `members` learn that. Frees what is
+  /// kept.
+  void leave(std::uint64_t group, std::span<const int> members, bool tells);
 
   /// Tells all that this rank goes in peace.
   void leave();
@@ -136,6 +140,7 @@ class LOCKSTEP_API ControlMesh {
   std::string states_of(std::span<const int> ranks, Clock::time_point asked_at) const;
   void fail(Verdict verdict);
   [[noreturn]] void raise_failure(const std::string& where) const;
+  std::string place_of(const std::string& where) const;
   void abort_if_due(std::unique_lock<std::mutex>& lock);
   void serve(const std::stop_token& stop);
 

@@ -1,6 +1,7 @@
 // Who has announced what, and has not been met yet.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -40,12 +41,20 @@ class Inbox {
     return found != groups_.end() && found->second.own_sequence >= sequence;
   }
 
+  /// `rank` has left `group`: nothing more comes from it.
+  void note_left(std::uint64_t group, int rank) { groups_[group].left.push_back(rank); }
+  bool has_left(std::uint64_t group, int rank) const {
+    const auto found = groups_.find(group);
+    return found != groups_.end() && std::ranges::find(found->second.left, rank) != found->second.left.end();
+  }
+
   /// Frees what is kept for `group`.
   void forget(std::uint64_t group) { groups_.erase(group); }
 
  private:
   struct GroupEntries {
     std::vector<std::deque<Entry>> by_rank;
+    std::vector<int> left;
     std::uint64_t own_sequence = 0;  // sequences are counted from 1
   };
 

@@ -22,7 +22,7 @@ enum class MessageKind : std::uint32_t {
   kWhere,     ///< a question: what are you doing?
   kHere,      ///< its answer
   kVerdict,   ///< the job has failed, and why
-  kGoodbye    ///< the sender leaves, all is well
+  kGoodbye    ///< the sender leaves the group announced or, where that is 0, the job; all is well
 };
 
 /// Lies in memory as it travels: ranks of one job are of one architecture.

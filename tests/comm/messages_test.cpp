@@ -147,16 +147,22 @@ TEST(Messages, AreRefusedInAWorldOfOne) {
   EXPECT_THROW(Communicator().recv(at::ones({1}), 1), CommError);
 }
 
+TEST(Messages, ThatCannotMeetAreNamedOnBothSides) {
+  run_ranks(2, [](const Communicator& comm) {
+    test::expect_error<CollectiveMismatch>(
+        [&] { comm.rank() == 0 ? comm.send(at::ones({3}), 1) : comm.recv(at::ones({3}), 0, 9); },
+        {"rank 0: send and recv of float32 [3] from rank 0 to rank 1, seq 1",
+         "rank 1: send and recv of float32 [3] from rank 0 to rank 1, tag 9, seq 1"});
+  });
+}
+
 TEST(Messages, ThatNobodyTakesTimeOutNamingTheOtherRank) {
   const auto body = [](const Communicator& comm) {
-    if (comm.rank() == 0) {
-      test::expect_error<Timeout>([&] { comm.send(at::ones({3}), 1); },
-                                  {"send to rank 1 failed", "rank 0 of 2", "seq 1"});
-    } else {
-      test::expect_error<CommError>([&] { comm.recv(at::ones({3}), 0, 9); }, {"recv from rank 0 failed"});
-    }
+    if (comm.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(3));
+    test::expect_error<Timeout>([&] { comm.send(at::ones({3}), 1); },
+                                {"rank 1 did not come to send and recv", "rank 1 is outside of collectives"});
   };
-  run_ranks(2, body, {.comm_timeout = std::chrono::seconds(2)});
+  run_ranks(2, body, {.comm_timeout = std::chrono::seconds(1)});
 }
 
 TEST(Messages, AreRefusedAfterClose) {

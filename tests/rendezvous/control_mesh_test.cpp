@@ -95,8 +95,8 @@ TEST(ControlMeshFailure, WhoSaidGoodbyeIsMissedOnlyWhereItIsNeeded) {
     mesh->meet({.announcement = op(1, 5), .members = pair, .deadline = in(20s)});
     mesh->meet({.announcement = op(1), .members = all_of(*mesh), .deadline = in(20s)});
   });
-  EXPECT_THAT(errors[0], HasSubstr("rank 2 left before a collective of all"));
-  EXPECT_THAT(errors[1], HasSubstr("rank 2 left before a collective of all"));
+  EXPECT_THAT(errors[0], HasSubstr("rank 2 left the group before a collective of all"));
+  EXPECT_THAT(errors[1], HasSubstr("rank 2 left the group before a collective of all"));
 }
 
 TEST(ControlMeshFailure, AbsenceIsATimeoutThatTellsWhereTheRankIs) {

@@ -33,6 +33,7 @@ inline Announcement op(int number, std::uint64_t group = 1, std::uint64_t sequen
 class StuckCaller final : public rendezvous::Caller {
  public:
   bool is_stuck() const override { return true; }
+  bool has_given_up() const override { return false; }
 };
 
 inline std::vector<int> all_of(const ControlMesh& mesh) {

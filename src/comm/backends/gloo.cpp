@@ -120,6 +120,8 @@ class GlooGroup final : public Group {
     process_group_->setGroupName("lockstep" + this->identity().name);
   }
 
+  ~GlooGroup() override { end(false); }
+
   std::string backend() const override { return "gloo"; }
   std::chrono::milliseconds timeout() const override { return options_.timeout; }
   std::uint64_t bytes_sent() const override { return backend_->bytes_sent(); }
@@ -145,11 +147,16 @@ class GlooGroup final : public Group {
     } catch (const std::exception&) {
       // A peer or the store is gone: nobody is left to wait for.
     }
-    if (job_ && !backend_->has_failed()) job_->close_group();
-    backend_->close();
+    end(true);
   }
 
  private:
+  void end(bool in_peace) {
+    if (std::exchange(has_ended_, true)) return;
+    backend_->close();
+    if (job_) job_->close_group(in_peace && !backend_->has_failed());
+  }
+
   // A rank that closed its sockets early would cut off what others still read; and the server of the
   // store leaves last.
   void say_farewell() {
@@ -171,6 +178,7 @@ class GlooGroup final : public Group {
   std::shared_ptr<OrderedBackend> backend_;
   c10::intrusive_ptr<ProcessGroup> process_group_;
   bool is_closed_ = false;
+  bool has_ended_ = false;
 };
 
 std::shared_ptr<Group> connect(const CommOptions& options, const GroupIdentity& identity, const Store& store,
