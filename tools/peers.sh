@@ -1,23 +1,30 @@
 #!/usr/bin/env bash
-# Makes build/peers, the virtual environment with which tests and benchmarks run
-# Python: safetensors and numpy, on the same LibTorch wheel that C++ was built with.
+# Makes a virtual environment with which tests or benchmarks run Python, on the same LibTorch wheel that
+# C++ was built with.
+#
+# tools/peers.sh        build/peers: numpy and safetensors, for the tests
+# tools/peers.sh bench  build/bench-peers: Lightning too, for benchmarks/
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=build/peers
 requirements="safetensors==0.6.2 numpy==2.2.6 packaging typing_extensions filelock sympy networkx jinja2 fsspec"
+if [ "${1:-}" = bench ]; then
+  venv=build/bench-peers
+  requirements="$requirements lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 lightning-utilities==0.15.3 setuptools==80.9.0"
+fi
 [ "$(cat "$venv/requirements.txt" 2>/dev/null)" = "$requirements" ] && exit 0
 
-echo "peers: making $venv for the tests that run Python"
+echo "peers: making $venv for programs in Python"
 torch_root=$(sed -n 's/^LOCKSTEP_TORCH_ROOT:PATH=//p' build/*/CMakeCache.txt | head -1)
 rm -rf "$venv"
 python3 -m venv "$venv"
-# shellcheck disable=SC2086
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check $requirements
-# The wheel's folder, so that torch is not fetched twice.
+# The wheel's folder first, so that pip finds torch there and does not fetch it again.
 "$venv/bin/python" - "$(dirname "$torch_root")" <<'PY'
 import pathlib, site, sys
 pathlib.Path(site.getsitepackages()[0], "lockstep_torch.pth").write_text(sys.argv[1] + "\n")
 PY
+# shellcheck disable=SC2086
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check $requirements
 "$venv/bin/python" -c 'import torch, safetensors.torch'
 echo "$requirements" > "$venv/requirements.txt"
