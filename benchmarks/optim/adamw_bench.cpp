@@ -1,0 +1,81 @@
+// One step of AdamW: ours, at::_fused_adamw_, and torch::optim::AdamW.
+//
+// Usage: bench_adamw RESULTS. A case is MODEL/VARIANT.
+#include <lockstep/lockstep.h>
+
+#include <string>
+#include <vector>
+
+#include "results.h"
+
+namespace {
+
+namespace ls = lockstep;
+
+struct Model {
+  const char* name;
+  int tensors;
+  std::int64_t rows, columns;
+  int steps;
+};
+constexpr Model kModels[] = {{"10M", 10, 1000, 1000, 10}, {"tiny_100", 100, 16, 16, 300}};
+
+std::vector<torch::Tensor> make_parameters(const Model& model) {
+  std::vector<torch::Tensor> parameters;
+  for (int index = 0; index < model.tensors; ++index) {
+    parameters.push_back(torch::randn({model.rows, model.columns}, torch::requires_grad()));
+    parameters.back().mutable_grad() = torch::randn({model.rows, model.columns});
+  }
+  return parameters;
+}
+
+template <class Step>
+double ns_per_step(int steps, const Step& step) {
+  for (int index = 0; index < 3; ++index) step();
+  const auto start = bench::now_ns();
+  for (int index = 0; index < steps; ++index) step();
+  return static_cast<double>(bench::now_ns() - start) / steps;
+}
+
+double ours(const Model& model) {
+  std::vector<ls::NamedParameter> named;
+  for (auto& tensor : make_parameters(model)) named.push_back({std::to_string(named.size()), tensor});
+  const auto optimizer = ls::OptimizerFactory(ls::AdamW{}).create(std::move(named));
+  return ns_per_step(model.steps, [&] { optimizer->step(); });
+}
+
+// The two functions that Python's torch.optim.AdamW(fused=True) calls, with nothing around them.
+double fused(const Model& model) {
+  const torch::NoGradGuard no_grad;
+  auto parameters = make_parameters(model);
+  std::vector<torch::Tensor> gradients, means, squares, steps;
+  for (const auto& parameter : parameters) {
+    gradients.push_back(parameter.grad());
+    means.push_back(torch::zeros_like(parameter));
+    squares.push_back(torch::zeros_like(parameter));
+    steps.push_back(torch::ones({}));
+  }
+  return ns_per_step(model.steps, [&] {
+    at::_fused_adamw_(parameters, gradients, means, squares, {}, steps, /*lr=*/1e-3, /*beta1=*/0.9,
+                      /*beta2=*/0.999, /*weight_decay=*/1e-2, /*eps=*/1e-8, /*amsgrad=*/false,
+                      /*maximize=*/false);
+    at::_foreach_add_(steps, 1);
+  });
+}
+
+double torch_optim(const Model& model) {
+  torch::optim::AdamW optimizer(make_parameters(model), torch::optim::AdamWOptions(1e-3));
+  return ns_per_step(model.steps, [&] { optimizer.step(); });
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  const bench::Results results(argv[1]);
+  torch::set_num_threads(1);
+  for (const auto& model : kModels) {
+    results.add(std::string(model.name) + "/ours", ours(model));
+    results.add(std::string(model.name) + "/fused", fused(model));
+    results.add(std::string(model.name) + "/torch_optim", torch_optim(model));
+  }
+}
