@@ -2,10 +2,11 @@
 # CMake does the work; this file only says it in short.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test asan tsan install format clean
+.PHONY: help setup demo build test bench asan tsan install format clean
 
 PRESET ?= release
 BUILD := build/$(PRESET)
+ROUNDS ?= 9
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +27,11 @@ build: setup $(BUILD)/build.ninja  ## build everything
 test: build  ## build and run every test
 	@tools/peers.sh
 	@ctest --preset $(PRESET)
+
+bench: setup $(BUILD)/build.ninja  ## measure against PyTorch and Lightning, ROUNDS=9 times each; fills build/bench
+	@cmake --build --preset $(PRESET) --target bench
+	@tools/peers.sh bench
+	@python3 benchmarks/run.py --rounds $(ROUNDS) --build $(BUILD)
 
 asan tsan:  ## build and run the tests under AddressSanitizer + UBSan, or ThreadSanitizer
 	@$(MAKE) --no-print-directory test PRESET=$@

@@ -1,0 +1,56 @@
+"""What the peers share: the tiny network, a source of batches that keeps time, and the results file."""
+import json
+import time
+
+import torch
+from torch import nn
+
+BATCH_SIZE = 32
+WARMUP_STEPS = 200
+
+
+def tiny_mlp():
+    """8,970 parameters: so small that what surrounds the arithmetic shows."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def tiny_batch():
+    torch.manual_seed(1)
+    return torch.randn(BATCH_SIZE, 64), torch.randint(10, (BATCH_SIZE,))
+
+
+class Source:
+    """Gives out one ready-made batch `steps` times and notes when the timed part began and ended.
+
+    Stands for the data of every loop alike, so that no loop is charged for a data loader.
+    """
+
+    def __init__(self, batch, steps, warmup=WARMUP_STEPS):
+        self.batch, self.steps, self.warmup = batch, steps, warmup
+        self.first = self.last = 0
+
+    def __len__(self):
+        return self.warmup + self.steps + 1
+
+    def __iter__(self):
+        for index in range(len(self)):
+            if index == self.warmup:
+                self.first = time.perf_counter_ns()
+            if index == self.warmup + self.steps:
+                self.last = time.perf_counter_ns()
+            yield self.batch
+
+    def ns_per_step(self):
+        return (self.last - self.first) / self.steps
+
+
+class Results:
+    """JSON lines {"case", "ns"} or {"case", "at_ns"}, appended to a file: stdout belongs to the program."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def add(self, case, **value):
+        with open(self.path, "a") as file:
+            file.write(json.dumps({"case": case, **value}) + "\n")

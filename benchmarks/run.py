@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+"""Measures lockstep and its peers in turns and writes what it found to build/bench/*.jsonl.
+
+Usage: benchmarks/run.py [--rounds 9] [--only BENCH ...] [--quiet-wait SECONDS]
+
+In each round every program runs once, ours and the peer's one after the other, and gives one number per
+case; programs warm up before they measure and their start counts only where it is what is measured. The
+number of a case is the 25th percentile of its rounds; of a difference, such as what DDP adds to a step, the
+median over rounds of the difference within the round. ratio is peer / ours: above 1 ours is faster.
+"""
+import argparse
+import collections
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+import pty
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DEADLINE_S = 300  # for one program
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """Something to run; "{results}" in its arguments becomes the file for its numbers."""
+    name: str
+    arguments: tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """A case of a program or, with `minus`, how much more it takes than another case."""
+    program: str
+    case: str
+    minus: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the results: our number beside the peer's."""
+    case: str
+    ours: Number
+    peer: Number
+    unit: str = "us"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    name: str
+    programs: tuple
+    rows: tuple
+
+
+NS_PER_UNIT = {"us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+def step_bench(bin_dir, python, peers):
+    steps = "1000"
+    programs = (Program("ours", (f"{bin_dir}/bench_step", "{results}", steps)),
+                Program("peer", (python, f"{peers}/step.py", "{results}", steps)))
+    cases = ("forward", "backward", "raw_loop", "fabric", "trainer_bare", "trainer_full")
+    rows = [Row(case, Number("ours", case), Number("peer", case)) for case in cases]
+    rows += [Row(f"{case}_over_loop", Number("ours", case, minus="raw_loop"), Number("peer", case, minus="raw_loop"))
+             for case in cases[3:]]
+    return Bench("step", programs, tuple(rows))
+
+
+def ddp_bench(bin_dir, python, peers):
+    steps = "500"
+    programs = (Program("ours", (f"{bin_dir}/bench_ddp", "{results}", steps)),
+                Program("peer", (python, f"{peers}/ddp.py", "{results}", steps)))
+    rows = []
+    for model, unit in (("tiny", "us"), ("mid", "ms")):
+        for case in (f"{model}_local", f"{model}_ddp"):
+            rows.append(Row(case, Number("ours", case), Number("peer", case), unit))
+        rows.append(Row(f"{model}_tax", Number("ours", f"{model}_ddp", minus=f"{model}_local"),
+                        Number("peer", f"{model}_ddp", minus=f"{model}_local"), unit))
+    return Bench("ddp", programs, tuple(rows))
+
+
+def start_bench(bin_dir, python, peers):
+    programs, rows = [], []
+    for ranks in ("2", "4", "8"):
+        ours, peer, case = f"ours_{ranks}", f"peer_{ranks}", f"ranks_{ranks}"
+        programs.append(Program(ours, (f"{bin_dir}/bench_start", "--fabric.devices", ranks, "--bench.results",
+                                       "{results}")))
+        programs.append(Program(peer, (python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+                                       ranks, f"{peers}/start.py", "{results}")))
+        rows.append(Row(case, Number(ours, case), Number(peer, case), "s"))
+    return Bench("start", tuple(programs), tuple(rows))
+
+
+def all_reduce_bench(bin_dir, *_):
+    programs = (Program("ours", (f"{bin_dir}/bench_all_reduce", "{results}")),)
+    rows = [Row(f"{size}_{ours}", Number("ours", f"{size}/{ours}"), Number("ours", f"{size}/gloo"))
+            for ours in ("ordered", "fast")
+            for size in ("64_B", "4_KiB", "64_KiB", "1_MiB", "16_MiB", "64_MiB")]
+    return Bench("all_reduce", programs, tuple(rows))
+
+
+def adamw_bench(bin_dir, *_):
+    programs = (Program("ours", (f"{bin_dir}/bench_adamw", "{results}")),)
+    rows = [Row(f"{model}_vs_{peer}", Number("ours", f"{model}/ours"), Number("ours", f"{model}/{peer}"))
+            for model in ("10M", "tiny_100") for peer in ("fused", "torch_optim")]
+    return Bench("adamw", programs, tuple(rows))
+
+
+def all_benches(build):
+    bin_dir, python = build / "bin", str(ROOT / "build/bench-peers/bin/python")
+    makers = (step_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench)
+    return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
+
+
+def wait_until_quiet(limit_s):
+    """Waits while anything else is running, for `limit_s` at most."""
+    end = time.monotonic() + limit_s
+    calm = 0
+    while calm < 5 and time.monotonic() < end:
+        running = int(pathlib.Path("/proc/loadavg").read_text().split()[3].split("/")[0])
+        calm = calm + 1 if running <= 1 else 0
+        time.sleep(0.02)
+
+
+def drain(terminal, tail):
+    """Reads what a program prints, so that it never waits; keeps the end of it."""
+    while True:
+        try:
+            text = os.read(terminal, 65536)
+        except OSError:  # the other end is closed
+            return
+        if not text:
+            return
+        tail.append(text)
+
+
+def stop(process):
+    """Ends it, if it still runs, and what it started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def run_program(program, environment):
+    """Runs it on a terminal of its own, since progress bars draw only there. Returns {case: ns}."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = pathlib.Path(folder, "results.jsonl")
+        command = [argument.format(results=results) for argument in program.arguments]
+        terminal, end = pty.openpty()
+        tail = collections.deque(maxlen=4)
+        reader = threading.Thread(target=drain, args=(terminal, tail))
+        start_ns = time.monotonic_ns()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=end, stderr=end, cwd=folder,
+                                   env=environment, start_new_session=True)
+        os.close(end)
+        reader.start()
+        try:
+            code = process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            code = f"no end within {DEADLINE_S} s"
+        finally:
+            stop(process)
+        reader.join(10)
+        os.close(terminal)
+        if code != 0:
+            text = b"".join(tail).decode(errors="replace")[-4000:]
+            sys.exit(f"{' '.join(command)}: ended with {code}\n{text}")
+        return numbers_of(results, start_ns)
+
+
+def numbers_of(results, start_ns):
+    """A moment becomes the time since the start; of several ranks' moments the last one counts."""
+    numbers = {}
+    for line in results.read_text().splitlines():
+        value = json.loads(line)
+        ns = value["ns"] if "ns" in value else value["at_ns"] - start_ns
+        numbers[value["case"]] = max(ns, numbers.get(value["case"], 0)) if "at_ns" in value else ns
+    return numbers
+
+
+def measure(bench, rounds, quiet_wait_s, environment):
+    """Returns {(program, case): [ns per round]}."""
+    samples = collections.defaultdict(list)
+    for number in range(rounds):
+        print(f"\r{bench.name}: round {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
+        # Neither side always goes first.
+        for program in bench.programs if number % 2 == 0 else reversed(bench.programs):
+            wait_until_quiet(quiet_wait_s)
+            for case, ns in run_program(program, environment).items():
+                samples[program.name, case].append(ns)
+    print(file=sys.stderr)
+    return samples
+
+
+def value_of(number, samples, rounds):
+    """The number over all rounds, or None where one is missing."""
+    values = samples[number.program, number.case]
+    if len(values) != rounds:
+        return None
+    if not number.minus:
+        return percentile_25(values)
+    base = samples[number.program, number.minus]
+    return statistics.median(a - b for a, b in zip(values, base)) if len(base) == rounds else None
+
+
+def percentile_25(values):
+    return statistics.quantiles(values, n=4, method="inclusive")[0] if len(values) > 1 else values[0]
+
+
+def machine():
+    model = next((line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+                  if line.startswith("model name")), platform.machine())
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{len(os.sched_getaffinity(0))} x {model}, {gib:.0f} GiB, Linux {platform.release()}"
+
+
+def versions(python):
+    code = ("import json, platform, torch, lightning; print(json.dumps({'python': platform.python_version(), "
+            "'torch': torch.__version__, 'lightning': lightning.__version__}))")
+    found = json.loads(subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout)
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return {"lockstep": commit.stdout.strip() or "unknown", **found}
+
+
+def records(bench, samples, rounds, about):
+    """The lines of the results file; names what is missing."""
+    lines, missing = [], []
+    for row in bench.rows:
+        ours, peer = (value_of(number, samples, rounds) for number in (row.ours, row.peer))
+        if ours is None or peer is None:
+            missing.append(f"{bench.name}/{row.case}")
+            continue
+        scale = NS_PER_UNIT[row.unit]
+        ratio = round(peer / ours, 3) if ours > 0 else None
+        lines.append({"bench": bench.name, "case": row.case, "ours": round(ours / scale, 3),
+                      "peer": round(peer / scale, 3), "unit": row.unit, "ratio": ratio, "rounds": rounds, **about})
+    return lines, missing
+
+
+def show(lines):
+    for line in lines:
+        ratio = f"{line['ratio']:8.2f}x" if line["ratio"] is not None else "        -"
+        print(f"{line['bench']:>11} {line['case']:<24} {line['ours']:>12.3f} {line['peer']:>12.3f} "
+              f"{line['unit']:<3} {ratio}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", nargs="+", metavar="BENCH", help="names of benchmarks; default: all")
+    parser.add_argument("--quiet-wait", type=float, default=2.0, metavar="SECONDS",
+                        help="longest wait for an idle machine before each program")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    options = parser.parse_args()
+    benches = all_benches(options.build.resolve())
+    unknown = set(options.only or ()) - {bench.name for bench in benches}
+    if unknown or options.rounds < 1:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(bench.name for bench in benches)}"
+                     if unknown else "--rounds must be at least 1")
+
+    about = {"machine": machine(), "versions": versions(ROOT / "build/bench-peers/bin/python")}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    out = ROOT / "build/bench"
+    out.mkdir(parents=True, exist_ok=True)
+    all_missing = []
+    for bench in benches:
+        if options.only and bench.name not in options.only:
+            continue
+        samples = measure(bench, options.rounds, options.quiet_wait, environment)
+        lines, missing = records(bench, samples, options.rounds, about)
+        (out / f"{bench.name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        show(lines)
+        all_missing += missing
+    if all_missing:
+        sys.exit(f"no numbers for: {', '.join(all_missing)}")
+
+
+if __name__ == "__main__":
+    main()
