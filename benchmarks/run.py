@@ -101,7 +101,7 @@ def start_bench(bin_dir, python, peers):
 def all_reduce_bench(bin_dir, *_):
     programs = (Program("ours", (f"{bin_dir}/bench_all_reduce", "{results}")),)
     rows = [Row(f"{size}_{ours}", Number("ours", f"{size}/{ours}"), Number("ours", f"{size}/gloo"))
-            for ours in ("ordered", "fast")
+            for ours in ("ordered", "fast", "ordered_unchecked")
             for size in ("64_B", "4_KiB", "64_KiB", "1_MiB", "16_MiB", "64_MiB")]
     return Bench("all_reduce", programs, tuple(rows))
 
