@@ -14,7 +14,8 @@ std::string error_text(std::string_view module, const ErrorParts& parts) {
 
 }  // namespace
 
-Error::Error(std::string_view module, const ErrorParts& parts) : std::runtime_error(error_text(module, parts)) {}
+Error::Error(std::string_view module, const ErrorParts& parts)
+    : std::runtime_error(error_text(module, parts)) {}
 
 // Out of line, so that each class has one type_info in one library and can be caught across them.
 Error::~Error() = default;

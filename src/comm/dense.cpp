@@ -22,7 +22,8 @@ DenseTwin::DenseTwin(const Collective& collective) : original_(collective), twin
 
 void DenseTwin::copy_back() const {
   copy_unless_same(original_.output, twin_.output);
-  for (std::size_t i = 0; i < twin_.outputs.size(); ++i) copy_unless_same(original_.outputs[i], twin_.outputs[i]);
+  for (std::size_t i = 0; i < twin_.outputs.size(); ++i)
+    copy_unless_same(original_.outputs[i], twin_.outputs[i]);
 }
 
 }  // namespace lockstep::detail

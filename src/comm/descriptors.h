@@ -9,8 +9,8 @@
 
 namespace lockstep::detail {
 
-/// An open socket or pipe, or a nameless file such as epoll's. Numbers are used again, so it is known by what it
-/// stands for, too.
+/// An open socket or pipe, or a nameless file such as epoll's. Numbers are used again, so it is known by what
+/// it stands for, too.
 struct Descriptor {
   int fd = -1;
   dev_t device = 0;

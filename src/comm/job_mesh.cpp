@@ -1,6 +1,9 @@
 #include "comm/job_mesh.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <numeric>
 #include <random>
@@ -23,6 +26,14 @@ std::string key_of(int rank) { return "control/" + std::to_string(rank); }
 std::string first_interface() {
   const auto names = env::get("GLOO_SOCKET_IFNAME").value_or("");
   return names.substr(0, names.find(','));
+}
+
+// The interface that leads there is the one to be called on. Ranks that meet in a file know no address.
+std::string reference_host(const CommOptions& options) {
+  if (!options.main_address.empty()) return options.main_address;
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return host.data();
 }
 
 // Rank 0 draws it: strangers do not know it.
@@ -48,7 +59,7 @@ std::vector<Endpoint> exchange_endpoints(Store& store, const CommOptions& option
 
 std::vector<UniqueFd> connect(const CommOptions& options, Store& store) {
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
-  const rendezvous::MeshListener listener(options.main_address, first_interface());
+  const rendezvous::MeshListener listener(reference_host(options), first_interface());
   const Hello hello{.rank = static_cast<std::uint32_t>(options.rank),
                     .world_size = static_cast<std::uint32_t>(options.world_size),
                     .token = agree_on_token(store, options)};

@@ -81,8 +81,8 @@ void ControlMesh::await_members(std::unique_lock<std::mutex>& lock, const Meetin
   milliseconds patience = kFirstQuestion;
   auto ask_at = begin + patience;
   while (!is_complete(meeting)) {
-    require_presence(meeting);
     if (failure_) raise_failure(describe_(meeting.announcement));
+    require_presence(meeting);
     if (meeting.caller && meeting.caller->has_given_up()) {
       throw CommError("comm", {.what = "the communicator is closed"});
     }

@@ -19,7 +19,6 @@
 namespace lockstep::testing {
 namespace {
 
-
 // How much longer than its own deadline the zygote may take to answer.
 constexpr auto kPatience = std::chrono::seconds(30);
 

@@ -86,8 +86,12 @@ json to_json(const CaseInput& input, std::span<const RankReport> reports) {
                      {"result_hash", report.result_hash},
                      {"text", report.text}});
   }
-  return {
-      {"case", input.name}, {"world", input.world}, {"seed", input.seed}, {"victim", victim_of(input)}, {"collective", collective_text(input)}, {"ranks", ranks}};
+  return {{"case", input.name},
+          {"world", input.world},
+          {"seed", input.seed},
+          {"victim", victim_of(input)},
+          {"collective", collective_text(input)},
+          {"ranks", ranks}};
 }
 
 int run(int argc, char** argv) {

@@ -39,13 +39,5 @@ TEST(DdpStrategy, ForgetsModulesThatNobodyOwns) {
   EXPECT_LT(weight.use_count(), users_before);
 }
 
-TEST(DdpStrategy, RefusesAccumulationWithAStaticGraph) {
-  const auto strategy = make_strategy(Ddp{.static_graph = true}, 1);
-  const auto module = std::make_shared<Linear>(2, 1);
-  strategy->setup_module(module);
-  const auto loss = module->forward(torch::ones({1, 2})).sum();
-  test::expect_error<ConfigError>([&] { strategy->backward(loss, {}); }, {"static_graph"});
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -15,7 +15,7 @@ struct Unexpected {
 };
 template <class E>
 Unexpected(E) -> Unexpected<E>;
-Unexpected(const char*) -> Unexpected<std::string>;
+Unexpected(const char*)->Unexpected<std::string>;
 
 /// Holds a T, or an E that says why there is none. T may be void.
 template <class T, class E = std::string>

@@ -14,7 +14,7 @@ namespace lockstep::testing {
 struct RunRanksOptions {
   std::chrono::milliseconds deadline = std::chrono::seconds(60);      ///< for all ranks to return
   std::chrono::milliseconds comm_timeout = std::chrono::seconds(30);  ///< Communicator::timeout()
-    Reduction reduction = Reduction::kOrdered;                          ///< order of sums
+  Reduction reduction = Reduction::kOrdered;                          ///< order of sums
   bool check_collectives = true;                                      ///< as CommOptions
 };
 

@@ -50,7 +50,7 @@ void describe(OptionVisitor& v, Ddp& o) {
   v.field("process_group_backend", o.process_group_backend, "What carries the bytes: gloo");
   v.field("reduction", o.reduction,
           "ordered: the same bits for every algorithm; fast: the backend's own sums");
-    v.field("check_collectives", o.check_collectives, "Ranks compare what they call before each collective");
+  v.field("check_collectives", o.check_collectives, "Ranks compare what they call before each collective");
   v.field("start_method", o.start_method, "How ranks are started: popen (fork if possible), fork or spawn");
 }
 
