@@ -1,9 +1,7 @@
 // The TCP store: c10d's, behind a look whether its server can be reached at all, which says why not
 // where c10d would retry in silence, or at length on stderr.
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +15,7 @@
 
 #include "comm/tcp_store.h"
 
+#include "base/sockets.h"
 #include "comm/broken_pipes.h"
 #include "comm/c10d.h"
 #include "comm/descriptors.h"
@@ -31,31 +30,11 @@ namespace {
 using detail::BrokenPipesAreErrors;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-class Socket {
- public:
-  explicit Socket(const addrinfo& address)
-      : fd_(socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
-                   address.ai_protocol)) {}
-  ~Socket() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-bool is_ready(const Socket& socket, short event, milliseconds patience) {
-  pollfd watched{.fd = socket.fd(), .events = event, .revents = 0};
-  return poll(&watched, 1, static_cast<int>(patience.count())) > 0;
-}
+constexpr auto kAttemptTime = milliseconds(2000);
 
 // c10d's own greeting, which it would wait for without a limit where something else answers, or nothing.
-Expected<void> greet(const Socket& socket, milliseconds patience) {
+Expected<void> greet(int socket, Deadline deadline) {
   using c10d::detail::QueryType;
   constexpr std::uint32_t kNonce = 0x6c6f636b;
   std::array<char, 2 * (sizeof(QueryType) + sizeof(kNonce))> query;
@@ -68,48 +47,25 @@ Expected<void> greet(const Socket& socket, milliseconds patience) {
   append(QueryType::PING);
   append(kNonce);
   std::uint32_t answer = 0;
-  if (::send(socket.fd(), query.data(), query.size(), MSG_NOSIGNAL) < 0)
+  if (::send(socket, query.data(), query.size(), MSG_NOSIGNAL) < 0)
     return Unexpected{std::string(std::strerror(errno))};
-  if (!is_ready(socket, POLLIN, patience)) return Unexpected{std::string("no answer")};
-  if (::recv(socket.fd(), &answer, sizeof answer, 0) != sizeof answer || answer != kNonce)
-    return Unexpected{std::string("another program answers there")};
+  if (!await_ready(socket, POLLIN, deadline)) return Unexpected{"no answer"};
+  if (::recv(socket, &answer, sizeof answer, 0) != sizeof answer || answer != kNonce)
+    return Unexpected{"another program answers there"};
   return {};
 }
 
-Expected<void> connect_to(const addrinfo& address, milliseconds patience) {
-  const Socket socket(address);
-  if (socket.fd() < 0) return Unexpected{std::string(std::strerror(errno))};
-  int error = connect(socket.fd(), address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
-  if (error == EINPROGRESS) {
-    if (!is_ready(socket, POLLOUT, patience)) return Unexpected{std::string("no answer")};
-    socklen_t length = sizeof error;
-    getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
-  }
-  if (error != 0) return Unexpected{std::string(std::strerror(error))};
-  return greet(socket, patience);
-}
-
-Expected<void> try_connect(const TcpStoreOptions& options, milliseconds patience) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int status =
-      getaddrinfo(options.address.c_str(), std::to_string(options.port).c_str(), &hints, &found);
-  const Addresses addresses(found, &freeaddrinfo);
-  if (status != 0) return Unexpected{std::string(gai_strerror(status))};
-  Expected<void> outcome = Unexpected{std::string("no address")};
-  for (const addrinfo* address = found; address && !outcome; address = address->ai_next) {
-    outcome = connect_to(*address, patience);
-  }
-  return outcome;
+Expected<void> try_connect(const TcpStoreOptions& options, Deadline deadline) {
+  const auto connection = connect_to(options.address, options.port, deadline);
+  if (!connection) return Unexpected{connection.error()};
+  return greet(connection->get(), deadline);
 }
 
 // Retries until the server answers: it may start later than we do.
-void await_server(const TcpStoreOptions& options, steady_clock::time_point deadline) {
+void await_server(const TcpStoreOptions& options, Deadline deadline) {
   auto pause = milliseconds(5);
   for (;;) {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
-    const auto outcome = try_connect(options, std::clamp(left, milliseconds(1), milliseconds(2000)));
+    const auto outcome = try_connect(options, std::min(deadline, steady_clock::now() + kAttemptTime));
     if (outcome) return;
     if (steady_clock::now() + pause >= deadline) {
       throw Timeout(
@@ -172,7 +128,7 @@ Store detail::make_pytorch_store(const TcpStoreOptions& options, int world_size)
 }
 
 bool detail::is_store_server(const std::string& address, int port, milliseconds patience) {
-  return try_connect({.address = address, .port = port}, patience).has_value();
+  return try_connect({.address = address, .port = port}, steady_clock::now() + patience).has_value();
 }
 
 }  // namespace lockstep

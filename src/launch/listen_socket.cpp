@@ -1,28 +1,19 @@
 #include "launch/listen_socket.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <memory>
+#include "base/sockets.h"
 
 namespace lockstep::launch {
 namespace {
 
-using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-
-AddressList resolve(const std::string& address, int port) {
-  addrinfo wanted{};
-  wanted.ai_socktype = SOCK_STREAM;
-  wanted.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int status = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &wanted, &found);
-  if (status != 0) {
-    throw Error("launch", {.what = "cannot resolve main_address \"" + address + "\"",
-                           .got = ::gai_strerror(status),
-                           .hint = "check the name and /etc/hosts"});
-  }
-  return {found, &::freeaddrinfo};
+AddressList addresses_of(const std::string& host, int port) {
+  auto found = resolve(host, port, AI_PASSIVE);
+  if (found) return std::move(*found);
+  throw Error("launch", {.what = "cannot resolve main_address \"" + host + "\"",
+                         .got = found.error(),
+                         .hint = "check the name and /etc/hosts"});
 }
 
 UniqueFd try_listen(const addrinfo& address) {
@@ -47,7 +38,7 @@ int port_of(int fd) {
 
 ListenSocket listen_on(std::span<const std::string> addresses, int port) {
   for (const auto& address : addresses) {
-    const auto candidates = resolve(address, port);
+    const auto candidates = addresses_of(address, port);
     for (const addrinfo* candidate = candidates.get(); candidate != nullptr; candidate = candidate->ai_next) {
       if (auto fd = try_listen(*candidate)) {
         const int got = port_of(fd.get());

@@ -1,7 +1,6 @@
 // One TCP connection between two ranks, cut into messages.
 #pragma once
 
-#include <chrono>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -9,11 +8,10 @@
 
 #include <lockstep/base/unique_fd.h>
 
+#include "base/sockets.h"
 #include "rendezvous/message.h"
 
 namespace lockstep::rendezvous {
-
-using Deadline = std::chrono::steady_clock::time_point;
 
 class Connection {
  public:

@@ -16,14 +16,16 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/sockets.h"
+
 namespace lockstep::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 constexpr auto kHelloPatience = milliseconds(500);
+constexpr int kDiscardPort = 9;
 
 struct Address {
   sockaddr_storage storage{};
@@ -36,19 +38,11 @@ struct Address {
   throw CommError("rendezvous", {.what = what, .got = reason});
 }
 
-AddressList resolve(const std::string& host, int port) {
-  addrinfo wanted{};
-  wanted.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
-  if (status != 0) fail("cannot resolve " + host, ::gai_strerror(status));
-  return {found, &::freeaddrinfo};
-}
-
 // A datagram socket that is connected sends nothing, but the system has chosen its own address.
 Address address_towards(const std::string& host) {
-  const auto candidates = resolve(host, 9);
-  for (const addrinfo* there = candidates.get(); there != nullptr; there = there->ai_next) {
+  const auto candidates = resolve(host, kDiscardPort);
+  if (!candidates) fail("cannot resolve " + host, candidates.error());
+  for (const addrinfo* there = candidates->get(); there != nullptr; there = there->ai_next) {
     const UniqueFd probe(::socket(there->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (!probe || ::connect(probe.get(), there->ai_addr, there->ai_addrlen) != 0) continue;
     Address own;
@@ -96,28 +90,6 @@ Endpoint endpoint_of(int fd) {
   return {host.data(), std::stoi(port.data())};
 }
 
-int milliseconds_until(Deadline deadline) {
-  const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
-  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
-}
-
-bool await(int fd, short events, Deadline deadline) {
-  pollfd wanted{.fd = fd, .events = events, .revents = 0};
-  return ::poll(&wanted, 1, milliseconds_until(deadline)) > 0;
-}
-
-UniqueFd try_call(const Endpoint& endpoint, Deadline deadline) {
-  const auto address = resolve(endpoint.host, endpoint.port);
-  UniqueFd fd(::socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return fd;
-  int error = ::connect(fd.get(), address->ai_addr, address->ai_addrlen) == 0 ? 0 : errno;
-  if (error == EINPROGRESS && await(fd.get(), POLLOUT, deadline)) {
-    socklen_t length = sizeof error;
-    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  }
-  return error == 0 ? std::move(fd) : UniqueFd();
-}
-
 // Messages are small and awaited; and a machine that vanished is noticed.
 void tune(int fd) {
   const int on = 1, idle_s = 5, interval_s = 2, count = 3;
@@ -135,7 +107,7 @@ bool say(int fd, const Hello& hello) {
 // True when a rank of this job said hello.
 bool hear(int fd, const Hello& own, Deadline deadline, Hello& hello) {
   std::size_t got = 0;
-  while (got < sizeof hello && await(fd, POLLIN, deadline)) {
+  while (got < sizeof hello && await_ready(fd, POLLIN, deadline)) {
     const auto count = ::recv(fd, reinterpret_cast<char*>(&hello) + got, sizeof hello - got, 0);
     if (count <= 0) return false;
     got += static_cast<std::size_t>(count);
@@ -146,9 +118,12 @@ bool hear(int fd, const Hello& own, Deadline deadline, Hello& hello) {
 
 UniqueFd call(const Endpoint& endpoint, const Hello& own, std::uint32_t rank, Deadline deadline) {
   while (steady_clock::now() < deadline) {
-    auto fd = try_call(endpoint, deadline);
+    auto connection = connect_to(endpoint.host, endpoint.port, deadline);
     Hello answer;
-    if (fd && say(fd.get(), own) && hear(fd.get(), own, deadline, answer) && answer.rank == rank) return fd;
+    if (connection && say(connection->get(), own) && hear(connection->get(), own, deadline, answer) &&
+        answer.rank == rank) {
+      return std::move(*connection);
+    }
     std::this_thread::sleep_for(milliseconds(5));
   }
   return {};
@@ -157,7 +132,7 @@ UniqueFd call(const Endpoint& endpoint, const Hello& own, std::uint32_t rank, De
 // The next rank that calls; whoever else calls is turned away.
 bool answer_one(const MeshListener& listener, const Hello& own, Deadline deadline,
                 std::vector<UniqueFd>& connections) {
-  if (!await(listener.fd(), POLLIN, deadline)) return false;
+  if (!await_ready(listener.fd(), POLLIN, deadline)) return false;
   UniqueFd fd(::accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   Hello hello;
   const auto patience = std::min(deadline, steady_clock::now() + kHelloPatience);

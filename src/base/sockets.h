@@ -1,0 +1,29 @@
+// TCP sockets as those need them who connect with a deadline.
+#pragma once
+
+#include <netdb.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include <lockstep/base/expected.h>
+#include <lockstep/base/export.h>
+#include <lockstep/base/unique_fd.h>
+
+namespace lockstep {
+
+using Deadline = std::chrono::steady_clock::time_point;
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+/// The TCP addresses of `host`, or the system's reason why there are none. Blocks as long as the system's
+/// resolver does. `flags`: getaddrinfo()'s.
+LOCKSTEP_API Expected<AddressList> resolve(const std::string& host, int port, int flags = 0);
+
+/// Blocks until one of poll()'s `events`, or an error, is there; false when the deadline passed.
+LOCKSTEP_API bool await_ready(int fd, short events, Deadline deadline);
+
+/// A connection with host:port that does not block, or why there is none. Tries all addresses of the host.
+LOCKSTEP_API Expected<UniqueFd> connect_to(const std::string& host, int port, Deadline deadline);
+
+}  // namespace lockstep
