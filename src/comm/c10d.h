@@ -30,4 +30,7 @@ struct StoreImpl {
   std::string file = {};  ///< of a file store
 };
 
+/// `store` as those see it whose keys all begin with `prefix`, apart from everybody else's.
+Store scoped(const Store& store, const std::string& prefix);
+
 }  // namespace lockstep::detail

@@ -6,7 +6,6 @@
 #include <array>
 #include <bit>
 #include <numeric>
-#include <random>
 #include <sstream>
 
 #include <lockstep/base/env.h>
@@ -36,16 +35,6 @@ std::string reference_host(const CommOptions& options) {
   return host.data();
 }
 
-// Rank 0 draws it: strangers do not know it.
-std::uint64_t agree_on_token(Store& store, const CommOptions& options) {
-  const std::string key = "control/token";
-  if (options.rank != 0) return std::stoull(store.get(key, options.timeout));
-  std::random_device random;
-  const auto token = std::uint64_t{random()} << 32 | random();
-  store.set(key, std::to_string(token));
-  return token;
-}
-
 std::vector<Endpoint> exchange_endpoints(Store& store, const CommOptions& options, const Endpoint& own) {
   store.set(key_of(options.rank), own.host + " " + std::to_string(own.port));
   std::vector<Endpoint> endpoints(static_cast<std::size_t>(options.world_size));
@@ -57,20 +46,20 @@ std::vector<Endpoint> exchange_endpoints(Store& store, const CommOptions& option
   return endpoints;
 }
 
-std::vector<UniqueFd> connect(const CommOptions& options, Store& store) {
+std::vector<UniqueFd> connect(const CommOptions& options, Store& store, std::uint64_t token) {
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
   const rendezvous::MeshListener listener(reference_host(options), first_interface());
   const Hello hello{.rank = static_cast<std::uint32_t>(options.rank),
                     .world_size = static_cast<std::uint32_t>(options.world_size),
-                    .token = agree_on_token(store, options)};
+                    .token = token};
   const auto endpoints = exchange_endpoints(store, options, listener.endpoint());
   return rendezvous::connect_mesh(listener, hello, endpoints, deadline);
 }
 
 }  // namespace
 
-JobMesh::JobMesh(const CommOptions& options, Store store)
-    : mesh_(options.rank, connect(options, store),
+JobMesh::JobMesh(const CommOptions& options, Store store, std::uint64_t token)
+    : mesh_(options.rank, connect(options, store, token),
             [this](const rendezvous::Announcement& announcement) { return describe(announcement); }) {
   // Once all are here no more connections are opened.
   std::vector<int> everybody(static_cast<std::size_t>(options.world_size));

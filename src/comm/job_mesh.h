@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,9 +19,10 @@ namespace lockstep::detail {
 /// Shared by all groups of a job: the whole job's, and its sub-groups.
 class JobMesh {
  public:
-  /// Connects every rank with every other one through `store`. Collective, blocking.
+  /// Connects every rank with every other one, whose endpoints are exchanged in `store`. Strangers who call
+  /// do not know `token`. Collective, blocking.
   /// @throws Timeout naming ranks that cannot be reached
-  JobMesh(const CommOptions& options, Store store);
+  JobMesh(const CommOptions& options, Store store, std::uint64_t token);
 
   rendezvous::ControlMesh& mesh() { return mesh_; }
 

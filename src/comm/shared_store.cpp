@@ -63,9 +63,7 @@ Store connect(const CommOptions& options) {
 }
 
 Store room_of(const Store& store, int number) {
-  const auto name = "communicator/" + std::to_string(number);
-  auto room = c10::make_intrusive<c10d::PrefixStore>(name, store.impl().store);
-  return Store(std::make_shared<StoreImpl>(StoreImpl{std::move(room), store.impl().port}));
+  return scoped(store, "communicator/" + std::to_string(number));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "comm/errors.h"
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 namespace lockstep {
 namespace {
@@ -74,6 +75,11 @@ bool Store::check(const std::string& key) {
 Store make_hash_store() {
   return Store(
       std::make_shared<detail::StoreImpl>(detail::StoreImpl{c10::make_intrusive<c10d::HashStore>()}));
+}
+
+Store detail::scoped(const Store& store, const std::string& prefix) {
+  auto scope = c10::make_intrusive<c10d::PrefixStore>(prefix, store.impl().store);
+  return Store(std::make_shared<StoreImpl>(StoreImpl{std::move(scope), store.impl().port}));
 }
 
 int store_port(const Store& store) { return store.impl().port; }

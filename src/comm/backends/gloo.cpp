@@ -84,11 +84,6 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(const CommOptions& options, const st
                                             std::move(gloo_options), watch);
 }
 
-Store prefixed(const Store& store, const std::string& prefix) {
-  auto scope = c10::make_intrusive<PrefixStore>(prefix, store.impl().store);
-  return Store(std::make_shared<StoreImpl>(StoreImpl{std::move(scope), store.impl().port}));
-}
-
 std::shared_ptr<Group> connect_subgroup(CommOptions options, GroupIdentity identity, const Store& store,
                                         std::shared_ptr<JobMesh> job);
 
@@ -135,7 +130,7 @@ class GlooGroup final : public Group {
       throw CommError("comm", {.what = "sub-groups with ranks of PyTorch are not supported"});
     return connect_subgroup(
         options_, identity_of_subgroup(identity(), members, number),
-        prefixed(store_, "subgroup/" + std::to_string(number) + "/" + std::to_string(members.front())), job_);
+        scoped(store_, "subgroup/" + std::to_string(number) + "/" + std::to_string(members.front())), job_);
   }
   const c10::intrusive_ptr<ProcessGroup>& process_group() const { return process_group_; }
 
@@ -199,7 +194,7 @@ std::shared_ptr<Group> connect_subgroup(CommOptions options, GroupIdentity ident
   return connect(options, identity, store, std::move(job));
 }
 
-// Rank 0 draws it, so that no two groups of a job have the same.
+// Rank 0 draws it: no two jobs have the same, and strangers do not know it.
 std::uint64_t agree_on_id(Store store, const CommOptions& options) {
   const std::string key = "group_id";
   if (options.rank != 0) return std::stoull(store.get(key, options.timeout));
@@ -217,7 +212,7 @@ std::shared_ptr<Group> make_gloo_group(const CommOptions& options, const Store& 
     return connect(options, identity_of_job(options.rank, options.world_size, 0), store, nullptr);
   }
   const auto id = agree_on_id(store, options);
-  auto job = options.check_collectives ? std::make_shared<JobMesh>(options, store) : nullptr;
+  auto job = options.check_collectives ? std::make_shared<JobMesh>(options, store, id) : nullptr;
   return connect(options, identity_of_job(options.rank, options.world_size, id), store, std::move(job));
 }
 
