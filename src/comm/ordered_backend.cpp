@@ -72,7 +72,6 @@ void OrderedBackend::drain() {
 }
 
 void OrderedBackend::close() {
-  is_closing_ = true;
   const auto reason = std::make_exception_ptr(CommError("comm", {.what = "the communicator is closed"}));
   messages_.close(reason);
   const auto all = lanes();
@@ -163,7 +162,7 @@ void OrderedBackend::rethrow(const Lane& lane, const char* name) const {
   } catch (const Error&) {
     throw;
   } catch (...) {
-    if (agreement_ && !is_closing_)
+    if (agreement_ && !lane.is_closing)
       agreement_->explain(lane, failed.name + " seq " + std::to_string(failed.sequence));
     rethrow_translated(failed);
   }

@@ -63,7 +63,6 @@ class OrderedBackend {
   std::unique_ptr<Agreement> agreement_;
   Scratch scratch_;  // of the lane of collectives
   std::atomic<bool> has_failed_{false};
-  std::atomic<bool> is_closing_{false};
   // Shared with the Works that were given out; the destructor stops them while the above still stands.
   std::shared_ptr<Lane> collectives_;
   MessageLanes messages_;
