@@ -59,7 +59,8 @@ ControlMesh::~ControlMesh() {
   service_.join();
 }
 
-// On the path of every collective: nothing is allocated unless the mesh has something to complain about.
+// On the path of every collective: nothing is allocated but room for payloads, unless there is something to
+// complain about.
 void ControlMesh::meet(const Meeting& meeting, const Take& take) {
   std::unique_lock lock(mutex_);
   const Attendance attendance(*this, meeting);

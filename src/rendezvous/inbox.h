@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -32,7 +31,10 @@ class Inbox {
     return waiting.empty() ? nullptr : &waiting.front();
   }
 
-  void pop(std::uint64_t group, int rank) { queue(group, rank).pop_front(); }
+  void pop(std::uint64_t group, int rank) {
+    auto& waiting = queue(group, rank);
+    waiting.erase(waiting.begin());
+  }
 
   /// This rank's own latest announcement in a group, by its sequence number.
   void note_own(const Announcement& own) { groups_[own.group].own_sequence = own.sequence; }
@@ -53,12 +55,12 @@ class Inbox {
 
  private:
   struct GroupEntries {
-    std::vector<std::deque<Entry>> by_rank;
+    std::vector<std::vector<Entry>> by_rank;  // a rank is rarely more than one ahead
     std::vector<int> left;
     std::uint64_t own_sequence = 0;  // sequences are counted from 1
   };
 
-  std::deque<Entry>& queue(std::uint64_t group, int rank) {
+  std::vector<Entry>& queue(std::uint64_t group, int rank) {
     auto& by_rank = groups_[group].by_rank;
     if (by_rank.empty()) by_rank.resize(ranks_);
     return by_rank[static_cast<std::size_t>(rank)];
