@@ -46,9 +46,14 @@ AnyBatch fetch_batch(const Dataset<Batch>& dataset, std::span<const std::int64_t
 
 }  // namespace detail
 
-/// One epoch's batches for a range-for, once through.
+/// One epoch's batches for a range-for, once through. Its iterators may outlive it; they share its place.
 template <class Batch>
 class Epoch {
+  struct Pass {
+    std::unique_ptr<BatchStream> stream;
+    AnyBatch batch;
+  };
+
  public:
   class Iterator {
    public:
@@ -58,28 +63,28 @@ class Epoch {
     using pointer = const Batch*;
     using reference = const Batch&;
 
-    explicit Iterator(Epoch& epoch) : epoch_(&epoch) { ++*this; }
-    reference operator*() const { return epoch_->batch_.template get<Batch>(); }
+    explicit Iterator(std::shared_ptr<Pass> pass) : pass_(std::move(pass)) { ++*this; }
+    reference operator*() const { return pass_->batch.template get<Batch>(); }
     pointer operator->() const { return &**this; }
     Iterator& operator++() {
-      more_ = epoch_->stream_->next(epoch_->batch_);
+      more_ = pass_->stream->next(pass_->batch);
       return *this;
     }
     void operator++(int) { ++*this; }
     bool operator==(std::default_sentinel_t) const { return !more_; }
 
    private:
-    Epoch* epoch_;
+    std::shared_ptr<Pass> pass_;
     bool more_ = false;
   };
 
-  explicit Epoch(std::unique_ptr<BatchStream> stream) : stream_(std::move(stream)) {}
-  Iterator begin() { return Iterator(*this); }
+  explicit Epoch(std::unique_ptr<BatchStream> stream)
+      : pass_(std::make_shared<Pass>(Pass{std::move(stream), {}})) {}
+  Iterator begin() { return Iterator(pass_); }
   std::default_sentinel_t end() const { return {}; }
 
  private:
-  std::unique_ptr<BatchStream> stream_;
-  AnyBatch batch_;
+  std::shared_ptr<Pass> pass_;
 };
 
 /// A data set and how to make batches of it. A value; copies share the data set.

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <iterator>
-#include <memory>
 #include <utility>
 
 #include <lockstep/data/loader.h>
@@ -24,39 +23,11 @@ struct SetupLoaderOptions {
 template <class Batch>
 class FabricLoader {
  public:
-  /// One pass; keeps the batch that it stands on.
-  class Iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = Batch;
-    using difference_type = std::ptrdiff_t;
-    using pointer = const Batch*;
-    using reference = const Batch&;
-
-    explicit Iterator(std::shared_ptr<Epoch<Batch>> epoch)
-        : epoch_(std::move(epoch)), position_(epoch_->begin()) {}
-    reference operator*() const { return *position_; }
-    pointer operator->() const { return &*position_; }
-    Iterator& operator++() {
-      ++position_;
-      return *this;
-    }
-    void operator++(int) { ++position_; }
-    bool operator==(std::default_sentinel_t end) const { return position_ == end; }
-
-   private:
-    std::shared_ptr<Epoch<Batch>> epoch_;
-    typename Epoch<Batch>::Iterator position_;
-  };
-
   /// For Fabric.
   FabricLoader(Loader<Batch> loader, const ShardSpec& shard) : loader_(std::move(loader)), shard_(shard) {}
 
   /// Begins the next epoch.
-  Iterator begin() {
-    const auto number = epoch_++;
-    return Iterator(std::make_shared<Epoch<Batch>>(loader_.epoch(number, shard_)));
-  }
+  typename Epoch<Batch>::Iterator begin() { return loader_.epoch(epoch_++, shard_).begin(); }
   std::default_sentinel_t end() const { return {}; }
 
   /// The number of the epoch that the next begin() begins, from 0; each begin() counts on.
