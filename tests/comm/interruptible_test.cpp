@@ -1,0 +1,90 @@
+// Waits that c10d itself would not end.
+#include "comm/interruptible.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <thread>
+
+namespace lockstep::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Gloo's work when it missed the end of a connection: nothing ends it but finish().
+class FakeStuckWork final : public c10d::Work {
+ public:
+  bool wait(std::chrono::milliseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    const auto is_done = [&] { return is_done_; };
+    if (timeout == c10d::kNoTimeout) {
+      changed_.wait(lock, is_done);
+    } else if (!changed_.wait_for(lock, timeout, is_done)) {
+      throw std::runtime_error("Operation timed out!");
+    }
+    return !is_aborted_;
+  }
+  bool isCompleted() override {
+    const std::lock_guard lock(mutex_);
+    return is_done_;
+  }
+  void abort() override { end(true); }
+  void finish() { end(false); }
+
+ private:
+  void end(bool aborted) {
+    const std::lock_guard lock(mutex_);
+    is_done_ = true;
+    is_aborted_ = aborted;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_done_ = false;
+  bool is_aborted_ = false;
+};
+
+std::jthread after(std::chrono::milliseconds pause, std::function<void()> act) {
+  return std::jthread([pause, act = std::move(act)] {
+    std::this_thread::sleep_for(pause);
+    act();
+  });
+}
+
+TEST(Interruptible, ACollectiveThatIsStuckIsLeftWhenItIsCalledOff) {
+  Interruptible waits;
+  const auto work = c10::make_intrusive<FakeStuckWork>();
+  const auto other = after(20ms, [&] { waits.call_off(); });
+  EXPECT_THROW(waits.await_collective(work), std::runtime_error);
+  EXPECT_TRUE(waits.has_abandoned());
+  work->finish();
+}
+
+TEST(Interruptible, ACollectiveThatEndsIsNotAbandonedEvenIfCalledOff) {
+  Interruptible waits;
+  const auto work = c10::make_intrusive<FakeStuckWork>();
+  waits.call_off();
+  const auto other = after(20ms, [&] { work->finish(); });
+  waits.await_collective(work);
+  EXPECT_FALSE(waits.has_abandoned());
+}
+
+TEST(Interruptible, ACollectiveMayTakeLongerThanOneLook) {
+  Interruptible waits;
+  const auto work = c10::make_intrusive<FakeStuckWork>();
+  const auto other = after(500ms, [&] { work->finish(); });
+  waits.await_collective(work);
+  EXPECT_FALSE(waits.has_abandoned());
+}
+
+TEST(Interruptible, MessagesAreAbortedNowAndLater) {
+  Interruptible waits;
+  const auto before = c10::make_intrusive<FakeStuckWork>(), later = c10::make_intrusive<FakeStuckWork>();
+  const auto other = after(20ms, [&] { waits.call_off(); });
+  EXPECT_THROW(waits.await_message(before), std::runtime_error);
+  EXPECT_THROW(waits.await_message(later), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace lockstep::detail
