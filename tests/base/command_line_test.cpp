@@ -1,14 +1,12 @@
 // Flags, files and environment together; help; and the proof that one description is enough.
 #include <lockstep/base/command_line.h>
 
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <lockstep/base/env.h>
 #include <lockstep/base/option_sources.h>
 
 #include "base/demo_options.h"
-#include "base/temp_path.h"
+#include "support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -48,9 +46,8 @@ std::string refusal(const Words& words) {
 }
 
 std::string write_file(const std::string& name, const std::string& text) {
-  const auto path = demo::temp_path(name);
-  std::ofstream(path) << text;
-  return path;
+  static const test::TemporaryFolder folder;
+  return folder.file(name, text);
 }
 
 TEST(CommandLine, ReadsVerbAndFlags) {

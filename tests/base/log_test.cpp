@@ -13,7 +13,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
-#include "base/temp_path.h"
+#include "support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -67,7 +67,8 @@ TEST_F(Log, TakesItsLevelFromTheEnvironmentThenFromCode) {
 }
 
 TEST_F(Log, WritesEverythingWithTimeStampsToTheFile) {
-  const auto file = demo::temp_path("run") + "/logs/rank_1.log";
+  const test::TemporaryFolder folder;
+  const auto file = (folder / "logs/rank_1.log").string();
   configure_log({.rank = 1, .world_size = 2, .level = {}, .file = file});
   all_levels();
   log_debug("{} is no format");

@@ -108,8 +108,8 @@ void count_interrupts(const LaunchOptions& options) {
 
 void expect_one_interrupt_each(LauncherProcess& launcher) {
   EXPECT_EQ(launcher.wait().status, 130);
-  EXPECT_EQ(testing::read_file(launcher.run_dir() / "count_0"), "1");
-  EXPECT_EQ(testing::read_file(launcher.run_dir() / "count_1"), "1");
+  EXPECT_EQ(test::content(launcher.run_dir() / "count_0"), "1");
+  EXPECT_EQ(test::content(launcher.run_dir() / "count_1"), "1");
 }
 
 TEST(Interrupt, IsPassedOnOnce) {
@@ -169,7 +169,7 @@ TEST(Supervision, DoesNotSpin) {
   LauncherProcess launcher(two_ranks(wait_ready));
   launcher.wait_for_ranks(2);
   const auto ticks = [&] {  // fields 14 and 15 of stat: user and system time
-    const auto stat = testing::read_file("/proc/" + std::to_string(launcher.pid()) + "/stat");
+    const auto stat = test::content("/proc/" + std::to_string(launcher.pid()) + "/stat");
     std::istringstream fields(stat.substr(stat.rfind(')') + 2));
     std::string skipped;
     for (int field = 3; field < 14; ++field) fields >> skipped;

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include <lockstep/base/env.h>
@@ -36,29 +35,13 @@ using namespace std::chrono_literals;
 
 std::map<int, pid_t> read_pids(const std::filesystem::path& dir) {
   std::map<int, pid_t> pids;
-  const auto json = nlohmann::json::parse(read_file(dir / "ranks.json"), nullptr, false);
+  const auto json = nlohmann::json::parse(test::content(dir / "ranks.json"), nullptr, false);
   if (!json.is_object()) return pids;
   for (const auto& [rank, pid] : json.items()) pids[std::stoi(rank)] = pid;
   return pids;
 }
 
 }  // namespace
-
-TempDir::TempDir() {
-  std::string name = std::filesystem::temp_directory_path() / "lockstep-test-XXXXXX";
-  path_ = ::mkdtemp(name.data());
-}
-
-TempDir::~TempDir() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 void write_file(const std::filesystem::path& path, const std::string& text) { std::ofstream(path) << text; }
 
@@ -72,7 +55,7 @@ bool eventually(const std::function<bool()>& holds) {
 }
 
 bool is_running(pid_t pid) {
-  const auto stat = read_file("/proc/" + std::to_string(pid) + "/stat");
+  const auto stat = test::content("/proc/" + std::to_string(pid) + "/stat");
   const auto name_end = stat.rfind(')');
   return name_end != std::string::npos && stat.size() > name_end + 2 && stat[name_end + 2] != 'Z';
 }
@@ -104,13 +87,13 @@ std::map<int, pid_t> LauncherProcess::wait_for_ranks(int count) const {
 LaunchResult LauncherProcess::wait() {
   int status = 0;
   if (!eventually([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; })) {
-    ADD_FAILURE() << "the launcher did not end: " << read_file(run_dir() / "stderr");
+    ADD_FAILURE() << "the launcher did not end: " << test::content(run_dir() / "stderr");
     return {};
   }
   pid_ = -1;
   const auto took = std::chrono::steady_clock::now() - started_;
   return {.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
-          .errors = read_file(run_dir() / "stderr"),
+          .errors = test::content(run_dir() / "stderr"),
           .took = std::chrono::duration_cast<std::chrono::milliseconds>(took),
           .pids = read_pids(run_dir())};
 }

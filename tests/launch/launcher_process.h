@@ -12,23 +12,11 @@
 
 #include <lockstep/launch/launch.h>
 
+#include "support/temporary_folder.h"
+
 namespace lockstep::testing {
 
-/// A folder that is removed with its content.
-class TempDir {
- public:
-  TempDir();
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  ~TempDir();
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-/// The text of a file; empty when there is none.
-std::string read_file(const std::filesystem::path& path);
+/// Makes `path` hold `text`.
 void write_file(const std::filesystem::path& path, const std::string& text);
 
 /// Waits until `holds`; false when 20 s have passed.
@@ -58,13 +46,13 @@ class LauncherProcess {
   ~LauncherProcess();
 
   pid_t pid() const { return pid_; }
-  const std::filesystem::path& run_dir() const { return dir_.path(); }
+  std::filesystem::path run_dir() const { return dir_.path(); }
   /// The ranks' pids, once `count` are known and each has called ready(); fails the test after 20 s.
   std::map<int, pid_t> wait_for_ranks(int count) const;
   LaunchResult wait();
 
  private:
-  TempDir dir_;
+  test::TemporaryFolder dir_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   pid_t pid_;
 };

@@ -24,7 +24,9 @@ class ProgramTest(unittest.TestCase):
     """Gives each test a folder of its own, in which programs run; no flag of the outside reaches them."""
 
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_test."))
+        everybody = BINARY / "test_files"
+        everybody.mkdir(exist_ok=True)
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=everybody))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
     def environment(self, **extra):

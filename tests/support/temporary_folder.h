@@ -1,4 +1,4 @@
-// A folder of its own for one test, removed with all it holds.
+// A folder of its own for one test, inside the build folder, removed with all it holds.
 #pragma once
 
 #include <stdlib.h>
@@ -14,7 +14,10 @@ namespace lockstep::test {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string()) {
+  TemporaryFolder() {
+    const auto all = std::filesystem::path(LOCKSTEP_BINARY_DIR) / "test_files";
+    std::filesystem::create_directories(all);
+    path_ = (all / "XXXXXX").string();
     if (!::mkdtemp(path_.data())) throw std::runtime_error("cannot make the folder " + path_);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -42,6 +45,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
+/// The bytes of a file; empty when there is none.
 inline std::string content(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
