@@ -17,7 +17,7 @@ class FakeStuckWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override {
     std::unique_lock lock(mutex_);
     const auto is_done = [&] { return is_done_; };
-    if (timeout == c10d::kNoTimeout) {
+    if (timeout == c10d::kUnsetTimeout) {
       changed_.wait(lock, is_done);
     } else if (!changed_.wait_for(lock, timeout, is_done)) {
       throw std::runtime_error("Operation timed out!");

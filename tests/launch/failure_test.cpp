@@ -127,7 +127,7 @@ TEST(Failure, GivesTheOthersTheGracePeriodToLeave) {
     });
   });
   EXPECT_EQ(launcher.wait().status, 3);
-  EXPECT_EQ(testing::read_file(launcher.run_dir() / "left"), "in order");
+  EXPECT_EQ(test::content(launcher.run_dir() / "left"), "in order");
 }
 
 TEST(Failure, ExitCodeTellsConfigurationFromOtherErrors) {
@@ -232,7 +232,7 @@ TEST(Cause, OfATimeoutNamesWhoIsBehind) {
   EXPECT_EQ(
       result.errors,
       rank_one(result) + "failed: [comm] all_reduce failed; waiting for rank 0 (after all_reduce seq 19)\n");
-  const auto json = nlohmann::json::parse(testing::read_file(launcher.run_dir() / "failure.json"));
+  const auto json = nlohmann::json::parse(test::content(launcher.run_dir() / "failure.json"));
   EXPECT_EQ("lockstep: " + json["message"].get<std::string>() + "\n", result.errors);
 }
 
@@ -275,7 +275,7 @@ TEST(FailureFile, TellsWhoFailedAndHowTheOthersEnded) {
     });
   });
   const auto result = launcher.wait();
-  const auto json = nlohmann::json::parse(testing::read_file(launcher.run_dir() / "failure.json"));
+  const auto json = nlohmann::json::parse(test::content(launcher.run_dir() / "failure.json"));
   EXPECT_EQ(json["rank"], 1);
   EXPECT_EQ(json["node"], 0);
   EXPECT_EQ(json["pid"], result.pids.at(1));
@@ -300,7 +300,7 @@ TEST(FailureFile, KeepsTheWholeErrorWhateverItsBytes) {
         options, [] { return run_rank([] { throw DataError("data", {.what = "bad \xff\nline 2"}); }); });
   });
   EXPECT_EQ(launcher.wait().status, 1);
-  const auto json = nlohmann::json::parse(testing::read_file(launcher.run_dir() / "failure.json"));
+  const auto json = nlohmann::json::parse(test::content(launcher.run_dir() / "failure.json"));
   EXPECT_EQ(json["exit_code"], 1);
   EXPECT_THAT(json["error"].get<std::string>(), HasSubstr("line 2"));
 }

@@ -43,7 +43,7 @@ std::vector<std::string> ask_ranks(LaunchOptions asked, const std::function<std:
   std::vector<std::string> texts;
   for (int local = 0; local < asked.nprocs; ++local) {
     const int rank = asked.node_rank * asked.nprocs + local;
-    texts.push_back(testing::read_file(launcher.run_dir() / ("rank_" + std::to_string(rank))));
+    texts.push_back(test::content(launcher.run_dir() / ("rank_" + std::to_string(rank))));
   }
   return texts;
 }
@@ -104,15 +104,15 @@ TEST(RankEnvironment, SaysHowManyThreadsTensorsShouldUse) {
 
 TEST(RankProcess, IsANamedChildOfTheLauncherThatKnowsItWasLaunched) {
   const auto texts = ask_ranks({.nprocs = 2}, [] {
-    return testing::read_file("/proc/self/comm") + (started_by_launcher() ? "launched" : "alone") +
+    return test::content("/proc/self/comm") + (started_by_launcher() ? "launched" : "alone") +
            std::to_string(local_world_size().value_or(0)) + " " +
-           (testing::read_file("/proc/" + std::to_string(::getppid()) + "/comm").substr(0, 5));
+           (test::content("/proc/" + std::to_string(::getppid()) + "/comm").substr(0, 5));
   });
   EXPECT_THAT(texts, ::testing::ElementsAre("rank-0\nlaunched2 core_", "rank-1\nlaunched2 core_"));
 }
 
 std::string signal_masks() {
-  std::istringstream lines(testing::read_file("/proc/self/status"));
+  std::istringstream lines(test::content("/proc/self/status"));
   std::string found;
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("SigBlk") || line.starts_with("SigIgn") || line.starts_with("SigCgt")) found += line;
@@ -154,9 +154,9 @@ TEST(RankProcess, InheritsNothingOfTheLaunchersButRankZerosSocket) {
     });
   });
   EXPECT_EQ(launcher.wait().status, 0);
-  EXPECT_EQ(testing::read_file(launcher.run_dir() / "files_0"), "socket ");
-  EXPECT_EQ(testing::read_file(launcher.run_dir() / "files_1"), "");
-  EXPECT_EQ(testing::read_file(launcher.run_dir() / "files_2"), "");
+  EXPECT_EQ(test::content(launcher.run_dir() / "files_0"), "socket ");
+  EXPECT_EQ(test::content(launcher.run_dir() / "files_1"), "");
+  EXPECT_EQ(test::content(launcher.run_dir() / "files_2"), "");
 }
 
 sockaddr_in loopback(int port) {

@@ -24,7 +24,7 @@ using Mesh = std::unique_ptr<rendezvous::ControlMesh>;
 
 const testing::StuckCaller kStuck;
 
-rendezvous::Deadline in(std::chrono::milliseconds time) { return steady_clock::now() + time; }
+Deadline in(std::chrono::milliseconds time) { return steady_clock::now() + time; }
 
 class ControlMesh : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, ControlMesh, ::testing::Values(1, 2, 3, 4, 7));
