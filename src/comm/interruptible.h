@@ -11,7 +11,7 @@ namespace lockstep::detail {
 
 /// Gloo can miss the end of a connection: a receive that is posted just when the other end dies waits for
 /// the whole timeout, and no call reaches it. So nobody waits for Gloo itself who could not be called off.
-class Interruptible {
+class LOCKSTEP_API Interruptible {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
 
