@@ -3,7 +3,7 @@
 namespace lockstep::detail {
 namespace {
 
-CommHook built_in(const Ddp& options) {
+CommHook built_in(const Ddp& options, const std::shared_ptr<PowerSgdState>& power_sgd) {
   switch (options.ddp_comm_hook) {
     case DdpCommHook::kAllreduce:
       return allreduce_hook();
@@ -12,7 +12,7 @@ CommHook built_in(const Ddp& options) {
     case DdpCommHook::kBf16Compress:
       return bf16_compress_hook();
     case DdpCommHook::kPowerSgd:
-      return power_sgd_hook(options.ddp_comm_state);
+      return power_sgd_hook(power_sgd);
     case DdpCommHook::kNoop:
       return noop_hook();
   }
@@ -29,8 +29,13 @@ std::string name_of(Enum value) {
 
 }  // namespace
 
-CommHook make_comm_hook(const Ddp& options) {
-  auto hook = options.comm_hook ? options.comm_hook : built_in(options);
+std::shared_ptr<PowerSgdState> make_power_sgd_state(const Ddp& options) {
+  if (options.comm_hook || options.ddp_comm_hook != DdpCommHook::kPowerSgd) return nullptr;
+  return std::make_shared<PowerSgdState>(options.ddp_comm_state);
+}
+
+CommHook make_comm_hook(const Ddp& options, const std::shared_ptr<PowerSgdState>& power_sgd) {
+  auto hook = options.comm_hook ? options.comm_hook : built_in(options, power_sgd);
   switch (options.ddp_comm_wrapper) {
     case DdpCommWrapper::kNone:
       return hook;
