@@ -1,5 +1,7 @@
 #include "parallel/dispatch/hook_engine.h"
 
+#include <algorithm>
+
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <torch/csrc/autograd/engine.h>
@@ -11,14 +13,15 @@ using torch::autograd::edge_list;
 using torch::autograd::Engine;
 using torch::autograd::variable_list;
 
-// The observers of one outermost backward, of which the first `begun` were told that it began.
+// The observers that one outermost backward began with, of which the first `begun` were told so. Those that
+// come meanwhile wait for the next one; those that go are told nothing more.
 class ObservedBackward {
  public:
   ObservedBackward(const std::vector<BackwardObserver*>& observers, const BackwardCall& call)
-      : observers_(observers) {
+      : present_(observers), observers_(observers) {
     try {
       for (auto* observer : observers_) {
-        observer->on_backward_begin(call);
+        if (is_present(observer)) observer->on_backward_begin(call);
         ++begun_;
       }
     } catch (...) {
@@ -29,7 +32,7 @@ class ObservedBackward {
 
   void succeed() {
     try {
-      while (begun_ > 0) observers_[--begun_]->on_backward_end(BackwardEnd::kDone);
+      while (begun_ > 0) end_last(BackwardEnd::kDone);
     } catch (...) {
       fail();
       throw;
@@ -39,7 +42,7 @@ class ObservedBackward {
   void fail() noexcept {
     while (begun_ > 0) {
       try {
-        observers_[--begun_]->on_backward_end(BackwardEnd::kFailed);
+        end_last(BackwardEnd::kFailed);
       } catch (const std::exception& error) {
         log_warning(std::string("an observer failed after a backward that failed: ") + error.what());
       } catch (...) {
@@ -49,7 +52,17 @@ class ObservedBackward {
   }
 
  private:
-  const std::vector<BackwardObserver*>& observers_;
+  bool is_present(const BackwardObserver* observer) const {
+    return std::ranges::count(present_, observer) > 0;
+  }
+
+  void end_last(BackwardEnd end) {
+    auto* const observer = observers_[--begun_];
+    if (is_present(observer)) observer->on_backward_end(end);
+  }
+
+  const std::vector<BackwardObserver*>& present_;
+  const std::vector<BackwardObserver*> observers_;
   std::size_t begun_ = 0;
 };
 

@@ -7,6 +7,8 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/torch.h>
 
+#include <functional>
+#include <memory>
 #include <thread>
 
 #include <lockstep/base/error.h>
@@ -69,6 +71,37 @@ TEST(BackwardObserver, BeginsBeforeTheFirstAndEndsAfterTheLastGradient) {
   register_post_accumulate_grad_hook(weight, [&](const at::Tensor&) { log.push_back("gradient"); });
   for (int pass = 0; pass < 2; ++pass) weight.sum().backward();
   EXPECT_THAT(log, ElementsAre("begin", "gradient", "done", "begin", "gradient", "done"));
+}
+
+// An observer may bring others when a backward begins, and let them go when it ends.
+TEST(BackwardObserver, ScopesMayComeAndGoWhileABackwardBegins) {
+  Log log;
+  std::vector<std::unique_ptr<LoggingObserver>> others;
+  std::vector<std::unique_ptr<ScopedBackwardObserver>> scopes;
+  struct Bringing final : BackwardObserver {
+    explicit Bringing(std::function<void()> what) : bring(std::move(what)) {}
+    void on_backward_begin(const BackwardCall&) override { bring(); }
+    void on_backward_end(BackwardEnd) override {}
+    std::function<void()> bring;
+  };
+  Bringing bringing([&] {
+    for (int i = 0; i < 8; ++i) {
+      others.push_back(std::make_unique<LoggingObserver>(log, std::to_string(i)));
+      scopes.push_back(std::make_unique<ScopedBackwardObserver>(*others.back()));
+    }
+  });
+  LoggingObserver last(log, "last");
+  const ScopedBackwardObserver scope(bringing);
+  auto last_scope = std::make_unique<ScopedBackwardObserver>(last);
+  parameter().sum().backward();
+  EXPECT_THAT(log, ElementsAre("beginlast", "donelast"));
+  log.clear();
+  bringing.bring = [&] {
+    scopes.clear();
+    last_scope.reset();
+  };
+  parameter().sum().backward();
+  EXPECT_THAT(log, IsEmpty());
 }
 
 TEST(BackwardObserver, NestsInTheOrderOfRegistration) {
