@@ -1,6 +1,7 @@
 #include "strategy/ddp_strategy.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include <lockstep/base/error.h>
 #include <lockstep/cluster/environment.h>
@@ -33,7 +34,7 @@ void DdpStrategy::setup_environment(ClusterEnvironment& environment, const World
 
 DdpStrategy::Replica& DdpStrategy::replica_of(const torch::nn::Module& module) {
   const auto found = std::ranges::find(replicas_, &module, &Replica::address);
-  if (found == replicas_.end()) refuse_stranger("module");
+  if (found == replicas_.end() || !found->engine || found->module.expired()) refuse_stranger("module");
   return *found;
 }
 
@@ -45,11 +46,25 @@ DdpStrategy::Replica& DdpStrategy::replica_of(const Optimizer& optimizer) {
   return *found;
 }
 
-void DdpStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
+void DdpStrategy::forget_dropped_modules() {
   std::erase_if(replicas_, [](const Replica& replica) { return replica.module.expired(); });
-  replicas_.push_back({.address = module.get(),
-                       .module = module,
-                       .engine = std::make_unique<DdpEngine>(*module, communicator_, options_)});
+}
+
+void DdpStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
+  forget_dropped_modules();
+  auto engine = std::make_unique<DdpEngine>(*module, communicator_, options_);
+  const auto known = std::ranges::find(replicas_, module.get(), &Replica::address);
+  if (known != replicas_.end()) {
+    known->engine = std::move(engine);
+  } else {
+    replicas_.push_back({.address = module.get(), .module = module, .engine = std::move(engine)});
+  }
+}
+
+void DdpStrategy::release_module(const torch::nn::Module& module) {
+  auto& replica = replica_of(module);
+  replica.engine = nullptr;
+  replica.awaits_step = false;
 }
 
 std::unique_ptr<Optimizer> DdpStrategy::setup_optimizer(torch::nn::Module& module,
@@ -66,24 +81,49 @@ void DdpStrategy::setup_evaluation(torch::nn::Module& module) {
   DdpEngine::broadcast_module_states(module, communicator_);
 }
 
+// Gradients of the last models usually come first.
 void DdpStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                            const BackwardOptions& options) {
-  const auto run = [&] { loss.backward(options.gradient, options.retain_graph, options.create_graph); };
-  if (synced.empty()) return run();
-  try {
-    for (const auto* module : synced) replica_of(*module).engine->prepare_backward(loss);
-    run();
-    for (const auto* module : synced) replica_of(*module).engine->check_backward_finished();
-  } catch (...) {
-    for (auto& replica : replicas_) replica.engine->reset();
-    throw;
+  std::vector<DdpEngine*> engines;
+  for (const auto* module : synced | std::views::reverse) {
+    auto& replica = replica_of(*module);
+    replica.awaits_step = true;
+    engines.push_back(replica.engine.get());
   }
+  DdpEngine::backward(loss, engines, options);
 }
 
+// Of several optimizers of a module the first that steps makes its buffers equal.
 void DdpStrategy::optimizer_step(Optimizer& optimizer) {
   auto& replica = replica_of(optimizer);
   optimizer.step();
-  replica.engine->after_step();
+  if (std::exchange(replica.awaits_step, false)) replica.engine->after_step();
+}
+
+StateTree DdpStrategy::state() const {
+  StateList modules;
+  bool is_empty = true;
+  for (const auto& replica : replicas_) {
+    auto state = replica.engine ? replica.engine->state() : StateTree();
+    is_empty = is_empty && state.empty();
+    modules.push_back(std::move(state));
+  }
+  StateTree state;
+  if (!is_empty) state.set("modules", std::move(modules));
+  return state;
+}
+
+void DdpStrategy::load_state(const StateTree& state) {
+  if (state.empty()) return;
+  const auto modules = state.get_all<StateTree>("modules");
+  if (modules.size() != replicas_.size()) {
+    throw CheckpointError("strategy", {.what = "the state of a strategy with another number of models",
+                                       .expected = std::to_string(replicas_.size()),
+                                       .got = std::to_string(modules.size())});
+  }
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    if (!modules[i].empty() && replicas_[i].engine) replicas_[i].engine->load_state(modules[i]);
+  }
 }
 
 void DdpStrategy::teardown() { replicas_.clear(); }

@@ -17,12 +17,15 @@ class DdpStrategy final : public Strategy {
   void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
   const Communicator& communicator() const override { return communicator_; }
   void setup_module(const std::shared_ptr<torch::nn::Module>& module) override;
+  void release_module(const torch::nn::Module& module) override;
   std::unique_ptr<Optimizer> setup_optimizer(torch::nn::Module& module,
                                              const OptimizerFactory& factory) override;
   void setup_evaluation(torch::nn::Module& module) override;
   void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                 const BackwardOptions& options) override;
   void optimizer_step(Optimizer& optimizer) override;
+  StateTree state() const override;
+  void load_state(const StateTree& state) override;
   void teardown() override;
 
  private:
@@ -30,10 +33,12 @@ class DdpStrategy final : public Strategy {
   struct Replica {
     const torch::nn::Module* address;
     std::weak_ptr<torch::nn::Module> module;
-    std::unique_ptr<DdpEngine> engine;
+    std::unique_ptr<DdpEngine> engine;  // null while it is released
     std::vector<const Optimizer*> optimizers = {};
+    bool awaits_step = false;  // gradients have been averaged since buffers were made equal
   };
 
+  void forget_dropped_modules();
   Replica& replica_of(const torch::nn::Module& module);
   Replica& replica_of(const Optimizer& optimizer);
 

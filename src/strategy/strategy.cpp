@@ -21,6 +21,10 @@ std::unique_ptr<Optimizer> Strategy::setup_optimizer(torch::nn::Module& module,
   return factory.create(named_parameters(module));
 }
 
+void Strategy::release_module(const torch::nn::Module&) {}
+
+void Strategy::load_state(const StateTree&) {}
+
 double Strategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
   std::vector<at::Tensor> parameters;
   for (const auto& parameter : optimizer.parameters()) parameters.push_back(parameter.tensor);

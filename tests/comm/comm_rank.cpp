@@ -64,8 +64,7 @@ void run(const std::string& name, int rank, int world_size, int port) {
   if (rank == world_size - 1) std::raise(SIGKILL);
   if (name != "backward") return kCollectives.at(name)(comm, world_size - 1);
   const auto loss = layer->forward(at::ones({4, 8})).sum();
-  engine.prepare_backward(loss);
-  loss.backward();
+  engine.backward(loss);
 }
 
 std::shared_ptr<ls::Strategy> join() {

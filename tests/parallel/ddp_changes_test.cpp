@@ -15,7 +15,7 @@ namespace {
 using test::expect_error;
 using testing::run_ranks;
 
-// What prepare_backward() says after `change`.
+// What backward() says after `change`.
 template <class Change>
 void expect_refusal(const std::vector<std::string>& parts, Change change, const Ddp& options = {}) {
   run_ranks(2, [&](const Communicator& comm) {
@@ -24,12 +24,12 @@ void expect_refusal(const std::vector<std::string>& parts, Change change, const 
     DdpEngine engine(*model, comm, options);
     change(*model);
     const auto loss = model->parameters()[0].sum();
-    expect_error<ConfigError>([&] { engine.prepare_backward(loss); }, parts);
+    expect_error<ConfigError>([&] { engine.backward(loss); }, parts);
   });
 }
 
 TEST(DdpChanges, NamesAParameterOfAnotherDtype) {
-  expect_refusal({"parameter 0.weight", "Float on cpu", "Double on cpu", "trained", "set it up"},
+  expect_refusal({"parameter 0.weight", "Float on cpu", "Double on cpu", "trained", "set it up again"},
                  [](torch::nn::Module& model) { model.to(at::kDouble); });
 }
 
@@ -105,6 +105,79 @@ TEST(DdpChanges, LetsParametersRestWhereUnusedOnesAreFound) {
   });
 }
 
+// Conversion drops what follows a parameter's gradients, even if the parameter is the same afterwards.
+TEST(DdpChanges, NamesAParameterThatWasConvertedAndBack) {
+  for (const Ddp& options : {Ddp{}, Ddp{.find_unused_parameters = true}, Ddp{.static_graph = true}}) {
+    run_ranks(2, [&](const Communicator& comm) {
+      auto model = make_plain_model();
+      DdpEngine engine(*model, comm, options);
+      train_step(model, engine, share(batch(0), comm));
+      model->to(at::kBFloat16);
+      model->to(at::kFloat);
+      expect_error<ConfigError>([&] { engine.backward(loss_of(model, share(batch(0), comm))); },
+                                {"parameter 0.weight", "converted"});
+      DdpEngine again(*model, comm, options);
+      train_step(model, again, share(batch(0), comm));
+      expect_same_bits(comm, flat(model->parameters()));
+    });
+  }
+}
+
+TEST(DdpChanges, NamesAParameterOfOtherStrides) {
+  run_ranks(2, [](const Communicator& comm) {
+    torch::nn::Conv2d layer(torch::nn::Conv2dOptions(3, 4, 3).bias(false));
+    DdpEngine engine(*layer, comm);
+    layer->weight.set_data(layer->weight.contiguous(at::MemoryFormat::ChannelsLast));
+    expect_error<ConfigError>(
+        [&] {
+          engine.backward(layer->forward(at::ones({1, 3, 5, 5})).sum());
+        },
+        {"parameter weight", "strides"});
+  });
+}
+
+// What is refused may be undone, and what failed while a parameter rested leaves no trace.
+TEST(DdpChanges, GoesOnWithParametersThatWereFrozen) {
+  for (const bool finds : {false, true}) {
+    run_ranks(2, [=](const Communicator& comm) {
+      auto model = make_plain_model();
+      DdpEngine engine(*model, comm, {.find_unused_parameters = finds});
+      const auto input = share(batch(0), comm);
+      engine.backward(loss_of(model, input));
+      const auto expected = flat(gradients(*model));
+      model->zero_grad();
+      model->parameters()[0].set_requires_grad(false);
+      if (finds) {
+        engine.backward(loss_of(model, input));
+        const auto loss = loss_of(model, input);
+        loss.register_hook([](const at::Tensor&) { throw std::runtime_error("not today"); });
+        expect_error<std::runtime_error>([&] { engine.backward(loss); }, {"not today"});
+        model->zero_grad();
+        engine.backward(loss_of(model, input));
+      } else {
+        expect_error<ConfigError>([&] { engine.backward(loss_of(model, input)); }, {"0.weight", "frozen"});
+      }
+      EXPECT_FALSE(model->parameters()[0].requires_grad());
+      model->parameters()[0].set_requires_grad(true);
+      model->zero_grad();
+      engine.backward(loss_of(model, input));
+      EXPECT_TRUE(flat(gradients(*model)).equal(expected));
+    });
+  }
+}
+
+TEST(DdpChanges, NamesSparseGradients) {
+  run_ranks(2, [](const Communicator& comm) {
+    torch::nn::Sequential model(torch::nn::Embedding(torch::nn::EmbeddingOptions(10, 3).sparse(true)));
+    expect_error<ConfigError>([&] { DdpEngine(*model, comm); }, {"sparse", "those of 0"});
+    torch::nn::Embedding table(10, 3);
+    DdpEngine engine(*table, comm);
+    const auto rows = torch::nn::functional::embedding(
+        at::tensor({1, 2}), table->weight, torch::nn::functional::EmbeddingFuncOptions().sparse(true));
+    expect_error<ConfigError>([&] { engine.backward(rows.sum()); }, {"sparse", "weight"});
+  });
+}
+
 // Throws in the middle of backward as long as `fails`, on every rank.
 void backward_with_failure(torch::nn::Sequential& model, DdpEngine& engine, const at::Tensor& input) {
   auto hidden = model->children()[0]->as<torch::nn::Linear>()->forward(input);
@@ -151,6 +224,22 @@ TEST(DdpChanges, AnUnusedParameterLeavesTheNextPassClean) {
   });
 }
 
+TEST(DdpChanges, NamesALossWithoutTheModel) {
+  for (const Ddp& options : {Ddp{}, Ddp{.static_graph = true}}) {
+    run_ranks(2, [&](const Communicator& comm) {
+      auto model = make_plain_model();
+      DdpEngine engine(*model, comm, options);
+      for (int step = 0; step < 2; ++step) {
+        const auto other = at::ones({2}).requires_grad_();
+        expect_error<ConfigError>([&] { engine.backward((other * 2).sum()); }, {"no parameter", "0.weight"});
+        engine.backward(loss_of(model, share(batch(0), comm)));
+        expect_same_bits(comm, flat(gradients(*model)));
+        model->zero_grad();
+      }
+    });
+  }
+}
+
 TEST(DdpChanges, NamesWhatBreaksTheStaticGraph) {
   run_ranks(2, [](const Communicator& comm) {
     auto model = make_plain_model();
@@ -158,6 +247,11 @@ TEST(DdpChanges, NamesWhatBreaksTheStaticGraph) {
     engine.backward(loss_of(model, share(batch(0), comm)));
     const auto loss = model->children()[0]->as<torch::nn::Linear>()->forward(batch(0)).sum();
     expect_error<CommError>([&] { engine.backward(loss); }, {"2.weight", "static_graph = false"});
+    model->zero_grad();
+    engine.backward(model->children()[0]->as<torch::nn::Linear>()->forward(batch(0)).sum());
+    model->zero_grad();
+    expect_error<CommError>([&] { engine.backward(loss_of(model, share(batch(0), comm))); },
+                            {"left out", "static_graph = false"});
   });
 }
 

@@ -33,9 +33,7 @@ at::Tensor train(const Communicator& comm, const Ddp& options) {
   std::vector<at::Tensor> all;
   for (int step = 0; step < 3; ++step) {
     const auto loss = loss_of(model, share(batch(step), comm));
-    engine.prepare_backward(loss);
-    loss.backward();
-    engine.check_backward_finished();
+    engine.backward(loss);
     all.push_back(flat(gradients(*model)));
     step_and_clear(*model);
     engine.after_step();
@@ -77,8 +75,7 @@ TEST(DdpEngine, GradientIsTheTreeSumDividedByRanks) {
     model->zero_grad();
 
     const auto loss = loss_of(model, input);
-    engine.prepare_backward(loss);
-    loss.backward();
+    engine.backward(loss);
     EXPECT_TRUE(flat(gradients(*model)).equal(((all[0] + all[1]) + all[2]) / 3));
   });
 }
@@ -98,8 +95,7 @@ TEST(DdpEngine, AccumulatesLocallyAndAveragesOnce) {
     loss_of(model, share(batch(0), comm)).backward();
     loss_of(model, share(batch(1), comm)).backward();
     const auto last = loss_of(model, share(batch(2), comm));
-    engine.prepare_backward(last);
-    last.backward();
+    engine.backward(last);
     comm.all_reduce(local, ReduceOp::kAvg);
     EXPECT_TRUE(flat(gradients(*model)).equal(local));
   });
@@ -125,9 +121,7 @@ TEST(DdpEngine, NamesUnusedParameters) {
     torch::nn::Sequential model(torch::nn::Linear(2, 2), torch::nn::Linear(2, 1));
     DdpEngine engine(*model, comm, {.bucket_cap_mb = 0.00001});
     const auto loss = model->children()[0]->as<torch::nn::Linear>()->forward(at::ones({1, 2})).sum();
-    engine.prepare_backward(loss);
-    loss.backward();
-    EXPECT_THAT([&] { engine.check_backward_finished(); },
+    EXPECT_THAT([&] { engine.backward(loss); },
                 ThrowsMessage<CommError>(::testing::AllOf(HasSubstr("none for 1.weight, 1.bias"),
                                                           HasSubstr("find_unused_parameters = true"))));
   });
@@ -148,9 +142,7 @@ TEST(DdpEngine, FindsUnusedParameters) {
     for (int step = 0; step < 2; ++step) {
       auto output = first->forward(at::ones({1, 1}));
       if (comm.rank() == 0) output = second->forward(output);
-      engine.prepare_backward(output);
-      output.backward();
-      engine.check_backward_finished();
+      engine.backward(output);
       EXPECT_FLOAT_EQ(first->weight.grad().item<float>(), 2);   // (3 + 1) / 2
       EXPECT_FLOAT_EQ(second->weight.grad().item<float>(), 1);  // (2 + 0) / 2
       EXPECT_FALSE(third->weight.grad().defined());
@@ -173,6 +165,18 @@ TEST(DdpEngine, NamesWhatDiffersBetweenRanks) {
   });
 }
 
+TEST(DdpEngine, NamesStridesThatDifferBetweenRanks) {
+  run_ranks(2, [](const Communicator& comm) {
+    torch::nn::Conv2d layer(torch::nn::Conv2dOptions(3, 4, 3));
+    if (comm.rank() == 1) {
+      layer->weight.set_data(layer->weight.contiguous(at::MemoryFormat::ChannelsLast));
+    }
+    EXPECT_THAT([&] { DdpEngine engine(*layer, comm); },
+                ThrowsMessage<CollectiveMismatch>(::testing::AllOf(
+                    HasSubstr("weight"), HasSubstr("strides [27, 1, 9, 3]"), HasSubstr("rank 1"))));
+  });
+}
+
 TEST(DdpEngine, InitSyncMayBeLeftOut) {
   run_ranks(2, [](const Communicator& comm) {
     for (const bool syncs : {true, false}) {
@@ -191,8 +195,7 @@ TEST(DdpEngine, FrozenModulesNeedNoReducer) {
     auto model = make_model(static_cast<std::uint64_t>(comm.rank()));
     for (auto& parameter : model->parameters()) parameter.set_requires_grad(false);
     DdpEngine engine(*model, comm);
-    engine.prepare_backward(at::ones({}));
-    engine.check_backward_finished();
+    engine.backward(at::ones({}).requires_grad_());
     expect_same_bits(comm, flat(model->parameters()));
   });
 }
@@ -203,9 +206,7 @@ TEST(DdpEngine, TiedParametersComeOnce) {
     torch::nn::Sequential model(layer, torch::nn::Tanh(), layer);
     DdpEngine engine(*model, comm);
     const auto loss = model->forward(at::full({2, 3}, comm.rank() + 1.0)).sum();
-    engine.prepare_backward(loss);
-    loss.backward();
-    engine.check_backward_finished();
+    engine.backward(loss);
     expect_same_bits(comm, flat({layer->weight.grad(), layer->bias.grad()}));
   });
 }

@@ -1,4 +1,6 @@
 // Comm hooks: the built-in ones and one's own.
+#include <functional>
+
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
@@ -129,78 +131,87 @@ TEST(DdpHooks, AWrongResultIsRefused) {
   });
 }
 
-// The gradient of a linear layer for one row is of rank one: nothing is lost.
-TEST(DdpHooks, PowerSgdIsExactWhereRankSuffices) {
-  for (const double epsilon : {0.0, 1e-12}) {
+// A result may lie anywhere: in a part of a larger tensor, with gaps, in another dtype.
+TEST(DdpHooks, AResultMayBeAView) {
+  const std::vector<std::function<at::Tensor(const at::Tensor&)>> places{
+      [](const at::Tensor& values) {
+        auto part = at::zeros({100}).narrow(0, 10, values.numel());
+        return part.copy_(values);
+      },
+      [](const at::Tensor& values) {
+        auto column = at::zeros({values.numel(), 2}).select(1, 0);
+        return column.copy_(values);
+      },
+      [](const at::Tensor& values) {
+        return values.to(at::kDouble).view({-1, 1});
+      }};
+  for (const auto& place : places) {
+    for (const bool is_view : {false, true}) {
+      run_ranks(2, [&](const Communicator& comm) {
+        auto layer = make_layer(3, 2);
+        DdpEngine engine(*layer, comm,
+                         {.gradient_as_bucket_view = is_view,
+                          .comm_hook = [&](const GradBucket& bucket, const Communicator& group) {
+                            group.all_reduce(bucket.buffer(), ReduceOp::kAvg);
+                            return [&place, buffer = bucket.buffer()] { return place(buffer); };
+                          }});
+        for (int step = 0; step < 2; ++step) {
+          layer->zero_grad();
+          engine.backward(layer->forward(at::full({1, 3}, comm.rank() + 1.0)).sum());
+          EXPECT_TRUE(layer->weight.grad().equal(at::full({2, 3}, 1.5)));
+        }
+      });
+    }
+  }
+}
+
+TEST(DdpHooks, AHookWithoutAnEndIsRefused) {
+  run_ranks(2, [](const Communicator& comm) {
+    for (const auto wrapper : {DdpCommWrapper::kNone, DdpCommWrapper::kBf16Compress}) {
+      auto layer = make_layer(3, 2);
+      const CommHook hook = [](const GradBucket&, const Communicator&) { return FinishReduction(); };
+      DdpEngine engine(*layer, comm, {.ddp_comm_wrapper = wrapper, .comm_hook = hook});
+      test::expect_error<CommError>(
+          [&] {
+            engine.backward(layer->forward(at::ones({1, 3})).sum());
+          },
+          {"comm hook", "bucket 0", "none"});
+    }
+  });
+}
+
+// Gradients of weights that lie channels last: what a hook sees is what the parameter gets.
+TEST(DdpHooks, GradientsAreSeenInTheirOwnLayout) {
+  for (const auto wrapper : {DdpCommWrapper::kNone, DdpCommWrapper::kFp16Compress}) {
     run_ranks(2, [=](const Communicator& comm) {
-      torch::nn::Linear layer(torch::nn::LinearOptions(40, 30));
-      testing::CountingBackend counting(comm);
-      DdpEngine engine(*layer, counting.communicator(),
-                       {.ddp_comm_hook = DdpCommHook::kPowerSgd,
-                        .ddp_comm_state = {.start_powerSGD_iter = 2, .orthogonalization_epsilon = epsilon}});
-      const auto row = at::arange(40, at::kFloat).sin().view({1, 40});
-      for (int step = 0; step < 5; ++step) {
-        counting.clear();
-        engine.backward(layer->forward(row * (comm.rank() + step)).sum());
-        const auto expected = (row * (0.5 + step)).expand({30, 40});
-        EXPECT_TRUE(at::allclose(layer->weight.grad(), expected, 1e-4, 1e-5)) << step;
-        EXPECT_TRUE(at::allclose(layer->bias.grad(), at::ones({30}), 1e-5, 1e-6));
-        expect_same_bits(comm, flat({layer->weight.grad(), layer->bias.grad()}));
-        const auto floats = counting.bytes("all_reduce") / sizeof(float);
-        EXPECT_EQ(floats, step < 2 ? 40u * 30 + 30 : 40u + 30 + 30) << step;
-        layer->zero_grad();
-      }
+      torch::nn::Conv2d layer(torch::nn::Conv2dOptions(3, 4, 3).bias(false));
+      layer->weight.set_data(layer->weight.contiguous(at::MemoryFormat::ChannelsLast));
+      at::Tensor seen;
+      const CommHook hook = [&](const GradBucket& bucket, const Communicator& group) {
+        group.all_reduce(bucket.buffer(), ReduceOp::kAvg);
+        seen = bucket.gradients().at(0).to(at::kFloat).clone();
+        return [buffer = bucket.buffer()] { return buffer; };
+      };
+      DdpEngine engine(*layer, comm, {.ddp_comm_wrapper = wrapper, .comm_hook = hook});
+      engine.backward(layer->forward(at::arange(75, at::kFloat).view({1, 3, 5, 5}).sin()).sum());
+      EXPECT_TRUE(at::allclose(seen, layer->weight.grad(), 1e-6, 1e-6));
     });
   }
 }
 
-// What one step loses the next ones make up for: sums of gradients stay close.
-TEST(DdpHooks, PowerSgdFeedsErrorsBack) {
+TEST(DdpHooks, BucketsOfAStaticGraphAreCountedFromTheFirstPass) {
   run_ranks(2, [](const Communicator& comm) {
-    const auto lost = [&](bool feeds_back) {
-      torch::nn::Linear layer(torch::nn::LinearOptions(16, 16).bias(false));
-      DdpEngine engine(*layer, comm,
-                       {.ddp_comm_hook = DdpCommHook::kPowerSgd,
-                        .ddp_comm_state = {.start_powerSGD_iter = 2, .use_error_feedback = feeds_back}});
-      const auto rows = at::arange(16 * 16, at::kFloat).mul(0.7 + comm.rank()).sin().view({16, 16});
-      auto sum = at::zeros({16, 16});
-      for (int step = 0; step < 60; ++step) {
-        engine.backward(layer->forward(rows).mul(rows.t()).sum());
-        sum += layer->weight.grad();
-        layer->zero_grad();
-      }
-      auto exact = rows.matmul(rows);
-      comm.all_reduce(exact, ReduceOp::kAvg);
-      return (sum / 60 - exact).norm().item<float>() / exact.norm().item<float>();
-    };
-    const auto with = lost(true), without = lost(false);
-    EXPECT_LT(with, 0.5f * without);
-  });
-}
-
-// With a warm start the approximation improves from step to step; the seed decides where it begins.
-TEST(DdpHooks, PowerSgdStartsWarm) {
-  run_ranks(2, [](const Communicator& comm) {
-    const auto after = [&](const PowerSgd& options, int steps) {
-      torch::nn::Linear layer(torch::nn::LinearOptions(16, 16).bias(false));
-      DdpEngine engine(*layer, comm, {.ddp_comm_hook = DdpCommHook::kPowerSgd, .ddp_comm_state = options});
-      const auto rows = at::arange(16 * 16, at::kFloat).mul(0.7 + comm.rank()).sin().view({16, 16});
-      for (int step = 0; step < steps; ++step) {
-        layer->zero_grad();
-        engine.backward(layer->forward(rows).mul(rows.t()).sum());
-      }
-      auto exact = rows.matmul(rows);
-      comm.all_reduce(exact, ReduceOp::kAvg);
-      return std::pair((layer->weight.grad() - exact).norm().item<float>(), layer->weight.grad().clone());
-    };
-    const auto options = [](bool is_warm, std::int64_t seed) {
-      return PowerSgd{
-          .start_powerSGD_iter = 2, .use_error_feedback = false, .warm_start = is_warm, .random_seed = seed};
-    };
-    EXPECT_LT(after(options(true, 0), 12).first, after(options(true, 0), 3).first);
-    EXPECT_FALSE(after(options(true, 0), 12).second.equal(after(options(false, 0), 12).second));
-    EXPECT_TRUE(after(options(true, 7), 3).second.equal(after(options(true, 7), 3).second));
-    EXPECT_FALSE(after(options(true, 7), 3).second.equal(after(options(true, 8), 3).second));
+    auto narrow = make_layer(3, 2), wide = make_layer(3, 2);
+    wide->to(at::kDouble);
+    torch::nn::Sequential model(narrow, wide);
+    DdpEngine engine(*model, comm, {.static_graph = true});
+    for (int step = 0; step < 3; ++step) {
+      const auto input = at::full({1, 3}, comm.rank() + 1.0);
+      engine.backward(narrow->forward(input).sum() + wide->forward(input.to(at::kDouble)).sum());
+      EXPECT_EQ(narrow->weight.grad()[0][0].item<float>(), 1.5f);
+      EXPECT_EQ(wide->weight.grad()[0][0].item<double>(), 1.5);
+      model->zero_grad();
+    }
   });
 }
 

@@ -146,6 +146,98 @@ TEST(DdpJoin, WindowsAndSeveralPassesAreShadowed) {
   });
 }
 
+// Rank 0 has one step, rank 1 two, of two averaged passes each, which add up.
+TEST(DdpJoin, PassesOfAStepAddUpOnShadows) {
+  for (const bool by_world : {true, false}) {
+    for (const bool keeps_up : {true, false}) {
+      run_ranks(2, [=](const Communicator& comm) {
+        auto layer = make_layer(1, 1);
+        DdpEngine engine(*layer, comm);
+        const float expected = by_world ? 1 : 2;
+        JoinOptions options{.divide_by_initial_world_size = by_world};
+        if (keeps_up) {
+          options.on_shadowed_step = [&] {
+            EXPECT_EQ(layer->weight.grad().item<float>(), expected);
+            layer->zero_grad();
+          };
+        }
+        Join join(engine, options);
+        for (int step = 0; join.next(step < comm.rank() + 1); ++step) {
+          for (int pass = 0; pass < 2; ++pass) engine.backward(layer->forward(at::ones({1, 1})).sum());
+          EXPECT_EQ(layer->weight.grad().item<float>(), step == 0 ? 2 : expected);
+          layer->zero_grad();
+          engine.after_step();
+        }
+        EXPECT_FALSE(layer->weight.grad().defined());
+      });
+    }
+  }
+}
+
+TEST(DdpJoin, GradientsOfAnUnfinishedWindowAreLost) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto layer = make_layer(1, 1);
+    DdpEngine engine(*layer, comm);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      Join join(engine);
+      for (int step = 0; join.next(step < comm.rank() + 1); ++step) {
+        const auto loss = layer->forward(at::ones({1, 1})).sum();
+        if (epoch == 0) {
+          const auto local = engine.no_sync();
+          engine.backward(loss);
+          continue;
+        }
+        engine.backward(loss);
+        EXPECT_EQ(layer->weight.grad().item<float>(), step == 0 ? 1 : 0.5f);
+        layer->zero_grad();
+        engine.after_step();
+      }
+    }
+  });
+}
+
+// Shadows keep gradients in the layout of their parameters, and none where no rank has any.
+TEST(DdpJoin, ShadowsHaveTheGradientsOfTheOthers) {
+  for (const Ddp& options : {Ddp{.find_unused_parameters = true}, Ddp{.static_graph = true}}) {
+    run_ranks(2, [&](const Communicator& comm) {
+      torch::nn::Conv2d used(torch::nn::Conv2dOptions(3, 4, 3).bias(false));
+      used->weight.set_data(used->weight.contiguous(at::MemoryFormat::ChannelsLast));
+      auto unused = make_layer(1, 1);
+      torch::nn::Sequential model(used, unused);
+      DdpEngine engine(*model, comm, options);
+      const auto input = at::arange(75, at::kFloat).view({1, 3, 5, 5}).sin();
+      const auto check = [&] {
+        at::Tensor expected = used->weight.grad().clone();
+        comm.broadcast(expected, 1);
+        EXPECT_TRUE(used->weight.grad().equal(expected));
+        EXPECT_FALSE(unused->weight.grad().defined());
+        model->zero_grad();
+      };
+      Join join(engine, {.on_shadowed_step = check});
+      for (int step = 0; join.next(step < (comm.rank() == 0 ? 1 : 3)); ++step) {
+        engine.backward(used->forward(input).sum());
+        engine.after_step();
+        check();
+      }
+    });
+  }
+}
+
+TEST(DdpJoin, ARankThatNeverLearntAStaticGraphIsNamedEverywhere) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto layer = make_layer(1, 1);
+    DdpEngine engine(*layer, comm, {.static_graph = true});
+    expect_error<ConfigError>(
+        [&] {
+          Join join(engine);
+          for (int step = 0; join.next(comm.rank() == 1 && step < 2); ++step) {
+            engine.backward(layer->forward(at::ones({1, 1})).sum());
+          }
+        },
+        {"static_graph under Join", "ran out of batches"});
+  });
+}
+
 TEST(DdpJoin, SeveralEnginesShareALoop) {
   run_ranks(2, [](const Communicator& comm) {
     auto first = make_plain_model(1), second = make_model(2);

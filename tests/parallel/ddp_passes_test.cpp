@@ -1,13 +1,16 @@
 // Several backward passes per step, accumulation, tied and repeated parameters, graphs within graphs.
 #include <gtest/gtest.h>
 
+#include <lockstep/base/error.h>
 #include <lockstep/testing/run_ranks.h>
 
+#include "../support/expect_error.h"
 #include "ddp_support.h"
 
 namespace lockstep {
 namespace {
 
+using test::expect_error;
 using testing::run_ranks;
 
 void all_modes(int ranks, const std::function<void(const Communicator&, const Ddp&)>& body) {
@@ -120,30 +123,6 @@ TEST(DdpPasses, AParameterMayBeUsedTwice) {
   });
 }
 
-// An activation checkpoint: its backward runs a graph of its own inside of the outer one.
-struct Reentrant : torch::autograd::Function<Reentrant> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
-                            std::function<at::Tensor(const at::Tensor&)> body) {
-    context->save_for_backward({input});
-    context->saved_data["body"] = static_cast<std::int64_t>(
-        reinterpret_cast<std::intptr_t>(new std::function<at::Tensor(const at::Tensor&)>(std::move(body))));
-    const at::NoGradGuard no_grad;
-    return (*body_of(context))(input);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    const std::unique_ptr<std::function<at::Tensor(const at::Tensor&)>> body(body_of(context));
-    const at::AutoGradMode enable(true);
-    const auto input = context->get_saved_variables()[0].detach().requires_grad_();
-    (*body)(input).backward(gradients[0]);
-    return {input.grad(), at::Tensor()};
-  }
-  static std::function<at::Tensor(const at::Tensor&)>* body_of(torch::autograd::AutogradContext* context) {
-    return reinterpret_cast<std::function<at::Tensor(const at::Tensor&)>*>(
-        static_cast<std::intptr_t>(context->saved_data["body"].toInt()));
-  }
-};
-
 TEST(DdpPasses, AGraphMayRunInsideAnother) {
   for (const bool is_static : {false, true}) {
     run_ranks(2, [=](const Communicator& comm) {
@@ -163,6 +142,90 @@ TEST(DdpPasses, AGraphMayRunInsideAnother) {
       }
     });
   }
+}
+
+// The first call's backward averages; the second would add to averages what is each rank's own.
+TEST(DdpPasses, AWholeModelInTwoCheckpointsIsRefusedOrStatic) {
+  for (const bool is_static : {false, true}) {
+    run_ranks(2, [=](const Communicator& comm) {
+      auto layer = make_layer(3, 2);
+      DdpEngine engine(*layer, comm, {.static_graph = is_static});
+      const auto call = [&] {
+        const auto input = at::full({1, 3}, comm.rank() + 1.0).requires_grad_();
+        return Reentrant::apply(input, [&](const at::Tensor& x) { return layer->forward(x); }).sum();
+      };
+      for (int step = 0; step < 3; ++step) {
+        if (is_static) {
+          engine.backward(call() + call());
+          EXPECT_EQ(layer->weight.grad()[0][0].item<float>(), 3);
+        } else {
+          expect_error<CommError>([&] { engine.backward(call() + call()); },
+                                  {"weight", "static_graph = true"});
+        }
+        layer->zero_grad();
+      }
+      if (is_static) return;
+      engine.backward(call());
+      EXPECT_EQ(layer->weight.grad()[0][0].item<float>(), 1.5f);
+    });
+  }
+}
+
+// A parameter is used in local passes only: of every window, or of later ones.
+TEST(DdpPasses, AStaticGraphCoversWholeWindows) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto local = make_layer(1, 1), averaged = make_layer(1, 1);
+    torch::nn::Sequential model(local, averaged);
+    DdpEngine engine(*model, comm, {.static_graph = true});
+    for (int window = 0; window < 3; ++window) {
+      local->forward(at::full({1, 1}, comm.rank() + 1.0)).sum().backward();
+      engine.backward(averaged->forward(at::ones({1, 1})).sum());
+      EXPECT_EQ(local->weight.grad().item<float>(), 1.5f) << "window " << window;
+      model->zero_grad();
+    }
+    DdpEngine other(*model, comm, {.static_graph = true});
+    other.backward(averaged->forward(at::ones({1, 1})).sum());
+    local->forward(at::ones({1, 1})).sum().backward();
+    expect_error<ConfigError>(
+        [&] {
+          other.backward(averaged->forward(at::ones({1, 1})).sum());
+        },
+        {"static_graph", "0.weight", "find_unused_parameters = true"});
+  });
+}
+
+// As the discriminator of a GAN, which is only passed through in between.
+TEST(DdpPasses, GradientsMayBeClearedBeforeTheAveragedPass) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto passed = make_layer(1, 1), trained = make_layer(1, 1);
+    torch::nn::Sequential model(passed, trained);
+    DdpEngine engine(*model, comm, {.find_unused_parameters = true});
+    for (int step = 0; step < 2; ++step) {
+      passed->forward(at::ones({1, 1})).sum().backward();
+      model->zero_grad();
+      engine.backward(trained->forward(at::full({1, 1}, comm.rank() + 1.0)).sum());
+      EXPECT_FALSE(passed->weight.grad().defined());
+      EXPECT_EQ(trained->weight.grad().item<float>(), 1.5f);
+      model->zero_grad();
+    }
+  });
+}
+
+TEST(DdpPasses, AGraphOfTheGradientsIsRefusedUnlessLocal) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto layer = make_layer(3, 1);
+    DdpEngine engine(*layer, comm);
+    const auto loss = [&] { return layer->forward(at::ones({1, 3})).pow(2).sum(); };
+    expect_error<ConfigError>([&] { engine.backward(loss(), {.create_graph = true}); },
+                              {"create_graph", "autograd_grad"});
+    {
+      const auto local = engine.no_sync();
+      engine.backward(loss(), {.create_graph = true});
+      EXPECT_TRUE(layer->weight.grad().requires_grad());
+      layer->weight.mutable_grad().reset();
+    }
+    engine.backward(loss());
+  });
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -71,6 +73,36 @@ inline void expect_same_bits(const Communicator& comm, const at::Tensor& mine) {
   comm.all_gather(all, mine);
   for (int rank = 0; rank < comm.size(); ++rank) EXPECT_TRUE(all[rank].equal(mine)) << "rank " << rank;
 }
+
+inline torch::nn::Linear make_layer(std::int64_t inputs, std::int64_t outputs) {
+  const std::lock_guard lock(generator_mutex);
+  torch::manual_seed(1);
+  return torch::nn::Linear(torch::nn::LinearOptions(inputs, outputs).bias(false));
+}
+
+/// An activation checkpoint: its backward runs a graph of its own inside of the outer one.
+struct Reentrant : torch::autograd::Function<Reentrant> {
+  using Body = std::function<at::Tensor(const at::Tensor&)>;
+
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, Body body) {
+    context->save_for_backward({input});
+    context->saved_data["body"] =
+        static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(new Body(std::move(body))));
+    const at::NoGradGuard no_grad;
+    return (*body_of(context))(input);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const std::unique_ptr<Body> body(body_of(context));
+    const at::AutoGradMode enable(true);
+    const auto input = context->get_saved_variables()[0].detach().requires_grad_();
+    (*body)(input).backward(gradients[0]);
+    return {input.grad(), at::Tensor()};
+  }
+  static Body* body_of(torch::autograd::AutogradContext* context) {
+    return reinterpret_cast<Body*>(static_cast<std::intptr_t>(context->saved_data["body"].toInt()));
+  }
+};
 
 /// One averaged backward and a plain step.
 inline void train_step(torch::nn::Sequential& model, DdpEngine& engine, const at::Tensor& input) {

@@ -28,6 +28,40 @@ TEST(DdpStrategy, NamesModulesAndOptimizersOfOthers) {
   test::expect_error<ConfigError>([&] { strategy->optimizer_step(*optimizer); }, {"optimizer", "teardown"});
 }
 
+TEST(DdpStrategy, SetsReleasedModulesUpAgainWithTheirOptimizers) {
+  const auto strategy = make_strategy(Ddp{}, 1);
+  const auto module = std::make_shared<Linear>(2, 1);
+  torch::nn::Module* const synced[] = {module.get()};
+  strategy->setup_module(module);
+  const auto optimizer = strategy->setup_optimizer(*module, SGD{});
+  const auto backward = [&] { strategy->backward(module->forward(torch::ones({1, 2})).sum(), synced); };
+  module->bias.set_requires_grad(false);
+  test::expect_error<ConfigError>(backward, {"bias", "frozen", "release"});
+  strategy->release_module(*module);
+  test::expect_error<ConfigError>([&] { strategy->release_module(*module); }, {"module"});
+  test::expect_error<ConfigError>(backward, {"module"});
+  strategy->setup_module(module);
+  backward();
+  strategy->optimizer_step(*optimizer);
+}
+
+TEST(DdpStrategy, KeepsAStateOnlyWhereSomethingIsKept) {
+  const auto module = std::make_shared<Linear>(2, 1);
+  const auto plain = make_strategy(Ddp{}, 1), single = make_strategy(SingleDevice{}, 1);
+  const auto power = make_strategy(Ddp{.ddp_comm_hook = DdpCommHook::kPowerSgd}, 1);
+  for (const auto& strategy : {plain, single, power}) strategy->setup_module(module);
+  EXPECT_TRUE(plain->state().empty());
+  EXPECT_TRUE(single->state().empty());
+  const auto state = power->state();
+  EXPECT_EQ(state.get<StateList>("modules").size(), 1u);
+  power->load_state(state);
+  power->load_state({});
+  power->setup_module(std::make_shared<Linear>(1, 1));
+  const auto other = std::make_shared<Linear>(1, 1);
+  power->setup_module(other);
+  test::expect_error<CheckpointError>([&] { power->load_state(state); }, {"models"});
+}
+
 TEST(DdpStrategy, ForgetsModulesThatNobodyOwns) {
   const auto strategy = make_strategy(Ddp{}, 1);
   auto dropped = std::make_shared<Linear>(2, 1);

@@ -9,7 +9,7 @@ namespace lockstep {
 struct BackwardOptions {
   at::Tensor gradient = {};   ///< of a loss that is not a scalar, in its shape
   bool retain_graph = false;  ///< keeps the graph for another backward
-  bool create_graph = false;  ///< builds a graph of the gradients; it ends at the averages
+  bool create_graph = false;  ///< builds a graph of the gradients; not where they are averaged
 };
 
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/backward_options.h>
+#include <lockstep/state/state_tree.h>
 
 namespace torch::nn {
 class Module;
@@ -37,7 +38,7 @@ LOCKSTEP_API void set_world_ranks(ClusterEnvironment& environment, const WorldSh
 /// Trainer and Fabric call, in this order:
 ///   setup_environment -> { setup_module -> setup_optimizer* }* or setup_evaluation ->
 ///   { backward* -> clip_gradients -> optimizer_step }* -> module_state -> teardown
-/// Every function is Collective unless it says otherwise.
+/// with state() and load_state() between steps. Every function is Collective unless it says otherwise.
 class LOCKSTEP_API Strategy {
  public:
   virtual ~Strategy();
@@ -56,6 +57,10 @@ class LOCKSTEP_API Strategy {
   /// them twice before teardown(). A module that nobody else owns any more is forgotten at the next call.
   virtual void setup_module(const std::shared_ptr<torch::nn::Module>& module) = 0;
 
+  /// Lets go of `module`, so that it can be frozen, moved or converted and set up again by setup_module().
+  /// Its optimizers stay with it. Not Collective. @throws ConfigError when it is not set up
+  virtual void release_module(const torch::nn::Module& module);
+
   /// Creates an optimizer of the trainable parameters of `module`, which has been set up.
   virtual std::unique_ptr<Optimizer> setup_optimizer(torch::nn::Module& module,
                                                      const OptimizerFactory& factory);
@@ -65,8 +70,9 @@ class LOCKSTEP_API Strategy {
 
   /// Runs backward from `loss`. Afterwards the gradients of the modules in `synced` are the mean over
   /// ranks of what each rank has accumulated; those of other modules have added up locally, and nothing
-  /// was sent for them. All ranks give the same modules in the same order. When it throws on all ranks
-  /// alike, the next one starts clean.
+  /// was sent for them. All ranks give the same modules in the same order; gradients travel from the last
+  /// module's to the first's, whatever order they come in. When it throws on all ranks alike, the next one
+  /// starts clean; what gradients have got by then stays.
   virtual void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                         const BackwardOptions& options = {}) = 0;
 
@@ -81,7 +87,16 @@ class LOCKSTEP_API Strategy {
   /// other ranks may get nothing. The tensors alias the module's where they can.
   virtual std::map<std::string, at::Tensor> module_state(torch::nn::Module& module);
 
-  /// Releases engine and group. Not Collective: also called after a failure.
+  /// What the strategy keeps from step to step beside modules and optimizers, this rank's own: compression's
+  /// errors, for one. To be saved and loaded per rank, for training to go on to the bit. Empty by default.
+  /// Not Collective.
+  virtual StateTree state() const { return {}; }
+  /// Takes it back, once the same modules are set up in the same order. Not Collective.
+  /// @throws CheckpointError
+  virtual void load_state(const StateTree& state);
+
+  /// Forgets modules and their optimizers. The group of ranks is left when the strategy is destroyed. Not
+  /// Collective: also called after a failure.
   virtual void teardown() = 0;
 
   /// Waits until all ranks are here.

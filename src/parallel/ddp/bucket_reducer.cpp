@@ -5,6 +5,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
+#include "parallel/ddp/backward_errors.h"
 #include "parallel/ddp/reducer_group.h"
 
 namespace lockstep::detail {
@@ -25,13 +26,14 @@ std::vector<std::vector<std::size_t>> plan_buckets(const ReducerArgs& args, bool
 }
 
 std::shared_ptr<c10d::Reducer> plan_reducer(const std::vector<NamedTensor>& trained, const Communicator& comm,
-                                            const Ddp& options) {
+                                            const Ddp& options, ReduceUsedMap reduce_used_map) {
   ReducerArgs args;
   for (const auto& named : trained) {
     args.names[args.parameters.size()] = named.name;
     args.parameters.push_back(named.tensor);
   }
-  args.process_group = make_reducer_group(comm, trained.front().tensor.device().type());
+  args.process_group =
+      make_reducer_group(comm, trained.front().tensor.device().type(), std::move(reduce_used_map));
   args.bucket_bytes_cap = bucket_bytes(options);
   // As PyTorch: a cap of one's own means it for the first bucket, too.
   if (options.bucket_cap_mb != Ddp{}.bucket_cap_mb) args.first_bucket_bytes_cap = args.bucket_bytes_cap;
@@ -52,6 +54,38 @@ std::shared_ptr<c10d::Logger> attach_logger(const std::shared_ptr<c10d::Reducer>
   return logger;
 }
 
+// A parameter may be frozen for a while; its gradients are followed all the same, once it is not.
+class Unfrozen {
+ public:
+  explicit Unfrozen(const std::vector<NamedTensor>& trained) {
+    for (const auto& named : trained) {
+      if (!named.tensor.requires_grad()) frozen_.push_back(named.tensor);
+    }
+    for (const auto& tensor : frozen_) tensor.set_requires_grad(true);
+  }
+  ~Unfrozen() {
+    for (const auto& tensor : frozen_) tensor.set_requires_grad(false);
+  }
+  Unfrozen(const Unfrozen&) = delete;
+  Unfrozen& operator=(const Unfrozen&) = delete;
+
+ private:
+  std::vector<at::Tensor> frozen_;
+};
+
+// What the Reducer waits for when it has to know whether other ranks use a parameter.
+class UsedMapWork final : public c10d::Work {
+ public:
+  explicit UsedMapWork(HookAdapter& hook) : hook_(hook) {}
+  bool wait(std::chrono::milliseconds /*of the group*/) override {
+    hook_.finish_used_map();
+    return true;
+  }
+
+ private:
+  HookAdapter& hook_;
+};
+
 }  // namespace
 
 std::int64_t bucket_bytes(const Ddp& options) {
@@ -65,11 +99,18 @@ std::int64_t bucket_bytes(const Ddp& options) {
 
 BucketReducer::BucketReducer(const std::vector<NamedTensor>& trained, const Communicator& comm,
                              const Ddp& options, CommHook hook)
-    : trained_(trained), comm_(comm), options_(options), reducer_(plan_reducer(trained, comm, options)) {
+    : trained_(trained), comm_(comm), options_(options) {
+  for (const auto& named : trained) {
+    indices_.emplace(named.tensor.unsafeGetTensorImpl(), static_cast<std::int64_t>(indices_.size()));
+  }
+  const Unfrozen scope(trained);
+  reducer_ =
+      plan_reducer(trained, comm, options, [this](const at::Tensor& map) { return reduce_used_map(map); });
   auto adapter = std::make_unique<HookAdapter>(std::move(hook), comm);
   hook_ = adapter.get();
   reducer_->register_comm_hook(std::move(adapter));
   if (options.static_graph) reducer_->set_static_graph();
+  arrivals_ = std::make_unique<GradientArrivals>(trained, *hook_);
   logger_ = attach_logger(reducer_, options);
   bucket_sizes_ = logger_->get_bucket_sizes();
 }
@@ -82,82 +123,90 @@ void BucketReducer::begin_iteration() {
   reducer_->prepare_for_forward();
 }
 
-bool BucketReducer::rebuild_buckets() {
-  if (!reducer_->rebuild_buckets()) return false;
-  rebuilt_bucket_sizes_ = logger_->get_bucket_sizes();
-  return true;
+void BucketReducer::rebuild_buckets() {
+  if (reducer_->rebuild_buckets()) rebuilt_bucket_sizes_ = logger_->get_bucket_sizes();
 }
 
-void BucketReducer::prepare_backward(const at::Tensor& loss, int divisor) {
+HookPass BucketReducer::pass(int divisor, BucketReducer* before) const {
+  const auto& sizes = rebuilt_bucket_sizes_.empty() ? bucket_sizes_ : rebuilt_bucket_sizes_;
+  return {.divisor = divisor,
+          .buckets = sizes.size(),
+          .ends_with_used_map = walks_graph(),
+          .before = before ? before->hook_ : nullptr};
+}
+
+// Where unused parameters are found, who has a gradient counts as used: what local passes have left is
+// averaged, and what was cleared since is not expected. So the Reducer's own memory of them goes.
+void BucketReducer::prepare_backward(const at::Tensor& loss, int divisor, BucketReducer* before) {
+  refuse_local_gradients();
   if (!std::exchange(is_iteration_begun_, false)) begin_iteration();
-  hook_->set_divisor(divisor);
   rebuild_buckets();
+  if (walks_graph()) reducer_->reset_state();
+  hook_->begin(pass(divisor, before));
+  arrivals_->begin();
   reducer_->prepare_for_backward(walks_graph() ? std::vector<at::Tensor>{loss} : std::vector<at::Tensor>{});
-  if (!std::exchange(has_begun_backward_, true) && options_.static_graph) delay_first_reduction(loss);
+}
+
+void BucketReducer::complete_backward() try {
+  if (hook_->is_complete()) return;
+  if (is_learning() && arrivals_->has_any()) return learn_graph();
+  reducer_->check_finalized();
+  const bool may_do_without = walks_graph() && !options_.skip_all_reduce_unused_params;
+  if (!may_do_without) refuse_loss_without_model(trained_, comm_.rank());
+  take_part_without_gradient();
+} catch (const c10::Error& error) {
+  throw_named(error, trained_, options_, comm_.rank());
 }
 
 // The first averaged backward of a static graph only counts gradients; they are reduced when it is over.
-void BucketReducer::delay_first_reduction(const at::Tensor& loss) {
-  loss.register_hook([weak = std::weak_ptr(reducer_),
-                      is_armed = std::make_shared<bool>(true)](const at::Tensor& gradient) {
-    // The graph may be kept for another backward, and may outlive the reducer.
-    const auto reducer = std::exchange(*is_armed, false) ? weak.lock() : nullptr;
-    if (!reducer) return gradient;
-    torch::autograd::Engine::get_default_engine().queue_callback([reducer] { reducer->delay_all_reduce(); });
-    return gradient;
-  });
+void BucketReducer::learn_graph() {
+  reducer_->delay_all_reduce();
+  used_ = used_.cpu();
+  has_learnt_graph_ = true;
+}
+
+// The Reducer would never average them: it takes such parameters for unused.
+void BucketReducer::refuse_local_gradients() const {
+  if (!options_.static_graph || !has_learnt_graph_) return;
+  const auto* const used = used_.const_data_ptr<int>();
+  for (std::size_t i = 0; i < trained_.size(); ++i) {
+    if (used[i] != 0 || !trained_[i].tensor.grad().defined()) continue;
+    throw ConfigError(
+        "parallel", {.what = "static_graph: a parameter that the first window did not use has a gradient: " +
+                             trained_[i].name,
+                     .expected = "the same graphs in every window, local passes included",
+                     .got = "a gradient that would stay this rank's own",
+                     .where = "rank " + std::to_string(comm_.rank()),
+                     .hint = "set static_graph = false and find_unused_parameters = true"});
+  }
+}
+
+// As if the first parameter had got an undefined gradient, and the others none.
+void BucketReducer::take_part_without_gradient() {
+  const Unfrozen scope(trained_);
+  const at::AutoGradMode enable(true);
+  const auto& first = trained_.front().tensor;
+  reducer_->reset_state();
+  reducer_->prepare_for_backward({first.view_as(first)});
+  reducer_->autograd_hook(0);
+}
+
+void BucketReducer::mark_used(const at::Tensor& map) const {
+  const auto mine = at::zeros({static_cast<std::int64_t>(trained_.size())}, at::kInt);
+  auto* const used = mine.mutable_data_ptr<int>();
+  for (std::size_t i = 0; i < trained_.size(); ++i) used[i] = trained_[i].tensor.grad().defined() ? 1 : 0;
+  map.copy_(mine);
+}
+
+c10::intrusive_ptr<c10d::Work> BucketReducer::reduce_used_map(const at::Tensor& map) {
+  mark_used(map);
+  used_ = map;
+  hook_->start_used_map(map);
+  return c10::make_intrusive<UsedMapWork>(*hook_);
 }
 
 void BucketReducer::end_step() {
   if (!std::exchange(is_iteration_begun_, true)) begin_iteration();
-}
-
-// A rank that has no count of its own would take its next backward for the first one.
-void BucketReducer::refuse_unlearnt_graph() const {
-  if (!options_.static_graph || has_begun_backward_) return;
-  throw ConfigError("parallel",
-                    {.what = "static_graph under Join: a rank ran out of batches before it learnt the graph",
-                     .expected = "one averaged backward on every rank at least",
-                     .got = "none",
-                     .where = "rank " + std::to_string(comm_.rank())});
-}
-
-// The order of collectives is that of a true backward: all buckets are started, then who uses which parameter
-// is summed, then buckets are finished.
-void BucketReducer::shadow_backward(int divisor, bool keeps_gradients) {
-  refuse_unlearnt_graph();
-  hook_->set_divisor(divisor);
-  rebuild_buckets();
-  auto buckets = reducer_->get_grad_buckets(/*return_zero_tensors=*/true);
-  for (auto& bucket : buckets) hook_->runHook(bucket);
-  const auto used = walks_graph() ? shadow_used_map() : at::Tensor();
-  for (auto& bucket : buckets) {
-    auto averages = hook_->finish(bucket.getIndex());
-    bucket.setBuffer(averages);
-    if (keeps_gradients) keep_gradients(bucket, used);
-  }
-  reducer_->push_rebuilt_params_for_all_indices();
-}
-
-at::Tensor BucketReducer::shadow_used_map() {
-  auto used = at::zeros({static_cast<std::int64_t>(trained_.size())}, at::kInt);
-  comm_.all_reduce(used);
-  return used;
-}
-
-// As the Reducer does: what no rank used keeps the gradient it had.
-void BucketReducer::keep_gradients(c10d::GradBucket& bucket, const at::Tensor& used) {
-  const at::NoGradGuard no_grad;
-  const auto parameters = bucket.getParameters();
-  const auto gradients = bucket.getGradients();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const auto same = [&](const NamedTensor& named) { return named.tensor.is_same(parameters[i]); };
-    const auto index = std::find_if(trained_.begin(), trained_.end(), same) - trained_.begin();
-    if (used.defined() && used[index].item<int>() == 0) continue;
-    auto& gradient = trained_[static_cast<std::size_t>(index)].tensor.mutable_grad();
-    if (!gradient.defined()) gradient = at::empty_like(parameters[i]);
-    gradient.copy_(gradients[i]);
-  }
 }
 
 }  // namespace lockstep::detail

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include <lockstep/parallel/ddp/ddp.h>
 #include <lockstep/parallel/ddp/ddp_logging_data.h>
 
+#include "parallel/ddp/gradient_arrivals.h"
 #include "parallel/ddp/hook_adapter.h"
 #include "parallel/ddp/module_states.h"
 
@@ -14,46 +16,62 @@ namespace lockstep::detail {
 
 class BucketReducer {
  public:
-  /// Plans buckets and hooks itself into the parameters. Local. `trained` is not empty.
+  /// Plans buckets and hooks itself into the parameters. Local. `trained` is not empty and outlives this.
   BucketReducer(const std::vector<NamedTensor>& trained, const Communicator& comm, const Ddp& options,
                 CommHook hook);
   /// Takes the hooks away.
   ~BucketReducer();
 
-  /// Before an averaged backward from `loss`, whose averages are sums over `divisor`. Collective when
-  /// buckets are rebuilt. @throws c10::Error when the one before did not end
-  void prepare_backward(const at::Tensor& loss, int divisor);
+  /// Before an averaged backward from `loss`, whose averages are sums over `divisor` and travel after those
+  /// of `before`, if any. Collective when buckets are rebuilt.
+  /// @throws ConfigError naming a parameter that a static graph would leave local
+  void prepare_backward(const at::Tensor& loss, int divisor, BucketReducer* before);
 
-  /// @throws c10::Error when the backward before did not end, listing parameters without gradient
-  void check_finished() { reducer_->check_finalized(); }
+  /// Within that backward, when every gradient has come and nothing was waited for: sees to it that all is
+  /// averaged. @throws CommError, ConfigError naming what got no gradient
+  void complete_backward();
+
+  /// After it.
+  void end_backward() { arrivals_->end(); }
 
   /// After a step: takes its times.
   void end_step();
 
-  /// Takes part in an averaged backward of other ranks, with zeros. Collective, blocking.
-  /// `keeps_gradients`: the averages become this rank's gradients, too.
-  void shadow_backward(int divisor, bool keeps_gradients);
+  /// Whether the averaged backward that a static graph is learnt from is still to come.
+  bool is_learning() const { return options_.static_graph && !has_learnt_graph_; }
+
+  /// Takes part in an averaged backward of other ranks with the gradients that the parameters have, or
+  /// zeros; the averages become the gradients. Collective, blocking. Not while is_learning().
+  void shadow_backward(int divisor);
 
   void fill(DdpLoggingData& data) const;
 
  private:
+  HookPass pass(int divisor, BucketReducer* before) const;
   void begin_iteration();
-  bool rebuild_buckets();
+  void rebuild_buckets();
   bool walks_graph() const { return options_.find_unused_parameters && !options_.static_graph; }
-  void delay_first_reduction(const at::Tensor& loss);
-  void refuse_unlearnt_graph() const;
-  at::Tensor shadow_used_map();
-  void keep_gradients(c10d::GradBucket& bucket, const at::Tensor& used);
+  void learn_graph();
+  void refuse_local_gradients() const;
+  void take_part_without_gradient();
+  void mark_used(const at::Tensor& map) const;
+  c10::intrusive_ptr<c10d::Work> reduce_used_map(const at::Tensor& map);
+  void add_own(c10d::GradBucket& bucket) const;
+  void reduce_shadow_map();
+  void keep(const c10d::GradBucket& bucket, const at::Tensor& averages) const;
 
-  std::vector<NamedTensor> trained_;
+  const std::vector<NamedTensor>& trained_;
+  std::unordered_map<const at::TensorImpl*, std::int64_t> indices_;  // of parameters in trained_
   Communicator comm_;
   Ddp options_;
-  HookAdapter* hook_;  // the Reducer's
+  HookAdapter* hook_ = nullptr;  // the Reducer's
   std::shared_ptr<c10d::Reducer> reducer_;
+  std::unique_ptr<GradientArrivals> arrivals_;
   std::shared_ptr<c10d::Logger> logger_;
   std::vector<std::int64_t> bucket_sizes_, rebuilt_bucket_sizes_;  // bytes
+  at::Tensor used_;  // the last map of used parameters: by how many ranks
   bool is_iteration_begun_ = false;
-  bool has_begun_backward_ = false;
+  bool has_learnt_graph_ = false;
 };
 
 /// The cap of a bucket. @throws ConfigError

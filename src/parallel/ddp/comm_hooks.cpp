@@ -1,6 +1,7 @@
 #include <lockstep/parallel/ddp/comm_hook.h>
 
 #include "parallel/ddp/average.h"
+#include "parallel/ddp/bucket_layout.h"
 
 namespace lockstep {
 namespace {
@@ -17,11 +18,7 @@ class CastBucket final : public GradBucket {
   std::vector<at::Tensor> parameters() const override { return original_.parameters(); }
   int divisor() const override { return original_.divisor(); }
 
-  std::vector<at::Tensor> gradients() const override {
-    auto views = original_.gradients();
-    for (auto& view : views) view = buffer_.as_strided(view.sizes(), view.strides(), view.storage_offset());
-    return views;
-  }
+  std::vector<at::Tensor> gradients() const override { return detail::gradient_views(buffer_, parameters()); }
 
  private:
   const GradBucket& original_;
@@ -29,8 +26,10 @@ class CastBucket final : public GradBucket {
 };
 
 CommHook compress_wrapper(CommHook inner, at::ScalarType dtype) {
-  return [inner = std::move(inner), dtype](const GradBucket& bucket, const Communicator& comm) {
+  return [inner = std::move(inner), dtype](const GradBucket& bucket,
+                                           const Communicator& comm) -> FinishReduction {
     auto finish = inner(CastBucket(bucket, dtype), comm);
+    if (!finish) return finish;
     return [finish = std::move(finish), buffer = bucket.buffer()]() -> at::Tensor {
       buffer.copy_(finish());
       return buffer;

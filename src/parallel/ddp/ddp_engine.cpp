@@ -1,55 +1,67 @@
 #include <lockstep/parallel/ddp/ddp_engine.h>
 
-#include <sstream>
+#include <algorithm>
 
 #include <lockstep/base/error.h>
 #include <lockstep/comm/coalesced.h>
 #include <lockstep/torch.h>
 
+#include "parallel/ddp/averaged_backward.h"
+#include "parallel/ddp/backward_errors.h"
 #include "parallel/ddp/engine_impl.h"
 
 namespace lockstep {
 namespace {
 
 using detail::EngineEvent;
-using detail::NamedTensor;
 using detail::Participants;
 
 void validate(const Ddp& options) {
   detail::bucket_bytes(options);
-  if (!options.skip_all_reduce_unused_params || (options.find_unused_parameters && !options.static_graph))
-    return;
-  throw ConfigError("parallel", {.what = "skip_all_reduce_unused_params has nothing to go by",
-                                 .expected = "find_unused_parameters true and static_graph false",
-                                 .got = "otherwise"});
-}
-
-// c10d lists the indices of such parameters at the end of its text, after "for rank R: ".
-std::string missing_parameters(const std::string& text, const std::vector<NamedTensor>& trained) {
-  static const std::string kMarker = "did not receive grad for rank ";
-  const auto marker = text.rfind(kMarker);
-  const auto colon = marker == std::string::npos ? marker : text.find(':', marker);
-  if (colon == std::string::npos) return "";
-  std::istringstream indices(text.substr(colon + 1));
-  std::string names;
-  for (std::size_t index = 0; indices >> index && index < trained.size();) {
-    names += (names.empty() ? "" : ", ") + trained[index].name;
+  if (!options.skip_all_reduce_unused_params) return;
+  if (!options.find_unused_parameters || options.static_graph) {
+    throw ConfigError("parallel", {.what = "skip_all_reduce_unused_params has nothing to go by",
+                                   .expected = "find_unused_parameters true and static_graph false",
+                                   .got = "otherwise"});
   }
-  return names;
+  if (options.ddp_comm_hook == DdpCommHook::kPowerSgd) {
+    throw ConfigError("parallel",
+                      {.what = "skip_all_reduce_unused_params with ddp_comm_hook powerSGD",
+                       .expected = "one of them",
+                       .got = "both",
+                       .hint = "PowerSGD counts steps by their last buckets, which may be skipped"});
+  }
 }
 
-[[noreturn]] void refuse_missing(const std::string& names, const Ddp& options, int rank) {
-  const bool is_static = options.static_graph;
-  throw CommError(
-      "parallel",
-      {.what = "backward gave no gradient to some parameters, so that averaging them over ranks "
-               "never ended",
-       .expected = is_static ? "the parameters of the first averaged backward, as static_graph promises"
-                             : "a gradient for every trained parameter",
-       .got = "none for " + names,
-       .where = "rank " + std::to_string(rank),
-       .hint = is_static ? "set static_graph = false"
-                         : "set find_unused_parameters = true, or freeze what the loss does not use"});
+template <class Embedding>
+bool has_sparse_gradients(const torch::nn::Module& module) {
+  const auto* const embedding = module.as<Embedding>();
+  return embedding && embedding->options.sparse() && embedding->weight.requires_grad();
+}
+
+void refuse_sparse_gradients(const std::string& name, const torch::nn::Module& module) {
+  if (!has_sparse_gradients<torch::nn::Embedding>(module) &&
+      !has_sparse_gradients<torch::nn::EmbeddingBag>(module)) {
+    return;
+  }
+  throw ConfigError("parallel", {.what = "sparse gradients cannot be averaged: those of " + name,
+                                 .expected = "an embedding with dense gradients",
+                                 .got = "sparse(true)"});
+}
+
+void refuse_sparse_embeddings(const torch::nn::Module& module) {
+  refuse_sparse_gradients("the module", module);
+  for (const auto& part : module.named_modules(/*name_prefix=*/"", /*include_self=*/false)) {
+    refuse_sparse_gradients(part.key(), *part.value());
+  }
+}
+
+// A rank that has no graph of its own would take its next backward for the one to learn from.
+[[noreturn]] void refuse_unlearnt_graph() {
+  throw ConfigError("parallel",
+                    {.what = "static_graph under Join: a rank ran out of batches before the graph was learnt",
+                     .expected = "one averaged backward on every rank at least",
+                     .got = "none on some"});
 }
 
 }  // namespace
@@ -59,7 +71,8 @@ DdpEngine::Impl::Impl(const torch::nn::Module& module, const detail::ModuleState
     : comm(std::move(group)),
       options(ddp_options),
       watch(module, states, options.find_unused_parameters && !options.static_graph),
-      hook(detail::make_comm_hook(options)) {
+      power_sgd(detail::make_power_sgd_state(options)),
+      hook(detail::make_comm_hook(options, power_sgd)) {
   for (const auto& named : states.parameters) {
     parameters.push_back(named.tensor);
     if (named.tensor.requires_grad()) trained.push_back(named);
@@ -69,28 +82,18 @@ DdpEngine::Impl::Impl(const torch::nn::Module& module, const detail::ModuleState
   if (!options.static_graph) make_reducer();
 }
 
-void DdpEngine::Impl::make_reducer() {
-  if (reducer || trained.empty() || comm.size() == 1) return;
-  reducer = std::make_unique<detail::BucketReducer>(trained, comm, options, hook);
-}
-
-void DdpEngine::Impl::restart() {
-  is_backward_pending = false;
-  if (!std::exchange(reducer, nullptr)) return;
-  if (!options.static_graph) make_reducer();
-}
-
-// Gradients missing in one backward show when the Reducer is asked about it, or prepared for the next one.
-template <class Call>
-void DdpEngine::Impl::call_reducer(Call call) {
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    restart();
-    if (text.find("Expected to have finished reduction") == std::string::npos) throw;
-    refuse_missing(missing_parameters(text, trained), options, comm.rank());
+detail::BucketReducer* DdpEngine::Impl::make_reducer() {
+  if (!reducer && !trained.empty() && comm.size() > 1) {
+    reducer = std::make_unique<detail::BucketReducer>(trained, comm, options, hook);
   }
+  return reducer.get();
+}
+
+detail::BucketReducer* DdpEngine::Impl::prepare_backward(const Participants& participants) {
+  has_prepared = true;
+  auto* const ready = make_reducer();
+  if (ready && !participants.are_all && ready->is_learning()) refuse_unlearnt_graph();
+  return ready;
 }
 
 Participants DdpEngine::Impl::announce(const DdpEngine& engine, EngineEvent event) {
@@ -102,14 +105,17 @@ void DdpEngine::Impl::broadcast_buffers(int root) {
   if (options.broadcast_buffers) broadcast_coalesced(comm, buffers, root);
 }
 
-void DdpEngine::Impl::shadow_backward(const Participants& participants, bool keeps_gradients) {
-  has_prepared = true;
-  make_reducer();
-  if (reducer) reducer->shadow_backward(participants.divisor, keeps_gradients);
+void DdpEngine::Impl::shadow_backward(const Participants& participants) {
+  if (auto* const ready = prepare_backward(participants)) ready->shadow_backward(participants.divisor);
+}
+
+void DdpEngine::Impl::clear_gradients() {
+  for (const auto& named : trained) named.tensor.mutable_grad().reset();
 }
 
 DdpEngine::DdpEngine(const torch::nn::Module& module, Communicator comm, const Ddp& options) {
   validate(options);
+  refuse_sparse_embeddings(module);
   const detail::ModuleStates states(module);
   if (options.init_sync) {
     detail::compare_states(states, comm);
@@ -121,37 +127,43 @@ DdpEngine::DdpEngine(const torch::nn::Module& module, Communicator comm, const D
 DdpEngine::~DdpEngine() = default;
 
 void DdpEngine::backward(const at::Tensor& loss, const BackwardOptions& options) {
+  DdpEngine* const engines[] = {this};
+  backward(loss, engines, options);
+}
+
+void DdpEngine::backward(const at::Tensor& loss, std::span<DdpEngine* const> engines,
+                         const BackwardOptions& options) {
   const auto run = [&] { loss.backward(options.gradient, options.retain_graph, options.create_graph); };
-  if (impl_->no_sync_depth > 0) return run();
-  prepare_backward(loss);
+  std::vector<DdpEngine*> averaged;
+  for (auto* engine : engines) {
+    const bool is_new = std::ranges::count(averaged, engine) == 0;
+    if (is_new && engine->impl_->no_sync_depth == 0) averaged.push_back(engine);
+  }
+  if (averaged.empty()) return run();
+  if (options.create_graph) detail::refuse_create_graph();
+  for (const auto* engine : averaged) engine->impl_->watch.check();
+  const auto forget = [&] {
+    for (const auto* engine : averaged) engine->impl_->reducer.reset();
+  };
   try {
+    detail::AveragedBackward backward(loss);
+    for (const auto* engine : averaged) {
+      const auto participants = engine->impl_->announce(*engine, EngineEvent::kBackward);
+      if (auto* const reducer = engine->impl_->prepare_backward(participants)) {
+        backward.add(*reducer, participants.divisor);
+      }
+    }
+    backward.follow();
     run();
-    check_backward_finished();
+  } catch (const c10::Error& error) {
+    const auto& impl = *averaged.front()->impl_;
+    forget();
+    detail::throw_named(error, impl.trained, impl.options, impl.comm.rank());
   } catch (...) {
-    reset();
+    forget();
     throw;
   }
 }
-
-void DdpEngine::prepare_backward(const at::Tensor& loss) {
-  if (impl_->no_sync_depth > 0) return;
-  check_backward_finished();
-  impl_->watch.check();
-  const auto participants = impl_->announce(*this, EngineEvent::kBackward);
-  impl_->has_prepared = true;
-  impl_->make_reducer();
-  if (!impl_->reducer) return;
-  impl_->call_reducer([&] { impl_->reducer->prepare_backward(loss, participants.divisor); });
-  impl_->is_backward_pending = true;
-}
-
-void DdpEngine::check_backward_finished() {
-  if (impl_->no_sync_depth > 0 || !impl_->is_backward_pending) return;
-  impl_->call_reducer([&] { impl_->reducer->check_finished(); });
-  impl_->is_backward_pending = false;
-}
-
-void DdpEngine::reset() { impl_->restart(); }
 
 void DdpEngine::after_step() {
   const auto participants = impl_->announce(*this, EngineEvent::kStep);
@@ -169,18 +181,30 @@ void DdpEngine::register_comm_hook(CommHook hook) {
                                    .got = hook ? "after it" : "none"});
   }
   impl_->hook = std::move(hook);
+  impl_->power_sgd = nullptr;
   impl_->options.comm_hook = impl_->hook;
   impl_->options.ddp_comm_wrapper = DdpCommWrapper::kNone;
-  impl_->restart();
+  impl_->reducer = nullptr;
 }
 
 DdpLoggingData DdpEngine::logging_data() const {
   DdpLoggingData data{.rank = impl_->comm.rank(),
                       .world_size = impl_->comm.size(),
+                      .num_parameter_tensors = static_cast<std::int64_t>(impl_->trained.size()),
+                      .bucket_cap_bytes = detail::bucket_bytes(impl_->options),
                       .comm_hook = detail::name_of_comm_hook(impl_->options),
                       .join_uneven_inputs = impl_->was_joined};
+  for (const auto& [name, tensor] : impl_->trained) data.total_parameter_size_bytes += tensor.nbytes();
   if (impl_->reducer) impl_->reducer->fill(data);
   return data;
+}
+
+StateTree DdpEngine::state() const {
+  return impl_->power_sgd ? impl_->power_sgd->state(impl_->trained) : StateTree();
+}
+
+void DdpEngine::load_state(const StateTree& state) {
+  if (impl_->power_sgd) impl_->power_sgd->load_state(state, impl_->trained);
 }
 
 const Communicator& DdpEngine::communicator() const { return impl_->comm; }

@@ -10,6 +10,7 @@
 #include "parallel/ddp/bucket_reducer.h"
 #include "parallel/ddp/choose_hook.h"
 #include "parallel/ddp/model_watch.h"
+#include "parallel/ddp/power_sgd_state.h"
 
 namespace lockstep {
 namespace detail {
@@ -19,8 +20,9 @@ enum class EngineEvent { kBackward, kStep };
 
 /// Who still has batches, as a Join tells an engine.
 struct Participants {
-  int divisor = 1;     ///< of averages
-  int first_rank = 0;  ///< whose buffers all follow
+  int divisor = 1;      ///< of averages
+  int first_rank = 0;   ///< whose buffers all follow
+  bool are_all = true;  ///< no rank has run out
 };
 
 /// Told before each of these collectives. Collective, blocking.
@@ -39,26 +41,25 @@ struct DdpEngine::Impl {
        const Ddp& ddp_options);
 
   detail::Participants announce(const DdpEngine& engine, detail::EngineEvent event);
-  void make_reducer();
-  /// Drops what an unfinished backward left behind.
-  void restart();
-  /// Calls the Reducer and names parameters that got no gradient.
-  template <class Call>
-  void call_reducer(Call call);
+  /// The Reducer; null in a world of one, or with nothing to train.
+  detail::BucketReducer* make_reducer();
+  /// Before a backward that averages. Null where there is nothing to average.
+  detail::BucketReducer* prepare_backward(const detail::Participants& participants);
   void broadcast_buffers(int root);
-  void shadow_backward(const detail::Participants& participants, bool keeps_gradients);
+  void shadow_backward(const detail::Participants& participants);
+  void clear_gradients();
 
   Communicator comm;
   Ddp options;
   std::vector<detail::NamedTensor> trained = {};
   std::vector<at::Tensor> parameters = {}, buffers = {};
   detail::ModelWatch watch;
+  std::shared_ptr<detail::PowerSgdState> power_sgd;  // what that hook keeps; null for others
   CommHook hook;
-  std::unique_ptr<detail::BucketReducer> reducer = {};  // none in a world of one, or with nothing to train
+  std::unique_ptr<detail::BucketReducer> reducer = {};
   detail::EngineObserver* observer = nullptr;
   int no_sync_depth = 0;
-  bool has_prepared = false;         // ever
-  bool is_backward_pending = false;  // prepared and not checked yet
+  bool has_prepared = false;  // ever
   bool was_joined = false;
 };
 

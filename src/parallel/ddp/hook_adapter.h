@@ -6,31 +6,64 @@
 #include <lockstep/parallel/ddp/comm_hook.h>
 
 #include "comm/compat.h"
+#include "parallel/ddp/reduction_turn.h"
 
 namespace lockstep::detail {
+
+class HookAdapter;
+
+/// What a backward is to its hook.
+struct HookPass {
+  int divisor = 1;          ///< GradBucket::divisor()
+  std::size_t buckets = 0;  ///< how many there are
+  bool ends_with_used_map = false;
+  HookAdapter* before = nullptr;  ///< the model in the same backward that sends before this one
+};
 
 /// The Reducer wants a future per bucket, waits for it when backward is over, and has its value parsed. Ours
 /// is done from the start and only tells which bucket to finish: so the wait happens in parseHookResult(),
 /// where it can work off the communicator's queue instead of sleeping.
 class HookAdapter final : public c10d::CommHookInterface {
  public:
-  HookAdapter(CommHook hook, Communicator comm)
-      : hook_(std::move(hook)), comm_(std::move(comm)), divisor_(comm_.size()) {}
+  HookAdapter(CommHook hook, Communicator comm) : hook_(std::move(hook)), comm_(std::move(comm)) {}
 
-  /// GradBucket::divisor() from now on.
-  void set_divisor(int divisor) { divisor_ = divisor; }
+  /// Before every backward.
+  void begin(const HookPass& pass);
 
+  /// Starts the reduction of a bucket, in its turn.
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override;
-  at::Tensor parseHookResult(const c10::IValue& result) override;
+  /// Starts to sum who uses which parameter, in its turn.
+  void start_used_map(const at::Tensor& map);
+  /// Blocks until it is summed.
+  void finish_used_map();
 
+  at::Tensor parseHookResult(const c10::IValue& result) override;
   /// Waits for the bucket of that index and returns its averages.
   at::Tensor finish(std::size_t index);
 
+  /// All is started, or waits for its turn.
+  bool is_complete() const { return turn_.has_ended(); }
+  /// The last bucket was finished.
+  bool is_finished() const { return is_finished_; }
+
  private:
+  struct Slot {
+    FinishReduction finish;
+    at::Tensor buffer, averages;
+  };
+
+  void start(c10d::GradBucket& bucket, std::size_t index);
+  void finish(Slot& slot, std::size_t index) const;
+  void finish_all();
+
   CommHook hook_;
   Communicator comm_;
-  int divisor_;
-  std::vector<FinishReduction> finishes_;  // by index of bucket
+  HookPass pass_;
+  ReductionTurn turn_;
+  std::vector<Slot> slots_;  // by index of bucket
+  std::size_t next_index_ = 0;
+  bool is_finished_ = false;
+  Work used_map_;
   std::vector<c10::intrusive_ptr<c10::ivalue::Future>> tickets_;
 };
 

@@ -46,6 +46,7 @@ class Join::Impl final : public detail::EngineObserver {
   }
   Participants participants() const;
   void refuse_early_end() const;
+  void clear_gradients();
   void shadow(std::int64_t code);
   void finish(bool is_last);
 
@@ -115,7 +116,8 @@ void Join::Impl::refuse_disagreement() const {
 Participants Join::Impl::participants() const {
   const auto first = std::find_if(codes_.begin(), codes_.end(), [](auto code) { return code != kOut; });
   return {.divisor = options_.divide_by_initial_world_size ? comm_.size() : active(),
-          .first_rank = static_cast<int>(first - codes_.begin())};
+          .first_rank = static_cast<int>(first - codes_.begin()),
+          .are_all = active() == comm_.size()};
 }
 
 void Join::Impl::refuse_early_end() const {
@@ -145,6 +147,7 @@ bool Join::Impl::next(bool has_batch) {
     refuse_early_end();
     return true;
   }
+  if (!options_.throw_on_early_termination) clear_gradients();  // of a window that it will not finish
   for (bool is_last = true;; is_last = false) {
     announce(kOut);
     if (active() == 0) return finish(is_last), false;
@@ -153,12 +156,16 @@ bool Join::Impl::next(bool has_batch) {
   }
 }
 
+void Join::Impl::clear_gradients() {
+  for (auto* engine : engines_) engine->impl_->clear_gradients();
+}
+
+// Averages stay in the gradients until the others step: their next pass may add to them.
 void Join::Impl::shadow(std::int64_t code) {
   const auto now = participants();
   auto& engine = *engines_.at(static_cast<std::size_t>(code - kFirstEngine) / 2)->impl_;
-  const bool keeps_gradients = options_.on_shadowed_step != nullptr;
-  if ((code - kFirstEngine) % 2 == 0) return engine.shadow_backward(now, keeps_gradients);
-  if (keeps_gradients) options_.on_shadowed_step();
+  if ((code - kFirstEngine) % 2 == 0) return engine.shadow_backward(now);
+  options_.on_shadowed_step ? options_.on_shadowed_step() : engine.clear_gradients();
   engine.broadcast_buffers(now.first_rank);
 }
 
@@ -166,6 +173,7 @@ void Join::Impl::shadow(std::int64_t code) {
 void Join::Impl::finish(bool is_last) {
   is_over_ = true;
   leave();
+  if (!options_.throw_on_early_termination) clear_gradients();
   mine_.fill_(is_last ? comm_.rank() : -1);
   comm_.all_reduce(mine_, ReduceOp::kMax);
   const auto root = static_cast<int>(mine_.item<std::int64_t>());

@@ -41,10 +41,7 @@ void fill_times(DdpLoggingData& data, const at::DDPLoggingData& from) {
 void BucketReducer::fill(DdpLoggingData& data) const {
   const auto from = logger_->get_ddp_logging_data();
   data.iteration = number(from, "iteration");
-  data.num_parameter_tensors = number(from, "num_parameter_tensors");
-  data.total_parameter_size_bytes = number(from, "total_parameter_size_bytes");
   data.unused_parameter_size = number(from, "unused_parameter_size");
-  data.bucket_cap_bytes = number(from, "bucket_cap_bytes");
   data.can_set_static_graph = reducer_->ddp_graph_static();
   data.bucket_sizes = bucket_sizes_;
   data.has_rebuilt_buckets = !rebuilt_bucket_sizes_.empty();

@@ -11,10 +11,10 @@ namespace {
 constexpr std::int64_t kAlwaysUntil = 10;  // calls that look at the module's lists, and then each
 constexpr std::int64_t kEvery = 100;       // hundredth: that costs a microsecond per parameter
 
-template <class Dtype, class Device>
-std::string describe(const std::vector<std::int64_t>& sizes, Dtype dtype, Device device, bool is_trained) {
+std::string describe(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, at::Device device,
+                     bool is_trained) {
   std::ostringstream text;
-  text << at::IntArrayRef(sizes) << ' ' << dtype << " on " << device
+  text << sizes << " of strides " << strides << ' ' << dtype << " on " << device
        << (is_trained ? ", trained" : ", frozen");
   return text.str();
 }
@@ -23,8 +23,8 @@ std::string describe(const std::vector<std::int64_t>& sizes, Dtype dtype, Device
   throw ConfigError("parallel", {.what = "the module changed after it was set up for ddp: " + name,
                                  .expected = std::move(expected),
                                  .got = std::move(got),
-                                 .hint = "change, move or freeze the module first and set it up (or make the "
-                                         "DdpEngine) then; on all ranks"});
+                                 .hint = "release it (Fabric::release), or drop its DdpEngine, before it is "
+                                         "changed, moved or frozen, and set it up again then; on all ranks"});
 }
 
 void compare(const char* kind, const std::vector<NamedTensor>& now, const auto& known, const auto& named_of) {
@@ -39,6 +39,12 @@ void compare(const char* kind, const std::vector<NamedTensor>& now, const auto& 
   }
 }
 
+// Who follows a parameter's gradients holds on to this; the parameter gets another one when its dtype or
+// device changes.
+auto accumulator_of(const at::Tensor& tensor) {
+  return tensor.requires_grad() ? torch::autograd::impl::grad_accumulator(tensor) : nullptr;
+}
+
 }  // namespace
 
 ModelWatch::ModelWatch(const torch::nn::Module& module, const ModuleStates& states, bool allows_freezing)
@@ -47,9 +53,11 @@ ModelWatch::ModelWatch(const torch::nn::Module& module, const ModuleStates& stat
     const auto& tensor = named.tensor;
     parameters_.push_back({.named = named,
                            .sizes = tensor.sizes().vec(),
+                           .strides = tensor.strides().vec(),
                            .dtype = tensor.scalar_type(),
                            .device = tensor.device(),
-                           .is_trained = tensor.requires_grad()});
+                           .is_trained = tensor.requires_grad(),
+                           .accumulator = accumulator_of(tensor)});
   }
 }
 
@@ -64,12 +72,18 @@ void ModelWatch::check(const Known& known) const {
   const auto& tensor = known.named.tensor;
   const bool is_trained = tensor.requires_grad();
   const bool may_rest = allows_freezing_ && known.is_trained && !is_trained;
-  if ((is_trained == known.is_trained || may_rest) && tensor.scalar_type() == known.dtype &&
-      tensor.device() == known.device && tensor.sizes() == at::IntArrayRef(known.sizes)) {
-    return;
+  const bool is_same = (is_trained == known.is_trained || may_rest) && tensor.scalar_type() == known.dtype &&
+                       tensor.device() == known.device && tensor.sizes() == at::IntArrayRef(known.sizes) &&
+                       tensor.strides() == at::IntArrayRef(known.strides);
+  if (!is_same) {
+    refuse("parameter " + known.named.name,
+           describe(known.sizes, known.strides, known.dtype, known.device, known.is_trained),
+           describe(tensor.sizes(), tensor.strides(), tensor.scalar_type(), tensor.device(), is_trained));
   }
-  refuse("parameter " + known.named.name, describe(known.sizes, known.dtype, known.device, known.is_trained),
-         describe(tensor.sizes().vec(), tensor.scalar_type(), tensor.device(), is_trained));
+  if (known.accumulator && torch::autograd::impl::try_get_grad_accumulator(tensor) != known.accumulator) {
+    refuse("parameter " + known.named.name, "of the same dtype and on the same device all the time",
+           "converted or moved, and back");
+  }
 }
 
 void ModelWatch::compare_lists(const torch::nn::Module& module) const {

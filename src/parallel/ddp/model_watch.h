@@ -4,6 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include <torch/csrc/autograd/variable.h>
+
 #include "parallel/ddp/module_states.h"
 
 namespace lockstep::detail {
@@ -22,10 +24,11 @@ class ModelWatch {
   // What backward relies on. Storage may come and go: optimizers move parameters to arenas.
   struct Known {
     NamedTensor named;
-    std::vector<std::int64_t> sizes;
+    std::vector<std::int64_t> sizes, strides;
     at::ScalarType dtype;
     at::Device device;
     bool is_trained;
+    decltype(torch::autograd::impl::grad_accumulator(at::Tensor())) accumulator;  // null where frozen
   };
 
   void check(const Known& known) const;

@@ -24,7 +24,10 @@ std::vector<NamedTensor> unique_tensors(const Dict& dict) {
 
 std::string describe(const char* kind, const NamedTensor& named) {
   std::ostringstream text;
-  text << kind << ' ' << named.name << ' ' << named.tensor.sizes() << ' ' << named.tensor.scalar_type();
+  const auto& tensor = named.tensor;
+  text << kind << ' ' << named.name << ' ' << tensor.sizes() << ' ' << tensor.scalar_type();
+  if (!tensor.is_contiguous()) text << " of strides " << tensor.strides();
+  if (!tensor.is_cpu()) text << " on " << tensor.device().type();
   if (named.tensor.requires_grad()) text << " (trained)";
   return text.str();
 }

@@ -27,7 +27,8 @@ struct ModuleStates {
 };
 
 /// Collective, blocking.
-/// @throws CollectiveMismatch naming the first tensor whose name, shape, dtype or requires_grad differs
+/// @throws CollectiveMismatch naming the first tensor whose name, shape, dtype, strides, kind of device or
+/// requires_grad differs
 void compare_states(const ModuleStates& states, const Communicator& comm);
 
 /// Everything becomes rank 0's. Collective, blocking.

@@ -16,10 +16,12 @@ class WorkAdapter final : public c10d::Work {
   lockstep::Work work_;
 };
 
-class CommunicatorBackend final : public c10d::Backend {
+class ReducerBackend final : public c10d::Backend {
  public:
-  explicit CommunicatorBackend(Communicator comm)
-      : Backend(comm.rank(), comm.size()), comm_(std::move(comm)) {}
+  ReducerBackend(Communicator comm, ReduceUsedMap reduce_used_map)
+      : Backend(comm.rank(), comm.size()),
+        comm_(std::move(comm)),
+        reduce_used_map_(std::move(reduce_used_map)) {}
   const std::string getBackendName() const override { return "lockstep"; }
 
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
@@ -30,21 +32,23 @@ class CommunicatorBackend final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& /*a sum*/) override {
-    return c10::make_intrusive<WorkAdapter>(comm_.all_reduce_async(tensors.at(0)));
+    return reduce_used_map_(tensors.at(0));
   }
 
  private:
   Communicator comm_;
+  ReduceUsedMap reduce_used_map_;
 };
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::ProcessGroup> make_reducer_group(const Communicator& comm, c10::DeviceType device) {
+c10::intrusive_ptr<c10d::ProcessGroup> make_reducer_group(const Communicator& comm, c10::DeviceType device,
+                                                          ReduceUsedMap reduce_used_map) {
   using c10d::ProcessGroup;
   auto group = c10::make_intrusive<ProcessGroup>(comm.rank(), comm.size());
   group->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
   group->setBackend(device, ProcessGroup::BackendType::CUSTOM,
-                    c10::make_intrusive<CommunicatorBackend>(comm));
+                    c10::make_intrusive<ReducerBackend>(comm, std::move(reduce_used_map)));
   group->setGroupName("lockstep_ddp");
   return group;
 }

@@ -18,13 +18,14 @@ namespace lockstep {
 class LOCKSTEP_API GradBucket {
  public:
   virtual ~GradBucket();
-  /// Position in the order of reduction, from 0. Buckets may change between the first and the second step.
+  /// Position in the order of reduction, from 0. Buckets change once, after the first averaged backward
+  /// (static_graph: the second), and anew after a backward that failed: keep memory by parameter.
   virtual std::size_t index() const = 0;
   /// Whether this is the last bucket of the step.
   virtual bool is_last() const = 0;
   /// All gradients of the bucket, flat; this rank's, not divided. May be written to.
   virtual const at::Tensor& buffer() const = 0;
-  /// Views of buffer(), one per parameter, in its shape.
+  /// Views of buffer(), one per parameter, in its shape, and with its strides where these leave no gaps.
   virtual std::vector<at::Tensor> gradients() const = 0;
   /// The parameters that the gradients belong to.
   virtual std::vector<at::Tensor> parameters() const = 0;
@@ -32,14 +33,15 @@ class LOCKSTEP_API GradBucket {
   virtual int divisor() const = 0;
 };
 
-/// Waits for a bucket's reduction and returns its averaged gradients: flat, as large as buffer() and of
-/// its dtype, best buffer() itself.
+/// Waits for a bucket's reduction and returns its averaged gradients, as many as in buffer(): best buffer()
+/// itself; other tensors are copied into it unless they are flat, of its dtype and fill their memory.
 using FinishReduction = std::function<at::Tensor()>;
 
 /// Starts the reduction of `bucket` over the ranks of `comm`. Runs on the thread of backward, while
 /// backward goes on: it should issue asynchronous collectives and return. All ranks see the same buckets
 /// in the same order. What it returns is called once when backward is over, bucket by bucket in that
-/// order, and may wait and communicate again. What either throws, backward throws.
+/// order, and may wait and communicate again. What either throws, backward throws; what a hook of one's own
+/// has kept by then is its own to clear.
 using CommHook = std::function<FinishReduction(const GradBucket& bucket, const Communicator& comm)>;
 
 /// Averages: sums over ranks, then divides. The default. (PyTorch's divides first, which rounds once
@@ -57,8 +59,9 @@ LOCKSTEP_API CommHook fp16_compress_wrapper(CommHook inner);
 LOCKSTEP_API CommHook bf16_compress_wrapper(CommHook inner);
 
 /// Sends a low-rank approximation of each gradient that is a matrix (Vogels et al., 2019), as PyTorch's
-/// powerSGD_hook. Keeps, per bucket, the approximation's error and starting point: one hook serves one
-/// engine.
+/// powerSGD_hook. Keeps, per parameter, the approximation's error and starting point; drops both after a
+/// step whose gradients were not finite. One hook serves one engine; only ddp_comm_hook powerSGD, which
+/// makes its own, has them in DdpEngine::state(). Sums of half precision gradients stay in their dtype.
 LOCKSTEP_API CommHook power_sgd_hook(const PowerSgd& options = {});
 
 /// No communication: every rank keeps its own gradients. For measuring what communication costs.

@@ -41,8 +41,9 @@ struct Ddp {
   double bucket_cap_mb = 25;  ///< gradients reduced at once, in MiB; the first bucket is 1 MiB by default
   bool find_unused_parameters =
       false;                  ///< allows losses that leave out some parameters; walks the graph for them
-  bool static_graph = false;  ///< promises that the graph of every averaged backward is that of the first
-  bool gradient_as_bucket_view = false;  ///< gradients are views of the buckets: saves one copy of them
+  bool static_graph = false;  ///< promises that the graphs of every window are those of the first
+  bool gradient_as_bucket_view = false;  ///< gradients are views of the buckets: saves one copy of them; for
+                                         ///< lockstep's optimizers (torch::optim's zero_grad() throws)
   bool broadcast_buffers = true;         ///< buffers follow rank 0's after every step
   bool init_sync = true;  ///< compares the ranks' modules at setup and makes them equal to rank 0's
   bool skip_all_reduce_unused_params =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include <ATen/core/Tensor.h>
 
@@ -11,6 +12,7 @@
 #include <lockstep/parallel/ddp/comm_hook.h>
 #include <lockstep/parallel/ddp/ddp.h>
 #include <lockstep/parallel/ddp/ddp_logging_data.h>
+#include <lockstep/state/state_tree.h>
 
 namespace torch::nn {
 class Module;
@@ -30,9 +32,10 @@ namespace lockstep {
 /// loss.backward(), or under no_sync(): they communicate nothing. Several averaged passes in a step are
 /// fine as well: their means add up. All ranks must average in the same passes.
 ///
-/// The values of parameters and buffers may change freely, not so their number, shape, dtype,
-/// device or requires_grad: such changes are named when the next backward is prepared. (One exception:
-/// with find_unused_parameters, parameters may be frozen for a while.) If the module is owned by a
+/// The values of parameters and buffers may change freely, not so their number, shape, strides, dtype,
+/// device or requires_grad, not even for a while: such changes are named when the next backward is prepared.
+/// (One exception: with find_unused_parameters, parameters may be frozen for a while.) Gradients must be
+/// dense. If the module is owned by a
 /// std::shared_ptr, parameters and buffers that were added, removed or replaced are found, too, by looking
 /// at the first ten passes and every hundredth.
 class LOCKSTEP_API DdpEngine {
@@ -47,25 +50,20 @@ class LOCKSTEP_API DdpEngine {
   DdpEngine(const DdpEngine&) = delete;
   DdpEngine& operator=(const DdpEngine&) = delete;
 
-  /// prepare_backward(), loss.backward(), check_backward_finished(); and reset() if one of them throws, so
-  /// that the next step starts clean. Under no_sync() just loss.backward(). Collective, blocking.
-  /// @throws as these do, and whatever a hook of the graph throws
+  /// loss.backward(), which averages the gradients; under no_sync() it does not. When it throws on all ranks
+  /// alike the next one starts clean, but gradients are as they are: clear them. A collective that failed
+  /// cannot be mended: the communicator is of no further use then. Collective, blocking.
+  /// @throws CommError naming parameters that got no gradient, and the option find_unused_parameters
+  /// @throws ConfigError naming a parameter or buffer that is no longer what it was at construction, or when
+  /// the loss depends on no parameter at all; for create_graph, unless under no_sync(). Whatever a hook of
+  /// the graph throws
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
 
-  /// Announces that the next backward, from `loss`, averages gradients. The first call after the first
-  /// averaged backward is collective (it agrees on buckets in the order in which gradients came).
-  /// @throws CommError naming parameters that got no gradient in the backward before
-  /// @throws ConfigError naming a parameter or buffer that is no longer what it was at construction
-  void prepare_backward(const at::Tensor& loss);
-
-  /// Right after backward: whether every parameter took part. Local.
-  /// @throws CommError naming parameters that got no gradient, and the option find_unused_parameters
-  void check_backward_finished();
-
-  /// Forgets a backward that did not end, for instance because a function of the graph threw. Local, but
-  /// all ranks must do it, after the same pass. Gradients are as they are: clear them. A collective that
-  /// failed cannot be mended: the communicator is of no further use then.
-  void reset();
+  /// One backward that averages the gradients of several modules, no two of which share a parameter. They
+  /// send in the order of `engines`, the same on all ranks: the one whose gradients come first should be
+  /// first. As backward() else.
+  static void backward(const at::Tensor& loss, std::span<DdpEngine* const> engines,
+                       const BackwardOptions& options = {});
 
   /// After the optimizer's step: buffers become rank 0's, if broadcast_buffers. Collective, blocking.
   void after_step();
@@ -82,13 +80,21 @@ class LOCKSTEP_API DdpEngine {
     DdpEngine& engine_;
   };
 
-  /// `const auto local = engine.no_sync();`: until the end of the scope backward(), prepare_backward() and
-  /// check_backward_finished() leave out whatever concerns other ranks. Scopes may be nested.
+  /// `const auto local = engine.no_sync();`: until the end of the scope backward() leaves out whatever
+  /// concerns other ranks. Scopes may be nested.
   NoSync no_sync() { return NoSync(*this); }
 
   /// Replaces what the options say about how gradients travel. Before the first backward; on all ranks.
   /// @throws ConfigError later on
   void register_comm_hook(CommHook hook);
+
+  /// What compression keeps from step to step (ddp_comm_hook powerSGD), of this rank: what training goes on
+  /// from to the bit. Empty for other hooks; hooks of one's own are not asked. Tensors are copies. Not
+  /// Collective.
+  StateTree state() const;
+  /// Takes it back, into an engine of the same module and options; every rank its own. Not Collective.
+  /// @throws CheckpointError naming what is missing or of another kind
+  void load_state(const StateTree& state);
 
   /// Buckets and times so far. Local; not for the path of a step (it builds strings).
   DdpLoggingData logging_data() const;

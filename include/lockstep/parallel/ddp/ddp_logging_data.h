@@ -10,8 +10,9 @@ namespace lockstep {
 
 /// As DistributedDataParallel._get_ddp_logging_data(), names included. Times are those of the first ten
 /// averaged backward passes and of every hundredth; averages are over these. "Forward" is all that
-/// lies between after_step() and prepare_backward(), since a module without wrapper does not say when its
-/// forward begins: loading data and local backward passes count.
+/// lies between after_step() and backward(), since a module without wrapper does not say when its
+/// forward begins: loading data and local backward passes count. There are no buckets and times in a world
+/// of one, and with static_graph none before the first averaged backward.
 struct DdpLoggingData {
   int rank = 0;
   int world_size = 1;

@@ -37,8 +37,9 @@ struct JoinOptions {
 /// small all_gather per backward and per step tells who still has batches.
 ///
 /// Collectives other than those of the engines (metrics, synchronised batch norm) are not shadowed: use
-/// throw_on_early_termination there. Local gradients of an accumulation window that a rank could not finish
-/// are lost. Not for skip_all_reduce_unused_params.
+/// throw_on_early_termination there. Gradients of an accumulation window that a rank could not finish are
+/// lost: they are cleared when it runs out of batches. Not for skip_all_reduce_unused_params; with
+/// static_graph every rank needs one averaged backward at least, ever.
 class LOCKSTEP_API Join {
  public:
   /// The engine must outlive the object. Not Collective.
@@ -56,6 +57,7 @@ class LOCKSTEP_API Join {
   /// are out of batches, too, and returns false. Collective, blocking.
   /// @throws DataError on every rank, under throw_on_early_termination, when a rank has run out
   /// @throws CollectiveMismatch when ranks do not drive their engines alike
+  /// @throws ConfigError on every rank when one has run out before it has learnt a static graph
   bool next(bool has_batch);
 
  private:
