@@ -55,6 +55,12 @@ void Fabric::set_up_module(const std::shared_ptr<torch::nn::Module>& module) {
   state.remember(module);
 }
 
+void Fabric::release_module(const torch::nn::Module& module) {
+  known_module(module);
+  state_->strategy->release_module(module);
+  state_->forget(module);
+}
+
 std::shared_ptr<FabricOptimizer> Fabric::set_up_optimizer(torch::nn::Module& module,
                                                           const OptimizerFactory& factory) {
   known_module(module);

@@ -65,9 +65,14 @@ void FabricState::remember(const std::shared_ptr<torch::nn::Module>& module) {
   }
 }
 
+void FabricState::forget(const torch::nn::Module& module) {
+  std::erase_if(owners, [&](const auto& entry) { return entry.second->address == &module; });
+  std::erase_if(modules, [&](const auto& known) { return known->address == &module; });
+}
+
 std::shared_ptr<FabricModule> FabricState::find(const torch::nn::Module& module) const {
-  const auto found =
-      std::ranges::find_if(modules, [&](const auto& known) { return known->address == &module; });
+  const auto found = std::ranges::find_if(
+      modules, [&](const auto& known) { return known->address == &module && !known->module.expired(); });
   return found == modules.end() ? nullptr : *found;
 }
 

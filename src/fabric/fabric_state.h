@@ -43,6 +43,7 @@ struct FabricState {
   /// @throws ConfigError when the module, or one of its parameters, is set up already
   void refuse_second_setup(const torch::nn::Module& module) const;
   void remember(const std::shared_ptr<torch::nn::Module>& module);
+  void forget(const torch::nn::Module& module);
   /// Null when the module is not set up.
   std::shared_ptr<FabricModule> find(const torch::nn::Module& module) const;
 };

@@ -96,6 +96,14 @@ class LOCKSTEP_API Fabric {
     return model;
   }
 
+  /// Takes `model` out again, so that it can be frozen, unfrozen, moved or converted; setup_module() then
+  /// sets it up anew, and its optimizers go on with it. Not Collective, but all ranks do alike.
+  /// @throws ConfigError when the model is not set up
+  template <ModelHandle Model>
+  void release(const Model& model) {
+    release_module(*detail::module_pointer(model));
+  }
+
   /// Creates optimizers for `model`, which setup_module() got before: `ls::AdamW{.lr = 3e-4}`, or a function
   /// from parameters to an Optimizer, which may leave some to others. One optimizer, or a tuple of them.
   /// Collective.
@@ -146,9 +154,11 @@ class LOCKSTEP_API Fabric {
   /// that the loss depends on. With one model that is the one; with several, the graph is searched for them,
   /// so naming them saves that and, where a loss passes through models that it is not to train (a GAN's
   /// discriminator, when the generator learns), what need not be sent. The gradients of other models add up
-  /// locally.
-  /// @throws ConfigError when a model was not set up, or the loss depends on none; CommError naming
-  /// parameters that got no gradient. After an error from one rank alone the ranks have parted for good.
+  /// locally. Gradients travel from those of the last model to those of the first, in the order of setup or
+  /// of `models`, whatever order the graph has on a rank.
+  /// @throws ConfigError when a model was not set up or was changed since, or the loss depends on none of
+  /// `models` (of the one model, where there is but one rank, nobody looks); CommError naming parameters
+  /// that got no gradient. After an error from one rank alone the ranks have parted for good.
   template <ModelHandle... Models>
   void backward(const at::Tensor& loss, const Models&... models) {
     run_backward(loss, {}, {std::shared_ptr<torch::nn::Module>(detail::module_pointer(models)).get()...});
@@ -215,7 +225,8 @@ class LOCKSTEP_API Fabric {
   void barrier() const;
 
   /// Runs `function` on rank 0 first (`local`: on the first rank of each node), then on the others: to
-  /// download or prepare data once. An error on rank 0 still lets the others begin. Collective, blocking.
+  /// download or prepare data once. An error on rank 0 still lets the others begin. They wait no longer than
+  /// for other collectives: raise the strategy's timeout if `function` takes long. Collective, blocking.
   void rank_zero_first(const std::function<void()>& function, bool local = false) const;
 
   /// Writes the states, by name, as a checkpoint: `fabric.save("last.ckpt", {{"model", model}, {"optimizer",
@@ -274,6 +285,7 @@ class LOCKSTEP_API Fabric {
 
  private:
   void set_up_module(const std::shared_ptr<torch::nn::Module>& module);
+  void release_module(const torch::nn::Module& module);
   std::shared_ptr<FabricOptimizer> set_up_optimizer(torch::nn::Module& module,
                                                     const OptimizerFactory& factory);
   ShardSpec shard_for(const AnyLoader& loader, const SetupLoaderOptions& options) const;
