@@ -20,9 +20,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
-#include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -30,35 +28,14 @@
 
 #include <lockstep/base/export.h>
 
-#include "rendezvous/inbox.h"
+#include "rendezvous/diagnosis.h"
+#include "rendezvous/job_failure.h"
+#include "rendezvous/meeting.h"
+#include "rendezvous/meetings.h"
+#include "rendezvous/mesh_reader.h"
 #include "rendezvous/peer_links.h"
-#include "rendezvous/verdict.h"
 
 namespace lockstep::rendezvous {
-
-/// Whoever waits for a meeting.
-class Caller {
- public:
-  virtual ~Caller() = default;
-  /// Whether no thread of this process will announce anything else before the meeting has been held.
-  /// Called from any thread; false when in doubt.
-  virtual bool is_stuck() const = 0;
-  /// Whether it no longer wants the meeting. Looked at every 50 ms at least, from the thread in meet().
-  virtual bool has_given_up() const = 0;
-};
-
-/// What a rank is about to do, with whom.
-struct Meeting {
-  Announcement announcement = {};     ///< sequence numbers of a group are counted from 1
-  std::span<const int> members = {};  ///< ranks of the job, this one included; the same on all of them
-  std::uint64_t home = 0;             ///< a group whose goodbyes count here, too
-  std::string_view payload = {};      ///< what the others get from this rank
-  Deadline deadline = Deadline::max();
-  const Caller* caller = nullptr;
-};
-
-/// Puts into words: "all_reduce(sum) of float32 [4] in group 0-3, seq 7". Called from any thread.
-using Describe = std::function<std::string(const Announcement&)>;
 
 class LOCKSTEP_API ControlMesh {
  public:
@@ -89,7 +66,7 @@ class LOCKSTEP_API ControlMesh {
 
   /// When the job has failed and a short time for orderly endings is over, `abort` is called, once, from
   /// another thread, unless the token is gone by then. It must not block.
-  using Token = std::shared_ptr<const std::function<void()>>;
+  using Token = JobFailure::Token;
   [[nodiscard]] Token on_failure(std::function<void()> abort);
 
   /// This rank holds no more meetings in `group`; where `tells`, its `members` learn that. Frees what is
@@ -100,67 +77,33 @@ class LOCKSTEP_API ControlMesh {
   void leave();
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  struct Peer {
-    bool has_left = false;            // said goodbye
-    Clock::time_point heard_at = {};  // its last answer
-    Whereabouts whereabouts = {};
-  };
-
-  // A meeting under way. Made and destroyed with mutex_ held.
-  class Attendance {
-   public:
-    Attendance(ControlMesh& mesh, const Meeting& meeting);
-    ~Attendance();
-    Attendance(const Attendance&) = delete;
-    Attendance& operator=(const Attendance&) = delete;
-
-   private:
-    ControlMesh& mesh_;
-    const Meeting& meeting_;
-  };
+  using Lock = MeshReader::Lock;
 
   // All below are called with mutex_ held.
-  void await_members(std::unique_lock<std::mutex>& lock, const Meeting& meeting);
-  bool is_complete(const Meeting& meeting);
-  std::vector<int> missing_from(const Meeting& meeting);
-  void require_agreement(std::unique_lock<std::mutex>& lock, const Meeting& meeting);
+  void await_members(Lock& lock, const Meeting& meeting);
+  void require_agreement(Lock& lock, const Meeting& meeting);
   void require_presence(const Meeting& meeting);
-  void give_up(std::unique_lock<std::mutex>& lock, const Meeting& meeting);
-  void await_answers(std::unique_lock<std::mutex>& lock, std::span<const int> ranks, Clock::time_point until);
-  std::vector<int> silent_since(Clock::time_point asked_at, std::span<const int> ranks) const;
-  void ask(std::span<const int> ranks);
-  void wait_for_news(std::unique_lock<std::mutex>& lock, Clock::time_point until);
-  void read(std::unique_lock<std::mutex>& lock, Clock::time_point until);
-  void deliver(int rank, Message message);
+  void give_up(Lock& lock, const Meeting& meeting);
+  void deliver(PeerLinks::Event event);
+  void note_goodbye(int rank, std::uint64_t group);
   void lose(int rank);
-  void answer(int rank);
-  void compare_whereabouts(int rank, const Announcement& theirs);
-  std::string states_of(std::span<const int> ranks, Clock::time_point asked_at) const;
   void fail(Verdict verdict);
-  [[noreturn]] void raise_failure(const std::string& where) const;
-  std::string place_of(const std::string& where) const;
-  void abort_if_due(std::unique_lock<std::mutex>& lock);
   void serve(const std::stop_token& stop);
+  void abort_if_due(Lock& lock);
 
   const int rank_;
   const Describe describe_;
   PeerLinks links_;
 
-  std::mutex mutex_;                    // guards all below
-  std::condition_variable changed_;     // something was read, or has failed
-  std::condition_variable_any period_;  // of the service thread
-  bool is_reading_ = false;             // a thread is in links_.read(), and owns events_
-  std::vector<PeerLinks::Event> events_;
-  Inbox inbox_;
-  std::vector<Peer> peers_;
-  std::vector<const Meeting*> meetings_;  // under way
-  std::optional<Verdict> failure_;
-  Clock::time_point failed_at_;
-  std::vector<std::weak_ptr<const std::function<void()>>> aborts_;
+  std::mutex mutex_;  // guards all below
+  Meetings meetings_;
+  JobFailure failure_;
+  Diagnosis diagnosis_;
+  std::vector<bool> has_left_;  // by rank: said goodbye
+  MeshReader reader_;
 
-  std::jthread service_;  // the last member: it uses all others
+  std::condition_variable_any period_;  // of the service thread
+  std::jthread service_;                // the last member: it uses all others
 };
 
 }  // namespace lockstep::rendezvous

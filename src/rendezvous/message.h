@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace lockstep::rendezvous {
 
@@ -32,6 +33,13 @@ struct Header {
   Announcement announcement = {};
 };
 static_assert(sizeof(Header) == 64);
+
+inline Header header_of(MessageKind kind, std::string_view payload = {},
+                        const Announcement& announcement = {}) {
+  return {.kind = kind,
+          .payload_bytes = static_cast<std::uint32_t>(payload.size()),
+          .announcement = announcement};
+}
 
 struct Message {
   Header header;
