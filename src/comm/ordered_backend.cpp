@@ -25,12 +25,11 @@ class QueuedPending final : public Pending {
 class Entered {
  public:
   Entered(Lane& lane, const char* name) : lane_(lane) {
-    ++lane_.sequence;
-    lane_.activity = name;
+    lane_.begin(name);
     enter_collective(name);
   }
   ~Entered() {
-    lane_.activity = nullptr;
+    lane_.end();
     leave_collective();
   }
   Entered(const Entered&) = delete;
@@ -49,15 +48,20 @@ OrderedBackend::OrderedBackend(std::shared_ptr<Transport> transport, const Group
       executor_(*transport_, MonitoredBarrier(store, identity), reduction),
       agreement_(std::move(agreement)),
       collectives_(std::make_shared<Lane>(identity)),
-      messages_(identity, [this](const auto& lane) {
-        if (agreement_) agreement_->job()->add(lane);
-      }) {
+      messages_(
+          identity,
+          [this](const auto& lane) {
+            if (agreement_) agreement_->job()->add(lane);
+          },
+          [this](const auto& lane) {
+            if (agreement_) agreement_->job()->forget(*lane);
+          }) {
   if (agreement_) agreement_->job()->add(collectives_);
 }
 
 OrderedBackend::~OrderedBackend() { close(); }
 
-const std::shared_ptr<Lane>& OrderedBackend::lane_of(const Collective& collective) {
+std::shared_ptr<Lane> OrderedBackend::lane_of(const Collective& collective) {
   return is_point_to_point(collective.kind) ? messages_.of(collective) : collectives_;
 }
 
@@ -93,21 +97,20 @@ void OrderedBackend::note_caller() {
 
 std::string OrderedBackend::activity() const {
   for (const auto& lane : lanes()) {
-    const char* const name = lane->activity;
-    if (name) return name + lane->partner + " seq " + std::to_string(lane->sequence);
+    if (auto text = lane->activity_text(); !text.empty()) return text;
   }
   return "";
 }
 
 void OrderedBackend::run(const Collective& collective) {
   note_caller();
-  auto& lane = *lane_of(collective);
-  lane.queue.run([&] { execute(lane, collective); });
+  const auto lane = lane_of(collective);
+  lane->queue.run([&] { execute(*lane, collective); });
 }
 
 std::shared_ptr<Pending> OrderedBackend::start(const Collective& collective, OnDone on_done) {
   note_caller();
-  const auto& lane = lane_of(collective);
+  const auto lane = lane_of(collective);
   auto body = [this, &at = *lane, collective] { execute(at, collective); };
   return std::make_shared<QueuedPending>(lane, lane->queue.push(std::move(body), std::move(on_done)));
 }

@@ -49,7 +49,7 @@ class OrderedBackend {
   void close();
 
  private:
-  const std::shared_ptr<Lane>& lane_of(const Collective& collective);
+  std::shared_ptr<Lane> lane_of(const Collective& collective);
   std::vector<std::shared_ptr<Lane>> lanes() const;
   void note_caller();
   void execute(Lane& lane, const Collective& collective);

@@ -1,5 +1,7 @@
 #include "rendezvous/control_mesh.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -7,18 +9,14 @@
 
 #include "rendezvous/disagreement.h"
 #include "rendezvous/rank_text.h"
+#include "rendezvous/wait_schedule.h"
 
 namespace lockstep::rendezvous {
 namespace {
 
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kSpin = microseconds(50);             // sleeping and waking cost as much
-constexpr auto kFirstQuestion = milliseconds(50);    // after this time of waiting
-constexpr auto kRareQuestions = milliseconds(5000);  // in the end
-constexpr auto kAnswerTime = milliseconds(200);      // of a rank that computes; ten looks of its service
 constexpr auto kServicePeriod = milliseconds(10);
 
 // While it lives, the meeting is under way. Made and destroyed under the lock.
@@ -38,14 +36,13 @@ class Attendance {
 
 }  // namespace
 
-ControlMesh::ControlMesh(int rank, std::vector<UniqueFd> connections, Describe describe)
+ControlMesh::ControlMesh(int rank, std::vector<UniqueFd> connections, Words words)
     : rank_(rank),
-      describe_(std::move(describe)),
+      words_(std::move(words)),
       links_(std::move(connections)),
-      meetings_(rank, links_.size()),
+      meetings_(rank),
       failure_(rank, links_),
-      diagnosis_(rank, links_, meetings_, describe_),
-      has_left_(static_cast<std::size_t>(links_.size())),
+      diagnosis_(rank, links_, meetings_, words_),
       reader_(links_, [this](PeerLinks::Event event) { deliver(std::move(event)); }),
       service_([this](const std::stop_token& stop) { serve(stop); }) {}
 
@@ -66,49 +63,49 @@ void ControlMesh::meet(const Meeting& meeting, const Take& take) {
   await_members(lock, meeting);
   require_agreement(lock, meeting);
   auto& inbox = meetings_.inbox();
+  const auto group = meeting.announcement.group;
   for (const int member : meeting.members) {
     if (member == rank_) continue;
-    if (take) take(member, inbox.front(meeting.announcement.group, member)->payload);
-    inbox.pop(meeting.announcement.group, member);
+    if (take) take(member, inbox.front(group, member)->payload);
+    inbox.pop(group, member);
   }
+  if (!meeting.keeps_group) inbox.trim(group);
 }
 
 void ControlMesh::await_members(Lock& lock, const Meeting& meeting) {
-  const auto begin = Clock::now();
-  milliseconds patience = kFirstQuestion;
-  auto ask_at = begin + patience;
+  WaitSchedule schedule(meeting.deadline);
   while (!meetings_.is_complete(meeting)) {
-    if (failure_.is_known()) failure_.raise(describe_(meeting.announcement));
+    if (failure_.is_known()) failure_.raise(words_.describe(meeting.announcement));
     require_presence(meeting);
     if (meeting.caller && meeting.caller->has_given_up()) {
       throw CommError("comm", {.what = "the communicator is closed"});
     }
     const auto now = Clock::now();
-    if (now >= meeting.deadline) give_up(lock, meeting);
-    if (now >= ask_at) {
-      diagnosis_.ask(meetings_.missing_from(meeting));
-      patience = std::min(2 * patience, kRareQuestions);
-      ask_at = now + patience;
+    if (!meetings_.is_unanimous(meeting)) {
+      const bool decides = meetings_.first_present(meeting) == rank_;
+      if (schedule.is_time_to_judge(now, decides)) require_agreement(lock, meeting);
+    } else if (now >= meeting.deadline) {
+      give_up(lock, meeting);
     }
-    reader_.wait(lock, now < begin + kSpin ? now : std::min(ask_at, meeting.deadline));
+    if (schedule.is_time_to_ask(now)) diagnosis_.ask(meetings_.missing_from(meeting));
+    reader_.wait(lock, schedule.next_step(now));
   }
 }
 
-// Every member has the same headers before it and comes to the same words.
+// Members that have the same headers before them come to the same words.
 void ControlMesh::require_agreement(Lock& lock, const Meeting& meeting) {
-  auto verdict = disagreement_in(meeting, meetings_, describe_);
-  if (!verdict) return;
+  if (meetings_.is_unanimous(meeting)) return;
   reader_.poll(lock);  // an earlier failure may explain it
-  fail(std::move(*verdict));
-  failure_.raise(describe_(meeting.announcement));
+  fail(disagreement_in(meeting, meetings_, words_));
+  failure_.raise(words_.describe(meeting.announcement));
 }
 
 // Who said goodbye will not come any more. All members hear it, and each draws the conclusion.
 void ControlMesh::require_presence(const Meeting& meeting) {
   const auto group = meeting.announcement.group;
-  auto& inbox = meetings_.inbox();
+  const auto& inbox = meetings_.inbox();
   for (const int member : meeting.members) {
-    const bool has_left = has_left_[static_cast<std::size_t>(member)] || inbox.has_left(group, member) ||
+    const bool has_left = diagnosis_.peer(member).has_left || inbox.has_left(group, member) ||
                           inbox.has_left(meeting.home, member);
     if (!has_left || inbox.front(group, member)) continue;
     const auto rank = std::to_string(member);
@@ -116,25 +113,36 @@ void ControlMesh::require_presence(const Meeting& meeting) {
            .ranks = {member},
            .parts = {.what = "rank " + rank + " left the group before a collective of all",
                      .hint = "all ranks must call the same collectives before they close"}},
-          failure_.place_of(describe_(meeting.announcement)));
+          failure_.place_of(words_.describe(meeting.announcement)));
   }
 }
 
 void ControlMesh::give_up(Lock& lock, const Meeting& meeting) {
-  const auto asked_at = Clock::now();
-  const auto until = asked_at + kAnswerTime;
-  auto missing = meetings_.missing_from(meeting);
-  diagnosis_.ask(missing);
-  while (!failure_.is_known() && Clock::now() < until && !diagnosis_.silent_since(asked_at, missing).empty())
-    reader_.wait(lock, until);
-  missing = meetings_.missing_from(meeting);
-  if (missing.empty()) return;  // they came at the last moment
-  fail({.failure = Failure::kTimeout,
-        .ranks = missing,
-        .parts = {
-            .what = ranks_text(missing) + " did not come to " + describe_(meeting.announcement) + " in time",
-            .got = diagnosis_.states_of(missing, asked_at),
-            .hint = "see option timeout"}});
+  Inquiry inquiry(diagnosis_, meetings_.missing_from(meeting));
+  await_answers(lock, inquiry, Deadline::min());
+  require_presence(meeting);
+  const auto missing = meetings_.absent_from(meeting);
+  if (missing.empty() || failure_.is_known()) return;  // they came at the last moment
+  const auto what = words_.describe(meeting.announcement);
+  Verdict verdict{.failure = Failure::kTimeout,
+                  .ranks = meeting.fails_job ? inquiry.culprits(missing) : missing,
+                  .parts = {.what = ranks_text(missing) + " did not come to " + what + " in time",
+                            .got = inquiry.states(),
+                            .hint = meeting.fails_job ? "see option timeout" : "look at their output"}};
+  if (meeting.fails_job) return fail(std::move(verdict));
+  take_back(meeting);
+  raise(verdict, failure_.place_of(what));
+}
+
+void ControlMesh::take_back(const Meeting& meeting) {
+  const auto header = header_of(MessageKind::kRecall, {}, {.group = meeting.announcement.group});
+  for (const int member : meeting.members) links_.send(member, header, {}, Clock::now());
+}
+
+void ControlMesh::await_answers(Lock& lock, Inquiry& inquiry, Deadline earliest) {
+  while (!failure_.is_known() && (!inquiry.is_over() || Clock::now() < earliest)) {
+    reader_.wait(lock, Clock::now() + kServicePeriod);
+  }
 }
 
 void ControlMesh::disagree(std::vector<int> ranks, std::string sides, const std::string& where) {
@@ -149,15 +157,14 @@ void ControlMesh::disagree(std::vector<int> ranks, std::string sides, const std:
 
 void ControlMesh::explain(std::span<const int> members, const std::string& where, milliseconds patience) {
   Lock lock(mutex_);
-  const auto asked_at = Clock::now();
-  diagnosis_.ask(members);
-  while (!failure_.is_known() && Clock::now() < asked_at + patience) reader_.wait(lock, asked_at + patience);
-  const auto silent = diagnosis_.silent_since(asked_at, members);
+  Inquiry inquiry(diagnosis_, members);
+  await_answers(lock, inquiry, Clock::now() + patience);
+  const auto silent = inquiry.silent();
   if (!silent.empty()) {
     fail({.failure = Failure::kTimeout,
           .ranks = silent,
           .parts = {.what = ranks_text(silent) + " did not finish a collective in time",
-                    .got = diagnosis_.states_of(silent, asked_at),
+                    .got = inquiry.states(),
                     .hint = "see option timeout"}});
   }
   if (failure_.is_known()) failure_.raise(where);
@@ -169,12 +176,11 @@ ControlMesh::Token ControlMesh::on_failure(std::function<void()> abort) {
 }
 
 void ControlMesh::leave(std::uint64_t group, std::span<const int> members, bool tells) {
-  if (tells) {
-    const auto header = header_of(MessageKind::kGoodbye, {}, {.group = group});
-    for (const int member : members) links_.send(member, header, {}, Clock::now());
-  }
+  const auto header = header_of(MessageKind::kGoodbye, {}, {.group = group});
+  const auto told = tells ? members : std::span<const int>();
+  for (const int member : told) links_.send(member, header, {}, Clock::now());
   const Lock lock(mutex_);
-  meetings_.inbox().forget(group);
+  meetings_.inbox().leave(group, told);
 }
 
 void ControlMesh::leave() {
@@ -183,33 +189,60 @@ void ControlMesh::leave() {
   }
 }
 
+std::size_t ControlMesh::groups_kept() {
+  const Lock lock(mutex_);
+  return meetings_.inbox().size();
+}
+
 void ControlMesh::deliver(PeerLinks::Event event) {
   if (!event.message) return lose(event.rank);
-  auto& message = *event.message;
-  const auto& announcement = message.header.announcement;
-  switch (message.header.kind) {
-    case MessageKind::kAnnounce:
-      return meetings_.inbox().push(event.rank, std::move(message));
-    case MessageKind::kWhere:
-      return diagnosis_.answer(event.rank);
-    case MessageKind::kHere:
-      if (auto verdict = diagnosis_.note_answer(event.rank, announcement, whereabouts_from(message.payload)))
-        fail(std::move(*verdict));
-      return;
-    case MessageKind::kVerdict:
-      return fail(verdict_from(message.payload));
-    case MessageKind::kGoodbye:
-      return note_goodbye(event.rank, announcement.group);
+  try {
+    understand(event.rank, std::move(*event.message));
+  } catch (const std::exception& error) {
+    fail({.failure = Failure::kOther,
+          .ranks = {event.rank},
+          .parts = {.what = "rank " + std::to_string(event.rank) + " sent what is no message of this program",
+                    .got = error.what(),
+                    .hint = "all ranks must run the same version"}});
   }
 }
 
+void ControlMesh::understand(int rank, Message message) {
+  const auto group = message.header.announcement.group;
+  switch (message.header.kind) {
+    case MessageKind::kAnnounce:
+      return meetings_.inbox().push(rank, std::move(message));
+    case MessageKind::kRecall:
+      return note_recall(rank, group);
+    case MessageKind::kSpent:
+      return meetings_.inbox().drop(group, rank), void();
+    case MessageKind::kWhere:
+      diagnosis_.answer(rank);
+      if (message.payload.empty()) return;
+      if (auto verdict = diagnosis_.follow(trail_from(message.payload))) fail(std::move(*verdict));
+      return;
+    case MessageKind::kHere:
+      return diagnosis_.note_answer(rank, whereabouts_from(message.payload));
+    case MessageKind::kVerdict:
+      return fail(verdict_from(message.payload));
+    case MessageKind::kGoodbye:
+      return note_goodbye(rank, group);
+  }
+}
+
+// What is not here any more was met with; then what `rank` has from this one was met with, too, and counts no
+// more.
+void ControlMesh::note_recall(int rank, std::uint64_t group) {
+  if (meetings_.take_back(group, rank)) return;
+  links_.send(rank, header_of(MessageKind::kSpent, {}, {.group = group}), {}, Clock::now());
+}
+
 void ControlMesh::note_goodbye(int rank, std::uint64_t group) {
-  if (group != 0) return meetings_.inbox().note_left(group, rank);
-  has_left_[static_cast<std::size_t>(rank)] = true;
+  group != 0 ? meetings_.inbox().note_left(group, rank) : diagnosis_.note_goodbye(rank);
 }
 
 void ControlMesh::lose(int rank) {
-  if (has_left_[static_cast<std::size_t>(rank)]) return;
+  if (diagnosis_.peer(rank).has_left) return;
   fail({.failure = Failure::kPeerLost,
         .ranks = {rank},
         .parts = {.what = "rank " + std::to_string(rank) + " is gone: it died, or left after an error",
@@ -222,6 +255,7 @@ void ControlMesh::fail(Verdict verdict) {
 }
 
 void ControlMesh::serve(const std::stop_token& stop) {
+  ::pthread_setname_np(::pthread_self(), "ls_mesh");
   Lock lock(mutex_);
   while (!stop.stop_requested()) {
     period_.wait_for(lock, stop, kServicePeriod, [] { return false; });

@@ -20,7 +20,7 @@ class MeshReader {
   using Lock = std::unique_lock<std::mutex>;
   using Deliver = std::function<void(PeerLinks::Event)>;
 
-  /// `deliver` is called with what has arrived, under the lock.
+  /// `deliver` is called with what has arrived, under the lock. It must not throw.
   MeshReader(PeerLinks& links, Deliver deliver) : links_(links), deliver_(std::move(deliver)) {}
 
   /// Returns when something has arrived or wake() was called; after 50 ms or at `until` in any case.
@@ -38,8 +38,8 @@ class MeshReader {
   PeerLinks& links_;
   Deliver deliver_;
   std::condition_variable changed_;
-  bool is_reading_ = false;  // a thread is in links_.read(), and owns events_
-  std::vector<PeerLinks::Event> events_;
+  bool is_reading_ = false;               // a thread is in links_.read()
+  std::vector<PeerLinks::Event> events_;  // empty; room for those of the next turn
 };
 
 }  // namespace lockstep::rendezvous

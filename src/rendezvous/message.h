@@ -20,7 +20,9 @@ struct Announcement {
 
 enum class MessageKind : std::uint32_t {
   kAnnounce,  ///< an Announcement, perhaps with data
-  kWhere,     ///< a question: what are you doing?
+  kRecall,    ///< the sender no longer waits for what it announced in the group
+  kSpent,     ///< to a recall that came too late: the receiver's announcement was met with, and so is mine
+  kWhere,     ///< a question: what are you doing? Perhaps with a Trail
   kHere,      ///< its answer
   kVerdict,   ///< the job has failed, and why
   kGoodbye    ///< the sender leaves the group announced or, where that is 0, the job; all is well
