@@ -89,8 +89,7 @@ Agreement::Agreement(std::shared_ptr<JobMesh> job, GroupIdentity identity, std::
     : job_(std::move(job)), identity_(std::move(identity)), timeout_(timeout) {}
 
 void Agreement::reach(Lane& lane, const Collective& collective) {
-  // A monitored barrier meets in the store: missing it breaks nothing.
-  if (collective.kind == CollectiveKind::kMonitoredBarrier) return;
+  if (collective.kind == CollectiveKind::kMonitoredBarrier) return meet_within(lane, collective);
   const auto sizes = bytes_moved(collective, identity_.rank, identity_.size());
   if (!sizes.empty()) return compare_sizes(lane, collective, sizes);
   reach(lane, collective, {}, {});
@@ -109,6 +108,18 @@ void Agreement::reach(Lane& lane, const Collective& collective, std::string_view
   job_->mesh().meet(meeting, [&](int rank, std::string_view payload) {
     take(static_cast<int>(std::ranges::find(lane.members, rank) - lane.members.begin()), payload);
   });
+}
+
+// Where nobody who is missed holds up the other collectives of the group.
+void Agreement::meet_within(Lane& lane, const Collective& collective) {
+  const LaneCaller caller(*job_, lane);
+  job_->mesh().meet({.announcement = {.group = lane.barrier_id, .what = signature_bytes(collective)},
+                     .members = lane.members,
+                     .home = identity_.id,
+                     .deadline = deadline_after(collective.timeout),
+                     .caller = &caller,
+                     .keeps_group = false,
+                     .fails_job = false});
 }
 
 // Every member knows what all have said, and comes to the same conclusion.

@@ -45,6 +45,12 @@ std::uint64_t id_of_messages(const GroupIdentity& group, int source, int destina
   return id;
 }
 
+std::uint64_t id_of_monitored_barrier(const GroupIdentity& group) {
+  std::uint64_t id = group.id;
+  mix(id, 0x6d6f6e69746f72);  // "monitor"
+  return id;
+}
+
 std::string list_of(std::span<const int> ranks) {
   auto text = rendezvous::joined(ranks.first(std::min(ranks.size(), kMostListed)));
   if (ranks.size() > kMostListed) text += ", and " + std::to_string(ranks.size() - kMostListed) + " more";

@@ -33,6 +33,9 @@ GroupIdentity identity_of_subgroup(const GroupIdentity& parent, std::span<const 
 /// Tells the messages of `tag` from global rank `source` to `destination` apart from all others.
 std::uint64_t id_of_messages(const GroupIdentity& group, int source, int destination, int tag);
 
+/// Where the monitored barriers of `group` meet.
+std::uint64_t id_of_monitored_barrier(const GroupIdentity& group);
+
 /// "{0, 2}"; of many ranks only the first ones.
 std::string list_of(std::span<const int> ranks);
 

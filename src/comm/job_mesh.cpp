@@ -76,6 +76,7 @@ JobMesh::JobMesh(const CommOptions& options, Store store, std::uint64_t token)
 void JobMesh::add(const std::shared_ptr<Lane>& lane) {
   const std::lock_guard lock(mutex_);
   lanes_[lane->id] = lane;
+  if (!lane->is_of_messages()) lanes_[lane->barrier_id] = lane;
 }
 
 void JobMesh::note_caller() {
@@ -109,12 +110,14 @@ std::string JobMesh::activity() const {
 void JobMesh::leave(const Lane& lane) {
   const bool tells = !lane.is_of_messages() && open_groups_ > 1;  // once for all lanes of a group
   mesh_.leave(lane.id, lane.members, tells);
+  if (!lane.is_of_messages()) mesh_.leave(lane.barrier_id, lane.members, false);
   forget(lane);
 }
 
 void JobMesh::forget(const Lane& lane) {
   const std::lock_guard lock(mutex_);
   lanes_.erase(lane.id);
+  lanes_.erase(lane.barrier_id);
 }
 
 void JobMesh::close_group(bool in_peace) {

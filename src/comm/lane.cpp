@@ -16,6 +16,7 @@ std::string place_of_group(const GroupIdentity& group) {
 
 Lane::Lane(const GroupIdentity& group)
     : id(group.id),
+      barrier_id(id_of_monitored_barrier(group)),
       members(group.global_ranks),
       place(place_of_group(group)),
       issued_(std::make_shared<Count>(0)) {}

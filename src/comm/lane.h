@@ -42,6 +42,7 @@ struct LOCKSTEP_API Lane {
 
   ProgressQueue queue;
   std::uint64_t id = 0;           ///< tells the lanes of a job apart; the same on all members
+  std::uint64_t barrier_id = 0;   ///< of collectives: where monitored barriers meet
   std::vector<int> members = {};  ///< global ranks that meet in it
   std::string place = {};         ///< " of group {0, 2}", " from rank 0 to rank 2"; the same on all members
   std::string partner = {};       ///< " to rank 2"; empty for collectives
