@@ -17,15 +17,15 @@ using Bytes = std::vector<std::int64_t>;
 constexpr auto kPatience = std::chrono::milliseconds(300);
 constexpr auto kLongest = std::chrono::years(10);
 
-SignatureBytes signature_bytes(const Collective& collective) {
-  return std::bit_cast<SignatureBytes>(signature_of(collective));
+SignatureBytes signature_bytes(const Lane& lane, const Collective& collective) {
+  return std::bit_cast<SignatureBytes>(signature_of(collective, lane.members));
 }
 
 // Messages of one lane need no number: connections keep their order.
 rendezvous::Announcement announcement(Lane& lane, const Collective& collective) {
   return {.group = lane.id,
           .sequence = lane.is_of_messages() ? 0 : ++lane.announced,
-          .what = signature_bytes(collective)};
+          .what = signature_bytes(lane, collective)};
 }
 
 // Whoever waits for ever may say so: clocks end somewhere.
@@ -113,7 +113,7 @@ void Agreement::reach(Lane& lane, const Collective& collective, std::string_view
 // Where nobody who is missed holds up the other collectives of the group.
 void Agreement::meet_within(Lane& lane, const Collective& collective) {
   const LaneCaller caller(*job_, lane);
-  job_->mesh().meet({.announcement = {.group = lane.barrier_id, .what = signature_bytes(collective)},
+  job_->mesh().meet({.announcement = {.group = lane.barrier_id, .what = signature_bytes(lane, collective)},
                      .members = lane.members,
                      .home = identity_.id,
                      .deadline = deadline_after(collective.timeout),
@@ -137,7 +137,7 @@ void Agreement::compare_sizes(Lane& lane, const Collective& collective, const By
       "rank " + std::to_string(from) + " gives " + std::to_string(traffic.given(giver, receiver)) +
           " bytes to rank " + std::to_string(to) + ", which expects " +
           std::to_string(traffic.expected(receiver, giver)),
-      describe(signature_of(collective)) + " seq " + std::to_string(lane.sequence));
+      describe(signature_of(collective, lane.members)) + " seq " + std::to_string(lane.sequence));
 }
 
 void Agreement::explain(const Lane& lane, const std::string& place) {

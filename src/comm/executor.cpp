@@ -22,16 +22,6 @@ bool is_empty(const Collective& collective) {
   }
 }
 
-std::vector<std::int64_t> bytes_by_rank(const at::Tensor& tensor, std::span<const std::int64_t> splits,
-                                        int size) {
-  const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
-  if (splits.empty()) return std::vector<std::int64_t>(static_cast<std::size_t>(size), bytes / size);
-  const auto row_bytes = tensor.size(0) == 0 ? 0 : bytes / tensor.size(0);
-  std::vector<std::int64_t> by_rank;
-  for (const auto rows : splits) by_rank.push_back(rows * row_bytes);
-  return by_rank;
-}
-
 void part_of(const at::Tensor& output, const at::Tensor& whole, int rank) {
   const auto part = output.numel();
   output.view({-1}).copy_(whole.view({-1}).narrow(0, rank * part, part));
