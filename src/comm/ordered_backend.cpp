@@ -53,10 +53,11 @@ bool is_harmless(const Collective& collective) {
 }  // namespace
 
 OrderedBackend::OrderedBackend(std::shared_ptr<Transport> transport, const GroupIdentity& identity,
-                               const Store& store, Reduction reduction, std::unique_ptr<Agreement> agreement)
+                               const Store& store, const CommOptions& options,
+                               std::unique_ptr<Agreement> agreement)
     : identity_(identity),
       transport_(std::move(transport)),
-      executor_(*transport_, MonitoredBarrier(store, identity), reduction),
+      executor_(*transport_, MonitoredBarrier(store, identity), options.reduction, options.peers),
       agreement_(std::move(agreement)),
       collectives_(std::make_shared<Lane>(identity)),
       messages_(
