@@ -15,11 +15,30 @@ using rendezvous::Meeting;
 using Bytes = std::vector<std::int64_t>;
 
 constexpr auto kPatience = std::chrono::milliseconds(300);
+constexpr auto kLongest = std::chrono::years(10);
+
+SignatureBytes signature_bytes(const Lane& lane, const Collective& collective) {
+  return std::bit_cast<SignatureBytes>(signature_of(collective, lane.members));
+}
+
+// Messages of one lane need no number: connections keep their order.
+rendezvous::Announcement announcement(Lane& lane, const Collective& collective) {
+  return {.group = lane.id,
+          .sequence = lane.is_of_messages() ? 0 : ++lane.announced,
+          .what = signature_bytes(lane, collective)};
+}
+
+// Whoever waits for ever may say so: clocks end somewhere.
+Deadline deadline_after(std::chrono::milliseconds timeout) {
+  return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongest);
+}
 
 class LaneCaller final : public rendezvous::Caller {
  public:
   LaneCaller(const JobMesh& job, const Lane& lane) : job_(job), lane_(lane) {}
-  bool is_stuck() const override { return job_.is_stuck_in(lane_); }
+  std::optional<std::chrono::milliseconds> is_stuck_after() const override {
+    return job_.is_stuck_after(lane_);
+  }
   bool has_given_up() const override { return lane_.is_closing; }
 
  private:
@@ -70,8 +89,7 @@ Agreement::Agreement(std::shared_ptr<JobMesh> job, GroupIdentity identity, std::
     : job_(std::move(job)), identity_(std::move(identity)), timeout_(timeout) {}
 
 void Agreement::reach(Lane& lane, const Collective& collective) {
-  // A monitored barrier meets in the store: missing it breaks nothing.
-  if (collective.kind == CollectiveKind::kMonitoredBarrier) return;
+  if (collective.kind == CollectiveKind::kMonitoredBarrier) return meet_within(lane, collective);
   const auto sizes = bytes_moved(collective, identity_.rank, identity_.size());
   if (!sizes.empty()) return compare_sizes(lane, collective, sizes);
   reach(lane, collective, {}, {});
@@ -79,18 +97,29 @@ void Agreement::reach(Lane& lane, const Collective& collective) {
 
 void Agreement::reach(Lane& lane, const Collective& collective, std::string_view bytes, const Take& take) {
   const LaneCaller caller(*job_, lane);
-  const Meeting meeting{.announcement = {.group = lane.id,
-                                         .sequence = ++lane.announced,
-                                         .what = std::bit_cast<SignatureBytes>(signature_of(collective))},
+  const Meeting meeting{.announcement = announcement(lane, collective),
                         .members = lane.members,
                         .home = identity_.id,
                         .payload = bytes,
-                        .deadline = std::chrono::steady_clock::now() + timeout_,
-                        .caller = &caller};
+                        .deadline = deadline_after(timeout_),
+                        .caller = &caller,
+                        .keeps_group = !lane.is_of_messages()};
   if (!take) return job_->mesh().meet(meeting);
   job_->mesh().meet(meeting, [&](int rank, std::string_view payload) {
     take(static_cast<int>(std::ranges::find(lane.members, rank) - lane.members.begin()), payload);
   });
+}
+
+// Where nobody who is missed holds up the other collectives of the group.
+void Agreement::meet_within(Lane& lane, const Collective& collective) {
+  const LaneCaller caller(*job_, lane);
+  job_->mesh().meet({.announcement = {.group = lane.barrier_id, .what = signature_bytes(lane, collective)},
+                     .members = lane.members,
+                     .home = identity_.id,
+                     .deadline = deadline_after(collective.timeout),
+                     .caller = &caller,
+                     .keeps_group = false,
+                     .fails_job = false});
 }
 
 // Every member knows what all have said, and comes to the same conclusion.
@@ -103,12 +132,12 @@ void Agreement::compare_sizes(Lane& lane, const Collective& collective, const By
   if (!difference) return;
   const auto [giver, receiver] = *difference;
   const auto from = lane.members[giver], to = lane.members[receiver];
-  job_->mesh().disagree({std::min(from, to), std::max(from, to)},
-                        "rank " + std::to_string(from) + " gives " +
-                            std::to_string(traffic.given(giver, receiver)) + " bytes to rank " +
-                            std::to_string(to) + ", which expects " +
-                            std::to_string(traffic.expected(receiver, giver)),
-                        describe(signature_of(collective)) + " seq " + std::to_string(lane.sequence));
+  job_->mesh().disagree(
+      {std::min(from, to), std::max(from, to)},
+      "rank " + std::to_string(from) + " gives " + std::to_string(traffic.given(giver, receiver)) +
+          " bytes to rank " + std::to_string(to) + ", which expects " +
+          std::to_string(traffic.expected(receiver, giver)),
+      describe(signature_of(collective, lane.members)) + " seq " + std::to_string(lane.sequence));
 }
 
 void Agreement::explain(const Lane& lane, const std::string& place) {

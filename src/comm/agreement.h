@@ -18,7 +18,8 @@ class Agreement {
   Agreement(std::shared_ptr<JobMesh> job, GroupIdentity identity, std::chrono::milliseconds timeout);
 
   /// Blocks until all members of `lane` are about to do the same as `collective`.
-  /// @throws CollectiveMismatch, PeerLost, Timeout; then nothing was sent, and all members throw
+  /// @throws CollectiveMismatch, PeerLost, Timeout; then nothing was sent, and all members throw. A monitored
+  ///   barrier has its own timeout: that ends it and nothing else
   void reach(Lane& lane, const Collective& collective);
 
   /// The same; every other member gets `bytes`, and `take` is called with what it gave, by member.
@@ -31,6 +32,7 @@ class Agreement {
   const std::shared_ptr<JobMesh>& job() const { return job_; }
 
  private:
+  void meet_within(Lane& lane, const Collective& collective);
   void compare_sizes(Lane& lane, const Collective& collective, const std::vector<std::int64_t>& own);
 
   std::shared_ptr<JobMesh> job_;

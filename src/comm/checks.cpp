@@ -6,6 +6,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "comm/overlap.h"
 #include "comm/transport.h"
 
 namespace lockstep::detail {
@@ -120,7 +121,8 @@ void check_list_of_root(const Collective& collective, std::span<const at::Tensor
 void check_splits(const Collective& collective, const at::Tensor& tensor,
                   std::span<const std::int64_t> splits, int size) {
   check_tensor(collective, tensor);
-  const auto rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  if (tensor.dim() == 0) refuse(collective, "a tensor cannot be cut", "one dimension or more", "a number");
+  const auto rows = tensor.size(0);
   if (splits.empty() && rows % size == 0) return;
   const auto expected =
       splits.empty()
@@ -138,22 +140,16 @@ void check_splits(const Collective& collective, const at::Tensor& tensor,
                         : c10::str(at::IntArrayRef(splits.data(), splits.size())));
 }
 
-// Elements of the part that goes to, or comes from, `rank`.
-std::int64_t numel_of_part(const at::Tensor& tensor, std::span<const std::int64_t> splits, int rank,
-                           int size) {
-  if (splits.empty()) return tensor.numel() / size;
-  const auto rows = tensor.dim() == 0 ? 1 : tensor.size(0);
-  return rows == 0 ? 0 : splits[static_cast<std::size_t>(rank)] * (tensor.numel() / rows);
-}
-
 void check_all_to_all(const Collective& collective, int rank, int size) {
   const auto& output = collective.output;
   const auto& input = collective.input;
   check_splits(collective, output, collective.output_splits, size);
   check_splits(collective, input, collective.input_splits, size);
   check_same_dtype(collective, input, output);
-  check_numel(collective, numel_of_part(input, collective.input_splits, rank, size),
-              numel_of_part(output, collective.output_splits, rank, size));
+  const auto own = static_cast<std::size_t>(rank);
+  const auto element = static_cast<std::int64_t>(input.element_size());
+  check_numel(collective, bytes_by_rank(input, collective.input_splits, size)[own] / element,
+              bytes_by_rank(output, collective.output_splits, size)[own] / element);
 }
 
 void check_all_to_all_list(const Collective& collective, int rank, int size) {
@@ -187,9 +183,7 @@ void check_gathered(const Collective& collective, const at::Tensor& whole, const
   check_sizes(collective, whole, part, size);
 }
 
-}  // namespace
-
-void check_collective(const Collective& collective, int rank, int size) {
+void check_arguments(const Collective& collective, int rank, int size) {
   const auto& output = collective.output;
   const auto& input = collective.input;
   switch (collective.kind) {
@@ -227,6 +221,20 @@ void check_collective(const Collective& collective, int rank, int size) {
     case CollectiveKind::kMonitoredBarrier:
       return;
   }
+}
+
+void check_memory(const Collective& collective, int rank) {
+  const auto fault = fault_in_memory(collective, rank);
+  if (fault.empty()) return;
+  refuse(collective, fault, "tensors with memory of their own", "memory that is shared",
+         "clone() one of them");
+}
+
+}  // namespace
+
+void check_collective(const Collective& collective, int rank, int size) {
+  check_arguments(collective, rank, size);
+  check_memory(collective, rank);
 }
 
 }  // namespace lockstep::detail

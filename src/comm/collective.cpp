@@ -13,7 +13,7 @@ const char* name_of(CollectiveKind kind) {
     case CollectiveKind::kAllGather:
       return "all_gather";
     case CollectiveKind::kAllGatherList:
-      return "all_gather_list";
+      return "all_gather";
     case CollectiveKind::kGather:
       return "gather";
     case CollectiveKind::kScatter:
@@ -23,7 +23,7 @@ const char* name_of(CollectiveKind kind) {
     case CollectiveKind::kAllToAll:
       return "all_to_all";
     case CollectiveKind::kAllToAllList:
-      return "all_to_all_list";
+      return "all_to_all";
     case CollectiveKind::kBarrier:
       return "barrier";
     case CollectiveKind::kMonitoredBarrier:
@@ -34,6 +34,16 @@ const char* name_of(CollectiveKind kind) {
       return "recv";
   }
   return "collective";
+}
+
+std::vector<std::int64_t> bytes_by_rank(const at::Tensor& tensor, std::span<const std::int64_t> splits,
+                                        int size) {
+  const auto whole = static_cast<std::int64_t>(tensor.nbytes());
+  if (splits.empty()) return std::vector<std::int64_t>(static_cast<std::size_t>(size), whole / size);
+  const auto row = tensor.size(0) == 0 ? 0 : whole / tensor.size(0);
+  std::vector<std::int64_t> bytes(splits.begin(), splits.end());
+  for (auto& each : bytes) each *= row;
+  return bytes;
 }
 
 }  // namespace lockstep::detail

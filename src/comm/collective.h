@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,18 @@ struct Collective {
   std::chrono::milliseconds timeout = {};  ///< kMonitoredBarrier
 };
 
-/// The name that users know: "all_reduce".
+/// The name that users know: "all_reduce". Kinds that take lists are called as those that do not.
 const char* name_of(CollectiveKind kind);
+
+/// How many bytes of `tensor` go to, or come from, each of `size` ranks, where `splits` counts their rows. No
+/// splits: equal parts.
+std::vector<std::int64_t> bytes_by_rank(const at::Tensor& tensor, std::span<const std::int64_t> splits,
+                                        int size);
+
+/// Whether ranks have a list of tensors each, unlike kinds of the same name.
+inline bool takes_lists(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllGatherList || kind == CollectiveKind::kAllToAllList;
+}
 
 /// Between two ranks, and in no order with the collectives of the group.
 inline bool is_point_to_point(CollectiveKind kind) {

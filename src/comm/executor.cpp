@@ -1,5 +1,7 @@
 #include "comm/executor.h"
 
+#include <lockstep/base/error.h>
+
 #include "comm/dense.h"
 
 namespace lockstep::detail {
@@ -20,16 +22,6 @@ bool is_empty(const Collective& collective) {
     default:
       return false;
   }
-}
-
-std::vector<std::int64_t> bytes_by_rank(const at::Tensor& tensor, std::span<const std::int64_t> splits,
-                                        int size) {
-  const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
-  if (splits.empty()) return std::vector<std::int64_t>(static_cast<std::size_t>(size), bytes / size);
-  const auto row_bytes = tensor.size(0) == 0 ? 0 : bytes / tensor.size(0);
-  std::vector<std::int64_t> by_rank;
-  for (const auto rows : splits) by_rank.push_back(rows * row_bytes);
-  return by_rank;
 }
 
 void part_of(const at::Tensor& output, const at::Tensor& whole, int rank) {
@@ -81,9 +73,14 @@ void Executor::perform_dense(const Collective& collective) {
   }
 }
 
-// Bits of integers have no order to keep: what the backend cannot do, we do.
+// What the backend cannot do, or not as we promise, we do; ranks of PyTorch would not know how.
 bool Executor::is_ordered(const at::Tensor& tensor, ReduceOp op) const {
-  return reduction_ == Reduction::kOrdered || !can_reduce_natively(tensor.scalar_type(), op);
+  const auto dtype = tensor.scalar_type();
+  if (peers_ == Peers::kLockstep) return reduction_ == Reduction::kOrdered || !reduces_as_promised(dtype, op);
+  if (can_reduce_natively(dtype, op)) return false;
+  throw CommError("comm", {.what = "ranks of PyTorch cannot reduce this with Gloo",
+                           .expected = "a dtype and an operation that Gloo has",
+                           .got = c10::toString(dtype)});
 }
 
 void Executor::all_reduce(const at::Tensor& tensor, ReduceOp op) {

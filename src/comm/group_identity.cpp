@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "rendezvous/rank_text.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -32,6 +34,7 @@ GroupIdentity identity_of_subgroup(const GroupIdentity& parent, std::span<const 
     mix(identity.id, static_cast<std::uint64_t>(member));
   }
   identity.rank = static_cast<int>(std::ranges::find(members, parent.rank) - members.begin());
+  identity.number = number + 1;
   identity.name = list_of(identity.global_ranks);
   return identity;
 }
@@ -42,11 +45,14 @@ std::uint64_t id_of_messages(const GroupIdentity& group, int source, int destina
   return id;
 }
 
+std::uint64_t id_of_monitored_barrier(const GroupIdentity& group) {
+  std::uint64_t id = group.id;
+  mix(id, 0x6d6f6e69746f72);  // "monitor"
+  return id;
+}
+
 std::string list_of(std::span<const int> ranks) {
-  std::string text;
-  for (const int rank : ranks.first(std::min(ranks.size(), kMostListed))) {
-    text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  }
+  auto text = rendezvous::joined(ranks.first(std::min(ranks.size(), kMostListed)));
   if (ranks.size() > kMostListed) text += ", and " + std::to_string(ranks.size() - kMostListed) + " more";
   return "{" + text + "}";
 }

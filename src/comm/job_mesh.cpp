@@ -10,6 +10,7 @@
 
 #include <lockstep/base/env.h>
 
+#include "comm/known_threads.h"
 #include "comm/signature.h"
 #include "rendezvous/mesh_sockets.h"
 
@@ -18,6 +19,8 @@ namespace {
 
 using rendezvous::Endpoint;
 using rendezvous::Hello;
+
+constexpr auto kSecondThread = std::chrono::milliseconds(1000);  // until it issues its first collective
 
 std::string key_of(int rank) { return "control/" + std::to_string(rank); }
 
@@ -60,7 +63,8 @@ std::vector<UniqueFd> connect(const CommOptions& options, Store& store, std::uin
 
 JobMesh::JobMesh(const CommOptions& options, Store store, std::uint64_t token)
     : mesh_(options.rank, connect(options, store, token),
-            [this](const rendezvous::Announcement& announcement) { return describe(announcement); }) {
+            {.describe = [this](const auto& announcement) { return describe(announcement); },
+             .activity = [this] { return activity(); }}) {
   // Once all are here no more connections are opened.
   std::vector<int> everybody(static_cast<std::size_t>(options.world_size));
   std::iota(everybody.begin(), everybody.end(), 0);
@@ -71,8 +75,8 @@ JobMesh::JobMesh(const CommOptions& options, Store store, std::uint64_t token)
 
 void JobMesh::add(const std::shared_ptr<Lane>& lane) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(lanes_, [](const auto& each) { return each.expired(); });
-  lanes_.push_back(lane);
+  lanes_[lane->id] = lane;
+  if (!lane->is_of_messages()) lanes_[lane->barrier_id] = lane;
 }
 
 void JobMesh::note_caller() {
@@ -82,18 +86,38 @@ void JobMesh::note_caller() {
   has_many_callers_ = true;
 }
 
-bool JobMesh::is_stuck_in(const Lane& lane) const {
-  if (has_many_callers_ || !lane.queue.is_awaited()) return false;
+std::optional<std::chrono::milliseconds> JobMesh::is_stuck_after(const Lane& lane) const {
+  if (has_many_callers_ || !lane.queue.is_awaited()) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  return std::ranges::all_of(lanes_, [&](const auto& each) {
-    const auto other = each.lock();
+  const bool others_are_idle = std::ranges::all_of(lanes_, [&](const auto& each) {
+    const auto other = each.second.lock();
     return !other || other.get() == &lane || other->queue.is_idle();
   });
+  if (!others_are_idle) return std::nullopt;
+  return is_alone() ? std::chrono::milliseconds(0) : kSecondThread;
+}
+
+std::string JobMesh::activity() const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, each] : lanes_) {
+    const auto lane = each.lock();
+    const auto text = lane ? lane->activity_text() : "";
+    if (!text.empty()) return text + (lane->is_of_messages() ? "" : lane->place);
+  }
+  return "";
 }
 
 void JobMesh::leave(const Lane& lane) {
-  const bool tells = lane.partner.empty() && open_groups_ > 1;  // once for all lanes of a group
+  const bool tells = !lane.is_of_messages() && open_groups_ > 1;  // once for all lanes of a group
   mesh_.leave(lane.id, lane.members, tells);
+  if (!lane.is_of_messages()) mesh_.leave(lane.barrier_id, lane.members, false);
+  forget(lane);
+}
+
+void JobMesh::forget(const Lane& lane) {
+  const std::lock_guard lock(mutex_);
+  lanes_.erase(lane.id);
+  lanes_.erase(lane.barrier_id);
 }
 
 void JobMesh::close_group(bool in_peace) {
@@ -103,13 +127,12 @@ void JobMesh::close_group(bool in_peace) {
 
 std::string JobMesh::describe(const rendezvous::Announcement& announcement) const {
   auto text = detail::describe(std::bit_cast<Signature>(announcement.what));
-  const auto sequence = " seq " + std::to_string(announcement.sequence);
+  const bool is_numbered = announcement.sequence != 0;
+  const auto sequence = is_numbered ? " seq " + std::to_string(announcement.sequence) : "";
   const std::lock_guard lock(mutex_);
-  for (const auto& each : lanes_) {
-    const auto lane = each.lock();
-    if (lane && lane->id == announcement.group) return text + lane->place + sequence;
-  }
-  return text + sequence;
+  const auto found = lanes_.find(announcement.group);
+  const auto lane = found == lanes_.end() ? nullptr : found->second.lock();
+  return text + (lane ? lane->place : "") + sequence;
 }
 
 }  // namespace lockstep::detail

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include <lockstep/comm/init.h>
@@ -32,12 +35,18 @@ class JobMesh {
   /// Notes which thread issues collectives.
   void note_caller();
 
-  /// Whether a thread waits for `lane` and, as far as can be told, nothing else will go on in this job
-  /// before it has come free: no other lane is busy, and only that thread issues collectives.
-  bool is_stuck_in(const Lane& lane) const;
+  /// After how long a wait for `lane` nothing else can be expected to go on in this job before it has come
+  /// free: at once if no thread but the one that waits could issue anything; after a second if others might,
+  /// but none ever has. Nothing if other threads have issued collectives, too, or other lanes are busy.
+  std::optional<std::chrono::milliseconds> is_stuck_after(const Lane& lane) const;
+
+  /// What one of the groups carries out: "all_reduce seq 7 of group {0, 1}"; "" when nothing.
+  std::string activity() const;
 
   /// `lane` is no longer used. Its members are told, unless this is the end of the job for this rank.
   void leave(const Lane& lane);
+  /// The same for a lane that may be made again; nobody is told.
+  void forget(const Lane& lane);
 
   /// Called by each group when it opens and when it ends. After the last one the other ranks are told, if all
   /// ended in peace.
@@ -47,8 +56,8 @@ class JobMesh {
  private:
   std::string describe(const rendezvous::Announcement& announcement) const;
 
-  mutable std::mutex mutex_;  // guards lanes_
-  std::vector<std::weak_ptr<Lane>> lanes_;
+  mutable std::mutex mutex_;                                      // guards lanes_
+  std::unordered_map<std::uint64_t, std::weak_ptr<Lane>> lanes_;  // by the numbers that meetings know them by
   std::atomic<std::thread::id> caller_{};
   std::atomic<bool> has_many_callers_{false};
   std::atomic<int> open_groups_{0};

@@ -5,6 +5,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "rendezvous/rank_text.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -38,12 +40,12 @@ bool MonitoredBarrier::has_come(int member) {
 void MonitoredBarrier::report(const std::vector<int>& missing, milliseconds timeout) const {
   std::vector<int> ranks;
   for (const int member : missing) ranks.push_back(identity_.global_rank(member));
-  const auto came = identity_.size() - static_cast<int>(missing.size());
-  throw Timeout("comm", {.what = "monitored_barrier: " + std::to_string(came) + " of " +
-                                 std::to_string(identity_.size()) + " ranks came within " +
-                                 std::to_string(timeout.count()) + " ms; missing: ranks " + list_of(ranks),
-                         .where = "rank " + std::to_string(identity_.global_rank()),
-                         .hint = "look at the missing ranks' output"});
+  throw Timeout("comm",
+                {.what = rendezvous::ranks_text(ranks) + " did not come to monitored_barrier within " +
+                         std::to_string(timeout.count()) + " ms",
+                 .where = "rank " + std::to_string(identity_.global_rank()),
+                 .hint = "look at the missing ranks' output"},
+                ranks);
 }
 
 }  // namespace lockstep::detail

@@ -11,8 +11,8 @@
 
 namespace lockstep::detail {
 
-/// Ranks meet in a store rather than on the network between them, so that a missing rank breaks nothing:
-/// who gave up waiting may try again.
+/// For groups whose collectives are not checked; the others meet over the control mesh. Ranks meet in a store
+/// rather than on the network between them, so that a missing rank breaks nothing.
 class MonitoredBarrier {
  public:
   /// `store` is the group's own.

@@ -25,12 +25,11 @@ class QueuedPending final : public Pending {
 class Entered {
  public:
   Entered(Lane& lane, const char* name) : lane_(lane) {
-    ++lane_.sequence;
-    lane_.activity = name;
+    lane_.begin(name);
     enter_collective(name);
   }
   ~Entered() {
-    lane_.activity = nullptr;
+    lane_.end();
     leave_collective();
   }
   Entered(const Entered&) = delete;
@@ -40,24 +39,41 @@ class Entered {
   Lane& lane_;
 };
 
+// Of the exception being handled: who was missed at a monitored barrier may come later.
+bool is_harmless(const Collective& collective) {
+  try {
+    throw;
+  } catch (const Timeout&) {
+    return collective.kind == CollectiveKind::kMonitoredBarrier;
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 OrderedBackend::OrderedBackend(std::shared_ptr<Transport> transport, const GroupIdentity& identity,
-                               const Store& store, Reduction reduction, std::unique_ptr<Agreement> agreement)
+                               const Store& store, const CommOptions& options,
+                               std::unique_ptr<Agreement> agreement)
     : identity_(identity),
       transport_(std::move(transport)),
-      executor_(*transport_, MonitoredBarrier(store, identity), reduction),
+      executor_(*transport_, MonitoredBarrier(store, identity), options.reduction, options.peers),
       agreement_(std::move(agreement)),
       collectives_(std::make_shared<Lane>(identity)),
-      messages_(identity, [this](const auto& lane) {
-        if (agreement_) agreement_->job()->add(lane);
-      }) {
+      messages_(
+          identity,
+          [this](const auto& lane) {
+            if (agreement_) agreement_->job()->add(lane);
+          },
+          [this](const auto& lane) {
+            if (agreement_) agreement_->job()->forget(*lane);
+          }) {
   if (agreement_) agreement_->job()->add(collectives_);
 }
 
 OrderedBackend::~OrderedBackend() { close(); }
 
-const std::shared_ptr<Lane>& OrderedBackend::lane_of(const Collective& collective) {
+std::shared_ptr<Lane> OrderedBackend::lane_of(const Collective& collective) {
   return is_point_to_point(collective.kind) ? messages_.of(collective) : collectives_;
 }
 
@@ -93,21 +109,20 @@ void OrderedBackend::note_caller() {
 
 std::string OrderedBackend::activity() const {
   for (const auto& lane : lanes()) {
-    const char* const name = lane->activity;
-    if (name) return name + lane->partner + " seq " + std::to_string(lane->sequence);
+    if (auto text = lane->activity_text(); !text.empty()) return text;
   }
   return "";
 }
 
 void OrderedBackend::run(const Collective& collective) {
   note_caller();
-  auto& lane = *lane_of(collective);
-  lane.queue.run([&] { execute(lane, collective); });
+  const auto lane = lane_of(collective);
+  lane->queue.run([&] { execute(*lane, collective); });
 }
 
 std::shared_ptr<Pending> OrderedBackend::start(const Collective& collective, OnDone on_done) {
   note_caller();
-  const auto& lane = lane_of(collective);
+  const auto lane = lane_of(collective);
   auto body = [this, &at = *lane, collective] { execute(at, collective); };
   return std::make_shared<QueuedPending>(lane, lane->queue.push(std::move(body), std::move(on_done)));
 }
@@ -129,8 +144,7 @@ void OrderedBackend::execute(Lane& lane, const Collective& collective) {
     const at::NoGradGuard no_grad;
     perform(lane, collective);
   } catch (...) {
-    // A monitored barrier meets in the store: missing it breaks nothing.
-    if (collective.kind != CollectiveKind::kMonitoredBarrier) has_failed_ = true;
+    if (!is_harmless(collective)) has_failed_ = true;
     rethrow(lane, name);
   }
 }
@@ -139,7 +153,8 @@ void OrderedBackend::perform(Lane& lane, const Collective& collective) {
   if (!agreement_) return executor_.perform(collective);
   if (SmallCollective::is_one(collective)) return perform_small(lane, collective);
   agreement_->reach(lane, collective);
-  executor_.perform(collective);
+  const bool is_done = collective.kind == CollectiveKind::kMonitoredBarrier;  // to meet was all
+  if (!is_done) executor_.perform(collective);
 }
 
 void OrderedBackend::perform_small(Lane& lane, const Collective& collective) {

@@ -1,5 +1,7 @@
 #include "comm/progress.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <stdexcept>
 #include <utility>
@@ -130,6 +132,7 @@ void ProgressQueue::finish(std::unique_lock<std::mutex>& lock, Task& task, std::
 }
 
 void ProgressQueue::work(const std::stop_token& stop) {
+  ::pthread_setname_np(::pthread_self(), "ls_progress");
   std::unique_lock lock(mutex_);
   const auto has_work = [&] { return !is_busy_ && !queue_.empty(); };
   while (!stop.stop_requested()) {

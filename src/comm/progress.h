@@ -16,9 +16,11 @@
 #include <mutex>
 #include <thread>
 
+#include <lockstep/base/export.h>
+
 namespace lockstep::detail {
 
-class ProgressQueue {
+class LOCKSTEP_API ProgressQueue {
  public:
   /// An operation, its state guarded by the queue's mutex.
   class Task {

@@ -81,15 +81,6 @@ Bytes only_for(int member, std::int64_t amount, int size) {
   return bytes;
 }
 
-Bytes split(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int size) {
-  const auto whole = bytes_of(tensor);
-  if (splits.empty()) return Bytes(static_cast<std::size_t>(size), whole / size);
-  const auto row = tensor.size(0) == 0 ? 0 : whole / tensor.size(0);
-  auto bytes = splits;
-  for (auto& each : bytes) each *= row;
-  return bytes;
-}
-
 Bytes bytes_given(const Collective& collective, int rank, int size) {
   switch (collective.kind) {
     case CollectiveKind::kAllGatherList:
@@ -99,7 +90,7 @@ Bytes bytes_given(const Collective& collective, int rank, int size) {
     case CollectiveKind::kScatter:
       return rank == collective.root ? bytes_of_all(collective.inputs) : none(size);
     case CollectiveKind::kAllToAll:
-      return split(collective.input, collective.input_splits, size);
+      return bytes_by_rank(collective.input, collective.input_splits, size);
     case CollectiveKind::kAllToAllList:
       return bytes_of_all(collective.inputs);
     default:
@@ -117,7 +108,7 @@ Bytes bytes_expected(const Collective& collective, int rank, int size) {
     case CollectiveKind::kScatter:
       return only_for(collective.root, bytes_of(collective.output), size);
     case CollectiveKind::kAllToAll:
-      return split(collective.output, collective.output_splits, size);
+      return bytes_by_rank(collective.output, collective.output_splits, size);
     default:
       return {};
   }
@@ -125,16 +116,20 @@ Bytes bytes_expected(const Collective& collective, int rank, int size) {
 
 }  // namespace
 
-Signature signature_of(const Collective& collective) {
+Signature signature_of(const Collective& collective, std::span<const int> members) {
   const bool is_message = is_point_to_point(collective.kind);
   const auto kind = is_message ? CollectiveKind::kSend : collective.kind;
   Signature signature{.kind = static_cast<std::uint8_t>(kind)};
   if (is_reduction(kind)) signature.op = static_cast<std::uint8_t>(collective.op);
-  if (is_rooted(kind)) signature.root = collective.root;
+  if (is_rooted(kind)) signature.root = members[static_cast<std::size_t>(collective.root)];
   const auto& tensor = typical(collective);
   if (!tensor.defined()) return signature;
   signature.dtype = static_cast<std::int8_t>(tensor.scalar_type());
-  if (!is_uneven(kind)) add_shape(signature, tensor.sizes());
+  if (is_message) {
+    add_shape(signature, tensor.numel());
+  } else if (!is_uneven(kind)) {
+    add_shape(signature, tensor.sizes());
+  }
   return signature;
 }
 
@@ -145,7 +140,7 @@ std::string describe(const Signature& signature) {
   if (is_rooted(kind)) text += (is_reduction(kind) ? ", root " : "(root ") + std::to_string(signature.root);
   if (is_reduction(kind) || is_rooted(kind)) text += ")";
   if (signature.dtype < 0) return text;
-  text += " of " + dtype_text(signature.dtype);
+  text += (takes_lists(kind) ? " of lists of " : " of ") + dtype_text(signature.dtype);
   return is_uneven(kind) ? text : text + " " + shape_text(signature);
 }
 

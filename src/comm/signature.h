@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,16 +16,17 @@ namespace lockstep::detail {
 struct Signature {
   std::uint8_t kind = 0;
   std::uint8_t op = 0;
-  std::int8_t dtype = -1;       ///< at::ScalarType; -1: no tensor
-  std::uint8_t dimensions = 0;  ///< of the tensor
-  std::int32_t root = 0;
+  std::int8_t dtype = -1;                  ///< at::ScalarType; -1: no tensor
+  std::uint8_t dimensions = 0;             ///< of the tensor
+  std::int32_t root = 0;                   ///< its rank in the job
   std::array<std::int64_t, 3> sizes = {};  ///< the first ones
   std::uint64_t shape_hash = 0;            ///< of all of them
 };
 using SignatureBytes = std::array<std::byte, 40>;
 static_assert(sizeof(Signature) == sizeof(SignatureBytes));
 
-Signature signature_of(const Collective& collective);
+/// `members` are the group's, by their rank in the job: roots are known to all by that.
+Signature signature_of(const Collective& collective, std::span<const int> members);
 
 /// In words: "all_reduce(sum) of float32 [4, 2]", "broadcast(root 1) of int64 [3]".
 std::string describe(const Signature& signature);

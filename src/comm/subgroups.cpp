@@ -1,11 +1,13 @@
 // Groups of some of a group's ranks.
 #include <algorithm>
-#include <numeric>
+#include <map>
 
 #include <lockstep/base/error.h>
 #include <lockstep/comm/communicator.h>
 
 #include "comm/group.h"
+#include "rendezvous/disagreement.h"
+#include "rendezvous/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -24,20 +26,29 @@ void check_ranks(const std::vector<int>& sorted, int size) {
     refuse("a rank is named twice", "each once", sorted);
 }
 
-// Ranks that disagree would wait for each other until the timeout.
+std::string all_of(const std::vector<int>& ranks) { return "{" + rendezvous::joined(ranks) + "}"; }
+
+// Every rank knows all lists, and comes to the same words. Ranks that disagree would wait for each other
+// until the timeout.
 void check_agreement(const Communicator& comm, const std::vector<int>& ranks) {
-  std::string mine;
-  for (const int rank : ranks) mine += (mine.empty() ? "{" : ", ") + std::to_string(rank);
-  mine += "}";
-  const auto all = comm.all_gather_bytes(mine);
-  for (int other = 0; other < comm.size(); ++other) {
-    const auto& theirs = all[static_cast<std::size_t>(other)];
-    if (theirs == mine) continue;
-    throw CollectiveMismatch(
-        "comm", {.what = "new_group: the ranks disagree on the list of ranks",
-                 .expected = mine + " as on rank " + std::to_string(comm.global_rank(comm.rank())),
-                 .got = theirs + " on rank " + std::to_string(comm.global_rank(other))});
+  std::map<std::string, std::vector<int>> camps;  // by what they gave
+  const auto lists = comm.all_gather_bytes(all_of(ranks));
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    camps[lists[static_cast<std::size_t>(rank)]].push_back(comm.global_rank(rank));
   }
+  if (camps.size() == 1) return;
+  std::vector<std::vector<int>> members;
+  std::string sides;
+  for (const auto& [list, camp] : camps) {
+    members.push_back(camp);
+    sides += (sides.empty() ? "" : "; ") + rendezvous::ranks_text(camp) + ": " + list;
+  }
+  throw CollectiveMismatch("comm",
+                           {.what = "new_group: the ranks disagree on the list of ranks",
+                            .expected = "the same list on every rank",
+                            .got = sides,
+                            .where = "rank " + std::to_string(comm.global_rank(comm.rank()))},
+                           rendezvous::outvoted(std::move(members)));
 }
 
 std::optional<Communicator> subgroup(const Communicator& comm, const std::vector<int>& members) {

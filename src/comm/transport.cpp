@@ -125,6 +125,12 @@ bool can_reduce_natively(at::ScalarType dtype, ReduceOp op) {
   return !is_bitwise && !c10::isComplexType(dtype);
 }
 
+bool reduces_as_promised(at::ScalarType dtype, ReduceOp op) {
+  const bool compares = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  const bool may_lose_nan = compares && c10::isFloatingType(dtype);
+  return can_reduce_natively(dtype, op) && !may_lose_nan && !c10::isReducedFloatingType(dtype);
+}
+
 void Transport::all_reduce_natively(at::Tensor tensor, ReduceOp op) {
   std::vector<at::Tensor> tensors{as_real(tensor)};
   c10d::AllreduceOptions options;

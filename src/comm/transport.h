@@ -21,6 +21,9 @@ inline constexpr int kLastTag = std::numeric_limits<int>::max() - 1;
 /// Whether the backend's own reductions know these.
 bool can_reduce_natively(at::ScalarType dtype, ReduceOp op);
 
+/// Whether they also do what ReduceOp says: NaN wins, and half precision is combined in float32.
+bool reduces_as_promised(at::ScalarType dtype, ReduceOp op);
+
 class Transport {
  public:
   explicit Transport(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {}

@@ -3,36 +3,15 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/unique_fd.h>
 
-#include "rendezvous/connection.h"
+#include "base/sockets.h"
+#include "rendezvous/mesh_listener.h"
 
 namespace lockstep::rendezvous {
-
-/// Where a rank can be called.
-struct Endpoint {
-  std::string host;  ///< a numeric address
-  int port = 0;
-};
-
-/// Waits for calls of other ranks.
-class LOCKSTEP_API MeshListener {
- public:
-  /// Listens on a free port of the interface that leads to `main_address`, or of the one named `interface`.
-  /// @throws CommError
-  explicit MeshListener(const std::string& main_address, const std::string& interface = {});
-
-  const Endpoint& endpoint() const { return endpoint_; }
-  int fd() const { return socket_.get(); }
-
- private:
-  UniqueFd socket_;
-  Endpoint endpoint_;
-};
 
 /// What a caller says first, and the called rank answers with. Whoever does not know the token is no
 /// rank of this job.
@@ -45,7 +24,9 @@ struct Hello {
 
 /// Connects `own` rank with every other one; `endpoints` are by rank. Collective, blocking.
 /// @returns connections by rank; none at its own place
-/// @throws Timeout naming the ranks that could not be reached or did not call
+/// @throws Timeout naming the ranks that could not be reached or did not call; CommError when this process
+/// can
+///   open no more connections
 LOCKSTEP_API std::vector<UniqueFd> connect_mesh(const MeshListener& listener, const Hello& own,
                                                 std::span<const Endpoint> endpoints, Deadline deadline);
 

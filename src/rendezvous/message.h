@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace lockstep::rendezvous {
 
@@ -19,7 +20,9 @@ struct Announcement {
 
 enum class MessageKind : std::uint32_t {
   kAnnounce,  ///< an Announcement, perhaps with data
-  kWhere,     ///< a question: what are you doing?
+  kRecall,    ///< the sender no longer waits for what it announced in the group
+  kSpent,     ///< to a recall that came too late: the receiver's announcement was met with, and so is mine
+  kWhere,     ///< a question: what are you doing? Perhaps with a Trail
   kHere,      ///< its answer
   kVerdict,   ///< the job has failed, and why
   kGoodbye    ///< the sender leaves the group announced or, where that is 0, the job; all is well
@@ -32,6 +35,13 @@ struct Header {
   Announcement announcement = {};
 };
 static_assert(sizeof(Header) == 64);
+
+inline Header header_of(MessageKind kind, std::string_view payload = {},
+                        const Announcement& announcement = {}) {
+  return {.kind = kind,
+          .payload_bytes = static_cast<std::uint32_t>(payload.size()),
+          .announcement = announcement};
+}
 
 struct Message {
   Header header;

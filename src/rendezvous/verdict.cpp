@@ -15,15 +15,17 @@ void raise(const Verdict& verdict, const std::string& where) {
     case Failure::kTimeout:
       throw Timeout("comm", parts, verdict.ranks);
     case Failure::kMismatch:
+      throw CollectiveMismatch("comm", parts, verdict.ranks);
+    case Failure::kOther:
       break;
   }
-  throw CollectiveMismatch("comm", parts, verdict.ranks);
+  throw CommError("comm", parts, verdict.ranks);
 }
 
 std::string to_payload(const Verdict& verdict) {
   return json{{"failure", verdict.failure},         {"ranks", verdict.ranks},   {"what", verdict.parts.what},
               {"expected", verdict.parts.expected}, {"got", verdict.parts.got}, {"hint", verdict.parts.hint}}
-      .dump();
+      .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 Verdict verdict_from(std::string_view payload) {
@@ -34,22 +36,6 @@ Verdict verdict_from(std::string_view payload) {
                     .expected = object.at("expected"),
                     .got = object.at("got"),
                     .hint = object.at("hint")}};
-}
-
-std::string to_payload(const Whereabouts& whereabouts) {
-  return json{{"is_waiting", whereabouts.is_waiting},
-              {"is_stuck", whereabouts.is_stuck},
-              {"missing", whereabouts.missing},
-              {"text", whereabouts.text}}
-      .dump();
-}
-
-Whereabouts whereabouts_from(std::string_view payload) {
-  const auto object = json::parse(payload);
-  return {.is_waiting = object.at("is_waiting"),
-          .is_stuck = object.at("is_stuck"),
-          .missing = object.at("missing"),
-          .text = object.at("text")};
 }
 
 }  // namespace lockstep::rendezvous

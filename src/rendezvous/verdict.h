@@ -6,33 +6,22 @@
 #include <vector>
 
 #include <lockstep/base/error.h>
-
-#include "rendezvous/message.h"
+#include <lockstep/base/export.h>
 
 namespace lockstep::rendezvous {
 
-enum class Failure { kPeerLost, kTimeout, kMismatch };
+enum class Failure { kPeerLost, kTimeout, kMismatch, kOther };
 
 struct Verdict {
   Failure failure = Failure::kPeerLost;
   std::vector<int> ranks = {};  ///< those that it is about
-  ErrorParts parts = {};        ///< all but `where`, which is each rank's own
+  ErrorParts parts = {};        ///< `where` does not travel: it is each rank's own
 };
 
-/// Throws PeerLost, Timeout or CollectiveMismatch.
-[[noreturn]] void raise(const Verdict& verdict, const std::string& where);
+/// Throws PeerLost, Timeout, CollectiveMismatch or CommError.
+[[noreturn]] LOCKSTEP_API void raise(const Verdict& verdict, const std::string& where = {});
 
-/// What a rank is doing, as it tells others.
-struct Whereabouts {
-  bool is_waiting = false;        ///< within a meeting
-  bool is_stuck = false;          ///< and so is the only thread of it that starts any
-  std::vector<int> missing = {};  ///< ranks that it waits for
-  std::string text = {};          ///< of what it is doing, in words
-};
-
-std::string to_payload(const Verdict& verdict);
-std::string to_payload(const Whereabouts& whereabouts);
-Verdict verdict_from(std::string_view payload);
-Whereabouts whereabouts_from(std::string_view payload);
+LOCKSTEP_API std::string to_payload(const Verdict& verdict);
+LOCKSTEP_API Verdict verdict_from(std::string_view payload);
 
 }  // namespace lockstep::rendezvous

@@ -153,7 +153,8 @@ class CaseRank {
     if (input_.name == "mismatch-shape") return call(at::ones({plan_.sizes[0] + 1, 3}, plan_.dtype));
     if (input_.name == "mismatch-dtype")
       return call(x_.to(plan_.dtype == at::kLong ? at::kDouble : at::kHalf));
-    const bool is_all_reduce = calls()[plan_.call].name == std::string("all_reduce");
+    const std::string others = calls()[plan_.call].name;
+    const bool is_all_reduce = others == "all_reduce" || others == "async";
     is_all_reduce ? comm_.all_reduce(x_, ReduceOp::kMax) : comm_.all_reduce(x_);
   }
 

@@ -29,6 +29,8 @@ namespace ls = lockstep;
 
 using Tensors = std::vector<at::Tensor>;
 
+Tensors several(std::int64_t numel) { return {at::ones({numel}), at::ones({numel}), at::ones({numel})}; }
+
 // What the ranks call; the last one is dead by then. Messages go to it and come from it.
 const std::map<std::string, std::function<void(const ls::Communicator&, int last)>> kCollectives = {
     {"all_reduce", [](const auto& comm, int) { comm.all_reduce(at::ones({100'000})); }},
@@ -36,15 +38,15 @@ const std::map<std::string, std::function<void(const ls::Communicator&, int last
     {"broadcast", [](const auto& comm, int last) { comm.broadcast(at::ones({100'000}), last); }},
     {"all_gather", [](const auto& comm, int) { comm.all_gather(at::ones({300'000}), at::ones({100'000})); }},
     {"all_gather_list",
-     [](const auto& comm, int) { comm.all_gather(Tensors(3, at::ones({100'000})), at::ones({100'000})); }},
+     [](const auto& comm, int) { comm.all_gather(several(100'000), at::ones({100'000})); }},
     {"gather", [](const auto& comm, int last) { comm.gather(Tensors(), at::ones({100'000}), last); }},
     {"scatter", [](const auto& comm, int last) { comm.scatter(at::ones({100'000}), Tensors(), last); }},
     {"reduce_scatter",
      [](const auto& comm, int) { comm.reduce_scatter(at::ones({100'000}), at::ones({300'000})); }},
     {"all_to_all", [](const auto& comm, int) { comm.all_to_all(at::ones({300'000}), at::ones({300'000})); }},
-    {"all_to_all_list",
-     [](const auto& comm, int) { comm.all_to_all(Tensors(3, at::ones({9})), Tensors(3, at::ones({9}))); }},
+    {"all_to_all_list", [](const auto& comm, int) { comm.all_to_all(several(9), several(9)); }},
     {"barrier", [](const auto& comm, int) { comm.barrier(); }},
+    {"monitored_barrier", [](const auto& comm, int) { comm.monitored_barrier(std::chrono::minutes(10)); }},
     {"send", [](const auto& comm, int last) { comm.send(at::ones({100'000}), last); }},
     {"recv", [](const auto& comm, int last) { comm.recv(at::ones({100'000}), last); }},
     {"async",

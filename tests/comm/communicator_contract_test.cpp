@@ -196,7 +196,8 @@ TEST_P(CommunicatorMoves, CountsBytes) {
     EXPECT_EQ(sent([&] { comm.gather(is_root ? whole : Tensors(), at::ones({25})); }), is_root ? 0 : 100);
     EXPECT_EQ(sent([&] { comm.scatter(at::ones({25}), is_root ? whole : Tensors()); }),
               is_root ? 100 * others : 0);
-    EXPECT_EQ(sent([&] { comm.all_to_all(whole, whole); }), 100 * others);
+    EXPECT_EQ(sent([&] { comm.all_to_all(whole, by_rank(size(), [](int) { return at::ones({25}); })); }),
+              100 * others);
     EXPECT_EQ(sent([&] { comm.reduce(at::ones({25})); }), is_root ? 0 : 100);
   });
 }
@@ -234,18 +235,62 @@ TEST_P(CommunicatorMoves, RefusesWhatItCannotTake) {
   });
 }
 
+// A rank that finds out when the others are done already would leave them with another result.
+TEST_P(CommunicatorMoves, RefusesMemoryThatItCannotWrite) {
+  run([](const Communicator& comm) {
+    const auto expect_refusal = [](const std::function<void()>& body, const std::string& part) {
+      test::expect_error<CommError>(body, {part});
+    };
+    const auto repeated = at::ones({1}).expand({4});
+    const auto whole = at::ones({size(), 4});
+    const auto rows = whole.unbind();
+    expect_refusal([&] { comm.all_reduce(repeated); }, "all_reduce: an output holds one element in several");
+    expect_refusal([&] { comm.broadcast(repeated); }, "several places");
+    expect_refusal([&] { comm.all_to_all(whole, whole); }, "all_to_all: an output shares memory");
+    expect_refusal([&] { comm.all_to_all(at::ones({}), at::ones({})); }, "one dimension or more");
+    if (size() == 1) return;
+    expect_refusal([&] { comm.all_to_all(rows, rows); }, "shares memory");
+    expect_refusal([&] { comm.all_gather(Tensors(rows.size(), rows[0]), at::ones({4})); }, "shares memory");
+    expect_refusal(
+        [&] { comm.all_gather(whole, rows[static_cast<std::size_t>((comm.rank() + 1) % size())]); },
+        "shares memory");
+    comm.barrier();
+  });
+}
+
+TEST_P(CommunicatorMoves, WhatARankGivesToItselfMayLieInItsPlace) {
+  run([](const Communicator& comm) {
+    for (const std::int64_t numel : {4, 30'000}) {
+      const auto whole = at::zeros({size(), numel});
+      whole[comm.rank()].fill_(comm.rank() + 1);
+      comm.all_gather(whole, whole[comm.rank()]);
+      const auto rows = at::zeros({size(), numel}).unbind();
+      const auto own = rows[static_cast<std::size_t>(comm.rank())];
+      comm.all_gather(rows, own.fill_(comm.rank() + 1));
+      for (int rank = 0; rank < size(); ++rank) {
+        EXPECT_EQ(whole[rank][numel - 1].item<int>(), rank + 1);
+        EXPECT_EQ(rows[static_cast<std::size_t>(rank)][numel - 1].item<int>(), rank + 1);
+      }
+      const auto columns = at::zeros({numel, size()}).unbind(1);  // between each other
+      comm.all_gather(columns, at::full({numel}, comm.rank() + 1.0F));
+      EXPECT_EQ(columns[0][numel - 1].item<int>(), 1);
+    }
+  });
+}
+
 TEST_P(CommunicatorMoves, MonitoredBarrierNamesWhoIsMissing) {
   run([](const Communicator& comm) {
     for (int i = 0; i < 3; ++i) comm.monitored_barrier(std::chrono::seconds(20));
     if (size() == 1) return;
     const int absent = size() - 1;
     if (comm.rank() != absent) {
-      test::expect_error<Timeout>(
-          [&] { comm.monitored_barrier(std::chrono::milliseconds(200)); },
-          {"monitored_barrier: " + std::to_string(absent) + " of " + std::to_string(size()) + " ranks",
-           "{" + std::to_string(absent) + "}"});
+      test::expect_error<Timeout>([&] { comm.monitored_barrier(std::chrono::milliseconds(200)); },
+                                  {"rank " + std::to_string(absent) + " did not come to monitored_barrier"});
     }
     comm.barrier();  // nothing is broken
+    if (!GetParam().is_checked) return;
+    comm.monitored_barrier(std::chrono::seconds(60));  // nor does the rank lag behind by one
+    comm.monitored_barrier(std::chrono::milliseconds::max());
   });
 }
 

@@ -151,8 +151,21 @@ TEST(Messages, ThatCannotMeetAreNamedOnBothSides) {
   run_ranks(2, [](const Communicator& comm) {
     test::expect_error<CollectiveMismatch>(
         [&] { comm.rank() == 0 ? comm.send(at::ones({3}), 1) : comm.recv(at::ones({3}), 0, 9); },
-        {"rank 0: send and recv of float32 [3] from rank 0 to rank 1, seq 1",
-         "rank 1: send and recv of float32 [3] from rank 0 to rank 1, tag 9, seq 1"});
+        {"rank 0: send and recv of float32 [3] from rank 0 to rank 1",
+         "rank 1: send and recv of float32 [3] from rank 0 to rank 1, tag 9"});
+  });
+}
+
+TEST(Messages, NeedAsManyElementsInAnyShape) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto square = at::zeros({2, 2});
+    comm.rank() == 0 ? comm.send(at::arange(4).to(at::kFloat), 1) : comm.recv(square, 0);
+    EXPECT_TRUE(comm.rank() == 0 || square[1][1].item<int>() == 3);
+    test::expect_error<CollectiveMismatch>(
+        [&] {
+          comm.rank() == 0 ? comm.send(at::ones({2, 3}), 1) : comm.recv(square, 0);
+        },
+        {"rank 0: send and recv of float32 [6]", "rank 1: send and recv of float32 [4]"});
   });
 }
 

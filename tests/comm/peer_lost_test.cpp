@@ -60,12 +60,13 @@ INSTANTIATE_TEST_SUITE_P(In, KilledRank,
                          ::testing::Values("all_reduce", "reduce", "broadcast", "all_gather",
                                            "all_gather_list", "gather", "scatter", "reduce_scatter",
                                            "all_to_all", "all_to_all_list", "barrier", "send", "recv",
-                                           "async", "backward"),
+                                           "async", "backward", "monitored_barrier"),
                          [](const auto& test) { return test.param; });
 
 std::string name_in_errors(const std::string& name) {
   if (name == "async" || name == "backward") return "all_reduce";
   if (name == "send" || name == "recv") return "send and recv";
+  if (name.ends_with("_list")) return name.substr(0, name.size() - 5);
   return name;
 }
 

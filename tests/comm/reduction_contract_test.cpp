@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 
 #include <lockstep/base/error.h>
 
@@ -162,6 +163,27 @@ TEST_P(ReductionContract, ComplexTensorsMayBeConjugatedAndStrided) {
     EXPECT_EQ(view[1][1].item<c10::complex<double>>(),
               (c10::complex<double>(size(), -size() * (size() + 1))));
     EXPECT_EQ(base[1][1].item<c10::complex<double>>(), (c10::complex<double>(size(), size() * (size() + 1))));
+  });
+}
+
+// Of sizes that travel with the announcement, and of those that Gloo carries.
+TEST_P(ReductionContract, NanWinsAndHalvesAreSummedInFloat) {
+  run([](const Communicator& comm) {
+    for (const std::int64_t numel : {4, 100'000}) {
+      for (int rank = 0; rank < size(); ++rank) {
+        for (const auto op : {ReduceOp::kMin, ReduceOp::kMax}) {
+          const auto nan = rank == comm.rank() ? std::nan("") : 1.0;
+          for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf}) {
+            const auto tensor = at::full({numel}, nan, dtype);
+            comm.all_reduce(tensor, op);
+            EXPECT_TRUE(tensor.isnan().all().item<bool>()) << numel << " rank " << rank;
+          }
+        }
+      }
+      const auto large = at::full({numel}, 40'000.0, at::kHalf);
+      comm.all_reduce(large, ReduceOp::kAvg);
+      EXPECT_EQ(large[numel - 1].item<double>(), 40'000.0);
+    }
   });
 }
 

@@ -14,6 +14,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using testing::run_ranks;
 
 int sum_of_ranks(const Communicator& group, int global_rank) {
@@ -121,8 +122,14 @@ TEST(Subgroups, BadListsAreNamed) {
     test::expect_error<CommError>([&] { (void)comm.new_group({-1}); }, {"none of the group", "{-1}"});
     test::expect_error<CommError>([&] { (void)comm.new_group({1, 0, 1}); }, {"twice", "{0, 1, 1}"});
     const std::vector<int> mine = comm.rank() == 2 ? std::vector<int>{0, 2} : std::vector<int>{0, 1};
-    test::expect_error<CollectiveMismatch>([&] { (void)comm.new_group(mine); },
-                                           {"disagree", "{0, 1}", "{0, 2}", "rank 2"});
+    try {
+      (void)comm.new_group(mine);
+      ADD_FAILURE();
+    } catch (const CollectiveMismatch& error) {
+      EXPECT_THAT(error.what(), HasSubstr("disagree on the list of ranks; expected the same list on every "
+                                          "rank; got ranks 0, 1: {0, 1}; rank 2: {0, 2}"));
+      EXPECT_THAT(error.ranks(), ElementsAre(2));
+    }
     EXPECT_EQ(comm.new_group({0, 2}).has_value(), comm.rank() != 1);
   });
 }
@@ -133,16 +140,55 @@ TEST(Subgroups, ErrorsNameTheRanksOfTheJob) {
     auto group = comm.new_group({1, 2});
     if (comm.rank() == 1) {
       test::expect_error<Timeout>([&] { group->monitored_barrier(std::chrono::milliseconds(100)); },
-                                  {"1 of 2 ranks", "ranks {2}", "at rank 1"});
+                                  {"rank 2 did not come to monitored_barrier", "at rank 1"});
     }
     comm.barrier();
     if (comm.rank() == 2) group.reset();
     if (comm.rank() == 1) {
-      test::expect_error<PeerLost>([&] { group->barrier(); },
-                                   {"rank 2 left the group", "at rank 1, in barrier of group {1, 2} seq 1"});
+      test::expect_error<PeerLost>(
+          [&] { group->barrier(); },
+          {"rank 2 left the group", "at rank 1, in barrier of group {1, 2} (no. 1) seq 1"});
       test::expect_error<PeerLost>([&] { group->send(at::ones({1}), 1); }, {"rank 2"});
     }
     comm.barrier();
+  });
+}
+
+TEST(Subgroups, ErrorsNameRootsByTheirNumberInTheJob) {
+  run_ranks(3, [](const Communicator& comm) {
+    const auto group = comm.new_group({1, 2});
+    if (!group) return;
+    test::expect_error<CollectiveMismatch>([&] { group->broadcast(at::ones({4}), group->rank()); },
+                                           {"rank 1: broadcast(root 1)", "rank 2: broadcast(root 2)"});
+  });
+}
+
+// Two threads per rank, the second of which issues its first collective late: nobody knows of it until then.
+TEST(Subgroups, AThreadThatComesLateMayFreeTheOther) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto first = comm.new_group({0, 1}), second = comm.new_group({0, 1});
+    comm.barrier();
+    const auto& mine = comm.rank() == 0 ? first : second;
+    const auto& other = comm.rank() == 0 ? second : first;
+    std::jthread late([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      other->all_reduce(at::ones({4}));
+    });
+    mine->all_reduce(at::ones({4}));
+  });
+}
+
+// The same without the late threads: groups of the same ranks are told apart by their number.
+TEST(Subgroups, ThatAreTakenInAnotherOrderAreNamed) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto first = comm.new_group({0, 1}), second = comm.new_group({0, 1});
+    comm.barrier();
+    const auto& mine = comm.rank() == 0 ? first : second;
+    test::expect_error<CollectiveMismatch>(
+        [&] { mine->all_reduce(at::ones({4})); },
+        {"wait for each other in different collectives",
+         "rank 0: all_reduce(sum) of float32 [4] of group {0, 1} (no. 1)",
+         "rank 1: all_reduce(sum) of float32 [4] of group {0, 1} (no. 2)"});
   });
 }
 

@@ -1,20 +1,41 @@
 """What ranks learn when one of them does something else, dies, stops or stays away: real processes, any
-collective, any moment. LOCKSTEP_FAULT_SEEDS=N tries N seeds of each fault instead of a few."""
+collective, any moment.
+
+LOCKSTEP_FAULT_SEEDS=N tries N seeds of each fault instead of a few, and prints how long the ranks took to learn of it
+and how often they named the wrong ranks."""
 import json
 import os
+import statistics
 import subprocess
 import unittest
 
 import harness
 
-SEEDS = int(os.environ.get("LOCKSTEP_FAULT_SEEDS", "3"))
-WORLDS = (2, 3, 4)
+SEEDS = int(os.environ.get("LOCKSTEP_FAULT_SEEDS", "4"))
+WORLDS = (2, 3, 4, 5)
+# Milliseconds from the misdeed, or a rank's own call where that came later, as docs/communication.md promises them.
+# They hold for the median of all runs. A single run, on a machine that does other things, may take LOADED as long.
+PROMISES = {"mismatch-op": 100, "mismatch-shape": 100, "mismatch-dtype": 100, "mismatch-group": 100, "die": 1000,
+            "absent": 1000 + 600, "stop": 1000 + 600}  # the ranks' timeout is 1 s there
+LOADED = 30
+UNEVEN = ("all_gather_list", "gather", "scatter", "all_to_all")
 
 
 def run_case(name, world, seed, backend="gloo"):
     command = [str(harness.BINARY / "bin" / "comm_case"), name, "--world", str(world), "--backend", backend, "--seed", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return json.loads(done.stdout)
+
+
+def blamed(case):
+    """The ranks that every rank's error is about."""
+    name, victim, world = case["case"], case["victim"], case["world"]
+    other = 1 if victim == 0 else 0
+    if name == "mismatch-group":
+        return sorted({victim, (victim + 1) % world})
+    is_even_match = name in ("mismatch-op", "mismatch-shape", "mismatch-dtype") and world == 2
+    is_pair = name == "mismatch-shape" and case["collective"].split()[0] in UNEVEN  # what two give each other
+    return sorted({victim, other}) if is_even_match or is_pair else [victim]
 
 
 class Faults(unittest.TestCase):
@@ -25,14 +46,25 @@ class Faults(unittest.TestCase):
             self.assertEqual([rank["rank"] for rank in case["ranks"]], list(range(world)), case)
             yield case
 
-    def expect(self, case, error, within_ms, victim_too):
-        victim = case["victim"]
-        for rank in case["ranks"]:
-            if rank["rank"] == victim and not victim_too:
-                continue
-            self.assertEqual(rank["error"], error, case)
-            self.assertIn(victim, rank["named"], case)
-            self.assertLess(rank["ms"], within_ms, case)
+    def survivors(self, case):
+        victim_too = case["case"].startswith("mismatch")
+        return [rank for rank in case["ranks"] if victim_too or rank["rank"] != case["victim"]]
+
+    def expect(self, name, error, text=""):
+        slowest, misses = [], []
+        for case in self.each(name):
+            ranks = self.survivors(case)
+            right = all(rank["error"] == error and rank["named"] == blamed(case) and text in rank["text"] for rank in ranks)
+            same_words = len({rank["text"].split("; at rank")[0] for rank in ranks}) == 1
+            if not right or not same_words:
+                misses.append(json.dumps(case))
+            slowest.append(max(rank["ms"] for rank in ranks))
+        median, limit = statistics.median(slowest), PROMISES[name]
+        if "LOCKSTEP_FAULT_SEEDS" in os.environ:
+            print(f"\n{name}: {SEEDS} runs, median {median:.0f} ms, max {max(slowest):.0f} ms, {len(misses)} misses", flush=True)
+        self.assertEqual(misses, [])
+        self.assertLess(median, limit)
+        self.assertLess(max(slowest), LOADED * limit)
 
     def test_reductions_have_the_same_bits_on_all_ranks(self):
         for case in self.each("reduce"):
@@ -41,29 +73,26 @@ class Faults(unittest.TestCase):
             unchecked = run_case("reduce", case["world"], case["seed"], "gloo-unchecked")
             self.assertEqual(case["ranks"][0]["result_hash"], unchecked["ranks"][0]["result_hash"])
 
-    def test_a_mismatch_is_named_on_every_rank(self):
-        for name in ("mismatch-op", "mismatch-shape", "mismatch-dtype", "mismatch-group"):
-            for case in self.each(name):
-                self.expect(case, "CollectiveMismatch", 2000, victim_too=True)
-                self.assertEqual(len({rank["text"].split("; at rank")[0] for rank in case["ranks"]}), 1, case)
+    def test_another_operation_is_named_on_every_rank(self):
+        self.expect("mismatch-op", "CollectiveMismatch")
+
+    def test_another_shape_is_named_on_every_rank(self):
+        self.expect("mismatch-shape", "CollectiveMismatch")
+
+    def test_another_dtype_is_named_on_every_rank(self):
+        self.expect("mismatch-dtype", "CollectiveMismatch")
+
+    def test_another_group_is_named_on_every_rank(self):
+        self.expect("mismatch-group", "CollectiveMismatch", "wait for each other in different collectives")
 
     def test_an_absent_rank_is_a_timeout_that_says_where_it_is(self):
-        for case in self.each("absent"):
-            self.expect(case, "Timeout", 10_000, victim_too=False)
-            for rank in case["ranks"]:
-                if rank["rank"] != case["victim"]:
-                    self.assertIn("outside of collectives", rank["text"])
+        self.expect("absent", "Timeout", "outside of collectives")
 
-    def test_a_killed_rank_is_lost_to_all_within_a_second(self):
-        for case in self.each("die"):
-            self.expect(case, "PeerLost", 5000, victim_too=False)
+    def test_a_killed_rank_is_lost_to_all(self):
+        self.expect("die", "PeerLost")
 
     def test_a_stopped_rank_is_a_timeout_that_says_that_it_is_silent(self):
-        for case in self.each("stop"):
-            self.expect(case, "Timeout", 10_000, victim_too=False)
-            for rank in case["ranks"]:
-                if rank["rank"] != case["victim"]:
-                    self.assertIn("does not answer", rank["text"])
+        self.expect("stop", "Timeout", "does not answer")
 
 
 if __name__ == "__main__":

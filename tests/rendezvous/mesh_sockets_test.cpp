@@ -5,7 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -58,6 +61,68 @@ TEST(MeshSockets, ARankThatNeverComesIsNamed) {
     FAIL();
   } catch (const Timeout& error) {
     EXPECT_THAT(error.what(), HasSubstr("no connection with rank 1"));
+  }
+}
+
+// Each of them used to be waited for by itself.
+TEST(MeshSockets, CallersThatSayNothingHoldUpNobody) {
+  const MeshListener zero("127.0.0.1"), one("127.0.0.1");
+  const std::vector<Endpoint> endpoints{zero.endpoint(), one.endpoint()};
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 40; ++i) silent.push_back(call_raw(zero.endpoint()));
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<UniqueFd> of_one;
+  std::jthread other([&] { of_one = connect_mesh(one, hello_of(1), endpoints, in(60s)); });
+  const auto of_zero = connect_mesh(zero, hello_of(0), endpoints, in(60s));
+  other.join();
+  EXPECT_TRUE(of_zero[1]);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
+}
+
+// While it lives, this process can open no more files.
+class NoMoreFiles {
+ public:
+  NoMoreFiles() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const UniqueFd next(::dup(0));
+    const rlimit none{.rlim_cur = static_cast<rlim_t>(next.get()), .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoMoreFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoMoreFiles(const NoMoreFiles&) = delete;
+  NoMoreFiles& operator=(const NoMoreFiles&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(MeshSockets, ARankThatCanAcceptNobodySaysWhy) {
+  const MeshListener zero("127.0.0.1");
+  const std::vector<Endpoint> endpoints{zero.endpoint(), {"127.0.0.1", 1}};
+  const auto caller = call_raw(zero.endpoint());
+  const NoMoreFiles limit;
+  try {
+    (void)connect_mesh(zero, hello_of(0), endpoints, in(60s));
+    FAIL();
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cannot accept"));
+    EXPECT_THAT(error.what(), HasSubstr("ulimit -n"));
+  }
+}
+
+// No test can cut a cable; what the kernel is told decides whether it notices.
+TEST(MeshSockets, AMachineThatVanishesWhileDataAreUnderWayIsNoticed) {
+  const MeshListener zero("127.0.0.1"), one("127.0.0.1");
+  const std::vector<Endpoint> endpoints{zero.endpoint(), one.endpoint()};
+  std::vector<UniqueFd> of_one;
+  std::jthread other([&] { of_one = connect_mesh(one, hello_of(1), endpoints, in(60s)); });
+  const auto of_zero = connect_mesh(zero, hello_of(0), endpoints, in(60s));
+  other.join();
+  for (const int fd : {of_zero[1].get(), of_one[0].get()}) {
+    unsigned milliseconds = 0;
+    socklen_t length = sizeof milliseconds;
+    ASSERT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, &length), 0);
+    EXPECT_EQ(milliseconds, 11'000);
   }
 }
 

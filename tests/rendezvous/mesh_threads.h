@@ -1,10 +1,14 @@
 // Ranks as threads of the test, connected by a control mesh.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,8 +36,13 @@ inline Announcement op(int number, std::uint64_t group = 1, std::uint64_t sequen
 /// A caller that does nothing else.
 class StuckCaller final : public rendezvous::Caller {
  public:
-  bool is_stuck() const override { return true; }
+  /// That is certain after this time.
+  explicit StuckCaller(std::chrono::milliseconds after = {}) : after_(after) {}
+  std::optional<std::chrono::milliseconds> is_stuck_after() const override { return after_; }
   bool has_given_up() const override { return false; }
+
+ private:
+  std::chrono::milliseconds after_;
 };
 
 inline std::vector<int> all_of(const ControlMesh& mesh) {
@@ -63,8 +72,9 @@ inline std::vector<std::string> on_mesh(int ranks,
                           .world_size = static_cast<std::uint32_t>(ranks),
                           .token = 42};
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-        auto mesh = std::make_unique<ControlMesh>(
-            rank, connect_mesh(*listeners[r], hello, endpoints, deadline), &describe_op);
+        auto mesh =
+            std::make_unique<ControlMesh>(rank, connect_mesh(*listeners[r], hello, endpoints, deadline),
+                                          rendezvous::Words{.describe = &describe_op});
         body(mesh);
       } catch (const std::exception& error) {
         errors[r] = error.what();
@@ -73,6 +83,24 @@ inline std::vector<std::string> on_mesh(int ranks,
   }
   threads.clear();
   return errors;
+}
+
+/// Sockets between every two of `ranks` ranks: [rank][other]. Whoever makes no mesh of them is a rank that is
+/// there, and says nothing.
+inline std::vector<std::vector<UniqueFd>> connected_sockets(int ranks) {
+  const auto count = static_cast<std::size_t>(ranks);
+  std::vector<std::vector<UniqueFd>> sockets(count);
+  for (auto& each : sockets) each.resize(count);
+  for (std::size_t a = 0; a < count; ++a) {
+    for (std::size_t b = a + 1; b < count; ++b) {
+      int pair[2];
+      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0)
+        throw std::runtime_error("socketpair");
+      sockets[a][b] = UniqueFd(pair[0]);
+      sockets[b][a] = UniqueFd(pair[1]);
+    }
+  }
+  return sockets;
 }
 
 }  // namespace lockstep::testing
