@@ -113,9 +113,20 @@ def adamw_bench(bin_dir, *_):
     return Bench("adamw", programs, tuple(rows))
 
 
+def checkpoint_bench(bin_dir, python, peers):
+    folder = ROOT / "build/bench/checkpoint"
+    programs = (Program("ours", (f"{bin_dir}/bench_checkpoint", "{results}", str(folder / "ours"))),
+                Program("peer", (python, f"{peers}/checkpoint.py", "{results}", str(folder / "peer"))))
+    rows = (Row("save_vs_torch_save", Number("ours", "save"), Number("peer", "save"), "ms"),
+            Row("save_vs_raw_write", Number("ours", "save"), Number("ours", "raw_write"), "ms"),
+            Row("load_vs_torch_load", Number("ours", "load"), Number("peer", "load"), "ms"),
+            Row("snapshot_vs_copy", Number("ours", "snapshot"), Number("peer", "copy"), "ms"))
+    return Bench("checkpoint", programs, rows)
+
+
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/bench-peers/bin/python")
-    makers = (step_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench)
+    makers = (step_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench, checkpoint_bench)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 
 

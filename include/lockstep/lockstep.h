@@ -21,10 +21,11 @@
 #include <lockstep/launch/spawn.h>
 
 #include <lockstep/checkpoint/checkpoint.h>
-#include <lockstep/checkpoint/state_checkpoint.h>
+#include <lockstep/checkpoint/checkpoint_writer.h>
 #include <lockstep/checkpoint/weights.h>
 
 #include <lockstep/data/data_position.h>
+#include <lockstep/data/batch_generator.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/example.h>
 #include <lockstep/data/file_dataset.h>

@@ -43,8 +43,13 @@ bool exchange(const fs::path& draft, const fs::path& target) {
 
 }  // namespace
 
-FolderInTheMaking::FolderInTheMaking(const fs::path& folder) : target_(target_of(folder)) {
-  path_ = target_.parent_path() / ("." + target_.filename().string() + ".draft");
+fs::path FolderInTheMaking::path_of(const fs::path& folder) {
+  const auto target = target_of(folder);
+  return target.parent_path() / ("." + target.filename().string() + ".draft");
+}
+
+FolderInTheMaking::FolderInTheMaking(const fs::path& folder)
+    : target_(target_of(folder)), path_(path_of(folder)) {
   std::error_code failure;
   fs::remove_all(path_, failure);  // of a run that was killed
   if (!fs::create_directory(path_, failure)) {
@@ -61,14 +66,31 @@ FolderInTheMaking::~FolderInTheMaking() {
 // After the exchange the draft's name holds the older folder, which the destructor removes.
 void FolderInTheMaking::commit() {
   sync_folder(path_);
-  if (!exchange(path_, target_)) {
-    const auto aside = path_.string() + ".old";
-    const bool replaces = fs::exists(target_);
-    if (replaces) fs::rename(target_, aside);
-    if (rename(path_.c_str(), target_.c_str()) != 0) refuse(target_, "renamed to its place");
-    if (replaces) fs::remove_all(aside);
+  if (exchange(path_, target_)) return sync_or([&] { exchange(path_, target_); });
+  const auto aside = path_.string() + ".old";
+  const bool replaces = fs::exists(target_);
+  if (replaces) fs::rename(target_, aside);
+  if (rename(path_.c_str(), target_.c_str()) != 0) {
+    const int failure = errno;
+    if (replaces) fs::rename(aside, target_);
+    errno = failure;
+    refuse(target_, "renamed to its place");
   }
-  sync_folder(target_.parent_path());
+  sync_or([&] {
+    fs::rename(target_, path_);
+    if (replaces) fs::rename(aside, target_);
+  });
+  if (replaces) fs::remove_all(aside);
+}
+
+// Who is told that saving failed finds what was there before.
+void FolderInTheMaking::sync_or(const std::function<void()>& undo) {
+  try {
+    sync_folder(target_.parent_path());
+  } catch (const IoError&) {
+    undo();
+    throw;
+  }
 }
 
 }  // namespace lockstep::detail

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
 namespace lockstep::detail {
 
@@ -16,6 +17,9 @@ class FolderInTheMaking {
   FolderInTheMaking(const FolderInTheMaking&) = delete;
   FolderInTheMaking& operator=(const FolderInTheMaking&) = delete;
 
+  /// Where the one of `folder` lies, for those who did not make it.
+  static std::filesystem::path path_of(const std::filesystem::path& folder);
+
   /// Where to write for now.
   const std::filesystem::path& path() const { return path_; }
 
@@ -23,6 +27,8 @@ class FolderInTheMaking {
   void commit();
 
  private:
+  void sync_or(const std::function<void()>& undo);
+
   std::filesystem::path target_;
   std::filesystem::path path_;
 };

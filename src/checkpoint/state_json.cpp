@@ -18,10 +18,6 @@ using Json = nlohmann::ordered_json;
                                        .got = json.dump().substr(0, 100)});
 }
 
-std::string below(const std::string& key, const std::string& name) {
-  return key.empty() ? name : key + "/" + name;
-}
-
 std::string to_hex(const StateBytes& bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
@@ -34,6 +30,7 @@ std::string to_hex(const StateBytes& bytes) {
 
 StateBytes from_hex(const Json& json) {
   const auto text = json.get<std::string>();
+  if (text.size() % 2 != 0) refuse(json, "two hexadecimal digits for each byte");
   StateBytes bytes;
   for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
     unsigned value = 0;
@@ -45,19 +42,22 @@ StateBytes from_hex(const Json& json) {
 }
 
 struct Writer {
-  NamedTensors& tensors;
-  std::string key = {};
+  TensorLeaves& tensors;
+  const std::string& path;
 
   Json write(const StateValue& value, const std::string& at) const {
     return std::visit(Writer{tensors, at}, static_cast<const StateValue::variant&>(value));
   }
 
   Json operator()(const at::Tensor& tensor) const {
-    const auto name = key.empty() ? "tensor" : key;
-    if (!tensors.emplace(name, tensor).second) {
-      throw CheckpointError("checkpoint", {.what = "two tensors of a state have one name", .got = name});
+    return add({.run = {.elements = tensor, .shape = tensor.sizes().vec()}, .is_whole = true});
+  }
+  Json operator()(const TensorShard& shard) const { return add({.run = shard, .is_whole = false}); }
+  Json add(TensorLeaf leaf) const {
+    if (!tensors.emplace(path, std::move(leaf)).second) {
+      throw CheckpointError("checkpoint", {.what = "two tensors of a state have one path", .got = path});
     }
-    return {{"tensor", name}};
+    return {{"tensor", path}};
   }
   Json operator()(double number) const {
     if (std::isfinite(number)) return number;
@@ -66,13 +66,13 @@ struct Writer {
   Json operator()(const StateBytes& bytes) const { return {{"bytes", to_hex(bytes)}}; }
   Json operator()(const StateTree& tree) const {
     Json members = Json::object();
-    for (const auto& [name, value] : tree.entries()) members[name] = write(value, below(key, name));
+    for (const auto& [name, value] : tree.entries()) members[name] = write(value, path + "/" + name);
     return {{"tree", std::move(members)}};
   }
   Json operator()(const StateList& list) const {
     Json elements = Json::array();
     for (const auto& value : list.values()) {
-      elements.push_back(write(value, below(key, std::to_string(elements.size()))));
+      elements.push_back(write(value, path + "/" + std::to_string(elements.size())));
     }
     return elements;
   }
@@ -84,22 +84,16 @@ struct Writer {
   }
 };
 
-StateTree tree_from(const Json& members, const NamedTensors& tensors) {
+StateTree tree_from(const Json& members, const TensorSource& tensors) {
   StateTree tree;
   for (const auto& [name, value] : members.items()) tree.set(name, from_json(value, tensors));
   return tree;
 }
 
-StateList list_from(const Json& elements, const NamedTensors& tensors) {
+StateList list_from(const Json& elements, const TensorSource& tensors) {
   StateList list;
   for (const auto& value : elements) list.push_back(from_json(value, tensors));
   return list;
-}
-
-StateValue tensor_from(const Json& name, const NamedTensors& tensors) {
-  const auto found = tensors.find(name.get<std::string>());
-  if (found == tensors.end()) refuse(name, "the name of a tensor in the file beside it");
-  return found->second;
 }
 
 double number_from(const Json& name) {
@@ -111,9 +105,11 @@ double number_from(const Json& name) {
 
 }  // namespace
 
-Json to_json(const StateValue& value, NamedTensors& tensors) { return Writer{tensors}.write(value, ""); }
+Json to_json(const StateValue& value, const std::string& path, TensorLeaves& tensors) {
+  return Writer{tensors, path}.write(value, path);
+}
 
-StateValue from_json(const Json& json, const NamedTensors& tensors) {
+StateValue from_json(const Json& json, const TensorSource& tensors) {
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_integer()) return json.get<std::int64_t>();
   if (json.is_number()) return json.get<double>();
@@ -123,7 +119,7 @@ StateValue from_json(const Json& json, const NamedTensors& tensors) {
   const auto& kind = json.begin().key();
   const auto& content = json.begin().value();
   if (kind == "tree" && content.is_object()) return tree_from(content, tensors);
-  if (kind == "tensor" && content.is_string()) return tensor_from(content, tensors);
+  if (kind == "tensor" && content.is_string()) return tensors(content.get<std::string>());
   if (kind == "number" && content.is_string()) return number_from(content);
   if (kind == "bytes" && content.is_string()) return from_hex(content);
   refuse(json, "tree, tensor, number or bytes");

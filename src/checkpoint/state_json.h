@@ -1,23 +1,36 @@
-// A StateTree as JSON, with its tensors left out and named.
+// A StateTree as JSON, with its tensors left out and named by their path.
 //
 // Integers, finite numbers, bools and strings are JSON's own, and lists are arrays. What JSON has not is an
-// object of one key: {"tree": {...}}, {"tensor": KEY}, {"number": "inf"}, {"bytes": HEX}.
+// object of one key: {"tree": {...}}, {"tensor": PATH}, {"number": "inf"}, {"bytes": HEX}.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/checkpoint/weights.h>
 #include <lockstep/state/state_tree.h>
 
 namespace lockstep::detail {
 
-/// Adds the tensors in `value` to `tensors`, under their names below it with "/" between them; a tensor
-/// itself is "tensor".
-nlohmann::ordered_json to_json(const StateValue& value, NamedTensors& tensors);
+/// What a rank has of a tensor.
+struct TensorLeaf {
+  TensorShard run;
+  bool is_whole = true;  ///< it has all of it, in the tensor's own shape
+};
+
+/// By path: names with "/" between them.
+using TensorLeaves = std::map<std::string, TensorLeaf>;
+
+/// Adds the tensors in `value`, which hangs at `path`, to `tensors`.
+/// @throws CheckpointError when two have one path
+nlohmann::ordered_json to_json(const StateValue& value, const std::string& path, TensorLeaves& tensors);
+
+/// Gives the tensor of a path: a tensor or a shard.
+using TensorSource = std::function<StateValue(const std::string& path)>;
 
 /// The reverse. @throws CheckpointError naming what cannot be
-StateValue from_json(const nlohmann::ordered_json& json, const NamedTensors& tensors);
+StateValue from_json(const nlohmann::ordered_json& json, const TensorSource& tensors);
 
 }  // namespace lockstep::detail

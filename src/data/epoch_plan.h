@@ -12,6 +12,7 @@ struct EpochPlan {
   std::vector<std::int64_t> indices;  ///< of this rank, in order
   std::int64_t batch_size = 1;
   std::int64_t num_batches = 0;
+  std::uint64_t seed = 0;  ///< of batch_generator(), but for the batch's number
 
   /// The samples of batch `number`; the last batch may be short.
   std::span<const std::int64_t> batch(std::int64_t number) const {

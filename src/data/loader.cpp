@@ -8,6 +8,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/data/sampler.h>
 
+#include "data/batch_random.h"
 #include "data/streams.h"
 
 namespace lockstep {
@@ -34,6 +35,7 @@ class DatasetLoader final : public AnyLoader {
       : size_(size), fetch_(std::move(fetch)), options_(options) {}
 
   std::int64_t num_samples() const override { return size_; }
+  std::int64_t batch_size() const override { return options_.batch_size; }
 
   std::int64_t num_batches(const ShardSpec& spec) const override {
     const std::int64_t samples =
@@ -45,8 +47,10 @@ class DatasetLoader final : public AnyLoader {
                                       std::int64_t skip_batches) const override {
     require_at_least("epoch", epoch, 0);
     require_at_least("skip_batches", skip_batches, 0);
-    detail::EpochPlan plan{
-        .indices = indices(spec, epoch), .batch_size = options_.batch_size, .num_batches = num_batches(spec)};
+    detail::EpochPlan plan{.indices = indices(spec, epoch),
+                           .batch_size = options_.batch_size,
+                           .num_batches = num_batches(spec),
+                           .seed = seed_of(spec, epoch)};
     const std::int64_t left = std::max<std::int64_t>(plan.num_batches - skip_batches, 0);
     const std::int64_t workers = std::min<std::int64_t>(options_.num_workers, left);
     if (workers == 0) return std::make_unique<detail::InlineStream>(std::move(plan), fetch_, skip_batches);
@@ -55,6 +59,12 @@ class DatasetLoader final : public AnyLoader {
   }
 
  private:
+  std::uint64_t seed_of(const ShardSpec& spec, std::int64_t epoch) const {
+    const auto run = options_.seed.value_or(spec.seed);
+    return detail::mixed_seed(detail::mixed_seed(run, static_cast<std::uint64_t>(epoch)),
+                              static_cast<std::uint64_t>(spec.rank));
+  }
+
   std::vector<std::int64_t> indices(const ShardSpec& spec, std::int64_t epoch) const {
     return with_sampler(size_, options_, spec, [&](auto sampler) {
       sampler.set_epoch(epoch);

@@ -3,7 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "data/batch_random.h"
+
 namespace lockstep::detail {
+namespace {
+
+AnyBatch make_batch(const EpochPlan& plan, const FetchBatch& fetch, std::int64_t number) {
+  const BatchSeedScope scope(mixed_seed(plan.seed, static_cast<std::uint64_t>(number)));
+  return fetch(plan.batch(number));
+}
+
+}  // namespace
 
 InlineStream::InlineStream(EpochPlan plan, FetchBatch fetch, std::int64_t first)
     : plan_(std::move(plan)), fetch_(std::move(fetch)), next_(first) {}
@@ -11,7 +21,7 @@ InlineStream::InlineStream(EpochPlan plan, FetchBatch fetch, std::int64_t first)
 bool InlineStream::next(AnyBatch& batch) {
   if (next_ >= plan_.num_batches) return false;
   const std::int64_t number = std::exchange(next_, plan_.num_batches);  // an error ends the stream
-  batch = fetch_(plan_.batch(number));
+  batch = make_batch(plan_, fetch_, number);
   next_ = number + 1;
   return true;
 }
@@ -62,7 +72,7 @@ void WorkerStream::work(const std::stop_token& stop) {
 }
 
 WorkerStream::Result WorkerStream::make(std::int64_t number) const try {
-  return {.batch = fetch_(plan_.batch(number)), .error = nullptr};
+  return {.batch = make_batch(plan_, fetch_, number), .error = nullptr};
 } catch (...) {
   return {.batch = {}, .error = std::current_exception()};
 }

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include <lockstep/base/error.h>
-#include <lockstep/checkpoint/state_checkpoint.h>
+#include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/fabric/fabric.h>
 #include <lockstep/optim/optim_state.h>
 #include <lockstep/state/module_state.h>
@@ -74,26 +74,17 @@ struct Taker {
 
 }  // namespace
 
-// A failure of rank 0 is every rank's, or the others would wait for it.
 void Fabric::save(const std::filesystem::path& folder, const NamedStates& states) const {
-  StateTree tree;
-  for (const auto& [name, state] : states) tree.set(name, std::visit(Giver{strategy()}, state.target()));
-  std::string failure;
-  if (is_global_zero()) {
-    try {
-      write_state(folder, tree, {.world_size = world_size(), .strategy = std::string(strategy().name())});
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-  }
-  failure = broadcast(failure);
-  if (!failure.empty()) throw IoError("fabric", {.what = "save() failed on rank 0", .got = failure});
+  CheckpointState all;
+  for (const auto& [name, state] : states)
+    all.shared.set(name, std::visit(Giver{strategy()}, state.target()));
+  save_checkpoint(folder, all, {.strategy = std::string(strategy().name())}, strategy().communicator());
 }
 
 StateTree Fabric::load(const std::filesystem::path& folder, const NamedStates& states,
                        const LoadOptions& options) const {
   state_->require_launched("load()");
-  const auto saved = read_state(folder);
+  const auto saved = Checkpoint(folder).shared();
   for (const auto& [name, state] : states) {
     if (saved.contains(name)) {
       std::visit(Taker{saved, name}, state.target());

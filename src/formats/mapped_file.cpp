@@ -27,7 +27,7 @@ struct FileDescriptor {
 
 }  // namespace
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
+MappedFile::MappedFile(const std::filesystem::path& path, Access access) {
   // O_NONBLOCK: opening a pipe must fail below, not wait for its writer.
   const FileDescriptor fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (fd.value < 0) fail(path, detail::system_error_text(errno));
@@ -36,13 +36,15 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   if (!S_ISREG(status.st_mode)) fail(path, "something that is no regular file");
   if (status.st_size == 0) return;  // mmap refuses length 0
   const auto size = static_cast<std::size_t>(status.st_size);
-  void* start = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.value, 0);
+  const bool is_private = access == Access::kPrivate;
+  void* start = ::mmap(nullptr, size, is_private ? PROT_READ | PROT_WRITE : PROT_READ,
+                       is_private ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED, fd.value, 0);
   if (start == MAP_FAILED) fail(path, detail::system_error_text(errno));
-  bytes_ = {static_cast<const std::byte*>(start), size};
+  bytes_ = {static_cast<std::byte*>(start), size};
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
 }
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/safetensors_header.h"
+#include "formats/safetensors_layout.h"
 
 namespace lockstep::safetensors {
 namespace {
@@ -46,30 +47,25 @@ void check(std::span<const TensorView> tensors) {
 }
 
 /// In the order of their data: the widest elements first, else as given.
-std::vector<const TensorView*> by_alignment(std::span<const TensorView> tensors) {
-  std::vector<const TensorView*> order;
-  for (const TensorView& tensor : tensors) order.push_back(&tensor);
-  std::stable_sort(order.begin(), order.end(), [](const TensorView* a, const TensorView* b) {
-    return dtype_bytes(a->dtype) > dtype_bytes(b->dtype);
-  });
+std::vector<std::size_t> by_alignment(std::span<const TensorView> tensors) {
+  std::vector<std::size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater(),
+                           [&](std::size_t number) { return dtype_bytes(tensors[number].dtype); });
   return order;
 }
 
-/// The header of `tensors`, whose data follow it in the order `order`; padded to 8 bytes.
-std::string header_text(std::span<const TensorView> tensors, std::span<const TensorView* const> order,
+/// The header as text, padded to 8 bytes; `offsets` are from the first tensor's byte on.
+std::string header_text(std::span<const TensorView> tensors, std::span<const std::uint64_t> offsets,
                         const Metadata& metadata) {
-  std::map<const TensorView*, std::array<std::size_t, 2>> offsets;
-  std::size_t end = 0;
-  for (const TensorView* tensor : order) {
-    const std::size_t begin = std::exchange(end, end + tensor->bytes.size());
-    offsets[tensor] = {begin, end};
-  }
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
-  for (const TensorView& tensor : tensors) {
-    header.get_ref<nlohmann::ordered_json::object_t&>().push_back(
-        {tensor.name,
-         {{"dtype", dtype_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", offsets[&tensor]}}});
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::array data_offsets{offsets[i], offsets[i] + tensors[i].bytes.size()};
+    header.get_ref<nlohmann::ordered_json::object_t&>().push_back({tensors[i].name,
+                                                                   {{"dtype", dtype_name(tensors[i].dtype)},
+                                                                    {"shape", tensors[i].shape},
+                                                                    {"data_offsets", data_offsets}}});
   }
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');
@@ -78,20 +74,31 @@ std::string header_text(std::span<const TensorView> tensors, std::span<const Ten
 
 }  // namespace
 
-void write(const std::filesystem::path& path, std::span<const TensorView> tensors,
-           const Metadata& metadata) try {
+Layout layout_of(std::span<const TensorView> tensors, const Metadata& metadata) try {
   check(tensors);
-  const auto order = by_alignment(tensors);
-  const std::string header = header_text(tensors, order, metadata);
-  const std::uint64_t length = header.size();
-  write_file_atomically(path, [&](FileWriter& file) {
-    file.write(std::as_bytes(std::span(&length, 1)));
-    file.write(header);
-    for (const TensorView* tensor : order) file.write(tensor->bytes);
-  });
+  Layout layout{.head = {}, .order = by_alignment(tensors), .offsets = {}};
+  layout.offsets.resize(tensors.size());
+  for (const std::size_t number : layout.order) {
+    layout.offsets[number] =
+        std::exchange(layout.file_bytes, layout.file_bytes + tensors[number].bytes.size());
+  }
+  const auto text = header_text(tensors, layout.offsets, metadata);
+  const std::uint64_t length = text.size();
+  layout.head.assign(reinterpret_cast<const char*>(&length), sizeof length).append(text);
+  layout.file_bytes += layout.head.size();
+  for (auto& offset : layout.offsets) offset += layout.head.size();
+  return layout;
 } catch (const nlohmann::json::exception& error) {
-  throw CheckpointError("formats", {.what = "a name or the metadata of '" + path.string() + "' is not UTF-8",
-                                    .got = error.what()});
+  throw CheckpointError("formats",
+                        {.what = "a tensor's name or the metadata is not UTF-8", .got = error.what()});
+}
+
+void write(const std::filesystem::path& path, std::span<const TensorView> tensors, const Metadata& metadata) {
+  const auto layout = layout_of(tensors, metadata);
+  write_file_atomically(path, [&](FileWriter& file) {
+    file.write(layout.head);
+    for (const std::size_t number : layout.order) file.write(tensors[number].bytes);
+  });
 }
 
 }  // namespace lockstep::safetensors

@@ -75,6 +75,12 @@ class Comparison {
                              a.numel(), " elements", differing == 0 ? " by value, but not bit by bit" : ""));
   }
 
+  void same_kind(const std::string& path, const TensorShard& expected, const TensorShard& got) {
+    const bool alike = expected.shape == got.shape && expected.begin == got.begin;
+    if (!alike) return report(path, StateValue(expected).describe(), StateValue(got).describe());
+    same_kind(path, expected.elements, got.elements);
+  }
+
   template <class T>
   void same_kind(const std::string& path, const T& expected, const T& got) {
     if (expected != got) report(path, StateValue(expected).describe(), StateValue(got).describe());

@@ -40,6 +40,10 @@ struct Describe {
   std::string operator()(const StateBytes& bytes) const { return std::to_string(bytes.size()) + " bytes"; }
   std::string operator()(const StateTree& tree) const { return "tree of " + std::to_string(tree.size()); }
   std::string operator()(const StateList& list) const { return "list of " + std::to_string(list.size()); }
+  std::string operator()(const TensorShard& shard) const {
+    return c10::str("shard of ", shard.elements.numel(), " elements from ", shard.begin, " on, of a tensor ",
+                    shard.elements.scalar_type(), ' ', shard.shape);
+  }
 };
 
 }  // namespace
@@ -55,8 +59,8 @@ void refuse_state(const std::string& path, std::string_view kind, const StateVal
 }  // namespace detail
 
 std::string_view StateValue::kind() const {
-  static constexpr std::string_view kKinds[] = {"tensor", "integer", "number", "bool",
-                                                "string", "bytes",   "tree",   "list"};
+  static constexpr std::string_view kKinds[] = {"tensor", "integer", "number", "bool", "string",
+                                                "bytes",  "tree",    "list",   "shard"};
   return kKinds[index()];
 }
 
@@ -67,14 +71,16 @@ void StateValue::move_to(std::string path) {
   if (auto* list = std::get_if<StateList>(this)) list->move_to(std::move(path));
 }
 
-StateValue StateValue::clone() const {
+StateValue StateValue::with_tensors(const TensorChange& change) const {
   if (const auto* tensor = std::get_if<at::Tensor>(this))
-    return tensor->defined() ? tensor->clone() : *tensor;
-  if (const auto* tree = std::get_if<StateTree>(this)) return tree->clone();
+    return tensor->defined() ? change(*tensor) : *tensor;
+  if (const auto* tree = std::get_if<StateTree>(this)) return tree->with_tensors(change);
+  if (const auto* shard = std::get_if<TensorShard>(this))
+    return TensorShard{change(shard->elements), shard->shape, shard->begin};
   const auto* list = std::get_if<StateList>(this);
   if (list == nullptr) return *this;
   StateList copy;
-  for (const auto& value : list->values()) copy.push_back(value.clone());
+  for (const auto& value : list->values()) copy.push_back(value.with_tensors(change));
   return copy;
 }
 
@@ -128,8 +134,12 @@ std::size_t StateTree::size() const { return entries_.size(); }
 std::span<const StateTree::Entry> StateTree::entries() const { return entries_; }
 
 StateTree StateTree::clone() const {
+  return with_tensors([](const at::Tensor& tensor) { return tensor.clone(); });
+}
+
+StateTree StateTree::with_tensors(const TensorChange& change) const {
   StateTree copy;
-  for (const auto& [name, value] : entries_) copy.set(name, value.clone());
+  for (const auto& [name, value] : entries_) copy.set(name, value.with_tensors(change));
   copy.move_to(path_);
   return copy;
 }

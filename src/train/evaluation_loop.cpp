@@ -34,32 +34,35 @@ constexpr EvaluationHooks kTestHooks{&Hooks::on_test_start,          &Hooks::on_
                                      &AnyModule::any_test_step,      &AnyModule::on_test_model_eval,
                                      &AnyModule::on_test_model_train};
 
-void run_batches(RunState& state, AnyLoader& loader, const EvaluationHooks& hooks, std::int64_t max_batches) {
-  const auto stream = loader.stream(state.shard(/*pad=*/false), state.progress.epoch);
+void run_batches(RunState& state, AnyLoader& loader, const EvaluationHooks& hooks, std::int64_t max_batches,
+                 EvaluationProgress& progress) {
+  const auto stream = loader.stream(state.shard(/*pad=*/false), state.progress.epoch, progress.batches);
   LogScopeGuard scope(state, state.evaluation_log, kEvalStepLog);
   AnyBatch batch;
-  for (std::int64_t idx = 0; idx < max_batches && stream->next(batch); ++idx) {
-    StepContext step(state, idx, batch.size());
+  while (progress.batches < max_batches && stream->next(batch)) {
+    StepContext step(state, progress.batches, batch.size());
     state.evaluation_log.set_batch_size(batch.size());
     state.hooks.call(hooks.batch_start, step);
     {
       const auto forward = state.precision->forward_scope();
       ((*state.module).*hooks.step)(batch, step);
     }
+    ++progress.batches;
+    const auto row_number = state.progress.evaluation_batches++;
     state.hooks.call(hooks.batch_end, step);
-    state.write_metrics(state.evaluation_log.step_row(), state.evaluation_batches++);
+    state.write_metrics(state.evaluation_log.step_row(), row_number);
   }
 }
 
 void evaluate(RunState& state, AnyLoader& loader, const EvaluationHooks& hooks, Stage stage,
-              std::int64_t max_batches) {
+              std::int64_t max_batches, EvaluationProgress& progress) {
   TrainContext context(state);
-  {
+  if (progress.batches == 0) {
     LogScopeGuard scope(state, state.evaluation_log, kEpochLog);
     state.hooks.call(hooks.start, context);
     state.hooks.call(hooks.epoch_start, context);
   }
-  run_batches(state, loader, hooks, max_batches);
+  run_batches(state, loader, hooks, max_batches, progress);
   {
     LogScopeGuard scope(state, state.evaluation_log, kEpochLog);
     state.hooks.call(hooks.epoch_end, context);
@@ -67,18 +70,26 @@ void evaluate(RunState& state, AnyLoader& loader, const EvaluationHooks& hooks, 
   const auto row = state.evaluation_log.finish_epoch(state.communicator());
   const bool inside_fit = stage == Stage::kFit;
   state.write_metrics(row, inside_fit ? state.progress.batches_that_stepped : state.progress.global_step);
+  progress.has_ended = true;
   state.hooks.call(hooks.end, context);
 }
 
 }  // namespace
 
 void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::int64_t max_batches) {
+  EvaluationProgress progress;
+  run_evaluation_loop(state, loader, stage, max_batches, progress);
+}
+
+void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::int64_t max_batches,
+                         EvaluationProgress& progress) {
+  if (progress.has_ended) return;
   const auto& hooks = stage == Stage::kTest ? kTestHooks : kValidationHooks;
   const torch::NoGradGuard no_grad;
   TrainContext context(state);
   ((*state.module).*hooks.model_eval)(context);
   try {
-    evaluate(state, loader, hooks, stage, max_batches);
+    evaluate(state, loader, hooks, stage, max_batches, progress);
   } catch (...) {
     ((*state.module).*hooks.model_train)(context);
     throw;

@@ -8,11 +8,12 @@
 #include <lockstep/torch.h>
 
 #include "train/evaluation_loop.h"
+#include "train/fit_checkpoint.h"
 #include "train/log_scope.h"
 
 namespace lockstep::detail {
 
-void FitLoop::run() {
+void FitLoop::run(const std::function<void()>& on_begin) {
   num_batches_ = state_.options.limit_train_batches.apply(
       state_.train_loader->num_batches(state_.shard(/*pad=*/true)), "limit_train_batches");
   state_.progress.num_training_batches = num_batches_;
@@ -23,6 +24,7 @@ void FitLoop::run() {
     LogScopeGuard scope(state_, state_.train_log, kEpochLog);
     state_.hooks.call(&Hooks::on_train_start, context);
   }
+  on_begin();
   while (!done()) run_epoch();
   state_.hooks.call(&Hooks::on_train_end, context);
 }
@@ -52,29 +54,52 @@ FitLoop::Window FitLoop::window_of(std::int64_t batch_idx) const {
           .divisor = static_cast<double>(true_mean ? end - start : length)};
 }
 
+// An epoch that was begun in another process goes on where its phase says.
 void FitLoop::run_epoch() {
-  TrainContext context(state_);
-  {
-    LogScopeGuard scope(state_, state_.train_log, kEpochLog);
-    state_.hooks.call(&Hooks::on_train_epoch_start, context);
+  auto& progress = state_.progress;
+  if (progress.phase == FitPhase::kEpochStart)
+    call_epoch_hook(&Hooks::on_train_epoch_start, FitPhase::kBatches);
+  if (progress.phase != FitPhase::kEpochEnd) {
+    run_batches();
+    const bool is_cut = progress.batches < num_batches_ && (steps_reached() || stop_honoured());
+    if (is_cut) state_.on_interruption();
+    is_cut_ = is_cut;
+    progress.phase = FitPhase::kEpochEnd;
+    call_epoch_hook(&Hooks::on_train_epoch_end, FitPhase::kEpochEnd);
   }
-  const auto stream = state_.train_loader->stream(state_.shard(/*pad=*/true), state_.progress.epoch);
+  finish_epoch();
+}
+
+void FitLoop::call_epoch_hook(void (Hooks::*hook)(TrainContext&), FitPhase then) {
+  TrainContext context(state_);
+  LogScopeGuard scope(state_, state_.train_log, kEpochLog);
+  state_.hooks.call(hook, context);
+  state_.progress.phase = then;
+}
+
+void FitLoop::run_batches() {
+  auto& progress = state_.progress;
+  const auto stream =
+      state_.train_loader->stream(state_.shard(/*pad=*/true), progress.epoch, progress.batches);
+  if (progress.phase != FitPhase::kBatches) finish_batch(progress.batches - 1);
   AnyBatch batch;
-  for (std::int64_t idx = 0; idx < num_batches_ && stream->next(batch); ++idx) {
-    run_batch(batch, idx);
+  while (progress.batches < num_batches_ && stream->next(batch)) {
+    run_batch(batch, progress.batches);
+    finish_batch(progress.batches - 1);
     if (steps_reached() || stop_honoured()) break;
   }
-  {
-    LogScopeGuard scope(state_, state_.train_log, kEpochLog);
-    state_.hooks.call(&Hooks::on_train_epoch_end, context);
-  }
+}
+
+void FitLoop::finish_epoch() {
+  TrainContext context(state_);
   state_.write_metrics(state_.train_log.finish_epoch(state_.communicator()),
                        std::max<std::int64_t>(0, state_.progress.batches_that_stepped - 1));
-  advance_schedule(context, Interval::kEpoch, /*watching=*/true, state_.progress.epoch);
+  if (!is_cut_) advance_schedule(context, Interval::kEpoch, /*watching=*/true, state_.progress.epoch);
   for (const auto& logger : state_.loggers) logger->flush();
   agree_on_stop();
   ++state_.progress.epoch;
   state_.progress.batches = 0;
+  state_.progress.phase = FitPhase::kEpochStart;
 }
 
 void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
@@ -82,6 +107,7 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
   state_.train_log.set_batch_size(batch.size());
   StepContext step(state_, batch_idx, batch.size());
   const auto window = window_of(batch_idx);
+  state_.progress.phase = FitPhase::kInBatch;
 
   inject(state_.options.run.fault, step.global_rank(), step.global_step());
   state_.hooks.call(&Hooks::on_train_batch_start, step);
@@ -97,18 +123,35 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
   }
   state_.progress.samples += batch.size() * step.world_size();
   ++state_.progress.batches;
+  state_.progress.phase = FitPhase::kBatchEnd;
   state_.hooks.call(&Hooks::on_train_batch_end, step, TrainOutput{.loss = loss_value});
+}
 
-  const auto stepped = state_.progress.batches_that_stepped;
-  const int every = state_.options.log_every_n_steps;
-  if (window.last && every > 0 && (stepped + 1) % every == 0) {
-    state_.write_metrics(state_.train_log.synced_step_row(state_.communicator()), stepped);
-    agree_on_stop();
+// What follows on_train_batch_end.
+void FitLoop::finish_batch(std::int64_t batch_idx) {
+  auto& progress = state_.progress;
+  const bool stepped = window_of(batch_idx).last;
+  LogScopeGuard scope(state_, state_.train_log, kTrainStepLog);
+  notice_failed_save(state_);
+  if (progress.phase == FitPhase::kBatchEnd) {
+    if (stepped) write_step_row();
+    progress.validation = {};
+    progress.phase = FitPhase::kValidation;
   }
   validate_if_due(batch_idx);
   // Schedules that watch a metric come after the validation that measures it.
-  if (window.last) advance_schedule(step, Interval::kStep, /*watching=*/true, batch_idx);
-  if (window.last) ++state_.progress.batches_that_stepped;
+  TrainContext context(state_);
+  if (stepped) advance_schedule(context, Interval::kStep, /*watching=*/true, batch_idx);
+  if (stepped) ++progress.batches_that_stepped;
+  progress.phase = FitPhase::kBatches;
+}
+
+void FitLoop::write_step_row() {
+  const auto stepped = state_.progress.batches_that_stepped;
+  const int every = state_.options.log_every_n_steps;
+  if (every <= 0 || (stepped + 1) % every != 0) return;
+  state_.write_metrics(state_.train_log.synced_step_row(state_.communicator()), stepped);
+  agree_on_stop();
 }
 
 at::Tensor FitLoop::training_step(const AnyBatch& batch, StepContext& step) {
@@ -176,9 +219,10 @@ void FitLoop::validate_if_due(std::int64_t batch_idx) {
   const int every = state_.options.check_val_every_n_epoch;
   const bool epoch_due = (state_.progress.epoch + 1) % every == 0;
   const bool last_batch = batch_idx + 1 == num_batches_;
-  if (!epoch_due || !(last_batch || stop_honoured())) return;
+  const bool was_begun = state_.progress.validation != EvaluationProgress{};
+  if (!was_begun && (!epoch_due || !(last_batch || stop_honoured()))) return;
   const auto batches = evaluation_batches(state_, *state_.val_loader, Stage::kValidate);
-  run_evaluation_loop(state_, *state_.val_loader, Stage::kFit, batches);
+  run_evaluation_loop(state_, *state_.val_loader, Stage::kFit, batches, state_.progress.validation);
 }
 
 void FitLoop::check_loss(const at::Tensor& loss, const StepContext& step) {

@@ -6,6 +6,8 @@
 // last micro-batch exchanges gradients between ranks.
 #pragma once
 
+#include <functional>
+
 #include "train/run_state.h"
 
 namespace lockstep::detail {
@@ -14,8 +16,9 @@ class FitLoop {
  public:
   explicit FitLoop(RunState& state) : state_(state) {}
 
-  /// Trains until max_epochs, max_steps or stop(). Collective.
-  void run();
+  /// Trains until max_epochs, max_steps or stop(), from where the state's progress is. `on_begin` is called
+  /// after on_train_start. Collective.
+  void run(const std::function<void()>& on_begin);
 
  private:
   struct Window {
@@ -33,7 +36,12 @@ class FitLoop {
   Window window_of(std::int64_t batch_idx) const;
 
   void run_epoch();
+  void call_epoch_hook(void (Hooks::*hook)(TrainContext&), FitPhase then);
+  void run_batches();
+  void finish_epoch();
   void run_batch(const AnyBatch& batch, std::int64_t batch_idx);
+  void finish_batch(std::int64_t batch_idx);
+  void write_step_row();
   at::Tensor training_step(const AnyBatch& batch, StepContext& step);
   void backward(at::Tensor loss, const Window& window, StepContext& step);
   void optimizer_step(StepContext& step);
@@ -48,6 +56,7 @@ class FitLoop {
   RunState& state_;
   std::int64_t num_batches_ = 0;
   bool stop_agreed_ = false;
+  bool is_cut_ = false;  // the epoch, before its end: what it would have measured is not there
 };
 
 }  // namespace lockstep::detail

@@ -1,4 +1,4 @@
-// How far a fit has come.
+// How far a fit has come: the place in its loops from which another process can go on.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,24 @@
 
 namespace lockstep::detail {
 
+/// What is done of the epoch that runs. A checkpoint can be taken in all of these but kInBatch.
+enum class FitPhase {
+  kEpochStart,  ///< nothing, not even on_train_epoch_start
+  kBatches,     ///< `batches` micro-batches, and all that follows them
+  kInBatch,     ///< those, and a part of the next
+  kBatchEnd,    ///< those, but for what follows on_train_batch_end of the last
+  kValidation,  ///< those; then `validation` says how far it has come
+  kEpochEnd     ///< all but what follows on_train_epoch_end
+};
+
+/// How far a pass of evaluation has come.
+struct EvaluationProgress {
+  std::int64_t batches = 0;  ///< completed, this rank's
+  bool has_ended = false;    ///< but for what follows its last hook
+
+  bool operator==(const EvaluationProgress&) const = default;
+};
+
 /// Counters of fit.
 struct Progress {
   std::int64_t epoch = 0;                 ///< completed epochs
@@ -15,6 +33,9 @@ struct Progress {
   std::int64_t global_step = 0;           ///< optimizer steps
   std::int64_t batches_that_stepped = 0;  ///< the loggers' x-axis in fit
   std::int64_t samples = 0;               ///< training samples, all ranks
+  std::int64_t evaluation_batches = 0;    ///< the loggers' x-axis of evaluation steps
+  FitPhase phase = FitPhase::kEpochStart;
+  EvaluationProgress validation = {};  ///< of the validation within fit that runs
   std::int64_t num_training_batches = 0;
 
   bool operator==(const Progress&) const = default;
@@ -24,7 +45,7 @@ struct Progress {
 /// position in the data, too.
 LOCKSTEP_API StateTree state_of(const Progress& progress);
 
-/// @throws CheckpointError as the getters of StateTree; nothing has changed then
+/// @throws CheckpointError as the getters of StateTree, or for an unknown phase; nothing has changed then
 LOCKSTEP_API void load_state(Progress& progress, const StateTree& state);
 
 }  // namespace lockstep::detail

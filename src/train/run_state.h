@@ -2,10 +2,12 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include <lockstep/checkpoint/checkpoint_writer.h>
 #include <lockstep/cluster/environment.h>
 #include <lockstep/loggers/logger.h>
 #include <lockstep/optim/scheduler.h>
@@ -55,8 +57,11 @@ struct RunState {
   Stage stage = Stage::kFit;
   Progress progress;
   RunFigures figures;
-  std::int64_t evaluation_batches = 0;  ///< the loggers' x-axis of evaluation steps
   bool should_stop = false;
+  /// Called where fit leaves an epoch before its end, with all that came before done. Collective.
+  std::function<void()> on_interruption;
+  std::unique_ptr<CheckpointWriter> checkpoint_writer;  ///< where checkpoints are written in the background
+  bool has_saved_last = false;                          ///< last.ckpt, in this fit
 
   const Communicator& communicator() const { return strategy->communicator(); }
   bool is_global_zero() const { return environment->global_rank() == 0; }

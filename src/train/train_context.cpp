@@ -1,7 +1,13 @@
 #include <lockstep/train/train_context.h>
 
-#include <lockstep/base/error.h>
+#include <typeinfo>
 
+#include <c10/util/Type.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+#include "train/fit_checkpoint.h"
 #include "train/progress_bar.h"
 #include "train/run_state.h"
 
@@ -9,6 +15,7 @@ namespace lockstep {
 
 Hooks::~Hooks() = default;
 Callback::~Callback() = default;
+std::string Callback::state_key() const { return c10::demangle(typeid(*this).name()); }
 
 std::string_view stage_name(Stage stage) {
   switch (stage) {
@@ -67,6 +74,14 @@ void TrainContext::log(std::string_view name, const LogValue& value, const LogOp
 
 const Metrics& TrainContext::callback_metrics() const { return state_->board.callback; }
 const Metrics& TrainContext::progress_bar_metrics() const { return state_->board.progress_bar; }
+
+bool TrainContext::save_checkpoint(const std::filesystem::path& folder) try {
+  detail::save_fit(*state_, folder);
+  return true;
+} catch (const IoError& error) {
+  if (is_global_zero()) log_warning(std::string(error.what()) + "; training goes on");
+  return false;
+}
 
 void TrainContext::print(std::string_view text) const {
   if (is_global_zero()) detail::print_line(text);

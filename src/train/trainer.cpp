@@ -6,10 +6,12 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/checkpoint/weights.h>
 #include <lockstep/launch/run_rank.h>
 
 #include "train/evaluation_loop.h"
+#include "train/find_checkpoint.h"
+#include "train/fit_checkpoint.h"
 #include "train/fit_loop.h"
 #include "train/progress_bar.h"
 #include "train/ranks.h"
@@ -121,7 +123,7 @@ void sanity_check(RunState& state) {
   std::swap(silenced, state.loggers);
   state.hooks.call(&Hooks::on_sanity_check_end, context);
   state.board = {};
-  state.evaluation_batches = 0;
+  state.progress.evaluation_batches = 0;
   state.stage = Stage::kFit;
   at::Generator(generator).set_state(random_state);
 }
@@ -143,21 +145,26 @@ class LoopFigures {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-void train(RunState& state) {
+void save_last(RunState& state) {
+  if (std::exchange(state.has_saved_last, true) || !state.options.enable_checkpointing) return;
+  save_fit(state, state.run_dir / "checkpoints" / "last.ckpt");
+}
+
+void train(RunState& state, const std::optional<Checkpoint>& from) {
   const LoopFigures figures(state);
-  FitLoop(state).run();
+  state.has_saved_last = false;
+  state.on_interruption = [&state] { save_last(state); };
+  FitLoop(state).run([&] {
+    if (from) load_moment(state, *from);
+  });
 }
 
 void save_results(RunState& state) {
+  save_last(state);
+  await_save(state);
+  if (state.options.run.save_weights.empty()) return;
   const auto weights = state.strategy->module_state(*state.module);
-  if (!state.is_global_zero()) return;
-  if (!state.options.run.save_weights.empty()) write_weights(state.options.run.save_weights, weights);
-  if (!state.options.enable_checkpointing) return;
-  save_checkpoint(state.run_dir / "checkpoints" / "last.ckpt", weights,
-                  {.epoch = state.progress.epoch,
-                   .global_step = state.progress.global_step,
-                   .world_size = state.communicator().size(),
-                   .strategy = std::string(state.strategy->name())});
+  if (state.is_global_zero()) write_weights(state.options.run.save_weights, weights);
 }
 
 // Each run reports its own metrics; summary.json all of them.
@@ -194,6 +201,7 @@ void fail(RunState& state, const std::exception& error) {
   });
   keep_metrics(state);
   attempt("writing summary.json", [&] { write_summary(state, "failed"); });
+  attempt("writing a checkpoint", [&] { await_save(state); });
   attempt("teardown", [&] { state.strategy->teardown(); });
   state.strategy = nullptr;
 }
@@ -234,6 +242,10 @@ Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
+void Trainer::want_checkpoint(const std::string& ckpt_path) {
+  if (!ckpt_path.empty()) state_->options.run.ckpt_path = ckpt_path;
+}
+
 void Trainer::run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> train_loader,
                       std::shared_ptr<AnyLoader> val_loader) {
   RunState& state = *state_;
@@ -251,9 +263,11 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoad
     TrainContext context(state);
     prepare_module(state);
     set_up_optimizer(state);
+    const auto from = take_wanted_checkpoint(state);
+    if (from) load_fit(state, *from);
     state.hooks.call(&Hooks::on_fit_start, context);
-    sanity_check(state);
-    train(state);
+    if (!from) sanity_check(state);
+    train(state, from);
     save_results(state);
     end_run(state);
   });
@@ -266,11 +280,21 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, std::shared_p
   run_guarded(state, [&] {
     collect_hooks(state);
     prepare_module(state);
+    if (const auto from = take_wanted_checkpoint(state)) load_weights_of(state, *from);
     state.strategy->setup_evaluation(*state.module);
     run_evaluation_loop(state, *loader, stage, evaluation_batches(state, *loader, stage));
     end_run(state);
   });
   return state.board.callback;
+}
+
+void Trainer::save_checkpoint(const std::filesystem::path& folder) {
+  RunState& state = *state_;
+  run_guarded(state, [&] {
+    save_fit(state, folder);
+    await_save(state);
+    state.strategy->teardown();
+  });
 }
 
 const Metrics& Trainer::callback_metrics() const { return state_->board.callback; }

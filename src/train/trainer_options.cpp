@@ -14,6 +14,16 @@ std::span<const OptionName<ClipAlgorithm>> option_names(ClipAlgorithm) {
   return kNames;
 }
 
+std::span<const OptionName<Resume>> option_names(Resume) {
+  static constexpr OptionName<Resume> kNames[] = {{"never", Resume::kNever}, {"auto", Resume::kAuto}};
+  return kNames;
+}
+
+std::span<const OptionName<Verify>> option_names(Verify) {
+  static constexpr OptionName<Verify> kNames[] = {{"all", Verify::kAll}, {"needed", Verify::kNeeded}};
+  return kNames;
+}
+
 void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("accelerator", o.accelerator, "Kind of device: auto or cpu");
   v.field("devices", o.devices, "Ranks on this node: auto (1) or a number >= 1");
@@ -47,12 +57,16 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
           at_least(0));
   v.field("logger", o.logger, "Write metrics.csv");
   v.field("enable_checkpointing", o.enable_checkpointing, "Write checkpoints/last.ckpt at the end of fit");
+  v.field("async_checkpoint", o.async_checkpoint, "Write checkpoints while training goes on");
   v.field("enable_progress_bar", o.enable_progress_bar, "Show progress and the table of epochs");
 }
 
 void describe(OptionVisitor& v, RunOptions& o) {
   v.field("run_dir", o.run_dir, "The exact folder of this run; empty: runs/NAME/version_N");
   v.field("seed_everything", o.seed_everything, "Seed of all random generators and samplers");
+  v.field("ckpt_path", o.ckpt_path, "Go on from this checkpoint: a folder, or last");
+  v.field("resume", o.resume, "Go on from the newest complete checkpoint of this program, if there is one");
+  v.field("verify", o.verify, "How much of a checkpoint is compared with its checksums when it is loaded");
   v.field("init_weights", o.init_weights, "Start from the weights in this safetensors file");
   v.field("save_weights", o.save_weights, "Write the weights to this safetensors file at the end of fit");
   v.group("fault", o.fault, "Test aid: break one rank on purpose");

@@ -1,95 +1,197 @@
+// What is saved is given back: as a whole, by rank, and spread over ranks in another way.
+#include <lockstep/checkpoint/checkpoint.h>
+
+#include <cmath>
 #include <fstream>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
-#include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/checkpoint/weights.h>
+#include <lockstep/testing/run_ranks.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/everything.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
 
-NamedTensors weights(float value) {
-  return {{"a.weight", torch::full({2, 3}, value)}, {"b", torch::ones({4}, torch::kLong)}};
+using ::testing::IsEmpty;
+using testing::run_ranks;
+
+TEST(Checkpoint, GivesBackWhatItWasGiven) {
+  const test::TemporaryFolder folder;
+  StateTree own;
+  own.set("seed", torch::arange(4));
+  save_checkpoint(folder / "all.ckpt", {test::everything(), own},
+                  {.epoch = 2, .global_step = 7, .strategy = "ddp"});
+  const Checkpoint checkpoint(folder / "all.ckpt");
+  EXPECT_THAT(differences(test::everything(), checkpoint.shared()), IsEmpty());
+  EXPECT_THAT(differences(own, checkpoint.own(0)), IsEmpty());
+  EXPECT_EQ(checkpoint.info().epoch, 2);
+  EXPECT_EQ(checkpoint.info().global_step, 7);
+  EXPECT_EQ(checkpoint.info().strategy, "ddp");
+  EXPECT_EQ(folder.entries(), 1);
+  EXPECT_THROW((void)checkpoint.own(1), CheckpointError);
 }
 
-TEST(Checkpoint, IsAFolderWithAManifest) {
+TEST(Checkpoint, KeepsTheOrderAndNaN) {
   const test::TemporaryFolder folder;
-  save_checkpoint(folder / "last.ckpt", weights(1),
-                  {.epoch = 2, .global_step = 7, .world_size = 3, .strategy = "ddp"});
-  const auto manifest = nlohmann::json::parse(std::ifstream(folder / "last.ckpt" / "manifest.json"));
-  EXPECT_EQ(manifest.at("format_version"), 1);
-  EXPECT_EQ(manifest.at("epoch"), 2);
-  EXPECT_EQ(manifest.at("global_step"), 7);
-  EXPECT_EQ(manifest.at("world_size"), 3);
-  EXPECT_EQ(manifest.at("tensors").at("a.weight"),
-            (nlohmann::json{{"file", "model.safetensors"}, {"dtype", "F32"}, {"shape", {2, 3}}}));
-  EXPECT_EQ(folder.entries(), 1);
+  StateTree state;
+  state.set("z", std::numeric_limits<double>::quiet_NaN());
+  state.set("a", std::int64_t{1});
+  save_checkpoint(folder / "x", {state}, {});
+  const auto read = Checkpoint(folder / "x").shared();
+  EXPECT_EQ(read.entries()[0].name, "z");
+  EXPECT_TRUE(std::isnan(read.get<double>("z")));
+}
+
+TEST(Checkpoint, MayBeWrittenToWithoutTouchingTheFile) {
+  const test::TemporaryFolder folder;
+  save_checkpoint(folder / "x", {test::everything()}, {});
+  {
+    const auto read = Checkpoint(folder / "x").shared();
+    read.get<StateTree>("model").get<at::Tensor>("net.0.weight").fill_(9);
+  }
+  EXPECT_THAT(differences(test::everything(), Checkpoint(folder / "x").shared()), IsEmpty());
+}
+
+TEST(Checkpoint, KeepsAModelUnderPyTorchsNames) {
+  const test::TemporaryFolder folder;
+  save_checkpoint(folder / "x", {test::everything()}, {});
+  torch::nn::Sequential net(torch::nn::Linear(3, 2));
+  EXPECT_THROW(load_weights(folder / "x" / "model.safetensors", *net), CheckpointError);  // net.0, not 0
+  EXPECT_TRUE(std::filesystem::exists(folder / "x" / "tensor.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "x" / "text.safetensors"));
 }
 
 TEST(Checkpoint, TakesThePlaceOfAnOlderOneAndLeavesNothingElse) {
   const test::TemporaryFolder folder;
-  for (const float value : {1.0F, 2.0F}) save_checkpoint(folder / "last.ckpt", weights(value), {});
+  for (const double value : {1.0, 2.0}) {
+    StateTree state;
+    state.set("value", value);
+    save_checkpoint(folder / "last.ckpt", {state}, {});
+  }
+  EXPECT_EQ(Checkpoint(folder / "last.ckpt").shared().get<double>("value"), 2.0);
   EXPECT_EQ(folder.entries(), 1);
-  const auto size = std::filesystem::file_size(folder / "last.ckpt" / "model.safetensors");
-  EXPECT_GT(size, 56U);
 }
 
 TEST(Checkpoint, TakesASlashAtTheEndAndNeverReplacesAFile) {
   const test::TemporaryFolder folder;
-  save_checkpoint(folder.path().string() + "/a.ckpt/", weights(1), {});
+  save_checkpoint(folder.path().string() + "/a.ckpt/", {test::everything()}, {});
   EXPECT_TRUE(std::filesystem::exists(folder / "a.ckpt" / "manifest.json"));
   folder.file("b.ckpt", "precious");
-  test::expect_error<IoError>([&] { save_checkpoint(folder / "b.ckpt", weights(1), {}); },
-                              {"b.ckpt", "folder"});
+  test::expect_error<IoError>([&] { save_checkpoint(folder / "b.ckpt", {}, {}); }, {"b.ckpt", "folder"});
   EXPECT_EQ(test::content(folder / "b.ckpt"), "precious");
   EXPECT_EQ(folder.entries(), 2);
 }
 
-TEST(Checkpoint, NamesAFolderThatCannotBeWritten) {
+TEST(Checkpoint, NamesWhatCannotBe) {
   const test::TemporaryFolder folder;
+  for (const char* name : {"a/b", "..", "", ".hidden", "a b"}) {
+    StateTree state;
+    state.set(name, true);
+    test::expect_error<ConfigError>([&] { save_checkpoint(folder / "x", {state}, {}); }, {"name", name});
+  }
+  EXPECT_EQ(folder.entries(), 0);
+  test::expect_error<IoError>([&] { Checkpoint(folder / "nothing"); }, {"nothing", "manifest.json"});
   folder.file("file", "");
-  test::expect_error<IoError>([&] { save_checkpoint(folder / "file" / "last.ckpt", weights(1), {}); },
-                              {"last.ckpt"});
+  test::expect_error<IoError>([&] { save_checkpoint(folder / "file" / "x", {}, {}); }, {"x"});
 }
 
-struct ModelImpl : torch::nn::Module {
-  ModelImpl() {
-    weight = register_parameter("weight", torch::zeros({2, 3}));
-    count = register_buffer("count", torch::zeros({1}, torch::kLong));
-  }
-  torch::Tensor weight, count;
-};
-
-class Weights : public ::testing::Test {
- protected:
-  void refuse(const NamedTensors& tensors, const std::vector<std::string>& parts) {
-    write_weights(folder_ / "w", tensors);
-    test::expect_error<CheckpointError>([&] { load_weights(folder_ / "w", model_); }, parts);
-    EXPECT_EQ(model_.weight.sum().item<float>(), 0) << "a refused file changed the model";
-  }
-  test::TemporaryFolder folder_;
-  ModelImpl model_;
-};
-
-TEST_F(Weights, GoToAFileAndBack) {
-  write_weights(folder_ / "w",
-                {{"weight", torch::arange(6.0F).view({3, 2}).t()}, {"count", torch::full({1}, 9L)}});
-  load_weights(folder_ / "w", model_);
-  EXPECT_TRUE(torch::equal(model_.weight, torch::arange(6.0F).view({3, 2}).t()));
-  EXPECT_EQ(model_.count.item<std::int64_t>(), 9);
-  EXPECT_TRUE(model_.weight.is_leaf() && model_.weight.requires_grad());
+// A tensor of 23 elements and one of 2, spread over ranks in runs of unequal length.
+TensorShard shard_of(std::int64_t elements, at::IntArrayRef shape, int rank, int world) {
+  const auto begin = elements * rank / world, end = elements * (rank + 1) / world;
+  return {torch::arange(begin, end).to(torch::kFloat), shape.vec(), begin};
 }
 
-TEST_F(Weights, OfAnotherModelAreRefusedByName) {
-  const auto good = torch::ones({2, 3});
-  const auto count = torch::zeros({1}, torch::kLong);
-  refuse({{"weight", good}}, {"count", "none of that name"});
-  refuse({{"weight", good}, {"count", count}, {"bias", good}}, {"bias"});
-  refuse({{"weight", torch::ones({3, 2})}, {"count", count}}, {"weight", "[2, 3]", "[3, 2]"});
-  refuse({{"weight", good.to(torch::kDouble)}, {"count", count}}, {"weight", "F32", "F64"});
+StateTree spread_state(int rank, int world) {
+  StateTree model, state;
+  model.set("large", shard_of(24, {4, 6}, rank, world));
+  model.set("small", shard_of(2, {2}, rank, world));
+  model.set("same", torch::ones({3}));
+  state.set("model", model);
+  return state;
+}
+
+class Resharded : public ::testing::TestWithParam<int> {};
+
+TEST_P(Resharded, RunsGoToAnyNumberOfRanks) {
+  const test::TemporaryFolder folder;
+  const int saved = 4, loaded = GetParam();
+  run_ranks(saved, [&](Communicator comm) {
+    save_checkpoint(folder / "x", {spread_state(comm.rank(), saved)}, {}, comm);
+  });
+  for (int rank = 0; rank < loaded; ++rank) {
+    const auto wanted = spread_state(rank, loaded);
+    EXPECT_THAT(differences(wanted, Checkpoint(folder / "x").shared(wanted)), IsEmpty());
+    EXPECT_THAT(differences(wanted, Checkpoint(folder / "x", Verify::kNeeded).shared(wanted)), IsEmpty());
+  }
+  const auto whole = Checkpoint(folder / "x").shared().get<StateTree>("model");
+  EXPECT_TRUE(torch::equal(whole.get<at::Tensor>("large"), torch::arange(24.0F).view({4, 6})));
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Resharded, ::testing::Values(1, 2, 3, 8));
+
+TEST(CheckpointRanks, EachKeepsItsOwn) {
+  const test::TemporaryFolder folder;
+  run_ranks(3, [&](Communicator comm) {
+    StateTree own;
+    own.set("rank", std::int64_t{comm.rank()});
+    own.set("tensor", torch::full({2}, comm.rank()));
+    save_checkpoint(folder / "x", {test::everything(), own}, {}, comm);
+  });
+  const Checkpoint checkpoint(folder / "x");
+  EXPECT_EQ(checkpoint.info().world_size, 3);
+  EXPECT_THAT(differences(test::everything(), checkpoint.shared()), IsEmpty());
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(checkpoint.own(rank).get<std::int64_t>("rank"), rank);
+    EXPECT_EQ(checkpoint.own(rank).get<at::Tensor>("tensor")[0].item<int>(), rank);
+  }
+}
+
+TEST(CheckpointRanks, ShareTheWorkIfAsked) {
+  const test::TemporaryFolder folder;
+  run_ranks(2, [&](Communicator comm) {
+    save_checkpoint(folder / "x", {test::everything()}, {}, comm,
+                    {.state_dict_type = StateDictType::kSharded});
+  });
+  EXPECT_THAT(differences(test::everything(), Checkpoint(folder / "x").shared()), IsEmpty());
+  const auto index = nlohmann::json::parse(std::ifstream(folder / "x" / "model.safetensors.index.json"));
+  EXPECT_EQ(index.at("metadata").at("total_size"), 28);
+  EXPECT_EQ(index.at("weight_map").at("net.0.weight"), "model-00001-of-00002.safetensors");
+  EXPECT_EQ(index.at("weight_map").at("net.0.bias"), "model-00002-of-00002.safetensors");
+}
+
+TEST(CheckpointRanks, AllHearOfAFailureOfOne) {
+  const test::TemporaryFolder folder;
+  save_checkpoint(folder / "x", {test::everything()}, {});
+  run_ranks(3, [&](Communicator comm) {
+    StateTree own;
+    if (comm.rank() == 1) own.set("bad", torch::zeros({1}, torch::kComplexFloat));  // no safetensors
+    if (comm.rank() == 1) {
+      EXPECT_THROW(save_checkpoint(folder / "x", {{}, own}, {}, comm), CheckpointError);
+    } else {
+      test::expect_error<IoError>(
+          [&] {
+            save_checkpoint(folder / "x", {{}, own}, {}, comm);
+          },
+          {"rank 1", "x"});
+    }
+  });
+  EXPECT_THAT(differences(test::everything(), Checkpoint(folder / "x").shared()), IsEmpty());
+  EXPECT_EQ(folder.entries(), 1);
+}
+
+TEST(CheckpointRanks, NameATensorOfWhichAPartIsMissing) {
+  const test::TemporaryFolder folder;
+  StateTree state;
+  state.set("lost", TensorShard{torch::ones({2}), {5}, 1});
+  test::expect_error<CheckpointError>([&] { save_checkpoint(folder / "x", {state}, {}); },
+                                      {"lost", "5 elements"});
+  EXPECT_EQ(folder.entries(), 0);
 }
 
 }  // namespace

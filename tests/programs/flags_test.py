@@ -23,6 +23,7 @@ ELSEWHERE = {
     "trainer.strategy.ddp_comm_state.warm_start": "tests/parallel",
     "trainer.strategy.ddp_comm_state.orthogonalization_epsilon": "tests/parallel",
     "trainer.strategy.ddp_comm_state.random_seed": "tests/parallel",
+    "trainer.async_checkpoint": "tests/train",
     "trainer.min_epochs": "tests/train",
     "trainer.min_steps": "tests/train",
     "trainer.partial_window": "tests/train",
@@ -57,11 +58,24 @@ class Flags(ProgramTest):
     def bytes_sent(self, *flags):
         return self.summary(*ONE_EPOCH, *DDP, *flags)["bytes_sent_per_step"]
 
+    def tests_with_damaged_optimizer(self, *flags):
+        self.succeed(*ONE_EPOCH)
+        saved = self.folder / "saved.ckpt"
+        shutil.rmtree(saved, ignore_errors=True)
+        shutil.copytree(self.folder / "run" / "checkpoints" / "last.ckpt", saved)
+        data = bytearray((saved / "optimizer.safetensors").read_bytes())
+        data[-1] ^= 1
+        (saved / "optimizer.safetensors").write_bytes(data)
+        return self.digits("test", "--ckpt_path", saved, *flags).code
+
     EFFECTS = {
         "run_dir": lambda t: t.succeed(*ONE_EPOCH, "--run_dir", t.folder / "other") and (t.folder / "other" / "summary.json").exists(),
         "seed_everything": lambda t: t.weights() != t.weights("--seed_everything", 2),
         "init_weights": lambda t: t.weights() != t.weights("--init_weights", t.folder / "weights"),
         "save_weights": lambda t: len(t.weights()) > 30000,
+        "ckpt_path": lambda t: t.refuses(1, "nothing of that name", "--ckpt_path", "none.ckpt"),
+        "resume": lambda t: t.succeed(*ONE_EPOCH) and t.weights("--resume", "auto") != t.weights("--resume", "never"),
+        "verify": lambda t: t.tests_with_damaged_optimizer("--verify", "needed") == 0 and t.tests_with_damaged_optimizer() == 1,
         "fault.kind": lambda t: t.refuses(3, "", "--fault.kind", "exit"),
         "fault.rank": lambda t: t.refuses(3, "rank 1", *DDP, "--fault.kind", "exit", "--fault.rank", 1),
         "fault.step": lambda t: t.collectives() < t.collectives("--fault.step", 20),

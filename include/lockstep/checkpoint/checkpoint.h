@@ -1,27 +1,83 @@
-// A checkpoint on disk: a folder NAME.ckpt with model.safetensors and manifest.json.
+// Checkpoints: a StateTree, spread over ranks, as a folder that is complete or not there at all.
+//
+// docs/checkpoint-format.md describes the folder: safetensors files, whose tensors Python reads under
+// PyTorch's names, and a manifest.json with everything else and a checksum of every byte.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <string_view>
 
-#include <lockstep/checkpoint/weights.h>
+#include <lockstep/base/export.h>
+#include <lockstep/comm/communicator.h>
+#include <lockstep/formats/checkpoint_info.h>
+#include <lockstep/state/state_tree.h>
 
 namespace lockstep {
 
-/// Where in training a checkpoint was taken.
-struct CheckpointInfo {
-  std::int64_t epoch = 0;        ///< completed epochs
-  std::int64_t global_step = 0;  ///< optimizer steps
-  int world_size = 1;
-  std::string strategy;
+namespace detail {
+class CheckpointFiles;
+}
+
+/// What a checkpoint holds.
+struct CheckpointState {
+  /// What all ranks have in common: the same tree on each. Tensors are equal; of a TensorShard each rank
+  /// gives its own run, and together the runs are the whole tensor.
+  StateTree shared = {};
+  /// What this rank has for itself.
+  StateTree own = {};
 };
 
-/// Writes `folder` under a temporary name beside it, makes it durable and renames it: a folder of
-/// that name is complete or the one that was there before (on file systems without an atomic exchange,
-/// such as NFS, the older one is for a moment called .NAME.draft.old). Not Collective: rank 0 calls it.
-/// @throws IoError, also when something that is no folder has that name
-LOCKSTEP_API void save_checkpoint(const std::filesystem::path& folder, const NamedTensors& weights,
-                                  const CheckpointInfo& info);
+/// Who writes the tensors that all ranks have. FSDP's state_dict_type.
+enum class StateDictType {
+  kFull,    ///< rank 0: one file, as Python expects it
+  kSharded  ///< every rank its share, as large as the others': the fastest
+};
+
+struct SaveOptions {
+  StateDictType state_dict_type = StateDictType::kFull;
+};
+
+/// Writes `folder`, which all ranks must see. It gets its name when it is complete and durable; an older
+/// one of that name is removed after that (on file systems without an atomic exchange, such as NFS, that one
+/// is for a moment called .NAME.draft.old). Collective, blocking.
+/// @throws IoError on every rank when one cannot write; what was there before is untouched then.
+///   ConfigError when an entry's name cannot be that of a file; CheckpointError for a tensor that the files
+///   cannot hold
+LOCKSTEP_API void save_checkpoint(const std::filesystem::path& folder, const CheckpointState& state,
+                                  const CheckpointInfo& info, const Communicator& communicator = {},
+                                  const SaveOptions& options = {});
+
+/// An open checkpoint. A cheap value: copies share the open files. Nothing is Collective: every rank opens
+/// it for itself and reads what it needs.
+///
+/// Tensors lie in the pages of the files, which are read when they are touched, and may be written to: that
+/// never reaches the file.
+class LOCKSTEP_API Checkpoint {
+ public:
+  /// @throws IoError when it cannot be read; CheckpointError naming file (and tensor) when it is damaged, is
+  ///   no checkpoint, or one of a newer format
+  explicit Checkpoint(const std::filesystem::path& folder, Verify verify = Verify::kAll);
+
+  const CheckpointInfo& info() const;
+  const std::filesystem::path& folder() const;
+
+  /// CheckpointState::shared, with all tensors whole. @throws as the constructor
+  StateTree shared() const;
+  /// The same, but of tensors that `wanted` has as shards under the same path, just these runs.
+  StateTree shared(const StateTree& wanted) const;
+
+  /// The tree under `name` in CheckpointState::shared, such as "model"; nothing else is read.
+  /// @throws CheckpointError naming what there is instead
+  StateTree entry(const std::string& name) const;
+
+  /// CheckpointState::own of `rank`, as it was. @throws CheckpointError unless 0 <= rank < world_size
+  StateTree own(int rank) const;
+
+ private:
+  std::shared_ptr<const detail::CheckpointFiles> files_;
+};
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// A file's bytes without reading them: mapped read-only into memory.
+// A file's bytes without reading them: mapped into memory.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,13 @@ namespace lockstep {
 /// short while it is mapped (replacing it by rename is fine): touching the lost part raises SIGBUS.
 class LOCKSTEP_API MappedFile {
  public:
+  enum class Access {
+    kRead,    ///< the bytes are the file's
+    kPrivate  ///< who writes to a page gets a copy of it; the file stays as it is
+  };
+
   /// @throws IoError with file and system reason when it cannot be opened or is no regular file
-  explicit MappedFile(const std::filesystem::path& path);
+  explicit MappedFile(const std::filesystem::path& path, Access access = Access::kRead);
   MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
   MappedFile& operator=(MappedFile&& other) noexcept {
     std::swap(bytes_, other.bytes_);
@@ -25,9 +30,11 @@ class LOCKSTEP_API MappedFile {
 
   /// The whole file; page-aligned. Valid as long as this object, also after a move of it.
   std::span<const std::byte> bytes() const { return bytes_; }
+  /// The same, of a private mapping.
+  std::span<std::byte> writable_bytes() const { return bytes_; }
 
  private:
-  std::span<const std::byte> bytes_;
+  std::span<std::byte> bytes_;
 };
 
 }  // namespace lockstep

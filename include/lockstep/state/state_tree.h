@@ -1,8 +1,8 @@
 // StateTree: what every stateful part of a run gives and takes.
 //
-// A tree of names, in order. Its leaves are tensors, numbers, strings and bytes; its branches are trees
-// and lists. A tree taken from a part aliases that part's tensors: taking it costs no copy, and clone()
-// makes it a snapshot.
+// A tree of names, in order. Its leaves are tensors, shards of tensors, numbers, strings and bytes; its
+// branches are trees and lists. A tree taken from a part aliases that part's tensors: taking it costs no
+// copy, and clone() makes it a snapshot.
 //
 //   StateTree state;                                    // give
 //   state.set("best", best_);
@@ -14,6 +14,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,8 +31,18 @@ namespace lockstep {
 
 struct StateValue;
 
+/// Makes another tensor of one.
+using TensorChange = std::function<at::Tensor(const at::Tensor&)>;
+
 /// What StateTree keeps of binary formats of others.
 using StateBytes = std::vector<std::byte>;
+
+/// This rank's part of a tensor that is spread over ranks: a run of its elements, in row-major order.
+struct TensorShard {
+  at::Tensor elements;              ///< of one dimension; none where this rank has no part
+  std::vector<std::int64_t> shape;  ///< of the whole tensor
+  std::int64_t begin = 0;           ///< where the run begins in the whole
+};
 
 namespace detail {
 /// Fails for want of a value of `kind` under `path`, where there is `found`, or nothing.
@@ -75,7 +86,7 @@ class LOCKSTEP_API StateTree {
   void set(std::string_view name, StateValue value);
 
   /// The value under `name`: T is at::Tensor, std::int64_t, double, bool, std::string, StateBytes,
-  /// StateTree or StateList. Valid until the tree changes.
+  /// StateTree, StateList or TensorShard. Valid until the tree changes.
   /// @throws CheckpointError naming the path from the root, the kind expected and what is there
   template <class T>
   const T& get(std::string_view name) const;
@@ -101,6 +112,8 @@ class LOCKSTEP_API StateTree {
 
   /// The same tree with tensors of its own.
   StateTree clone() const;
+  /// The same tree with what `change` makes of each tensor, those of shards included, in order.
+  StateTree with_tensors(const TensorChange& change) const;
 
   /// Every leaf by its path: names and, in lists, numbers, with `/` between them (a `/` in a name is
   /// written `~1`, a `~` is `~0`, as in JSON pointers). Empty trees and lists have no leaves.
@@ -120,11 +133,11 @@ class LOCKSTEP_API StateTree {
 };
 
 /// One value.
-struct LOCKSTEP_API StateValue
-    : std::variant<at::Tensor, std::int64_t, double, bool, std::string, StateBytes, StateTree, StateList> {
+struct LOCKSTEP_API StateValue : std::variant<at::Tensor, std::int64_t, double, bool, std::string, StateBytes,
+                                              StateTree, StateList, TensorShard> {
   using variant::variant;
 
-  /// "tensor", "integer", "number", "bool", "string", "bytes", "tree" or "list".
+  /// "tensor", "integer", "number", "bool", "string", "bytes", "tree", "list" or "shard".
   std::string_view kind() const;
   template <class T>
   static std::string_view kind_of();
@@ -133,7 +146,7 @@ struct LOCKSTEP_API StateValue
   std::string describe() const;
 
   void move_to(std::string path);  ///< tells branches where they hang
-  StateValue clone() const;
+  StateValue with_tensors(const TensorChange& change) const;
 };
 
 struct StateTree::Entry {

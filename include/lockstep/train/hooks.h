@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <string>
 
 #include <lockstep/base/export.h>
 #include <lockstep/state/state_tree.h>
@@ -63,6 +64,9 @@ class LOCKSTEP_API Callback : public Hooks {
  public:
   ~Callback() override;
 
+  /// What its state is kept under: the name of its class. Callbacks of one class are told apart by their
+  /// order.
+  virtual std::string state_key() const;
   /// What it must remember to go on in another process, this rank's part of it. Not Collective.
   virtual StateTree state() const { return {}; }
   /// Goes on from `state`, which state() gave. Not Collective.

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 
 #include <lockstep/fabric/module_pointer.h>
@@ -41,26 +42,36 @@ class LOCKSTEP_API Trainer {
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;
 
-  /// Trains `model`; validates on `val` as check_val_every_n_epoch says. Collective.
+  /// Trains `model`; validates on `val` as check_val_every_n_epoch says. With `ckpt_path` (as RunOptions') it
+  /// goes on where that checkpoint was taken. Collective.
   /// @throws Error of any kind; hooks' and steps' own exceptions pass through
   template <class Model, class Batch>
   void fit(const Model& model, const Loader<Batch>& train,
-           const std::type_identity_t<std::optional<Loader<Batch>>>& val = std::nullopt) {
+           const std::type_identity_t<std::optional<Loader<Batch>>>& val = std::nullopt,
+           const std::string& ckpt_path = {}) {
+    want_checkpoint(ckpt_path);
     run_fit(detail::module_for<Batch>(model), train, val ? std::shared_ptr<AnyLoader>(*val) : nullptr);
   }
 
   /// Runs validation_step over `loader` once, each sample on exactly one rank. Returns what was
-  /// logged, reduced over the epoch. Collective.
+  /// logged, reduced over the epoch. With `ckpt_path` the weights are that checkpoint's. Collective.
   template <class Model, class Batch>
-  Metrics validate(const Model& model, const Loader<Batch>& loader) {
+  Metrics validate(const Model& model, const Loader<Batch>& loader, const std::string& ckpt_path = {}) {
+    want_checkpoint(ckpt_path);
     return run_evaluation(detail::module_for<Batch>(model), loader, Stage::kValidate);
   }
 
   /// As validate, with test_step.
   template <class Model, class Batch>
-  Metrics test(const Model& model, const Loader<Batch>& loader) {
+  Metrics test(const Model& model, const Loader<Batch>& loader, const std::string& ckpt_path = {}) {
+    want_checkpoint(ckpt_path);
     return run_evaluation(detail::module_for<Batch>(model), loader, Stage::kTest);
   }
+
+  /// Writes the run as fit left it: another one goes on from there, with a larger max_epochs. Collective,
+  /// blocking.
+  /// @throws ConfigError before fit; IoError
+  void save_checkpoint(const std::filesystem::path& folder);
 
   /// The latest value of everything that was logged.
   const Metrics& callback_metrics() const;
@@ -75,6 +86,7 @@ class LOCKSTEP_API Trainer {
   void print(std::string_view text) const;
 
  private:
+  void want_checkpoint(const std::string& ckpt_path);
   void run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> train,
                std::shared_ptr<AnyLoader> val);
   Metrics run_evaluation(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> loader, Stage stage);

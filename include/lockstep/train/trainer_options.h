@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <lockstep/base/options.h>
+#include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/launch/fault.h>
 #include <lockstep/optim/gradient_clip.h>
 #include <lockstep/precision/precision_options.h>
@@ -27,11 +28,23 @@ enum class PartialWindow {
   kLightning     ///< accumulate_grad_batches, as Lightning does
 };
 
+/// Whether a run goes on where an earlier one of its name was interrupted.
+enum class Resume {
+  kNever,
+  kAuto  ///< from the newest complete checkpoint, if there is one
+};
+
 /// The part of a run's settings that ls::run() fills in from the command line; see docs/quickstart.md.
 struct RunOptions {
   std::string name = "lockstep";       ///< program name: runs/NAME/version_N
   std::filesystem::path run_dir = {};  ///< the exact folder of this run; empty: runs/NAME/version_N
   std::optional<std::uint64_t> seed_everything = {};  ///< seeds the generators and the samplers of all ranks
+  /// Checkpoint to go on from: a folder, or "last", the last.ckpt of this run directory, else of the newest
+  /// run of this name. Empty: none.
+  std::string ckpt_path = {};
+  Resume resume = Resume::kNever;
+  Verify verify =
+      Verify::kAll;  ///< how much of a checkpoint is compared with its checksums when it is loaded
   std::filesystem::path init_weights = {};  ///< safetensors file to start from; empty: as constructed
   std::filesystem::path save_weights = {};  ///< safetensors file to write at the end of fit; empty: none
   Fault fault = {};                         ///< test aid: break one rank on purpose
@@ -64,6 +77,7 @@ struct TrainerOptions {
   int log_every_n_steps = 50;
   bool logger = true;                ///< write metrics.csv
   bool enable_checkpointing = true;  ///< write checkpoints/last.ckpt at the end of fit
+  bool async_checkpoint = false;     ///< write checkpoints while training goes on
   bool enable_progress_bar = true;
 
   std::vector<std::shared_ptr<Callback>> callbacks = {};         ///< in the order in which they are called

@@ -1,0 +1,51 @@
+// The `lockstep` command: what one does with lockstep's files from a shell. It needs no LibTorch.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/version.h>
+#include <lockstep/formats/checkpoint_tools.h>
+
+namespace {
+
+int inspect(const std::string& folder, const std::string& other) {
+  if (other.empty()) {
+    std::cout << lockstep::describe_checkpoint(folder);
+    return 0;
+  }
+  const auto lines = lockstep::compare_checkpoints(folder, other);
+  for (const auto& line : lines) std::cout << line << "\n";
+  return lines.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Tools of lockstep, distributed training for LibTorch");
+  app.set_version_flag("--version", std::string("lockstep ") + lockstep::kVersion);
+  app.require_subcommand(1);
+  std::string folder, other, file, entry = "model";
+
+  auto* inspecting = app.add_subcommand("inspect", "Check every byte of a checkpoint and show what it holds");
+  inspecting->add_option("CHECKPOINT", folder, "A .ckpt folder")->required();
+  inspecting->add_option("--diff", other, "Show how this checkpoint differs; exit status 1 if it does");
+  auto* consolidating =
+      app.add_subcommand("consolidate", "Make one safetensors file of a checkpoint's tensors");
+  consolidating->add_option("CHECKPOINT", folder, "A .ckpt folder")->required();
+  consolidating->add_option("FILE", file, "The .safetensors file to write")->required();
+  consolidating->add_option("--entry", entry, "Which of the checkpoint's entries")->capture_default_str();
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  try {
+    if (inspecting->parsed()) return inspect(folder, other);
+    lockstep::consolidate_checkpoint(folder, entry, file);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "lockstep: " << error.what() << "\n";
+    return 1;
+  }
+}

@@ -1,0 +1,37 @@
+// Checksums of what lies in files: XXH3-128, which finds accidents, not forgers.
+// https://github.com/Cyan4973/xxHash
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+/// Takes bytes piece by piece.
+class LOCKSTEP_API Checksum {
+ public:
+  Checksum();
+  ~Checksum();
+  Checksum(Checksum&&) noexcept;
+  Checksum& operator=(Checksum&&) noexcept;
+
+  void add(std::span<const std::byte> bytes);
+  void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
+
+  /// Of all bytes so far: 32 hexadecimal digits, as xxh128sum prints them.
+  std::string digits() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// That of `bytes`.
+LOCKSTEP_API std::string checksum(std::span<const std::byte> bytes);
+
+}  // namespace lockstep

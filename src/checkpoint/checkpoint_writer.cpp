@@ -1,0 +1,66 @@
+#include <lockstep/checkpoint/checkpoint_writer.h>
+
+#include <numeric>
+#include <utility>
+
+#include <lockstep/base/log.h>
+#include <lockstep/torch.h>
+
+namespace lockstep {
+namespace {
+
+Communicator group_like(const Communicator& communicator) {
+  std::vector<int> all(static_cast<std::size_t>(communicator.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return communicator.size() == 1 ? Communicator() : communicator.new_group(all).value();
+}
+
+bool fits(const at::Tensor& buffer, const at::Tensor& tensor) {
+  return buffer.scalar_type() == tensor.scalar_type() && buffer.sizes() == tensor.sizes() &&
+         buffer.strides() == tensor.strides();
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(const Communicator& communicator)
+    : communicator_(group_like(communicator)) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    log_warning(error.what());
+  }
+}
+
+at::Tensor CheckpointWriter::kept_copy(const at::Tensor& tensor, std::size_t number) {
+  const at::NoGradGuard no_grad;
+  if (number >= buffers_.size()) buffers_.resize(number + 1);
+  auto& buffer = buffers_[number];
+  if (!buffer.defined() || !fits(buffer, tensor)) buffer = at::empty_like(tensor.detach().cpu());
+  return buffer.copy_(tensor);
+}
+
+void CheckpointWriter::save(const std::filesystem::path& folder, const CheckpointState& state,
+                            const CheckpointInfo& info, const SaveOptions& options) {
+  wait();
+  std::size_t number = 0;
+  const auto copy = [&](const at::Tensor& tensor) { return kept_copy(tensor, number++); };
+  CheckpointState snapshot{.shared = state.shared.with_tensors(copy), .own = state.own.with_tensors(copy)};
+  is_writing_ = true;
+  thread_ = std::jthread([this, folder, snapshot = std::move(snapshot), info, options] {
+    try {
+      save_checkpoint(folder, snapshot, info, communicator_, options);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    is_writing_ = false;
+  });
+}
+
+void CheckpointWriter::wait() {
+  if (thread_.joinable()) thread_.join();
+  if (const auto failure = std::exchange(failure_, nullptr)) std::rethrow_exception(failure);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+#include "checkpoint/save_plan.h"
+
+#include <algorithm>
+#include <cctype>
+#include <iomanip>
+#include <sstream>
+#include <vector>
+
+#include <lockstep/base/error.h>
+#include <lockstep/torch.h>
+
+namespace lockstep::detail {
+namespace {
+
+// Whole tensors go to the rank that has the least so far, large ones first.
+std::map<std::string, int> deal(const TensorLeaves& leaves, int world_size) {
+  std::vector<std::pair<std::size_t, std::string>> by_size;
+  for (const auto& [path, leaf] : leaves) {
+    if (leaf.is_whole) by_size.emplace_back(leaf.run.elements.nbytes(), path);
+  }
+  std::ranges::stable_sort(by_size, std::ranges::greater(), [](const auto& each) { return each.first; });
+  std::vector<std::size_t> load(static_cast<std::size_t>(world_size));
+  std::map<std::string, int> owners;
+  for (const auto& [bytes, path] : by_size) {
+    const auto least = std::ranges::min_element(load);
+    *least += bytes;
+    owners[path] = static_cast<int>(least - load.begin());
+  }
+  return owners;
+}
+
+}  // namespace
+
+Share share_of(const std::string& entry, TensorLeaves leaves, StateDictType type, int rank, int world_size) {
+  const bool has_shards = std::ranges::any_of(leaves, [](const auto& each) { return !each.second.is_whole; });
+  const bool is_spread = world_size > 1 && (has_shards || type == StateDictType::kSharded);
+  const auto owners = deal(leaves, is_spread ? world_size : 1);
+  std::erase_if(leaves, [&](const auto& each) {
+    const auto& [path, leaf] = each;
+    return leaf.is_whole ? owners.at(path) != rank : leaf.run.elements.numel() == 0;
+  });
+  std::ostringstream file;
+  file << entry << std::setfill('0');
+  if (is_spread) file << '-' << std::setw(5) << rank + 1 << "-of-" << std::setw(5) << world_size;
+  file << ".safetensors";
+  return {.leaves = std::move(leaves), .file = file.str()};
+}
+
+void check_entry_name(const std::string& entry) {
+  const auto is_allowed = [](unsigned char letter) {
+    return std::isalnum(letter) != 0 || letter == '_' || letter == '-' || letter == '.';
+  };
+  if (!entry.empty() && entry.front() != '.' && std::ranges::all_of(entry, is_allowed)) return;
+  throw ConfigError("checkpoint", {.what = "the name of an entry of a checkpoint",
+                                   .expected = "letters, digits, _ - and ., not a . in front",
+                                   .got = "\"" + entry + "\""});
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,107 @@
+#include "formats/checkpoint_files.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <lockstep/base/error.h>
+#include <lockstep/formats/checksum.h>
+
+namespace lockstep::detail {
+namespace {
+
+[[noreturn]] void refuse(const std::filesystem::path& file, const std::string& what, std::string expected,
+                         std::string got) {
+  throw CheckpointError(
+      "checkpoint",
+      {.what = file.string() + ": " + what, .expected = std::move(expected), .got = std::move(got)});
+}
+
+using Run = std::pair<std::uint64_t, std::uint64_t>;  // offset and length, in bytes
+
+std::string checksum_outside(std::span<const std::byte> bytes, std::vector<Run> runs,
+                             const std::filesystem::path& file) {
+  std::ranges::sort(runs);
+  Checksum sum;
+  std::uint64_t end = 0;
+  for (const auto& [offset, length] : runs) {
+    if (offset < end) refuse(file, "two tensors", "places of their own", "one place");
+    sum.add(bytes.subspan(end, offset - end));
+    end = offset + length;
+  }
+  sum.add(bytes.subspan(end));
+  return sum.digits();
+}
+
+}  // namespace
+
+CheckpointFiles::CheckpointFiles(const std::filesystem::path& folder, Verify verify)
+    : folder_(folder), verify_(verify), manifest_(read_manifest(folder)) {
+  for (const auto& [name, record] : manifest_.files) {
+    auto mapped = std::make_shared<const MappedFile>(folder_ / name, MappedFile::Access::kPrivate);
+    if (mapped->bytes().size() != record.bytes) {
+      refuse(folder_ / name, "has another size", std::to_string(record.bytes) + " bytes",
+             std::to_string(mapped->bytes().size()));
+    }
+    files_.emplace(name, std::move(mapped));
+  }
+  for (const auto& [path, record] : manifest_.tensors) {
+    for (const auto& part : record.parts) (void)place_of(path, record, part);
+  }
+  if (verify_ == Verify::kAll) check_all();
+}
+
+const std::shared_ptr<const MappedFile>& CheckpointFiles::file(const std::string& name) const {
+  const auto found = files_.find(name);
+  if (found == files_.end())
+    refuse(folder_ / kManifestName, "the file " + name, "to be listed", "not listed");
+  return found->second;
+}
+
+const TensorRecord& CheckpointFiles::record(const std::string& path) const {
+  const auto found = manifest_.tensors.find(path);
+  if (found == manifest_.tensors.end())
+    refuse(folder_ / kManifestName, "the tensor " + path, "to be listed", "not listed");
+  return found->second;
+}
+
+std::span<std::byte> CheckpointFiles::bytes_of(const std::string& path, const TensorPart& part) const {
+  const auto& known = record(path);
+  if (verify_ == Verify::kNeeded) check_part(path, known, part);
+  return place_of(path, known, part);
+}
+
+std::span<std::byte> CheckpointFiles::place_of(const std::string& path, const TensorRecord& record,
+                                               const TensorPart& part) const {
+  const auto all = file(part.file)->writable_bytes();
+  std::size_t length = 0;
+  const bool is_huge = __builtin_mul_overflow(static_cast<std::size_t>(part.elements),
+                                              safetensors::dtype_bytes(record.dtype), &length);
+  if (is_huge || part.offset > all.size() || length > all.size() - part.offset)
+    refuse(folder_ / part.file, "tensor " + path, "bytes within the file", "beyond its end");
+  return all.subspan(part.offset, length);
+}
+
+void CheckpointFiles::check_part(const std::string& path, const TensorRecord& record,
+                                 const TensorPart& part) const {
+  const auto found = checksum(place_of(path, record, part));
+  if (found != part.checksum)
+    refuse(folder_ / part.file, "tensor " + path + " is damaged", "checksum " + part.checksum, found);
+}
+
+void CheckpointFiles::check_all() const {
+  std::map<std::string, std::vector<Run>> runs;
+  for (const auto& [path, record] : manifest_.tensors) {
+    for (const auto& part : record.parts) {
+      check_part(path, record, part);
+      runs[part.file].emplace_back(part.offset, place_of(path, record, part).size());
+    }
+  }
+  for (const auto& [name, record] : manifest_.files) {
+    const auto found = checksum_outside(file(name)->bytes(), runs[name], folder_ / name);
+    if (found != record.checksum)
+      refuse(folder_ / name, "is damaged outside of its tensors", "checksum " + record.checksum, found);
+  }
+}
+
+}  // namespace lockstep::detail

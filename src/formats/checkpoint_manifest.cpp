@@ -1,0 +1,207 @@
+#include "formats/checkpoint_manifest.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include <lockstep/base/error.h>
+#include <lockstep/formats/checksum.h>
+#include <lockstep/formats/mapped_file.h>
+
+#include "formats/strict_json.h"
+
+namespace lockstep::detail {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr auto kFormat = "lockstep-checkpoint";
+constexpr int kFormatVersion = 2;
+constexpr std::size_t kDigits = 32;
+
+[[noreturn]] void refuse(const std::string& what, std::string expected, std::string got) {
+  throw CheckpointError("checkpoint", {.what = what, .expected = std::move(expected), .got = std::move(got)});
+}
+
+std::string text_of(const fs::path& path) {
+  const MappedFile file(path);
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+// Names of files come from outside: they must not lead out of the folder.
+std::string file_name_from(const Json& json) {
+  const auto name = json.get<std::string>();
+  const bool is_plain = !name.empty() && name.front() != '.' && name.find('/') == std::string::npos &&
+                        name.find('\0') == std::string::npos;
+  if (!is_plain) refuse("manifest.json names a file", "a plain name", "\"" + name + "\"");
+  return name;
+}
+
+std::int64_t count_from(const Json& json) {
+  const auto count = json.get<std::int64_t>();
+  if (!json.is_number_integer() || count < 0) refuse("manifest.json", "a number from 0 on", json.dump());
+  return count;
+}
+
+std::string checksum_from(const Json& json) {
+  const auto digits = json.get<std::string>();
+  if (digits.size() != kDigits) refuse("manifest.json", "a checksum of 32 digits", "\"" + digits + "\"");
+  return digits;
+}
+
+TensorPart part_from(const Json& json) {
+  return {.file = file_name_from(json.at("file")),
+          .name = json.at("name").get<std::string>(),
+          .offset = static_cast<std::uint64_t>(count_from(json.at("offset"))),
+          .begin = count_from(json.at("begin")),
+          .elements = count_from(json.at("elements")),
+          .checksum = checksum_from(json.at("xxh3_128"))};
+}
+
+TensorRecord record_from(const Json& json) {
+  const auto dtype = safetensors::dtype_named(json.at("dtype").get<std::string>());
+  if (!dtype) refuse("manifest.json", "a dtype of safetensors", json.at("dtype").dump());
+  TensorRecord record{.dtype = *dtype};
+  for (const auto& extent : json.at("shape")) record.shape.push_back(count_from(extent));
+  for (const auto& part : json.at("parts")) record.parts.push_back(part_from(part));
+  return record;
+}
+
+std::int64_t elements_of(const std::string& name, const TensorRecord& record) {
+  std::int64_t elements = 1;
+  for (const auto extent : record.shape) {
+    if (__builtin_mul_overflow(elements, extent, &elements))
+      refuse("tensor " + name, "a possible shape", "too large");
+  }
+  return elements;
+}
+
+Json to_json(const CheckpointInfo& info) {
+  return {{"epoch", info.epoch},
+          {"global_step", info.global_step},
+          {"world_size", info.world_size},
+          {"strategy", info.strategy},
+          {"mesh", info.mesh}};
+}
+
+CheckpointInfo info_from(const Json& json) {
+  return {.epoch = json.at("epoch").get<std::int64_t>(),
+          .global_step = json.at("global_step").get<std::int64_t>(),
+          .world_size = static_cast<int>(count_from(json.at("world_size"))),
+          .strategy = json.at("strategy").get<std::string>(),
+          .mesh = json.at("mesh").get<std::map<std::string, int>>(),
+          .versions = json.at("versions").get<std::map<std::string, std::string>>()};
+}
+
+Manifest manifest_from(const Json& json) {
+  Manifest manifest{.info = info_from(json)};
+  merge(json, manifest);
+  complete(manifest);
+  manifest.shared = json.at("state");
+  for (const auto& own : json.at("ranks")) manifest.own.push_back(own);
+  return manifest;
+}
+
+void check_version(const fs::path& path, const Json& json) {
+  if (!json.is_object() || json.value("format", "") != kFormat) {
+    refuse(path.string() + " is not that of a checkpoint", std::string("format ") + kFormat,
+           json.is_object() ? json.value("format", Json()).dump() : std::string(json.type_name()));
+  }
+  const auto version = json.value("format_version", 0);
+  if (version == kFormatVersion) return;
+  throw CheckpointError("checkpoint",
+                        {.what = path.string() + " has another format",
+                         .expected = "format_version " + std::to_string(kFormatVersion),
+                         .got = "format_version " + std::to_string(version),
+                         .hint = version > kFormatVersion ? "a newer lockstep wrote it; use that one" : ""});
+}
+
+}  // namespace
+
+Json to_json(const std::map<std::string, FileRecord>& files,
+             const std::map<std::string, TensorRecord>& tensors) {
+  Json json{{"files", Json::object()}, {"tensors", Json::object()}};
+  for (const auto& [name, file] : files)
+    json["files"][name] = {{"bytes", file.bytes}, {"xxh3_128", file.checksum}};
+  for (const auto& [name, tensor] : tensors) {
+    Json parts = Json::array();
+    for (const auto& part : tensor.parts) {
+      parts.push_back({{"file", part.file},
+                       {"name", part.name},
+                       {"offset", part.offset},
+                       {"begin", part.begin},
+                       {"elements", part.elements},
+                       {"xxh3_128", part.checksum}});
+    }
+    json["tensors"][name] = {{"dtype", safetensors::dtype_name(tensor.dtype)},
+                             {"shape", tensor.shape},
+                             {"parts", std::move(parts)}};
+  }
+  return json;
+}
+
+void merge(const Json& json, Manifest& manifest) {
+  for (const auto& [name, file] : json.at("files").items()) {
+    manifest.files[file_name_from(name)] = {static_cast<std::uint64_t>(count_from(file.at("bytes"))),
+                                            checksum_from(file.at("xxh3_128"))};
+  }
+  for (const auto& [name, tensor] : json.at("tensors").items()) {
+    auto record = record_from(tensor);
+    const auto [place, is_new] = manifest.tensors.try_emplace(name, record);
+    if (is_new) continue;
+    auto& known = place->second;
+    if (known.shape != record.shape || known.dtype != record.dtype)
+      refuse("tensor " + name, "one shape and dtype on all ranks", "others");
+    std::ranges::move(record.parts, std::back_inserter(known.parts));
+  }
+}
+
+void complete(Manifest& manifest) {
+  for (auto& [name, record] : manifest.tensors) {
+    std::ranges::sort(record.parts, {},
+                      [](const TensorPart& part) { return std::pair(part.begin, part.elements); });
+    std::int64_t end = 0;
+    for (const auto& part : record.parts) {
+      if (part.begin != end || __builtin_add_overflow(end, part.elements, &end)) break;
+    }
+    const auto elements = elements_of(name, record);
+    const bool is_whole = end == elements && !record.parts.empty();
+    if (!is_whole) {
+      refuse("the parts of tensor " + name,
+             "runs that follow each other, " + std::to_string(elements) + " elements",
+             "a gap or an overlap at element " + std::to_string(end));
+    }
+  }
+}
+
+std::string to_text(const Manifest& manifest) {
+  Json json{{"format", kFormat}, {"format_version", kFormatVersion}, {"versions", manifest.info.versions}};
+  json.update(to_json(manifest.info));
+  json.update(to_json(manifest.files, manifest.tensors));
+  json["state"] = manifest.shared;
+  json["ranks"] = manifest.own;
+  return json.dump(1) + "\n";
+}
+
+Manifest read_manifest(const fs::path& folder) {
+  const auto path = folder / kManifestName;
+  if (!fs::exists(path)) {
+    throw IoError("checkpoint", {.what = folder.string() + " is no checkpoint",
+                                 .expected = std::string("a folder with ") + kManifestName,
+                                 .got = fs::exists(folder) ? "none in it" : "nothing of that name"});
+  }
+  const auto text = text_of(path);
+  const auto mark = text_of(folder / kManifestChecksumName);
+  const auto expected = checksum(std::as_bytes(std::span(text))) + "  " + kManifestName + "\n";
+  if (mark != expected)
+    refuse(path.string() + " is damaged", "the checksum in " + std::string(kManifestChecksumName), "another");
+  try {
+    const auto json = parse_strictly(text, path.string());
+    check_version(path, json);
+    return manifest_from(json);
+  } catch (const nlohmann::json::exception& error) {
+    refuse(path.string() + " cannot be read", "what docs/checkpoint-format.md says", error.what());
+  }
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,156 @@
+#include <lockstep/formats/checkpoint_tools.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include <lockstep/base/error.h>
+#include <lockstep/formats/safetensors.h>
+
+#include <lockstep/formats/checksum.h>
+
+#include "formats/checkpoint_files.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using detail::CheckpointFiles;
+using detail::Manifest;
+using detail::TensorRecord;
+using Json = nlohmann::ordered_json;
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (const auto extent : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
+  return text + "]";
+}
+
+std::uint64_t bytes_of(const TensorRecord& record) {
+  std::uint64_t bytes = 0;
+  for (const auto& part : record.parts)
+    bytes += static_cast<std::uint64_t>(part.elements) * safetensors::dtype_bytes(record.dtype);
+  return bytes;
+}
+
+// The checksum of its bytes; of a tensor in several parts that of each.
+std::string describe(const TensorRecord& record) {
+  std::ostringstream text;
+  text << safetensors::dtype_name(record.dtype) << ' ' << shape_text(record.shape) << ' ' << bytes_of(record)
+       << " bytes in";
+  for (const auto& part : record.parts) text << ' ' << part.file << ' ' << part.checksum;
+  return text.str();
+}
+
+// Every value that is no tensor, by its path.
+void collect(const Json& value, const std::string& path, std::map<std::string, std::string>& values) {
+  if (value.is_object() && value.contains("tensor")) return;
+  if (value.is_object() && value.contains("tree")) {
+    for (const auto& [name, inner] : value["tree"].items()) collect(inner, path + "/" + name, values);
+  } else if (value.is_array()) {
+    for (std::size_t i = 0; i < value.size(); ++i) collect(value[i], path + "/" + std::to_string(i), values);
+  } else {
+    values[path] = value.dump();
+  }
+}
+
+std::map<std::string, std::string> values_of(const Manifest& manifest) {
+  std::map<std::string, std::string> values;
+  for (const auto& [name, value] : manifest.shared.items()) collect(value, name, values);
+  for (std::size_t rank = 0; rank < manifest.own.size(); ++rank)
+    collect(manifest.own[rank], "ranks/" + std::to_string(rank), values);
+  return values;
+}
+
+std::vector<std::byte> whole(const CheckpointFiles& files, const std::string& path,
+                             const TensorRecord& record) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(bytes_of(record));
+  for (const auto& part : record.parts) {
+    const auto run = files.bytes_of(path, part);
+    bytes.insert(bytes.end(), run.begin(), run.end());
+  }
+  return bytes;
+}
+
+// What decides whether two tensors are equal, in words; the words do not depend on how they were cut.
+std::string content(const CheckpointFiles& files, const std::string& path) {
+  const auto& record = files.record(path);
+  return std::string(safetensors::dtype_name(record.dtype)) + ' ' + shape_text(record.shape) + ' ' +
+         checksum(whole(files, path, record));
+}
+
+std::map<std::string, std::string> contents_of(const CheckpointFiles& files) {
+  auto contents = values_of(files.manifest());
+  for (const auto& [path, record] : files.manifest().tensors) contents[path] = content(files, path);
+  return contents;
+}
+
+}  // namespace
+
+std::string describe_checkpoint(const fs::path& folder, Verify verify) {
+  const CheckpointFiles files(folder, verify);
+  const auto& manifest = files.manifest();
+  std::ostringstream text;
+  text << folder.string() << ": epoch " << manifest.info.epoch << ", step " << manifest.info.global_step
+       << ", " << manifest.info.world_size << " ranks, strategy " << manifest.info.strategy << "\n";
+  for (const auto& [name, version] : manifest.info.versions)
+    text << "  written by " << name << ' ' << version << "\n";
+  text << "files\n";
+  for (const auto& [name, record] : manifest.files)
+    text << "  " << name << ": " << record.bytes << " bytes\n";
+  text << "tensors\n";
+  for (const auto& [path, record] : manifest.tensors)
+    text << "  " << path << ": " << describe(record) << "\n";
+  text << "values\n";
+  for (const auto& [path, value] : values_of(manifest)) text << "  " << path << ": " << value << "\n";
+  if (verify == Verify::kAll) text << "every checksum fits\n";
+  return text.str();
+}
+
+std::vector<std::string> compare_checkpoints(const fs::path& before, const fs::path& after) {
+  const auto old_contents = contents_of(CheckpointFiles(before, Verify::kAll));
+  const auto new_contents = contents_of(CheckpointFiles(after, Verify::kAll));
+  std::set<std::string> paths;
+  for (const auto& [path, value] : old_contents) paths.insert(path);
+  for (const auto& [path, value] : new_contents) paths.insert(path);
+  std::vector<std::string> lines;
+  for (const auto& path : paths) {
+    const auto was = old_contents.find(path), is = new_contents.find(path);
+    const bool both = was != old_contents.end() && is != new_contents.end();
+    if (both && was->second == is->second) continue;
+    if (was != old_contents.end()) lines.push_back("- " + path + ": " + was->second);
+    if (is != new_contents.end()) lines.push_back("+ " + path + ": " + is->second);
+  }
+  return lines;
+}
+
+void consolidate_checkpoint(const fs::path& folder, const std::string& entry, const fs::path& file) {
+  const CheckpointFiles files(folder, Verify::kNeeded);
+  std::map<std::string, std::vector<std::byte>> joined;  // of tensors in several parts
+  std::vector<safetensors::TensorView> views;
+  std::set<std::string> entries;
+  for (const auto& [path, record] : files.manifest().tensors) {
+    const auto slash = path.find('/');
+    entries.insert(path.substr(0, slash));
+    if (path.substr(0, slash) != entry) continue;
+    const auto name = slash == std::string::npos ? std::string("tensor") : path.substr(slash + 1);
+    std::span<const std::byte> bytes;
+    if (record.parts.size() == 1) {
+      bytes = files.bytes_of(path, record.parts.front());
+    } else {
+      bytes = joined[path] = whole(files, path, record);
+    }
+    views.push_back({.name = name, .dtype = record.dtype, .shape = record.shape, .bytes = bytes});
+  }
+  if (views.empty()) {
+    std::string known;
+    for (const auto& each : entries) known += (known.empty() ? "" : ", ") + each;
+    throw CheckpointError("checkpoint", {.what = folder.string() + " has no tensors of \"" + entry + "\"",
+                                         .expected = "one of " + known});
+  }
+  safetensors::write(file, views, {{"format", "pt"}});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// Where in the data a run is, in terms that do not depend on the number of ranks.
+#pragma once
+
+#include <lockstep/checkpoint/checkpoint.h>
+
+#include "train/run_state.h"
+
+namespace lockstep::detail {
+
+/// Whether the micro-batch that was completed last left a window open.
+bool is_inside_window(const RunState& state);
+
+/// What the order and the size of global batches follow from.
+StateTree data_place_of(const RunState& state);
+
+/// Goes on in the data where `place` was taken: at the same batch in a world of the same size. In another
+/// one, at the batch that begins with the same sample; a window that was open is begun anew.
+/// @throws CheckpointError when the data set has another size, or no batch begins there
+void adopt_data_place(RunState& state, const StateTree& place);
+
+/// What the rank of the same number had for itself; in a larger world ranks share.
+StateTree own_of(const RunState& state, const Checkpoint& checkpoint);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,17 @@
+// Which checkpoint a run goes on from.
+#pragma once
+
+#include <optional>
+
+#include <lockstep/checkpoint/checkpoint.h>
+
+#include "train/run_state.h"
+
+namespace lockstep::detail {
+
+/// Opens the checkpoint that ckpt_path or resume ask for, once: a later run of the same Trainer is about what
+/// this one made. Rank 0 chooses. Collective.
+/// @throws IoError, CheckpointError as Checkpoint's constructor
+std::optional<Checkpoint> take_wanted_checkpoint(RunState& state);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,192 @@
+#include "train/fit_checkpoint.h"
+
+#include <map>
+#include <utility>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/optim/optim_state.h>
+#include <lockstep/state/module_state.h>
+#include <lockstep/state/random_state.h>
+#include <lockstep/torch.h>
+
+#include "train/data_place.h"
+
+namespace lockstep::detail {
+namespace {
+
+StateTree tree_of(const std::map<std::string, at::Tensor>& tensors) {
+  StateTree tree;
+  for (const auto& [name, tensor] : tensors) tree.set(name, tensor);
+  return tree;
+}
+
+StateTree tree_of(const Metrics& metrics) {
+  StateTree tree;
+  for (const auto& [name, value] : metrics) tree.set(name, value);
+  return tree;
+}
+
+Metrics metrics_of(const StateTree& tree) {
+  Metrics metrics;
+  for (const auto& entry : tree.entries()) metrics[entry.name] = tree.get<double>(entry.name);
+  return metrics;
+}
+
+// Gradients of a window that is not complete. Empty between windows.
+StateTree gradients_of(const RunState& state) {
+  StateTree tree;
+  if (!is_inside_window(state)) return tree;
+  for (const auto& [name, parameter] : state.optimizer->parameters()) {
+    if (parameter.grad().defined()) tree.set(name, parameter.grad());
+  }
+  return tree;
+}
+
+void load_gradients(const RunState& state, const StateTree& gradients) {
+  for (const auto& [name, parameter] : state.optimizer->parameters()) {
+    if (gradients.contains(name)) parameter.mutable_grad() = gradients.get<at::Tensor>(name).clone();
+  }
+}
+
+// Where ranks keep their own buffers (broadcast_buffers = false) they differ.
+StateTree buffers_of(const RunState& state) {
+  StateTree tree;
+  if (state.is_global_zero()) return tree;
+  for (const auto& buffer : state.module->named_buffers()) tree.set(buffer.key(), buffer.value());
+  return tree;
+}
+
+void load_buffers(const RunState& state, const StateTree& saved) {
+  for (const auto& buffer : state.module->named_buffers()) {
+    if (saved.contains(buffer.key())) saved.copy_to(buffer.key(), buffer.value());
+  }
+}
+
+// Callbacks of one class get numbers behind their key: the second is KEY#1.
+template <class Act>
+void for_each_callback(const RunState& state, Act act) {
+  std::map<std::string, int> seen;
+  for (const auto& callback : state.callbacks) {
+    const auto key = callback->state_key();
+    const auto number = seen[key]++;
+    act(number == 0 ? key : key + "#" + std::to_string(number), *callback);
+  }
+}
+
+StateTree callbacks_of(const RunState& state) {
+  StateTree tree;
+  for_each_callback(state, [&](const std::string& key, const Callback& callback) {
+    auto own = callback.state();
+    if (!own.empty()) tree.set(key, std::move(own));
+  });
+  return tree;
+}
+
+void load_callbacks(const RunState& state, const StateTree& saved) {
+  for_each_callback(state, [&](const std::string& key, Callback& callback) {
+    if (saved.contains(key)) callback.load_state(saved.get<StateTree>(key));
+  });
+}
+
+template <class Act>
+void warn_of_failure(const RunState& state, Act act) {
+  try {
+    act();
+  } catch (const IoError& error) {
+    if (state.is_global_zero()) log_warning(std::string(error.what()) + "; training goes on");
+  }
+}
+
+StateTree shared_state(RunState& state) {
+  StateTree shared;
+  shared.set("model", tree_of(state.strategy->module_state(*state.module)));
+  shared.set("optimizer", state_of(*state.optimizer));
+  if (state.scheduler) shared.set("lr_scheduler", state_of(*state.scheduler));
+  shared.set("loops", state_of(state.progress));
+  shared.set("data", data_place_of(state));
+  shared.set("hyper_parameters", state.options.run.config_yaml);
+  return shared;
+}
+
+StateTree own_state(const RunState& state) {
+  StateTree own;
+  own.set("random", random_state());
+  own.set("gradients", gradients_of(state));
+  own.set("buffers", buffers_of(state));
+  own.set("train_log", state.train_log.state());
+  own.set("evaluation_log", state.evaluation_log.state());
+  own.set("callback_metrics", tree_of(state.board.callback));
+  own.set("progress_bar_metrics", tree_of(state.board.progress_bar));
+  own.set("callbacks", callbacks_of(state));
+  return own;
+}
+
+}  // namespace
+
+void save_fit(RunState& state, const std::filesystem::path& folder) {
+  const bool can_save =
+      state.stage == Stage::kFit && state.optimizer && state.progress.phase != FitPhase::kInBatch;
+  if (!can_save) {
+    throw ConfigError("train",
+                      {.what = "a checkpoint cannot be taken here",
+                       .expected = "a hook of fit between batches, such as on_train_batch_end, or of its "
+                                   "validation",
+                       .got = state.stage == Stage::kFit ? "a hook inside a batch"
+                                                         : "stage " + std::string(stage_name(state.stage))});
+  }
+  const CheckpointInfo info{.epoch = state.progress.epoch,
+                            .global_step = state.progress.global_step,
+                            .strategy = std::string(state.strategy->name()),
+                            .mesh = {{"replicate", state.communicator().size()}}};
+  const CheckpointState all{.shared = shared_state(state), .own = own_state(state)};
+  if (!state.options.async_checkpoint) return save_checkpoint(folder, all, info, state.communicator());
+  auto& writer = state.checkpoint_writer;
+  if (!writer) writer = std::make_unique<CheckpointWriter>(state.communicator());
+  warn_of_failure(state, [&] { writer->wait(); });
+  writer->save(folder, all, info);
+}
+
+void notice_failed_save(RunState& state) {
+  const auto& writer = state.checkpoint_writer;
+  if (writer && writer->is_idle()) warn_of_failure(state, [&] { writer->wait(); });
+}
+
+void await_save(RunState& state) {
+  if (const auto writer = std::exchange(state.checkpoint_writer, nullptr)) writer->wait();
+}
+
+void load_fit(RunState& state, const Checkpoint& checkpoint) {
+  const auto shared = checkpoint.shared();
+  if (!shared.contains("loops")) {
+    throw CheckpointError("train",
+                          {.what = "checkpoint " + checkpoint.folder().string() + " holds no run of fit",
+                           .expected = "model, optimizer, loops, ...",
+                           .got = "weights only",
+                           .hint = "start from its weights with --init_weights"});
+  }
+  load_module_state(*state.module, shared.get<StateTree>("model"));
+  load_state(*state.optimizer, shared.get<StateTree>("optimizer"));
+  if (state.scheduler) load_state(*state.scheduler, shared.get<StateTree>("lr_scheduler"));
+  load_state(state.progress, shared.get<StateTree>("loops"));
+  load_callbacks(state, own_of(state, checkpoint).get<StateTree>("callbacks"));
+  adopt_data_place(state, shared.get<StateTree>("data"));
+}
+
+void load_moment(RunState& state, const Checkpoint& checkpoint) {
+  const auto own = own_of(state, checkpoint);
+  load_buffers(state, own.get<StateTree>("buffers"));
+  state.board.callback = metrics_of(own.get<StateTree>("callback_metrics"));
+  state.board.progress_bar = metrics_of(own.get<StateTree>("progress_bar_metrics"));
+  if (checkpoint.info().world_size != state.communicator().size()) return;
+  load_gradients(state, own.get<StateTree>("gradients"));
+  state.train_log.load_state(own.get<StateTree>("train_log"));
+  state.evaluation_log.load_state(own.get<StateTree>("evaluation_log"));
+  load_random_state(own.get<StateTree>("random"));
+}
+
+void load_weights_of(RunState& state, const Checkpoint& checkpoint) {
+  load_module_state(*state.module, checkpoint.entry("model"));
+}
+
+}  // namespace lockstep::detail

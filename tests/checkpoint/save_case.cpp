@@ -1,0 +1,146 @@
+// Saves for tests of what happens when saving is disturbed.
+//   save_case loop FOLDER     saves states 1, 2, 3, ... as FOLDER until it is killed, a line for each
+//   save_case check FOLDER    prints the number of the state in FOLDER; fails unless it is whole
+//   save_case faults FOLDER   makes each of the first calls that write fail, with each error
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+
+#include <lockstep/base/error.h>
+#include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/torch.h>
+
+namespace {
+
+// Counts down with each call that changes the disk; at 0 they fail, and go on failing as a full disk does.
+std::atomic<int> calls_left{-1};
+std::atomic<int> error_number{0};
+std::atomic<bool> is_once{false};
+
+bool fails() {
+  int left = calls_left;
+  if (left < 0) return false;
+  if (left > 0) {
+    --calls_left;
+    return false;
+  }
+  if (is_once) calls_left = -1;
+  errno = error_number;
+  return true;
+}
+
+template <class Function>
+Function next(const char* name) {
+  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+// In front of libc's.
+#pragma GCC visibility push(default)
+extern "C" {
+ssize_t write(int fd, const void* bytes, std::size_t count) {
+  static const auto real = next<ssize_t (*)(int, const void*, std::size_t)>("write");
+  return fd > 2 && fails() ? -1 : real(fd, bytes, count);
+}
+int fsync(int fd) {
+  static const auto real = next<int (*)(int)>("fsync");
+  return fails() ? -1 : real(fd);
+}
+int rename(const char* from, const char* to) {
+  static const auto real = next<int (*)(const char*, const char*)>("rename");
+  return fails() ? -1 : real(from, to);
+}
+int mkdir(const char* path, mode_t mode) {
+  static const auto real = next<int (*)(const char*, mode_t)>("mkdir");
+  return fails() ? -1 : real(path, mode);
+}
+}
+#pragma GCC visibility pop
+
+namespace {
+
+using namespace lockstep;
+
+constexpr int kTensors = 24;
+
+CheckpointState state_of(std::int64_t number) {
+  StateTree model, optimizer, shared;
+  for (int i = 0; i < kTensors; ++i) {
+    const auto name = "layer." + std::to_string(i);
+    model.set(name, torch::full({4096 + i}, static_cast<float>(number)));
+    optimizer.set(name, torch::full({4096 + i}, static_cast<float>(-number)));
+  }
+  shared.set("model", model);
+  shared.set("optimizer", optimizer);
+  shared.set("number", number);
+  return {.shared = shared};
+}
+
+std::int64_t check(const std::filesystem::path& folder) {
+  const auto shared = Checkpoint(folder).shared();
+  const auto number = shared.get<std::int64_t>("number");
+  if (!differences(state_of(number).shared, shared).empty()) throw std::runtime_error("a mixed state");
+  return number;
+}
+
+int loop(const std::filesystem::path& folder) {
+  for (std::int64_t number = 1;; ++number) {
+    save_checkpoint(folder, state_of(number), {});
+    std::cout << number << std::endl;
+  }
+}
+
+// Returns whether the fault came.
+bool try_fault(const std::filesystem::path& folder, int call, int error, bool once) {
+  error_number = error;
+  is_once = once;
+  calls_left = call;
+  bool failed = false;
+  try {
+    save_checkpoint(folder, state_of(2), {});
+  } catch (const IoError& failure) {
+    failed = true;
+    if (std::strstr(failure.what(), std::strerror(error)) == nullptr) throw;
+  }
+  const bool came = calls_left <= 0 && (calls_left == 0 || once);
+  calls_left = -1;
+  if (failed && check(folder) == 2) throw std::runtime_error("said to have failed, and did not");
+  return came && failed;
+}
+
+int faults(const std::filesystem::path& folder) {
+  int count = 0;
+  for (const int error : {ENOSPC, EIO, EDQUOT}) {
+    for (const bool once : {false, true}) {
+      for (int call = 0; call < 100; ++call) {
+        save_checkpoint(folder, state_of(1), {});
+        if (!try_fault(folder, call, error, once)) break;
+        ++count;
+        if (check(folder) != 1) throw std::runtime_error("the old one is gone");
+      }
+    }
+  }
+  std::cout << count << " faults" << std::endl;
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc != 3) return 2;
+  const std::string mode = argv[1];
+  if (mode == "loop") return loop(argv[2]);
+  if (mode == "faults") return faults(argv[2]);
+  std::cout << check(argv[2]) << std::endl;
+  return 0;
+} catch (const std::exception& error) {
+  std::cerr << error.what() << std::endl;
+  return 1;
+}

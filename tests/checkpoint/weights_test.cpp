@@ -1,0 +1,51 @@
+// Weights as one safetensors file.
+#include <gtest/gtest.h>
+#include <lockstep/base/error.h>
+#include <lockstep/checkpoint/weights.h>
+#include <lockstep/torch.h>
+
+#include "support/expect_error.h"
+#include "support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+struct ModelImpl : torch::nn::Module {
+  ModelImpl() {
+    weight = register_parameter("weight", torch::zeros({2, 3}));
+    count = register_buffer("count", torch::zeros({1}, torch::kLong));
+  }
+  torch::Tensor weight, count;
+};
+
+class Weights : public ::testing::Test {
+ protected:
+  void refuse(const NamedTensors& tensors, const std::vector<std::string>& parts) {
+    write_weights(folder_ / "w", tensors);
+    test::expect_error<CheckpointError>([&] { load_weights(folder_ / "w", model_); }, parts);
+    EXPECT_EQ(model_.weight.sum().item<float>(), 0) << "a refused file changed the model";
+  }
+  test::TemporaryFolder folder_;
+  ModelImpl model_;
+};
+
+TEST_F(Weights, GoToAFileAndBack) {
+  write_weights(folder_ / "w",
+                {{"weight", torch::arange(6.0F).view({3, 2}).t()}, {"count", torch::full({1}, 9L)}});
+  load_weights(folder_ / "w", model_);
+  EXPECT_TRUE(torch::equal(model_.weight, torch::arange(6.0F).view({3, 2}).t()));
+  EXPECT_EQ(model_.count.item<std::int64_t>(), 9);
+  EXPECT_TRUE(model_.weight.is_leaf() && model_.weight.requires_grad());
+}
+
+TEST_F(Weights, OfAnotherModelAreRefusedByName) {
+  const auto good = torch::ones({2, 3});
+  const auto count = torch::zeros({1}, torch::kLong);
+  refuse({{"weight", good}}, {"count", "none of that name"});
+  refuse({{"weight", good}, {"count", count}, {"bias", good}}, {"bias"});
+  refuse({{"weight", torch::ones({3, 2})}, {"count", count}}, {"weight", "[2, 3]", "[3, 2]"});
+  refuse({{"weight", good.to(torch::kDouble)}, {"count", count}}, {"weight", "F32", "F64"});
+}
+
+}  // namespace
+}  // namespace lockstep

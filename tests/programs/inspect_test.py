@@ -1,0 +1,84 @@
+"""The `lockstep` command, and readers in Python, on checkpoints that ranks wrote."""
+
+import subprocess
+
+import unittest
+
+from harness import BINARY, PEERS_PYTHON, SOURCE, ProgramTest
+
+COMMAND = BINARY / "bin" / "lockstep"
+CASE = BINARY / "bin" / "resume_case"
+
+
+class Inspect(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", "--trainer.strategy", "ddp", "--trainer.devices", 2,
+                                  "--save_weights", self.folder / "weights.safetensors", "--case.save_dir", self.folder,
+                                  "--seed_everything", 1, "--case.save_at", "batch_end:1,batch_end:2")
+        self.assertEqual(result.code, 0, result)
+        self.last = self.folder / "run" / "checkpoints" / "last.ckpt"
+
+    def test_shows_what_there_is(self):
+        result = self.run_program(COMMAND, "inspect", self.last)
+        self.assertEqual(result.code, 0, result)
+        for text in ("epoch 3, step 33, 2 ranks, strategy ddp", "model/layers.0.weight: F32 [16, 8] 512 bytes in model.safetensors",
+                     "loops/global_step: 33", "ranks/1/random/cpu", "every checksum fits"):
+            self.assertIn(text, result.out)
+
+    def test_shows_how_two_differ(self):
+        one, two = self.folder / "batch_end:1.ckpt", self.folder / "batch_end:2.ckpt"
+        self.assertEqual(self.run_program(COMMAND, "inspect", one, "--diff", one).code, 0)
+        result = self.run_program(COMMAND, "inspect", one, "--diff", two)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("- loops/batches: 2\n+ loops/batches: 3\n", result.out)
+        self.assertIn("+ model/layers.0.weight: F32 [16, 8] ", result.out)
+        self.assertNotIn("hyper_parameters", result.out)
+
+    def test_says_what_is_damaged(self):
+        model = self.last / "model.safetensors"
+        data = bytearray(model.read_bytes())
+        data[-1] ^= 4
+        model.write_bytes(data)
+        result = self.run_program(COMMAND, "inspect", self.last)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("model.safetensors: tensor model/", result.err)
+
+    def test_makes_one_file(self):
+        file = self.folder / "one.safetensors"
+        result = self.run_program(COMMAND, "consolidate", self.last, file)
+        self.assertEqual(result.code, 0, result)
+        code = ("import sys, torch; from safetensors.torch import load_file as load\n"
+                "a, b = load(sys.argv[1]), load(sys.argv[2])\n"
+                "assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a), (a.keys(), b.keys())")
+        subprocess.run([PEERS_PYTHON, "-c", code, file, self.folder / "weights.safetensors"], check=True)
+        refused = self.run_program(COMMAND, "consolidate", self.last, file, "--entry", "nothing")
+        self.assertEqual(refused.code, 1)
+        self.assertIn("model, optimizer", refused.err)
+
+    def test_twenty_lines_of_python_read_it(self):
+        reader = SOURCE / "examples" / "03_checkpoints" / "read_checkpoint.py"
+        code = ("import pathlib, sys; sys.path.insert(0, sys.argv[1])\n"
+                "import read_checkpoint, safetensors.numpy\n"
+                "tensors, state, ranks = read_checkpoint.read_tensors(pathlib.Path(sys.argv[2]))\n"
+                "weights = safetensors.numpy.load_file(sys.argv[3])\n"
+                "assert all((tensors['model/' + k] == v).all() for k, v in weights.items())\n"
+                "assert state['loops']['tree']['global_step'] == 33 and len(ranks) == 2")
+        subprocess.run([PEERS_PYTHON, "-c", code, reader.parent, self.last, self.folder / "weights.safetensors"], check=True)
+        subprocess.run(["xxh128sum", "--check", "manifest.xxh128"], cwd=self.last, check=True, stdout=subprocess.DEVNULL) \
+            if _has("xxh128sum") else None
+
+    def test_usage_is_told(self):
+        self.assertEqual(self.run_program(COMMAND).code, 2)
+        self.assertEqual(self.run_program(COMMAND, "inspect").code, 2)
+        self.assertEqual(self.run_program(COMMAND, "--version").code, 0)
+        self.assertEqual(self.run_program(COMMAND, "inspect", self.folder).code, 1)
+
+
+def _has(program):
+    import shutil
+    return shutil.which(program) is not None
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,109 @@
+// The Trainer saves where it is asked to, and nowhere else.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/lockstep.h>
+
+#include "support/expect_error.h"
+#include "support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+struct CountImpl : Module<Example> {
+  CountImpl() { weight = register_parameter("weight", torch::zeros({1})); }
+  torch::Tensor training_step(const Example& batch, StepContext&) override {
+    return -(weight * batch.data.mean()).sum();  // adds 1 with each step
+  }
+  Optimizers configure_optimizers() override { return {.optimizer = SGD{.lr = 1.0}}; }
+  torch::Tensor weight;
+};
+TORCH_MODULE(Count);
+
+struct SaveAtBatch final : Callback {
+  SaveAtBatch(std::filesystem::path folder_, std::int64_t batch_)
+      : folder(std::move(folder_)), batch(batch_) {}
+  void on_train_batch_end(StepContext& step, const TrainOutput&) override {
+    if (step.batch_idx() == batch) was_saved = step.save_checkpoint(folder);
+  }
+  std::filesystem::path folder;
+  std::int64_t batch;
+  bool was_saved = false;
+};
+
+struct SaveInBatch final : Callback {
+  void on_after_backward(StepContext& step) override { step.save_checkpoint("x.ckpt"); }
+};
+
+class Checkpointing : public ::testing::Test {
+ protected:
+  TrainerOptions options(std::vector<std::shared_ptr<Callback>> callbacks = {}) {
+    TrainerOptions found{.max_epochs = 1, .enable_progress_bar = false, .callbacks = std::move(callbacks)};
+    found.run.run_dir = folder_ / "run";
+    return found;
+  }
+  static Loader<Example> six_batches() {
+    return loader(tensor_dataset(torch::ones({6, 1})), {.batch_size = 1});
+  }
+  static float weight_in(const std::filesystem::path& folder) {
+    return Checkpoint(folder).entry("model").get<at::Tensor>("weight").item<float>();
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(Checkpointing, SavesTheMomentAlsoInTheBackground) {
+  for (const bool async_checkpoint : {false, true}) {
+    auto chosen = options({std::make_shared<SaveAtBatch>(folder_ / "x.ckpt", 3)});
+    chosen.async_checkpoint = async_checkpoint;
+    Trainer(chosen).fit(Count(), six_batches());
+    EXPECT_EQ(weight_in(folder_ / "x.ckpt"), 4);
+    EXPECT_EQ(weight_in(folder_ / "run" / "checkpoints" / "last.ckpt"), 6);
+  }
+}
+
+TEST_F(Checkpointing, GoesOnFromAPathGivenToFit) {
+  Trainer(options({std::make_shared<SaveAtBatch>(folder_ / "x.ckpt", 3)})).fit(Count(), six_batches());
+  Count model;
+  Trainer trainer(options());
+  trainer.fit(model, six_batches(), std::nullopt, folder_ / "x.ckpt");
+  EXPECT_EQ(model->weight.item<float>(), 6);
+  EXPECT_EQ(trainer.global_step(), 6);
+}
+
+TEST_F(Checkpointing, SavesAfterFit) {
+  auto chosen = options();
+  Trainer trainer(chosen);
+  EXPECT_THROW(trainer.save_checkpoint(folder_ / "early.ckpt"), ConfigError);
+  Trainer fitting(chosen);
+  fitting.fit(Count(), six_batches());
+  fitting.save_checkpoint(folder_ / "final.ckpt");
+  EXPECT_EQ(weight_in(folder_ / "final.ckpt"), 6);
+  chosen.max_epochs = 2;
+  Trainer more(chosen);
+  Count model;
+  more.fit(model, six_batches(), std::nullopt, folder_ / "final.ckpt");
+  EXPECT_EQ(model->weight.item<float>(), 12);
+}
+
+TEST_F(Checkpointing, RefusesInsideABatch) {
+  test::expect_error<ConfigError>(
+      [&] { Trainer(options({std::make_shared<SaveInBatch>()})).fit(Count(), six_batches()); },
+      {"inside a batch", "on_train_batch_end"});
+}
+
+TEST_F(Checkpointing, RefusesAnotherModelByName) {
+  Trainer(options()).fit(Count(), six_batches());
+  const auto last = folder_ / "run" / "checkpoints" / "last.ckpt";
+  struct OtherImpl : CountImpl {
+    OtherImpl() { more = register_parameter("more", torch::zeros({2})); }
+    torch::Tensor more;
+  };
+  auto chosen = options();
+  chosen.run.run_dir = folder_ / "other";
+  test::expect_error<CheckpointError>(
+      [&] { Trainer(chosen).fit(std::make_shared<OtherImpl>(), six_batches(), std::nullopt, last); },
+      {"more"});
+}
+
+}  // namespace
+}  // namespace lockstep
