@@ -30,7 +30,7 @@ test: build  ## build and run every test
 
 bench: setup $(BUILD)/build.ninja  ## measure against PyTorch and Lightning, ROUNDS=9 times each; fills build/bench
 	@cmake --build --preset $(PRESET) --target bench
-	@tools/peers.sh bench
+	@tools/peers.sh
 	@python3 benchmarks/run.py --rounds $(ROUNDS) --build $(BUILD)
 
 asan tsan:  ## build and run the tests under AddressSanitizer + UBSan, or ThreadSanitizer
