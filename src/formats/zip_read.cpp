@@ -100,9 +100,8 @@ std::optional<Extent> extent_of(const DirectoryEntry& record, Bytes extra) {
 }
 
 /// Why an entry with that record cannot be read, or an empty string.
-std::string unusable(const DirectoryEntry& record, std::string_view name, const Extent& extent) {
+std::string unusable(const DirectoryEntry& record, std::string_view name) {
   if (name.empty() || !is_utf8(name)) return "has a name that is no text";
-  if (record.method != kStored || extent.size != extent.stored_size) return "is compressed";
   if ((record.flags & ~(kSizesFollow | kUtf8)) != 0) return "is encrypted or a patch";
   if (record.disk != 0) return "lies in another part";
   return {};
@@ -113,19 +112,21 @@ Expected<Placed> place(Bytes file, const Directory& directory, const DirectoryEn
   const auto refuse = [&](const std::string& why) {
     return Unexpected{"entry " + in_quotes(name) + " " + why};
   };
-  if (auto why = unusable(record, name, extent); !why.empty()) return refuse(why);
+  if (auto why = unusable(record, name); !why.empty()) return refuse(why);
   const auto data = file.first(directory.offset);
   const auto local = record_at<LocalHeader>(data, extent.offset);
   if (!local) return refuse("is not where the directory says");
   const auto rest = data.subspan(extent.offset + sizeof(*local));
   const std::size_t head_bytes = std::size_t{local->name_bytes} + local->extra_bytes;
-  if (head_bytes > rest.size() || rest.size() - head_bytes < extent.size)
+  if (head_bytes > rest.size() || rest.size() - head_bytes < extent.stored_size)
     return refuse("is longer than the file");
   if (text_of(rest.first(local->name_bytes)) != name) return refuse("has another name in its own header");
-  const auto bytes = rest.subspan(head_bytes, extent.size);
-  return Placed{.entry = {.name = name, .bytes = bytes, .crc32 = record.crc32},
-                .begin = extent.offset,
-                .end = extent.offset + sizeof(*local) + head_bytes + extent.size};
+  const auto bytes = rest.subspan(head_bytes, extent.stored_size);
+  const bool is_compressed = record.method != kStored || extent.size != extent.stored_size;
+  return Placed{
+      .entry = {.name = name, .bytes = bytes, .crc32 = record.crc32, .is_compressed = is_compressed},
+      .begin = extent.offset,
+      .end = extent.offset + sizeof(*local) + head_bytes + bytes.size()};
 }
 
 /// The entry of the directory at `offset`, which is moved behind it.
@@ -189,6 +190,7 @@ const Entry* Archive::find(std::string_view name) const {
 Expected<std::span<const std::byte>> Archive::read(std::string_view name) const {
   const auto* entry = find(name);
   if (entry == nullptr) return Unexpected{"it has no entry " + in_quotes(name)};
+  if (entry->is_compressed) return Unexpected{"entry " + in_quotes(name) + " is compressed"};
   if (checksum(entry->bytes) != entry->crc32)
     return Unexpected{"entry " + in_quotes(name) + " is damaged: its checksum differs"};
   return entry->bytes;

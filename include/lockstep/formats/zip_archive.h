@@ -19,14 +19,15 @@ namespace lockstep::zip {
 struct Entry {
   std::string_view name;
   std::span<const std::byte> bytes;
-  std::uint32_t crc32 = 0;  ///< that the archive states for `bytes`
+  std::uint32_t crc32 = 0;     ///< that the archive states for the content
+  bool is_compressed = false;  ///< then `bytes` are not the content, which cannot be read here
 };
 
 /// The entries of an archive, in memory that someone else keeps.
 class LOCKSTEP_API Archive {
  public:
   /// Reads the directory of `file`, the bytes of a whole archive; the entries point into it. Strict: one
-  /// disk, no comment, no compression, no encryption, no entries that overlap, and no name twice. Memory
+  /// disk, no comment, no encryption, no entries that overlap, and no name twice. Memory
   /// is proportional to the number of entries. Never throws for bad input; the reason says what is wrong
   /// and with which entry.
   static Expected<Archive> parse(std::span<const std::byte> file);
@@ -35,7 +36,7 @@ class LOCKSTEP_API Archive {
   const std::vector<Entry>& entries() const { return entries_; }
   /// The entry of that name, or nullptr.
   const Entry* find(std::string_view name) const;
-  /// The bytes of the entry of that name, after they were compared with its checksum; or why not.
+  /// The content of the entry of that name, after it was compared with its checksum; or why not.
   Expected<std::span<const std::byte>> read(std::string_view name) const;
 
  private:
