@@ -7,9 +7,8 @@
 namespace lockstep::pickle::detail {
 namespace {
 
-// A pickle of 60 bytes may hold a hundred numbers; a long one can hold no more than half a value per byte,
-// if it does not repeat itself.
-constexpr std::uint64_t kLeastWeight = 1024;
+// Every value takes a byte at least, so that only what is used again can come to more than its length.
+constexpr std::uint64_t kLeastWeight = 64;
 constexpr std::uint64_t kWeightPerByte = 4;
 constexpr std::size_t kTextPerWeight = 16;
 

@@ -119,26 +119,27 @@ class Pickler {
   }
 
   /// ("storage", type, key, device, number of elements)
-  void storage(const Tensor& tensor) {
-    const auto type = torch_dtype(tensor.dtype).storage;
-    const auto element = type.empty() ? 1 : dtype_bytes(tensor.dtype);
+  void storage(const Storage& storage, std::string_view type) {
+    const auto element = type.empty() ? 1 : dtype_bytes(*storage.dtype);
     put(Op::kMark);
     text("storage");
     global(type.empty() ? "torch.storage.UntypedStorage" : type);
-    text(tensor.storage->key);
+    text(storage.key);
     text("cpu");
-    integer(static_cast<std::int64_t>(tensor.storage->bytes / element));
+    integer(static_cast<std::int64_t>(storage.bytes / element));
     put(Op::kTuple);
     put(Op::kPersistentId);
   }
 
-  /// A call of the function that PyTorch rebuilds tensors with; the newer one where the storage has no
-  /// element type.
+  /// A call of the function that PyTorch rebuilds tensors with: the newer one where the storage has not the
+  /// tensor's element type.
   void tensor(const Tensor& tensor) {
-    const auto& dtype = torch_dtype(tensor.dtype);
-    global(dtype.storage.empty() ? "torch._utils._rebuild_tensor_v3" : "torch._utils._rebuild_tensor_v2");
+    const auto& dtype = tensor.storage->dtype;
+    const auto type = dtype ? torch_dtype(*dtype).storage : std::string_view();
+    const bool is_typed = !type.empty() && dtype == tensor.dtype;
+    global(is_typed ? "torch._utils._rebuild_tensor_v2" : "torch._utils._rebuild_tensor_v3");
     put(Op::kMark);
-    storage(tensor);
+    storage(*tensor.storage, type);
     integer(tensor.offset);
     tuple(tensor.shape);
     tuple(tensor.stride);
@@ -146,7 +147,7 @@ class Pickler {
     global("collections.OrderedDict");
     put(Op::kEmptyTuple);
     put(Op::kReduce);  // hooks
-    if (dtype.storage.empty()) global(dtype.name);
+    if (!is_typed) global(torch_dtype(tensor.dtype).name);
     put(Op::kTuple);
     put(Op::kReduce);
   }
