@@ -21,6 +21,7 @@
 #include <lockstep/launch/spawn.h>
 
 #include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/checkpoint/interop.h>
 #include <lockstep/checkpoint/state_checkpoint.h>
 #include <lockstep/checkpoint/weights.h>
 
