@@ -53,7 +53,8 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
 void describe(OptionVisitor& v, RunOptions& o) {
   v.field("run_dir", o.run_dir, "The exact folder of this run; empty: runs/NAME/version_N");
   v.field("seed_everything", o.seed_everything, "Seed of all random generators and samplers");
-  v.field("init_weights", o.init_weights, "Start from the weights in this safetensors file");
+  v.field("init_weights", o.init_weights,
+          "Start from the weights in this file (safetensors, .pt, .pth, .ckpt) or folder");
   v.field("save_weights", o.save_weights, "Write the weights to this safetensors file at the end of fit");
   v.group("fault", o.fault, "Test aid: break one rank on purpose");
 }
