@@ -32,14 +32,14 @@ std::string StateOfPickle::name_of(const pickle::Value& key) const {
 }
 
 StateTree StateOfPickle::tree(const pickle::Dict& dict) {
-  StateTree tree;
+  std::vector<StateTree::Entry> entries;  // StateTree::set() would look through all of them for each
   std::unordered_set<std::string> names;
   for (const auto& [key, held] : dict.entries) {
     const auto name = name_of(key);
     if (!names.insert(name).second) refuse("a dict has a key twice", name);
-    if (held.as<pickle::None>() == nullptr) tree.set(name, value(held));
+    if (held.as<pickle::None>() == nullptr) entries.push_back({name, value(held)});
   }
-  return tree;
+  return StateTree(std::move(entries));
 }
 
 template <class Items>
