@@ -2,11 +2,12 @@
 # CMake does the work; this file only says it in short.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test bench asan tsan install format clean
+.PHONY: help setup demo build test bench fuzz asan tsan install format clean
 
 PRESET ?= release
 BUILD := build/$(PRESET)
 ROUNDS ?= 9
+FUZZ ?= --inputs 10000000
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,8 +31,12 @@ test: build  ## build and run every test
 
 bench: setup $(BUILD)/build.ninja  ## measure against PyTorch and Lightning, ROUNDS=9 times each; fills build/bench
 	@cmake --build --preset $(PRESET) --target bench
-	@tools/peers.sh bench
+	@tools/peers.sh
 	@python3 benchmarks/run.py --rounds $(ROUNDS) --build $(BUILD)
+
+fuzz: setup $(BUILD)/build.ninja  ## give each parser ten million broken inputs; FUZZ="--seconds 60" stops by time
+	@cmake --build --preset $(PRESET) --target fuzz
+	@$(BUILD)/bin/fuzz all $(FUZZ)
 
 asan tsan:  ## build and run the tests under AddressSanitizer + UBSan, or ThreadSanitizer
 	@$(MAKE) --no-print-directory test PRESET=$@

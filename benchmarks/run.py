@@ -125,7 +125,7 @@ def checkpoint_bench(bin_dir, python, peers):
 
 
 def all_benches(build):
-    bin_dir, python = build / "bin", str(ROOT / "build/bench-peers/bin/python")
+    bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
     makers = (step_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench, checkpoint_bench)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 
@@ -276,7 +276,7 @@ def main():
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(bench.name for bench in benches)}"
                      if unknown else "--rounds must be at least 1")
 
-    about = {"machine": machine(), "versions": versions(ROOT / "build/bench-peers/bin/python")}
+    about = {"machine": machine(), "versions": versions(ROOT / "build/peers/bin/python")}
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     out = ROOT / "build/bench"
     out.mkdir(parents=True, exist_ok=True)

@@ -1,18 +1,12 @@
 #!/usr/bin/env bash
-# Makes a virtual environment with which tests or benchmarks run Python, on the same LibTorch wheel that
-# C++ was built with.
-#
-# tools/peers.sh        build/peers: numpy and safetensors, for the tests
-# tools/peers.sh bench  build/bench-peers: Lightning too, for benchmarks/
+# Makes build/peers, a virtual environment with which tests and benchmarks run PyTorch, Lightning and
+# safetensors in Python, on the same LibTorch wheel that C++ was built with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=build/peers
-requirements="safetensors==0.6.2 numpy==2.2.6 packaging typing_extensions filelock sympy networkx jinja2 fsspec"
-if [ "${1:-}" = bench ]; then
-  venv=build/bench-peers
-  requirements="$requirements lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 lightning-utilities==0.15.3 setuptools==80.9.0"
-fi
+requirements="safetensors==0.6.2 numpy==2.2.6 packaging typing_extensions filelock sympy networkx jinja2 fsspec \
+lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 lightning-utilities==0.15.3 setuptools==80.9.0"
 [ "$(cat "$venv/requirements.txt" 2>/dev/null)" = "$requirements" ] && exit 0
 
 echo "peers: making $venv for programs in Python"

@@ -22,6 +22,7 @@
 
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/checkpoint/checkpoint_writer.h>
+#include <lockstep/checkpoint/interop.h>
 #include <lockstep/checkpoint/weights.h>
 
 #include <lockstep/data/data_position.h>

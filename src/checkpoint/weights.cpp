@@ -8,6 +8,8 @@
 #include <lockstep/state/tensor_bytes.h>
 #include <lockstep/torch.h>
 
+#include "checkpoint/stored_weights.h"
+
 namespace lockstep {
 namespace {
 
@@ -26,12 +28,12 @@ std::string described(std::string_view dtype, at::IntArrayRef shape) {
   return text.str();
 }
 
-void check_fits(const std::filesystem::path& file, const safetensors::TensorView& view,
-                const at::Tensor& tensor) {
+void check_fits(const std::filesystem::path& file, const std::string& name,
+                const detail::StoredTensor& stored, const at::Tensor& tensor) {
   const auto expected =
       described(safetensors::dtype_name(safetensors_dtype(tensor.scalar_type())), tensor.sizes());
-  const auto got = described(safetensors::dtype_name(view.dtype), view.shape);
-  if (expected != got) refuse(file, view.name, expected, got);
+  const auto got = described(safetensors::dtype_name(stored.dtype), stored.shape);
+  if (expected != got) refuse(file, name, expected, got);
 }
 
 }  // namespace
@@ -55,19 +57,19 @@ void write_weights(const std::filesystem::path& file, const NamedTensors& tensor
 }
 
 void load_weights(const std::filesystem::path& file, torch::nn::Module& module) {
-  const safetensors::File weights(file);
+  const auto weights = detail::stored_weights(file);
   const auto targets = named_tensors(module);
-  for (const auto& view : weights.tensors()) {
-    if (!targets.contains(view.name))
-      refuse(file, view.name, "a tensor of the model", "a name that it does not have");
+  for (const auto& [name, stored] : weights) {
+    if (!targets.contains(name)) refuse(file, name, "a tensor of the model", "a name that it does not have");
   }
   for (const auto& [name, tensor] : targets) {
-    const auto* view = weights.find(name);
-    if (view == nullptr) refuse(file, name, described("a tensor of", tensor.sizes()), "none of that name");
-    check_fits(file, *view, tensor);
+    const auto stored = weights.find(name);
+    if (stored == weights.end())
+      refuse(file, name, described("a tensor of", tensor.sizes()), "none of that name");
+    check_fits(file, name, stored->second, tensor);
   }
   const torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : targets) at::Tensor(tensor).copy_(tensor_of(*weights.find(name)));
+  for (const auto& [name, tensor] : targets) at::Tensor(tensor).copy_(weights.at(name).read());
 }
 
 }  // namespace lockstep

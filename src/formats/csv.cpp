@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -9,10 +8,13 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/csv.h>
 
+#include "formats/in_quotes.h"
 #include "formats/line_reader.h"
 
 namespace lockstep {
 namespace {
+
+using detail::in_quotes;
 
 std::string_view trimmed(std::string_view field) {
   const std::size_t begin = field.find_first_not_of(" \t");
@@ -38,15 +40,6 @@ void each_field(std::string_view line, char delimiter, Visit visit) {
     if (!visit(line.substr(0, end)) || end == std::string_view::npos) return;
     line.remove_prefix(end + 1);
   }
-}
-
-/// `text` in quotes, as far as it fits in a message, with what a terminal cannot show replaced.
-std::string quoted(std::string_view text) {
-  constexpr std::size_t kShown = 40;
-  std::string shown(text.substr(0, kShown));
-  std::replace_if(
-      shown.begin(), shown.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return "'" + shown + (text.size() > kShown ? "...'" : "'");
 }
 
 class Reader {
@@ -96,7 +89,7 @@ class Reader {
       const auto value = number(field);
       if (!value) {
         fail("column " + std::to_string(fields) + " holds no number", "a finite number",
-             trimmed(field).empty() ? "an empty field" : quoted(field));
+             trimmed(field).empty() ? "an empty field" : in_quotes(field));
       }
       table_.values.push_back(*value);
       return true;

@@ -105,6 +105,8 @@ void StateList::move_to(std::string path) {
   for (std::size_t i = 0; i < values_.size(); ++i) values_[i].move_to(path_of(i));
 }
 
+StateTree::StateTree(std::vector<Entry> entries) : entries_(std::move(entries)) { move_to({}); }
+
 void StateTree::set(std::string_view name, StateValue value) {
   value.move_to(path_of(name));
   const auto found = std::ranges::find(entries_, name, &Entry::name);

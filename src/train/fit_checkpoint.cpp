@@ -112,6 +112,7 @@ StateTree shared_state(RunState& state) {
 StateTree own_state(const RunState& state) {
   StateTree own;
   own.set("random", random_state());
+  own.set("strategy", state.strategy->state());
   own.set("gradients", gradients_of(state));
   own.set("buffers", buffers_of(state));
   own.set("train_log", state.train_log.state());
@@ -179,6 +180,7 @@ void load_moment(RunState& state, const Checkpoint& checkpoint) {
   state.board.callback = metrics_of(own.get<StateTree>("callback_metrics"));
   state.board.progress_bar = metrics_of(own.get<StateTree>("progress_bar_metrics"));
   if (checkpoint.info().world_size != state.communicator().size()) return;
+  state.strategy->load_state(own.get<StateTree>("strategy"));
   load_gradients(state, own.get<StateTree>("gradients"));
   state.train_log.load_state(own.get<StateTree>("train_log"));
   state.evaluation_log.load_state(own.get<StateTree>("evaluation_log"));

@@ -67,7 +67,8 @@ void describe(OptionVisitor& v, RunOptions& o) {
   v.field("ckpt_path", o.ckpt_path, "Go on from this checkpoint: a folder, or last");
   v.field("resume", o.resume, "Go on from the newest complete checkpoint of this program, if there is one");
   v.field("verify", o.verify, "How much of a checkpoint is compared with its checksums when it is loaded");
-  v.field("init_weights", o.init_weights, "Start from the weights in this safetensors file");
+  v.field("init_weights", o.init_weights,
+          "Start from the weights in this file (safetensors, .pt, .pth, .ckpt) or folder");
   v.field("save_weights", o.save_weights, "Write the weights to this safetensors file at the end of fit");
   v.group("fault", o.fault, "Test aid: break one rank on purpose");
 }

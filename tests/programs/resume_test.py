@@ -25,6 +25,9 @@ CONFIGURATIONS = {
     "ddp_own_buffers": [*DDP, "--trainer.strategy.broadcast_buffers", "false"],
     "ddp_static_graph": [*DDP, "--trainer.accumulate_grad_batches", 2, "--trainer.strategy.static_graph", "true"],
     "ddp_bf16": [*DDP, "--trainer.precision", "bf16-mixed", "--trainer.accumulate_grad_batches", 2],
+    "ddp_power_sgd": [*DDP, "--trainer.strategy.ddp_comm_hook", "powerSGD",
+                      "--trainer.strategy.ddp_comm_state.start_powerSGD_iter", 2,
+                      "--trainer.strategy.ddp_comm_state.min_compression_rate", 1],
     "ddp_async": [*DDP, "--trainer.async_checkpoint", "true", "--trainer.accumulate_grad_batches", 2],
     "ddp_spawn": SPAWN,
 }

@@ -25,9 +25,9 @@ LOCKSTEP_API NamedTensors named_tensors(const torch::nn::Module& module);
 /// Writes `tensors` to `file`, completely or not at all. @throws IoError
 LOCKSTEP_API void write_weights(const std::filesystem::path& file, const NamedTensors& tensors);
 
-/// Copies `file`'s tensors into the parameters and buffers of `module`, in place.
-/// @throws CheckpointError naming file and tensor when one is missing, extra, or of another shape
-///   or dtype; nothing is copied then
+/// Copies the tensors in `file`, of any format that read_weights() reads, into the parameters and buffers of
+/// `module`, in place. @throws IoError; CheckpointError naming file and tensor when one is missing, extra,
+///   or of another shape or dtype; nothing is copied then
 LOCKSTEP_API void load_weights(const std::filesystem::path& file, torch::nn::Module& module);
 
 }  // namespace lockstep

@@ -82,6 +82,10 @@ class LOCKSTEP_API StateTree {
  public:
   struct Entry;
 
+  StateTree() = default;
+  /// Of entries whose names differ.
+  explicit StateTree(std::vector<Entry> entries);
+
   /// Puts `value` under `name`, in the place of what was there, else at the end.
   void set(std::string_view name, StateValue value);
 

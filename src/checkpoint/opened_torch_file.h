@@ -1,0 +1,31 @@
+// A file of torch.save, mapped into memory.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include <lockstep/formats/mapped_file.h>
+#include <lockstep/formats/torch_file.h>
+
+namespace lockstep::detail {
+
+/// @throws CheckpointError naming `where` when `bytes` are no file of torch.save, or one that is refused
+torch_file::Contents torch_contents(std::span<const std::byte> bytes, const std::string& where);
+
+class OpenedTorchFile {
+ public:
+  /// @throws IoError; CheckpointError as torch_contents(), and when it holds no dict
+  explicit OpenedTorchFile(const std::filesystem::path& path);
+  OpenedTorchFile(std::filesystem::path path, MappedFile mapping);
+
+  const std::string& where() const { return where_; }
+  const torch_file::Contents& contents() const { return contents_; }
+  const pickle::Dict& root() const { return *contents_.root().as<pickle::Dict>(); }
+
+ private:
+  std::string where_;
+  MappedFile mapping_;
+  torch_file::Contents contents_;
+};
+
+}  // namespace lockstep::detail

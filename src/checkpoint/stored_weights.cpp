@@ -1,0 +1,71 @@
+#include "checkpoint/stored_weights.h"
+
+#include <memory>
+
+#include <lockstep/base/error.h>
+#include <lockstep/checkpoint/interop.h>
+
+#include "checkpoint/opened_torch_file.h"
+#include "checkpoint/pickle_state.h"
+
+namespace lockstep::detail {
+namespace {
+
+/// Where checkpoints keep the model: Lightning's name, then those of PyTorch's tutorials.
+constexpr const char* kModelKeys[] = {"state_dict", "model_state_dict", "model"};
+
+const pickle::Dict& model_of(const pickle::Dict& root) {
+  for (const auto* key : kModelKeys) {
+    const auto* held = root.find(key);
+    if (held != nullptr && held->as<pickle::Dict>() != nullptr) return *held->as<pickle::Dict>();
+  }
+  return root;
+}
+
+[[noreturn]] void refuse(const std::string& file, const std::string& name, std::string_view kind) {
+  throw CheckpointError("checkpoint",
+                        {.what = "weights in " + file + ", entry " + name,
+                         .expected = "a tensor",
+                         .got = std::string(kind),
+                         .hint = "a state_dict, alone or under state_dict, model_state_dict or model"});
+}
+
+StoredTensor stored(std::shared_ptr<OpenedTorchFile> file, std::shared_ptr<const pickle::Tensor> tensor) {
+  return {.dtype = tensor->dtype, .shape = tensor->shape, .read = [file = std::move(file), tensor] {
+            return StateOfPickle(file->contents(), file->where()).tensor(*tensor);
+          }};
+}
+
+StoredWeights torch_weights(const std::filesystem::path& path, MappedFile mapping) {
+  const auto file = std::make_shared<OpenedTorchFile>(path, std::move(mapping));
+  StoredWeights weights;
+  for (const auto& [key, held] : model_of(file->root()).entries) {
+    const auto* name = key.as<std::string>();
+    if (name == nullptr) refuse(file->where(), "under a key that is no text", held.kind());
+    auto tensor = held.shared<pickle::Tensor>();
+    if (!tensor) refuse(file->where(), *name, held.kind());
+    weights.insert_or_assign(*name, stored(file, std::move(tensor)));
+  }
+  return weights;
+}
+
+}  // namespace
+
+StoredWeights stored_weights(const std::filesystem::path& path) {
+  if (std::filesystem::is_directory(path)) return stored_safetensors(path);
+  MappedFile mapping(path);
+  if (torch_file::is_archive(mapping.bytes())) return torch_weights(path, std::move(mapping));
+  return stored_safetensors(path);
+}
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+
+NamedTensors read_weights(const std::filesystem::path& path) {
+  NamedTensors tensors;
+  for (const auto& [name, stored] : detail::stored_weights(path)) tensors.emplace(name, stored.read());
+  return tensors;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// The weights in a file or folder of any format that is known, each read when it is asked for.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/formats/safetensors.h>
+
+namespace lockstep::detail {
+
+struct StoredTensor {
+  safetensors::Dtype dtype;
+  std::vector<std::int64_t> shape;
+  std::function<at::Tensor()> read;  ///< a copy, on the CPU; keeps the file open
+};
+
+using StoredWeights = std::map<std::string, StoredTensor>;
+
+/// The weights in `path`, whose content tells what it is: a safetensors file, a folder of Hugging Face, or a
+/// state_dict by torch.save, also one inside a checkpoint of Lightning.
+/// @throws IoError when it cannot be read; CheckpointError naming file and tensor
+StoredWeights stored_weights(const std::filesystem::path& path);
+
+/// Those of a safetensors file or a folder of Hugging Face.
+StoredWeights stored_safetensors(const std::filesystem::path& path);
+
+}  // namespace lockstep::detail

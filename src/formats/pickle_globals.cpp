@@ -1,0 +1,49 @@
+#include <lockstep/formats/pickle.h>
+
+#include "formats/torch_dtypes.h"
+
+namespace lockstep::pickle {
+namespace {
+
+constexpr Global kGlobals[] = {
+    {"collections.OrderedDict", Meaning::kDict},
+    {"collections.Counter", Meaning::kFirstArgument},
+    {"argparse.Namespace", Meaning::kRecord},
+    {"lightning.fabric.utilities.data.AttributeDict", Meaning::kRecord},
+    {"lightning.pytorch.utilities.parsing.AttributeDict", Meaning::kRecord},
+    {"lightning_fabric.utilities.data.AttributeDict", Meaning::kRecord},
+    {"pytorch_lightning.utilities.parsing.AttributeDict", Meaning::kRecord},
+    {"builtins.set", Meaning::kFirstArgument},
+    {"builtins.frozenset", Meaning::kFirstArgument},
+    {"builtins.bytearray", Meaning::kBytes},
+    {"builtins.bytes", Meaning::kBytes},
+    {"_codecs.encode", Meaning::kBytes},
+    {"pathlib.PosixPath", Meaning::kArguments},
+    {"pathlib._local.PosixPath", Meaning::kArguments},
+    {"torch.Size", Meaning::kFirstArgument},
+    {"torch.device", Meaning::kDevice},
+    {"torch.serialization._get_layout", Meaning::kFirstArgument},
+    {"torch._utils._rebuild_tensor_v2", Meaning::kTensor},
+    {"torch._utils._rebuild_tensor_v3", Meaning::kTensorWithDtype},
+    {"torch._utils._rebuild_parameter", Meaning::kFirstArgument},
+    {"torch._utils._rebuild_parameter_with_state", Meaning::kFirstArgument},
+    {"torch.storage.UntypedStorage", Meaning::kStorage},
+};
+
+std::vector<Global> make_table() {
+  std::vector<Global> table(std::begin(kGlobals), std::end(kGlobals));
+  for (const auto& row : lockstep::detail::torch_dtypes()) {
+    table.push_back({row.name});
+    if (!row.storage.empty()) table.push_back({row.storage, Meaning::kStorage, row.dtype});
+  }
+  return table;
+}
+
+}  // namespace
+
+std::span<const Global> torch_globals() {
+  static const std::vector<Global> table = make_table();
+  return table;
+}
+
+}  // namespace lockstep::pickle

@@ -1,0 +1,95 @@
+// What the machine that runs a pickle has in memory: a stack, marks on it, and the memo of values that may
+// be used again.
+//
+// Two rules bound what a pickle can do, and both cost nothing:
+// - A container may change until it becomes part of another one. So none can hold itself, and what is
+//   known of a part (how deep it is, how many values a walk over it meets) stays true.
+// - These two numbers are limited for every value, the second one by the length of the pickle. So neither
+//   nesting nor "a list of ten times that list, of ten times that list, ..." can harm who walks over it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/formats/pickle.h>
+
+namespace lockstep::pickle::detail {
+
+/// What is known of a value and of all that is in it.
+struct Extent {
+  std::uint32_t depth = 0;   ///< of containers in it
+  std::uint32_t weight = 1;  ///< values that a walk meets; long texts count for several
+};
+
+/// All functions give false for a pickle that is refused; reason() says why.
+class Stack {
+ public:
+  enum class Container { kList, kDict, kRecord };
+
+  explicit Stack(std::size_t pickle_bytes);
+
+  bool fail(std::string reason);
+  const std::string& reason() const { return reason_; }
+
+  /// Puts a value on top; `made_of` is what it was made of, if that can be in it.
+  bool push(Value value, const Extent& made_of = {});
+  bool push_empty(Container kind);
+  /// Takes the value on top. It can be changed no more.
+  bool pop(Value& value, Extent* extent = nullptr);
+  /// The number of values on the stack.
+  std::size_t size() const { return slots_.size(); }
+
+  /// Marks the top.
+  bool mark();
+  /// Sets `begin` to the place of the last mark, and forgets it.
+  bool take_mark(std::size_t& begin);
+  /// Sets `begin` so that `count` values lie from there on.
+  bool last(std::size_t count, std::size_t& begin);
+
+  // Each takes the values from `begin` on.
+  bool make_tuple(std::size_t begin);
+  bool append(std::size_t begin);     ///< to the list below them
+  bool set_items(std::size_t begin);  ///< keys and values of the dict below them
+  /// Takes the value on top as the attributes of the object below it.
+  bool build();
+
+  /// Remembers the value on top as number `index`, which is the next one or was given before.
+  bool put(std::size_t index);
+  bool get(std::size_t index);
+  std::size_t memo_size() const { return memo_.size(); }
+
+ private:
+  struct Open {
+    List* list = nullptr;
+    Dict* dict = nullptr;
+    bool is_record = false;
+    bool is_closed = false;
+    Extent extent;
+  };
+  struct Slot {
+    Value value;
+    std::shared_ptr<Open> open;  // of a list or dict that was built here
+    Extent extent;
+  };
+
+  std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+  /// Makes the containers from `begin` on parts, which never change again.
+  void close_from(std::size_t begin);
+  bool add(Extent& extent, const Extent& part);
+  bool spend(std::uint64_t weight);
+  /// The container that is to take the values from `begin` on, or nullptr.
+  Open* open_below(std::size_t begin);
+
+  std::uint64_t limit_;  // of weights
+  std::uint64_t spent_ = 0;
+  std::deque<Slot> slots_;  // as the memo, no vector: growing that takes twice the memory for a while
+  std::vector<std::size_t> marks_;
+  std::deque<Slot> memo_;
+  std::string reason_;
+};
+
+}  // namespace lockstep::pickle::detail

@@ -1,0 +1,199 @@
+#include <algorithm>
+#include <utility>
+
+#include <zlib.h>
+
+#include <lockstep/formats/zip_archive.h>
+
+#include "formats/in_quotes.h"
+#include "formats/utf8.h"
+#include "formats/zip_records.h"
+
+namespace lockstep::zip {
+namespace {
+
+using namespace detail;
+using lockstep::detail::in_quotes;
+using lockstep::detail::is_utf8;
+using Bytes = std::span<const std::byte>;
+
+struct Directory {
+  Bytes bytes;                // its entries
+  std::uint64_t offset = 0;   // in the file
+  std::uint64_t entries = 0;  // that it claims to have
+};
+
+/// An entry with the bytes of the file that it takes, header included.
+struct Placed {
+  Entry entry;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+std::string_view text_of(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+/// The directory of that place and size, which ends at `end`.
+Expected<Directory> directory_at(Bytes file, std::uint64_t offset, std::uint64_t bytes, std::uint64_t end,
+                                 std::uint64_t entries) {
+  if (offset > end || end - offset != bytes) {
+    return Unexpected{"its directory of " + std::to_string(bytes) + " bytes at byte " +
+                      std::to_string(offset) + " does not end where it should"};
+  }
+  return Directory{.bytes = file.subspan(offset, bytes), .offset = offset, .entries = entries};
+}
+
+Expected<Directory> directory64(Bytes file, std::uint64_t locator_offset, const End64Locator& locator) {
+  const auto end = record_at<End64>(file.first(locator_offset), locator.end64);
+  const bool usable = end && locator.disk == 0 && locator.disks == 1 &&
+                      locator.end64 + sizeof(End64) == locator_offset && end->disk == 0 &&
+                      end->directory_disk == 0 && end->entries_here == end->entries;
+  if (!usable) return Unexpected{"its zip64 end is damaged"};
+  return directory_at(file, end->directory, end->directory_bytes, locator.end64, end->entries);
+}
+
+Expected<Directory> find_directory(Bytes file) {
+  if (file.size() < sizeof(End)) return Unexpected{std::to_string(file.size()) + " bytes are too few"};
+  const auto offset = file.size() - sizeof(End);
+  const auto end = record_at<End>(file, offset);
+  if (!end) return Unexpected{"it does not end as an archive without a comment does"};
+  if (offset >= sizeof(End64Locator)) {
+    const auto locator_offset = offset - sizeof(End64Locator);
+    if (const auto locator = record_at<End64Locator>(file, locator_offset))
+      return directory64(file, locator_offset, *locator);
+  }
+  const bool usable = end->disk == 0 && end->directory_disk == 0 && end->entries_here == end->entries &&
+                      end->comment_bytes == 0;
+  if (!usable) return Unexpected{"its end is damaged, or it has several parts"};
+  return directory_at(file, end->directory, end->directory_bytes, offset, end->entries);
+}
+
+/// Size and place of an entry, which stand in an extra field when they need 64 bits.
+struct Extent {
+  std::uint64_t stored_size;
+  std::uint64_t size;
+  std::uint64_t offset;
+};
+
+/// Replaces the numbers of `extent` that do not fit in 32 bits by those of `field`, in its order.
+bool widen(Extent& extent, Bytes field) {
+  std::uint64_t place = 0;
+  for (auto* number : {&extent.size, &extent.stored_size, &extent.offset}) {
+    if (*number != kIn64Bits32) continue;
+    const auto wide = value_at<std::uint64_t>(field, place);
+    if (!wide) return false;
+    *number = *wide;
+    place += sizeof(*wide);
+  }
+  return true;
+}
+
+std::optional<Extent> extent_of(const DirectoryEntry& record, Bytes extra) {
+  Extent extent{record.stored_size, record.size, record.offset};
+  while (!extra.empty()) {
+    const auto head = value_at<ExtraField>(extra, 0);
+    if (!head || extra.size() - sizeof(*head) < head->bytes) return std::nullopt;
+    const auto field = extra.subspan(sizeof(*head), head->bytes);
+    if (head->id == kZip64Field) return widen(extent, field) ? std::optional(extent) : std::nullopt;
+    extra = extra.subspan(sizeof(*head) + field.size());
+  }
+  return extent;
+}
+
+/// Why an entry with that record cannot be read, or an empty string.
+std::string unusable(const DirectoryEntry& record, std::string_view name) {
+  if (name.empty() || !is_utf8(name)) return "has a name that is no text";
+  if ((record.flags & ~(kSizesFollow | kUtf8)) != 0) return "is encrypted or a patch";
+  if (record.disk != 0) return "lies in another part";
+  return {};
+}
+
+Expected<Placed> place(Bytes file, const Directory& directory, const DirectoryEntry& record,
+                       std::string_view name, const Extent& extent) {
+  const auto refuse = [&](const std::string& why) {
+    return Unexpected{"entry " + in_quotes(name) + " " + why};
+  };
+  if (auto why = unusable(record, name); !why.empty()) return refuse(why);
+  const auto data = file.first(directory.offset);
+  const auto local = record_at<LocalHeader>(data, extent.offset);
+  if (!local) return refuse("is not where the directory says");
+  const auto rest = data.subspan(extent.offset + sizeof(*local));
+  const std::size_t head_bytes = std::size_t{local->name_bytes} + local->extra_bytes;
+  if (head_bytes > rest.size() || rest.size() - head_bytes < extent.stored_size)
+    return refuse("is longer than the file");
+  if (text_of(rest.first(local->name_bytes)) != name) return refuse("has another name in its own header");
+  const auto bytes = rest.subspan(head_bytes, extent.stored_size);
+  const bool is_compressed = record.method != kStored || extent.size != extent.stored_size;
+  return Placed{
+      .entry = {.name = name, .bytes = bytes, .crc32 = record.crc32, .is_compressed = is_compressed},
+      .begin = extent.offset,
+      .end = extent.offset + sizeof(*local) + head_bytes + bytes.size()};
+}
+
+/// The entry of the directory at `offset`, which is moved behind it.
+Expected<Placed> next_entry(Bytes file, const Directory& directory, std::uint64_t& offset) {
+  const auto record = record_at<DirectoryEntry>(directory.bytes, offset);
+  const std::size_t tail =
+      record ? std::size_t{record->name_bytes} + record->extra_bytes + record->comment_bytes : 0;
+  if (!record || directory.bytes.size() - offset - sizeof(*record) < tail)
+    return Unexpected{"its directory is damaged at byte " + std::to_string(directory.offset + offset)};
+  const auto texts = directory.bytes.subspan(offset + sizeof(*record), tail);
+  const auto name = text_of(texts.first(record->name_bytes));
+  const auto extent = extent_of(*record, texts.subspan(record->name_bytes, record->extra_bytes));
+  if (!extent) return Unexpected{"entry " + in_quotes(name) + " has damaged extra fields"};
+  offset += sizeof(*record) + tail;
+  return place(file, directory, *record, name, *extent);
+}
+
+/// Why the entries cannot be told apart, or an empty string.
+std::string clash(std::vector<Placed>& placed) {
+  std::ranges::sort(placed, {}, &Placed::begin);
+  const auto overlap =
+      std::ranges::adjacent_find(placed, [](const Placed& a, const Placed& b) { return b.begin < a.end; });
+  if (overlap != placed.end()) return "entry " + in_quotes(overlap->entry.name) + " overlaps another one";
+  const auto name = [](const Placed& each) { return each.entry.name; };
+  std::ranges::sort(placed, {}, name);
+  const auto twice = std::ranges::adjacent_find(placed, {}, name);
+  if (twice != placed.end()) return "name " + in_quotes(twice->entry.name) + " occurs twice";
+  return {};
+}
+
+std::uint32_t checksum(Bytes bytes) {
+  return static_cast<std::uint32_t>(
+      ::crc32_z(0, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
+}
+
+}  // namespace
+
+Expected<Archive> Archive::parse(std::span<const std::byte> file) {
+  const auto directory = find_directory(file);
+  if (!directory) return Unexpected{directory.error()};
+  std::vector<Placed> placed;
+  for (std::uint64_t offset = 0; offset < directory->bytes.size();) {
+    auto entry = next_entry(file, *directory, offset);
+    if (!entry) return Unexpected{entry.error()};
+    placed.push_back(*entry);
+  }
+  if (placed.size() != directory->entries)
+    return Unexpected{"its directory has " + std::to_string(placed.size()) + " entries and claims " +
+                      std::to_string(directory->entries)};
+  if (auto reason = clash(placed); !reason.empty()) return Unexpected{reason};
+  std::vector<Entry> entries;
+  for (const auto& each : placed) entries.push_back(each.entry);
+  return Archive(std::move(entries));
+}
+
+const Entry* Archive::find(std::string_view name) const {
+  const auto found = std::ranges::lower_bound(entries_, name, {}, &Entry::name);
+  return found != entries_.end() && found->name == name ? &*found : nullptr;
+}
+
+Expected<std::span<const std::byte>> Archive::read(std::string_view name) const {
+  const auto* entry = find(name);
+  if (entry == nullptr) return Unexpected{"it has no entry " + in_quotes(name)};
+  if (entry->is_compressed) return Unexpected{"entry " + in_quotes(name) + " is compressed"};
+  if (checksum(entry->bytes) != entry->crc32)
+    return Unexpected{"entry " + in_quotes(name) + " is damaged: its checksum differs"};
+  return entry->bytes;
+}
+
+}  // namespace lockstep::zip

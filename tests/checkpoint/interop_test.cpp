@@ -1,0 +1,185 @@
+#include <gmock/gmock.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/checkpoint/interop.h>
+#include <lockstep/formats/mapped_file.h>
+#include <lockstep/formats/torch_file.h>
+#include <lockstep/torch.h>
+
+#include "support/expect_error.h"
+#include "support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using test::expect_error;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+const std::filesystem::path kLightning = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/formats/lightning.ckpt";
+
+class Interop : public testing::Test {
+ protected:
+  StateTree there_and_back(const StateTree& state) const {
+    write_torch_file(folder_ / "file.pt", state);
+    return read_torch_file(folder_ / "file.pt");
+  }
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(Interop, StateGoesToATorchFileAndBack) {
+  StateTree inner;
+  inner.set("half", torch::tensor({1.5, -2.0}).to(torch::kBFloat16));
+  inner.set("flags", torch::tensor({true, false}));
+  StateTree state;
+  state.set("inner", inner);
+  state.set("transposed", torch::arange(6).view({2, 3}).t());
+  state.set("number", torch::tensor(7, torch::kByte));
+  state.set("empty", torch::empty({0, 3}));
+  state.set("list", StateList(std::vector<double>{1, 2.5}));
+  state.set("integer", std::int64_t{1} << 40);
+  state.set("flag", true);
+  state.set("text", std::string("h\u00e9"));
+  state.set("bytes", StateBytes{std::byte{0}, std::byte{0xff}});
+  EXPECT_THAT(differences(state, there_and_back(state)), IsEmpty());
+}
+
+TEST_F(Interop, TensorsThatAreStoredTwiceShareMemory) {
+  const auto tensor = torch::ones({1000});
+  StateTree state;
+  state.set("a", tensor);
+  state.set("b", tensor);
+  state.set("part", tensor.slice(0, 1));
+  const auto read = there_and_back(state);
+  EXPECT_EQ(read.get<at::Tensor>("a").const_data_ptr(), read.get<at::Tensor>("b").const_data_ptr());
+  EXPECT_NE(read.get<at::Tensor>("a").storage().data(), read.get<at::Tensor>("part").storage().data());
+  EXPECT_LT(std::filesystem::file_size(folder_ / "file.pt"), 10'000u);
+}
+
+TEST_F(Interop, AnOptimizersStateHasIntegerKeys) {
+  StateTree parameter;
+  parameter.set("step", 1.0);
+  StateTree by_number;
+  by_number.set("0", parameter);
+  by_number.set("01", parameter);  // no integer: it would come back as another text
+  StateTree optimizer;
+  optimizer.set("state", by_number);
+  optimizer.set("param_groups", StateList());
+  StateTree state;
+  state.set("optimizer", optimizer);
+  state.set("state", by_number);
+  EXPECT_THAT(differences(state, there_and_back(state)), IsEmpty());
+
+  const MappedFile file(folder_ / "file.pt");
+  const auto contents = torch_file::Contents::parse(file.bytes());
+  ASSERT_TRUE(contents) << contents.error();
+  const auto& root = *contents->root().as<pickle::Dict>();
+  const auto& written = *root.find("optimizer")->as<pickle::Dict>()->find("state")->as<pickle::Dict>();
+  EXPECT_EQ(written.entries[0].first, pickle::Value(std::int64_t{0}));
+  EXPECT_EQ(written.entries[1].first, pickle::Value("01"));
+  EXPECT_EQ(root.find("state")->as<pickle::Dict>()->entries[0].first, pickle::Value("0"));
+}
+
+TEST_F(Interop, ReadsACheckpointOfLightning) {
+  const auto checkpoint = read_torch_file(kLightning);
+  EXPECT_EQ(checkpoint.get<std::int64_t>("global_step"), 10);
+  const auto& optimizer = checkpoint.get<StateList>("optimizer_states").get<StateTree>(0);
+  const auto& moments = optimizer.get<StateTree>("state").get<StateTree>("0");
+  EXPECT_EQ(moments.get<at::Tensor>("exp_avg").sizes(), (std::vector<std::int64_t>{128, 64}));
+  EXPECT_THAT(optimizer.get<StateList>("param_groups").get<StateTree>(0).get_all<double>("betas"),
+              ElementsAre(0.9, 0.999));
+  EXPECT_TRUE(std::get<StateTree>(*checkpoint.find("loops")).contains("fit_loop"));
+}
+
+TEST_F(Interop, CompletesACheckpointForLightning) {
+  StateTree checkpoint;
+  checkpoint.set("epoch", std::int64_t{3});
+  expect_error<CheckpointError>([&] { write_lightning_checkpoint(folder_ / "x", checkpoint); },
+                                {"state_dict"});
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "x"));
+  StateTree model;
+  model.set("weight", torch::ones({2}));
+  checkpoint.set("state_dict", model);
+  write_lightning_checkpoint(folder_ / "x", checkpoint);
+  const auto read = read_torch_file(folder_ / "x");
+  EXPECT_EQ(read.get<std::int64_t>("epoch"), 3);
+  EXPECT_EQ(read.get<std::int64_t>("global_step"), 0);
+  for (const auto* name :
+       {"pytorch-lightning_version", "loops", "callbacks", "optimizer_states", "lr_schedulers"}) {
+    EXPECT_TRUE(read.contains(name)) << name;
+  }
+}
+
+TEST_F(Interop, NamesTheFileThatItCannotRead) {
+  expect_error<IoError>([&] { read_torch_file(folder_ / "absent.pt"); }, {"absent.pt"});
+  folder_.file("text.pt", "some text");
+  expect_error<CheckpointError>([&] { read_torch_file(folder_ / "text.pt"); }, {"text.pt", "PyTorch 1.6"});
+  StateTree complex;
+  complex.set("c", torch::zeros({1}, torch::kComplexFloat));
+  expect_error<CheckpointError>([&] { write_torch_file(folder_ / "c.pt", complex); }, {"ComplexFloat"});
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "c.pt"));
+}
+
+TEST_F(Interop, KeysThatBecomeTheSameTextAreRefused) {
+  pickle::Dict dict;
+  dict.entries = {{std::int64_t{1}, "a"}, {"1", "b"}};
+  torch_file::write(folder_ / "twice.pt", dict, {});
+  expect_error<CheckpointError>([&] { read_torch_file(folder_ / "twice.pt"); },
+                                {"twice.pt", "a key twice", "1"});
+  dict.entries = {{1.5, "a"}};
+  torch_file::write(folder_ / "odd.pt", dict, {});
+  expect_error<CheckpointError>([&] { read_torch_file(folder_ / "odd.pt"); }, {"odd.pt", "float"});
+}
+
+TEST_F(Interop, WeightsOfEveryFormatAreLoaded) {
+  torch::nn::Linear source(3, 2);
+  StateTree model;
+  model.set("weight", source->weight.detach());
+  model.set("bias", source->bias.detach());
+  StateTree checkpoint;
+  checkpoint.set("state_dict", model);
+  write_weights(folder_ / "model.safetensors", {{"weight", source->weight}, {"bias", source->bias}});
+  write_torch_file(folder_ / "plain.pt", model);
+  write_lightning_checkpoint(folder_ / "last.ckpt", checkpoint);
+  for (const auto& file :
+       {folder_.path(), folder_ / "model.safetensors", folder_ / "plain.pt", folder_ / "last.ckpt"}) {
+    torch::nn::Linear target(3, 2);
+    load_weights(file, *target);
+    EXPECT_TRUE(torch::equal(target->weight, source->weight)) << file;
+    EXPECT_TRUE(torch::equal(target->bias, source->bias)) << file;
+  }
+}
+
+TEST_F(Interop, WeightsOfAnotherModelAreRefusedByName) {
+  StateTree model;
+  model.set("weight", torch::ones({2, 4}));
+  model.set("bias", torch::ones({2}));
+  write_torch_file(folder_ / "other.pt", model);
+  torch::nn::Linear target(3, 2);
+  const auto before = target->bias.clone();
+  expect_error<CheckpointError>([&] { load_weights(folder_ / "other.pt", *target); },
+                                {"other.pt", "weight", "F32 [2, 3]", "F32 [2, 4]"});
+  EXPECT_TRUE(torch::equal(target->bias, before));
+  model.set("epoch", std::int64_t{3});
+  write_torch_file(folder_ / "mixed.pt", model);
+  expect_error<CheckpointError>([&] { read_weights(folder_ / "mixed.pt"); }, {"mixed.pt", "epoch", "int"});
+}
+
+TEST_F(Interop, NamesOfAFolderAreChangedByTheTable) {
+  const auto matrix = torch::arange(6.0).view({2, 3});
+  write_weights(folder_ / "model.safetensors",
+                {{"h.0.c_attn.weight", matrix}, {"h.0.ln.weight", torch::ones({3})}, {"lm_head", matrix}});
+  const std::vector<Rename> renames{
+      {.pattern = R"(h\.(\d+)\.c_attn\.(.*))", .replacement = "blocks.$1.attention.$2", .transpose = true},
+      {.pattern = "lm_head", .replacement = ""}};
+  const auto tensors = read_huggingface(folder_.path(), renames);
+  ASSERT_EQ(tensors.size(), 2u);
+  EXPECT_TRUE(torch::equal(tensors.at("blocks.0.attention.weight"), matrix.t()));
+  EXPECT_TRUE(tensors.contains("h.0.ln.weight"));
+  const Rename bad{.pattern = "(", .replacement = "x"};
+  expect_error<ConfigError>([&] { read_huggingface(folder_.path(), std::span(&bad, 1)); },
+                            {"regular expression", "("});
+}
+
+}  // namespace
+}  // namespace lockstep

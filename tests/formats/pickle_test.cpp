@@ -1,0 +1,281 @@
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include <lockstep/base/error.h>
+#include <lockstep/formats/pickle.h>
+
+#include "formats/pickle_text.h"
+#include "support/expect_error.h"
+
+namespace lockstep::pickle {
+namespace {
+
+using test::pickle_of;
+using test::pickled;
+using test::pickled_name;
+using test::pickled_storage;
+using test::pickled_tensor;
+using test::pickled_text;
+using testing::HasSubstr;
+using namespace std::string_literals;
+
+Expected<Document> read(const std::string& pickle) { return parse(std::as_bytes(std::span(pickle))); }
+
+void expect_value(const std::string& pickle, const Value& expected) {
+  const auto document = read(pickle);
+  ASSERT_TRUE(document) << document.error();
+  EXPECT_EQ(document->root, expected) << document->root.kind();
+}
+
+/// Expects that the value which `body` makes is `expected`.
+void expect_body(const std::string& body, const Value& expected) { expect_value(pickle_of(body), expected); }
+
+void expect_reason(const std::string& body, const std::string& reason) {
+  const auto document = read(pickle_of(body));
+  ASSERT_FALSE(document) << "accepted; expected: " << reason;
+  EXPECT_THAT(document.error(), HasSubstr(reason));
+}
+
+Value dict(std::vector<std::pair<Value, Value>> entries) { return Dict{std::move(entries)}; }
+Value list(List values) { return values; }
+Value tuple(List values) { return Tuple{std::move(values)}; }
+Value integer(std::int64_t value) { return value; }
+
+Value tensor(std::int64_t offset, std::vector<std::int64_t> shape, std::vector<std::int64_t> stride) {
+  const Storage storage{.key = "7", .bytes = 24, .dtype = Dtype::kF32};
+  return Tensor{.storage = std::make_shared<Storage>(storage),
+                .dtype = Dtype::kF32,
+                .offset = offset,
+                .shape = std::move(shape),
+                .stride = std::move(stride)};
+}
+
+TEST(PickleRead, GivesPlainValues) {
+  expect_body("N", None{});
+  expect_body("\x88", true);
+  expect_body("\x89", false);
+  expect_body("K\xff", integer(255));
+  expect_body("M\x01\x02", integer(513));
+  expect_body("J\xfe\xff\xff\xff", integer(-2));
+  expect_body("\x8a\x00"s, integer(0));
+  expect_body("\x8a\x01\xff", integer(-1));
+  expect_body("\x8a\x06\x00\x00\x00\x00\x00\x01"s, integer(std::int64_t{1} << 40));
+  expect_body("\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80"s, integer(std::numeric_limits<std::int64_t>::min()));
+  expect_body("G\x3f\xf8\x00\x00\x00\x00\x00\x00"s, 1.5);
+  expect_body(pickled_text("\u00e9"), "\u00e9");
+}
+
+TEST(PickleRead, KnowsLaterProtocols) {
+  const Bytes hi{std::byte{'h'}, std::byte{'i'}};
+  expect_value("\x80\x03\x43\x02hi.", hi);
+  expect_value("\x80\x04\x95\x05\x00\x00\x00\x00\x00\x00\x00\x8c\x02hi."s, "hi");
+  expect_value("\x80\x04\x8d\x02\x00\x00\x00\x00\x00\x00\x00hi."s, "hi");
+  expect_value("\x80\x05\x96\x02\x00\x00\x00\x00\x00\x00\x00hi."s, hi);
+  expect_value("\x80\x04\x8f\x94(K\x01K\x02\x90.", list({integer(1), integer(2)}));
+  expect_value("\x80\x04(K\x01\x91.", tuple({integer(1)}));
+  expect_value(
+      "\x80\x04\x8c\x05torch\x94\x8c\x07"
+      "float32\x94\x93.",
+      Name{"torch.float32"});
+}
+
+TEST(PickleRead, GivesContainers) {
+  expect_body("]("s + pickled(1) + pickled(2) + "e" + pickled(3) + "a",
+              list({integer(1), integer(2), integer(3)}));
+  expect_body(pickled(1) + "\x85", tuple({integer(1)}));
+  expect_body(pickled(1) + pickled(2) + "\x86", tuple({integer(1), integer(2)}));
+  expect_body("NNN\x87", tuple({None{}, None{}, None{}}));
+  expect_body("(NNNNt", tuple({None{}, None{}, None{}, None{}}));
+  expect_body("}(" + pickled(1) + pickled_text("a") + "u" + pickled_text("b") + "Ns",
+              dict({{integer(1), "a"}, {"b", None{}}}));
+}
+
+TEST(PickleRead, UsesValuesAgain) {
+  expect_body("](" + pickled_text("a") + "q" + "\x00"s + "h\x00"s + "j\x00\x00\x00\x00"s + "e",
+              list({"a", "a", "a"}));
+  expect_body("(]q\x00"s + pickled(1) + "a" + "h\x00t"s, tuple({list({integer(1)}), list({integer(1)})}));
+}
+
+TEST(PickleRead, KnowsNamesOfPythonAndTorch) {
+  const auto bytes = Bytes{std::byte{'a'}, std::byte{0xe9}};
+  const auto encoded = pickled_text("a\u00e9") + pickled_text("latin1") + "\x86R";
+  expect_body(pickled_name("collections", "OrderedDict") + ")R" + pickled_text("a") + "Ns" + "}" +
+                  pickled_text("_metadata") + "Nsb",
+              dict({{"a", None{}}}));
+  expect_body(pickled_name("_codecs", "encode") + encoded, bytes);
+  expect_body(pickled_name("__builtin__", "bytearray") + encoded, bytes);
+  expect_body(pickled_name("__builtin__", "bytes") + ")R", Bytes{});
+  expect_body(pickled_name("__builtin__", "set") + "]" + pickled(1) + "a\x85R", list({integer(1)}));
+  expect_body(pickled_name("torch", "Size") + pickled(2) + "\x85\x85R", tuple({integer(2)}));
+  expect_body(pickled_name("torch", "device") + pickled_text("cuda") + pickled(1) + "\x86R", "cuda:1");
+  expect_body(pickled_name("torch", "device") + pickled_text("cpu") + "\x85R", "cpu");
+  expect_body(pickled_name("torch", "bfloat16"), Name{"torch.bfloat16"});
+  expect_body(pickled_name("argparse", "Namespace") + ")\x81}" + pickled_text("lr") + pickled(1) + "sb",
+              dict({{"lr", integer(1)}}));
+  expect_body(pickled_name("pathlib", "PosixPath") + pickled_text("/") + pickled_text("a") + "\x86R",
+              tuple({"/", "a"}));
+}
+
+TEST(PickleRead, RefusesEveryOtherName) {
+  const auto called = pickled_text("true") + "\x85R";
+  expect_reason(pickled_name("os", "system") + called,
+                "byte 2 uses the name 'os.system', which is not allowed");
+  expect_reason(pickled_name("builtins", "eval") + called, "'builtins.eval'");
+  expect_reason(pickled_name("__builtin__", "exec") + called, "'builtins.exec'");
+  expect_reason(pickled_name("torch", "load") + called, "'torch.load'");
+  expect_reason(pickled_name("numpy.core.multiarray", "scalar"), "'numpy.core.multiarray.scalar'");
+  expect_reason(pickled_text("os") + pickled_text("system") + "\x93", "byte 20 uses the name 'os.system'");
+  expect_reason(pickled_name("a\x1b[2J", "b"), "'a?[2J.b'");
+  expect_reason("cos\nsys", "cuts short");
+}
+
+TEST(PickleRead, RefusesOtherInstructions) {
+  expect_reason("I1\n", "byte 2 is the unknown instruction 73");
+  expect_reason("\x82\x01", "unknown instruction 130");  // EXT1: names by number
+  expect_reason("P0\n", "unknown instruction 80");       // PERSID
+  expect_reason("ios\nsystem\n", "unknown instruction 105");
+  expect_reason("\x92", "unknown instruction 146");  // NEWOBJ_EX
+  EXPECT_THAT(read("\x80\x01N.").error(), HasSubstr("protocol 1"));
+  EXPECT_THAT(read("\x80\x06N.").error(), HasSubstr("protocol 6"));
+}
+
+TEST(PickleRead, RefusesWhatIsCutShortOrGoesOn) {
+  const auto whole = pickle_of("}(" + pickled_text("weight") +
+                               pickled_tensor(pickled_storage("7", 6), "K\x00K\x06\x85K\x01\x85"s) + "u");
+  EXPECT_TRUE(read(whole));
+  for (std::size_t size = 0; size < whole.size(); ++size) EXPECT_FALSE(read(whole.substr(0, size))) << size;
+  EXPECT_THAT(read(whole + "N").error(), HasSubstr("1 bytes follow the end"));
+  expect_reason("NN", "left over");
+  expect_reason("X\xff\xff\xff\xffshort", "cuts short");
+  expect_reason("\x8d\xff\xff\xff\xff\xff\xff\xff\xffshort", "cuts short");
+  expect_reason("\x95\xff\xff\xff\xff\xff\xff\xff\xff", "cuts short");
+  expect_reason("\x8a\x09" + std::string(9, '\1'), "more than 64 bits");
+}
+
+TEST(PickleRead, RefusesMisuseOfTheStack) {
+  for (const auto* body :
+       {"", "\x85", "N\x86", "t", "a", "]a", "s", "}Ns", "R", "NR", "b", "Q", "\x93", "e", "u"}) {
+    EXPECT_FALSE(read(pickle_of(body))) << body;
+  }
+  expect_reason("](a", "not there");  // the list lies below the mark
+  expect_reason("}(Nu", "no pairs");
+  expect_reason("NNa", "no list or dict");
+  expect_reason("}Na", "no list");
+  expect_reason("]NNs", "no pairs of a dict");
+  expect_reason("NN\x85R", "no name");
+  expect_reason("]}b", "attributes to a list");
+  expect_reason("h\x05", "not memorised");
+  expect_reason("Nq\x05", "before the numbers below it");
+  expect_reason("r\xff\xff\xff\xff", "not there");
+  expect_reason("X\x01\x00\x00\x00\xff"s, "not UTF-8");
+}
+
+TEST(PickleRead, RefusesContainersThatHoldThemselves) {
+  expect_reason("]q\x00h\x00"s + "a", "part of another one");
+  expect_reason("]q\x00]h\x00"s + "a" + "q\x01" + "h\x00h\x01"s + "a", "part of another one");
+  expect_reason("}q\x00N]h\x00"s + "as" + "h\x00NNs"s, "part of another one");
+}
+
+TEST(PickleRead, BoundsNesting) {
+  const std::string deep(std::size_t{1} << 20, ']');
+  expect_reason(deep + std::string(deep.size() - 1, 'a'), "nests deeper than 100");
+  expect_reason(")" + std::string(200, '\x85'), "nests deeper than 100");
+  EXPECT_TRUE(read(pickle_of(")" + std::string(99, '\x85'))));
+}
+
+TEST(PickleRead, BoundsRepetition) {
+  // A list of ten times that list, of ten times that list, ...
+  std::string laughs = "]q"s + '\0';
+  for (char level = 0; level < 20; ++level) {
+    laughs += "](";
+    for (int i = 0; i < 10; ++i) laughs += "h"s + level;
+    laughs += "eq"s + static_cast<char>(level + 1);
+  }
+  expect_reason(laughs, "repeats itself");
+  // A long text, again and again.
+  const std::string text(100'000, 'x');
+  const auto length = static_cast<std::uint32_t>(text.size());
+  std::string repeats = "X" + std::string(reinterpret_cast<const char*>(&length), 4) + text + "q" + '\0';
+  for (int i = 0; i < 100'000; ++i) repeats += "h"s + '\0';
+  expect_reason("(" + repeats + "t", "repeats itself");
+}
+
+TEST(PickleRead, GivesTensors) {
+  const auto storage = pickled_storage("7", 6);
+  expect_body(pickled_tensor(storage, "K\x00K\x02K\x03\x86K\x03K\x01\x86"s), tensor(0, {2, 3}, {3, 1}));
+  expect_body(pickled_tensor(storage, "K\x00K\x03K\x02\x86K\x01K\x03\x86"s), tensor(0, {3, 2}, {1, 3}));
+  expect_body(pickled_tensor(storage, "K\x05))"), tensor(5, {}, {}));
+  expect_body(pickled_tensor(storage, "K\x06K\x00\x85K\x01\x85"s), tensor(6, {0}, {1}));
+  expect_body(
+      pickled_name("torch._utils", "_rebuild_parameter") + pickled_tensor(storage, "K\x05))") + "\x88}\x87R",
+      tensor(5, {}, {}));
+  const auto document =
+      read(pickle_of(pickled_tensor(storage, "K\x05))") + pickled_tensor(storage, "K\x05))") + "\x86"));
+  ASSERT_TRUE(document) << document.error();
+  ASSERT_EQ(document->storages.size(), 1u);
+  EXPECT_EQ(*document->storages[0], (Storage{.key = "7", .bytes = 24, .dtype = Dtype::kF32}));
+}
+
+TEST(PickleRead, RefusesTensorsOutsideTheirStorage) {
+  const auto expect = [](const std::string& place, const std::string& reason) {
+    expect_reason(pickled_tensor(pickled_storage("7", 6), place), reason);
+  };
+  const auto large = "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f"s;
+  expect("K\x06))", "storage '7' reaches outside");
+  expect("K\x00K\x07\x85K\x01\x85"s, "reaches outside");
+  expect("K\x00K\x02K\x03\x86K\x04K\x01\x86"s, "reaches outside");
+  expect("K\x07K\x00\x85K\x01\x85"s, "starts outside");
+  expect("K\x00K\x07\x85K\x00\x85"s, "repeats elements");
+  expect("K\x00"s + large + "K\x03\x86K\x03K\x01\x86"s, "impossible shape");
+  expect("K\x00"s + large + "K\x00\x86K\x02K\x01\x86"s, "impossible shape");
+  expect(large + "K\x02\x85K\x01\x85", "impossible shape");
+  expect("K\x00K\x02\x85)"s, "not as many strides");
+  expect("J\xff\xff\xff\xff))", "needs a storage, an offset");
+  expect("K\x00J\xff\xff\xff\xff\x85K\x01\x85"s, "needs a storage");
+  expect("K\x00N)"s, "needs a storage");
+}
+
+TEST(PickleRead, RefusesOddTensorsAndStorages) {
+  const auto at0 = "K\x00))"s;
+  expect_reason(pickled_tensor(pickled_storage("7", 6, "ComplexFloatStorage"), at0),
+                "'torch.ComplexFloatStorage'");
+  expect_reason(pickled_tensor("N", at0), "needs a storage");
+  expect_reason(pickled_tensor(pickled_storage("7", 6), at0, "\x89}}" + pickled_text("conj") + "\x88st"),
+                "conjugate");
+  expect_reason(
+      pickled_tensor(pickled_storage("7", 6), at0) + pickled_tensor(pickled_storage("7", 5), at0) + "\x86",
+      "storage '7' otherwise than before");
+  expect_reason(pickled_text("x") + "Q", "is none of a storage");
+  expect_reason("(" + pickled_text("module") + pickled_name("torch", "FloatStorage") + "NNK\x01tQ",
+                "is none of");
+  std::string dims = "K\x00("s;
+  for (int i = 0; i < 65; ++i) dims += "K\x01";
+  expect_reason(pickled_tensor(pickled_storage("7", 6), dims + "t)"), "needs a storage");
+}
+
+TEST(PickleWrite, IsRead) {
+  const auto half = std::make_shared<Storage>(Storage{.key = "h", .bytes = 4, .dtype = Dtype::kF16});
+  const auto odd = std::make_shared<Storage>(Storage{.key = "o", .bytes = 4, .dtype = {}});
+  const Value value =
+      dict({{"none", None{}},
+            {"flags", list({true, false})},
+            {integer(3), tuple({integer(-1), integer(1), integer(std::int64_t{1} << 40), -2.5})},
+            {"text", "\u00e9\n"},
+            {"bytes", Bytes{std::byte{0}, std::byte{0xff}, std::byte{'a'}}},
+            {"no bytes", Bytes{}},
+            {"dtype", Name{"torch.int8"}},
+            {"empty", tuple({list({}), tuple({}), dict({})})},
+            {"half", Tensor{.storage = half, .dtype = Dtype::kF16, .offset = 1, .shape = {1}, .stride = {1}}},
+            {"odd",
+             Tensor{.storage = odd, .dtype = Dtype::kU16, .offset = 0, .shape = {2, 1}, .stride = {1, 1}}}});
+  expect_value(write(value), value);
+}
+
+TEST(PickleWrite, RefusesWhatTorchLoadWouldRefuse) {
+  test::expect_error<CheckpointError>([] { write(Name{"os.system"}); }, {"os.system"});
+  test::expect_error<CheckpointError>([] { write(Storage{}); }, {"storage outside a tensor"});
+}
+
+}  // namespace
+}  // namespace lockstep::pickle
