@@ -190,29 +190,5 @@ TEST(InitCommunicator, RefusesOptionsOutOfRange) {
   EXPECT_THROW(init_communicator({.timeout = 0ms}), ConfigError);
 }
 
-class StoreContract : public ::testing::TestWithParam<bool> {
- protected:
-  static Store make() { return GetParam() ? make_tcp_store({.is_server = true}) : make_hash_store(); }
-};
-INSTANTIATE_TEST_SUITE_P(Kinds, StoreContract, ::testing::Bool(),
-                         [](const auto& test) { return test.param ? "Tcp" : "Hash"; });
-
-TEST_P(StoreContract, SetsGetsAddsWaits) {
-  auto store = make();
-  EXPECT_EQ(store_port(store) > 0, GetParam());
-  EXPECT_FALSE(store.check("a"));
-  store.set("a", std::string("1\0002", 3));
-  EXPECT_TRUE(store.check("a"));
-  EXPECT_EQ(store.get("a", 1s), std::string("1\0002", 3));
-  EXPECT_EQ(store.add("n", 2), 2);
-  EXPECT_EQ(store.add("n", 3), 5);
-  const std::vector<std::string> keys{"a", "b"};
-  EXPECT_FALSE(store.wait(keys, 20ms));
-  EXPECT_THAT([&] { store.get("b", 20ms); }, ThrowsMessage<Timeout>(HasSubstr("key b")));
-  auto copy = store;
-  copy.set("b", "");
-  EXPECT_TRUE(store.wait(keys, 1s));
-}
-
 }  // namespace
 }  // namespace lockstep
