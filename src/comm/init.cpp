@@ -73,6 +73,7 @@ detail::Attendance attendance(const CommOptions& options, const Store& store) {
           .world_size = options.world_size,
           .settings = {{"backend", "gloo"},
                        {"number of ranks", std::to_string(options.world_size)},
+                       {"checks of collectives", options.check_collectives ? "on" : "off"},
                        {"reduction", options.reduction == Reduction::kOrdered ? "ordered" : "fast"},
                        {"protocol", kProtocol}},
           .is_server = options.rank == 0 && file.empty(),

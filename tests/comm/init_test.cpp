@@ -127,6 +127,21 @@ TEST(InitCommunicator, NamesDifferentReductions) {
   join(0, Reduction::kOrdered);
 }
 
+TEST(InitCommunicator, NamesDifferentChecks) {
+  const auto store = make_hash_store();
+  const auto join = [&](int rank, bool check) {
+    EXPECT_THAT(
+        [&] {
+          init_communicator({.rank = rank, .world_size = 2, .timeout = 20s, .check_collectives = check},
+                            store);
+        },
+        ThrowsMessage<CollectiveMismatch>(AllOf(HasSubstr("disagree on the checks of collectives"),
+                                                HasSubstr("on on rank 0"), HasSubstr("off on rank 1"))));
+  };
+  const auto other = in_thread([&] { join(1, false); });
+  join(0, true);
+}
+
 TEST(InitCommunicator, NamesARankThatExpectsPyTorch) {
   const int port = free_port();
   const auto other = in_thread([&] {
