@@ -10,6 +10,7 @@
 #include "comm/roll_call.h"
 #include "comm/roll_entry.h"
 #include "comm/shared_store.h"
+#include "comm/timeouts.h"
 
 namespace lockstep {
 namespace {
@@ -80,6 +81,11 @@ detail::Attendance attendance(const CommOptions& options, const Store& store) {
           .left_over = file.empty() ? "" : "file " + file};
 }
 
+CommOptions with_bounded_timeout(CommOptions options) {
+  options.timeout = detail::bounded(options.timeout);
+  return options;
+}
+
 Communicator join(CommOptions options, Store store, steady_clock::time_point deadline) {
   if (options.peers == Peers::kPyTorch) {
     options.reduction = Reduction::kFast;
@@ -97,14 +103,16 @@ void quieten_c10d() {
 
 }  // namespace
 
-Communicator init_communicator(const CommOptions& options, Store store) {
+Communicator init_communicator(const CommOptions& given, Store store) {
+  const auto options = with_bounded_timeout(given);
   if (const auto parts = fault_of(options)) refuse(options, *parts, store);
   if (options.world_size == 1) return Communicator();
   quieten_c10d();
   return join(options, std::move(store), steady_clock::now() + options.timeout);
 }
 
-Communicator init_communicator(const CommOptions& options) {
+Communicator init_communicator(const CommOptions& given) {
+  const auto options = with_bounded_timeout(given);
   quieten_c10d();
   if (const auto parts = fault_of(options)) refuse(options, *parts, others_store(options));
   if (options.world_size == 1) return Communicator();

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <future>
+#include <thread>
 
 #include <lockstep/base/error.h>
 
@@ -140,6 +141,21 @@ TEST(InitCommunicator, NamesDifferentChecks) {
   };
   const auto other = in_thread([&] { join(1, false); });
   join(0, true);
+}
+
+TEST(InitCommunicator, TakesTheLongestTimeout) {
+  const auto store = make_hash_store();
+  const auto join = [&](int rank, std::chrono::milliseconds timeout) {
+    const auto comm = init_communicator({.rank = rank, .world_size = 2, .timeout = timeout}, store);
+    std::this_thread::sleep_for(rank * 100ms);
+    comm.monitored_barrier(timeout);
+    const auto tensor = at::ones({100'000});
+    comm.all_reduce(tensor);
+    EXPECT_EQ(tensor[0].item<int>(), 2);
+    comm.close();
+  };
+  const auto other = in_thread([&] { join(1, std::chrono::milliseconds::max()); });
+  join(0, 10'000'000'000s);
 }
 
 TEST(InitCommunicator, NamesARankThatExpectsPyTorch) {
