@@ -1,5 +1,7 @@
 #include "comm/executor.h"
 
+#include <lockstep/base/error.h>
+
 #include "comm/dense.h"
 
 namespace lockstep::detail {
@@ -81,9 +83,14 @@ void Executor::perform_dense(const Collective& collective) {
   }
 }
 
-// Bits of integers have no order to keep: what the backend cannot do, we do.
+// What the backend cannot do, we do; ranks of PyTorch would not know how.
 bool Executor::is_ordered(const at::Tensor& tensor, ReduceOp op) const {
-  return reduction_ == Reduction::kOrdered || !can_reduce_natively(tensor.scalar_type(), op);
+  const auto dtype = tensor.scalar_type();
+  if (can_reduce_natively(dtype, op)) return reduction_ == Reduction::kOrdered;
+  if (peers_ == Peers::kLockstep) return true;
+  throw CommError("comm", {.what = "ranks of PyTorch cannot reduce this with Gloo",
+                           .expected = "a dtype and an operation that Gloo has",
+                           .got = c10::toString(dtype)});
 }
 
 void Executor::all_reduce(const at::Tensor& tensor, ReduceOp op) {

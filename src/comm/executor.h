@@ -1,7 +1,7 @@
 // Carries out one collective at a time: what each kind is made of.
 #pragma once
 
-#include <lockstep/comm/reduce_op.h>
+#include <lockstep/comm/init.h>
 
 #include "comm/collective.h"
 #include "comm/monitored_barrier.h"
@@ -12,8 +12,12 @@ namespace lockstep::detail {
 
 class Executor {
  public:
-  Executor(Transport& transport, MonitoredBarrier barrier, Reduction reduction)
-      : transport_(transport), ordered_(transport), barrier_(std::move(barrier)), reduction_(reduction) {}
+  Executor(Transport& transport, MonitoredBarrier barrier, Reduction reduction, Peers peers)
+      : transport_(transport),
+        ordered_(transport),
+        barrier_(std::move(barrier)),
+        reduction_(reduction),
+        peers_(peers) {}
 
   /// Blocking. Messages (kSend, kRecv) may be carried out beside each other and beside a collective.
   void perform(const Collective& collective);
@@ -33,6 +37,7 @@ class Executor {
   OrderedReducer ordered_;
   MonitoredBarrier barrier_;
   Reduction reduction_;
+  Peers peers_;
 };
 
 }  // namespace lockstep::detail

@@ -43,10 +43,11 @@ class Entered {
 }  // namespace
 
 OrderedBackend::OrderedBackend(std::shared_ptr<Transport> transport, const GroupIdentity& identity,
-                               const Store& store, Reduction reduction, std::unique_ptr<Agreement> agreement)
+                               const Store& store, const CommOptions& options,
+                               std::unique_ptr<Agreement> agreement)
     : identity_(identity),
       transport_(std::move(transport)),
-      executor_(*transport_, MonitoredBarrier(store, identity), reduction),
+      executor_(*transport_, MonitoredBarrier(store, identity), options.reduction, options.peers),
       agreement_(std::move(agreement)),
       collectives_(std::make_shared<Lane>(identity)),
       messages_(identity, [this](const auto& lane) {

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include <lockstep/comm/reduce_op.h>
+#include <lockstep/comm/init.h>
 #include <lockstep/comm/store.h>
 
 #include "comm/agreement.h"
@@ -18,9 +18,10 @@ namespace lockstep::detail {
 
 class OrderedBackend {
  public:
-  /// `store` is the group's own. Without `agreement` collectives are not checked.
+  /// `store` is the group's own. Of `options`, reduction and peers count. Without `agreement` collectives are
+  /// not checked.
   OrderedBackend(std::shared_ptr<Transport> transport, const GroupIdentity& identity, const Store& store,
-                 Reduction reduction, std::unique_ptr<Agreement> agreement);
+                 const CommOptions& options, std::unique_ptr<Agreement> agreement);
   /// As close().
   ~OrderedBackend();
   OrderedBackend(const OrderedBackend&) = delete;

@@ -106,7 +106,7 @@ class GlooGroup final : public Group {
       abort_ = job_->mesh().on_failure([transport] { transport->abort(); });
       agreement = std::make_unique<Agreement>(job_, this->identity(), options.timeout);
     }
-    backend_ = std::make_shared<OrderedBackend>(transport, this->identity(), store, options.reduction,
+    backend_ = std::make_shared<OrderedBackend>(transport, this->identity(), store, options,
                                                 std::move(agreement));
     process_group_ = c10::make_intrusive<ProcessGroup>(scope_, options.rank, options.world_size);
     process_group_->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
