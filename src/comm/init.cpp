@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kProtocol = "1";  // changes with what ranks send each other
+constexpr auto kProtocol = "2";  // changes with what ranks send each other
 
 ErrorParts fault(const char* option, const std::string& expected, const std::string& got) {
   return {.what = option, .expected = expected, .got = got};
@@ -87,12 +87,13 @@ CommOptions with_bounded_timeout(CommOptions options) {
 }
 
 Communicator join(CommOptions options, Store store, steady_clock::time_point deadline) {
+  detail::Roll roll;
   if (options.peers == Peers::kPyTorch) {
     options.reduction = Reduction::kFast;
   } else {
-    detail::roll_call(store, attendance(options, store), deadline, options.timeout);
+    roll = detail::roll_call(store, attendance(options, store), deadline, options.timeout);
   }
-  return Communicator(detail::make_gloo_group(options, store));
+  return Communicator(detail::make_gloo_group(options, store, roll));
 }
 
 // c10d prints stack frames of what we report by exceptions. Whoever wants them sets the variable.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <future>
@@ -156,6 +157,28 @@ TEST(InitCommunicator, TakesTheLongestTimeout) {
   };
   const auto other = in_thread([&] { join(1, std::chrono::milliseconds::max()); });
   join(0, 10'000'000'000s);
+}
+
+// It has joined, and does no more.
+TEST(InitCommunicator, NamesARankThatDiesWhileTheyConnect) {
+  const pid_t gone = ::fork();
+  if (gone == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
+  auto store = make_hash_store();
+  const auto join = [&](int rank) {
+    EXPECT_THAT([&] { init_communicator({.rank = rank, .world_size = 3, .timeout = 100s}, store); },
+                ThrowsMessage<PeerLost>(AllOf(HasSubstr("rank 2 is gone"), HasSubstr(std::to_string(gone)))));
+  };
+  const auto start = std::chrono::steady_clock::now();
+  {
+    const auto zero = in_thread([&] { join(0); });
+    const auto one = in_thread([&] { join(1); });
+    auto entry = store.get("roll_call/0", 20s);  // another process of this host with the same settings
+    const auto own = '\n' + std::to_string(getpid());
+    entry.replace(entry.find(own), own.size(), '\n' + std::to_string(gone));
+    store.set("roll_call/2", entry);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 50s);
 }
 
 TEST(InitCommunicator, NamesARankThatExpectsPyTorch) {
