@@ -144,21 +144,6 @@ TEST(InitCommunicator, NamesDifferentChecks) {
   join(0, true);
 }
 
-TEST(InitCommunicator, TakesTheLongestTimeout) {
-  const auto store = make_hash_store();
-  const auto join = [&](int rank, std::chrono::milliseconds timeout) {
-    const auto comm = init_communicator({.rank = rank, .world_size = 2, .timeout = timeout}, store);
-    std::this_thread::sleep_for(rank * 100ms);
-    comm.monitored_barrier(timeout);
-    const auto tensor = at::ones({100'000});
-    comm.all_reduce(tensor);
-    EXPECT_EQ(tensor[0].item<int>(), 2);
-    comm.close();
-  };
-  const auto other = in_thread([&] { join(1, std::chrono::milliseconds::max()); });
-  join(0, 10'000'000'000s);
-}
-
 // It has joined, and does no more.
 TEST(InitCommunicator, NamesARankThatDiesWhileTheyConnect) {
   const pid_t gone = ::fork();
@@ -179,6 +164,47 @@ TEST(InitCommunicator, NamesARankThatDiesWhileTheyConnect) {
     store.set("roll_call/2", entry);
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, 50s);
+}
+
+TEST(InitCommunicator, TakesTheLongestTimeout) {
+  const auto store = make_hash_store();
+  const auto join = [&](int rank, std::chrono::milliseconds timeout) {
+    const auto comm = init_communicator({.rank = rank, .world_size = 2, .timeout = timeout}, store);
+    std::this_thread::sleep_for(rank * 100ms);
+    comm.monitored_barrier(timeout);
+    const auto tensor = at::ones({100'000});
+    comm.all_reduce(tensor);
+    EXPECT_EQ(tensor[0].item<int>(), 2);
+    comm.close();
+  };
+  const auto other = in_thread([&] { join(1, std::chrono::milliseconds::max()); });
+  join(0, 10'000'000'000s);
+}
+
+// Rank 1 makes a mistake, of which rank 0 hears; then both try again, twice.
+class SecondAttempt : public ::testing::TestWithParam<CommOptions> {};
+INSTANTIATE_TEST_SUITE_P(After, SecondAttempt,
+                         ::testing::Values(CommOptions{.backend = "carrier pigeon", .rank = 1},
+                                           CommOptions{.rank = 5}),
+                         [](const auto& test) {
+                           return test.param.rank == 5 ? "AWrongRank" : "AWrongBackend";
+                         });
+
+TEST_P(SecondAttempt, FindsTheOthers) {
+  const int port = free_port();
+  const auto options_of = [port](int rank) {
+    return CommOptions{.main_port = port, .rank = rank, .world_size = 2, .timeout = 30s};
+  };
+  const auto other = in_thread([&] {
+    auto store = make_tcp_store({.port = port, .timeout = 20s});
+    ASSERT_NE(store.get("communicator/0/roll_call/0", 20s), "");
+    auto wrong = options_of(GetParam().rank);
+    wrong.backend = GetParam().backend;
+    EXPECT_THROW(init_communicator(wrong), ConfigError);
+    for (int i = 0; i < 2; ++i) join_and_sum(options_of(1));
+  });
+  EXPECT_THAT([&] { init_communicator(options_of(0)); }, ThrowsMessage<CommError>(HasSubstr("cannot join")));
+  for (int i = 0; i < 2; ++i) join_and_sum(options_of(0));
 }
 
 TEST(InitCommunicator, NamesARankThatExpectsPyTorch) {
