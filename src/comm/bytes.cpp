@@ -1,20 +1,32 @@
 // Small objects and many small tensors, on top of the collectives on tensors.
-#include <algorithm>
-#include <cstring>
+#include <memory>
+#include <utility>
 
 #include <lockstep/comm/coalesced.h>
 #include <lockstep/comm/communicator.h>
+
+#include "comm/checks.h"
+#include "comm/group.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::int64_t kPackBytes = 32 << 20;
 
-at::Tensor as_tensor(std::string& bytes) {
-  return at::from_blob(bytes.data(), {static_cast<std::int64_t>(bytes.size())}, at::kByte);
+// Tensors own their memory: where a collective fails, Gloo may still have it in hand when its caller is gone.
+at::Tensor as_tensor(std::string bytes) {
+  const auto owner = std::make_shared<std::string>(std::move(bytes));
+  return at::from_blob(
+      owner->data(), {static_cast<std::int64_t>(owner->size())}, [owner](void*) {}, at::kByte);
 }
 
-at::Tensor as_tensor(std::int64_t& number) { return at::from_blob(&number, {1}, at::kLong); }
+at::Tensor as_tensor(std::int64_t number) { return at::full({1}, number, at::kLong); }
+
+at::Tensor room_for(std::int64_t bytes) { return at::empty({bytes}, at::kByte); }
+
+std::string string_of(const at::Tensor& bytes) {
+  return {reinterpret_cast<const char*>(bytes.const_data_ptr<std::uint8_t>()), bytes.nbytes()};
+}
 
 at::Tensor bytes_of(const at::Tensor& tensor) {
   return tensor.detach().contiguous().view({-1}).view(at::kByte);
@@ -24,6 +36,21 @@ std::int64_t bytes_in(std::span<const at::Tensor> tensors) {
   std::int64_t total = 0;
   for (const auto& tensor : tensors) total += static_cast<std::int64_t>(tensor.nbytes());
   return total;
+}
+
+// Ranks whose tensors have as many bytes, but other shapes or dtypes, must not take each other's.
+std::int64_t layout_of(std::span<const at::Tensor> tensors) {
+  std::uint64_t hash = tensors.size();
+  const auto add = [&](std::int64_t value) {
+    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x9e3779b97f4a7c15;
+    hash ^= hash >> 32;
+  };
+  for (const auto& tensor : tensors) {
+    add(static_cast<std::int64_t>(tensor.scalar_type()));
+    add(tensor.dim());
+    for (const auto size : tensor.sizes()) add(size);
+  }
+  return static_cast<std::int64_t>(hash);
 }
 
 void broadcast_packed(const Communicator& comm, std::span<const at::Tensor> tensors, int root) {
@@ -37,7 +64,10 @@ void broadcast_packed(const Communicator& comm, std::span<const at::Tensor> tens
   if (comm.rank() == root) {
     for (const auto& tensor : tensors) slot_of(tensor).copy_(bytes_of(tensor));
   }
-  comm.broadcast(pack, root);
+  const detail::Collective broadcast{
+      .kind = detail::CollectiveKind::kBroadcast, .output = pack, .root = root, .layout = layout_of(tensors)};
+  detail::check_collective(broadcast, comm.rank(), comm.size());
+  comm.group()->run(broadcast);
   if (comm.rank() == root) return;
   begin = 0;
   for (const auto& tensor : tensors) {
@@ -49,79 +79,71 @@ void broadcast_packed(const Communicator& comm, std::span<const at::Tensor> tens
 }  // namespace
 
 std::string Communicator::broadcast_bytes(const std::string& bytes, int root) const {
-  auto length = static_cast<std::int64_t>(bytes.size());
-  broadcast(as_tensor(length), root);
-  std::string all = bytes;
-  all.resize(static_cast<std::size_t>(length));
-  if (length > 0) broadcast(as_tensor(all), root);
-  return all;
+  const auto length = as_tensor(static_cast<std::int64_t>(bytes.size()));
+  broadcast(length, root);
+  const auto all = rank() == root ? as_tensor(bytes) : room_for(length.item<std::int64_t>());
+  if (all.numel() > 0) broadcast(all, root);
+  return string_of(all);
 }
 
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {
-  auto length = static_cast<std::int64_t>(bytes.size());
   const auto lengths = at::empty({size()}, at::kLong);
-  all_gather(lengths, as_tensor(length));
+  all_gather(lengths, as_tensor(static_cast<std::int64_t>(bytes.size())));
   const auto longest = lengths.max().item<std::int64_t>();
 
   std::string padded = bytes;
   padded.resize(static_cast<std::size_t>(longest));
   const auto gathered = at::empty({size(), longest}, at::kByte);
-  if (longest > 0) all_gather(gathered, as_tensor(padded));
+  if (longest > 0) all_gather(gathered, as_tensor(std::move(padded)));
 
   std::vector<std::string> all;
   for (int rank = 0; rank < size(); ++rank) {
-    const auto* begin =
-        reinterpret_cast<const char*>(gathered.const_data_ptr<std::uint8_t>()) + rank * longest;
-    all.emplace_back(begin, lengths[rank].item<std::int64_t>());
+    all.push_back(string_of(gathered[rank].slice(0, 0, lengths[rank].item<std::int64_t>())));
   }
   return all;
 }
 
 std::vector<std::string> Communicator::gather_bytes(const std::string& bytes, int root) const {
-  auto length = static_cast<std::int64_t>(bytes.size());
-  const auto lengths = at::empty({size()}, at::kLong);
   const bool is_root = rank() == root;
-  gather(is_root ? lengths.split(1) : std::vector<at::Tensor>(), as_tensor(length), root);
+  const auto lengths = at::empty({size()}, at::kLong);
+  gather(is_root ? lengths.split(1) : std::vector<at::Tensor>(),
+         as_tensor(static_cast<std::int64_t>(bytes.size())), root);
 
-  std::vector<std::string> all(is_root ? static_cast<std::size_t>(size()) : 0);
-  std::vector<at::Tensor> outputs;
-  for (std::size_t from = 0; from < all.size(); ++from) {
-    all[from].resize(static_cast<std::size_t>(lengths.const_data_ptr<std::int64_t>()[from]));
-    outputs.push_back(as_tensor(all[from]));
+  std::vector<at::Tensor> parts;
+  for (int from = 0; is_root && from < size(); ++from) {
+    parts.push_back(room_for(lengths[from].item<std::int64_t>()));
   }
-  std::string mine = bytes;
-  gather(outputs, as_tensor(mine), root);
+  gather(parts, as_tensor(bytes), root);
+  std::vector<std::string> all;
+  for (const auto& part : parts) all.push_back(string_of(part));
   return all;
 }
 
 std::string Communicator::scatter_bytes(std::span<const std::string> bytes, int root) const {
-  std::vector<std::string> copies(bytes.begin(), bytes.end());
-  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> parts;
   std::vector<at::Tensor> lengths;
-  for (auto& copy : copies) {
-    inputs.push_back(as_tensor(copy));
-    lengths.push_back(at::scalar_tensor(static_cast<std::int64_t>(copy.size()), at::kLong));
+  for (const auto& part : bytes) {
+    parts.push_back(as_tensor(part));
+    lengths.push_back(as_tensor(static_cast<std::int64_t>(part.size())));
   }
-  std::int64_t length = 0;
-  scatter(as_tensor(length), lengths, root);
-  std::string mine(static_cast<std::size_t>(length), '\0');
-  scatter(as_tensor(mine), inputs, root);
-  return mine;
+  const auto length = as_tensor(0);
+  scatter(length, lengths, root);
+  const auto mine = room_for(length.item<std::int64_t>());
+  scatter(mine, parts, root);
+  return string_of(mine);
 }
 
 void Communicator::send_bytes(const std::string& bytes, int dst, int tag) const {
-  auto length = static_cast<std::int64_t>(bytes.size());
-  std::string copy = bytes;
-  send(as_tensor(length), dst, tag);
-  send(as_tensor(copy), dst, tag);
+  send(as_tensor(static_cast<std::int64_t>(bytes.size())), dst, tag);
+  send(as_tensor(bytes), dst, tag);
 }
 
 std::string Communicator::recv_bytes(int src, int tag) const {
-  std::int64_t length = 0;
-  recv(as_tensor(length), src, tag);
-  std::string bytes(static_cast<std::size_t>(length), '\0');
-  recv(as_tensor(bytes), src, tag);
-  return bytes;
+  const auto length = as_tensor(0);
+  recv(length, src, tag);
+  const auto bytes = room_for(length.item<std::int64_t>());
+  recv(bytes, src, tag);
+  return string_of(bytes);
 }
 
 void broadcast_coalesced(const Communicator& comm, std::span<const at::Tensor> tensors, int root) {

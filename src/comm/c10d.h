@@ -30,7 +30,8 @@ struct StoreImpl {
   std::string file = {};  ///< of a file store
 };
 
-/// `store` as those see it whose keys all begin with `prefix`, apart from everybody else's.
+/// `store` as those see it whose keys all begin with `prefix`, apart from everybody else's; a TCP store with
+/// a timeout of its own.
 Store scoped(const Store& store, const std::string& prefix);
 
 }  // namespace lockstep::detail

@@ -41,8 +41,9 @@ struct Collective {
   std::vector<std::int64_t> output_splits = {};  ///< kAllToAll: rows of `output` by rank; empty: equal
   std::vector<std::int64_t> input_splits = {};   ///< likewise of `input`
   ReduceOp op = ReduceOp::kSum;
-  int root = 0;                            ///< of rooted kinds; of kSend and kRecv: the other rank
-  int tag = 0;                             ///< kSend and kRecv
+  int root = 0;             ///< of rooted kinds; of kSend and kRecv: the other rank
+  int tag = 0;              ///< kSend and kRecv
+  std::int64_t layout = 0;  ///< of a tensor that holds others: a hash of their dtypes and shapes
   std::chrono::milliseconds timeout = {};  ///< kMonitoredBarrier
 };
 

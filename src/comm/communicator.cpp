@@ -5,6 +5,7 @@
 #include "comm/backends/single.h"
 #include "comm/checks.h"
 #include "comm/group.h"
+#include "comm/timeouts.h"
 
 namespace lockstep {
 namespace {
@@ -178,7 +179,7 @@ void Communicator::recv(const at::Tensor& tensor, int src, int tag) const {
 void Communicator::barrier() const { run(*this, {}); }
 
 void Communicator::monitored_barrier(std::chrono::milliseconds timeout) const {
-  run(*this, {.kind = CollectiveKind::kMonitoredBarrier, .timeout = timeout});
+  run(*this, {.kind = CollectiveKind::kMonitoredBarrier, .timeout = detail::bounded(timeout)});
 }
 
 Work Communicator::all_reduce_async(const at::Tensor& tensor, ReduceOp op) const {

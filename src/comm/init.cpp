@@ -10,6 +10,7 @@
 #include "comm/roll_call.h"
 #include "comm/roll_entry.h"
 #include "comm/shared_store.h"
+#include "comm/timeouts.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kProtocol = "1";  // changes with what ranks send each other
+constexpr auto kProtocol = "2";  // changes with what ranks send each other
 
 ErrorParts fault(const char* option, const std::string& expected, const std::string& got) {
   return {.what = option, .expected = expected, .got = got};
@@ -73,19 +74,26 @@ detail::Attendance attendance(const CommOptions& options, const Store& store) {
           .world_size = options.world_size,
           .settings = {{"backend", "gloo"},
                        {"number of ranks", std::to_string(options.world_size)},
+                       {"checks of collectives", options.check_collectives ? "on" : "off"},
                        {"reduction", options.reduction == Reduction::kOrdered ? "ordered" : "fast"},
                        {"protocol", kProtocol}},
           .is_server = options.rank == 0 && file.empty(),
           .left_over = file.empty() ? "" : "file " + file};
 }
 
+CommOptions with_bounded_timeout(CommOptions options) {
+  options.timeout = detail::bounded(options.timeout);
+  return options;
+}
+
 Communicator join(CommOptions options, Store store, steady_clock::time_point deadline) {
+  detail::Roll roll;
   if (options.peers == Peers::kPyTorch) {
     options.reduction = Reduction::kFast;
   } else {
-    detail::roll_call(store, attendance(options, store), deadline, options.timeout);
+    roll = detail::roll_call(store, attendance(options, store), deadline, options.timeout);
   }
-  return Communicator(detail::make_gloo_group(options, store));
+  return Communicator(detail::make_gloo_group(options, store, roll));
 }
 
 // c10d prints stack frames of what we report by exceptions. Whoever wants them sets the variable.
@@ -96,14 +104,16 @@ void quieten_c10d() {
 
 }  // namespace
 
-Communicator init_communicator(const CommOptions& options, Store store) {
+Communicator init_communicator(const CommOptions& given, Store store) {
+  const auto options = with_bounded_timeout(given);
   if (const auto parts = fault_of(options)) refuse(options, *parts, store);
   if (options.world_size == 1) return Communicator();
   quieten_c10d();
   return join(options, std::move(store), steady_clock::now() + options.timeout);
 }
 
-Communicator init_communicator(const CommOptions& options) {
+Communicator init_communicator(const CommOptions& given) {
+  const auto options = with_bounded_timeout(given);
   quieten_c10d();
   if (const auto parts = fault_of(options)) refuse(options, *parts, others_store(options));
   if (options.world_size == 1) return Communicator();

@@ -7,15 +7,15 @@ namespace {
 
 constexpr auto kSlice = std::chrono::milliseconds(200);
 
-// False when the time passed. c10d reports that as an error of its own.
+// False when the time passed. c10d reports that as an error of its own, and the work may have ended since.
 bool wait_for(c10d::Work& work, std::chrono::milliseconds time) {
   try {
     work.wait(time);
-    return true;
   } catch (const std::exception&) {
-    if (work.isCompleted()) throw;
-    return false;
+    if (!work.isCompleted()) return false;
+    work.wait();
   }
+  return true;
 }
 
 }  // namespace

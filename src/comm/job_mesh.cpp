@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
 
 #include "comm/known_threads.h"
 #include "comm/signature.h"
@@ -42,29 +43,43 @@ std::vector<Endpoint> exchange_endpoints(Store& store, const CommOptions& option
   store.set(key_of(options.rank), own.host + " " + std::to_string(own.port));
   std::vector<Endpoint> endpoints(static_cast<std::size_t>(options.world_size));
   for (int rank = 0; rank < options.world_size; ++rank) {
-    std::istringstream text(store.get(key_of(rank), options.timeout));
+    const auto key = key_of(rank);
+    if (!store.wait(std::span(&key, 1), options.timeout)) {
+      throw Timeout("comm",
+                    {.what = "rank " + std::to_string(rank) + " joined, but does not connect",
+                     .where = "rank " + std::to_string(options.rank),
+                     .hint = "look at its output"},
+                    {rank});
+    }
+    std::istringstream text(store.get(key, options.timeout));
     auto& endpoint = endpoints[static_cast<std::size_t>(rank)];
     text >> endpoint.host >> endpoint.port;
   }
   return endpoints;
 }
 
-std::vector<UniqueFd> connect(const CommOptions& options, Store& store, std::uint64_t token) {
+std::vector<UniqueFd> connect(const CommOptions& options, Store& store, std::uint64_t token,
+                              std::vector<int>& numbers) {
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
   const rendezvous::MeshListener listener(reference_host(options), first_interface());
   const Hello hello{.rank = static_cast<std::uint32_t>(options.rank),
                     .world_size = static_cast<std::uint32_t>(options.world_size),
                     .token = token};
   const auto endpoints = exchange_endpoints(store, options, listener.endpoint());
-  return rendezvous::connect_mesh(listener, hello, endpoints, deadline);
+  auto connections = rendezvous::connect_mesh(listener, hello, endpoints, deadline);
+  for (const auto& connection : connections) numbers.push_back(connection.get());
+  return connections;
 }
 
 }  // namespace
 
 JobMesh::JobMesh(const CommOptions& options, Store store, std::uint64_t token)
-    : mesh_(options.rank, connect(options, store, token),
+    : mesh_(options.rank, connect(options, store, token, connections_),
             {.describe = [this](const auto& announcement) { return describe(announcement); },
-             .activity = [this] { return activity(); }}) {
+             .activity = [this] { return activity(); }}),
+      fork_guard_([this] {
+        for (const int each : connections_) ::close(each);
+      }) {
   // Once all are here no more connections are opened.
   std::vector<int> everybody(static_cast<std::size_t>(options.world_size));
   std::iota(everybody.begin(), everybody.end(), 0);

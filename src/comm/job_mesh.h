@@ -14,6 +14,7 @@
 
 #include <lockstep/comm/init.h>
 
+#include "comm/fork_guard.h"
 #include "comm/lane.h"
 #include "rendezvous/control_mesh.h"
 
@@ -62,7 +63,9 @@ class JobMesh {
   std::atomic<bool> has_many_callers_{false};
   std::atomic<int> open_groups_{0};
   std::atomic<bool> is_at_peace_{true};
-  rendezvous::ControlMesh mesh_;  // the last: its thread calls describe()
+  std::vector<int> connections_;  // the mesh's
+  rendezvous::ControlMesh mesh_;  // its thread calls describe()
+  ForkGuard fork_guard_;
 };
 
 }  // namespace lockstep::detail

@@ -7,34 +7,40 @@
 // nothing to do for a while.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include <lockstep/base/export.h>
 
+#include "comm/fork_guard.h"
+
 namespace lockstep::detail {
 
 class LOCKSTEP_API ProgressQueue {
+  struct State;
+
  public:
   /// An operation, its state guarded by the queue's mutex.
   class Task {
-    friend class ProgressQueue;
+    friend struct State;
     std::function<void()> body_;
     std::function<void(std::exception_ptr)> on_done_;
     std::exception_ptr error_;
     bool is_done_ = false;
   };
 
-  ProgressQueue() = default;
+  ProgressQueue();
+  /// May run within an on_done, which may have held the last owner of the queue.
   ~ProgressQueue();
+  ProgressQueue(const ProgressQueue&) = delete;
+  ProgressQueue& operator=(const ProgressQueue&) = delete;
 
-  /// Queues `body`. `on_done` is called once, from any thread, after body ended, with what it threw.
+  // Those that take an operation, or wait for one, @throw CommError in a forked child.
+
+  /// Queues `body`. `on_done` is called once, from any thread, after body ended, with what it threw; what it
+  /// throws itself is logged.
   std::shared_ptr<Task> push(std::function<void()> body,
                              std::function<void(std::exception_ptr)> on_done = {});
 
@@ -48,7 +54,7 @@ class LOCKSTEP_API ProgressQueue {
   bool is_done(const Task& task) const;
 
   /// Whether a thread is in run() or wait().
-  bool is_awaited() const { return waiters_ > 0; }
+  bool is_awaited() const;
 
   /// Whether nothing is queued or under way.
   bool is_idle() const;
@@ -61,18 +67,9 @@ class LOCKSTEP_API ProgressQueue {
   void join();
 
  private:
-  std::shared_ptr<Task> enqueue(std::function<void()> body, std::function<void(std::exception_ptr)> on_done);
-  void run_front(std::unique_lock<std::mutex>& lock);
-  void finish(std::unique_lock<std::mutex>& lock, Task& task, std::exception_ptr error);
-  void work(const std::stop_token& stop);
-
-  mutable std::mutex mutex_;  // guards all below but the joining of thread_
-  std::condition_variable_any changed_;
-  std::deque<std::shared_ptr<Task>> queue_;
-  bool is_busy_ = false;
-  bool has_worker_ = false;
-  std::atomic<int> waiters_{0};
-  std::exception_ptr closed_;
+  // Shared with the progress thread, which may be the one that ends the queue.
+  const std::shared_ptr<State> state_;
+  HomeProcess home_;
   std::jthread thread_;
 };
 

@@ -88,7 +88,11 @@ void keep_for_ever(const Store& store) {
 
 class RollCall {
  public:
-  RollCall(Store& store, const Attendance& own) : store_(store), own_(own), entry_(own_entry(own.settings)) {}
+  RollCall(Store& store, const Attendance& own)
+      : store_(store),
+        own_(own),
+        entry_(own_entry(own.settings)),
+        roll_(static_cast<std::size_t>(own.world_size)) {}
 
   void sign_in() {
     store_.add(kPresent, 1);
@@ -105,13 +109,13 @@ class RollCall {
     store_.set(key, to_text(entry_));
   }
 
-  void await_all(steady_clock::time_point deadline, milliseconds timeout) {
+  Roll await_all(steady_clock::time_point deadline, milliseconds timeout) {
     std::vector<int> missing;
     for (int rank = 0; rank < own_.world_size; ++rank) missing.push_back(rank);
     for (;;) {
       std::erase_if(missing, [&](int rank) { return has_come(rank); });
       heed_verdict();
-      if (missing.empty()) return;
+      if (missing.empty()) return std::move(roll_);
       if (is_pytorch_rank(store_, missing.front())) refuse(foreign(missing.front(), own_.rank));
       const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
       if (left <= milliseconds(0)) break;
@@ -129,6 +133,7 @@ class RollCall {
     const auto other = roll_entry_from_text(store_.get(key_of(rank), kPatience));
     refuse_if_left_over(rank, other);
     compare(rank, other);
+    roll_[static_cast<std::size_t>(rank)] = other;
     return true;
   }
 
@@ -173,6 +178,7 @@ class RollCall {
   Store& store_;
   const Attendance& own_;
   RollEntry entry_;
+  Roll roll_;
 };
 
 }  // namespace
@@ -181,10 +187,21 @@ void call_off(Store& store, const ErrorParts& parts) {
   leave_verdict(store, {.kind = VerdictKind::kCommError, .parts = parts});
 }
 
-void roll_call(Store& store, const Attendance& own, steady_clock::time_point deadline, milliseconds timeout) {
+Roll roll_call(Store& store, const Attendance& own, steady_clock::time_point deadline, milliseconds timeout) {
   RollCall call(store, own);
   call.sign_in();
-  call.await_all(deadline, timeout);
+  return call.await_all(deadline, timeout);
+}
+
+void require_alive(const Roll& roll) {
+  const auto gone = std::ranges::find_if(roll, &RollEntry::is_gone);
+  if (gone == roll.end()) return;
+  const auto rank = static_cast<int>(gone - roll.begin());
+  throw PeerLost("comm",
+                 {.what = "rank " + std::to_string(rank) + " is gone: it ended while the ranks connected",
+                  .got = gone->whereabouts(),
+                  .hint = "its own message tells why"},
+                 {rank});
 }
 
 }  // namespace lockstep::detail

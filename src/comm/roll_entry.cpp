@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <sstream>
 
 namespace lockstep::detail {
@@ -16,18 +17,25 @@ std::string own_host() {
   return host.data();
 }
 
+std::string own_pid_space() {
+  std::error_code failure;
+  return std::filesystem::read_symlink("/proc/self/ns/pid", failure);
+}
+
 }  // namespace
 
 std::string RollEntry::whereabouts() const { return host + ", pid " + std::to_string(pid); }
 
-bool RollEntry::is_gone() const { return host == own_host() && ::kill(pid, 0) != 0 && errno == ESRCH; }
+bool RollEntry::is_gone() const {
+  return host == own_host() && pid_space == own_pid_space() && ::kill(pid, 0) != 0 && errno == ESRCH;
+}
 
 RollEntry own_entry(const std::map<std::string, std::string>& settings) {
-  return {.host = own_host(), .pid = getpid(), .settings = settings};
+  return {.host = own_host(), .pid = getpid(), .pid_space = own_pid_space(), .settings = settings};
 }
 
 std::string to_text(const RollEntry& entry) {
-  auto text = entry.host + '\n' + std::to_string(entry.pid) + '\n';
+  auto text = entry.host + '\n' + std::to_string(entry.pid) + ' ' + entry.pid_space + '\n';
   for (const auto& [name, value] : entry.settings) text += name + '=' + value + '\n';
   return text;
 }
@@ -37,6 +45,7 @@ RollEntry roll_entry_from_text(const std::string& text) {
   RollEntry entry;
   std::getline(stream, entry.host);
   stream >> entry.pid >> std::ws;
+  std::getline(stream, entry.pid_space);
   for (std::string line; std::getline(stream, line);) {
     const auto equals = line.find('=');
     if (equals != std::string::npos) entry.settings[line.substr(0, equals)] = line.substr(equals + 1);

@@ -12,11 +12,12 @@ namespace lockstep::detail {
 struct RollEntry {
   std::string host = {};
   pid_t pid = 0;
+  std::string pid_space = {};                        ///< where `pid` means this process: its PID namespace
   std::map<std::string, std::string> settings = {};  ///< by name; must be equal on all ranks
 
   /// "node1, pid 123"
   std::string whereabouts() const;
-  /// Whether its process ran on this host and runs no more.
+  /// Whether its process ran on this host, where we can see it, and runs no more.
   bool is_gone() const;
 };
 

@@ -1,5 +1,7 @@
 #include "comm/shared_store.h"
 
+#include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -21,11 +23,12 @@ constexpr auto kAnswerTime = std::chrono::milliseconds(1000);  // of a store tha
 struct MeetingPoint {
   std::mutex mutex;  // held while the store is made, which may take as long as rank 0 does
   std::optional<Store> store;
-  int rooms = 0;
+  std::atomic<int> next_room = 0;
 };
 
 // By rank, too: ranks may be threads of one process.
 using Place = std::tuple<std::string, int, int>;
+constexpr int kNoRank = -1;  // for numbers that are none
 
 // Never destroyed: a thread may still be in a collective when static objects are.
 MeetingPoint& meeting_point(const Place& place) {
@@ -33,6 +36,17 @@ MeetingPoint& meeting_point(const Place& place) {
   static auto& points = *new std::map<Place, MeetingPoint>;
   const std::lock_guard lock(mutex);
   return points[place];
+}
+
+MeetingPoint& meeting_point(const CommOptions& options) {
+  const bool is_rank = options.rank >= 0 && options.rank < options.world_size;
+  return meeting_point({options.main_address, options.main_port, is_rank ? options.rank : kNoRank});
+}
+
+// The room that this process has not been in, whatever number it gave itself then.
+int next_room(const CommOptions& options) {
+  const int of_strangers = meeting_point({options.main_address, options.main_port, kNoRank}).next_room;
+  return std::max<int>(meeting_point(options).next_room, of_strangers);
 }
 
 // torchrun may serve the store itself.
@@ -62,28 +76,41 @@ Store connect(const CommOptions& options) {
   }
 }
 
-Store room_of(const Store& store, int number) {
-  return scoped(store, "communicator/" + std::to_string(number));
+std::string name_of_room(int number) { return "communicator/" + std::to_string(number); }
+
+// Who could not join, or came too late, has missed rooms that others have left: they are in the newest.
+int newest_room(Store& store, int first) {
+  const auto is_open = [](int number) { return name_of_room(number) + "/is_open"; };
+  int number = first;
+  while (store.check(is_open(number + 1))) ++number;
+  store.set(is_open(number), "");
+  return number;
+}
+
+Store enter_room(MeetingPoint& point, const CommOptions& options, std::chrono::milliseconds patience) {
+  limit_answers(*point.store, patience);
+  const int number = newest_room(*point.store, next_room(options));
+  point.next_room = number + 1;
+  return scoped(*point.store, name_of_room(number));
 }
 
 }  // namespace
 
 Store shared_store(const CommOptions& options) {
-  auto& point = meeting_point({options.main_address, options.main_port, options.rank});
+  auto& point = meeting_point(options);
   const std::lock_guard lock(point.mutex);
   if (!point.store) point.store = connect(options);
-  point.store->impl().store->setTimeout(options.timeout);
-  return room_of(*point.store, point.rooms++);
+  return enter_room(point, options, options.timeout);
 }
 
 std::optional<Store> shared_store_if_served(const CommOptions& options) {
-  auto& point = meeting_point({options.main_address, options.main_port, options.rank});
+  auto& point = meeting_point(options);
   const std::lock_guard lock(point.mutex);
   if (!point.store) {
     if (!is_store_server(options.main_address, options.main_port, kAnswerTime)) return std::nullopt;
     point.store = make_tcp_store({.address = options.main_address, .port = options.main_port});
   }
-  return room_of(*point.store, point.rooms);
+  return enter_room(point, options, kAnswerTime);
 }
 
 // What Gloo notes for others who connect.
@@ -95,9 +122,7 @@ bool is_pytorch_rank(const Store& room, int rank) {
 }
 
 Store pytorch_store(const CommOptions& options) {
-  auto store = make_pytorch_store(tcp_options(options), options.world_size);
-  store.impl().store->setTimeout(options.timeout);
-  return store;
+  return make_pytorch_store(tcp_options(options), options.world_size);
 }
 
 }  // namespace lockstep::detail

@@ -7,14 +7,14 @@
 
 namespace lockstep::detail {
 
-/// Room for one more communicator in the store at main_address:main_port. The n-th call of every rank
-/// for one address gets the same room, so all ranks must form their communicators in the same order. The
-/// first call makes the store as make_tcp_store() does and throws what that throws; the store lives
-/// until the process ends, for nobody else could take over the socket of a launcher.
+/// Room for one more communicator in the store at main_address:main_port: the newest one, if this rank has
+/// not been there, else the next. So all ranks must form their communicators in the same order, and who
+/// misses one finds the others at the next attempt. The first call makes the store as make_tcp_store() does
+/// and throws what that throws; the store lives until the process ends, for nobody else could take over the
+/// socket of a launcher.
 Store shared_store(const CommOptions& options);
 
-/// The room that shared_store() would give, for a process that cannot take part; nothing when nobody serves
-/// a store there now.
+/// The same room, for a process that cannot take part; nothing when nobody serves a store there now.
 std::optional<Store> shared_store_if_served(const CommOptions& options);
 
 /// Whether `rank` is in the store of `room` as a process of torch.distributed, which never comes to rooms.

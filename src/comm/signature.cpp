@@ -3,6 +3,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
+#include <sstream>
 
 namespace lockstep::detail {
 namespace {
@@ -63,6 +64,14 @@ std::string shape_text(const Signature& signature) {
 
 std::string dtype_text(std::int8_t dtype) {
   return std::string(c10::getDtypeNames(static_cast<at::ScalarType>(dtype)).first);
+}
+
+// Tensors that hold others have one dimension.
+std::string layout_text(const Signature& signature) {
+  if (signature.dimensions != 1 || signature.sizes.back() == 0) return "";
+  std::ostringstream text;
+  text << " holding tensors of layout " << std::hex << signature.sizes.back();
+  return text.str();
 }
 
 std::int64_t bytes_of(const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
@@ -130,6 +139,7 @@ Signature signature_of(const Collective& collective, std::span<const int> member
   } else if (!is_uneven(kind)) {
     add_shape(signature, tensor.sizes());
   }
+  if (collective.layout != 0) signature.sizes.back() = collective.layout;
   return signature;
 }
 
@@ -141,7 +151,7 @@ std::string describe(const Signature& signature) {
   if (is_reduction(kind) || is_rooted(kind)) text += ")";
   if (signature.dtype < 0) return text;
   text += (takes_lists(kind) ? " of lists of " : " of ") + dtype_text(signature.dtype);
-  return is_uneven(kind) ? text : text + " " + shape_text(signature);
+  return is_uneven(kind) ? text : text + " " + shape_text(signature) + layout_text(signature);
 }
 
 Bytes bytes_moved(const Collective& collective, int rank, int size) {

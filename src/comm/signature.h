@@ -19,7 +19,7 @@ struct Signature {
   std::int8_t dtype = -1;                  ///< at::ScalarType; -1: no tensor
   std::uint8_t dimensions = 0;             ///< of the tensor
   std::int32_t root = 0;                   ///< its rank in the job
-  std::array<std::int64_t, 3> sizes = {};  ///< the first ones
+  std::array<std::int64_t, 3> sizes = {};  ///< the first ones; the last may be a layout instead
   std::uint64_t shape_hash = 0;            ///< of all of them
 };
 using SignatureBytes = std::array<std::byte, 40>;

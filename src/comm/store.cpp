@@ -1,12 +1,12 @@
 #include <lockstep/comm/store.h>
 
-#include <thread>
 #include <vector>
 
 #include <lockstep/base/error.h>
 
 #include "comm/c10d.h"
 #include "comm/errors.h"
+#include "comm/timeouts.h"
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -17,13 +17,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kLongestPause = milliseconds(20);
-
 // Calls the c10d store; what it throws becomes a CommError.
 template <class Call>
 auto guarded(const std::string& what, Call call) {
   try {
     return call();
+  } catch (const Error&) {
+    throw;
   } catch (const std::exception& error) {
     throw CommError("comm", {.what = "store: " + what + " failed: " + detail::plain_text(error),
                              .expected = "",
@@ -57,15 +57,19 @@ std::int64_t Store::add(const std::string& key, std::int64_t delta) {
   return guarded("add " + key, [&] { return impl_->store->add(key, delta); });
 }
 
-// By looking again and again: c10d's own wait prints warnings when its time is up.
+// What c10d throws when the time is up differs from store to store.
 bool Store::wait(std::span<const std::string> keys, milliseconds timeout) {
-  const auto deadline = steady_clock::now() + timeout;
-  const std::vector<std::string> wanted(keys.begin(), keys.end());
-  for (auto pause = milliseconds(1);; pause = std::min(2 * pause, kLongestPause)) {
-    if (guarded("wait", [&] { return impl_->store->check(wanted); })) return true;
-    if (steady_clock::now() >= deadline) return false;
-    std::this_thread::sleep_until(std::min(deadline, steady_clock::now() + pause));
-  }
+  const auto patience = std::max(detail::bounded(timeout), milliseconds(1));  // 0 is for ever there
+  const auto deadline = steady_clock::now() + patience;
+  return guarded("wait", [&] {
+    try {
+      impl_->store->wait({keys.begin(), keys.end()}, patience);
+      return true;
+    } catch (const std::exception&) {
+      if (steady_clock::now() < deadline) throw;
+      return false;
+    }
+  });
 }
 
 bool Store::check(const std::string& key) {
@@ -78,7 +82,7 @@ Store make_hash_store() {
 }
 
 Store detail::scoped(const Store& store, const std::string& prefix) {
-  auto scope = c10::make_intrusive<c10d::PrefixStore>(prefix, store.impl().store);
+  auto scope = c10::make_intrusive<c10d::PrefixStore>(prefix, store.impl().store->clone());
   return Store(std::make_shared<StoreImpl>(StoreImpl{std::move(scope), store.impl().port}));
 }
 

@@ -1,12 +1,12 @@
-// The TCP store: c10d's, behind a look whether its server can be reached at all, which says why not
-// where c10d would retry in silence, or at length on stderr.
+// The TCP store: c10d's server, and clients of our own. Whoever does not serve looks first whether the server
+// can be reached at all, and says why not where c10d would retry in silence, or at length on stderr.
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include <lockstep/base/error.h>
@@ -18,9 +18,13 @@
 #include "base/sockets.h"
 #include "comm/broken_pipes.h"
 #include "comm/c10d.h"
-#include "comm/descriptors.h"
 #include "comm/errors.h"
+#include "comm/event_loop.h"
+#include "comm/fork_guard.h"
+#include "comm/store_client.h"
+#include "comm/timeouts.h"
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
@@ -32,20 +36,14 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr auto kAttemptTime = milliseconds(2000);
+constexpr int kLastPort = 65535;
 
-// c10d's own greeting, which it would wait for without a limit where something else answers, or nothing.
+// Says hello as every client does, and asks for a sign of life: something else may answer there, or nothing.
 Expected<void> greet(int socket, Deadline deadline) {
-  using c10d::detail::QueryType;
   constexpr std::uint32_t kNonce = 0x6c6f636b;
-  std::array<char, 2 * (sizeof(QueryType) + sizeof(kNonce))> query;
-  char* end = query.data();
-  const auto append = [&](const auto& value) {
-    end = std::copy_n(reinterpret_cast<const char*>(&value), sizeof value, end);
-  };
-  append(QueryType::VALIDATE);
-  append(c10d::detail::validationMagicNumber);
-  append(QueryType::PING);
-  append(kNonce);
+  auto query = detail::store_greeting();
+  query += static_cast<char>(c10d::detail::QueryType::PING);
+  query.append(reinterpret_cast<const char*>(&kNonce), sizeof kNonce);
   std::uint32_t answer = 0;
   if (::send(socket, query.data(), query.size(), MSG_NOSIGNAL) < 0)
     return Unexpected{std::string(std::strerror(errno))};
@@ -55,26 +53,25 @@ Expected<void> greet(int socket, Deadline deadline) {
   return {};
 }
 
-Expected<void> try_connect(const TcpStoreOptions& options, Deadline deadline) {
-  const auto connection = connect_to(options.address, options.port, deadline);
-  if (!connection) return Unexpected{connection.error()};
-  return greet(connection->get(), deadline);
+Expected<UniqueFd> try_connect(const TcpStoreOptions& options, Deadline deadline) {
+  auto connection = connect_to(options.address, options.port, deadline);
+  if (!connection) return connection;
+  const auto greeted = greet(connection->get(), deadline);
+  if (!greeted) return Unexpected{greeted.error()};
+  return connection;
 }
 
 // Retries until the server answers: it may start later than we do.
-void await_server(const TcpStoreOptions& options, Deadline deadline) {
+UniqueFd await_server(const TcpStoreOptions& options, Deadline deadline) {
   auto pause = milliseconds(5);
   for (;;) {
-    const auto outcome = try_connect(options, std::min(deadline, steady_clock::now() + kAttemptTime));
-    if (outcome) return;
+    auto outcome = try_connect(options, std::min(deadline, steady_clock::now() + kAttemptTime));
+    if (outcome) return std::move(*outcome);
     if (steady_clock::now() + pause >= deadline) {
       throw Timeout(
           "comm",
           {.what = "rank 0 cannot be reached at " + options.address + ":" + std::to_string(options.port) +
                    " within " + std::to_string(options.timeout.count()) + " ms: " + outcome.error(),
-           .expected = "",
-           .got = "",
-           .where = "",
            .hint = "check that rank 0 runs, and the address and port that all ranks were given"});
     }
     std::this_thread::sleep_for(pause);
@@ -93,38 +90,91 @@ void await_server(const TcpStoreOptions& options, Deadline deadline) {
                            .hint = is_taken ? "end the program that uses it, or choose another port" : ""});
 }
 
-Store open_store(const TcpStoreOptions& options, c10d::TCPStoreOptions tcp) {
+// c10d's store in a process that serves it, or that PyTorch's server waits for.
+class C10dStore {
+ public:
+  explicit C10dStore(c10::intrusive_ptr<c10d::TCPStore> store)
+      : store_(std::move(store)), loops_(detail::EventLoop::serving(store_->getPort())), guard_([this] {
+          for (const auto& loop : loops_) loop.close_copies();
+        }) {
+    for (const auto& loop : loops_) loop.close_on_exec();
+  }
+  // The server's thread, for which it would wait, is not in a forked child.
+  ~C10dStore() {
+    if (!home_.is_this()) (void)store_.release();
+  }
+  C10dStore(const C10dStore&) = delete;
+  C10dStore& operator=(const C10dStore&) = delete;
+
+  int port() const { return store_->getPort(); }
+
+ private:
+  detail::HomeProcess home_;
+  c10::intrusive_ptr<c10d::TCPStore> store_;
+  std::vector<detail::EventLoop> loops_;
+  detail::ForkGuard guard_;
+};
+
+std::shared_ptr<C10dStore> open_c10d_store(const TcpStoreOptions& options, c10d::TCPStoreOptions tcp) {
   tcp.port = static_cast<std::uint16_t>(options.port);
   tcp.isServer = options.is_server;
   tcp.masterListenFd = options.is_server ? options.listen_fd : std::nullopt;
-  tcp.timeout = options.timeout;
-  if (!options.is_server) await_server(options, steady_clock::now() + options.timeout);
+  tcp.timeout = detail::bounded(options.timeout);
   const BrokenPipesAreErrors guard;
-  const detail::DescriptorWatch watch;
   try {
-    auto store = c10::make_intrusive<c10d::TCPStore>(options.address, tcp);
-    watch.keep_private();
-    const int port = store->getPort();
-    return Store(std::make_shared<detail::StoreImpl>(detail::StoreImpl{std::move(store), port}));
+    return std::make_shared<C10dStore>(c10::make_intrusive<c10d::TCPStore>(options.address, tcp));
   } catch (const std::exception& error) {
     if (options.is_server) refuse_server(options, error);
     detail::rethrow_translated({.name = "connect to rank 0", .sequence = 0, .rank = -1, .size = 0});
   }
 }
 
+Store client_of(const TcpStoreOptions& options, int port, UniqueFd socket,
+                std::shared_ptr<const void> server) {
+  auto connection =
+      std::make_shared<detail::StoreConnection>(options.address, port, std::move(socket), std::move(server));
+  auto client =
+      c10::make_intrusive<detail::StoreClient>(std::move(connection), detail::bounded(options.timeout));
+  return Store(std::make_shared<detail::StoreImpl>(detail::StoreImpl{std::move(client), port}));
+}
+
+void check_port(const TcpStoreOptions& options) {
+  const int first = options.is_server ? 0 : 1;
+  if (options.port >= first && options.port <= kLastPort) return;
+  throw ConfigError("comm", {.what = "port of the store is out of range",
+                             .expected = std::to_string(first) + " to " + std::to_string(kLastPort),
+                             .got = std::to_string(options.port)});
+}
+
 }  // namespace
 
 Store make_tcp_store(const TcpStoreOptions& options) {
+  check_port(options);
+  if (!options.is_server) {
+    auto socket = await_server(options, steady_clock::now() + detail::bounded(options.timeout));
+    return client_of(options, options.port, std::move(socket), {});
+  }
   c10d::TCPStoreOptions tcp;
   tcp.waitWorkers = false;
-  return open_store(options, tcp);
+  auto server = open_c10d_store(options, tcp);
+  const int port = server->port();
+  return client_of(options, port, UniqueFd(), std::move(server));
 }
 
 Store detail::make_pytorch_store(const TcpStoreOptions& options, int world_size) {
+  check_port(options);
+  UniqueFd socket;
+  if (!options.is_server) socket = await_server(options, steady_clock::now() + bounded(options.timeout));
   c10d::TCPStoreOptions tcp;
   tcp.numWorkers = world_size;
   tcp.multiTenant = true;
-  return open_store(options, tcp);
+  return client_of(options, options.port, std::move(socket), open_c10d_store(options, tcp));
+}
+
+void detail::limit_answers(const Store& store, milliseconds time) {
+  auto inner = store.impl().store;
+  while (auto* scope = dynamic_cast<c10d::PrefixStore*>(inner.get())) inner = scope->getUnderlyingStore();
+  if (auto* client = dynamic_cast<StoreClient*>(inner.get())) client->setTimeout(bounded(time));
 }
 
 bool detail::is_store_server(const std::string& address, int port, milliseconds patience) {

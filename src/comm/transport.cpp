@@ -122,7 +122,7 @@ bool can_reduce_natively(at::ScalarType dtype, ReduceOp op) {
   if (dtype == at::kShort || dtype == at::kBool) return false;
   if (op == ReduceOp::kSum || op == ReduceOp::kAvg) return true;
   const bool is_bitwise = op == ReduceOp::kBitAnd || op == ReduceOp::kBitOr || op == ReduceOp::kBitXor;
-  return !is_bitwise && !c10::isComplexType(dtype);
+  return is_bitwise ? at::isIntegralType(dtype, false) : !c10::isComplexType(dtype);
 }
 
 bool reduces_as_promised(at::ScalarType dtype, ReduceOp op) {

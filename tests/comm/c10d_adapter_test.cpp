@@ -1,6 +1,11 @@
 // c10d code on a Communicator's process group: what c10d's callers may issue.
 #include <gtest/gtest.h>
 
+#include <future>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
 #include <lockstep/base/error.h>
 
 #include "comm/c10d.h"
@@ -9,6 +14,7 @@
 namespace lockstep {
 namespace {
 
+using namespace std::chrono_literals;
 using testing::by_rank;
 using testing::run_ranks;
 
@@ -53,6 +59,38 @@ TEST(C10dAdapter, Reductions) {
     std::vector<Tensors> inputs{by_rank(kRanks, [&](int to) { return mine(rank) * (to + 1); })};
     group->reduce_scatter(output, inputs)->wait();
     expect_values(output, {6.0 * (rank + 1)});
+  });
+}
+
+// The thread that calls back is the group's own, which then ends itself.
+TEST(C10dAdapter, TheLastOwnerOfAGroupMayBeACallback) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto group = comm.new_group({0, 1});
+    const auto is_gone = std::make_shared<std::promise<void>>();
+    if (comm.rank() == 1) std::this_thread::sleep_for(200ms);  // so that rank 0's is not done too early
+    {
+      Tensors tensors{mine(comm.rank())};
+      const auto work = detail::process_group(*group)->allreduce(tensors);
+      const auto last = std::make_shared<std::optional<Communicator>>(std::move(*group));
+      group.reset();
+      work->getFuture()->addCallback([last, is_gone](c10::ivalue::Future&) {
+        std::this_thread::sleep_for(200ms);  // in which all other owners go
+        last->reset();
+        is_gone->set_value();
+      });
+    }
+    EXPECT_EQ(is_gone->get_future().wait_for(30s), std::future_status::ready);
+  });
+}
+
+TEST(C10dAdapter, ACallbackMayThrow) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto group = detail::process_group(comm);
+    Tensors tensors{mine(comm.rank())};
+    const auto work = group->allreduce(tensors);
+    work->getFuture()->addCallback([](c10::ivalue::Future&) { throw std::runtime_error("a fault of ours"); });
+    std::this_thread::sleep_for(100ms);
+    comm.all_reduce(at::ones({3}));
   });
 }
 

@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <future>
+#include <thread>
 
 #include <lockstep/base/error.h>
 
@@ -127,6 +129,84 @@ TEST(InitCommunicator, NamesDifferentReductions) {
   join(0, Reduction::kOrdered);
 }
 
+TEST(InitCommunicator, NamesDifferentChecks) {
+  const auto store = make_hash_store();
+  const auto join = [&](int rank, bool check) {
+    EXPECT_THAT(
+        [&] {
+          init_communicator({.rank = rank, .world_size = 2, .timeout = 20s, .check_collectives = check},
+                            store);
+        },
+        ThrowsMessage<CollectiveMismatch>(AllOf(HasSubstr("disagree on the checks of collectives"),
+                                                HasSubstr("on on rank 0"), HasSubstr("off on rank 1"))));
+  };
+  const auto other = in_thread([&] { join(1, false); });
+  join(0, true);
+}
+
+// It has joined, and does no more.
+TEST(InitCommunicator, NamesARankThatDiesWhileTheyConnect) {
+  const pid_t gone = ::fork();
+  if (gone == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
+  auto store = make_hash_store();
+  const auto join = [&](int rank) {
+    EXPECT_THAT([&] { init_communicator({.rank = rank, .world_size = 3, .timeout = 100s}, store); },
+                ThrowsMessage<PeerLost>(AllOf(HasSubstr("rank 2 is gone"), HasSubstr(std::to_string(gone)))));
+  };
+  const auto start = std::chrono::steady_clock::now();
+  {
+    const auto zero = in_thread([&] { join(0); });
+    const auto one = in_thread([&] { join(1); });
+    auto entry = store.get("roll_call/0", 20s);  // another process of this host with the same settings
+    const auto own = '\n' + std::to_string(getpid());
+    entry.replace(entry.find(own), own.size(), '\n' + std::to_string(gone));
+    store.set("roll_call/2", entry);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 50s);
+}
+
+TEST(InitCommunicator, TakesTheLongestTimeout) {
+  const auto store = make_hash_store();
+  const auto join = [&](int rank, std::chrono::milliseconds timeout) {
+    const auto comm = init_communicator({.rank = rank, .world_size = 2, .timeout = timeout}, store);
+    std::this_thread::sleep_for(rank * 100ms);
+    comm.monitored_barrier(timeout);
+    const auto tensor = at::ones({100'000});
+    comm.all_reduce(tensor);
+    EXPECT_EQ(tensor[0].item<int>(), 2);
+    comm.close();
+  };
+  const auto other = in_thread([&] { join(1, std::chrono::milliseconds::max()); });
+  join(0, 10'000'000'000s);
+}
+
+// Rank 1 makes a mistake, of which rank 0 hears; then both try again, twice.
+class SecondAttempt : public ::testing::TestWithParam<CommOptions> {};
+INSTANTIATE_TEST_SUITE_P(After, SecondAttempt,
+                         ::testing::Values(CommOptions{.backend = "carrier pigeon", .rank = 1},
+                                           CommOptions{.rank = 5}),
+                         [](const auto& test) {
+                           return test.param.rank == 5 ? "AWrongRank" : "AWrongBackend";
+                         });
+
+TEST_P(SecondAttempt, FindsTheOthers) {
+  const int port = free_port();
+  const auto options_of = [port](int rank) {
+    return CommOptions{.main_port = port, .rank = rank, .world_size = 2, .timeout = 30s};
+  };
+  const auto other = in_thread([&] {
+    auto store = make_tcp_store({.port = port, .timeout = 20s});
+    ASSERT_NE(store.get("communicator/0/roll_call/0", 20s), "");
+    auto wrong = options_of(GetParam().rank);
+    wrong.backend = GetParam().backend;
+    EXPECT_THROW(init_communicator(wrong), ConfigError);
+    for (int i = 0; i < 2; ++i) join_and_sum(options_of(1));
+  });
+  EXPECT_THAT([&] { init_communicator(options_of(0)); }, ThrowsMessage<CommError>(HasSubstr("cannot join")));
+  for (int i = 0; i < 2; ++i) join_and_sum(options_of(0));
+}
+
 TEST(InitCommunicator, NamesARankThatExpectsPyTorch) {
   const int port = free_port();
   const auto other = in_thread([&] {
@@ -188,30 +268,6 @@ TEST(InitCommunicator, RefusesOptionsOutOfRange) {
   EXPECT_THROW(init_communicator({.main_port = 0, .world_size = 2}), ConfigError);
   EXPECT_THROW(init_communicator({.main_port = 70000, .world_size = 2}), ConfigError);
   EXPECT_THROW(init_communicator({.timeout = 0ms}), ConfigError);
-}
-
-class StoreContract : public ::testing::TestWithParam<bool> {
- protected:
-  static Store make() { return GetParam() ? make_tcp_store({.is_server = true}) : make_hash_store(); }
-};
-INSTANTIATE_TEST_SUITE_P(Kinds, StoreContract, ::testing::Bool(),
-                         [](const auto& test) { return test.param ? "Tcp" : "Hash"; });
-
-TEST_P(StoreContract, SetsGetsAddsWaits) {
-  auto store = make();
-  EXPECT_EQ(store_port(store) > 0, GetParam());
-  EXPECT_FALSE(store.check("a"));
-  store.set("a", std::string("1\0002", 3));
-  EXPECT_TRUE(store.check("a"));
-  EXPECT_EQ(store.get("a", 1s), std::string("1\0002", 3));
-  EXPECT_EQ(store.add("n", 2), 2);
-  EXPECT_EQ(store.add("n", 3), 5);
-  const std::vector<std::string> keys{"a", "b"};
-  EXPECT_FALSE(store.wait(keys, 20ms));
-  EXPECT_THAT([&] { store.get("b", 20ms); }, ThrowsMessage<Timeout>(HasSubstr("key b")));
-  auto copy = store;
-  copy.set("b", "");
-  EXPECT_TRUE(store.wait(keys, 1s));
 }
 
 }  // namespace

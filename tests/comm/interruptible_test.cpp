@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <stdexcept>
 #include <thread>
 
 namespace lockstep::detail {
@@ -17,7 +18,7 @@ class FakeStuckWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override {
     std::unique_lock lock(mutex_);
     const auto is_done = [&] { return is_done_; };
-    if (timeout == c10d::kUnsetTimeout) {
+    if (timeout == kNoTimeout) {
       changed_.wait(lock, is_done);
     } else if (!changed_.wait_for(lock, timeout, is_done)) {
       throw std::runtime_error("Operation timed out!");
@@ -76,6 +77,34 @@ TEST(Interruptible, ACollectiveMayTakeLongerThanOneLook) {
   const auto other = after(500ms, [&] { work->finish(); });
   waits.await_collective(work);
   EXPECT_FALSE(waits.has_abandoned());
+}
+
+// A work that ends between c10d's complaint that the time is up and the question whether it has.
+class FakeLateWork final : public c10d::Work {
+ public:
+  explicit FakeLateWork(std::exception_ptr failure = {}) : failure_(std::move(failure)) {}
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    if (timeout != kNoTimeout) throw std::runtime_error("Operation timed out!");
+    if (failure_) std::rethrow_exception(failure_);
+    return true;
+  }
+  bool isCompleted() override { return true; }
+
+ private:
+  std::exception_ptr failure_;
+};
+
+TEST(Interruptible, ACollectiveThatEndsAtTheLastMomentHasEnded) {
+  Interruptible waits;
+  waits.await_collective(c10::make_intrusive<FakeLateWork>());
+  EXPECT_FALSE(waits.has_abandoned());
+}
+
+TEST(Interruptible, ACollectiveThatFailsAtTheLastMomentSaysWhy) {
+  Interruptible waits;
+  const auto failure = std::make_exception_ptr(std::domain_error("why"));
+  EXPECT_THROW(waits.await_collective(c10::make_intrusive<FakeLateWork>(failure)), std::domain_error);
 }
 
 TEST(Interruptible, MessagesAreAbortedNowAndLater) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <future>
 
 #include <lockstep/base/error.h>
@@ -87,7 +88,8 @@ TEST(InitProcessGroup, RefusesAFileOfAnEarlierRunOnEveryRank) {
   {
     auto store = make_file_store(folder / "meeting", 2);
     store.add("roll_call/1/count", 1);
-    store.set("roll_call/1", std::string(host.data()) + "\n999999999\n");
+    store.set("roll_call/1", std::string(host.data()) + "\n999999999 " +
+                                 std::filesystem::read_symlink("/proc/self/ns/pid").string() + "\n");
   }
   const auto start = steady_clock::now();
   on_two_ranks([&](int rank) {

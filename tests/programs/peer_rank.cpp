@@ -2,13 +2,25 @@
 // MASTER_ADDR and MASTER_PORT in the environment. Rank r contributes r + 1; see peers_test.py for the rest.
 #include <lockstep/lockstep.h>
 
+#include <functional>
 #include <iostream>
+#include <string>
 
 namespace ls = lockstep;
 
 void require_equal(const std::string& what, const at::Tensor& got, const at::Tensor& expected) {
   if (got.equal(expected)) return;
   throw ls::Error("peer_rank", {.what = what + " gave wrong values"});
+}
+
+void require_refusal(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const ls::CommError& error) {
+    if (std::string(error.what()).find("ranks of PyTorch cannot reduce this") != std::string::npos) return;
+    throw;
+  }
+  throw ls::Error("peer_rank", {.what = "what PyTorch does not know was not refused"});
 }
 
 void meet() {
@@ -22,6 +34,10 @@ void meet() {
   const auto largest = at::full({2}, group.rank() + 1, at::kLong);
   group.all_reduce(largest, ls::ReduceOp::kMax);
   require_equal("all_reduce max", largest, at::full({2}, 2, at::kLong));
+  const auto bits = at::full({2}, group.rank() + 1, at::kLong);
+  group.all_reduce(bits, ls::ReduceOp::kBitOr);
+  require_equal("all_reduce bit_or", bits, at::full({2}, 3, at::kLong));
+  require_refusal([&] { group.all_reduce(at::ones({2}, at::kShort)); });  // which Gloo does not know
   for (int root = 0; root < 2; ++root) {
     const auto sent = own();
     group.broadcast(sent, root);

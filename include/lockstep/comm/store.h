@@ -18,7 +18,8 @@ struct StoreImpl;
 }
 
 /// A table of byte strings shared by ranks. A cheap value: copies share the connection, on which
-/// one call runs at a time. Every call @throws CommError when the server is gone.
+/// one call runs at a time, though waiting for a key holds up no other. Every call @throws CommError when the
+/// server is gone, Timeout when it does not answer within the time of the store, or of the call.
 class LOCKSTEP_API Store {
  public:
   /// For the makers below.
@@ -56,12 +57,14 @@ struct TcpStoreOptions {
   int port = 0;                       ///< TCP port; 0 only for the server: any free one
   bool is_server = false;             ///< whether this process serves
   std::optional<int> listen_fd = {};  ///< server only: a socket that listens already; taken over
-  std::chrono::milliseconds timeout = std::chrono::minutes(5);  ///< for finding the server
+  /// for finding the server, and for each of its answers
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
 };
 
 /// A store served by one process over TCP. Blocks until the server answers. The server lives as long
 /// as the last copy of its store.
-/// @throws Timeout naming address, port and what the last attempt said; CommError naming a taken port
+/// @throws Timeout naming address, port and what the last attempt said; CommError naming a taken port;
+///   ConfigError for a port out of range
 LOCKSTEP_API Store make_tcp_store(const TcpStoreOptions& options);
 
 /// A store in the file `path`, which processes on all hosts that see it share; it is created when it is

@@ -1,70 +1,36 @@
 #include "comm/backends/gloo.h"
 
+#include <algorithm>
+#include <atomic>
+#include <functional>
 #include <random>
-#include <sstream>
 
-#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include "comm/backends/gloo_backend.h"
 #include "comm/backends/single.h"
-#include "comm/broken_pipes.h"
 #include "comm/c10d.h"
 #include "comm/c10d_adapter.h"
-#include "comm/descriptors.h"
 #include "comm/errors.h"
+#include "comm/fork_guard.h"
 #include "comm/ordered_backend.h"
+#include "comm/roll_call.h"
+#include "comm/tcp_store.h"
+#include "comm/unless_hopeless.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 namespace lockstep::detail {
 namespace {
 
 using c10d::PrefixStore;
 using c10d::ProcessGroup;
-using c10d::ProcessGroupGloo;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
-constexpr auto kFarewell = std::chrono::seconds(5);
-
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "localhost" || address == "::1";
-}
-
-bool is_pytorch(const CommOptions& options) { return options.peers == Peers::kPyTorch; }
-
-// Python always advertises the address of the host's name.
-bool stays_on_host(const CommOptions& options) {
-  return !is_pytorch(options) && is_loopback(options.main_address);
-}
-
-std::vector<std::shared_ptr<gloo::transport::Device>> make_devices(const CommOptions& options) {
-  std::vector<std::shared_ptr<gloo::transport::Device>> devices;
-  std::istringstream interfaces(env::get("GLOO_SOCKET_IFNAME").value_or(""));
-  for (std::string name; std::getline(interfaces, name, ',');) {
-    devices.push_back(ProcessGroupGloo::createDeviceForInterface(name));
-  }
-  if (devices.empty()) {
-    devices.push_back(stays_on_host(options) ? ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                             : ProcessGroupGloo::createDefaultDevice());
-  }
-  return devices;
-}
-
-// Gloo itself cannot be called off: without this, who has begun a collective that its peers never join
-// waits for the whole timeout.
-class AbortableGloo final : public ProcessGroupGloo {
- public:
-  /// `watch` has lived since before the devices of `gloo_options`.
-  AbortableGloo(const c10::intrusive_ptr<c10d::Store>& store, const CommOptions& options,
-                c10::intrusive_ptr<Options> gloo_options, const DescriptorWatch& watch)
-      : ProcessGroupGloo(store, options.rank, options.world_size, std::move(gloo_options)),
-        descriptors_(watch.keep_private()) {}
-
-  void abort() override { shut_down(descriptors_); }
-
- private:
-  std::vector<Descriptor> descriptors_;
-};
+constexpr auto kFarewell = milliseconds(5000);
+constexpr auto kPatience = milliseconds(300);  // for an answer of a rank that may be stopped
+constexpr auto kLook = milliseconds(100);      // between two questions whether the job has failed
 
 c10::intrusive_ptr<PrefixStore> scope_of(const CommOptions& options,
                                          const c10::intrusive_ptr<c10d::Store>& store) {
@@ -72,73 +38,76 @@ c10::intrusive_ptr<PrefixStore> scope_of(const CommOptions& options,
   return c10::make_intrusive<PrefixStore>("0/", c10::make_intrusive<PrefixStore>("default_pg", store));
 }
 
-// `scope` keeps the keys of several backends apart; PyTorch's names end with a slash.
-c10::intrusive_ptr<c10d::Backend> make_gloo(const CommOptions& options, const std::string& scope,
-                                            const c10::intrusive_ptr<c10d::Store>& store) {
-  const BrokenPipesAreErrors guard;
-  const DescriptorWatch watch;
-  auto gloo_options = ProcessGroupGloo::Options::create(options.timeout);
-  gloo_options->devices = make_devices(options);
-  gloo_options->threads = 1;  // the queue above issues one collective at a time
-  return c10::make_intrusive<AbortableGloo>(c10::make_intrusive<PrefixStore>(scope, store), options,
-                                            std::move(gloo_options), watch);
+using Check = std::function<void()>;
+
+// Returns unless the job is known to have failed.
+void require_health(const std::shared_ptr<JobMesh>& job, const std::string& where) {
+  if (job) job->mesh().explain({}, where, milliseconds(0));
+}
+
+// PyTorch's names end with a slash.
+c10::intrusive_ptr<c10d::Backend> connect_gloo(const CommOptions& options,
+                                               const c10::intrusive_ptr<c10d::Store>& scope,
+                                               const Check& check) {
+  const std::string name = is_pytorch(options) ? "cpu/" : "cpu";
+  return unless_hopeless<c10::intrusive_ptr<c10d::Backend>>(
+      [=](std::stop_token stop) { return make_gloo_backend(options, name, scope, std::move(stop)); }, check);
 }
 
 std::shared_ptr<Group> connect_subgroup(CommOptions options, GroupIdentity identity, const Store& store,
                                         std::shared_ptr<JobMesh> job);
 
-// Members are destroyed from the last to the first: the store, which rank 0 may serve, goes last.
 class GlooGroup final : public Group {
  public:
-  /// Rank and world_size of `options` are those within the group, whose own `store` is.
+  /// Rank and world_size of `options` are those within the group, whose own `store` is. `check` throws when
+  /// the group can no longer come about.
   GlooGroup(const CommOptions& options, GroupIdentity identity, const Store& store,
-            std::shared_ptr<JobMesh> job)
-      : Group(std::move(identity)),
-        options_(options),
-        store_(store),
-        scope_(scope_of(options, store.impl().store)),
-        job_(std::move(job)) {
-    const auto transport =
-        std::make_shared<Transport>(make_gloo(options, is_pytorch(options) ? "cpu/" : "cpu", scope_));
+            std::shared_ptr<JobMesh> job, const Check& check)
+      : Group(std::move(identity)), options_(options), parts_{.store = store, .job = std::move(job)} {
+    const auto scope = scope_of(options, store.impl().store);
+    const auto transport = std::make_shared<Transport>(connect_gloo(options, scope, check));
     std::unique_ptr<Agreement> agreement;
-    if (job_) {
-      job_->open_group();
-      abort_ = job_->mesh().on_failure([transport] { transport->abort(); });
-      agreement = std::make_unique<Agreement>(job_, this->identity(), options.timeout);
+    if (const auto& own_job = parts_.job) {
+      own_job->open_group();
+      parts_.abort = own_job->mesh().on_failure([transport] { transport->abort(); });
+      agreement = std::make_unique<Agreement>(own_job, this->identity(), options.timeout);
     }
-    backend_ = std::make_shared<OrderedBackend>(transport, this->identity(), store, options,
-                                                std::move(agreement));
-    process_group_ = c10::make_intrusive<ProcessGroup>(scope_, options.rank, options.world_size);
-    process_group_->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
-    process_group_->setBackend(c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM,
-                               c10::make_intrusive<C10dAdapter>(backend_, options.timeout));
-    process_group_->setGroupName("lockstep" + this->identity().name);
+    parts_.backend =
+        std::make_shared<OrderedBackend>(transport, this->identity(), store, options, std::move(agreement));
+    auto& process_group = parts_.process_group;
+    process_group = c10::make_intrusive<ProcessGroup>(scope, options.rank, options.world_size);
+    process_group->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
+    process_group->setBackend(c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM,
+                              c10::make_intrusive<C10dAdapter>(parts_.backend, options.timeout));
+    process_group->setGroupName("lockstep" + this->identity().name);
   }
 
-  ~GlooGroup() override { end(false); }
+  // In a forked child nothing may be destroyed: the threads to be waited for are not there.
+  ~GlooGroup() override { home_.is_this() ? end(false) : static_cast<void>(new Parts(std::move(parts_))); }
 
   std::string backend() const override { return "gloo"; }
-  std::chrono::milliseconds timeout() const override { return options_.timeout; }
-  std::uint64_t bytes_sent() const override { return backend_->bytes_sent(); }
-  std::string activity() const override { return backend_->activity(); }
-  void run(const Collective& collective) override { backend_->run(collective); }
+  milliseconds timeout() const override { return options_.timeout; }
+  std::uint64_t bytes_sent() const override { return parts_.backend->bytes_sent(); }
+  std::string activity() const override { return parts_.backend->activity(); }
+  void run(const Collective& collective) override { parts_.backend->run(collective); }
   std::shared_ptr<Pending> start(const Collective& collective) override {
-    return backend_->start(collective);
+    return parts_.backend->start(collective);
   }
   std::shared_ptr<Group> make_subgroup(std::span<const int> members, int number) override {
     if (is_pytorch(options_))
       throw CommError("comm", {.what = "sub-groups with ranks of PyTorch are not supported"});
     return connect_subgroup(
         options_, identity_of_subgroup(identity(), members, number),
-        scoped(store_, "subgroup/" + std::to_string(number) + "/" + std::to_string(members.front())), job_);
+        scoped(parts_.store, "subgroup/" + std::to_string(number) + "/" + std::to_string(members.front())),
+        parts_.job);
   }
-  const c10::intrusive_ptr<ProcessGroup>& process_group() const { return process_group_; }
+  const c10::intrusive_ptr<ProcessGroup>& process_group() const { return parts_.process_group; }
 
   void close() override {
-    if (std::exchange(is_closed_, true)) return;
+    if (!home_.is_this() || is_closed_.exchange(true)) return;
     try {
-      if (!backend_->has_failed()) backend_->drain();
-      if (!backend_->has_failed()) say_farewell();
+      if (!has_failed()) parts_.backend->drain();
+      if (!has_failed()) say_farewell();
     } catch (const std::exception&) {
       // A peer or the store is gone: nobody is left to wait for.
     }
@@ -146,41 +115,78 @@ class GlooGroup final : public Group {
   }
 
  private:
+  // Destroyed from the last to the first: the store, which rank 0 may serve, goes last.
+  struct Parts {
+    Store store;
+    std::shared_ptr<JobMesh> job = {};  // null: collectives are not checked
+    rendezvous::ControlMesh::Token abort = {};
+    std::shared_ptr<OrderedBackend> backend = {};
+    c10::intrusive_ptr<ProcessGroup> process_group = {};
+  };
+
+  bool has_failed() const {
+    if (parts_.backend->has_failed()) return true;
+    try {
+      require_health(parts_.job, "close");
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+  }
+
   void end(bool in_peace) {
-    if (std::exchange(has_ended_, true)) return;
-    backend_->close();
-    if (job_) job_->close_group(in_peace && !backend_->has_failed());
+    if (has_ended_.exchange(true)) return;
+    parts_.backend->close();
+    if (parts_.job) parts_.job->close_group(in_peace && !has_failed());
   }
 
   // A rank that closed its sockets early would cut off what others still read; and the server of the
   // store leaves last.
   void say_farewell() {
     if (is_pytorch(options_)) return;  // nobody there would answer
+    auto& store = parts_.store;
     const std::string all_left = "farewell/all_left";
     const std::string all_gone = "farewell/all_gone";
-    const auto patience = std::min<std::chrono::milliseconds>(kFarewell, options_.timeout);
-    if (store_.add("farewell/left", 1) == options_.world_size) store_.set(all_left, "");
-    (void)store_.wait(std::span(&all_left, 1), patience);
-    if (store_.add("farewell/gone", 1) == options_.world_size) store_.set(all_gone, "");
-    if (options_.rank == 0) (void)store_.wait(std::span(&all_gone, 1), patience);
+    const auto patience = std::min(kFarewell, options_.timeout);
+    limit_answers(store, patience);
+    if (store.add("farewell/left", 1) == options_.world_size) store.set(all_left, "");
+    await_farewell(all_left, patience);
+    if (store.add("farewell/gone", 1) == options_.world_size) store.set(all_gone, "");
+    if (options_.rank == 0) await_farewell(all_gone, patience);
+  }
+
+  void await_farewell(const std::string& key, milliseconds patience) {
+    const auto deadline = steady_clock::now() + patience;
+    while (steady_clock::now() < deadline && !parts_.store.wait(std::span(&key, 1), kLook))
+      require_health(parts_.job, "close");
   }
 
   CommOptions options_;
-  Store store_;
-  c10::intrusive_ptr<PrefixStore> scope_;
-  std::shared_ptr<JobMesh> job_;  // null: collectives are not checked
-  rendezvous::ControlMesh::Token abort_;
-  std::shared_ptr<OrderedBackend> backend_;
-  c10::intrusive_ptr<ProcessGroup> process_group_;
-  bool is_closed_ = false;
-  bool has_ended_ = false;
+  HomeProcess home_;
+  Parts parts_;
+  std::atomic<bool> is_closed_ = false;
+  std::atomic<bool> has_ended_ = false;
 };
 
+// Neither Gloo nor the store can tell who is gone or stopped. Rank 0 serves the store.
+void explain(const std::shared_ptr<JobMesh>& job, const GroupIdentity& identity) {
+  if (!job) return;
+  auto asked = identity.global_ranks;
+  if (std::ranges::find(asked, 0) == asked.end()) asked.push_back(0);
+  job->mesh().explain(asked, "connect", kPatience);
+}
+
 std::shared_ptr<Group> connect(const CommOptions& options, const GroupIdentity& identity, const Store& store,
-                               std::shared_ptr<JobMesh> job) {
+                               const std::shared_ptr<JobMesh>& job, const Check& is_alive) {
+  const auto check = [&] {
+    require_health(job, "connect");
+    is_alive();
+  };
   try {
-    return std::make_shared<GlooGroup>(options, identity, store, std::move(job));
+    return std::make_shared<GlooGroup>(options, identity, store, job, check);
   } catch (...) {
+    explain(job, identity);
+    is_alive();
     rethrow_translated(
         {.name = "connect", .rank = identity.global_rank(), .size = identity.size(), .group = identity.name});
   }
@@ -191,7 +197,7 @@ std::shared_ptr<Group> connect_subgroup(CommOptions options, GroupIdentity ident
   if (identity.size() == 1) return single_group(std::move(identity));
   options.rank = identity.rank;
   options.world_size = identity.size();
-  return connect(options, identity, store, std::move(job));
+  return connect(options, identity, store, job, [] {});
 }
 
 // Rank 0 draws it: no two jobs have the same, and strangers do not know it.
@@ -204,16 +210,25 @@ std::uint64_t agree_on_id(Store store, const CommOptions& options) {
   return id;
 }
 
+std::shared_ptr<JobMesh> connect_mesh(const CommOptions& options, const Store& store, std::uint64_t id,
+                                      const Check& is_alive) {
+  if (!options.check_collectives) return nullptr;
+  return unless_hopeless<std::shared_ptr<JobMesh>>(
+      [=](const std::stop_token&) { return std::make_shared<JobMesh>(options, store, id); }, is_alive);
+}
+
 }  // namespace
 
-std::shared_ptr<Group> make_gloo_group(const CommOptions& options, const Store& store) {
+std::shared_ptr<Group> make_gloo_group(const CommOptions& options, const Store& store, const Roll& roll) {
   // PyTorch's ranks know nothing but Gloo.
   if (is_pytorch(options)) {
-    return connect(options, identity_of_job(options.rank, options.world_size, 0), store, nullptr);
+    return connect(options, identity_of_job(options.rank, options.world_size, 0), store, nullptr, [] {});
   }
-  const auto id = agree_on_id(store, options);
-  auto job = options.check_collectives ? std::make_shared<JobMesh>(options, store, id) : nullptr;
-  return connect(options, identity_of_job(options.rank, options.world_size, id), store, std::move(job));
+  const Check is_alive = [&roll] { require_alive(roll); };
+  const auto id = unless_hopeless<std::uint64_t>(
+      [=](const std::stop_token&) { return agree_on_id(store, options); }, is_alive);
+  const auto job = connect_mesh(options, store, id, is_alive);
+  return connect(options, identity_of_job(options.rank, options.world_size, id), store, job, is_alive);
 }
 
 c10::intrusive_ptr<ProcessGroup> process_group(const Communicator& comm) {

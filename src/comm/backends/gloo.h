@@ -6,10 +6,13 @@
 #include <lockstep/comm/init.h>
 
 #include "comm/group.h"
+#include "comm/roll_call.h"
 
 namespace lockstep::detail {
 
-/// Connects every rank with every other one through `store`. Collective, blocking.
-std::shared_ptr<Group> make_gloo_group(const CommOptions& options, const Store& store);
+/// Connects every rank with every other one through `store`, after the roll call; `roll` is empty with ranks
+/// of PyTorch. Collective, blocking.
+/// @throws PeerLost naming a rank that has gone since; Timeout, CommError
+std::shared_ptr<Group> make_gloo_group(const CommOptions& options, const Store& store, const Roll& roll);
 
 }  // namespace lockstep::detail

@@ -1,0 +1,58 @@
+#include "comm/fork_guard.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <set>
+#include <string>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep::detail {
+
+// Never destroyed: a fork may come while static objects go.
+struct ForkGuards {
+  std::mutex mutex;  // held during a fork
+  std::set<ForkGuard*> all;
+
+  static ForkGuards& get() {
+    static auto& guards = *new ForkGuards;
+    return guards;
+  }
+
+  ForkGuards() { ::pthread_atfork(&before, &after_in_parent, &after_in_child); }
+  static void before() { get().mutex.lock(); }
+  static void after_in_parent() { get().mutex.unlock(); }
+  static void after_in_child() {
+    for (auto* const guard : get().all) guard->let_go_();
+    get().all.clear();
+    get().mutex.unlock();
+  }
+};
+
+ForkGuard::ForkGuard(std::function<void()> let_go) : let_go_(std::move(let_go)) {
+  auto& guards = ForkGuards::get();
+  const std::lock_guard lock(guards.mutex);
+  guards.all.insert(this);
+}
+
+ForkGuard::~ForkGuard() {
+  auto& guards = ForkGuards::get();
+  const std::lock_guard lock(guards.mutex);
+  guards.all.erase(this);
+}
+
+HomeProcess::HomeProcess() : pid_(::getpid()) {}
+
+bool HomeProcess::is_this() const { return ::getpid() == pid_; }
+
+void HomeProcess::require() const {
+  if (is_this()) return;
+  throw CommError("comm", {.what = "this process is a fork of a rank, and none itself",
+                           .expected = "a collective in process " + std::to_string(pid_),
+                           .got = "process " + std::to_string(::getpid()),
+                           .hint = "execute a program in the child, or fork before ranks join"});
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,53 @@
+// broadcast_coalesced: many tensors as one, where all ranks mean the same ones.
+#include <lockstep/comm/coalesced.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/testing/run_ranks.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::run_ranks;
+using ::testing::ThrowsMessage;
+using Tensors = std::vector<at::Tensor>;
+
+TEST(BroadcastCoalesced, ReplacesTensorsOfAnyDtypeAndShape) {
+  run_ranks(2, [](const Communicator& comm) {
+    const int value = 10 + comm.rank();
+    const Tensors tensors{at::full({3}, value, at::kByte), at::full({2, 2}, value, at::kDouble),
+                          at::full({}, value, at::kInt), at::full({4, 3}, value, at::kFloat).t(),
+                          at::empty({0, 7})};
+    broadcast_coalesced(comm, tensors, 1);
+    for (const auto& tensor : tensors) EXPECT_TRUE(tensor.eq(11).all().item<bool>());
+  });
+}
+
+/// Both ranks' tensors have as many bytes, but are not the same.
+void expect_refusal(const Tensors& of_rank_0, const Tensors& of_rank_1) {
+  run_ranks(2, [&](const Communicator& comm) {
+    EXPECT_THAT([&] { broadcast_coalesced(comm, comm.rank() == 0 ? of_rank_0 : of_rank_1, 0); },
+                ThrowsMessage<CollectiveMismatch>(HasSubstr("holding tensors of layout")));
+  });
+}
+
+TEST(BroadcastCoalesced, RefusesOtherShapes) {
+  expect_refusal({at::zeros({4}), at::zeros({6})}, {at::zeros({6}), at::zeros({4})});
+  expect_refusal({at::zeros({4}), at::zeros({6})}, {at::zeros({4}), at::zeros({2, 3})});
+  expect_refusal({at::zeros({40'000}), at::zeros({60'000})}, {at::zeros({60'000}), at::zeros({40'000})});
+}
+
+TEST(BroadcastCoalesced, RefusesOtherDtypes) {
+  expect_refusal({at::zeros({4}), at::zeros({2})}, {at::zeros({4}, at::kInt), at::zeros({2})});
+}
+
+TEST(BroadcastCoalesced, RefusesAnotherNumberOfTensors) {
+  expect_refusal({at::zeros({4}), at::zeros({2}), at::zeros({2})}, {at::zeros({4}), at::zeros({4})});
+}
+
+}  // namespace
+}  // namespace lockstep
