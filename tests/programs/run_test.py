@@ -61,7 +61,7 @@ class Run(ProgramTest):
                   "print(sorted((k, tuple(v.shape)) for k, v in t.items()))")
         out = subprocess.run([PEERS_PYTHON, "-c", script, checkpoint / "model.safetensors"], check=True, capture_output=True, text=True).stdout
         self.assertEqual(eval(out), [("net.0.bias", (16,)), ("net.0.weight", (16, 64)), ("net.2.bias", (8,)), ("net.2.weight", (8, 16)), ("net.4.bias", (10,)), ("net.4.weight", (10, 8))])
-        self.assertEqual(manifest["tensors"]["net.0.weight"]["shape"], [16, 64])
+        self.assertEqual(manifest["tensors"]["model/net.0.weight"]["shape"], [16, 64])
 
     def test_same_bits_twice(self):
         for name in ("a", "b"):
