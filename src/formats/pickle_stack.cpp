@@ -20,6 +20,10 @@ std::uint64_t weight_of(const Value& value) {
   return 1;
 }
 
+/// How deep a value without containers is. Protocol 2, which is what write() writes, has no bytes, but a call
+/// with a tuple that makes them: counted as one everywhere, so that what is written can be read.
+std::uint32_t depth_of(const Value& value) { return value.as<Bytes>() == nullptr ? 0 : 1; }
+
 }  // namespace
 
 Stack::Stack(std::size_t pickle_bytes)
@@ -48,7 +52,7 @@ bool Stack::add(Extent& extent, const Extent& part) {
 bool Stack::push(Value value, const Extent& made_of) {
   const std::uint64_t weight = weight_of(value);
   if (!spend(weight)) return false;
-  const Extent extent{.depth = made_of.depth,
+  const Extent extent{.depth = std::max(made_of.depth, depth_of(value)),
                       .weight = std::max(made_of.weight, static_cast<std::uint32_t>(weight))};
   slots_.push_back({std::move(value), nullptr, extent});
   return true;

@@ -184,6 +184,14 @@ TEST(PickleRead, BoundsNesting) {
   EXPECT_TRUE(read(pickle_of(")" + std::string(99, '\x85'))));
 }
 
+TEST(PickleRead, ReadsWhatIsWrittenOfTheDeepestBytes) {
+  const auto nested = [](std::size_t depth) { return pickle_of("C\x02hi" + std::string(depth, '\x85')); };
+  const auto deepest = read(nested(99));
+  ASSERT_TRUE(deepest);
+  EXPECT_TRUE(read(write(deepest->root)));
+  expect_reason("C\x02hi" + std::string(100, '\x85'), "nests deeper than 100");
+}
+
 TEST(PickleRead, BoundsRepetition) {
   // A list of ten times that list, of ten times that list, ...
   std::string laughs = "]q"s + '\0';

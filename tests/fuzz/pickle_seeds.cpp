@@ -58,6 +58,7 @@ std::vector<std::string> pickle_seeds() {
       billion_laughs(2),
       billion_laughs(9),
       nested(90),
+      pickle_of("C\x02hi" + std::string(99, '\x85')),
       pickle_of(pickled_name("argparse", "Namespace") + ")\x81}" + pickled_text("lr") + pickled(1) + "sb")};
 }
 
