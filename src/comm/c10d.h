@@ -34,4 +34,7 @@ struct StoreImpl {
 /// a timeout of its own.
 Store scoped(const Store& store, const std::string& prefix);
 
+/// What `store` is a scope of, or a scope of a scope.
+c10::intrusive_ptr<c10d::Store> without_scopes(const Store& store);
+
 }  // namespace lockstep::detail

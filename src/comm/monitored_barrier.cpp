@@ -1,36 +1,31 @@
 #include "comm/monitored_barrier.h"
 
 #include <numeric>
-#include <thread>
 
 #include <lockstep/base/error.h>
 
+#include "comm/poll_until.h"
 #include "rendezvous/rank_text.h"
 
 namespace lockstep::detail {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
-
-constexpr auto kLongestPause = milliseconds(20);
 
 std::string key_of(int member) { return "monitored_barrier/" + std::to_string(member); }
 
 }  // namespace
 
 void MonitoredBarrier::wait(milliseconds timeout) {
-  const auto deadline = steady_clock::now() + timeout;
   ++round_;
   store_.add(key_of(identity_.rank), 1);
   std::vector<int> missing(static_cast<std::size_t>(identity_.size()));
   std::iota(missing.begin(), missing.end(), 0);
-  for (auto pause = milliseconds(1);; pause = std::min(2 * pause, kLongestPause)) {
+  const auto have_come = [&] {
     std::erase_if(missing, [this](int member) { return has_come(member); });
-    if (missing.empty()) return;
-    if (steady_clock::now() >= deadline) report(missing, timeout);
-    std::this_thread::sleep_until(std::min(deadline, steady_clock::now() + pause));
-  }
+    return missing.empty();
+  };
+  if (!poll_until(std::chrono::steady_clock::now() + timeout, have_come)) report(missing, timeout);
 }
 
 bool MonitoredBarrier::has_come(int member) {

@@ -3,16 +3,20 @@
 #include <algorithm>
 #include <mutex>
 #include <sstream>
-#include <thread>
+#include <utility>
 #include <vector>
 
+#include "comm/poll_until.h"
 #include "comm/roll_entry.h"
 #include "comm/shared_store.h"
-#include "comm/verdict.h"
+#include "rendezvous/rank_text.h"
+#include "rendezvous/verdict.h"
 
 namespace lockstep::detail {
 namespace {
 
+using rendezvous::Failure;
+using rendezvous::Verdict;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
@@ -31,14 +35,9 @@ std::string seconds(milliseconds time) {
   return text.str();
 }
 
-std::string list(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "missing rank " : "missing ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
-  return text;
-}
-
 Verdict twice(int rank, const std::string& first, const std::string& second) {
-  return {.kind = VerdictKind::kCommError,
+  return {.failure = Failure::kOther,
+          .ranks = {rank},
           .parts = {.what = "rank " + std::to_string(rank) + " joined twice",
                     .expected = "one process per rank",
                     .got = first + " and " + second,
@@ -47,7 +46,8 @@ Verdict twice(int rank, const std::string& first, const std::string& second) {
 }
 
 Verdict left_over(const std::string& store, int rank, const RollEntry& gone) {
-  return {.kind = VerdictKind::kCommError,
+  return {.failure = Failure::kOther,
+          .ranks = {rank},
           .parts = {.what = store + " is left over from an earlier run",
                     .expected = "a file that is not there yet",
                     .got = "rank " + std::to_string(rank) + " (" + gone.whereabouts() +
@@ -55,26 +55,35 @@ Verdict left_over(const std::string& store, int rank, const RollEntry& gone) {
                     .hint = "remove the file, or choose another one"}};
 }
 
-Verdict disagreement(const std::string& setting, const std::string& own, const std::string& other) {
-  return {.kind = VerdictKind::kMismatch,
-          .parts = {.what = "the ranks disagree on the " + setting, .expected = own, .got = other}};
+Verdict disagreement(const std::string& what, std::pair<int, std::string> own,
+                     std::pair<int, std::string> other) {
+  return {.failure = Failure::kMismatch,
+          .ranks = {own.first, other.first},
+          .parts = {.what = "the ranks disagree on the " + what,
+                    .expected = std::move(own.second),
+                    .got = std::move(other.second)}};
 }
 
 Verdict foreign(int rank, int own_rank) {
-  return {.kind = VerdictKind::kMismatch,
-          .parts = {.what = "the ranks disagree on the protocol",
-                    .expected = "that of lockstep, as on rank " + std::to_string(own_rank),
-                    .got = "that of torch.distributed on rank " + std::to_string(rank),
-                    .hint = "give all ranks of lockstep peers = Peers::kPyTorch where others use PyTorch"}};
+  auto verdict =
+      disagreement("protocol", {own_rank, "that of lockstep, as on rank " + std::to_string(own_rank)},
+                   {rank, "that of torch.distributed on rank " + std::to_string(rank)});
+  verdict.parts.hint = "give all ranks of lockstep peers = Peers::kPyTorch where others use PyTorch";
+  return verdict;
 }
 
-Verdict absence(const std::string& what) {
-  return {.kind = VerdictKind::kTimeout,
-          .parts = {.what = what, .hint = "look at the missing ranks' output"}};
+Verdict absence(const std::vector<int>& missing, int world_size, milliseconds timeout) {
+  const auto present = world_size - static_cast<int>(missing.size());
+  return {.failure = Failure::kTimeout,
+          .ranks = missing,
+          .parts = {.what = std::to_string(present) + " of " + std::to_string(world_size) +
+                            " ranks joined within " + seconds(timeout) + "; missing " +
+                            rendezvous::ranks_text(missing),
+                    .hint = "look at the missing ranks' output"}};
 }
 
 void leave_verdict(Store& store, const Verdict& verdict) {
-  if (store.add(kVerdicts, 1) == 1) store.set(kVerdict, to_text(verdict));
+  if (store.add(kVerdicts, 1) == 1) store.set(kVerdict, rendezvous::to_payload(verdict));
 }
 
 // c10d removes a file when as many processes as the group has ranks have left it, those of the earlier run
@@ -122,9 +131,7 @@ class RollCall {
       const auto next = key_of(missing.front());
       (void)store_.wait(std::span(&next, 1), std::min(left, kPatience));
     }
-    const auto present = own_.world_size - static_cast<int>(missing.size());
-    refuse(absence(std::to_string(present) + " of " + std::to_string(own_.world_size) +
-                   " ranks joined within " + seconds(timeout) + "; " + list(missing)));
+    refuse(absence(missing, own_.world_size, timeout));
   }
 
  private:
@@ -148,14 +155,15 @@ class RollCall {
       const auto found = other.settings.find(name);
       const auto theirs = found == other.settings.end() ? "none" : found->second;
       if (theirs == value) continue;
-      refuse(disagreement(name, value + " on rank " + std::to_string(own_.rank),
-                          theirs + " on rank " + std::to_string(rank) + " (" + other.whereabouts() + ")"));
+      refuse(disagreement(
+          name, {own_.rank, value + " on rank " + std::to_string(own_.rank)},
+          {rank, theirs + " on rank " + std::to_string(rank) + " (" + other.whereabouts() + ")"}));
     }
   }
 
   void heed_verdict() {
     if (!store_.check(kVerdict)) return;
-    take_leave(verdict_from_text(store_.get(kVerdict, kPatience)));
+    take_leave(rendezvous::verdict_from(store_.get(kVerdict, kPatience)));
   }
 
   [[noreturn]] void refuse(const Verdict& verdict) {
@@ -167,12 +175,12 @@ class RollCall {
   // come had a moment to.
   [[noreturn]] void take_leave(const Verdict& verdict) {
     store_.add(kHeard, 1);
-    const std::int64_t awaited = verdict.kind == VerdictKind::kTimeout ? 0 : own_.world_size;
-    const auto until = steady_clock::now() + kFarewell;
-    while (own_.is_server && steady_clock::now() < until &&
-           store_.add(kHeard, 0) < std::max(awaited, store_.add(kPresent, 0)))
-      std::this_thread::sleep_for(milliseconds(5));
-    verdict.raise();
+    const std::int64_t awaited = verdict.failure == Failure::kTimeout ? 0 : own_.world_size;
+    const auto have_heard = [&] {
+      return store_.add(kHeard, 0) >= std::max(awaited, store_.add(kPresent, 0));
+    };
+    if (own_.is_server) (void)poll_until(steady_clock::now() + kFarewell, have_heard);
+    rendezvous::raise(verdict);
   }
 
   Store& store_;
@@ -184,7 +192,7 @@ class RollCall {
 }  // namespace
 
 void call_off(Store& store, const ErrorParts& parts) {
-  leave_verdict(store, {.kind = VerdictKind::kCommError, .parts = parts});
+  leave_verdict(store, {.failure = Failure::kOther, .parts = parts});
 }
 
 Roll roll_call(Store& store, const Attendance& own, steady_clock::time_point deadline, milliseconds timeout) {

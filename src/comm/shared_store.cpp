@@ -13,8 +13,6 @@
 #include "comm/launcher_socket.h"
 #include "comm/tcp_store.h"
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-
 namespace lockstep::detail {
 namespace {
 
@@ -115,9 +113,7 @@ std::optional<Store> shared_store_if_served(const CommOptions& options) {
 
 // What Gloo notes for others who connect.
 bool is_pytorch_rank(const Store& room, int rank) {
-  auto store = room.impl().store;
-  while (auto* scope = dynamic_cast<c10d::PrefixStore*>(store.get())) store = scope->getUnderlyingStore();
-  return Store(std::make_shared<StoreImpl>(StoreImpl{std::move(store)}))
+  return Store(std::make_shared<StoreImpl>(StoreImpl{without_scopes(room)}))
       .check("default_pg/0//cpu//0/" + std::to_string(rank));
 }
 

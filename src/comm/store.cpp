@@ -86,6 +86,12 @@ Store detail::scoped(const Store& store, const std::string& prefix) {
   return Store(std::make_shared<StoreImpl>(StoreImpl{std::move(scope), store.impl().port}));
 }
 
+c10::intrusive_ptr<c10d::Store> detail::without_scopes(const Store& store) {
+  auto inner = store.impl().store;
+  while (auto* scope = dynamic_cast<c10d::PrefixStore*>(inner.get())) inner = scope->getUnderlyingStore();
+  return inner;
+}
+
 int store_port(const Store& store) { return store.impl().port; }
 
 }  // namespace lockstep

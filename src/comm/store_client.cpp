@@ -6,11 +6,11 @@
 
 #include <cerrno>
 #include <stdexcept>
-#include <thread>
 
 #include <lockstep/base/error.h>
 
 #include "base/system_error_text.h"
+#include "comm/poll_until.h"
 #include "comm/timeouts.h"
 
 #include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
@@ -23,7 +23,6 @@ using c10d::detail::QueryType;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kLongestPause = milliseconds(20);
 constexpr auto kLastLook = milliseconds(500);  // for the answer, when the time of a wait is up
 constexpr auto kKeyPrefix = "/";               // of c10d's clients
 
@@ -195,12 +194,9 @@ void StoreClient::wait(const std::vector<std::string>& keys) { wait(keys, timeou
 // By looking again and again: whoever asks the server to wait cannot ask anything else meanwhile.
 void StoreClient::wait(const std::vector<std::string>& keys, const milliseconds& timeout) {
   const auto deadline = steady_clock::now() + bounded(timeout);
-  for (auto pause = milliseconds(1);; pause = std::min(2 * pause, kLongestPause)) {
-    if (check(keys, std::max(deadline, steady_clock::now() + kLastLook))) return;
-    if (steady_clock::now() >= deadline)
-      throw Timeout("comm", {.what = "store: a key was not set in time", .got = keys.front()});
-    std::this_thread::sleep_until(std::min(deadline, steady_clock::now() + pause));
-  }
+  const auto are_set = [&] { return check(keys, std::max(deadline, steady_clock::now() + kLastLook)); };
+  if (!poll_until(deadline, are_set))
+    throw Timeout("comm", {.what = "store: a key was not set in time", .got = keys.front()});
 }
 
 Deadline StoreClient::own_deadline() const { return steady_clock::now() + bounded(timeout_); }

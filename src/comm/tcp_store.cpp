@@ -24,7 +24,6 @@
 #include "comm/store_client.h"
 #include "comm/timeouts.h"
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
@@ -172,8 +171,7 @@ Store detail::make_pytorch_store(const TcpStoreOptions& options, int world_size)
 }
 
 void detail::limit_answers(const Store& store, milliseconds time) {
-  auto inner = store.impl().store;
-  while (auto* scope = dynamic_cast<c10d::PrefixStore*>(inner.get())) inner = scope->getUnderlyingStore();
+  const auto inner = without_scopes(store);
   if (auto* client = dynamic_cast<StoreClient*>(inner.get())) client->setTimeout(bounded(time));
 }
 

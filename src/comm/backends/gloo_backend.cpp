@@ -1,7 +1,6 @@
 #include "comm/backends/gloo_backend.h"
 
 #include <sstream>
-#include <thread>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
@@ -9,6 +8,7 @@
 #include "comm/broken_pipes.h"
 #include "comm/event_loop.h"
 #include "comm/fork_guard.h"
+#include "comm/poll_until.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -20,8 +20,6 @@ using c10d::PrefixStore;
 using c10d::ProcessGroupGloo;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-constexpr auto kLongestPause = milliseconds(20);
 
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "localhost" || address == "::1";
@@ -61,13 +59,12 @@ class WatchedStore final : public PrefixStore {
   }
   void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
   void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
-    const auto deadline = steady_clock::now() + timeout;
-    for (auto pause = milliseconds(1); !check(keys); pause = std::min(2 * pause, kLongestPause)) {
+    const auto are_set = [&] {
       if (stop_.stop_requested()) throw CommError("comm", {.what = "connecting was called off"});
-      if (steady_clock::now() >= deadline)
-        throw Timeout("comm", {.what = "a rank did not connect in time", .got = "no key " + keys.front()});
-      std::this_thread::sleep_for(pause);
-    }
+      return check(keys);
+    };
+    if (!poll_until(steady_clock::now() + timeout, are_set))
+      throw Timeout("comm", {.what = "a rank did not connect in time", .got = "no key " + keys.front()});
   }
 
  private:
