@@ -2,7 +2,7 @@
 # CMake does the work; this file only says it in short.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test bench fuzz asan tsan install format clean
+.PHONY: help setup demo build test bench fuzz soak asan tsan install format clean
 
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -37,6 +37,12 @@ bench: setup $(BUILD)/build.ninja  ## measure against PyTorch and Lightning, ROU
 fuzz: setup $(BUILD)/build.ninja  ## give each parser ten million broken inputs; FUZZ="--seconds 60" stops by time
 	@cmake --build --preset $(PRESET) --target fuzz
 	@$(BUILD)/bin/fuzz all $(FUZZ)
+
+soak: build  ## the long form of what the tests do briefly: faults, kills, moments to resume from; takes hours
+	@set -e; export LOCKSTEP_BINARY_DIR=$(CURDIR)/$(BUILD) LOCKSTEP_FAULT_SEEDS=20 LOCKSTEP_KILLS=500 \
+		LOCKSTEP_RESUME_MOMENTS=20; \
+	for test in comm_faults save resume; do python3 tests/programs/$${test}_test.py -v; done
+	@$(MAKE) --no-print-directory fuzz FUZZ="--inputs 10000000"
 
 asan tsan:  ## build and run the tests under AddressSanitizer + UBSan, or ThreadSanitizer
 	@$(MAKE) --no-print-directory test PRESET=$@

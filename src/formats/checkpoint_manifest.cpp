@@ -1,6 +1,7 @@
 #include "formats/checkpoint_manifest.h"
 
 #include <algorithm>
+#include <limits>
 #include <sstream>
 
 #include <lockstep/base/error.h>
@@ -41,6 +42,18 @@ std::int64_t count_from(const Json& json) {
   const auto count = json.get<std::int64_t>();
   if (!json.is_number_integer() || count < 0) refuse("manifest.json", "a number from 0 on", json.dump());
   return count;
+}
+
+int small_count_from(const Json& json) {
+  const auto count = count_from(json);
+  if (count > std::numeric_limits<int>::max()) refuse("manifest.json", "a number below 2^31", json.dump());
+  return static_cast<int>(count);
+}
+
+std::map<std::string, int> mesh_from(const Json& json) {
+  std::map<std::string, int> mesh;
+  for (const auto& [axis, ranks] : json.items()) mesh[axis] = small_count_from(ranks);
+  return mesh;
 }
 
 std::string checksum_from(const Json& json) {
@@ -87,9 +100,9 @@ Json to_json(const CheckpointInfo& info) {
 CheckpointInfo info_from(const Json& json) {
   return {.epoch = json.at("epoch").get<std::int64_t>(),
           .global_step = json.at("global_step").get<std::int64_t>(),
-          .world_size = static_cast<int>(count_from(json.at("world_size"))),
+          .world_size = small_count_from(json.at("world_size")),
           .strategy = json.at("strategy").get<std::string>(),
-          .mesh = json.at("mesh").get<std::map<std::string, int>>(),
+          .mesh = mesh_from(json.at("mesh")),
           .versions = json.at("versions").get<std::map<std::string, std::string>>()};
 }
 
@@ -102,15 +115,15 @@ Manifest manifest_from(const Json& json) {
   return manifest;
 }
 
-void check_version(const fs::path& path, const Json& json) {
+void check_version(const std::string& place, const Json& json) {
   if (!json.is_object() || json.value("format", "") != kFormat) {
-    refuse(path.string() + " is not that of a checkpoint", std::string("format ") + kFormat,
+    refuse(place + " is not that of a checkpoint", std::string("format ") + kFormat,
            json.is_object() ? json.value("format", Json()).dump() : std::string(json.type_name()));
   }
   const auto version = json.value("format_version", 0);
   if (version == kFormatVersion) return;
   throw CheckpointError("checkpoint",
-                        {.what = path.string() + " has another format",
+                        {.what = place + " has another format",
                          .expected = "format_version " + std::to_string(kFormatVersion),
                          .got = "format_version " + std::to_string(version),
                          .hint = version > kFormatVersion ? "a newer lockstep wrote it; use that one" : ""});
@@ -183,6 +196,14 @@ std::string to_text(const Manifest& manifest) {
   return json.dump(1) + "\n";
 }
 
+Manifest parse_manifest(std::string_view text, const std::string& place) try {
+  const auto json = parse_strictly(text, place);
+  check_version(place, json);
+  return manifest_from(json);
+} catch (const nlohmann::json::exception& error) {
+  refuse(place + " cannot be read", "what docs/checkpoint-format.md says", error.what());
+}
+
 Manifest read_manifest(const fs::path& folder) {
   const auto path = folder / kManifestName;
   if (!fs::exists(path)) {
@@ -195,13 +216,7 @@ Manifest read_manifest(const fs::path& folder) {
   const auto expected = checksum(std::as_bytes(std::span(text))) + "  " + kManifestName + "\n";
   if (mark != expected)
     refuse(path.string() + " is damaged", "the checksum in " + std::string(kManifestChecksumName), "another");
-  try {
-    const auto json = parse_strictly(text, path.string());
-    check_version(path, json);
-    return manifest_from(json);
-  } catch (const nlohmann::json::exception& error) {
-    refuse(path.string() + " cannot be read", "what docs/checkpoint-format.md says", error.what());
-  }
+  return parse_manifest(text, path.string());
 }
 
 }  // namespace lockstep::detail

@@ -62,6 +62,10 @@ LOCKSTEP_API void complete(Manifest& manifest);
 /// The text of manifest.json.
 LOCKSTEP_API std::string to_text(const Manifest& manifest);
 
+/// Reads that text, which lies in `place`.
+/// @throws CheckpointError naming the place when it is no manifest, or one of a newer format
+LOCKSTEP_API Manifest parse_manifest(std::string_view text, const std::string& place);
+
 /// Reads manifest.json in `folder`, after a look at its checksum.
 /// @throws IoError when it cannot be read; CheckpointError when it is damaged, none, or of a newer format
 LOCKSTEP_API Manifest read_manifest(const std::filesystem::path& folder);

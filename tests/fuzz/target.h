@@ -21,13 +21,14 @@ struct Target {
   std::function<void(std::span<const std::byte>)> run;
 };
 
+Target manifest_target();
 Target pickle_target();
 Target safetensors_target();
 Target torch_file_target();
 Target zip_target();
 
 inline std::vector<Target> targets() {
-  return {pickle_target(), safetensors_target(), torch_file_target(), zip_target()};
+  return {manifest_target(), pickle_target(), safetensors_target(), torch_file_target(), zip_target()};
 }
 
 /// @throws std::logic_error with `what` unless `is_so`
