@@ -23,10 +23,11 @@
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/checkpoint/checkpoint_writer.h>
 #include <lockstep/checkpoint/interop.h>
+#include <lockstep/checkpoint/load_from_checkpoint.h>
 #include <lockstep/checkpoint/weights.h>
 
-#include <lockstep/data/data_position.h>
 #include <lockstep/data/batch_generator.h>
+#include <lockstep/data/data_position.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/example.h>
 #include <lockstep/data/file_dataset.h>

@@ -3,10 +3,13 @@
 #include <memory>
 
 #include <lockstep/base/error.h>
+#include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/checkpoint/interop.h>
+#include <lockstep/state/tensor_bytes.h>
 
 #include "checkpoint/opened_torch_file.h"
 #include "checkpoint/pickle_state.h"
+#include "formats/checkpoint_manifest.h"
 
 namespace lockstep::detail {
 namespace {
@@ -49,9 +52,22 @@ StoredWeights torch_weights(const std::filesystem::path& path, MappedFile mappin
   return weights;
 }
 
+StoredWeights checkpoint_weights(const std::filesystem::path& folder) {
+  StoredWeights weights;
+  const auto model = Checkpoint(folder).entry("model");
+  for (const auto& [name, value] : model.entries()) {
+    const auto& tensor = model.get<at::Tensor>(name);
+    weights.emplace(name, StoredTensor{.dtype = safetensors_dtype(tensor.scalar_type()),
+                                       .shape = tensor.sizes().vec(),
+                                       .read = [tensor] { return tensor.clone(); }});
+  }
+  return weights;
+}
+
 }  // namespace
 
 StoredWeights stored_weights(const std::filesystem::path& path) {
+  if (std::filesystem::exists(path / kManifestName)) return checkpoint_weights(path);
   if (std::filesystem::is_directory(path)) return stored_safetensors(path);
   MappedFile mapping(path);
   if (torch_file::is_archive(mapping.bytes())) return torch_weights(path, std::move(mapping));

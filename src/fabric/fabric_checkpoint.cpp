@@ -38,9 +38,10 @@ struct Giver {
 struct Taker {
   const StateTree& saved;
   const std::string& name;
+  bool strict;
 
   void operator()(const std::shared_ptr<torch::nn::Module>& module) const {
-    load_module_state(*module, saved.get<StateTree>(name));
+    warn_of(load_module_state(*module, saved.get<StateTree>(name), strict), "\"" + name + "\"");
   }
   void operator()(const std::shared_ptr<FabricOptimizer>& optimizer) const {
     load_state(optimizer->optimizer(), saved.get<StateTree>(name));
@@ -87,7 +88,7 @@ StateTree Fabric::load(const std::filesystem::path& folder, const NamedStates& s
   const auto saved = Checkpoint(folder).shared();
   for (const auto& [name, state] : states) {
     if (saved.contains(name)) {
-      std::visit(Taker{saved, name}, state.target());
+      std::visit(Taker{saved, name, options.strict}, state.target());
     } else if (options.strict) {
       refuse_missing(folder, name, saved);
     }

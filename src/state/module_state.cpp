@@ -1,33 +1,16 @@
 #include <lockstep/state/module_state.h>
 
-#include <lockstep/base/error.h>
 #include <lockstep/torch.h>
+
+#include "state/tensor_match.h"
 
 namespace lockstep {
 namespace {
 
-std::string said_of(const StateValue* value) { return value ? value->describe() : "none"; }
-
-bool fits(const at::Tensor& own, const StateValue* saved) {
-  const auto* tensor = saved ? std::get_if<at::Tensor>(saved) : nullptr;
-  return tensor != nullptr && tensor->defined() && tensor->sizes() == own.sizes() &&
-         tensor->scalar_type() == own.scalar_type();
-}
-
-// One clause for each tensor that does not fit.
-std::string misfits(const StateTree& own, const StateTree& saved) {
-  std::string text;
-  const auto add = [&](const std::string& name, const StateValue* expected, const StateValue* got) {
-    text += (text.empty() ? "" : "; ") + name + ": expected " + said_of(expected) + ", got " + said_of(got);
-  };
-  for (const auto& [name, value] : own.entries()) {
-    const auto* found = saved.find(name);
-    if (!fits(std::get<at::Tensor>(value), found)) add(name, &value, found);
-  }
-  for (const auto& [name, value] : saved.entries()) {
-    if (!own.contains(name)) add(name, nullptr, &value);
-  }
-  return text;
+detail::TensorKinds kinds_in(const StateTree& state) {
+  detail::TensorKinds kinds;
+  for (const auto& [name, value] : state.entries()) kinds.emplace(name, value.describe());
+  return kinds;
 }
 
 }  // namespace
@@ -43,14 +26,14 @@ StateTree module_state(const torch::nn::Module& module) {
   return state;
 }
 
-void load_module_state(torch::nn::Module& module, const StateTree& state) {
+IncompatibleKeys load_module_state(torch::nn::Module& module, const StateTree& state, bool strict) {
   const auto own = module_state(module);
-  if (const auto text = misfits(own, state); !text.empty()) {
-    throw CheckpointError("state", {.what = "the state does not fit the module: " + text,
-                                    .where = state.path().empty() ? "" : "state " + state.path(),
-                                    .hint = "load state that was saved for the same module"});
+  auto keys = detail::match_tensors(kinds_in(own), kinds_in(state), strict, "the state",
+                                    state.path().empty() ? "" : "state " + state.path());
+  for (const auto& [name, tensor] : own.entries()) {
+    if (state.contains(name)) state.copy_to(name, std::get<at::Tensor>(tensor));
   }
-  for (const auto& [name, tensor] : own.entries()) state.copy_to(name, std::get<at::Tensor>(tensor));
+  return keys;
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.h>
 
 #include "state/state_path.h"
+#include "state/tensor_match.h"
 
 namespace lockstep {
 namespace {
@@ -28,7 +29,7 @@ void collect(const std::string& path, const StateValue& value, Leaves& leaves) {
 
 std::string tensor_text(const at::Tensor& tensor) {
   if (!tensor.defined()) return "undefined tensor";
-  return c10::str("tensor ", tensor.scalar_type(), ' ', tensor.sizes());
+  return detail::tensor_kind(tensor.scalar_type(), tensor.sizes());
 }
 
 struct Describe {

@@ -1,6 +1,7 @@
 #include "train/find_checkpoint.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 #include <vector>
 
@@ -65,18 +66,45 @@ fs::path newest_last(const fs::path& run_dir) {
   return {};
 }
 
+/// N of hpc_ckpt_N.ckpt, which is what is written before a cluster ends a job; -1 for other names.
+std::int64_t hpc_number(const fs::path& folder) {
+  constexpr std::string_view kPrefix = "hpc_ckpt_";
+  const auto stem = folder.stem().string();
+  std::int64_t number = -1;
+  if (!stem.starts_with(kPrefix)) return number;
+  const auto [end, error] = std::from_chars(stem.data() + kPrefix.size(), stem.data() + stem.size(), number);
+  return error == std::errc() && end == stem.data() + stem.size() ? number : -1;
+}
+
+[[noreturn]] void refuse(const std::string& ckpt_path, std::string expected, std::string hint) {
+  throw ConfigError("train", {.what = "ckpt_path cannot be used",
+                              .expected = std::move(expected),
+                              .got = "\"" + ckpt_path + "\"",
+                              .hint = std::move(hint)});
+}
+
+fs::path last_hpc(const fs::path& run_dir) {
+  const auto candidates = candidates_in(run_dir);
+  const auto number = [](const Candidate& candidate) { return hpc_number(candidate.folder); };
+  const auto last = std::ranges::max_element(candidates, {}, number);
+  if (last == candidates.end() || number(*last) < 0)
+    refuse("hpc", "a checkpoint hpc_ckpt_N.ckpt in this run directory or those of earlier runs",
+           "--resume auto begins anew where there is none");
+  return last->folder;
+}
+
 void refuse_remote(const std::string& path) {
   if (path.find("://") == std::string::npos) return;
-  throw ConfigError("train", {.what = "ckpt_path cannot be used",
-                              .expected = "a folder that all ranks can read",
-                              .got = "\"" + path + "\"",
-                              .hint = "copy the checkpoint here first"});
+  refuse(path, "a folder that all ranks can read", "copy the checkpoint here first");
 }
 
 fs::path choose(const RunOptions& run, const fs::path& run_dir) {
   if (!run.ckpt_path.empty()) {
     refuse_remote(run.ckpt_path);
     if (run.ckpt_path == "last") return newest_last(run_dir);
+    if (run.ckpt_path == "hpc") return last_hpc(run_dir);
+    if (run.ckpt_path == "best")
+      refuse("best", "a path, \"last\" or \"hpc\"", "no callback says yet which checkpoint is the best");
     return run.ckpt_path;
   }
   return run.resume == Resume::kAuto ? newest_complete(run_dir, run.verify) : fs::path();

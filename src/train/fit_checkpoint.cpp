@@ -123,6 +123,11 @@ StateTree own_state(const RunState& state) {
   return own;
 }
 
+void load_model(const RunState& state, const Checkpoint& checkpoint, const StateTree& model) {
+  const auto keys = load_module_state(*state.module, model, state.module->strict_loading());
+  if (state.is_global_zero()) warn_of(keys, checkpoint.folder().string());
+}
+
 }  // namespace
 
 void save_fit(RunState& state, const std::filesystem::path& folder) {
@@ -166,7 +171,7 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
                            .got = "weights only",
                            .hint = "start from its weights with --init_weights"});
   }
-  load_module_state(*state.module, shared.get<StateTree>("model"));
+  load_model(state, checkpoint, shared.get<StateTree>("model"));
   load_state(*state.optimizer, shared.get<StateTree>("optimizer"));
   if (state.scheduler) load_state(*state.scheduler, shared.get<StateTree>("lr_scheduler"));
   load_state(state.progress, shared.get<StateTree>("loops"));
@@ -188,7 +193,7 @@ void load_moment(RunState& state, const Checkpoint& checkpoint) {
 }
 
 void load_weights_of(RunState& state, const Checkpoint& checkpoint) {
-  load_module_state(*state.module, checkpoint.entry("model"));
+  load_model(state, checkpoint, checkpoint.entry("model"));
 }
 
 }  // namespace lockstep::detail

@@ -82,7 +82,8 @@ void prepare_module(RunState& state) {
   state.hooks.call(&Hooks::setup, context);
   // Once: a test after fit is about what fit made of them. The strategy gives every rank what rank 0 has.
   const auto weights = std::exchange(state.options.run.init_weights, {});
-  if (!weights.empty() && state.is_global_zero()) load_weights(weights, *state.module);
+  if (!weights.empty() && state.is_global_zero())
+    warn_of(load_weights(weights, *state.module, state.module->strict_loading()), weights.string());
   state.precision->convert_module(*state.module);
 }
 

@@ -64,7 +64,7 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
 void describe(OptionVisitor& v, RunOptions& o) {
   v.field("run_dir", o.run_dir, "The exact folder of this run; empty: runs/NAME/version_N");
   v.field("seed_everything", o.seed_everything, "Seed of all random generators and samplers");
-  v.field("ckpt_path", o.ckpt_path, "Go on from this checkpoint: a folder, or last");
+  v.field("ckpt_path", o.ckpt_path, "Go on from this checkpoint: a folder, last or hpc");
   v.field("resume", o.resume, "Go on from the newest complete checkpoint of this program, if there is one");
   v.field("verify", o.verify, "How much of a checkpoint is compared with its checksums when it is loaded");
   v.field("init_weights", o.init_weights,

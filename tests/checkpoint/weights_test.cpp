@@ -1,7 +1,7 @@
 // Weights as one safetensors file.
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
-#include <lockstep/checkpoint/weights.h>
+#include <lockstep/checkpoint/load_from_checkpoint.h>
 #include <lockstep/torch.h>
 
 #include "support/expect_error.h"
@@ -41,10 +41,34 @@ TEST_F(Weights, GoToAFileAndBack) {
 TEST_F(Weights, OfAnotherModelAreRefusedByName) {
   const auto good = torch::ones({2, 3});
   const auto count = torch::zeros({1}, torch::kLong);
-  refuse({{"weight", good}}, {"count", "none of that name"});
+  refuse({{"weight", good}}, {"count: expected tensor Long [1], got none"});
   refuse({{"weight", good}, {"count", count}, {"bias", good}}, {"bias"});
   refuse({{"weight", torch::ones({3, 2})}, {"count", count}}, {"weight", "[2, 3]", "[3, 2]"});
-  refuse({{"weight", good.to(torch::kDouble)}, {"count", count}}, {"weight", "F32", "F64"});
+  refuse({{"weight", good.to(torch::kDouble)}, {"count", count}}, {"weight", "Float", "Double"});
+}
+
+TEST_F(Weights, ThatAreNotStrictLeaveTheRestAsItIs) {
+  model_.count.fill_(5);
+  write_weights(folder_ / "w", {{"weight", torch::ones({2, 3})}, {"bias", torch::ones({3})}});
+  const auto keys = load_weights(folder_ / "w", model_, false);
+  EXPECT_EQ(keys.missing_keys, std::vector<std::string>{"count"});
+  EXPECT_EQ(keys.unexpected_keys, std::vector<std::string>{"bias"});
+  EXPECT_EQ(model_.weight.sum().item<float>(), 6);
+  EXPECT_EQ(model_.count.item<std::int64_t>(), 5);
+}
+
+struct Forgiving : ModelImpl {
+  explicit Forgiving(int more) { extra = register_parameter("extra", torch::full({1}, more)); }
+  bool strict_loading() const { return false; }
+  torch::Tensor extra;
+};
+
+TEST_F(Weights, MakeAModel) {
+  write_weights(folder_ / "w", {{"weight", torch::ones({2, 3})}, {"count", torch::full({1}, 9L)}});
+  EXPECT_EQ(load_from_checkpoint<ModelImpl>(folder_ / "w")->count.item<std::int64_t>(), 9);
+  const auto forgiving = load_from_checkpoint<Forgiving>(folder_ / "w", 4);
+  EXPECT_EQ(forgiving->weight.sum().item<float>(), 6);
+  EXPECT_EQ(forgiving->extra.item<float>(), 4);
 }
 
 }  // namespace

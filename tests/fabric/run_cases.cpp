@@ -162,6 +162,9 @@ void save_and_load(ls::Fabric& fabric) {
   require_error([&] { fabric.load("half.ckpt", {{"epohc", missing}}); }, "epohc");
   fabric.load("half.ckpt", {{"epohc", missing}}, {.strict = false});
   require(missing == 5, "not strict: left as it is");
+  auto smaller = std::make_shared<torch::nn::LinearImpl>(1, 1);
+  require_error([&] { fabric.load("half.ckpt", {{"model", smaller}}); }, "weight");
+  fabric.load("half.ckpt", {{"model", smaller}}, {.strict = false});
   require_error([&] { fabric.load("half.ckpt", {{"note", missing}}); }, "note");
   require_error([&] { fabric.load("nowhere.ckpt", {{"epoch", missing}}); }, "nowhere.ckpt");
   require_error([&] { fabric.save("no/folder/x.ckpt", {{"epoch", missing}}); }, "no/folder");

@@ -55,6 +55,23 @@ TEST(ModuleState, NamesEveryTensorThatDoesNotFitAndCopiesNothing) {
   EXPECT_EQ(module_state(*module), before);
 }
 
+TEST(ModuleState, ThatIsNotStrictReturnsTheNamesThatOnlyOneSideHas) {
+  auto module = net();
+  const auto before = module_state(*module).clone();
+  StateTree other;
+  other.set("0.bias", torch::full({3}, 7.0F));
+  other.set("2.bias", torch::zeros({3}));
+  const auto keys = load_module_state(*module, other, false);
+  EXPECT_EQ(keys.unexpected_keys, std::vector<std::string>{"2.bias"});
+  EXPECT_EQ(keys.missing_keys.size(), 6);
+  EXPECT_EQ(keys.missing_keys.front(), "0.weight");
+  EXPECT_EQ(module->parameters()[1].sum().item<float>(), 21);
+  EXPECT_EQ(differences(before, module_state(*module)), std::vector<std::string>{"0.bias"});
+  other.set("0.bias", torch::zeros({4}));
+  EXPECT_THROW(load_module_state(*module, other, false), CheckpointError)
+      << "another shape is always an error";
+}
+
 TEST(RandomState, DrawsTheSameNumbersAgain) {
   torch::manual_seed(3);
   torch::randn({5});  // a pair's second normal number is kept for the next call

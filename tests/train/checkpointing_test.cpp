@@ -19,6 +19,12 @@ struct CountImpl : Module<Example> {
 };
 TORCH_MODULE(Count);
 
+struct OtherImpl : CountImpl {
+  OtherImpl() { more = register_parameter("more", torch::zeros({2})); }
+  void validation_step(const Example&, StepContext&) override {}
+  torch::Tensor more;
+};
+
 struct SaveAtBatch final : Callback {
   SaveAtBatch(std::filesystem::path folder_, std::int64_t batch_)
       : folder(std::move(folder_)), batch(batch_) {}
@@ -94,15 +100,45 @@ TEST_F(Checkpointing, RefusesInsideABatch) {
 TEST_F(Checkpointing, RefusesAnotherModelByName) {
   Trainer(options()).fit(Count(), six_batches());
   const auto last = folder_ / "run" / "checkpoints" / "last.ckpt";
-  struct OtherImpl : CountImpl {
-    OtherImpl() { more = register_parameter("more", torch::zeros({2})); }
-    torch::Tensor more;
-  };
   auto chosen = options();
   chosen.run.run_dir = folder_ / "other";
   test::expect_error<CheckpointError>(
       [&] { Trainer(chosen).fit(std::make_shared<OtherImpl>(), six_batches(), std::nullopt, last); },
       {"more"});
+}
+
+TEST_F(Checkpointing, LoadsWhatBothHaveIntoAModelThatIsNotStrict) {
+  struct Forgiving : OtherImpl {
+    bool strict_loading() const override { return false; }
+  };
+  Trainer(options()).fit(Count(), six_batches());
+  const auto last = folder_ / "run" / "checkpoints" / "last.ckpt";
+  auto chosen = options();
+  chosen.run.run_dir = folder_ / "other";
+  const auto model = std::make_shared<Forgiving>();
+  testing::internal::CaptureStderr();
+  Trainer(chosen).validate(model, six_batches(), last);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("in the model but not in"));
+  EXPECT_EQ(model->weight.item<float>(), 6);
+  EXPECT_EQ(load_from_checkpoint<CountImpl>(last)->weight.item<float>(), 6);
+}
+
+TEST_F(Checkpointing, ChoosesTheLastOneOfACluster) {
+  for (const auto& [batch, name] : {std::pair(2, "hpc_ckpt_10"), std::pair(4, "hpc_ckpt_9")})
+    Trainer(options({std::make_shared<SaveAtBatch>(
+                folder_ / "run" / "checkpoints" / (std::string(name) + ".ckpt"), batch)}))
+        .fit(Count(), six_batches());
+  Trainer trainer(options());
+  Count model;
+  trainer.fit(model, six_batches(), std::nullopt, "hpc");
+  EXPECT_EQ(model->weight.item<float>(), 6);
+  EXPECT_EQ(trainer.global_step(), 6);
+}
+
+TEST_F(Checkpointing, RefusesNamesThatNothingStandsFor) {
+  for (const auto* name : {"hpc", "best"})
+    test::expect_error<ConfigError>(
+        [&] { Trainer(options()).fit(Count(), six_batches(), std::nullopt, name); }, {"ckpt_path", name});
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
+#include <lockstep/state/incompatible_keys.h>
 
 namespace torch::nn {
 class Module;
@@ -25,9 +26,12 @@ LOCKSTEP_API NamedTensors named_tensors(const torch::nn::Module& module);
 /// Writes `tensors` to `file`, completely or not at all. @throws IoError
 LOCKSTEP_API void write_weights(const std::filesystem::path& file, const NamedTensors& tensors);
 
-/// Copies the tensors in `file`, of any format that read_weights() reads, into the parameters and buffers of
-/// `module`, in place. @throws IoError; CheckpointError naming file and tensor when one is missing, extra,
-///   or of another shape or dtype; nothing is copied then
-LOCKSTEP_API void load_weights(const std::filesystem::path& file, torch::nn::Module& module);
+/// Copies the tensors in `path`, of any format that read_weights() reads, into the parameters and buffers of
+/// `module`, in place. Unless it is `strict`, names that only one of them has are no error; they are
+/// returned.
+/// @throws IoError; CheckpointError naming file and tensors that are missing, extra, or of another shape or
+///   dtype; nothing is copied then
+LOCKSTEP_API IncompatibleKeys load_weights(const std::filesystem::path& path, torch::nn::Module& module,
+                                           bool strict = true);
 
 }  // namespace lockstep

@@ -46,7 +46,9 @@ struct ClipGradients {
 
 /// How Fabric::load() loads.
 struct LoadOptions {
-  bool strict = true;  ///< an error when the checkpoint lacks a name; false: that object stays as it is
+  /// An error when the checkpoint lacks a name, or a module's tensors are not those that were saved. When
+  /// false, what is missing stays as it is, and a warning names tensors that only one side has.
+  bool strict = true;
 };
 
 /// Lightning's Fabric for loops of one's own:

@@ -23,6 +23,10 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks {
   /// @throws ConfigError unless overridden
   virtual Optimizers configure_optimizers();
 
+  /// Whether a checkpoint or file of weights must have exactly this module's tensors. When false, names that
+  /// only one side has are said in a warning. Lightning's `strict_loading`.
+  virtual bool strict_loading() const { return true; }
+
   /// Called on local rank 0 of every node, before setup(), while the others wait: fetch data here.
   virtual void prepare_data() {}
 

@@ -40,7 +40,7 @@ struct RunOptions {
   std::filesystem::path run_dir = {};  ///< the exact folder of this run; empty: runs/NAME/version_N
   std::optional<std::uint64_t> seed_everything = {};  ///< seeds the generators and the samplers of all ranks
   /// Checkpoint to go on from: a folder, or "last", the last.ckpt of this run directory, else of the newest
-  /// run of this name. Empty: none.
+  /// run of this name, or "hpc", the hpc_ckpt_N.ckpt there with the largest N. Empty: none.
   std::string ckpt_path = {};
   Resume resume = Resume::kNever;
   Verify verify =
