@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <span>
@@ -24,8 +25,12 @@ class LOCKSTEP_API FileWriter {
                                                  const std::function<void(FileWriter&)>&);
   FileWriter(int fd, const std::filesystem::path& target) : fd_(fd), target_(target) {}
 
+  void hand_over();
+
   int fd_;
   const std::filesystem::path& target_;
+  std::int64_t written_ = 0;
+  std::int64_t handed_over_ = 0;
 };
 
 /// Writes the file `path` so that, whatever happens, it holds its old content or all of what `fill`
