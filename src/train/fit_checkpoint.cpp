@@ -98,19 +98,20 @@ void warn_of_failure(const RunState& state, Act act) {
   }
 }
 
-StateTree shared_state(RunState& state) {
-  StateTree shared;
-  shared.set("model", tree_of(state.strategy->module_state(*state.module)));
+StateTree weights_of(const RunState& state) {
+  StateTree weights;
+  weights.set("model", tree_of(state.strategy->module_state(*state.module)));
+  weights.set("hyper_parameters", state.options.run.config_yaml);
+  return weights;
+}
+
+void add_run(const RunState& state, CheckpointState& all) {
+  auto& shared = all.shared;
   shared.set("optimizer", state_of(*state.optimizer));
   if (state.scheduler) shared.set("lr_scheduler", state_of(*state.scheduler));
   shared.set("loops", state_of(state.progress));
   shared.set("data", data_place_of(state));
-  shared.set("hyper_parameters", state.options.run.config_yaml);
-  return shared;
-}
-
-StateTree own_state(const RunState& state) {
-  StateTree own;
+  auto& own = all.own;
   own.set("random", random_state());
   own.set("strategy", state.strategy->state());
   own.set("gradients", gradients_of(state));
@@ -120,7 +121,6 @@ StateTree own_state(const RunState& state) {
   own.set("callback_metrics", tree_of(state.board.callback));
   own.set("progress_bar_metrics", tree_of(state.board.progress_bar));
   own.set("callbacks", callbacks_of(state));
-  return own;
 }
 
 void load_model(const RunState& state, const Checkpoint& checkpoint, const StateTree& model) {
@@ -130,7 +130,7 @@ void load_model(const RunState& state, const Checkpoint& checkpoint, const State
 
 }  // namespace
 
-void save_fit(RunState& state, const std::filesystem::path& folder) {
+void save_fit(RunState& state, const std::filesystem::path& folder, bool weights_only) {
   const bool can_save =
       state.stage == Stage::kFit && state.optimizer && state.progress.phase != FitPhase::kInBatch;
   if (!can_save) {
@@ -145,7 +145,8 @@ void save_fit(RunState& state, const std::filesystem::path& folder) {
                             .global_step = state.progress.global_step,
                             .strategy = std::string(state.strategy->name()),
                             .mesh = {{"replicate", state.communicator().size()}}};
-  const CheckpointState all{.shared = shared_state(state), .own = own_state(state)};
+  CheckpointState all{.shared = weights_of(state)};
+  if (!weights_only) add_run(state, all);
   if (!state.options.async_checkpoint) return save_checkpoint(folder, all, info, state.communicator());
   auto& writer = state.checkpoint_writer;
   if (!writer) writer = std::make_unique<CheckpointWriter>(state.communicator());

@@ -7,10 +7,10 @@
 
 namespace lockstep::detail {
 
-/// Writes where fit is now, with all that another process needs to go on from here; with async_checkpoint it
-/// returns when that is copied. Collective.
+/// Writes where fit is now, with all that another process needs to go on from here, or, with `weights_only`,
+/// the model and the configuration; with async_checkpoint it returns when that is copied. Collective.
 /// @throws ConfigError inside a batch, where there is no such place; IoError as save_checkpoint()
-void save_fit(RunState& state, const std::filesystem::path& folder);
+void save_fit(RunState& state, const std::filesystem::path& folder, bool weights_only = false);
 
 /// Says so, once, if a checkpoint that was written in the background was not. Does not block, nothing
 /// Collective.

@@ -75,8 +75,8 @@ void TrainContext::log(std::string_view name, const LogValue& value, const LogOp
 const Metrics& TrainContext::callback_metrics() const { return state_->board.callback; }
 const Metrics& TrainContext::progress_bar_metrics() const { return state_->board.progress_bar; }
 
-bool TrainContext::save_checkpoint(const std::filesystem::path& folder) try {
-  detail::save_fit(*state_, folder);
+bool TrainContext::save_checkpoint(const std::filesystem::path& folder, bool weights_only) try {
+  detail::save_fit(*state_, folder, weights_only);
   return true;
 } catch (const IoError& error) {
   if (is_global_zero()) log_warning(std::string(error.what()) + "; training goes on");

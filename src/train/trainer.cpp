@@ -289,10 +289,10 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, std::shared_p
   return state.board.callback;
 }
 
-void Trainer::save_checkpoint(const std::filesystem::path& folder) {
+void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_only) {
   RunState& state = *state_;
   run_guarded(state, [&] {
-    save_fit(state, folder);
+    save_fit(state, folder, weights_only);
     await_save(state);
     state.strategy->teardown();
   });

@@ -91,6 +91,17 @@ TEST_F(Checkpointing, SavesAfterFit) {
   EXPECT_EQ(model->weight.item<float>(), 12);
 }
 
+TEST_F(Checkpointing, SavesWeightsOnly) {
+  Trainer trainer(options());
+  trainer.fit(Count(), six_batches());
+  trainer.save_checkpoint(folder_ / "weights.ckpt", true);
+  EXPECT_EQ(load_from_checkpoint<CountImpl>(folder_ / "weights.ckpt")->weight.item<float>(), 6);
+  EXPECT_EQ(Checkpoint(folder_ / "weights.ckpt").shared().size(), 2);
+  test::expect_error<CheckpointError>(
+      [&] { Trainer(options()).fit(Count(), six_batches(), std::nullopt, folder_ / "weights.ckpt"); },
+      {"weights only", "--init_weights"});
+}
+
 TEST_F(Checkpointing, RefusesInsideABatch) {
   test::expect_error<ConfigError>(
       [&] { Trainer(options({std::make_shared<SaveInBatch>()})).fit(Count(), six_batches()); },

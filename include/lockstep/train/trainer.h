@@ -68,10 +68,10 @@ class LOCKSTEP_API Trainer {
     return run_evaluation(detail::module_for<Batch>(model), loader, Stage::kTest);
   }
 
-  /// Writes the run as fit left it: another one goes on from there, with a larger max_epochs. Collective,
-  /// blocking.
+  /// Writes the run as fit left it: another one goes on from there, with a larger max_epochs. With
+  /// `weights_only` it has the model and the configuration, but nothing to go on from. Collective, blocking.
   /// @throws ConfigError before fit; IoError
-  void save_checkpoint(const std::filesystem::path& folder);
+  void save_checkpoint(const std::filesystem::path& folder, bool weights_only = false);
 
   /// The latest value of everything that was logged.
   const Metrics& callback_metrics() const;
