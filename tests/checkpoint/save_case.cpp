@@ -2,8 +2,10 @@
 //   save_case loop FOLDER     saves states 1, 2, 3, ... as FOLDER until it is killed, a line for each
 //   save_case check FOLDER    prints the number of the state in FOLDER; fails unless it is whole
 //   save_case faults FOLDER   makes each of the first calls that write fail, with each error
+//   save_case rank_faults FOLDER   the same on one of three ranks
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,6 +16,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
 namespace {
@@ -22,8 +25,10 @@ namespace {
 std::atomic<int> calls_left{-1};
 std::atomic<int> error_number{0};
 std::atomic<bool> is_once{false};
+thread_local bool is_victim = true;  // threads whose calls count
 
 bool fails() {
+  if (!is_victim) return false;
   int left = calls_left;
   if (left < 0) return false;
   if (left > 0) {
@@ -33,6 +38,11 @@ bool fails() {
   if (is_once) calls_left = -1;
   errno = error_number;
   return true;
+}
+
+bool is_file(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
 }
 
 template <class Function>
@@ -47,7 +57,7 @@ Function next(const char* name) {
 extern "C" {
 ssize_t write(int fd, const void* bytes, std::size_t count) {
   static const auto real = next<ssize_t (*)(int, const void*, std::size_t)>("write");
-  return fd > 2 && fails() ? -1 : real(fd, bytes, count);
+  return fd > 2 && is_file(fd) && fails() ? -1 : real(fd, bytes, count);
 }
 int fsync(int fd) {
   static const auto real = next<int (*)(int)>("fsync");
@@ -56,6 +66,10 @@ int fsync(int fd) {
 int rename(const char* from, const char* to) {
   static const auto real = next<int (*)(const char*, const char*)>("rename");
   return fails() ? -1 : real(from, to);
+}
+int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned int flags) noexcept {
+  static const auto real = next<int (*)(int, const char*, int, const char*, unsigned int)>("renameat2");
+  return fails() ? -1 : real(from_folder, from, to_folder, to, flags);
 }
 int mkdir(const char* path, mode_t mode) {
   static const auto real = next<int (*)(const char*, mode_t)>("mkdir");
@@ -131,6 +145,38 @@ int faults(const std::filesystem::path& folder) {
   return 0;
 }
 
+// Rank 1 of three cannot write: all are told by name, and have the old one.
+bool try_rank_fault(const std::filesystem::path& folder, int call) {
+  error_number = ENOSPC;
+  is_once = false;
+  calls_left = call;
+  std::atomic<int> failed = 0;
+  testing::run_ranks(3, [&](const Communicator& communicator) {
+    is_victim = communicator.rank() == 1;
+    try {
+      save_checkpoint(folder, state_of(2), {}, communicator, {.state_dict_type = StateDictType::kSharded});
+    } catch (const IoError& error) {
+      ++failed;
+      if (!is_victim && std::strstr(error.what(), "rank 1") == nullptr) throw;
+    }
+  });
+  calls_left = -1;
+  if (failed != 0 && failed != 3) throw std::runtime_error("some were told, and some not");
+  return failed == 3;
+}
+
+int rank_faults(const std::filesystem::path& folder) {
+  int count = 0;
+  save_checkpoint(folder, state_of(1), {});
+  while (count < 100 && try_rank_fault(folder, count)) {
+    ++count;
+    if (check(folder) != 1) throw std::runtime_error("the old one is gone");
+  }
+  if (check(folder) != 2) throw std::runtime_error("the new one is not there");
+  std::cout << count << " faults" << std::endl;
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -138,6 +184,7 @@ int main(int argc, char** argv) try {
   const std::string mode = argv[1];
   if (mode == "loop") return loop(argv[2]);
   if (mode == "faults") return faults(argv[2]);
+  if (mode == "rank_faults") return rank_faults(argv[2]);
   std::cout << check(argv[2]) << std::endl;
   return 0;
 } catch (const std::exception& error) {

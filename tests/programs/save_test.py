@@ -35,6 +35,11 @@ class Save(ProgramTest):
         self.assertEqual(result.code, 0, result)
         self.assertGreater(int(result.out.split()[0]), 90, result)
 
+    def test_each_call_of_one_rank_may_fail(self):
+        result = self.run_program(CASE, "rank_faults", self.folder / "x.ckpt")
+        self.assertEqual(result.code, 0, result)
+        self.assertGreater(int(result.out.split()[0]), 8, result)
+
     def test_training_goes_on_and_the_user_is_told(self):
         for late in ("false", "true"):
             with self.subTest(async_checkpoint=late):
