@@ -9,6 +9,8 @@
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
 
+#include "formats/checkpoint_manifest.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -22,16 +24,19 @@ namespace fs = std::filesystem;
                                .hint = ""});
 }
 
-// The name without a slash at its end; what stands there may only be a folder.
+bool may_be_replaced(const fs::path& target) {
+  const auto status = fs::symlink_status(target);
+  if (!fs::exists(status)) return true;
+  return fs::is_directory(status) && (fs::is_empty(target) || fs::exists(target / kManifestName));
+}
+
+// The name without a slash at its end. What stands there is removed in the end: that may only be a checkpoint.
 fs::path target_of(const fs::path& folder) {
   const auto target = folder.has_filename() ? fs::absolute(folder) : fs::absolute(folder).parent_path();
-  const auto status = fs::symlink_status(target);
-  if (fs::exists(status) && !fs::is_directory(status)) {
-    throw IoError("checkpoint", {.what = "checkpoint " + target.string() + " cannot be written",
-                                 .expected = "a folder, or nothing, of that name",
-                                 .got = "something else"});
-  }
-  return target;
+  if (may_be_replaced(target)) return target;
+  throw IoError("checkpoint", {.what = "checkpoint " + target.string() + " cannot be written",
+                               .expected = "a checkpoint, an empty folder, or nothing of that name",
+                               .got = "something else"});
 }
 
 // Trades places with an older folder in one step, where the file system can (NFS, for one, cannot).

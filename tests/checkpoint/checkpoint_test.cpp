@@ -67,6 +67,19 @@ TEST(Checkpoint, KeepsAModelUnderPyTorchsNames) {
   EXPECT_FALSE(std::filesystem::exists(folder / "x" / "text.safetensors"));
 }
 
+TEST(Checkpoint, TakesThePlaceOfNothingElse) {
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "thesis");
+  std::ofstream(folder / "thesis" / "chapter_1.tex") << "text";
+  std::ofstream(folder / "file") << "text";
+  for (const auto* name : {"thesis", "file"})
+    test::expect_error<IoError>([&] { save_checkpoint(folder / name, {}, {}); }, {name, "a checkpoint, an empty"});
+  EXPECT_TRUE(std::filesystem::exists(folder / "thesis" / "chapter_1.tex"));
+  EXPECT_EQ(folder.entries(), 2);
+  std::filesystem::create_directory(folder / "empty");
+  save_checkpoint(folder / "empty", {}, {});
+}
+
 TEST(Checkpoint, TakesThePlaceOfAnOlderOneAndLeavesNothingElse) {
   const test::TemporaryFolder folder;
   for (const double value : {1.0, 2.0}) {
