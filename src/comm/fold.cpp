@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::size_t kBlock = 512;  // elements; a block of every rank stays in the first-level cache
 
+using Rows = std::span<const void* const>;
+
 // What values of T are combined as, and what such a value is divided by.
 template <class T>
 struct Widened {
@@ -89,20 +91,19 @@ void fold_block(std::vector<std::array<W, kBlock>>& rows, Combine combine) {
 }
 
 template <class T, class Combine>
-void fold_as(const Rows& rows, T* output, std::size_t count, bool is_average, Combine combine) {
+void fold_as(Rows rows, T* output, std::size_t count, bool is_average, Combine combine) {
   using W = typename Widened<T>::Type;
   // Zeros beyond a short last block are combined as well, and thrown away.
-  std::vector<std::array<W, kBlock>> block(static_cast<std::size_t>(rows.ranks));
-  const T* const data = static_cast<const T*>(rows.data);
+  std::vector<std::array<W, kBlock>> block(rows.size());
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
     const std::size_t length = std::min(kBlock, count - begin);
     for (std::size_t rank = 0; rank < block.size(); ++rank) {
-      const T* const from = data + rank * rows.row_elements + begin;
+      const T* const from = static_cast<const T*>(rows[rank]) + begin;
       for (std::size_t k = 0; k < length; ++k) block[rank][k] = static_cast<W>(from[k]);
     }
     fold_block(block, combine);
     if (is_average) {
-      for (auto& value : block[0]) value /= static_cast<typename Widened<T>::Real>(rows.ranks);
+      for (auto& value : block[0]) value /= static_cast<typename Widened<T>::Real>(rows.size());
     }
     for (std::size_t k = 0; k < length; ++k) output[begin + k] = static_cast<T>(block[0][k]);
   }
@@ -110,7 +111,7 @@ void fold_as(const Rows& rows, T* output, std::size_t count, bool is_average, Co
 
 // Callers have refused what a type has not.
 template <class T>
-void fold_ordered_type(const Rows& rows, ReduceOp op, T* output, std::size_t count) {
+void fold_ordered_type(Rows rows, ReduceOp op, T* output, std::size_t count) {
   if (op == ReduceOp::kMin) return fold_as(rows, output, count, false, Min{});
   if (op == ReduceOp::kMax) return fold_as(rows, output, count, false, Max{});
   if constexpr (std::is_integral_v<T>) {
@@ -121,7 +122,7 @@ void fold_ordered_type(const Rows& rows, ReduceOp op, T* output, std::size_t cou
 }
 
 template <class T>
-void fold_type(const Rows& rows, ReduceOp op, T* output, std::size_t count) {
+void fold_type(Rows rows, ReduceOp op, T* output, std::size_t count) {
   if (op == ReduceOp::kSum) return fold_as(rows, output, count, false, Add{});
   if (op == ReduceOp::kAvg) return fold_as(rows, output, count, true, Add{});
   if (op == ReduceOp::kProduct) return fold_as(rows, output, count, false, Multiply{});
@@ -130,7 +131,7 @@ void fold_type(const Rows& rows, ReduceOp op, T* output, std::size_t count) {
 
 }  // namespace
 
-void fold(const Rows& rows, at::ScalarType dtype, ReduceOp op, void* output, std::size_t count) {
+void fold(Rows rows, at::ScalarType dtype, ReduceOp op, void* output, std::size_t count) {
   AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "fold",
                                          [&] { fold_type(rows, op, static_cast<scalar_t*>(output), count); });
 }

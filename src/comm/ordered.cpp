@@ -1,7 +1,7 @@
 #include "comm/ordered.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "comm/fold.h"
 
@@ -12,22 +12,6 @@ constexpr std::int64_t kOneRoundBytes = 256 << 10;  // of all ranks together: be
 constexpr std::int64_t kPieceBytes = 8 << 20;       // bounds scratch memory, keeps it in the cache
 
 std::size_t unsigned_of(std::int64_t number) { return static_cast<std::size_t>(number); }
-
-// How a piece is cut into one chunk per rank; the last chunks may be short or empty.
-class Cut {
- public:
-  Cut(const at::Tensor& piece, std::int64_t ranks)
-      : bytes_(static_cast<std::int64_t>(piece.nbytes())),
-        chunk_bytes_((piece.numel() + ranks - 1) / ranks * piece.element_size()) {}
-
-  std::int64_t chunk_bytes() const { return chunk_bytes_; }
-  std::int64_t begin_of(std::int64_t rank) const { return std::min(rank * chunk_bytes_, bytes_); }
-  std::int64_t bytes_of(std::int64_t rank) const { return begin_of(rank + 1) - begin_of(rank); }
-
- private:
-  std::int64_t bytes_;
-  std::int64_t chunk_bytes_;
-};
 
 }  // namespace
 
@@ -46,11 +30,40 @@ std::int64_t OrderedReducer::elements_of_piece(const at::Tensor& flat) const {
   return std::max<std::int64_t>(1, kPieceBytes / flat.element_size() / transport_.size()) * transport_.size();
 }
 
-void OrderedReducer::fold_rows(const at::Tensor& rows, at::ScalarType dtype, ReduceOp op,
-                               const at::Tensor& output) {
-  const auto count = output.nbytes() / c10::elementSize(dtype);
-  fold({.data = rows.const_data_ptr(), .row_elements = count, .ranks = transport_.size()}, dtype, op,
-       output.mutable_data_ptr(), count);
+// One chunk per rank; the last ones may be short or empty.
+OrderedReducer::Parts OrderedReducer::chunks_of(const at::Tensor& flat) const {
+  const std::int64_t ranks = transport_.size();
+  const auto length = (flat.numel() + ranks - 1) / ranks;
+  Parts chunks;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const auto begin = std::min(rank * length, flat.numel());
+    chunks.push_back(flat.slice(0, begin, begin + length));
+  }
+  return chunks;
+}
+
+OrderedReducer::Parts OrderedReducer::to_others(const at::Tensor& tensor) const {
+  return Parts(unsigned_of(transport_.size()), tensor);
+}
+
+// Scratch memory for the row of `rank`, which is of the size of `like`.
+at::Tensor OrderedReducer::row(const at::Tensor& like, int rank) {
+  const auto bytes = static_cast<std::int64_t>(like.nbytes());
+  return rows_.get(bytes * transport_.size()).narrow(0, rank * bytes, bytes);
+}
+
+// Sends to[r] to rank r, gets what the others have for us, and folds that with our own.
+void OrderedReducer::fold_from_all(const Parts& to, const at::Tensor& own, ReduceOp op,
+                                   const at::Tensor& output) {
+  Parts from(unsigned_of(transport_.size()));
+  std::vector<const void*> rows(from.size(), own.const_data_ptr());
+  for (int rank = 0; rank < transport_.size(); ++rank) {
+    if (rank == transport_.rank()) continue;
+    from[unsigned_of(rank)] = row(own, rank);
+    rows[unsigned_of(rank)] = from[unsigned_of(rank)].const_data_ptr();
+  }
+  transport_.exchange(to, from);
+  fold(rows, own.scalar_type(), op, output.mutable_data_ptr(), unsigned_of(own.numel()));
 }
 
 void OrderedReducer::all_reduce(const at::Tensor& tensor, ReduceOp op) {
@@ -75,66 +88,45 @@ void OrderedReducer::reduce(const at::Tensor& tensor, int root, ReduceOp op) {
 
 // Everybody gets everything and folds it alone.
 void OrderedReducer::all_reduce_small(const at::Tensor& flat, ReduceOp op) {
-  const auto rows = rows_.get(static_cast<std::int64_t>(flat.nbytes()) * transport_.size());
-  transport_.all_gather(rows, flat);
-  fold_rows(rows, flat.scalar_type(), op, flat);
+  fold_from_all(to_others(flat), flat, op, flat);
 }
 
 // The root gets everything and folds it.
 void OrderedReducer::reduce_small(const at::Tensor& flat, int root, ReduceOp op) {
-  std::vector<at::Tensor> to(unsigned_of(transport_.size()));
+  if (transport_.rank() == root) return fold_from_all({}, flat, op, flat);
+  Parts to(unsigned_of(transport_.size()));
   to[unsigned_of(root)] = flat;
-  if (transport_.rank() != root) return transport_.exchange(to, {});
-  const auto row_bytes = static_cast<std::int64_t>(flat.nbytes());
-  const auto rows = rows_.get(row_bytes * transport_.size());
-  transport_.exchange(to, rows.split(row_bytes));
-  fold_rows(rows, flat.scalar_type(), op, flat);
+  transport_.exchange(to, {});
 }
 
-// Rank r gets all rows of chunk r and folds them. The result is scratch memory of chunk_bytes().
-at::Tensor OrderedReducer::fold_own_chunk(const at::Tensor& piece, ReduceOp op) {
-  const std::int64_t ranks = transport_.size();
-  const Cut cut(piece, ranks);
-  std::vector<std::int64_t> send;
-  for (std::int64_t rank = 0; rank < ranks; ++rank) send.push_back(cut.bytes_of(rank));
-  const auto mine = cut.bytes_of(transport_.rank());
-  const auto rows = rows_.get(ranks * mine);
-  transport_.all_to_all(rows, piece, std::vector<std::int64_t>(unsigned_of(ranks), mine), std::move(send));
-  const auto chunk = chunk_.get(cut.chunk_bytes());
-  fold_rows(rows, piece.scalar_type(), op, chunk.narrow(0, 0, mine));
-  return chunk;
-}
-
+// Rank r folds chunk r, in its place, and gives it to all.
 void OrderedReducer::all_reduce_piece(const at::Tensor& piece, ReduceOp op) {
-  const auto chunk = fold_own_chunk(piece, op);
-  const auto all_bytes = chunk.numel() * transport_.size();
-  const bool is_even = all_bytes == static_cast<std::int64_t>(piece.nbytes());
-  const auto gathered = is_even ? piece : gathered_.get(all_bytes);
-  transport_.all_gather(gathered, chunk);
-  if (!is_even) std::memcpy(piece.mutable_data_ptr(), gathered.const_data_ptr(), piece.nbytes());
+  auto chunks = chunks_of(piece);
+  const auto own = std::exchange(chunks[unsigned_of(transport_.rank())], {});
+  fold_from_all(chunks, own, op, own);
+  transport_.exchange(to_others(own), chunks);
 }
 
+// Rank r folds chunk r, beside its place, and gives it to the root.
 void OrderedReducer::reduce_piece(const at::Tensor& piece, int root, ReduceOp op) {
-  const Cut cut(piece, transport_.size());
-  const auto chunk = fold_own_chunk(piece, op);
-  std::vector<at::Tensor> to(unsigned_of(transport_.size()));
-  to[unsigned_of(root)] = chunk.narrow(0, 0, cut.bytes_of(transport_.rank()));
-  if (transport_.rank() != root) return transport_.exchange(to, {});
-  const auto bytes = piece.view(at::kByte);
-  std::vector<at::Tensor> from;
-  for (int rank = 0; rank < transport_.size(); ++rank) {
-    from.push_back(bytes.narrow(0, cut.begin_of(rank), cut.bytes_of(rank)));
+  const auto chunks = chunks_of(piece);
+  const auto& own = chunks[unsigned_of(transport_.rank())];
+  if (transport_.rank() == root) {
+    fold_from_all(chunks, own, op, own);
+    auto from = chunks;
+    from[unsigned_of(root)] = {};
+    return transport_.exchange({}, from);
   }
-  transport_.exchange(to, from);
+  Parts to(unsigned_of(transport_.size()));
+  to[unsigned_of(root)] = row(own, transport_.rank());
+  fold_from_all(chunks, own, op, to[unsigned_of(root)]);
+  transport_.exchange(to, {});
 }
 
 void OrderedReducer::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
   if (input.numel() == 0) return;
-  const auto mine = static_cast<std::int64_t>(output.nbytes());
-  const std::vector<std::int64_t> bytes(unsigned_of(transport_.size()), mine);
-  const auto rows = rows_.get(static_cast<std::int64_t>(input.nbytes()));
-  transport_.all_to_all(rows, input, bytes, bytes);
-  fold_rows(rows, output.scalar_type(), op, output);
+  const auto chunks = chunks_of(input.view({-1}));
+  fold_from_all(chunks, chunks[unsigned_of(transport_.rank())], op, output);
 }
 
 }  // namespace lockstep::detail

@@ -34,19 +34,21 @@ class OrderedReducer {
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op);
 
  private:
+  using Parts = std::vector<at::Tensor>;  // by rank; undefined where there is none
+
   bool fits_one_round(const at::Tensor& flat) const;
   std::int64_t elements_of_piece(const at::Tensor& flat) const;
   void all_reduce_small(const at::Tensor& flat, ReduceOp op);
   void all_reduce_piece(const at::Tensor& piece, ReduceOp op);
   void reduce_small(const at::Tensor& flat, int root, ReduceOp op);
   void reduce_piece(const at::Tensor& piece, int root, ReduceOp op);
-  at::Tensor fold_own_chunk(const at::Tensor& piece, ReduceOp op);
-  void fold_rows(const at::Tensor& rows, at::ScalarType dtype, ReduceOp op, const at::Tensor& output);
+  Parts chunks_of(const at::Tensor& flat) const;
+  Parts to_others(const at::Tensor& tensor) const;
+  at::Tensor row(const at::Tensor& like, int rank);
+  void fold_from_all(const Parts& to, const at::Tensor& own, ReduceOp op, const at::Tensor& output);
 
   Transport& transport_;
   Scratch rows_;
-  Scratch chunk_;
-  Scratch gathered_;
 };
 
 }  // namespace lockstep::detail

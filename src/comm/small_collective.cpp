@@ -66,8 +66,9 @@ void SmallCollective::finish() {
   if (dense.kind == CollectiveKind::kBarrier) return;
   if (rows_.defined() && dense.output.numel() > 0) {
     const auto count = static_cast<std::size_t>(dense.output.numel());
-    fold({.data = rows_.const_data_ptr(), .row_elements = count, .ranks = size_}, dense.output.scalar_type(),
-         dense.op, dense.output.mutable_data_ptr(), count);
+    std::vector<const void*> rows;
+    for (int member = 0; member < size_; ++member) rows.push_back(row_of(member));
+    fold(rows, dense.output.scalar_type(), dense.op, dense.output.mutable_data_ptr(), count);
   }
   twin_.copy_back();
 }
