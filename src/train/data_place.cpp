@@ -1,5 +1,7 @@
 #include "train/data_place.h"
 
+#include <limits>
+
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
@@ -28,11 +30,64 @@ void adopt_seed(RunState& state, const StateTree& place) {
   seed = saved;
 }
 
-void begin_window_anew(Progress& progress, std::int64_t length) {
-  const auto start = window_start(progress.batches, length);
+// What is multiplied and divided must not be zero or huge, whoever wrote it.
+std::int64_t checked(std::int64_t value, std::int64_t least, const std::string& name) {
+  if (value >= least && value <= std::numeric_limits<int>::max()) return value;
+  throw CheckpointError("train", {.what = "state " + name,
+                                  .expected = "a number from " + std::to_string(least) + " to 2^31 - 1",
+                                  .got = std::to_string(value)});
+}
+
+std::int64_t positive(const StateTree& place, const std::string& name) {
+  return checked(place.get<std::int64_t>(name), 1, place.path() + "/" + name);
+}
+
+struct SavedPlace {
+  std::int64_t batch;   // samples of all ranks together
+  std::int64_t window;  // micro-batches
+  std::int64_t batches_of_epoch;
+  std::int64_t world_size;
+};
+
+SavedPlace saved_place(const StateTree& place) {
+  const auto world_size = positive(place, "world_size");
+  return {.batch = checked(world_size * positive(place, "batch_size"), 1, place.path() + "/batch_size"),
+          .window = positive(place, "accumulate_grad_batches"),
+          .batches_of_epoch = place.get<std::int64_t>("num_training_batches"),
+          .world_size = world_size};
+}
+
+// Gradients of its first micro-batches are of no use with other micro-batches, or another number of them.
+void begin_window_anew(Progress& progress, const SavedPlace& saved) {
+  const auto start = window_start(progress.batches, saved.window);
   if (start == progress.batches) return;
+  progress.samples -= (progress.batches - start) * saved.batch;
   progress.batches = start;
   progress.phase = FitPhase::kBatches;
+  progress.validation = {};
+}
+
+std::int64_t batches_in_terms_of(std::int64_t batch, const RunState& state, const SavedPlace& saved) {
+  const auto samples = state.progress.batches * saved.batch;
+  if (samples % batch == 0) return samples / batch;
+  const auto world = std::int64_t{state.communicator().size()};
+  throw CheckpointError(
+      "train",
+      {.what = "no batch begins where the checkpoint was taken, at sample " + std::to_string(samples),
+       .expected = "a batch of all ranks that divides it",
+       .got = std::to_string(world) + " ranks of " + std::to_string(batch / world) + " samples",
+       .hint = "the checkpoint's batch was " + std::to_string(saved.batch) + " samples; take a divisor"});
+}
+
+void check_window_start(const RunState& state, const SavedPlace& saved) {
+  const auto window = state.options.accumulate_grad_batches;
+  if (state.progress.batches % window == 0) return;
+  throw CheckpointError(
+      "train", {.what = "no window of accumulated gradients begins where the checkpoint was taken",
+                .expected = "accumulate_grad_batches that divides " + std::to_string(state.progress.batches) +
+                            " batches",
+                .got = std::to_string(window),
+                .hint = "the checkpoint's was " + std::to_string(saved.window)});
 }
 
 }  // namespace
@@ -43,38 +98,41 @@ bool is_inside_window(const RunState& state) {
          progress.batches != window_start(progress.batches, state.options.accumulate_grad_batches);
 }
 
+std::int64_t num_training_batches(const RunState& state) {
+  return state.options.limit_train_batches.apply(state.train_loader->num_batches(state.shard(/*pad=*/true)),
+                                                 "limit_train_batches");
+}
+
 StateTree data_place_of(const RunState& state) {
   StateTree place;
   place.set("num_samples", state.train_loader->num_samples());
   place.set("batch_size", state.train_loader->batch_size());
   place.set("world_size", std::int64_t{state.communicator().size()});
   place.set("accumulate_grad_batches", std::int64_t{state.options.accumulate_grad_batches});
+  place.set("num_training_batches", num_training_batches(state));
   place.set("seed", static_cast<std::int64_t>(state.options.run.seed_everything.value_or(0)));
   return place;
 }
 
 void adopt_data_place(RunState& state, const StateTree& place) {
   check_data_set(state, place);
-  adopt_seed(state, place);
+  const auto saved = saved_place(place);
   auto& progress = state.progress;
+  checked(progress.batches, 0, "loops/batches");
   const auto world = std::int64_t{state.communicator().size()};
   const auto batch = world * state.train_loader->batch_size();
-  const auto saved_batch = place.get<std::int64_t>("world_size") * place.get<std::int64_t>("batch_size");
-  const bool same_world = world == place.get<std::int64_t>("world_size") && batch == saved_batch;
-  if (same_world || progress.batches == 0) return;
-  begin_window_anew(progress, place.get<std::int64_t>("accumulate_grad_batches"));
-  progress.validation = {};
-  const auto samples = progress.batches * saved_batch;
-  if (samples % batch == 0) {
-    progress.batches = samples / batch;
+  const bool same_batches = world == saved.world_size && batch == saved.batch;
+  const bool same_windows = saved.window == state.options.accumulate_grad_batches;
+  adopt_seed(state, place);
+  if (progress.batches == 0 || (same_batches && same_windows)) return;
+  if (!same_batches) progress.validation = {};
+  if (progress.batches == saved.batches_of_epoch) {  // all of them
+    progress.batches = num_training_batches(state);
     return;
   }
-  throw CheckpointError(
-      "train",
-      {.what = "no batch begins where the checkpoint was taken, at sample " + std::to_string(samples),
-       .expected = "a batch of all ranks that divides it",
-       .got = std::to_string(world) + " ranks of " + std::to_string(batch / world) + " samples",
-       .hint = "the checkpoint's batch was " + std::to_string(saved_batch) + " samples; take a divisor"});
+  begin_window_anew(progress, saved);
+  progress.batches = batches_in_terms_of(batch, state, saved);
+  check_window_start(state, saved);
 }
 
 StateTree own_of(const RunState& state, const Checkpoint& checkpoint) {

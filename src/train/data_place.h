@@ -10,12 +10,16 @@ namespace lockstep::detail {
 /// Whether the micro-batch that was completed last left a window open.
 bool is_inside_window(const RunState& state);
 
+/// Micro-batches of an epoch, on each rank.
+std::int64_t num_training_batches(const RunState& state);
+
 /// What the order and the size of global batches follow from.
 StateTree data_place_of(const RunState& state);
 
 /// Goes on in the data where `place` was taken: at the same batch in a world of the same size. In another
-/// one, at the batch that begins with the same sample; a window that was open is begun anew.
-/// @throws CheckpointError when the data set has another size, or no batch begins there
+/// one, at the batch that begins with the same sample. There, and with another accumulate_grad_batches, a
+/// window that was open is begun anew.
+/// @throws CheckpointError when the data set has another size, or no batch, or no window, begins there
 void adopt_data_place(RunState& state, const StateTree& place);
 
 /// What the rank of the same number had for itself; in a larger world ranks share.

@@ -57,20 +57,22 @@ void run_batches(RunState& state, AnyLoader& loader, const EvaluationHooks& hook
 void evaluate(RunState& state, AnyLoader& loader, const EvaluationHooks& hooks, Stage stage,
               std::int64_t max_batches, EvaluationProgress& progress) {
   TrainContext context(state);
-  if (progress.batches == 0) {
+  // A checkpoint that is taken in a hook says that the hook has been called.
+  const auto call_next = [&](void (Hooks::*hook)(TrainContext&), EvaluationPhase phase) {
+    if (progress.phase >= phase) return;
     LogScopeGuard scope(state, state.evaluation_log, kEpochLog);
-    state.hooks.call(hooks.start, context);
-    state.hooks.call(hooks.epoch_start, context);
-  }
-  run_batches(state, loader, hooks, max_batches, progress);
-  {
-    LogScopeGuard scope(state, state.evaluation_log, kEpochLog);
-    state.hooks.call(hooks.epoch_end, context);
-  }
+    progress.phase = phase;
+    state.hooks.call(hook, context);
+  };
+  call_next(hooks.start, EvaluationPhase::kStart);
+  call_next(hooks.epoch_start, EvaluationPhase::kEpochStart);
+  if (progress.phase == EvaluationPhase::kEpochStart)
+    run_batches(state, loader, hooks, max_batches, progress);
+  call_next(hooks.epoch_end, EvaluationPhase::kEpochEnd);
   const auto row = state.evaluation_log.finish_epoch(state.communicator());
   const bool inside_fit = stage == Stage::kFit;
   state.write_metrics(row, inside_fit ? state.progress.batches_that_stepped : state.progress.global_step);
-  progress.has_ended = true;
+  progress.phase = EvaluationPhase::kEnd;
   state.hooks.call(hooks.end, context);
 }
 
@@ -83,7 +85,7 @@ void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::i
 
 void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::int64_t max_batches,
                          EvaluationProgress& progress) {
-  if (progress.has_ended) return;
+  if (progress.phase == EvaluationPhase::kEnd) return;
   const auto& hooks = stage == Stage::kTest ? kTestHooks : kValidationHooks;
   const torch::NoGradGuard no_grad;
   TrainContext context(state);

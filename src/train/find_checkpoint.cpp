@@ -46,19 +46,21 @@ std::vector<Candidate> candidates_in(const fs::path& run_dir) {
 }
 
 // Damaged ones are passed over, and named.
-fs::path newest_complete(const fs::path& run_dir, Verify verify) {
+std::optional<Checkpoint> newest_complete(const fs::path& run_dir, Verify verify) {
   for (const auto& candidate : candidates_in(run_dir)) {
     try {
-      (void)Checkpoint(candidate.folder, verify);
-      return candidate.folder;
+      return Checkpoint(candidate.folder, verify);
     } catch (const Error& error) {
       log_warning("not resuming from " + candidate.folder.string() + ": " + error.what());
     }
   }
-  return {};
+  return std::nullopt;
 }
 
+// This run's, else that of the newest one.
 fs::path newest_last(const fs::path& run_dir) {
+  const auto own = run_dir / "checkpoints" / "last.ckpt";
+  if (fs::exists(own / "manifest.json")) return own;
   for (const auto& candidate : candidates_in(run_dir)) {
     if (candidate.folder.filename() == "last.ckpt") return candidate.folder;
   }
@@ -98,16 +100,20 @@ void refuse_remote(const std::string& path) {
   refuse(path, "a folder that all ranks can read", "copy the checkpoint here first");
 }
 
-fs::path choose(const RunOptions& run, const fs::path& run_dir) {
-  if (!run.ckpt_path.empty()) {
-    refuse_remote(run.ckpt_path);
-    if (run.ckpt_path == "last") return newest_last(run_dir);
-    if (run.ckpt_path == "hpc") return last_hpc(run_dir);
-    if (run.ckpt_path == "best")
-      refuse("best", "a path, \"last\" or \"hpc\"", "no callback says yet which checkpoint is the best");
-    return run.ckpt_path;
-  }
-  return run.resume == Resume::kAuto ? newest_complete(run_dir, run.verify) : fs::path();
+fs::path path_of(const std::string& ckpt_path, const fs::path& run_dir) {
+  refuse_remote(ckpt_path);
+  if (ckpt_path == "last") return newest_last(run_dir);
+  if (ckpt_path == "hpc") return last_hpc(run_dir);
+  if (ckpt_path == "best")
+    refuse("best", "a path, \"last\" or \"hpc\"", "no callback says yet which checkpoint is the best");
+  return ckpt_path;
+}
+
+std::optional<Checkpoint> choose(const RunOptions& run, const fs::path& run_dir) {
+  if (run.ckpt_path.empty()) return newest_complete(run_dir, run.verify);
+  const auto path = path_of(run.ckpt_path, run_dir);
+  if (path.empty()) return std::nullopt;
+  return Checkpoint(path, run.verify);
 }
 
 }  // namespace
@@ -115,13 +121,13 @@ fs::path choose(const RunOptions& run, const fs::path& run_dir) {
 std::optional<Checkpoint> take_wanted_checkpoint(RunState& state) {
   auto& run = state.options.run;
   if (run.ckpt_path.empty() && run.resume == Resume::kNever) return std::nullopt;
-  const bool leads = state.is_global_zero();
-  const auto chosen = state.communicator().broadcast_bytes(leads ? choose(run, state.run_dir).string() : "");
+  std::optional<Checkpoint> chosen;
+  if (state.is_global_zero()) chosen = choose(run, state.run_dir);
+  const auto folder = state.communicator().broadcast_bytes(chosen ? chosen->folder().string() : "");
   run.ckpt_path.clear();
   run.resume = Resume::kNever;
-  if (chosen.empty()) return std::nullopt;
-  // The other ranks compare what they read.
-  return Checkpoint(chosen, leads ? run.verify : Verify::kNeeded);
+  if (folder.empty() || chosen) return chosen;
+  return Checkpoint(folder, Verify::kNeeded);  // what this rank reads
 }
 
 }  // namespace lockstep::detail

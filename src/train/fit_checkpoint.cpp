@@ -105,13 +105,8 @@ StateTree weights_of(const RunState& state) {
   return weights;
 }
 
-void add_run(const RunState& state, CheckpointState& all) {
-  auto& shared = all.shared;
-  shared.set("optimizer", state_of(*state.optimizer));
-  if (state.scheduler) shared.set("lr_scheduler", state_of(*state.scheduler));
-  shared.set("loops", state_of(state.progress));
-  shared.set("data", data_place_of(state));
-  auto& own = all.own;
+StateTree own_state(const RunState& state) {
+  StateTree own;
   own.set("random", random_state());
   own.set("strategy", state.strategy->state());
   own.set("gradients", gradients_of(state));
@@ -121,6 +116,35 @@ void add_run(const RunState& state, CheckpointState& all) {
   own.set("callback_metrics", tree_of(state.board.callback));
   own.set("progress_bar_metrics", tree_of(state.board.progress_bar));
   own.set("callbacks", callbacks_of(state));
+  own.set("module", state.module->state());
+  own.set("should_stop", state.should_stop);
+  own.set("stop_agreed", state.stop_agreed);
+  return own;
+}
+
+FitMoment moment_of(const RunState& state) {
+  return {
+      .loops = state_of(state.progress), .own = own_state(state), .world_size = state.communicator().size()};
+}
+
+void add_run(const RunState& state, FitMoment moment, CheckpointState& all) {
+  all.shared.set("optimizer", state_of(*state.optimizer));
+  if (state.scheduler) all.shared.set("lr_scheduler", state_of(*state.scheduler));
+  all.shared.set("loops", std::move(moment.loops));
+  all.shared.set("data", data_place_of(state));
+  all.own = std::move(moment.own);
+}
+
+void check_has_place(const RunState& state, bool in_hook) {
+  const bool between_batches = state.moment || (in_hook && state.progress.phase != FitPhase::kInBatch);
+  if (state.stage == Stage::kFit && state.optimizer && between_batches) return;
+  throw ConfigError("train",
+                    {.what = "a checkpoint cannot be taken here",
+                     .expected = "a hook of fit between batches, such as on_train_batch_end, or of its "
+                                 "validation",
+                     .got = state.stage != Stage::kFit ? "stage " + std::string(stage_name(state.stage))
+                            : in_hook                  ? "a hook inside a batch"
+                                                       : "no hook"});
 }
 
 void load_model(const RunState& state, const Checkpoint& checkpoint, const StateTree& model) {
@@ -130,28 +154,39 @@ void load_model(const RunState& state, const Checkpoint& checkpoint, const State
 
 }  // namespace
 
+void keep_moment(RunState& state) {
+  state.moment = moment_of(state);
+  state.moment->own.set("should_stop", false);
+  state.moment->own.set("stop_agreed", false);
+}
+
 void save_fit(RunState& state, const std::filesystem::path& folder, bool weights_only) {
-  const bool can_save =
-      state.stage == Stage::kFit && state.optimizer && state.progress.phase != FitPhase::kInBatch;
-  if (!can_save) {
-    throw ConfigError("train",
-                      {.what = "a checkpoint cannot be taken here",
-                       .expected = "a hook of fit between batches, such as on_train_batch_end, or of its "
-                                   "validation",
-                       .got = state.stage == Stage::kFit ? "a hook inside a batch"
-                                                         : "stage " + std::string(stage_name(state.stage))});
-  }
-  const CheckpointInfo info{.epoch = state.progress.epoch,
+  const auto moment = state.moment ? *state.moment : moment_of(state);
+  CheckpointState all{.shared = weights_of(state)};
+  const CheckpointInfo info{.epoch = moment.loops.get<std::int64_t>("epoch"),
                             .global_step = state.progress.global_step,
                             .strategy = std::string(state.strategy->name()),
                             .mesh = {{"replicate", state.communicator().size()}}};
-  CheckpointState all{.shared = weights_of(state)};
-  if (!weights_only) add_run(state, all);
+  if (!weights_only) add_run(state, moment, all);
   if (!state.options.async_checkpoint) return save_checkpoint(folder, all, info, state.communicator());
   auto& writer = state.checkpoint_writer;
   if (!writer) writer = std::make_unique<CheckpointWriter>(state.communicator());
   warn_of_failure(state, [&] { writer->wait(); });
   writer->save(folder, all, info);
+}
+
+void save_after_hook(RunState& state, const std::filesystem::path& folder, bool weights_only) {
+  if (state.stage == Stage::kSanityCheck) return;
+  check_has_place(state, state.hooks.is_calling());
+  state.hooks.defer([&state, folder, weights_only] {
+    warn_of_failure(state, [&] { save_fit(state, folder, weights_only); });
+  });
+}
+
+void save_after_fit(RunState& state, const std::filesystem::path& folder, bool weights_only) {
+  check_has_place(state, false);
+  save_fit(state, folder, weights_only);
+  await_save(state);
 }
 
 void notice_failed_save(RunState& state) {
@@ -172,22 +207,28 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
                            .got = "weights only",
                            .hint = "start from its weights with --init_weights"});
   }
+  load_state(state.progress, shared.get<StateTree>("loops"));
+  adopt_data_place(state, shared.get<StateTree>("data"));
   load_model(state, checkpoint, shared.get<StateTree>("model"));
   load_state(*state.optimizer, shared.get<StateTree>("optimizer"));
   if (state.scheduler) load_state(*state.scheduler, shared.get<StateTree>("lr_scheduler"));
-  load_state(state.progress, shared.get<StateTree>("loops"));
-  load_callbacks(state, own_of(state, checkpoint).get<StateTree>("callbacks"));
-  adopt_data_place(state, shared.get<StateTree>("data"));
+  auto own = own_of(state, checkpoint);
+  load_callbacks(state, own.get<StateTree>("callbacks"));
+  state.module->load_state(own.get<StateTree>("module"));
+  state.moment = {
+      .loops = state_of(state.progress), .own = std::move(own), .world_size = checkpoint.info().world_size};
 }
 
-void load_moment(RunState& state, const Checkpoint& checkpoint) {
-  const auto own = own_of(state, checkpoint);
+void load_moment(RunState& state) {
+  const auto [loops, own, world_size] = std::exchange(state.moment, std::nullopt).value();
   load_buffers(state, own.get<StateTree>("buffers"));
   state.board.callback = metrics_of(own.get<StateTree>("callback_metrics"));
   state.board.progress_bar = metrics_of(own.get<StateTree>("progress_bar_metrics"));
-  if (checkpoint.info().world_size != state.communicator().size()) return;
+  state.should_stop = own.get<bool>("should_stop");
+  state.stop_agreed = own.get<bool>("stop_agreed");
+  if (world_size != state.communicator().size()) return;
   state.strategy->load_state(own.get<StateTree>("strategy"));
-  load_gradients(state, own.get<StateTree>("gradients"));
+  if (is_inside_window(state)) load_gradients(state, own.get<StateTree>("gradients"));
   state.train_log.load_state(own.get<StateTree>("train_log"));
   state.evaluation_log.load_state(own.get<StateTree>("evaluation_log"));
   load_random_state(own.get<StateTree>("random"));

@@ -9,8 +9,20 @@ namespace lockstep::detail {
 
 /// Writes where fit is now, with all that another process needs to go on from here, or, with `weights_only`,
 /// the model and the configuration; with async_checkpoint it returns when that is copied. Collective.
-/// @throws ConfigError inside a batch, where there is no such place; IoError as save_checkpoint()
+/// @throws IoError as save_checkpoint()
 void save_fit(RunState& state, const std::filesystem::path& folder, bool weights_only = false);
+
+/// The same when all hooks of this moment have been called; what cannot be written is said on stderr. Does
+/// nothing in the sanity check. Collective.
+/// @throws ConfigError where there is no such place: inside a batch, outside of hooks
+void save_after_hook(RunState& state, const std::filesystem::path& folder, bool weights_only);
+
+/// The same when fit is over. Returns when it is written. Collective.
+/// @throws ConfigError before; IoError
+void save_after_fit(RunState& state, const std::filesystem::path& folder, bool weights_only);
+
+/// From now on checkpoints say that the run is where it is now: it leaves an epoch before its end, or ends.
+void keep_moment(RunState& state);
 
 /// Says so, once, if a checkpoint that was written in the background was not. Does not block, nothing
 /// Collective.
@@ -21,14 +33,14 @@ void notice_failed_save(RunState& state);
 void await_save(RunState& state);
 
 /// What is taken before training begins: weights, optimizer, schedule, callbacks, counters. Everything of a
-/// rank's own comes from its namesake; where the world has another size, see docs/checkpointing.md.
-/// Collective.
+/// rank's own comes from its namesake; where the world has another size, see docs/checkpointing.md. What
+/// load_moment() takes is kept until then. Collective.
 /// @throws IoError, CheckpointError
 void load_fit(RunState& state, const Checkpoint& checkpoint);
 
 /// What must be as it was when the first batch is asked for: gradients of the window that was under way, what
 /// was logged, random generators. Not Collective.
-void load_moment(RunState& state, const Checkpoint& checkpoint);
+void load_moment(RunState& state);
 
 /// The weights alone, for evaluation. Not Collective.
 void load_weights_of(RunState& state, const Checkpoint& checkpoint);

@@ -7,6 +7,7 @@
 #include <lockstep/base/rank_status.h>
 #include <lockstep/torch.h>
 
+#include "train/data_place.h"
 #include "train/evaluation_loop.h"
 #include "train/fit_checkpoint.h"
 #include "train/log_scope.h"
@@ -14,10 +15,9 @@
 namespace lockstep::detail {
 
 void FitLoop::run(const std::function<void()>& on_begin) {
-  num_batches_ = state_.options.limit_train_batches.apply(
-      state_.train_loader->num_batches(state_.shard(/*pad=*/true)), "limit_train_batches");
+  num_batches_ = num_training_batches(state_);
   state_.progress.num_training_batches = num_batches_;
-  if (num_batches_ == 0 || done()) return;
+  if (num_batches_ == 0 || done()) return on_begin();
 
   TrainContext context(state_);
   {
@@ -34,14 +34,16 @@ bool FitLoop::steps_reached() const {
 }
 
 bool FitLoop::stop_honoured() const {
-  const bool stop = state_.communicator().size() == 1 ? state_.should_stop : stop_agreed_;
+  const bool stop = state_.communicator().size() == 1 ? state_.should_stop : state_.stop_agreed;
   return stop && state_.progress.epoch >= state_.options.min_epochs &&
          state_.progress.global_step >= state_.options.min_steps;
 }
 
+bool FitLoop::is_over() const { return steps_reached() || stop_honoured(); }
+
 bool FitLoop::done() const {
   const auto max_epochs = *state_.options.max_epochs;
-  return steps_reached() || (max_epochs >= 0 && state_.progress.epoch >= max_epochs) || stop_honoured();
+  return is_over() || (max_epochs >= 0 && state_.progress.epoch >= max_epochs);
 }
 
 FitLoop::Window FitLoop::window_of(std::int64_t batch_idx) const {
@@ -61,20 +63,20 @@ void FitLoop::run_epoch() {
     call_epoch_hook(&Hooks::on_train_epoch_start, FitPhase::kBatches);
   if (progress.phase != FitPhase::kEpochEnd) {
     run_batches();
-    const bool is_cut = progress.batches < num_batches_ && (steps_reached() || stop_honoured());
+    const bool is_cut = progress.batches < num_batches_ && is_over();
     if (is_cut) state_.on_interruption();
     is_cut_ = is_cut;
-    progress.phase = FitPhase::kEpochEnd;
     call_epoch_hook(&Hooks::on_train_epoch_end, FitPhase::kEpochEnd);
   }
   finish_epoch();
 }
 
+// A checkpoint that is taken in the hook says that the hook has been called.
 void FitLoop::call_epoch_hook(void (Hooks::*hook)(TrainContext&), FitPhase then) {
   TrainContext context(state_);
   LogScopeGuard scope(state_, state_.train_log, kEpochLog);
-  state_.hooks.call(hook, context);
   state_.progress.phase = then;
+  state_.hooks.call(hook, context);
 }
 
 void FitLoop::run_batches() {
@@ -83,10 +85,9 @@ void FitLoop::run_batches() {
       state_.train_loader->stream(state_.shard(/*pad=*/true), progress.epoch, progress.batches);
   if (progress.phase != FitPhase::kBatches) finish_batch(progress.batches - 1);
   AnyBatch batch;
-  while (progress.batches < num_batches_ && stream->next(batch)) {
+  while (!is_over() && progress.batches < num_batches_ && stream->next(batch)) {
     run_batch(batch, progress.batches);
     finish_batch(progress.batches - 1);
-    if (steps_reached() || stop_honoured()) break;
   }
 }
 
@@ -196,7 +197,7 @@ void FitLoop::agree_on_stop() {
   if (state_.communicator().size() == 1) return;
   const auto votes = torch::full({1}, state_.should_stop ? 1 : 0, torch::kInt);
   state_.communicator().all_reduce(votes, ReduceOp::kMax);
-  stop_agreed_ = votes.item<int>() != 0;
+  state_.stop_agreed = votes.item<int>() != 0;
 }
 
 // Ranks may have measured different values; they must go by one.

@@ -17,7 +17,7 @@ class FitLoop {
   explicit FitLoop(RunState& state) : state_(state) {}
 
   /// Trains until max_epochs, max_steps or stop(), from where the state's progress is. `on_begin` is called
-  /// after on_train_start. Collective.
+  /// after on_train_start, or alone where nothing is left to do. Collective.
   void run(const std::function<void()>& on_begin);
 
  private:
@@ -29,6 +29,7 @@ class FitLoop {
 
   bool steps_reached() const;
   bool stop_honoured() const;
+  bool is_over() const;  // also in the midst of an epoch
   // Whether any rank asked to stop: in a world of more than one, asked at the ends of epochs and
   // whenever metrics are written. Collective.
   void agree_on_stop();
@@ -55,7 +56,6 @@ class FitLoop {
 
   RunState& state_;
   std::int64_t num_batches_ = 0;
-  bool stop_agreed_ = false;
   bool is_cut_ = false;  // the epoch, before its end: what it would have measured is not there
 };
 

@@ -10,22 +10,33 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::pair<std::string_view, FitPhase> kPhases[] = {
-    {"epoch_start", FitPhase::kEpochStart}, {"batches", FitPhase::kBatches},
-    {"batch_end", FitPhase::kBatchEnd},     {"validation", FitPhase::kValidation},
-    {"epoch_end", FitPhase::kEpochEnd},     {"in_batch", FitPhase::kInBatch}};
+constexpr std::pair<std::string_view, FitPhase> kPhases[] = {{"epoch_start", FitPhase::kEpochStart},
+                                                             {"batches", FitPhase::kBatches},
+                                                             {"batch_end", FitPhase::kBatchEnd},
+                                                             {"validation", FitPhase::kValidation},
+                                                             {"epoch_end", FitPhase::kEpochEnd}};
 
-std::string name_of(FitPhase phase) {
-  return std::string(std::ranges::find(kPhases, phase, [](auto row) { return row.second; })->first);
+constexpr std::pair<std::string_view, EvaluationPhase> kEvaluationPhases[] = {
+    {"none", EvaluationPhase::kNone},
+    {"start", EvaluationPhase::kStart},
+    {"epoch_start", EvaluationPhase::kEpochStart},
+    {"epoch_end", EvaluationPhase::kEpochEnd},
+    {"end", EvaluationPhase::kEnd}};
+
+template <class Table, class Phase>
+std::string name_of(const Table& table, Phase phase) {
+  return std::string(std::ranges::find(table, phase, [](auto row) { return row.second; })->first);
 }
 
-FitPhase phase_of(const StateTree& state) {
-  const auto& name = state.get<std::string>("phase");
-  const auto* row = std::ranges::find(kPhases, name, [](auto known) { return known.first; });
-  if (row != std::end(kPhases) && row->second != FitPhase::kInBatch) return row->second;
-  throw CheckpointError("train", {.what = "state " + state.path() + "/phase",
-                                  .expected = "epoch_start, batches, batch_end, validation or epoch_end",
-                                  .got = name});
+template <class Table>
+auto phase_of(const Table& table, const StateTree& state, const std::string& key) {
+  const auto& name = state.get<std::string>(key);
+  const auto* row = std::ranges::find(table, name, [](auto known) { return known.first; });
+  if (row != std::end(table)) return row->second;
+  std::string known;
+  for (const auto& [phase, value] : table) known.append(known.empty() ? "" : ", ").append(phase);
+  throw CheckpointError(
+      "train", {.what = "state " + state.path() + "/" + key, .expected = "one of " + known, .got = name});
 }
 
 }  // namespace
@@ -38,9 +49,9 @@ StateTree state_of(const Progress& progress) {
   state.set("batches_that_stepped", progress.batches_that_stepped);
   state.set("samples", progress.samples);
   state.set("evaluation_batches", progress.evaluation_batches);
-  state.set("phase", name_of(progress.phase));
+  state.set("phase", name_of(kPhases, progress.phase));
   state.set("validation_batches", progress.validation.batches);
-  state.set("validation_has_ended", progress.validation.has_ended);
+  state.set("validation_phase", name_of(kEvaluationPhases, progress.validation.phase));
   return state;
 }
 
@@ -51,9 +62,9 @@ void load_state(Progress& progress, const StateTree& state) {
               .batches_that_stepped = state.get<std::int64_t>("batches_that_stepped"),
               .samples = state.get<std::int64_t>("samples"),
               .evaluation_batches = state.get<std::int64_t>("evaluation_batches"),
-              .phase = phase_of(state),
-              .validation = {.batches = state.get<std::int64_t>("validation_batches"),
-                             .has_ended = state.get<bool>("validation_has_ended")},
+              .phase = phase_of(kPhases, state, "phase"),
+              .validation = {.phase = phase_of(kEvaluationPhases, state, "validation_phase"),
+                             .batches = state.get<std::int64_t>("validation_batches")},
               .num_training_batches = progress.num_training_batches};
 }
 

@@ -10,18 +10,21 @@ namespace lockstep::detail {
 
 /// What is done of the epoch that runs. A checkpoint can be taken in all of these but kInBatch.
 enum class FitPhase {
-  kEpochStart,  ///< nothing, not even on_train_epoch_start
-  kBatches,     ///< `batches` micro-batches, and all that follows them
+  kEpochStart,  ///< nothing
+  kBatches,     ///< on_train_epoch_start, `batches` micro-batches, and all that follows them
   kInBatch,     ///< those, and a part of the next
   kBatchEnd,    ///< those, but for what follows on_train_batch_end of the last
   kValidation,  ///< those; then `validation` says how far it has come
   kEpochEnd     ///< all but what follows on_train_epoch_end
 };
 
+/// Which of its hooks a pass of evaluation has called last.
+enum class EvaluationPhase { kNone, kStart, kEpochStart, kEpochEnd, kEnd };
+
 /// How far a pass of evaluation has come.
 struct EvaluationProgress {
+  EvaluationPhase phase = EvaluationPhase::kNone;
   std::int64_t batches = 0;  ///< completed, this rank's
-  bool has_ended = false;    ///< but for what follows its last hook
 
   bool operator==(const EvaluationProgress&) const = default;
 };

@@ -35,6 +35,17 @@ fs::path first_free_version(const fs::path& parent) {
   }
 }
 
+// An earlier run's rows: it may have been interrupted, and go on now.
+void put_aside(const fs::path& file) {
+  if (!fs::exists(file)) return;
+  for (int number = 1;; ++number) {
+    auto aside = file;
+    aside.replace_filename(file.stem().string() + "." + std::to_string(number) + file.extension().string());
+    if (fs::exists(aside)) continue;
+    return fs::rename(file, aside);
+  }
+}
+
 }  // namespace
 
 fs::path claim_run_directory(const fs::path& wanted, const std::string& name) {
@@ -43,7 +54,8 @@ fs::path claim_run_directory(const fs::path& wanted, const std::string& name) {
   create(folder / "logs");
   create(folder / "checkpoints");
   // What an earlier run said of itself must not be taken for this one's word.
-  for (const char* verdict : {"summary.json", "failure.json", "metrics.csv"}) fs::remove(folder / verdict);
+  for (const char* verdict : {"summary.json", "failure.json"}) fs::remove(folder / verdict);
+  put_aside(folder / "metrics.csv");
   return folder;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,8 +26,17 @@ namespace lockstep::detail {
 /// What summary.json reports beside the counters.
 struct RunFigures {
   double seconds = 0;                      ///< of the training loop
+  std::int64_t steps = 0;                  ///< optimizer steps in it
+  std::int64_t samples = 0;                ///< training samples in it, all ranks
   double start_to_first_collective_s = 0;  ///< 0 when there was none
   std::uint64_t bytes_sent = 0;            ///< by this rank, in the training loop
+};
+
+/// Where a run goes on, and what goes with that place.
+struct FitMoment {
+  StateTree loops;
+  StateTree own;  ///< of this rank
+  int world_size = 1;
 };
 
 struct RunState {
@@ -57,11 +67,16 @@ struct RunState {
   Stage stage = Stage::kFit;
   Progress progress;
   RunFigures figures;
-  bool should_stop = false;
+  bool should_stop = false;  ///< this rank's wish
+  bool stop_agreed = false;  ///< what several ranks have agreed on
+  /// What checkpoints say while it is not what the loops' own state says: in a run that goes on from a
+  /// checkpoint, until it does; in one that ends, from the place where a later one would go on.
+  std::optional<FitMoment> moment;
   /// Called where fit leaves an epoch before its end, with all that came before done. Collective.
   std::function<void()> on_interruption;
   std::unique_ptr<CheckpointWriter> checkpoint_writer;  ///< where checkpoints are written in the background
   bool has_saved_last = false;                          ///< last.ckpt, in this fit
+  std::exception_ptr save_failure;                      ///< of last.ckpt, in this fit
 
   const Communicator& communicator() const { return strategy->communicator(); }
   bool is_global_zero() const { return environment->global_rank() == 0; }

@@ -41,11 +41,11 @@ void write_summary(const RunState& state, const std::string& status) {
       {"steps", progress.global_step},
       {"samples", progress.samples},
       {"seconds", figures.seconds},
-      {"samples_per_second", ratio(static_cast<double>(progress.samples), figures.seconds)},
+      {"samples_per_second", ratio(static_cast<double>(figures.samples), figures.seconds)},
       {"start_to_first_collective_s", figures.start_to_first_collective_s},
       {"comm_backend", state.communicator().backend()},
       {"bytes_sent_per_step",
-       ratio(static_cast<double>(figures.bytes_sent), static_cast<double>(progress.global_step))},
+       ratio(static_cast<double>(figures.bytes_sent), static_cast<double>(figures.steps))},
       {"peak_rss_bytes_per_rank", peak_rss},
       {"metrics", state.all_metrics},
       {"versions", {{"lockstep", kVersion}, {"libtorch", TORCH_VERSION}}}};

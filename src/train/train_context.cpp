@@ -75,12 +75,8 @@ void TrainContext::log(std::string_view name, const LogValue& value, const LogOp
 const Metrics& TrainContext::callback_metrics() const { return state_->board.callback; }
 const Metrics& TrainContext::progress_bar_metrics() const { return state_->board.progress_bar; }
 
-bool TrainContext::save_checkpoint(const std::filesystem::path& folder, bool weights_only) try {
-  detail::save_fit(*state_, folder, weights_only);
-  return true;
-} catch (const IoError& error) {
-  if (is_global_zero()) log_warning(std::string(error.what()) + "; training goes on");
-  return false;
+void TrainContext::save_checkpoint(const std::filesystem::path& folder, bool weights_only) {
+  detail::save_after_hook(*state_, folder, weights_only);
 }
 
 void TrainContext::print(std::string_view text) const {

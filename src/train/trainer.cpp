@@ -132,40 +132,66 @@ void sanity_check(RunState& state) {
 // Measures the loop, also one that fails.
 class LoopFigures {
  public:
-  explicit LoopFigures(RunState& state) : state_(state), sent_before_(state.communicator().bytes_sent()) {}
+  explicit LoopFigures(RunState& state)
+      : state_(state), before_(state.progress), sent_before_(state.communicator().bytes_sent()) {}
   ~LoopFigures() {
-    state_.figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    state_.figures.bytes_sent = state_.communicator().bytes_sent() - sent_before_;
+    auto& figures = state_.figures;
+    figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    figures.steps = state_.progress.global_step - before_.global_step;
+    figures.samples = state_.progress.samples - before_.samples;
+    figures.bytes_sent = state_.communicator().bytes_sent() - sent_before_;
   }
   LoopFigures(const LoopFigures&) = delete;
   LoopFigures& operator=(const LoopFigures&) = delete;
 
  private:
   RunState& state_;
+  Progress before_;
   std::uint64_t sent_before_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-void save_last(RunState& state) {
-  if (std::exchange(state.has_saved_last, true) || !state.options.enable_checkpointing) return;
-  save_fit(state, state.run_dir / "checkpoints" / "last.ckpt");
+// Without it the run has failed, but not before it has ended in good order.
+void keep_failure(RunState& state, const std::function<void()>& save) {
+  try {
+    save();
+  } catch (const IoError& error) {
+    if (!state.save_failure) state.save_failure = std::current_exception();
+    if (state.is_global_zero()) log_warning(error.what());
+  }
 }
 
-void train(RunState& state, const std::optional<Checkpoint>& from) {
+void save_last(RunState& state) {
+  if (std::exchange(state.has_saved_last, true) || !state.options.enable_checkpointing) return;
+  keep_failure(state, [&] { save_fit(state, state.run_dir / "checkpoints" / "last.ckpt"); });
+}
+
+void train(RunState& state) {
   const LoopFigures figures(state);
-  state.has_saved_last = false;
-  state.on_interruption = [&state] { save_last(state); };
+  state.on_interruption = [&state] {
+    keep_moment(state);
+    save_last(state);
+  };
   FitLoop(state).run([&] {
-    if (from) load_moment(state, *from);
+    if (state.moment) load_moment(state);
   });
+  if (!state.moment) keep_moment(state);
 }
 
 void save_results(RunState& state) {
+  if (!state.options.run.save_weights.empty()) {
+    const auto weights = state.strategy->module_state(*state.module);
+    if (state.is_global_zero()) write_weights(state.options.run.save_weights, weights);
+  }
   save_last(state);
-  await_save(state);
-  if (state.options.run.save_weights.empty()) return;
-  const auto weights = state.strategy->module_state(*state.module);
-  if (state.is_global_zero()) write_weights(state.options.run.save_weights, weights);
+  keep_failure(state, [&] { await_save(state); });
+}
+
+// The checkpoint is open no longer than this: its place on the disk may be wanted for another one.
+bool resume(RunState& state) {
+  const auto from = take_wanted_checkpoint(state);
+  if (from) load_fit(state, *from);
+  return from.has_value();
 }
 
 // Each run reports its own metrics; summary.json all of them.
@@ -176,7 +202,7 @@ void keep_metrics(RunState& state) {
 void end_run(RunState& state) {
   TrainContext context(state);
   keep_metrics(state);
-  write_summary(state, "success");
+  write_summary(state, state.save_failure ? "failed" : "success");
   state.strategy->teardown();
   if (state.stage == Stage::kFit) state.hooks.call(&Hooks::on_fit_end, context);
   state.hooks.call(&Hooks::teardown, context);
@@ -207,14 +233,18 @@ void fail(RunState& state, const std::exception& error) {
   state.strategy = nullptr;
 }
 
-// Runs one entry point. A Trainer that failed has no group any more and refuses another.
+// A Trainer that failed has no group any more.
+void require_usable(const RunState& state) {
+  if (state.strategy) return;
+  throw ConfigError("train", {.what = "this Trainer's last run failed",
+                              .expected = "a new Trainer",
+                              .got = "another run",
+                              .hint = "its group of ranks is closed"});
+}
+
+// Runs one entry point.
 void run_guarded(RunState& state, const std::function<void()>& body) {
-  if (!state.strategy) {
-    throw ConfigError("train", {.what = "this Trainer's last run failed",
-                                .expected = "a new Trainer",
-                                .got = "another run",
-                                .hint = "its group of ranks is closed"});
-  }
+  require_usable(state);
   try {
     join_ranks(state);
     open_run_directory(state);
@@ -254,8 +284,10 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoad
   state.train_loader = std::move(train_loader);
   state.val_loader = state.options.limit_val_batches.is_zero() ? nullptr : std::move(val_loader);
   state.progress = {};
-  state.figures.seconds = 0;
-  state.should_stop = false;
+  state.figures = {.start_to_first_collective_s = state.figures.start_to_first_collective_s};
+  state.should_stop = state.stop_agreed = state.has_saved_last = false;
+  state.moment.reset();
+  state.save_failure = nullptr;
   run_guarded(state, [&] {
     check_shards(*state.train_loader, state.shard(/*pad=*/true));
     collect_hooks(state);
@@ -264,14 +296,20 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoad
     TrainContext context(state);
     prepare_module(state);
     set_up_optimizer(state);
-    const auto from = take_wanted_checkpoint(state);
-    if (from) load_fit(state, *from);
+    const bool goes_on = resume(state);
     state.hooks.call(&Hooks::on_fit_start, context);
-    if (!from) sanity_check(state);
-    train(state, from);
+    if (!goes_on) sanity_check(state);
+    train(state);
     save_results(state);
     end_run(state);
   });
+  if (!state.save_failure) return;
+  try {
+    std::rethrow_exception(state.save_failure);
+  } catch (const std::exception& error) {
+    note_failure(error);
+    throw;
+  }
 }
 
 Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> loader,
@@ -291,11 +329,10 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, std::shared_p
 
 void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_only) {
   RunState& state = *state_;
-  run_guarded(state, [&] {
-    save_fit(state, folder, weights_only);
-    await_save(state);
-    state.strategy->teardown();
-  });
+  require_usable(state);
+  join_ranks(state);
+  save_after_fit(state, folder, weights_only);
+  state.strategy->teardown();
 }
 
 const Metrics& Trainer::callback_metrics() const { return state_->board.callback; }

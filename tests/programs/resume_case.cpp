@@ -1,7 +1,11 @@
 // A run with all that makes resuming hard: dropout, batch norm, random transforms, a watched schedule,
-// windows of several micro-batches. It saves wherever it is told to.
+// windows of several micro-batches, a module that counts and averages in its hooks. It saves wherever it is
+// told to.
 #include <lockstep/lockstep.h>
 
+#include <unistd.h>
+
+#include <fstream>
 #include <sstream>
 
 namespace ls = lockstep;
@@ -10,10 +14,11 @@ namespace F = torch::nn::functional;
 
 namespace {
 
-// Samples with noise of their own each time they are drawn.
+// Samples with noise of their own each time they are drawn. Notes the batches in RECORD.PID, a line for each.
 class NoisyDataset final : public ls::Dataset<ls::Example> {
  public:
-  explicit NoisyDataset(std::int64_t size) : size_(size) {}
+  explicit NoisyDataset(std::int64_t size, std::string record = {})
+      : size_(size), record_(std::move(record)) {}
   std::int64_t size() const override { return size_; }
   ls::Example get_batch(std::span<const std::int64_t> indices) const override {
     const auto count = static_cast<std::int64_t>(indices.size());
@@ -22,19 +27,32 @@ class NoisyDataset final : public ls::Dataset<ls::Example> {
       data[row] =
           torch::arange(8.0F).add_(static_cast<double>(indices[static_cast<std::size_t>(row)])).sin_();
     }
+    note(indices);
     const auto target = data.sum(1, true);
     data += 0.1 * torch::randn(data.sizes(), ls::batch_generator());
     return {data, target};
   }
 
  private:
+  void note(std::span<const std::int64_t> indices) const {
+    if (record_.empty()) return;
+    std::ofstream file(record_ + "." + std::to_string(::getpid()), std::ios::app);
+    for (const auto index : indices) file << index << ' ';
+    file << std::endl;
+  }
+
   std::int64_t size_;
+  std::string record_;
 };
 
 struct NetImpl : ls::Module<ls::Example> {
-  NetImpl() { register_module("layers", layers); }
+  NetImpl() {
+    register_module("layers", layers);
+    average = register_buffer("average", torch::zeros({1}));
+  }
   torch::Tensor training_step(const ls::Example& batch, ls::StepContext& step) override {
-    const auto loss = F::mse_loss(layers->forward(batch.data), batch.target);
+    const auto scale = 1.0 + 0.01 * static_cast<double>(batches % 7);
+    const auto loss = scale * F::mse_loss(layers->forward(batch.data), batch.target);
     step.log("train_loss", loss, {.on_epoch = true, .sync_dist = true});
     return loss;
   }
@@ -47,6 +65,20 @@ struct NetImpl : ls::Module<ls::Example> {
             .lr_scheduler = ls::LRScheduler{.scheduler = ls::ReduceLROnPlateau{.factor = 0.5, .patience = 0},
                                             .monitor = "val_loss"}};
   }
+  // Hooks of the module come after those of callbacks, one of which saves.
+  void on_train_batch_end(ls::StepContext&, const ls::TrainOutput& output) override {
+    ++batches;
+    average.mul_(0.9).add_(0.1 * output.loss);
+  }
+  ls::StateTree state() const override {
+    ls::StateTree state;
+    state.set("batches", batches);
+    return state;
+  }
+  void load_state(const ls::StateTree& state) override { batches = state.get<std::int64_t>("batches"); }
+
+  std::int64_t batches = 0;
+  torch::Tensor average;
   nn::Sequential layers{nn::Linear(8, 16), nn::BatchNorm1d(16), nn::ReLU(), nn::Dropout(0.3),
                         nn::Linear(16, 1)};
 };
@@ -55,6 +87,9 @@ TORCH_MODULE(Net);
 struct CaseOptions {
   std::string save_at = {};  // moments, as HOOK:NUMBER, with commas between them
   std::filesystem::path save_dir = {};
+  std::filesystem::path save_after = {};
+  std::string stop_at = {};
+  std::string record = {};
   int num_workers = 0;
   std::int64_t batch_size = 4;
   std::int64_t num_samples = 88;
@@ -63,6 +98,9 @@ struct CaseOptions {
 void describe(ls::OptionVisitor& v, CaseOptions& o) {
   v.field("save_at", o.save_at, "Moments to save at: HOOK:NUMBER,...");
   v.field("save_dir", o.save_dir, "Where to save");
+  v.field("save_after", o.save_after, "Where to save after fit");
+  v.field("stop_at", o.stop_at, "Moment to ask for the end of the run at");
+  v.field("record", o.record, "File name to note the batches of training under");
   v.field("num_workers", o.num_workers, "Worker threads of the loader");
   v.field("batch_size", o.batch_size, "Samples per batch and rank");
   v.field("num_samples", o.num_samples, "Size of the data set");
@@ -71,10 +109,12 @@ void describe(ls::OptionVisitor& v, CaseOptions& o) {
 // Counts each hook from the beginning of fit, also across a resume, and saves at the moments it was given.
 class Saver final : public ls::Callback {
  public:
-  explicit Saver(const CaseOptions& options) : folder_(options.save_dir) {
+  explicit Saver(const CaseOptions& options) : folder_(options.save_dir), stop_at_(options.stop_at) {
     std::istringstream moments(options.save_at);
     for (std::string moment; std::getline(moments, moment, ',');) wanted_.insert(moment);
   }
+  void on_train_start(ls::TrainContext& context) override { at("train_start", context); }
+  void on_train_end(ls::TrainContext& context) override { at("train_end", context); }
   void on_train_epoch_start(ls::TrainContext& context) override { at("epoch_start", context); }
   void on_train_batch_end(ls::StepContext& step, const ls::TrainOutput&) override { at("batch_end", step); }
   void on_validation_start(ls::TrainContext& context) override { at_validation("validation_start", context); }
@@ -99,11 +139,12 @@ class Saver final : public ls::Callback {
   }
   void at(const std::string& hook, ls::TrainContext& context) {
     const auto moment = hook + ":" + std::to_string(counts_[hook]++);
-    if (wanted_.contains(moment) && !context.save_checkpoint(folder_ / (moment + ".ckpt")))
-      context.print("NOT SAVED " + moment);
+    if (moment == stop_at_) context.stop();
+    if (wanted_.contains(moment)) context.save_checkpoint(folder_ / (moment + ".ckpt"));
   }
 
   std::filesystem::path folder_;
+  std::string stop_at_;
   std::set<std::string> wanted_;
   std::map<std::string, std::int64_t> counts_;
 };
@@ -116,12 +157,13 @@ int main(int argc, char** argv) {
     auto trainer_options = cli.trainer({.max_epochs = 3, .enable_progress_bar = false});
     trainer_options.callbacks = {std::make_shared<Saver>(options)};
     ls::Trainer trainer(std::move(trainer_options));
-    const auto train = std::make_shared<NoisyDataset>(options.num_samples);
+    const auto train = std::make_shared<NoisyDataset>(options.num_samples, options.record);
     const auto val = std::make_shared<NoisyDataset>(20);
     trainer.fit(
         Net(),
         ls::loader(train,
                    {.batch_size = options.batch_size, .shuffle = true, .num_workers = options.num_workers}),
         ls::loader(val, {.batch_size = 4}));
+    if (!options.save_after.empty()) trainer.save_checkpoint(options.save_after);
   });
 }

@@ -1,4 +1,5 @@
 """A run that is cut off anywhere and goes on in a new process ends with the bits of one that was not."""
+import json
 import os
 import random
 import shutil
@@ -38,7 +39,7 @@ class Resume(ProgramTest):
         weights = self.folder / f"{name}.safetensors"
         result = self.run_program(CASE, "fit", "--run_dir", self.folder / name, "--save_weights", weights, *flags)
         self.assertEqual(result.code, 0, result)
-        self.assertNotIn("NOT SAVED", result.out)
+        self.assertNotIn("training goes on", result.err)
         return weights.read_bytes(), result
 
     def optimizer_of(self, name):
@@ -63,16 +64,124 @@ class Resume(ProgramTest):
         resumed, _ = self.train("resumed", *flags, "--ckpt_path", self.folder / "stopped" / "checkpoints" / "last.ckpt")
         self.assertEqual(resumed, undisturbed)
 
+    def batches_of(self, name):
+        """What all ranks drew together, batch by batch."""
+        ranks = [file.read_text().splitlines() for file in self.folder.glob(f"{name}.record.*")]
+        return [sorted(int(word) for line in lines for word in line.split()) for lines in zip(*ranks, strict=True)]
+
+    def train_and_record(self, name, *flags):
+        self.train(name, "--seed_everything", 5, *flags, "--case.record", self.folder / f"{name}.record")
+        return self.batches_of(name)
+
+    def summary_of(self, name):
+        return json.loads((self.folder / name / "summary.json").read_text())
+
+    def save_at(self, *moments):
+        return ["--case.save_at", ",".join(moments), "--case.save_dir", self.folder]
+
     def test_another_world_sees_the_samples_in_the_same_order(self):
-        flags = ["--seed_everything", 5, *DDP]
-        self.train("saving", *flags, "--case.save_at", "batch_end:7", "--case.save_dir", self.folder)
+        undisturbed = self.train_and_record("saving", *DDP, *self.save_at("batch_end:7"))
+        self.assertEqual(len(undisturbed), EPOCHS * BATCHES)
         path = self.folder / "batch_end:7.ckpt"
-        _, result = self.train("one", "--seed_everything", 5, *SINGLE, "--ckpt_path", path)
-        _, result = self.train("four", "--seed_everything", 5, "--trainer.strategy", "ddp", "--trainer.devices", 4,
-                               "--case.batch_size", 2, "--ckpt_path", path)
+        self.assertEqual(self.train_and_record("one", *SINGLE, "--ckpt_path", path), undisturbed[8:])
+        four = ["--trainer.strategy", "ddp", "--trainer.devices", 4, "--case.batch_size", 2]
+        self.assertEqual(self.train_and_record("four", *four, "--ckpt_path", path), undisturbed[8:])
         refused = self.run_program(CASE, "fit", "--case.batch_size", 5, "--ckpt_path", path, cwd=self.folder)
         self.assertEqual(refused.code, 1, refused)
         self.assertIn("no batch begins where the checkpoint was taken, at sample 64", refused.err)
+
+    def test_another_world_does_not_repeat_what_is_done(self):
+        windows = ["--trainer.accumulate_grad_batches", 4]
+        moments = ["batch_end:8", "batch_end:10", "validation_end:0", "epoch_end:0"]
+        undisturbed = self.train_and_record("saving", *DDP, *windows, *self.save_at(*moments))
+        whole = self.summary_of("saving")
+        for moment, seen in zip(moments, (8, 11, 11, 11)):  # a window that was open is begun anew
+            with self.subTest(moment):
+                path = self.folder / f"{moment}.ckpt"
+                self.assertEqual(self.train_and_record(moment, *SINGLE, *windows, "--ckpt_path", path), undisturbed[seen:])
+                for key in ("steps", "samples", "epochs"):
+                    self.assertEqual(self.summary_of(moment)[key], whole[key], key)
+        uneven = ["--trainer.strategy", "ddp", "--trainer.devices", 3, *windows]  # 12 samples do not divide 88
+        self.train("uneven", *uneven, "--ckpt_path", self.folder / "epoch_end:0.ckpt")
+
+    def test_windows_of_another_length_begin_where_they_can(self):
+        flags = ["--seed_everything", 5, *SINGLE, "--trainer.accumulate_grad_batches"]
+        self.train("saving", *flags, 4, *self.save_at("batch_end:5"))
+        path = self.folder / "batch_end:5.ckpt"
+        self.train("resumed", *flags, 2, "--ckpt_path", path)
+        self.assertEqual(self.summary_of("resumed")["steps"], 1 + 4 + 2 * 6)
+        refused = self.run_program(CASE, "fit", *flags, 3, "--ckpt_path", path)
+        self.assertEqual(refused.code, 1, refused)
+        for word in ("no window of accumulated gradients begins", "divides 4 batches", "the checkpoint's was 4"):
+            self.assertIn(word, refused.err)
+
+    def check_goes_on(self, undisturbed, flags, *paths):
+        for path in paths:
+            with self.subTest(path.name):
+                resumed, _ = self.train("resumed", *flags, "--ckpt_path", path)
+                self.assertEqual(resumed, undisturbed)
+
+    def check_run_that_ended(self, flags):
+        flags = ["--seed_everything", 5, *flags]
+        undisturbed, _ = self.train("whole", *flags)
+        after = self.folder / "after.ckpt"
+        ended = [*flags, "--trainer.max_steps", 7, "--case.save_after", after]
+        self.train("ended", *ended, *self.save_at("epoch_end:0", "train_end:0"))
+        last = "checkpoints/last.ckpt"
+        self.check_goes_on(undisturbed, flags, self.folder / "epoch_end:0.ckpt", self.folder / "train_end:0.ckpt",
+                           after, self.folder / "ended" / last)
+        self.train("again", *ended, "--ckpt_path", self.folder / "ended" / last)  # nothing is left to do
+        self.check_goes_on(undisturbed, flags, self.folder / "again" / last, after)
+
+    def test_a_run_that_ended_goes_on(self):
+        self.check_run_that_ended(SINGLE)
+
+    def test_a_run_of_ranks_that_ended_goes_on(self):
+        self.check_run_that_ended(CONFIGURATIONS["ddp_power_sgd"])
+
+    def test_a_run_that_just_went_on_can_be_saved(self):
+        flags = ["--seed_everything", 5, *DDP, "--trainer.accumulate_grad_batches", 3]
+        undisturbed, _ = self.train("whole", *flags, *self.save_at("batch_end:4"))
+        first = self.folder / "batch_end:4.ckpt"
+        self.train("second", *flags, "--ckpt_path", first, *self.save_at("train_start:1"))
+        self.check_goes_on(undisturbed, flags, self.folder / "train_start:1.ckpt")
+
+    def test_a_stop_is_not_forgotten(self):
+        for world in (SINGLE, DDP):
+            with self.subTest(world):
+                flags = ["--seed_everything", 5, *world, "--case.stop_at", "batch_end:2", "--trainer.min_epochs", 2,
+                         "--trainer.log_every_n_steps", 1]
+                undisturbed, _ = self.train("whole", *flags, *self.save_at("batch_end:2", "batch_end:13"))
+                self.assertEqual(self.summary_of("whole")["epochs"], 2)
+                self.check_goes_on(undisturbed, flags, self.folder / "batch_end:2.ckpt", self.folder / "batch_end:13.ckpt")
+
+    def test_last_is_that_of_the_run_directory(self):
+        for version, steps in (("version_0", 3), ("version_1", 5)):
+            self.train(version, *SINGLE, "--trainer.max_steps", steps)
+        self.train("version_0", *SINGLE, "--ckpt_path", "last", "--trainer.max_steps", 3)
+        self.assertEqual(self.summary_of("version_0")["steps"], 3)
+        self.train("version_2", *SINGLE, "--ckpt_path", "last", "--trainer.max_steps", 5)
+        self.assertEqual(self.summary_of("version_2")["steps"], 5)
+
+    def test_what_an_earlier_run_measured_is_kept(self):
+        self.train("run", *SINGLE, "--trainer.max_steps", 3, "--trainer.log_every_n_steps", 1)
+        earlier = (self.folder / "run/metrics.csv").read_text()
+        self.train("run", *SINGLE, "--resume", "auto", "--trainer.max_steps", 5)
+        self.assertEqual((self.folder / "run/metrics.1.csv").read_text(), earlier)
+
+    def test_weights_are_saved_where_the_checkpoint_cannot_be(self):
+        for late in ("false", "true"):
+            with self.subTest(async_checkpoint=late):
+                run, weights = self.folder / f"run_{late}", self.folder / f"{late}.safetensors"
+                (run / "checkpoints").mkdir(parents=True)
+                (run / "checkpoints/last.ckpt").write_text("mine")
+                result = self.run_program(CASE, "fit", *SINGLE, "--run_dir", run, "--save_weights", weights,
+                                          "--trainer.async_checkpoint", late, "--trainer.max_steps", 3)
+                self.assertEqual(result.code, 1, result)
+                self.assertIn("last.ckpt", result.err)
+                self.assertTrue(weights.exists())
+                self.assertEqual((run / "checkpoints/last.ckpt").read_text(), "mine")
+                self.assertEqual(self.summary_of(f"run_{late}")["status"], "failed")
 
     def test_auto_takes_the_newest_complete_one(self):
         flags = ["--seed_everything", 5, *SINGLE]

@@ -47,7 +47,6 @@ class Save(ProgramTest):
                                           "--trainer.async_checkpoint", late, "--case.save_at", "batch_end:2",
                                           "--case.save_dir", "/proc/none")
                 self.assertEqual(result.code, 0, result)
-                self.assertEqual("NOT SAVED batch_end:2" in result.out, late == "false")
                 self.assertIn("training goes on", result.err)
                 self.assertIn("/proc/none", result.err)
 

@@ -29,11 +29,10 @@ struct SaveAtBatch final : Callback {
   SaveAtBatch(std::filesystem::path folder_, std::int64_t batch_)
       : folder(std::move(folder_)), batch(batch_) {}
   void on_train_batch_end(StepContext& step, const TrainOutput&) override {
-    if (step.batch_idx() == batch) was_saved = step.save_checkpoint(folder);
+    if (step.batch_idx() == batch) step.save_checkpoint(folder);
   }
   std::filesystem::path folder;
   std::int64_t batch;
-  bool was_saved = false;
 };
 
 struct SaveInBatch final : Callback {
@@ -100,6 +99,33 @@ TEST_F(Checkpointing, SavesWeightsOnly) {
   test::expect_error<CheckpointError>(
       [&] { Trainer(options()).fit(Count(), six_batches(), std::nullopt, folder_ / "weights.ckpt"); },
       {"weights only", "--init_weights"});
+}
+
+TEST_F(Checkpointing, IsNotAskedForInTheSanityCheck) {
+  struct SaveInValidation final : Callback {
+    explicit SaveInValidation(std::filesystem::path folder_) : folder(std::move(folder_)) {}
+    void on_validation_end(TrainContext& context) override {
+      if (context.stage() == Stage::kSanityCheck) ++sanity_checks;
+      context.save_checkpoint(folder);
+    }
+    std::filesystem::path folder;
+    int sanity_checks = 0;
+  };
+  struct WithValidationImpl : CountImpl {
+    void validation_step(const Example&, StepContext&) override {}
+  };
+  const auto saver = std::make_shared<SaveInValidation>(folder_ / "x.ckpt");
+  Trainer(options({saver})).fit(std::make_shared<WithValidationImpl>(), six_batches(), six_batches());
+  EXPECT_EQ(saver->sanity_checks, 1);
+  EXPECT_EQ(weight_in(folder_ / "x.ckpt"), 6);
+}
+
+TEST_F(Checkpointing, LeavesTheTrainerUsableWhereItCannotBeWritten) {
+  Trainer trainer(options());
+  trainer.fit(Count(), six_batches());
+  EXPECT_THROW(trainer.save_checkpoint("/proc/none/x.ckpt"), IoError);
+  trainer.save_checkpoint(folder_ / "x.ckpt");
+  EXPECT_EQ(weight_in(folder_ / "x.ckpt"), 6);
 }
 
 TEST_F(Checkpointing, RefusesInsideABatch) {

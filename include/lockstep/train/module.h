@@ -9,6 +9,7 @@
 #include <lockstep/optim/gradient_clip.h>
 #include <lockstep/optim/optimizers.h>
 #include <lockstep/optim/scheduler.h>
+#include <lockstep/state/state_tree.h>
 #include <lockstep/torch.h>
 #include <lockstep/train/hooks.h>
 
@@ -26,6 +27,11 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks {
   /// Whether a checkpoint or file of weights must have exactly this module's tensors. When false, names that
   /// only one side has are said in a warning. Lightning's `strict_loading`.
   virtual bool strict_loading() const { return true; }
+
+  /// What checkpoints keep of this rank's module beside parameters and buffers, such as counters of its own;
+  /// given back when a run goes on. Lightning's on_save_checkpoint and on_load_checkpoint.
+  virtual StateTree state() const { return {}; }
+  virtual void load_state(const StateTree& /*state*/) {}
 
   /// Called on local rank 0 of every node, before setup(), while the others wait: fetch data here.
   virtual void prepare_data() {}

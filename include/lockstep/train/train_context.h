@@ -66,13 +66,13 @@ class LOCKSTEP_API TrainContext {
   /// The latest values logged with prog_bar.
   const Metrics& progress_bar_metrics() const;
 
-  /// Writes a checkpoint from which another process goes on exactly here, with the hooks of this moment done.
-  /// Possible in hooks of fit between batches (on_train_batch_end, on_train_epoch_end, ...) and of the
-  /// validation within. False when it could not be written, for instance because the disk is full: that is
-  /// said on stderr, and what was there before is untouched. With `weights_only` it has the model and the
-  /// configuration, but nothing to go on from. Collective, blocking.
+  /// Writes a checkpoint from which another process goes on exactly here: when all hooks of this moment have
+  /// been called. Possible in hooks of fit between batches (on_train_batch_end, on_train_epoch_end, ...) and
+  /// of the validation within; does nothing in the sanity check. What cannot be written, for instance because
+  /// the disk is full, is said on stderr, and what was there before is untouched. With `weights_only` it has
+  /// the model and the configuration, but nothing to go on from. Collective, blocking.
   /// @throws ConfigError in other hooks
-  bool save_checkpoint(const std::filesystem::path& folder, bool weights_only = false);
+  void save_checkpoint(const std::filesystem::path& folder, bool weights_only = false);
 
   /// Prints a line on rank 0, without disturbing the progress bar.
   void print(std::string_view text) const;
