@@ -114,7 +114,7 @@ void OrderedReducer::reduce_piece(const at::Tensor& piece, int root, ReduceOp op
   if (transport_.rank() == root) {
     fold_from_all(chunks, own, op, own);
     auto from = chunks;
-    from[unsigned_of(root)] = {};
+    from[unsigned_of(root)] = at::Tensor();
     return transport_.exchange({}, from);
   }
   Parts to(unsigned_of(transport_.size()));
