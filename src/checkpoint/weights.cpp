@@ -35,8 +35,8 @@ TensorKinds kinds_of(const NamedTensors& tensors) {
 
 NamedTensors named_tensors(const torch::nn::Module& module) {
   NamedTensors tensors;
-  for (const auto& [name, tensor] : module_state(module).entries())
-    tensors.emplace(name, std::get<at::Tensor>(tensor));
+  const auto state = module_state(module);
+  for (const auto& [name, tensor] : state.entries()) tensors.emplace(name, std::get<at::Tensor>(tensor));
   return tensors;
 }
 
