@@ -228,8 +228,9 @@ def percentile_25(values):
 def machine():
     model = next((line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                   if line.startswith("model name")), platform.machine())
+    kernel = ".".join(platform.release().split(".")[:2])
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{len(os.sched_getaffinity(0))} x {model}, {gib:.0f} GiB, Linux {platform.release()}"
+    return f"{len(os.sched_getaffinity(0))} x {model}, {gib:.0f} GiB, Linux {kernel}"
 
 
 def versions(python):
