@@ -59,7 +59,7 @@ class Bench:
     rows: tuple
 
 
-NS_PER_UNIT = {"us": 1e3, "ms": 1e6, "s": 1e9}
+NS_PER_UNIT = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
 def step_bench(bin_dir, python, peers):
@@ -124,9 +124,18 @@ def checkpoint_bench(bin_dir, python, peers):
     return Bench("checkpoint", programs, rows)
 
 
+def profiler_bench(bin_dir, python, peers):
+    programs = (Program("ours", (f"{bin_dir}/bench_profiler", "{results}")),
+                Program("peer", (python, f"{peers}/profiler.py", "{results}")))
+    rows = [Row(case, Number("ours", case), Number("peer", case), "ns")
+            for case in ("off", "simple", "advanced", "trace")]
+    return Bench("profiler", programs, tuple(rows))
+
+
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
-    makers = (step_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench, checkpoint_bench)
+    makers = (step_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench, checkpoint_bench,
+              profiler_bench)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 
 

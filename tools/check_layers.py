@@ -24,10 +24,11 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "parallel": (True, "base device comm state optim"),
     "strategy": (True, "base formats cluster device comm state precision optim checkpoint parallel"),
     "loggers": (False, "base formats"),
-    "fabric": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers"),
-    "train": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers fabric"),
-    "cli": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers fabric train"),
-    "testing": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers fabric train cli"),
+    "profilers": (False, "base formats"),
+    "fabric": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers profilers"),
+    "train": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers profilers fabric"),
+    "cli": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers profilers fabric train"),
+    "testing": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers profilers fabric train cli"),
 }
 C10D_ALLOWED = re.compile(r"^src/comm/")          # c10d itself
 C10D_VIA_HEADER = re.compile(r"^src/(comm|parallel/ddp)/")  # and, through src/comm/c10d.h, these

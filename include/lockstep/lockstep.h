@@ -56,6 +56,12 @@
 
 #include <lockstep/loggers/csv_logger.h>
 
+#include <lockstep/profilers/advanced_profiler.h>
+#include <lockstep/profilers/make_profiler.h>
+#include <lockstep/profilers/merge_traces.h>
+#include <lockstep/profilers/simple_profiler.h>
+#include <lockstep/profilers/trace_profiler.h>
+
 #include <lockstep/fabric/fabric.h>
 
 #include <lockstep/train/hooks.h>

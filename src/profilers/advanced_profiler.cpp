@@ -1,0 +1,55 @@
+#include <lockstep/profilers/advanced_profiler.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "profilers/call_stats.h"
+#include "profilers/call_store.h"
+#include "profilers/report_table.h"
+
+namespace lockstep {
+namespace {
+
+using Store = detail::CallStore<detail::DurationHistogram>;
+
+double total_s(const Store::Row& row) { return row.stats->total().total_s(); }
+
+detail::ReportRow line(const Store::Row& row) {
+  using detail::report_number;
+  const auto& stats = *row.stats;
+  return {row.action.name(),
+          std::to_string(stats.calls()),
+          report_number(total_s(row)),
+          report_number(stats.total().mean_s()),
+          report_number(stats.min_s()),
+          report_number(stats.quantile_s(0.50)),
+          report_number(stats.quantile_s(0.90)),
+          report_number(stats.quantile_s(0.99)),
+          report_number(stats.max_s())};
+}
+
+}  // namespace
+
+AdvancedProfiler::AdvancedProfiler(ProfilerFile file)
+    : Profiler(std::move(file)), calls_(std::make_unique<Store>()) {}
+
+AdvancedProfiler::~AdvancedProfiler() = default;
+
+void AdvancedProfiler::record(Action action, Clock::time_point begin, Clock::time_point end) noexcept {
+  calls_->add(action, end - begin);
+}
+
+std::string AdvancedProfiler::summary() const {
+  auto rows = calls_->rows();
+  if (rows.empty()) return heading() + "\n\n";
+  std::ranges::stable_sort(rows, std::greater(), total_s);
+  std::vector<detail::ReportRow> lines;
+  for (const auto& row : rows) lines.push_back(line(row));
+  return heading() + "\n" +
+         detail::report_table({"Action", "Num calls", "Total time (s)", "Mean (s)", "Min (s)", "p50 (s)",
+                               "p90 (s)", "p99 (s)", "Max (s)"},
+                              lines);
+}
+
+}  // namespace lockstep
