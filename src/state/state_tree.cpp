@@ -1,7 +1,5 @@
 #include <lockstep/state/state_tree.h>
 
-#include <algorithm>
-
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 
@@ -73,11 +71,11 @@ void StateValue::move_to(std::string path) {
 }
 
 StateValue StateValue::with_tensors(const TensorChange& change) const {
-  if (const auto* tensor = std::get_if<at::Tensor>(this))
-    return tensor->defined() ? change(*tensor) : *tensor;
+  const auto changed = [&](const at::Tensor& tensor) { return tensor.defined() ? change(tensor) : tensor; };
+  if (const auto* tensor = std::get_if<at::Tensor>(this)) return changed(*tensor);
   if (const auto* tree = std::get_if<StateTree>(this)) return tree->with_tensors(change);
   if (const auto* shard = std::get_if<TensorShard>(this))
-    return TensorShard{change(shard->elements), shard->shape, shard->begin};
+    return TensorShard{changed(shard->elements), shard->shape, shard->begin};
   const auto* list = std::get_if<StateList>(this);
   if (list == nullptr) return *this;
   StateList copy;
@@ -106,21 +104,27 @@ void StateList::move_to(std::string path) {
   for (std::size_t i = 0; i < values_.size(); ++i) values_[i].move_to(path_of(i));
 }
 
-StateTree::StateTree(std::vector<Entry> entries) : entries_(std::move(entries)) { move_to({}); }
+StateTree::StateTree(std::vector<Entry> entries) : entries_(std::move(entries)) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!index_.try_emplace(entries_[i].name, i).second)
+      throw CheckpointError("state", {.what = "a tree has one name twice", .got = entries_[i].name});
+  }
+  move_to({});
+}
 
 void StateTree::set(std::string_view name, StateValue value) {
   value.move_to(path_of(name));
-  const auto found = std::ranges::find(entries_, name, &Entry::name);
-  if (found != entries_.end()) {
-    found->value = std::move(value);
+  if (const auto found = index_.find(name); found != index_.end()) {
+    entries_[found->second].value = std::move(value);
   } else {
     entries_.push_back({std::string(name), std::move(value)});
+    index_.emplace(name, entries_.size() - 1);
   }
 }
 
 const StateValue* StateTree::find(std::string_view name) const {
-  const auto found = std::ranges::find(entries_, name, &Entry::name);
-  return found == entries_.end() ? nullptr : &found->value;
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &entries_[found->second].value;
 }
 
 void StateTree::copy_to(std::string_view name, const at::Tensor& target) const {

@@ -58,6 +58,20 @@ TEST(StateTreeTest, KeepsOrderAndReplacesInPlace) {
   EXPECT_EQ(tree.get<std::string>("b"), "three");
 }
 
+TEST(StateTreeTest, FindsEachOfManyNames) {
+  std::vector<StateTree::Entry> entries;
+  for (int i = 0; i < 1000; ++i) entries.push_back({std::to_string(i * 7919 % 1000), i});
+  const StateTree tree(entries);
+  StateTree copy = tree;
+  copy.set("500", "replaced");
+  for (const auto& [name, value] : tree.entries())
+    EXPECT_EQ(tree.get<std::int64_t>(name), std::get<std::int64_t>(value));
+  EXPECT_EQ(copy.get<std::string>("500"), "replaced");
+  EXPECT_EQ(copy.size(), 1000);
+  entries.push_back({"3", 3});
+  expect_error<CheckpointError>([&] { StateTree{entries}; }, {"twice", "3"});
+}
+
 TEST(StateTreeTest, NamesThePathTheKindAndWhatIsThere) {
   const auto tree = example();
   expect_error<CheckpointError>([&] { tree.get<double>("step"); },

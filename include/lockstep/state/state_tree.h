@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -83,7 +84,7 @@ class LOCKSTEP_API StateTree {
   struct Entry;
 
   StateTree() = default;
-  /// Of entries whose names differ.
+  /// Of entries whose names differ. @throws CheckpointError when two are equal
   explicit StateTree(std::vector<Entry> entries);
 
   /// Puts `value` under `name`, in the place of what was there, else at the end.
@@ -134,6 +135,7 @@ class LOCKSTEP_API StateTree {
 
   std::string path_;  // of no account in comparisons
   std::vector<Entry> entries_;
+  std::map<std::string, std::size_t, std::less<>> index_;  // their numbers, by name
 };
 
 /// One value.
