@@ -39,9 +39,10 @@ std::string file_name_from(const Json& json) {
 }
 
 std::int64_t count_from(const Json& json) {
-  const auto count = json.get<std::int64_t>();
-  if (!json.is_number_integer() || count < 0) refuse("manifest.json", "a number from 0 on", json.dump());
-  return count;
+  constexpr std::uint64_t kLargest = std::numeric_limits<std::int64_t>::max();
+  if (!json.is_number_unsigned() || json.get<std::uint64_t>() > kLargest)
+    refuse("manifest.json", "a number from 0 on, below 2^63", json.dump().substr(0, 100));
+  return json.get<std::int64_t>();
 }
 
 int small_count_from(const Json& json) {
@@ -98,12 +99,35 @@ Json to_json(const CheckpointInfo& info) {
 }
 
 CheckpointInfo info_from(const Json& json) {
-  return {.epoch = json.at("epoch").get<std::int64_t>(),
-          .global_step = json.at("global_step").get<std::int64_t>(),
+  return {.epoch = count_from(json.at("epoch")),
+          .global_step = count_from(json.at("global_step")),
           .world_size = small_count_from(json.at("world_size")),
           .strategy = json.at("strategy").get<std::string>(),
           .mesh = mesh_from(json.at("mesh")),
           .versions = json.at("versions").get<std::map<std::string, std::string>>()};
+}
+
+void check_ranks(const Manifest& manifest) {
+  const auto world_size = static_cast<std::size_t>(manifest.info.world_size);
+  if (world_size == manifest.own.size() && world_size > 0) return;
+  refuse(
+      "manifest.json", "a world_size of 1 or more, and as many states of ranks",
+      "world_size " + std::to_string(world_size) + " and " + std::to_string(manifest.own.size()) + " ranks");
+}
+
+// Every tensor that a value names must be there.
+void check_tensors(const Json& value, const Manifest& manifest) {
+  if (value.is_array()) {
+    for (const auto& element : value) check_tensors(element, manifest);
+  } else if (value.is_object() && value.size() == 1) {
+    const auto& kind = value.begin().key();
+    const auto& content = value.begin().value();
+    if (kind == "tree") {
+      for (const auto& member : content) check_tensors(member, manifest);
+    } else if (kind == "tensor" && !manifest.tensors.contains(content.get<std::string>())) {
+      refuse("manifest.json names a tensor", "one under tensors", content.dump());
+    }
+  }
 }
 
 Manifest manifest_from(const Json& json) {
@@ -112,6 +136,9 @@ Manifest manifest_from(const Json& json) {
   complete(manifest);
   manifest.shared = json.at("state");
   for (const auto& own : json.at("ranks")) manifest.own.push_back(own);
+  check_ranks(manifest);
+  for (const auto& value : manifest.shared) check_tensors(value, manifest);
+  for (const auto& value : manifest.own) check_tensors(value, manifest);
   return manifest;
 }
 
@@ -135,7 +162,7 @@ Json to_json(const std::map<std::string, FileRecord>& files,
              const std::map<std::string, TensorRecord>& tensors) {
   Json json{{"files", Json::object()}, {"tensors", Json::object()}};
   for (const auto& [name, file] : files)
-    json["files"][name] = {{"bytes", file.bytes}, {"xxh3_128", file.checksum}};
+    add_member(json["files"], name, {{"bytes", file.bytes}, {"xxh3_128", file.checksum}});
   for (const auto& [name, tensor] : tensors) {
     Json parts = Json::array();
     for (const auto& part : tensor.parts) {
@@ -146,17 +173,20 @@ Json to_json(const std::map<std::string, FileRecord>& files,
                        {"elements", part.elements},
                        {"xxh3_128", part.checksum}});
     }
-    json["tensors"][name] = {{"dtype", safetensors::dtype_name(tensor.dtype)},
-                             {"shape", tensor.shape},
-                             {"parts", std::move(parts)}};
+    add_member(json["tensors"], name,
+               {{"dtype", safetensors::dtype_name(tensor.dtype)},
+                {"shape", tensor.shape},
+                {"parts", std::move(parts)}});
   }
   return json;
 }
 
 void merge(const Json& json, Manifest& manifest) {
   for (const auto& [name, file] : json.at("files").items()) {
-    manifest.files[file_name_from(name)] = {static_cast<std::uint64_t>(count_from(file.at("bytes"))),
-                                            checksum_from(file.at("xxh3_128"))};
+    const FileRecord record{static_cast<std::uint64_t>(count_from(file.at("bytes"))),
+                            checksum_from(file.at("xxh3_128"))};
+    if (!manifest.files.emplace(file_name_from(name), record).second)
+      refuse("the file " + name, "one writer", "several");
   }
   for (const auto& [name, tensor] : json.at("tensors").items()) {
     auto record = record_from(tensor);
@@ -206,10 +236,12 @@ Manifest parse_manifest(std::string_view text, const std::string& place) try {
 
 Manifest read_manifest(const fs::path& folder) {
   const auto path = folder / kManifestName;
-  if (!fs::exists(path)) {
+  std::error_code failure, ignored;
+  if (!fs::exists(path, failure)) {
+    const auto* const reason = fs::exists(folder, ignored) ? "none in it" : "nothing of that name";
     throw IoError("checkpoint", {.what = folder.string() + " is no checkpoint",
                                  .expected = std::string("a folder with ") + kManifestName,
-                                 .got = fs::exists(folder) ? "none in it" : "nothing of that name"});
+                                 .got = failure ? failure.message() : reason});
   }
   const auto text = text_of(path);
   const auto mark = text_of(folder / kManifestChecksumName);

@@ -1,7 +1,6 @@
 #include "formats/strict_json.h"
 
-#include <set>
-#include <string>
+#include <algorithm>
 #include <vector>
 
 #include <lockstep/base/error.h>
@@ -11,39 +10,85 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kDeepest = 64;
-
 [[noreturn]] void refuse(const std::string& place, const std::string& why) {
   throw CheckpointError("checkpoint", {.what = place + " is no JSON that can be used", .got = why});
 }
 
-// Sees the text's parts one after the other, before anything is made of them.
-class Watch {
+// Makes values of the text's parts as they come. The library's own maker looks through all members of an
+// object for each new one, and of two with one key it keeps the last.
+class Maker final : public nlohmann::json_sax<Json> {
  public:
-  explicit Watch(const std::string& place) : place_(place) {}
+  explicit Maker(const std::string& place) : place_(place) {}
 
-  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
-    if (depth > kDeepest) refuse(place_, "nested deeper than " + std::to_string(kDeepest));
-    if (event == Json::parse_event_t::object_start) keys_.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys_.pop_back();
-    if (event == Json::parse_event_t::key && !keys_.back().insert(parsed.get<std::string>()).second)
-      refuse(place_, "the key " + parsed.dump() + " twice");
+  Json take() { return std::move(root_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(std::int64_t value) override { return add(value); }
+  bool number_unsigned(std::uint64_t value) override { return add(value); }
+  bool number_float(double value, const std::string&) override { return add(value); }
+  bool string(std::string& value) override { return add(std::move(value)); }
+  bool binary(Json::binary_t&) override { return false; }  // JSON has none
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_array() override { return close(); }
+  bool key(std::string& name) override {
+    keys_.push_back(std::move(name));
     return true;
+  }
+  bool end_object() override {
+    check_keys();
+    return close();
+  }
+  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
+    refuse(place_, error.what());
   }
 
  private:
+  bool open(Json value) {
+    if (open_.size() == kDeepestJson) refuse(place_, "nested deeper than " + std::to_string(kDeepestJson));
+    open_.push_back(std::move(value));
+    return true;
+  }
+
+  bool close() {
+    Json value = std::move(open_.back());
+    open_.pop_back();
+    return add(std::move(value));
+  }
+
+  bool add(Json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+    } else if (open_.back().is_array()) {
+      open_.back().push_back(std::move(value));
+    } else {
+      add_member(open_.back(), std::move(keys_.back()), std::move(value));
+      keys_.pop_back();
+    }
+    return true;
+  }
+
+  void check_keys() const {
+    std::vector<std::string_view> keys;
+    for (const auto& [key, value] : open_.back().get_ref<const Json::object_t&>()) keys.push_back(key);
+    std::ranges::sort(keys);
+    const auto twice = std::ranges::adjacent_find(keys);
+    if (twice != keys.end()) refuse(place_, "the key " + Json(*twice).dump() + " twice");
+  }
+
   const std::string& place_;
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+  Json root_;
+  std::vector<Json> open_;         // the objects and arrays around what comes next
+  std::vector<std::string> keys_;  // under which values will be added, to the objects among these
 };
 
 }  // namespace
 
-Json parse_strictly(std::string_view text, const std::string& place) try {
-  Watch watch(place);
-  return Json::parse(
-      text, [&](int depth, Json::parse_event_t event, Json& parsed) { return watch(depth, event, parsed); });
-} catch (const Json::parse_error& error) {
-  refuse(place, error.what());
+Json parse_strictly(std::string_view text, const std::string& place) {
+  Maker maker(place);
+  Json::sax_parse(text.begin(), text.end(), &maker);
+  return maker.take();
 }
 
 }  // namespace lockstep::detail
