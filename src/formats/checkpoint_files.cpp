@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include <lockstep/base/error.h>
 #include <lockstep/formats/checksum.h>
@@ -17,15 +16,12 @@ namespace {
       {.what = file.string() + ": " + what, .expected = std::move(expected), .got = std::move(got)});
 }
 
-using Run = std::pair<std::uint64_t, std::uint64_t>;  // offset and length, in bytes
-
-std::string checksum_outside(std::span<const std::byte> bytes, std::vector<Run> runs,
-                             const std::filesystem::path& file) {
-  std::ranges::sort(runs);
+// What lies between `runs`, which are in order and do not overlap.
+template <class Runs>
+std::string checksum_outside(std::span<const std::byte> bytes, const Runs& runs) {
   Checksum sum;
   std::uint64_t end = 0;
   for (const auto& [offset, length] : runs) {
-    if (offset < end) refuse(file, "two tensors", "places of their own", "one place");
     sum.add(bytes.subspan(end, offset - end));
     end = offset + length;
   }
@@ -45,10 +41,8 @@ CheckpointFiles::CheckpointFiles(const std::filesystem::path& folder, Verify ver
     }
     files_.emplace(name, std::move(mapped));
   }
-  for (const auto& [path, record] : manifest_.tensors) {
-    for (const auto& part : record.parts) (void)place_of(path, record, part);
-  }
-  if (verify_ == Verify::kAll) check_all();
+  const auto found = runs();
+  if (verify_ == Verify::kAll) check_all(found);
 }
 
 const std::shared_ptr<const MappedFile>& CheckpointFiles::file(const std::string& name) const {
@@ -89,16 +83,32 @@ void CheckpointFiles::check_part(const std::string& path, const TensorRecord& re
     refuse(folder_ / part.file, "tensor " + path + " is damaged", "checksum " + part.checksum, found);
 }
 
-void CheckpointFiles::check_all() const {
-  std::map<std::string, std::vector<Run>> runs;
+// Of all parts, in order. As none overlap, reading them all takes no more than the files have.
+CheckpointFiles::RunsByFile CheckpointFiles::runs() const {
+  RunsByFile runs;
   for (const auto& [path, record] : manifest_.tensors) {
-    for (const auto& part : record.parts) {
-      check_part(path, record, part);
+    for (const auto& part : record.parts)
       runs[part.file].emplace_back(part.offset, place_of(path, record, part).size());
+  }
+  for (auto& [name, of_file] : runs) {
+    std::ranges::sort(of_file);
+    std::uint64_t end = 0;
+    for (const auto& [offset, length] : of_file) {
+      if (offset < end) refuse(folder_ / name, "two tensors", "places of their own", "one place");
+      end = offset + length;
     }
   }
+  return runs;
+}
+
+void CheckpointFiles::check_all(const RunsByFile& runs) const {
+  for (const auto& [path, record] : manifest_.tensors) {
+    for (const auto& part : record.parts) check_part(path, record, part);
+  }
   for (const auto& [name, record] : manifest_.files) {
-    const auto found = checksum_outside(file(name)->bytes(), runs[name], folder_ / name);
+    const auto of_file = runs.find(name);
+    const auto found =
+        checksum_outside(file(name)->bytes(), of_file == runs.end() ? std::vector<Run>() : of_file->second);
     if (found != record.checksum)
       refuse(folder_ / name, "is damaged outside of its tensors", "checksum " + record.checksum, found);
   }

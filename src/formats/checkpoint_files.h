@@ -7,6 +7,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <lockstep/formats/checkpoint_info.h>
 #include <lockstep/formats/mapped_file.h>
@@ -34,10 +36,14 @@ class LOCKSTEP_API CheckpointFiles {
   const std::shared_ptr<const MappedFile>& file(const std::string& name) const;
 
  private:
+  using Run = std::pair<std::uint64_t, std::uint64_t>;  // offset and length, in bytes
+  using RunsByFile = std::map<std::string, std::vector<Run>>;
+
   std::span<std::byte> place_of(const std::string& path, const TensorRecord& record,
                                 const TensorPart& part) const;
   void check_part(const std::string& path, const TensorRecord& record, const TensorPart& part) const;
-  void check_all() const;
+  RunsByFile runs() const;
+  void check_all(const RunsByFile& runs) const;
 
   std::filesystem::path folder_;
   Verify verify_;
