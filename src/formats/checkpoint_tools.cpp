@@ -11,6 +11,7 @@
 #include <lockstep/formats/checksum.h>
 
 #include "formats/checkpoint_files.h"
+#include "formats/in_quotes.h"
 
 namespace lockstep {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using detail::CheckpointFiles;
 using detail::Manifest;
+using detail::printable;
 using detail::TensorRecord;
 using Json = nlohmann::ordered_json;
 
@@ -74,11 +76,19 @@ std::vector<std::byte> whole(const CheckpointFiles& files, const std::string& pa
   return bytes;
 }
 
+// That of all parts; of a single one the manifest has it, which was compared when the files were opened.
+std::string checksum_of(const CheckpointFiles& files, const std::string& path, const TensorRecord& record) {
+  if (record.parts.size() == 1) return record.parts.front().checksum;
+  Checksum sum;
+  for (const auto& part : record.parts) sum.add(files.bytes_of(path, part));
+  return sum.digits();
+}
+
 // What decides whether two tensors are equal, in words; the words do not depend on how they were cut.
 std::string content(const CheckpointFiles& files, const std::string& path) {
   const auto& record = files.record(path);
   return std::string(safetensors::dtype_name(record.dtype)) + ' ' + shape_text(record.shape) + ' ' +
-         checksum(whole(files, path, record));
+         checksum_of(files, path, record);
 }
 
 std::map<std::string, std::string> contents_of(const CheckpointFiles& files) {
@@ -94,17 +104,19 @@ std::string describe_checkpoint(const fs::path& folder, Verify verify) {
   const auto& manifest = files.manifest();
   std::ostringstream text;
   text << folder.string() << ": epoch " << manifest.info.epoch << ", step " << manifest.info.global_step
-       << ", " << manifest.info.world_size << " ranks, strategy " << manifest.info.strategy << "\n";
+       << ", " << manifest.info.world_size << " ranks, strategy " << printable(manifest.info.strategy)
+       << "\n";
   for (const auto& [name, version] : manifest.info.versions)
-    text << "  written by " << name << ' ' << version << "\n";
+    text << "  written by " << printable(name + ' ' + version) << "\n";
   text << "files\n";
   for (const auto& [name, record] : manifest.files)
-    text << "  " << name << ": " << record.bytes << " bytes\n";
+    text << "  " << printable(name) << ": " << record.bytes << " bytes\n";
   text << "tensors\n";
   for (const auto& [path, record] : manifest.tensors)
-    text << "  " << path << ": " << describe(record) << "\n";
+    text << "  " << printable(path + ": " + describe(record)) << "\n";
   text << "values\n";
-  for (const auto& [path, value] : values_of(manifest)) text << "  " << path << ": " << value << "\n";
+  for (const auto& [path, value] : values_of(manifest))
+    text << "  " << printable(path + ": " + value) << "\n";
   if (verify == Verify::kAll) text << "every checksum fits\n";
   return text.str();
 }
@@ -120,8 +132,8 @@ std::vector<std::string> compare_checkpoints(const fs::path& before, const fs::p
     const auto was = old_contents.find(path), is = new_contents.find(path);
     const bool both = was != old_contents.end() && is != new_contents.end();
     if (both && was->second == is->second) continue;
-    if (was != old_contents.end()) lines.push_back("- " + path + ": " + was->second);
-    if (is != new_contents.end()) lines.push_back("+ " + path + ": " + is->second);
+    if (was != old_contents.end()) lines.push_back("- " + printable(path + ": " + was->second));
+    if (is != new_contents.end()) lines.push_back("+ " + printable(path + ": " + is->second));
   }
   return lines;
 }

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/formats/checkpoint_tools.h>
 #include <lockstep/formats/checksum.h>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/everything.h"
 #include "support/expect_error.h"
@@ -109,13 +111,39 @@ TEST_F(Damage, ManifestsThatLieAreRefused) {
   EXPECT_THAT(lie("\"offset\": ", "\"offset\": 9"), HasSubstr("safetensors"));
   EXPECT_THAT(lie("\"dtype\": \"F32\"", "\"dtype\": \"F99\""), HasSubstr("F99"));
   EXPECT_THAT(lie("\"epoch\"", "\"global_step\": 1, \"epoch\""), HasSubstr("twice"));
-  EXPECT_THAT(lie("\"epoch\": 0", "\"epoch\": \"many\""), HasSubstr("must be number"));
+  for (const auto* epoch : {"\"many\"", "1e300", "-1", "0.5", "18446744073709551615"})
+    EXPECT_THAT(lie("\"epoch\": 0", std::string("\"epoch\": ") + epoch), HasSubstr("from 0 on"));
+  for (const auto* size : {"0", "2", "4294967296"})
+    EXPECT_THAT(lie("\"world_size\": 1", std::string("\"world_size\": ") + size), HasSubstr(size));
+  EXPECT_THAT(lie("-9223372036854775808", "9223372036854775808"), HasSubstr("64 bits"));
   EXPECT_THAT(lie("\"quoted", "\xff"), HasSubstr("manifest.json"));
   EXPECT_THAT(lie("\"bytes\": \"00ff10\"", "\"bytes\": \"0g\""), HasSubstr("0g"));
   EXPECT_THAT(lie("\"tensor\": \"tensor\"", "\"tensor\": \"lost\""), HasSubstr("lost"));
   EXPECT_THAT(lie("\"flag\": true", "\"flag\": null"), HasSubstr("null"));
   EXPECT_THAT(lie("\"flag\": true", "\"flag\": " + std::string(100, '[') + std::string(100, ']')),
               HasSubstr("deeper"));
+}
+
+// Else a short manifest could ask for any number of readings of a large file.
+TEST_F(Damage, TensorsInOnePlaceAreRefusedWhenTheyAreOpened) {
+  auto manifest = nlohmann::ordered_json::parse(test::content(path() / "manifest.json"));
+  auto& tensors = manifest["tensors"];
+  tensors["model/again"] = tensors["model/net.0.weight"];
+  write_manifest(manifest.dump());
+  for (const auto verify : {Verify::kAll, Verify::kNeeded})
+    test::expect_error<CheckpointError>([&] { Checkpoint(path(), verify); },
+                                        {"model.safetensors", "one place"});
+}
+
+TEST_F(Damage, NothingIsShownThatATerminalObeys) {
+  StateTree tree, state;
+  tree.set("\x1b[2J\n\xc2\x9b", torch::ones({1}));
+  tree.set("text", std::string("\x7f\xc2\x9b"));
+  state.set("model", tree);
+  save_checkpoint(path(), {state}, {.strategy = "\x1b[2J"});
+  const auto text = describe_checkpoint(path());
+  EXPECT_THAT(text, HasSubstr("model/?[2J???: F32"));
+  EXPECT_EQ(text.find_first_of("\x1b\x7f\x9b"), text.npos) << text;
 }
 
 }  // namespace
