@@ -63,14 +63,14 @@ pickle::Value PickleOfState::tensor(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided)
     throw CheckpointError("checkpoint", {.what = "a sparse tensor cannot be written to a file for Python"});
   const Identity identity(tensor.const_data_ptr(), tensor.scalar_type(), tensor.sizes().vec(),
-                          tensor.strides().vec());
+                          tensor.strides().vec(), tensor.is_neg());
   const auto known = stored_.find(identity);
   if (known != stored_.end() && tensor.numel() > 0) return known->second;
   return stored_.insert_or_assign(identity, store(tensor)).first->second;
 }
 
 pickle::Tensor PickleOfState::store(const at::Tensor& tensor) {
-  const auto& bytes = contiguous_.emplace_back(tensor.detach().to(at::kCPU).contiguous());
+  const auto& bytes = contiguous_.emplace_back(stored_form(tensor));
   const auto view = view_of(std::to_string(storages_.size()), bytes);
   storages_.push_back({.key = view.name, .bytes = view.bytes});
   const pickle::Storage storage{.key = view.name, .bytes = view.bytes.size(), .dtype = view.dtype};

@@ -46,9 +46,10 @@ class PickleOfState {
   const std::vector<torch_file::StorageBytes>& storages() const { return storages_; }
 
  private:
-  /// What makes two tensors the same one: address, element type, shape and strides.
+  /// What makes two tensors the same one: address, element type, shape, strides, and whether signs are to be
+  /// changed.
   using Identity =
-      std::tuple<const void*, at::ScalarType, std::vector<std::int64_t>, std::vector<std::int64_t>>;
+      std::tuple<const void*, at::ScalarType, std::vector<std::int64_t>, std::vector<std::int64_t>, bool>;
 
   pickle::Dict with_integer_keys(const StateTree& tree);
   pickle::Value tensor(const at::Tensor& tensor);

@@ -14,7 +14,12 @@ namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;  // stays in the cache between checksum and write
 
-at::Tensor stored(const TensorLeaf& leaf) { return leaf.run.elements.detach().to(at::kCPU).contiguous(); }
+// A run that is all of the tensor in its shape, another in one dimension.
+at::Tensor stored(const TensorShard& run) {
+  const auto elements = stored_form(run.elements);
+  const bool is_all = run.begin == 0 && elements.numel() == c10::multiply_integers(run.shape);
+  return is_all ? elements.view(run.shape) : elements.view({-1});
+}
 
 std::string name_in_file(const std::string& path, std::size_t cut) {
   return path.size() > cut ? path.substr(cut) : "tensor";
@@ -38,7 +43,7 @@ void write_shard_file(const std::filesystem::path& folder, const std::string& fi
   std::vector<at::Tensor> tensors;  // keeps the bytes alive while they are written
   std::vector<safetensors::TensorView> views;
   for (const auto& [path, leaf] : leaves) {
-    tensors.push_back(stored(leaf));
+    tensors.push_back(stored(leaf.run));
     views.push_back(view_of(name_in_file(path, cut), tensors.back()));
   }
   const auto layout = safetensors::layout_of(views, {{"format", "pt"}});

@@ -44,7 +44,7 @@ void write_weights(const fs::path& file, const NamedTensors& tensors) {
   std::vector<at::Tensor> contiguous;  // keeps the bytes alive while they are written
   std::vector<safetensors::TensorView> views;
   for (const auto& [name, tensor] : tensors) {
-    contiguous.push_back(tensor.detach().to(at::kCPU).contiguous());
+    contiguous.push_back(stored_form(tensor));
     views.push_back(view_of(name, contiguous.back()));
   }
   safetensors::write(file, views, {{"format", "pt"}});

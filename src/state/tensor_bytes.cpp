@@ -45,6 +45,10 @@ at::ScalarType scalar_type(Dtype dtype) {
   return at::ScalarType::Undefined;
 }
 
+at::Tensor stored_form(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU).resolve_neg().contiguous();
+}
+
 safetensors::TensorView view_of(std::string name, const at::Tensor& tensor) {
   return {.name = std::move(name),
           .dtype = safetensors_dtype(tensor.scalar_type()),

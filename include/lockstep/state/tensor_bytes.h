@@ -16,6 +16,10 @@ LOCKSTEP_API safetensors::Dtype safetensors_dtype(at::ScalarType type);
 /// The element type of a file's dtype.
 LOCKSTEP_API at::ScalarType scalar_type(safetensors::Dtype dtype);
 
+/// The values of `tensor` as they are written: contiguous, on the CPU, without a pending change of sign.
+/// Itself where it is like that.
+LOCKSTEP_API at::Tensor stored_form(const at::Tensor& tensor);
+
 /// `tensor`, contiguous and on the CPU, as the file format takes it; borrows its bytes.
 LOCKSTEP_API safetensors::TensorView view_of(std::string name, const at::Tensor& tensor);
 
