@@ -73,8 +73,9 @@ StoredWeights single(const fs::path& path) {
 }  // namespace
 
 StoredWeights stored_safetensors(const fs::path& path) {
-  if (!fs::is_directory(path)) return single(path);
-  return fs::exists(path / kIndex) ? indexed(path) : single(path / kSingle);
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return single(path);
+  return fs::exists(path / kIndex, ignored) ? indexed(path) : single(path / kSingle);
 }
 
 }  // namespace detail

@@ -33,20 +33,28 @@ const pickle::Dict& model_of(const pickle::Dict& root) {
                          .hint = "a state_dict, alone or under state_dict, model_state_dict or model"});
 }
 
-StoredTensor stored(std::shared_ptr<OpenedTorchFile> file, std::shared_ptr<const pickle::Tensor> tensor) {
+// A file, and the storages that were read of it, each once.
+struct TorchFile {
+  TorchFile(const std::filesystem::path& path, MappedFile mapping) : opened(path, std::move(mapping)) {}
+
+  OpenedTorchFile opened;
+  StateOfPickle state{opened.contents(), opened.where()};
+};
+
+StoredTensor stored(std::shared_ptr<TorchFile> file, std::shared_ptr<const pickle::Tensor> tensor) {
   return {.dtype = tensor->dtype, .shape = tensor->shape, .read = [file = std::move(file), tensor] {
-            return StateOfPickle(file->contents(), file->where()).tensor(*tensor);
+            return file->state.tensor(*tensor);
           }};
 }
 
 StoredWeights torch_weights(const std::filesystem::path& path, MappedFile mapping) {
-  const auto file = std::make_shared<OpenedTorchFile>(path, std::move(mapping));
+  const auto file = std::make_shared<TorchFile>(path, std::move(mapping));
   StoredWeights weights;
-  for (const auto& [key, held] : model_of(file->root()).entries) {
+  for (const auto& [key, held] : model_of(file->opened.root()).entries) {
     const auto* name = key.as<std::string>();
-    if (name == nullptr) refuse(file->where(), "under a key that is no text", held.kind());
+    if (name == nullptr) refuse(file->opened.where(), "under a key that is no text", held.kind());
     auto tensor = held.shared<pickle::Tensor>();
-    if (!tensor) refuse(file->where(), *name, held.kind());
+    if (!tensor) refuse(file->opened.where(), *name, held.kind());
     weights.insert_or_assign(*name, stored(file, std::move(tensor)));
   }
   return weights;
@@ -67,8 +75,10 @@ StoredWeights checkpoint_weights(const std::filesystem::path& folder) {
 }  // namespace
 
 StoredWeights stored_weights(const std::filesystem::path& path) {
-  if (std::filesystem::exists(path / kManifestName)) return checkpoint_weights(path);
-  if (std::filesystem::is_directory(path)) return stored_safetensors(path);
+  std::error_code ignored;  // what cannot be looked at cannot be opened either, which will say why
+  if (std::filesystem::exists(path / kManifestName, ignored))
+    return checkpoint_weights(path);
+  if (std::filesystem::is_directory(path, ignored)) return stored_safetensors(path);
   MappedFile mapping(path);
   if (torch_file::is_archive(mapping.bytes())) return torch_weights(path, std::move(mapping));
   return stored_safetensors(path);

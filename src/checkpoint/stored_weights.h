@@ -16,7 +16,7 @@ namespace lockstep::detail {
 struct StoredTensor {
   safetensors::Dtype dtype;
   std::vector<std::int64_t> shape;
-  std::function<at::Tensor()> read;  ///< a copy, on the CPU; keeps the file open
+  std::function<at::Tensor()> read;  ///< on the CPU, no part of the file; views of one storage share a copy
 };
 
 using StoredWeights = std::map<std::string, StoredTensor>;

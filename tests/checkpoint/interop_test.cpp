@@ -56,6 +56,38 @@ TEST_F(Interop, TensorsThatAreStoredTwiceShareMemory) {
   EXPECT_LT(std::filesystem::file_size(folder_ / "file.pt"), 10'000u);
 }
 
+TEST_F(Interop, ViewsOfOneStorageAreReadWithOneCopyOfIt) {
+  const std::vector<float> numbers(1000, 2.5F);
+  const auto bytes = std::as_bytes(std::span(numbers));
+  const auto storage = std::make_shared<const pickle::Storage>(
+      pickle::Storage{.key = "0", .bytes = bytes.size(), .dtype = safetensors::Dtype::kF32});
+  pickle::Dict dict;
+  for (std::int64_t i = 0; i < 5; ++i) {
+    dict.set("w" + std::to_string(i), pickle::Value(pickle::Tensor{.storage = storage,
+                                                                   .dtype = safetensors::Dtype::kF32,
+                                                                   .offset = i,
+                                                                   .shape = {1},
+                                                                   .stride = {1}}));
+  }
+  const torch_file::StorageBytes stored{.key = "0", .bytes = bytes};
+  torch_file::write(folder_ / "views.pt", dict, std::span(&stored, 1));
+  const auto weights = read_weights(folder_ / "views.pt");
+  for (const auto& [name, tensor] : weights) {
+    EXPECT_EQ(tensor.storage().data(), weights.at("w0").storage().data()) << name;
+    EXPECT_EQ(tensor.item<float>(), 2.5F);
+  }
+}
+
+TEST_F(Interop, SignsThatAreYetToChangeAreChanged) {
+  const auto ones = torch::ones({2});
+  StateTree state;
+  state.set("plus", ones);
+  state.set("minus", ones._neg_view());
+  const auto read = there_and_back(state);
+  EXPECT_EQ(read.get<at::Tensor>("plus").sum().item<float>(), 2);
+  EXPECT_EQ(read.get<at::Tensor>("minus").sum().item<float>(), -2);
+}
+
 TEST_F(Interop, AnOptimizersStateHasIntegerKeys) {
   StateTree parameter;
   parameter.set("step", 1.0);
