@@ -180,12 +180,18 @@ class Reader {
       if (__builtin_mul_overflow(elements, extent, &elements)) refuse("has an impossible shape", name);
     if (elements != stored) refuse("does not have all parts of an entry", name);
     auto whole = at::zeros(shape, parts.front().options());
-    for (std::size_t i = 0; i < parts.size(); ++i) place(name, whole, pieces[i].offsets, parts[i]);
+    auto is_there = at::zeros(shape, at::kBool);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      check_part(name, whole, pieces[i].offsets, parts[i]);
+      region(whole, pieces[i].offsets, parts[i]).copy_(parts[i]);
+      region(is_there, pieces[i].offsets, parts[i]).fill_(true);
+    }
+    if (!is_there.all().item<bool>()) refuse("has parts of an entry that overlap and leave a gap", name);
     return whole;
   }
 
-  void place(const std::string& name, at::Tensor whole, const Numbers& offsets,
-             const at::Tensor& part) const {
+  void check_part(const std::string& name, const at::Tensor& whole, const Numbers& offsets,
+                  const at::Tensor& part) const {
     const auto dims = static_cast<std::int64_t>(offsets.size());
     if (part.dim() != dims || whole.dim() != dims || part.scalar_type() != whole.scalar_type())
       refuse("has a part of another kind than its entry", name);
@@ -193,9 +199,14 @@ class Reader {
       const auto offset = offsets[static_cast<std::size_t>(dim)];
       if (offset > whole.size(dim) || part.size(dim) > whole.size(dim) - offset)
         refuse("has a part that reaches out of its entry", name);
-      whole = whole.narrow(dim, offset, part.size(dim));
     }
-    whole.copy_(part);
+  }
+
+  /// What `part` covers of `whole`.
+  static at::Tensor region(at::Tensor whole, const Numbers& offsets, const at::Tensor& part) {
+    for (std::int64_t dim = 0; dim < part.dim(); ++dim)
+      whole = whole.narrow(dim, offsets[static_cast<std::size_t>(dim)], part.size(dim));
+    return whole;
   }
 
   /// The entries below their paths' first `depth` names, as trees.

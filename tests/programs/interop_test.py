@@ -1,8 +1,10 @@
 """Checkpoint files go from Python to C++ and back, with the real packages."""
+import dataclasses
 import importlib.util
 import json
 import logging
 import os
+import pickle
 import sys
 import unittest
 import warnings
@@ -16,6 +18,7 @@ import lightning
 import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.metadata import MetadataIndex
 
 warnings.filterwarnings("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -309,6 +312,20 @@ class Distributed(InteropTest):
             self.assertEqual(result.code, 0, result)
         got = torch.load(self.case("distributed", self.folder / "dcp"))
         self.assert_same(got, {"w": torch.arange(15.0).view(5, 3), "both": torch.ones(2)})
+
+    def test_pieces_that_overlap_are_refused(self):
+        dcp.save({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([3.0, 4.0])}, checkpoint_id=self.folder / "dcp")
+        metadata_file = self.folder / "dcp" / ".metadata"
+        metadata = pickle.loads(metadata_file.read_bytes())
+        kind = dataclasses.replace(metadata.state_dict_metadata["a"], size=torch.Size([4]))
+        places = list(metadata.storage_data.values())
+        for second, code in ((2, 0), (1, 1)):
+            indices = [MetadataIndex("w", torch.Size([offset])) for offset in (0, second)]
+            metadata_file.write_bytes(pickle.dumps(dataclasses.replace(
+                metadata, state_dict_metadata={"w": kind}, storage_data=dict(zip(indices, places)), planner_data=None)))
+            result = self.run_program(BINARY / "bin" / "interop_case", "distributed", self.folder / "dcp", self.folder / "out")
+            self.assertEqual(result.code, code, result)
+        self.assertIn("overlap", result.err)
 
     def test_names_of_files_are_no_paths(self):
         dcp.save({"w": torch.ones(2)}, checkpoint_id=self.folder / "dcp")
