@@ -8,23 +8,9 @@
 namespace lockstep {
 namespace {
 
-// What hangs at `path`, as far as there is such a thing.
-const StateValue* find(const StateTree& tree, std::string_view path) {
-  const StateTree* at = &tree;
-  for (;;) {
-    const auto slash = path.find('/');
-    const auto* value = at->find(path.substr(0, slash));
-    if (value == nullptr || slash == std::string_view::npos) return value;
-    at = std::get_if<StateTree>(value);
-    if (at == nullptr) return nullptr;
-    path.remove_prefix(slash + 1);
-  }
-}
-
-StateTree tree_from(const nlohmann::ordered_json& entries, const detail::TensorSource& tensors) {
-  StateTree tree;
-  for (const auto& [name, value] : entries.items()) tree.set(name, detail::from_json(value, tensors));
-  return tree;
+// Gives tensors as `files` have them, whatever is wanted.
+detail::TensorSource whole_tensors(const detail::CheckpointFiles& files) {
+  return [&](const std::string& path, const StateValue*) { return detail::tensor_in(files, path); };
 }
 
 }  // namespace
@@ -38,22 +24,24 @@ const std::filesystem::path& Checkpoint::folder() const { return files_->folder(
 StateTree Checkpoint::shared() const { return shared({}); }
 
 StateTree Checkpoint::shared(const StateTree& wanted) const {
-  return tree_from(files_->manifest().shared, [&](const std::string& path) -> StateValue {
-    const auto* value = find(wanted, path);
+  const auto source = [&](const std::string& path, const StateValue* value) -> StateValue {
     const auto* shard = value ? std::get_if<TensorShard>(value) : nullptr;
     if (shard == nullptr) return detail::tensor_in(*files_, path);
     return TensorShard{.elements = detail::run_in(*files_, path, shard->begin, shard->elements.numel()),
                        .shape = shard->shape,
                        .begin = shard->begin};
-  });
+  };
+  StateTree tree;
+  for (const auto& [name, value] : files_->manifest().shared.items())
+    tree.set(name, detail::from_json(value, wanted.find(name), source));
+  return tree;
 }
 
 StateTree Checkpoint::entry(const std::string& name) const {
   const auto& entries = files_->manifest().shared;
   const auto found = entries.find(name);
   if (found != entries.end()) {
-    const auto value =
-        detail::from_json(*found, [&](const std::string& path) { return detail::tensor_in(*files_, path); });
+    const auto value = detail::from_json(*found, nullptr, whole_tensors(*files_));
     if (const auto* tree = std::get_if<StateTree>(&value)) return *tree;
   }
   std::string known;
@@ -69,9 +57,8 @@ StateTree Checkpoint::own(int rank) const {
                           {.what = folder().string() + " has no state of rank " + std::to_string(rank),
                            .expected = "a rank below " + std::to_string(ranks.size())});
   }
-  const auto value = detail::from_json(ranks[static_cast<std::size_t>(rank)], [&](const std::string& path) {
-    return detail::tensor_in(*files_, path);
-  });
+  const auto value =
+      detail::from_json(ranks[static_cast<std::size_t>(rank)], nullptr, whole_tensors(*files_));
   if (const auto* tree = std::get_if<StateTree>(&value)) return *tree;
   throw CheckpointError("checkpoint", {.what = "the state of a rank in manifest.json", .expected = "a tree"});
 }

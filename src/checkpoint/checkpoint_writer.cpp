@@ -6,6 +6,8 @@
 #include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
+#include "checkpoint/save_checkpoint.h"
+
 namespace lockstep {
 namespace {
 
@@ -46,11 +48,21 @@ void CheckpointWriter::save(const std::filesystem::path& folder, const Checkpoin
   wait();
   std::size_t number = 0;
   const auto copy = [&](const at::Tensor& tensor) { return kept_copy(tensor, number++); };
-  CheckpointState snapshot{.shared = state.shared.with_tensors(copy), .own = state.own.with_tensors(copy)};
+  CheckpointState snapshot;
+  std::exception_ptr no_copy;  // to be told to all ranks
+  try {
+    snapshot = {.shared = state.shared.with_tensors(copy), .own = state.own.with_tensors(copy)};
+  } catch (...) {
+    no_copy = std::current_exception();
+  }
   is_writing_ = true;
-  thread_ = std::jthread([this, folder, snapshot = std::move(snapshot), info, options] {
+  thread_ = std::jthread([this, folder, no_copy, snapshot = std::move(snapshot), info, options] {
+    const auto source = [&]() -> const CheckpointState& {
+      if (no_copy) std::rethrow_exception(no_copy);
+      return snapshot;
+    };
     try {
-      save_checkpoint(folder, snapshot, info, communicator_, options);
+      detail::save_checkpoint_of(folder, source, info, communicator_, options);
     } catch (...) {
       failure_ = std::current_exception();
     }

@@ -1,6 +1,7 @@
 // Writing a checkpoint: every rank its files, rank 0 the manifest.
-#include <exception>
 #include <optional>
+#include <set>
+#include <span>
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
@@ -10,11 +11,14 @@
 #include <lockstep/torch.h>
 
 #include "checkpoint/folder_in_the_making.h"
+#include "checkpoint/save_checkpoint.h"
 #include "checkpoint/save_plan.h"
 #include "checkpoint/shard_file.h"
 #include "checkpoint/state_json.h"
+#include "checkpoint/together.h"
 #include "formats/checkpoint_manifest.h"
 #include "formats/hugging_face_index.h"
+#include "formats/strict_json.h"
 
 namespace lockstep {
 namespace {
@@ -22,27 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 using namespace detail;
 using Json = nlohmann::ordered_json;
-
-// Does this rank's part of something; fails on all ranks if one failed. Collective.
-template <class Step>
-void together(const Communicator& communicator, const fs::path& folder, Step step) {
-  std::exception_ptr own;
-  std::string failure;
-  try {
-    step();
-  } catch (const std::exception& error) {
-    own = std::current_exception();
-    failure = error.what();
-  }
-  const auto failures = communicator.all_gather_bytes(failure);
-  if (own) std::rethrow_exception(own);
-  for (std::size_t rank = 0; rank < failures.size(); ++rank) {
-    if (failures[rank].empty()) continue;
-    throw IoError("checkpoint", {.what = "checkpoint " + folder.string() + " was not written",
-                                 .got = failures[rank],
-                                 .where = "rank " + std::to_string(rank)});
-  }
-}
 
 class Saving {
  public:
@@ -53,24 +36,19 @@ class Saving {
     manifest_.info.versions = {{"lockstep", kVersion}, {"libtorch", TORCH_VERSION}};
   }
 
-  // Takes what all have, and plans; nothing is written yet.
-  void take_shared(const StateTree& state) {
-    for (const auto& [name, value] : state.entries()) {
-      check_entry_name(name);
-      TensorLeaves leaves;
-      manifest_.shared[name] = to_json(value, name, leaves);
-      if (leaves.empty()) continue;
-      entries_.push_back({name.size() + 1, share_of(name, std::move(leaves), type_, communicator_.rank(),
-                                                    communicator_.size())});
+  // Plans; nothing is written yet. What could not be read again is refused.
+  void take(const CheckpointState& state) {
+    check_info();
+    take_shared(state.shared);
+    take_own(state.own);
+    std::set<std::string> files;
+    for (const auto& entry : entries_) {
+      for (const auto& file : entry.share.files) {
+        if (!files.insert(file).second)
+          throw CheckpointError("checkpoint",
+                                {.what = "two entries would be written to one file", .got = file});
+      }
     }
-  }
-
-  void take_own(const StateTree& state) {
-    const auto rank = std::to_string(communicator_.rank());
-    const auto path = "ranks/" + rank;
-    Share share{.leaves = {}, .file = "rank_" + rank + ".safetensors"};
-    own_ = to_json(state, path, share.leaves);
-    entries_.push_back({path.size() + 1, std::move(share)});
   }
 
   void write_files(const fs::path& folder) {
@@ -79,34 +57,64 @@ class Saving {
     }
   }
 
-  // Gives rank 0 what all wrote. Collective.
-  void gather() {
+  // What this rank wrote, for rank 0.
+  std::string part() const {
     auto part = to_json(manifest_.files, manifest_.tensors);
     part["own"] = own_;
-    const auto parts = communicator_.gather_bytes(part.dump());
+    return part.dump();
+  }
+
+  // On rank 0.
+  void take_parts(std::span<const std::string> parts) {
     manifest_.files.clear();
     manifest_.tensors.clear();
     for (const auto& text : parts) {
-      auto json = Json::parse(text);
+      auto json = parse_strictly(text, "what a rank wrote");
       merge(json, manifest_);
       manifest_.own.push_back(std::move(json["own"]));
     }
+    complete(manifest_);
   }
 
   // On rank 0.
   void write_manifest(const fs::path& folder) {
-    complete(manifest_);
     for (auto& [name, text] : hugging_face_indices(manifest_)) {
       write_file_atomically(folder / name, text);
       manifest_.files[name] = {text.size(), checksum(std::as_bytes(std::span(text)))};
     }
     const auto text = to_text(manifest_);
+    (void)parse_manifest(text, kManifestName);  // else nothing takes the place of one that can be read
     write_file_atomically(folder / kManifestName, text);
     write_file_atomically(folder / kManifestChecksumName,
                           checksum(std::as_bytes(std::span(text))) + "  " + kManifestName + "\n");
   }
 
  private:
+  void check_info() const {
+    const Manifest empty{.info = manifest_.info,
+                         .own = std::vector(static_cast<std::size_t>(communicator_.size()), Json::object())};
+    (void)parse_manifest(to_text(empty), "CheckpointInfo");
+  }
+
+  void take_shared(const StateTree& state) {
+    for (const auto& [name, value] : state.entries()) {
+      check_entry_name(name);
+      TensorLeaves leaves;
+      add_member(manifest_.shared, name, to_json(value, name, leaves));
+      if (leaves.empty()) continue;
+      entries_.push_back({name.size() + 1, share_of(name, std::move(leaves), type_, communicator_.rank(),
+                                                    communicator_.size())});
+    }
+  }
+
+  void take_own(const StateTree& state) {
+    const auto path = std::string(kOwnEntry) + "/" + std::to_string(communicator_.rank());
+    TensorLeaves leaves;
+    own_ = to_json(state, path, leaves);
+    entries_.push_back(
+        {path.size() + 1, own_share(std::move(leaves), communicator_.rank(), communicator_.size())});
+  }
+
   struct Entry {
     std::size_t cut;  // characters of a path that the file's name stands for
     Share share;
@@ -123,21 +131,41 @@ class Saving {
 
 void save_checkpoint(const fs::path& folder, const CheckpointState& state, const CheckpointInfo& info,
                      const Communicator& communicator, const SaveOptions& options) {
-  Saving saving(info, communicator, options.state_dict_type);
-  saving.take_shared(state.shared);
-  saving.take_own(state.own);
+  save_checkpoint_of(
+      folder, [&]() -> const CheckpointState& { return state; }, info, communicator, options);
+}
+
+namespace detail {
+
+void save_checkpoint_of(const fs::path& folder, const StateSource& state, const CheckpointInfo& info,
+                        const Communicator& communicator, const SaveOptions& options) {
+  const auto together = [&](const auto& step) { return detail::together(communicator, folder, step); };
   const bool leads = communicator.rank() == 0;
+  Saving saving(info, communicator, options.state_dict_type);
   std::optional<FolderInTheMaking> making;
-  together(communicator, folder, [&] {
-    if (leads) making.emplace(folder);
+  together([&] {
+    saving.take(state());
+    return std::string();
   });
-  together(communicator, folder, [&] { saving.write_files(FolderInTheMaking::path_of(folder)); });
-  saving.gather();
-  together(communicator, folder, [&] {
-    if (!leads) return;
+  together([&] {
+    if (leads) making.emplace(folder);
+    return std::string();
+  });
+  std::string part;
+  together([&] {
+    saving.write_files(FolderInTheMaking::path_of(folder));
+    part = saving.part();
+    return std::string();
+  });
+  const auto parts = communicator.gather_bytes(part);
+  together([&] {
+    if (!leads) return std::string();
+    saving.take_parts(parts);
     saving.write_manifest(making->path());
     making->commit();
+    return std::string();
   });
 }
 
+}  // namespace detail
 }  // namespace lockstep

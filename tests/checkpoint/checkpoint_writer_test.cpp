@@ -70,5 +70,17 @@ TEST(CheckpointWriter, WritesBesideTheCollectivesOfItsRanks) {
   EXPECT_EQ(Checkpoint(folder / "x").own(2).get<std::int64_t>("rank"), 2);
 }
 
+TEST(CheckpointWriter, TellsAllRanksThatOneCouldNotCopy) {
+  const test::TemporaryFolder folder;
+  testing::run_ranks(2, [&](Communicator comm) {
+    CheckpointWriter writer(comm);
+    StateTree own;
+    if (comm.rank() == 1) own = state_with(torch::empty({1}, torch::kMeta));
+    writer.save(folder / "x", {{}, own}, {});
+    test::expect_error<IoError>([&] { writer.wait(); }, {"rank 1"});
+  });
+  EXPECT_EQ(folder.entries(), 0);
+}
+
 }  // namespace
 }  // namespace lockstep

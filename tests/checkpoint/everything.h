@@ -24,6 +24,7 @@ inline StateTree everything() {
   state.set("whole", 2.0);
   state.set("flag", true);
   state.set("text", std::string("\"quoted\"\n"));
+  state.set("latin-1", std::string("caf\xe9\0", 5));
   state.set("tensor", torch::tensor(1.5, torch::kDouble));
   return state;
 }

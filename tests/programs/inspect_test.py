@@ -56,17 +56,28 @@ class Inspect(ProgramTest):
         self.assertEqual(refused.code, 1)
         self.assertIn("model, optimizer", refused.err)
 
-    def test_twenty_lines_of_python_read_it(self):
+    def test_a_few_lines_of_python_read_it(self):
         reader = SOURCE / "examples" / "03_checkpoints" / "read_checkpoint.py"
         code = ("import pathlib, sys; sys.path.insert(0, sys.argv[1])\n"
                 "import read_checkpoint, safetensors.numpy\n"
-                "tensors, state, ranks = read_checkpoint.read_tensors(pathlib.Path(sys.argv[2]))\n"
+                "tensors, state, ranks = read_checkpoint.read_checkpoint(pathlib.Path(sys.argv[2]))\n"
                 "weights = safetensors.numpy.load_file(sys.argv[3])\n"
                 "assert all((tensors['model/' + k] == v).all() for k, v in weights.items())\n"
-                "assert state['loops']['tree']['global_step'] == 33 and len(ranks) == 2")
+                "assert state['loops']['global_step'] == 33 and len(ranks) == 2")
         subprocess.run([PEERS_PYTHON, "-c", code, reader.parent, self.last, self.folder / "weights.safetensors"], check=True)
         subprocess.run(["xxh128sum", "--check", "manifest.xxh128"], cwd=self.last, check=True, stdout=subprocess.DEVNULL) \
             if _has("xxh128sum") else None
+
+    def test_names_of_folders_may_be_any_bytes(self):
+        run_dir = self.folder / "caf\udce9"  # one byte, as Latin-1 has it
+        result = self.run_program(CASE, "fit", "--run_dir", run_dir)
+        self.assertEqual(result.code, 0, result)
+        reader = SOURCE / "examples" / "03_checkpoints" / "read_checkpoint.py"
+        code = ("import pathlib, sys; sys.path.insert(0, sys.argv[1])\n"
+                "import read_checkpoint\n"
+                "tensors, state, ranks = read_checkpoint.read_checkpoint(pathlib.Path(sys.argv[2]))\n"
+                "assert 'caf\\udce9' in state['hyper_parameters'], state['hyper_parameters']")
+        subprocess.run([PEERS_PYTHON, "-c", code, reader.parent, run_dir / "checkpoints" / "last.ckpt"], check=True)
 
     def test_usage_is_told(self):
         self.assertEqual(self.run_program(COMMAND).code, 2)

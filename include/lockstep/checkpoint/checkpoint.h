@@ -40,12 +40,12 @@ struct SaveOptions {
   StateDictType state_dict_type = StateDictType::kFull;
 };
 
-/// Writes `folder`, which all ranks must see. It gets its name when it is complete and durable; an older
-/// one of that name is removed after that (on file systems without an atomic exchange, such as NFS, that one
-/// is for a moment called .NAME.draft.old). Collective, blocking.
-/// @throws IoError on every rank when one cannot write; what was there before is untouched then.
-///   ConfigError when an entry's name cannot be that of a file; CheckpointError for a tensor that the files
-///   cannot hold
+/// Writes `folder`, which all ranks must see, and the folders above it that are not there. It gets its name
+/// when it is complete and durable; an older one of that name is removed after that. What cannot be read
+/// again is refused before anything is written: names that are no UTF-8 (texts are kept, whatever they
+/// are), trees in more than 31 trees, entries named "ranks", or so that two files would have one name.
+/// Collective, blocking.
+/// @throws IoError on every rank, naming the one that failed and why; what was there before is untouched then
 LOCKSTEP_API void save_checkpoint(const std::filesystem::path& folder, const CheckpointState& state,
                                   const CheckpointInfo& info, const Communicator& communicator = {},
                                   const SaveOptions& options = {});
