@@ -109,4 +109,15 @@ void sync_folder(const fs::path& folder) {
   if (failure != 0 && failure != EINVAL) fail("sync folder", folder, failure);
 }
 
+void create_folders(const fs::path& folder) {
+  std::error_code failure;
+  if (folder.empty() || fs::is_directory(folder, failure)) return;
+  create_folders(folder.parent_path());
+  if (!fs::create_directory(folder, failure)) {
+    if (failure) fail("create folder", folder, failure.value());
+    return;  // another process was faster, and syncs it
+  }
+  sync_folder(folder_of(folder));
+}
+
 }  // namespace lockstep

@@ -2,99 +2,142 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
+#include "checkpoint/folder_leftovers.h"
+#include "checkpoint/folder_lock.h"
 #include "formats/checkpoint_manifest.h"
+#include "formats/checkpoint_siblings.h"
 
 namespace lockstep::detail {
 namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void refuse(const fs::path& folder, const char* what) {
+constexpr int kRounds = 100;  // in which others may take a name first
+
+[[noreturn]] void refuse(const fs::path& folder, const std::string& what, int error_number) {
   throw IoError("checkpoint", {.what = folder.string() + " cannot be " + what,
-                               .expected = "",
-                               .got = std::error_code(errno, std::generic_category()).message(),
-                               .where = "",
-                               .hint = ""});
+                               .got = std::generic_category().message(error_number)});
 }
 
-bool may_be_replaced(const fs::path& target) {
-  const auto status = fs::symlink_status(target);
-  if (!fs::exists(status)) return true;
-  return fs::is_directory(status) && (fs::is_empty(target) || fs::exists(target / kManifestName));
-}
-
-// The name without a slash at its end. What stands there is removed in the end: that may only be a checkpoint.
 fs::path target_of(const fs::path& folder) {
-  const auto target = folder.has_filename() ? fs::absolute(folder) : fs::absolute(folder).parent_path();
-  if (may_be_replaced(target)) return target;
+  std::error_code failure;
+  const auto path = fs::absolute(without_slash(folder), failure);
+  if (failure) refuse(folder, "found", failure.value());
+  return path;
+}
+
+// What is replaced is removed in the end: that may only be a checkpoint.
+void check_may_be_replaced(const fs::path& there, const fs::path& target) {
+  if (there.empty()) return;
+  std::error_code failure;
+  const auto status = fs::symlink_status(there, failure);
+  if (status.type() == fs::file_type::none) refuse(target, "looked at", failure.value());
+  if (!fs::exists(status)) return;
+  if (fs::is_directory(status) &&
+      (fs::is_empty(there, failure) || fs::exists(there / kManifestName, failure)))
+    return;
   throw IoError("checkpoint", {.what = "checkpoint " + target.string() + " cannot be written",
                                .expected = "a checkpoint, an empty folder, or nothing of that name",
                                .got = "something else"});
 }
 
-// Trades places with an older folder in one step, where the file system can (NFS, for one, cannot).
-bool exchange(const fs::path& draft, const fs::path& target) {
-  if (renameat2(AT_FDCWD, draft.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return true;
-  if (errno != EINVAL && errno != ENOSYS && errno != ENOENT) refuse(target, "renamed to its place");
-  return false;
+// Locked from the begin. Between the two someone else may find it without a lock, and remove it.
+UniqueFd make(const fs::path& folder) {
+  if (::mkdir(folder.c_str(), 0777) != 0) return {};
+  auto lock = lock_for_use(folder);
+  if (!lock) ::rmdir(folder.c_str());
+  return lock && is_locked_one(lock, folder) ? std::move(lock) : UniqueFd();
+}
+
+bool was_taken(int error_number) { return error_number == ENOTEMPTY || error_number == EEXIST; }
+
+// Lets two folders trade places in one step.
+bool exchange(const fs::path& one, const fs::path& other) {
+  return renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
 }
 
 }  // namespace
 
-fs::path FolderInTheMaking::path_of(const fs::path& folder) {
-  const auto target = target_of(folder);
-  return target.parent_path() / ("." + target.filename().string() + ".draft");
-}
-
-FolderInTheMaking::FolderInTheMaking(const fs::path& folder)
-    : target_(target_of(folder)), path_(path_of(folder)) {
-  std::error_code failure;
-  fs::remove_all(path_, failure);  // of a run that was killed
-  if (!fs::create_directory(path_, failure)) {
-    errno = failure.value();
-    refuse(target_, "created");
+FolderInTheMaking::FolderInTheMaking(const fs::path& target) : target_(target_of(target)) {
+  check_may_be_replaced(target_, target_);
+  create_folders(target_.parent_path());
+  restore_older(target_);
+  remove_drafts(target_);
+  for (int round = 0; round < kRounds && !lock_; ++round) {
+    path_ = new_sibling(target_, kDraft);
+    errno = 0;
+    lock_ = make(path_);
+    if (!lock_ && errno != 0 && errno != EEXIST && errno != EWOULDBLOCK && errno != ENOENT) break;
   }
+  if (!lock_) refuse(target_, "created", errno);
 }
 
 FolderInTheMaking::~FolderInTheMaking() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
+  if (!path_.empty()) remove_or_warn(path_);
 }
 
-// After the exchange the draft's name holds the older folder, which the destructor removes.
 void FolderInTheMaking::commit() {
   sync_folder(path_);
-  if (exchange(path_, target_)) return sync_or([&] { exchange(path_, target_); });
-  const auto aside = path_.string() + ".old";
-  const bool replaces = fs::exists(target_);
-  if (replaces) fs::rename(target_, aside);
-  if (rename(path_.c_str(), target_.c_str()) != 0) {
-    const int failure = errno;
-    if (replaces) fs::rename(aside, target_);
-    errno = failure;
-    refuse(target_, "renamed to its place");
+  const auto obsolete = siblings(target_, kOlder);  // when this one has its name; not what comes later
+  const auto replaced = put_in_place();
+  try {
+    check_may_be_replaced(replaced, target_);  // somebody may have made it since
+    sync_folder(target_.parent_path());
+  } catch (const IoError& error) {
+    put_back(replaced);  // who is told that saving failed finds what was there before
+    if (!is_locked_one(lock_, target_)) throw;
+    path_.clear();  // nothing is removed
+    return log_warning(target_.string() + " is complete, but may not survive a power cut: " + error.what());
   }
-  sync_or([&] {
-    fs::rename(target_, path_);
-    if (replaces) fs::rename(aside, target_);
-  });
-  if (replaces) fs::remove_all(aside);
+  if (!replaced.empty()) remove_or_warn(replaced);
+  for (const auto& folder : obsolete) remove_or_warn(folder);
 }
 
-// Who is told that saving failed finds what was there before.
-void FolderInTheMaking::sync_or(const std::function<void()>& undo) {
-  try {
-    sync_folder(target_.parent_path());
-  } catch (const IoError&) {
-    undo();
-    throw;
+// Returns where what had the name is now; nothing if there was nothing. Writers who meet here take turns.
+fs::path FolderInTheMaking::put_in_place() {
+  for (int round = 0; round < kRounds; ++round) {
+    replaced_lock_ = lock_for_use(target_);
+    if (rename(path_.c_str(), target_.c_str()) == 0) return {};
+    if (!was_taken(errno)) refuse(target_, "renamed to its place", errno);
+    if (exchange(path_, target_)) return path_;
+    const bool cannot_exchange = errno == EINVAL || errno == ENOSYS;
+    if (!cannot_exchange && errno != ENOENT) refuse(target_, "renamed to its place", errno);
+    if (!cannot_exchange) continue;
+    if (const auto aside = move_aside_and_follow(); !aside.empty()) return aside;
+  }
+  refuse(target_, "renamed to its place", EBUSY);
+}
+
+// The two renames where there is no exchange. Empty when somebody else came first.
+fs::path FolderInTheMaking::move_aside_and_follow() const {
+  const auto aside = new_sibling(target_, kOlder);
+  if (rename(target_.c_str(), aside.c_str()) != 0) {
+    if (errno == ENOENT) return {};
+    refuse(target_, "moved aside", errno);
+  }
+  if (rename(path_.c_str(), target_.c_str()) == 0) return aside;
+  const int failure = errno;
+  (void)rename(aside.c_str(), target_.c_str());
+  if (!was_taken(failure)) refuse(target_, "renamed to its place", failure);
+  return {};
+}
+
+void FolderInTheMaking::put_back(const fs::path& replaced) {
+  if (!is_locked_one(lock_, target_)) return;  // somebody else's has the name by now
+  if (replaced == path_) {
+    (void)exchange(path_, target_);
+  } else if (rename(target_.c_str(), path_.c_str()) == 0 && !replaced.empty()) {
+    (void)rename(replaced.c_str(), target_.c_str());
   }
 }
 

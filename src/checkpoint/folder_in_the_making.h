@@ -2,35 +2,42 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
+
+#include <lockstep/base/export.h>
+#include <lockstep/base/unique_fd.h>
 
 namespace lockstep::detail {
 
-/// A folder that is renamed to its place when complete, and removed when something fails before. A folder
-/// of the target's name is complete or the one that was there before (on file systems without an atomic
-/// exchange, such as NFS, the older one is for a moment called .NAME.draft.old).
-class FolderInTheMaking {
+/// A folder that is renamed to its place when complete, and removed when something fails before. A folder of
+/// the target's name is complete, or the one that was there before. Where the file system cannot let two
+/// folders trade places (NFS), the older one is moved aside first; there readers find it until the new one
+/// has its name (checkpoint_siblings.h).
+///
+/// Several may be in the making for one target, by any processes: each has a name of its own, and the last
+/// that is complete stays. What saves of this machine left that were killed is removed here.
+class LOCKSTEP_API FolderInTheMaking {
  public:
-  /// @throws IoError, also when something that is no folder has the name
-  explicit FolderInTheMaking(const std::filesystem::path& folder);
+  /// Makes the folders above, too. @throws IoError, also when something else than a checkpoint has the name
+  explicit FolderInTheMaking(const std::filesystem::path& target);
   ~FolderInTheMaking();
   FolderInTheMaking(const FolderInTheMaking&) = delete;
   FolderInTheMaking& operator=(const FolderInTheMaking&) = delete;
 
-  /// Where the one of `folder` lies, for those who did not make it.
-  static std::filesystem::path path_of(const std::filesystem::path& folder);
-
-  /// Where to write for now.
+  /// Where to write for now: beside the target.
   const std::filesystem::path& path() const { return path_; }
 
   /// Makes it durable and puts it in its place. @throws IoError
   void commit();
 
  private:
-  void sync_or(const std::function<void()>& undo);
+  std::filesystem::path put_in_place();
+  std::filesystem::path move_aside_and_follow() const;
+  void put_back(const std::filesystem::path& replaced);
 
   std::filesystem::path target_;
   std::filesystem::path path_;
+  UniqueFd lock_;           // of the folder, wherever it is
+  UniqueFd replaced_lock_;  // of what had the name
 };
 
 }  // namespace lockstep::detail

@@ -17,6 +17,7 @@
 #include "checkpoint/state_json.h"
 #include "checkpoint/together.h"
 #include "formats/checkpoint_manifest.h"
+#include "formats/checkpoint_siblings.h"
 #include "formats/hugging_face_index.h"
 #include "formats/strict_json.h"
 
@@ -147,13 +148,13 @@ void save_checkpoint_of(const fs::path& folder, const StateSource& state, const 
     saving.take(state());
     return std::string();
   });
-  together([&] {
+  const auto draft = together([&] {
     if (leads) making.emplace(folder);
-    return std::string();
+    return leads ? making->path().filename().string() : std::string();
   });
   std::string part;
   together([&] {
-    saving.write_files(FolderInTheMaking::path_of(folder));
+    saving.write_files(fs::absolute(without_slash(folder)).parent_path() / draft);
     part = saving.part();
     return std::string();
   });

@@ -10,6 +10,7 @@
 #include "checkpoint/opened_torch_file.h"
 #include "checkpoint/pickle_state.h"
 #include "formats/checkpoint_manifest.h"
+#include "formats/checkpoint_siblings.h"
 
 namespace lockstep::detail {
 namespace {
@@ -76,7 +77,7 @@ StoredWeights checkpoint_weights(const std::filesystem::path& folder) {
 
 StoredWeights stored_weights(const std::filesystem::path& path) {
   std::error_code ignored;  // what cannot be looked at cannot be opened either, which will say why
-  if (std::filesystem::exists(path / kManifestName, ignored))
+  if (std::filesystem::exists(place_of_checkpoint(path) / kManifestName, ignored))
     return checkpoint_weights(path);
   if (std::filesystem::is_directory(path, ignored)) return stored_safetensors(path);
   MappedFile mapping(path);

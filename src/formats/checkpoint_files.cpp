@@ -6,6 +6,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/checksum.h>
 
+#include "formats/checkpoint_siblings.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -32,7 +34,7 @@ std::string checksum_outside(std::span<const std::byte> bytes, const Runs& runs)
 }  // namespace
 
 CheckpointFiles::CheckpointFiles(const std::filesystem::path& folder, Verify verify)
-    : folder_(folder), verify_(verify), manifest_(read_manifest(folder)) {
+    : folder_(place_of_checkpoint(folder)), verify_(verify), manifest_(read_manifest(folder_)) {
   for (const auto& [name, record] : manifest_.files) {
     auto mapped = std::make_shared<const MappedFile>(folder_ / name, MappedFile::Access::kPrivate);
     if (mapped->bytes().size() != record.bytes) {

@@ -23,6 +23,7 @@ class LOCKSTEP_API CheckpointFiles {
   CheckpointFiles(const std::filesystem::path& folder, Verify verify);
 
   const Manifest& manifest() const { return manifest_; }
+  /// Where the files lie: the folder, or the one that was moved aside for a replacement that never came.
   const std::filesystem::path& folder() const { return folder_; }
 
   /// The tensor under `path`. @throws CheckpointError when there is none

@@ -2,7 +2,12 @@
 //   save_case loop FOLDER     saves states 1, 2, 3, ... as FOLDER until it is killed, a line for each
 //   save_case check FOLDER    prints the number of the state in FOLDER; fails unless it is whole
 //   save_case faults FOLDER   makes each of the first calls that write fail, with each error
+//   save_case faults_without_exchange FOLDER   the same where folders cannot trade places, as on NFS
 //   save_case rank_faults FOLDER   the same on one of three ranks
+//   save_case save FOLDER     saves state 3 as FOLDER
+//   save_case killed FOLDER   the same without an exchange, and is killed when the older one is moved aside
+//   save_case busy FOLDER     the same as save, where no folder can be removed
+//   save_case synced FOLDER   the same as save; prints the folders that are synced
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,6 +15,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
@@ -26,6 +32,11 @@ std::atomic<int> calls_left{-1};
 std::atomic<int> error_number{0};
 std::atomic<bool> is_once{false};
 thread_local bool is_victim = true;  // threads whose calls count
+
+std::atomic<bool> can_exchange{true};
+std::atomic<bool> dies_aside{false};
+std::atomic<bool> can_remove{true};
+std::atomic<bool> prints_synced{false};
 
 bool fails() {
   if (!is_victim) return false;
@@ -61,15 +72,25 @@ ssize_t write(int fd, const void* bytes, std::size_t count) {
 }
 int fsync(int fd) {
   static const auto real = next<int (*)(int)>("fsync");
+  if (prints_synced && !is_file(fd))
+    std::cout << std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd)).string() << std::endl;
   return fails() ? -1 : real(fd);
 }
 int rename(const char* from, const char* to) {
   static const auto real = next<int (*)(const char*, const char*)>("rename");
-  return fails() ? -1 : real(from, to);
+  const int result = fails() ? -1 : real(from, to);
+  if (dies_aside && result == 0 && std::string_view(to).ends_with(".old")) ::raise(SIGKILL);
+  return result;
 }
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned int flags) noexcept {
   static const auto real = next<int (*)(int, const char*, int, const char*, unsigned int)>("renameat2");
-  return fails() ? -1 : real(from_folder, from, to_folder, to, flags);
+  if (!can_exchange) errno = EINVAL;
+  return !can_exchange || fails() ? -1 : real(from_folder, from, to_folder, to, flags);
+}
+int unlinkat(int folder, const char* path, int flags) noexcept {
+  static const auto real = next<int (*)(int, const char*, int)>("unlinkat");
+  if (!can_remove) errno = EBUSY;
+  return can_remove ? real(folder, path, flags) : -1;
 }
 int mkdir(const char* path, mode_t mode) {
   static const auto real = next<int (*)(const char*, mode_t)>("mkdir");
@@ -109,6 +130,11 @@ int loop(const std::filesystem::path& folder) {
     save_checkpoint(folder, state_of(number), {});
     std::cout << number << std::endl;
   }
+}
+
+int save(const std::filesystem::path& folder) {
+  save_checkpoint(folder, state_of(3), {});
+  return 0;
 }
 
 // Returns whether the fault came.
@@ -157,7 +183,7 @@ bool try_rank_fault(const std::filesystem::path& folder, int call) {
       save_checkpoint(folder, state_of(2), {}, communicator, {.state_dict_type = StateDictType::kSharded});
     } catch (const IoError& error) {
       ++failed;
-      if (!is_victim && std::strstr(error.what(), "rank 1") == nullptr) throw;
+      if (std::strstr(error.what(), "rank 1") == nullptr) throw;
     }
   });
   calls_left = -1;
@@ -183,7 +209,12 @@ int main(int argc, char** argv) try {
   if (argc != 3) return 2;
   const std::string mode = argv[1];
   if (mode == "loop") return loop(argv[2]);
-  if (mode == "faults") return faults(argv[2]);
+  can_exchange = mode != "killed" && mode != "faults_without_exchange";
+  dies_aside = mode == "killed";
+  can_remove = mode != "busy";
+  prints_synced = mode == "synced";
+  if (mode == "save" || mode == "killed" || mode == "busy" || mode == "synced") return save(argv[2]);
+  if (mode.starts_with("faults")) return faults(argv[2]);
   if (mode == "rank_faults") return rank_faults(argv[2]);
   std::cout << check(argv[2]) << std::endl;
   return 0;

@@ -29,11 +29,58 @@ class Save(ProgramTest):
             out, _ = process.communicate()
             done = 1 + len(out.splitlines())
             self.assertIn(self.number_in(folder), (done, done + 1), f"kill {kill}")
+        self.save(folder)
+        self.assertEqual(os.listdir(self.folder), ["x.ckpt"], "what killed ones left is removed")
+
+    def save(self, folder, mode="save", code=0):
+        result = self.run_program(CASE, mode, folder)
+        self.assertEqual(result.code, code, result)
+        return result
+
+    def test_two_that_save_under_one_name_leave_a_complete_checkpoint(self):
+        folder = self.folder / "x.ckpt"
+        writers = [self.start(CASE, "loop", folder) for _ in range(2)]
+        for _ in range(50):
+            for writer in writers:
+                self.assertTrue(writer.stdout.readline().strip().isdigit())
+        for writer in writers:
+            writer.kill()
+        for writer in writers:
+            self.assertEqual(writer.communicate()[1], "")
+        self.assertGreaterEqual(self.number_in(folder), 49)
+        self.save(folder)
+        self.assertEqual(os.listdir(self.folder), ["x.ckpt"])
+
+    def test_killed_between_two_renames_the_older_one_is_found(self):
+        folder = self.folder / "x.ckpt"
+        self.save(folder)
+        for _ in range(2):
+            self.save(folder, "killed", -signal.SIGKILL)
+            self.assertFalse(folder.exists())
+            self.assertEqual(self.number_in(folder), 3)
+        self.save(folder)
+        self.assertEqual(os.listdir(self.folder), ["x.ckpt"])
+
+    def test_what_cannot_be_removed_is_said_and_does_not_block(self):
+        folder = self.folder / "x.ckpt"
+        self.save(folder)
+        for _ in range(2):
+            self.assertIn("Device or resource busy", self.save(folder, "busy").err)
+        self.save(folder)
+        self.assertEqual(os.listdir(self.folder), ["x.ckpt"])
+
+    def test_folders_that_are_made_are_synced(self):
+        folders = [self.folder, self.folder / "a", self.folder / "a" / "b"]
+        synced = self.save(folders[-1] / "x.ckpt", "synced").out.splitlines()
+        for folder in folders:
+            self.assertIn(str(folder), synced)
 
     def test_each_call_that_writes_may_fail(self):
-        result = self.run_program(CASE, "faults", self.folder / "x.ckpt")
-        self.assertEqual(result.code, 0, result)
-        self.assertGreater(int(result.out.split()[0]), 90, result)
+        for mode in ("faults", "faults_without_exchange"):
+            with self.subTest(mode):
+                result = self.run_program(CASE, mode, self.folder / "x.ckpt")
+                self.assertEqual(result.code, 0, result)
+                self.assertGreater(int(result.out.split()[0]), 90, result)
 
     def test_each_call_of_one_rank_may_fail(self):
         result = self.run_program(CASE, "rank_faults", self.folder / "x.ckpt")

@@ -46,4 +46,8 @@ LOCKSTEP_API void write_file_atomically(const std::filesystem::path& path, std::
 /// @throws IoError with folder and system reason
 LOCKSTEP_API void sync_folder(const std::filesystem::path& folder);
 
+/// Makes `folder` and those above it that are not there, so that they survive a power cut. Blocking.
+/// @throws IoError with folder and system reason
+LOCKSTEP_API void create_folders(const std::filesystem::path& folder);
+
 }  // namespace lockstep

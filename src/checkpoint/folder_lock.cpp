@@ -1,0 +1,38 @@
+#include "checkpoint/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+
+namespace lockstep::detail {
+namespace {
+
+UniqueFd opened(const std::filesystem::path& folder) {
+  return UniqueFd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+}  // namespace
+
+// Where the file system has no locks nobody can lock for removal either.
+UniqueFd lock_for_use(const std::filesystem::path& folder) {
+  auto fd = opened(folder);
+  if (fd && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) fd.reset();
+  return fd;
+}
+
+UniqueFd lock_for_removal(const std::filesystem::path& folder) {
+  auto fd = opened(folder);
+  if (fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) fd.reset();
+  return fd;
+}
+
+bool is_locked_one(const UniqueFd& lock, const std::filesystem::path& folder) {
+  struct stat locked {
+  }, there{};
+  return ::fstat(lock.get(), &locked) == 0 && ::lstat(folder.c_str(), &there) == 0 &&
+         locked.st_ino == there.st_ino && locked.st_dev == there.st_dev;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,24 @@
+// Tells other processes of this machine that a folder is at work.
+//
+// The lock is flock(2): the kernel lifts it when the process ends, however it ends, and neither a process id
+// that is used again nor one of another container can be mistaken for its holder. Other machines do not see
+// it, wherever the folder lies; that is why siblings of checkpoints have the machine in their name.
+#pragma once
+
+#include <filesystem>
+
+#include <lockstep/base/unique_fd.h>
+
+namespace lockstep::detail {
+
+/// Locks `folder` against removal as long as the result lives; several may. Does not wait. Empty, with errno
+/// set, when it is not there or being removed.
+UniqueFd lock_for_use(const std::filesystem::path& folder);
+
+/// The same for who will remove or rename it: empty while anybody uses it, or where there are no locks.
+UniqueFd lock_for_removal(const std::filesystem::path& folder);
+
+/// Whether `folder` is the one that was locked.
+bool is_locked_one(const UniqueFd& lock, const std::filesystem::path& folder);
+
+}  // namespace lockstep::detail

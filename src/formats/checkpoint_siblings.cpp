@@ -1,0 +1,110 @@
+#include "formats/checkpoint_siblings.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <random>
+#include <span>
+
+#include <lockstep/base/log.h>
+#include <lockstep/formats/checksum.h>
+
+#include "formats/checkpoint_manifest.h"
+
+namespace lockstep::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kDigits = 8;  // of HOST and of NUMBER
+
+std::string host_digits() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return checksum(std::as_bytes(std::span(std::string_view(name.data())))).substr(0, kDigits);
+}
+
+std::string random_digits() {
+  std::array<char, kDigits + 1> digits{};
+  std::snprintf(digits.data(), digits.size(), "%08x", std::random_device()());
+  return digits.data();
+}
+
+std::string prefix_of(const fs::path& checkpoint) {
+  return "." + without_slash(checkpoint).filename().string() + ".";
+}
+
+bool is_hexadecimal(std::string_view text) {
+  return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+bool is_sibling(std::string_view name, std::string_view prefix, std::string_view kind) {
+  const auto suffix = "." + std::string(kind);
+  constexpr auto kMiddle = 2 * kDigits + 1;  // HOST-NUMBER
+  if (name.size() != prefix.size() + kMiddle + suffix.size()) return false;
+  const auto middle = name.substr(prefix.size(), kMiddle);
+  return name.starts_with(prefix) && name.ends_with(suffix) && middle[kDigits] == '-' &&
+         is_hexadecimal(middle.substr(0, kDigits)) && is_hexadecimal(middle.substr(kDigits + 1));
+}
+
+fs::path folder_of(const fs::path& checkpoint) {
+  const auto parent = without_slash(checkpoint).parent_path();
+  return parent.empty() ? fs::path(".") : parent;
+}
+
+bool is_complete(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / kManifestName, ignored);
+}
+
+}  // namespace
+
+fs::path without_slash(const fs::path& folder) {
+  return folder.has_filename() ? folder : folder.parent_path();
+}
+
+fs::path new_sibling(const fs::path& checkpoint, std::string_view kind) {
+  return folder_of(checkpoint) /
+         (prefix_of(checkpoint) + host_digits() + "-" + random_digits() + "." + std::string(kind));
+}
+
+std::vector<fs::path> siblings(const fs::path& checkpoint, std::string_view kind) {
+  std::vector<fs::path> found;
+  const auto prefix = prefix_of(checkpoint);
+  std::error_code failure;
+  for (fs::directory_iterator at(folder_of(checkpoint), failure), end; !failure && at != end;
+       at.increment(failure)) {
+    if (is_sibling(at->path().filename().string(), prefix, kind)) found.push_back(at->path());
+  }
+  return found;
+}
+
+bool is_of_this_host(const fs::path& sibling) {
+  const auto stem = sibling.stem().string();
+  return stem.size() > 2 * kDigits && stem.substr(stem.size() - 2 * kDigits - 1, kDigits) == host_digits();
+}
+
+fs::path newest_older(const fs::path& checkpoint) {
+  fs::path newest;
+  fs::file_time_type newest_time;
+  for (const auto& folder : siblings(checkpoint, kOlder)) {
+    std::error_code failure;
+    const auto time = fs::last_write_time(folder / kManifestName, failure);
+    if (failure || (!newest.empty() && time <= newest_time)) continue;
+    newest = folder;
+    newest_time = time;
+  }
+  return newest;
+}
+
+fs::path place_of_checkpoint(const fs::path& folder) {
+  if (is_complete(folder)) return folder;
+  const auto older = newest_older(folder);
+  if (older.empty() || is_complete(folder)) return folder;  // its replacement may have come just now
+  log_info("checkpoint " + folder.string() + " is read from " + older.string() +
+           ", where it was when its replacement was interrupted");
+  return older;
+}
+
+}  // namespace lockstep::detail

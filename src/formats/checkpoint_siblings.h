@@ -1,0 +1,41 @@
+// The folders that stand beside a checkpoint while it is written: .NAME.HOST-NUMBER.draft is the next one,
+// and .NAME.HOST-NUMBER.old the one before, where the file system cannot let them trade places.
+//
+// Each has a name of its own, so that two writers of one checkpoint do not meet in them. HOST stands for the
+// machine that made it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep::detail {
+
+inline constexpr std::string_view kDraft = "draft";
+inline constexpr std::string_view kOlder = "old";
+
+/// `folder` without a slash at its end.
+LOCKSTEP_API std::filesystem::path without_slash(const std::filesystem::path& folder);
+
+/// A new name for a sibling of that kind, made at random.
+LOCKSTEP_API std::filesystem::path new_sibling(const std::filesystem::path& checkpoint,
+                                               std::string_view kind);
+
+/// Those that are there.
+LOCKSTEP_API std::vector<std::filesystem::path> siblings(const std::filesystem::path& checkpoint,
+                                                         std::string_view kind);
+
+/// Whether this machine made it.
+LOCKSTEP_API bool is_of_this_host(const std::filesystem::path& sibling);
+
+/// The newest complete checkpoint that was moved aside; empty when there is none.
+LOCKSTEP_API std::filesystem::path newest_older(const std::filesystem::path& checkpoint);
+
+/// Where a checkpoint lies that is called `folder`: there, or, if there is none and who was about to replace
+/// it was killed, where it was moved aside.
+LOCKSTEP_API std::filesystem::path place_of_checkpoint(const std::filesystem::path& folder);
+
+}  // namespace lockstep::detail
