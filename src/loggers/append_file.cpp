@@ -50,6 +50,7 @@ void AppendFile::flush() {
   if (!begun_) {
     struct stat status {};
     if (::fstat(fd.get(), &status) != 0) fail("look at", file_, errno);
+    if (!S_ISREG(status.st_mode)) fail("append to", file_, ESPIPE);
     size_ = status.st_size;
   }
   write_pending(fd.get());

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 
 #include <lockstep/base/atomic_file.h>
-#include <lockstep/base/error.h>
 
+#include "loggers/append_file.h"
 #include "loggers/hparams_file.h"
 #include "loggers/write_or_warn.h"
 
@@ -63,14 +62,10 @@ void CsvLogger::write_rows() {
   if (rewrite) {
     write_file_atomically(file_, text);
   } else {
-    append(text);
+    detail::AppendFile file(file_, detail::AppendFile::Existing::kContinued);
+    file.append(text);
+    file.flush();
   }
-}
-
-void CsvLogger::append(const std::string& text) const {
-  std::ofstream file(file_, std::ios::app);
-  file << text << std::flush;
-  if (!file) throw IoError("loggers", {.what = file_.string() + " cannot be appended to"});
 }
 
 void CsvLogger::finalize(const std::string&) { flush(); }

@@ -74,6 +74,9 @@ struct TensorBoardLogger::State {
     return options.sub_dir.empty() ? run : run / options.sub_dir;
   }
 
+  /// What a warning names.
+  fs::path place() { return claimed.empty() ? options.save_dir : folder(); }
+
   void add(const std::string& event) { records += detail::tfrecord(event); }
 
   bool pending() const { return !records.empty() || hparams.changed() || (file && file->pending()); }
@@ -129,7 +132,7 @@ void TensorBoardLogger::log_hyperparams(const HyperParameters& params, std::span
 void TensorBoardLogger::flush() {
   state_->schedule.flushed();
   if (!state_->pending()) return;
-  detail::write_or_warn(state_->options.save_dir, [&] { state_->write(); });
+  detail::write_or_warn(state_->place(), [&] { state_->write(); });
 }
 
 void TensorBoardLogger::finalize(const std::string& status) {

@@ -41,7 +41,6 @@ class LOCKSTEP_API CsvLogger final : public Logger {
   };
 
   void write_rows();
-  void append(const std::string& text) const;
   bool add_columns(std::span<const Row> rows);
   std::string header() const;
   std::string line(const Row& row) const;
