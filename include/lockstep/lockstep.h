@@ -54,6 +54,9 @@
 #include <lockstep/strategy/strategy_options.h>
 
 #include <lockstep/loggers/csv_logger.h>
+#include <lockstep/loggers/jsonl_logger.h>
+#include <lockstep/loggers/mlflow_logger.h>
+#include <lockstep/loggers/tensorboard_logger.h>
 
 #include <lockstep/fabric/fabric.h>
 
