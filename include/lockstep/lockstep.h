@@ -55,6 +55,9 @@
 #include <lockstep/strategy/strategy_options.h>
 
 #include <lockstep/loggers/csv_logger.h>
+#include <lockstep/loggers/jsonl_logger.h>
+#include <lockstep/loggers/mlflow_logger.h>
+#include <lockstep/loggers/tensorboard_logger.h>
 
 #include <lockstep/profilers/advanced_profiler.h>
 #include <lockstep/profilers/make_profiler.h>

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 
 #include <lockstep/base/atomic_file.h>
-#include <lockstep/base/error.h>
-#include <lockstep/base/log.h>
+
+#include "loggers/append_file.h"
+#include "loggers/hparams_file.h"
+#include "loggers/write_or_warn.h"
 
 namespace lockstep {
 namespace {
@@ -27,44 +28,44 @@ std::string quoted(const std::string& field) {
 
 }  // namespace
 
-Logger::~Logger() = default;
-
 CsvLogger::CsvLogger(std::filesystem::path folder, int flush_every_n_rows)
-    : file_(std::move(folder) / "metrics.csv"), flush_every_n_rows_(flush_every_n_rows) {}
+    : file_(std::move(folder) / "metrics.csv"),
+      schedule_(flush_every_n_rows),
+      hparams_(std::make_unique<detail::HparamsFile>()) {}
+CsvLogger::~CsvLogger() = default;
 
 void CsvLogger::log_metrics(std::span<const Metric> metrics, std::int64_t epoch, std::int64_t step) {
   if (metrics.empty()) return;
   pending_.push_back({epoch, step, {metrics.begin(), metrics.end()}});
-  const bool waited = std::chrono::steady_clock::now() - last_flush_ > std::chrono::seconds(1);
-  if (waited || static_cast<int>(pending_.size()) >= flush_every_n_rows_) flush();
+  if (schedule_.add_row()) flush();
+}
+
+void CsvLogger::log_hyperparams(const HyperParameters& params) {
+  hparams_->update(params);
+  flush();
 }
 
 void CsvLogger::flush() {
-  last_flush_ = std::chrono::steady_clock::now();
-  if (pending_.empty()) return;
-  const bool rewrite = add_columns(pending_) || !created_;
-  std::ranges::move(pending_, std::back_inserter(rows_));
-  const auto first_new = rows_.size() - pending_.size();
-  pending_.clear();
-  std::string text = rewrite ? header() : "";
-  for (std::size_t row = rewrite ? 0 : first_new; row < rows_.size(); ++row) text += line(rows_[row]);
-  try {
-    if (rewrite) {
-      write_file_atomically(file_, text);
-    } else {
-      append(text);
-    }
-    created_ = true;
-  } catch (const IoError& error) {
-    created_ = false;  // the next row writes all of them again
-    warn_once("csv_logger", std::string("metrics.csv cannot be written: ") + error.what());
-  }
+  schedule_.flushed();
+  const bool missing = !created_ && !rows_.empty();  // the last write failed: the next one writes all rows
+  if (missing || !pending_.empty()) created_ = detail::write_or_warn(file_, [&] { write_rows(); });
+  detail::write_or_warn(file_.parent_path() / "hparams.yaml", [&] { hparams_->write(file_.parent_path()); });
 }
 
-void CsvLogger::append(const std::string& text) const {
-  std::ofstream file(file_, std::ios::app);
-  file << text << std::flush;
-  if (!file) throw IoError("loggers", {.what = file_.string() + " cannot be appended to"});
+void CsvLogger::write_rows() {
+  const bool rewrite = add_columns(pending_) || !created_;
+  const auto first_new = rewrite ? 0 : rows_.size();
+  std::ranges::move(pending_, std::back_inserter(rows_));
+  pending_.clear();
+  std::string text = rewrite ? header() : "";
+  for (std::size_t row = first_new; row < rows_.size(); ++row) text += line(rows_[row]);
+  if (rewrite) {
+    write_file_atomically(file_, text);
+  } else {
+    detail::AppendFile file(file_, detail::AppendFile::Existing::kContinued);
+    file.append(text);
+    file.flush();
+  }
 }
 
 void CsvLogger::finalize(const std::string&) { flush(); }

@@ -1,9 +1,7 @@
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <array>
-#include <csignal>
 #include <vector>
 
 #include <lockstep/base/atomic_file.h>
@@ -11,6 +9,7 @@
 #include <lockstep/formats/mapped_file.h>
 
 #include "support/expect_error.h"
+#include "support/file_size_limit.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
@@ -18,25 +17,8 @@ namespace {
 
 using test::content;
 using test::expect_error;
+using test::FileSizeLimit;
 using test::TemporaryFolder;
-
-/// While alive, no file of this process can grow beyond `bytes`: what a full disk looks like.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
 
 TEST(AtomicFile, ReplacesTheContent) {
   const TemporaryFolder folder;

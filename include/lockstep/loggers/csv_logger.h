@@ -1,26 +1,37 @@
 // metrics.csv: one row per call, one column per metric, empty cells where a row has no value.
 #pragma once
 
-#include <chrono>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include <lockstep/loggers/flush_schedule.h>
 #include <lockstep/loggers/logger.h>
 
 namespace lockstep {
 
-/// Writes FOLDER/metrics.csv with the columns `epoch,step,...`; the others are sorted by name.
+namespace detail {
+class HparamsFile;
+}
+
+/// Writes FOLDER/metrics.csv with the columns `epoch,step,...`; the others are sorted by name;
+/// and FOLDER/hparams.yaml with the hyper-parameters. The folder must exist.
 /// A full disk never stops training: it is reported once, and the rows are written when there is room.
 class LOCKSTEP_API CsvLogger final : public Logger {
  public:
   /// Rows are written in batches of `flush_every_n_rows`, or once a second. An older metrics.csv there
   /// is replaced.
   explicit CsvLogger(std::filesystem::path folder, int flush_every_n_rows = 100);
+  ~CsvLogger() override;
 
   void log_metrics(std::span<const Metric> metrics, std::int64_t epoch, std::int64_t step) override;
+  void log_hyperparams(const HyperParameters& params) override;
   void flush() override;
   void finalize(const std::string& status) override;
+
+  std::filesystem::path save_dir() const override { return file_.parent_path(); }
+  std::filesystem::path log_dir() const override { return file_.parent_path(); }
 
  private:
   struct Row {
@@ -29,18 +40,18 @@ class LOCKSTEP_API CsvLogger final : public Logger {
     std::vector<Metric> metrics;
   };
 
-  void append(const std::string& text) const;
+  void write_rows();
   bool add_columns(std::span<const Row> rows);
   std::string header() const;
   std::string line(const Row& row) const;
 
   std::filesystem::path file_;
-  int flush_every_n_rows_;
+  FlushSchedule schedule_;
+  std::unique_ptr<detail::HparamsFile> hparams_;
   std::vector<std::string> columns_;  // sorted
   std::vector<Row> pending_;
   std::vector<Row> rows_;  // kept: a new column goes into all of them
-  std::chrono::steady_clock::time_point last_flush_ = {};
-  bool created_ = false;  // the file holds rows_ under columns_
+  bool created_ = false;   // the file holds rows_ under columns_
 };
 
 }  // namespace lockstep

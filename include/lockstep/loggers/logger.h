@@ -1,18 +1,23 @@
-// Where metrics go. Loggers live on rank 0 only.
+// Where metrics go. Loggers are used on rank 0 only.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <utility>
 
 #include <lockstep/base/export.h>
+#include <lockstep/loggers/hyper_parameters.h>
 
 namespace lockstep {
 
 /// One metric: name and value.
 using Metric = std::pair<std::string, double>;
 
+/// Base of all loggers. Every rank may construct one: those of lockstep touch no file before they are given
+/// something. What cannot be written never stops training: it is reported once, kept, and tried again.
+/// None writes in its destructor: a forked child would write its parent's rows a second time.
 class LOCKSTEP_API Logger {
  public:
   virtual ~Logger();
@@ -20,11 +25,25 @@ class LOCKSTEP_API Logger {
   /// Takes one row. `step` counts the batches in which the optimizer stepped, from 0.
   virtual void log_metrics(std::span<const Metric> metrics, std::int64_t epoch, std::int64_t step) = 0;
 
-  /// Writes out what was taken.
+  /// Takes settings of the run; one that was given before is replaced.
+  virtual void log_hyperparams(const HyperParameters& params);
+
+  /// Writes out what was taken. Blocking.
   virtual void flush() {}
 
-  /// The run ended; `status` is "success" or "failed".
+  /// The run ended; `status` is "success" or "failed". Writes out what was taken. Blocking.
   virtual void finalize(const std::string& status) = 0;
+
+  /// The experiment, and the run in it; empty where a logger has none. May claim the run's folder.
+  /// @throws IoError when that folder cannot be made
+  virtual std::string name() const { return {}; }
+  virtual std::string version() const { return {}; }
+
+  /// The folder of all experiments, and that of this run; empty where a logger has none. log_dir() may
+  /// claim the run's folder.
+  /// @throws IoError when that folder cannot be made
+  virtual std::filesystem::path save_dir() const { return {}; }
+  virtual std::filesystem::path log_dir() const { return {}; }
 };
 
 }  // namespace lockstep

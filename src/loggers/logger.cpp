@@ -1,0 +1,9 @@
+#include <lockstep/loggers/logger.h>
+
+namespace lockstep {
+
+Logger::~Logger() = default;
+
+void Logger::log_hyperparams(const HyperParameters&) {}
+
+}  // namespace lockstep
