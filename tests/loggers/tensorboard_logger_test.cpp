@@ -1,9 +1,9 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/loggers/tensorboard_logger.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <regex>
 
 #include <lockstep/base/error.h>
 
@@ -67,8 +67,8 @@ TEST(TensorBoardLogger, NamesItsFileAfterTimeHostAndProcess) {
   TensorBoardLogger logger({.save_dir = folder.path(), .name = "", .version = "v"});
   log_one(logger, 0);
   const auto name = event_files(folder / "v").at(0).filename().string();
-  const std::regex form("events\\.out\\.tfevents\\.\\d{10}\\..+\\." + std::to_string(::getpid()) + "\\.\\d+");
-  EXPECT_TRUE(std::regex_match(name, form)) << name;
+  EXPECT_THAT(name, ::testing::MatchesRegex("events.out.tfevents.[0-9]{10}.*[.]" +
+                                            std::to_string(::getpid()) + "[.][0-9]+"));
 }
 
 TEST(TensorBoardLogger, OpenedAgainWritesAFileBesideTheFirst) {
