@@ -109,13 +109,19 @@ fs::path FolderInTheMaking::put_in_place() {
     replaced_lock_ = lock_for_use(target_);
     if (rename(path_.c_str(), target_.c_str()) == 0) return {};
     if (!was_taken(errno)) refuse(target_, "renamed to its place", errno);
-    if (exchange(path_, target_)) return path_;
+    if (exchange(path_, target_)) return kept(path_);
     const bool cannot_exchange = errno == EINVAL || errno == ENOSYS;
     if (!cannot_exchange && errno != ENOENT) refuse(target_, "renamed to its place", errno);
     if (!cannot_exchange) continue;
-    if (const auto aside = move_aside_and_follow(); !aside.empty()) return aside;
+    if (const auto aside = move_aside_and_follow(); !aside.empty()) return kept(aside);
   }
   refuse(target_, "renamed to its place", EBUSY);
+}
+
+// `replaced`, which nobody removes now: between lock and rename another folder may have got the name.
+fs::path FolderInTheMaking::kept(const fs::path& replaced) {
+  if (!is_locked_one(replaced_lock_, replaced)) replaced_lock_ = lock_for_use(replaced);
+  return replaced;
 }
 
 // The two renames where there is no exchange. Empty when somebody else came first.
@@ -133,7 +139,8 @@ fs::path FolderInTheMaking::move_aside_and_follow() const {
 }
 
 void FolderInTheMaking::put_back(const fs::path& replaced) {
-  if (!is_locked_one(lock_, target_)) return;  // somebody else's has the name by now
+  const bool is_whole = replaced.empty() || is_locked_one(replaced_lock_, replaced);
+  if (!is_whole || !is_locked_one(lock_, target_)) return;  // somebody else's has the name by now
   if (replaced == path_) {
     (void)exchange(path_, target_);
   } else if (rename(target_.c_str(), path_.c_str()) == 0 && !replaced.empty()) {

@@ -32,6 +32,7 @@ class LOCKSTEP_API FolderInTheMaking {
  private:
   std::filesystem::path put_in_place();
   std::filesystem::path move_aside_and_follow() const;
+  std::filesystem::path kept(const std::filesystem::path& replaced);
   void put_back(const std::filesystem::path& replaced);
 
   std::filesystem::path target_;

@@ -9,10 +9,17 @@ namespace lockstep::detail {
 
 namespace fs = std::filesystem;
 
+namespace {
+constexpr int kRounds = 100;  // in which somebody else removes the same
+}  // namespace
+
 void remove_or_warn(const fs::path& folder) {
   std::error_code failure;
-  fs::remove_all(folder, failure);
-  if (failure)
+  for (int round = 0; round < kRounds; ++round) {
+    fs::remove_all(folder, failure);
+    if (failure != std::errc::no_such_file_or_directory) break;
+  }
+  if (failure && failure != std::errc::no_such_file_or_directory)
     log_warning(folder.string() + ", which is no longer needed, cannot be removed: " + failure.message());
 }
 
