@@ -190,7 +190,7 @@ TEST_F(Interop, WeightsOfAnotherModelAreRefusedByName) {
   torch::nn::Linear target(3, 2);
   const auto before = target->bias.clone();
   expect_error<CheckpointError>([&] { load_weights(folder_ / "other.pt", *target); },
-                                {"other.pt", "weight", "F32 [2, 3]", "F32 [2, 4]"});
+                                {"other.pt", "weight", "tensor Float [2, 3]", "tensor Float [2, 4]"});
   EXPECT_TRUE(torch::equal(target->bias, before));
   model.set("epoch", std::int64_t{3});
   write_torch_file(folder_ / "mixed.pt", model);
