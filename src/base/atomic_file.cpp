@@ -29,10 +29,23 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
+/// Where `path` leads. What is there may only be a file: a device or pipe would become one.
+fs::path place_of_file(const fs::path& path) {
+  std::error_code failure, ignored;  // which also says that nothing is there
+  const auto place = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path, failure) : path;
+  if (failure) fail("follow", path, failure.value());
+  const auto status = fs::status(place, ignored);
+  if (!fs::exists(status) || fs::is_regular_file(status)) return place;
+  throw IoError("base", {.what = "cannot replace '" + path.string() + "'",
+                         .expected = "a file, or nothing of that name",
+                         .got = fs::is_directory(status) ? "a directory" : "a device, pipe or socket"});
+}
+
 /// A file of a name of its own beside the target; removed unless it was renamed.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const fs::path& target) : target_(target) {
+  explicit TemporaryFile(const fs::path& path) : target_(place_of_file(path)) {
+    const auto& target = target_;
     static std::atomic<unsigned> counter{0};
     // A name can be taken by a run that was killed and had our process id; then the next is tried.
     do {
@@ -59,7 +72,7 @@ class TemporaryFile {
   }
 
  private:
-  const fs::path& target_;
+  fs::path target_;
   fs::path path_;
   int fd_ = -1;
   bool renamed_ = false;

@@ -77,8 +77,12 @@ struct Taker {
 
 void Fabric::save(const std::filesystem::path& folder, const NamedStates& states) const {
   CheckpointState all;
-  for (const auto& [name, state] : states)
+  for (const auto& [name, state] : states) {
+    if (all.shared.contains(name))
+      throw ConfigError("fabric",
+                        {.what = "save()", .expected = "names that differ", .got = "\"" + name + "\" twice"});
     all.shared.set(name, std::visit(Giver{strategy()}, state.target()));
+  }
   save_checkpoint(folder, all, {.strategy = std::string(strategy().name())}, strategy().communicator());
 }
 

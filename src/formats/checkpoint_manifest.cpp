@@ -241,7 +241,10 @@ Manifest read_manifest(const fs::path& folder) {
     const auto* const reason = fs::exists(folder, ignored) ? "none in it" : "nothing of that name";
     throw IoError("checkpoint", {.what = folder.string() + " is no checkpoint",
                                  .expected = std::string("a folder with ") + kManifestName,
-                                 .got = failure ? failure.message() : reason});
+                                 .got = failure ? failure.message() : reason,
+                                 .hint = fs::is_regular_file(folder, ignored)
+                                             ? "weights in a file are loaded with --init_weights"
+                                             : ""});
   }
   const auto text = text_of(path);
   const auto mark = text_of(folder / kManifestChecksumName);

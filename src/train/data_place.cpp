@@ -82,12 +82,15 @@ std::int64_t batches_in_terms_of(std::int64_t batch, const RunState& state, cons
 void check_window_start(const RunState& state, const SavedPlace& saved) {
   const auto window = state.options.accumulate_grad_batches;
   if (state.progress.batches % window == 0) return;
+  const auto batch = state.communicator().size() * state.train_loader->batch_size();
   throw CheckpointError(
-      "train", {.what = "no window of accumulated gradients begins where the checkpoint was taken",
-                .expected = "accumulate_grad_batches that divides " + std::to_string(state.progress.batches) +
-                            " batches",
-                .got = std::to_string(window),
-                .hint = "the checkpoint's was " + std::to_string(saved.window)});
+      "train",
+      {.what = "no window of accumulated gradients begins where the checkpoint was taken, behind " +
+               std::to_string(state.progress.batches) + " batches of " + std::to_string(batch) + " samples",
+       .expected = "accumulate_grad_batches that divides their number",
+       .got = std::to_string(window),
+       .hint = "the checkpoint's windows were " + std::to_string(saved.window) + " batches of " +
+               std::to_string(saved.batch) + " samples"});
 }
 
 }  // namespace

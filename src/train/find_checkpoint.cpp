@@ -49,7 +49,9 @@ std::vector<Candidate> candidates_in(const fs::path& run_dir) {
 std::optional<Checkpoint> newest_complete(const fs::path& run_dir, Verify verify) {
   for (const auto& candidate : candidates_in(run_dir)) {
     try {
-      return Checkpoint(candidate.folder, verify);
+      Checkpoint checkpoint(candidate.folder, verify);
+      (void)checkpoint.entry("loops");  // which one of weights only has not
+      return checkpoint;
     } catch (const Error& error) {
       log_warning("not resuming from " + candidate.folder.string() + ": " + error.what());
     }

@@ -1,6 +1,7 @@
 #include "train/fit_checkpoint.h"
 
 #include <map>
+#include <set>
 #include <utility>
 
 #include <lockstep/base/error.h>
@@ -84,9 +85,14 @@ StateTree callbacks_of(const RunState& state) {
 }
 
 void load_callbacks(const RunState& state, const StateTree& saved) {
+  std::set<std::string> left;
+  for (const auto& entry : saved.entries()) left.insert(entry.name);
   for_each_callback(state, [&](const std::string& key, Callback& callback) {
-    if (saved.contains(key)) callback.load_state(saved.get<StateTree>(key));
+    if (left.erase(key) > 0) callback.load_state(saved.get<StateTree>(key));
   });
+  if (!state.is_global_zero()) return;
+  for (const auto& key : left)
+    log_warning("the checkpoint has state of callback " + key + ", which this Trainer has not");
 }
 
 template <class Act>
@@ -145,6 +151,21 @@ void check_has_place(const RunState& state, bool in_hook) {
                      .got = state.stage != Stage::kFit ? "stage " + std::string(stage_name(state.stage))
                             : in_hook                  ? "a hook inside a batch"
                                                        : "no hook"});
+}
+
+// Lightning's rule: fewer epochs than are done are a mistake.
+void check_epochs(const RunState& state) {
+  const auto max_epochs = *state.options.max_epochs;
+  if (max_epochs < 0 || state.progress.epoch <= max_epochs) return;
+  throw ConfigError("train", {.what = "the checkpoint is of epoch " + std::to_string(state.progress.epoch),
+                              .expected = "max_epochs of at least that",
+                              .got = std::to_string(max_epochs)});
+}
+
+void say_where_from(const RunState& state, const Checkpoint& checkpoint) {
+  if (!state.is_global_zero()) return;
+  log_info("going on from " + checkpoint.folder().string() + ", epoch " +
+           std::to_string(state.progress.epoch) + ", step " + std::to_string(state.progress.global_step));
 }
 
 void load_model(const RunState& state, const Checkpoint& checkpoint, const StateTree& model) {
@@ -208,6 +229,7 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
                            .hint = "start from its weights with --init_weights"});
   }
   load_state(state.progress, shared.get<StateTree>("loops"));
+  check_epochs(state);
   adopt_data_place(state, shared.get<StateTree>("data"));
   load_model(state, checkpoint, shared.get<StateTree>("model"));
   load_state(*state.optimizer, shared.get<StateTree>("optimizer"));
@@ -215,6 +237,7 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
   auto own = own_of(state, checkpoint);
   load_callbacks(state, own.get<StateTree>("callbacks"));
   state.module->load_state(own.get<StateTree>("module"));
+  say_where_from(state, checkpoint);
   state.moment = {
       .loops = state_of(state.progress), .own = std::move(own), .world_size = checkpoint.info().world_size};
 }

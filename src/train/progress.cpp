@@ -39,6 +39,14 @@ auto phase_of(const Table& table, const StateTree& state, const std::string& key
       "train", {.what = "state " + state.path() + "/" + key, .expected = "one of " + known, .got = name});
 }
 
+std::int64_t count_of(const StateTree& state, const std::string& key) {
+  const auto count = state.get<std::int64_t>(key);
+  if (count >= 0) return count;
+  throw CheckpointError("train", {.what = "state " + state.path() + "/" + key,
+                                  .expected = "a number from 0 on",
+                                  .got = std::to_string(count)});
+}
+
 }  // namespace
 
 StateTree state_of(const Progress& progress) {
@@ -56,15 +64,15 @@ StateTree state_of(const Progress& progress) {
 }
 
 void load_state(Progress& progress, const StateTree& state) {
-  progress = {.epoch = state.get<std::int64_t>("epoch"),
-              .batches = state.get<std::int64_t>("batches"),
-              .global_step = state.get<std::int64_t>("global_step"),
-              .batches_that_stepped = state.get<std::int64_t>("batches_that_stepped"),
-              .samples = state.get<std::int64_t>("samples"),
-              .evaluation_batches = state.get<std::int64_t>("evaluation_batches"),
+  progress = {.epoch = count_of(state, "epoch"),
+              .batches = count_of(state, "batches"),
+              .global_step = count_of(state, "global_step"),
+              .batches_that_stepped = count_of(state, "batches_that_stepped"),
+              .samples = count_of(state, "samples"),
+              .evaluation_batches = count_of(state, "evaluation_batches"),
               .phase = phase_of(kPhases, state, "phase"),
               .validation = {.phase = phase_of(kEvaluationPhases, state, "validation_phase"),
-                             .batches = state.get<std::int64_t>("validation_batches")},
+                             .batches = count_of(state, "validation_batches")},
               .num_training_batches = progress.num_training_batches};
 }
 

@@ -38,6 +38,10 @@ void RunState::write_metrics(const MetricRow& row, std::int64_t step) {
 namespace {
 
 void check(TrainerOptions& options) {
+  for (const auto& callback : options.callbacks) {
+    if (!callback)
+      throw ConfigError("train", {.what = "callbacks", .expected = "callbacks", .got = "a null pointer"});
+  }
   OptionTree tree;
   tree.add("trainer", options);
   tree.add("", options.run);

@@ -77,6 +77,19 @@ TEST(AtomicFile, NamesTheReasonWhenItCannotStartOrReplace) {
   expect_error<IoError>([&] { sync_folder(folder / "none"); }, {(folder / "none").string()});
 }
 
+TEST(AtomicFile, FollowsLinksToFilesAndReplacesNothingElse) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "a", "old");
+  std::filesystem::create_symlink("a", folder / "link");
+  write_file_atomically(folder / "link", "new");
+  EXPECT_EQ(content(folder / "a"), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THROW(write_file_atomically(folder / "pipe", "x"), IoError);
+  EXPECT_TRUE(std::filesystem::is_fifo(folder / "pipe"));
+  EXPECT_EQ(folder.entries(), 3);
+}
+
 TEST(AtomicFile, WorksWithAPathWithoutFolder) {
   const TemporaryFolder folder;
   const auto before = std::filesystem::current_path();

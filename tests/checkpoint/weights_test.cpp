@@ -58,7 +58,9 @@ TEST_F(Weights, ThatAreNotStrictLeaveTheRestAsItIs) {
 }
 
 struct Forgiving : ModelImpl {
-  explicit Forgiving(int more) { extra = register_parameter("extra", torch::full({1}, more)); }
+  explicit Forgiving(int more) {
+    extra = register_parameter("extra", torch::full({1}, static_cast<float>(more)));
+  }
   bool strict_loading() const { return false; }
   torch::Tensor extra;
 };

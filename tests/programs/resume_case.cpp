@@ -88,6 +88,7 @@ struct CaseOptions {
   std::string save_at = {};  // moments, as HOOK:NUMBER, with commas between them
   std::filesystem::path save_dir = {};
   std::filesystem::path save_after = {};
+  std::filesystem::path save_weights_after = {};
   std::string stop_at = {};
   std::string record = {};
   int num_workers = 0;
@@ -99,6 +100,7 @@ void describe(ls::OptionVisitor& v, CaseOptions& o) {
   v.field("save_at", o.save_at, "Moments to save at: HOOK:NUMBER,...");
   v.field("save_dir", o.save_dir, "Where to save");
   v.field("save_after", o.save_after, "Where to save after fit");
+  v.field("save_weights_after", o.save_weights_after, "Where to save the weights alone, after fit");
   v.field("stop_at", o.stop_at, "Moment to ask for the end of the run at");
   v.field("record", o.record, "File name to note the batches of training under");
   v.field("num_workers", o.num_workers, "Worker threads of the loader");
@@ -165,5 +167,6 @@ int main(int argc, char** argv) {
                    {.batch_size = options.batch_size, .shuffle = true, .num_workers = options.num_workers}),
         ls::loader(val, {.batch_size = 4}));
     if (!options.save_after.empty()) trainer.save_checkpoint(options.save_after);
+    if (!options.save_weights_after.empty()) trainer.save_checkpoint(options.save_weights_after, true);
   });
 }

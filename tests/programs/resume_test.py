@@ -112,7 +112,7 @@ class Resume(ProgramTest):
         self.assertEqual(self.summary_of("resumed")["steps"], 1 + 4 + 2 * 6)
         refused = self.run_program(CASE, "fit", *flags, 3, "--ckpt_path", path)
         self.assertEqual(refused.code, 1, refused)
-        for word in ("no window of accumulated gradients begins", "divides 4 batches", "the checkpoint's was 4"):
+        for word in ("no window of accumulated gradients begins", "behind 4 batches of 8", "windows were 4 batches of 8"):
             self.assertIn(word, refused.err)
 
     def check_goes_on(self, undisturbed, flags, *paths):
@@ -162,6 +162,22 @@ class Resume(ProgramTest):
         self.assertEqual(self.summary_of("version_0")["steps"], 3)
         self.train("version_2", *SINGLE, "--ckpt_path", "last", "--trainer.max_steps", 5)
         self.assertEqual(self.summary_of("version_2")["steps"], 5)
+
+    def test_auto_passes_over_weights_only(self):
+        flags = ["--seed_everything", 5, *SINGLE]
+        undisturbed, _ = self.train("whole", *flags)
+        best = ["--case.save_weights_after", self.folder / "run/checkpoints/best.ckpt"]
+        self.train("run", *flags, "--trainer.max_steps", 7, *best)
+        resumed, result = self.train("run", *flags, "--resume", "auto")
+        self.assertEqual(resumed, undisturbed)
+        self.assertIn("best.ckpt", result.err)
+
+    def test_fewer_epochs_than_are_done_are_refused(self):
+        self.train("run", *SINGLE)
+        result = self.run_program(CASE, "fit", *SINGLE, "--run_dir", self.folder / "run", "--resume", "auto",
+                                  "--trainer.max_epochs", 2)
+        self.assertEqual(result.code, 2, result)
+        self.assertIn("the checkpoint is of epoch 3; expected max_epochs of at least that; got 2", result.err)
 
     def test_what_an_earlier_run_measured_is_kept(self):
         self.train("run", *SINGLE, "--trainer.max_steps", 3, "--trainer.log_every_n_steps", 1)
