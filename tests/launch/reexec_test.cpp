@@ -28,8 +28,7 @@ TEST(LaunchReexec, RunsTheProgramOncePerRankInItsPlace) {
   LauncherProcess launcher(launch_case("none"));
   const auto result = launcher.wait();
   EXPECT_EQ(result.status, 0) << result.errors;
-  EXPECT_EQ(test::content(launcher.run_dir() / "rank_0"),
-            "rank-0\nreexec\n3\n-\nhello\nprivate socket\n");
+  EXPECT_EQ(test::content(launcher.run_dir() / "rank_0"), "rank-0\nreexec\n3\n-\nhello\nprivate socket\n");
   EXPECT_EQ(test::content(launcher.run_dir() / "rank_2"), "rank-2\nreexec\n3\n-\nhello\n-\n");
 }
 

@@ -12,7 +12,8 @@ namespace lockstep {
 
 /// What the checkpoint in `folder` is and holds, for people: a line for each file, tensor and value.
 /// @throws IoError when it cannot be read; CheckpointError when it is damaged
-LOCKSTEP_API std::string describe_checkpoint(const std::filesystem::path& folder, Verify verify = Verify::kAll);
+LOCKSTEP_API std::string describe_checkpoint(const std::filesystem::path& folder,
+                                             Verify verify = Verify::kAll);
 
 /// How two checkpoints differ, a line for each tensor or value, as `-` and `+` of a diff. Empty when their
 /// contents are equal, whatever the ranks that wrote them. @throws as describe_checkpoint()
