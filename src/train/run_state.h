@@ -76,7 +76,7 @@ struct RunState {
   std::function<void()> on_interruption;
   std::unique_ptr<CheckpointWriter> checkpoint_writer;  ///< where checkpoints are written in the background
   bool has_saved_last = false;                          ///< last.ckpt, in this fit
-  std::exception_ptr save_failure;                      ///< of last.ckpt, in this fit
+  std::exception_ptr save_failure;                      ///< of what is written at the end of this fit
 
   const Communicator& communicator() const { return strategy->communicator(); }
   bool is_global_zero() const { return environment->global_rank() == 0; }

@@ -155,7 +155,7 @@ class LoopFigures {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// Without it the run has failed, but not before it has ended in good order.
+// Where a file is missing the run has failed, but not before it has ended in good order.
 void keep_failure(RunState& state, const std::function<void()>& save) {
   try {
     save();
@@ -182,10 +182,12 @@ void train(RunState& state) {
   if (!state.moment) keep_moment(state);
 }
 
+// Neither file is kept from being written by the other.
 void save_results(RunState& state) {
   if (!state.options.run.save_weights.empty()) {
     const auto weights = state.strategy->module_state(*state.module);
-    if (state.is_global_zero()) write_weights(state.options.run.save_weights, weights);
+    if (state.is_global_zero())
+      keep_failure(state, [&] { write_weights(state.options.run.save_weights, weights); });
   }
   save_last(state);
   keep_failure(state, [&] { await_save(state); });

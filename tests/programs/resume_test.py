@@ -163,6 +163,18 @@ class Resume(ProgramTest):
         self.train("version_2", *SINGLE, "--ckpt_path", "last", "--trainer.max_steps", 5)
         self.assertEqual(self.summary_of("version_2")["steps"], 5)
 
+    def test_the_checkpoint_is_saved_where_weights_cannot_be(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for world in (SINGLE, DDP):
+            with self.subTest(world):
+                run = self.folder / f"run_{len(world)}"
+                result = self.run_program(CASE, "fit", *world, "--run_dir", run, "--trainer.max_steps", 3,
+                                          "--save_weights", pipe)
+                self.assertEqual(result.code, 1, result)
+                self.assertIn("a device, pipe or socket", result.err)
+                self.assertEqual(self.run_program(BINARY / "bin" / "lockstep", "inspect", run / "checkpoints/last.ckpt").code, 0)
+
     def test_auto_passes_over_weights_only(self):
         flags = ["--seed_everything", 5, *SINGLE]
         undisturbed, _ = self.train("whole", *flags)
