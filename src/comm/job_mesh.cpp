@@ -11,6 +11,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include "base/host_name.h"
 #include "comm/known_threads.h"
 #include "comm/signature.h"
 #include "rendezvous/mesh_sockets.h"
@@ -34,9 +35,7 @@ std::string first_interface() {
 // The interface that leads there is the one to be called on. Ranks that meet in a file know no address.
 std::string reference_host(const CommOptions& options) {
   if (!options.main_address.empty()) return options.main_address;
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return host.data();
+  return host_name();
 }
 
 std::vector<Endpoint> exchange_endpoints(Store& store, const CommOptions& options, const Endpoint& own) {

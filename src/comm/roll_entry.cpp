@@ -8,14 +8,10 @@
 #include <filesystem>
 #include <sstream>
 
+#include "base/host_name.h"
+
 namespace lockstep::detail {
 namespace {
-
-std::string own_host() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return host.data();
-}
 
 std::string own_pid_space() {
   std::error_code failure;
@@ -27,11 +23,11 @@ std::string own_pid_space() {
 std::string RollEntry::whereabouts() const { return host + ", pid " + std::to_string(pid); }
 
 bool RollEntry::is_gone() const {
-  return host == own_host() && pid_space == own_pid_space() && ::kill(pid, 0) != 0 && errno == ESRCH;
+  return host == host_name() && pid_space == own_pid_space() && ::kill(pid, 0) != 0 && errno == ESRCH;
 }
 
 RollEntry own_entry(const std::map<std::string, std::string>& settings) {
-  return {.host = own_host(), .pid = getpid(), .pid_space = own_pid_space(), .settings = settings};
+  return {.host = host_name(), .pid = getpid(), .pid_space = own_pid_space(), .settings = settings};
 }
 
 std::string to_text(const RollEntry& entry) {

@@ -10,6 +10,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/formats/checksum.h>
 
+#include "base/host_name.h"
 #include "formats/checkpoint_manifest.h"
 
 namespace lockstep::detail {
@@ -20,9 +21,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kDigits = 8;  // of HOST and of NUMBER
 
 std::string host_digits() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return checksum(std::as_bytes(std::span(std::string_view(name.data())))).substr(0, kDigits);
+  const auto name = host_name();
+  return checksum(std::as_bytes(std::span(name))).substr(0, kDigits);
 }
 
 std::string random_digits() {

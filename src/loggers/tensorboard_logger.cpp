@@ -12,6 +12,7 @@
 
 #include <lockstep/loggers/flush_schedule.h>
 
+#include "base/host_name.h"
 #include "loggers/append_file.h"
 #include "loggers/hparams_file.h"
 #include "loggers/prefixed.h"
@@ -32,11 +33,9 @@ double seconds_since_1970() {
 // TensorBoard reads a folder's files in the order of their names, which is that of time.
 std::string event_file_name() {
   static std::atomic<int> counter{0};
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   std::array<char, 32> time{};
   std::snprintf(time.data(), time.size(), "%010lld", static_cast<long long>(seconds_since_1970()));
-  return std::string("events.out.tfevents.") + time.data() + "." + host.data() + "." +
+  return std::string("events.out.tfevents.") + time.data() + "." + detail::host_name() + "." +
          std::to_string(::getpid()) + "." + std::to_string(counter++);
 }
 

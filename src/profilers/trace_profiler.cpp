@@ -16,6 +16,7 @@
 #include <lockstep/base/log.h>
 #include <nlohmann/json.hpp>
 
+#include "base/host_name.h"
 #include "profilers/event_ring.h"
 #include "profilers/per_thread.h"
 #include "profilers/trace_writer.h"
@@ -96,9 +97,7 @@ std::string event_text(const TraceEvent& event, int pid, int tid, const std::str
 }
 
 std::string process_name(int rank) {
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  return fmt::format("rank {} ({}, process {})", rank, host, ::getpid());
+  return fmt::format("rank {} ({}, process {})", rank, detail::host_name(), ::getpid());
 }
 
 void write_tracks(TraceWriter& writer, std::span<const Track> tracks, int rank) {
