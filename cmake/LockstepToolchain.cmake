@@ -20,7 +20,8 @@ target_compile_options(lockstep_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-
 
 if(LOCKSTEP_SANITIZE STREQUAL "address")
   # vptr needs the type information of LibTorch, which hides it.
-  set(_sanitize -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  set(_sanitize -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+      -Wno-maybe-uninitialized)  # GCC warns of code that the sanitizers themselves add
 elseif(LOCKSTEP_SANITIZE STREQUAL "thread")
   set(_sanitize -fsanitize=thread -fno-omit-frame-pointer)
 elseif(LOCKSTEP_SANITIZE)
