@@ -28,7 +28,10 @@ class Applier final : public KeyedVisitor {
 
   void visit_field(OptionField& field) override {
     const auto path = key(field.name());
-    for (const auto index : take(path)) read(field, path, assignments_[index]);
+    std::map<std::size_t, Assignment> given;
+    for (const auto index : take(path)) given.emplace(index, assignments_[index]);
+    if (field.info().is_map) take_entries(path, given);
+    for (const auto& [index, assignment] : given) read(field, path, assignment);
   }
 
   void visit_choice(OptionChoice& choice) override {
@@ -60,6 +63,26 @@ class Applier final : public KeyedVisitor {
     auto indices = std::move(found->second);
     by_key_.erase(found);
     return indices;
+  }
+
+  // The entries of a map were read as options below it: those of one file are one value again.
+  void take_entries(const std::string& path, std::map<std::size_t, Assignment>& given) {
+    std::vector<std::size_t> indices;
+    for (auto entry = by_key_.lower_bound(path + "."); entry != by_key_.end(); entry = by_key_.erase(entry)) {
+      if (!is_at_or_below(entry->first, path)) break;
+      indices.insert(indices.end(), entry->second.begin(), entry->second.end());
+    }
+    std::ranges::sort(indices);
+    const Assignment* before = nullptr;
+    std::string entries;
+    for (const auto index : indices) {
+      const auto& assignment = assignments_[index];
+      if (before == nullptr || !before->source.same_origin(assignment.source)) entries.clear();
+      const auto entry = assignment.key.substr(path.size() + 1) + ": " + assignment.value.text;
+      entries += (entries.empty() ? "" : ", ") + entry;
+      given.insert_or_assign(index, assignment).first->second.value.text = "{" + entries + "}";
+      before = &assignment;
+    }
   }
 
   static void read(OptionField& field, const std::string& path, const Assignment& assignment) {

@@ -33,6 +33,7 @@ struct OptionTypeInfo {
   std::vector<std::string> names = {};  ///< words that are accepted, where there is a fixed set of them
   bool is_bool = false;                 ///< a bare flag means true
   bool is_list = false;                 ///< a repeated flag appends
+  bool is_map = false;                  ///< may be given as a map in YAML: read as `{KEY: VALUE, ...}`
 };
 
 namespace detail {
@@ -87,6 +88,7 @@ struct OptionCodec {
     OptionTypeInfo info{
         .type = "value", .accepted = OptionType<T>::accepted(), .is_bool = std::is_same_v<T, bool>};
     if constexpr (requires { OptionType<T>::type(); }) info.type = OptionType<T>::type();
+    if constexpr (requires { OptionType<T>::kIsMap; }) info.is_map = OptionType<T>::kIsMap;
     if constexpr (requires { OptionType<T>::names(); }) info.names = OptionType<T>::names();
     return info;
   }

@@ -20,10 +20,11 @@ namespace lockstep {
 /// ```
 /// template <> struct OptionType<T> {
 ///   static Expected<T> parse(std::string_view text);  // the error says what would be accepted
-///   static std::string print(const T& value);         // parse(print(v)) gives v; fails for a v that is
-///   invalid static std::string accepted();                    // "an integer or a fraction" static
-///   std::string type();                        // optional; one word for help and tables static
-///   std::vector<std::string> names();          // optional; words that parse() accepts
+///   static std::string print(const T& value);  // parse(print(v)) gives v; fails for a v that is invalid
+///   static std::string accepted();             // "an integer or a fraction"
+///   static std::string type();                 // optional; one word for help and tables
+///   static std::vector<std::string> names();   // optional; words that parse() accepts
+///   static constexpr bool kIsMap = true;       // optional; YAML may give a map: parse("{KEY: VALUE, ...}")
 /// };
 /// ```
 /// std::optional and std::vector of such types work without more.
