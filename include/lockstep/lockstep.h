@@ -67,6 +67,12 @@
 
 #include <lockstep/fabric/fabric.h>
 
+#include <lockstep/train/callbacks/early_stopping.h>
+#include <lockstep/train/callbacks/lambda_callback.h>
+#include <lockstep/train/callbacks/learning_rate_monitor.h>
+#include <lockstep/train/callbacks/model_checkpoint.h>
+#include <lockstep/train/callbacks/model_summary.h>
+#include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer.h>

@@ -32,6 +32,13 @@ struct Settings {
   RunOptions run = {};
 };
 
+HyperParameter hyper_parameter(const std::string& text) {
+  if (const auto number = OptionType<std::int64_t>::parse(text)) return *number;
+  if (const auto number = OptionType<double>::parse(text)) return *number;
+  if (const auto flag = OptionType<bool>::parse(text)) return *flag;
+  return text;
+}
+
 OptionTree tree_of(Program& program, Settings& settings) {
   OptionTree tree;
   if (program.fabric) {
@@ -43,6 +50,19 @@ OptionTree tree_of(Program& program, Settings& settings) {
   }
   for (const auto& options : program.options) options.add_to(tree);
   return tree;
+}
+
+// The program's own options are what a run is known by.
+HyperParameters hyper_parameters_of(const Program& program) {
+  OptionTree tree;
+  for (const auto& options : program.options) options.add_to(tree);
+  HyperParameters parameters;
+  for (const auto& option : tree.list()) {
+    auto name = option.key;
+    std::ranges::replace(name, '.', '/');
+    parameters.emplace_back(std::move(name), hyper_parameter(option.default_value));
+  }
+  return parameters;
 }
 
 CommandLineInfo info_of(const Program& program) {
@@ -95,6 +115,7 @@ TrainerOptions Cli::trainer(TrainerOptions defaults) const {
   settings.run.config_yaml = tree_of(program_, settings).to_yaml();
   settings.run.run_dir = run_.run_dir;
   print_if_asked(settings.run.config_yaml);
+  settings.run.hyper_parameters = hyper_parameters_of(program_);
   settings.trainer.run = std::move(settings.run);
   return std::move(settings.trainer);
 }
@@ -150,7 +171,7 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
                                      : ranks_to_fork(settings.trainer, print_config);
     const int num_nodes = program.fabric ? settings.fabric.num_nodes : settings.trainer.num_nodes;
     if (!print_config && !started_by_launcher()) {
-      options.run_dir = claim_run_directory(options.run_dir, options.name);
+      options.run_dir = claim_run_directory(options.run_dir, options.name, settings.trainer.default_root_dir);
     }
     warn_of_many(ranks);
 

@@ -24,7 +24,8 @@ void require_at_least(const char* option, std::int64_t value, std::int64_t least
 /// Calls `use` with the sampler that `spec` asks for.
 template <class Use>
 auto with_sampler(std::int64_t size, const LoaderOptions& options, const ShardSpec& spec, Use use) {
-  const SamplerOptions order{.shuffle = options.shuffle, .seed = options.seed.value_or(spec.seed)};
+  const SamplerOptions order{.shuffle = options.shuffle && !spec.in_order,
+                             .seed = options.seed.value_or(spec.seed)};
   if (spec.pad) return use(DistributedSampler(size, spec.num_replicas, spec.rank, order));
   return use(UnrepeatedDistributedSampler(size, spec.num_replicas, spec.rank, order));
 }

@@ -80,7 +80,7 @@ std::int64_t batches_in_terms_of(std::int64_t batch, const RunState& state, cons
 }
 
 void check_window_start(const RunState& state, const SavedPlace& saved) {
-  const auto window = state.options.accumulate_grad_batches;
+  const auto window = state.window_length();
   if (state.progress.batches % window == 0) return;
   const auto batch = state.communicator().size() * state.train_loader->batch_size();
   throw CheckpointError(
@@ -98,7 +98,7 @@ void check_window_start(const RunState& state, const SavedPlace& saved) {
 bool is_inside_window(const RunState& state) {
   const auto& progress = state.progress;
   return progress.batches != progress.num_training_batches &&
-         progress.batches != window_start(progress.batches, state.options.accumulate_grad_batches);
+         progress.batches != window_start(progress.batches, state.window_length());
 }
 
 std::int64_t num_training_batches(const RunState& state) {
@@ -111,7 +111,7 @@ StateTree data_place_of(const RunState& state) {
   place.set("num_samples", state.train_loader->num_samples());
   place.set("batch_size", state.train_loader->batch_size());
   place.set("world_size", std::int64_t{state.communicator().size()});
-  place.set("accumulate_grad_batches", std::int64_t{state.options.accumulate_grad_batches});
+  place.set("accumulate_grad_batches", state.window_length());
   place.set("num_training_batches", num_training_batches(state));
   place.set("seed", static_cast<std::int64_t>(state.options.run.seed_everything.value_or(0)));
   return place;
@@ -125,7 +125,7 @@ void adopt_data_place(RunState& state, const StateTree& place) {
   const auto world = std::int64_t{state.communicator().size()};
   const auto batch = world * state.train_loader->batch_size();
   const bool same_batches = world == saved.world_size && batch == saved.batch;
-  const bool same_windows = saved.window == state.options.accumulate_grad_batches;
+  const bool same_windows = saved.window == state.window_length();
   adopt_seed(state, place);
   if (progress.batches == 0 || (same_batches && same_windows)) return;
   if (!same_batches) progress.validation = {};

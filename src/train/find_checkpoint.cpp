@@ -7,6 +7,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/train/callbacks/model_checkpoint.h>
 
 namespace lockstep::detail {
 namespace {
@@ -102,29 +103,47 @@ void refuse_remote(const std::string& path) {
   refuse(path, "a folder that all ranks can read", "copy the checkpoint here first");
 }
 
-fs::path path_of(const std::string& ckpt_path, const fs::path& run_dir) {
+fs::path best_of(const RunState& state) {
+  const auto* callback = first_model_checkpoint(state);
+  if (state.options.fast_dev_run) refuse("best", "a path", "fast_dev_run saves no checkpoints");
+  if (callback == nullptr)
+    refuse("best", "a path, or a ModelCheckpoint among the callbacks", "enable_checkpointing adds one");
+  if (callback->best_model_path().empty())
+    refuse("best", "a path, or a fit before", "ModelCheckpoint has saved nothing yet");
+  return callback->best_model_path();
+}
+
+fs::path path_of(const std::string& ckpt_path, const RunState& state) {
+  const auto& run_dir = state.run_dir;
   refuse_remote(ckpt_path);
   if (ckpt_path == "last") return newest_last(run_dir);
   if (ckpt_path == "hpc") return last_hpc(run_dir);
-  if (ckpt_path == "best")
-    refuse("best", "a path, \"last\" or \"hpc\"", "no callback says yet which checkpoint is the best");
+  if (ckpt_path == "best") return best_of(state);
   return ckpt_path;
 }
 
-std::optional<Checkpoint> choose(const RunOptions& run, const fs::path& run_dir) {
-  if (run.ckpt_path.empty()) return newest_complete(run_dir, run.verify);
-  const auto path = path_of(run.ckpt_path, run_dir);
+std::optional<Checkpoint> choose(const RunState& state) {
+  const auto& run = state.options.run;
+  if (run.ckpt_path.empty()) return newest_complete(state.run_dir, run.verify);
+  const auto path = path_of(run.ckpt_path, state);
   if (path.empty()) return std::nullopt;
   return Checkpoint(path, run.verify);
 }
 
 }  // namespace
 
+const ModelCheckpoint* first_model_checkpoint(const RunState& state) {
+  for (const auto& callback : state.options.callbacks) {
+    if (const auto* found = dynamic_cast<const ModelCheckpoint*>(callback.get())) return found;
+  }
+  return nullptr;
+}
+
 std::optional<Checkpoint> take_wanted_checkpoint(RunState& state) {
   auto& run = state.options.run;
   if (run.ckpt_path.empty() && run.resume == Resume::kNever) return std::nullopt;
   std::optional<Checkpoint> chosen;
-  if (state.is_global_zero()) chosen = choose(run, state.run_dir);
+  if (state.is_global_zero()) chosen = choose(state);
   const auto folder = state.communicator().broadcast_bytes(chosen ? chosen->folder().string() : "");
   run.ckpt_path.clear();
   run.resume = Resume::kNever;

@@ -7,7 +7,14 @@
 
 #include "train/run_state.h"
 
+namespace lockstep {
+class ModelCheckpoint;
+}
+
 namespace lockstep::detail {
+
+/// The first one among the Trainer's callbacks; null where there is none.
+const ModelCheckpoint* first_model_checkpoint(const RunState& state);
 
 /// Opens the checkpoint that ckpt_path or resume ask for, once: a later run of the same Trainer is about what
 /// this one made. Rank 0 chooses. Collective.

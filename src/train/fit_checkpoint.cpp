@@ -11,6 +11,7 @@
 #include <lockstep/state/random_state.h>
 #include <lockstep/torch.h>
 
+#include "checkpoint/remove_checkpoint.h"
 #include "train/data_place.h"
 
 namespace lockstep::detail {
@@ -173,6 +174,19 @@ void load_model(const RunState& state, const Checkpoint& checkpoint, const State
   if (state.is_global_zero()) warn_of(keys, checkpoint.folder().string());
 }
 
+// What is to be done when the checkpoint is complete; rank 0 does it for all.
+void finish_save(const RunState& state, const SaveRequest& request, const std::filesystem::path& folder) {
+  if (!state.is_global_zero()) return;
+  if (!request.link.empty()) link_checkpoint(request.link, folder);
+  if (!request.replaced.empty()) remove_checkpoint(request.replaced);
+}
+
+void wait_for_writer(RunState& state) {
+  const auto on_saved = std::exchange(state.on_saved, nullptr);
+  state.checkpoint_writer->wait();
+  if (on_saved) on_saved();
+}
+
 }  // namespace
 
 void keep_moment(RunState& state) {
@@ -181,42 +195,46 @@ void keep_moment(RunState& state) {
   state.moment->own.set("stop_agreed", false);
 }
 
-void save_fit(RunState& state, const std::filesystem::path& folder, bool weights_only) {
+void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request) {
   const auto moment = state.moment ? *state.moment : moment_of(state);
   CheckpointState all{.shared = weights_of(state)};
   const CheckpointInfo info{.epoch = moment.loops.get<std::int64_t>("epoch"),
                             .global_step = state.progress.global_step,
                             .strategy = std::string(state.strategy->name()),
                             .mesh = {{"replicate", state.communicator().size()}}};
-  if (!weights_only) add_run(state, moment, all);
-  if (!state.options.async_checkpoint) return save_checkpoint(folder, all, info, state.communicator());
+  if (!request.weights_only) add_run(state, moment, all);
+  if (!state.options.async_checkpoint) {
+    save_checkpoint(folder, all, info, state.communicator());
+    return finish_save(state, request, folder);
+  }
   auto& writer = state.checkpoint_writer;
   if (!writer) writer = std::make_unique<CheckpointWriter>(state.communicator());
-  warn_of_failure(state, [&] { writer->wait(); });
+  warn_of_failure(state, [&] { wait_for_writer(state); });
   writer->save(folder, all, info);
+  state.on_saved = [&state, request, folder] { finish_save(state, request, folder); };
 }
 
-void save_after_hook(RunState& state, const std::filesystem::path& folder, bool weights_only) {
+void save_after_hook(RunState& state, const std::filesystem::path& folder, const SaveRequest& request) {
   if (state.stage == Stage::kSanityCheck) return;
   check_has_place(state, state.hooks.is_calling());
-  state.hooks.defer([&state, folder, weights_only] {
-    warn_of_failure(state, [&] { save_fit(state, folder, weights_only); });
-  });
+  state.hooks.defer(
+      [&state, folder, request] { warn_of_failure(state, [&] { save_fit(state, folder, request); }); });
 }
 
-void save_after_fit(RunState& state, const std::filesystem::path& folder, bool weights_only) {
+void save_after_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request) {
   check_has_place(state, false);
-  save_fit(state, folder, weights_only);
+  save_fit(state, folder, request);
   await_save(state);
 }
 
 void notice_failed_save(RunState& state) {
   const auto& writer = state.checkpoint_writer;
-  if (writer && writer->is_idle()) warn_of_failure(state, [&] { writer->wait(); });
+  if (writer && writer->is_idle()) warn_of_failure(state, [&] { wait_for_writer(state); });
 }
 
 void await_save(RunState& state) {
-  if (const auto writer = std::exchange(state.checkpoint_writer, nullptr)) writer->wait();
+  if (state.checkpoint_writer) wait_for_writer(state);
+  state.checkpoint_writer = nullptr;
 }
 
 void load_fit(RunState& state, const Checkpoint& checkpoint) {

@@ -7,19 +7,19 @@
 
 namespace lockstep::detail {
 
-/// Writes where fit is now, with all that another process needs to go on from here, or, with `weights_only`,
-/// the model and the configuration; with async_checkpoint it returns when that is copied. Collective.
+/// Writes where fit is now, with all that another process needs to go on from here; with async_checkpoint it
+/// returns when that is copied. Collective.
 /// @throws IoError as save_checkpoint()
-void save_fit(RunState& state, const std::filesystem::path& folder, bool weights_only = false);
+void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request = {});
 
 /// The same when all hooks of this moment have been called; what cannot be written is said on stderr. Does
 /// nothing in the sanity check. Collective.
 /// @throws ConfigError where there is no such place: inside a batch, outside of hooks
-void save_after_hook(RunState& state, const std::filesystem::path& folder, bool weights_only);
+void save_after_hook(RunState& state, const std::filesystem::path& folder, const SaveRequest& request);
 
 /// The same when fit is over. Returns when it is written. Collective.
 /// @throws ConfigError before; IoError
-void save_after_fit(RunState& state, const std::filesystem::path& folder, bool weights_only);
+void save_after_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request);
 
 /// From now on checkpoints say that the run is where it is now: it leaves an epoch before its end, or ends.
 void keep_moment(RunState& state);

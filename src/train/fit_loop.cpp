@@ -17,16 +17,17 @@ namespace lockstep::detail {
 void FitLoop::run(const std::function<void()>& on_begin) {
   num_batches_ = num_training_batches(state_);
   state_.progress.num_training_batches = num_batches_;
+  set_up_validation();
   if (num_batches_ == 0 || done()) return on_begin();
 
   TrainContext context(state_);
   {
     LogScopeGuard scope(state_, state_.train_log, kEpochLog);
-    state_.hooks.call(&Hooks::on_train_start, context);
+    state_.hooks.call(hook::on_train_start, context);
   }
   on_begin();
   while (!done()) run_epoch();
-  state_.hooks.call(&Hooks::on_train_end, context);
+  state_.hooks.call(hook::on_train_end, context);
 }
 
 bool FitLoop::steps_reached() const {
@@ -47,7 +48,7 @@ bool FitLoop::done() const {
 }
 
 FitLoop::Window FitLoop::window_of(std::int64_t batch_idx) const {
-  const std::int64_t length = state_.options.accumulate_grad_batches;
+  const std::int64_t length = state_.window_length();
   const std::int64_t start = batch_idx - batch_idx % length;
   const std::int64_t end = std::min(start + length, num_batches_);
   const bool true_mean = state_.options.partial_window == PartialWindow::kAccumulated;
@@ -59,33 +60,48 @@ FitLoop::Window FitLoop::window_of(std::int64_t batch_idx) const {
 // An epoch that was begun in another process goes on where its phase says.
 void FitLoop::run_epoch() {
   auto& progress = state_.progress;
-  if (progress.phase == FitPhase::kEpochStart)
-    call_epoch_hook(&Hooks::on_train_epoch_start, FitPhase::kBatches);
-  if (progress.phase != FitPhase::kEpochEnd) {
+  if (progress.phase == FitPhase::kEpochStart) start_epoch();
+  if (progress.phase < FitPhase::kEpochEnd) {
     run_batches();
     const bool is_cut = progress.batches < num_batches_ && is_over();
     if (is_cut) state_.on_interruption();
     is_cut_ = is_cut;
-    call_epoch_hook(&Hooks::on_train_epoch_end, FitPhase::kEpochEnd);
+    call_epoch_end(/*monitors=*/false, FitPhase::kEpochEnd);
+  }
+  if (progress.phase == FitPhase::kEpochEnd) {
+    // Those that monitor see what the epoch's metrics have come to.
+    state_.write_metrics(state_.train_log.finish_epoch(state_.communicator()),
+                         std::max<std::int64_t>(0, progress.batches_that_stepped - 1));
+    call_epoch_end(/*monitors=*/true, FitPhase::kEpochLogged);
   }
   finish_epoch();
 }
 
-// A checkpoint that is taken in the hook says that the hook has been called.
-void FitLoop::call_epoch_hook(void (Hooks::*hook)(TrainContext&), FitPhase then) {
+// A checkpoint that is taken in a hook says that the hook has been called.
+void FitLoop::start_epoch() {
   TrainContext context(state_);
   LogScopeGuard scope(state_, state_.train_log, kEpochLog);
+  state_.progress.phase = FitPhase::kBatches;
+  state_.hooks.call(hook::on_train_epoch_start, context);
+}
+
+void FitLoop::call_epoch_end(bool monitors, FitPhase then) {
+  TrainContext context(state_);
+  LogScopeGuard scope(state_, state_.train_log, monitors ? kNoLog : kEpochLog);
   state_.progress.phase = then;
-  state_.hooks.call(hook, context);
+  state_.hooks.call_on(monitors, hook::on_train_epoch_end, context);
 }
 
 void FitLoop::run_batches() {
   auto& progress = state_.progress;
   const auto stream =
       state_.train_loader->stream(state_.shard(/*pad=*/true), progress.epoch, progress.batches);
-  if (progress.phase != FitPhase::kBatches) finish_batch(progress.batches - 1);
+  if (progress.phase != FitPhase::kBatches) {  // the rest of a batch that another process ran
+    state_.validation_is_due = !val_clock_ && validation_is_due(progress.batches - 1);
+    finish_batch(progress.batches - 1);
+  }
   AnyBatch batch;
-  while (!is_over() && progress.batches < num_batches_ && stream->next(batch)) {
+  while (!is_over() && progress.batches < num_batches_ && measure_.next(*stream, batch)) {
     run_batch(batch, progress.batches);
     finish_batch(progress.batches - 1);
   }
@@ -93,8 +109,6 @@ void FitLoop::run_batches() {
 
 void FitLoop::finish_epoch() {
   TrainContext context(state_);
-  state_.write_metrics(state_.train_log.finish_epoch(state_.communicator()),
-                       std::max<std::int64_t>(0, state_.progress.batches_that_stepped - 1));
   if (!is_cut_) advance_schedule(context, Interval::kEpoch, /*watching=*/true, state_.progress.epoch);
   for (const auto& logger : state_.loggers) logger->flush();
   agree_on_stop();
@@ -111,7 +125,7 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
   state_.progress.phase = FitPhase::kInBatch;
 
   inject(state_.options.run.fault, step.global_rank(), step.global_step());
-  state_.hooks.call(&Hooks::on_train_batch_start, step);
+  state_.hooks.call(hook::on_train_batch_start, step);
   const auto loss = training_step(batch, step);
   check_loss(loss, step);
   const double loss_value = LogValue(loss).value();
@@ -122,10 +136,11 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
   if (batch_idx + 1 == num_batches_) {
     advance_schedule(step, Interval::kEpoch, /*watching=*/false, state_.progress.epoch);
   }
+  state_.validation_is_due = validation_is_due(batch_idx);
   state_.progress.samples += batch.size() * step.world_size();
   ++state_.progress.batches;
   state_.progress.phase = FitPhase::kBatchEnd;
-  state_.hooks.call(&Hooks::on_train_batch_end, step, TrainOutput{.loss = loss_value});
+  state_.hooks.call(hook::on_train_batch_end, step, TrainOutput{.loss = loss_value});
 }
 
 // What follows on_train_batch_end.
@@ -139,7 +154,7 @@ void FitLoop::finish_batch(std::int64_t batch_idx) {
     progress.validation = {};
     progress.phase = FitPhase::kValidation;
   }
-  validate_if_due(batch_idx);
+  validate_if_due();
   // Schedules that watch a metric come after the validation that measures it.
   TrainContext context(state_);
   if (stepped) advance_schedule(context, Interval::kStep, /*watching=*/true, batch_idx);
@@ -157,26 +172,33 @@ void FitLoop::write_step_row() {
 
 at::Tensor FitLoop::training_step(const AnyBatch& batch, StepContext& step) {
   const auto scope = state_.precision->forward_scope();
+  const auto measured = measure_.step();
   return state_.module->any_training_step(batch, step);
 }
 
 void FitLoop::backward(at::Tensor loss, const Window& window, StepContext& step) {
   if (window.first) {
-    state_.hooks.call(&Hooks::on_before_zero_grad, step);
+    state_.hooks.call(hook::on_before_zero_grad, step);
     state_.module->optimizer_zero_grad(step);
   }
   if (window.divisor != 1) loss = loss / window.divisor;
-  state_.hooks.call(&Hooks::on_before_backward, step, loss);
+  state_.hooks.call(hook::on_before_backward, step, loss);
   torch::nn::Module* const module = state_.module.get();
-  state_.strategy->backward(loss, {&module, window.last ? 1U : 0U});
-  state_.hooks.call(&Hooks::on_after_backward, step);
+  {
+    const auto measured = measure_.backward();
+    state_.strategy->backward(loss, {&module, window.last ? 1U : 0U});
+  }
+  state_.hooks.call(hook::on_after_backward, step);
 }
 
 void FitLoop::optimizer_step(StepContext& step) {
-  state_.hooks.call(&Hooks::on_before_optimizer_step, step);
+  state_.hooks.call(hook::on_before_optimizer_step, step);
   state_.module->configure_gradient_clipping(step, {.value = state_.options.gradient_clip_val.value_or(0),
                                                     .algorithm = state_.options.gradient_clip_algorithm});
-  state_.strategy->optimizer_step(*state_.optimizer);
+  {
+    const auto measured = measure_.optimizer_step();
+    state_.strategy->optimizer_step(*state_.optimizer);
+  }
   ++state_.progress.global_step;
   rank_status().optimizer_step.store(static_cast<std::uint64_t>(state_.progress.global_step),
                                      std::memory_order_relaxed);
@@ -215,15 +237,49 @@ double FitLoop::monitored() const {
                               .expected = known.empty() ? "a metric that was logged" : "one of " + known});
 }
 
-void FitLoop::validate_if_due(std::int64_t batch_idx) {
+// By the batches that are done, or by rank 0's clock; not by what may still stop the run.
+bool FitLoop::validation_is_due(std::int64_t batch_idx) {
+  if (!state_.val_loader || !epoch_validates()) return false;
+  if (val_clock_) return val_clock_->is_due(state_.communicator());
+  const bool across_epochs = !state_.options.check_val_every_n_epoch;
+  const auto batches = batch_idx + 1 + (across_epochs ? state_.progress.epoch * num_batches_ : 0);
+  return batches % val_check_batches_ == 0;
+}
+
+bool FitLoop::epoch_validates() const {
+  const auto every = state_.options.check_val_every_n_epoch;
+  return !every || (state_.progress.epoch + 1) % *every == 0;
+}
+
+void FitLoop::validate_if_due() {
   if (!state_.val_loader) return;
-  const int every = state_.options.check_val_every_n_epoch;
-  const bool epoch_due = (state_.progress.epoch + 1) % every == 0;
-  const bool last_batch = batch_idx + 1 == num_batches_;
   const bool was_begun = state_.progress.validation != EvaluationProgress{};
-  if (!was_begun && (!epoch_due || !(last_batch || stop_honoured()))) return;
+  const bool ends_run = epoch_validates() && stop_honoured();
+  if (!was_begun && !state_.validation_is_due && !ends_run) return;
   const auto batches = evaluation_batches(state_, *state_.val_loader, Stage::kValidate);
   run_evaluation_loop(state_, *state_.val_loader, Stage::kFit, batches, state_.progress.validation);
+  if (val_clock_) val_clock_->restart();
+}
+
+// Batches from one validation to the next. @throws ConfigError when an epoch has fewer
+void FitLoop::set_up_validation() {
+  if (!state_.val_loader) return;
+  const auto& interval = state_.options.val_check_interval;
+  if (const auto* time = std::get_if<std::chrono::milliseconds>(&interval.value())) {
+    val_clock_.emplace(*time);
+  } else if (const auto* fraction = std::get_if<double>(&interval.value())) {
+    val_check_batches_ =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(num_batches_) * *fraction));
+  } else {
+    val_check_batches_ = std::get<std::int64_t>(interval.value());
+    const bool never = val_check_batches_ > num_batches_ && state_.options.check_val_every_n_epoch;
+    if (!never) return;
+    throw ConfigError("train",
+                      {.what = "val_check_interval",
+                       .expected = "at most the " + std::to_string(num_batches_) + " batches of an epoch",
+                       .got = std::to_string(val_check_batches_),
+                       .hint = "check_val_every_n_epoch null counts batches across epochs"});
+  }
 }
 
 void FitLoop::check_loss(const at::Tensor& loss, const StepContext& step) {

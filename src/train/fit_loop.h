@@ -7,14 +7,17 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
+#include "train/agreed_clock.h"
 #include "train/run_state.h"
+#include "train/step_measure.h"
 
 namespace lockstep::detail {
 
 class FitLoop {
  public:
-  explicit FitLoop(RunState& state) : state_(state) {}
+  explicit FitLoop(RunState& state) : state_(state), measure_(state, "training_step") {}
 
   /// Trains until max_epochs, max_steps or stop(), from where the state's progress is. `on_begin` is called
   /// after on_train_start, or alone where nothing is left to do. Collective.
@@ -37,7 +40,8 @@ class FitLoop {
   Window window_of(std::int64_t batch_idx) const;
 
   void run_epoch();
-  void call_epoch_hook(void (Hooks::*hook)(TrainContext&), FitPhase then);
+  void start_epoch();
+  void call_epoch_end(bool monitors, FitPhase then);
   void run_batches();
   void finish_epoch();
   void run_batch(const AnyBatch& batch, std::int64_t batch_idx);
@@ -50,12 +54,18 @@ class FitLoop {
   // after the validation that measures it.
   void advance_schedule(TrainContext& context, Interval interval, bool watching, std::int64_t counter);
   double monitored() const;
-  void validate_if_due(std::int64_t batch_idx);
+  void set_up_validation();
+  bool epoch_validates() const;
+  bool validation_is_due(std::int64_t batch_idx);
+  void validate_if_due();
   static void check_loss(const at::Tensor& loss, const StepContext& step);
   void check_finite(double loss, const StepContext& step) const;
 
   RunState& state_;
+  StepMeasure measure_;
   std::int64_t num_batches_ = 0;
+  std::int64_t val_check_batches_ = 1;    // from one validation to the next
+  std::optional<AgreedClock> val_clock_;  // where time says when
   bool is_cut_ = false;  // the epoch, before its end: what it would have measured is not there
 };
 

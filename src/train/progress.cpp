@@ -10,11 +10,10 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::pair<std::string_view, FitPhase> kPhases[] = {{"epoch_start", FitPhase::kEpochStart},
-                                                             {"batches", FitPhase::kBatches},
-                                                             {"batch_end", FitPhase::kBatchEnd},
-                                                             {"validation", FitPhase::kValidation},
-                                                             {"epoch_end", FitPhase::kEpochEnd}};
+constexpr std::pair<std::string_view, FitPhase> kPhases[] = {
+    {"epoch_start", FitPhase::kEpochStart}, {"batches", FitPhase::kBatches},
+    {"batch_end", FitPhase::kBatchEnd},     {"validation", FitPhase::kValidation},
+    {"epoch_end", FitPhase::kEpochEnd},     {"epoch_logged", FitPhase::kEpochLogged}};
 
 constexpr std::pair<std::string_view, EvaluationPhase> kEvaluationPhases[] = {
     {"none", EvaluationPhase::kNone},

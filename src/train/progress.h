@@ -15,7 +15,8 @@ enum class FitPhase {
   kInBatch,     ///< those, and a part of the next
   kBatchEnd,    ///< those, but for what follows on_train_batch_end of the last
   kValidation,  ///< those; then `validation` says how far it has come
-  kEpochEnd     ///< all but what follows on_train_epoch_end
+  kEpochEnd,    ///< all but what follows on_train_epoch_end of those that do not monitor
+  kEpochLogged  ///< all but what follows on_train_epoch_end
 };
 
 /// Which of its hooks a pass of evaluation has called last.

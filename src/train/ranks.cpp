@@ -9,10 +9,10 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/base/process.h>
-#include <lockstep/loggers/csv_logger.h>
 #include <lockstep/train/run_directory.h>
 
 #include "fabric/connector.h"
+#include "train/make_loggers.h"
 
 namespace lockstep::detail {
 namespace {
@@ -44,7 +44,7 @@ void find_ranks(RunState& state) {
                              .strategy = options.strategy,
                              .cluster_environment = options.cluster_environment});
   if (connector.must_start_ranks()) {
-    const auto run_dir = claim_run_directory(options.run.run_dir, options.run.name);
+    const auto run_dir = claim_run_directory(options.run.run_dir, options.run.name, options.default_root_dir);
     // The copies must not claim folders of their own.
     env::set("LOCKSTEP_RUN_DIR", run_dir.string());
     connector.start_ranks(run_dir);
@@ -68,7 +68,9 @@ void open_run_directory(RunState& state) {
   if (!state.run_dir.empty()) return;
   std::string folder;
   if (state.is_global_zero()) {
-    folder = claim_run_directory(state.options.run.run_dir, state.options.run.name).string();
+    folder =
+        claim_run_directory(state.options.run.run_dir, state.options.run.name, state.options.default_root_dir)
+            .string();
   }
   state.run_dir = state.communicator().broadcast_bytes(folder, 0);
   configure_log({.rank = state.environment->global_rank(),
@@ -82,7 +84,7 @@ void open_run_directory(RunState& state) {
   if (!state.options.run.config_yaml.empty()) {
     write_file_atomically(state.run_dir / "config.yaml", state.options.run.config_yaml);
   }
-  if (state.options.logger) state.loggers.push_back(std::make_unique<CsvLogger>(state.run_dir));
+  state.loggers = make_loggers(state.options, state.run_dir);
 }
 
 }  // namespace lockstep::detail

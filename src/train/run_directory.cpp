@@ -48,8 +48,8 @@ void put_aside(const fs::path& file) {
 
 }  // namespace
 
-fs::path claim_run_directory(const fs::path& wanted, const std::string& name) {
-  const auto folder = fs::absolute(wanted.empty() ? first_free_version(fs::path("runs") / name) : wanted);
+fs::path claim_run_directory(const fs::path& wanted, const std::string& name, const fs::path& root) {
+  const auto folder = fs::absolute(wanted.empty() ? first_free_version(root / "runs" / name) : wanted);
   create(folder);
   create(folder / "logs");
   create(folder / "checkpoints");

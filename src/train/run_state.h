@@ -13,6 +13,7 @@
 #include <lockstep/loggers/logger.h>
 #include <lockstep/optim/scheduler.h>
 #include <lockstep/precision/precision.h>
+#include <lockstep/profilers/profiler.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer_options.h>
@@ -62,24 +63,31 @@ struct RunState {
   MetricLog train_log{board};
   MetricLog evaluation_log{board};
   MetricLog* active_log = &train_log;
-  std::vector<std::unique_ptr<Logger>> loggers;
+  std::vector<std::shared_ptr<Logger>> loggers;  ///< on rank 0
+  std::shared_ptr<Profiler> profiler;            ///< null: nothing is measured
 
   Stage stage = Stage::kFit;
   Progress progress;
   RunFigures figures;
-  bool should_stop = false;  ///< this rank's wish
-  bool stop_agreed = false;  ///< what several ranks have agreed on
+  bool validation_is_due = false;  ///< behind the batch that is running
+  bool should_stop = false;        ///< this rank's wish
+  bool stop_agreed = false;        ///< what several ranks have agreed on
   /// What checkpoints say while it is not what the loops' own state says: in a run that goes on from a
   /// checkpoint, until it does; in one that ends, from the place where a later one would go on.
   std::optional<FitMoment> moment;
   /// Called where fit leaves an epoch before its end, with all that came before done. Collective.
   std::function<void()> on_interruption;
   std::unique_ptr<CheckpointWriter> checkpoint_writer;  ///< where checkpoints are written in the background
+  std::function<void()> on_saved;                       ///< what is left to do when it has written one
   bool has_saved_last = false;                          ///< last.ckpt, in this fit
   std::exception_ptr save_failure;                      ///< of what is written at the end of this fit
+  bool keeps_predictions = false;
+  std::vector<at::Tensor> predictions;  ///< of this rank, by batch
 
   const Communicator& communicator() const { return strategy->communicator(); }
   bool is_global_zero() const { return environment->global_rank() == 0; }
+  /// Micro-batches per optimizer step in the epoch that runs.
+  std::int64_t window_length() const { return options.accumulate_grad_batches.at(progress.epoch); }
   /// This rank's part of a data set; padded so that all ranks run equally many batches, or not.
   ShardSpec shard(bool pad) const;
   /// Hands a row to the loggers, which only rank 0 has.

@@ -27,6 +27,8 @@ std::string_view stage_name(Stage stage) {
       return "validate";
     case Stage::kTest:
       return "test";
+    case Stage::kPredict:
+      return "predict";
   }
   return "unknown";
 }
@@ -67,16 +69,24 @@ std::int64_t TrainContext::current_epoch() const { return state_->progress.epoch
 std::int64_t TrainContext::global_step() const { return state_->progress.global_step; }
 std::int64_t TrainContext::num_training_batches() const { return state_->progress.num_training_batches; }
 const std::filesystem::path& TrainContext::run_dir() const { return state_->run_dir; }
+const TrainerOptions& TrainContext::options() const { return state_->options; }
+const std::vector<std::shared_ptr<Callback>>& TrainContext::callbacks() const { return state_->callbacks; }
+std::span<const std::shared_ptr<Logger>> TrainContext::loggers() const { return state_->loggers; }
+const std::optional<LRScheduler>& TrainContext::lr_scheduler() const { return state_->scheduler_config; }
+std::int64_t TrainContext::batches_that_stepped() const { return state_->progress.batches_that_stepped; }
+bool TrainContext::has_validation() const { return state_->val_loader != nullptr; }
+bool TrainContext::will_validate() const { return state_->validation_is_due; }
 
 void TrainContext::log(std::string_view name, const LogValue& value, const LogOptions& options) {
+  if (state_->options.barebones) return;
   state_->active_log->log(name, value.value(), options);
 }
 
 const Metrics& TrainContext::callback_metrics() const { return state_->board.callback; }
 const Metrics& TrainContext::progress_bar_metrics() const { return state_->board.progress_bar; }
 
-void TrainContext::save_checkpoint(const std::filesystem::path& folder, bool weights_only) {
-  detail::save_after_hook(*state_, folder, weights_only);
+void TrainContext::save_checkpoint(const std::filesystem::path& folder, const SaveRequest& request) {
+  detail::save_after_hook(*state_, folder, request);
 }
 
 void TrainContext::print(std::string_view text) const {

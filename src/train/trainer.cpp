@@ -9,10 +9,14 @@
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/launch/run_rank.h>
 
+#include "train/determinism.h"
+#include "train/effective_options.h"
 #include "train/evaluation_loop.h"
 #include "train/find_checkpoint.h"
 #include "train/fit_checkpoint.h"
 #include "train/fit_loop.h"
+#include "train/make_loggers.h"
+#include "train/prepare_run.h"
 #include "train/progress_bar.h"
 #include "train/ranks.h"
 #include "train/run_state.h"
@@ -25,10 +29,12 @@ using detail::RunState;
 namespace detail {
 
 ShardSpec RunState::shard(bool pad) const {
-  return {.num_replicas = communicator().size(),
-          .rank = communicator().rank(),
+  const bool is_shared = options.use_distributed_sampler;
+  return {.num_replicas = is_shared ? communicator().size() : 1,
+          .rank = is_shared ? communicator().rank() : 0,
           .pad = pad,
-          .seed = options.run.seed_everything.value_or(0)};
+          .seed = options.run.seed_everything.value_or(0),
+          .in_order = !options.overfit_batches.is_zero()};
 }
 
 void RunState::write_metrics(const MetricRow& row, std::int64_t step) {
@@ -36,102 +42,6 @@ void RunState::write_metrics(const MetricRow& row, std::int64_t step) {
 }
 
 namespace {
-
-void check(TrainerOptions& options) {
-  for (const auto& callback : options.callbacks) {
-    if (!callback)
-      throw ConfigError("train", {.what = "callbacks", .expected = "callbacks", .got = "a null pointer"});
-  }
-  OptionTree tree;
-  tree.add("trainer", options);
-  tree.add("", options.run);
-  tree.validate();
-}
-
-// Lightning's rule for runs without any limit.
-void resolve_limits(TrainerOptions& options) {
-  if (options.max_epochs) return;
-  if (options.max_steps == -1) {
-    log_warning("max_epochs is not set: stopping after 1000 epochs; set max_epochs to -1 for no limit");
-    options.max_epochs = 1000;
-  } else {
-    options.max_epochs = -1;
-  }
-}
-
-void begin_run(RunState& state, Stage stage, std::shared_ptr<AnyModule> module) {
-  state.stage = stage;
-  state.module = std::move(module);
-  state.board = {};
-  state.train_log.discard();
-  state.evaluation_log.discard();
-  state.scheduler.reset();
-  state.optimizer.reset();
-}
-
-void collect_hooks(RunState& state) {
-  state.callbacks = state.options.callbacks;
-  if (state.options.enable_progress_bar && state.is_global_zero()) {
-    state.callbacks.push_back(std::make_shared<ProgressBar>());
-  }
-  state.hooks.clear();
-  for (const auto& callback : state.callbacks) state.hooks.add(*callback);
-  state.hooks.add(*state.module);
-}
-
-void prepare_module(RunState& state) {
-  if (state.environment->local_rank() == 0) state.module->prepare_data();
-  state.strategy->barrier();
-  TrainContext context(state);
-  state.hooks.call(&Hooks::setup, context);
-  // Once: a test after fit is about what fit made of them. The strategy gives every rank what rank 0 has.
-  const auto weights = std::exchange(state.options.run.init_weights, {});
-  if (!weights.empty() && state.is_global_zero())
-    warn_of(load_weights(weights, *state.module, state.module->strict_loading()), weights.string());
-  state.precision->convert_module(*state.module);
-}
-
-void set_up_optimizer(RunState& state) {
-  auto configured = state.module->configure_optimizers();
-  if (!configured.optimizer) {
-    throw ConfigError("train", {.what = "configure_optimizers gave no optimizer",
-                                .expected = "ls::AdamW{...}, ls::SGD{...} or a function that makes one",
-                                .got = "an empty Optimizers"});
-  }
-  state.strategy->setup_module(state.module);
-  state.optimizer = state.strategy->setup_optimizer(*state.module, configured.optimizer);
-  state.scheduler_config = configured.lr_scheduler;
-  if (state.scheduler_config) {
-    if (state.scheduler_config->frequency < 1) {
-      throw ConfigError("train", {.what = "LRScheduler::frequency",
-                                  .expected = ">= 1",
-                                  .got = std::to_string(state.scheduler_config->frequency)});
-    }
-    state.scheduler = std::make_unique<Scheduler>(state.scheduler_config->scheduler, *state.optimizer);
-  }
-}
-
-void sanity_check(RunState& state) {
-  if (!state.val_loader || state.options.num_sanity_val_steps == 0) return;
-  const auto available = evaluation_batches(state, *state.val_loader, Stage::kValidate);
-  const auto wanted = state.options.num_sanity_val_steps;
-  const auto batches = wanted < 0 ? available : std::min<std::int64_t>(available, wanted);
-
-  const auto generator = at::globalContext().defaultGenerator(at::kCPU);
-  const auto random_state = generator.get_state();
-  state.stage = Stage::kSanityCheck;
-  TrainContext context(state);
-  state.hooks.call(&Hooks::on_sanity_check_start, context);
-  std::vector<std::unique_ptr<Logger>> silenced;
-  std::swap(silenced, state.loggers);
-  run_evaluation_loop(state, *state.val_loader, Stage::kSanityCheck, batches);
-  std::swap(silenced, state.loggers);
-  state.hooks.call(&Hooks::on_sanity_check_end, context);
-  state.board = {};
-  state.progress.evaluation_batches = 0;
-  state.stage = Stage::kFit;
-  at::Generator(generator).set_state(random_state);
-}
 
 // Measures the loop, also one that fails.
 class LoopFigures {
@@ -205,14 +115,21 @@ void keep_metrics(RunState& state) {
   for (const auto& [name, value] : state.board.callback) state.all_metrics.insert_or_assign(name, value);
 }
 
+void end_profiling(const RunState& state) {
+  if (!state.profiler) return;
+  state.profiler->describe();
+  state.profiler->teardown();
+}
+
 void end_run(RunState& state) {
   TrainContext context(state);
   keep_metrics(state);
   write_summary(state, state.save_failure ? "failed" : "success");
   state.strategy->teardown();
-  if (state.stage == Stage::kFit) state.hooks.call(&Hooks::on_fit_end, context);
-  state.hooks.call(&Hooks::teardown, context);
+  if (state.stage == Stage::kFit) state.hooks.call(hook::on_fit_end, context);
+  state.hooks.call(hook::teardown, context);
   for (const auto& logger : state.loggers) logger->finalize("success");
+  end_profiling(state);
 }
 
 // One step of what follows a failure: its own failure must not hide the first.
@@ -228,7 +145,7 @@ void attempt(const char* what, const std::function<void()>& step) {
 void fail(RunState& state, const std::exception& error) {
   note_failure(error);
   TrainContext context(state);
-  attempt("on_exception", [&] { state.hooks.call(&Hooks::on_exception, context, error); });
+  attempt("on_exception", [&] { state.hooks.call(hook::on_exception, context, error); });
   attempt("closing the loggers", [&] {
     for (const auto& logger : state.loggers) logger->finalize("failed");
   });
@@ -254,6 +171,9 @@ void run_guarded(RunState& state, const std::function<void()>& body) {
   try {
     join_ranks(state);
     open_run_directory(state);
+    if (state.profiler)
+      state.profiler->setup(std::string(stage_name(state.stage)), state.environment->global_rank(),
+                            state.run_dir);
     body();
   } catch (const std::exception& error) {
     fail(state, error);
@@ -267,12 +187,13 @@ void run_guarded(RunState& state, const std::function<void()>& body) {
 using namespace detail;
 
 Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<RunState>()) {
-  check(options);
-  resolve_limits(options);
+  options = effective(std::move(options));
   if (options.run.run_dir.empty()) options.run.run_dir = env::get("LOCKSTEP_RUN_DIR").value_or("");
   state_->options = std::move(options);
+  apply_determinism(state_->options);
   find_ranks(*state_);
   state_->precision = make_precision(state_->options.precision);
+  state_->profiler = state_->options.profiler.get();
 }
 
 Trainer::~Trainer() = default;
@@ -303,7 +224,8 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoad
     prepare_module(state);
     set_up_optimizer(state);
     const bool goes_on = resume(state);
-    state.hooks.call(&Hooks::on_fit_start, context);
+    state.hooks.call(hook::on_fit_start, context);
+    log_hyper_parameters(state);
     if (!goes_on) sanity_check(state);
     train(state);
     save_results(state);
@@ -333,14 +255,23 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, std::shared_p
   return state.board.callback;
 }
 
+std::vector<at::Tensor> Trainer::run_prediction(std::shared_ptr<AnyModule> module,
+                                                std::shared_ptr<AnyLoader> loader, bool return_predictions) {
+  state_->keeps_predictions = return_predictions;
+  state_->predictions.clear();
+  run_evaluation(std::move(module), std::move(loader), Stage::kPredict);
+  return std::exchange(state_->predictions, {});
+}
+
 void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_only) {
   RunState& state = *state_;
   require_usable(state);
   join_ranks(state);
-  save_after_fit(state, folder, weights_only);
+  save_after_fit(state, folder, {.weights_only = weights_only});
   state.strategy->teardown();
 }
 
+const ModelCheckpoint* Trainer::checkpoint_callback() const { return first_model_checkpoint(*state_); }
 const Metrics& Trainer::callback_metrics() const { return state_->board.callback; }
 std::int64_t Trainer::global_step() const { return state_->progress.global_step; }
 std::int64_t Trainer::current_epoch() const { return state_->progress.epoch; }

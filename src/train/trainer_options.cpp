@@ -14,6 +14,12 @@ std::span<const OptionName<ClipAlgorithm>> option_names(ClipAlgorithm) {
   return kNames;
 }
 
+std::span<const OptionName<Deterministic>> option_names(Deterministic) {
+  static constexpr OptionName<Deterministic> kNames[] = {
+      {"false", Deterministic::kFalse}, {"true", Deterministic::kTrue}, {"warn", Deterministic::kWarn}};
+  return kNames;
+}
+
 std::span<const OptionName<Resume>> option_names(Resume) {
   static constexpr OptionName<Resume> kNames[] = {{"never", Resume::kNever}, {"auto", Resume::kAuto}};
   return kNames;
@@ -36,17 +42,25 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("min_epochs", o.min_epochs, "Do not stop early before this many epochs", at_least(0));
   v.field("max_steps", o.max_steps, "Stop after this many optimizer steps; -1: no limit", at_least(-1));
   v.field("min_steps", o.min_steps, "Do not stop early before this many optimizer steps", at_least(0));
+  v.field("max_time", o.max_time, "Stop when the run has taken so long (DD:HH:MM:SS, 90m, ...)");
+  v.field("fast_dev_run", o.fast_dev_run, "Try every stage with 1 or n batches, and write nothing");
   v.field("limit_train_batches", o.limit_train_batches,
           "Batches of a training epoch: a number (1) or a fraction (1.0)");
   v.field("limit_val_batches", o.limit_val_batches,
           "Batches of a validation: a number or a fraction; 0: none");
   v.field("limit_test_batches", o.limit_test_batches, "Batches of a test: a number or a fraction");
-  v.field("check_val_every_n_epoch", o.check_val_every_n_epoch, "Validate after every n-th epoch",
-          at_least(1));
+  v.field("limit_predict_batches", o.limit_predict_batches,
+          "Batches of a prediction: a number or a fraction");
+  v.field("overfit_batches", o.overfit_batches,
+          "Train and validate on so many batches, always the same; 0: no");
+  v.field("val_check_interval", o.val_check_interval,
+          "Validate after this fraction of an epoch (0.25), number of batches (100) or time (15m)");
+  v.field("check_val_every_n_epoch", o.check_val_every_n_epoch,
+          "Validate in every n-th epoch; null: val_check_interval counts across epochs", at_least(1));
   v.field("num_sanity_val_steps", o.num_sanity_val_steps,
           "Validation batches to try before training; -1: all", at_least(-1));
-  v.field("accumulate_grad_batches", o.accumulate_grad_batches, "Micro-batches per optimizer step",
-          at_least(1));
+  v.field("accumulate_grad_batches", o.accumulate_grad_batches,
+          "Micro-batches per optimizer step; {0: 1, 4: 8}: by epoch");
   v.field("partial_window", o.partial_window, "What a window that the epoch's end cuts short is divided by");
   v.field("gradient_clip_val", o.gradient_clip_val, "Limit of the gradients; null or 0: no clipping",
           at_least(0));
@@ -55,10 +69,21 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("detect_anomaly", o.detect_anomaly, "Fail at the first loss or gradient that is not finite");
   v.field("log_every_n_steps", o.log_every_n_steps, "Write step metrics every n optimizer steps; 0: never",
           at_least(0));
-  v.field("logger", o.logger, "Write metrics.csv");
-  v.field("enable_checkpointing", o.enable_checkpointing, "Write checkpoints/last.ckpt at the end of fit");
+  v.field("logger", o.logger, "Where metrics go: true (csv), false, or csv, jsonl, mlflow, tensorboard");
+  v.field("enable_autolog_hparams", o.enable_autolog_hparams, "Give the program's options to the loggers");
+  v.field("profiler", o.profiler, "Measure where the time goes: simple, advanced, trace or none");
+  v.field("enable_checkpointing", o.enable_checkpointing,
+          "Write checkpoints of the latest epoch and, at the end of fit, last.ckpt");
   v.field("async_checkpoint", o.async_checkpoint, "Write checkpoints while training goes on");
   v.field("enable_progress_bar", o.enable_progress_bar, "Show progress and the table of epochs");
+  v.field("enable_model_summary", o.enable_model_summary, "Print a table of the model's parts");
+  v.field("barebones", o.barebones, "Nothing but the loop, to measure its speed");
+  v.field("deterministic", o.deterministic, "Refuse, or warn of, algorithms that are not deterministic");
+  v.field("benchmark", o.benchmark, "Let cuDNN try its algorithms; null: as LibTorch has it");
+  v.field("inference_mode", o.inference_mode,
+          "Validate, test and predict in inference mode where one process runs");
+  v.field("use_distributed_sampler", o.use_distributed_sampler, "Give each rank its part of the data");
+  v.field("default_root_dir", o.default_root_dir, "Where runs/ is made; empty: the working directory");
 }
 
 void describe(OptionVisitor& v, RunOptions& o) {

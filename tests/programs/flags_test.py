@@ -4,7 +4,7 @@ import re
 import shutil
 import unittest
 
-from harness import SOURCE, ProgramTest
+from harness import DIGITS, SOURCE, ProgramTest
 
 ONE_EPOCH = ["--trainer.max_epochs", 1]
 POWER_SGD = ["--trainer.strategy.ddp_comm_hook", "powerSGD", "--trainer.strategy.ddp_comm_state.start_powerSGD_iter", 2]
@@ -27,6 +27,10 @@ ELSEWHERE = {
     "trainer.min_epochs": "tests/train",
     "trainer.min_steps": "tests/train",
     "trainer.partial_window": "tests/train",
+    "trainer.limit_predict_batches": "tests/train",
+    "trainer.deterministic": "tests/train",
+    "trainer.benchmark": "tests/train",
+    "trainer.inference_mode": "tests/train",
 }
 
 
@@ -104,6 +108,10 @@ class Flags(ProgramTest):
         "trainer.strategy.start_method": lambda t: t.summary(*ONE_EPOCH, *DDP, "--trainer.strategy.start_method", "spawn")["start_to_first_collective_s"] > 0,
         "trainer.max_epochs": lambda t: t.summary("--trainer.max_epochs", 2)["epochs"] == 2,
         "trainer.max_steps": lambda t: t.summary("--trainer.max_steps", 3)["steps"] == 3,
+        "trainer.max_time": lambda t: t.summary("--trainer.max_epochs", -1, "--trainer.max_time", "200ms")["status"] == "success",
+        "trainer.fast_dev_run": lambda t: t.summary("--trainer.fast_dev_run", 3)["steps"] == 3,
+        "trainer.overfit_batches": lambda t: t.summary(*ONE_EPOCH, "--trainer.overfit_batches", 4)["steps"] == 4,
+        "trainer.val_check_interval": lambda t: t.rows("--trainer.val_check_interval", 0.25) > t.rows(),
         "trainer.limit_train_batches": lambda t: t.summary(*ONE_EPOCH, "--trainer.limit_train_batches", 0.5)["steps"] == 22,
         "trainer.limit_val_batches": lambda t: "val_loss" not in t.summary(*ONE_EPOCH, "--trainer.limit_val_batches", 0)["metrics"],
         "trainer.limit_test_batches": lambda t: t.summary("test", "--trainer.limit_test_batches", 1)["metrics"]["test_loss"]
@@ -111,15 +119,26 @@ class Flags(ProgramTest):
         "trainer.check_val_every_n_epoch": lambda t: "val_loss" not in t.summary(*ONE_EPOCH, "--trainer.check_val_every_n_epoch", 2)["metrics"],
         "trainer.num_sanity_val_steps": lambda t: t.digits("--trainer.max_epochs", 0, "--trainer.num_sanity_val_steps", -1).code == 0,
         "trainer.accumulate_grad_batches": lambda t: t.summary(*ONE_EPOCH, "--trainer.accumulate_grad_batches", 9)["steps"] == 5,
+        "trainer.profiler": lambda t: "FIT Profiler Report" in t.succeed(*ONE_EPOCH, "--trainer.profiler", "simple").out
+        and t.refuses(2, "pytorch", "--trainer.profiler", "pytorch"),
+        "trainer.enable_model_summary": lambda t: "Trainable params" in t.succeed(*ONE_EPOCH).out
+        and "Trainable params" not in t.succeed(*ONE_EPOCH, "--trainer.enable_model_summary", "false").out,
+        "trainer.enable_autolog_hparams": lambda t: t.has_hparams() and not t.has_hparams("--trainer.enable_autolog_hparams", "false"),
+        "trainer.barebones": lambda t: not t.summary(*ONE_EPOCH, "--trainer.barebones")["metrics"]
+        and t.refuses(2, "barebones", "--trainer.barebones", "--trainer.fast_dev_run"),
+        "trainer.use_distributed_sampler": lambda t: t.summary(*ONE_EPOCH, *DDP, "--trainer.use_distributed_sampler", "false")["steps"] == 45,
+        "trainer.default_root_dir": lambda t: t.run_below_root(),
         "trainer.gradient_clip_val": lambda t: t.changes_weights("--trainer.gradient_clip_val", 0.01),
         "trainer.gradient_clip_algorithm": lambda t: t.weights("--trainer.gradient_clip_val", 0.01)
         != t.weights("--trainer.gradient_clip_val", 0.01, "--trainer.gradient_clip_algorithm", "value"),
         "trainer.detect_anomaly": lambda t: t.refuses(1, "detect_anomaly", "--trainer.detect_anomaly", "--optimizer.name", "sgd", "--optimizer.lr", 1e30),
         "trainer.log_every_n_steps": lambda t: t.rows("--trainer.log_every_n_steps", 5) > t.rows(),
-        "trainer.logger": lambda t: t.succeed(*ONE_EPOCH, "--trainer.logger", "false") and not (t.folder / "run" / "metrics.csv").exists(),
+        "trainer.logger": lambda t: t.succeed(*ONE_EPOCH, "--trainer.logger", "csv,jsonl") and (t.folder / "run" / "metrics.jsonl").exists()
+        and shutil.rmtree(t.folder / "run") is None and t.succeed(*ONE_EPOCH, "--trainer.logger", "false") and not (t.folder / "run" / "metrics.csv").exists(),
         "trainer.enable_checkpointing": lambda t: t.succeed(*ONE_EPOCH, "--trainer.enable_checkpointing", "false")
         and not (t.folder / "run" / "checkpoints" / "last.ckpt").exists(),
-        "trainer.enable_progress_bar": lambda t: t.succeed(*ONE_EPOCH, "--trainer.enable_progress_bar", "false").out == "",
+        "trainer.enable_progress_bar": lambda t: t.succeed(
+            *ONE_EPOCH, "--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false").out == "",
         "data.file": lambda t: t.refuses(1, "nowhere", "--data.file", "nowhere"),
         "data.batch_size": lambda t: t.summary(*ONE_EPOCH, "--data.batch_size", 1000)["steps"] == 2,
         "data.val_fraction": lambda t: t.summary(*ONE_EPOCH, "--data.val_fraction", 0.5)["samples"] == 899,
@@ -128,6 +147,18 @@ class Flags(ProgramTest):
         "optimizer.name": lambda t: t.changes_weights("--optimizer.name", "sgd"),
         "optimizer.lr": lambda t: t.changes_weights("--optimizer.lr", 0.5),
     }
+
+    def has_hparams(self, *flags):
+        shutil.rmtree(self.folder / "run", ignore_errors=True)
+        self.succeed(*ONE_EPOCH, *flags)
+        return (self.folder / "run" / "hparams.yaml").exists()
+
+    def run_below_root(self):
+        root = self.folder / "root"
+        data = SOURCE / "data" / "digits.csv.gz"
+        result = self.run_program(DIGITS, *ONE_EPOCH, "--trainer.default_root_dir", root, "--data.file", data)
+        self.assertEqual(result.code, 0, result)
+        return (root / "runs" / "digits" / "version_0" / "summary.json").exists()
 
     def rows(self, *flags):
         self.succeed(*ONE_EPOCH, *flags)

@@ -47,6 +47,7 @@ struct ShardSpec {
   int rank = 0;            ///< this one among them
   bool pad = true;         ///< the same number of samples for each rank (training); false: each sample once
   std::uint64_t seed = 0;  ///< of shuffling, unless the loader has one of its own; the same on all ranks
+  bool in_order = false;   ///< no shuffling, whatever the loader says
 };
 
 /// The batches of one epoch, once through.

@@ -55,14 +55,31 @@ class LOCKSTEP_API Hooks {
   virtual void on_test_batch_start(StepContext&) {}
   virtual void on_test_batch_end(StepContext&) {}
 
+  virtual void on_predict_start(TrainContext&) {}
+  virtual void on_predict_end(TrainContext&) {}
+  virtual void on_predict_epoch_start(TrainContext&) {}
+  virtual void on_predict_epoch_end(TrainContext&) {}
+  virtual void on_predict_batch_start(StepContext&) {}
+  /// `prediction` is what predict_step gave.
+  virtual void on_predict_batch_end(StepContext&, const at::Tensor& /*prediction*/) {}
+
   /// The run is about to fail with `error`. Not Collective: other ranks may be well.
   virtual void on_exception(TrainContext&, const std::exception& /*error*/) {}
+};
+
+/// When a callback is called, among others.
+enum class CallbackPlace {
+  kOrdinary,
+  kMonitor,    ///< at the end of a training epoch after the module, whose metrics it looks at
+  kCheckpoint  ///< the same, and elsewhere behind all other callbacks
 };
 
 /// A part of a run that is neither model nor data: give it to TrainerOptions::callbacks.
 class LOCKSTEP_API Callback : public Hooks {
  public:
   ~Callback() override;
+
+  virtual CallbackPlace place() const { return CallbackPlace::kOrdinary; }
 
   /// What its state is kept under: the name of its class. Callbacks of one class are told apart by their
   /// order.

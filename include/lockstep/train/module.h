@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include <lockstep/data/loader.h>
 #include <lockstep/optim/grad_norm.h>
@@ -23,6 +25,13 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks {
   /// Optimizer and learning-rate schedule, asked for once, at the start of fit.
   /// @throws ConfigError unless overridden
   virtual Optimizers configure_optimizers();
+
+  /// Callbacks that this model wants in every run of it; one of the Trainer's of the same class gives way.
+  /// Asked for at the start of each run.
+  virtual std::vector<std::shared_ptr<Callback>> configure_callbacks() { return {}; }
+
+  /// Called after setup() and before any weights are loaded: make here what the data or the strategy decide.
+  virtual void configure_model(TrainContext& /*context*/) {}
 
   /// Whether a checkpoint or file of weights must have exactly this module's tensors. When false, names that
   /// only one side has are said in a warning. Lightning's `strict_loading`.
@@ -51,11 +60,14 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks {
   virtual void on_validation_model_train(TrainContext& context);
   virtual void on_test_model_eval(TrainContext& context) { on_validation_model_eval(context); }
   virtual void on_test_model_train(TrainContext& context) { on_validation_model_train(context); }
+  virtual void on_predict_model_eval(TrainContext& context) { on_validation_model_eval(context); }
+  virtual void on_predict_model_train(TrainContext& context) { on_validation_model_train(context); }
 
   // Bridges to the typed steps of Module<Batch>.
   virtual at::Tensor any_training_step(const AnyBatch& batch, StepContext& step) = 0;
   virtual void any_validation_step(const AnyBatch& batch, StepContext& step) = 0;
   virtual void any_test_step(const AnyBatch& batch, StepContext& step) = 0;
+  virtual at::Tensor any_predict_step(const AnyBatch& batch, StepContext& step) = 0;
 
  protected:
   /// What the steps do unless they are overridden. @throws ConfigError naming the step
@@ -80,6 +92,10 @@ class Module : public AnyModule {
   }
   /// One batch of test, as validation_step.
   virtual void test_step(const Batch& /*batch*/, StepContext& /*step*/) { refuse_missing("test_step"); }
+  /// What the model says of one batch, in evaluation mode and without gradients.
+  virtual at::Tensor predict_step(const Batch& /*batch*/, StepContext& /*step*/) {
+    refuse_missing("predict_step");
+  }
 
   at::Tensor any_training_step(const AnyBatch& batch, StepContext& step) final {
     return training_step(batch.get<Batch>(), step);
@@ -88,6 +104,9 @@ class Module : public AnyModule {
     validation_step(batch.get<Batch>(), step);
   }
   void any_test_step(const AnyBatch& batch, StepContext& step) final { test_step(batch.get<Batch>(), step); }
+  at::Tensor any_predict_step(const AnyBatch& batch, StepContext& step) final {
+    return predict_step(batch.get<Batch>(), step);
+  }
 };
 
 }  // namespace lockstep

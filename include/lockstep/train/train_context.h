@@ -4,8 +4,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/base/export.h>
 #include <lockstep/train/log_options.h>
@@ -13,14 +17,25 @@
 namespace lockstep {
 
 class AnyModule;
+class Callback;
+class Logger;
 class Optimizer;
 class Strategy;
+struct LRScheduler;
+struct TrainerOptions;
 
 /// Which entry point is running; kSanityCheck is the short validation before fit.
-enum class Stage { kFit, kSanityCheck, kValidate, kTest };
+enum class Stage { kFit, kSanityCheck, kValidate, kTest, kPredict };
 
-/// "fit", "sanity_check", "validate" or "test".
+/// "fit", "sanity_check", "validate", "test" or "predict".
 LOCKSTEP_API std::string_view stage_name(Stage stage);
+
+/// What a checkpoint is to be, beside its folder.
+struct SaveRequest {
+  bool weights_only = false;            ///< the model and the configuration, but nothing to go on from
+  std::filesystem::path replaced = {};  ///< another checkpoint: removed once this one is complete
+  std::filesystem::path link = {};      ///< symbolic link to it, made once it is complete
+};
 
 /// Metric name -> value.
 using Metrics = std::map<std::string, double, std::less<>>;
@@ -53,6 +68,20 @@ class LOCKSTEP_API TrainContext {
   std::int64_t num_training_batches() const;
   /// The folder of this run; empty when nothing is written.
   const std::filesystem::path& run_dir() const;
+  /// The options in effect.
+  const TrainerOptions& options() const;
+  /// Those in use, in the order in which their hooks are called. Also what the Trainer added.
+  const std::vector<std::shared_ptr<Callback>>& callbacks() const;
+  /// Where metrics go; empty but on rank 0.
+  std::span<const std::shared_ptr<Logger>> loggers() const;
+  /// The schedule of the learning rate while fitting; none where the module has configured none.
+  const std::optional<LRScheduler>& lr_scheduler() const;
+  /// Batches in which the optimizer stepped: the loggers' x-axis in fit.
+  std::int64_t batches_that_stepped() const;
+  /// Whether this fit validates.
+  bool has_validation() const;
+  /// Whether a validation comes right after this batch, if nothing stops the run before.
+  bool will_validate() const;
 
   /// Logs `value` under `name`: lightning's `self.log`. Not Collective: with sync_dist the ranks'
   /// values are reduced together when they are written, by name; ranks may log other names, or none.
@@ -69,10 +98,9 @@ class LOCKSTEP_API TrainContext {
   /// Writes a checkpoint from which another process goes on exactly here: when all hooks of this moment have
   /// been called. Possible in hooks of fit between batches (on_train_batch_end, on_train_epoch_end, ...) and
   /// of the validation within; does nothing in the sanity check. What cannot be written, for instance because
-  /// the disk is full, is said on stderr, and what was there before is untouched. With `weights_only` it has
-  /// the model and the configuration, but nothing to go on from. Collective, blocking.
+  /// the disk is full, is said on stderr, and what was there before is untouched. Collective, blocking.
   /// @throws ConfigError in other hooks
-  void save_checkpoint(const std::filesystem::path& folder, bool weights_only = false);
+  void save_checkpoint(const std::filesystem::path& folder, const SaveRequest& request = {});
 
   /// Prints a line on rank 0, without disturbing the progress bar.
   void print(std::string_view text) const;

@@ -1,4 +1,4 @@
-// Trainer: runs the loops of fit, validate and test over a Module, under any strategy.
+// Trainer: runs the loops of fit, validate, test and predict over a Module, under any strategy.
 #pragma once
 
 #include <concepts>
@@ -6,8 +6,10 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include <lockstep/fabric/module_pointer.h>
+#include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer_options.h>
 
@@ -27,7 +29,7 @@ std::shared_ptr<AnyModule> module_for(const Model& model) {
 
 }  // namespace detail
 
-/// Usage: construct on every rank with equal options, then call fit, validate, test in any number;
+/// Usage: construct on every rank with equal options, then call fit, validate, test, predict in any number;
 /// each of them is Collective, blocks until done and leaves the module with every rank's weights
 /// equal. Where several ranks are asked for and nobody has started them (no ls::run, no launcher),
 /// the constructor starts them by running this program anew, once per rank, and this process
@@ -68,6 +70,16 @@ class LOCKSTEP_API Trainer {
     return run_evaluation(detail::module_for<Batch>(model), loader, Stage::kTest);
   }
 
+  /// Runs predict_step over `loader` once, each sample on exactly one rank, and returns what it gave for this
+  /// rank's batches, on the CPU; nothing with `return_predictions` false, where a callback takes them. With
+  /// `ckpt_path` the weights are that checkpoint's. Collective.
+  template <class Model, class Batch>
+  std::vector<at::Tensor> predict(const Model& model, const Loader<Batch>& loader,
+                                  const std::string& ckpt_path = {}, bool return_predictions = true) {
+    want_checkpoint(ckpt_path);
+    return run_prediction(detail::module_for<Batch>(model), loader, return_predictions);
+  }
+
   /// Writes the run as fit left it: another one goes on from there, with a larger max_epochs. With
   /// `weights_only` it has the model and the configuration, but nothing to go on from. Collective, blocking.
   /// @throws ConfigError before fit; IoError
@@ -75,6 +87,8 @@ class LOCKSTEP_API Trainer {
 
   /// The latest value of everything that was logged.
   const Metrics& callback_metrics() const;
+  /// The first ModelCheckpoint of the callbacks; null where there is none.
+  const ModelCheckpoint* checkpoint_callback() const;
   std::int64_t global_step() const;
   std::int64_t current_epoch() const;
   bool is_global_zero() const;
@@ -90,6 +104,8 @@ class LOCKSTEP_API Trainer {
   void run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> train,
                std::shared_ptr<AnyLoader> val);
   Metrics run_evaluation(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> loader, Stage stage);
+  std::vector<at::Tensor> run_prediction(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> loader,
+                                         bool return_predictions);
 
   std::unique_ptr<detail::RunState> state_;
 };

@@ -2,6 +2,7 @@
 // an environment variable (LOCKSTEP_TRAINER_FIELD); names and defaults are Lightning's.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -12,10 +13,16 @@
 #include <lockstep/base/options.h>
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/launch/fault.h>
+#include <lockstep/loggers/hyper_parameters.h>
 #include <lockstep/optim/gradient_clip.h>
 #include <lockstep/precision/precision_options.h>
 #include <lockstep/strategy/strategy_options.h>
+#include <lockstep/train/accumulation_schedule.h>
 #include <lockstep/train/batch_limit.h>
+#include <lockstep/train/fast_dev_run.h>
+#include <lockstep/train/logger_list.h>
+#include <lockstep/train/profiler_choice.h>
+#include <lockstep/train/val_check_interval.h>
 
 namespace lockstep {
 
@@ -26,6 +33,13 @@ class ClusterEnvironment;
 enum class PartialWindow {
   kAccumulated,  ///< the micro-batches that it has: a true mean
   kLightning     ///< accumulate_grad_batches, as Lightning does
+};
+
+/// Whether algorithms that may give other bits from run to run are refused.
+enum class Deterministic {
+  kFalse,
+  kTrue,  ///< an error where there is no other algorithm
+  kWarn   ///< a warning there
 };
 
 /// Whether a run goes on where an earlier one of its name was interrupted.
@@ -40,7 +54,8 @@ struct RunOptions {
   std::filesystem::path run_dir = {};  ///< the exact folder of this run; empty: runs/NAME/version_N
   std::optional<std::uint64_t> seed_everything = {};  ///< seeds the generators and the samplers of all ranks
   /// Checkpoint to go on from: a folder, or "last", the last.ckpt of this run directory, else of the newest
-  /// run of this name, or "hpc", the hpc_ckpt_N.ckpt there with the largest N. Empty: none.
+  /// run of this name, or "hpc", the hpc_ckpt_N.ckpt there with the largest N, or "best", that of the first
+  /// ModelCheckpoint. Empty: none.
   std::string ckpt_path = {};
   Resume resume = Resume::kNever;
   Verify verify =
@@ -49,6 +64,7 @@ struct RunOptions {
   std::filesystem::path save_weights = {};  ///< safetensors file to write at the end of fit; empty: none
   Fault fault = {};                         ///< test aid: break one rank on purpose
   std::string config_yaml = {};             ///< the effective configuration, saved as config.yaml
+  HyperParameters hyper_parameters = {};    ///< the program's own options, given to the loggers
 };
 
 struct TrainerOptions {
@@ -56,6 +72,11 @@ struct TrainerOptions {
   std::int64_t min_epochs = 0;                  ///< stop() is not honoured before
   std::int64_t max_steps = -1;                  ///< optimizer steps; -1: no limit
   std::int64_t min_steps = 0;                   ///< stop() is not honoured before
+  /// Ends the run as stop() does, when it has taken so long; none: no limit. Time of resumed runs counts.
+  std::optional<std::chrono::milliseconds> max_time = {};
+  /// A run that tries every stage with so many batches, and leaves no files: limit_*_batches and max_steps
+  /// are that number, max_epochs is 1; there are no sanity check, loggers and checkpoints.
+  FastDevRun fast_dev_run = {};
   StrategyOptions strategy = Auto{};
   PrecisionOptions precision = Fp32{};
   std::string accelerator = "auto";  ///< "auto" or "cpu"
@@ -65,20 +86,39 @@ struct TrainerOptions {
   BatchLimit limit_train_batches = {};
   BatchLimit limit_val_batches = {};
   BatchLimit limit_test_batches = {};
-  int check_val_every_n_epoch = 1;
+  BatchLimit limit_predict_batches = {};
+  BatchLimit overfit_batches = 0;  ///< train and validate on so many batches, in order, always the same
+  /// When a training epoch validates: after this fraction, number of batches, or time.
+  ValCheckInterval val_check_interval = {};
+  /// Only in every n-th epoch; none: val_check_interval counts batches across epochs.
+  std::optional<int> check_val_every_n_epoch = 1;
   int num_sanity_val_steps = 2;  ///< validation batches run before training; -1: all
 
-  int accumulate_grad_batches = 1;  ///< micro-batches per optimizer step
+  /// Micro-batches per optimizer step: a number, or numbers by the epoch from which they hold.
+  AccumulationSchedule accumulate_grad_batches = 1;
   PartialWindow partial_window = PartialWindow::kAccumulated;
   std::optional<double> gradient_clip_val = {};
   ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::kNorm;
   bool detect_anomaly = false;  ///< fail at the first loss or gradient that is not finite
 
   int log_every_n_steps = 50;
-  bool logger = true;                ///< write metrics.csv
-  bool enable_checkpointing = true;  ///< write checkpoints/last.ckpt at the end of fit
-  bool async_checkpoint = false;     ///< write checkpoints while training goes on
+  LoggerList logger = true;            ///< true: metrics.csv; or names, or loggers of the program's own
+  bool enable_autolog_hparams = true;  ///< give RunOptions::hyper_parameters to the loggers
+  ProfilerChoice profiler = {};        ///< "simple", "advanced", "trace", or one of the program's own
+  /// Write checkpoints/last.ckpt at the end of fit and, unless callbacks have a ModelCheckpoint, one of
+  /// the latest epoch.
+  bool enable_checkpointing = true;
+  bool async_checkpoint = false;  ///< write checkpoints while training goes on
   bool enable_progress_bar = true;
+  bool enable_model_summary = true;  ///< print a table of the model's parts
+  /// The bare loop: no logger, checkpoint, progress bar, summary or sanity check, and log() does nothing.
+  bool barebones = false;
+
+  Deterministic deterministic = Deterministic::kFalse;
+  std::optional<bool> benchmark = {};  ///< let cuDNN try its algorithms; none: as LibTorch has it
+  bool inference_mode = true;  ///< validate, test and predict in inference mode where one process runs
+  bool use_distributed_sampler = true;          ///< each rank gets its part of the data; false: all of it
+  std::filesystem::path default_root_dir = {};  ///< where runs/ is made; empty: the working directory
 
   std::vector<std::shared_ptr<Callback>> callbacks = {};         ///< in the order in which they are called
   std::shared_ptr<ClusterEnvironment> cluster_environment = {};  ///< none: detected

@@ -1,0 +1,75 @@
+// EarlyStopping: ends a fit when what it watches no longer improves.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <lockstep/train/callbacks/model_checkpoint.h>
+
+namespace lockstep {
+
+/// Names, meaning and defaults are Lightning's.
+struct EarlyStoppingOptions {
+  std::string monitor = {};  ///< what was logged under this name
+  double min_delta = 0.0;    ///< what counts as better: by more than this
+  int patience = 3;          ///< checks without anything better, after which the fit ends
+  bool verbose = false;      ///< say when it gets better
+  MonitorMode mode = MonitorMode::kMin;
+  bool strict = true;        ///< a metric that was not logged is an error; false: a warning
+  bool check_finite = true;  ///< NaN and infinity end the fit
+  std::optional<double> stopping_threshold = {};    ///< better than this is good enough
+  std::optional<double> divergence_threshold = {};  ///< worse than this is hopeless
+  /// Check at the end of the training epoch, or of each validation. Default: of the epoch, where validation
+  /// comes once in each.
+  std::optional<bool> check_on_train_epoch_end = {};
+};
+
+/// Why a fit was ended.
+enum class StoppingReason {
+  kNotStopped,
+  kStoppingThreshold,
+  kDivergenceThreshold,
+  kPatienceExhausted,
+  kNonFinite
+};
+
+/// All ranks go by the metric of rank 0. min_epochs and min_steps postpone the end. Lightning's
+/// EarlyStopping.
+class LOCKSTEP_API EarlyStopping final : public Callback {
+ public:
+  /// @throws ConfigError without a monitor, or for a negative patience
+  explicit EarlyStopping(EarlyStoppingOptions options);
+
+  int wait_count() const { return wait_count_; }
+  /// The epoch in which it stopped the fit; 0 where it has not.
+  std::int64_t stopped_epoch() const { return stopped_epoch_; }
+  double best_score() const { return best_score_; }
+  StoppingReason stopping_reason() const { return reason_; }
+  /// One sentence; empty where it has not stopped the fit.
+  const std::string& stopping_reason_message() const { return message_; }
+
+  CallbackPlace place() const override { return CallbackPlace::kMonitor; }
+  std::string state_key() const override;
+  StateTree state() const override;
+  void load_state(const StateTree& state) override;
+
+  void on_train_epoch_end(TrainContext& context) override;
+  void on_validation_end(TrainContext& context) override;
+
+ private:
+  bool checks_on_train_epoch_end(const TrainContext& context) const;
+  void check(TrainContext& context);
+  StoppingReason judge(double value);
+  std::string reason_for(double value) const;
+  bool is_better(double value, double than) const;
+
+  EarlyStoppingOptions options_;
+  int wait_count_ = 0;
+  std::int64_t stopped_epoch_ = 0;
+  double best_score_;
+  StoppingReason reason_ = StoppingReason::kNotStopped;
+  std::string message_;
+};
+
+}  // namespace lockstep

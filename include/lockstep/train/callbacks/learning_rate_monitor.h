@@ -1,0 +1,38 @@
+// LearningRateMonitor: writes learning rates to the loggers.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <lockstep/optim/scheduler_options.h>
+#include <lockstep/train/hooks.h>
+
+namespace lockstep {
+
+/// Names, meaning and defaults are Lightning's.
+struct LearningRateMonitorOptions {
+  std::optional<Interval> logging_interval = {};  ///< each step or each epoch; none: as the schedule advances
+  bool log_momentum = false;                      ///< or beta1
+  bool log_weight_decay = false;
+  std::string log_key_prefix = {};
+};
+
+/// Gives the loggers the learning rate of every group as `lr-AdamW`, or `lr-AdamW/pg1`, `lr-AdamW/pg2` where
+/// there are several. Steps are logged every log_every_n_steps.
+class LOCKSTEP_API LearningRateMonitor final : public Callback {
+ public:
+  explicit LearningRateMonitor(LearningRateMonitorOptions options = {}) : options_(std::move(options)) {}
+
+  /// @throws ConfigError where the Trainer has no logger
+  void on_train_start(TrainContext& context) override;
+  void on_train_batch_start(StepContext& step) override;
+  void on_train_epoch_start(TrainContext& context) override;
+
+ private:
+  bool logs_at(const TrainContext& context, Interval interval) const;
+  void log(TrainContext& context) const;
+
+  LearningRateMonitorOptions options_;
+};
+
+}  // namespace lockstep

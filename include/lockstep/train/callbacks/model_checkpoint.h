@@ -1,0 +1,118 @@
+// ModelCheckpoint: which moments of a fit are kept on disk, and under which names.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <lockstep/train/hooks.h>
+
+namespace lockstep {
+
+namespace detail {
+class AgreedClock;
+}
+
+/// Whether smaller or larger values of a metric are better.
+enum class MonitorMode { kMin, kMax };
+
+/// Whether the latest checkpoint is also there as last.ckpt.
+enum class SaveLast {
+  kNo,
+  kYes,  ///< as a checkpoint of its own
+  kLink  ///< as a symbolic link to the latest
+};
+
+/// Names, meaning and defaults are Lightning's. Of every_n_train_steps, train_time_interval and
+/// every_n_epochs one may be given; none of them: every epoch. 0 switches an interval off.
+struct ModelCheckpointOptions {
+  std::filesystem::path dirpath = {};  ///< empty: checkpoints/ in the run's folder
+  std::string filename = {};           ///< "{epoch}-{val_loss:.2f}" and the like; empty: "{epoch}-{step}"
+  std::string monitor = {};            ///< what was logged under this name; empty: the latest is the best
+  bool verbose = false;                ///< say what is saved, and what is not
+  SaveLast save_last = SaveLast::kNo;
+  int save_top_k = 1;  ///< how many of the best are kept; -1: all, 0: none
+  bool save_weights_only = false;
+  MonitorMode mode = MonitorMode::kMin;
+  bool auto_insert_metric_name = true;                   ///< {val_loss} becomes val_loss=0.12; false: 0.12
+  std::optional<std::int64_t> every_n_train_steps = {};  ///< optimizer steps
+  std::optional<std::chrono::milliseconds> train_time_interval = {};
+  std::optional<std::int64_t> every_n_epochs = {};
+  /// Save at the end of the training epoch, before what follows, or of the validation. Default: the
+  /// validation, where it comes once an epoch.
+  std::optional<bool> save_on_train_epoch_end = {};
+  bool save_on_exception = false;      ///< not there yet: refused
+  bool enable_version_counter = true;  ///< a name that is taken gets -v1, -v2, ...; false: it is replaced
+};
+
+/// Saves checkpoints while fit runs, and removes those that are no longer among the best; always after the
+/// new one is complete. All ranks go by the metrics of rank 0.
+///
+/// Several may be given, with other options; they are called after all other callbacks. Their own state is in
+/// the checkpoints, so that a resumed run knows what is best. Lightning's ModelCheckpoint.
+class LOCKSTEP_API ModelCheckpoint final : public Callback {
+ public:
+  /// @throws ConfigError naming the option that is out of range, or the intervals of which there are two
+  explicit ModelCheckpoint(ModelCheckpointOptions options = {});
+  ~ModelCheckpoint() override;
+
+  /// The best so far; empty before the first.
+  const std::filesystem::path& best_model_path() const { return best_model_path_; }
+  /// Its value of `monitor`; none without a monitor.
+  std::optional<double> best_model_score() const { return best_model_score_; }
+  /// What is kept, with its value of `monitor`.
+  const std::map<std::filesystem::path, double>& best_k_models() const { return best_k_models_; }
+  /// The latest last.ckpt; empty where there is none.
+  const std::filesystem::path& last_model_path() const { return last_model_path_; }
+
+  /// The name that a checkpoint of these metrics gets, without a folder: "epoch=3-step=40.ckpt". What is
+  /// missing counts as 0.
+  std::string format_checkpoint_name(const Metrics& metrics, std::int64_t epoch, std::int64_t step) const;
+
+  CallbackPlace place() const override { return CallbackPlace::kCheckpoint; }
+  /// Tells those of other options apart, as Lightning's does.
+  std::string state_key() const override;
+  StateTree state() const override;
+  void load_state(const StateTree& state) override;
+
+  void setup(TrainContext& context) override;
+  void on_train_start(TrainContext& context) override;
+  void on_train_batch_end(StepContext& step, const TrainOutput& output) override;
+  void on_train_epoch_end(TrainContext& context) override;
+  void on_validation_end(TrainContext& context) override;
+
+ private:
+  bool should_skip(const TrainContext& context) const;
+  bool saves_on_train_epoch_end(const TrainContext& context) const;
+  bool epoch_is_due(const TrainContext& context) const;
+  bool is_monitor_stale(const StepContext& step) const;
+
+  void save(TrainContext& context);
+  void save_latest(TrainContext& context);
+  void save_if_among_best(TrainContext& context, double value);
+  void save_last(TrainContext& context);
+  void write(TrainContext& context, const std::filesystem::path& path,
+             const std::filesystem::path& replaced = {});
+  std::filesystem::path free_path(const TrainContext& context, const std::filesystem::path& replaced) const;
+  std::optional<double> monitored(const TrainContext& context) const;
+  bool is_better(double value, double than) const;
+  std::filesystem::path worst() const;
+
+  ModelCheckpointOptions options_;
+  std::filesystem::path dirpath_;
+  std::unique_ptr<detail::AgreedClock> clock_;
+  std::map<std::filesystem::path, double> best_k_models_;
+  std::filesystem::path best_model_path_;
+  std::optional<double> best_model_score_;
+  std::filesystem::path last_model_path_;
+  std::filesystem::path latest_;             // what was written last
+  std::int64_t last_global_step_saved_ = 0;  // nothing is saved before the first step
+  bool waits_for_validation_ = false;
+};
+
+}  // namespace lockstep

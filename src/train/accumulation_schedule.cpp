@@ -1,0 +1,51 @@
+#include <lockstep/train/accumulation_schedule.h>
+
+#include <iterator>
+
+namespace lockstep {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(' ');
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
+}  // namespace
+
+int AccumulationSchedule::at(std::int64_t epoch) const {
+  const auto next = by_epoch_.upper_bound(epoch);
+  return next == by_epoch_.begin() ? 1 : std::prev(next)->second;
+}
+
+Expected<AccumulationSchedule> AccumulationSchedule::parse(std::string_view text) {
+  const Unexpected refused{OptionType<AccumulationSchedule>::accepted()};
+  if (const auto number = OptionType<int>::parse(text)) {
+    if (*number < 1) return refused;
+    return AccumulationSchedule(*number);
+  }
+  if (text.starts_with('{') && text.ends_with('}')) text = text.substr(1, text.size() - 2);
+  Steps by_epoch;
+  while (!text.empty()) {
+    const auto pair = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), pair.size() + 1));
+    const auto colon = pair.find(':');
+    if (colon == std::string_view::npos) return refused;
+    const auto epoch = OptionType<std::int64_t>::parse(trimmed(pair.substr(0, colon)));
+    const auto number = OptionType<int>::parse(trimmed(pair.substr(colon + 1)));
+    if (!epoch || !number || *epoch < 0 || *number < 1) return refused;
+    if (!by_epoch.emplace(*epoch, *number).second) return refused;
+  }
+  if (by_epoch.empty()) return refused;
+  return AccumulationSchedule(std::move(by_epoch));
+}
+
+std::string AccumulationSchedule::print() const {
+  if (is_constant()) return std::to_string(by_epoch_.begin()->second);
+  std::string text;
+  for (const auto& [epoch, number] : by_epoch_)
+    text += (text.empty() ? "" : ", ") + std::to_string(epoch) + ": " + std::to_string(number);
+  return "{" + text + "}";
+}
+
+}  // namespace lockstep

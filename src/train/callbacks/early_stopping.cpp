@@ -1,0 +1,134 @@
+#include <lockstep/train/callbacks/early_stopping.h>
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/train/trainer_options.h>
+
+#include "train/callbacks/monitored_metric.h"
+
+namespace lockstep {
+namespace {
+
+std::string text_of(double value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+}  // namespace
+
+EarlyStopping::EarlyStopping(EarlyStoppingOptions options)
+    : options_(std::move(options)),
+      best_score_(std::numeric_limits<double>::infinity() * (options_.mode == MonitorMode::kMin ? 1 : -1)) {
+  const bool is_usable = !options_.monitor.empty() && options_.patience >= 0;
+  if (is_usable) return;
+  throw ConfigError("train",
+                    {.what = options_.monitor.empty() ? "EarlyStopping: monitor" : "EarlyStopping: patience",
+                     .expected = options_.monitor.empty() ? "the name of a metric" : ">= 0",
+                     .got = options_.monitor.empty() ? "nothing" : std::to_string(options_.patience)});
+}
+
+std::string EarlyStopping::state_key() const {
+  return "EarlyStopping{'monitor': '" + options_.monitor + "', 'mode': '" +
+         (options_.mode == MonitorMode::kMin ? "min" : "max") + "'}";
+}
+
+bool EarlyStopping::checks_on_train_epoch_end(const TrainContext& context) const {
+  const auto& trainer = context.options();
+  return options_.check_on_train_epoch_end.value_or(trainer.val_check_interval.is_whole_epoch() &&
+                                                    trainer.check_val_every_n_epoch == 1);
+}
+
+void EarlyStopping::on_train_epoch_end(TrainContext& context) {
+  if (checks_on_train_epoch_end(context)) check(context);
+}
+
+void EarlyStopping::on_validation_end(TrainContext& context) {
+  if (!checks_on_train_epoch_end(context)) check(context);
+}
+
+void EarlyStopping::check(TrainContext& context) {
+  if (context.stage() != Stage::kFit || context.options().fast_dev_run) return;
+  const auto value = detail::monitored_metric(context, options_.monitor);
+  if (!value)
+    return detail::refuse_or_warn_of_missing("EarlyStopping", context, options_.monitor, options_.strict);
+  const double best_before = best_score_;
+  const auto reason = judge(*value);
+  if (reason != StoppingReason::kNotStopped) {
+    reason_ = reason;
+    message_ = reason_for(*value);
+    stopped_epoch_ = context.current_epoch();
+    context.stop();
+    if (context.is_global_zero()) log_info(message_);
+  } else if (options_.verbose && best_score_ != best_before) {
+    context.print("Metric " + options_.monitor + " improved" +
+                  (std::isinf(best_before) ? ""
+                                           : " by " + text_of(std::abs(best_before - best_score_)) +
+                                                 " >= min_delta = " + text_of(std::abs(options_.min_delta))) +
+                  ". New best score: " + text_of(best_score_));
+  }
+}
+
+bool EarlyStopping::is_better(double value, double than) const {
+  return options_.mode == MonitorMode::kMin ? value < than : value > than;
+}
+
+// The order is Lightning's.
+StoppingReason EarlyStopping::judge(double value) {
+  if (options_.check_finite && !std::isfinite(value)) return StoppingReason::kNonFinite;
+  if (options_.stopping_threshold && is_better(value, *options_.stopping_threshold))
+    return StoppingReason::kStoppingThreshold;
+  if (options_.divergence_threshold && is_better(*options_.divergence_threshold, value))
+    return StoppingReason::kDivergenceThreshold;
+  const double delta = options_.mode == MonitorMode::kMin ? options_.min_delta : -options_.min_delta;
+  if (is_better(value + delta, best_score_)) {
+    best_score_ = value;
+    wait_count_ = 0;
+    return StoppingReason::kNotStopped;
+  }
+  return ++wait_count_ >= options_.patience ? StoppingReason::kPatienceExhausted
+                                            : StoppingReason::kNotStopped;
+}
+
+std::string EarlyStopping::reason_for(double value) const {
+  const auto got = options_.monitor + " = " + text_of(value);
+  switch (reason_) {
+    case StoppingReason::kNonFinite:
+      return "Monitored metric " + got + " is not finite. Previous best value was " + text_of(best_score_) +
+             ". Signaling Trainer to stop.";
+    case StoppingReason::kStoppingThreshold:
+      return "Stopping threshold reached: " + got + ", threshold " + text_of(*options_.stopping_threshold) +
+             ". Signaling Trainer to stop.";
+    case StoppingReason::kDivergenceThreshold:
+      return "Divergence threshold reached: " + got + ", threshold " +
+             text_of(*options_.divergence_threshold) + ". Signaling Trainer to stop.";
+    case StoppingReason::kPatienceExhausted:
+      return "Monitored metric " + options_.monitor + " did not improve in the last " +
+             std::to_string(wait_count_) + " records. Best score: " + text_of(best_score_) +
+             ". Signaling Trainer to stop.";
+    case StoppingReason::kNotStopped:
+      break;
+  }
+  return {};
+}
+
+StateTree EarlyStopping::state() const {
+  StateTree state;
+  state.set("wait_count", std::int64_t{wait_count_});
+  state.set("stopped_epoch", stopped_epoch_);
+  state.set("best_score", best_score_);
+  state.set("patience", std::int64_t{options_.patience});
+  return state;
+}
+
+// Patience is the option's: a longer one is why many a run is resumed.
+void EarlyStopping::load_state(const StateTree& state) {
+  wait_count_ = static_cast<int>(state.get<std::int64_t>("wait_count"));
+  stopped_epoch_ = state.get<std::int64_t>("stopped_epoch");
+  best_score_ = state.get<double>("best_score");
+}
+
+}  // namespace lockstep

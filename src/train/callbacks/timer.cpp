@@ -1,0 +1,81 @@
+#include <lockstep/train/callbacks/timer.h>
+
+#include <lockstep/base/log.h>
+#include <lockstep/base/option_type.h>
+#include <lockstep/strategy/strategy.h>
+
+#include "train/agreed_clock.h"
+
+namespace lockstep {
+
+using Clock = std::chrono::steady_clock;
+
+struct Timer::Span {
+  std::optional<Clock::time_point> start = {};
+  std::optional<Clock::time_point> end = {};
+
+  Seconds elapsed() const {
+    if (!start) return Seconds(0);
+    return end.value_or(Clock::now()) - *start;
+  }
+};
+
+namespace {
+constexpr std::size_t kStages = static_cast<std::size_t>(Stage::kPredict) + 1;
+}
+
+Timer::Timer(TimerOptions options) : options_(options), spans_(std::make_unique<Span[]>(kStages)) {}
+Timer::~Timer() = default;
+
+Timer::Span& Timer::span(Stage stage) const { return spans_[static_cast<std::size_t>(stage)]; }
+
+Timer::Seconds Timer::time_elapsed(Stage stage) const {
+  const auto elapsed = span(stage).elapsed();
+  return stage == Stage::kFit ? elapsed + Seconds(before_) : elapsed;
+}
+
+std::optional<Timer::Seconds> Timer::time_remaining() const {
+  if (!options_.duration) return std::nullopt;
+  return Seconds(*options_.duration) - time_elapsed();
+}
+
+void Timer::on_train_start(TrainContext&) {
+  span(Stage::kFit) = {.start = Clock::now()};
+  if (options_.duration) clock_ = std::make_unique<detail::AgreedClock>(*options_.duration, before_);
+}
+void Timer::on_train_end(TrainContext&) { span(Stage::kFit).end = Clock::now(); }
+
+void Timer::on_train_batch_end(StepContext& step, const TrainOutput&) {
+  if (options_.interval == TimerInterval::kStep) stop_if_over(step);
+}
+void Timer::on_train_epoch_end(TrainContext& context) {
+  if (options_.interval == TimerInterval::kEpoch) stop_if_over(context);
+}
+
+void Timer::on_validation_start(TrainContext&) { span(Stage::kValidate) = {.start = Clock::now()}; }
+void Timer::on_validation_end(TrainContext&) { span(Stage::kValidate).end = Clock::now(); }
+void Timer::on_test_start(TrainContext&) { span(Stage::kTest) = {.start = Clock::now()}; }
+void Timer::on_test_end(TrainContext&) { span(Stage::kTest).end = Clock::now(); }
+void Timer::on_predict_start(TrainContext&) { span(Stage::kPredict) = {.start = Clock::now()}; }
+void Timer::on_predict_end(TrainContext&) { span(Stage::kPredict).end = Clock::now(); }
+
+void Timer::stop_if_over(TrainContext& context) {
+  if (!clock_ || context.should_stop() || !clock_->is_due(context.strategy().communicator())) return;
+  if (options_.verbose && context.is_global_zero())
+    log_info("Time limit reached. Elapsed time is " +
+             OptionType<std::chrono::milliseconds>::print(*options_.duration) +
+             " or more. Signaling Trainer to stop.");
+  context.stop();
+}
+
+StateTree Timer::state() const {
+  StateTree state;
+  state.set("elapsed_seconds", time_elapsed().count());
+  return state;
+}
+
+void Timer::load_state(const StateTree& state) {
+  before_ = std::chrono::duration_cast<Clock::duration>(Seconds(state.get<double>("elapsed_seconds")));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,111 @@
+#include "train/prepare_run.h"
+
+#include <algorithm>
+#include <typeinfo>
+#include <utility>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/checkpoint/weights.h>
+#include <lockstep/train/callbacks/model_summary.h>
+
+#include "train/evaluation_loop.h"
+#include "train/progress_bar.h"
+
+namespace lockstep::detail {
+
+void begin_run(RunState& state, Stage stage, std::shared_ptr<AnyModule> module) {
+  state.stage = stage;
+  state.module = std::move(module);
+  state.board = {};
+  state.train_log.discard();
+  state.evaluation_log.discard();
+  state.scheduler.reset();
+  state.optimizer.reset();
+}
+
+namespace {
+
+// Those that the module wants take the place of the Trainer's own of their class.
+std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunState& state) {
+  auto callbacks = state.options.callbacks;
+  for (auto& own : state.module->configure_callbacks()) {
+    std::erase_if(callbacks, [&](const auto& other) { return typeid(*other) == typeid(*own); });
+    callbacks.push_back(std::move(own));
+  }
+  if (state.is_global_zero()) {
+    if (state.options.enable_progress_bar) callbacks.push_back(std::make_shared<ProgressBar>());
+    if (state.options.enable_model_summary && state.stage == Stage::kFit)
+      callbacks.push_back(std::make_shared<ModelSummary>());
+  }
+  std::ranges::stable_partition(
+      callbacks, [](const auto& callback) { return callback->place() != CallbackPlace::kCheckpoint; });
+  return callbacks;
+}
+
+}  // namespace
+
+void collect_hooks(RunState& state) {
+  state.callbacks = wanted_callbacks(state);
+  state.hooks.clear(state.profiler.get());
+  for (const auto& callback : state.callbacks)
+    state.hooks.add(*callback, "Callback", callback->place() != CallbackPlace::kOrdinary);
+  state.hooks.add(*state.module, "Module", false);
+}
+
+void prepare_module(RunState& state) {
+  if (state.environment->local_rank() == 0) state.module->prepare_data();
+  state.strategy->barrier();
+  TrainContext context(state);
+  state.hooks.call(hook::setup, context);
+  state.module->configure_model(context);
+  // Once: a test after fit is about what fit made of them. The strategy gives every rank what rank 0 has.
+  const auto weights = std::exchange(state.options.run.init_weights, {});
+  if (!weights.empty() && state.is_global_zero())
+    warn_of(load_weights(weights, *state.module, state.module->strict_loading()), weights.string());
+  state.precision->convert_module(*state.module);
+}
+
+void set_up_optimizer(RunState& state) {
+  auto configured = state.module->configure_optimizers();
+  if (!configured.optimizer) {
+    throw ConfigError("train", {.what = "configure_optimizers gave no optimizer",
+                                .expected = "ls::AdamW{...}, ls::SGD{...} or a function that makes one",
+                                .got = "an empty Optimizers"});
+  }
+  state.strategy->setup_module(state.module);
+  state.optimizer = state.strategy->setup_optimizer(*state.module, configured.optimizer);
+  state.scheduler_config = configured.lr_scheduler;
+  if (state.scheduler_config) {
+    if (state.scheduler_config->frequency < 1) {
+      throw ConfigError("train", {.what = "LRScheduler::frequency",
+                                  .expected = ">= 1",
+                                  .got = std::to_string(state.scheduler_config->frequency)});
+    }
+    state.scheduler = std::make_unique<Scheduler>(state.scheduler_config->scheduler, *state.optimizer);
+  }
+}
+
+void sanity_check(RunState& state) {
+  if (!state.val_loader || state.options.num_sanity_val_steps == 0) return;
+  const auto available = evaluation_batches(state, *state.val_loader, Stage::kValidate);
+  const auto wanted = state.options.num_sanity_val_steps;
+  const auto batches = wanted < 0 ? available : std::min<std::int64_t>(available, wanted);
+
+  const auto generator = at::globalContext().defaultGenerator(at::kCPU);
+  const auto random_state = generator.get_state();
+  state.stage = Stage::kSanityCheck;
+  TrainContext context(state);
+  state.hooks.call(hook::on_sanity_check_start, context);
+  std::vector<std::shared_ptr<Logger>> silenced;
+  std::swap(silenced, state.loggers);
+  run_evaluation_loop(state, *state.val_loader, Stage::kSanityCheck, batches);
+  std::swap(silenced, state.loggers);
+  state.hooks.call(hook::on_sanity_check_end, context);
+  state.board = {};
+  state.progress.evaluation_batches = 0;
+  state.stage = Stage::kFit;
+  at::Generator(generator).set_state(random_state);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,202 @@
+// Which checkpoints a fit keeps, and under which names: Lightning's vectors.
+#include <gmock/gmock.h>
+
+#include "support/expect_error.h"
+#include "train/slope.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using testing::SlopeTest;
+using Names = std::vector<std::string>;
+
+std::string name(ModelCheckpointOptions options, const Metrics& metrics, int epoch, int step) {
+  return ModelCheckpoint(std::move(options)).format_checkpoint_name(metrics, epoch, step);
+}
+
+TEST(CheckpointNames, AreLightnings) {
+  EXPECT_EQ(name({}, {}, 3, 2), "epoch=3-step=2.ckpt");
+  EXPECT_EQ(name({.filename = "{epoch:02d}-{acc:.1f}"}, {{"acc", 0.934}}, 3, 2), "epoch=03-acc=0.9.ckpt");
+  EXPECT_EQ(
+      name({.filename = "{epoch:02d}-{acc:.1f}", .auto_insert_metric_name = false}, {{"acc", 0.934}}, 3, 2),
+      "03-0.9.ckpt");
+  EXPECT_EQ(name({.filename = "{val/loss:.2e}_x"}, {{"val/loss", 0.0123}}, 0, 0), "val/loss=1.23e-02_x.ckpt");
+  EXPECT_EQ(name({.filename = "{missing:.3f}"}, {}, 0, 0), "missing=0.000.ckpt");
+  EXPECT_EQ(name({.filename = "constant"}, {}, 3, 2), "constant.ckpt");
+  EXPECT_EQ(name({.filename = "{loss}"}, {{"loss", 0.25}}, 0, 0), "loss=0.25.ckpt");
+}
+
+TEST(CheckpointNames, BadTemplatesAreRefused) {
+  test::expect_error<ConfigError>([] { name({.filename = "{epoch"}, {}, 0, 0); },
+                                  {"filename", "{epoch", "}"});
+  for (const char* spec : {"{loss:s}", "{loss:.2q}", "{loss:%n}", "{loss:9999f}", "{loss:.2f.}"})
+    test::expect_error<ConfigError>([&] { name({.filename = spec}, {}, 0, 0); }, {"filename"});
+}
+
+TEST(ModelCheckpointOptions, AreChecked) {
+  const auto refused = [](ModelCheckpointOptions options, std::vector<std::string> parts) {
+    test::expect_error<ConfigError>([&] { ModelCheckpoint callback(options); }, parts);
+  };
+  refused({.save_top_k = -2}, {"save_top_k", "-2", ">= -1"});
+  refused({.save_top_k = 3}, {"save_top_k", "monitor", "3"});
+  refused({.every_n_train_steps = 1, .every_n_epochs = 1}, {"every_n_train_steps", "2 of them"});
+  refused({.every_n_epochs = -1}, {"every_n_epochs", "-1"});
+}
+
+class ModelCheckpointTest : public SlopeTest {
+ protected:
+  std::shared_ptr<ModelCheckpoint> fit(TrainerOptions chosen, ModelCheckpointOptions wanted,
+                                       std::int64_t train_batches = 4) {
+    const auto callback = std::make_shared<ModelCheckpoint>(std::move(wanted));
+    chosen.callbacks.push_back(callback);
+    Trainer trainer(chosen);
+    trainer.fit(model_, batches(train_batches), batches(1));
+    EXPECT_EQ(trainer.checkpoint_callback(), callback.get());
+    return callback;
+  }
+  Names kept() const {
+    Names names;
+    for (const auto& entry : fs::directory_iterator(run_dir() / "checkpoints"))
+      if (entry.path().filename() != "last.ckpt") names.push_back(entry.path().filename().string());
+    std::ranges::sort(names);
+    return names;
+  }
+};
+
+TEST_F(ModelCheckpointTest, KeepsTheLatestEpochWhereNothingIsSaid) {
+  Trainer trainer(options(3));
+  trainer.fit(model_, batches(2));
+  EXPECT_THAT(kept(), ElementsAre("epoch=2-step=6.ckpt"));
+  EXPECT_EQ(trainer.checkpoint_callback()->best_model_path(),
+            run_dir() / "checkpoints" / "epoch=2-step=6.ckpt");
+}
+
+// Lightning's: (epochs, val_check_interval) -> saves with save_top_k = -1.
+TEST_F(ModelCheckpointTest, SavesAsOftenAsLightning) {
+  const std::vector<std::tuple<int, double, std::size_t>> vectors{
+      {1, 1.0, 1}, {2, 1.0, 2}, {1, 0.25, 4}, {2, 0.3, 6}};
+  for (const auto& [epochs, interval, saves] : vectors) {
+    fs::remove_all(run_dir());
+    auto chosen = options(epochs);
+    chosen.val_check_interval = interval;
+    fit(chosen, {.save_top_k = -1}, 64);
+    EXPECT_EQ(kept().size(), saves) << epochs << " epochs, " << interval;
+  }
+}
+
+TEST_F(ModelCheckpointTest, KeepsTheBest) {
+  model_->losses = {5, 3, 4, 2, 6};
+  const auto callback =
+      fit(options(5), {.filename = "{epoch}-{val_loss}", .monitor = "val_loss", .save_top_k = 2}, 1);
+  EXPECT_THAT(kept(), ElementsAre("epoch=1-val_loss=3.ckpt", "epoch=3-val_loss=2.ckpt"));
+  EXPECT_EQ(callback->best_model_path().filename(), "epoch=3-val_loss=2.ckpt");
+  EXPECT_EQ(callback->best_model_score(), 2);
+  EXPECT_EQ(callback->best_k_models().size(), 2U);
+}
+
+TEST_F(ModelCheckpointTest, LargerCanBeBetterAndNaNIsWorst) {
+  model_->losses = {1, std::nan(""), 3, 2};
+  const auto callback =
+      fit(options(4), {.monitor = "val_loss", .save_top_k = 1, .mode = MonitorMode::kMax}, 1);
+  EXPECT_THAT(kept(), ElementsAre("epoch=2-step=3.ckpt"));
+  EXPECT_EQ(callback->best_model_score(), 3);
+}
+
+TEST_F(ModelCheckpointTest, SavesEveryNSteps) {
+  fit(options(), {.save_top_k = -1, .every_n_train_steps = 3}, 10);
+  EXPECT_THAT(kept(), ElementsAre("epoch=0-step=3.ckpt", "epoch=0-step=6.ckpt", "epoch=0-step=9.ckpt"));
+}
+
+// The name's loss is that of the validation behind the step, not of the one before it.
+TEST_F(ModelCheckpointTest, WaitsForTheValidationThatComesWithTheStep) {
+  model_->losses = {5, 3};
+  auto chosen = options();
+  chosen.val_check_interval = 2;
+  fit(chosen,
+      {.filename = "{step}-{val_loss}", .monitor = "val_loss", .save_top_k = -1, .every_n_train_steps = 2});
+  EXPECT_THAT(kept(), ElementsAre("step=2-val_loss=5.ckpt", "step=4-val_loss=3.ckpt"));
+}
+
+TEST_F(ModelCheckpointTest, SavesByTheClock) {
+  fit(options(), {.save_top_k = -1, .train_time_interval = std::chrono::hours(1)});
+  EXPECT_THAT(kept(), IsEmpty());
+  fit(options(), {.save_top_k = -1, .train_time_interval = std::chrono::milliseconds(0)});
+  EXPECT_EQ(kept().size(), 4U);
+}
+
+TEST_F(ModelCheckpointTest, TakenNamesGetVersions) {
+  fit(options(3), {.filename = "same", .save_top_k = -1}, 1);
+  EXPECT_THAT(kept(), ElementsAre("same-v1.ckpt", "same-v2.ckpt", "same.ckpt"));
+  fs::remove_all(run_dir());
+  fit(options(3), {.filename = "same", .save_top_k = -1, .enable_version_counter = false}, 1);
+  EXPECT_THAT(kept(), ElementsAre("same.ckpt"));
+}
+
+TEST_F(ModelCheckpointTest, LastIsACopyOrALinkOfTheLatest) {
+  auto chosen = options(2);
+  const fs::path dirpath = folder_ / "kept";
+  auto callback = fit(chosen, {.dirpath = dirpath, .save_last = SaveLast::kLink}, 1);
+  EXPECT_EQ(fs::read_symlink(dirpath / "last.ckpt"), "epoch=1-step=2.ckpt");
+  EXPECT_EQ(Checkpoint(dirpath / "last.ckpt").info().global_step, 2);
+  callback = fit(chosen, {.dirpath = folder_ / "copied", .save_last = SaveLast::kYes}, 1);
+  EXPECT_EQ(callback->last_model_path(), folder_ / "copied" / "last.ckpt");
+  EXPECT_EQ(Checkpoint(callback->last_model_path()).info().global_step, 2);
+}
+
+TEST_F(ModelCheckpointTest, WeightsAloneCannotBeResumedFrom) {
+  const auto callback = fit(options(), {.save_weights_only = true}, 1);
+  Trainer trainer(options(2));
+  test::expect_error<CheckpointError>(
+      [&] { trainer.fit(model_, batches(1), {}, callback->best_model_path().string()); }, {"weights only"});
+}
+
+TEST_F(ModelCheckpointTest, AMonitorThatNobodyLogsIsRefusedByName) {
+  test::expect_error<ConfigError>([&] { fit(options(), {.monitor = "val_los"}); }, {"val_los", "train_loss"});
+}
+
+TEST_F(ModelCheckpointTest, BestIsWhatATestTakes) {
+  model_->losses = {1, 2};
+  auto chosen = options(2);
+  chosen.callbacks = {std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.monitor = "val_loss"})};
+  Trainer trainer(chosen);
+  trainer.fit(model_, batches(1), batches(1));
+  EXPECT_EQ(model_->weight.item<float>(), -2);
+  trainer.test(model_, batches(1), "best");
+  EXPECT_EQ(model_->weight.item<float>(), -1);
+  Trainer other(options());
+  test::expect_error<ConfigError>([&] { other.test(model_, batches(1), "best"); }, {"best", "nothing"});
+}
+
+// What is best is known to the run that goes on.
+TEST_F(ModelCheckpointTest, AResumedRunKnowsTheBest) {
+  model_->losses = {2, 5, 4};
+  const ModelCheckpointOptions wanted{.monitor = "val_loss", .save_top_k = 2};
+  fit(options(2), wanted, 1);
+  EXPECT_THAT(kept(), ElementsAre("epoch=0-step=1.ckpt", "epoch=1-step=2.ckpt"));
+  auto chosen = options(3);
+  chosen.run.ckpt_path = (run_dir() / "checkpoints" / "last.ckpt").string();
+  const auto callback = fit(chosen, wanted, 1);
+  EXPECT_EQ(callback->best_model_score(), 2);
+  EXPECT_THAT(kept(), ElementsAre("epoch=0-step=1.ckpt", "epoch=2-step=3.ckpt"));
+}
+
+TEST_F(ModelCheckpointTest, IsNotGivenWhereCheckpointsAreOff) {
+  auto chosen = options();
+  chosen.enable_checkpointing = false;
+  chosen.callbacks = {std::make_shared<ModelCheckpoint>()};
+  test::expect_error<ConfigError>([&] { Trainer trainer(chosen); },
+                                  {"enable_checkpointing", "ModelCheckpoint"});
+}
+
+TEST_F(ModelCheckpointTest, OldOnesGoAfterNewOnesWereWrittenInTheBackground) {
+  auto chosen = options(4);
+  chosen.async_checkpoint = true;
+  fit(chosen, {}, 1);
+  EXPECT_THAT(kept(), ElementsAre("epoch=3-step=4.ckpt"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,187 @@
+// What a run says of itself: loggers, learning rates, profiles, the table of the model.
+#include <fstream>
+#include <sstream>
+
+#include <gmock/gmock.h>
+
+#include "support/expect_error.h"
+#include "train/slope.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::SlopeTest;
+
+std::string read(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+// Keeps what it is given.
+struct MemoryLogger final : Logger {
+  void log_metrics(std::span<const Metric> metrics, std::int64_t, std::int64_t step) override {
+    for (const auto& [name, value] : metrics) rows.push_back(name + "@" + std::to_string(step));
+  }
+  void log_hyperparams(const HyperParameters& params) override { parameters = params; }
+  void finalize(const std::string& status) override { end = status; }
+  std::vector<std::string> rows;
+  HyperParameters parameters;
+  std::string end;
+};
+
+TEST(LoggerList, TakesNamesAndLoggers) {
+  EXPECT_TRUE(LoggerList(false).empty());
+  EXPECT_EQ(LoggerList(true).print(), "csv");
+  EXPECT_EQ(LoggerList::parse("csv, tensorboard")->print(), "csv,tensorboard");
+  EXPECT_EQ(LoggerList::parse("false")->items().size(), 0U);
+  EXPECT_FALSE(LoggerList::parse("wandb"));
+  test::expect_error<ConfigError>([] { LoggerList list("wandb"); }, {"logger", "wandb", "tensorboard"});
+  test::expect_error<ConfigError>([] { LoggerList list(std::shared_ptr<Logger>()); }, {"logger", "null"});
+}
+
+TEST(ProfilerChoice, TakesNames) {
+  EXPECT_FALSE(ProfilerChoice());
+  EXPECT_EQ(ProfilerChoice::parse("simple")->print(), "simple");
+  EXPECT_EQ(ProfilerChoice::parse("none")->print(), "none");
+  EXPECT_FALSE(ProfilerChoice::parse("pytorch"));
+  test::expect_error<ConfigError>([] { ProfilerChoice choice("xla"); }, {"profiler", "xla", "trace"});
+}
+
+class Observation : public SlopeTest {};
+
+TEST_F(Observation, LoggersOfTheProgramGetEverything) {
+  auto chosen = options();
+  const auto logger = std::make_shared<MemoryLogger>();
+  chosen.logger = logger;
+  chosen.log_every_n_steps = 2;
+  chosen.run.hyper_parameters = {{"model/hidden", std::int64_t{4}}};
+  Trainer(chosen).fit(model_, batches(4));
+  EXPECT_THAT(logger->rows, ElementsAre("train_loss_step@1", "train_loss_step@3", "train_loss_epoch@3"));
+  ASSERT_EQ(logger->parameters.size(), 1U);
+  EXPECT_EQ(logger->end, "success");
+}
+
+TEST_F(Observation, LoggersByName) {
+  auto chosen = options();
+  chosen.logger = {"csv", "jsonl", "tensorboard"};
+  Trainer(chosen).fit(model_, batches(1));
+  EXPECT_TRUE(fs::exists(run_dir() / "metrics.csv"));
+  EXPECT_TRUE(fs::exists(run_dir() / "metrics.jsonl"));
+  bool has_events = false;
+  for (const auto& entry : fs::directory_iterator(run_dir()))
+    has_events = has_events || entry.path().filename().string().starts_with("events.out.tfevents.");
+  EXPECT_TRUE(has_events);
+}
+
+TEST_F(Observation, LearningRatesOfEverySteppedBatch) {
+  struct Cooling : testing::SlopeImpl {
+    Optimizers configure_optimizers() override {
+      return {.optimizer = SGD{.lr = 1.0},
+              .lr_scheduler = LRScheduler{.scheduler = StepLR{.step_size = 1, .gamma = 0.5},
+                                          .interval = Interval::kStep}};
+    }
+  };
+  auto chosen = options();
+  const auto logger = std::make_shared<MemoryLogger>();
+  chosen.logger = logger;
+  chosen.log_every_n_steps = 1;
+  chosen.callbacks = {std::make_shared<LearningRateMonitor>()};
+  Trainer(chosen).fit(std::make_shared<Cooling>(), batches(3));
+  EXPECT_THAT(logger->rows, ::testing::IsSupersetOf({"lr-SGD@0", "lr-SGD@1", "lr-SGD@2"}));
+}
+
+TEST_F(Observation, LearningRatesNeedALogger) {
+  auto chosen = options();
+  chosen.logger = false;
+  chosen.callbacks = {std::make_shared<LearningRateMonitor>()};
+  test::expect_error<ConfigError>([&] { Trainer(chosen).fit(model_, batches(1)); },
+                                  {"LearningRateMonitor", "logger"});
+}
+
+TEST_F(Observation, AProfilerMeasuresStepsAndHooks) {
+  auto chosen = options();
+  const auto profiler = std::make_shared<SimpleProfiler>(ProfilerFile{.filename = "times"});
+  chosen.profiler = profiler;
+  chosen.callbacks = {std::make_shared<LambdaCallback>(LambdaHooks{.on_train_start = [](TrainContext&) {}})};
+  Trainer(chosen).fit(model_, batches(3), batches(1));
+  const auto report = read(run_dir() / "fit-times-0.txt");
+  for (const char* action :
+       {"[Strategy]SingleDeviceStrategy.training_step", "[DataLoader].training_step_next",
+        "[Callback]LambdaCallback.on_train_start", "[Module]Slope.on_train_batch_end",
+        "[Strategy]SingleDeviceStrategy.backward", "[Strategy]SingleDeviceStrategy.optimizer_step",
+        "[Strategy]SingleDeviceStrategy.validation_step"})
+    EXPECT_THAT(report, HasSubstr(action));
+}
+
+TEST_F(Observation, ATraceLiesInTheRunsFolder) {
+  auto chosen = options();
+  chosen.profiler = "trace";
+  Trainer(chosen).fit(model_, batches(1));
+  bool is_there = false;
+  for (const auto& entry : fs::directory_iterator(run_dir()))
+    is_there = is_there || entry.path().filename().string().find("trace") != std::string::npos;
+  EXPECT_TRUE(is_there);
+}
+
+TEST_F(Observation, DeterminismIsAskedOfLibTorch) {
+  auto& context = at::globalContext();
+  const bool deterministic = context.deterministicAlgorithms();
+  const bool warns = context.deterministicAlgorithmsWarnOnly();
+  const bool benchmark = context.benchmarkCuDNN();
+  auto chosen = options();
+  chosen.deterministic = Deterministic::kWarn;
+  chosen.benchmark = true;
+  { Trainer trainer(chosen); }
+  EXPECT_TRUE(context.deterministicAlgorithms());
+  EXPECT_TRUE(context.deterministicAlgorithmsWarnOnly());
+  EXPECT_TRUE(context.benchmarkCuDNN());
+  context.setDeterministicAlgorithms(deterministic, warns);
+  context.setBenchmarkCuDNN(benchmark);
+}
+
+TEST_F(Observation, PredictionsAreMadeInInferenceModeWhereAsked) {
+  struct Ask : Callback {
+    void on_predict_batch_start(StepContext&) override { seen = c10::InferenceMode::is_enabled(); }
+    bool seen = false;
+  };
+  const auto ask = std::make_shared<Ask>();
+  auto chosen = options();
+  chosen.callbacks = {ask};
+  chosen.limit_predict_batches = 1;
+  EXPECT_EQ(Trainer(chosen).predict(model_, batches(3)).size(), 1U);
+  EXPECT_TRUE(ask->seen);
+  chosen.inference_mode = false;
+  Trainer(chosen).predict(model_, batches(1));
+  EXPECT_FALSE(ask->seen);
+}
+
+struct NetImpl : Module<Example> {
+  NetImpl() {
+    register_module("body", body);
+    register_module("head", head);
+    for (auto& parameter : body->parameters()) parameter.requires_grad_(false);
+    head->eval();
+  }
+  torch::nn::Sequential body{torch::nn::Linear(4, 10), torch::nn::Linear(10, 100)};
+  torch::nn::Linear head{100, 10};
+};
+
+TEST(ModelSummary, IsLightningsTable) {
+  const NetImpl net;
+  const auto text = summarize(net);
+  EXPECT_THAT(text, HasSubstr("  | Name | Type       | Params | Mode \n"));
+  EXPECT_THAT(text, HasSubstr("0 | body | Sequential | 1.1 K  | train"));
+  EXPECT_THAT(text, HasSubstr("1 | head | Linear     | 1.0 K  | eval"));
+  EXPECT_THAT(text, HasSubstr("1.0 K     Trainable params"));
+  EXPECT_THAT(text, HasSubstr("1.1 K     Non-trainable params"));
+  EXPECT_THAT(text, HasSubstr("2.2 K     Total params"));
+  EXPECT_THAT(summarize(net, 2), HasSubstr("body.0"));
+  EXPECT_THAT(summarize(net, 0), ::testing::Not(HasSubstr("body")));
+}
+
+}  // namespace
+}  // namespace lockstep

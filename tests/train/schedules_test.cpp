@@ -1,0 +1,182 @@
+// When a fit steps and validates.
+#include <gmock/gmock.h>
+
+#include "support/expect_error.h"
+#include "train/slope.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::SlopeTest;
+using namespace std::chrono_literals;
+
+TEST(AccumulationSchedule, HoldsFromItsEpochOn) {
+  const AccumulationSchedule schedule{{1, 2}, {4, 8}};
+  EXPECT_EQ(schedule.at(0), 1);
+  EXPECT_EQ(schedule.at(1), 2);
+  EXPECT_EQ(schedule.at(3), 2);
+  EXPECT_EQ(schedule.at(9), 8);
+  EXPECT_EQ(AccumulationSchedule(3).at(0), 3);
+}
+
+TEST(AccumulationSchedule, IsReadAndPrinted) {
+  for (const char* text : {"4", "{0: 1, 4: 8}"}) EXPECT_EQ(AccumulationSchedule::parse(text)->print(), text);
+  EXPECT_EQ(*AccumulationSchedule::parse("0:1,4:8"), (AccumulationSchedule{{0, 1}, {4, 8}}));
+  for (const char* text : {"0", "-1", "", "{}", "{0}", "{-1: 2}", "{0: 0}", "{0: 1, 0: 2}", "a: 1", "1.5"})
+    EXPECT_FALSE(AccumulationSchedule::parse(text)) << text;
+}
+
+TEST(ValCheckInterval, TellsOneBatchFromAWholeEpoch) {
+  EXPECT_TRUE(ValCheckInterval::parse("1.0")->is_whole_epoch());
+  EXPECT_FALSE(ValCheckInterval::parse("1")->is_whole_epoch());
+  EXPECT_EQ(std::get<std::int64_t>(ValCheckInterval::parse("1")->value()), 1);
+  EXPECT_EQ(std::get<std::chrono::milliseconds>(ValCheckInterval::parse("00:01:00:00")->value()), 1h);
+  EXPECT_EQ(ValCheckInterval(15min).print(), "15m");
+  for (const char* text : {"1", "1.0", "0.25", "15m"})
+    EXPECT_EQ(ValCheckInterval::parse(text)->print(), text);
+  for (const char* text : {"0", "-1", "0.0", "1.5", "0s", "often", ""})
+    EXPECT_FALSE(ValCheckInterval::parse(text)) << text;
+}
+
+class Schedules : public SlopeTest {
+ protected:
+  // Training steps before each validation.
+  std::vector<int> validations(TrainerOptions chosen, std::int64_t train_batches) {
+    Trainer(std::move(chosen)).fit(model_, batches(train_batches), batches(1));
+    return model_->validated_after;
+  }
+};
+
+TEST_F(Schedules, AccumulateByEpoch) {
+  auto chosen = options(3);
+  chosen.accumulate_grad_batches = {{1, 2}, {2, 4}};
+  Trainer trainer(chosen);
+  trainer.fit(model_, batches(4));
+  EXPECT_EQ(trainer.global_step(), 4 + 2 + 1);
+  EXPECT_THAT(model_->steps_of_windows, ElementsAre(0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 6));
+}
+
+TEST_F(Schedules, ValidateAfterAFractionOfAnEpoch) {
+  auto chosen = options(2);
+  chosen.val_check_interval = 0.25;
+  EXPECT_THAT(validations(chosen, 8), ElementsAre(2, 4, 6, 8, 10, 12, 14, 16));
+}
+
+// Lightning's vector: the last batch alone is no reason.
+TEST_F(Schedules, ValidateAfterABatchThatDoesNotDivideTheEpoch) {
+  auto chosen = options();
+  chosen.val_check_interval = 3;
+  EXPECT_THAT(validations(chosen, 10), ElementsAre(3, 6, 9));
+}
+
+TEST_F(Schedules, ValidateByBatchesAcrossEpochs) {
+  auto chosen = options(6);
+  chosen.val_check_interval = 3;
+  chosen.check_val_every_n_epoch = std::nullopt;
+  EXPECT_THAT(validations(chosen, 2), ElementsAre(3, 6, 9, 12));
+}
+
+TEST_F(Schedules, ValidateByTheClock) {
+  auto chosen = options();
+  chosen.val_check_interval = 1ms;
+  chosen.callbacks = {std::make_shared<LambdaCallback>(
+      LambdaHooks{.on_train_batch_start = [](StepContext&) { std::this_thread::sleep_for(5ms); }})};
+  EXPECT_THAT(validations(chosen, 3), ElementsAre(1, 2, 3));
+  model_->validated_after.clear();
+  chosen.val_check_interval = 1h;
+  EXPECT_THAT(validations(chosen, 3), ElementsAre());
+}
+
+TEST_F(Schedules, IntervalsThatNeverComeAreRefused) {
+  auto chosen = options();
+  chosen.val_check_interval = 5;
+  test::expect_error<ConfigError>([&] { validations(chosen, 4); },
+                                  {"val_check_interval", "5", "4 batches", "check_val_every_n_epoch"});
+  chosen.check_val_every_n_epoch = std::nullopt;
+  chosen.val_check_interval = 0.5;
+  test::expect_error<ConfigError>([&] { Trainer trainer(chosen); }, {"val_check_interval", "0.5"});
+}
+
+TEST_F(Schedules, MaxTimeStopsARun) {
+  auto chosen = options(-1);
+  chosen.max_time = 50ms;
+  Trainer trainer(chosen);
+  trainer.fit(model_, batches(10));
+  EXPECT_GT(trainer.global_step(), 0);
+}
+
+TEST_F(Schedules, ATimerKnowsWhatTheRunHasTaken) {
+  auto chosen = options();
+  const auto timer = std::make_shared<Timer>();
+  chosen.callbacks = {timer};
+  Trainer(chosen).fit(model_, batches(2), batches(1));
+  EXPECT_GT(timer->time_elapsed().count(), 0);
+  EXPECT_GE(timer->time_elapsed(), timer->time_elapsed(Stage::kValidate));
+  EXPECT_FALSE(timer->time_remaining());
+  Timer later({.duration = 1h});
+  later.load_state(timer->state());
+  EXPECT_NEAR(later.time_remaining()->count(), 3600 - timer->time_elapsed().count(), 1);
+}
+
+TEST_F(Schedules, AFastDevRunTriesEveryStageAndLeavesNothing) {
+  auto chosen = options(9);
+  chosen.fast_dev_run = 2;
+  chosen.callbacks = {std::make_shared<ModelCheckpoint>()};
+  chosen.enable_checkpointing = true;
+  Trainer trainer(chosen);
+  trainer.fit(model_, batches(5), batches(5));
+  EXPECT_EQ(trainer.global_step(), 2);
+  EXPECT_EQ(trainer.current_epoch(), 1);
+  EXPECT_THAT(model_->validated_after, ElementsAre(2));
+  EXPECT_EQ(trainer.predict(model_, batches(5)).size(), 2U);
+  EXPECT_FALSE(std::filesystem::exists(run_dir() / "metrics.csv"));
+  EXPECT_TRUE(std::filesystem::is_empty(run_dir() / "checkpoints"));
+}
+
+TEST_F(Schedules, OverfittingSeesTheSameBatchesInOrder) {
+  std::vector<float> seen;
+  auto chosen = options(2);
+  chosen.overfit_batches = 2;
+  struct See : Callback {
+    explicit See(std::vector<float>& all) : all_(all) {}
+    void on_before_backward(StepContext&, const at::Tensor& loss) override {
+      all_.push_back(loss.item<float>());
+    }
+    std::vector<float>& all_;
+  };
+  model_->weight.data().fill_(1);
+  chosen.limit_val_batches = 0;
+  struct Still : testing::SlopeImpl {
+    Optimizers configure_optimizers() override { return {.optimizer = SGD{.lr = 1e-30}}; }
+  };
+  const auto still = std::make_shared<Still>();
+  still->weight.data().fill_(1);
+  chosen.callbacks = {std::make_shared<See>(seen)};
+  Trainer(chosen).fit(still, loader(tensor_dataset(torch::arange(1.0F, 9.0F).view({8, 1})),
+                                    {.batch_size = 1, .shuffle = true}));
+  EXPECT_THAT(seen, ElementsAre(1, 2, 1, 2));
+}
+
+TEST_F(Schedules, BarebonesRefusesWhatItWouldSwitchOff) {
+  auto chosen = options();
+  chosen.barebones = true;
+  chosen.profiler = "simple";
+  test::expect_error<ConfigError>([&] { Trainer trainer(chosen); }, {"barebones", "profiler", "simple"});
+  chosen.profiler = {};
+  Trainer trainer(chosen);
+  trainer.fit(model_, batches(2), batches(1));
+  EXPECT_TRUE(trainer.callback_metrics().empty());
+  EXPECT_TRUE(std::filesystem::is_empty(run_dir() / "checkpoints"));
+}
+
+TEST_F(Schedules, PredictionsComeBatchByBatch) {
+  Trainer trainer(options());
+  const auto predictions = trainer.predict(model_, batches(3));
+  ASSERT_EQ(predictions.size(), 3U);
+  EXPECT_EQ(predictions[2].item<float>(), 2);
+  EXPECT_TRUE(trainer.predict(model_, batches(3), "", false).empty());
+}
+
+}  // namespace
+}  // namespace lockstep
