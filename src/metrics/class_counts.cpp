@@ -79,8 +79,8 @@ Labels labels_of(const std::string& owner, const Multiclass& task, const at::Ten
 }
 
 StatCounts counts_of_cells(const at::Tensor& cells) {
-  const auto at = [&](int target, int predicted) { return cells.select(1, target).select(1, predicted); };
-  return {.tp = at(1, 1), .fp = at(0, 1), .tn = at(0, 0), .fn = at(1, 0)};
+  const auto count = [&](int target, int predicted) { return cells.select(1, target).select(1, predicted); };
+  return {.tp = count(1, 1), .fp = count(0, 1), .tn = count(0, 0), .fn = count(1, 0)};
 }
 
 // Without the matrix of all pairs of classes.
