@@ -17,6 +17,7 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "device": (True, "base"),
     "comm": (True, "base cluster rendezvous device"),
     "state": (True, "base formats"),
+    "metrics": (True, "base comm state"),
     "precision": (True, "base"),
     "data": (True, "base formats device state"),
     "optim": (True, "base device state"),
@@ -25,10 +26,10 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "strategy": (True, "base formats cluster device comm state precision optim checkpoint parallel"),
     "loggers": (False, "base formats"),
     "profilers": (False, "base formats"),
-    "fabric": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers profilers"),
-    "train": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers profilers fabric"),
-    "cli": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers profilers fabric train"),
-    "testing": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers profilers fabric train cli"),
+    "fabric": (True, "base formats cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers"),
+    "train": (True, "base formats cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric"),
+    "cli": (True, "base formats cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric train"),
+    "testing": (True, "base formats cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric train cli"),
 }
 C10D_ALLOWED = re.compile(r"^src/comm/")          # c10d itself
 C10D_VIA_HEADER = re.compile(r"^src/(comm|parallel/ddp)/")  # and, through src/comm/c10d.h, these

@@ -35,6 +35,18 @@
 #include <lockstep/data/sampler.h>
 #include <lockstep/data/tensor_dataset.h>
 
+#include <lockstep/metrics/accuracy.h>
+#include <lockstep/metrics/aggregation.h>
+#include <lockstep/metrics/auroc.h>
+#include <lockstep/metrics/classification_task.h>
+#include <lockstep/metrics/confusion_matrix.h>
+#include <lockstep/metrics/metric.h>
+#include <lockstep/metrics/metric_collection.h>
+#include <lockstep/metrics/precision_recall.h>
+#include <lockstep/metrics/prediction_metric.h>
+#include <lockstep/metrics/regression.h>
+#include <lockstep/metrics/stat_scores.h>
+
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optim_state.h>
 #include <lockstep/optim/optimizers.h>
