@@ -17,7 +17,7 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "device": (True, "base"),
     "comm": (True, "base cluster rendezvous device"),
     "state": (True, "base formats"),
-    "precision": (True, "base"),
+    "precision": (True, "base device state optim"),
     "data": (True, "base formats device state"),
     "optim": (True, "base device state"),
     "checkpoint": (True, "base formats comm device state"),
