@@ -36,7 +36,9 @@ constexpr EvaluationHooks kTestHooks{&Hooks::on_test_start,          &Hooks::on_
 
 void run_batches(RunState& state, AnyLoader& loader, const EvaluationHooks& hooks, std::int64_t max_batches,
                  EvaluationProgress& progress) {
-  const auto stream = loader.stream(state.shard(/*pad=*/false), state.progress.epoch, progress.batches);
+  const auto stream =
+      with_tensors(loader.stream(state.shard(/*pad=*/false), state.progress.epoch, progress.batches),
+                   state.input_conversion());
   LogScopeGuard scope(state, state.evaluation_log, kEvalStepLog);
   AnyBatch batch;
   while (progress.batches < max_batches && stream->next(batch)) {

@@ -7,6 +7,7 @@
 #include <lockstep/base/rank_status.h>
 #include <lockstep/torch.h>
 
+#include "strategy/scaled_step.h"
 #include "train/data_place.h"
 #include "train/evaluation_loop.h"
 #include "train/fit_checkpoint.h"
@@ -82,7 +83,8 @@ void FitLoop::call_epoch_hook(void (Hooks::*hook)(TrainContext&), FitPhase then)
 void FitLoop::run_batches() {
   auto& progress = state_.progress;
   const auto stream =
-      state_.train_loader->stream(state_.shard(/*pad=*/true), progress.epoch, progress.batches);
+      with_tensors(state_.train_loader->stream(state_.shard(/*pad=*/true), progress.epoch, progress.batches),
+                   state_.input_conversion());
   if (progress.phase != FitPhase::kBatches) finish_batch(progress.batches - 1);
   AnyBatch batch;
   while (!is_over() && progress.batches < num_batches_ && stream->next(batch)) {
@@ -166,6 +168,7 @@ void FitLoop::backward(at::Tensor loss, const Window& window, StepContext& step)
     state_.module->optimizer_zero_grad(step);
   }
   if (window.divisor != 1) loss = loss / window.divisor;
+  loss = scaled_loss(*state_.precision, loss);
   state_.hooks.call(&Hooks::on_before_backward, step, loss);
   torch::nn::Module* const module = state_.module.get();
   state_.strategy->backward(loss, {&module, window.last ? 1U : 0U});
@@ -173,10 +176,12 @@ void FitLoop::backward(at::Tensor loss, const Window& window, StepContext& step)
 }
 
 void FitLoop::optimizer_step(StepContext& step) {
+  unscale_gradients(*state_.strategy, *state_.precision, *state_.optimizer);
   state_.hooks.call(&Hooks::on_before_optimizer_step, step);
   state_.module->configure_gradient_clipping(step, {.value = state_.options.gradient_clip_val.value_or(0),
                                                     .algorithm = state_.options.gradient_clip_algorithm});
-  state_.strategy->optimizer_step(*state_.optimizer);
+  step_optimizer(*state_.strategy, *state_.precision, *state_.optimizer);
+  adapt_scale(*state_.precision);
   ++state_.progress.global_step;
   rank_status().optimizer_step.store(static_cast<std::uint64_t>(state_.progress.global_step),
                                      std::memory_order_relaxed);

@@ -82,6 +82,8 @@ struct RunState {
   bool is_global_zero() const { return environment->global_rank() == 0; }
   /// This rank's part of a data set; padded so that all ranks run equally many batches, or not.
   ShardSpec shard(bool pad) const;
+  /// What the precision makes of the tensors of batches.
+  TensorChange input_conversion() const;
   /// Hands a row to the loggers, which only rank 0 has.
   void write_metrics(const MetricRow& row, std::int64_t step);
 };

@@ -31,6 +31,10 @@ ShardSpec RunState::shard(bool pad) const {
           .seed = options.run.seed_everything.value_or(0)};
 }
 
+TensorChange RunState::input_conversion() const {
+  return [precision = precision](const at::Tensor& input) { return precision->convert_input(input); };
+}
+
 void RunState::write_metrics(const MetricRow& row, std::int64_t step) {
   for (const auto& logger : loggers) logger->log_metrics(row, progress.epoch, step);
 }
