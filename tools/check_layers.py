@@ -18,7 +18,7 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "comm": (True, "base cluster rendezvous device"),
     "state": (True, "base formats"),
     "metrics": (True, "base comm state"),
-    "precision": (True, "base"),
+    "precision": (True, "base device state optim"),
     "data": (True, "base formats device state"),
     "optim": (True, "base device state"),
     "checkpoint": (True, "base formats comm device state"),

@@ -27,6 +27,7 @@
 #include <lockstep/checkpoint/weights.h>
 
 #include <lockstep/data/batch_generator.h>
+#include <lockstep/data/batch_tensors.h>
 #include <lockstep/data/data_position.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/example.h>
@@ -56,6 +57,8 @@
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/ddp/join.h>
 
+#include <lockstep/precision/forward_scope.h>
+#include <lockstep/precision/grad_scaler.h>
 #include <lockstep/precision/precision.h>
 #include <lockstep/precision/precision_options.h>
 

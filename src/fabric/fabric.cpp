@@ -65,14 +65,15 @@ std::shared_ptr<FabricOptimizer> Fabric::set_up_optimizer(torch::nn::Module& mod
                                                           const OptimizerFactory& factory) {
   known_module(module);
   auto optimizer = state_->strategy->setup_optimizer(module, factory);
-  return std::make_shared<FabricOptimizer>(state_->strategy, std::move(optimizer), callbacks());
+  return std::make_shared<FabricOptimizer>(state_->strategy, state_->precision, std::move(optimizer),
+                                           callbacks());
 }
 
 ForwardScope Fabric::autocast() const { return state_->precision->forward_scope(); }
 
 InitScope Fabric::init_module() const {
   state_->require_launched("init_module()");
-  return {};
+  return InitScope(state_->precision->init_dtype());
 }
 
 Example Fabric::to_device(const Example& batch) const {
@@ -88,6 +89,10 @@ ShardSpec Fabric::shard_for(const AnyLoader& loader, const SetupLoaderOptions& o
   }
   check_shards(loader, shard);
   return shard;
+}
+
+TensorChange Fabric::input_conversion() const {
+  return [precision = state_->precision](const at::Tensor& input) { return precision->convert_input(input); };
 }
 
 std::uint64_t Fabric::seed_everything(std::uint64_t seed) {

@@ -6,6 +6,7 @@
 
 #include "fabric/fabric_state.h"
 #include "fabric/reached_modules.h"
+#include "strategy/scaled_step.h"
 
 namespace lockstep {
 
@@ -67,7 +68,7 @@ void Fabric::run_backward(const at::Tensor& loss, const BackwardOptions& options
   } else {
     sync_reached(state, loss, others);
   }
-  state.strategy->backward(loss, state.synced, options);
+  state.strategy->backward(detail::scaled_loss(*state.precision, loss), state.synced, options);
   others.check();
 }
 
@@ -85,11 +86,12 @@ std::optional<double> Fabric::clip_gradients_of(FabricOptimizer& optimizer, cons
                                  .expected = "exactly one of them",
                                  .got = clip.clip_val ? "both" : "neither"});
   }
+  const bool usable = detail::unscale_gradients(strategy(), precision(), optimizer);
   const double norm = strategy().clip_gradients(
       optimizer, {.value = clip.clip_val ? *clip.clip_val : *clip.max_norm,
                   .algorithm = clip.clip_val ? ClipAlgorithm::kValue : ClipAlgorithm::kNorm,
                   .norm_type = clip.norm_type,
-                  .error_if_nonfinite = clip.error_if_nonfinite});
+                  .error_if_nonfinite = clip.error_if_nonfinite && usable});
   return clip.max_norm ? std::optional(norm) : std::nullopt;
 }
 

@@ -10,6 +10,7 @@
 #include <lockstep/torch.h>
 
 #include "fabric/fabric_state.h"
+#include "strategy/scaled_step.h"
 
 namespace lockstep {
 namespace {
@@ -63,6 +64,17 @@ struct Taker {
   }
 };
 
+bool has_optimizer(const NamedStates& states) {
+  return std::ranges::any_of(states, [](const auto& state) {
+    return std::holds_alternative<std::shared_ptr<FabricOptimizer>>(state.second.target());
+  });
+}
+
+[[noreturn]] void refuse_twice(const std::string& name) {
+  throw ConfigError("fabric",
+                    {.what = "save()", .expected = "names that differ", .got = "\"" + name + "\" twice"});
+}
+
 [[noreturn]] void refuse_missing(const std::filesystem::path& folder, const std::string& name,
                                  const StateTree& saved) {
   std::string known;
@@ -78,10 +90,14 @@ struct Taker {
 void Fabric::save(const std::filesystem::path& folder, const NamedStates& states) const {
   CheckpointState all;
   for (const auto& [name, state] : states) {
-    if (all.shared.contains(name))
-      throw ConfigError("fabric",
-                        {.what = "save()", .expected = "names that differ", .got = "\"" + name + "\" twice"});
+    if (all.shared.contains(name)) refuse_twice(name);
     all.shared.set(name, std::visit(Giver{strategy()}, state.target()));
+  }
+  detail::adapt_scale(precision());
+  if (auto scale = precision().state(); has_optimizer(states) && !scale.empty()) {
+    const std::string key(precision().state_key());
+    if (all.shared.contains(key)) refuse_twice(key);
+    all.shared.set(key, std::move(scale));
   }
   save_checkpoint(folder, all, {.strategy = std::string(strategy().name())}, strategy().communicator());
 }
@@ -97,10 +113,14 @@ StateTree Fabric::load(const std::filesystem::path& folder, const NamedStates& s
       refuse_missing(folder, name, saved);
     }
   }
+  const auto key = precision().state_key();
+  const bool takes_precision = has_optimizer(states) && saved.contains(key) && !precision().state().empty();
+  if (takes_precision) precision().load_state(saved.get<StateTree>(key));
   StateTree rest;
   for (const auto& [name, value] : saved.entries()) {
     const auto is_it = [&, &name = name](const auto& state) { return state.first == name; };
-    if (std::ranges::none_of(states, is_it)) rest.set(name, value);
+    const bool is_precision = takes_precision && name == key;
+    if (!is_precision && std::ranges::none_of(states, is_it)) rest.set(name, value);
   }
   return rest;
 }

@@ -1,14 +1,28 @@
 #include <lockstep/fabric/fabric_optimizer.h>
 
+#include <lockstep/precision/grad_scaler.h>
+
+#include "strategy/scaled_step.h"
+
 namespace lockstep {
 
-FabricOptimizer::FabricOptimizer(std::shared_ptr<Strategy> strategy, std::unique_ptr<Optimizer> optimizer,
+FabricOptimizer::FabricOptimizer(std::shared_ptr<Strategy> strategy, std::shared_ptr<Precision> precision,
+                                 std::unique_ptr<Optimizer> optimizer,
                                  std::vector<std::shared_ptr<FabricCallback>> callbacks)
-    : strategy_(std::move(strategy)), optimizer_(std::move(optimizer)), callbacks_(std::move(callbacks)) {}
+    : strategy_(std::move(strategy)),
+      precision_(std::move(precision)),
+      optimizer_(std::move(optimizer)),
+      callbacks_(std::move(callbacks)) {}
 
-void FabricOptimizer::step() {
-  strategy_->optimizer_step(*optimizer_);
+bool FabricOptimizer::step() {
+  const bool taken = detail::step_optimizer(*strategy_, *precision_, *optimizer_);
   for (const auto& callback : callbacks_) callback->on_after_optimizer_step(*this);
+  return taken;
+}
+
+void FabricOptimizer::zero_grad(bool set_to_none) {
+  optimizer_->zero_grad(set_to_none);
+  if (auto* const scaler = precision_->grad_scaler()) scaler->discard(*optimizer_);
 }
 
 }  // namespace lockstep

@@ -7,7 +7,9 @@
 #include <lockstep/base/log.h>
 
 #include "precision/bf16_mixed.h"
+#include "precision/fp16_mixed.h"
 #include "precision/fp32.h"
+#include "precision/true_precision.h"
 
 namespace lockstep {
 namespace {
@@ -16,17 +18,31 @@ using Row = Choice<PrecisionOptions>;
 
 constexpr std::string_view kNotBuilt = "known but not built yet; docs/status.md says what is";
 
-Row not_built(std::string_view name, std::string_view reason = kNotBuilt) {
-  return {name, Fp32{}, "not built yet", reason};
+Row not_built(std::string_view name) { return {name, Fp32{}, "not built yet", kNotBuilt}; }
+
+void note_old_name(std::string_view old, std::string_view name) {
+  if (old.empty()) return;
+  log_info("precision \"" + std::string(old) + "\" is an old name: write \"" + std::string(name) + "\"");
+}
+
+template <class... Arguments>
+std::shared_ptr<Precision> make_true(Arguments... arguments) {
+  return std::make_shared<TruePrecision>(arguments...);
 }
 
 std::shared_ptr<Precision> make(const Fp32&) { return std::make_shared<Fp32Precision>(); }
+std::shared_ptr<Precision> make(const Fp64&) { return make_true("64-true", at::kDouble); }
+std::shared_ptr<Precision> make(const Fp16True&) { return make_true("16-true", at::kHalf); }
+std::shared_ptr<Precision> make(const Bf16True&) { return make_true("bf16-true", at::kBFloat16); }
 
 std::shared_ptr<Precision> make(const Bf16Mixed& bf16) {
-  if (!bf16.given_as.empty()) {
-    log_info("precision \"" + std::string(bf16.given_as) + "\" is an old name: write \"bf16-mixed\"");
-  }
+  note_old_name(bf16.given_as, "bf16-mixed");
   return std::make_shared<Bf16MixedPrecision>();
+}
+
+std::shared_ptr<Precision> make(const Fp16Mixed& fp16) {
+  note_old_name(fp16.given_as, "16-mixed");
+  return std::make_shared<Fp16MixedPrecision>(fp16.scaler);
 }
 
 std::shared_ptr<Precision> make(const std::shared_ptr<Precision>& own) {
@@ -36,18 +52,20 @@ std::shared_ptr<Precision> make(const std::shared_ptr<Precision>& own) {
 
 }  // namespace
 
+void describe(OptionVisitor& visitor, Fp16Mixed& options) { describe(visitor, options.scaler); }
+
 std::span<const Row> precision_choices() {
   static const std::array rows{
       Row{"32-true", Fp32{}, "float32 throughout"},
       Row{"32", Fp32{}, "32-true"},
       Row{"bf16-mixed", Bf16Mixed{}, "autocast to bfloat16 in the forward pass, all that is kept in float32"},
       Row{"bf16", Bf16Mixed{.given_as = "bf16"}, "bf16-mixed, by its old name"},
-      not_built("64-true"),
-      not_built("64", "it means 64-true, which is known but not built yet; docs/status.md says what is"),
-      not_built("16-mixed"),
-      not_built("16", "it means 16-mixed, which is known but not built yet; docs/status.md says what is"),
-      not_built("16-true"),
-      not_built("bf16-true"),
+      Row{"16-mixed", Fp16Mixed{}, "autocast to float16, with a scaler of losses; else as bf16-mixed"},
+      Row{"16", Fp16Mixed{.given_as = "16"}, "16-mixed, by its old name"},
+      Row{"64-true", Fp64{}, "float64 throughout"},
+      Row{"64", Fp64{}, "64-true"},
+      Row{"16-true", Fp16True{}, "float16 throughout"},
+      Row{"bf16-true", Bf16True{}, "bfloat16 throughout"},
       not_built("transformer-engine"),
       not_built("transformer-engine-float16"),
   };

@@ -94,11 +94,17 @@ void DdpStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* 
 }
 
 // Of several optimizers of a module the first that steps makes its buffers equal.
+void DdpStrategy::end_step(Replica& replica) {
+  if (std::exchange(replica.awaits_step, false)) replica.engine->after_step();
+}
+
 void DdpStrategy::optimizer_step(Optimizer& optimizer) {
   auto& replica = replica_of(optimizer);
   optimizer.step();
-  if (std::exchange(replica.awaits_step, false)) replica.engine->after_step();
+  end_step(replica);
 }
+
+void DdpStrategy::skip_optimizer_step(Optimizer& optimizer) { end_step(replica_of(optimizer)); }
 
 StateTree DdpStrategy::state() const {
   StateList modules;

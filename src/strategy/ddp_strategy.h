@@ -24,6 +24,7 @@ class DdpStrategy final : public Strategy {
   void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                 const BackwardOptions& options) override;
   void optimizer_step(Optimizer& optimizer) override;
+  void skip_optimizer_step(Optimizer& optimizer) override;
   StateTree state() const override;
   void load_state(const StateTree& state) override;
   void teardown() override;
@@ -41,6 +42,7 @@ class DdpStrategy final : public Strategy {
   void forget_dropped_modules();
   Replica& replica_of(const torch::nn::Module& module);
   Replica& replica_of(const Optimizer& optimizer);
+  static void end_step(Replica& replica);
 
   Ddp options_;
   Communicator communicator_;

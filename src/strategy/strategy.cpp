@@ -23,6 +23,8 @@ std::unique_ptr<Optimizer> Strategy::setup_optimizer(torch::nn::Module& module,
 
 void Strategy::release_module(const torch::nn::Module&) {}
 
+void Strategy::skip_optimizer_step(Optimizer&) {}
+
 void Strategy::load_state(const StateTree&) {}
 
 double Strategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {

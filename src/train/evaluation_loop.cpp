@@ -93,7 +93,9 @@ void keep(RunState& state, const at::Tensor& prediction) {
 
 void run_batches(RunState& state, AnyLoader& loader, const EvaluationHooks& hooks, std::int64_t max_batches,
                  EvaluationProgress& progress) {
-  const auto stream = loader.stream(state.shard(/*pad=*/false), state.progress.epoch, progress.batches);
+  const auto stream =
+      with_tensors(loader.stream(state.shard(/*pad=*/false), state.progress.epoch, progress.batches),
+                   state.input_conversion());
   LogScopeGuard scope(state, state.evaluation_log, hooks.step_log);
   const StepMeasure measure(state, hooks.step_name);
   AnyBatch batch;

@@ -137,6 +137,8 @@ FitMoment moment_of(const RunState& state) {
 void add_run(const RunState& state, FitMoment moment, CheckpointState& all) {
   all.shared.set("optimizer", state_of(*state.optimizer));
   if (state.scheduler) all.shared.set("lr_scheduler", state_of(*state.scheduler));
+  if (auto own = state.precision->state(); !own.empty())
+    all.shared.set(state.precision->state_key(), std::move(own));
   all.shared.set("loops", std::move(moment.loops));
   all.shared.set("data", data_place_of(state));
   all.own = std::move(moment.own);
@@ -167,6 +169,13 @@ void say_where_from(const RunState& state, const Checkpoint& checkpoint) {
   if (!state.is_global_zero()) return;
   log_info("going on from " + checkpoint.folder().string() + ", epoch " +
            std::to_string(state.progress.epoch) + ", step " + std::to_string(state.progress.global_step));
+}
+
+// A run that goes on with another precision begins with that one's own state.
+void load_precision(const RunState& state, const StateTree& shared) {
+  const auto key = state.precision->state_key();
+  if (shared.contains(key) && !state.precision->state().empty())
+    state.precision->load_state(shared.get<StateTree>(key));
 }
 
 void load_model(const RunState& state, const Checkpoint& checkpoint, const StateTree& model) {
@@ -252,6 +261,7 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
   load_model(state, checkpoint, shared.get<StateTree>("model"));
   load_state(*state.optimizer, shared.get<StateTree>("optimizer"));
   if (state.scheduler) load_state(*state.scheduler, shared.get<StateTree>("lr_scheduler"));
+  load_precision(state, shared);
   auto own = own_of(state, checkpoint);
   load_callbacks(state, own.get<StateTree>("callbacks"));
   state.module->load_state(own.get<StateTree>("module"));

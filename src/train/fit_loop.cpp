@@ -7,6 +7,7 @@
 #include <lockstep/base/rank_status.h>
 #include <lockstep/torch.h>
 
+#include "strategy/scaled_step.h"
 #include "train/data_place.h"
 #include "train/evaluation_loop.h"
 #include "train/fit_checkpoint.h"
@@ -95,7 +96,8 @@ void FitLoop::call_epoch_end(bool monitors, FitPhase then) {
 void FitLoop::run_batches() {
   auto& progress = state_.progress;
   const auto stream =
-      state_.train_loader->stream(state_.shard(/*pad=*/true), progress.epoch, progress.batches);
+      with_tensors(state_.train_loader->stream(state_.shard(/*pad=*/true), progress.epoch, progress.batches),
+                   state_.input_conversion());
   if (progress.phase != FitPhase::kBatches) {  // the rest of a batch that another process ran
     state_.validation_is_due = !val_clock_ && validation_is_due(progress.batches - 1);
     finish_batch(progress.batches - 1);
@@ -182,6 +184,7 @@ void FitLoop::backward(at::Tensor loss, const Window& window, StepContext& step)
     state_.module->optimizer_zero_grad(step);
   }
   if (window.divisor != 1) loss = loss / window.divisor;
+  loss = scaled_loss(*state_.precision, loss);
   state_.hooks.call(hook::on_before_backward, step, loss);
   torch::nn::Module* const module = state_.module.get();
   {
@@ -192,13 +195,15 @@ void FitLoop::backward(at::Tensor loss, const Window& window, StepContext& step)
 }
 
 void FitLoop::optimizer_step(StepContext& step) {
+  unscale_gradients(*state_.strategy, *state_.precision, *state_.optimizer);
   state_.hooks.call(hook::on_before_optimizer_step, step);
   state_.module->configure_gradient_clipping(step, {.value = state_.options.gradient_clip_val.value_or(0),
                                                     .algorithm = state_.options.gradient_clip_algorithm});
   {
     const auto measured = measure_.optimizer_step();
-    state_.strategy->optimizer_step(*state_.optimizer);
+    step_optimizer(*state_.strategy, *state_.precision, *state_.optimizer);
   }
+  adapt_scale(*state_.precision);
   ++state_.progress.global_step;
   rank_status().optimizer_step.store(static_cast<std::uint64_t>(state_.progress.global_step),
                                      std::memory_order_relaxed);

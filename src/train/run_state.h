@@ -90,6 +90,8 @@ struct RunState {
   std::int64_t window_length() const { return options.accumulate_grad_batches.at(progress.epoch); }
   /// This rank's part of a data set; padded so that all ranks run equally many batches, or not.
   ShardSpec shard(bool pad) const;
+  /// What the precision makes of the tensors of batches.
+  TensorChange input_conversion() const;
   /// Hands a row to the loggers, which only rank 0 has.
   void write_metrics(const MetricRow& row, std::int64_t step);
 };

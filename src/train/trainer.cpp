@@ -37,6 +37,10 @@ ShardSpec RunState::shard(bool pad) const {
           .in_order = !options.overfit_batches.is_zero()};
 }
 
+TensorChange RunState::input_conversion() const {
+  return [precision = precision](const at::Tensor& input) { return precision->convert_input(input); };
+}
+
 void RunState::write_metrics(const MetricRow& row, std::int64_t step) {
   for (const auto& logger : loggers) logger->log_metrics(row, progress.epoch, step);
 }

@@ -60,7 +60,7 @@ class Launch(ProgramTest):
         self.assert_refused(self.run_program(PROGRAM, "--fabric.strategy", "single_device", "--fabric.devices", 2), 2, "single_device")
         self.assert_refused(self.run_program(PROGRAM, "--fabric.accelerator", "tpu"), 2, "tpu")
         self.assert_refused(self.run_program(PROGRAM, "--fabric.num_nodes", 2), 2, "MASTER_PORT")
-        self.assert_refused(self.run_program(PROGRAM, "--fabric.precision", "16-mixed"), 2, "16-mixed", "docs/status.md")
+        self.assert_refused(self.run_program(PROGRAM, "--fabric.precision", "transformer-engine"), 2, "transformer-engine", "docs/status.md")
 
     def test_run_directory(self):
         result = self.run_program(PROGRAM, "properties", "--fabric.devices", 2, "--run_dir", "here")

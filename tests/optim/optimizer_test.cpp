@@ -148,6 +148,52 @@ TEST(Optimizers, ComputeLowPrecisionInFloat32) {
   }
 }
 
+// torch keeps its state in the parameters' type and rounds after every operation: ours is nearer to float32.
+template <class TorchOptimizer, class TorchOptions>
+void expect_nearer_than_torch(const OptimizerFactory& ours, const TorchOptions& options,
+                              at::ScalarType dtype) {
+  auto mine = optim_test::model(dtype), theirs = optim_test::model(dtype);
+  auto exact = optim_test::model(dtype);
+  for (auto& parameter : exact) parameter = parameter.detach().to(at::kDouble).requires_grad_();
+  auto optimizer = ours.create(parameters_of(mine)), reference = ours.create(parameters_of(exact));
+  TorchOptimizer torch_optimizer(theirs, options);
+  double my_error = 0, torch_error = 0;
+  for (int step = 0; step < 20; ++step) {
+    optim_test::set_gradients(mine, step);
+    optim_test::set_gradients(theirs, step);
+    for (std::size_t i = 0; i < exact.size(); ++i) exact[i].mutable_grad() = mine[i].grad().to(at::kDouble);
+    optimizer->step();
+    torch_optimizer.step();
+    reference->step();
+  }
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    EXPECT_EQ(mine[i].scalar_type(), dtype);
+    my_error += (mine[i].to(at::kDouble) - exact[i]).square().sum().template item<double>();
+    torch_error += (theirs[i].to(at::kDouble) - exact[i]).square().sum().template item<double>();
+    EXPECT_TRUE(torch::allclose(mine[i], theirs[i], 0.05, 0.02)) << dtype << " " << i;
+  }
+  EXPECT_LT(my_error, torch_error) << dtype;
+}
+
+TEST(Optimizers, AgreeWithTorchInLowPrecision) {
+  const SGD sgd{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1};
+  const auto torch_sgd = torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(0.1);
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    expect_nearer_than_torch<torch::optim::SGD>(sgd, torch_sgd, dtype);
+    expect_nearer_than_torch<torch::optim::AdamW>(AdamW{.lr = 3e-3, .eps = 1e-4},
+                                                  torch::optim::AdamWOptions(3e-3).eps(1e-4), dtype);
+  }
+}
+
+// Squares of small gradients, and torch's eps, are zero in float16.
+TEST(Optimizers, SmallFloat16GradientsStep) {
+  auto weight = torch::ones({4}, at::kHalf);
+  const auto optimizer = OptimizerFactory(AdamW{.lr = 0.1, .weight_decay = 0}).create({{"weight", weight}});
+  weight.mutable_grad() = torch::full({4}, 1e-5, at::kHalf);
+  optimizer->step();
+  EXPECT_TRUE(torch::allclose(weight, torch::full({4}, 0.9, at::kHalf), 1e-2)) << weight;
+}
+
 TEST(Optimizers, AcceptEmptyShards) {
   auto empty = torch::zeros({0});
   empty.mutable_grad() = torch::zeros({0});

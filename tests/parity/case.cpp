@@ -1,6 +1,7 @@
 #include "case.h"
 
 #include <fstream>
+#include <map>
 
 namespace parity {
 namespace {
@@ -136,7 +137,9 @@ std::vector<std::size_t> Case::first_group_of_each() const {
 }
 
 void Case::check_logits(const at::Tensor& logits) const {
-  const auto expected = json.at("precision") == "bf16-mixed" ? at::kBFloat16 : at::kFloat;
+  const std::map<std::string, at::ScalarType> others{{"bf16-mixed", at::kBFloat16}, {"16-mixed", at::kHalf}};
+  const auto other = others.find(json.at("precision").get<std::string>());
+  const auto expected = other == others.end() ? at::kFloat : other->second;
   if (logits.scalar_type() == expected) return;
   throw ls::DataError("parity", {.what = "the logits are not in the type of the precision",
                                  .expected = at::toString(expected),

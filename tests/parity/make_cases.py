@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""make_cases.py: writes the cases ddp_convnet_bn, ddp_groups, ddp_unused_frozen and ddp_validation.
+"""make_cases.py: writes the cases ddp_16_mixed, ddp_convnet_bn, ddp_groups, ddp_unused_frozen
+and ddp_validation.
 
 Runs plain PyTorch (DistributedDataParallel, DistributedSampler, torch.optim; CPU, Gloo) in processes of
 its own and writes case.json, init.safetensors, expected.json and final.safetensors of each case beside this
@@ -37,6 +38,7 @@ CONVNET = {
 # (losses rtol, atol), (grad_norms rtol, atol), (eval and val loss rtol, atol), final
 SGD_TOLERANCE = ((1e-5, 1e-6), (1e-5, 1e-6), (1e-5, 1e-6), {"rtol": 0, "atol": 2e-6, "rms": 5e-7})
 ADAMW_TOLERANCE = ((1e-5, 2e-6), (1e-5, 1e-6), (1e-5, 1e-6), {"rtol": 0, "atol": 5e-5, "rms": 1e-6})
+FP16_TOLERANCE = ((1e-2, 1e-2), (3e-2, 1e-2), (1e-2, 1e-2), {"rtol": 0, "atol": 3e-2, "rms": 2e-3})
 BN_TOLERANCE = ((2e-5, 5e-6), (2e-5, 5e-6), (2e-5, 2e-6), {"rtol": 1e-6, "atol": 5e-6, "rms": 1e-6})
 
 
@@ -45,6 +47,13 @@ def ranges(start, stop):
 
 
 CASES = {
+    "ddp_16_mixed": {
+        "title": "DDP, float16 autocast with a gradient scaler and float32 parameters",
+        "model": MLP,
+        "precision": "16-mixed",
+        "optimizer": SGD,
+        "tolerance": FP16_TOLERANCE,
+    },
     "ddp_convnet_bn": {
         "title": "DDP, convolutional net with batch norm of each rank's own batch",
         "model": CONVNET,
@@ -158,6 +167,7 @@ def train(rank, case, init, port, out):
     optimizer = make_optimizer(case["optimizer"], model)
     schedulers = [torch.optim.lr_scheduler.ExponentialLR(optimizer, s["gamma"]) for s in case["schedulers"]]
     wrapped = DistributedDataParallel(model, find_unused_parameters=case["strategy"].get("find_unused_parameters", False))
+    scaler = torch.amp.GradScaler("cpu", enabled=case["precision"] == "16-mixed")
     sampler = DistributedSampler(range(ROWS), WORLD, rank, shuffle=True, seed=case["sampler"]["seed"])
     seen = {"losses": [], "batches": [], "sizes": [], "lrs": [[] for _ in optimizer.param_groups], "norms": [], "val": []}
     for epoch in range(case["max_epochs"]):
@@ -166,8 +176,10 @@ def train(rank, case, init, port, out):
         for start in range(0, len(indices), BATCH):
             rows = indices[start:start + BATCH]
             optimizer.zero_grad()
-            loss = F.cross_entropy(wrapped(x[rows]), y[rows])
-            loss.backward()
+            with torch.autocast("cpu", torch.float16, enabled=scaler.is_enabled()):
+                loss = F.cross_entropy(wrapped(x[rows]), y[rows])
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
             grads = [p.grad for p in model.parameters() if p.grad is not None]
             seen["losses"].append(loss.item())
             seen["batches"].append(rows)
@@ -175,7 +187,8 @@ def train(rank, case, init, port, out):
             seen["norms"].append(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in grads])).item())
             for lrs, group in zip(seen["lrs"], optimizer.param_groups):
                 lrs.append(group["lr"])
-            optimizer.step()
+            scaler.step(optimizer)
+            scaler.update()
         if "validation" in case:
             seen["val"].append(validate(model, x, y, case["validation"]["batches_per_rank"][rank]))
         for scheduler in schedulers:

@@ -16,17 +16,25 @@ TEST(PrecisionChoices, KnowEveryNameOfLightning) {
   for (const auto& row : precision_choices()) {
     EXPECT_TRUE(rows.emplace(std::string(row.name), &row).second) << row.name;
   }
-  for (const char* name : {"32-true", "32", "bf16-mixed", "bf16"}) {
+  const std::map<std::string, std::string> names{{"32-true", "32-true"},       {"32", "32-true"},
+                                                 {"64-true", "64-true"},       {"64", "64-true"},
+                                                 {"16-mixed", "16-mixed"},     {"16", "16-mixed"},
+                                                 {"bf16-mixed", "bf16-mixed"}, {"bf16", "bf16-mixed"},
+                                                 {"16-true", "16-true"},       {"bf16-true", "bf16-true"}};
+  for (const auto& [name, canonical] : names) {
     ASSERT_TRUE(rows.contains(name)) << name;
     EXPECT_EQ(rows[name]->unavailable, "") << name;
+    EXPECT_EQ(make_precision(rows[name]->value)->name(), canonical);
   }
-  EXPECT_EQ(make_precision(rows["32"]->value)->name(), "32-true");
-  EXPECT_EQ(make_precision(rows["bf16"]->value)->name(), "bf16-mixed");
-  for (const char* name : {"64-true", "64", "16-mixed", "16", "16-true", "bf16-true", "transformer-engine",
-                           "transformer-engine-float16"}) {
+  for (const char* name : {"transformer-engine", "transformer-engine-float16"}) {
     ASSERT_TRUE(rows.contains(name)) << name;
     EXPECT_NE(rows[name]->unavailable.find("docs/status.md"), std::string_view::npos) << name;
   }
+}
+
+TEST(PrecisionChoices, RefuseAScalerOutOfRange) {
+  test::expect_error<ConfigError>([] { make_precision(Fp16Mixed{.scaler = {.growth_factor = 0.5}}); },
+                                  {"growth_factor", "> 1", "0.5"});
 }
 
 TEST(PrecisionChoices, RefuseANullPointer) {
@@ -34,10 +42,13 @@ TEST(PrecisionChoices, RefuseANullPointer) {
                                   {"precision", "null"});
 }
 
-TEST(PrecisionChoices, SayThatBf16IsAnOldName) {
+TEST(PrecisionChoices, SayThatBf16And16AreOldNames) {
   ::testing::internal::CaptureStderr();
   make_precision(Bf16Mixed{.given_as = "bf16"});
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("bf16-mixed"), std::string::npos);
+  make_precision(Fp16Mixed{.given_as = "16"});
+  const auto text = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(text.find("bf16-mixed"), std::string::npos);
+  EXPECT_NE(text.find("\"16-mixed\""), std::string::npos);
 }
 
 TEST(ForwardScopeTest, RestoresWhatWasBefore) {

@@ -62,6 +62,12 @@ class Flags(ProgramTest):
     def bytes_sent(self, *flags):
         return self.summary(*ONE_EPOCH, *DDP, *flags)["bytes_sent_per_step"]
 
+    def scaler(self, *flags):
+        """What a checkpoint holds of it; 45 steps."""
+        self.succeed(*ONE_EPOCH, "--trainer.precision", "16-mixed", *flags)
+        manifest = json.loads((self.folder / "run" / "checkpoints" / "last.ckpt" / "manifest.json").read_text())
+        return manifest["state"].get("MixedPrecision", {}).get("tree")
+
     def tests_with_damaged_optimizer(self, *flags):
         self.succeed(*ONE_EPOCH)
         saved = self.folder / "saved.ckpt"
@@ -89,7 +95,14 @@ class Flags(ProgramTest):
         and t.refuses(2, "MASTER_PORT", "--trainer.num_nodes", 2),
         "trainer.strategy": lambda t: t.summary(*ONE_EPOCH, "--trainer.strategy", "ddp")["strategy"] == "ddp",
         "trainer.precision": lambda t: t.changes_weights("--trainer.precision", "bf16-mixed")
-        and t.refuses(2, "not built yet", "--trainer.precision", "16-mixed"),
+        and t.refuses(2, "not built yet", "--trainer.precision", "transformer-engine"),
+        "trainer.precision.init_scale": lambda t: t.scaler("--trainer.precision.init_scale", 8)["scale"] == 8,
+        "trainer.precision.growth_interval": lambda t: t.scaler("--trainer.precision.growth_interval", 15)["_growth_tracker"] < 15,
+        "trainer.precision.growth_factor": lambda t: t.scaler(
+            "--trainer.precision.init_scale", 1, "--trainer.precision.growth_interval", 20, "--trainer.precision.growth_factor", 3)["scale"] == 9,
+        "trainer.precision.backoff_factor": lambda t: t.scaler(
+            "--trainer.precision.init_scale", 1e30, "--trainer.precision.backoff_factor", 1e-26)["scale"] < 2e4,
+        "trainer.precision.enabled": lambda t: t.scaler("--trainer.precision.enabled", "false") is None,
         "trainer.strategy.bucket_cap_mb": lambda t: t.collectives() < t.collectives("--trainer.strategy.bucket_cap_mb", 0.0001),
         "trainer.strategy.ddp_comm_hook": lambda t: 1.9 < t.bytes_sent() / t.bytes_sent("--trainer.strategy.ddp_comm_hook", "bf16_compress") < 2.1,
         "trainer.strategy.ddp_comm_wrapper": lambda t: 1.9 < t.bytes_sent() / t.bytes_sent("--trainer.strategy.ddp_comm_wrapper", "fp16_compress") < 2.1,

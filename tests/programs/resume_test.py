@@ -17,6 +17,8 @@ ROUNDS = int(os.environ.get("LOCKSTEP_RESUME_MOMENTS", "4"))
 SINGLE = ["--case.batch_size", 8]
 DDP = ["--trainer.strategy", "ddp", "--trainer.devices", 2]
 SPAWN = ["--trainer.strategy", "ddp", "--trainer.strategy.start_method", "spawn", "--trainer.devices", 2]
+# Overflows at first, then grows every third step: the scale matters at every moment.
+SCALED = ["--trainer.precision", "16-mixed", "--trainer.precision.init_scale", 2.0**22, "--trainer.precision.growth_interval", 3]
 CONFIGURATIONS = {
     "single": SINGLE,
     "single_windows": [*SINGLE, "--trainer.accumulate_grad_batches", 4],
@@ -26,6 +28,11 @@ CONFIGURATIONS = {
     "ddp_own_buffers": [*DDP, "--trainer.strategy.broadcast_buffers", "false"],
     "ddp_static_graph": [*DDP, "--trainer.accumulate_grad_batches", 2, "--trainer.strategy.static_graph", "true"],
     "ddp_bf16": [*DDP, "--trainer.precision", "bf16-mixed", "--trainer.accumulate_grad_batches", 2],
+    "single_64": [*SINGLE, "--trainer.precision", "64-true", "--trainer.accumulate_grad_batches", 2],
+    "ddp_16": [*DDP, *SCALED, "--trainer.accumulate_grad_batches", 2],
+    "single_16_clipped": [*SINGLE, *SCALED, "--trainer.gradient_clip_val", 0.5],
+    "ddp_16_true": [*DDP, "--trainer.precision", "16-true", "--trainer.accumulate_grad_batches", 2],
+    "ddp_bf16_true": [*DDP, "--trainer.precision", "bf16-true"],
     "ddp_power_sgd": [*DDP, "--trainer.strategy.ddp_comm_hook", "powerSGD",
                       "--trainer.strategy.ddp_comm_state.start_powerSGD_iter", 2,
                       "--trainer.strategy.ddp_comm_state.min_compression_rate", 1],

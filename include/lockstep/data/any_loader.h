@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <lockstep/base/export.h>
+#include <lockstep/data/batch_tensors.h>
 
 namespace lockstep {
 
@@ -22,7 +23,7 @@ class LOCKSTEP_API AnyBatch {
   /// `size`: samples in the batch.
   template <class Batch>
   AnyBatch(std::shared_ptr<const Batch> value, std::int64_t size)
-      : value_(std::move(value)), type_(&typeid(Batch)), size_(size) {}
+      : value_(std::move(value)), type_(&typeid(Batch)), size_(size), change_(&changed<Batch>) {}
 
   /// The batch; valid as long as a copy of this object.
   /// @throws ConfigError naming both types when it is not a Batch
@@ -35,10 +36,31 @@ class LOCKSTEP_API AnyBatch {
   /// Samples in the batch.
   std::int64_t size() const { return size_; }
 
+  /// The batch with what `change` makes of each of its tensors (batch_tensors.h); this one when it makes
+  /// nothing else of them.
+  AnyBatch with_tensors(const TensorChange& change) const { return change_ ? change_(*this, change) : *this; }
+
  private:
+  using Change = AnyBatch (*)(const AnyBatch&, const TensorChange&);
+
+  template <class Batch>
+  static AnyBatch changed(const AnyBatch& from, const TensorChange& change) {
+    if constexpr (std::is_copy_constructible_v<Batch>) {
+      bool differs = false;
+      auto batch = detail::with_changed_tensors(from.get<Batch>(), [&](const at::Tensor& tensor) {
+        auto made = change(tensor);
+        differs = differs || !made.is_same(tensor);
+        return made;
+      });
+      if (differs) return AnyBatch(std::make_shared<const Batch>(std::move(batch)), from.size_);
+    }
+    return from;
+  }
+
   std::shared_ptr<const void> value_;
   const std::type_info* type_ = nullptr;
   std::int64_t size_ = 0;
+  Change change_ = nullptr;
 };
 
 /// Which part of the data a rank gets: what the strategy tells a loader before the first epoch.
@@ -58,6 +80,10 @@ class LOCKSTEP_API BatchStream {
   /// could not be made throws its error here, in its turn, and ends the stream.
   virtual bool next(AnyBatch& batch) = 0;
 };
+
+/// The stream's batches, each with what `change` makes of its tensors.
+LOCKSTEP_API std::unique_ptr<BatchStream> with_tensors(std::unique_ptr<BatchStream> stream,
+                                                       TensorChange change);
 
 /// Makes the batches of any epoch, for any rank. Immutable: one object serves several streams.
 class LOCKSTEP_API AnyLoader {

@@ -135,12 +135,13 @@ class LOCKSTEP_API Fabric {
     return std::tuple{std::move(model), set_up_optimizer(*module, std::forward<Factories>(factories))...};
   }
 
-  /// This rank's part of a loader's data. Not Collective, but refuses bad data on all ranks alike.
+  /// This rank's part of a loader's data, floating-point tensors in the type that the precision's models take
+  /// (of batch types of your own: batch_tensors.h). Not Collective, but refuses bad data on all ranks alike.
   /// @throws ConfigError before launch(); DataError as check_shards()
   template <class Batch>
   FabricLoader<Batch> setup_loader(Loader<Batch> loader, const SetupLoaderOptions& options = {}) const {
     const auto shard = shard_for(loader.any(), options);
-    return FabricLoader<Batch>(std::move(loader), shard);
+    return FabricLoader<Batch>(std::move(loader), shard, input_conversion());
   }
 
   /// setup_loader() of several: `auto [train, val] = fabric.setup_dataloaders(a, b);`
@@ -199,7 +200,9 @@ class LOCKSTEP_API Fabric {
   Example to_device(const Example& batch) const;
 
   /// Clips the gradients of `optimizer`'s parameters, which are those of `model`; returns their norm before
-  /// that, for max_norm. Collective: strategies may share the work.
+  /// that, for max_norm. Under precision 16-mixed it unscales them first; where they have overflowed, the
+  /// step will be left out, and a norm that is not finite is no error. Collective: strategies may share the
+  /// work.
   /// @throws ConfigError unless exactly one of clip_val and max_norm is given; Error for a norm that is not
   /// finite, before anything has changed
   template <ModelHandle Model>
@@ -233,7 +236,8 @@ class LOCKSTEP_API Fabric {
 
   /// Writes the states, by name, as a checkpoint: `fabric.save("last.ckpt", {{"model", model}, {"optimizer",
   /// optimizer}, {"epoch", epoch}})`. The folder is complete or the one that was there before. Python reads a
-  /// model: safetensors.torch.load_file("last.ckpt/model.safetensors"). Collective, blocking.
+  /// model: safetensors.torch.load_file("last.ckpt/model.safetensors"). The state of the precision, such as
+  /// the scale of 16-mixed, goes with an optimizer's. Collective, blocking.
   /// @throws IoError on every rank when rank 0 cannot write
   void save(const std::filesystem::path& folder, const NamedStates& states) const;
 
@@ -290,6 +294,7 @@ class LOCKSTEP_API Fabric {
   void release_module(const torch::nn::Module& module);
   std::shared_ptr<FabricOptimizer> set_up_optimizer(torch::nn::Module& module,
                                                     const OptimizerFactory& factory);
+  TensorChange input_conversion() const;
   ShardSpec shard_for(const AnyLoader& loader, const SetupLoaderOptions& options) const;
   void run_backward(const at::Tensor& loss, const BackwardOptions& options,
                     std::initializer_list<const torch::nn::Module*> models);

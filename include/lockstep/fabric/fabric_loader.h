@@ -24,10 +24,13 @@ template <class Batch>
 class FabricLoader {
  public:
   /// For Fabric.
-  FabricLoader(Loader<Batch> loader, const ShardSpec& shard) : loader_(std::move(loader)), shard_(shard) {}
+  FabricLoader(Loader<Batch> loader, const ShardSpec& shard, TensorChange conversion)
+      : loader_(std::move(loader)), shard_(shard), conversion_(std::move(conversion)) {}
 
   /// Begins the next epoch.
-  typename Epoch<Batch>::Iterator begin() { return loader_.epoch(epoch_++, shard_).begin(); }
+  typename Epoch<Batch>::Iterator begin() {
+    return Epoch<Batch>(with_tensors(loader_.any().stream(shard_, epoch_++), conversion_)).begin();
+  }
   std::default_sentinel_t end() const { return {}; }
 
   /// The number of the epoch that the next begin() begins, from 0; each begin() counts on.
@@ -46,6 +49,7 @@ class FabricLoader {
  private:
   Loader<Batch> loader_;
   ShardSpec shard_;
+  TensorChange conversion_;
   std::int64_t epoch_ = 0;
 };
 

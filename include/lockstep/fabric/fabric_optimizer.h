@@ -9,6 +9,7 @@
 #include <lockstep/base/export.h>
 #include <lockstep/fabric/fabric_callback.h>
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/precision/precision.h>
 #include <lockstep/strategy/strategy.h>
 
 namespace lockstep {
@@ -18,14 +19,16 @@ namespace lockstep {
 class LOCKSTEP_API FabricOptimizer {
  public:
   /// For Fabric.
-  FabricOptimizer(std::shared_ptr<Strategy> strategy, std::unique_ptr<Optimizer> optimizer,
+  FabricOptimizer(std::shared_ptr<Strategy> strategy, std::shared_ptr<Precision> precision,
+                  std::unique_ptr<Optimizer> optimizer,
                   std::vector<std::shared_ptr<FabricCallback>> callbacks);
 
-  /// One update of the parameters, then the callbacks' on_after_optimizer_step. Collective.
-  void step();
+  /// One update of the parameters, then the callbacks' on_after_optimizer_step. Returns whether there was an
+  /// update: precision 16-mixed leaves it out when gradients have overflowed. Collective.
+  bool step();
 
   /// Forgets the gradients; or fills them with zeros in place.
-  void zero_grad(bool set_to_none = true) { optimizer_->zero_grad(set_to_none); }
+  void zero_grad(bool set_to_none = true);
 
   /// The optimizer within. Its own step() leaves out what the strategy does; call step() of this.
   Optimizer& optimizer() { return *optimizer_; }
@@ -38,6 +41,7 @@ class LOCKSTEP_API FabricOptimizer {
 
  private:
   std::shared_ptr<Strategy> strategy_;
+  std::shared_ptr<Precision> precision_;
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<std::shared_ptr<FabricCallback>> callbacks_;
 };

@@ -3,9 +3,8 @@
 
 #include <memory>
 
-#include <ATen/core/Tensor.h>
-
 #include <lockstep/base/export.h>
+#include <lockstep/precision/forward_scope.h>
 
 namespace lockstep {
 
@@ -26,16 +25,15 @@ class LOCKSTEP_API NoBackwardSync {
   std::shared_ptr<detail::FabricModule> module_;
 };
 
-/// Models constructed within it have float32 parameters, whatever the default element type is otherwise.
+/// Models constructed within it have parameters of the precision's element type, float32 but for those of
+/// "true" precisions, whatever the default element type is otherwise.
 class LOCKSTEP_API InitScope {
  public:
-  InitScope();
-  ~InitScope();
-  InitScope(const InitScope&) = delete;
-  InitScope& operator=(const InitScope&) = delete;
+  /// For Fabric.
+  explicit InitScope(at::ScalarType dtype) : scope_(dtype) {}
 
  private:
-  at::ScalarType previous_;
+  DefaultDtypeScope scope_;
 };
 
 }  // namespace lockstep

@@ -2,12 +2,13 @@
 // Trainer; names and meaning are those of Lightning's precision plugins.
 #pragma once
 
-#include <optional>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
+#include <lockstep/precision/forward_scope.h>
+#include <lockstep/state/state_tree.h>
 
 namespace torch::nn {
 class Module;
@@ -15,31 +16,11 @@ class Module;
 
 namespace lockstep {
 
-/// For as long as it lives, operators on this thread compute as a Precision says: open one around the
-/// forward pass and the loss, and close it before backward. Scopes nest; leaving one, also by an
-/// exception, restores what was before and forgets the parameters that autocast has cast, so that no
-/// forward pass sees casts of another one (those made without gradients carry none).
-class LOCKSTEP_API ForwardScope {
- public:
-  /// Changes nothing.
-  ForwardScope() = default;
-  /// Casts to `autocast` where torch.autocast does, on the CPU.
-  explicit ForwardScope(at::ScalarType autocast);
-  ~ForwardScope();
-  ForwardScope(const ForwardScope&) = delete;
-  ForwardScope& operator=(const ForwardScope&) = delete;
+class GradScaler;
 
- private:
-  struct Previous {
-    bool enabled;
-    bool cache_enabled;
-    at::ScalarType dtype;
-  };
-  std::optional<Previous> previous_;  // none: nothing to restore
-};
-
-/// The Trainer calls convert_module once, before the strategy spreads the model, and opens a
-/// forward_scope around every step of the module. Nothing here is Collective or blocks.
+/// Trainer and Fabric call convert_module once, before the strategy spreads the model, hand every batch's
+/// tensors to convert_input, open a forward_scope around every step of the module (in Fabric, its user does),
+/// and scale losses and gradients by the grad_scaler. Nothing here is Collective or blocks.
 class LOCKSTEP_API Precision {
  public:
   virtual ~Precision();
@@ -50,12 +31,25 @@ class LOCKSTEP_API Precision {
   /// What to keep alive during one forward pass.
   virtual ForwardScope forward_scope() const { return {}; }
 
+  /// The element type of parameters that are made within Fabric::init_module().
+  virtual at::ScalarType init_dtype() const { return at::kFloat; }
+
   /// Changes the element type of parameters and buffers in place, where the precision wants another.
   virtual void convert_module(torch::nn::Module& /*module*/) const {}
 
-  /// A tensor that goes into the model, in the element type that the model takes. Fabric calls it; a
-  /// Trainer's batches have a type of their own and reach the module as the loader made them.
+  /// A tensor of a batch, in the element type that the model takes.
   virtual at::Tensor convert_input(const at::Tensor& input) const { return input; }
+
+  /// What scales losses and gradients; null where nothing does. Owned by the precision.
+  virtual GradScaler* grad_scaler() { return nullptr; }
+
+  /// What checkpoints call state(): the name of Lightning's class.
+  virtual std::string_view state_key() const { return "Precision"; }
+
+  /// What is kept from step to step, equal on all ranks; taken between steps. Empty by default.
+  virtual StateTree state() const { return {}; }
+  /// Takes it back. @throws CheckpointError
+  virtual void load_state(const StateTree& /*state*/) {}
 };
 
 }  // namespace lockstep

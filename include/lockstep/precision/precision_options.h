@@ -8,28 +8,49 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/options.h>
+#include <lockstep/precision/grad_scaler_options.h>
 
 namespace lockstep {
 
 class Precision;
 
-/// Everything in float32: "32-true".
+/// Everything in float32, or as the model has it: "32-true".
 struct Fp32 {};
+
+/// Everything in float64: "64-true".
+struct Fp64 {};
+
+/// Everything in float16: "16-true". Nothing scales the loss.
+struct Fp16True {};
+
+/// Everything in bfloat16: "bf16-true".
+struct Bf16True {};
 
 /// Autocast to bfloat16 in the forward pass; parameters, gradients and optimizer in float32: "bf16-mixed".
 struct Bf16Mixed {
   std::string_view given_as = {};  ///< the historical name that the user gave, if any
 };
 
+/// Autocast to float16 in the forward pass, losses scaled; parameters, gradients and optimizer in float32:
+/// "16-mixed".
+struct Fp16Mixed {
+  GradScalerOptions scaler = {};
+  std::string_view given_as = {};  ///< as above
+};
+
+/// The scaler's options, without a level of their own.
+LOCKSTEP_API void describe(OptionVisitor& visitor, Fp16Mixed& options);
+
 /// A precision by its options, or a user's own.
-using PrecisionOptions = std::variant<Fp32, Bf16Mixed, std::shared_ptr<Precision>>;
+using PrecisionOptions =
+    std::variant<Fp32, Bf16Mixed, Fp16Mixed, Fp64, Fp16True, Bf16True, std::shared_ptr<Precision>>;
 
 /// Lightning's names of precisions, also the historical ones, with the values they stand for. Names of
-/// precisions that are not built yet are listed too and say so when they are picked.
+/// precisions that are not built are listed too and say so when they are picked.
 LOCKSTEP_API std::span<const Choice<PrecisionOptions>> precision_choices();
 
 /// The precision that `options` ask for. Notes in the log, on rank 0, when its name is historical.
-/// @throws ConfigError for a null pointer
+/// @throws ConfigError for a null pointer, or options out of range
 LOCKSTEP_API std::shared_ptr<Precision> make_precision(const PrecisionOptions& options);
 
 }  // namespace lockstep

@@ -83,6 +83,13 @@ class LOCKSTEP_API Strategy {
   /// Updates the parameters of `optimizer`, which setup_optimizer() made.
   virtual void optimizer_step(Optimizer& optimizer) = 0;
 
+  /// In place of optimizer_step() where scaled gradients have overflowed: all of a step but the update.
+  virtual void skip_optimizer_step(Optimizer& optimizer);
+
+  /// Whether each rank holds a part of the gradients after backward(), so that what is found in them has to
+  /// be agreed on. Not Collective.
+  virtual bool shards_gradients() const { return false; }
+
   /// All parameters and buffers, full and unsharded, under their PyTorch names. Complete on rank 0;
   /// other ranks may get nothing. The tensors alias the module's where they can.
   virtual std::map<std::string, at::Tensor> module_state(torch::nn::Module& module);

@@ -1,0 +1,96 @@
+// GradScaler: loss scaling, so that small gradients survive float16. torch.amp.GradScaler in C++.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <unordered_map>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/base/export.h>
+#include <lockstep/precision/grad_scaler_options.h>
+#include <lockstep/state/state_tree.h>
+
+namespace lockstep {
+
+class Optimizer;
+
+/// Names, values and order are torch.amp.GradScaler's:
+///
+///     scaler.scale(loss).backward();
+///     scaler.unscale(optimizer);        // where gradients are looked at or clipped before the step
+///     scaler.step(optimizer);           // left out when a gradient is infinite or NaN
+///     scaler.update();                  // once all optimizers of the iteration have stepped
+///
+/// Not thread-safe, and not Collective: ranks whose gradients are equal decide alike, others have to agree on
+/// found_inf() between unscale() and step(). CPU.
+class LOCKSTEP_API GradScaler {
+ public:
+  /// @throws ConfigError unless init_scale > 0, growth_factor > 1, 0 < backoff_factor < 1, growth_interval >
+  /// 0
+  explicit GradScaler(const GradScalerOptions& options = {});
+
+  bool is_enabled() const { return options_.enabled; }
+
+  /// `outputs` times the scale; a scalar comes out in float32 at least.
+  at::Tensor scale(const at::Tensor& outputs);
+
+  /// Divides the gradients of `optimizer` by the scale, in place, and notes whether one is infinite or NaN.
+  /// At most once before its step().
+  /// @throws Error before scale(), after step(), or when called twice; for float16 gradients
+  void unscale(Optimizer& optimizer);
+
+  /// What unscale() has found: float32 without dimensions, 0 when all gradients are finite. It aliases the
+  /// scaler's: writing to it decides about step(). @throws Error before unscale()
+  at::Tensor found_inf(const Optimizer& optimizer);
+
+  /// unscale() unless that was done, then the optimizer's step(), or `update` in its place, unless
+  /// found_inf() says otherwise. Returns whether it was taken.
+  /// @throws Error before scale(), when called twice before update(), or when no gradient is defined
+  bool step(Optimizer& optimizer);
+  bool step(Optimizer& optimizer, const std::function<void()>& update);
+
+  /// Adapts the scale: times backoff_factor when a gradient was not finite since the last update(), times
+  /// growth_factor after growth_interval updates without one; or sets it to `new_scale`.
+  /// @throws Error before scale(), or when nothing was unscaled since the last update()
+  void update(std::optional<double> new_scale = std::nullopt);
+
+  /// Beyond torch: whether the optimizer's gradients are unscaled, its step still to come.
+  bool is_unscaled(const Optimizer& optimizer) const;
+  /// Beyond torch: whether an optimizer has stepped since the last update().
+  bool has_stepped() const;
+  /// Beyond torch: drops what unscale() found, for gradients that are thrown away.
+  void discard(const Optimizer& optimizer);
+
+  /// The scale of the next scale(); 1 when disabled.
+  double get_scale() const;
+  double get_growth_factor() const { return options_.growth_factor; }
+  double get_backoff_factor() const { return options_.backoff_factor; }
+  std::int64_t get_growth_interval() const { return options_.growth_interval; }
+
+  /// torch's state_dict(): scale, growth_factor, backoff_factor, growth_interval, _growth_tracker. Empty when
+  /// disabled. Of moments after update().
+  StateTree state() const;
+  /// Takes it back; ignored when disabled. @throws CheckpointError when it is empty or does not fit
+  void load_state(const StateTree& state);
+
+ private:
+  enum class Stage { kReady, kUnscaled, kStepped };
+  struct PerOptimizer {
+    Stage stage = Stage::kReady;
+    at::Tensor found_inf = {};
+    bool has_gradients = false;
+  };
+
+  void require_scale(const char* call) const;
+  void unscale_gradients(Optimizer& optimizer, PerOptimizer& found) const;
+
+  GradScalerOptions options_;
+  std::int64_t init_growth_tracker_ = 0;
+  at::Tensor scale_ = {};           // float32; none before the first scale()
+  at::Tensor growth_tracker_ = {};  // int32: updates in a row without an overflow
+  std::unordered_map<const Optimizer*, PerOptimizer> per_optimizer_;
+};
+
+}  // namespace lockstep

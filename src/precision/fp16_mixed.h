@@ -1,0 +1,24 @@
+// Fp16Mixed: torch.autocast with float16, and a scaler that keeps gradients within its range.
+#pragma once
+
+#include <lockstep/precision/grad_scaler.h>
+#include <lockstep/precision/precision.h>
+
+namespace lockstep {
+
+class Fp16MixedPrecision final : public Precision {
+ public:
+  explicit Fp16MixedPrecision(const GradScalerOptions& scaler) : scaler_(scaler) {}
+
+  std::string_view name() const override { return "16-mixed"; }
+  ForwardScope forward_scope() const override { return ForwardScope(at::kHalf); }
+  GradScaler* grad_scaler() override { return &scaler_; }
+  std::string_view state_key() const override { return "MixedPrecision"; }
+  StateTree state() const override { return scaler_.state(); }
+  void load_state(const StateTree& state) override { scaler_.load_state(state); }
+
+ private:
+  GradScaler scaler_;
+};
+
+}  // namespace lockstep

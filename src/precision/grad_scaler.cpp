@@ -1,0 +1,206 @@
+#include <lockstep/precision/grad_scaler.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/full.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/optim/optimizer.h>
+
+namespace lockstep {
+namespace {
+
+// What is wrong with them, if anything.
+std::optional<ErrorParts> problem_of(const GradScalerOptions& o) {
+  const auto problem = [](const std::string& field, const std::string& expected, double got) {
+    return ErrorParts{.what = "GradScaler: " + field + " is out of range",
+                      .expected = expected,
+                      .got = std::to_string(got)};
+  };
+  if (!(o.init_scale > 0)) return problem("init_scale", "> 0", o.init_scale);
+  if (!(o.growth_factor > 1)) return problem("growth_factor", "> 1", o.growth_factor);
+  if (!(o.backoff_factor > 0 && o.backoff_factor < 1))
+    return problem("backoff_factor", "between 0 and 1", o.backoff_factor);
+  if (o.growth_interval < 1) return problem("growth_interval", "> 0", static_cast<double>(o.growth_interval));
+  return std::nullopt;
+}
+
+[[noreturn]] void refuse(std::string what, std::string hint = {}) {
+  throw Error("precision", {.what = "GradScaler: " + std::move(what), .hint = std::move(hint)});
+}
+
+// What of a gradient is stored: duplicates in a sparse one may overflow when they are added up.
+at::Tensor values_of(const at::Tensor& gradient) {
+  return gradient.is_sparse() ? gradient._values() : gradient;
+}
+
+}  // namespace
+
+void describe(OptionVisitor& v, GradScalerOptions& o) {
+  v.field("init_scale", o.init_scale, "What the first losses are multiplied by", more_than(0));
+  v.field("growth_factor", o.growth_factor,
+          "What the scale is multiplied by after growth_interval good steps", more_than(1));
+  v.field("backoff_factor", o.backoff_factor, "What the scale is multiplied by after a gradient overflowed",
+          more_than(0));
+  v.field("growth_interval", o.growth_interval, "Good steps in a row before the scale grows", at_least(1));
+  v.field("enabled", o.enabled, "Scale losses; else they stay as they are");
+}
+
+GradScaler::GradScaler(const GradScalerOptions& options) : options_(options) {
+  if (!options.enabled) return;
+  if (const auto problem = problem_of(options)) throw ConfigError("precision", *problem);
+}
+
+void GradScaler::require_scale(const char* call) const {
+  if (scale_.defined()) return;
+  refuse(std::string(call) + "() was called before scale()", "backward starts from scaler.scale(loss)");
+}
+
+at::Tensor GradScaler::scale(const at::Tensor& outputs) {
+  if (!options_.enabled) return outputs;
+  if (!scale_.defined()) {
+    scale_ = at::full({}, options_.init_scale, at::kFloat);
+    growth_tracker_ = at::full({}, init_growth_tracker_, at::kInt);
+  }
+  return outputs * scale_;
+}
+
+void GradScaler::unscale_gradients(Optimizer& optimizer, PerOptimizer& found) const {
+  const at::NoGradGuard no_grad;
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
+  for (const auto& [name, parameter] : optimizer.parameters()) {
+    if (!parameter.grad().defined()) continue;
+    const auto values = values_of(parameter.grad());
+    if (values.scalar_type() == at::kHalf)
+      refuse("the gradient of " + name + " is float16, which has no room to be unscaled",
+             "keep parameters in float32 (16-mixed), or use 16-true, which does not scale");
+    by_dtype[values.scalar_type()].push_back(values);
+  }
+  const auto inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
+  for (const auto& [dtype, gradients] : by_dtype)
+    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found.found_inf, inverse);
+  found.has_gradients = !by_dtype.empty();
+}
+
+void GradScaler::unscale(Optimizer& optimizer) {
+  if (!options_.enabled) return;
+  require_scale("unscale");
+  auto& found = per_optimizer_[&optimizer];
+  if (found.stage == Stage::kUnscaled)
+    refuse("unscale() has already been called on this optimizer since the last update()");
+  if (found.stage == Stage::kStepped) refuse("unscale() is being called after step()");
+  found.found_inf = at::full({}, 0.0, at::kFloat);
+  unscale_gradients(optimizer, found);
+  found.stage = Stage::kUnscaled;
+}
+
+at::Tensor GradScaler::found_inf(const Optimizer& optimizer) {
+  const auto found = per_optimizer_.find(&optimizer);
+  if (found == per_optimizer_.end() || !found->second.found_inf.defined())
+    refuse("found_inf() was called before unscale()");
+  found->second.has_gradients = true;  // another rank may have some
+  return found->second.found_inf;
+}
+
+bool GradScaler::step(Optimizer& optimizer) {
+  return step(optimizer, [&] { optimizer.step(); });
+}
+
+bool GradScaler::step(Optimizer& optimizer, const std::function<void()>& update) {
+  if (!options_.enabled) {
+    update();
+    return true;
+  }
+  require_scale("step");
+  auto& found = per_optimizer_[&optimizer];
+  if (found.stage == Stage::kStepped) refuse("step() has already been called since the last update()");
+  if (found.stage == Stage::kReady) unscale(optimizer);
+  if (!found.has_gradients) refuse("step() found no gradient to check", "call backward() before step()");
+  const bool is_finite = found.found_inf.item<float>() == 0.0F;
+  if (is_finite) update();
+  found.stage = Stage::kStepped;
+  return is_finite;
+}
+
+void GradScaler::update(std::optional<double> new_scale) {
+  if (!options_.enabled) return;
+  require_scale("update");
+  if (new_scale) {
+    scale_.fill_(*new_scale);
+  } else {
+    auto found_inf = at::full({}, 0.0, at::kFloat);
+    bool checked = false;
+    for (const auto& [optimizer, found] : per_optimizer_) {
+      if (!found.has_gradients) continue;
+      found_inf += found.found_inf;
+      checked = true;
+    }
+    if (!checked) refuse("update() was called, but nothing was unscaled since the last one");
+    at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor,
+                           options_.backoff_factor, options_.growth_interval);
+  }
+  per_optimizer_.clear();
+}
+
+bool GradScaler::is_unscaled(const Optimizer& optimizer) const {
+  const auto found = per_optimizer_.find(&optimizer);
+  return found != per_optimizer_.end() && found->second.stage == Stage::kUnscaled;
+}
+
+bool GradScaler::has_stepped() const {
+  for (const auto& [optimizer, found] : per_optimizer_) {
+    if (found.stage == Stage::kStepped) return true;
+  }
+  return false;
+}
+
+void GradScaler::discard(const Optimizer& optimizer) {
+  const auto found = per_optimizer_.find(&optimizer);
+  if (found != per_optimizer_.end() && found->second.stage == Stage::kUnscaled) per_optimizer_.erase(found);
+}
+
+double GradScaler::get_scale() const {
+  if (!options_.enabled) return 1.0;
+  return scale_.defined() ? scale_.item<double>() : options_.init_scale;
+}
+
+StateTree GradScaler::state() const {
+  StateTree state;
+  if (!options_.enabled) return state;
+  state.set("scale", get_scale());
+  state.set("growth_factor", options_.growth_factor);
+  state.set("backoff_factor", options_.backoff_factor);
+  state.set("growth_interval", options_.growth_interval);
+  state.set("_growth_tracker",
+            growth_tracker_.defined() ? growth_tracker_.item<std::int64_t>() : init_growth_tracker_);
+  return state;
+}
+
+void GradScaler::load_state(const StateTree& state) {
+  if (!options_.enabled) return;
+  if (state.empty()) {
+    throw CheckpointError("precision", {.what = "the state of a GradScaler is empty",
+                                        .expected = "scale, growth_factor, ...",
+                                        .hint = "it may be that of a disabled one"});
+  }
+  auto loaded = options_;
+  loaded.init_scale = state.get<double>("scale");
+  loaded.growth_factor = state.get<double>("growth_factor");
+  loaded.backoff_factor = state.get<double>("backoff_factor");
+  loaded.growth_interval = state.get<std::int64_t>("growth_interval");
+  const auto growth_tracker = state.get<std::int64_t>("_growth_tracker");
+  if (const auto problem = problem_of(loaded)) throw CheckpointError("precision", *problem);
+  options_ = loaded;
+  init_growth_tracker_ = growth_tracker;
+  per_optimizer_.clear();
+  if (!scale_.defined()) return;
+  scale_.fill_(loaded.init_scale);
+  growth_tracker_.fill_(growth_tracker);
+}
+
+}  // namespace lockstep

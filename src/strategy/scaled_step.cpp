@@ -1,0 +1,50 @@
+#include "strategy/scaled_step.h"
+
+#include <lockstep/precision/grad_scaler.h>
+
+namespace lockstep::detail {
+namespace {
+
+GradScaler* active_scaler(Precision& precision) {
+  auto* const scaler = precision.grad_scaler();
+  return scaler != nullptr && scaler->is_enabled() ? scaler : nullptr;
+}
+
+}  // namespace
+
+void adapt_scale(Precision& precision) {
+  auto* const scaler = active_scaler(precision);
+  if (scaler != nullptr && scaler->has_stepped()) scaler->update();
+}
+
+at::Tensor scaled_loss(Precision& precision, const at::Tensor& loss) {
+  auto* const scaler = active_scaler(precision);
+  if (scaler == nullptr) return loss;
+  adapt_scale(precision);
+  return scaler->scale(loss);
+}
+
+bool unscale_gradients(Strategy& strategy, Precision& precision, Optimizer& optimizer) {
+  auto* const scaler = active_scaler(precision);
+  if (scaler == nullptr) return true;
+  if (!scaler->is_unscaled(optimizer)) {
+    scaler->unscale(optimizer);
+    if (strategy.shards_gradients())
+      strategy.communicator().all_reduce(scaler->found_inf(optimizer), ReduceOp::kMax);
+  }
+  return scaler->found_inf(optimizer).item<float>() == 0.0F;
+}
+
+bool step_optimizer(Strategy& strategy, Precision& precision, Optimizer& optimizer) {
+  auto* const scaler = active_scaler(precision);
+  if (scaler == nullptr) {
+    strategy.optimizer_step(optimizer);
+    return true;
+  }
+  unscale_gradients(strategy, precision, optimizer);
+  const bool taken = scaler->step(optimizer, [&] { strategy.optimizer_step(optimizer); });
+  if (!taken) strategy.skip_optimizer_step(optimizer);
+  return taken;
+}
+
+}  // namespace lockstep::detail

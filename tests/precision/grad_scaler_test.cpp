@@ -1,0 +1,213 @@
+// GradScaler: torch's numbers step by step, its states and its errors.
+#include <gtest/gtest.h>
+#include <lockstep/lockstep.h>
+
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "support/expect_error.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using test::expect_error;
+
+const json& golden() {
+  static const json file =
+      json::parse(std::ifstream(LOCKSTEP_SOURCE_DIR "/tests/precision/grad_scaler.json"));
+  return file;
+}
+
+json json_of(const StateTree& state) {
+  auto result = json::object();
+  for (const auto& [name, value] : state.entries()) {
+    if (const auto* number = std::get_if<std::int64_t>(&value)) result[name] = *number;
+    if (const auto* number = std::get_if<double>(&value)) result[name] = *number;
+  }
+  return result;
+}
+
+constexpr GradScalerOptions kOptions{
+    .init_scale = 4.0, .growth_factor = 2.0, .backoff_factor = 0.5, .growth_interval = 3};
+
+// One parameter, SGD, and a scaler.
+struct Iteration {
+  explicit Iteration(const GradScalerOptions& options = kOptions) : scaler(options) {}
+
+  void backward() {
+    optimizer->zero_grad();
+    scaler.scale((parameter * 0.25).sum()).backward();
+  }
+  float gradient() const { return parameter.grad()[0].item<float>(); }
+  float value() const { return parameter[0].item<float>(); }
+
+  torch::Tensor parameter = torch::ones({3}).requires_grad_();
+  std::unique_ptr<Optimizer> optimizer = OptimizerFactory(SGD{.lr = 0.5}).create({{"parameter", parameter}});
+  GradScaler scaler;
+};
+
+float scripted(const std::string& kind) {
+  if (kind == "N") return std::numeric_limits<float>::quiet_NaN();
+  return kind == "I" ? std::numeric_limits<float>::infinity() : -std::numeric_limits<float>::infinity();
+}
+
+void run_row(Iteration& it, const json& row) {
+  EXPECT_EQ(it.scaler.get_scale(), row.at("scale_before"));
+  it.backward();
+  EXPECT_EQ(it.gradient(), row.at("scaled_grad0"));
+  if (!row.at("inf").is_null()) it.parameter.grad()[1].fill_(scripted(row.at("inf")));
+  it.scaler.unscale(*it.optimizer);
+  EXPECT_EQ(it.gradient(), row.at("unscaled_grad0"));
+  EXPECT_EQ(it.scaler.step(*it.optimizer), !row.at("skipped").get<bool>());
+  it.scaler.update();
+  EXPECT_EQ(it.value(), row.at("param0"));
+  EXPECT_EQ(it.scaler.get_scale(), row.at("scale_after"));
+  EXPECT_EQ(it.scaler.state().get<std::int64_t>("_growth_tracker"), row.at("growth_tracker_after"));
+}
+
+TEST(GradScalerTest, GivesTorchsNumbersStepByStep) {
+  ASSERT_EQ(golden().at("patterns").size(), 5U);
+  for (const auto& [name, pattern] : golden().at("patterns").items()) {
+    SCOPED_TRACE(name);
+    Iteration it;
+    for (const auto& row : pattern.at("rows")) {
+      SCOPED_TRACE(row.at("step"));
+      run_row(it, row);
+    }
+    EXPECT_EQ(json_of(it.scaler.state()), pattern.at("state_dict"));
+  }
+}
+
+// Stopped after every step and continued by another scaler.
+TEST(GradScalerTest, GoesOnFromItsState) {
+  for (const auto& [name, pattern] : golden().at("patterns").items()) {
+    SCOPED_TRACE(name);
+    Iteration it;
+    for (const auto& row : pattern.at("rows")) {
+      run_row(it, row);
+      const auto state = it.scaler.state();
+      it.scaler = GradScaler();
+      it.scaler.load_state(state);
+    }
+  }
+}
+
+TEST(GradScalerTest, TakesStateBackWithoutBeingMadeAnew) {
+  Iteration it;
+  const auto before = it.scaler.state();
+  it.backward();
+  it.scaler.step(*it.optimizer);
+  it.scaler.update(64.0);
+  EXPECT_EQ(it.scaler.get_scale(), 64.0);
+  it.scaler.load_state(before);
+  EXPECT_EQ(it.scaler.get_scale(), 4.0);
+  EXPECT_EQ(it.scaler.state(), before);
+}
+
+TEST(GradScalerTest, HasTorchsDefaults) {
+  EXPECT_EQ(json_of(GradScaler().state()), golden().at("default_state_dict"));
+  EXPECT_TRUE(GradScaler().is_enabled());
+}
+
+TEST(GradScalerTest, RefusesWhatTorchRefuses) {
+  ASSERT_TRUE(golden().at("misuse").contains("step before scale"));
+  Iteration it;
+  auto& scaler = it.scaler;
+  auto* const optimizer = it.optimizer.get();
+  expect_error<Error>([&] { scaler.step(*optimizer); }, {"step()", "before scale()"});
+  expect_error<Error>([&] { scaler.unscale(*optimizer); }, {"unscale()", "before scale()"});
+  expect_error<Error>([&] { scaler.update(); }, {"update()", "before scale()"});
+  scaler.scale(torch::ones({}));
+  expect_error<Error>([&] { scaler.update(); }, {"nothing was unscaled"});
+  expect_error<Error>([&] { scaler.step(*optimizer); }, {"no gradient"});
+  scaler = GradScaler(kOptions);
+  it.backward();
+  scaler.unscale(*optimizer);
+  expect_error<Error>([&] { scaler.unscale(*optimizer); }, {"already been called"});
+  scaler.step(*optimizer);
+  expect_error<Error>([&] { scaler.unscale(*optimizer); }, {"after step()"});
+  expect_error<Error>([&] { scaler.step(*optimizer); }, {"already been called"});
+  scaler.update(16.0);
+  EXPECT_EQ(scaler.get_scale(), golden().at("misuse").at("scale after update(16.)"));
+  expect_error<CheckpointError>([&] { scaler.load_state({}); }, {"empty", "disabled"});
+}
+
+TEST(GradScalerTest, RefusesOptionsOutOfRange) {
+  expect_error<ConfigError>([] { GradScaler({.init_scale = 0}); }, {"init_scale", "> 0"});
+  expect_error<ConfigError>([] { GradScaler({.growth_factor = 1}); }, {"growth_factor", "> 1"});
+  expect_error<ConfigError>([] { GradScaler({.backoff_factor = 1}); }, {"backoff_factor"});
+  expect_error<ConfigError>([] { GradScaler({.growth_interval = 0}); }, {"growth_interval"});
+}
+
+TEST(GradScalerTest, ADisabledOneIsNotThere) {
+  Iteration it({.enabled = false});
+  it.backward();
+  EXPECT_EQ(it.gradient(), 0.25F);
+  it.scaler.unscale(*it.optimizer);
+  it.parameter.grad()[1].fill_(std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(it.scaler.step(*it.optimizer));
+  it.scaler.update();
+  EXPECT_EQ(it.scaler.get_scale(), 1.0);
+  EXPECT_TRUE(it.scaler.state().empty());
+}
+
+TEST(GradScalerTest, AScalarLossIsScaledInFloat32) {
+  GradScaler scaler;
+  const auto loss = scaler.scale(torch::full({}, 8.0, at::kHalf));
+  EXPECT_EQ(loss.scalar_type(), at::kFloat);
+  EXPECT_EQ(loss.item<float>(), 8 * 65536.0F);
+}
+
+TEST(GradScalerTest, RefusesFloat16Gradients) {
+  const auto parameter = torch::ones({2}, at::kHalf).requires_grad_();
+  const auto optimizer = OptimizerFactory(SGD{}).create({{"weight", parameter}});
+  GradScaler scaler;
+  scaler.scale(parameter.sum() * 1e-6).backward();
+  expect_error<Error>([&] { scaler.unscale(*optimizer); }, {"weight", "float16", "16-true"});
+}
+
+// An overflow of one optimizer skips its step alone, and backs the scale off for both.
+TEST(GradScalerTest, JudgesEachOptimizerByItself) {
+  Iteration it;
+  const auto other = torch::ones({1}).requires_grad_();
+  const auto others = OptimizerFactory(SGD{.lr = 0.5}).create({{"other", other}});
+  it.backward();
+  it.scaler.scale(other.sum()).backward();
+  other.grad().fill_(std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(it.scaler.step(*it.optimizer));
+  EXPECT_TRUE(it.scaler.has_stepped());
+  EXPECT_FALSE(it.scaler.step(*others));
+  it.scaler.update();
+  EXPECT_FALSE(it.scaler.has_stepped());
+  EXPECT_EQ(it.scaler.get_scale(), 2.0);
+  EXPECT_EQ(it.value(), 0.875F);
+  EXPECT_EQ(other.item<float>(), 1.0F);
+}
+
+// What another rank has found counts as one's own.
+TEST(GradScalerTest, ObeysWhatIsWrittenToFoundInf) {
+  Iteration it;
+  it.backward();
+  expect_error<Error>([&] { it.scaler.found_inf(*it.optimizer); }, {"before unscale()"});
+  it.scaler.unscale(*it.optimizer);
+  EXPECT_TRUE(it.scaler.is_unscaled(*it.optimizer));
+  it.scaler.found_inf(*it.optimizer).fill_(1.0);
+  EXPECT_FALSE(it.scaler.step(*it.optimizer));
+  it.scaler.update();
+  EXPECT_EQ(it.scaler.get_scale(), 2.0);
+}
+
+TEST(GradScalerTest, ForgetsGradientsThatAreThrownAway) {
+  Iteration it;
+  it.backward();
+  it.scaler.unscale(*it.optimizer);
+  it.scaler.discard(*it.optimizer);
+  it.backward();
+  it.scaler.step(*it.optimizer);
+  EXPECT_EQ(it.value(), 0.875F);
+}
+
+}  // namespace
+}  // namespace lockstep
