@@ -27,13 +27,20 @@
 #include <lockstep/checkpoint/weights.h>
 
 #include <lockstep/data/batch_generator.h>
+#include <lockstep/data/combined_loader.h>
 #include <lockstep/data/data_position.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/example.h>
 #include <lockstep/data/file_dataset.h>
+#include <lockstep/data/image_folder.h>
+#include <lockstep/data/iterable_dataset.h>
 #include <lockstep/data/loader.h>
+#include <lockstep/data/look_ahead.h>
 #include <lockstep/data/sampler.h>
 #include <lockstep/data/tensor_dataset.h>
+#include <lockstep/data/token_dataset.h>
+#include <lockstep/data/webdataset.h>
+#include <lockstep/data/worker_seed.h>
 
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optim_state.h>
@@ -65,8 +72,10 @@
 #include <lockstep/profilers/simple_profiler.h>
 #include <lockstep/profilers/trace_profiler.h>
 
+#include <lockstep/fabric/batch_agreement.h>
 #include <lockstep/fabric/fabric.h>
 
+#include <lockstep/train/data_module.h>
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer.h>

@@ -34,12 +34,18 @@ class LOCKSTEP_API AnyBatch {
 
   /// Samples in the batch.
   std::int64_t size() const { return size_; }
+  /// Whether there is none.
+  bool empty() const { return type_ == nullptr; }
 
  private:
   std::shared_ptr<const void> value_;
   const std::type_info* type_ = nullptr;
   std::int64_t size_ = 0;
 };
+
+/// The number of batches or samples where only reading them to the end tells it: more than there can be, and
+/// yet what sums and fractions of it hold.
+inline constexpr std::int64_t kUnknownLength = std::int64_t{1} << 62;
 
 /// Which part of the data a rank gets: what the strategy tells a loader before the first epoch.
 struct ShardSpec {
@@ -56,15 +62,17 @@ class LOCKSTEP_API BatchStream {
   /// Sets `batch` to the next one, in order; false at the end. Blocks until it is there. A batch that
   /// could not be made throws its error here, in its turn, and ends the stream.
   virtual bool next(AnyBatch& batch) = 0;
+  /// Whether the batch that next() gave last is the last one, where the stream knows: look_ahead()'s do.
+  virtual bool is_last() const { return false; }
 };
 
 /// Makes the batches of any epoch, for any rank. Immutable: one object serves several streams.
 class LOCKSTEP_API AnyLoader {
  public:
   virtual ~AnyLoader() = default;
-  /// Batches of that rank per epoch.
+  /// Batches of that rank per epoch, or kUnknownLength.
   virtual std::int64_t num_batches(const ShardSpec& spec) const = 0;
-  /// Samples of the whole data set.
+  /// Samples of the whole data set, or kUnknownLength.
   virtual std::int64_t num_samples() const = 0;
   /// Samples of a rank's batch, but for the last one of an epoch, which may be short.
   virtual std::int64_t batch_size() const = 0;
