@@ -11,7 +11,7 @@ using testing::HasSubstr;
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 TEST(DecodeImage, ReadsNetpbm) {
-  const auto colours = decode_image(bytes_of(std::string("P6\n# a comment\n2 1\n255\n", 22) + "abcdef"));
+  const auto colours = decode_image(bytes_of("P6\n# a comment\n2 1\n255\nabcdef"));
   ASSERT_TRUE(colours) << colours.error();
   EXPECT_EQ(colours->channels, 3);
   EXPECT_EQ(colours->height, 1);

@@ -72,7 +72,7 @@ TEST(Tar, ReadsWhatGnuTarAndPythonWrite) {
   const test::TemporaryFolder folder;
   const std::string make =
       "cd '" + folder.path().string() + "' && mkdir -p d && printf one > d/a.txt && printf two > " +
-      std::string(120, 'b') + " && for f in gnu ustar pax; do tar --format=$f -cf $f.tar d b*; done" +
+      std::string(120, 'b') + " && for f in gnu pax; do tar --format=$f -cf $f.tar d b*; done" +
       " && python3 -c \"import tarfile; t = tarfile.open('py.tar', 'w'); t.add('d/a.txt'); t.close()\"";
   ASSERT_EQ(std::system(make.c_str()), 0);
   for (const char* format : {"gnu", "pax"}) {
