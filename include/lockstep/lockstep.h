@@ -28,13 +28,20 @@
 
 #include <lockstep/data/batch_generator.h>
 #include <lockstep/data/batch_tensors.h>
+#include <lockstep/data/combined_loader.h>
 #include <lockstep/data/data_position.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/example.h>
 #include <lockstep/data/file_dataset.h>
+#include <lockstep/data/image_folder.h>
+#include <lockstep/data/iterable_dataset.h>
 #include <lockstep/data/loader.h>
+#include <lockstep/data/look_ahead.h>
 #include <lockstep/data/sampler.h>
 #include <lockstep/data/tensor_dataset.h>
+#include <lockstep/data/token_dataset.h>
+#include <lockstep/data/webdataset.h>
+#include <lockstep/data/worker_seed.h>
 
 #include <lockstep/metrics/accuracy.h>
 #include <lockstep/metrics/aggregation.h>
@@ -80,6 +87,7 @@
 #include <lockstep/profilers/simple_profiler.h>
 #include <lockstep/profilers/trace_profiler.h>
 
+#include <lockstep/fabric/batch_agreement.h>
 #include <lockstep/fabric/fabric.h>
 
 #include <lockstep/train/callbacks/early_stopping.h>
@@ -88,6 +96,7 @@
 #include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/callbacks/model_summary.h>
 #include <lockstep/train/callbacks/timer.h>
+#include <lockstep/train/data_module.h>
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer.h>

@@ -1,14 +1,16 @@
 #include <lockstep/data/loader.h>
 
-#include <algorithm>
 #include <string>
 
+#include <ATen/Context.h>
 #include <c10/util/Type.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/data/sampler.h>
 
 #include "data/batch_random.h"
+#include "data/epoch_plan.h"
 #include "data/streams.h"
 
 namespace lockstep {
@@ -21,61 +23,115 @@ void require_at_least(const char* option, std::int64_t value, std::int64_t least
                              .got = std::to_string(value)});
 }
 
-/// Calls `use` with the sampler that `spec` asks for.
-template <class Use>
-auto with_sampler(std::int64_t size, const LoaderOptions& options, const ShardSpec& spec, Use use) {
-  const SamplerOptions order{.shuffle = options.shuffle && !spec.in_order,
-                             .seed = options.seed.value_or(spec.seed)};
-  if (spec.pad) return use(DistributedSampler(size, spec.num_replicas, spec.rank, order));
-  return use(UnrepeatedDistributedSampler(size, spec.num_replicas, spec.rank, order));
+void refuse_together(const char* option, const char* other) {
+  throw ConfigError("data", {.what = std::string("loader option ") + option + " replaces " + other,
+                             .hint = std::string("leave ") + other + " as it is"});
 }
 
-class DatasetLoader final : public AnyLoader {
+void check(const LoaderOptions& options) {
+  require_at_least("batch_size", options.batch_size, 1);
+  require_at_least("num_workers", options.num_workers, 0);
+  require_at_least("prefetch_factor", options.prefetch_factor, 1);
+  if (options.sampler && options.shuffle) refuse_together("sampler", "shuffle");
+  if (!options.batch_sampler) return;
+  if (options.batch_size != 1) refuse_together("batch_sampler", "batch_size");
+  if (options.shuffle) refuse_together("batch_sampler", "shuffle");
+  if (options.drop_last) refuse_together("batch_sampler", "drop_last");
+  if (options.sampler) refuse_together("batch_sampler", "sampler");
+}
+
+void check_iterable(const LoaderOptions& options) {
+  const bool ordered = !options.shuffle && !options.sampler && !options.batch_sampler;
+  if (ordered) return check(options);
+  throw ConfigError("data", {.what = "a stream of items cannot be shuffled or sampled by a loader",
+                             .hint = "let the data set order them"});
+}
+
+/// Of one rank's batches: what each of them adds its number to.
+std::uint64_t batch_seed(const LoaderOptions& options, const ShardSpec& spec, std::int64_t epoch) {
+  const auto run = options.seed.value_or(spec.seed);
+  return detail::mixed_seed(detail::mixed_seed(run, static_cast<std::uint64_t>(epoch)),
+                            static_cast<std::uint64_t>(spec.rank));
+}
+
+/// What loaders of both kinds of data sets have in common.
+class LoaderBase : public AnyLoader {
  public:
-  DatasetLoader(std::int64_t size, detail::FetchBatch fetch, const LoaderOptions& options)
-      : size_(size), fetch_(std::move(fetch)), options_(options) {}
+  explicit LoaderBase(const LoaderOptions& options)
+      : options_(options),
+        pool_(std::make_shared<detail::WorkerPool>(options.num_workers, options.persistent_workers)) {}
 
-  std::int64_t num_samples() const override { return size_; }
   std::int64_t batch_size() const override { return options_.batch_size; }
-
-  std::int64_t num_batches(const ShardSpec& spec) const override {
-    const std::int64_t samples =
-        with_sampler(size_, options_, spec, [](const auto& sampler) { return sampler.num_samples(); });
-    return samples / options_.batch_size + (!options_.drop_last && samples % options_.batch_size != 0);
-  }
 
   std::unique_ptr<BatchStream> stream(const ShardSpec& spec, std::int64_t epoch,
                                       std::int64_t skip_batches) const override {
     require_at_least("epoch", epoch, 0);
     require_at_least("skip_batches", skip_batches, 0);
-    detail::EpochPlan plan{.indices = indices(spec, epoch),
-                           .batch_size = options_.batch_size,
-                           .num_batches = num_batches(spec),
-                           .seed = seed_of(spec, epoch)};
-    const std::int64_t left = std::max<std::int64_t>(plan.num_batches - skip_batches, 0);
-    const std::int64_t workers = std::min<std::int64_t>(options_.num_workers, left);
-    if (workers == 0) return std::make_unique<detail::InlineStream>(std::move(plan), fetch_, skip_batches);
-    const std::int64_t slots = std::min(workers * options_.prefetch_factor, left);
-    return std::make_unique<detail::WorkerStream>(std::move(plan), fetch_, skip_batches, workers, slots);
+    detail::BatchWork work{.source = source(spec, epoch, skip_batches),
+                           .first = skip_batches,
+                           .seed = batch_seed(options_, spec, epoch)};
+    const bool inline_only = options_.num_workers == 0 || num_batches(spec) <= skip_batches;
+    if (inline_only) return std::make_unique<detail::InlineStream>(std::move(work));
+    return std::make_unique<detail::WorkerStream>(std::move(work), pool_->threads(),
+                                                  pool_->count() * options_.prefetch_factor);
+  }
+
+ protected:
+  const LoaderOptions& options() const { return options_; }
+  virtual std::unique_ptr<detail::BatchSource> source(const ShardSpec& spec, std::int64_t epoch,
+                                                      std::int64_t skip_batches) const = 0;
+
+ private:
+  LoaderOptions options_;
+  std::shared_ptr<detail::WorkerPool> pool_;
+};
+
+class DatasetLoader final : public LoaderBase {
+ public:
+  DatasetLoader(std::int64_t size, detail::FetchBatch fetch, const LoaderOptions& options)
+      : LoaderBase(options), size_(size), fetch_(std::move(fetch)) {}
+
+  // With batches of the user's, they are what is counted and dealt out.
+  std::int64_t num_samples() const override {
+    if (options().batch_sampler) return options().batch_sampler->num_batches();
+    return options().sampler ? options().sampler->num_samples() : size_;
+  }
+  std::int64_t num_batches(const ShardSpec& spec) const override {
+    return detail::planned_batches(size_, options(), spec);
   }
 
  private:
-  std::uint64_t seed_of(const ShardSpec& spec, std::int64_t epoch) const {
-    const auto run = options_.seed.value_or(spec.seed);
-    return detail::mixed_seed(detail::mixed_seed(run, static_cast<std::uint64_t>(epoch)),
-                              static_cast<std::uint64_t>(spec.rank));
-  }
-
-  std::vector<std::int64_t> indices(const ShardSpec& spec, std::int64_t epoch) const {
-    return with_sampler(size_, options_, spec, [&](auto sampler) {
-      sampler.set_epoch(epoch);
-      return sampler.indices();
-    });
+  std::unique_ptr<detail::BatchSource> source(const ShardSpec& spec, std::int64_t epoch,
+                                              std::int64_t skip_batches) const override {
+    return detail::plan_source(detail::plan_epoch(size_, options(), spec, epoch), fetch_, skip_batches);
   }
 
   std::int64_t size_;
   detail::FetchBatch fetch_;
-  LoaderOptions options_;
+};
+
+class IterableLoader final : public LoaderBase {
+ public:
+  IterableLoader(detail::OpenSource open, detail::CountItems count, const LoaderOptions& options)
+      : LoaderBase(options), open_(std::move(open)), count_(std::move(count)) {}
+
+  std::int64_t num_samples() const override { return kUnknownLength; }
+  std::int64_t num_batches(const ShardSpec& spec) const override {
+    const std::int64_t items = count_(spec);
+    if (items == kUnknownLength) return kUnknownLength;
+    return items / batch_size() + (!options().drop_last && items % batch_size() != 0);
+  }
+
+ private:
+  std::unique_ptr<detail::BatchSource> source(const ShardSpec& spec, std::int64_t epoch,
+                                              std::int64_t skip_batches) const override {
+    ShardSpec seeded = spec;
+    seeded.seed = options().seed.value_or(spec.seed);
+    return open_(seeded, epoch, skip_batches * batch_size());
+  }
+
+  detail::OpenSource open_;
+  detail::CountItems count_;
 };
 
 }  // namespace
@@ -84,10 +140,20 @@ namespace detail {
 
 std::shared_ptr<AnyLoader> make_loader(std::int64_t dataset_size, FetchBatch fetch,
                                        const LoaderOptions& options) {
-  require_at_least("batch_size", options.batch_size, 1);
-  require_at_least("num_workers", options.num_workers, 0);
-  require_at_least("prefetch_factor", options.prefetch_factor, 1);
+  check(options);
   return std::make_shared<DatasetLoader>(dataset_size, std::move(fetch), options);
+}
+
+std::shared_ptr<AnyLoader> make_iterable_loader(OpenSource open, CountItems count,
+                                                const LoaderOptions& options) {
+  check_iterable(options);
+  return std::make_shared<IterableLoader>(std::move(open), std::move(count), options);
+}
+
+bool pins_memory(const LoaderOptions& options) {
+  if (!options.pin_memory || at::hasCUDA()) return options.pin_memory;
+  warn_once("loader.pin_memory", "pin_memory is set, but there is no GPU: batches are not pinned");
+  return false;
 }
 
 void require_dataset(bool given) {

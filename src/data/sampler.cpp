@@ -35,6 +35,9 @@ std::int64_t samples_per_rank(std::int64_t size, int num_replicas, bool drop_las
 
 }  // namespace
 
+Sampler::~Sampler() = default;
+BatchSampler::~BatchSampler() = default;
+
 std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t seed) {
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   const at::Tensor order = at::randperm(size, generator, at::TensorOptions().dtype(at::kLong));

@@ -1,6 +1,5 @@
 #include "data/streams.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "data/batch_random.h"
@@ -8,71 +7,97 @@
 namespace lockstep::detail {
 namespace {
 
-AnyBatch make_batch(const EpochPlan& plan, const FetchBatch& fetch, std::int64_t number) {
-  const BatchSeedScope scope(mixed_seed(plan.seed, static_cast<std::uint64_t>(number)));
-  return fetch(plan.batch(number));
+AnyBatch make_batch(const BatchWork& work, const BatchTask& task, std::int64_t number) {
+  const BatchSeedScope scope(mixed_seed(work.seed, static_cast<std::uint64_t>(number)));
+  return task();
 }
 
 }  // namespace
 
-InlineStream::InlineStream(EpochPlan plan, FetchBatch fetch, std::int64_t first)
-    : plan_(std::move(plan)), fetch_(std::move(fetch)), next_(first) {}
-
 bool InlineStream::next(AnyBatch& batch) {
-  if (next_ >= plan_.num_batches) return false;
-  const std::int64_t number = std::exchange(next_, plan_.num_batches);  // an error ends the stream
-  batch = make_batch(plan_, fetch_, number);
-  next_ = number + 1;
+  if (std::exchange(ended_, true)) return false;  // an error ends the stream
+  const BatchTask task = work_.source->next();
+  if (!task) return false;
+  batch = make_batch(work_, task, next_++);
+  ended_ = false;
   return true;
 }
 
-WorkerStream::WorkerStream(EpochPlan plan, FetchBatch fetch, std::int64_t first, std::int64_t num_workers,
-                           std::int64_t slots)
-    : plan_(std::move(plan)),
-      fetch_(std::move(fetch)),
-      next_to_make_(first),
-      next_to_give_(first),
-      slots_(static_cast<std::size_t>(slots)) {
-  for (std::int64_t i = 0; i < num_workers; ++i) {
-    workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
-  }
+WorkerStream::WorkerStream(BatchWork work, std::shared_ptr<WorkerThreads> threads, std::int64_t slots)
+    : work_(std::move(work)),
+      next_to_take_(work_.first),
+      next_to_give_(work_.first),
+      slots_(static_cast<std::size_t>(slots)),
+      threads_(std::move(threads)) {
+  threads_->start([this] { this->work(); });
 }
 
 WorkerStream::~WorkerStream() {
-  for (std::jthread& worker : workers_) worker.request_stop();  // all at once; then they are joined
+  {
+    const std::scoped_lock lock(mutex_);
+    no_more_ = true;
+  }
+  changed_.notify_all();
+  threads_->wait();
 }
 
 bool WorkerStream::next(AnyBatch& batch) {
+  if (std::exchange(ended_, true)) return false;  // an error ends the stream
   std::unique_lock lock(mutex_);
-  if (next_to_give_ >= plan_.num_batches) return false;
   std::optional<Result>& mine = slot(next_to_give_);
-  changed_.wait(lock, [&] { return mine.has_value(); });
+  const auto is_over = [&] { return no_more_ && !taking_ && next_to_give_ == next_to_take_; };
+  changed_.wait(lock, [&] { return mine.has_value() || is_over(); });
+  if (!mine) return false;
   Result result = *std::exchange(mine, std::nullopt);
-  next_to_give_ = result.error ? plan_.num_batches : next_to_give_ + 1;
+  if (result.error) std::rethrow_exception(result.error);
+  ++next_to_give_;
   lock.unlock();
   changed_.notify_all();
-  if (result.error) std::rethrow_exception(result.error);
   batch = std::move(result.batch);
+  ended_ = false;
   return true;
 }
 
-void WorkerStream::work(const std::stop_token& stop) {
+void WorkerStream::work() {
   const auto capacity = static_cast<std::int64_t>(slots_.size());
-  const auto finished = [&] { return std::max(next_to_make_, next_to_give_) >= plan_.num_batches; };
-  const auto may_make = [&] { return finished() || next_to_make_ < next_to_give_ + capacity; };
+  const auto may_take = [&] { return no_more_ || (!taking_ && next_to_take_ < next_to_give_ + capacity); };
   std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, may_make) && !finished() && !stop.stop_requested()) {
-    const std::int64_t number = next_to_make_++;
-    lock.unlock();
-    Result result = make(number);
-    lock.lock();
-    slot(number) = std::move(result);
-    changed_.notify_all();
+  for (;;) {
+    changed_.wait(lock, may_take);
+    if (no_more_) return;
+    take_and_make(lock);
   }
 }
 
-WorkerStream::Result WorkerStream::make(std::int64_t number) const try {
-  return {.batch = make_batch(plan_, fetch_, number), .error = nullptr};
+void WorkerStream::take_and_make(std::unique_lock<std::mutex>& lock) {
+  const std::int64_t number = next_to_take_;
+  taking_ = true;
+  lock.unlock();
+  Result result{};
+  const BatchTask task = take(result.error);
+  lock.lock();
+  taking_ = false;
+  no_more_ = no_more_ || !task;
+  if (task || result.error) ++next_to_take_;
+  changed_.notify_all();
+  if (task) {
+    lock.unlock();
+    result = make(task, number);
+    lock.lock();
+  }
+  if (number < next_to_take_) slot(number) = std::move(result);
+  changed_.notify_all();
+}
+
+BatchTask WorkerStream::take(std::exception_ptr& error) const try {
+  return work_.source->next();
+} catch (...) {
+  error = std::current_exception();
+  return {};
+}
+
+WorkerStream::Result WorkerStream::make(const BatchTask& task, std::int64_t number) const try {
+  return {.batch = make_batch(work_, task, number), .error = nullptr};
 } catch (...) {
   return {.batch = {}, .error = std::current_exception()};
 }

@@ -4,36 +4,42 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
+#include <utility>
 #include <vector>
 
-#include <lockstep/data/loader.h>
+#include <lockstep/data/batch_source.h>
 
-#include "data/epoch_plan.h"
+#include "data/worker_threads.h"
 
 namespace lockstep::detail {
+
+/// The batches of a source, and what else they are made of.
+struct BatchWork {
+  std::unique_ptr<BatchSource> source;
+  std::int64_t first = 0;  ///< number of the source's first batch in the epoch
+  std::uint64_t seed = 0;  ///< of batch_generator(), but for the batch's number
+};
 
 /// Makes each batch in next(), on the caller's thread.
 class InlineStream final : public BatchStream {
  public:
-  /// Starts with batch number `first`.
-  InlineStream(EpochPlan plan, FetchBatch fetch, std::int64_t first);
+  explicit InlineStream(BatchWork work) : work_(std::move(work)), next_(work_.first) {}
   bool next(AnyBatch& batch) override;
 
  private:
-  EpochPlan plan_;
-  FetchBatch fetch_;
+  BatchWork work_;
   std::int64_t next_;
+  bool ended_ = false;
 };
 
-/// Workers take the next batch number each, and are never more than `slots` batches ahead of the caller.
+/// Workers take the next task each, and are never more than `slots` batches ahead of the caller.
 class WorkerStream final : public BatchStream {
  public:
-  /// Starts with batch number `first`.
-  WorkerStream(EpochPlan plan, FetchBatch fetch, std::int64_t first, std::int64_t num_workers,
-               std::int64_t slots);
+  /// `threads`: for this stream alone, as long as it lives.
+  WorkerStream(BatchWork work, std::shared_ptr<WorkerThreads> threads, std::int64_t slots);
   ~WorkerStream() override;
   bool next(AnyBatch& batch) override;
 
@@ -43,20 +49,24 @@ class WorkerStream final : public BatchStream {
     std::exception_ptr error;
   };
 
-  void work(const std::stop_token& stop);
-  Result make(std::int64_t number) const;
+  void work();
+  void take_and_make(std::unique_lock<std::mutex>& lock);
+  BatchTask take(std::exception_ptr& error) const;
+  Result make(const BatchTask& task, std::int64_t number) const;
   std::optional<Result>& slot(std::int64_t number) {
     return slots_[static_cast<std::size_t>(number) % slots_.size()];
   }
 
-  const EpochPlan plan_;
-  const FetchBatch fetch_;
-  std::mutex mutex_;  // guards the four below
-  std::condition_variable_any changed_;
-  std::int64_t next_to_make_;
+  const BatchWork work_;
+  std::mutex mutex_;  // guards the five below
+  std::condition_variable changed_;
+  std::int64_t next_to_take_;
   std::int64_t next_to_give_;
+  bool taking_ = false;   // a worker asks the source
+  bool no_more_ = false;  // to be taken: the source has ended, or nobody wants more
   std::vector<std::optional<Result>> slots_;
-  std::vector<std::jthread> workers_;  // last: joined before what they use goes
+  bool ended_ = false;  // of the caller's thread alone
+  std::shared_ptr<WorkerThreads> threads_;
 };
 
 }  // namespace lockstep::detail

@@ -5,6 +5,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/fabric/batch_agreement.h>
 #include <lockstep/torch.h>
 
 #include "fabric/fabric_state.h"
@@ -93,6 +94,11 @@ ShardSpec Fabric::shard_for(const AnyLoader& loader, const SetupLoaderOptions& o
 
 TensorChange Fabric::input_conversion() const {
   return [precision = state_->precision](const at::Tensor& input) { return precision->convert_input(input); };
+}
+
+std::shared_ptr<AnyLoader> Fabric::ending_together(std::shared_ptr<AnyLoader> loader,
+                                                   const SetupLoaderOptions& options) const {
+  return agree_on_batches(std::move(loader), state_->strategy->communicator(), options.uneven_streams);
 }
 
 std::uint64_t Fabric::seed_everything(std::uint64_t seed) {

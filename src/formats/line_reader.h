@@ -4,9 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <string_view>
 #include <vector>
+
+#include "formats/gzip_file.h"
 
 namespace lockstep::detail {
 
@@ -14,8 +15,7 @@ namespace lockstep::detail {
 class LineReader {
  public:
   /// @throws DataError when the file cannot be opened
-  explicit LineReader(const std::filesystem::path& path);
-  ~LineReader();
+  explicit LineReader(const std::filesystem::path& path) : file_(path) {}
 
   /// Sets `line` to the next line without its end (LF or CRLF); false at the end of the file. `line` is
   /// valid until the next call.
@@ -29,13 +29,10 @@ class LineReader {
   static constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
 
  private:
-  struct Source;
   bool fill();
   std::string_view unread() const { return {buffer_.data() + begin_, end_ - begin_}; }
-  [[noreturn]] void fail(const char* what, std::string_view got) const;
 
-  std::filesystem::path path_;
-  std::unique_ptr<Source> source_;
+  GzipFile file_;
   std::vector<char> buffer_;
   std::size_t begin_ = 0;  // of what is read, but not handed out yet
   std::size_t end_ = 0;

@@ -132,6 +132,42 @@ TEST(CsvDataset, TakesTheLabelFromAnyColumn) {
   EXPECT_FALSE(none.target.defined());
 }
 
+TEST(IdxDataset, ReadsMnistsFiles) {
+  const TemporaryFolder folder;
+  const auto pictures =
+      folder.file("images.idx", {"\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x03\0\x33\x66\x99\xcc\xff", 22});
+  const auto labels = folder.file("labels.idx", {"\0\0\x08\x01\0\0\0\x02\x07\x02", 10});
+  const Example all = whole(idx_dataset(pictures, labels, {.scale = 1.0 / 255, .channel_dim = true}));
+  EXPECT_EQ(all.data.sizes(), (at::IntArrayRef{2, 1, 1, 3}));
+  EXPECT_TRUE(all.data.flatten().allclose(torch::tensor({0.F, .2F, .4F, .6F, .8F, 1.F})));
+  EXPECT_TRUE(all.target.equal(torch::tensor({7, 2}, torch::kLong)));
+  const Example alone = whole(idx_dataset(pictures));
+  EXPECT_TRUE(alone.data[1].equal(torch::tensor({{153.F, 204.F, 255.F}})));
+  EXPECT_FALSE(alone.target.defined());
+}
+
+TEST(IdxDataset, NamesWhatIsWrong) {
+  const TemporaryFolder folder;
+  const auto three = folder.file("three.idx", {"\0\0\x08\x01\0\0\0\x03\1\2\3", 11});
+  const auto two = folder.file("two.idx", {"\0\0\x08\x01\0\0\0\x02\1\2", 10});
+  expect_error<DataError>([&] { idx_dataset(three, two); }, {"three.idx", "two.idx", "3 labels", "got 2"});
+  expect_error<DataError>([&] { idx_dataset(folder / "none.idx"); }, {"none.idx"});
+}
+
+TEST(Collate, StacksSamplesOfOneShape) {
+  const std::vector<Example> samples{{torch::ones({2}), torch::tensor(1)},
+                                     {torch::zeros({2}), torch::tensor(2)}};
+  const Example batch = collate(std::span<const Example>(samples));
+  EXPECT_TRUE(batch.data.equal(torch::tensor({{1.F, 1.F}, {0.F, 0.F}})));
+  EXPECT_TRUE(batch.target.equal(torch::tensor({1, 2}, torch::kLong)));
+  const std::vector<at::Tensor> tensors{torch::ones({2}), torch::ones({2}), torch::ones({3})};
+  expect_error<DataError>([&] { collate(std::span<const at::Tensor>(tensors)); },
+                          {"sample 2", "Float [2]", "got Float [3]"});
+  const std::vector<Example> mixed{{torch::ones({2}), torch::tensor(1)}, {torch::ones({2}), {}}};
+  expect_error<DataError>([&] { collate(std::span<const Example>(mixed)); },
+                          {"target of sample 1", "got none"});
+}
+
 TEST(CsvDataset, NamesWhatIsWrong) {
   const TemporaryFolder folder;
   const auto path = folder.file("t.csv", "a,b\n1,2\n3,4.5\n");

@@ -8,49 +8,26 @@
 #include <thread>
 
 #include <lockstep/base/error.h>
+#include <lockstep/data/batch_generator.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/data/sampler.h>
 #include <lockstep/data/tensor_dataset.h>
 #include <lockstep/data/torch_dataset.h>
 
+#include "data/recorder.h"
 #include "support/expect_error.h"
 
 namespace lockstep {
 namespace {
 
+using test::Batches;
+using test::batches_of;
+using test::Counter;
 using test::expect_error;
+using test::Indices;
+using test::Recorder;
+using test::resumes_anywhere;
 using testing::ElementsAre;
-using Indices = std::vector<std::int64_t>;
-using Batches = std::vector<Indices>;
-
-/// A batch is the list of its indices; `before` runs in the thread that makes it.
-class Recorder final : public Dataset<Indices> {
- public:
-  using Before = std::function<void(std::span<const std::int64_t>)>;
-  explicit Recorder(
-      std::int64_t size, Before before = [](auto) {})
-      : size_(size), before_(std::move(before)) {}
-
-  std::int64_t size() const override { return size_; }
-  Indices get_batch(std::span<const std::int64_t> indices) const override {
-    ++calls_;
-    before_(indices);
-    return {indices.begin(), indices.end()};
-  }
-  int calls() const { return calls_; }
-
- private:
-  std::int64_t size_;
-  Before before_;
-  mutable std::atomic<int> calls_ = 0;
-};
-
-Batches batches(const Loader<Indices>& loader, std::int64_t epoch = 0, const ShardSpec& spec = {},
-                std::int64_t skip = 0) {
-  Batches all;
-  for (const Indices& batch : loader.epoch(epoch, spec, skip)) all.push_back(batch);
-  return all;
-}
 
 class LoaderWithWorkers : public testing::TestWithParam<int> {
  protected:
@@ -63,10 +40,10 @@ INSTANTIATE_TEST_SUITE_P(Workers, LoaderWithWorkers, testing::Values(0, 1, 3));
 
 TEST_P(LoaderWithWorkers, GivesBatchesInOrder) {
   const auto numbers = loader(std::make_shared<Recorder>(7), options({.batch_size = 3}));
-  EXPECT_THAT(batches(numbers), ElementsAre(Indices{0, 1, 2}, Indices{3, 4, 5}, Indices{6}));
+  EXPECT_THAT(batches_of(numbers), ElementsAre(Indices{0, 1, 2}, Indices{3, 4, 5}, Indices{6}));
   EXPECT_EQ(numbers.num_batches(), 3);
   const auto full = loader(std::make_shared<Recorder>(7), options({.batch_size = 3, .drop_last = true}));
-  EXPECT_THAT(batches(full), ElementsAre(Indices{0, 1, 2}, Indices{3, 4, 5}));
+  EXPECT_THAT(batches_of(full), ElementsAre(Indices{0, 1, 2}, Indices{3, 4, 5}));
   EXPECT_EQ(full.num_batches(), 2);
 }
 
@@ -77,19 +54,19 @@ TEST_P(LoaderWithWorkers, GivesTheSameBatchesWhateverTheWorkers) {
   });
   const auto expected = loader(std::make_shared<Recorder>(1000), {.batch_size = 7, .shuffle = true});
   const auto actual = loader(uneven, options({.batch_size = 7, .shuffle = true}));
-  for (std::int64_t epoch : {0, 1}) EXPECT_EQ(batches(actual, epoch), batches(expected, epoch));
-  EXPECT_NE(batches(actual, 0), batches(actual, 1));
+  for (std::int64_t epoch : {0, 1}) EXPECT_EQ(batches_of(actual, epoch), batches_of(expected, epoch));
+  EXPECT_NE(batches_of(actual, 0), batches_of(actual, 1));
 }
 
 TEST_P(LoaderWithWorkers, SkipsWithoutReading) {
   const auto recorder = std::make_shared<Recorder>(100);
   const auto numbers = loader(recorder, options({.batch_size = 10, .shuffle = true}));
-  const Batches all = batches(numbers, 2);
+  const Batches all = batches_of(numbers, 2);
   const int calls = recorder->calls();
-  EXPECT_EQ(batches(numbers, 2, {}, 7), Batches(all.begin() + 7, all.end()));
+  EXPECT_EQ(batches_of(numbers, 2, {}, 7), Batches(all.begin() + 7, all.end()));
   EXPECT_EQ(recorder->calls(), calls + 3);
-  EXPECT_TRUE(batches(numbers, 2, {}, 10).empty());
-  EXPECT_TRUE(batches(numbers, 2, {}, 11).empty());
+  EXPECT_TRUE(batches_of(numbers, 2, {}, 10).empty());
+  EXPECT_TRUE(batches_of(numbers, 2, {}, 11).empty());
 }
 
 TEST_P(LoaderWithWorkers, ThrowsAnErrorInItsTurnAndEnds) {
@@ -140,7 +117,7 @@ TEST(Loader, MakesBatchesInSeveralThreadsAtOnce) {
       std::this_thread::yield();
     }
   });
-  EXPECT_EQ(batches(loader(meeting, {.num_workers = 2})).size(), 2u);
+  EXPECT_EQ(batches_of(loader(meeting, {.num_workers = 2})).size(), 2u);
 }
 
 TEST(Loader, GivesEachRankWhatTheSamplersSay) {
@@ -150,18 +127,18 @@ TEST(Loader, GivesEachRankWhatTheSamplersSay) {
     DistributedSampler padded(10, 3, rank, {.seed = 5});
     padded.set_epoch(2);
     Indices joined;
-    for (const Indices& batch : batches(numbers, 2, {.num_replicas = 3, .rank = rank, .seed = 5})) {
+    for (const Indices& batch : batches_of(numbers, 2, {.num_replicas = 3, .rank = rank, .seed = 5})) {
       joined.insert(joined.end(), batch.begin(), batch.end());
     }
     EXPECT_EQ(joined, padded.indices());
-    EXPECT_EQ(batches(numbers, 0, {.num_replicas = 3, .rank = rank, .pad = false})[0],
+    EXPECT_EQ(batches_of(numbers, 0, {.num_replicas = 3, .rank = rank, .pad = false})[0],
               UnrepeatedDistributedSampler(10, 3, rank).indices());
     EXPECT_EQ(numbers.num_batches({.num_replicas = 3, .rank = rank}), 1);
   }
   const auto ordered = loader(std::make_shared<Recorder>(4), {.batch_size = 2});
-  EXPECT_THAT(batches(ordered, 1, {.num_replicas = 2, .rank = 1}), ElementsAre(Indices{1, 3}));
+  EXPECT_THAT(batches_of(ordered, 1, {.num_replicas = 2, .rank = 1}), ElementsAre(Indices{1, 3}));
   const auto seeded = loader(std::make_shared<Recorder>(10), {.batch_size = 10, .shuffle = true, .seed = 9});
-  EXPECT_THAT(batches(seeded, 0, {.seed = 5}), ElementsAre(random_permutation(10, 9)));
+  EXPECT_THAT(batches_of(seeded, 0, {.seed = 5}), ElementsAre(random_permutation(10, 9)));
 }
 
 TEST(Loader, CountsSamplesByBatchType) {
@@ -187,6 +164,146 @@ TEST(Loader, NamesOptionsThatAreOutOfRange) {
   expect_error<ConfigError>([&] { loader(data).epoch(-1); }, {"epoch", "-1"});
   expect_error<ConfigError>([&] { loader(data).num_batches({.num_replicas = 2, .rank = 2}); },
                             {"rank 2 of 2"});
+}
+
+class OddThenEven final : public Sampler {
+ public:
+  std::int64_t num_samples() const override { return 5; }
+  std::vector<std::int64_t> indices(std::int64_t epoch, std::uint64_t seed) const override {
+    return {1, 3, 0, 2, (epoch + static_cast<std::int64_t>(seed)) % 5};
+  }
+};
+
+class Pairs final : public BatchSampler {
+ public:
+  std::int64_t num_batches() const override { return 3; }
+  std::vector<std::vector<std::int64_t>> batches(std::int64_t, std::uint64_t) const override {
+    return {{9, 8}, {7}, {6, 5, 4}};
+  }
+};
+
+TEST_P(LoaderWithWorkers, KeepsTheOrderOfASampler) {
+  const auto data = std::make_shared<Recorder>(5);
+  const auto numbers =
+      loader(data, options({.batch_size = 2, .seed = 4, .sampler = std::make_shared<OddThenEven>()}));
+  EXPECT_EQ(numbers.num_batches(), 3);
+  EXPECT_THAT(batches_of(numbers), ElementsAre(Indices{1, 3}, Indices{0, 2}, Indices{4}));
+  EXPECT_THAT(batches_of(numbers, 1), ElementsAre(Indices{1, 3}, Indices{0, 2}, Indices{0}));
+  EXPECT_THAT(batches_of(numbers, 0, {.num_replicas = 2, .rank = 0}), ElementsAre(Indices{1, 0}, Indices{4}));
+  EXPECT_THAT(batches_of(numbers, 0, {.num_replicas = 2, .rank = 1}), ElementsAre(Indices{3, 2}, Indices{1}));
+  EXPECT_THAT(batches_of(numbers, 0, {.num_replicas = 2, .rank = 1, .pad = false}),
+              ElementsAre(Indices{3, 2}));
+  EXPECT_TRUE(resumes_anywhere(numbers, 3, {.num_replicas = 2, .rank = 1}));
+}
+
+TEST_P(LoaderWithWorkers, DealsOutTheBatchesOfABatchSampler) {
+  const auto data = std::make_shared<Recorder>(10);
+  const auto numbers = loader(data, options({.batch_sampler = std::make_shared<Pairs>()}));
+  EXPECT_THAT(batches_of(numbers), ElementsAre(Indices{9, 8}, Indices{7}, Indices{6, 5, 4}));
+  EXPECT_EQ(numbers.num_batches({.num_replicas = 2}), 2);
+  EXPECT_THAT(batches_of(numbers, 0, {.num_replicas = 2, .rank = 1}), ElementsAre(Indices{7}, Indices{9, 8}));
+  EXPECT_THAT(batches_of(numbers, 0, {.num_replicas = 2, .rank = 1, .pad = false}), ElementsAre(Indices{7}));
+  EXPECT_TRUE(resumes_anywhere(numbers));
+}
+
+TEST(Loader, NamesSamplersThatDoNotFit) {
+  const auto data = std::make_shared<Recorder>(3);
+  const auto sampler = std::make_shared<OddThenEven>();
+  const auto pairs = std::make_shared<Pairs>();
+  expect_error<DataError>([&] { loader(data, {.sampler = sampler}).epoch(0); }, {"index 3", "index < 3"});
+  expect_error<DataError>([&] { loader(data, {.batch_sampler = pairs}).epoch(0); }, {"index 9"});
+  expect_error<ConfigError>([&] { loader(data, {.shuffle = true, .sampler = sampler}); },
+                            {"sampler replaces shuffle"});
+  expect_error<ConfigError>([&] { loader(data, {.batch_size = 2, .batch_sampler = pairs}); },
+                            {"batch_sampler replaces batch_size"});
+  expect_error<ConfigError>([&] { loader(data, {.sampler = sampler, .batch_sampler = pairs}); },
+                            {"batch_sampler replaces sampler"});
+}
+
+TEST_P(LoaderWithWorkers, GivesAStreamInOrder) {
+  const auto uneven = std::make_shared<Counter>(Indices{8, 5}, [](std::span<const std::int64_t> items) {
+    if (items[0] % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  });
+  const auto numbers = loader(uneven, options({.batch_size = 3}));
+  EXPECT_THAT(batches_of(numbers), ElementsAre(Indices{0, 1, 2}, Indices{3, 4, 5}, Indices{6, 7}));
+  EXPECT_THAT(batches_of(numbers, 2, {.num_replicas = 2, .rank = 1}),
+              ElementsAre(Indices{2100, 2101, 2102}, Indices{2103, 2104}));
+  EXPECT_TRUE(resumes_anywhere(numbers, 1));
+  EXPECT_EQ(numbers.num_batches(), kUnknownLength);
+  const auto full = loader(uneven, options({.batch_size = 3, .drop_last = true}));
+  EXPECT_THAT(batches_of(full), ElementsAre(Indices{0, 1, 2}, Indices{3, 4, 5}));
+}
+
+TEST_P(LoaderWithWorkers, GivesTransformsOfAStreamTheSameRandomNumbers) {
+  struct Random final : IterableDataset<std::int64_t, std::int64_t> {
+    struct Stream final : ItemStream<std::int64_t> {
+      bool next(std::int64_t& item) override { return (item = count++) < 20; }
+      std::int64_t count = 0;
+    };
+    std::unique_ptr<ItemStream<std::int64_t>> stream(const ShardSpec&, std::int64_t) const override {
+      return std::make_unique<Stream>();
+    }
+    std::int64_t collate(std::vector<std::int64_t>) const override {
+      return torch::randint(1 << 30, {1}, batch_generator(), torch::kLong).item<std::int64_t>();
+    }
+  };
+  const auto expected = batches_of(loader(std::make_shared<Random>(), {.batch_size = 2}), 3, {.seed = 7});
+  const auto numbers = loader(std::make_shared<Random>(), options({.batch_size = 2}));
+  EXPECT_EQ(batches_of(numbers, 3, {.seed = 7}), expected);
+  EXPECT_NE(batches_of(numbers, 4, {.seed = 7}), expected);
+  EXPECT_TRUE(resumes_anywhere(numbers, 3, {.seed = 7}));
+}
+
+TEST_P(LoaderWithWorkers, ThrowsAnErrorOfAStreamInItsTurn) {
+  const auto failing = std::make_shared<Counter>(Indices{100}, [](std::span<const std::int64_t> items) {
+    if (items[0] >= 30) throw std::runtime_error("item " + std::to_string(items[0]));
+  });
+  const std::shared_ptr<AnyLoader> any = loader(failing, options({.batch_size = 10}));
+  const auto stream = any->stream({}, 0);
+  AnyBatch batch;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stream->next(batch));
+  expect_error<std::runtime_error>([&] { stream->next(batch); }, {"item 30"});
+  EXPECT_FALSE(stream->next(batch));
+}
+
+TEST(Loader, RefusesToShuffleAStream) {
+  const auto data = std::make_shared<Counter>(Indices{8});
+  expect_error<ConfigError>([&] { loader(data, {.shuffle = true}); }, {"stream", "cannot be shuffled"});
+  expect_error<ConfigError>([&] { loader(data, {.batch_size = 0}); }, {"batch_size"});
+}
+
+TEST(Loader, GivesPersistentWorkersToOneStreamAtATime) {
+  const auto numbers = loader(std::make_shared<Recorder>(20), {.num_workers = 2, .persistent_workers = true});
+  auto first = numbers.epoch(0);
+  auto first_at = first.begin();
+  EXPECT_EQ(batches_of(numbers).size(), 20u);
+  int left = 0;
+  for (; first_at != first.end(); ++first_at) ++left;
+  EXPECT_EQ(left, 20);
+  EXPECT_EQ(batches_of(numbers).size(), 20u);
+}
+
+TEST(Loader, KeepsPersistentWorkersWithWhatIsTheirs) {
+  const auto batches_seen = [](bool persistent) {
+    std::atomic<int> most = 0;
+    const auto data = std::make_shared<Recorder>(4, [&](auto) {
+      thread_local int seen = 0;
+      most = std::max<int>(most, ++seen);
+    });
+    const auto numbers = loader(data, {.num_workers = 1, .persistent_workers = persistent});
+    for (int epoch = 0; epoch < 3; ++epoch) batches_of(numbers, epoch);
+    return most.load();
+  };
+  EXPECT_EQ(batches_seen(true), 12);
+  EXPECT_EQ(batches_seen(false), 4);
+}
+
+TEST(Loader, GivesTheSameBatchesWherePinningIsMoot) {
+  const auto examples = loader(tensor_dataset(torch::arange(6).unsqueeze(1)), {.pin_memory = true});
+  const auto all = batches_of(examples);
+  ASSERT_EQ(all.size(), 6u);
+  EXPECT_EQ(all[5].data.item<std::int64_t>(), 5);
+  EXPECT_EQ(all[5].data.is_pinned(), at::hasCUDA());
 }
 
 TEST(CheckShards, RefusesDataThatIsTooFewForTheRanks) {

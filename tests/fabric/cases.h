@@ -94,6 +94,7 @@ void several_optimizers(ls::Fabric& fabric);
 void lost_losses(ls::Fabric& fabric);
 void compression(ls::Fabric& fabric);
 void loaders(ls::Fabric& fabric);
+void streams(ls::Fabric& fabric);
 void going_on_after_errors(ls::Fabric& fabric);
 void callbacks_and_loggers(ls::Fabric& fabric);
 void equals_trainer(ls::Fabric& fabric);

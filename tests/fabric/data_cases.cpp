@@ -24,6 +24,22 @@ torch::Tensor counts_over_ranks(const ls::Fabric& fabric, const std::multiset<fl
   return fabric.all_reduce(counts, ls::ReduceOp::kSum);
 }
 
+// Rank r gives 5 + r batches of the number r.
+struct Stream : ls::IterableDataset<float, ls::Example> {
+  struct Items : ls::ItemStream<float> {
+    explicit Items(int of_rank) : rank(of_rank) {}
+    bool next(float& item) override {
+      item = static_cast<float>(rank);
+      return given++ < 5 + rank;
+    }
+    int rank, given = 0;
+  };
+  std::unique_ptr<ls::ItemStream<float>> stream(const ls::ShardSpec& spec, std::int64_t) const override {
+    return std::make_unique<Items>(spec.rank);
+  }
+  ls::Example collate(std::vector<float> items) const override { return {torch::tensor(items), {}}; }
+};
+
 }  // namespace
 
 void properties(ls::Fabric& fabric) {
@@ -107,6 +123,23 @@ void loaders(ls::Fabric& fabric) {
   fabric.seed_everything(fabric.seed_everything(77));
   auto reseeded = fabric.setup_loader(whole);
   require(world > 1 || !torch::equal(first_batch(reseeded), epoch_0), "the seed is the run's");
+}
+
+void streams(ls::Fabric& fabric) {
+  const int world = fabric.world_size();
+  const auto uneven = ls::loader(std::make_shared<Stream>());
+  auto together = fabric.setup_loader(uneven);
+  int steps = 0;
+  for (const auto& batch : together) {  // each step has a collective, as training has
+    const auto sum = fabric.all_reduce(batch.data, ls::ReduceOp::kSum).item<double>();
+    require(sum == world * (world - 1) / 2.0, "every rank's own stream");
+    ++steps;
+  }
+  require(steps == 5, "all end with the shortest");
+  auto own = fabric.setup_loader(uneven, {.pad = false});
+  require(values_of(own).size() == 5U + static_cast<unsigned>(fabric.global_rank()), "each to its end");
+  auto strict = fabric.setup_loader(uneven, {.uneven_streams = ls::UnevenStreams::kRefuse});
+  if (world > 1) require_error([&] { values_of(strict); }, "different lengths");
 }
 
 }  // namespace fabric_case

@@ -31,6 +31,7 @@ const std::map<std::string, void (*)(ls::Fabric&)> kCases{{"properties", propert
                                                           {"several_optimizers", several_optimizers},
                                                           {"compression", compression},
                                                           {"loaders", loaders},
+                                                          {"streams", streams},
                                                           {"going_on_after_errors", going_on_after_errors},
                                                           {"callbacks_and_loggers", callbacks_and_loggers},
                                                           {"equals_trainer", equals_trainer},

@@ -21,14 +21,20 @@ struct Target {
   std::function<void(std::span<const std::byte>)> run;
 };
 
+Target braces_target();
+Target idx_target();
+Target image_target();
 Target manifest_target();
 Target pickle_target();
 Target safetensors_target();
+Target tar_target();
+Target tokens_target();
 Target torch_file_target();
 Target zip_target();
 
 inline std::vector<Target> targets() {
-  return {manifest_target(), pickle_target(), safetensors_target(), torch_file_target(), zip_target()};
+  return {braces_target(),      idx_target(), image_target(),  manifest_target(),   pickle_target(),
+          safetensors_target(), tar_target(), tokens_target(), torch_file_target(), zip_target()};
 }
 
 /// @throws std::logic_error with `what` unless `is_so`

@@ -35,6 +35,8 @@ class LOCKSTEP_API AnyBatch {
 
   /// Samples in the batch.
   std::int64_t size() const { return size_; }
+  /// Whether there is none.
+  bool empty() const { return type_ == nullptr; }
 
   /// The batch with what `change` makes of each of its tensors (batch_tensors.h); this one when it makes
   /// nothing else of them.
@@ -63,6 +65,10 @@ class LOCKSTEP_API AnyBatch {
   Change change_ = nullptr;
 };
 
+/// The number of batches or samples where only reading them to the end tells it: more than there can be, and
+/// yet what sums and fractions of it hold.
+inline constexpr std::int64_t kUnknownLength = std::int64_t{1} << 62;
+
 /// Which part of the data a rank gets: what the strategy tells a loader before the first epoch.
 struct ShardSpec {
   int num_replicas = 1;    ///< ranks that share the data
@@ -79,6 +85,8 @@ class LOCKSTEP_API BatchStream {
   /// Sets `batch` to the next one, in order; false at the end. Blocks until it is there. A batch that
   /// could not be made throws its error here, in its turn, and ends the stream.
   virtual bool next(AnyBatch& batch) = 0;
+  /// Whether the batch that next() gave last is the last one, where the stream knows: look_ahead()'s do.
+  virtual bool is_last() const { return false; }
 };
 
 /// The stream's batches, each with what `change` makes of its tensors.
@@ -89,9 +97,9 @@ LOCKSTEP_API std::unique_ptr<BatchStream> with_tensors(std::unique_ptr<BatchStre
 class LOCKSTEP_API AnyLoader {
  public:
   virtual ~AnyLoader() = default;
-  /// Batches of that rank per epoch.
+  /// Batches of that rank per epoch, or kUnknownLength.
   virtual std::int64_t num_batches(const ShardSpec& spec) const = 0;
-  /// Samples of the whole data set.
+  /// Samples of the whole data set, or kUnknownLength.
   virtual std::int64_t num_samples() const = 0;
   /// Samples of a rank's batch, but for the last one of an epoch, which may be short.
   virtual std::int64_t batch_size() const = 0;

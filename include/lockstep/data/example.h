@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include <ATen/core/Tensor.h>
 
@@ -20,5 +21,15 @@ struct Example {
 /// @throws DataError when the tensor is undefined or a scalar
 LOCKSTEP_API std::int64_t batch_size(const at::Tensor& batch);
 LOCKSTEP_API std::int64_t batch_size(const Example& batch);
+
+/// Samples of equal shapes as one batch; without targets when the first has none.
+/// @throws DataError naming the first sample that does not fit, and its shape
+LOCKSTEP_API at::Tensor collate(std::span<const at::Tensor> samples);
+LOCKSTEP_API Example collate(std::span<const Example> samples);
+
+/// The batch in page-locked memory, from which copies to a GPU need not be waited for: what loaders do with
+/// LoaderOptions::pin_memory. For a batch type of your own, put a function of this name beside it.
+LOCKSTEP_API at::Tensor pin_memory(const at::Tensor& batch);
+LOCKSTEP_API Example pin_memory(const Example& batch);
 
 }  // namespace lockstep

@@ -42,4 +42,18 @@ struct SafetensorsDatasetOptions {
 LOCKSTEP_API DatasetPtr<Example> safetensors_dataset(const std::filesystem::path& path,
                                                      const SafetensorsDatasetOptions& options = {});
 
+/// What idx_dataset() makes of the arrays.
+struct IdxDatasetOptions {
+  double scale = 1.0;                      ///< factor of the data
+  bool channel_dim = false;                ///< pictures [n, height, width] become [n, 1, height, width]
+  at::ScalarType label_dtype = at::kLong;  ///< of the target
+};
+
+/// Reads MNIST's kind of files, plain or compressed with gzip: `data` is float32 times scale, in the shape of
+/// the file; `target` is of label_dtype, or undefined where `labels` is empty. Blocking.
+/// @throws DataError as idx::read(), and naming both files when they hold different numbers of samples
+LOCKSTEP_API DatasetPtr<Example> idx_dataset(const std::filesystem::path& data,
+                                             const std::filesystem::path& labels = {},
+                                             const IdxDatasetOptions& options = {});
+
 }  // namespace lockstep

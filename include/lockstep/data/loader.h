@@ -12,8 +12,11 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/data/any_loader.h>
+#include <lockstep/data/batch_source.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/example.h>
+#include <lockstep/data/iterable_dataset.h>
+#include <lockstep/data/sampler.h>
 
 namespace lockstep {
 
@@ -25,24 +28,72 @@ struct LoaderOptions {
   int num_workers = 0;          ///< threads that make batches ahead; 0: made when asked for
   int prefetch_factor = 2;      ///< batches that each worker may be ahead
   std::optional<std::uint64_t> seed = std::nullopt;  ///< of shuffling; none: the run's
+  bool persistent_workers = false;  ///< keep the threads, and what they have in thread_local variables, for
+                                    ///< the next epoch
+  bool pin_memory = false;  ///< batches in page-locked memory; without a GPU a warning says it is moot
+  std::shared_ptr<const Sampler> sampler = nullptr;  ///< the order, instead of shuffle
+  std::shared_ptr<const BatchSampler> batch_sampler =
+      nullptr;  ///< the batches, instead of batch_size, shuffle, drop_last and sampler
 };
 
 namespace detail {
 
 using FetchBatch = std::function<AnyBatch(std::span<const std::int64_t>)>;
+/// Begins one rank's epoch behind so many items.
+using OpenSource =
+    std::function<std::unique_ptr<BatchSource>(const ShardSpec& spec, std::int64_t epoch, std::int64_t skip)>;
+/// Items of one rank's epoch.
+using CountItems = std::function<std::int64_t(const ShardSpec& spec)>;
 
-/// The loader behind all Loader<Batch>. `fetch` must be thread-safe.
+/// The loader behind all Loader<Batch> of a Dataset. `fetch` must be thread-safe.
 LOCKSTEP_API std::shared_ptr<AnyLoader> make_loader(std::int64_t dataset_size, FetchBatch fetch,
                                                     const LoaderOptions& options);
+/// The same for an IterableDataset.
+LOCKSTEP_API std::shared_ptr<AnyLoader> make_iterable_loader(OpenSource open, CountItems count,
+                                                             const LoaderOptions& options);
 LOCKSTEP_API void require_dataset(bool given);
+/// Whether to pin: warns where it is asked for in vain.
+LOCKSTEP_API bool pins_memory(const LoaderOptions& options);
 
 template <class Batch>
-AnyBatch fetch_batch(const Dataset<Batch>& dataset, std::span<const std::int64_t> indices) {
-  auto batch = std::make_shared<const Batch>(dataset.get_batch(indices));
-  auto size = static_cast<std::int64_t>(indices.size());
+AnyBatch any_batch(Batch made, std::int64_t size, bool pin) {
+  if constexpr (requires { Batch(pin_memory(made)); }) {
+    if (pin) made = pin_memory(made);
+  }
+  auto batch = std::make_shared<const Batch>(std::move(made));
   if constexpr (requires { batch_size(*batch); }) size = batch_size(*batch);
   return AnyBatch(std::move(batch), size);
 }
+
+/// Takes the items of a stream, a batch's at a time.
+template <class Item, class Batch>
+class ItemSource final : public BatchSource {
+ public:
+  ItemSource(std::shared_ptr<const IterableDataset<Item, Batch>> dataset,
+             std::unique_ptr<ItemStream<Item>> stream, const LoaderOptions& options)
+      : dataset_(std::move(dataset)),
+        stream_(std::move(stream)),
+        batch_size_(static_cast<std::size_t>(options.batch_size)),
+        drop_last_(options.drop_last),
+        pin_(pins_memory(options)) {}
+
+  BatchTask next() override {
+    auto items = std::make_shared<std::vector<Item>>();
+    for (Item item; items->size() < batch_size_ && stream_->next(item);) items->push_back(std::move(item));
+    if (items->empty() || (drop_last_ && items->size() < batch_size_)) return {};
+    return [data = dataset_, items, pin = pin_] {
+      const auto size = static_cast<std::int64_t>(items->size());
+      return any_batch<Batch>(data->collate(std::move(*items)), size, pin);
+    };
+  }
+
+ private:
+  std::shared_ptr<const IterableDataset<Item, Batch>> dataset_;
+  std::unique_ptr<ItemStream<Item>> stream_;
+  std::size_t batch_size_;
+  bool drop_last_;
+  bool pin_;
+};
 
 }  // namespace detail
 
@@ -87,24 +138,30 @@ class Epoch {
   std::shared_ptr<Pass> pass_;
 };
 
-/// A data set and how to make batches of it. A value; copies share the data set.
+/// Where batches come from and how they are made. A value; copies share the data set.
 template <class Batch>
 class Loader {
  public:
-  /// @throws ConfigError for a null data set, batch_size < 1, num_workers < 0, prefetch_factor < 1
+  /// @throws ConfigError for a null data set; batch_size < 1, num_workers < 0, prefetch_factor < 1; a sampler
+  ///     together with what it replaces
   Loader(DatasetPtr<Batch> dataset, const LoaderOptions& options = {})
       : dataset_(std::move(dataset)), options_(options) {
     detail::require_dataset(dataset_ != nullptr);
-    loader_ = detail::make_loader(
-        dataset_->size(),
-        [data = dataset_](std::span<const std::int64_t> indices) {
-          return detail::fetch_batch(*data, indices);
-        },
-        options_);
+    const auto fetch = [data = dataset_,
+                        pin = detail::pins_memory(options)](std::span<const std::int64_t> indices) {
+      return detail::any_batch<Batch>(data->get_batch(indices), static_cast<std::int64_t>(indices.size()),
+                                      pin);
+    };
+    loader_ = detail::make_loader(dataset_->size(), fetch, options_);
   }
+  /// Of any loader whose batches are of type Batch.
+  explicit Loader(std::shared_ptr<AnyLoader> loader, const LoaderOptions& options = {})
+      : options_(options), loader_(std::move(loader)) {}
 
+  /// Null where the batches do not come from a Dataset.
   const DatasetPtr<Batch>& dataset() const { return dataset_; }
   const LoaderOptions& options() const { return options_; }
+  /// As AnyLoader's.
   std::int64_t num_samples() const { return loader_->num_samples(); }
   std::int64_t num_batches(const ShardSpec& spec = {}) const { return loader_->num_batches(spec); }
 
@@ -127,6 +184,25 @@ class Loader {
 template <class D>
 Loader<typename D::BatchType> loader(std::shared_ptr<D> dataset, const LoaderOptions& options = {}) {
   return {std::move(dataset), options};
+}
+
+/// Makes a Loader of a stream of items. Its order is the stream's: whatever the number of workers, they only
+/// collate.
+/// @throws ConfigError as Loader's constructor, and for shuffle and samplers
+template <class D>
+requires requires { typename D::ItemType; }
+Loader<typename D::BatchType> loader(std::shared_ptr<D> dataset, const LoaderOptions& options = {}) {
+  using Item = typename D::ItemType;
+  using Batch = typename D::BatchType;
+  detail::require_dataset(dataset != nullptr);
+  const std::shared_ptr<const IterableDataset<Item, Batch>> data = std::move(dataset);
+  const auto open = [data, options](const ShardSpec& spec, std::int64_t epoch, std::int64_t skip) {
+    auto stream = data->stream(spec, epoch);
+    if (skip > 0) stream->skip(skip);
+    return std::make_unique<detail::ItemSource<Item, Batch>>(data, std::move(stream), options);
+  };
+  const auto count = [data](const ShardSpec& spec) { return data->size(spec); };
+  return Loader<Batch>(detail::make_iterable_loader(open, count, options), options);
 }
 
 }  // namespace lockstep

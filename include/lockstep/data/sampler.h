@@ -71,4 +71,28 @@ class LOCKSTEP_API UnrepeatedDistributedSampler {
   std::int64_t epoch_ = 0;
 };
 
+/// An order of your own, for LoaderOptions::sampler: PyTorch's Sampler. It says the order of all samples;
+/// the loader deals them out to ranks, one by one, and leaves the order as it is.
+class LOCKSTEP_API Sampler {
+ public:
+  virtual ~Sampler();
+  /// Indices of an epoch; the same for each.
+  virtual std::int64_t num_samples() const = 0;
+  /// The indices of `epoch`, num_samples() of them; repeats are allowed. They must follow from the arguments
+  /// alone, so that all ranks, and a run that goes on from a checkpoint, get the same. `seed` is the
+  /// loader's.
+  virtual std::vector<std::int64_t> indices(std::int64_t epoch, std::uint64_t seed) const = 0;
+};
+
+/// Batches of your own, for LoaderOptions::batch_sampler: PyTorch's batch_sampler. The loader deals them out
+/// to ranks, batch by batch; where ranks need equal numbers, the first ones are repeated at the end.
+class LOCKSTEP_API BatchSampler {
+ public:
+  virtual ~BatchSampler();
+  /// Batches of an epoch; the same for each.
+  virtual std::int64_t num_batches() const = 0;
+  /// The indices of each batch of `epoch`, as Sampler::indices.
+  virtual std::vector<std::vector<std::int64_t>> batches(std::int64_t epoch, std::uint64_t seed) const = 0;
+};
+
 }  // namespace lockstep

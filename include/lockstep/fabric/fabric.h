@@ -141,6 +141,8 @@ class LOCKSTEP_API Fabric {
   template <class Batch>
   FabricLoader<Batch> setup_loader(Loader<Batch> loader, const SetupLoaderOptions& options = {}) const {
     const auto shard = shard_for(loader.any(), options);
+    if (loader.num_batches(shard) == kUnknownLength)
+      loader = Loader<Batch>(ending_together(loader, options), loader.options());
     return FabricLoader<Batch>(std::move(loader), shard, input_conversion());
   }
 
@@ -296,6 +298,8 @@ class LOCKSTEP_API Fabric {
                                                     const OptimizerFactory& factory);
   TensorChange input_conversion() const;
   ShardSpec shard_for(const AnyLoader& loader, const SetupLoaderOptions& options) const;
+  std::shared_ptr<AnyLoader> ending_together(std::shared_ptr<AnyLoader> loader,
+                                             const SetupLoaderOptions& options) const;
   void run_backward(const at::Tensor& loss, const BackwardOptions& options,
                     std::initializer_list<const torch::nn::Module*> models);
   std::shared_ptr<detail::FabricModule> known_module(const torch::nn::Module& module) const;

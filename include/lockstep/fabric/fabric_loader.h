@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <lockstep/data/loader.h>
+#include <lockstep/data/look_ahead.h>
 
 namespace lockstep {
 
@@ -15,11 +16,14 @@ struct SetupLoaderOptions {
   /// The same number of batches for each rank, as DistributedSampler gives it by repeating samples; training
   /// needs that. False, for evaluation: each sample once, ranks may differ by a sample.
   bool pad = true;
+  /// What ranks do that train on streams of different lengths.
+  UnevenStreams uneven_streams = UnevenStreams::kStopAtShortest;
 };
 
 /// `for (const auto& batch : loader)` goes through one epoch; the next such loop through the next one, with
 /// an order of its own where the loader shuffles. A value; copies count their epochs separately. Nothing here
-/// is Collective.
+/// is Collective, but for one thing: where the length of the data is unknown, ranks that train (`pad`) agree
+/// on each batch whether all of them have one.
 template <class Batch>
 class FabricLoader {
  public:

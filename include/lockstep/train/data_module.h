@@ -1,0 +1,127 @@
+// DataModule: where the data come from, how they are got ready, and the loaders of each stage, in one place.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <lockstep/base/export.h>
+#include <lockstep/data/loader.h>
+#include <lockstep/state/state_tree.h>
+#include <lockstep/train/train_context.h>
+
+namespace lockstep {
+
+/// What the loaders of a DataModule are for.
+enum class DataPart { kTrain, kValidation, kTest, kPredict };
+
+/// The part of DataModule that does not depend on the type of the batch; the Trainer sees only this.
+class LOCKSTEP_API AnyDataModule {
+ public:
+  virtual ~AnyDataModule();
+
+  /// Fetch and unpack the data here. Called on one rank of each node, or of the job where
+  /// prepare_data_per_node() is false, while the others wait; so keep nothing in members.
+  virtual void prepare_data() {}
+  virtual bool prepare_data_per_node() const { return true; }
+
+  /// On every rank, before the loaders of that stage are asked for; kFit needs train and validation.
+  virtual void setup(Stage /*stage*/) {}
+  /// On every rank, after the stage.
+  virtual void teardown(Stage /*stage*/) {}
+  /// The stage is about to fail with `error`. Not Collective: other ranks may be well.
+  virtual void on_exception(const std::exception& /*error*/) {}
+
+  /// What it must remember to go on in another process, this rank's part of it. Not Collective.
+  virtual StateTree state() const { return {}; }
+  /// Goes on from `state`, which state() gave; before setup(). Not Collective.
+  /// @throws CheckpointError when it does not fit
+  virtual void load_state(const StateTree& /*state*/) {}
+
+  // Bridge to the typed loaders of DataModule<Batch>; null where there is none.
+  virtual std::shared_ptr<AnyLoader> any_loader(DataPart part) = 0;
+};
+
+namespace detail {
+
+/// What a stage begins with: prepare_data() where it is due, the barrier, setup(). Collective.
+LOCKSTEP_API void begin_stage(AnyDataModule& data, Stage stage, int local_rank, int global_rank,
+                              const std::function<void()>& barrier);
+
+}  // namespace detail
+
+/// Derive your data from DataModule<Batch>, override what you need, and hand it to a Trainer in the place of
+/// loaders: Lightning's LightningDataModule.
+template <class Batch>
+class DataModule : public AnyDataModule {
+ public:
+  using BatchType = Batch;
+
+  /// None: that stage has no data.
+  virtual std::optional<Loader<Batch>> train_dataloader() { return std::nullopt; }
+  virtual std::optional<Loader<Batch>> val_dataloader() { return std::nullopt; }
+  virtual std::optional<Loader<Batch>> test_dataloader() { return std::nullopt; }
+  virtual std::optional<Loader<Batch>> predict_dataloader() { return std::nullopt; }
+
+  std::shared_ptr<AnyLoader> any_loader(DataPart part) final {
+    const auto erased = [](const std::optional<Loader<Batch>>& loader) {
+      return loader ? std::shared_ptr<AnyLoader>(*loader) : nullptr;
+    };
+    switch (part) {
+      case DataPart::kTrain:
+        return erased(train_dataloader());
+      case DataPart::kValidation:
+        return erased(val_dataloader());
+      case DataPart::kTest:
+        return erased(test_dataloader());
+      case DataPart::kPredict:
+        break;
+    }
+    return erased(predict_dataloader());
+  }
+};
+
+/// The data sets of datasets_module(); a null one has no loader.
+template <class Batch>
+struct DataModuleDatasets {
+  DatasetPtr<Batch> train = nullptr;
+  DatasetPtr<Batch> val = nullptr;
+  DatasetPtr<Batch> test = nullptr;
+  DatasetPtr<Batch> predict = nullptr;
+};
+
+/// A DataModule of data sets that are there already; only training shuffles: Lightning's from_datasets().
+///
+///     auto data = ls::datasets_module<ls::Example>({.train = train, .val = val}, {.batch_size = 32});
+///
+/// `options.shuffle` has no effect.
+template <class Batch>
+std::shared_ptr<DataModule<Batch>> datasets_module(DataModuleDatasets<Batch> datasets,
+                                                   const LoaderOptions& options = {}) {
+  using OptionalLoader = std::optional<Loader<Batch>>;
+  class Module final : public DataModule<Batch> {
+   public:
+    Module(DataModuleDatasets<Batch> given, const LoaderOptions& with)
+        : datasets_(std::move(given)), options_(with) {}
+    OptionalLoader train_dataloader() override { return loader_of(datasets_.train, /*shuffle=*/true); }
+    OptionalLoader val_dataloader() override { return loader_of(datasets_.val); }
+    OptionalLoader test_dataloader() override { return loader_of(datasets_.test); }
+    OptionalLoader predict_dataloader() override { return loader_of(datasets_.predict); }
+
+   private:
+    OptionalLoader loader_of(const DatasetPtr<Batch>& dataset, bool shuffle = false) const {
+      if (!dataset) return std::nullopt;
+      LoaderOptions with = options_;
+      with.shuffle = shuffle;
+      return Loader<Batch>(dataset, with);
+    }
+    DataModuleDatasets<Batch> datasets_;
+    LoaderOptions options_;
+  };
+  return std::make_shared<Module>(std::move(datasets), options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#include <lockstep/formats/image.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "formats/image_decoders.h"
+
+namespace lockstep {
+namespace {
+
+using detail::Raster;
+
+bool begins_with(std::span<const std::byte> file, std::string_view magic) {
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  return text.starts_with(magic);
+}
+
+Expected<Raster> decode(std::span<const std::byte> file, std::uint64_t max_pixels) {
+  if (begins_with(file, "\x89PNG\r\n\x1a\n")) return detail::decode_png(file, max_pixels);
+  if (begins_with(file, "\xff\xd8\xff")) return detail::decode_jpeg(file, max_pixels);
+  if (begins_with(file, "P5") || begins_with(file, "P6")) return detail::decode_netpbm(file, max_pixels);
+  return Unexpected{"neither PNG nor JPEG nor binary PGM or PPM"};
+}
+
+std::size_t channels_of(ImageMode mode, const Raster& raster) {
+  switch (mode) {
+    case ImageMode::kGray:
+      return 1;
+    case ImageMode::kRgb:
+      return 3;
+    case ImageMode::kRgbAlpha:
+      return 4;
+    default:
+      return raster.channels;
+  }
+}
+
+/// Channel `channel` of `wanted` of one pixel with `raster.channels` of them.
+std::uint8_t value(const std::uint8_t* pixel, std::size_t has, std::size_t wanted, std::size_t channel) {
+  const bool is_alpha = wanted % 2 == 0 && channel == wanted - 1;
+  if (is_alpha) return has % 2 == 0 ? pixel[has - 1] : 255;
+  if (has <= 2) return pixel[0];
+  if (wanted > 2) return pixel[channel];
+  return static_cast<std::uint8_t>((pixel[0] * 19595 + pixel[1] * 38470 + pixel[2] * 7471 + 0x8000) >> 16);
+}
+
+Image converted(const Raster& raster, ImageMode mode) {
+  const std::size_t channels = channels_of(mode, raster);
+  const std::size_t plane = raster.height * raster.width;
+  Image image{.channels = static_cast<std::int64_t>(channels),
+              .height = static_cast<std::int64_t>(raster.height),
+              .width = static_cast<std::int64_t>(raster.width),
+              .pixels = std::vector<std::uint8_t>(channels * plane)};
+  for (std::size_t channel = 0; channel < channels; ++channel) {
+    for (std::size_t i = 0; i < plane; ++i) {
+      image.pixels[channel * plane + i] =
+          value(&raster.pixels[i * raster.channels], raster.channels, channels, channel);
+    }
+  }
+  return image;
+}
+
+}  // namespace
+
+std::string detail::allocate(Raster& raster, std::uint64_t max_pixels) {
+  if (raster.width == 0 || raster.height == 0) return "no pixels";
+  if (raster.width > max_pixels / raster.height) {
+    return std::to_string(raster.width) + " x " + std::to_string(raster.height) + " pixels, more than " +
+           std::to_string(max_pixels);
+  }
+  raster.pixels.resize(raster.channels * raster.height * raster.width);
+  return {};
+}
+
+Expected<Image> decode_image(std::span<const std::byte> file, const ImageOptions& options) {
+  const auto raster = decode(file, static_cast<std::uint64_t>(std::max<std::int64_t>(options.max_pixels, 0)));
+  if (!raster) return Unexpected{raster.error()};
+  return converted(*raster, options.mode);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,9 @@
+#include "formats/image_decoders.h"
+
+namespace lockstep::detail {
+
+Expected<Raster> decode_jpeg(std::span<const std::byte>, std::uint64_t) {
+  return Unexpected{"a JPEG, for which this build has no libjpeg"};
+}
+
+}  // namespace lockstep::detail

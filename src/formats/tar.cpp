@@ -1,0 +1,188 @@
+#include <lockstep/formats/tar.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+namespace lockstep::tar {
+namespace {
+
+constexpr std::uint64_t kBlockBytes = 512;
+constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{1} << 20;  // of a long name or of pax records
+
+struct Header {
+  char name[100];
+  char mode[8], uid[8], gid[8];
+  char size[12];
+  char mtime[12];
+  char checksum[8];
+  char type;
+  char link[100];
+  char magic[6];
+  char version[2];
+  char user[32], group[32], major[8], minor[8];
+  char prefix[155];
+  char padding[12];
+};
+static_assert(sizeof(Header) == kBlockBytes);
+
+template <std::size_t N>
+std::string_view text(const char (&field)[N]) {
+  const std::string_view whole(field, N);
+  return whole.substr(0, whole.find('\0'));
+}
+
+/// Octal digits among spaces and zeros, or GNU's big-endian number behind a byte 0x80.
+template <std::size_t N>
+std::optional<std::uint64_t> number(const char (&field)[N]) {
+  std::uint64_t value = 0;
+  if (static_cast<unsigned char>(field[0]) == 0x80) {
+    for (std::size_t i = 1; i < N; ++i) {
+      if (value >> 56 != 0) return std::nullopt;
+      value = value << 8 | static_cast<unsigned char>(field[i]);
+    }
+    return value;
+  }
+  std::string_view digits = text(field);
+  digits.remove_prefix(std::min(digits.find_first_not_of(' '), digits.size()));
+  digits = digits.substr(0, digits.find(' '));
+  if (digits.empty()) return 0;
+  const char* end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, value, 8);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+bool is_zero(std::span<const std::byte> block) {
+  return std::ranges::all_of(block, [](std::byte byte) { return byte == std::byte{0}; });
+}
+
+/// The sum of the header's bytes, with those of the checksum taken as spaces.
+bool checksum_fits(std::span<const std::byte> block, const Header& header) {
+  std::uint64_t sum = 8 * ' ';
+  for (const std::byte byte : block) sum += std::to_integer<unsigned char>(byte);
+  for (const char byte : header.checksum) sum -= static_cast<unsigned char>(byte);
+  return number(header.checksum) == sum;
+}
+
+/// What records before a header say of its file.
+struct Extension {
+  std::optional<std::string> name;
+  std::optional<std::uint64_t> size;
+};
+
+/// One record `LENGTH KEY=VALUE\n` from the front of `records`; false when it is damaged.
+bool take_pax_record(std::string_view& records, Extension& extension) {
+  std::size_t length = 0;
+  const auto [stop, error] = std::from_chars(records.data(), records.data() + records.size(), length);
+  const auto digits = static_cast<std::size_t>(stop - records.data());
+  if (error != std::errc() || length > records.size() || length < digits + 3) return false;
+  const auto record = records.substr(digits, length - digits);
+  const auto equals = record.find('=');
+  if (record.front() != ' ' || record.back() != '\n' || equals == std::string_view::npos) return false;
+  const auto key = record.substr(1, equals - 1);
+  const auto value = record.substr(equals + 1, record.size() - equals - 2);
+  records.remove_prefix(length);
+  if (key == "path") extension.name = value;
+  if (key != "size") return true;
+  std::uint64_t size = 0;
+  const auto [end, wrong] = std::from_chars(value.data(), value.data() + value.size(), size);
+  if (wrong != std::errc() || end != value.data() + value.size()) return false;
+  extension.size = size;
+  return true;
+}
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string at_byte(const char* what, std::uint64_t offset) {
+  return what + (" at byte " + std::to_string(offset));
+}
+
+std::string name_of(const Header& header) {
+  const bool is_ustar = std::string_view(header.magic, 5) == "ustar" && header.version[0] == '0';
+  const auto prefix = is_ustar ? text(header.prefix) : std::string_view();
+  const std::string name(text(header.name));
+  return prefix.empty() ? name : std::string(prefix) + "/" + name;
+}
+
+bool is_regular(char type) { return type == '0' || type == '\0' || type == '7'; }
+bool is_about_next(char type) { return type == 'L' || type == 'K' || type == 'x'; }
+
+/// A header and what it is the header of.
+struct Member {
+  Header header;
+  std::span<const std::byte> bytes;
+  std::uint64_t offset;
+};
+
+/// Takes what `member` says of the next file; gives a reason when it cannot.
+std::string extend(Extension& extension, const Member& member) {
+  const char type = member.header.type;
+  if (type == 'S') return at_byte("a sparse file, which is not known,", member.offset);
+  if (type != 'L' && type != 'x') return {};
+  if (member.bytes.size() > kMaxMetadataBytes) return at_byte("a name of over 1 MiB", member.offset);
+  auto records = as_text(member.bytes);
+  if (type == 'L') {
+    extension.name = records.substr(0, records.find('\0'));
+    return {};
+  }
+  while (!records.empty()) {
+    if (!take_pax_record(records, extension)) return at_byte("damaged pax records", member.offset);
+  }
+  return {};
+}
+
+/// The header at `offset`, which moves behind its file; none at the end.
+Expected<std::optional<Member>> take_member(std::span<const std::byte> archive, std::uint64_t& offset,
+                                            const Extension& extension) {
+  const auto rest = archive.subspan(offset);
+  if (rest.empty()) return std::optional<Member>();
+  if (rest.size() < kBlockBytes) return Unexpected{at_byte("cut short within a header", offset)};
+  const auto block = rest.first(kBlockBytes);
+  if (is_zero(block)) return std::optional<Member>();
+  Member member{.header = {}, .bytes = {}, .offset = offset};
+  std::memcpy(&member.header, block.data(), block.size());
+  const bool resized = extension.size && is_regular(member.header.type);
+  const auto size = resized ? extension.size : number(member.header.size);
+  if (!checksum_fits(block, member.header) || !size) return Unexpected{at_byte("a damaged header", offset)};
+  const std::uint64_t most = rest.size() - kBlockBytes;
+  if (*size > most) return Unexpected{at_byte("cut short within the file", offset)};
+  member.bytes = rest.subspan(kBlockBytes, *size);
+  const std::uint64_t padding = (kBlockBytes - *size % kBlockBytes) % kBlockBytes;
+  offset += kBlockBytes + std::min(*size + padding, most);
+  return std::optional(member);
+}
+
+}  // namespace
+
+Expected<std::optional<Entry>> Reader::next() {
+  if (!failure_.empty()) return Unexpected{failure_};
+  auto entry = read_next();
+  if (!entry) failure_ = entry.error();
+  return entry;
+}
+
+Expected<std::optional<Entry>> Reader::read_next() {
+  Extension extension;
+  std::uint64_t begin = offset_;
+  for (;;) {
+    const auto member = take_member(archive_, offset_, extension);
+    if (!member) return Unexpected{member.error()};
+    if (!*member) return std::optional<Entry>();
+    const Header& header = (*member)->header;
+    if (is_regular(header.type)) {
+      return std::optional(Entry{.name = extension.name ? std::move(*extension.name) : name_of(header),
+                                 .bytes = (*member)->bytes,
+                                 .offset = begin});
+    }
+    if (auto reason = extend(extension, **member); !reason.empty()) return Unexpected{std::move(reason)};
+    if (is_about_next(header.type)) continue;
+    extension = {};
+    begin = offset_;
+  }
+}
+
+}  // namespace lockstep::tar

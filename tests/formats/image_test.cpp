@@ -1,0 +1,52 @@
+#include <gmock/gmock.h>
+
+#include <lockstep/formats/image.h>
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+TEST(DecodeImage, ReadsNetpbm) {
+  const auto colours = decode_image(bytes_of("P6\n# a comment\n2 1\n255\nabcdef"));
+  ASSERT_TRUE(colours) << colours.error();
+  EXPECT_EQ(colours->channels, 3);
+  EXPECT_EQ(colours->height, 1);
+  EXPECT_EQ(colours->width, 2);
+  EXPECT_THAT(colours->pixels, ElementsAre('a', 'd', 'b', 'e', 'c', 'f'));
+  const auto grey = decode_image(bytes_of("P5 1 2 255 xy"), {.mode = ImageMode::kUnchanged});
+  ASSERT_TRUE(grey) << grey.error();
+  EXPECT_THAT(grey->pixels, ElementsAre('x', 'y'));
+}
+
+TEST(DecodeImage, ChangesChannels) {
+  const std::string colours = std::string("P6 1 1 255 ") + "\x64\x32\xc8";
+  const auto decoded = [&](ImageMode mode) {
+    return decode_image(bytes_of(colours), {.mode = mode})->pixels;
+  };
+  EXPECT_THAT(decoded(ImageMode::kGray), ElementsAre(82));  // Pillow's
+  EXPECT_THAT(decoded(ImageMode::kRgbAlpha), ElementsAre(100, 50, 200, 255));
+  const auto grey = decode_image(bytes_of("P5 1 1 255 a"), {.mode = ImageMode::kRgb});
+  EXPECT_THAT(grey->pixels, ElementsAre('a', 'a', 'a'));
+}
+
+TEST(DecodeImage, SaysWhatIsWrong) {
+  const auto reason = [](const std::string& file, std::int64_t max_pixels = 100) {
+    return decode_image(bytes_of(file), {.max_pixels = max_pixels}).error();
+  };
+  EXPECT_THAT(reason(""), HasSubstr("neither PNG"));
+  EXPECT_THAT(reason("GIF89a"), HasSubstr("neither PNG"));
+  EXPECT_THAT(reason("P5 2"), HasSubstr("damaged netpbm header"));
+  EXPECT_THAT(reason("P5 2 2 255"), HasSubstr("damaged netpbm header"));
+  EXPECT_THAT(reason("P5 2 2 65535 abcdefgh"), HasSubstr("65535"));
+  EXPECT_THAT(reason("P5 2 2 255 abc"), HasSubstr("3 of 4 bytes"));
+  EXPECT_THAT(reason("P5 0 2 255 "), HasSubstr("no pixels"));
+  EXPECT_THAT(reason("P5 11 10 255 " + std::string(110, 'x')), HasSubstr("11 x 10 pixels, more than 100"));
+  EXPECT_THAT(reason("P5 9999999999 1 255 "), HasSubstr("damaged"));
+}
+
+}  // namespace
+}  // namespace lockstep
