@@ -2,6 +2,7 @@
 #include <lockstep/base/command_line.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include <CLI/CLI.hpp>
@@ -23,14 +24,24 @@ struct Flag {
   bool is_bool = false;
   bool is_list = false;
   bool is_open = false;  // below an open root: its type is unknown
+  std::string expected = {};
 };
 using Flags = std::map<std::string, Flag>;  // by key
+
+constexpr auto kConfig = "config";
+constexpr std::array<std::string_view, 4> kSwitches{"--help", "-h", "--print_config", "--version"};
+
+std::string expected_by(const OptionInfo& option) {
+  return option.type + (option.accepted.empty() ? "" : ", " + option.accepted);
+}
 
 // Alternatives of a choice may have one key with other types: it is a bool, or a list, if it is in all.
 Flags flags_of(const OptionTree& tree) {
   Flags flags;
   for (const auto& option : tree.list()) {
-    auto& flag = flags.try_emplace(option.key, Flag{.is_bool = true, .is_list = true}).first->second;
+    auto& flag =
+        flags.try_emplace(option.key, Flag{.is_bool = true, .is_list = true, .expected = expected_by(option)})
+            .first->second;
     flag.is_bool &= option.is_bool;
     flag.is_list &= option.is_list;
   }
@@ -52,6 +63,14 @@ void open_flags(Flags& flags, const Words& words, const Words& roots) {
   throw ConfigError("options", {.what = what, .expected = expected, .got = got, .where = {}, .hint = hint});
 }
 
+// The key of the flag that `word` is, if it is one that takes a value.
+std::optional<std::string> key_in(const std::string& word, const Flags& flags) {
+  const auto name = name_in(word);
+  if (name == "-c") return kConfig;
+  const auto key = name.starts_with("--") ? name.substr(2) : "";
+  return flags.contains(key) ? std::optional(key) : std::nullopt;
+}
+
 // The value in the word after a flag, or nothing when the flag is bare.
 std::optional<std::string> value_after(const Flag& flag, const Words& words, std::size_t i) {
   if (i + 1 == words.size()) return std::nullopt;
@@ -61,27 +80,48 @@ std::optional<std::string> value_after(const Flag& flag, const Words& words, std
   return next.starts_with("--") ? std::nullopt : std::optional(next);
 }
 
-// Every flag followed by its value as a word of its own: `--a=b` is `--a b`, a bare bool `--a true`.
+[[noreturn]] void refuse_bare(const Flag& flag, const Words& words, std::size_t i) {
+  const bool is_last = i + 1 == words.size();
+  throw_usage("flag " + words[i] + " needs a value", flag.expected,
+              is_last ? "nothing" : '"' + words[i + 1] + '"',
+              is_last ? "" : "a value that begins with -- is given as " + words[i] + "=VALUE");
+}
+
+void refuse_value_of_switch(const std::string& word) {
+  const auto equals = word.find('=');
+  const bool is_switch = std::ranges::count(kSwitches, word.substr(0, equals)) > 0;
+  if (is_switch && equals != std::string::npos)
+    throw_usage("flag " + word.substr(0, equals) + " takes no value", "", '"' + word.substr(equals + 1) + '"',
+                "");
+}
+
+// CLI11 takes a word that begins with a dash for another flag.
+void append(Words& words, const std::string& key, const std::string& value) {
+  if (value.starts_with('-')) return words.push_back("--" + key + "=" + value);
+  words.insert(words.end(), {"--" + key, value});
+}
+
+// Every flag with its value: `--a=b` and `--a b` are one, a bare bool is `--a true`, -c is --config.
 Words with_values(const Words& words, const Flags& flags) {
   Words result;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const auto& word = words[i];
-    const auto flag = word.starts_with("--") ? flags.find(name_in(word).substr(2)) : flags.end();
-    if (flag == flags.end()) {
+    const auto key = key_in(word, flags);
+    if (!key) {
+      refuse_value_of_switch(word);
       result.push_back(word);
       continue;
     }
-    result.push_back(name_in(word));
+    const auto& flag = flags.at(*key);
     if (const auto equals = word.find('='); equals != std::string::npos) {
-      result.push_back(word.substr(equals + 1));
-    } else if (auto value = value_after(flag->second, words, i)) {
-      result.push_back(std::move(*value));
+      append(result, *key, word.substr(equals + 1));
+    } else if (const auto value = value_after(flag, words, i)) {
+      append(result, *key, *value);
       ++i;
-    } else if (flag->second.is_bool || flag->second.is_open) {
-      result.push_back("true");
+    } else if (flag.is_bool || flag.is_open) {
+      append(result, *key, "true");
     } else {
-      throw_usage("flag " + word + " needs a value", "", "",
-                  "a value that begins with -- is given as " + word + "=VALUE");
+      refuse_bare(flag, words, i);
     }
   }
   return result;
@@ -92,8 +132,7 @@ class Parser {
   Parser(const Flags& flags, const CommandLineInfo& info) : flags_(flags), info_(info) {
     app_.set_help_flag();
     app_.allow_extras();
-    for (const auto& [key, flag] : flags) add_option("--" + key);
-    add_option("-c,--config");
+    for (const auto& [key, flag] : flags) add_option(key == kConfig ? "-c,--config" : "--" + key);
     app_.add_flag("-h,--help");
     app_.add_flag("--print_config");
     if (!info.version.empty()) app_.add_flag("--version");
@@ -104,18 +143,19 @@ class Parser {
       std::ranges::reverse(words);  // as CLI11 wants them
       app_.parse(std::move(words));
     } catch (const CLI::Error& error) {
-      throw_usage(error.what(), "", "", "see --help");
+      throw_usage("the command line cannot be read", "", error.what(), "see --help");
     }
     for (const auto& word : app_.remaining()) take_extra(word);
   }
 
   bool has(const std::string& flag) const { return app_.get_option_no_throw(flag) && app_.count(flag) > 0; }
-  Words files() const { return app_.get_option("--config")->results(); }
+  Words files() const { return app_.get_option("-c")->results(); }
   const std::string& verb() const { return verb_; }
 
   std::vector<Assignment> assignments() const {
     std::vector<Assignment> result;
     for (const auto& [key, flag] : flags_) {
+      if (key == kConfig) continue;
       auto values = app_.get_option("--" + key)->results();
       if (flag.is_list && values.size() > 1) values = {joined(values, ",")};
       for (auto& value : values) {
@@ -139,7 +179,7 @@ class Parser {
   }
 
   [[noreturn]] void refuse_flag(const std::string& name) const {
-    Words known{"config", "help", "print_config"};
+    Words known{"help", "print_config"};
     for (const auto& [key, flag] : flags_) known.push_back(key);
     const auto key = name.substr(std::min(name.find_first_not_of('-'), name.size()));
     throw_unknown("flag " + name, "", did_you_mean(nearest_key(key, known), "--"));
@@ -168,6 +208,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, const OptionTr
   const Words words(argv + std::min(argc, 1), argv + argc);
   auto flags = flags_of(tree);
   open_flags(flags, words, info.open_roots);
+  flags[kConfig] = {.expected = "the path of a YAML file"};
   Parser parser(flags, info);
   parser.parse(with_values(words, flags));
 

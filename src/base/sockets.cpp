@@ -24,7 +24,7 @@ Expected<UniqueFd> connect_to(const addrinfo& address, Deadline deadline) {
   if (!fd) return Unexpected{detail::system_error_text(errno)};
   int error = ::connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
   if (error == EINPROGRESS) {
-    if (!await_ready(fd.get(), POLLOUT, deadline)) return Unexpected{"no answer"};
+    if (!await_ready(fd.get(), POLLOUT, deadline)) return Unexpected{detail::system_error_text(ETIMEDOUT)};
     socklen_t length = sizeof error;
     ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   }
@@ -55,7 +55,7 @@ bool await_ready(int fd, short events, Deadline deadline) {
 
 Expected<UniqueFd> connect_to(const std::string& host, int port, Deadline deadline) {
   const auto addresses = resolve(host, port);
-  if (!addresses) return Unexpected{addresses.error()};
+  if (!addresses) return Unexpected{"cannot resolve the host name: " + addresses.error()};
   Expected<UniqueFd> outcome = Unexpected{"no address"};
   for (const addrinfo* each = addresses->get(); each != nullptr && !outcome; each = each->ai_next) {
     outcome = connect_to(*each, deadline);

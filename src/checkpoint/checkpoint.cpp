@@ -3,6 +3,7 @@
 #include <lockstep/base/error.h>
 
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/open_together.h"
 #include "checkpoint/state_json.h"
 
 namespace lockstep {
@@ -17,6 +18,9 @@ detail::TensorSource whole_tensors(const detail::CheckpointFiles& files) {
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder, Verify verify)
     : files_(std::make_shared<const detail::CheckpointFiles>(folder, verify)) {}
+
+Checkpoint::Checkpoint(const std::filesystem::path& folder, Verify verify, const Communicator& communicator)
+    : files_(detail::open_together(folder, verify, communicator)) {}
 
 const CheckpointInfo& Checkpoint::info() const { return files_->manifest().info; }
 const std::filesystem::path& Checkpoint::folder() const { return files_->folder(); }

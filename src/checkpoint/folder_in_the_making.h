@@ -14,7 +14,7 @@ namespace lockstep::detail {
 /// has its name (checkpoint_siblings.h).
 ///
 /// Several may be in the making for one target, by any processes: each has a name of its own, and the last
-/// that is complete stays. What saves of this machine left that were killed is removed here.
+/// that is complete stays. What saves left that were killed is removed here.
 class LOCKSTEP_API FolderInTheMaking {
  public:
   /// Makes the folders above, too. @throws IoError, also when something else than a checkpoint has the name

@@ -8,8 +8,8 @@ namespace lockstep::detail {
 /// Removes `folder` with all in it; what cannot be removed is logged.
 void remove_or_warn(const std::filesystem::path& folder);
 
-/// Removes the drafts of `checkpoint` whose writers were on this machine and are no more. Those of others
-/// stay: nobody can tell whether they live.
+/// Removes the drafts of `checkpoint` whose writers are no more: on this machine, where the lock tells, at
+/// once; on others when nothing in them was changed for a day.
 void remove_drafts(const std::filesystem::path& checkpoint);
 
 /// Gives the checkpoint that was moved aside its name again, if nothing has it, and who moved it is no more.

@@ -3,6 +3,23 @@
 #include <lockstep/base/error.h>
 
 namespace lockstep::detail {
+namespace {
+
+constexpr auto kPickleStart = std::byte{0x80};
+
+// How to get from what there is to what can be read.
+std::string way_out(std::span<const std::byte> bytes, const std::string& reason) {
+  const bool is_pickle = !bytes.empty() && bytes.front() == kPickleStart;
+  if (is_pickle)
+    return "convert it in Python, if you trust it: torch.save(torch.load(file, weights_only=False), file)";
+  if (!torch_file::is_archive(bytes))
+    return "docs/interop.md says which function reads which format; read_weights() knows several";
+  if (reason.starts_with("data.pkl:"))
+    return "save only tensors, numbers, text, lists and dicts: torch.save(model.state_dict(), file)";
+  return "copy the file again, or save it once more: torch.save(model.state_dict(), file)";
+}
+
+}  // namespace
 
 torch_file::Contents torch_contents(std::span<const std::byte> bytes, const std::string& where) {
   auto contents = torch_file::Contents::parse(bytes);
@@ -10,7 +27,8 @@ torch_file::Contents torch_contents(std::span<const std::byte> bytes, const std:
   throw CheckpointError("checkpoint",
                         {.what = "'" + where + "' is no file of torch.save, or one that is refused",
                          .expected = "tensors and plain values, in the format of PyTorch 1.6 or later",
-                         .got = contents.error()});
+                         .got = contents.error(),
+                         .hint = way_out(bytes, contents.error())});
 }
 
 OpenedTorchFile::OpenedTorchFile(const std::filesystem::path& path)

@@ -128,6 +128,24 @@ class Saving {
   std::vector<Entry> entries_;
 };
 
+fs::path place_of(const fs::path& folder) { return fs::absolute(without_slash(folder)); }
+
+[[noreturn]] void refuse_place(const fs::path& folder, const fs::path& place_of_zero) {
+  throw ConfigError("checkpoint", {.what = "the ranks do not write to one folder",
+                                   .expected = place_of_zero.string() +
+                                               ", as rank 0 was given, on a disk that all ranks see",
+                                   .got = place_of(folder).string()});
+}
+
+void check_name(const fs::path& folder, const fs::path& place_of_zero) {
+  if (place_of(folder).filename() != place_of_zero.filename()) refuse_place(folder, place_of_zero);
+}
+
+// Its name is random: who finds it there sees what rank 0 made, whatever the path to it.
+void check_sees(const fs::path& draft, const fs::path& folder, const fs::path& place_of_zero) {
+  if (!fs::is_directory(draft)) refuse_place(folder, place_of_zero);
+}
+
 }  // namespace
 
 void save_checkpoint(const fs::path& folder, const CheckpointState& state, const CheckpointInfo& info,
@@ -144,17 +162,20 @@ void save_checkpoint_of(const fs::path& folder, const StateSource& state, const 
   const bool leads = communicator.rank() == 0;
   Saving saving(info, communicator, options.state_dict_type);
   std::optional<FolderInTheMaking> making;
-  together([&] {
+  const auto place_of_zero = together([&] {
     saving.take(state());
-    return std::string();
+    return place_of(folder).string();
   });
   const auto draft = together([&] {
+    check_name(folder, place_of_zero);
     if (leads) making.emplace(folder);
     return leads ? making->path().filename().string() : std::string();
   });
   std::string part;
   together([&] {
-    saving.write_files(fs::absolute(without_slash(folder)).parent_path() / draft);
+    const auto own_draft = place_of(folder).replace_filename(draft);
+    check_sees(own_draft, folder, place_of_zero);
+    saving.write_files(own_draft);
     part = saving.part();
     return std::string();
   });

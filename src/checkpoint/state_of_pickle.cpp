@@ -11,7 +11,13 @@
 namespace lockstep::detail {
 
 void StateOfPickle::refuse(const std::string& what, const std::string& got) const {
-  throw CheckpointError("checkpoint", {.what = what, .got = got, .where = where_});
+  throw CheckpointError("checkpoint",
+                        {.what = what,
+                         .expected = "dicts with texts or integers as keys, and in them tensors, "
+                                     "numbers, texts, lists and dicts",
+                         .got = got,
+                         .where = where_,
+                         .hint = "leave it out, or store it as text, when saving in Python"});
 }
 
 at::Tensor StateOfPickle::tensor(const pickle::Tensor& tensor) {

@@ -1,6 +1,7 @@
 #include <lockstep/cli/run.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <thread>
@@ -145,6 +146,7 @@ void Cli::print_if_asked(const std::string& config_yaml) const {
 }
 
 int run(int argc, char** argv, Program program, const std::function<void(Cli&)>& body) {
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a file that grows beyond its limit is an error like a full disk
   try {
     publish_start();
     join_launcher();

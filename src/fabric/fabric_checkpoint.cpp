@@ -105,7 +105,7 @@ void Fabric::save(const std::filesystem::path& folder, const NamedStates& states
 StateTree Fabric::load(const std::filesystem::path& folder, const NamedStates& states,
                        const LoadOptions& options) const {
   state_->require_launched("load()");
-  const auto saved = Checkpoint(folder).shared();
+  const auto saved = Checkpoint(folder, Verify::kAll, strategy().communicator()).shared();
   for (const auto& [name, state] : states) {
     if (saved.contains(name)) {
       std::visit(Taker{saved, name, options.strict}, state.target());

@@ -33,7 +33,7 @@ std::string checksum_outside(std::span<const std::byte> bytes, const Runs& runs)
 
 }  // namespace
 
-CheckpointFiles::CheckpointFiles(const std::filesystem::path& folder, Verify verify)
+CheckpointFiles::CheckpointFiles(const std::filesystem::path& folder, Verify verify, const OpenShare& share)
     : folder_(place_of_checkpoint(folder)), verify_(verify), manifest_(read_manifest(folder_)) {
   for (const auto& [name, record] : manifest_.files) {
     auto mapped = std::make_shared<const MappedFile>(folder_ / name, MappedFile::Access::kPrivate);
@@ -44,7 +44,7 @@ CheckpointFiles::CheckpointFiles(const std::filesystem::path& folder, Verify ver
     files_.emplace(name, std::move(mapped));
   }
   const auto found = runs();
-  if (verify_ == Verify::kAll) check_all(found);
+  if (verify_ == Verify::kAll) check_share(found, share);
 }
 
 const std::shared_ptr<const MappedFile>& CheckpointFiles::file(const std::string& name) const {
@@ -103,17 +103,34 @@ CheckpointFiles::RunsByFile CheckpointFiles::runs() const {
   return runs;
 }
 
-void CheckpointFiles::check_all(const RunsByFile& runs) const {
+// Neighbours in a row of all tensors and files belong to one share, and shares are about equal.
+void CheckpointFiles::check_share(const RunsByFile& runs, const OpenShare& share) const {
+  std::uint64_t total = 0;
+  for (const auto& [name, record] : manifest_.files) total += record.bytes;
+  const auto bytes_of_share = total / static_cast<std::uint64_t>(share.count) + 1;
+  std::uint64_t begin = 0;
+  const auto is_ours = [&](std::uint64_t bytes) {
+    const auto owner = std::exchange(begin, begin + bytes) / bytes_of_share;
+    return owner == static_cast<std::uint64_t>(share.index);
+  };
   for (const auto& [path, record] : manifest_.tensors) {
-    for (const auto& part : record.parts) check_part(path, record, part);
+    for (const auto& part : record.parts)
+      if (is_ours(place_of(path, record, part).size())) check_part(path, record, part);
   }
   for (const auto& [name, record] : manifest_.files) {
-    const auto of_file = runs.find(name);
-    const auto found =
-        checksum_outside(file(name)->bytes(), of_file == runs.end() ? std::vector<Run>() : of_file->second);
-    if (found != record.checksum)
-      refuse(folder_ / name, "is damaged outside of its tensors", "checksum " + record.checksum, found);
+    const auto found = runs.find(name);
+    const auto of_file = found == runs.end() ? std::vector<Run>() : found->second;
+    auto outside = record.bytes;
+    for (const auto& [offset, length] : of_file) outside -= length;
+    if (is_ours(outside)) check_outside(name, record, of_file);
   }
+}
+
+void CheckpointFiles::check_outside(const std::string& name, const FileRecord& record,
+                                    const std::vector<Run>& runs) const {
+  const auto found = checksum_outside(file(name)->bytes(), runs);
+  if (found != record.checksum)
+    refuse(folder_ / name, "is damaged outside of its tensors", "checksum " + record.checksum, found);
 }
 
 }  // namespace lockstep::detail

@@ -17,10 +17,17 @@
 
 namespace lockstep::detail {
 
+/// Which of `count` processes that open a checkpoint together this is. Each checks its share of the bytes.
+struct OpenShare {
+  int index = 0;
+  int count = 1;
+};
+
 class LOCKSTEP_API CheckpointFiles {
  public:
+  /// With Verify::kAll, `share` of the bytes are compared with their checksums.
   /// @throws IoError when a file cannot be read; CheckpointError naming file, and tensor, of what is damaged
-  CheckpointFiles(const std::filesystem::path& folder, Verify verify);
+  CheckpointFiles(const std::filesystem::path& folder, Verify verify, const OpenShare& share = {});
 
   const Manifest& manifest() const { return manifest_; }
   /// Where the files lie: the folder, or the one that was moved aside for a replacement that never came.
@@ -44,7 +51,8 @@ class LOCKSTEP_API CheckpointFiles {
                                 const TensorPart& part) const;
   void check_part(const std::string& path, const TensorRecord& record, const TensorPart& part) const;
   RunsByFile runs() const;
-  void check_all(const RunsByFile& runs) const;
+  void check_share(const RunsByFile& runs, const OpenShare& share) const;
+  void check_outside(const std::string& name, const FileRecord& record, const std::vector<Run>& runs) const;
 
   std::filesystem::path folder_;
   Verify verify_;

@@ -248,10 +248,12 @@ Manifest read_manifest(const fs::path& folder) {
   }
   const auto text = text_of(path);
   const auto mark = text_of(folder / kManifestChecksumName);
-  const auto expected = checksum(std::as_bytes(std::span(text))) + "  " + kManifestName + "\n";
-  if (mark != expected)
+  const auto digits = checksum(std::as_bytes(std::span(text)));
+  if (mark != digits + "  " + kManifestName + "\n")
     refuse(path.string() + " is damaged", "the checksum in " + std::string(kManifestChecksumName), "another");
-  return parse_manifest(text, path.string());
+  auto manifest = parse_manifest(text, path.string());
+  manifest.checksum = digits;
+  return manifest;
 }
 
 }  // namespace lockstep::detail

@@ -46,6 +46,7 @@ struct Manifest {
   std::map<std::string, TensorRecord> tensors = {};  ///< by their path in the state
   nlohmann::ordered_json shared = nlohmann::ordered_json::object();
   std::vector<nlohmann::ordered_json> own = {};  ///< by rank
+  std::string checksum = {};                     ///< of the text, where it was read from a file
 };
 
 /// What one rank wrote, as it tells the others.

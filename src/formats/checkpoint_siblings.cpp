@@ -31,21 +31,20 @@ std::string random_digits() {
   return digits.data();
 }
 
-std::string prefix_of(const fs::path& checkpoint) {
-  return "." + without_slash(checkpoint).filename().string() + ".";
-}
-
 bool is_hexadecimal(std::string_view text) {
   return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-bool is_sibling(std::string_view name, std::string_view prefix, std::string_view kind) {
-  const auto suffix = "." + std::string(kind);
+// NAME of .NAME.HOST-NUMBER.KIND; empty for other names.
+std::string_view name_in(std::string_view sibling, std::string_view kind) {
   constexpr auto kMiddle = 2 * kDigits + 1;  // HOST-NUMBER
-  if (name.size() != prefix.size() + kMiddle + suffix.size()) return false;
-  const auto middle = name.substr(prefix.size(), kMiddle);
-  return name.starts_with(prefix) && name.ends_with(suffix) && middle[kDigits] == '-' &&
-         is_hexadecimal(middle.substr(0, kDigits)) && is_hexadecimal(middle.substr(kDigits + 1));
+  const auto suffix = "." + std::string(kind);
+  const auto rest = kMiddle + suffix.size();
+  if (sibling.size() < rest + 3 || sibling.front() != '.' || !sibling.ends_with(suffix)) return {};
+  const auto middle = sibling.substr(sibling.size() - rest, kMiddle);
+  const bool is_one = sibling[sibling.size() - rest - 1] == '.' && middle[kDigits] == '-' &&
+                      is_hexadecimal(middle.substr(0, kDigits)) && is_hexadecimal(middle.substr(kDigits + 1));
+  return is_one ? sibling.substr(1, sibling.size() - rest - 2) : std::string_view();
 }
 
 fs::path folder_of(const fs::path& checkpoint) {
@@ -65,19 +64,25 @@ fs::path without_slash(const fs::path& folder) {
 }
 
 fs::path new_sibling(const fs::path& checkpoint, std::string_view kind) {
-  return folder_of(checkpoint) /
-         (prefix_of(checkpoint) + host_digits() + "-" + random_digits() + "." + std::string(kind));
+  return folder_of(checkpoint) / ("." + without_slash(checkpoint).filename().string() + "." + host_digits() +
+                                  "-" + random_digits() + "." + std::string(kind));
 }
 
 std::vector<fs::path> siblings(const fs::path& checkpoint, std::string_view kind) {
   std::vector<fs::path> found;
-  const auto prefix = prefix_of(checkpoint);
+  const auto name = without_slash(checkpoint).filename().string();
   std::error_code failure;
   for (fs::directory_iterator at(folder_of(checkpoint), failure), end; !failure && at != end;
        at.increment(failure)) {
-    if (is_sibling(at->path().filename().string(), prefix, kind)) found.push_back(at->path());
+    if (name_in(at->path().filename().string(), kind) == name) found.push_back(at->path());
   }
   return found;
+}
+
+fs::path checkpoint_of(const fs::path& path, std::string_view kind) {
+  const auto sibling = path.filename().string();
+  const auto name = name_in(sibling, kind);
+  return name.empty() ? fs::path() : path.parent_path() / name;
 }
 
 bool is_of_this_host(const fs::path& sibling) {

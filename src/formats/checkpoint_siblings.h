@@ -28,6 +28,9 @@ LOCKSTEP_API std::filesystem::path new_sibling(const std::filesystem::path& chec
 LOCKSTEP_API std::vector<std::filesystem::path> siblings(const std::filesystem::path& checkpoint,
                                                          std::string_view kind);
 
+/// The checkpoint whose sibling of that kind `path` is; empty where it is none.
+LOCKSTEP_API std::filesystem::path checkpoint_of(const std::filesystem::path& path, std::string_view kind);
+
 /// Whether this machine made it.
 LOCKSTEP_API bool is_of_this_host(const std::filesystem::path& sibling);
 

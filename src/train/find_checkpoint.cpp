@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
+
+#include "formats/checkpoint_manifest.h"
+#include "formats/checkpoint_siblings.h"
 
 namespace lockstep::detail {
 namespace {
@@ -32,38 +36,40 @@ std::vector<fs::path> run_folders(const fs::path& run_dir) {
   return folders;
 }
 
+// When the checkpoint of that name was written, wherever it lies; nothing where there is none.
+std::optional<fs::file_time_type> time_of(const fs::path& checkpoint) {
+  std::error_code failure;
+  const auto written = fs::last_write_time(place_of_checkpoint(checkpoint) / kManifestName, failure);
+  return failure ? std::nullopt : std::optional(written);
+}
+
+// Those whose replacement was interrupted have no folder of their name.
+std::set<fs::path> names_in(const fs::path& folder) {
+  std::set<fs::path> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const auto moved = checkpoint_of(entry.path(), kOlder);
+    const auto& name = moved.empty() ? entry.path() : moved;
+    if (name.extension() == ".ckpt") names.insert(name);
+  }
+  return names;
+}
+
 // Newest first.
 std::vector<Candidate> candidates_in(const fs::path& run_dir) {
   std::vector<Candidate> candidates;
   for (const auto& run : run_folders(run_dir)) {
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(run / "checkpoints", ignored)) {
-      const auto written = fs::last_write_time(entry.path() / "manifest.json", ignored);
-      if (entry.path().extension() == ".ckpt" && !ignored) candidates.push_back({entry.path(), written});
-    }
+    for (const auto& name : names_in(run / "checkpoints"))
+      if (const auto written = time_of(name)) candidates.push_back({name, *written});
   }
   std::ranges::sort(candidates, std::ranges::greater(), &Candidate::written);
   return candidates;
 }
 
-// Damaged ones are passed over, and named.
-std::optional<Checkpoint> newest_complete(const fs::path& run_dir, Verify verify) {
-  for (const auto& candidate : candidates_in(run_dir)) {
-    try {
-      Checkpoint checkpoint(candidate.folder, verify);
-      (void)checkpoint.entry("loops");  // which one of weights only has not
-      return checkpoint;
-    } catch (const Error& error) {
-      log_warning("not resuming from " + candidate.folder.string() + ": " + error.what());
-    }
-  }
-  return std::nullopt;
-}
-
 // This run's, else that of the newest one.
 fs::path newest_last(const fs::path& run_dir) {
   const auto own = run_dir / "checkpoints" / "last.ckpt";
-  if (fs::exists(own / "manifest.json")) return own;
+  if (time_of(own)) return own;
   for (const auto& candidate : candidates_in(run_dir)) {
     if (candidate.folder.filename() == "last.ckpt") return candidate.folder;
   }
@@ -122,12 +128,34 @@ fs::path path_of(const std::string& ckpt_path, const RunState& state) {
   return ckpt_path;
 }
 
-std::optional<Checkpoint> choose(const RunState& state) {
-  const auto& run = state.options.run;
-  if (run.ckpt_path.empty()) return newest_complete(state.run_dir, run.verify);
-  const auto path = path_of(run.ckpt_path, state);
-  if (path.empty()) return std::nullopt;
-  return Checkpoint(path, run.verify);
+// What rank 0 asks all ranks to open, one after the other until one can be used.
+std::vector<fs::path> wanted_folders(const RunState& state) {
+  const auto& ckpt_path = state.options.run.ckpt_path;
+  if (!ckpt_path.empty()) {
+    const auto path = path_of(ckpt_path, state);
+    return path.empty() ? std::vector<fs::path>() : std::vector{path};
+  }
+  std::vector<fs::path> folders;
+  for (const auto& candidate : candidates_in(state.run_dir)) folders.push_back(candidate.folder);
+  return folders;
+}
+
+// Damaged ones are passed over, and named.
+std::optional<Checkpoint> newest_complete(const std::vector<fs::path>& folders, const RunState& state) {
+  const auto& communicator = state.communicator();
+  for (std::size_t number = 0;; ++number) {
+    const auto folder = communicator.broadcast_bytes(number < folders.size() ? folders[number].string() : "");
+    if (folder.empty()) return std::nullopt;
+    try {
+      Checkpoint checkpoint(folder, state.options.run.verify, communicator);
+      (void)checkpoint.entry("loops");  // which one of weights only has not
+      return checkpoint;
+    } catch (const CommError&) {
+      throw;
+    } catch (const Error& error) {
+      if (state.is_global_zero()) log_warning("not resuming from " + folder + ": " + error.what());
+    }
+  }
 }
 
 }  // namespace
@@ -142,13 +170,14 @@ const ModelCheckpoint* first_model_checkpoint(const RunState& state) {
 std::optional<Checkpoint> take_wanted_checkpoint(RunState& state) {
   auto& run = state.options.run;
   if (run.ckpt_path.empty() && run.resume == Resume::kNever) return std::nullopt;
-  std::optional<Checkpoint> chosen;
-  if (state.is_global_zero()) chosen = choose(state);
-  const auto folder = state.communicator().broadcast_bytes(chosen ? chosen->folder().string() : "");
-  run.ckpt_path.clear();
+  std::vector<fs::path> folders;  // of rank 0
+  if (state.is_global_zero()) folders = wanted_folders(state);
+  const bool is_named = !std::exchange(run.ckpt_path, {}).empty();
   run.resume = Resume::kNever;
-  if (folder.empty() || chosen) return chosen;
-  return Checkpoint(folder, Verify::kNeeded);  // what this rank reads
+  if (!is_named) return newest_complete(folders, state);
+  const auto folder = state.communicator().broadcast_bytes(folders.empty() ? "" : folders.front().string());
+  if (folder.empty()) return std::nullopt;
+  return Checkpoint(folder, run.verify, state.communicator());
 }
 
 }  // namespace lockstep::detail

@@ -34,6 +34,30 @@ void check_target(const std::filesystem::path& save_weights) {
                               .got = std::filesystem::is_directory(folder) ? "a folder" : "no such folder"});
 }
 
+// The folder that this rank wants instead of rank 0's, if it names one.
+std::string other_run_dir(const RunState& state) {
+  const auto& wanted = state.options.run.run_dir;
+  std::error_code ignored;
+  if (wanted.empty() || std::filesystem::equivalent(wanted, state.run_dir, ignored)) return {};
+  return std::filesystem::absolute(wanted).string();
+}
+
+// It would stay empty, or be a mixture of runs. Another node may have a place of its own for what its
+// launcher writes. Collective.
+void check_run_dirs(const RunState& state) {
+  const auto node = std::to_string(state.environment->node_rank());
+  const auto nodes = state.communicator().all_gather_bytes(node);
+  const auto others = state.communicator().all_gather_bytes(other_run_dir(state));
+  for (std::size_t rank = 0; rank < others.size(); ++rank) {
+    if (others[rank].empty() || nodes[rank] != nodes.front()) continue;
+    throw ConfigError("train", {.what = "the ranks name different run directories",
+                                .expected = state.run_dir.string() + ", which rank 0 has",
+                                .got = others[rank],
+                                .where = "rank " + std::to_string(rank),
+                                .hint = "give all ranks the same --run_dir"});
+  }
+}
+
 }  // namespace
 
 void find_ranks(RunState& state) {
@@ -73,6 +97,7 @@ void open_run_directory(RunState& state) {
             .string();
   }
   state.run_dir = state.communicator().broadcast_bytes(folder, 0);
+  check_run_dirs(state);
   configure_log({.rank = state.environment->global_rank(),
                  .world_size = state.environment->world_size(),
                  .file = state.run_dir / "logs" /

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
 
 namespace lockstep {
@@ -18,9 +19,11 @@ namespace fs = std::filesystem;
 }
 
 void create(const fs::path& folder) {
-  std::error_code failure;
-  fs::create_directories(folder, failure);
-  if (failure) refuse(folder, failure.message());
+  try {
+    create_folders(folder);
+  } catch (const IoError& error) {
+    refuse(folder, error.what());
+  }
   if (access(folder.c_str(), W_OK) != 0)
     refuse(folder, std::error_code(errno, std::generic_category()).message());
 }

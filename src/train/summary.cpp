@@ -12,8 +12,11 @@
 namespace lockstep::detail {
 namespace {
 
-std::vector<std::int64_t> peak_rss_per_rank(const RunState& state, bool ask_all) {
-  if (!ask_all) return {peak_rss_bytes()};
+double ratio(double value, double by) { return by > 0 ? value / by : 0; }
+
+}  // namespace
+
+std::vector<std::int64_t> peak_rss_of_all(const RunState& state) {
   std::vector<std::int64_t> bytes;
   for (const auto& text : state.communicator().all_gather_bytes(std::to_string(peak_rss_bytes()))) {
     bytes.push_back(std::stoll(text));
@@ -21,15 +24,9 @@ std::vector<std::int64_t> peak_rss_per_rank(const RunState& state, bool ask_all)
   return bytes;
 }
 
-double ratio(double value, double by) { return by > 0 ? value / by : 0; }
-
-}  // namespace
-
-void write_summary(const RunState& state, const std::string& status) {
-  if (state.run_dir.empty()) return;
-  const auto peak_rss = peak_rss_per_rank(state, status == "success");
-  if (!state.is_global_zero()) return;
-
+void write_summary(const RunState& state, const std::string& status,
+                   const std::vector<std::int64_t>& peak_rss) {
+  if (state.run_dir.empty() || !state.is_global_zero()) return;
   const auto& progress = state.progress;
   const auto& figures = state.figures;
   const nlohmann::ordered_json summary{

@@ -6,6 +6,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/base/process.h>
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/launch/run_rank.h>
 
@@ -125,15 +126,16 @@ void end_profiling(const RunState& state) {
   state.profiler->teardown();
 }
 
+// The summary comes last, when all ranks are through: until then any of them may still fail.
 void end_run(RunState& state) {
   TrainContext context(state);
   keep_metrics(state);
-  write_summary(state, state.save_failure ? "failed" : "success");
   state.strategy->teardown();
   if (state.stage == Stage::kFit) state.hooks.call(hook::on_fit_end, context);
   state.hooks.call(hook::teardown, context);
   for (const auto& logger : state.loggers) logger->finalize("success");
   end_profiling(state);
+  write_summary(state, state.save_failure ? "failed" : "success", peak_rss_of_all(state));
 }
 
 // One step of what follows a failure: its own failure must not hide the first.
@@ -154,7 +156,7 @@ void fail(RunState& state, const std::exception& error) {
     for (const auto& logger : state.loggers) logger->finalize("failed");
   });
   keep_metrics(state);
-  attempt("writing summary.json", [&] { write_summary(state, "failed"); });
+  attempt("writing summary.json", [&] { write_summary(state, "failed", {peak_rss_bytes()}); });
   attempt("writing a checkpoint", [&] { await_save(state); });
   attempt("teardown", [&] { state.strategy->teardown(); });
   state.strategy = nullptr;

@@ -13,6 +13,7 @@ namespace {
 
 using demo::config_error;
 using demo::tree_of;
+using testing::AllOf;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
@@ -97,13 +98,33 @@ TEST(CommandLine, RefusesUnknownFlagsWithTheNearest) {
 }
 
 TEST(CommandLine, RefusesMissingValuesAndExtraWords) {
-  EXPECT_THAT(refusal({"--demo.epochs"}), HasSubstr("flag --demo.epochs needs a value"));
-  EXPECT_THAT(refusal({"--demo.name", "--demo.fast"}), HasSubstr("flag --demo.name needs a value"));
+  EXPECT_EQ(refusal({"--demo.epochs"}),
+            "[options] flag --demo.epochs needs a value; expected int, >= -1; got nothing");
+  EXPECT_THAT(refusal({"--demo.name", "--demo.fast"}),
+              AllOf(HasSubstr("flag --demo.name needs a value"), HasSubstr("got \"--demo.fast\""),
+                    HasSubstr("--demo.name=VALUE")));
   EXPECT_EQ(refusal({"fits"}),
             "[options] unexpected word on the command line; expected at most one of fit, test; "
             "got \"fits\"; did you mean fit?");
   EXPECT_THAT(refusal({"fit", "test"}), HasSubstr("got \"test\""));
-  EXPECT_NE(refusal({"-c"}), "");
+}
+
+TEST(CommandLine, RefusesInItsOwnWords) {
+  const std::string needed = " needs a value; expected the path of a YAML file; got ";
+  EXPECT_EQ(refusal({"fit", "-c"}), "[options] flag -c" + needed + "nothing");
+  EXPECT_EQ(refusal({"--config"}), "[options] flag --config" + needed + "nothing");
+  EXPECT_THAT(refusal({"-c", "--demo.fast"}), HasSubstr("flag -c" + needed + "\"--demo.fast\""));
+  EXPECT_EQ(refusal({"--help=yes"}), "[options] flag --help takes no value; got \"yes\"");
+  EXPECT_EQ(refusal({"--print_config=3"}), "[options] flag --print_config takes no value; got \"3\"");
+}
+
+TEST(CommandLine, TakesValuesThatBeginWithADash) {
+  EXPECT_EQ(read({"--demo.name", "-x"}).name, "-x");
+  EXPECT_EQ(read({"--demo.name=-c"}).name, "-c");
+  EXPECT_THAT(refusal({"-c", "-x"}), HasSubstr("-x"));
+  const auto file = write_file("dash.yaml", "demo: {epochs: 7}");
+  EXPECT_EQ(read({"-c=" + file}).epochs, 7);
+  EXPECT_EQ(read({"-c" + file}).epochs, 7);
 }
 
 TEST(CommandLine, NamesTheFlagOfAWrongValue) {

@@ -86,6 +86,32 @@ TEST_F(MakingFolder, DraftsOfOtherMachinesAndOtherNamesStay) {
   for (const auto& draft : drafts) EXPECT_TRUE(fs::exists(draft)) << draft;
 }
 
+// As if nobody had touched it for two days.
+void age(const fs::path& path) {
+  fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(48));
+}
+
+TEST_F(MakingFolder, DraftsOfOtherMachinesGoWhenNothingInThemChanges) {
+  const auto still = of_another_host(new_sibling(target_, kDraft)),
+             written = of_another_host(new_sibling(target_, kDraft));
+  for (const auto& draft : {still, written}) fill(draft, "half");
+  age(still / "manifest.json");
+  for (const auto& draft : {still, written}) age(draft);
+  const FolderInTheMaking making(target_);
+  EXPECT_FALSE(fs::exists(still));
+  EXPECT_TRUE(fs::exists(written)) << "its file is new";
+  EXPECT_EQ(folder_.entries(), 2) << "the other one and ours";
+}
+
+TEST_F(MakingFolder, AWriterThatWasTakenForDeadFailsAndTheCheckpointStays) {
+  fill(target_, "before");
+  FolderInTheMaking slept(target_);
+  fill(slept.path(), "late");
+  fs::rename(slept.path(), new_sibling(target_, kDraft));  // what another machine does first
+  test::expect_error<IoError>([&] { slept.commit(); }, {"x.ckpt"});
+  EXPECT_EQ(text_in(target_), "before");
+}
+
 TEST_F(MakingFolder, OneThatWasMovedAsideIsFoundAndGetsItsNameAgain) {
   const auto aside = new_sibling(target_, kOlder);
   fill(aside, "older");

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/interop.h>
 #include <lockstep/formats/mapped_file.h>
@@ -152,6 +153,28 @@ TEST_F(Interop, NamesTheFileThatItCannotRead) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "c.pt"));
 }
 
+TEST_F(Interop, SaysHowToConvertWhatItCannotRead) {
+  const auto refuses = [&](std::string_view name, const std::vector<std::string>& parts) {
+    expect_error<CheckpointError>([&] { read_torch_file(folder_ / name); }, parts);
+  };
+  folder_.file("old.pt", "\x80\x02\x8a\x0a");  // as files before PyTorch 1.6 begin
+  refuses("old.pt", {"old.pt", "torch.save(torch.load(file, weights_only=False), file)"});
+  write_weights(folder_ / "net.safetensors", {{"w", torch::ones(2)}});
+  refuses("net.safetensors", {"read_weights()", "docs/interop.md"});
+  write_file_atomically(folder_ / "code.pt", [](FileWriter& file) {
+    zip::Writer archive([&](std::span<const std::byte> bytes) { file.write(bytes); });
+    archive.add("code/data.pkl", std::string_view("\x80\x02"
+                                                  "cos\nsystem\n."));
+    archive.finish();
+  });
+  refuses("code.pt", {"os.system", "save only tensors", "torch.save(model.state_dict(), file)"});
+  StateTree state;
+  state.set("w", torch::zeros({1000}));
+  write_torch_file(folder_ / "damaged.pt", state);
+  std::filesystem::resize_file(folder_ / "damaged.pt", 2000);
+  refuses("damaged.pt", {"damaged.pt", "copy the file again"});
+}
+
 TEST_F(Interop, KeysThatBecomeTheSameTextAreRefused) {
   pickle::Dict dict;
   dict.entries = {{std::int64_t{1}, "a"}, {"1", "b"}};
@@ -160,7 +183,8 @@ TEST_F(Interop, KeysThatBecomeTheSameTextAreRefused) {
                                 {"twice.pt", "a key twice", "1"});
   dict.entries = {{1.5, "a"}};
   torch_file::write(folder_ / "odd.pt", dict, {});
-  expect_error<CheckpointError>([&] { read_torch_file(folder_ / "odd.pt"); }, {"odd.pt", "float"});
+  expect_error<CheckpointError>([&] { read_torch_file(folder_ / "odd.pt"); },
+                                {"odd.pt", "float", "texts or integers as keys", "store it as text"});
 }
 
 TEST_F(Interop, WeightsOfEveryFormatAreLoaded) {

@@ -1,10 +1,8 @@
 // Joining: the roll call, the ports, and who is named when it fails.
 #include <lockstep/comm/init.h>
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,10 +11,14 @@
 
 #include <lockstep/base/error.h>
 
+#include "comm/listener.h"
+
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using test::free_port;
+using test::Listener;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -26,32 +28,6 @@ using ::testing::ThrowsMessage;
 using ::testing::UnorderedElementsAre;
 
 auto says(const std::string& text) { return Property(&CommError::what, HasSubstr(text)); }
-
-/// A socket that listens on a free port of the loopback interface.
-class Listener {
- public:
-  Listener() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    bind(fd_, reinterpret_cast<sockaddr*>(&address), length);
-    listen(fd_, 16);
-    getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length);
-    port_ = ntohs(address.sin_port);
-  }
-  ~Listener() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int port() const { return port_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-  int port_ = 0;
-};
-
-int free_port() { return Listener().port(); }
 
 /// Runs `body` in a thread of its own, so that all ranks can join at once.
 std::future<void> in_thread(std::function<void()> body) {

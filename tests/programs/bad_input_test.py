@@ -71,6 +71,16 @@ class BadInput(ProgramTest):
         for process in ranks:
             self.assert_refused(self.finish(process), 1, "missing", "2", "4s")
 
+    def test_ranks_that_name_different_run_directories(self):
+        ranks = dict(TORCHELASTIC_RUN_ID="none", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                     MASTER_PORT=str(free_port()))
+        flags = [DIGITS, "--trainer.strategy", "ddp", "--trainer.strategy.timeout", "60s", "--data.file",
+                 SOURCE / "data" / "digits.csv.gz", "--run_dir"]
+        processes = [self.start(*flags, self.folder / f"run{r}", **ranks, RANK=str(r), LOCAL_RANK=str(r)) for r in (0, 1)]
+        for process in processes:
+            self.assert_refused(self.finish(process), 2, "different run directories", self.folder / "run0",
+                                self.folder / "run1", "rank 1", "--run_dir")
+
     def test_unwritable_run_directory(self):
         (self.folder / "file").write_text("")
         self.assert_refused(self.digits("--run_dir", self.folder / "file" / "run"), 2, self.folder / "file" / "run", "--run_dir")

@@ -34,9 +34,9 @@ class ProgramTest(unittest.TestCase):
         kept = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
         return kept | {"OMP_NUM_THREADS": "1"} | extra
 
-    def start(self, *command, cwd=None, **environment):
+    def start(self, *command, cwd=None, preexec_fn=None, **environment):
         return subprocess.Popen([str(word) for word in command], cwd=cwd or self.folder, env=self.environment(**environment),
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=preexec_fn)
 
     def finish(self, process, deadline_s=100):
         try:

@@ -1,4 +1,5 @@
-// A program that asks for ranks in code: `in_code trainer` without ls::run(), `in_code cli` in its body.
+// A program that asks for ranks in code: `in_code trainer` without ls::run(), `in_code` in its body. There
+// rank 1 fails in the hook that is named: `in_code fit_end`, `in_code teardown`.
 #include <lockstep/lockstep.h>
 
 namespace ls = lockstep;
@@ -20,9 +21,22 @@ struct StopOnRankOne : ls::Callback {
   }
 };
 
+// Rank 1 fails where fit is over but for its last hooks.
+struct FailLateOnRankOne : ls::Callback {
+  explicit FailLateOnRankOne(bool in_teardown) : in_teardown_(in_teardown) {}
+  void on_fit_end(ls::TrainContext& context) override { fail(context, !in_teardown_); }
+  void teardown(ls::TrainContext& context) override { fail(context, in_teardown_); }
+
+ private:
+  static void fail(ls::TrainContext& context, bool here) {
+    if (here && context.global_rank() == 1) throw std::runtime_error("the upload was refused");
+  }
+  bool in_teardown_;
+};
+
 static void train(ls::TrainerOptions options) {
   torch::ones({2}).sum();  // ranks must start although tensors exist
-  if (options.callbacks.empty()) options.max_epochs = 1;
+  if (!options.max_epochs) options.max_epochs = 1;
   ls::Trainer trainer(options);
   trainer.fit(Tiny(), ls::loader(ls::tensor_dataset(torch::ones({8, 2})), {.batch_size = 2}));
   trainer.print("world size " + std::to_string(trainer.world_size()) + ", epochs " +
@@ -48,5 +62,10 @@ int main(int argc, char** argv) {
     train({.strategy = ls::Ddp{.start_method = ls::StartMethod::kFork}, .devices = "2"});
     return 0;
   }
-  return ls::run(argc, argv, [](ls::Cli& cli) { train(cli.trainer({.devices = "2"})); });
+  return ls::run(argc, argv, {.verbs = {"fit", "fit_end", "teardown"}}, [](ls::Cli& cli) {
+    auto options = cli.trainer({.devices = "2"});
+    if (cli.verb() != "fit")
+      options.callbacks = {std::make_shared<FailLateOnRankOne>(cli.verb() == "teardown")};
+    train(std::move(options));
+  });
 }

@@ -159,6 +159,16 @@ class RanksAskedForInCode(ProgramTest):
         result = self.run_in_code("stop")
         self.assertEqual((result.code, result.out.count("world size 2, epochs 1")), (0, 1), result)
 
+    def test_a_late_failure_of_another_rank_is_the_runs(self):
+        for hook in ("fit_end", "teardown"):
+            with self.subTest(hook):
+                run = self.folder / hook
+                result = self.run_program(BINARY / "bin" / "in_code", hook, "--trainer.devices", 2, "--run_dir", run)
+                self.assert_refused(result, 1, "the upload was refused", "rank 1")
+                self.assertEqual(json.loads((run / "summary.json").read_text())["status"], "failed")
+                failure = json.loads((run / "failure.json").read_text())
+                self.assertEqual((failure["rank"], "the upload was refused" in failure["message"]), (1, True), failure)
+
     def test_two_trainers_one_after_the_other(self):
         result = self.run_in_code("twice")
         self.assertEqual((result.code, result.out.count("world size 2, epochs 1")), (0, 2), result)

@@ -1,14 +1,18 @@
 """Saving that is cut off, or that the disk refuses, leaves a complete checkpoint."""
+import functools
+import json
 import os
 import random
+import resource
 import signal
 import time
 import unittest
 
-from harness import BINARY, ProgramTest
+from harness import BINARY, DIGITS, SOURCE, ProgramTest
 
 CASE = BINARY / "bin" / "save_case"
 RESUME_CASE = BINARY / "bin" / "resume_case"
+LIMIT = 1 << 18  # bytes that a file may have
 KILLS = int(os.environ.get("LOCKSTEP_KILLS", "50"))
 
 
@@ -86,6 +90,21 @@ class Save(ProgramTest):
         result = self.run_program(CASE, "rank_faults", self.folder / "x.ckpt")
         self.assertEqual(result.code, 0, result)
         self.assertGreater(int(result.out.split()[0]), 8, result)
+
+    def test_a_limit_on_the_size_of_files_is_like_a_full_disk(self):
+        limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                run = self.folder / f"run{ranks}"
+                process = self.start(DIGITS, "--run_dir", run, "--data.file", SOURCE / "data" / "digits.csv.gz",
+                                     "--trainer.max_epochs", 1, "--trainer.devices", ranks, "--model.hidden", LIMIT // 128,
+                                     preexec_fn=limit)
+                result = self.finish(process)
+                self.assertEqual(result.code, 1, result)
+                self.assertIn("File too large", result.err)
+                self.assertIn("last.ckpt", result.err)
+                self.assertEqual(os.listdir(run / "checkpoints"), [])
+                self.assertEqual(json.loads((run / "summary.json").read_text())["status"], "failed")
 
     def test_training_goes_on_and_the_user_is_told(self):
         for late in ("false", "true"):

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/lockstep.h>
 
+#include "formats/checkpoint_siblings.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 
@@ -73,6 +74,22 @@ TEST_F(Checkpointing, GoesOnFromAPathGivenToFit) {
   trainer.fit(model, six_batches(), std::nullopt, folder_ / "x.ckpt");
   EXPECT_EQ(model->weight.item<float>(), 6);
   EXPECT_EQ(trainer.global_step(), 6);
+}
+
+// Where folders cannot trade places, and the process was killed between two renames.
+TEST_F(Checkpointing, GoesOnFromOneThatWasMovedAside) {
+  Trainer(options()).fit(Count(), six_batches());
+  const auto last = folder_ / "run" / "checkpoints" / "last.ckpt";
+  std::filesystem::rename(last, detail::new_sibling(last, detail::kOlder));
+  for (const auto* ckpt_path : {"", "last"}) {
+    auto chosen = options();
+    chosen.max_epochs = 2;
+    chosen.enable_checkpointing = false;
+    chosen.run.resume = Resume::kAuto;
+    Count model;
+    Trainer(chosen).fit(model, six_batches(), std::nullopt, ckpt_path);
+    EXPECT_EQ(model->weight.item<float>(), 12) << ckpt_path;
+  }
 }
 
 TEST_F(Checkpointing, SavesAfterFit) {

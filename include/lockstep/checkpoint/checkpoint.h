@@ -50,8 +50,7 @@ LOCKSTEP_API void save_checkpoint(const std::filesystem::path& folder, const Che
                                   const CheckpointInfo& info, const Communicator& communicator = {},
                                   const SaveOptions& options = {});
 
-/// An open checkpoint. A cheap value: copies share the open files. Nothing is Collective: every rank opens
-/// it for itself and reads what it needs.
+/// An open checkpoint. A cheap value: copies share the open files. Every rank reads what it needs for itself.
 ///
 /// Tensors lie in the pages of the files, which are read when they are touched, and may be written to: that
 /// never reaches the file.
@@ -60,6 +59,11 @@ class LOCKSTEP_API Checkpoint {
   /// @throws IoError when it cannot be read; CheckpointError naming file (and tensor) when it is damaged, is
   ///   no checkpoint, or one of a newer format
   explicit Checkpoint(const std::filesystem::path& folder, Verify verify = Verify::kAll);
+  /// The same on all ranks: of Verify::kAll each checks a share of the bytes, and no rank goes on with what
+  /// another one found damaged. Collective, blocking.
+  /// @throws on every rank: those that found something as above, the others CheckpointError naming the rank
+  ///   that did; CheckpointError where ranks have opened different checkpoints
+  Checkpoint(const std::filesystem::path& folder, Verify verify, const Communicator& communicator);
 
   const CheckpointInfo& info() const;
   const std::filesystem::path& folder() const;

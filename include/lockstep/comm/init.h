@@ -43,10 +43,10 @@ struct CommOptions {
 /// with Gloo for CPU tensors. There is no roll call then, `reduction` is kFast, all_reduce, broadcast,
 /// all_gather, reduce_scatter and barrier match their namesakes there, and bytes do not (Python pickles its
 /// objects).
-/// @throws ConfigError for options out of range; CommError for a port that another program has taken, a rank
-///   that joined twice; CollectiveMismatch for ranks that disagree on world_size, backend or reduction; all
-///   ranks that are there learn of these at once. Timeout naming the ranks that did not join, or the address
-///   of a rank 0 that cannot be reached
+/// @throws ConfigError for options out of range; CommError for a port that another program has taken, a
+///   main_address that is not one of rank 0's machine, a rank that joined twice; CollectiveMismatch for
+///   ranks that disagree on world_size, backend or reduction; all ranks that are there learn of these at
+///   once. Timeout naming the ranks that did not join, or the address of a rank 0 that cannot be reached
 LOCKSTEP_API Communicator init_communicator(const CommOptions& options);
 
 /// As above, but the ranks meet in `store`, which serves one communicator; main_address only chooses the

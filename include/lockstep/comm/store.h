@@ -63,8 +63,8 @@ struct TcpStoreOptions {
 
 /// A store served by one process over TCP. Blocks until the server answers. The server lives as long
 /// as the last copy of its store.
-/// @throws Timeout naming address, port and what the last attempt said; CommError naming a taken port;
-///   ConfigError for a port out of range
+/// @throws Timeout naming address, port and what the last attempt said; CommError where it serves, naming a
+///   taken port, or an address that does not lead back here; ConfigError for a port out of range
 LOCKSTEP_API Store make_tcp_store(const TcpStoreOptions& options);
 
 /// A store in the file `path`, which processes on all hosts that see it share; it is created when it is
