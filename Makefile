@@ -27,6 +27,7 @@ build: setup $(BUILD)/build.ninja  ## build everything
 
 test: build  ## build and run every test
 	@tools/peers.sh
+	@tools/browser.sh
 	@ctest --preset $(PRESET)
 
 bench: setup $(BUILD)/build.ninja  ## measure against PyTorch and Lightning, ROUNDS=9 times each; fills build/bench
