@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include <lockstep/base/error.h>
+#include <lockstep/data/any_loader.h>
 
 namespace lockstep {
 namespace {
@@ -56,6 +57,10 @@ std::int64_t BatchLimit::apply(std::int64_t available, std::string_view option) 
   }
   const double fraction = std::get<double>(value_);
   if (!(fraction >= 0 && fraction <= 1)) refuse("a fraction in 0.0..1.0, or an integer");
+  if (available == kUnknownLength) {
+    if (fraction == 1 || fraction == 0) return fraction == 1 ? available : 0;
+    refuse("1.0 or a number of batches, since the data do not say how many they have");
+  }
   const auto batches = static_cast<std::int64_t>(static_cast<double>(available) * fraction);
   if (batches == 0 && fraction > 0 && available > 0) {
     refuse("at least one batch: >= " + std::to_string(1.0 / static_cast<double>(available)));

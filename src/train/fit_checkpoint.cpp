@@ -124,6 +124,7 @@ StateTree own_state(const RunState& state) {
   own.set("progress_bar_metrics", tree_of(state.board.progress_bar));
   own.set("callbacks", callbacks_of(state));
   own.set("module", state.module->state());
+  if (state.data_module) own.set("data_module", state.data_module->state());
   own.set("should_stop", state.should_stop);
   own.set("stop_agreed", state.stop_agreed);
   return own;
@@ -265,6 +266,8 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
   auto own = own_of(state, checkpoint);
   load_callbacks(state, own.get<StateTree>("callbacks"));
   state.module->load_state(own.get<StateTree>("module"));
+  if (state.data_module && own.contains("data_module"))
+    state.data_module->load_state(own.get<StateTree>("data_module"));
   say_where_from(state, checkpoint);
   state.moment = {
       .loops = state_of(state.progress), .own = std::move(own), .world_size = checkpoint.info().world_size};

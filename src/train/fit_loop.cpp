@@ -61,6 +61,7 @@ FitLoop::Window FitLoop::window_of(std::int64_t batch_idx) const {
 // An epoch that was begun in another process goes on where its phase says.
 void FitLoop::run_epoch() {
   auto& progress = state_.progress;
+  end_epoch_at(num_training_batches(state_));
   if (progress.phase == FitPhase::kEpochStart) start_epoch();
   if (progress.phase < FitPhase::kEpochEnd) {
     run_batches();
@@ -103,10 +104,18 @@ void FitLoop::run_batches() {
     finish_batch(progress.batches - 1);
   }
   AnyBatch batch;
-  while (!is_over() && progress.batches < num_batches_ && measure_.next(*stream, batch)) {
+  while (!is_over() && progress.batches < num_batches_) {
+    if (!measure_.next(*stream, batch)) return end_epoch_at(progress.batches);
+    if (stream->is_last()) end_epoch_at(progress.batches + 1);
     run_batch(batch, progress.batches);
     finish_batch(progress.batches - 1);
   }
+}
+
+// A stream has told how long it is.
+void FitLoop::end_epoch_at(std::int64_t batches) {
+  num_batches_ = batches;
+  state_.progress.num_training_batches = batches;
 }
 
 void FitLoop::finish_epoch() {
@@ -246,6 +255,7 @@ double FitLoop::monitored() const {
 bool FitLoop::validation_is_due(std::int64_t batch_idx) {
   if (!state_.val_loader || !epoch_validates()) return false;
   if (val_clock_) return val_clock_->is_due(state_.communicator());
+  if (state_.options.val_check_interval.is_whole_epoch()) return batch_idx + 1 == num_batches_;
   const bool across_epochs = !state_.options.check_val_every_n_epoch;
   const auto batches = batch_idx + 1 + (across_epochs ? state_.progress.epoch * num_batches_ : 0);
   return batches % val_check_batches_ == 0;
@@ -266,13 +276,24 @@ void FitLoop::validate_if_due() {
   if (val_clock_) val_clock_->restart();
 }
 
+[[noreturn]] void FitLoop::refuse_fraction(const ValCheckInterval& interval) {
+  throw ConfigError("train",
+                    {.what = "val_check_interval",
+                     .expected = "1.0, a number of batches or a time, since the training data do not "
+                                 "say how many batches they have",
+                     .got = interval.print()});
+}
+
 // Batches from one validation to the next. @throws ConfigError when an epoch has fewer
 void FitLoop::set_up_validation() {
   if (!state_.val_loader) return;
   const auto& interval = state_.options.val_check_interval;
   if (const auto* time = std::get_if<std::chrono::milliseconds>(&interval.value())) {
     val_clock_.emplace(*time);
+  } else if (interval.is_whole_epoch()) {
+    return;
   } else if (const auto* fraction = std::get_if<double>(&interval.value())) {
+    if (num_batches_ == kUnknownLength) refuse_fraction(interval);
     val_check_batches_ =
         std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(num_batches_) * *fraction));
   } else {

@@ -43,6 +43,7 @@ class FitLoop {
   void start_epoch();
   void call_epoch_end(bool monitors, FitPhase then);
   void run_batches();
+  void end_epoch_at(std::int64_t batches);
   void finish_epoch();
   void run_batch(const AnyBatch& batch, std::int64_t batch_idx);
   void finish_batch(std::int64_t batch_idx);
@@ -55,6 +56,7 @@ class FitLoop {
   void advance_schedule(TrainContext& context, Interval interval, bool watching, std::int64_t counter);
   double monitored() const;
   void set_up_validation();
+  [[noreturn]] static void refuse_fraction(const ValCheckInterval& interval);
   bool epoch_validates() const;
   bool validation_is_due(std::int64_t batch_idx);
   void validate_if_due();

@@ -69,6 +69,19 @@ void MetricLog::log(std::string_view name, double value, const LogOptions& optio
   entry.weight += weight;
 }
 
+void MetricLog::log(std::string_view name, metrics::Metric& metric, const LogOptions& options) {
+  if (!scope_.allowed) {
+    refuse(name, "a call from a step, a batch hook or an epoch hook", "a hook that cannot log", "");
+  }
+  if (options.on_step.value_or(false) || !options.on_epoch.value_or(true))
+    refuse(name, "a metric for the epoch", "on_step", "log the value of the step's own batch as a number");
+  const auto known = std::ranges::find(metrics_, name, &LoggedMetric::name);
+  if (known == metrics_.end() && find(name) == nullptr)
+    return void(metrics_.push_back({std::string(name), &metric, options}));
+  if (known == metrics_.end() || known->metric != &metric)
+    refuse(name, "one metric per name", "another one", "log it under another name");
+}
+
 MetricRow MetricLog::step_row() {
   MetricRow row;
   for (Entry& entry : entries_) {
@@ -138,8 +151,26 @@ MetricRow MetricLog::finish_epoch(const Communicator& communicator) {
     publish(entry, entry.epoch_name, value);
     if (entry.options.logger) row.emplace_back(entry.epoch_name, value);
   }
+  finish_metrics(communicator, row);
   entries_.clear();
   return row;
+}
+
+void MetricLog::finish_metrics(const Communicator& communicator, MetricRow& row) {
+  std::vector<metrics::Metric*> all;
+  for (const auto& logged : metrics_) all.push_back(logged.metric);
+  const auto values = metrics::finish_epoch(all, communicator);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto& [name, metric, options] = metrics_[i];
+    if (values[i].numel() != 1)
+      refuse(name, "a metric of one number", std::to_string(values[i].numel()) + " of them",
+             "log them one by one");
+    const double value = values[i].item<double>();
+    board_.callback.insert_or_assign(name, value);
+    if (options.prog_bar) board_.progress_bar.insert_or_assign(name, value);
+    if (options.logger) row.emplace_back(name, value);
+  }
+  metrics_.clear();
 }
 
 void MetricLog::publish(const Entry& entry, const std::string& forked_name, double value) {

@@ -9,6 +9,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
+#include <lockstep/metrics/metric.h>
 #include <lockstep/state/state_tree.h>
 #include <lockstep/train/log_options.h>
 #include <lockstep/train/train_context.h>
@@ -56,6 +57,10 @@ class LOCKSTEP_API MetricLog {
   /// @throws ConfigError when the scope or the options do not allow it
   void log(std::string_view name, double value, const LogOptions& options);
 
+  /// Remembers `metric` until the epoch ends.
+  /// @throws ConfigError when the scope or the options do not allow it, or the name is taken
+  void log(std::string_view name, metrics::Metric& metric, const LogOptions& options);
+
   /// The latest step values, this rank's own.
   MetricRow step_row();
   /// The latest step values, reduced over ranks where sync_dist asks for it. Collective.
@@ -63,7 +68,10 @@ class LOCKSTEP_API MetricLog {
   /// Reduces the epoch's values, over ranks where sync_dist asks for it, and forgets them. Collective.
   MetricRow finish_epoch(const Communicator& communicator);
   /// Forgets what was collected, without reducing.
-  void discard() { entries_.clear(); }
+  void discard() {
+    entries_.clear();
+    metrics_.clear();
+  }
 
   /// What was collected since the epoch began: this rank's own, not reduced yet.
   StateTree state() const;
@@ -84,17 +92,25 @@ class LOCKSTEP_API MetricLog {
     double weight = 0;
   };
 
+  struct LoggedMetric {
+    std::string name;
+    metrics::Metric* metric;
+    LogOptions options;
+  };
+
   static Entry make_entry(std::string name, const LogOptions& options, bool on_step, bool on_epoch);
   Entry* find(std::string_view name);
   Entry& entry_of(std::string_view name, LogOptions options);
   Entry& adopt(const MetricPart& part);
   void merge_epoch(const Communicator& communicator);
+  void finish_metrics(const Communicator& communicator, MetricRow& row);
   void publish(const Entry& entry, const std::string& forked_name, double value);
 
   MetricBoard& board_;
   LogScope scope_;
   std::int64_t batch_size_ = 1;
   std::vector<Entry> entries_;
+  std::vector<LoggedMetric> metrics_;  // in the order of their first call, which ranks share
 };
 
 }  // namespace lockstep::detail

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <sstream>
 
+#include <lockstep/data/any_loader.h>
+
 namespace lockstep::detail {
 namespace {
 
@@ -48,6 +50,12 @@ std::string metrics_text(const Metrics& metrics, const char* separator) {
   std::string text;
   for (const auto& [name, value] : metrics) text += separator + name + printed("=%.4g", value);
   return text;
+}
+
+// "3/10"; of a stream that has not told its length yet, "3/?".
+std::string place_text(const StepContext& step) {
+  const auto total = step.num_training_batches();
+  return std::to_string(step.batch_idx() + 1) + '/' + (total == kUnknownLength ? "?" : std::to_string(total));
 }
 
 // As Lightning shows the results of validate and test.
@@ -110,12 +118,14 @@ void ProgressBar::draw(const StepContext& step, Clock::time_point now) {
   next_update_ = now + kRedrawEvery;
   const double done = static_cast<double>(step.batch_idx() + 1);
   const double total = static_cast<double>(step.num_training_batches());
+  const bool ends = step.num_training_batches() != kUnknownLength;
   const double elapsed = seconds_between(epoch_start_, now);
   std::ostringstream line;
-  line << "\r\033[KEpoch " << epoch_ << ": " << printed("%3.0f%%", 100 * done / total) << '|'
-       << cells(done / total) << "| " << step.batch_idx() + 1 << '/' << step.num_training_batches() << " ["
-       << clock_text(elapsed) << '<' << clock_text(elapsed / done * (total - done))
-       << printed(", %.1fit/s", done / elapsed) << metrics_text(step.progress_bar_metrics(), ", ") << ']';
+  line << "\r\033[KEpoch " << epoch_ << ": ";
+  if (ends) line << printed("%3.0f%%", 100 * done / total) << '|' << cells(done / total) << "| ";
+  line << place_text(step) << " [" << clock_text(elapsed) << '<'
+       << (ends ? clock_text(elapsed / done * (total - done)) : "?") << printed(", %.1fit/s", done / elapsed)
+       << metrics_text(step.progress_bar_metrics(), ", ") << ']';
   std::fputs(line.str().c_str(), stdout);
   std::fflush(stdout);
   bar_is_drawn = true;
@@ -125,7 +135,7 @@ void ProgressBar::report_line(const StepContext& step, Clock::time_point now) {
   next_update_ = now + kLineEvery;
   const double elapsed = seconds_between(epoch_start_, now);
   std::ostringstream line;
-  line << "epoch " << epoch_ << ": batch " << step.batch_idx() + 1 << '/' << step.num_training_batches()
+  line << "epoch " << epoch_ << ": batch " << place_text(step)
        << printed(", %.1f it/s", static_cast<double>(step.batch_idx() + 1) / elapsed)
        << metrics_text(step.progress_bar_metrics(), ", ");
   print_line(line.str());

@@ -15,6 +15,7 @@
 #include <lockstep/precision/precision.h>
 #include <lockstep/profilers/profiler.h>
 #include <lockstep/strategy/strategy.h>
+#include <lockstep/train/data_module.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer_options.h>
 
@@ -50,6 +51,7 @@ struct RunState {
   bool environment_ready = false;
 
   std::shared_ptr<AnyModule> module;
+  std::shared_ptr<AnyDataModule> data_module;  ///< null where the loaders were given
   std::shared_ptr<AnyLoader> train_loader;
   std::shared_ptr<AnyLoader> val_loader;
   std::unique_ptr<Optimizer> optimizer;

@@ -82,6 +82,11 @@ void TrainContext::log(std::string_view name, const LogValue& value, const LogOp
   state_->active_log->log(name, value.value(), options);
 }
 
+void TrainContext::log(std::string_view name, metrics::Metric& metric, const LogOptions& options) {
+  if (state_->options.barebones) return;
+  state_->active_log->log(name, metric, options);
+}
+
 const Metrics& TrainContext::callback_metrics() const { return state_->board.callback; }
 const Metrics& TrainContext::progress_bar_metrics() const { return state_->board.progress_bar; }
 

@@ -17,6 +17,7 @@
 #include "train/fit_checkpoint.h"
 #include "train/fit_loop.h"
 #include "train/make_loggers.h"
+#include "train/open_data.h"
 #include "train/prepare_run.h"
 #include "train/progress_bar.h"
 #include "train/ranks.h"
@@ -132,6 +133,7 @@ void end_run(RunState& state) {
   keep_metrics(state);
   state.strategy->teardown();
   if (state.stage == Stage::kFit) state.hooks.call(hook::on_fit_end, context);
+  close_data(state);
   state.hooks.call(hook::teardown, context);
   for (const auto& logger : state.loggers) logger->finalize("success");
   end_profiling(state);
@@ -151,7 +153,10 @@ void attempt(const char* what, const std::function<void()>& step) {
 void fail(RunState& state, const std::exception& error) {
   note_failure(error);
   TrainContext context(state);
-  attempt("on_exception", [&] { state.hooks.call(hook::on_exception, context, error); });
+  attempt("on_exception", [&] {
+    if (state.data_module) state.data_module->on_exception(error);
+    state.hooks.call(hook::on_exception, context, error);
+  });
   attempt("closing the loggers", [&] {
     for (const auto& logger : state.loggers) logger->finalize("failed");
   });
@@ -210,19 +215,16 @@ void Trainer::want_checkpoint(const std::string& ckpt_path) {
   if (!ckpt_path.empty()) state_->options.run.ckpt_path = ckpt_path;
 }
 
-void Trainer::run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> train_loader,
-                      std::shared_ptr<AnyLoader> val_loader) {
+void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
   RunState& state = *state_;
   begin_run(state, Stage::kFit, std::move(module));
-  state.train_loader = std::move(train_loader);
-  state.val_loader = state.options.limit_val_batches.is_zero() ? nullptr : std::move(val_loader);
   state.progress = {};
   state.figures = {.start_to_first_collective_s = state.figures.start_to_first_collective_s};
   state.should_stop = state.stop_agreed = state.has_saved_last = false;
   state.moment.reset();
   state.save_failure = nullptr;
   run_guarded(state, [&] {
-    check_shards(*state.train_loader, state.shard(/*pad=*/true));
+    open_training_data(state, data);
     collect_hooks(state);
     std::optional<torch::autograd::DetectAnomalyGuard> anomaly;
     if (state.options.detect_anomaly) anomaly.emplace();
@@ -246,11 +248,11 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoad
   }
 }
 
-Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> loader,
-                                Stage stage) {
+Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource data, Stage stage) {
   RunState& state = *state_;
   begin_run(state, stage, std::move(module));
   run_guarded(state, [&] {
+    const auto loader = open_evaluation_data(state, data);
     collect_hooks(state);
     prepare_module(state);
     if (const auto from = take_wanted_checkpoint(state)) load_weights_of(state, *from);
@@ -261,11 +263,11 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, std::shared_p
   return state.board.callback;
 }
 
-std::vector<at::Tensor> Trainer::run_prediction(std::shared_ptr<AnyModule> module,
-                                                std::shared_ptr<AnyLoader> loader, bool return_predictions) {
+std::vector<at::Tensor> Trainer::run_prediction(std::shared_ptr<AnyModule> module, DataSource data,
+                                                bool return_predictions) {
   state_->keeps_predictions = return_predictions;
   state_->predictions.clear();
-  run_evaluation(std::move(module), std::move(loader), Stage::kPredict);
+  run_evaluation(std::move(module), std::move(data), Stage::kPredict);
   return std::exchange(state_->predictions, {});
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include <lockstep/base/error.h>
+#include <lockstep/metrics/aggregation.h>
 #include <lockstep/testing/run_ranks.h>
 
 #include "support/expect_error.h"
@@ -194,6 +195,42 @@ TEST_F(MetricLogTest, RefusesAStateThatDoesNotFit) {
                                       {"metrics/0/reduce_fx", "mean", "median"});
   test::expect_error<CheckpointError>([&] { log_.load_state({}); }, {"metrics", "list"});
   EXPECT_EQ(log_.state(), before);
+}
+
+TEST_F(MetricLogTest, TakesMetricsForTheEpoch) {
+  metrics::Mean mean;
+  log_.set_scope(kEvalStepLog);
+  for (const double value : {1.0, 4.0}) {
+    mean.update(torch::tensor(value));
+    log_.log("mean", mean, {.prog_bar = true});
+  }
+  EXPECT_EQ(log_.finish_epoch(alone_), (MetricRow{{"mean", 2.5}}));
+  EXPECT_EQ(board_.callback.at("mean"), 2.5);
+  EXPECT_EQ(board_.progress_bar.at("mean"), 2.5);
+  EXPECT_EQ(mean.update_count(), 0);
+  EXPECT_TRUE(log_.finish_epoch(alone_).empty());
+}
+
+TEST_F(MetricLogTest, RefusesMetricsOfOneNameOrOfSteps) {
+  metrics::Mean one, other;
+  log_.set_scope(kEvalStepLog);
+  log_.log("mean", one, {});
+  test::expect_error<ConfigError>([&] { log_.log("mean", other, {}); }, {"mean", "another one"});
+  test::expect_error<ConfigError>([&] { log_.log("step", other, {.on_step = true}); }, {"step", "on_step"});
+}
+
+TEST(MetricLogRanks, MetricsAreOfAllRanks) {
+  testing::run_ranks(2, [](const Communicator& communicator) {
+    MetricBoard board;
+    MetricLog log(board);
+    metrics::Mean mean;
+    log.set_scope(kEpochLog);
+    // The other rank has had three values.
+    for (int i = 0; i < 1 + 2 * communicator.rank(); ++i)
+      mean.update(torch::tensor(4.0 * communicator.rank()));
+    log.log("mean", mean, {});
+    EXPECT_EQ(log.finish_epoch(communicator), (MetricRow{{"mean", 3.0}}));
+  });
 }
 
 }  // namespace

@@ -178,5 +178,81 @@ TEST_F(Schedules, PredictionsComeBatchByBatch) {
   EXPECT_TRUE(trainer.predict(model_, batches(3), "", false).empty());
 }
 
+// A data module that says what is asked of it.
+struct Told : DataModule<Example> {
+  explicit Told(std::vector<std::string>& told) : told_(told) {}
+  void prepare_data() override { told_.push_back("prepare_data"); }
+  void setup(Stage stage) override { told_.push_back("setup " + std::string(stage_name(stage))); }
+  void teardown(Stage stage) override { told_.push_back("teardown " + std::string(stage_name(stage))); }
+  std::optional<Loader<Example>> train_dataloader() override { return batches(2); }
+  std::optional<Loader<Example>> val_dataloader() override { return batches(1); }
+  std::optional<Loader<Example>> predict_dataloader() override { return batches(3); }
+  static Loader<Example> batches(std::int64_t count) {
+    return loader(tensor_dataset(torch::ones({count, 1})), {.batch_size = 1});
+  }
+  std::vector<std::string>& told_;
+};
+
+TEST_F(Schedules, ADataModuleIsSetUpAndTornDown) {
+  std::vector<std::string> told;
+  const auto data = std::make_shared<Told>(told);
+  Trainer trainer(options());
+  trainer.fit(model_, data);
+  EXPECT_EQ(trainer.global_step(), 2);
+  EXPECT_THAT(model_->validated_after, ElementsAre(2));
+  EXPECT_EQ(trainer.predict(model_, data).size(), 3U);
+  EXPECT_THAT(told, ElementsAre("prepare_data", "setup fit", "teardown fit", "prepare_data", "setup predict",
+                                "teardown predict"));
+  test::expect_error<ConfigError>([&] { trainer.test(model_, data); }, {"data module", "test"});
+}
+
+// Numbers up to a count that nobody is told.
+struct Counting : IterableDataset<float, Example> {
+  explicit Counting(int count) : count_(count) {}
+  struct Numbers : ItemStream<float> {
+    explicit Numbers(int count) : left(count) {}
+    bool next(float& item) override {
+      item = 1;
+      return left-- > 0;
+    }
+    int left;
+  };
+  std::unique_ptr<ItemStream<float>> stream(const ShardSpec&, std::int64_t) const override {
+    return std::make_unique<Numbers>(count_);
+  }
+  Example collate(std::vector<float> items) const override {
+    const auto count = static_cast<std::int64_t>(items.size());
+    return {.data = torch::tensor(items).view({count, 1})};
+  }
+  int count_;
+};
+
+TEST_F(Schedules, AStreamTellsItsLengthAtItsEnd) {
+  const auto stream = loader(std::make_shared<Counting>(5), {.batch_size = 1});
+  auto chosen = options(2);
+  chosen.accumulate_grad_batches = 2;
+  Trainer trainer(chosen);
+  trainer.fit(model_, stream, batches(1));
+  EXPECT_EQ(trainer.current_epoch(), 2);
+  EXPECT_EQ(trainer.global_step(), 2 * 3);  // windows of 2, 2 and 1
+  EXPECT_THAT(model_->validated_after, ElementsAre(5, 10));
+}
+
+TEST_F(Schedules, FractionsOfAStreamAreRefused) {
+  const auto stream = loader(std::make_shared<Counting>(5), {.batch_size = 1});
+  auto chosen = options();
+  chosen.val_check_interval = 0.5;
+  test::expect_error<ConfigError>([&] { Trainer(chosen).fit(model_, stream, batches(1)); },
+                                  {"val_check_interval", "0.5", "1.0"});
+  chosen.val_check_interval = 2;
+  chosen.limit_train_batches = 0.5;
+  test::expect_error<ConfigError>([&] { Trainer(chosen).fit(model_, stream, batches(1)); },
+                                  {"limit_train_batches", "0.5"});
+  chosen.limit_train_batches = 3;
+  Trainer trainer(chosen);
+  trainer.fit(model_, stream, batches(1));
+  EXPECT_EQ(trainer.global_step(), 3);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -22,8 +22,8 @@ class LOCKSTEP_API BatchLimit {
   BatchLimit(double fraction) : value_(fraction) {}
 
   /// The batches to run of `available`; fractions are rounded down.
-  /// @throws ConfigError naming `option` when it is negative, a fraction over 1, or a fraction that
-  ///   leaves no batch at all
+  /// @throws ConfigError naming `option` when it is negative, a fraction over 1, one that leaves no batch at
+  ///   all, or one of a number that is not known
   std::int64_t apply(std::int64_t available, std::string_view option) const;
 
   /// Whether nothing is to be run.

@@ -37,7 +37,7 @@ class LOCKSTEP_API AnyDataModule {
 
   /// What it must remember to go on in another process, this rank's part of it. Not Collective.
   virtual StateTree state() const { return {}; }
-  /// Goes on from `state`, which state() gave; before setup(). Not Collective.
+  /// Goes on from `state`, which state() gave; after setup(), before the first batch. Not Collective.
   /// @throws CheckpointError when it does not fit
   virtual void load_state(const StateTree& /*state*/) {}
 

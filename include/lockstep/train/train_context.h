@@ -43,6 +43,9 @@ using Metrics = std::map<std::string, double, std::less<>>;
 namespace detail {
 struct RunState;
 }
+namespace metrics {
+class Metric;
+}
 
 /// A view of the run for the duration of one hook. Cheap to copy; never keep one.
 class LOCKSTEP_API TrainContext {
@@ -64,7 +67,8 @@ class LOCKSTEP_API TrainContext {
   std::int64_t current_epoch() const;
   /// Optimizer steps done since the start of fit.
   std::int64_t global_step() const;
-  /// Batches of this rank in one training epoch, limits applied; 0 before it is known.
+  /// Batches of this rank in one training epoch, limits applied; 0 before fit, kUnknownLength where only the
+  /// end of the data tells.
   std::int64_t num_training_batches() const;
   /// The folder of this run; empty when nothing is written.
   const std::filesystem::path& run_dir() const;
@@ -87,6 +91,14 @@ class LOCKSTEP_API TrainContext {
   /// values are reduced together when they are written, by name; ranks may log other names, or none.
   /// @throws ConfigError where the hook does not allow logging, or both on_step and on_epoch are false
   void log(std::string_view name, const LogValue& value, const LogOptions& options = {});
+
+  /// Logs what `metric` has come to when the epoch ends: it is synced over ranks together with the others,
+  /// its value logged under `name`, and reset. Call it in each step or at the end of the epoch, on all ranks
+  /// alike; `metric` must live until then. `options` may set prog_bar and logger. Not Collective.
+  /// @throws ConfigError as above, and when the name is another metric's; at the end of the epoch when the
+  /// value
+  ///   is not one number
+  void log(std::string_view name, metrics::Metric& metric, const LogOptions& options = {});
 
   /// The latest value of everything logged: of an epoch, reduced over ranks if sync_dist; of a step,
   /// this rank's own until it is written. Under its plain name and, where both on_step and

@@ -10,6 +10,7 @@
 
 #include <lockstep/fabric/module_pointer.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
+#include <lockstep/train/data_module.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer_options.h>
 
@@ -26,6 +27,13 @@ std::shared_ptr<AnyModule> module_for(const Model& model) {
                 "the model is not a lockstep::Module of the type of batch that the loader gives");
   return pointer;
 }
+
+/// The data of a run: loaders, or the module that has them.
+struct DataSource {
+  std::shared_ptr<AnyLoader> loader = {};      ///< of the stage
+  std::shared_ptr<AnyLoader> val = {};         ///< of the validation within fit
+  std::shared_ptr<AnyDataModule> module = {};  ///< gives them after its setup()
+};
 
 }  // namespace detail
 
@@ -52,7 +60,14 @@ class LOCKSTEP_API Trainer {
            const std::type_identity_t<std::optional<Loader<Batch>>>& val = std::nullopt,
            const std::string& ckpt_path = {}) {
     want_checkpoint(ckpt_path);
-    run_fit(detail::module_for<Batch>(model), train, val ? std::shared_ptr<AnyLoader>(*val) : nullptr);
+    run_fit(detail::module_for<Batch>(model),
+            {.loader = train, .val = val ? std::shared_ptr<AnyLoader>(*val) : nullptr});
+  }
+  /// The same with the loaders of a DataModule, which is set up before and torn down after.
+  template <class Model, std::derived_from<AnyDataModule> Data>
+  void fit(const Model& model, const std::shared_ptr<Data>& data, const std::string& ckpt_path = {}) {
+    want_checkpoint(ckpt_path);
+    run_fit(detail::module_for<typename Data::BatchType>(model), {.module = data});
   }
 
   /// Runs validation_step over `loader` once, each sample on exactly one rank. Returns what was
@@ -60,14 +75,26 @@ class LOCKSTEP_API Trainer {
   template <class Model, class Batch>
   Metrics validate(const Model& model, const Loader<Batch>& loader, const std::string& ckpt_path = {}) {
     want_checkpoint(ckpt_path);
-    return run_evaluation(detail::module_for<Batch>(model), loader, Stage::kValidate);
+    return run_evaluation(detail::module_for<Batch>(model), {.loader = loader}, Stage::kValidate);
+  }
+  template <class Model, std::derived_from<AnyDataModule> Data>
+  Metrics validate(const Model& model, const std::shared_ptr<Data>& data, const std::string& ckpt_path = {}) {
+    want_checkpoint(ckpt_path);
+    return run_evaluation(detail::module_for<typename Data::BatchType>(model), {.module = data},
+                          Stage::kValidate);
   }
 
   /// As validate, with test_step.
   template <class Model, class Batch>
   Metrics test(const Model& model, const Loader<Batch>& loader, const std::string& ckpt_path = {}) {
     want_checkpoint(ckpt_path);
-    return run_evaluation(detail::module_for<Batch>(model), loader, Stage::kTest);
+    return run_evaluation(detail::module_for<Batch>(model), {.loader = loader}, Stage::kTest);
+  }
+  template <class Model, std::derived_from<AnyDataModule> Data>
+  Metrics test(const Model& model, const std::shared_ptr<Data>& data, const std::string& ckpt_path = {}) {
+    want_checkpoint(ckpt_path);
+    return run_evaluation(detail::module_for<typename Data::BatchType>(model), {.module = data},
+                          Stage::kTest);
   }
 
   /// Runs predict_step over `loader` once, each sample on exactly one rank, and returns what it gave for this
@@ -77,7 +104,14 @@ class LOCKSTEP_API Trainer {
   std::vector<at::Tensor> predict(const Model& model, const Loader<Batch>& loader,
                                   const std::string& ckpt_path = {}, bool return_predictions = true) {
     want_checkpoint(ckpt_path);
-    return run_prediction(detail::module_for<Batch>(model), loader, return_predictions);
+    return run_prediction(detail::module_for<Batch>(model), {.loader = loader}, return_predictions);
+  }
+  template <class Model, std::derived_from<AnyDataModule> Data>
+  std::vector<at::Tensor> predict(const Model& model, const std::shared_ptr<Data>& data,
+                                  const std::string& ckpt_path = {}, bool return_predictions = true) {
+    want_checkpoint(ckpt_path);
+    return run_prediction(detail::module_for<typename Data::BatchType>(model), {.module = data},
+                          return_predictions);
   }
 
   /// Writes the run as fit left it: another one goes on from there, with a larger max_epochs. With
@@ -101,10 +135,9 @@ class LOCKSTEP_API Trainer {
 
  private:
   void want_checkpoint(const std::string& ckpt_path);
-  void run_fit(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> train,
-               std::shared_ptr<AnyLoader> val);
-  Metrics run_evaluation(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> loader, Stage stage);
-  std::vector<at::Tensor> run_prediction(std::shared_ptr<AnyModule> module, std::shared_ptr<AnyLoader> loader,
+  void run_fit(std::shared_ptr<AnyModule> module, detail::DataSource data);
+  Metrics run_evaluation(std::shared_ptr<AnyModule> module, detail::DataSource data, Stage stage);
+  std::vector<at::Tensor> run_prediction(std::shared_ptr<AnyModule> module, detail::DataSource data,
                                          bool return_predictions);
 
   std::unique_ptr<detail::RunState> state_;

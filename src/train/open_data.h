@@ -1,0 +1,20 @@
+// The loaders of a run, wherever they come from.
+#pragma once
+
+#include <lockstep/train/trainer.h>
+
+#include "train/run_state.h"
+
+namespace lockstep::detail {
+
+/// Sets up the data module, if there is one, and gives the state its loaders for fit. Collective.
+/// @throws ConfigError when there is nothing to train on; DataError when a rank gets nothing
+void open_training_data(RunState& state, const DataSource& data);
+
+/// The same for another stage, whose loader is returned. Collective.
+std::shared_ptr<AnyLoader> open_evaluation_data(RunState& state, const DataSource& data);
+
+/// After the stage. Not Collective.
+void close_data(RunState& state);
+
+}  // namespace lockstep::detail
