@@ -113,7 +113,8 @@ void describe(ls::OptionVisitor& v, CaseOptions& o) {
 // Counts each hook from the beginning of fit, also across a resume, and saves at the moments it was given.
 class Saver final : public ls::Callback {
  public:
-  explicit Saver(const CaseOptions& options) : folder_(options.save_dir), stop_at_(options.stop_at) {
+  Saver(const CaseOptions& options, ls::CallbackPlace place)
+      : place_(place), folder_(options.save_dir), stop_at_(options.stop_at) {
     std::istringstream moments(options.save_at);
     for (std::string moment; std::getline(moments, moment, ',');) wanted_.insert(moment);
   }
@@ -128,6 +129,10 @@ class Saver final : public ls::Callback {
   void on_validation_end(ls::TrainContext& context) override { at_validation("validation_end", context); }
   void on_train_epoch_end(ls::TrainContext& context) override { at("epoch_end", context); }
 
+  ls::CallbackPlace place() const override { return place_; }
+  std::string state_key() const override {
+    return place_ == ls::CallbackPlace::kOrdinary ? "Saver" : "MonitoringSaver";
+  }
   ls::StateTree state() const override {
     ls::StateTree state;
     for (const auto& [hook, count] : counts_) state.set(hook, count);
@@ -142,11 +147,13 @@ class Saver final : public ls::Callback {
     if (context.stage() == ls::Stage::kFit) at(hook, context);
   }
   void at(const std::string& hook, ls::TrainContext& context) {
-    const auto moment = hook + ":" + std::to_string(counts_[hook]++);
+    const auto name = place_ == ls::CallbackPlace::kOrdinary ? hook : "monitored_" + hook;
+    const auto moment = name + ":" + std::to_string(counts_[hook]++);
     if (moment == stop_at_) context.stop();
     if (wanted_.contains(moment)) context.save_checkpoint(folder_ / (moment + ".ckpt"));
   }
 
+  ls::CallbackPlace place_;
   std::filesystem::path folder_;
   std::string stop_at_;
   std::set<std::string> wanted_;
@@ -159,7 +166,8 @@ int main(int argc, char** argv) {
   CaseOptions options;
   return ls::run(argc, argv, {.options = {ls::options("case", options)}}, [&](ls::Cli& cli) {
     auto trainer_options = cli.trainer({.max_epochs = 3, .enable_progress_bar = false});
-    trainer_options.callbacks = {std::make_shared<Saver>(options)};
+    for (const auto place : {ls::CallbackPlace::kOrdinary, ls::CallbackPlace::kMonitor})
+      trainer_options.callbacks.push_back(std::make_shared<Saver>(options, place));
     ls::Trainer trainer(std::move(trainer_options));
     const auto train = std::make_shared<NoisyDataset>(options.num_samples, options.record);
     const auto val = std::make_shared<NoisyDataset>(20);

@@ -11,7 +11,8 @@ CASE = BINARY / "bin" / "resume_case"
 EPOCHS, BATCHES, VAL_BATCHES = 3, 11, 3  # of one rank: 88 samples, 2 ranks, 4 each
 MOMENTS = ([f"epoch_start:{i}" for i in range(EPOCHS)] + [f"batch_end:{i}" for i in range(EPOCHS * BATCHES)] +
            [f"validation_start:{i}" for i in range(EPOCHS)] + [f"validation_end:{i}" for i in range(EPOCHS)] +
-           [f"validation_batch_end:{i}" for i in range(EPOCHS * VAL_BATCHES)] + [f"epoch_end:{i}" for i in range(EPOCHS)])
+           [f"validation_batch_end:{i}" for i in range(EPOCHS * VAL_BATCHES)] + [f"epoch_end:{i}" for i in range(EPOCHS)] +
+           [f"monitored_epoch_end:{i}" for i in range(EPOCHS)])
 ROUNDS = int(os.environ.get("LOCKSTEP_RESUME_MOMENTS", "4"))
 
 SINGLE = ["--case.batch_size", 8]
