@@ -18,12 +18,21 @@ int inspect(const std::string& folder, const std::string& other) {
   return lines.empty() ? 0 : 1;
 }
 
+// CLI11's refusals, in the form of ours.
+std::string refusal(const CLI::App*, const CLI::Error& error) {
+  std::string text = error.what();
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
+    text = "flag " + text.substr(0, text.find(':')) + " needs a value";
+  return "lockstep: " + text + "; see lockstep --help\n";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("Tools of lockstep, distributed training for LibTorch");
   app.set_version_flag("--version", std::string("lockstep ") + lockstep::kVersion);
   app.require_subcommand(1);
+  app.failure_message(refusal);
   std::string folder, other, file, entry = "model";
 
   auto* inspecting = app.add_subcommand("inspect", "Check every byte of a checkpoint and show what it holds");

@@ -95,13 +95,8 @@ void refuse_value_of_switch(const std::string& word) {
                 "");
 }
 
-// CLI11 takes a word that begins with a dash for another flag.
-void append(Words& words, const std::string& key, const std::string& value) {
-  if (value.starts_with('-')) return words.push_back("--" + key + "=" + value);
-  words.insert(words.end(), {"--" + key, value});
-}
-
-// Every flag with its value: `--a=b` and `--a b` are one, a bare bool is `--a true`, -c is --config.
+// Every flag followed by its value as a word of its own: `--a=b` is `--a b`, a bare bool `--a true`, -c
+// --config.
 Words with_values(const Words& words, const Flags& flags) {
   Words result;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -112,14 +107,15 @@ Words with_values(const Words& words, const Flags& flags) {
       result.push_back(word);
       continue;
     }
+    result.push_back("--" + *key);
     const auto& flag = flags.at(*key);
     if (const auto equals = word.find('='); equals != std::string::npos) {
-      append(result, *key, word.substr(equals + 1));
+      result.push_back(word.substr(equals + 1));
     } else if (const auto value = value_after(flag, words, i)) {
-      append(result, *key, *value);
+      result.push_back(*value);
       ++i;
     } else if (flag.is_bool || flag.is_open) {
-      append(result, *key, "true");
+      result.push_back("true");
     } else {
       refuse_bare(flag, words, i);
     }

@@ -81,7 +81,9 @@ class Inspect(ProgramTest):
 
     def test_usage_is_told(self):
         self.assertEqual(self.run_program(COMMAND).code, 2)
-        self.assertEqual(self.run_program(COMMAND, "inspect").code, 2)
+        self.assertEqual(self.run_program(COMMAND, "inspect").err, "lockstep: CHECKPOINT is required; see lockstep --help\n")
+        result = self.run_program(COMMAND, "inspect", "a", "--diff")
+        self.assertEqual((result.code, result.err), (2, "lockstep: flag --diff needs a value; see lockstep --help\n"))
         self.assertEqual(self.run_program(COMMAND, "--version").code, 0)
         self.assertEqual(self.run_program(COMMAND, "inspect", self.folder).code, 1)
 
