@@ -25,6 +25,7 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "strategy": (True, "base formats cluster device comm state precision optim checkpoint parallel"),
     "loggers": (False, "base formats"),
     "profilers": (False, "base formats"),
+    "report": (False, "base formats profilers"),
     "fabric": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers profilers"),
     "train": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers profilers fabric"),
     "cli": (True, "base formats cluster launch device comm state precision data optim checkpoint parallel strategy loggers profilers fabric train"),
