@@ -30,6 +30,7 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "train": (True, "base formats cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric"),
     "cli": (True, "base formats cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric train"),
     "testing": (True, "base formats cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric train cli"),
+    "report": (False, "base formats profilers"),
 }
 C10D_ALLOWED = re.compile(r"^src/comm/")          # c10d itself
 C10D_VIA_HEADER = re.compile(r"^src/(comm|parallel/ddp)/")  # and, through src/comm/c10d.h, these

@@ -5,6 +5,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/version.h>
 #include <lockstep/formats/checkpoint_tools.h>
+#include <lockstep/report/report.h>
 
 namespace {
 
@@ -26,6 +27,37 @@ std::string refusal(const CLI::App*, const CLI::Error& error) {
   return "lockstep: " + text + "; see lockstep --help\n";
 }
 
+struct ReportFlags {
+  std::vector<std::string> runs;
+  std::string output;
+  lockstep::ReportOptions options;
+  bool plot = false;
+};
+
+CLI::App* add_report(CLI::App& app, ReportFlags& flags) {
+  auto* verb = app.add_subcommand("report", "Compare runs in a page for a browser, or in this terminal");
+  verb->add_option("RUN", flags.runs, "Folders of runs")->required();
+  verb->add_option("-o,--output", flags.output, "The page to write (default: report.html in the first RUN)");
+  verb->add_option("--title", flags.options.title, "Heading of the page (default: the names of the runs)");
+  verb->add_option("--metric", flags.options.metrics, "Draw this metric only; repeatable")
+      ->allow_extra_args(false);
+  verb->add_flag("--plot", flags.plot,
+                 "Draw the curves in this terminal; a page is written only with --output");
+  return verb;
+}
+
+int report(const ReportFlags& flags) {
+  std::vector<lockstep::RunRecord> runs;
+  for (const auto& folder : flags.runs) runs.push_back(lockstep::read_run(folder));
+  if (flags.plot) std::cout << lockstep::plot_curves(runs, flags.options, lockstep::standard_output());
+  if (flags.plot && flags.output.empty()) return 0;
+  const auto file =
+      flags.output.empty() ? runs.front().folder / "report.html" : std::filesystem::path(flags.output);
+  lockstep::write_report(runs, file, flags.options);
+  std::cout << file.string() << "\n";
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -44,6 +76,9 @@ int main(int argc, char** argv) {
   consolidating->add_option("FILE", file, "The .safetensors file to write")->required();
   consolidating->add_option("--entry", entry, "Which of the checkpoint's entries")->capture_default_str();
 
+  ReportFlags report_flags;
+  auto* reporting = add_report(app, report_flags);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -51,8 +86,12 @@ int main(int argc, char** argv) {
   }
   try {
     if (inspecting->parsed()) return inspect(folder, other);
+    if (reporting->parsed()) return report(report_flags);
     lockstep::consolidate_checkpoint(folder, entry, file);
     return 0;
+  } catch (const lockstep::ConfigError& error) {
+    std::cerr << "lockstep: " << error.what() << "\n";
+    return 2;
   } catch (const std::exception& error) {
     std::cerr << "lockstep: " << error.what() << "\n";
     return 1;

@@ -9,8 +9,8 @@
 
 namespace lockstep::detail {
 
-/// Calls `take` for each event of `file`, which is in Chrome's format, and keeps none; returns the rest of the
-/// file, an object. Blocking. @throws DataError when it is no trace; IoError when it cannot be read
+/// Calls `take` for each event of `file`, which is in Chrome's format, and keeps none; returns the rest of
+/// the file, an object. Blocking. @throws DataError when it is no trace; IoError when it cannot be read
 nlohmann::json read_trace(const std::filesystem::path& file,
                           const std::function<void(const nlohmann::json&)>& take);
 

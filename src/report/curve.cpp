@@ -1,0 +1,115 @@
+#include "report/curve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+namespace lockstep::detail {
+
+EpochScale::EpochScale(std::span<const MetricCurve> curves) {
+  std::map<std::int64_t, std::int64_t> last_steps;  // of each epoch
+  for (const auto& curve : curves) {
+    for (std::size_t i = 0; i < curve.points.size(); ++i) {  // by step: the last one of an epoch is enough
+      const auto& point = curve.points[i];
+      if (i + 1 < curve.points.size() && curve.points[i + 1].epoch == point.epoch) continue;
+      auto& last = last_steps.try_emplace(point.epoch, point.step).first->second;
+      last = std::max(last, point.step);
+    }
+  }
+  knots_.emplace_back(-1, 0);
+  for (const auto& [epoch, step] : last_steps) {
+    if (static_cast<double>(step) > knots_.back().first) knots_.emplace_back(step, epoch + 1);
+  }
+  if (knots_.size() < 3) return;
+  const auto& [before, last] = std::pair(knots_.end()[-2], knots_.end()[-1]);
+  const auto& start = knots_.end()[-3];
+  const double usual = (before.first - start.first) / (before.second - start.second);  // steps of an epoch
+  if (last.first - before.first < usual)
+    knots_.back().second = before.second + (last.first - before.first) / usual;
+}
+
+double EpochScale::epochs_at(double step) const {
+  if (knots_.size() < 2) return 0;
+  auto right = std::ranges::lower_bound(knots_, step, {}, &std::pair<double, double>::first);
+  right = std::clamp(right, knots_.begin() + 1, knots_.end() - 1);
+  const auto& [x0, y0] = right[-1];
+  const auto& [x1, y1] = right[0];
+  return y0 + (y1 - y0) * (step - x0) / (x1 - x0);
+}
+
+std::pair<std::vector<CurvePoint>, NotFinite> line_of(const MetricCurve& curve) {
+  std::vector<CurvePoint> points;
+  points.reserve(curve.points.size());
+  NotFinite missing;
+  for (const auto& point : curve.points) {
+    if (std::isfinite(point.value)) {
+      points.push_back({.step = static_cast<double>(point.step), .value = point.value});
+    } else if (missing.count++ == 0) {
+      missing.first_step = point.step;
+    }
+  }
+  return {std::move(points), missing};
+}
+
+std::vector<CurvePoint> reduced(std::span<const CurvePoint> points, std::size_t buckets) {
+  if (points.size() <= 2 * buckets + 2) return {points.begin(), points.end()};
+  const double first = points.front().step;
+  const double width = (points.back().step - first) / static_cast<double>(buckets);
+  std::vector<CurvePoint> kept{points.front()};
+  const auto inner = points.subspan(1, points.size() - 2);
+  for (auto begin = inner.begin(); begin != inner.end();) {
+    const auto bucket = width > 0 ? std::floor((begin->step - first) / width) : 0;
+    const auto end = std::find_if(begin, inner.end(), [&](const CurvePoint& point) {
+      return width > 0 && std::floor((point.step - first) / width) != bucket;
+    });
+    auto [least, largest] = std::ranges::minmax_element(begin, end, {}, &CurvePoint::value);
+    if (largest < least) std::swap(least, largest);
+    kept.push_back(*least);
+    if (largest != least) kept.push_back(*largest);
+    begin = end;
+  }
+  kept.push_back(points.back());
+  return kept;
+}
+
+// The first values count for less, so that the line begins among them: average / (1 - decay^n).
+std::vector<CurvePoint> smoothed(std::span<const CurvePoint> points) {
+  constexpr double kShare = 0.05;
+  constexpr double kShortest = 5;
+  const double decay = 1 - 2 / (std::max(kShortest, kShare * static_cast<double>(points.size())) + 1);
+  std::vector<CurvePoint> smooth(points.begin(), points.end());
+  double sum = 0, weight = 0;
+  for (auto& point : smooth) {
+    sum = decay * sum + (1 - decay) * point.value;
+    weight = decay * weight + (1 - decay);
+    point.value = sum / weight;
+  }
+  return smooth;
+}
+
+std::vector<ComparedRun> compared(const std::vector<RunRecord>& runs) {
+  auto names = run_names(runs);
+  std::vector<ComparedRun> all;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    all.push_back({.record = &runs[i], .name = std::move(names[i]), .epochs = EpochScale(runs[i].curves)});
+  return all;
+}
+
+std::vector<std::string> curve_names(std::span<const ComparedRun> runs) {
+  std::set<std::string> sorted;
+  for (const auto& run : runs) {
+    for (const auto& curve : run->curves) sorted.insert(curve.name);
+  }
+  std::vector<std::string> names(sorted.begin(), sorted.end());
+  std::ranges::stable_partition(
+      names, [](const std::string& name) { return name.find("loss") != std::string::npos; });
+  return names;
+}
+
+const MetricCurve* find_curve(const RunRecord& run, const std::string& name) {
+  const auto found = std::ranges::lower_bound(run.curves, name, {}, &MetricCurve::name);
+  return found != run.curves.end() && found->name == name ? &*found : nullptr;
+}
+
+}  // namespace lockstep::detail

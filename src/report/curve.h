@@ -1,0 +1,71 @@
+// A metric's values as a line of few points that looks as the line of all of them does.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/report/run_record.h>
+
+namespace lockstep::detail {
+
+/// A point of a line; finite in all three.
+struct CurvePoint {
+  double step = 0;
+  double value = 0;
+  double epoch = 0;  ///< epochs done, with the part of the one that goes on; see EpochScale
+};
+
+/// Epochs done after a step. Metrics know the number of the epoch only; how far it had come is found from
+/// the last steps of all epochs. The last epoch counts as whole unless it is shorter than the one before.
+class LOCKSTEP_API EpochScale {
+ public:
+  explicit EpochScale(std::span<const MetricCurve> curves);
+
+  double epochs_at(double step) const;
+  void apply(std::span<CurvePoint> points) const {
+    for (auto& point : points) point.epoch = epochs_at(point.step);
+  }
+
+ private:
+  std::vector<std::pair<double, double>> knots_;  // step, epochs done
+};
+
+/// What is not in a line, because it is no finite number.
+struct NotFinite {
+  std::size_t count = 0;
+  std::int64_t first_step = 0;
+};
+
+/// The finite points of `curve`, without epochs, and what is missing.
+LOCKSTEP_API std::pair<std::vector<CurvePoint>, NotFinite> line_of(const MetricCurve& curve);
+
+/// At most 2 * `buckets` + 2 of the points, which are by step: the first and the last, and of as many equal
+/// ranges of steps the least and the largest value.
+LOCKSTEP_API std::vector<CurvePoint> reduced(std::span<const CurvePoint> points, std::size_t buckets);
+
+/// The points with an exponential moving average of their values, over about a twentieth of them.
+LOCKSTEP_API std::vector<CurvePoint> smoothed(std::span<const CurvePoint> points);
+
+/// A run among others.
+struct ComparedRun {
+  const RunRecord* record = nullptr;  ///< borrowed
+  std::string name = {};
+  EpochScale epochs;
+
+  const RunRecord* operator->() const { return record; }
+};
+
+/// `runs`, which must outlive the result, under their names.
+LOCKSTEP_API std::vector<ComparedRun> compared(const std::vector<RunRecord>& runs);
+
+/// The names of all curves of `runs`, each once: losses first, then by name.
+LOCKSTEP_API std::vector<std::string> curve_names(std::span<const ComparedRun> runs);
+
+/// The curve called `name`; null when the run has none.
+LOCKSTEP_API const MetricCurve* find_curve(const RunRecord& run, const std::string& name);
+
+}  // namespace lockstep::detail
