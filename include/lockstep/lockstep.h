@@ -43,6 +43,7 @@
 #include <lockstep/parallel/autograd.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/ddp/join.h>
+#include <lockstep/parallel/sync_batch_norm.h>
 
 #include <lockstep/precision/precision.h>
 #include <lockstep/precision/precision_options.h>
