@@ -63,6 +63,7 @@
 #include <lockstep/parallel/autograd.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/ddp/join.h>
+#include <lockstep/parallel/sync_batch_norm.h>
 
 #include <lockstep/precision/forward_scope.h>
 #include <lockstep/precision/grad_scaler.h>
