@@ -9,6 +9,7 @@
 #include <lockstep/base/process.h>
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/launch/run_rank.h>
+#include <lockstep/parallel/sync_batch_norm.h>
 
 #include "train/determinism.h"
 #include "train/effective_options.h"
@@ -96,6 +97,12 @@ void train(RunState& state) {
     if (state.moment) load_moment(state);
   });
   if (!state.moment) keep_moment(state);
+}
+
+// A group of its own spares the layers from waiting for gradients that are under way.
+std::optional<SyncBatchNorm> synced_batch_norm(const RunState& state) {
+  if (!state.options.sync_batchnorm || state.communicator().size() == 1) return std::nullopt;
+  return std::optional<SyncBatchNorm>(std::in_place, *state.module, state.communicator().split(0).value());
 }
 
 // Neither file is kept from being written by the other.
@@ -232,6 +239,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
     prepare_module(state);
     set_up_optimizer(state);
     const bool goes_on = resume(state);
+    const auto batch_norm = synced_batch_norm(state);
     state.hooks.call(hook::on_fit_start, context);
     log_hyper_parameters(state);
     if (!goes_on) sanity_check(state);

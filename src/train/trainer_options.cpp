@@ -66,6 +66,7 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
           at_least(0));
   v.field("gradient_clip_algorithm", o.gradient_clip_algorithm,
           "Clip the norm of all gradients, or each value");
+  v.field("sync_batchnorm", o.sync_batchnorm, "Let BatchNorm layers train on the batches of all ranks");
   v.field("detect_anomaly", o.detect_anomaly, "Fail at the first loss or gradient that is not finite");
   v.field("log_every_n_steps", o.log_every_n_steps, "Write step metrics every n optimizer steps; 0: never",
           at_least(0));

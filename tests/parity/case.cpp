@@ -84,7 +84,6 @@ Case Case::read(const std::filesystem::path& folder) {
   Case found{.folder = folder, .json = json::parse(file)};
   const auto& c = found.json;
   if (c.at("semantics") != "lightning") refuse("semantics", c.at("semantics"), "lightning");
-  if (c.at("sync_batchnorm") != false) refuse("sync_batchnorm", c.at("sync_batchnorm"), "false");
   return found;
 }
 
@@ -110,8 +109,9 @@ ls::TrainerOptions Case::trainer() const {
       .precision = precision_of(json.at("precision")),
       .devices = std::to_string(json.at("world_size").get<int>()),
       .num_sanity_val_steps = 0,
-      .accumulate_grad_batches = json.at("accumulate_grad_batches"),
+      .accumulate_grad_batches = json.at("accumulate_grad_batches").get<int>(),
       .partial_window = ls::PartialWindow::kLightning,
+      .sync_batchnorm = json.at("sync_batchnorm").get<bool>(),
   };
   if (!json.at("max_steps").is_null()) options.max_steps = json.at("max_steps");
   if (const auto& clip = json.at("gradient_clip"); !clip.is_null()) {

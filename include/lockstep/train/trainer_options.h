@@ -99,6 +99,7 @@ struct TrainerOptions {
   PartialWindow partial_window = PartialWindow::kAccumulated;
   std::optional<double> gradient_clip_val = {};
   ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::kNorm;
+  bool sync_batchnorm = false;  ///< BatchNorm layers train on the statistics of all ranks' batches
   bool detect_anomaly = false;  ///< fail at the first loss or gradient that is not finite
 
   int log_every_n_steps = 50;
