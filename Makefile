@@ -2,7 +2,7 @@
 # CMake does the work; this file only says it in short.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test bench fuzz soak asan tsan install format clean
+.PHONY: help setup demo build test test-browser bench fuzz soak asan tsan install format clean
 
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -27,8 +27,11 @@ build: setup $(BUILD)/build.ninja  ## build everything
 
 test: build  ## build and run every test
 	@tools/peers.sh
+	@ctest --preset $(PRESET) --label-exclude browser
+
+test-browser: build  ## look at the pages of `lockstep report` in a browser, which is fetched
 	@tools/browser.sh
-	@ctest --preset $(PRESET)
+	@ctest --preset $(PRESET) --label-regex browser
 
 bench: setup $(BUILD)/build.ninja  ## measure against PyTorch and Lightning, ROUNDS=9 times each; fills build/bench
 	@cmake --build --preset $(PRESET) --target bench

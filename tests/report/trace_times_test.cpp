@@ -93,17 +93,18 @@ TEST_F(TraceTimes, AlignsCollectivesFromTheEnd) {
   EXPECT_NEAR(stages[0].skew->median_s, 0.005, 1e-6);
 }
 
-TEST_F(TraceTimes, ClocksOfTwoMachinesAreNotCompared){const auto trace =
-                                                          [&](const char* name, const char* host) {
-    return folder_.file(name, std::string(R"({"traceEvents":[{"ph":"M","name":"process_name","pid":)") + name[4] +
-                                  R"(,"args":{"name":"rank ()" + host + R"(, process 7)"
-                                                          }},
-{"ph":"X","pid":)" + name[4] +
-                                  R"(,"tid":1,"ts":5,"dur":2,"name":"all_reduce","cat":"collective"}]})");
-};
-const std::vector files{trace("fit-0.json", "here"), trace("fit-1.json", "there")};
-EXPECT_FALSE(read_trace_times(files).at(0).skew);
-EXPECT_TRUE(read_trace_times(std::vector{files[0], trace("fit-1.json", "here")}).at(0).skew);
+TEST_F(TraceTimes, ClocksOfTwoMachinesAreNotCompared) {
+  const auto trace = [&](const char* name, const char* host) {
+    const std::string pid(1, name[4]);
+    return folder_.file(
+        name, R"j({"traceEvents":[{"ph":"M","name":"process_name","pid":)j" + pid +
+                  R"j(,"args":{"name":"rank )j" + pid + " (" + host + R"j(, process 7)"}},
+{"ph":"X","pid":)j" +
+                  pid + R"j(,"tid":1,"ts":5,"dur":2,"name":"all_reduce","cat":"collective"}]})j");
+  };
+  const std::vector files{trace("fit-0.json", "here"), trace("fit-1.json", "there")};
+  EXPECT_FALSE(read_trace_times(files).at(0).skew);
+  EXPECT_TRUE(read_trace_times(std::vector{files[0], trace("fit-1.json", "here")}).at(0).skew);
 }
 
 TEST_F(TraceTimes, SaysHowManyEventsAreMissing) {

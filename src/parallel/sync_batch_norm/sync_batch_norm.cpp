@@ -69,7 +69,7 @@ class SyncBatchNorm::Impl final : public UseHandler, private BackwardObserver {
       refuse_if_synchronised(name, *detail::running_mean_of(*layer));
       layers_.emplace_back(name, layer, *this, layers_.size());
     }
-    if (!layers_.empty()) observer_.emplace(*this);
+    if (!layers_.empty()) observer_.emplace(static_cast<BackwardObserver&>(*this));
   }
 
   std::size_t size() const { return layers_.size(); }
