@@ -15,6 +15,7 @@ class ChangedStream final : public BatchStream {
     batch = batch.with_tensors(change_);
     return true;
   }
+  bool is_last() const override { return stream_->is_last(); }
 
  private:
   std::unique_ptr<BatchStream> stream_;

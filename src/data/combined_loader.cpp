@@ -9,6 +9,9 @@
 namespace lockstep {
 namespace {
 
+// LibTorch's generator looks at the lower 32 bits of a seed: of these the epoch has the others.
+constexpr int kRoundBits = 20;
+
 using Loaders = std::vector<std::shared_ptr<AnyLoader>>;
 
 constexpr std::array<std::pair<CombinedMode, std::string_view>, 4> kModes{
@@ -33,7 +36,7 @@ class Part {
   /// Begins round number `round` with batch `first` of it.
   void begin(std::int64_t round, std::int64_t first) {
     stream_.reset();  // whose threads the next one may take
-    stream_ = loader_->stream(spec_, epoch_ + (round << 32), std::min(first, length()));
+    stream_ = loader_->stream(spec_, epoch_ + (round << kRoundBits), std::min(first, length()));
     rounds_ = round;
     left_ = limit_ - std::min(first, limit_);
   }

@@ -106,12 +106,17 @@ def plain(value):
     return {"shape": list(value.shape), "data": [number(v) for v in value.flatten().tolist()]}
 
 
+def copy_of(batch):
+    """torchmetrics writes into what it is given, where NaN is to be another number."""
+    return {name: tensor.clone() for name, tensor in batch.items()}
+
+
 def case(inputs, name, arguments):
     metric = getattr(torchmetrics, name, None) or getattr(aggregation, name, None) or getattr(regression, name)
     first, whole = metric(**arguments), metric(**arguments)
-    forward = first(**MADE[inputs][0])
+    forward = first(**copy_of(MADE[inputs][0]))
     for batch in MADE[inputs]:
-        whole.update(**batch)
+        whole.update(**copy_of(batch))
     return {"inputs": inputs, "metric": name, "arguments": arguments, "forward": plain(forward),
             "value": plain(whole.compute())}
 

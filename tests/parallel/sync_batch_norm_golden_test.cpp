@@ -59,7 +59,7 @@ class GoldenRun {
   void expect_final_weights() {
     const auto got = named_tensors(*model_);
     const auto& tolerance = golden_.expected.at("tolerance").at("final");
-    const auto expected = make_convnet();
+    auto expected = make_convnet();
     load_weights(kCase / "final.safetensors", *expected);
     for (const auto& [name, tensor] : named_tensors(*expected)) {
       EXPECT_TRUE(got.at(name).allclose(tensor, tolerance.at("rtol").get<double>(),

@@ -64,8 +64,8 @@ inline at::Tensor norm_batch(std::int64_t rows, std::vector<std::int64_t> row_sh
 
 /// What one training pass leaves behind, with a loss that weighs every output differently.
 struct NormPass {
-  at::Tensor output, input_gradient;
-  std::vector<at::Tensor> gradients;  ///< of parameters
+  at::Tensor output = {}, input_gradient = {};
+  std::vector<at::Tensor> gradients = {};  ///< of parameters
 };
 
 inline NormPass train_pass(torch::nn::Sequential& model, const at::Tensor& batch,

@@ -40,7 +40,7 @@ TEST(LoggerList, TakesNamesAndLoggers) {
   EXPECT_EQ(LoggerList::parse("false")->items().size(), 0U);
   EXPECT_FALSE(LoggerList::parse("wandb"));
   test::expect_error<ConfigError>([] { LoggerList list("wandb"); }, {"logger", "wandb", "tensorboard"});
-  test::expect_error<ConfigError>([] { LoggerList list(std::shared_ptr<Logger>()); }, {"logger", "null"});
+  test::expect_error<ConfigError>([] { LoggerList list{std::shared_ptr<Logger>()}; }, {"logger", "null"});
 }
 
 TEST(ProfilerChoice, TakesNames) {
@@ -104,7 +104,7 @@ TEST_F(Observation, LearningRatesNeedALogger) {
 
 TEST_F(Observation, AProfilerMeasuresStepsAndHooks) {
   auto chosen = options();
-  const auto profiler = std::make_shared<SimpleProfiler>(ProfilerFile{.filename = "times"});
+  const auto profiler = std::make_shared<SimpleProfiler>(SimpleProfilerOptions{.filename = "times"});
   chosen.profiler = profiler;
   chosen.callbacks = {std::make_shared<LambdaCallback>(LambdaHooks{.on_train_start = [](TrainContext&) {}})};
   Trainer(chosen).fit(model_, batches(3), batches(1));

@@ -222,7 +222,7 @@ struct Counting : IterableDataset<float, Example> {
   }
   Example collate(std::vector<float> items) const override {
     const auto count = static_cast<std::int64_t>(items.size());
-    return {.data = torch::tensor(items).view({count, 1})};
+    return {.data = torch::tensor(items).view({count, 1}), .target = torch::zeros({count})};
   }
   int count_;
 };

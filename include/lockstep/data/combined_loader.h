@@ -70,7 +70,7 @@ AnyBatch assemble_tuple(std::span<const AnyBatch> parts, std::index_sequence<I..
 /// that `const auto& [image, text] = batch` takes apart; each part is a std::optional. A batch counts as many
 /// samples as its parts together. Any batch of an epoch can be begun with, as with any loader; where a loader
 /// does not know its length, the ones before are read for it. The n-th time that kMaxSizeCycle begins a
-/// loader anew it gets the order of epoch + n * 2^32.
+/// loader anew it gets the order of epoch + n * 2^20.
 /// @throws ConfigError for another number of limits than of loaders, or negative ones
 template <class... Batches>
 requires(sizeof...(Batches) >
