@@ -17,8 +17,9 @@ namespace lockstep::detail {
 
 void FitLoop::run(const std::function<void()>& on_begin) {
   num_batches_ = num_training_batches(state_);
+  is_stream_ = state_.train_loader->num_batches(state_.shard(/*pad=*/true)) == kUnknownLength;
   state_.progress.num_training_batches = num_batches_;
-  set_up_validation();
+  val_schedule_.emplace(state_, num_batches_);
   if (num_batches_ == 0 || done()) return on_begin();
 
   TrainContext context(state_);
@@ -52,7 +53,8 @@ FitLoop::Window FitLoop::window_of(std::int64_t batch_idx) const {
   const std::int64_t length = state_.window_length();
   const std::int64_t start = batch_idx - batch_idx % length;
   const std::int64_t end = std::min(start + length, num_batches_);
-  const bool true_mean = state_.options.partial_window == PartialWindow::kAccumulated;
+  // The windows of a stream are all divided alike: where the last one ends is known too late.
+  const bool true_mean = state_.options.partial_window == PartialWindow::kAccumulated && !is_stream_;
   return {.first = batch_idx == start,
           .last = batch_idx + 1 == end,
           .divisor = static_cast<double>(true_mean ? end - start : length)};
@@ -100,7 +102,7 @@ void FitLoop::run_batches() {
       with_tensors(state_.train_loader->stream(state_.shard(/*pad=*/true), progress.epoch, progress.batches),
                    state_.input_conversion());
   if (progress.phase != FitPhase::kBatches) {  // the rest of a batch that another process ran
-    state_.validation_is_due = !val_clock_ && validation_is_due(progress.batches - 1);
+    state_.validation_is_due = val_schedule_->was_due(progress.batches - 1, num_batches_);
     finish_batch(progress.batches - 1);
   }
   AnyBatch batch;
@@ -124,6 +126,7 @@ void FitLoop::finish_epoch() {
   for (const auto& logger : state_.loggers) logger->flush();
   agree_on_stop();
   ++state_.progress.epoch;
+  state_.progress.batches_before += state_.progress.batches;
   state_.progress.batches = 0;
   state_.progress.phase = FitPhase::kEpochStart;
 }
@@ -147,7 +150,7 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
   if (batch_idx + 1 == num_batches_) {
     advance_schedule(step, Interval::kEpoch, /*watching=*/false, state_.progress.epoch);
   }
-  state_.validation_is_due = validation_is_due(batch_idx);
+  state_.validation_is_due = val_schedule_->is_due(batch_idx, num_batches_);
   state_.progress.samples += batch.size() * step.world_size();
   ++state_.progress.batches;
   state_.progress.phase = FitPhase::kBatchEnd;
@@ -251,61 +254,14 @@ double FitLoop::monitored() const {
                               .expected = known.empty() ? "a metric that was logged" : "one of " + known});
 }
 
-// By the batches that are done, or by rank 0's clock; not by what may still stop the run.
-bool FitLoop::validation_is_due(std::int64_t batch_idx) {
-  if (!state_.val_loader || !epoch_validates()) return false;
-  if (val_clock_) return val_clock_->is_due(state_.communicator());
-  if (state_.options.val_check_interval.is_whole_epoch()) return batch_idx + 1 == num_batches_;
-  const bool across_epochs = !state_.options.check_val_every_n_epoch;
-  const auto batches = batch_idx + 1 + (across_epochs ? state_.progress.epoch * num_batches_ : 0);
-  return batches % val_check_batches_ == 0;
-}
-
-bool FitLoop::epoch_validates() const {
-  const auto every = state_.options.check_val_every_n_epoch;
-  return !every || (state_.progress.epoch + 1) % *every == 0;
-}
-
 void FitLoop::validate_if_due() {
   if (!state_.val_loader) return;
   const bool was_begun = state_.progress.validation != EvaluationProgress{};
-  const bool ends_run = epoch_validates() && stop_honoured();
+  const bool ends_run = val_schedule_->in_epoch() && stop_honoured();
   if (!was_begun && !state_.validation_is_due && !ends_run) return;
   const auto batches = evaluation_batches(state_, *state_.val_loader, Stage::kValidate);
   run_evaluation_loop(state_, *state_.val_loader, Stage::kFit, batches, state_.progress.validation);
-  if (val_clock_) val_clock_->restart();
-}
-
-[[noreturn]] void FitLoop::refuse_fraction(const ValCheckInterval& interval) {
-  throw ConfigError("train",
-                    {.what = "val_check_interval",
-                     .expected = "1.0, a number of batches or a time, since the training data do not "
-                                 "say how many batches they have",
-                     .got = interval.print()});
-}
-
-// Batches from one validation to the next. @throws ConfigError when an epoch has fewer
-void FitLoop::set_up_validation() {
-  if (!state_.val_loader) return;
-  const auto& interval = state_.options.val_check_interval;
-  if (const auto* time = std::get_if<std::chrono::milliseconds>(&interval.value())) {
-    val_clock_.emplace(*time);
-  } else if (interval.is_whole_epoch()) {
-    return;
-  } else if (const auto* fraction = std::get_if<double>(&interval.value())) {
-    if (num_batches_ == kUnknownLength) refuse_fraction(interval);
-    val_check_batches_ =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(num_batches_) * *fraction));
-  } else {
-    val_check_batches_ = std::get<std::int64_t>(interval.value());
-    const bool never = val_check_batches_ > num_batches_ && state_.options.check_val_every_n_epoch;
-    if (!never) return;
-    throw ConfigError("train",
-                      {.what = "val_check_interval",
-                       .expected = "at most the " + std::to_string(num_batches_) + " batches of an epoch",
-                       .got = std::to_string(val_check_batches_),
-                       .hint = "check_val_every_n_epoch null counts batches across epochs"});
-  }
+  val_schedule_->restart();
 }
 
 void FitLoop::check_loss(const at::Tensor& loss, const StepContext& step) {

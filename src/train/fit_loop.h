@@ -9,9 +9,9 @@
 #include <functional>
 #include <optional>
 
-#include "train/agreed_clock.h"
 #include "train/run_state.h"
 #include "train/step_measure.h"
+#include "train/validation_schedule.h"
 
 namespace lockstep::detail {
 
@@ -55,10 +55,6 @@ class FitLoop {
   // after the validation that measures it.
   void advance_schedule(TrainContext& context, Interval interval, bool watching, std::int64_t counter);
   double monitored() const;
-  void set_up_validation();
-  [[noreturn]] static void refuse_fraction(const ValCheckInterval& interval);
-  bool epoch_validates() const;
-  bool validation_is_due(std::int64_t batch_idx);
   void validate_if_due();
   static void check_loss(const at::Tensor& loss, const StepContext& step);
   void check_finite(double loss, const StepContext& step) const;
@@ -66,8 +62,8 @@ class FitLoop {
   RunState& state_;
   StepMeasure measure_;
   std::int64_t num_batches_ = 0;
-  std::int64_t val_check_batches_ = 1;    // from one validation to the next
-  std::optional<AgreedClock> val_clock_;  // where time says when
+  bool is_stream_ = false;                          // of which only the end tells the length
+  std::optional<ValidationSchedule> val_schedule_;  // from the begin of run()
   bool is_cut_ = false;  // the epoch, before its end: what it would have measured is not there
 };
 

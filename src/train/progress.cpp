@@ -52,6 +52,7 @@ StateTree state_of(const Progress& progress) {
   StateTree state;
   state.set("epoch", progress.epoch);
   state.set("batches", progress.batches);
+  state.set("batches_before", progress.batches_before);
   state.set("global_step", progress.global_step);
   state.set("batches_that_stepped", progress.batches_that_stepped);
   state.set("samples", progress.samples);
@@ -72,6 +73,7 @@ void load_state(Progress& progress, const StateTree& state) {
               .phase = phase_of(kPhases, state, "phase"),
               .validation = {.phase = phase_of(kEvaluationPhases, state, "validation_phase"),
                              .batches = count_of(state, "validation_batches")},
+              .batches_before = count_of(state, "batches_before"),
               .num_training_batches = progress.num_training_batches};
 }
 

@@ -40,6 +40,7 @@ struct Progress {
   std::int64_t evaluation_batches = 0;    ///< the loggers' x-axis of evaluation steps
   FitPhase phase = FitPhase::kEpochStart;
   EvaluationProgress validation = {};  ///< of the validation within fit that runs
+  std::int64_t batches_before = 0;     ///< micro-batches of the epochs before, this rank's
   std::int64_t num_training_batches = 0;
 
   bool operator==(const Progress&) const = default;

@@ -84,7 +84,10 @@ void keep_failure(RunState& state, const std::function<void()>& save) {
 
 void save_last(RunState& state) {
   if (std::exchange(state.has_saved_last, true) || !state.options.enable_checkpointing) return;
-  keep_failure(state, [&] { save_fit(state, state.run_dir / "checkpoints" / "last.ckpt"); });
+  keep_failure(state, [&] {
+    save_fit(state, state.run_dir / "checkpoints" / "last.ckpt");
+    await_save(state);
+  });
 }
 
 void train(RunState& state) {
@@ -113,7 +116,7 @@ void save_results(RunState& state) {
       keep_failure(state, [&] { write_weights(state.options.run.save_weights, weights); });
   }
   save_last(state);
-  keep_failure(state, [&] { await_save(state); });
+  keep_failure(state, [&] { await_save(state); });  // of a callback
 }
 
 // The checkpoint is open no longer than this: its place on the disk may be wanted for another one.

@@ -69,7 +69,7 @@ class Flags(ProgramTest):
         manifest = json.loads((self.folder / "run" / "checkpoints" / "last.ckpt" / "manifest.json").read_text())
         return manifest["state"].get("MixedPrecision", {}).get("tree")
 
-    def tests_with_damaged_optimizer(self, *flags):
+    def with_damaged_optimizer(self, *flags):
         self.succeed(*ONE_EPOCH)
         saved = self.folder / "saved.ckpt"
         shutil.rmtree(saved, ignore_errors=True)
@@ -86,7 +86,7 @@ class Flags(ProgramTest):
         "save_weights": lambda t: len(t.weights()) > 30000,
         "ckpt_path": lambda t: t.refuses(1, "nothing of that name", "--ckpt_path", "none.ckpt"),
         "resume": lambda t: t.succeed(*ONE_EPOCH) and t.weights("--resume", "auto") != t.weights("--resume", "never"),
-        "verify": lambda t: t.tests_with_damaged_optimizer("--verify", "needed") == 0 and t.tests_with_damaged_optimizer() == 1,
+        "verify": lambda t: t.with_damaged_optimizer("--verify", "needed") == 0 and t.with_damaged_optimizer() == 1,
         "fault.kind": lambda t: t.refuses(3, "", "--fault.kind", "exit"),
         "fault.rank": lambda t: t.refuses(3, "rank 1", *DDP, "--fault.kind", "exit", "--fault.rank", 1),
         "fault.step": lambda t: t.collectives() < t.collectives("--fault.step", 20),
@@ -133,13 +133,13 @@ class Flags(ProgramTest):
         "trainer.check_val_every_n_epoch": lambda t: "val_loss" not in t.summary(*ONE_EPOCH, "--trainer.check_val_every_n_epoch", 2)["metrics"],
         "trainer.num_sanity_val_steps": lambda t: t.digits("--trainer.max_epochs", 0, "--trainer.num_sanity_val_steps", -1).code == 0,
         "trainer.accumulate_grad_batches": lambda t: t.summary(*ONE_EPOCH, "--trainer.accumulate_grad_batches", 9)["steps"] == 5,
-        "trainer.profiler": lambda t: "FIT Profiler Report" in t.succeed(*ONE_EPOCH, "--trainer.profiler", "simple").out
+        "trainer.profiler": lambda t: "FIT Profiler Report" in t.succeed(*ONE_EPOCH, "--trainer.profiler", "simple").err
         and t.refuses(2, "pytorch", "--trainer.profiler", "pytorch"),
         "trainer.enable_model_summary": lambda t: "Trainable params" in t.succeed(*ONE_EPOCH).out
         and "Trainable params" not in t.succeed(*ONE_EPOCH, "--trainer.enable_model_summary", "false").out,
         "trainer.enable_autolog_hparams": lambda t: t.has_hparams() and not t.has_hparams("--trainer.enable_autolog_hparams", "false"),
         "trainer.barebones": lambda t: not t.summary(*ONE_EPOCH, "--trainer.barebones")["metrics"]
-        and t.refuses(2, "barebones", "--trainer.barebones", "--trainer.fast_dev_run"),
+        and t.refuses(2, "barebones", "--trainer.barebones", "--trainer.fast_dev_run", "true"),
         "trainer.use_distributed_sampler": lambda t: t.summary(*ONE_EPOCH, *DDP, "--trainer.use_distributed_sampler", "false")["steps"] == 45,
         "trainer.default_root_dir": lambda t: t.run_below_root(),
         "trainer.gradient_clip_val": lambda t: t.changes_weights("--trainer.gradient_clip_val", 0.01),

@@ -18,19 +18,23 @@ class ParsedPage(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.elements, self.charts, self.open = [], {}, []
+        self.elements, self.charts, self.open, self.at_begin = [], {}, [], False
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag, attributes):
         self.elements.append([tag, dict(attributes), ""])
+        self.at_begin = True
         if tag not in ("meta", "link", "input"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
+        self.at_begin = False
         assert self.open.pop() == tag, f"</{tag}> closes another element"
 
     def handle_data(self, data):
+        if not self.at_begin:
+            return
         self.elements[-1][2] += data
         if self.elements[-1][0] == "script" and self.elements[-1][1].get("class") == "points":
             chart = json.loads(data)
@@ -44,7 +48,7 @@ def columns_of(*files):
     """{metric: [(step, value), ...]} of metrics files whose steps follow each other."""
     columns = {}
     for file in files:
-        for row in csv.DictReader(file.open(newline="")):
+        for row in csv.DictReader(file.read_text().splitlines()):
             for name, value in row.items():
                 if name not in ("epoch", "step") and value:
                     columns.setdefault(name, []).append((int(row["step"]), float(value)))
