@@ -1,8 +1,6 @@
 #include "checkpoint/shard_file.h"
 
 #include <algorithm>
-#include <future>
-#include <thread>
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/formats/checksum.h>
@@ -15,7 +13,6 @@ namespace lockstep::detail {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;  // stays in the cache between checksum and write
-constexpr std::uint64_t kLargeFileBytes = std::uint64_t{16} << 20;
 
 // A run that is all of the tensor in its shape, another in one dimension.
 at::Tensor stored(const TensorShard& run) {
@@ -28,38 +25,15 @@ std::string name_in_file(const std::string& path, std::size_t cut) {
   return path.size() > cut ? path.substr(cut) : "tensor";
 }
 
-template <class Act>
-void for_pieces(std::span<const std::byte> bytes, const Act& act) {
-  for (; !bytes.empty(); bytes = bytes.subspan(std::min(bytes.size(), kPieceBytes)))
-    act(bytes.first(std::min(bytes.size(), kPieceBytes)));
-}
-
-// Writes the tensors in the order of `layout`; returns their checksums, in that of `views`. Large files are
-// read a second time, by another thread: write() takes longer than the checksum, and waits for memory less.
-std::vector<std::string> write_tensors(FileWriter& file, const safetensors::Layout& layout,
-                                       std::span<const safetensors::TensorView> views) {
-  const bool by_two = layout.file_bytes >= kLargeFileBytes && std::thread::hardware_concurrency() > 1;
-  std::vector<Checksum> sums(views.size());
-  const auto write = [&](std::span<const std::byte> piece) { file.write(piece); };
-  const auto add_all = [&] {
-    for (const auto number : layout.order)
-      for_pieces(views[number].bytes, [&](auto piece) { sums[number].add(piece); });
-  };
-  if (by_two) {
-    const auto other = std::async(std::launch::async, add_all);
-    for (const auto number : layout.order) for_pieces(views[number].bytes, write);
-    other.wait();
-  } else {
-    for (const auto number : layout.order) {
-      for_pieces(views[number].bytes, [&](auto piece) {
-        sums[number].add(piece);
-        write(piece);
-      });
-    }
+std::string write_bytes(FileWriter& file, std::span<const std::byte> bytes) {
+  Checksum sum;
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min(bytes.size(), kPieceBytes));
+    sum.add(piece);
+    file.write(piece);
+    bytes = bytes.subspan(piece.size());
   }
-  std::vector<std::string> digits;
-  for (auto& sum : sums) digits.push_back(sum.digits());
-  return digits;
+  return sum.digits();
 }
 
 }  // namespace
@@ -73,10 +47,10 @@ void write_shard_file(const std::filesystem::path& folder, const std::string& fi
     views.push_back(view_of(name_in_file(path, cut), tensors.back()));
   }
   const auto layout = safetensors::layout_of(views, {{"format", "pt"}});
-  std::vector<std::string> checksums;
+  std::vector<std::string> checksums(views.size());
   write_file_atomically(folder / file, [&](FileWriter& writer) {
     writer.write(layout.head);
-    checksums = write_tensors(writer, layout, views);
+    for (const auto number : layout.order) checksums[number] = write_bytes(writer, views[number].bytes);
   });
   manifest.files[file] = {layout.file_bytes, checksum(std::as_bytes(std::span(layout.head)))};
   std::size_t number = 0;
