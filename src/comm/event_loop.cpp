@@ -36,15 +36,15 @@ std::vector<int> open_descriptors() {
   return found;
 }
 
-bool is_epoll(int fd) {
+// Descriptors of others are looked at by name: a call that uses them would race with whoever closes them.
+std::string kind_of(int fd) {
   std::error_code failure;
-  return fs::read_symlink("/proc/self/fd/" + std::to_string(fd), failure) == "anon_inode:[eventpoll]";
+  return fs::read_symlink("/proc/self/fd/" + std::to_string(fd), failure).string();
 }
 
-bool is_pipe(int fd) {
-  struct stat file {};
-  return ::fstat(fd, &file) == 0 && S_ISFIFO(file.st_mode);
-}
+bool is_epoll(int fd) { return kind_of(fd) == "anon_inode:[eventpoll]"; }
+
+bool is_pipe(int fd) { return kind_of(fd).starts_with("pipe:"); }
 
 // Empty if it is no socket that listens in a network. Of what is behind an IPv4 address only zeros follow.
 std::string listening_address(int fd) {

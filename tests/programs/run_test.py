@@ -165,7 +165,8 @@ class RanksAskedForInCode(ProgramTest):
                 run = self.folder / hook
                 result = self.run_program(BINARY / "bin" / "in_code", hook, "--trainer.devices", 2, "--run_dir", run)
                 self.assert_refused(result, 1, "the upload was refused", "rank 1")
-                self.assertEqual(json.loads((run / "summary.json").read_text())["status"], "failed")
+                summary = run / "summary.json"  # not there, if rank 0 was stopped before it had heard
+                self.assertTrue(not summary.exists() or json.loads(summary.read_text())["status"] == "failed")
                 failure = json.loads((run / "failure.json").read_text())
                 self.assertEqual((failure["rank"], "the upload was refused" in failure["message"]), (1, True), failure)
 
