@@ -2,17 +2,9 @@
 
 #include <iterator>
 
+#include <lockstep/base/option_codec.h>
+
 namespace lockstep {
-namespace {
-
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(' ');
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(' ') - first + 1);
-}
-
-}  // namespace
-
 int AccumulationSchedule::at(std::int64_t epoch) const {
   const auto next = by_epoch_.upper_bound(epoch);
   return next == by_epoch_.begin() ? 1 : std::prev(next)->second;
@@ -26,13 +18,14 @@ Expected<AccumulationSchedule> AccumulationSchedule::parse(std::string_view text
   }
   if (text.starts_with('{') && text.ends_with('}')) text = text.substr(1, text.size() - 2);
   Steps by_epoch;
-  while (!text.empty()) {
-    const auto pair = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(text.size(), pair.size() + 1));
+  for (const auto& item : detail::items_of({.text = std::string(text)})) {
+    const std::string& pair = item.text;
     const auto colon = pair.find(':');
-    if (colon == std::string_view::npos) return refused;
-    const auto epoch = OptionType<std::int64_t>::parse(trimmed(pair.substr(0, colon)));
-    const auto number = OptionType<int>::parse(trimmed(pair.substr(colon + 1)));
+    if (colon == std::string::npos) return refused;
+    const auto value = pair.find_first_not_of(' ', colon + 1);
+    if (value == std::string::npos) return refused;
+    const auto epoch = OptionType<std::int64_t>::parse(std::string_view(pair).substr(0, colon));
+    const auto number = OptionType<int>::parse(std::string_view(pair).substr(value));
     if (!epoch || !number || *epoch < 0 || *number < 1) return refused;
     if (!by_epoch.emplace(*epoch, *number).second) return refused;
   }

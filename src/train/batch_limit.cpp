@@ -1,30 +1,18 @@
 #include <lockstep/train/batch_limit.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/any_loader.h>
 
 namespace lockstep {
-namespace {
-
-template <class Number>
-std::optional<Number> parse_number(std::string_view text) {
-  Number number{};
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || status != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-}  // namespace
 
 Expected<BatchLimit> BatchLimit::parse(std::string_view text) {
-  if (const auto batches = parse_number<std::int64_t>(text)) {
+  if (const auto batches = OptionType<std::int64_t>::parse(text)) {
     if (*batches < 0) return Unexpected{OptionType<BatchLimit>::accepted()};
     return BatchLimit(*batches);
   }
-  const auto fraction = parse_number<double>(text);
+  const auto fraction = OptionType<double>::parse(text);
   if (!fraction) return Unexpected{OptionType<BatchLimit>::accepted()};
   if (!(*fraction >= 0 && *fraction <= 1)) return Unexpected{OptionType<BatchLimit>::accepted()};
   return BatchLimit(*fraction);
@@ -36,11 +24,7 @@ bool BatchLimit::is_zero() const {
 
 std::string BatchLimit::print() const {
   if (const auto* batches = std::get_if<std::int64_t>(&value_)) return std::to_string(*batches);
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof digits, std::get<double>(value_)).ptr;
-  const std::string text(digits, end);
-  // "1" would read back as one batch.
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+  return OptionType<double>::print(std::get<double>(value_));  // 1.0, which is not 1
 }
 
 std::int64_t BatchLimit::apply(std::int64_t available, std::string_view option) const {

@@ -63,7 +63,7 @@ FitLoop::Window FitLoop::window_of(std::int64_t batch_idx) const {
 // An epoch that was begun in another process goes on where its phase says.
 void FitLoop::run_epoch() {
   auto& progress = state_.progress;
-  end_epoch_at(num_training_batches(state_));
+  if (is_stream_) end_epoch_at(num_training_batches(state_));
   if (progress.phase == FitPhase::kEpochStart) start_epoch();
   if (progress.phase < FitPhase::kEpochEnd) {
     run_batches();

@@ -3,15 +3,10 @@
 #include <algorithm>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/option_codec.h>
 
 namespace lockstep {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" []");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" []") - first + 1);
-}
 
 bool is_name(std::string_view text) {
   const auto names = logger_names();
@@ -48,12 +43,9 @@ LoggerList::LoggerList(std::vector<Item> items) : items_(std::move(items)) {
 Expected<LoggerList> LoggerList::parse(std::string_view text) {
   if (const auto csv = OptionType<bool>::parse(text)) return LoggerList(*csv);
   std::vector<Item> items;
-  for (std::string_view rest = text; !rest.empty();) {
-    const auto word = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
-    const auto name = trimmed(word);
-    if (!is_name(name)) return Unexpected{OptionType<LoggerList>::accepted()};
-    items.emplace_back(std::string(name));
+  for (auto& word : detail::items_of({.text = std::string(text)})) {
+    if (!is_name(word.text)) return Unexpected{OptionType<LoggerList>::accepted()};
+    items.emplace_back(std::move(word.text));
   }
   return LoggerList(std::move(items));
 }

@@ -70,7 +70,6 @@ std::int64_t TrainContext::global_step() const { return state_->progress.global_
 std::int64_t TrainContext::num_training_batches() const { return state_->progress.num_training_batches; }
 const std::filesystem::path& TrainContext::run_dir() const { return state_->run_dir; }
 const TrainerOptions& TrainContext::options() const { return state_->options; }
-const std::vector<std::shared_ptr<Callback>>& TrainContext::callbacks() const { return state_->callbacks; }
 std::span<const std::shared_ptr<Logger>> TrainContext::loggers() const { return state_->loggers; }
 const std::optional<LRScheduler>& TrainContext::lr_scheduler() const { return state_->scheduler_config; }
 std::int64_t TrainContext::batches_that_stepped() const { return state_->progress.batches_that_stepped; }

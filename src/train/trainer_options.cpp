@@ -43,7 +43,8 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("max_steps", o.max_steps, "Stop after this many optimizer steps; -1: no limit", at_least(-1));
   v.field("min_steps", o.min_steps, "Do not stop early before this many optimizer steps", at_least(0));
   v.field("max_time", o.max_time, "Stop when the run has taken so long (DD:HH:MM:SS, 90m, ...)");
-  v.field("fast_dev_run", o.fast_dev_run, "Try every stage with 1 or n batches, and write nothing");
+  v.field("fast_dev_run", o.fast_dev_run,
+          "Try every stage with 1 or n batches, without logger and checkpoint");
   v.field("limit_train_batches", o.limit_train_batches,
           "Batches of a training epoch: a number (1) or a fraction (1.0)");
   v.field("limit_val_batches", o.limit_val_batches,

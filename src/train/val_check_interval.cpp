@@ -1,7 +1,5 @@
 #include <lockstep/train/val_check_interval.h>
 
-#include <charconv>
-
 namespace lockstep {
 
 using std::chrono::milliseconds;
@@ -26,11 +24,7 @@ Expected<ValCheckInterval> ValCheckInterval::parse(std::string_view text) {
 std::string ValCheckInterval::print() const {
   if (const auto* batches = std::get_if<std::int64_t>(&value_)) return std::to_string(*batches);
   if (const auto* time = std::get_if<milliseconds>(&value_)) return OptionType<milliseconds>::print(*time);
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof digits, std::get<double>(value_)).ptr;
-  const std::string text(digits, end);
-  // "1" would read back as one batch.
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+  return OptionType<double>::print(std::get<double>(value_));  // 1.0, which is not 1
 }
 
 }  // namespace lockstep

@@ -12,6 +12,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/unique_fd.h>
 
+#include "comm/listener.h"
+
 namespace lockstep {
 namespace {
 
@@ -89,15 +91,10 @@ TEST(TcpStore, RefusesPortsThatAreNone) {
 /// looks like one whose process is stopped.
 class StoppedServer {
  public:
-  StoppedServer() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length);
-    listen(listener_.get(), 16);
-    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length);
-    port_ = ntohs(address.sin_port);
+  StoppedServer() {
+    test::Listener listener;
+    port_ = listener.port();
+    listener_ = UniqueFd(listener.release());
     greeter_ = std::jthread([this] {
       client_ = UniqueFd(accept(listener_.get(), nullptr, nullptr));
       std::array<char, 10> greeting;  // a magic number and a ping with a nonce

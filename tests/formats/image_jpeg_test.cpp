@@ -5,22 +5,16 @@
 
 #include <lockstep/formats/image.h>
 
-#include "support/image_text.h"
+#include "support/decoded_picture.h"
 
 namespace lockstep {
 namespace {
 
+using test::bytes_of;
+using test::decoded;
 using test::picture;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
-
-Image decoded(const std::string& name, ImageMode mode) {
-  const auto image = decode_image(bytes_of(picture(name)), {.mode = mode});
-  EXPECT_TRUE(image) << name << ": " << image.error();
-  return image.value_or({});
-}
 
 std::vector<std::uint8_t> first_row(const Image& image) {
   return {image.pixels.begin(), image.pixels.begin() + image.width};

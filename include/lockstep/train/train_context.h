@@ -9,7 +9,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <lockstep/base/export.h>
 #include <lockstep/train/log_options.h>
@@ -17,7 +16,6 @@
 namespace lockstep {
 
 class AnyModule;
-class Callback;
 class Logger;
 class Optimizer;
 class Strategy;
@@ -74,8 +72,6 @@ class LOCKSTEP_API TrainContext {
   const std::filesystem::path& run_dir() const;
   /// The options in effect.
   const TrainerOptions& options() const;
-  /// Those in use, in the order in which their hooks are called. Also what the Trainer added.
-  const std::vector<std::shared_ptr<Callback>>& callbacks() const;
   /// Where metrics go; empty but on rank 0.
   std::span<const std::shared_ptr<Logger>> loggers() const;
   /// The schedule of the learning rate while fitting; none where the module has configured none.

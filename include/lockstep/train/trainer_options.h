@@ -74,7 +74,7 @@ struct TrainerOptions {
   std::int64_t min_steps = 0;                   ///< stop() is not honoured before
   /// Ends the run as stop() does, when it has taken so long; none: no limit. Time of resumed runs counts.
   std::optional<std::chrono::milliseconds> max_time = {};
-  /// A run that tries every stage with so many batches, and leaves no files: limit_*_batches and max_steps
+  /// A run that tries every stage with so many batches: limit_*_batches and max_steps
   /// are that number, max_epochs is 1; there are no sanity check, loggers and checkpoints.
   FastDevRun fast_dev_run = {};
   StrategyOptions strategy = Auto{};

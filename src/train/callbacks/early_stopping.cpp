@@ -1,11 +1,11 @@
 #include <lockstep/train/callbacks/early_stopping.h>
 
-#include <charconv>
 #include <cmath>
 #include <limits>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/train/trainer_options.h>
 
 #include "train/callbacks/monitored_metric.h"
@@ -13,10 +13,7 @@
 namespace lockstep {
 namespace {
 
-std::string text_of(double value) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
+std::string text_of(double value) { return OptionType<double>::print(value); }
 
 }  // namespace
 
