@@ -33,6 +33,7 @@ Example with_tensors(const Example& batch, const TensorChange& change) {
 }
 
 std::unique_ptr<BatchStream> with_tensors(std::unique_ptr<BatchStream> stream, TensorChange change) {
+  if (!change) return stream;
   return std::make_unique<ChangedStream>(std::move(stream), std::move(change));
 }
 

@@ -93,6 +93,7 @@ ShardSpec Fabric::shard_for(const AnyLoader& loader, const SetupLoaderOptions& o
 }
 
 TensorChange Fabric::input_conversion() const {
+  if (!state_->precision->converts_inputs()) return {};
   return [precision = state_->precision](const at::Tensor& input) { return precision->convert_input(input); };
 }
 

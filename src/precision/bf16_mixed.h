@@ -8,6 +8,7 @@ namespace lockstep {
 class Bf16MixedPrecision final : public Precision {
  public:
   std::string_view name() const override { return "bf16-mixed"; }
+  bool converts_inputs() const override { return false; }
   ForwardScope forward_scope() const override { return ForwardScope(at::kBFloat16); }
 };
 

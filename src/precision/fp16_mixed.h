@@ -11,6 +11,7 @@ class Fp16MixedPrecision final : public Precision {
   explicit Fp16MixedPrecision(const GradScalerOptions& scaler) : scaler_(scaler) {}
 
   std::string_view name() const override { return "16-mixed"; }
+  bool converts_inputs() const override { return false; }
   ForwardScope forward_scope() const override { return ForwardScope(at::kHalf); }
   GradScaler* grad_scaler() override { return &scaler_; }
   std::string_view state_key() const override { return "MixedPrecision"; }

@@ -8,6 +8,7 @@ namespace lockstep {
 class Fp32Precision final : public Precision {
  public:
   std::string_view name() const override { return "32-true"; }
+  bool converts_inputs() const override { return false; }
 };
 
 }  // namespace lockstep

@@ -41,6 +41,7 @@ ShardSpec RunState::shard(bool pad) const {
 }
 
 TensorChange RunState::input_conversion() const {
+  if (!precision->converts_inputs()) return {};
   return [precision = precision](const at::Tensor& input) { return precision->convert_input(input); };
 }
 

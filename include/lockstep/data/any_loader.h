@@ -89,7 +89,7 @@ class LOCKSTEP_API BatchStream {
   virtual bool is_last() const { return false; }
 };
 
-/// The stream's batches, each with what `change` makes of its tensors.
+/// The stream's batches, each with what `change` makes of its tensors; as they are where it is empty.
 LOCKSTEP_API std::unique_ptr<BatchStream> with_tensors(std::unique_ptr<BatchStream> stream,
                                                        TensorChange change);
 

@@ -37,6 +37,8 @@ class LOCKSTEP_API Precision {
   /// Changes the element type of parameters and buffers in place, where the precision wants another.
   virtual void convert_module(torch::nn::Module& /*module*/) const {}
 
+  /// Whether convert_input may change anything; where not, batches are handed on as they are.
+  virtual bool converts_inputs() const { return true; }
   /// A tensor of a batch, in the element type that the model takes.
   virtual at::Tensor convert_input(const at::Tensor& input) const { return input; }
 
