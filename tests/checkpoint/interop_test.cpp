@@ -8,6 +8,7 @@
 #include <lockstep/torch.h>
 
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
@@ -17,7 +18,7 @@ using test::expect_error;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-const std::filesystem::path kLightning = std::string(LOCKSTEP_SOURCE_DIR) + "/tests/formats/lightning.ckpt";
+const std::filesystem::path kLightning = test::in_repository("tests/formats/lightning.ckpt");
 
 class Interop : public testing::Test {
  protected:

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "support/paths.h"
+
 namespace lockstep::testing {
 
 /// A comm_rank process and what it prints. Killed, if it still runs, when this goes.
@@ -21,7 +23,7 @@ class CommRankProcess {
   explicit CommRankProcess(const std::vector<std::string>& args) {
     int pipe_ends[2];
     if (pipe(pipe_ends) != 0) throw std::runtime_error("pipe");
-    const std::string program = LOCKSTEP_BINARY_DIR "/bin/comm_rank";
+    const std::string program = test::in_build("bin/comm_rank").string();
     std::vector<char*> argv{const_cast<char*>(program.c_str())};
     for (const auto& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
     argv.push_back(nullptr);

@@ -11,6 +11,7 @@
 
 #include "data/recorder.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 
 namespace lockstep {
 namespace {
@@ -26,7 +27,7 @@ using testing::ElementsAre;
 using Combined = std::vector<std::optional<Indices>>;
 
 json golden() {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/data/golden_combined.json");
+  std::ifstream file(test::in_repository("tests/data/golden_combined.json"));
   return json::parse(file);
 }
 

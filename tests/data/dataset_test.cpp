@@ -11,6 +11,7 @@
 
 #include "data/sha256.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
@@ -20,7 +21,7 @@ using test::expect_error;
 using test::TemporaryFolder;
 using Indices = std::vector<std::int64_t>;
 
-const std::filesystem::path kDigits = std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "data/digits.csv.gz";
+const std::filesystem::path kDigits = test::in_repository("data/digits.csv.gz");
 
 Indices all_indices(std::int64_t size) {
   Indices indices(static_cast<std::size_t>(size));

@@ -10,6 +10,7 @@
 
 #include "data/sha256.h"
 #include "support/expect_error.h"
+#include "support/paths.h"
 
 namespace lockstep {
 namespace {
@@ -18,7 +19,7 @@ using nlohmann::json;
 using Indices = std::vector<std::int64_t>;
 
 const json& golden() {
-  static const json file = json::parse(std::ifstream(LOCKSTEP_SOURCE_DIR "/tests/data/golden_sampler.json"));
+  static const json file = json::parse(std::ifstream(test::in_repository("tests/data/golden_sampler.json")));
   return file;
 }
 

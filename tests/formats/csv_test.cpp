@@ -8,6 +8,7 @@
 #include <lockstep/formats/csv.h>
 
 #include "support/expect_error.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
@@ -145,7 +146,7 @@ TEST_F(Csv, SurvivesRandomBytes) {
 }
 
 TEST(Digits, AreTheWholeFile) {
-  const CsvTable digits = read_csv(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "data/digits.csv.gz");
+  const CsvTable digits = read_csv(test::in_repository("data/digits.csv.gz"));
   EXPECT_EQ(digits.rows, 1797);
   EXPECT_EQ(digits.columns, 65);
   EXPECT_EQ(digits.at(0, 2), 5);

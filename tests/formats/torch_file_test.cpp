@@ -6,6 +6,7 @@
 #include <lockstep/formats/torch_file.h>
 
 #include "formats/pickle_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::torch_file {
@@ -69,7 +70,7 @@ TEST(TorchFile, ReadsWhatItWrites) {
 }
 
 TEST(TorchFile, ReadsACheckpointOfLightning) {
-  const MappedFile file(std::string(LOCKSTEP_SOURCE_DIR) + "/tests/formats/lightning.ckpt");
+  const MappedFile file(test::in_repository("tests/formats/lightning.ckpt"));
   const auto contents = Contents::parse(file.bytes());
   ASSERT_TRUE(contents) << contents.error();
   const auto* root = contents->root().as<Dict>();

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "launch/launcher_process.h"
+#include "support/paths.h"
 
 namespace lockstep {
 namespace {
@@ -13,9 +14,9 @@ using testing::LauncherProcess;
 
 std::function<int(LaunchOptions)> launch_case(const char* fault) {
   return [=](const LaunchOptions& options) -> int {
-    const char* program = LOCKSTEP_BINARY_DIR "/bin/launch_case";
+    const std::string program = test::in_build("bin/launch_case");
     ::setenv("GREETING", "hello", 1);
-    ::execl(program, program, options.run_dir.c_str(), fault, nullptr);
+    ::execl(program.c_str(), program.c_str(), options.run_dir.c_str(), fault, nullptr);
     return 98;
   };
 }

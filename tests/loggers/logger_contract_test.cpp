@@ -14,6 +14,7 @@
 #include "records.h"
 #include "support/file_size_limit.h"
 #include "support/forked.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
@@ -210,8 +211,7 @@ INSTANTIATE_TEST_SUITE_P(All, LoggerContract, ::testing::ValuesIn(kKinds),
 
 TEST(LoggerContractList, HasEveryLogger) {
   std::size_t headers = 0;
-  for (const auto& entry :
-       fs::directory_iterator(fs::path(LOCKSTEP_SOURCE_DIR) / "include/lockstep/loggers")) {
+  for (const auto& entry : fs::directory_iterator(test::in_repository("include/lockstep/loggers"))) {
     headers += entry.path().filename().string().ends_with("_logger.h");
   }
   EXPECT_EQ(headers, kKinds.size());

@@ -1,4 +1,5 @@
 #include "metrics/golden.h"
+#include "support/paths.h"
 
 #include <cmath>
 #include <fstream>
@@ -117,7 +118,7 @@ AnyMetric of_task(const std::string& name, const json& arguments) {
 
 const json& golden() {
   static const json file =
-      json::parse(std::ifstream(LOCKSTEP_SOURCE_DIR "/tests/metrics/golden_metrics.json"));
+      json::parse(std::ifstream(test::in_repository("tests/metrics/golden_metrics.json")));
   return file;
 }
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "optim/support.h"
+#include "support/paths.h"
 
 namespace lockstep {
 namespace {
@@ -62,7 +63,7 @@ const std::map<std::string, SchedulerOptions>& cases() {
 }
 
 nlohmann::json golden() {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/data/golden_schedulers.json");
+  std::ifstream file(test::in_repository("tests/data/golden_schedulers.json"));
   auto curves = nlohmann::json::parse(file);
   curves.erase("about");
   return curves;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/expect_error.h"
+#include "support/paths.h"
 
 namespace lockstep {
 namespace {
@@ -16,7 +17,7 @@ using test::expect_error;
 
 const json& golden() {
   static const json file =
-      json::parse(std::ifstream(LOCKSTEP_SOURCE_DIR "/tests/precision/grad_scaler.json"));
+      json::parse(std::ifstream(test::in_repository("tests/precision/grad_scaler.json")));
   return file;
 }
 

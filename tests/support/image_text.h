@@ -5,11 +5,13 @@
 #include <iterator>
 #include <string>
 
+#include "support/paths.h"
+
 namespace lockstep::test {
 
 /// The bytes of tests/formats/images/NAME.
 inline std::string picture(const std::string& name) {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/formats/images/" + name, std::ios::binary);
+  std::ifstream file(in_repository("tests/formats/images/" + name), std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -10,12 +10,14 @@
 #include <string>
 #include <string_view>
 
+#include "support/paths.h"
+
 namespace lockstep::test {
 
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    const auto all = std::filesystem::path(LOCKSTEP_BINARY_DIR) / "test_files";
+    const auto all = in_build("test_files");
     std::filesystem::create_directories(all);
     path_ = (all / "XXXXXX").string();
     if (!::mkdtemp(path_.data())) throw std::runtime_error("cannot make the folder " + path_);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "support/paths.h"
 #include "train/recording.h"
 
 namespace lockstep {
@@ -14,7 +15,7 @@ using nlohmann::json;
 
 // "who hook batch epoch step" of the golden rows whose hooks we have.
 std::vector<std::string> golden_rows(const std::string& entry) {
-  const auto golden = json::parse(std::ifstream(LOCKSTEP_SOURCE_DIR "/tests/train/golden_hooks.json"));
+  const auto golden = json::parse(std::ifstream(test::in_repository("tests/train/golden_hooks.json")));
   // Not built yet: batch transfer, loader and callback hooks of the module, checkpoint hooks.
   const std::set<std::string> not_built{"configure_callbacks",
                                         "configure_model",
