@@ -49,17 +49,17 @@ void Fabric::set_up_module(const std::shared_ptr<torch::nn::Module>& module) {
   auto& state = *state_;
   state.require_launched("setup()");
   if (!module) throw ConfigError("fabric", {.what = "setup() was given no model", .got = "a null pointer"});
-  state.forget_dropped_modules();
+  state.modules.remove_expired();
   state.refuse_second_setup(*module);
   state.precision->convert_module(*module);
   state.strategy->setup_module(module);
-  state.remember(module);
+  state.modules.add(module);
 }
 
 void Fabric::release_module(const torch::nn::Module& module) {
   known_module(module);
   state_->strategy->release_module(module);
-  state_->forget(module);
+  state_->modules.remove(module);
 }
 
 std::shared_ptr<FabricOptimizer> Fabric::set_up_optimizer(torch::nn::Module& module,

@@ -1,79 +1,24 @@
 // The part of Fabric that deals with gradients.
-#include <algorithm>
-
 #include <lockstep/base/error.h>
 #include <lockstep/fabric/fabric.h>
 
 #include "fabric/fabric_state.h"
-#include "fabric/reached_modules.h"
 #include "strategy/scaled_step.h"
 
 namespace lockstep {
-
-using detail::FabricModule;
-using detail::FabricState;
-
-namespace {
-
-void check_loss(const at::Tensor& loss, const BackwardOptions& options) {
-  const bool has_start = loss.defined() && (loss.numel() == 1 || options.gradient.defined());
-  const bool usable = has_start && loss.requires_grad();
-  if (usable) return;
-  throw ConfigError(
-      "fabric", {.what = "backward() cannot start from this loss",
-                 .expected = "a tensor of one element, or with options.gradient, that requires a gradient",
-                 .got = !loss.defined()     ? std::string("an undefined tensor")
-                        : loss.numel() != 1 ? std::to_string(loss.numel()) + " elements"
-                                            : "a tensor that no parameter had a part in"});
-}
-
-[[noreturn]] void refuse_loss_of_no_model(std::size_t models) {
-  throw ConfigError("fabric", {.what = "backward() found no model to train",
-                               .expected = "a loss that depends on a model that setup() was given",
-                               .got = std::to_string(models) + " models set up, and a loss of none of them",
-                               .hint = "name the model: fabric.backward(loss, model)"});
-}
-
-void sync(FabricState& state, const FabricModule& known) {
-  if (known.open_scopes == 0) state.synced.push_back(known.address);
-}
-
-// Of several models those that the loss depends on; the others' gradients are watched.
-void sync_reached(FabricState& state, const at::Tensor& loss, detail::GradientWatch& others) {
-  const auto reached = detail::reached_modules(loss, state);
-  if (reached.empty()) refuse_loss_of_no_model(state.modules.size());
-  for (const auto& known : state.modules) {
-    if (std::ranges::count(reached, known.get()) > 0) {
-      sync(state, *known);
-    } else if (known->open_scopes == 0) {
-      others.add(*known->address);
-    }
-  }
-}
-
-}  // namespace
 
 void Fabric::run_backward(const at::Tensor& loss, const BackwardOptions& options,
                           std::initializer_list<const torch::nn::Module*> models) {
   auto& state = *state_;
   state.require_launched("backward()");
-  state.forget_dropped_modules();
-  check_loss(loss, options);
-  state.synced.clear();
-  detail::GradientWatch others;
-  if (models.size() > 0) {
-    for (const auto* model : models) sync(state, *known_module(*model));
-  } else if (state.modules.size() == 1) {
-    sync(state, *state.modules.front());
-  } else {
-    sync_reached(state, loss, others);
-  }
-  state.strategy->backward(detail::scaled_loss(*state.precision, loss), state.synced, options);
-  others.check();
+  state.modules.remove_expired();
+  detail::check_loss(loss, options);
+  state.modules.backward(*state.strategy, detail::scaled_loss(*state.precision, loss), options,
+                         {models.begin(), models.size()});
 }
 
-std::shared_ptr<FabricModule> Fabric::known_module(const torch::nn::Module& module) const {
-  auto known = state_->find(module);
+std::shared_ptr<detail::TrainedModule> Fabric::known_module(const torch::nn::Module& module) const {
+  auto known = state_->modules.find(module);
   if (known) return known;
   throw ConfigError("fabric", {.what = "a model that this Fabric has not set up",
                                .expected = "one that setup() was given",

@@ -1,7 +1,5 @@
 #include "fabric/fabric_state.h"
 
-#include <algorithm>
-
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
@@ -44,36 +42,13 @@ void FabricState::require_launched(const char* call) const {
                      .got = std::to_string(connector.world_size()) + " ranks that are not connected"});
 }
 
-void FabricState::forget_dropped_modules() {
-  std::erase_if(owners, [](const auto& entry) { return entry.second->module.expired(); });
-  std::erase_if(modules, [](const auto& known) { return known->module.expired(); });
-}
-
 void FabricState::refuse_second_setup(const torch::nn::Module& module) const {
-  if (find(module)) refuse_twice("the same " + module.name());
+  if (modules.find(module)) refuse_twice("the same " + module.name());
   for (const auto& item : module.named_parameters()) {
-    if (owners.contains(item.value().unsafeGetTensorImpl())) {
+    if (modules.has(item.value())) {
       refuse_twice("parameter " + item.key() + " of " + module.name() + ", which another model holds too");
     }
   }
-}
-
-void FabricState::remember(const std::shared_ptr<torch::nn::Module>& module) {
-  modules.push_back(std::make_shared<FabricModule>(FabricModule{.module = module, .address = module.get()}));
-  for (const auto& parameter : module->parameters()) {
-    owners.emplace(parameter.unsafeGetTensorImpl(), modules.back().get());
-  }
-}
-
-void FabricState::forget(const torch::nn::Module& module) {
-  std::erase_if(owners, [&](const auto& entry) { return entry.second->address == &module; });
-  std::erase_if(modules, [&](const auto& known) { return known->address == &module; });
-}
-
-std::shared_ptr<FabricModule> FabricState::find(const torch::nn::Module& module) const {
-  const auto found = std::ranges::find_if(
-      modules, [&](const auto& known) { return known->address == &module && !known->module.expired(); });
-  return found == modules.end() ? nullptr : *found;
 }
 
 }  // namespace lockstep::detail

@@ -302,7 +302,7 @@ class LOCKSTEP_API Fabric {
                                              const SetupLoaderOptions& options) const;
   void run_backward(const at::Tensor& loss, const BackwardOptions& options,
                     std::initializer_list<const torch::nn::Module*> models);
-  std::shared_ptr<detail::FabricModule> known_module(const torch::nn::Module& module) const;
+  std::shared_ptr<detail::TrainedModule> known_module(const torch::nn::Module& module) const;
   std::optional<double> clip_gradients_of(FabricOptimizer& optimizer, const ClipGradients& clip);
   const Communicator& communicator() const;
 

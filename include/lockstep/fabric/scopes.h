@@ -9,20 +9,20 @@
 namespace lockstep {
 
 namespace detail {
-struct FabricModule;
+struct TrainedModule;
 }
 
 /// Backward passes within it add up gradients of a model locally and send nothing. Scopes nest.
 class LOCKSTEP_API NoBackwardSync {
  public:
   /// For Fabric. Null: no effect.
-  explicit NoBackwardSync(std::shared_ptr<detail::FabricModule> module);
+  explicit NoBackwardSync(std::shared_ptr<detail::TrainedModule> module);
   ~NoBackwardSync();
   NoBackwardSync(const NoBackwardSync&) = delete;
   NoBackwardSync& operator=(const NoBackwardSync&) = delete;
 
  private:
-  std::shared_ptr<detail::FabricModule> module_;
+  std::shared_ptr<detail::TrainedModule> module_;
 };
 
 /// Models constructed within it have parameters of the precision's element type, float32 but for those of

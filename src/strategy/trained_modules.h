@@ -1,0 +1,55 @@
+// The models that are trained together, and backward passes that average the gradients of some of them.
+//
+// A backward pass has to know whose gradients it will average before it begins: the strategy must be ready
+// when the first gradient comes. With several models the graph of the loss tells, by its leaves.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include <lockstep/strategy/strategy.h>
+#include <lockstep/torch.h>
+
+namespace lockstep::detail {
+
+/// A model that was set up. Does not keep it alive.
+struct TrainedModule {
+  std::weak_ptr<torch::nn::Module> module;
+  torch::nn::Module* address = nullptr;
+  int local_scopes = 0;  ///< open ones, in which its gradients stay on this rank
+};
+
+/// @throws ConfigError unless backward can start from `loss`
+void check_loss(const at::Tensor& loss, const BackwardOptions& options = {});
+
+class TrainedModules {
+ public:
+  void add(const std::shared_ptr<torch::nn::Module>& module);
+  void remove(const torch::nn::Module& module);
+  void clear();
+  /// Drops what belongs to models that nobody owns any more.
+  void remove_expired();
+
+  bool empty() const { return modules_.empty(); }
+  /// Null when the model was not added.
+  std::shared_ptr<TrainedModule> find(const torch::nn::Module& module) const;
+  /// Whether a model that was added has this parameter.
+  bool has(const at::Tensor& parameter) const { return owners_.contains(parameter.unsafeGetTensorImpl()); }
+
+  /// strategy.backward() for `models`, or for all that the loss depends on where none are given; without
+  /// those that have a local scope open. Collective.
+  /// @throws ConfigError when the loss depends on no model
+  void backward(Strategy& strategy, const at::Tensor& loss, const BackwardOptions& options = {},
+                std::span<const torch::nn::Module* const> models = {});
+
+ private:
+  std::vector<const TrainedModule*> reached_by(const at::Tensor& loss) const;
+
+  std::vector<std::shared_ptr<TrainedModule>> modules_;  // in the order of their setup
+  std::unordered_map<const at::TensorImpl*, TrainedModule*> owners_;
+  std::vector<torch::nn::Module*> averaged_;  // by the backward that runs; a member to be allocated once
+};
+
+}  // namespace lockstep::detail
