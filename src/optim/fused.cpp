@@ -73,8 +73,9 @@ void FusedOptimizer::prepare(std::span<Slot* const> slots) {
   }
 }
 
-void FusedOptimizer::prepare_state(std::span<const std::string> names) {
-  const std::unordered_set<std::string> wanted(names.begin(), names.end());
+void FusedOptimizer::prepare_state(std::span<const OptimizerState> saved) {
+  std::unordered_set<std::string> wanted;
+  for (const auto& entry : saved) wanted.insert(entry.parameter);
   std::vector<Slot*> slots;
   for (auto& slot : slots_) {
     if (wanted.contains(parameter(slot).name)) slots.push_back(&slot);

@@ -68,7 +68,7 @@ class FusedOptimizer : public Optimizer {
   template <class Make>
   void update_parameters(Make&& make);
 
-  void prepare_state(std::span<const std::string> parameters) override;
+  void prepare_state(std::span<const OptimizerState> saved) override;
 
  private:
   /// A parameter that the kernels cannot read as it lies: of another dtype, or not contiguous.

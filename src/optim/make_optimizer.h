@@ -13,9 +13,11 @@ namespace lockstep::detail {
 void validate(const SGD& options);
 void validate(const Adam& options);
 void validate(const AdamW& options);
+void validate(const LBFGS& options);
 
 std::unique_ptr<Optimizer> make_optimizer(const SGD& options, std::vector<NamedParameter> parameters);
 std::unique_ptr<Optimizer> make_optimizer(const Adam& options, std::vector<NamedParameter> parameters);
 std::unique_ptr<Optimizer> make_optimizer(const AdamW& options, std::vector<NamedParameter> parameters);
+std::unique_ptr<Optimizer> make_optimizer(const LBFGS& options, std::vector<NamedParameter> parameters);
 
 }  // namespace lockstep::detail

@@ -84,18 +84,22 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters, std::vector<Group> 
 
 Optimizer::~Optimizer() = default;
 
-void Optimizer::prepare_state(std::span<const std::string>) {}
+void Optimizer::prepare_state(std::span<const OptimizerState>) {}
 
 void Optimizer::load_state(std::span<const OptimizerState> saved) {
   const auto source = by_name(saved);
-  std::vector<std::string> wanted;
-  for (const auto& entry : saved) wanted.push_back(entry.parameter);
-  prepare_state(wanted);
+  prepare_state(saved);
   const auto own = state();
   for (const auto& entry : own) check_fits(entry, source);
   check_all_known(source, by_name(own));
   at::NoGradGuard no_grad;
   for (const auto& entry : own) entry.tensor.copy_(source.at({entry.parameter, entry.kind}));
+}
+
+double Optimizer::step_with(const Closure& closure) {
+  const double loss = closure();
+  step();
+  return loss;
 }
 
 void Optimizer::zero_grad(bool set_to_none) {

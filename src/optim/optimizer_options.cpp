@@ -49,6 +49,16 @@ void require_nesterov(const SGD& options, double momentum) {
 
 }  // namespace
 
+void validate(const LBFGS& options) {
+  require_not_negative("LBFGS.lr", options.lr);
+  require(options.max_iter >= 1, "LBFGS.max_iter", options.max_iter, "an integer >= 1");
+  require(options.max_eval.value_or(1) >= 1, "LBFGS.max_eval", options.max_eval.value_or(1),
+          "an integer >= 1");
+  require_not_negative("LBFGS.tolerance_grad", options.tolerance_grad);
+  require_not_negative("LBFGS.tolerance_change", options.tolerance_change);
+  require(options.history_size >= 1, "LBFGS.history_size", options.history_size, "an integer >= 1");
+}
+
 void validate(const SGD& options) {
   require_not_negative("SGD.lr", options.lr);
   require_not_negative("SGD.momentum", options.momentum);

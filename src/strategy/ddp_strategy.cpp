@@ -104,6 +104,13 @@ void DdpStrategy::optimizer_step(Optimizer& optimizer) {
   end_step(replica);
 }
 
+double DdpStrategy::optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) {
+  auto& replica = replica_of(optimizer);
+  const double loss = optimizer.step_with(closure);
+  end_step(replica);
+  return loss;
+}
+
 void DdpStrategy::skip_optimizer_step(Optimizer& optimizer) { end_step(replica_of(optimizer)); }
 
 StateTree DdpStrategy::state() const {

@@ -24,6 +24,7 @@ class DdpStrategy final : public Strategy {
   void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                 const BackwardOptions& options) override;
   void optimizer_step(Optimizer& optimizer) override;
+  double optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) override;
   void skip_optimizer_step(Optimizer& optimizer) override;
   StateTree state() const override;
   void load_state(const StateTree& state) override;

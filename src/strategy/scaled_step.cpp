@@ -1,5 +1,6 @@
 #include "strategy/scaled_step.h"
 
+#include <lockstep/base/error.h>
 #include <lockstep/precision/grad_scaler.h>
 
 namespace lockstep::detail {
@@ -45,6 +46,17 @@ bool step_optimizer(Strategy& strategy, Precision& precision, Optimizer& optimiz
   const bool taken = scaler->step(optimizer, [&] { strategy.optimizer_step(optimizer); });
   if (!taken) strategy.skip_optimizer_step(optimizer);
   return taken;
+}
+
+double step_optimizer_with(Strategy& strategy, Precision& precision, Optimizer& optimizer,
+                           const Optimizer::Closure& closure) {
+  if (active_scaler(precision) != nullptr) {
+    throw ConfigError("strategy", {.what = std::string(optimizer.name()) + " with a gradient scaler",
+                                   .expected = "an optimizer that takes one gradient for a step",
+                                   .got = "one that evaluates the loss itself",
+                                   .hint = "use precision bf16-mixed or 32-true"});
+  }
+  return strategy.optimizer_step_with(optimizer, closure);
 }
 
 }  // namespace lockstep::detail

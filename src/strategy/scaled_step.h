@@ -18,6 +18,11 @@ LOCKSTEP_API bool unscale_gradients(Strategy& strategy, Precision& precision, Op
 /// Steps, or leaves the step out; returns whether it was taken. Collective.
 LOCKSTEP_API bool step_optimizer(Strategy& strategy, Precision& precision, Optimizer& optimizer);
 
+/// The same for an optimizer that needs a closure; returns the first loss. Collective.
+/// @throws ConfigError where a scale is at work: such an optimizer looks at losses and gradients itself
+LOCKSTEP_API double step_optimizer_with(Strategy& strategy, Precision& precision, Optimizer& optimizer,
+                                        const Optimizer::Closure& closure);
+
 /// Adapts the scale to the steps since the last time. Every scaled_loss() begins with it, so that all
 /// optimizers of an iteration step with the scale that their gradients were made with.
 LOCKSTEP_API void adapt_scale(Precision& precision);

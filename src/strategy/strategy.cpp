@@ -23,6 +23,10 @@ std::unique_ptr<Optimizer> Strategy::setup_optimizer(torch::nn::Module& module,
 
 void Strategy::release_module(const torch::nn::Module&) {}
 
+double Strategy::optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) {
+  return optimizer.step_with(closure);
+}
+
 void Strategy::skip_optimizer_step(Optimizer&) {}
 
 void Strategy::load_state(const StateTree&) {}

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -54,6 +55,16 @@ class LOCKSTEP_API Optimizer {
   /// @throws ConfigError for a gradient it cannot use (sparse, other shape); nothing has changed then
   virtual void step(double grad_scale = 1.0) = 0;
 
+  /// Forgets the gradients, computes the loss and its gradients, and returns the loss, the same on all ranks.
+  using Closure = std::function<double()>;
+
+  /// Whether a step evaluates the loss itself, any number of times (LBFGS): step() throws then.
+  virtual bool needs_closure() const { return false; }
+
+  /// One step for which the loss is evaluated by `closure`: once, before step(), unless needs_closure().
+  /// Returns the first loss. Collective as the closure is.
+  virtual double step_with(const Closure& closure);
+
   /// torch's class name, such as "AdamW".
   virtual std::string_view name() const = 0;
 
@@ -82,8 +93,8 @@ class LOCKSTEP_API Optimizer {
   /// dense floating-point one
   Optimizer(std::vector<NamedParameter> parameters, std::vector<Group> groups);
 
-  /// Makes state() list these parameters; for optimizers that create state on demand. Ignores unknown names.
-  virtual void prepare_state(std::span<const std::string> parameters);
+  /// Makes state() list what `saved` does, as far as it knows it; for optimizers that create state on demand.
+  virtual void prepare_state(std::span<const OptimizerState> saved);
 
  private:
   std::vector<NamedParameter> parameters_;

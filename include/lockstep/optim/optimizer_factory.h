@@ -27,6 +27,8 @@ class LOCKSTEP_API OptimizerFactory {
   OptimizerFactory(Adam options);
   /// @throws ConfigError naming the field that is out of range
   OptimizerFactory(AdamW options);
+  /// @throws ConfigError naming the field that is out of range
+  OptimizerFactory(LBFGS options);
   template <class F>
   requires std::constructible_from<Function, F> &&
       (!std::same_as<std::remove_cvref_t<F>, OptimizerFactory>)OptimizerFactory(F&& function)

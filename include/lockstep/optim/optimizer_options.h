@@ -51,4 +51,22 @@ struct AdamW {
   std::vector<ParameterGroup> groups = {};  ///< first match wins; what matches none forms the last group
 };
 
+/// How LBFGS chooses the length of a step.
+enum class LineSearch {
+  kNone,        ///< lr is the length
+  kStrongWolfe  ///< torch's "strong_wolfe"
+};
+
+/// Limited-memory BFGS; as torch.optim.LBFGS. Liu, Nocedal: Mathematical Programming 45 (1989). Evaluates the
+/// loss itself, several times for a step. All parameters have one element type.
+struct LBFGS {
+  double lr = 1;                     ///< learning rate, >= 0
+  int max_iter = 20;                 ///< iterations in a step, >= 1
+  std::optional<int> max_eval = {};  ///< evaluations of the loss in a step, >= 1; none: 5/4 of max_iter
+  double tolerance_grad = 1e-7;      ///< >= 0: a largest gradient of that ends the step
+  double tolerance_change = 1e-9;    ///< >= 0: a smaller change of loss or parameters ends the step
+  int history_size = 100;            ///< updates remembered, >= 1; each takes the parameters' memory twice
+  LineSearch line_search_fn = LineSearch::kNone;
+};
+
 }  // namespace lockstep

@@ -83,6 +83,9 @@ class LOCKSTEP_API Strategy {
   /// Updates the parameters of `optimizer`, which setup_optimizer() made.
   virtual void optimizer_step(Optimizer& optimizer) = 0;
 
+  /// The same for an optimizer that needs a closure; returns the first loss. The default calls step_with().
+  virtual double optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure);
+
   /// In place of optimizer_step() where scaled gradients have overflowed: all of a step but the update.
   virtual void skip_optimizer_step(Optimizer& optimizer);
 
