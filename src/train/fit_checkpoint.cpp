@@ -12,6 +12,7 @@
 #include <lockstep/torch.h>
 
 #include "checkpoint/remove_checkpoint.h"
+#include "strategy/named_parameters.h"
 #include "train/data_place.h"
 
 namespace lockstep::detail {
@@ -35,18 +36,23 @@ Metrics metrics_of(const StateTree& tree) {
   return metrics;
 }
 
-// Gradients of a window that is not complete. Empty between windows.
+bool has_gradients_to_keep(const RunState& state) {
+  return is_inside_window(state) || !state.module->automatic_optimization();
+}
+
+// Gradients of a window that is not complete; in manual optimisation the module alone knows whether there is
+// one. Else empty.
 StateTree gradients_of(const RunState& state) {
   StateTree tree;
-  if (!is_inside_window(state)) return tree;
-  for (const auto& [name, parameter] : state.optimizer->parameters()) {
+  if (!has_gradients_to_keep(state)) return tree;
+  for (const auto& [name, parameter] : named_parameters(*state.module)) {
     if (parameter.grad().defined()) tree.set(name, parameter.grad());
   }
   return tree;
 }
 
 void load_gradients(const RunState& state, const StateTree& gradients) {
-  for (const auto& [name, parameter] : state.optimizer->parameters()) {
+  for (const auto& [name, parameter] : named_parameters(*state.module)) {
     if (gradients.contains(name)) parameter.mutable_grad() = gradients.get<at::Tensor>(name).clone();
   }
 }
@@ -65,14 +71,19 @@ void load_buffers(const RunState& state, const StateTree& saved) {
   }
 }
 
-// Callbacks of one class get numbers behind their key: the second is KEY#1.
+// The second of a kind is KEY#1, or KEY.1 where names of files are made of it.
+std::string numbered(const std::string& key, std::size_t number, char mark = '.') {
+  return number == 0 ? key : key + mark + std::to_string(number);
+}
+
+// Callbacks of one class get numbers behind their key.
 template <class Act>
 void for_each_callback(const RunState& state, Act act) {
-  std::map<std::string, int> seen;
+  std::map<std::string, std::size_t> seen;
   for (const auto& callback : state.callbacks) {
     const auto key = callback->state_key();
     const auto number = seen[key]++;
-    act(number == 0 ? key : key + "#" + std::to_string(number), *callback);
+    act(numbered(key, number, '#'), *callback);
   }
 }
 
@@ -136,8 +147,11 @@ FitMoment moment_of(const RunState& state) {
 }
 
 void add_run(const RunState& state, FitMoment moment, CheckpointState& all) {
-  all.shared.set("optimizer", state_of(*state.optimizer));
-  if (state.scheduler) all.shared.set("lr_scheduler", state_of(*state.scheduler));
+  for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
+    const auto& [module, optimizer, config, scheduler] = state.optimizers[i];
+    all.shared.set(numbered("optimizer", i), state_of(*optimizer));
+    if (scheduler) all.shared.set(numbered("lr_scheduler", i), state_of(*scheduler));
+  }
   if (auto own = state.precision->state(); !own.empty())
     all.shared.set(state.precision->state_key(), std::move(own));
   all.shared.set("loops", std::move(moment.loops));
@@ -147,7 +161,7 @@ void add_run(const RunState& state, FitMoment moment, CheckpointState& all) {
 
 void check_has_place(const RunState& state, bool in_hook) {
   const bool between_batches = state.moment || (in_hook && state.progress.phase != FitPhase::kInBatch);
-  if (state.stage == Stage::kFit && state.optimizer && between_batches) return;
+  if (state.stage == Stage::kFit && !state.trained.empty() && between_batches) return;
   throw ConfigError("train",
                     {.what = "a checkpoint cannot be taken here",
                      .expected = "a hook of fit between batches, such as on_train_batch_end, or of its "
@@ -177,6 +191,20 @@ void load_precision(const RunState& state, const StateTree& shared) {
   const auto key = state.precision->state_key();
   if (shared.contains(key) && !state.precision->state().empty())
     state.precision->load_state(shared.get<StateTree>(key));
+}
+
+void load_optimizers(const RunState& state, const StateTree& shared) {
+  const auto count = state.optimizers.size();
+  if (shared.contains(numbered("optimizer", count)) ||
+      (count > 0 && !shared.contains(numbered("optimizer", count - 1)))) {
+    throw CheckpointError("train", {.what = "the checkpoint is of a run with another number of optimizers",
+                                    .expected = std::to_string(count)});
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& [module, optimizer, config, scheduler] = state.optimizers[i];
+    load_state(*optimizer, shared.get<StateTree>(numbered("optimizer", i)));
+    if (scheduler) load_state(*scheduler, shared.get<StateTree>(numbered("lr_scheduler", i)));
+  }
 }
 
 void load_model(const RunState& state, const Checkpoint& checkpoint, const StateTree& model) {
@@ -260,8 +288,7 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
   check_epochs(state);
   adopt_data_place(state, shared.get<StateTree>("data"));
   load_model(state, checkpoint, shared.get<StateTree>("model"));
-  load_state(*state.optimizer, shared.get<StateTree>("optimizer"));
-  if (state.scheduler) load_state(*state.scheduler, shared.get<StateTree>("lr_scheduler"));
+  load_optimizers(state, shared);
   load_precision(state, shared);
   auto own = own_of(state, checkpoint);
   load_callbacks(state, own.get<StateTree>("callbacks"));
@@ -282,7 +309,7 @@ void load_moment(RunState& state) {
   state.stop_agreed = own.get<bool>("stop_agreed");
   if (world_size != state.communicator().size()) return;
   state.strategy->load_state(own.get<StateTree>("strategy"));
-  if (is_inside_window(state)) load_gradients(state, own.get<StateTree>("gradients"));
+  if (has_gradients_to_keep(state)) load_gradients(state, own.get<StateTree>("gradients"));
   state.train_log.load_state(own.get<StateTree>("train_log"));
   state.evaluation_log.load_state(own.get<StateTree>("evaluation_log"));
   load_random_state(own.get<StateTree>("random"));

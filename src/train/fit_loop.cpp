@@ -1,17 +1,15 @@
 #include "train/fit_loop.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <lockstep/base/error.h>
-#include <lockstep/base/rank_status.h>
 #include <lockstep/torch.h>
 
-#include "strategy/scaled_step.h"
 #include "train/data_place.h"
 #include "train/evaluation_loop.h"
 #include "train/fit_checkpoint.h"
 #include "train/log_scope.h"
+#include "train/manual_optimization.h"
 
 namespace lockstep::detail {
 
@@ -49,7 +47,7 @@ bool FitLoop::done() const {
   return is_over() || (max_epochs >= 0 && state_.progress.epoch >= max_epochs);
 }
 
-FitLoop::Window FitLoop::window_of(std::int64_t batch_idx) const {
+Window FitLoop::window_of(std::int64_t batch_idx) const {
   const std::int64_t length = state_.window_length();
   const std::int64_t start = batch_idx - batch_idx % length;
   const std::int64_t end = std::min(start + length, num_batches_);
@@ -131,6 +129,10 @@ void FitLoop::finish_epoch() {
   state_.progress.phase = FitPhase::kEpochStart;
 }
 
+double FitLoop::optimize(const AnyBatch& batch, const Window& window, StepContext& step) {
+  return is_automatic_ ? automatic_.run(batch, window, step) : run_manual_step(state_, measure_, batch, step);
+}
+
 void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
   LogScopeGuard scope(state_, state_.train_log, kTrainStepLog);
   state_.train_log.set_batch_size(batch.size());
@@ -140,12 +142,7 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
 
   inject(state_.options.run.fault, step.global_rank(), step.global_step());
   state_.hooks.call(hook::on_train_batch_start, step);
-  const auto loss = training_step(batch, step);
-  check_loss(loss, step);
-  const double loss_value = LogValue(loss).value();
-  if (state_.options.detect_anomaly) check_finite(loss_value, step);
-  backward(loss, window, step);
-  if (window.last) optimizer_step(step);
+  const double loss = optimize(batch, window, step);
   if (window.last) advance_schedule(step, Interval::kStep, /*watching=*/false, batch_idx);
   if (batch_idx + 1 == num_batches_) {
     advance_schedule(step, Interval::kEpoch, /*watching=*/false, state_.progress.epoch);
@@ -154,7 +151,7 @@ void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
   state_.progress.samples += batch.size() * step.world_size();
   ++state_.progress.batches;
   state_.progress.phase = FitPhase::kBatchEnd;
-  state_.hooks.call(hook::on_train_batch_end, step, TrainOutput{.loss = loss_value});
+  state_.hooks.call(hook::on_train_batch_end, step, TrainOutput{.loss = loss});
 }
 
 // What follows on_train_batch_end.
@@ -184,52 +181,16 @@ void FitLoop::write_step_row() {
   agree_on_stop();
 }
 
-at::Tensor FitLoop::training_step(const AnyBatch& batch, StepContext& step) {
-  const auto scope = state_.precision->forward_scope();
-  const auto measured = measure_.step();
-  return state_.module->any_training_step(batch, step);
-}
-
-void FitLoop::backward(at::Tensor loss, const Window& window, StepContext& step) {
-  if (window.first) {
-    state_.hooks.call(hook::on_before_zero_grad, step);
-    state_.module->optimizer_zero_grad(step);
-  }
-  if (window.divisor != 1) loss = loss / window.divisor;
-  loss = scaled_loss(*state_.precision, loss);
-  state_.hooks.call(hook::on_before_backward, step, loss);
-  torch::nn::Module* const module = state_.module.get();
-  {
-    const auto measured = measure_.backward();
-    state_.strategy->backward(loss, {&module, window.last ? 1U : 0U});
-  }
-  state_.hooks.call(hook::on_after_backward, step);
-}
-
-void FitLoop::optimizer_step(StepContext& step) {
-  unscale_gradients(*state_.strategy, *state_.precision, *state_.optimizer);
-  state_.hooks.call(hook::on_before_optimizer_step, step);
-  state_.module->configure_gradient_clipping(step, {.value = state_.options.gradient_clip_val.value_or(0),
-                                                    .algorithm = state_.options.gradient_clip_algorithm});
-  {
-    const auto measured = measure_.optimizer_step();
-    step_optimizer(*state_.strategy, *state_.precision, *state_.optimizer);
-  }
-  adapt_scale(*state_.precision);
-  ++state_.progress.global_step;
-  rank_status().optimizer_step.store(static_cast<std::uint64_t>(state_.progress.global_step),
-                                     std::memory_order_relaxed);
-}
-
 void FitLoop::advance_schedule(TrainContext& context, Interval interval, bool watching,
                                std::int64_t counter) {
-  if (!state_.scheduler || state_.scheduler_config->interval != interval ||
-      state_.scheduler->needs_metric() != watching ||
-      (counter + 1) % state_.scheduler_config->frequency != 0) {
+  if (!is_automatic_) return;
+  const auto& [module, optimizer, config, scheduler] = state_.optimizers.front();
+  if (!scheduler || config->interval != interval || scheduler->needs_metric() != watching ||
+      (counter + 1) % config->frequency != 0) {
     return;
   }
-  state_.module->lr_scheduler_step(context, *state_.scheduler,
-                                   watching ? std::optional(monitored()) : std::nullopt);
+  state_.module->lr_scheduler_step(context, *scheduler,
+                                   watching ? std::optional(monitored(config->monitor)) : std::nullopt);
 }
 
 void FitLoop::agree_on_stop() {
@@ -240,8 +201,7 @@ void FitLoop::agree_on_stop() {
 }
 
 // Ranks may have measured different values; they must go by one.
-double FitLoop::monitored() const {
-  const auto& name = state_.scheduler_config->monitor;
+double FitLoop::monitored(const std::string& name) const {
   const auto metric = state_.board.callback.find(name);
   if (metric != state_.board.callback.end()) {
     const auto value = torch::full({1}, metric->second, torch::kDouble);
@@ -262,32 +222,6 @@ void FitLoop::validate_if_due() {
   const auto batches = evaluation_batches(state_, *state_.val_loader, Stage::kValidate);
   run_evaluation_loop(state_, *state_.val_loader, Stage::kFit, batches, state_.progress.validation);
   val_schedule_->restart();
-}
-
-void FitLoop::check_loss(const at::Tensor& loss, const StepContext& step) {
-  const bool usable = loss.defined() && loss.numel() == 1 && loss.requires_grad();
-  if (usable) return;
-  const auto got = !loss.defined()     ? std::string("an undefined tensor")
-                   : loss.numel() != 1 ? std::to_string(loss.numel()) + " elements"
-                                       : std::string("a tensor that no parameter had a part in");
-  throw ConfigError("train", {.what = "training_step gave no loss that backward() can start from",
-                              .expected = "a tensor of one element that requires a gradient",
-                              .got = got,
-                              .where = "rank " + std::to_string(step.global_rank()) + ", epoch " +
-                                       std::to_string(step.current_epoch()) + ", batch " +
-                                       std::to_string(step.batch_idx())});
-}
-
-void FitLoop::check_finite(double loss, const StepContext& step) const {
-  if (std::isfinite(loss)) return;
-  throw Error("train",
-              {.what = "detect_anomaly: the loss is not finite",
-               .expected = "a finite number",
-               .got = std::to_string(loss),
-               .where = "rank " + std::to_string(step.global_rank()) + ", epoch " +
-                        std::to_string(step.current_epoch()) + ", batch " + std::to_string(step.batch_idx()) +
-                        ", step " + std::to_string(step.global_step()),
-               .hint = "look at this batch's data and at the learning rate"});
 }
 
 }  // namespace lockstep::detail

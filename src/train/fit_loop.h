@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 
+#include "train/automatic_optimization.h"
 #include "train/run_state.h"
 #include "train/step_measure.h"
 #include "train/validation_schedule.h"
@@ -17,19 +18,17 @@ namespace lockstep::detail {
 
 class FitLoop {
  public:
-  explicit FitLoop(RunState& state) : state_(state), measure_(state, "training_step") {}
+  explicit FitLoop(RunState& state)
+      : state_(state),
+        measure_(state, "training_step"),
+        automatic_(state, measure_),
+        is_automatic_(state.module->automatic_optimization()) {}
 
   /// Trains until max_epochs, max_steps or stop(), from where the state's progress is. `on_begin` is called
   /// after on_train_start, or alone where nothing is left to do. Collective.
   void run(const std::function<void()>& on_begin);
 
  private:
-  struct Window {
-    bool first;      // this micro-batch opens it
-    bool last;       // this micro-batch completes it
-    double divisor;  // of every loss in it
-  };
-
   bool steps_reached() const;
   bool stop_honoured() const;
   bool is_over() const;  // also in the midst of an epoch
@@ -37,6 +36,7 @@ class FitLoop {
   // whenever metrics are written. Collective.
   void agree_on_stop();
   bool done() const;
+  double optimize(const AnyBatch& batch, const Window& window, StepContext& step);
   Window window_of(std::int64_t batch_idx) const;
 
   void run_epoch();
@@ -48,19 +48,16 @@ class FitLoop {
   void run_batch(const AnyBatch& batch, std::int64_t batch_idx);
   void finish_batch(std::int64_t batch_idx);
   void write_step_row();
-  at::Tensor training_step(const AnyBatch& batch, StepContext& step);
-  void backward(at::Tensor loss, const Window& window, StepContext& step);
-  void optimizer_step(StepContext& step);
   // Plain schedules advance with the step or the epoch's last batch; those that watch a metric
   // after the validation that measures it.
   void advance_schedule(TrainContext& context, Interval interval, bool watching, std::int64_t counter);
-  double monitored() const;
+  double monitored(const std::string& name) const;
   void validate_if_due();
-  static void check_loss(const at::Tensor& loss, const StepContext& step);
-  void check_finite(double loss, const StepContext& step) const;
 
   RunState& state_;
   StepMeasure measure_;
+  AutomaticOptimization automatic_;
+  bool is_automatic_;
   std::int64_t num_batches_ = 0;
   bool is_stream_ = false;                          // of which only the end tells the length
   std::optional<ValidationSchedule> val_schedule_;  // from the begin of run()

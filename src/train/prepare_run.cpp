@@ -20,8 +20,8 @@ void begin_run(RunState& state, Stage stage, std::shared_ptr<AnyModule> module) 
   state.board = {};
   state.train_log.discard();
   state.evaluation_log.discard();
-  state.scheduler.reset();
-  state.optimizer.reset();
+  state.optimizers.clear();
+  state.trained.clear();
 }
 
 namespace {
@@ -64,26 +64,6 @@ void prepare_module(RunState& state) {
   if (!weights.empty() && state.is_global_zero())
     warn_of(load_weights(weights, *state.module, state.module->strict_loading()), weights.string());
   state.precision->convert_module(*state.module);
-}
-
-void set_up_optimizer(RunState& state) {
-  auto configured = state.module->configure_optimizers();
-  if (!configured.optimizer) {
-    throw ConfigError("train", {.what = "configure_optimizers gave no optimizer",
-                                .expected = "ls::AdamW{...}, ls::SGD{...} or a function that makes one",
-                                .got = "an empty Optimizers"});
-  }
-  state.strategy->setup_module(state.module);
-  state.optimizer = state.strategy->setup_optimizer(*state.module, configured.optimizer);
-  state.scheduler_config = configured.lr_scheduler;
-  if (state.scheduler_config) {
-    if (state.scheduler_config->frequency < 1) {
-      throw ConfigError("train", {.what = "LRScheduler::frequency",
-                                  .expected = ">= 1",
-                                  .got = std::to_string(state.scheduler_config->frequency)});
-    }
-    state.scheduler = std::make_unique<Scheduler>(state.scheduler_config->scheduler, *state.optimizer);
-  }
 }
 
 void sanity_check(RunState& state) {

@@ -16,10 +16,6 @@ void collect_hooks(RunState& state);
 /// Data, setup hooks, configure_model, the weights to start from, the precision. Collective.
 void prepare_module(RunState& state);
 
-/// Hands module and optimizer to the strategy. Collective.
-/// @throws ConfigError when there is no optimizer
-void set_up_optimizer(RunState& state);
-
 /// A short validation, of which nothing stays. Collective.
 void sanity_check(RunState& state);
 

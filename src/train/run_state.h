@@ -11,7 +11,6 @@
 #include <lockstep/checkpoint/checkpoint_writer.h>
 #include <lockstep/cluster/environment.h>
 #include <lockstep/loggers/logger.h>
-#include <lockstep/optim/scheduler.h>
 #include <lockstep/precision/precision.h>
 #include <lockstep/profilers/profiler.h>
 #include <lockstep/strategy/strategy.h>
@@ -19,6 +18,7 @@
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer_options.h>
 
+#include "strategy/trained_modules.h"
 #include "train/hook_list.h"
 #include "train/metric_log.h"
 #include "train/progress.h"
@@ -54,9 +54,9 @@ struct RunState {
   std::shared_ptr<AnyDataModule> data_module;  ///< null where the loaders were given
   std::shared_ptr<AnyLoader> train_loader;
   std::shared_ptr<AnyLoader> val_loader;
-  std::unique_ptr<Optimizer> optimizer;
-  std::optional<LRScheduler> scheduler_config;
-  std::unique_ptr<Scheduler> scheduler;
+  std::vector<RunOptimizer> optimizers;
+  Optimizer* stepping = nullptr;  ///< the optimizer whose on_before_optimizer_step is running
+  TrainedModules trained;         ///< the module, or the parts of it that optimizers have named
 
   HookList hooks;
   std::vector<std::shared_ptr<Callback>> callbacks;
@@ -94,6 +94,10 @@ struct RunState {
   ShardSpec shard(bool pad) const;
   /// What the precision makes of the tensors of batches.
   TensorChange input_conversion() const;
+  /// One more step of an optimizer, whether its update was taken or not.
+  void count_optimizer_step();
+  /// The mean of all ranks' values, the same bits on each. Collective.
+  double mean_over_ranks(double value) const;
   /// Hands a row to the loggers, which only rank 0 has.
   void write_metrics(const MetricRow& row, std::int64_t step);
 };

@@ -55,15 +55,19 @@ Strategy& TrainContext::strategy() const { return *state_->strategy; }
 AnyModule& TrainContext::module() const { return *state_->module; }
 
 Optimizer& TrainContext::optimizer() const {
-  if (!state_->optimizer) {
-    throw ConfigError("train", {.what = "there is no optimizer",
-                                .expected = "a hook of fit, after on_fit_start",
-                                .got = "stage " + std::string(stage_name(stage())),
-                                .where = "",
-                                .hint = ""});
+  if (state_->stepping != nullptr) return *state_->stepping;
+  const auto& optimizers = state_->optimizers;
+  if (optimizers.size() == 1) return *optimizers.front().optimizer;
+  if (optimizers.size() > 1) {
+    throw ConfigError("train", {.what = "optimizer() of " + std::to_string(optimizers.size()) + " optimizers",
+                                .expected = "the hook on_before_optimizer_step, or optimizers()[i]"});
   }
-  return *state_->optimizer;
+  throw ConfigError("train", {.what = "there is no optimizer",
+                              .expected = "a hook of fit, after on_fit_start",
+                              .got = "stage " + std::string(stage_name(stage()))});
 }
+
+std::span<const RunOptimizer> TrainContext::optimizers() const { return state_->optimizers; }
 
 std::int64_t TrainContext::current_epoch() const { return state_->progress.epoch; }
 std::int64_t TrainContext::global_step() const { return state_->progress.global_step; }
@@ -71,7 +75,10 @@ std::int64_t TrainContext::num_training_batches() const { return state_->progres
 const std::filesystem::path& TrainContext::run_dir() const { return state_->run_dir; }
 const TrainerOptions& TrainContext::options() const { return state_->options; }
 std::span<const std::shared_ptr<Logger>> TrainContext::loggers() const { return state_->loggers; }
-const std::optional<LRScheduler>& TrainContext::lr_scheduler() const { return state_->scheduler_config; }
+const std::optional<LRScheduler>& TrainContext::lr_scheduler() const {
+  static const std::optional<LRScheduler> none;
+  return state_->optimizers.empty() ? none : state_->optimizers.front().lr_scheduler;
+}
 std::int64_t TrainContext::batches_that_stepped() const { return state_->progress.batches_that_stepped; }
 bool TrainContext::has_validation() const { return state_->val_loader != nullptr; }
 bool TrainContext::will_validate() const { return state_->validation_is_due; }

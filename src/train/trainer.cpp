@@ -23,6 +23,7 @@
 #include "train/progress_bar.h"
 #include "train/ranks.h"
 #include "train/run_state.h"
+#include "train/set_up_optimizers.h"
 #include "train/summary.h"
 
 namespace lockstep {
@@ -30,24 +31,6 @@ namespace lockstep {
 using detail::RunState;
 
 namespace detail {
-
-ShardSpec RunState::shard(bool pad) const {
-  const bool is_shared = options.use_distributed_sampler;
-  return {.num_replicas = is_shared ? communicator().size() : 1,
-          .rank = is_shared ? communicator().rank() : 0,
-          .pad = pad,
-          .seed = options.run.seed_everything.value_or(0),
-          .in_order = !options.overfit_batches.is_zero()};
-}
-
-TensorChange RunState::input_conversion() const {
-  if (!precision->converts_inputs()) return {};
-  return [precision = precision](const at::Tensor& input) { return precision->convert_input(input); };
-}
-
-void RunState::write_metrics(const MetricRow& row, std::int64_t step) {
-  for (const auto& logger : loggers) logger->log_metrics(row, progress.epoch, step);
-}
 
 namespace {
 
@@ -241,7 +224,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
     if (state.options.detect_anomaly) anomaly.emplace();
     TrainContext context(state);
     prepare_module(state);
-    set_up_optimizer(state);
+    set_up_optimizers(state);
     const bool goes_on = resume(state);
     const auto batch_norm = synced_batch_norm(state);
     state.hooks.call(hook::on_fit_start, context);

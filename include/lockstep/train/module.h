@@ -11,9 +11,11 @@
 #include <lockstep/optim/gradient_clip.h>
 #include <lockstep/optim/optimizers.h>
 #include <lockstep/optim/scheduler.h>
+#include <lockstep/parallel/backward_options.h>
 #include <lockstep/state/state_tree.h>
 #include <lockstep/torch.h>
 #include <lockstep/train/hooks.h>
+#include <lockstep/train/manual_optimizer.h>
 
 namespace lockstep {
 
@@ -25,6 +27,11 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks {
   /// Optimizer and learning-rate schedule, asked for once, at the start of fit.
   /// @throws ConfigError unless overridden
   virtual Optimizers configure_optimizers();
+
+  /// Whether the Trainer runs backward and steps the optimizer. When false, training_step does, by
+  /// manual_backward() and manual_optimizer(), what it returns is not looked at but for its value, and
+  /// nothing is accumulated, clipped or scheduled for it.
+  virtual bool automatic_optimization() const { return true; }
 
   /// Callbacks that this model wants in every run of it; one of the Trainer's of the same class gives way.
   /// Asked for at the start of each run.
@@ -82,7 +89,8 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks {
 template <class Batch>
 class Module : public AnyModule {
  public:
-  /// The loss of one micro-batch: a tensor of one element that backward() can start from.
+  /// The loss of one micro-batch: a tensor of one element that backward() can start from; in manual
+  /// optimisation anything.
   virtual at::Tensor training_step(const Batch& /*batch*/, StepContext& /*step*/) {
     refuse_missing("training_step");
   }

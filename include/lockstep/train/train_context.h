@@ -17,9 +17,12 @@ namespace lockstep {
 
 class AnyModule;
 class Logger;
+class ManualOptimizer;
 class Optimizer;
 class Strategy;
+struct BackwardOptions;
 struct LRScheduler;
+struct RunOptimizer;
 struct TrainerOptions;
 
 /// Which entry point is running; kSanityCheck is the short validation before fit.
@@ -58,8 +61,11 @@ class LOCKSTEP_API TrainContext {
   /// The strategy in use; strategy().barrier() and strategy().communicator() are Collective.
   Strategy& strategy() const;
   AnyModule& module() const;
-  /// The optimizer while fitting; @throws ConfigError outside of it.
+  /// The optimizer while fitting; of several the one that is about to step, in on_before_optimizer_step.
+  /// @throws ConfigError elsewhere
   Optimizer& optimizer() const;
+  /// All of them while fitting, in the order of configure_optimizers.
+  std::span<const RunOptimizer> optimizers() const;
 
   /// Completed epochs, counted from 0: the number of the epoch that is running.
   std::int64_t current_epoch() const;
@@ -74,7 +80,7 @@ class LOCKSTEP_API TrainContext {
   const TrainerOptions& options() const;
   /// Where metrics go; empty but on rank 0.
   std::span<const std::shared_ptr<Logger>> loggers() const;
-  /// The schedule of the learning rate while fitting; none where the module has configured none.
+  /// The schedule of the first optimizer's learning rate while fitting; none where there is none.
   const std::optional<LRScheduler>& lr_scheduler() const;
   /// Batches in which the optimizer stepped: the loggers' x-axis in fit.
   std::int64_t batches_that_stepped() const;
@@ -133,6 +139,18 @@ class LOCKSTEP_API StepContext : public TrainContext {
   std::int64_t batch_idx() const { return batch_idx_; }
   /// Samples in this rank's micro-batch.
   std::int64_t batch_size() const { return batch_size_; }
+
+  /// Optimizer `index` of configure_optimizers, for training_step to step: Lightning's `self.optimizers()`.
+  /// @throws ConfigError where there are fewer, or unless automatic_optimization() is false
+  ManualOptimizer manual_optimizer(std::size_t index = 0);
+
+  /// Runs backward from `loss` in manual optimisation. The gradients of what the loss trains are then the
+  /// mean over ranks of what each rank has accumulated; where optimizers have modules of their own, only
+  /// those that the loss depends on exchange theirs. `loss.backward()` itself would leave them unaveraged.
+  /// Collective.
+  /// @throws ConfigError unless automatic_optimization() is false and backward can start from `loss`
+  void manual_backward(const at::Tensor& loss);
+  void manual_backward(const at::Tensor& loss, const BackwardOptions& options);
 
  private:
   std::int64_t batch_idx_;

@@ -4,8 +4,10 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/loggers/logger.h>
 #include <lockstep/optim/scheduler_options.h>
 #include <lockstep/train/hooks.h>
+#include <lockstep/train/run_optimizer.h>
 
 namespace lockstep {
 
@@ -18,7 +20,8 @@ struct LearningRateMonitorOptions {
 };
 
 /// Gives the loggers the learning rate of every group as `lr-AdamW`, or `lr-AdamW/pg1`, `lr-AdamW/pg2` where
-/// there are several. Steps are logged every log_every_n_steps.
+/// there are several; of several optimizers of a class the second as `lr-AdamW-1`. A schedule's own name
+/// stands in place of `lr-AdamW`. Steps are logged every log_every_n_steps.
 class LOCKSTEP_API LearningRateMonitor final : public Callback {
  public:
   explicit LearningRateMonitor(LearningRateMonitorOptions options = {}) : options_(std::move(options)) {}
@@ -29,8 +32,10 @@ class LOCKSTEP_API LearningRateMonitor final : public Callback {
   void on_train_epoch_start(TrainContext& context) override;
 
  private:
-  bool logs_at(const TrainContext& context, Interval interval) const;
-  void log(TrainContext& context) const;
+  bool logs_at(const RunOptimizer& optimizer, Interval interval) const;
+  static std::vector<std::string> names_of(std::span<const RunOptimizer> optimizers);
+  void log(TrainContext& context, Interval interval) const;
+  void add_groups(const Optimizer& optimizer, const std::string& base, std::vector<Metric>& metrics) const;
 
   LearningRateMonitorOptions options_;
 };

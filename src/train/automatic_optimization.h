@@ -1,0 +1,36 @@
+// What becomes of one micro-batch where the Trainer runs backward and steps the optimizer.
+#pragma once
+
+#include "train/run_state.h"
+#include "train/step_measure.h"
+
+namespace lockstep::detail {
+
+/// The place of a micro-batch in its accumulation window.
+struct Window {
+  bool first = true;   ///< it opens the window
+  bool last = true;    ///< it completes the window: gradients are exchanged, and the optimizer steps
+  double divisor = 1;  ///< of every loss in it
+};
+
+/// Borrows the state and the measure.
+class AutomaticOptimization {
+ public:
+  AutomaticOptimization(RunState& state, const StepMeasure& measure) : state_(state), measure_(measure) {}
+
+  /// Returns the loss as training_step gave it: this rank's, not divided. Collective where `window.last`.
+  double run(const AnyBatch& batch, const Window& window, StepContext& step);
+
+ private:
+  double run_closures(const AnyBatch& batch, StepContext& step);
+  at::Tensor training_step(const AnyBatch& batch, StepContext& step);
+  double checked_value(const at::Tensor& loss, const StepContext& step) const;
+  void backward(at::Tensor loss, const Window& window, StepContext& step);
+  void clip_gradients(StepContext& step);
+  Optimizer& optimizer() const { return *state_.optimizers.front().optimizer; }
+
+  RunState& state_;
+  const StepMeasure& measure_;
+};
+
+}  // namespace lockstep::detail
