@@ -57,7 +57,7 @@ class Inspect(ProgramTest):
         self.assertIn("model, optimizer", refused.err)
 
     def test_a_few_lines_of_python_read_it(self):
-        reader = SOURCE / "examples" / "03_checkpoints" / "read_checkpoint.py"
+        reader = SOURCE / "examples" / "05_checkpoints" / "read_checkpoint.py"
         code = ("import pathlib, sys; sys.path.insert(0, sys.argv[1])\n"
                 "import read_checkpoint, safetensors.numpy\n"
                 "tensors, state, ranks = read_checkpoint.read_checkpoint(pathlib.Path(sys.argv[2]))\n"
@@ -72,7 +72,7 @@ class Inspect(ProgramTest):
         run_dir = self.folder / "caf\udce9"  # one byte, as Latin-1 has it
         result = self.run_program(CASE, "fit", "--run_dir", run_dir)
         self.assertEqual(result.code, 0, result)
-        reader = SOURCE / "examples" / "03_checkpoints" / "read_checkpoint.py"
+        reader = SOURCE / "examples" / "05_checkpoints" / "read_checkpoint.py"
         code = ("import pathlib, sys; sys.path.insert(0, sys.argv[1])\n"
                 "import read_checkpoint\n"
                 "tensors, state, ranks = read_checkpoint.read_checkpoint(pathlib.Path(sys.argv[2]))\n"

@@ -1,0 +1,45 @@
+"""The GAN example: two optimizers under DDP."""
+import csv
+import unittest
+
+from harness import BINARY, SOURCE, ProgramTest
+
+GAN = BINARY / "bin" / "example_03_manual_optimization_gan"
+
+
+class ManualOptimizationTest(ProgramTest):
+    def gan(self, name, *flags):
+        data = self.folder / "data"
+        if not data.exists():
+            data.symlink_to(SOURCE / "data")
+        run = self.folder / name
+        result = self.run_program(GAN, "--trainer.max_epochs", "2", "--seed_everything", "1", "--run_dir", run,
+                                  "--trainer.log_every_n_steps", "1", *flags)
+        self.assertEqual(result.code, 0, result)
+        return run
+
+    def losses(self, run):
+        with open(run / "metrics.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return [(float(row["g_loss"]), float(row["d_loss"])) for row in rows if row["g_loss"]]
+
+    def test_two_ranks_train_and_repeat(self):
+        runs = [self.gan(name, "--trainer.devices", "2") for name in ("first", "again")]
+        first = self.losses(runs[0])
+        self.assertEqual(len(first), 2 * 15)
+        self.assertLess(first[-1][1], first[0][1])  # the discriminator has learnt
+        self.assertEqual(first, self.losses(runs[1]))
+        weights = [(run / "checkpoints" / "last.ckpt" / "model.safetensors").read_bytes() for run in runs]
+        self.assertEqual(weights[0], weights[1])
+
+    def test_goes_on_from_a_checkpoint_with_both_optimizers(self):
+        whole = self.gan("whole", "--trainer.devices", "2")
+        half = self.gan("half", "--trainer.devices", "2", "--trainer.max_epochs", "1")
+        rest = self.gan("rest", "--trainer.devices", "2", "--ckpt_path", half / "checkpoints" / "last.ckpt")
+        for name in ("model.safetensors", "optimizer.safetensors", "optimizer.1.safetensors"):
+            self.assertEqual((whole / "checkpoints" / "last.ckpt" / name).read_bytes(),
+                             (rest / "checkpoints" / "last.ckpt" / name).read_bytes(), name)
+
+
+if __name__ == "__main__":
+    unittest.main()
