@@ -73,6 +73,21 @@ def step_bench(bin_dir, python, peers):
     return Bench("step", programs, tuple(rows))
 
 
+def epoch_bench(bin_dir, python, peers):
+    arguments = ("{results}", str(ROOT / "data/digits.csv.gz"), "5")
+    programs = (Program("ours", (f"{bin_dir}/bench_epoch", *arguments)),
+                Program("peer", (python, f"{peers}/epoch.py", *arguments)))
+    return Bench("epoch", programs, (Row("epoch", Number("ours", "epoch"), Number("peer", "epoch"), "ms"),))
+
+
+def loader_bench(bin_dir, python, peers):
+    arguments = ("{results}", str(ROOT / "data/digits.csv.gz"), "10")
+    programs = (Program("ours", (f"{bin_dir}/bench_loader", *arguments)),
+                Program("peer", (python, f"{peers}/loader.py", *arguments)))
+    rows = [Row(case, Number("ours", case), Number("peer", case)) for case in ("workers_0", "workers_2")]
+    return Bench("loader", programs, tuple(rows))
+
+
 def ddp_bench(bin_dir, python, peers):
     steps = "500"
     programs = (Program("ours", (f"{bin_dir}/bench_ddp", "{results}", steps)),
@@ -134,7 +149,7 @@ def profiler_bench(bin_dir, python, peers):
 
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
-    makers = (step_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench, checkpoint_bench,
+    makers = (step_bench, epoch_bench, loader_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench, checkpoint_bench,
               profiler_bench)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 

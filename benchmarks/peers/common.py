@@ -2,8 +2,10 @@
 import json
 import time
 
+import numpy
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 BATCH_SIZE = 32
 WARMUP_STEPS = 200
@@ -18,6 +20,12 @@ def tiny_mlp():
 def tiny_batch():
     torch.manual_seed(1)
     return torch.randn(BATCH_SIZE, 64), torch.randint(10, (BATCH_SIZE,))
+
+
+def digits(path):
+    """UCI's handwritten digits as tensors: 64 numbers from 0 to 1, and a class."""
+    rows = torch.from_numpy(numpy.loadtxt(path, delimiter=",", dtype="float32"))
+    return TensorDataset(rows[:, :-1] / 16, rows[:, -1].long())
 
 
 class Source:
