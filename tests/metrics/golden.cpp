@@ -118,7 +118,7 @@ AnyMetric of_task(const std::string& name, const json& arguments) {
 
 const json& golden() {
   static const json file =
-      json::parse(std::ifstream(test::in_repository("tests/metrics/golden_metrics.json")));
+      json::parse(std::ifstream(lockstep::test::in_repository("tests/metrics/golden_metrics.json")));
   return file;
 }
 
