@@ -201,6 +201,7 @@ double LbfgsOptimizer::step_with(const Closure& closure) {
     previous_gradient_ = now.gradient;
     kept(kLoss) = now.loss;
     kept(kLength) = is_first ? std::min(1.0, 1 / now.gradient.abs().sum().item<double>()) * lr : lr;
+    now.length = 0;  // a line of its own begins here
     now.slope = dot_product(now.gradient, direction_);
     if (now.slope > -options_.tolerance_change) break;
     auto [point, searched] = search(closure, now, kept(kLength));

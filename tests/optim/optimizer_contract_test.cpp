@@ -171,7 +171,7 @@ TEST(OptimizerFactory, TakesAUsersFunction) {
                               .lr_scheduler = LRScheduler{.scheduler = LinearLR{}}};
   EXPECT_EQ(optimizers.optimizer.create(two_layers())->name(), "AdamW");
   EXPECT_EQ(refusal(none),
-            "[optim] there is no optimizer to create; expected SGD, Adam, AdamW or a function; got an empty "
+            "[optim] there is no optimizer to create; expected SGD, Adam, AdamW, LBFGS or a function; got an empty "
             "factory");
   const OptimizerFactory null = [](std::vector<NamedParameter>) { return std::unique_ptr<Optimizer>(); };
   EXPECT_EQ(refusal(null),

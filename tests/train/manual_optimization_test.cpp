@@ -357,8 +357,8 @@ std::string weights_after_turns(TrainerOptions chosen, bool names_modules, bool 
   model->act = [&](const Example& batch, StepContext& step, const torch::Tensor&) {
     for (const std::size_t i : {0U, 1U}) {
       auto optimizer = step.manual_optimizer(i);
-      std::optional<ToggledOptimizer> toggled;
-      if (toggles) toggled.emplace(optimizer.toggled());
+      const std::unique_ptr<ToggledOptimizer> toggled(toggles ? new ToggledOptimizer(optimizer.toggled())
+                                                              : nullptr);
       optimizer.zero_grad();
       const auto output = model->second->forward(model->first->forward(batch.data));
       step.manual_backward(F::mse_loss(output, batch.target));
