@@ -12,6 +12,7 @@
 #include <lockstep/cluster/detect.h>
 #include <lockstep/cluster/environment.h>
 
+#include <lockstep/comm/collective_observer.h>
 #include <lockstep/comm/communicator.h>
 #include <lockstep/comm/init.h>
 #include <lockstep/comm/process_group.h>

@@ -4,6 +4,7 @@
 #include <lockstep/base/rank_status.h>
 
 #include "comm/errors.h"
+#include "comm/measured_collective.h"
 
 namespace lockstep::detail {
 namespace {
@@ -140,6 +141,7 @@ std::shared_ptr<Pending> OrderedBackend::start_all(std::vector<Collective> colle
 void OrderedBackend::execute(Lane& lane, const Collective& collective) {
   const char* const name = name_of(collective.kind);
   const Entered entered(lane, name);
+  const MeasuredCollective measured(collective.kind);
   try {
     const at::NoGradGuard no_grad;
     perform(lane, collective);

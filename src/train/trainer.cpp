@@ -20,6 +20,7 @@
 #include "train/make_loggers.h"
 #include "train/open_data.h"
 #include "train/prepare_run.h"
+#include "train/profiled_collectives.h"
 #include "train/progress_bar.h"
 #include "train/ranks.h"
 #include "train/run_state.h"
@@ -176,9 +177,12 @@ void run_guarded(RunState& state, const std::function<void()>& body) {
   try {
     join_ranks(state);
     open_run_directory(state);
-    if (state.profiler)
+    std::optional<ProfiledCollectives> collectives;
+    if (state.profiler) {
+      collectives.emplace(*state.profiler);
       state.profiler->setup(std::string(stage_name(state.stage)), state.environment->global_rank(),
                             state.run_dir);
+    }
     body();
   } catch (const std::exception& error) {
     fail(state, error);
