@@ -75,6 +75,35 @@ bool has_optimizer(const NamedStates& states) {
                     {.what = "save()", .expected = "names that differ", .got = "\"" + name + "\" twice"});
 }
 
+// Of a state with entries those that its filter wants.
+StateValue filtered(const std::string& name, StateValue state, const SaveOptions& options) {
+  const auto filter = options.filter.find(name);
+  if (filter == options.filter.end()) return state;
+  auto* const tree = std::get_if<StateTree>(&state);
+  if (tree == nullptr) {
+    throw ConfigError("fabric", {.what = "save() has a filter of \"" + name + "\"",
+                                 .expected = "filters of models, optimizers, schedulers and StateTrees",
+                                 .got = "a value without entries"});
+  }
+  StateTree wanted;
+  for (const auto& [entry, value] : tree->entries()) {
+    if (filter->second(entry, value)) wanted.set(entry, value);
+  }
+  return wanted;
+}
+
+void check_filters(const NamedStates& states, const SaveOptions& options) {
+  for (const auto& [name, filter] : options.filter) {
+    const auto is_it = [&, &name = name](const auto& state) { return state.first == name; };
+    if (std::ranges::any_of(states, is_it)) continue;
+    std::string known;
+    for (const auto& [other, state] : states) known += (known.empty() ? "" : ", ") + other;
+    throw ConfigError("fabric", {.what = "save() has a filter of what is not saved",
+                                 .expected = "one of " + known,
+                                 .got = "\"" + name + "\""});
+  }
+}
+
 [[noreturn]] void refuse_missing(const std::filesystem::path& folder, const std::string& name,
                                  const StateTree& saved) {
   std::string known;
@@ -87,11 +116,13 @@ bool has_optimizer(const NamedStates& states) {
 
 }  // namespace
 
-void Fabric::save(const std::filesystem::path& folder, const NamedStates& states) const {
+void Fabric::save(const std::filesystem::path& folder, const NamedStates& states,
+                  const SaveOptions& options) const {
+  check_filters(states, options);
   CheckpointState all;
   for (const auto& [name, state] : states) {
     if (all.shared.contains(name)) refuse_twice(name);
-    all.shared.set(name, std::visit(Giver{strategy()}, state.target()));
+    all.shared.set(name, filtered(name, std::visit(Giver{strategy()}, state.target()), options));
   }
   detail::adapt_scale(precision());
   if (auto scale = precision().state(); has_optimizer(states) && !scale.empty()) {
