@@ -76,9 +76,9 @@ bool has_optimizer(const NamedStates& states) {
 }
 
 // Of a state with entries those that its filter wants.
-StateValue filtered(const std::string& name, StateValue state, const SaveOptions& options) {
-  const auto filter = options.filter.find(name);
-  if (filter == options.filter.end()) return state;
+StateValue filtered(const std::string& name, StateValue state, const SaveFilter& filters) {
+  const auto filter = filters.find(name);
+  if (filter == filters.end()) return state;
   auto* const tree = std::get_if<StateTree>(&state);
   if (tree == nullptr) {
     throw ConfigError("fabric", {.what = "save() has a filter of \"" + name + "\"",
@@ -92,8 +92,8 @@ StateValue filtered(const std::string& name, StateValue state, const SaveOptions
   return wanted;
 }
 
-void check_filters(const NamedStates& states, const SaveOptions& options) {
-  for (const auto& [name, filter] : options.filter) {
+void check_filters(const NamedStates& states, const SaveFilter& filters) {
+  for (const auto& [name, filter] : filters) {
     const auto is_it = [&, &name = name](const auto& state) { return state.first == name; };
     if (std::ranges::any_of(states, is_it)) continue;
     std::string known;
@@ -117,12 +117,12 @@ void check_filters(const NamedStates& states, const SaveOptions& options) {
 }  // namespace
 
 void Fabric::save(const std::filesystem::path& folder, const NamedStates& states,
-                  const SaveOptions& options) const {
-  check_filters(states, options);
+                  const SaveFilter& filter) const {
+  check_filters(states, filter);
   CheckpointState all;
   for (const auto& [name, state] : states) {
     if (all.shared.contains(name)) refuse_twice(name);
-    all.shared.set(name, filtered(name, std::visit(Giver{strategy()}, state.target()), options));
+    all.shared.set(name, filtered(name, std::visit(Giver{strategy()}, state.target()), filter));
   }
   detail::adapt_scale(precision());
   if (auto scale = precision().state(); has_optimizer(states) && !scale.empty()) {

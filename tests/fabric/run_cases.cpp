@@ -172,19 +172,11 @@ void save_and_load(ls::Fabric& fabric) {
   fabric.barrier();
 
   const auto is_bias = [](const std::string& name, const ls::StateValue&) { return name.ends_with("bias"); };
-  fabric.save("biases.ckpt", {{"model", model}, {"epoch", missing}}, {.filter = {{"model", is_bias}}});
+  fabric.save("biases.ckpt", {{"model", model}, {"epoch", missing}}, {{"model", is_bias}});
   const auto biases = fabric.load("biases.ckpt").get<ls::StateTree>("model");
   require(biases.contains("net.0.bias") && biases.size() == 2, "what the filter lets through");
-  require_error(
-      [&] {
-        fabric.save("y.ckpt", {{"model", model}}, {.filter = {{"modle", is_bias}}});
-      },
-      "modle");
-  require_error(
-      [&] {
-        fabric.save("y.ckpt", {{"epoch", missing}}, {.filter = {{"epoch", is_bias}}});
-      },
-      "epoch");
+  require_error([&] { fabric.save("y.ckpt", {{"model", model}}, {{"modle", is_bias}}); }, "modle");
+  require_error([&] { fabric.save("y.ckpt", {{"epoch", missing}}, {{"epoch", is_bias}}); }, "epoch");
 
   auto raw = Net();
   fabric.load_raw("half.ckpt/model.safetensors", raw);

@@ -45,12 +45,9 @@ struct ClipGradients {
   bool error_if_nonfinite = true;       ///< max_norm: an error when the norm is infinite or NaN
 };
 
-/// How Fabric::save() saves.
-struct SaveOptions {
-  /// By name of a state: which of its entries are saved. `{{"model", [](auto& name, auto&) { return
-  /// name.starts_with("adapter."); }}}` keeps an adapter's tensors.
-  std::map<std::string, std::function<bool(const std::string& entry, const StateValue& value)>> filter = {};
-};
+/// By name of a state: which of its entries Fabric::save() writes.
+using SaveFilter =
+    std::map<std::string, std::function<bool(const std::string& entry, const StateValue& value)>>;
 
 /// How Fabric::load() loads.
 struct LoadOptions {
@@ -248,10 +245,13 @@ class LOCKSTEP_API Fabric {
   /// optimizer}, {"epoch", epoch}})`. The folder is complete or the one that was there before. Python reads a
   /// model: safetensors.torch.load_file("last.ckpt/model.safetensors"). The state of the precision, such as
   /// the scale of 16-mixed, goes with an optimizer's. Collective, blocking.
+  ///
+  /// A filter leaves out entries of a model, optimizer, scheduler or StateTree: `{{"model", [](auto& name,
+  /// auto&) { return name.starts_with("adapter."); }}}`.
   /// @throws IoError on every rank when rank 0 cannot write; ConfigError for a filter of what is not saved,
   /// or has no entries
   void save(const std::filesystem::path& folder, const NamedStates& states,
-            const SaveOptions& options = {}) const;
+            const SaveFilter& filter = {}) const;
 
   /// Sets models, optimizers and variables to what save() wrote, in place, in the order given; returns what
   /// else the checkpoint holds. Every rank reads the folder. Collective in effect: all ranks must load alike.
