@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include <lockstep/base/error.h>
 #include <lockstep/state/random_state.h>
 #include <lockstep/torch.h>
 
@@ -80,6 +81,11 @@ void average_over_ranks(const Communicator& communicator, const std::vector<Batc
 void update_bn(RunState& state) {
   const auto layers = layers_in_training(*state.module);
   if (layers.empty()) return;
+  if (!state.module->automatic_optimization()) {
+    throw ConfigError("train", {.what = "update_bn() with manual optimisation",
+                                .expected = "a training_step that leaves stepping to the Trainer",
+                                .got = "one that steps optimizers itself"});
+  }
   const torch::NoGradGuard no_grad;
   const auto random = random_state();
   {

@@ -129,7 +129,7 @@ class LOCKSTEP_API TrainContext {
   /// Renews what BatchNorm layers in training mode have measured, as weights that were averaged ask for: an
   /// epoch of training_step without gradients, steps and hooks, over which the layers take plain means; then
   /// the mean over ranks. torch.optim.swa_utils.update_bn. Possible in hooks of fit between epochs.
-  /// Collective, blocking; does nothing without such layers.
+  /// Collective, blocking; does nothing without such layers. @throws ConfigError with manual optimisation
   void update_bn();
 
   /// Prints a line on rank 0, without disturbing the progress bar.

@@ -76,6 +76,8 @@ std::int64_t StochasticWeightAveraging::num_averaged() const {
 void StochasticWeightAveraging::setup(TrainContext& context) {
   if (context.stage() != Stage::kFit) return;
   detail::refuse_sharded("StochasticWeightAveraging", context);
+  if (!context.module().automatic_optimization())
+    refuse("manual optimisation", "automatic optimisation, whose schedule it replaces", "manual");
   swa_start_ = start_of(options_.swa_epoch_start, *context.options().max_epochs);
   weights_ = nullptr;
   latest_update_epoch_ = -1;
