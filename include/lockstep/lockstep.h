@@ -93,11 +93,16 @@
 #include <lockstep/fabric/fabric.h>
 
 #include <lockstep/train/callbacks/early_stopping.h>
+#include <lockstep/train/callbacks/finetuning.h>
+#include <lockstep/train/callbacks/gradient_accumulation_scheduler.h>
 #include <lockstep/train/callbacks/lambda_callback.h>
 #include <lockstep/train/callbacks/learning_rate_monitor.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
+#include <lockstep/train/callbacks/model_pruning.h>
 #include <lockstep/train/callbacks/model_summary.h>
+#include <lockstep/train/callbacks/stochastic_weight_averaging.h>
 #include <lockstep/train/callbacks/timer.h>
+#include <lockstep/train/callbacks/weight_averaging.h>
 #include <lockstep/train/data_module.h>
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/module.h>

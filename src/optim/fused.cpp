@@ -73,6 +73,12 @@ void FusedOptimizer::prepare(std::span<Slot* const> slots) {
   }
 }
 
+void FusedOptimizer::adopt_parameters(std::size_t first) {
+  for (std::size_t i = first; i < parameters().size(); ++i) check_on_cpu(parameters()[i]);
+  for (std::size_t i = first; i < parameters().size(); ++i)
+    slots_.push_back({.parameter = i, .group = groups().size() - 1});
+}
+
 void FusedOptimizer::prepare_state(std::span<const OptimizerState> saved) {
   std::unordered_set<std::string> wanted;
   for (const auto& entry : saved) wanted.insert(entry.parameter);

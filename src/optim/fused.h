@@ -69,6 +69,7 @@ class FusedOptimizer : public Optimizer {
   void update_parameters(Make&& make);
 
   void prepare_state(std::span<const OptimizerState> saved) override;
+  void adopt_parameters(std::size_t first) override;
 
  private:
   /// A parameter that the kernels cannot read as it lies: of another dtype, or not contiguous.

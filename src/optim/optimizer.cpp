@@ -86,6 +86,33 @@ Optimizer::~Optimizer() = default;
 
 void Optimizer::prepare_state(std::span<const OptimizerState>) {}
 
+void Optimizer::adopt_parameters(std::size_t) {
+  detail::refuse("another group of parameters", "an optimizer that takes it", std::string(name()));
+}
+
+Optimizer::Group& Optimizer::add_param_group(std::vector<NamedParameter> parameters, double lr) {
+  if (parameters.empty()) detail::refuse("a group of no parameters", "at least one parameter", "none");
+  Group group = groups_.front();
+  group.pattern.clear();
+  group.parameters.clear();
+  for (const auto& parameter : parameters) group.parameters.push_back(parameter.name);
+  group.lr = group.initial_lr = lr;
+  auto all = parameters_;
+  all.insert(all.end(), parameters.begin(), parameters.end());
+  check_parameters(all);
+  const auto first = parameters_.size();
+  std::swap(parameters_, all);
+  groups_.push_back(std::move(group));
+  try {
+    adopt_parameters(first);
+  } catch (...) {
+    groups_.pop_back();
+    std::swap(parameters_, all);
+    throw;
+  }
+  return groups_.back();
+}
+
 void Optimizer::load_state(std::span<const OptimizerState> saved) {
   const auto source = by_name(saved);
   prepare_state(saved);

@@ -110,15 +110,40 @@ Rates at(const WarmupDecayLR& s, std::int64_t k, double) {
 
 Rates at(const ReduceLROnPlateau&, std::int64_t, double base) { return {base}; }
 
-Rates at(const SequentialLR& s, std::int64_t k, double base) {
+Rates at(const SWALR& s, std::int64_t k, double base, std::size_t group) {
+  const auto swa_lr = s.swa_lr.size() == 1 ? s.swa_lr.front() : s.swa_lr.at(group);
+  const auto share =
+      k < s.anneal_epochs ? static_cast<double>(k) / static_cast<double>(s.anneal_epochs) : 1.0;
+  const auto alpha = s.anneal_strategy == "cos" ? (1.0 - std::cos(std::numbers::pi * share)) / 2.0 : share;
+  return {swa_lr * alpha + base * (1.0 - alpha)};
+}
+
+Rates at(const SequentialLR& s, std::int64_t k, double base, std::size_t group) {
   const auto i = passed(s.milestones, k);
-  return rates_at(s.schedulers[i], i == 0 ? k : k - s.milestones[i - 1], base);
+  return rates_at(s.schedulers[i], i == 0 ? k : k - s.milestones[i - 1], base, group);
 }
 
 }  // namespace
 
-Rates rates_at(const SchedulerOptions& options, std::int64_t k, double base) {
-  return std::visit([&](const auto& schedule) { return at(schedule, k, base); }, options);
+Rates rates_at(const SchedulerOptions& options, std::int64_t k, double base, std::size_t group) {
+  const auto rates = [&](const auto& schedule) {
+    // Few schedules tell groups apart.
+    if constexpr (requires { at(schedule, k, base, group); })
+      return at(schedule, k, base, group);
+    else
+      return at(schedule, k, base);
+  };
+  return std::visit(rates, options);
+}
+
+void check_groups(const SchedulerOptions& options, std::size_t groups) {
+  if (const auto* sequence = std::get_if<SequentialLR>(&options)) {
+    for (const auto& scheduler : sequence->schedulers) check_groups(scheduler, groups);
+  }
+  const auto* swa = std::get_if<SWALR>(&options);
+  if (swa == nullptr || swa->swa_lr.size() == 1 || swa->swa_lr.size() == groups) return;
+  refuse("SWALR.swa_lr has the wrong size", "1, or one for each of " + std::to_string(groups) + " groups",
+         std::to_string(swa->swa_lr.size()));
 }
 
 bool cycles_momentum(const SchedulerOptions& options) {

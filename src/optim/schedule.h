@@ -1,6 +1,7 @@
 // The curves of scheduler_options.h as functions of k.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -14,8 +15,12 @@ struct Rates {
   std::optional<double> momentum = {};  // or beta1; nothing: left as it is
 };
 
+/// Of the group number `group`, which starts from `base`.
 /// @throws ConfigError past the end of OneCycleLR. Not for ReduceLROnPlateau, which is no curve.
-Rates rates_at(const SchedulerOptions& options, std::int64_t k, double base);
+Rates rates_at(const SchedulerOptions& options, std::int64_t k, double base, std::size_t group);
+
+/// @throws ConfigError where the options are those of another number of groups
+void check_groups(const SchedulerOptions& options, std::size_t groups);
 
 /// Whether rates_at() sets momentum at some k.
 bool cycles_momentum(const SchedulerOptions& options);

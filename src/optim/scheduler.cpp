@@ -57,6 +57,7 @@ bool is_stuck(const ReduceLROnPlateau& plateau, double metric, SchedulerState& s
 Scheduler::Scheduler(SchedulerOptions options, Optimizer& optimizer)
     : options_(std::move(options)), optimizer_(&optimizer) {
   detail::validate(options_);
+  detail::check_groups(options_, optimizer.groups().size());
   if (detail::cycles_momentum(options_)) check_has_momentum(optimizer);
   for (const auto& group : optimizer.groups()) {
     state_.base_lrs.push_back(group.initial_lr);
@@ -92,7 +93,7 @@ void Scheduler::step(double metric) {
 }
 
 void Scheduler::load_state(SchedulerState state) {
-  const auto groups = optimizer_->groups().size();
+  const auto groups = state_.base_lrs.size();
   if (state.base_lrs.size() != groups || state.last_lrs.size() != groups) {
     throw CheckpointError("optim", {.what = "scheduler state does not fit",
                                     .expected = std::to_string(groups) + " parameter groups",
@@ -107,7 +108,8 @@ void Scheduler::load_state(SchedulerState state) {
 
 void Scheduler::go_to(std::int64_t k) {
   std::vector<detail::Rates> rates;
-  for (const auto base : state_.base_lrs) rates.push_back(detail::rates_at(options_, k, base));
+  for (std::size_t i = 0; i < state_.base_lrs.size(); ++i)
+    rates.push_back(detail::rates_at(options_, k, state_.base_lrs[i], i));
   state_.last_step = k;
   for (std::size_t i = 0; i < rates.size(); ++i) {
     set_lr(i, rates[i].lr);

@@ -115,6 +115,13 @@ void check(const ReduceLROnPlateau& s) {
   require_not_negative("ReduceLROnPlateau.eps", s.eps);
 }
 
+void check(const SWALR& s) {
+  require_at_least(1, "SWALR.swa_lr.size()", static_cast<std::int64_t>(s.swa_lr.size()));
+  for (const auto lr : s.swa_lr) require_positive("SWALR.swa_lr", lr);
+  require_at_least(0, "SWALR.anneal_epochs", s.anneal_epochs);
+  require_one_of("SWALR.anneal_strategy", s.anneal_strategy, "cos", "linear");
+}
+
 void check(const SequentialLR& s) {
   if (s.schedulers.empty()) refuse("SequentialLR.schedulers is empty", "at least one scheduler", "none");
   if (s.milestones.size() + 1 != s.schedulers.size()) {

@@ -229,6 +229,7 @@ void wait_for_writer(RunState& state) {
 
 void keep_moment(RunState& state) {
   state.moment = moment_of(state);
+  state.moment->own = state.moment->own.clone();  // hooks that follow may change buffers
   state.moment->own.set("should_stop", false);
   state.moment->own.set("stop_agreed", false);
 }
@@ -241,6 +242,8 @@ void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRe
                             .strategy = std::string(state.strategy->name()),
                             .mesh = {{"replicate", state.communicator().size()}}};
   if (!request.weights_only) add_run(state, moment, all);
+  TrainContext context(state);
+  for (const auto& callback : state.callbacks) callback->on_save_checkpoint(context, all.shared);
   if (!state.options.async_checkpoint) {
     save_checkpoint(folder, all, info, state.communicator());
     return finish_save(state, request, folder);
@@ -288,10 +291,12 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
   check_epochs(state);
   adopt_data_place(state, shared.get<StateTree>("data"));
   load_model(state, checkpoint, shared.get<StateTree>("model"));
-  load_optimizers(state, shared);
-  load_precision(state, shared);
   auto own = own_of(state, checkpoint);
   load_callbacks(state, own.get<StateTree>("callbacks"));
+  TrainContext context(state);
+  for (const auto& callback : state.callbacks) callback->on_load_checkpoint(context, shared);
+  load_optimizers(state, shared);
+  load_precision(state, shared);
   state.module->load_state(own.get<StateTree>("module"));
   if (state.data_module && own.contains("data_module"))
     state.data_module->load_state(own.get<StateTree>("data_module"));

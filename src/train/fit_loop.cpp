@@ -27,6 +27,7 @@ void FitLoop::run(const std::function<void()>& on_begin) {
   }
   on_begin();
   while (!done()) run_epoch();
+  if (!state_.moment) keep_moment(state_);  // on_train_end may put other weights in the place of these
   state_.hooks.call(hook::on_train_end, context);
 }
 

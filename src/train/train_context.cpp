@@ -10,6 +10,7 @@
 #include "train/fit_checkpoint.h"
 #include "train/progress_bar.h"
 #include "train/run_state.h"
+#include "train/update_bn.h"
 
 namespace lockstep {
 
@@ -99,6 +100,19 @@ const Metrics& TrainContext::progress_bar_metrics() const { return state_->board
 void TrainContext::save_checkpoint(const std::filesystem::path& folder, const SaveRequest& request) {
   detail::save_after_hook(*state_, folder, request);
 }
+
+void TrainContext::set_accumulate_grad_batches(const AccumulationSchedule& schedule) {
+  state_->options.accumulate_grad_batches = schedule;
+}
+
+void TrainContext::set_lr_scheduler(const LRScheduler& scheduler) {
+  auto made = std::make_unique<Scheduler>(scheduler.scheduler, optimizer());
+  auto& own = state_->optimizers.front();
+  own.lr_scheduler = scheduler;
+  own.scheduler = std::move(made);
+}
+
+void TrainContext::update_bn() { detail::update_bn(*state_); }
 
 void TrainContext::print(std::string_view text) const {
   if (is_global_zero()) detail::print_line(text);

@@ -10,6 +10,7 @@ import warnings
 
 import torch
 from torch.optim import lr_scheduler as schedulers
+from torch.optim.swa_utils import SWALR
 
 warnings.filterwarnings("ignore")
 STEPS = 60
@@ -86,6 +87,9 @@ CASES = {
     "plateau_cooldown": plateau_curve(factor=0.5, patience=3, cooldown=4, min_lr=0.004),
     "plateau_max_abs": plateau_curve(
         mode="max", patience=2, threshold=0.02, threshold_mode="abs", factor=0.8),
+    "swa": curve(lambda o: SWALR(o, 0.05)),
+    "swa_by_group": curve(lambda o: SWALR(o, [0.03, 0.2], anneal_epochs=7, anneal_strategy="linear")),
+    "swa_at_once": curve(lambda o: SWALR(o, 0.05, anneal_epochs=0)),
 }
 
 if __name__ == "__main__":

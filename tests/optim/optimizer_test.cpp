@@ -3,6 +3,7 @@
 #include <lockstep/torch.h>
 
 #include "optim/support.h"
+#include "support/expect_error.h"
 
 namespace lockstep {
 namespace {
@@ -93,6 +94,46 @@ TEST(Optimizers, GradScaleEqualsScaledGradients) {
     second->step();
     for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(torch::equal(scaled[i], plain[i]));
   }
+}
+
+TEST(Optimizers, TakeGroupsLater) {
+  for (const OptimizerFactory& factory : {OptimizerFactory(AdamW{.lr = 0.1, .weight_decay = 0.5}),
+                                          OptimizerFactory(SGD{.lr = 0.1, .momentum = 0.9})}) {
+    auto grown = optim_test::model(), whole = optim_test::model();
+    const auto named = parameters_of(grown);
+    const auto optimizer = factory.create({named[0], named[1]}), other = factory.create(parameters_of(whole));
+    EXPECT_EQ(optimizer->add_param_group({named[2]}, 0.1).parameters, std::vector<std::string>{"p2"});
+    for (int step = 0; step < 3; ++step) {
+      optim_test::set_gradients(grown, step);
+      optim_test::set_gradients(whole, step);
+      optimizer->step();
+      other->step();
+    }
+    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(torch::equal(grown[i], whole[i]));
+    EXPECT_EQ(optimizer->groups()[1].initial_lr, 0.1);
+    EXPECT_EQ(optimizer->state().size(), other->state().size());
+    test::expect_error<ConfigError>([&] { optimizer->add_param_group({named[2]}, 0.1); }, {"p2", "twice"});
+    test::expect_error<ConfigError>([&] { optimizer->add_param_group({}, 0.1); }, {"no parameters"});
+    EXPECT_EQ(optimizer->groups().size(), 2u);
+    EXPECT_EQ(optimizer->parameters().size(), 3u);
+  }
+}
+
+TEST(Optimizers, OfOnesOwnNeedNotTakeGroupsLater) {
+  struct Fixed final : Optimizer {
+    explicit Fixed(const at::Tensor& p) : Optimizer({{"p", p}}, {{.pattern = "", .parameters = {"p"}}}) {}
+    void step(double) override {}
+    std::string_view name() const override { return "Fixed"; }
+    std::vector<OptimizerState> state() override { return {}; }
+  };
+  Fixed optimizer(torch::zeros({1}));
+  test::expect_error<ConfigError>(
+      [&] {
+        optimizer.add_param_group({{"q", torch::zeros({1})}}, 0.1);
+      },
+      {"another group", "Fixed"});
+  EXPECT_EQ(optimizer.groups().size(), 1u);
+  EXPECT_EQ(optimizer.parameters().size(), 1u);
 }
 
 TEST(Optimizers, LeaveParametersWithoutGradientAlone) {

@@ -58,6 +58,9 @@ const std::map<std::string, SchedulerOptions>& cases() {
       {"plateau_max_abs",
        ReduceLROnPlateau{
            .mode = "max", .factor = 0.8, .patience = 2, .threshold = 0.02, .threshold_mode = "abs"}},
+      {"swa", SWALR{.swa_lr = {0.05}}},
+      {"swa_by_group", SWALR{.swa_lr = {0.03, 0.2}, .anneal_epochs = 7, .anneal_strategy = "linear"}},
+      {"swa_at_once", SWALR{.swa_lr = {0.05}, .anneal_epochs = 0}},
   };
   return kCases;
 }
@@ -189,6 +192,16 @@ TEST(Scheduler, RefusesStateOfOtherGroups) {
             "[optim] scheduler state does not fit; expected 2 parameter groups; got 1");
 }
 
+TEST(Scheduler, LeavesGroupsThatComeLaterAlone) {
+  auto optimizer = two_groups();
+  Scheduler scheduler(StepLR{.step_size = 1}, *optimizer);
+  optimizer->add_param_group({{"c", torch::zeros({1})}}, 0.5);
+  scheduler.step();
+  EXPECT_DOUBLE_EQ(optimizer->groups()[0].lr, 0.01);
+  EXPECT_EQ(optimizer->groups()[2].lr, 0.5);
+  scheduler.load_state(scheduler.state());
+}
+
 TEST(SchedulerOptions, AreRefusedByFieldAndValue) {
   const auto refusal = [](const SchedulerOptions& options) {
     auto optimizer = two_groups();
@@ -222,6 +235,12 @@ TEST(SchedulerOptions, AreRefusedByFieldAndValue) {
        "ReduceLROnPlateau.factor is out of range; expected a number in (0, 1); got 1"},
       {ReduceLROnPlateau{.mode = "least"},
        "ReduceLROnPlateau.mode is unknown; expected min or max; got \"least\""},
+      {SWALR{}, "SWALR.swa_lr.size() is out of range; expected an integer >= 1; got 0"},
+      {SWALR{.swa_lr = {0.1, 0.0}}, "SWALR.swa_lr is out of range; expected a finite number > 0; got 0"},
+      {SWALR{.swa_lr = {0.1, 0.1, 0.1}},
+       "SWALR.swa_lr has the wrong size; expected 1, or one for each of 2 groups; got 3"},
+      {SWALR{.swa_lr = {0.1}, .anneal_epochs = -1},
+       "SWALR.anneal_epochs is out of range; expected an integer >= 0; got -1"},
       {SequentialLR{}, "SequentialLR.schedulers is empty; expected at least one scheduler; got none"},
       {SequentialLR{.schedulers = {LinearLR{}}, .milestones = {3}},
        "SequentialLR.milestones has the wrong size; expected one fewer than schedulers: 0; got 1"},

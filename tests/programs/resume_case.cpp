@@ -93,6 +93,7 @@ struct CaseOptions {
   std::filesystem::path save_weights_after = {};
   std::string stop_at = {};
   std::string record = {};
+  std::string callback = {};
   int num_workers = 0;
   std::int64_t batch_size = 4;
   std::int64_t num_samples = 88;
@@ -105,6 +106,7 @@ void describe(ls::OptionVisitor& v, CaseOptions& o) {
   v.field("save_weights_after", o.save_weights_after, "Where to save the weights alone, after fit");
   v.field("stop_at", o.stop_at, "Moment to ask for the end of the run at");
   v.field("record", o.record, "File name to note the batches of training under");
+  v.field("callback", o.callback, "A callback that changes weights");
   v.field("num_workers", o.num_workers, "Worker threads of the loader");
   v.field("batch_size", o.batch_size, "Samples per batch and rank");
   v.field("num_samples", o.num_samples, "Size of the data set");
@@ -160,6 +162,40 @@ class Saver final : public ls::Callback {
   std::map<std::string, std::int64_t> counts_;
 };
 
+// Ends a run whose ranks have other weights than rank 0.
+class RankComparison final : public ls::Callback {
+ public:
+  ls::CallbackPlace place() const override { return ls::CallbackPlace::kMonitor; }
+  void on_train_end(ls::TrainContext& context) override {
+    std::ostringstream weights;
+    for (const auto& parameter : context.module().parameters())
+      weights.write(static_cast<const char*>(parameter.data_ptr()),
+                    static_cast<std::streamsize>(parameter.nbytes()));
+    for (const auto& other : context.strategy().communicator().all_gather_bytes(weights.str()))
+      if (other != weights.str()) throw ls::Error("resume_case", {.what = "ranks have other weights"});
+  }
+};
+
+nn::Module& first_layers(ls::AnyModule& module) { return *dynamic_cast<NetImpl&>(module).layers->ptr(0); }
+
+std::shared_ptr<ls::Callback> callback_named(const std::string& name) {
+  if (name == "accumulation")
+    return std::make_shared<ls::GradientAccumulationScheduler>(ls::AccumulationSchedule::Steps{{1, 2}});
+  if (name == "ema")
+    return std::make_shared<ls::EMAWeightAveraging>(
+        ls::EMAWeightAveragingOptions{.decay = 0.9, .update_starting_at_epoch = 1});
+  if (name == "swa")
+    return std::make_shared<ls::StochasticWeightAveraging>(ls::StochasticWeightAveragingOptions{
+        .swa_lrs = {0.005}, .swa_epoch_start = 1, .annealing_epochs = 1});
+  if (name == "finetuning")
+    return std::make_shared<ls::BackboneFinetuning>(
+        ls::BackboneFinetuningOptions{.unfreeze_backbone_at_epoch = 1, .backbone = first_layers});
+  if (name == "pruning")
+    return std::make_shared<ls::ModelPruning>(ls::ModelPruningOptions{
+        .pruning_fn = "random_unstructured", .amount = 0.3, .use_lottery_ticket_hypothesis = false});
+  throw ls::ConfigError("resume_case", {.what = "case.callback", .got = name});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -168,6 +204,10 @@ int main(int argc, char** argv) {
     auto trainer_options = cli.trainer({.max_epochs = 3, .enable_progress_bar = false});
     for (const auto place : {ls::CallbackPlace::kOrdinary, ls::CallbackPlace::kMonitor})
       trainer_options.callbacks.push_back(std::make_shared<Saver>(options, place));
+    if (!options.callback.empty()) {
+      trainer_options.callbacks.push_back(callback_named(options.callback));
+      trainer_options.callbacks.push_back(std::make_shared<RankComparison>());
+    }
     ls::Trainer trainer(std::move(trainer_options));
     const auto train = std::make_shared<NoisyDataset>(options.num_samples, options.record);
     const auto val = std::make_shared<NoisyDataset>(20);

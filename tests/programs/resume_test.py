@@ -39,6 +39,13 @@ CONFIGURATIONS = {
                       "--trainer.strategy.ddp_comm_state.min_compression_rate", 1],
     "ddp_async": [*DDP, "--trainer.async_checkpoint", "true", "--trainer.accumulate_grad_batches", 2],
     "ddp_spawn": SPAWN,
+    "ddp_accumulation_scheduler": [*DDP, "--case.callback", "accumulation"],
+    "ddp_ema": [*DDP, "--case.callback", "ema"],
+    "ddp_ema_own_buffers": [*DDP, "--case.callback", "ema", "--trainer.strategy.broadcast_buffers", "false"],
+    "ddp_swa": [*DDP, "--case.callback", "swa"],
+    "ddp_finetuning": [*DDP, "--case.callback", "finetuning"],
+    "ddp_finetuning_bucket_views": [*DDP, "--case.callback", "finetuning", "--trainer.strategy.gradient_as_bucket_view", "true"],
+    "ddp_pruning": [*DDP, "--case.callback", "pruning"],
 }
 
 
@@ -146,6 +153,11 @@ class Resume(ProgramTest):
 
     def test_a_run_of_ranks_that_ended_goes_on(self):
         self.check_run_that_ended(CONFIGURATIONS["ddp_power_sgd"])
+
+    def test_runs_that_ended_with_other_weights_go_on(self):
+        for callback in ("ema", "swa"):
+            with self.subTest(callback):
+                self.check_run_that_ended(CONFIGURATIONS[f"ddp_{callback}"])
 
     def test_a_run_that_just_went_on_can_be_saved(self):
         flags = ["--seed_everything", 5, *DDP, "--trainer.accumulate_grad_batches", 3]

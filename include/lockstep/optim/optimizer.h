@@ -85,6 +85,12 @@ class LOCKSTEP_API Optimizer {
   std::vector<Group>& groups() { return groups_; }
   const std::vector<Group>& groups() const { return groups_; }
 
+  /// Adds a group, the last from now on, with the settings of the first one but for the learning rate, and
+  /// returns it. Schedulers that are there already leave it alone. torch's add_param_group.
+  /// @throws ConfigError for parameters that the constructor would not take or that it has already, and where
+  /// the optimizer cannot grow; nothing has changed then
+  Group& add_param_group(std::vector<NamedParameter> parameters, double lr);
+
   /// The parameters, in the order given.
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
@@ -95,6 +101,10 @@ class LOCKSTEP_API Optimizer {
 
   /// Makes state() list what `saved` does, as far as it knows it; for optimizers that create state on demand.
   virtual void prepare_state(std::span<const OptimizerState> saved);
+
+  /// Takes parameters() from number `first` on, which form groups().back(). For optimizers that keep
+  /// something for each parameter. @throws ConfigError unless overridden
+  virtual void adopt_parameters(std::size_t first);
 
  private:
   std::vector<NamedParameter> parameters_;

@@ -20,13 +20,14 @@ struct SchedulerState {
   std::int64_t cooldown_left = 0;     ///< ReduceLROnPlateau: steps in which bad values do not count
 };
 
-/// Sets lr (and for OneCycleLR momentum or beta1) of every group of an optimizer. Borrows the optimizer,
-/// which must outlive it. Deterministic: ranks that step alike have the same rates; never a collective.
+/// Sets lr (and for OneCycleLR momentum or beta1) of every group that an optimizer has when the Scheduler is
+/// made. Borrows the optimizer, which must outlive it. Deterministic: ranks that step alike have the same
+/// rates; never a collective.
 class LOCKSTEP_API Scheduler {
  public:
   /// Sets the rates of k = 0 at once, as torch does. Groups start from their initial_lr.
-  /// @throws ConfigError naming the field that is out of range, or if momentum is to be cycled and there is
-  /// none
+  /// @throws ConfigError naming the field that is out of range, if momentum is to be cycled and there is
+  /// none, or for another number of SWALR.swa_lr than of groups
   Scheduler(SchedulerOptions options, Optimizer& optimizer);
 
   /// k becomes k + 1, and the rates those of the new k.

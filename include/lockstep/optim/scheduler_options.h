@@ -102,6 +102,14 @@ struct ReduceLROnPlateau {
   double eps = 1e-8;                   ///< smaller cuts are left out, >= 0
 };
 
+/// From base at k = 0 to swa_lr at k = anneal_epochs, and stays there; with 0 epochs it is there at once.
+/// torch.optim.swa_utils.SWALR. Izmailov et al.: arXiv 1803.05407.
+struct SWALR {
+  std::vector<double> swa_lr = {};      ///< required, > 0; one for all groups, or one for each
+  std::int64_t anneal_epochs = 10;      ///< >= 0
+  std::string anneal_strategy = "cos";  ///< "cos" or "linear"
+};
+
 struct SchedulerOptions;
 
 /// schedulers[0] until milestones[0], then schedulers[1] with its own k counted from there, and so on.
@@ -113,7 +121,7 @@ struct SequentialLR {
 /// Any of the above.
 struct SchedulerOptions
     : std::variant<ConstantLR, LinearLR, ExponentialLR, StepLR, MultiStepLR, CosineAnnealingLR, LambdaLR,
-                   OneCycleLR, WarmupLR, WarmupDecayLR, ReduceLROnPlateau, SequentialLR> {
+                   OneCycleLR, WarmupLR, WarmupDecayLR, ReduceLROnPlateau, SWALR, SequentialLR> {
   using variant::variant;
 };
 

@@ -15,6 +15,7 @@
 
 namespace lockstep {
 
+class AccumulationSchedule;
 class AnyModule;
 class Logger;
 class ManualOptimizer;
@@ -115,6 +116,21 @@ class LOCKSTEP_API TrainContext {
   /// the disk is full, is said on stderr, and what was there before is untouched. Collective, blocking.
   /// @throws ConfigError in other hooks
   void save_checkpoint(const std::filesystem::path& folder, const SaveRequest& request = {});
+
+  /// Puts `schedule` in the place of accumulate_grad_batches, from the next epoch on. Not Collective, but all
+  /// ranks must do it.
+  void set_accumulate_grad_batches(const AccumulationSchedule& schedule);
+
+  /// Puts `scheduler` in the place of the optimizer's schedule, or there where there is none; it starts from
+  /// the groups' initial_lr. Not Collective, but all ranks must do it. @throws ConfigError outside of fit,
+  /// and as Scheduler's constructor
+  void set_lr_scheduler(const LRScheduler& scheduler);
+
+  /// Renews what BatchNorm layers in training mode have measured, as weights that were averaged ask for: an
+  /// epoch of training_step without gradients, steps and hooks, over which the layers take plain means; then
+  /// the mean over ranks. torch.optim.swa_utils.update_bn. Possible in hooks of fit between epochs.
+  /// Collective, blocking; does nothing without such layers. @throws ConfigError with manual optimisation
+  void update_bn();
 
   /// Prints a line on rank 0, without disturbing the progress bar.
   void print(std::string_view text) const;

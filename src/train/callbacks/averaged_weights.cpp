@@ -1,0 +1,87 @@
+#include "train/callbacks/averaged_weights.h"
+
+#include <algorithm>
+
+namespace lockstep::detail {
+
+void AveragedWeights::Tensors::add(const at::Tensor& weight) {
+  weights.push_back(weight);
+  averages.push_back(weight.detach().clone());
+}
+
+void AveragedWeights::Tensors::swap() const {
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const auto average = averages[i].clone();
+    averages[i].copy_(weights[i]);
+    weights[i].copy_(average);
+  }
+}
+
+AveragedWeights::AveragedWeights(const torch::nn::Module& module, bool averages_buffers) {
+  const torch::NoGradGuard no_grad;
+  add(module.named_parameters(), true);
+  add(module.named_buffers(), averages_buffers);
+  for (const auto& buffer : module.named_buffers())
+    if (buffer.value().defined()) buffer_names_.push_back(buffer.key());
+}
+
+// A tensor of several names is averaged once.
+void AveragedWeights::add(const torch::OrderedDict<std::string, at::Tensor>& named, bool averages) {
+  for (const auto& item : named) {
+    const auto& weight = item.value();
+    if (!weight.defined()) continue;
+    auto& tensors = averages && weight.is_floating_point() ? averaged_ : copied_;
+    const auto known =
+        std::ranges::find_if(tensors.weights, [&](const auto& w) { return w.is_same(weight); });
+    const auto number = static_cast<std::size_t>(known - tensors.weights.begin());
+    if (number == tensors.weights.size()) tensors.add(weight);
+    module_.set(item.key(), weight);
+    beside_.set(item.key(), tensors.averages[number]);
+  }
+}
+
+void AveragedWeights::update(const MultiAverageFunction& average) {
+  const torch::NoGradGuard no_grad;
+  if (num_averaged_ == 0) {
+    at::_foreach_copy_(averaged_.averages, averaged_.weights);
+  } else {
+    average(averaged_.averages, averaged_.weights, num_averaged_);
+  }
+  take_others();
+  ++num_averaged_;
+}
+
+void AveragedWeights::take_others() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < copied_.weights.size(); ++i) copied_.averages[i].copy_(copied_.weights[i]);
+}
+
+void AveragedWeights::swap() {
+  const torch::NoGradGuard no_grad;
+  averaged_.swap();
+  copied_.swap();
+  is_swapped_ = !is_swapped_;
+}
+
+// Optimizers may move a parameter to other memory: its tensor is what stays.
+StateTree AveragedWeights::in_module() const {
+  return module_.with_tensors([](const at::Tensor& tensor) { return tensor.detach(); });
+}
+
+StateTree AveragedWeights::average_buffers() const {
+  const auto all = averages();
+  StateTree buffers;
+  for (const auto& name : buffer_names_) buffers.set(name, all.get<at::Tensor>(name));
+  return buffers;
+}
+
+void AveragedWeights::load_averages(const StateTree& averages, const StateTree& buffers,
+                                    std::int64_t num_averaged) {
+  for (const auto& entry : beside_.entries()) {
+    const auto& source = buffers.contains(entry.name) ? buffers : averages;
+    source.copy_to(entry.name, beside_.get<at::Tensor>(entry.name));
+  }
+  num_averaged_ = num_averaged;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,60 @@
+// A second set of a module's weights: averages of what they were.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/state/state_tree.h>
+#include <lockstep/torch.h>
+#include <lockstep/train/callbacks/weight_averaging.h>
+
+namespace lockstep::detail {
+
+/// Parameters and, if wanted, floating-point buffers are averaged; other buffers are taken as they are. Works
+/// in place on the tensors of the module, which it holds; averages are computed by every rank for itself.
+class AveragedWeights {
+ public:
+  /// Its averages are what `module` holds now.
+  AveragedWeights(const torch::nn::Module& module, bool averages_buffers);
+
+  /// Takes what the module holds into the averages; the first time it becomes them. No allocation.
+  void update(const MultiAverageFunction& average);
+  std::int64_t num_averaged() const { return num_averaged_; }
+  /// What is not averaged becomes what the module holds.
+  void take_others();
+
+  /// Averages and weights trade places; after a second time they are where they were.
+  void swap();
+  /// Whether the module holds the averages at the moment.
+  bool is_swapped() const { return is_swapped_; }
+
+  /// By PyTorch names, wherever they are at the moment; the tensors alias.
+  StateTree averages() const { return is_swapped_ ? in_module() : beside_; }
+  StateTree weights() const { return is_swapped_ ? beside_ : in_module(); }
+
+  /// The averages of this rank's buffers: they may be others' than rank 0's.
+  StateTree average_buffers() const;
+
+  /// Continues with averages of `num_averaged` updates; `buffers` go before `averages`.
+  /// @throws CheckpointError as StateTree::copy_to
+  void load_averages(const StateTree& averages, const StateTree& buffers, std::int64_t num_averaged);
+
+ private:
+  struct Tensors {
+    std::vector<at::Tensor> weights, averages;
+    void add(const at::Tensor& weight);
+    void swap() const;
+  };
+
+  void add(const torch::OrderedDict<std::string, at::Tensor>& named, bool averages);
+  StateTree in_module() const;
+
+  Tensors averaged_, copied_;
+  StateTree module_, beside_;  // all names, also several of one tensor
+  std::vector<std::string> buffer_names_;
+  std::int64_t num_averaged_ = 0;
+  bool is_swapped_ = false;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,37 @@
+#include <lockstep/train/callbacks/gradient_accumulation_scheduler.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/train/trainer_options.h>
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void refuse(std::string what, std::string expected, std::string got) {
+  throw ConfigError("train", {.what = "GradientAccumulationScheduler: " + std::move(what),
+                              .expected = std::move(expected),
+                              .got = std::move(got)});
+}
+
+AccumulationSchedule::Steps checked(AccumulationSchedule::Steps scheduling) {
+  if (scheduling.empty()) refuse("scheduling", "micro-batches by epoch", "nothing");
+  for (const auto& [epoch, micro_batches] : scheduling) {
+    if (epoch < 0) refuse("epoch", ">= 0", std::to_string(epoch));
+    if (micro_batches < 1) refuse("micro-batches", ">= 1", std::to_string(micro_batches));
+  }
+  return scheduling;
+}
+
+}  // namespace
+
+GradientAccumulationScheduler::GradientAccumulationScheduler(AccumulationSchedule::Steps scheduling)
+    : schedule_(checked(std::move(scheduling))) {}
+
+void GradientAccumulationScheduler::setup(TrainContext& context) {
+  if (context.stage() != Stage::kFit) return;
+  const auto& own = context.options().accumulate_grad_batches;
+  if (own != AccumulationSchedule(1) && own != schedule_)
+    refuse("in a Trainer with accumulate_grad_batches", "one of the two", own.print());
+  context.set_accumulate_grad_batches(schedule_);
+}
+
+}  // namespace lockstep

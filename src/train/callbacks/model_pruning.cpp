@@ -1,0 +1,304 @@
+#include <lockstep/train/callbacks/model_pruning.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <numeric>
+#include <sstream>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/base/nearest.h>
+#include <lockstep/strategy/strategy.h>
+#include <lockstep/train/module.h>
+
+#include "train/callbacks/pruning_mask.h"
+#include "train/callbacks/redraw.h"
+#include "train/callbacks/refuse_sharded.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kState = "pruning";
+
+[[noreturn]] void refuse(std::string what, std::string expected, std::string got, std::string hint = "") {
+  throw ConfigError("train", {.what = "ModelPruning: " + std::move(what),
+                              .expected = std::move(expected),
+                              .got = std::move(got),
+                              .hint = std::move(hint)});
+}
+
+detail::PruningMethod method_of(const ModelPruningOptions& options) {
+  const auto& name = options.pruning_fn;
+  return {.is_random = name.starts_with("random"),
+          .is_structured = name.ends_with("_structured"),
+          .dim = options.pruning_dim.value_or(0),
+          .norm = options.pruning_norm.value_or(1)};
+}
+
+void check_method(const ModelPruningOptions& options) {
+  const std::vector<std::string> known{"l1_unstructured", "random_unstructured", "ln_structured",
+                                       "random_structured"};
+  const auto& name = options.pruning_fn;
+  if (std::ranges::count(known, name) == 0)
+    refuse("pruning_fn", "l1_unstructured, random_unstructured, ln_structured or random_structured",
+           "\"" + name + "\"", did_you_mean(nearest_name(name, known)));
+  if (!method_of(options).is_structured) return;
+  if (!options.pruning_dim) refuse(name, "the option pruning_dim", "none");
+  if (name == "ln_structured" && !options.pruning_norm) refuse(name, "the option pruning_norm", "none");
+  if (options.use_global_unstructured)
+    refuse(name + " with use_global_unstructured", "false: slices of different parameters do not compare",
+           "true");
+}
+
+void check(const ModelPruningOptions& options) {
+  check_method(options);
+  if (const auto* share = std::get_if<double>(&options.amount); share && !(*share >= 0 && *share <= 1))
+    refuse("amount", "a fraction in [0, 1], or an integer", std::to_string(*share));
+  if (const auto* number = std::get_if<std::int64_t>(&options.amount); number && *number < 0)
+    refuse("amount", ">= 0", std::to_string(*number));
+  if (options.verbose < 0 || options.verbose > 2)
+    refuse("verbose", "0, 1 or 2", std::to_string(options.verbose));
+  if (options.parameter_names.empty() && options.parameters_to_prune.empty())
+    refuse("parameter_names", "names of parameters, such as weight", "none");
+}
+
+bool is_on(const PruningSwitch& option, std::int64_t epoch) {
+  if (const auto* always = std::get_if<bool>(&option)) return *always;
+  return std::get<std::function<bool(std::int64_t)>>(option)(epoch);
+}
+
+bool may_be_on(const PruningSwitch& option) {
+  const auto* always = std::get_if<bool>(&option);
+  return always == nullptr || *always;
+}
+
+detail::Amount amount_at(const PruningAmount& option, std::int64_t epoch) {
+  if (const auto* number = std::get_if<std::int64_t>(&option)) return *number;
+  if (const auto* share = std::get_if<double>(&option)) return *share;
+  return std::get<std::function<double(std::int64_t)>>(option)(epoch);
+}
+
+std::pair<std::string, std::string> split(const std::string& name) {
+  const auto dot = name.rfind('.');
+  if (dot == std::string::npos) return {"", name};
+  return {name.substr(0, dot), name.substr(dot + 1)};
+}
+
+// One tensor under several names is pruned once.
+std::vector<std::string> chosen_names(const torch::nn::Module& module, const ModelPruningOptions& options) {
+  if (!options.parameters_to_prune.empty()) return options.parameters_to_prune;
+  std::vector<std::string> names;
+  std::vector<at::Tensor> seen;
+  for (const auto& item : module.named_parameters()) {
+    const bool is_wanted = std::ranges::count(options.parameter_names, split(item.key()).second) > 0;
+    const bool is_new = std::ranges::none_of(seen, [&](const auto& t) { return t.is_same(item.value()); });
+    if (!is_wanted || !is_new) continue;
+    names.push_back(item.key());
+    seen.push_back(item.value());
+  }
+  return names;
+}
+
+at::Tensor parameter_of(const torch::nn::Module& module, const std::string& name) {
+  const auto parameters = module.named_parameters();
+  if (const auto* found = parameters.find(name)) return *found;
+  refuse("parameters_to_prune", "names of the module's parameters", "\"" + name + "\"",
+         did_you_mean(nearest_name(name, parameters.keys())));
+}
+
+std::string percent(std::int64_t pruned, std::int64_t all) {
+  std::ostringstream text;
+  text << pruned << "/" << all << " (" << std::fixed << std::setprecision(2)
+       << 100.0 * static_cast<double>(pruned) / static_cast<double>(all) << "%)";
+  return text.str();
+}
+
+std::int64_t sum(const std::vector<std::int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+}  // namespace
+
+ModelPruning::ModelPruning(ModelPruningOptions options) : options_(std::move(options)) { check(options_); }
+
+std::vector<std::pair<std::string, at::Tensor>> ModelPruning::masks() const {
+  std::vector<std::pair<std::string, at::Tensor>> masks;
+  for (const auto& parameter : parameters_) masks.emplace_back(parameter.name, parameter.mask);
+  return masks;
+}
+
+std::vector<std::int64_t> ModelPruning::pruned_counts() const {
+  std::vector<std::int64_t> counts;
+  for (const auto& parameter : parameters_)
+    counts.push_back(parameter.mask.numel() - parameter.mask.count_nonzero().item<std::int64_t>());
+  return counts;
+}
+
+double ModelPruning::sparsity() const {
+  std::int64_t all = 0;
+  for (const auto& parameter : parameters_) all += parameter.mask.numel();
+  return all == 0 ? 0 : static_cast<double>(sum(pruned_counts())) / static_cast<double>(all);
+}
+
+void ModelPruning::setup(TrainContext& context) {
+  if (context.stage() != Stage::kFit) return;
+  detail::refuse_sharded("ModelPruning", context);
+  if (options_.make_pruning_permanent) parameters_.clear();
+  masked_step_ = 0;
+}
+
+// Masks and originals that are there already, from a checkpoint or another fit, are kept.
+void ModelPruning::find_parameters(const AnyModule& module) {
+  const bool wants_originals =
+      may_be_on(options_.use_lottery_ticket_hypothesis) && !options_.resample_parameters;
+  std::vector<Pruned> found;
+  for (const auto& name : filter_parameters_to_prune(chosen_names(module, options_))) {
+    const auto weight = parameter_of(module, name);
+    Pruned pruned{.name = name, .weight = weight, .mask = torch::ones_like(weight.detach()), .original = {}};
+    if (wants_originals) pruned.original = weight.detach().clone();
+    const auto known = std::ranges::find(parameters_, name, &Pruned::name);
+    if (known != parameters_.end() && known->mask.sizes() == weight.sizes()) {
+      pruned.mask = known->mask;
+      pruned.original = known->original;
+    }
+    found.push_back(std::move(pruned));
+  }
+  if (found.empty()) refuse("the module", "a parameter that can be pruned", "none");
+  parameters_ = std::move(found);
+}
+
+void ModelPruning::on_fit_start(TrainContext& context) {
+  find_parameters(context.module());
+  apply_masks();
+}
+
+void ModelPruning::on_fit_end(TrainContext&) {
+  if (options_.make_pruning_permanent) parameters_.clear();
+}
+
+void ModelPruning::on_before_optimizer_step(StepContext&) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& parameter : parameters_)
+    if (auto& gradient = parameter.weight.mutable_grad(); gradient.defined()) gradient.mul_(parameter.mask);
+}
+
+// Decay and momentum move weights whose gradient is 0.
+void ModelPruning::on_train_batch_end(StepContext& step, const TrainOutput&) {
+  if (step.global_step() == masked_step_) return;
+  masked_step_ = step.global_step();
+  apply_masks();
+}
+
+void ModelPruning::apply_masks() const {
+  const torch::NoGradGuard no_grad;
+  for (const auto& parameter : parameters_) at::Tensor(parameter.weight).mul_(parameter.mask);
+}
+
+void ModelPruning::on_train_epoch_end(TrainContext& context) {
+  if (options_.prune_on_train_epoch_end) prune_if_due(context);
+}
+
+void ModelPruning::on_validation_epoch_end(TrainContext& context) {
+  if (!options_.prune_on_train_epoch_end && context.stage() == Stage::kFit) prune_if_due(context);
+}
+
+void ModelPruning::prune_if_due(const TrainContext& context) {
+  const auto epoch = context.current_epoch();
+  const auto amount = amount_at(options_.amount, epoch);
+  const bool is_zero = std::visit([](auto value) { return value == 0; }, amount);
+  if (is_zero || !is_on(options_.apply_pruning, epoch)) return;
+  prune(context, amount);
+  if (is_on(options_.use_lottery_ticket_hypothesis, epoch)) reset_to_originals(context);
+  apply_masks();
+}
+
+std::vector<at::Tensor> ModelPruning::next_masks(const detail::Amount& amount) const {
+  const auto method = method_of(options_);
+  std::vector<at::Tensor> weights, masks, next;
+  for (const auto& parameter : parameters_) {
+    weights.push_back(parameter.weight.detach());
+    masks.push_back(parameter.mask);
+  }
+  if (!options_.use_global_unstructured) {
+    for (std::size_t i = 0; i < masks.size(); ++i)
+      next.push_back(detail::pruned_mask(method, weights[i], masks[i], amount));
+    return next;
+  }
+  const auto flat = [](std::vector<at::Tensor> tensors) {
+    for (auto& tensor : tensors) tensor = tensor.flatten();
+    return torch::cat(tensors);
+  };
+  const auto all = detail::pruned_mask(method, flat(weights), flat(masks), amount);
+  std::int64_t begin = 0;
+  for (const auto& mask : masks) {
+    next.push_back(all.narrow(0, begin, mask.numel()).view(mask.sizes()).to(mask.scalar_type()));
+    begin += mask.numel();
+  }
+  return next;
+}
+
+// Ranks may have drawn different numbers: all go by rank 0's.
+void ModelPruning::prune(const TrainContext& context, const detail::Amount& amount) {
+  const auto before = pruned_counts();
+  const auto masks = next_masks(amount);
+  for (std::size_t i = 0; i < masks.size(); ++i) {
+    parameters_[i].mask = masks[i].clone();
+    context.strategy().communicator().broadcast(parameters_[i].mask, 0);
+  }
+  report(context, before);
+}
+
+void ModelPruning::reset_to_originals(const TrainContext& context) const {
+  const torch::NoGradGuard no_grad;
+  for (const auto& parameter : parameters_) {
+    auto original = parameter.original;
+    if (options_.resample_parameters) {
+      const auto [path, name] = split(parameter.name);
+      const auto modules = context.module().named_modules();
+      if (const auto* layer = modules.find(path)) original = detail::redrawn(**layer, name);
+      if (original.defined()) context.strategy().communicator().broadcast(original, 0);
+    }
+    if (original.defined()) at::Tensor(parameter.weight).copy_(original);
+  }
+}
+
+void ModelPruning::report(const TrainContext& context, const std::vector<std::int64_t>& before) const {
+  if (options_.verbose == 0 || !context.is_global_zero()) return;
+  const auto after = pruned_counts();
+  std::int64_t all = 0;
+  for (const auto& parameter : parameters_) all += parameter.mask.numel();
+  log_info("Applied " + options_.pruning_fn + ". Pruned: " + percent(sum(before), all) + " -> " +
+           percent(sum(after), all));
+  if (options_.verbose < 2) return;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto size = parameters_[i].mask.numel();
+    log_info("Applied " + options_.pruning_fn + " to " + parameters_[i].name +
+             ". Pruned: " + percent(before[i], size) + " -> " + percent(after[i], size));
+  }
+}
+
+void ModelPruning::on_save_checkpoint(TrainContext&, StateTree& shared) {
+  if (!shared.contains("loops")) return;
+  StateTree masks, originals, state;
+  for (const auto& parameter : parameters_) {
+    masks.set(parameter.name, parameter.mask);
+    if (parameter.original.defined()) originals.set(parameter.name, parameter.original);
+  }
+  state.set("masks", std::move(masks));
+  state.set("originals", std::move(originals));
+  shared.set(kState, std::move(state));
+}
+
+void ModelPruning::on_load_checkpoint(TrainContext& context, const StateTree& shared) {
+  if (!shared.contains(kState)) return;
+  find_parameters(context.module());
+  const auto& masks = shared.get<StateTree>(kState).get<StateTree>("masks");
+  const auto& originals = shared.get<StateTree>(kState).get<StateTree>("originals");
+  for (auto& parameter : parameters_) {
+    if (masks.contains(parameter.name)) masks.copy_to(parameter.name, parameter.mask);
+    if (parameter.original.defined() && originals.contains(parameter.name))
+      originals.copy_to(parameter.name, parameter.original);
+  }
+}
+
+}  // namespace lockstep

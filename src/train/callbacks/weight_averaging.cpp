@@ -1,0 +1,147 @@
+#include <lockstep/train/callbacks/weight_averaging.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/state/module_state.h>
+#include <lockstep/strategy/strategy.h>
+#include <lockstep/torch.h>
+#include <lockstep/train/module.h>
+
+#include "train/callbacks/averaged_weights.h"
+#include "train/callbacks/refuse_sharded.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kModel = "model";
+constexpr const char* kCurrent = "current_model_state";
+constexpr const char* kAveraging = "averaging_state";
+
+void require(bool is_usable, const char* option, std::string expected, std::string got) {
+  if (is_usable) return;
+  throw ConfigError("train", {.what = std::string("EMAWeightAveraging: ") + option,
+                              .expected = std::move(expected),
+                              .got = std::move(got)});
+}
+
+WeightAveragingOptions checked(const EMAWeightAveragingOptions& options) {
+  require(options.update_every_n_steps >= 0, "update_every_n_steps", ">= 0",
+          std::to_string(options.update_every_n_steps));
+  return {.use_buffers = options.use_buffers, .multi_avg_fn = get_ema_multi_avg_fn(options.decay)};
+}
+
+}  // namespace
+
+MultiAverageFunction get_swa_multi_avg_fn() {
+  return [](at::TensorList averages, at::TensorList weights, std::int64_t num_averaged) {
+    at::_foreach_lerp_(averages, weights, 1.0 / static_cast<double>(num_averaged + 1));
+  };
+}
+
+MultiAverageFunction get_ema_multi_avg_fn(double decay) {
+  require(decay >= 0 && decay <= 1, "decay", "a number in [0, 1]", std::to_string(decay));
+  return [decay](at::TensorList averages, at::TensorList weights, std::int64_t) {
+    at::_foreach_lerp_(averages, weights, 1 - decay);
+  };
+}
+
+WeightAveraging::WeightAveraging(WeightAveragingOptions options) : options_(std::move(options)) {
+  if (!options_.multi_avg_fn) options_.multi_avg_fn = get_swa_multi_avg_fn();
+}
+
+WeightAveraging::~WeightAveraging() = default;
+
+bool WeightAveraging::should_update(std::optional<std::int64_t> step_idx, std::optional<std::int64_t>) const {
+  return step_idx.has_value();
+}
+
+std::int64_t WeightAveraging::num_averaged() const { return weights_ ? weights_->num_averaged() : 0; }
+
+StateTree WeightAveraging::state() const {
+  StateTree state;
+  if (weights_) state.set("average_buffers", weights_->average_buffers());
+  return state;
+}
+
+void WeightAveraging::load_state(const StateTree& state) {
+  loaded_buffers_ = state.get<StateTree>("average_buffers");
+}
+
+void WeightAveraging::setup(TrainContext& context) {
+  if (context.stage() != Stage::kFit) return;
+  detail::refuse_sharded("WeightAveraging", context);
+  weights_ = nullptr;
+  loaded_buffers_ = {};
+  latest_update_step_ = 0;
+  latest_update_epoch_ = -1;
+}
+
+void WeightAveraging::update(const TrainContext& context) {
+  if (!weights_) weights_ = std::make_unique<detail::AveragedWeights>(context.module(), options_.use_buffers);
+  weights_->update(options_.multi_avg_fn);
+}
+
+void WeightAveraging::on_train_batch_end(StepContext& step, const TrainOutput&) {
+  if (step.global_step() <= latest_update_step_ || !should_update(step.global_step() - 1, std::nullopt))
+    return;
+  update(step);
+  latest_update_step_ = step.global_step();
+}
+
+void WeightAveraging::on_train_epoch_end(TrainContext& context) {
+  const auto epoch = context.current_epoch();
+  if (epoch <= latest_update_epoch_ || !should_update(std::nullopt, epoch)) return;
+  update(context);
+  latest_update_epoch_ = epoch;
+}
+
+void WeightAveraging::hold_averages(const TrainContext& context, bool wanted) {
+  if (context.stage() == Stage::kFit && weights_ && weights_->is_swapped() != wanted) weights_->swap();
+}
+
+void WeightAveraging::on_train_end(TrainContext& context) { hold_averages(context, true); }
+void WeightAveraging::on_validation_epoch_start(TrainContext& context) { hold_averages(context, true); }
+// A run that goes on inside of a validation does not begin it again.
+void WeightAveraging::on_validation_batch_start(StepContext& step) { hold_averages(step, true); }
+void WeightAveraging::on_validation_epoch_end(TrainContext& context) { hold_averages(context, false); }
+
+void WeightAveraging::on_save_checkpoint(TrainContext&, StateTree& shared) {
+  if (!weights_) return;
+  shared.set(kModel, weights_->averages());
+  if (!shared.contains("loops")) return;  // nothing goes on from weights alone
+  StateTree averaging;
+  averaging.set("n_averaged", weights_->num_averaged());
+  averaging.set("latest_update_step", latest_update_step_);
+  averaging.set("latest_update_epoch", latest_update_epoch_);
+  shared.set(kCurrent, weights_->weights());
+  shared.set(kAveraging, std::move(averaging));
+}
+
+void WeightAveraging::on_load_checkpoint(TrainContext& context, const StateTree& shared) {
+  if (!shared.contains(kCurrent)) {
+    if (context.is_global_zero() && context.global_step() > 0)
+      log_warning("the checkpoint has no averages of weights: they begin anew");
+    return;
+  }
+  const auto& averaging = shared.get<StateTree>(kAveraging);
+  load_module_state(context.module(), shared.get<StateTree>(kCurrent));
+  weights_ = std::make_unique<detail::AveragedWeights>(context.module(), options_.use_buffers);
+  weights_->load_averages(shared.get<StateTree>(kModel), std::exchange(loaded_buffers_, {}),
+                          averaging.get<std::int64_t>("n_averaged"));
+  latest_update_step_ = averaging.get<std::int64_t>("latest_update_step");
+  latest_update_epoch_ = averaging.get<std::int64_t>("latest_update_epoch");
+}
+
+EMAWeightAveraging::EMAWeightAveraging(EMAWeightAveragingOptions options)
+    : WeightAveraging(checked(options)), options_(options) {}
+
+bool EMAWeightAveraging::should_update(std::optional<std::int64_t> step_idx,
+                                       std::optional<std::int64_t> epoch_idx) const {
+  const auto every = options_.update_every_n_steps;
+  if (step_idx && every > 0 && *step_idx % every == 0 &&
+      *step_idx >= options_.update_starting_at_step.value_or(0))
+    return true;
+  return epoch_idx && options_.update_starting_at_epoch && *epoch_idx >= *options_.update_starting_at_epoch;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,11 @@
+// Running statistics of BatchNorm layers for weights that no batch was trained with.
+#pragma once
+
+#include "train/run_state.h"
+
+namespace lockstep::detail {
+
+/// TrainContext::update_bn. Collective.
+void update_bn(RunState& state);
+
+}  // namespace lockstep::detail
