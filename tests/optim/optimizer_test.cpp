@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <lockstep/base/error.h>
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/torch.h>
 

@@ -43,6 +43,7 @@ CONFIGURATIONS = {
     "ddp_ema": [*DDP, "--case.callback", "ema"],
     "ddp_ema_own_buffers": [*DDP, "--case.callback", "ema", "--trainer.strategy.broadcast_buffers", "false"],
     "ddp_swa": [*DDP, "--case.callback", "swa"],
+    "ddp_swa_sync": [*DDP, "--case.callback", "swa", "--trainer.sync_batchnorm", "true"],
     "ddp_finetuning": [*DDP, "--case.callback", "finetuning"],
     "ddp_finetuning_bucket_views": [*DDP, "--case.callback", "finetuning", "--trainer.strategy.gradient_as_bucket_view", "true"],
     "ddp_pruning": [*DDP, "--case.callback", "pruning"],

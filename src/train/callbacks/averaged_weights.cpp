@@ -68,11 +68,15 @@ StateTree AveragedWeights::in_module() const {
   return module_.with_tensors([](const at::Tensor& tensor) { return tensor.detach(); });
 }
 
-StateTree AveragedWeights::average_buffers() const {
-  const auto all = averages();
+StateTree AveragedWeights::buffers_of(const StateTree& all) const {
   StateTree buffers;
   for (const auto& name : buffer_names_) buffers.set(name, all.get<at::Tensor>(name));
   return buffers;
+}
+
+void AveragedWeights::set_buffers(const StateTree& buffers) const {
+  const auto module = in_module();
+  for (const auto& entry : buffers.entries()) buffers.copy_to(entry.name, module.get<at::Tensor>(entry.name));
 }
 
 void AveragedWeights::load_averages(const StateTree& averages, const StateTree& buffers,

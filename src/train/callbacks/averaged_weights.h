@@ -33,8 +33,11 @@ class AveragedWeights {
   StateTree averages() const { return is_swapped_ ? in_module() : beside_; }
   StateTree weights() const { return is_swapped_ ? beside_ : in_module(); }
 
-  /// The averages of this rank's buffers: they may be others' than rank 0's.
-  StateTree average_buffers() const;
+  /// The averages of this rank's buffers, and what they are averages of: they may differ from rank 0's.
+  StateTree average_buffers() const { return buffers_of(averages()); }
+  StateTree current_buffers() const { return buffers_of(weights()); }
+  /// Puts `buffers` into the module. @throws CheckpointError as StateTree::copy_to
+  void set_buffers(const StateTree& buffers) const;
 
   /// Continues with averages of `num_averaged` updates; `buffers` go before `averages`.
   /// @throws CheckpointError as StateTree::copy_to
@@ -49,6 +52,7 @@ class AveragedWeights {
 
   void add(const torch::OrderedDict<std::string, at::Tensor>& named, bool averages);
   StateTree in_module() const;
+  StateTree buffers_of(const StateTree& all) const;
 
   Tensors averaged_, copied_;
   StateTree module_, beside_;  // all names, also several of one tensor

@@ -30,6 +30,10 @@ WeightAveragingOptions checked(const EMAWeightAveragingOptions& options) {
   return {.use_buffers = options.use_buffers, .multi_avg_fn = get_ema_multi_avg_fn(options.decay)};
 }
 
+StateTree branch(const StateTree& tree, const std::string& name) {
+  return tree.contains(name) ? tree.get<StateTree>(name) : StateTree();
+}
+
 }  // namespace
 
 MultiAverageFunction get_swa_multi_avg_fn() {
@@ -57,15 +61,15 @@ bool WeightAveraging::should_update(std::optional<std::int64_t> step_idx, std::o
 
 std::int64_t WeightAveraging::num_averaged() const { return weights_ ? weights_->num_averaged() : 0; }
 
+// Within a validation the buffers that every rank has in its checkpoint are averages.
 StateTree WeightAveraging::state() const {
   StateTree state;
   if (weights_) state.set("average_buffers", weights_->average_buffers());
+  if (weights_ && weights_->is_swapped()) state.set("current_buffers", weights_->current_buffers());
   return state;
 }
 
-void WeightAveraging::load_state(const StateTree& state) {
-  loaded_buffers_ = state.get<StateTree>("average_buffers");
-}
+void WeightAveraging::load_state(const StateTree& state) { loaded_buffers_ = state; }
 
 void WeightAveraging::setup(TrainContext& context) {
   if (context.stage() != Stage::kFit) return;
@@ -96,7 +100,9 @@ void WeightAveraging::on_train_epoch_end(TrainContext& context) {
 }
 
 void WeightAveraging::hold_averages(const TrainContext& context, bool wanted) {
-  if (context.stage() == Stage::kFit && weights_ && weights_->is_swapped() != wanted) weights_->swap();
+  if (context.stage() != Stage::kFit || !weights_) return;
+  weights_->set_buffers(std::exchange(loaded_buffers_, {}));
+  if (weights_->is_swapped() != wanted) weights_->swap();
 }
 
 void WeightAveraging::on_train_end(TrainContext& context) { hold_averages(context, true); }
@@ -118,6 +124,7 @@ void WeightAveraging::on_save_checkpoint(TrainContext&, StateTree& shared) {
 }
 
 void WeightAveraging::on_load_checkpoint(TrainContext& context, const StateTree& shared) {
+  const auto own = std::exchange(loaded_buffers_, {});
   if (!shared.contains(kCurrent)) {
     if (context.is_global_zero() && context.global_step() > 0)
       log_warning("the checkpoint has no averages of weights: they begin anew");
@@ -126,8 +133,9 @@ void WeightAveraging::on_load_checkpoint(TrainContext& context, const StateTree&
   const auto& averaging = shared.get<StateTree>(kAveraging);
   load_module_state(context.module(), shared.get<StateTree>(kCurrent));
   weights_ = std::make_unique<detail::AveragedWeights>(context.module(), options_.use_buffers);
-  weights_->load_averages(shared.get<StateTree>(kModel), std::exchange(loaded_buffers_, {}),
+  weights_->load_averages(shared.get<StateTree>(kModel), branch(own, "average_buffers"),
                           averaging.get<std::int64_t>("n_averaged"));
+  loaded_buffers_ = branch(own, "current_buffers");
   latest_update_step_ = averaging.get<std::int64_t>("latest_update_step");
   latest_update_epoch_ = averaging.get<std::int64_t>("latest_update_epoch");
 }

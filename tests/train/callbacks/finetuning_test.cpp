@@ -28,7 +28,9 @@ struct TransferImpl : Module<Example> {
             .lr_scheduler = LRScheduler{.scheduler = ExponentialLR{.gamma = 0.5}}};
   }
   torch::Tensor first_weight() const { return backbone->ptr<torch::nn::LinearImpl>(0)->weight; }
-  torch::nn::BatchNorm1dImpl& norm() const { return *backbone->ptr<torch::nn::BatchNorm1dImpl>(1); }
+  torch::nn::BatchNorm1dImpl& norm() const {
+    return dynamic_cast<torch::nn::BatchNorm1dImpl&>(*backbone->ptr(1));
+  }
 
   torch::nn::Sequential backbone{nullptr};
   torch::nn::Linear head{nullptr};

@@ -15,7 +15,7 @@ class StochasticWeightAveragingTest : public SlopeTest {
  protected:
   // Notes the learning rate of each epoch.
   struct Rates final : Callback {
-    void on_train_batch_end(StepContext& step, const TrainOutput&) override {
+    void on_train_batch_start(StepContext& step) override {
       rates.push_back(step.optimizer().groups().front().lr);
     }
     std::vector<double> rates;
