@@ -38,6 +38,7 @@
 #include <lockstep/data/iterable_dataset.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/data/look_ahead.h>
+#include <lockstep/data/loaders.h>
 #include <lockstep/data/sampler.h>
 #include <lockstep/data/tensor_dataset.h>
 #include <lockstep/data/token_dataset.h>
