@@ -79,6 +79,7 @@ void apply_overfit(TrainerOptions& options) {
 void resolve_limits(TrainerOptions& options) {
   if (options.max_epochs) return;
   if (options.max_steps == -1 && !options.max_time) {
+  if (!options.min_epochs) options.min_epochs = options.min_steps > 0 ? 1 : 0;
     log_warning("max_epochs is not set: stopping after 1000 epochs; set max_epochs to -1 for no limit");
     options.max_epochs = 1000;
   } else {

@@ -36,7 +36,7 @@ bool FitLoop::steps_reached() const {
 
 bool FitLoop::stop_honoured() const {
   const bool stop = state_.communicator().size() == 1 ? state_.should_stop : state_.stop_agreed;
-  return stop && state_.progress.epoch >= state_.options.min_epochs &&
+  return stop && state_.progress.epoch >= *state_.options.min_epochs &&
          state_.progress.global_step >= state_.options.min_steps;
 }
 

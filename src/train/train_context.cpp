@@ -7,6 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "train/estimated_steps.h"
 #include "train/fit_checkpoint.h"
 #include "train/progress_bar.h"
 #include "train/run_state.h"
@@ -72,6 +73,11 @@ std::span<const RunOptimizer> TrainContext::optimizers() const { return state_->
 std::int64_t TrainContext::current_epoch() const { return state_->progress.epoch; }
 std::int64_t TrainContext::global_step() const { return state_->progress.global_step; }
 std::int64_t TrainContext::num_training_batches() const { return state_->progress.num_training_batches; }
+
+std::optional<std::int64_t> TrainContext::estimated_stepping_batches() const {
+  return detail::estimated_steps(*state_);
+}
+
 const std::filesystem::path& TrainContext::run_dir() const { return state_->run_dir; }
 const TrainerOptions& TrainContext::options() const { return state_->options; }
 std::span<const std::shared_ptr<Logger>> TrainContext::loggers() const { return state_->loggers; }

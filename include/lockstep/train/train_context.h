@@ -74,6 +74,10 @@ class LOCKSTEP_API TrainContext {
   /// Batches of this rank in one training epoch, limits applied; 0 before fit, kUnknownLength where only the
   /// end of the data tells.
   std::int64_t num_training_batches() const;
+  /// Optimizer steps that fit will come to, as max_epochs, max_steps and accumulate_grad_batches say: for
+  /// schedules that must know the end, asked for in setup() or configure_model(). None where there is no
+  /// limit, or only the end of the data tells.
+  std::optional<std::int64_t> estimated_stepping_batches() const;
   /// The folder of this run; empty when nothing is written.
   const std::filesystem::path& run_dir() const;
   /// The options in effect.

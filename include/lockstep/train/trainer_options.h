@@ -69,9 +69,10 @@ struct RunOptions {
 
 struct TrainerOptions {
   std::optional<std::int64_t> max_epochs = {};  ///< none: 1000 unless max_steps is set; -1: no limit
-  std::int64_t min_epochs = 0;                  ///< stop() is not honoured before
-  std::int64_t max_steps = -1;                  ///< optimizer steps; -1: no limit
-  std::int64_t min_steps = 0;                   ///< stop() is not honoured before
+  std::optional<std::int64_t> min_epochs =
+      {};                       ///< stop() is not honoured before; none: 1 with min_steps, else 0
+  std::int64_t max_steps = -1;  ///< optimizer steps; -1: no limit
+  std::int64_t min_steps = 0;   ///< stop() is not honoured before
   /// Ends the run as stop() does, when it has taken so long; none: no limit. Time of resumed runs counts.
   std::optional<std::chrono::milliseconds> max_time = {};
   /// A run that tries every stage with so many batches: limit_*_batches and max_steps
