@@ -11,6 +11,7 @@
 #include <lockstep/base/export.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/state/state_tree.h>
+#include <lockstep/train/batch_transfer.h>
 #include <lockstep/train/train_context.h>
 
 namespace lockstep {
@@ -19,9 +20,9 @@ namespace lockstep {
 enum class DataPart { kTrain, kValidation, kTest, kPredict };
 
 /// The part of DataModule that does not depend on the type of the batch; the Trainer sees only this.
-class LOCKSTEP_API AnyDataModule {
+class LOCKSTEP_API AnyDataModule : public AnyBatchTransfer {
  public:
-  virtual ~AnyDataModule();
+  ~AnyDataModule() override;
 
   /// Fetch and unpack the data here. Called on one rank of each node, or of the job where
   /// prepare_data_per_node() is false, while the others wait; so keep nothing in members.
@@ -56,7 +57,7 @@ LOCKSTEP_API void begin_stage(AnyDataModule& data, Stage stage, int local_rank, 
 /// Derive your data from DataModule<Batch>, override what you need, and hand it to a Trainer in the place of
 /// loaders: Lightning's LightningDataModule.
 template <class Batch>
-class DataModule : public AnyDataModule {
+class DataModule : public BatchTransfer<Batch, AnyDataModule> {
  public:
   using BatchType = Batch;
 
