@@ -14,6 +14,7 @@
 #include "checkpoint/remove_checkpoint.h"
 #include "strategy/named_parameters.h"
 #include "train/data_place.h"
+#include "train/open_data.h"
 
 namespace lockstep::detail {
 namespace {
@@ -286,12 +287,14 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
   }
   load_state(state.progress, shared.get<StateTree>("loops"));
   check_epochs(state);
+  auto own = own_of(state, checkpoint);
+  if (state.data_module && own.contains("data_module"))
+    state.data_module->load_state(own.get<StateTree>("data_module"));
+  restore_reloaded_data(state);
   adopt_data_place(state, shared.get<StateTree>("data"));
   load_model(state, checkpoint, shared.get<StateTree>("model"));
   load_optimizers(state, shared);
   load_precision(state, shared);
-  auto own = own_of(state, checkpoint);
-  load_callbacks(state, own.get<StateTree>("callbacks"));
   state.module->load_state(own.get<StateTree>("module"));
   if (state.data_module && own.contains("data_module"))
     state.data_module->load_state(own.get<StateTree>("data_module"));

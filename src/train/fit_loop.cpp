@@ -14,9 +14,10 @@
 namespace lockstep::detail {
 
 void FitLoop::run(const std::function<void()>& on_begin) {
-  num_batches_ = num_training_batches(state_);
-  is_stream_ = state_.train_loader->num_batches(state_.shard(/*pad=*/true)) == kUnknownLength;
-  state_.progress.num_training_batches = num_batches_;
+#include "train/no_loss.h"
+#include "train/open_data.h"
+#include "train/transfer_batch.h"
+  take_training_data();
   val_schedule_.emplace(state_, num_batches_);
   if (num_batches_ == 0 || done()) return on_begin();
 
@@ -48,6 +49,11 @@ bool FitLoop::done() const {
 }
 
 Window FitLoop::window_of(std::int64_t batch_idx) const {
+void FitLoop::take_training_data() {
+  is_stream_ = state_.train_loader->num_batches(state_.shard(/*pad=*/true)) == kUnknownLength;
+  end_epoch_at(num_training_batches(state_));
+}
+
   const std::int64_t length = state_.window_length();
   const std::int64_t start = batch_idx - batch_idx % length;
   const std::int64_t end = std::min(start + length, num_batches_);
@@ -100,6 +106,10 @@ void FitLoop::run_batches() {
       with_tensors(state_.train_loader->stream(state_.shard(/*pad=*/true), progress.epoch, progress.batches),
                    state_.input_conversion());
   if (progress.phase != FitPhase::kBatches) {  // the rest of a batch that another process ran
+  if (reload_training_data(state_)) {
+    take_training_data();
+    val_schedule_->set_epoch_batches(num_batches_);
+  }
     state_.validation_is_due = val_schedule_->was_due(progress.batches - 1, num_batches_);
     finish_batch(progress.batches - 1);
   }
@@ -215,12 +225,17 @@ double FitLoop::monitored(const std::string& name) const {
 }
 
 void FitLoop::validate_if_due() {
-  if (!state_.val_loader) return;
+  if (state_.val_loaders.empty()) return;
   const bool was_begun = state_.progress.validation != EvaluationProgress{};
   const bool ends_run = val_schedule_->in_epoch() && stop_honoured();
   if (!was_begun && !state_.validation_is_due && !ends_run) return;
-  const auto batches = evaluation_batches(state_, *state_.val_loader, Stage::kValidate);
-  run_evaluation_loop(state_, *state_.val_loader, Stage::kFit, batches, state_.progress.validation);
+  if (!was_begun) {
+    TrainContext context(state_);
+    if (!is_inside_window(state_)) state_.module->on_validation_model_zero_grad(context);
+    reload_validation_data(state_);
+  }
+  const auto limits = evaluation_limits(state_, state_.val_loaders, Stage::kValidate);
+  run_evaluation_loop(state_, state_.val_loaders, Stage::kFit, limits, state_.progress.validation);
   val_schedule_->restart();
 }
 

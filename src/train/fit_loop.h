@@ -39,6 +39,7 @@ class FitLoop {
   double optimize(const AnyBatch& batch, const Window& window, StepContext& step);
   Window window_of(std::int64_t batch_idx) const;
 
+  void take_training_data();
   void run_epoch();
   void start_epoch();
   void call_epoch_end(bool monitors, FitPhase then);

@@ -53,7 +53,7 @@ struct RunState {
   std::shared_ptr<AnyModule> module;
   std::shared_ptr<AnyDataModule> data_module;  ///< null where the loaders were given
   std::shared_ptr<AnyLoader> train_loader;
-  std::shared_ptr<AnyLoader> val_loader;
+  LoaderList val_loaders;  ///< empty: fit does not validate
   std::vector<RunOptimizer> optimizers;
   Optimizer* stepping = nullptr;  ///< the optimizer whose on_before_optimizer_step is running
   TrainedModules trained;         ///< the module, or the parts of it that optimizers have named
@@ -84,11 +84,13 @@ struct RunState {
   bool has_saved_last = false;                          ///< last.ckpt, in this fit
   std::exception_ptr save_failure;                      ///< of what is written at the end of this fit
   bool keeps_predictions = false;
-  std::vector<at::Tensor> predictions;  ///< of this rank, by batch
+  std::vector<std::vector<at::Tensor>> predictions;  ///< of this rank, by loader and batch
 
   const Communicator& communicator() const { return strategy->communicator(); }
   bool is_global_zero() const { return environment->global_rank() == 0; }
   /// Micro-batches per optimizer step in the epoch that runs.
+  std::vector<Metrics> results;                         ///< of the last validate or test, by loader
+  bool has_warned_of_no_loss = false;
   std::int64_t window_length() const { return options.accumulate_grad_batches.at(progress.epoch); }
   /// This rank's part of a data set; padded so that all ranks run equally many batches, or not.
   ShardSpec shard(bool pad) const;

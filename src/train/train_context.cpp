@@ -86,7 +86,7 @@ const std::optional<LRScheduler>& TrainContext::lr_scheduler() const {
   return state_->optimizers.empty() ? none : state_->optimizers.front().lr_scheduler;
 }
 std::int64_t TrainContext::batches_that_stepped() const { return state_->progress.batches_that_stepped; }
-bool TrainContext::has_validation() const { return state_->val_loader != nullptr; }
+bool TrainContext::has_validation() const { return !state_->val_loaders.empty(); }
 bool TrainContext::will_validate() const { return state_->validation_is_due; }
 
 void TrainContext::log(std::string_view name, const LogValue& value, const LogOptions& options) {

@@ -251,27 +251,34 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource da
   RunState& state = *state_;
   begin_run(state, stage, std::move(module));
   run_guarded(state, [&] {
-    const auto loader = open_evaluation_data(state, data);
+    const auto loaders = open_evaluation_data(state, data);
     collect_hooks(state);
     prepare_module(state);
     if (const auto from = take_wanted_checkpoint(state)) load_weights_of(state, *from);
     state.strategy->setup_evaluation(*state.module);
-    run_evaluation_loop(state, *loader, stage, evaluation_batches(state, *loader, stage));
+    state.predictions.assign(loaders.size(), {});
+    state.results.assign(loaders.size(), {});
+    run_evaluation_loop(state, loaders, stage, evaluation_limits(state, loaders, stage));
     end_run(state);
   });
   return state.board.callback;
 }
 
-std::vector<at::Tensor> Trainer::run_prediction(std::shared_ptr<AnyModule> module, DataSource data,
-                                                bool return_predictions) {
+std::vector<std::vector<at::Tensor>> Trainer::run_prediction(std::shared_ptr<AnyModule> module,
+                                                             DataSource data, bool return_predictions) {
   state_->keeps_predictions = return_predictions;
-  state_->predictions.clear();
   run_evaluation(std::move(module), std::move(data), Stage::kPredict);
   return std::exchange(state_->predictions, {});
 }
 
 void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_only) {
   RunState& state = *state_;
+std::vector<at::Tensor> Trainer::flat(const std::vector<std::vector<at::Tensor>>& by_loader) {
+  std::vector<at::Tensor> all;
+  for (const auto& loader : by_loader) all.insert(all.end(), loader.begin(), loader.end());
+  return all;
+}
+
   require_usable(state);
   join_ranks(state);
   save_after_fit(state, folder, {.weights_only = weights_only});
@@ -281,6 +288,7 @@ void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_
 const ModelCheckpoint* Trainer::checkpoint_callback() const { return first_model_checkpoint(*state_); }
 const Metrics& Trainer::callback_metrics() const { return state_->board.callback; }
 std::int64_t Trainer::global_step() const { return state_->progress.global_step; }
+std::vector<Metrics> Trainer::results() const { return state_->results; }
 std::int64_t Trainer::current_epoch() const { return state_->progress.epoch; }
 bool Trainer::is_global_zero() const { return state_->is_global_zero(); }
 int Trainer::global_rank() const { return state_->environment->global_rank(); }

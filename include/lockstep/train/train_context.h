@@ -136,11 +136,17 @@ class LOCKSTEP_API TrainContext {
 /// A TrainContext inside one batch.
 class LOCKSTEP_API StepContext : public TrainContext {
  public:
-  StepContext(detail::RunState& state, std::int64_t batch_idx, std::int64_t batch_size)
-      : TrainContext(state), batch_idx_(batch_idx), batch_size_(batch_size) {}
+  StepContext(detail::RunState& state, std::int64_t batch_idx, std::int64_t batch_size,
+              std::int64_t dataloader_idx = 0)
+      : TrainContext(state),
+        batch_idx_(batch_idx),
+        batch_size_(batch_size),
+        dataloader_idx_(dataloader_idx) {}
 
-  /// Number of this micro-batch in its epoch, from 0.
+  /// Number of this micro-batch in its epoch, from 0; in evaluation, among those of its loader.
   std::int64_t batch_idx() const { return batch_idx_; }
+  /// Number of the loader that gave it, from 0: of several in evaluation.
+  std::int64_t dataloader_idx() const { return dataloader_idx_; }
   /// Samples in this rank's micro-batch.
   std::int64_t batch_size() const { return batch_size_; }
 
@@ -162,3 +168,4 @@ class LOCKSTEP_API StepContext : public TrainContext {
 };
 
 }  // namespace lockstep
+  std::int64_t dataloader_idx_;

@@ -93,7 +93,9 @@ struct TrainerOptions {
   ValCheckInterval val_check_interval = {};
   /// Only in every n-th epoch; none: val_check_interval counts batches across epochs.
   std::optional<int> check_val_every_n_epoch = 1;
-  int num_sanity_val_steps = 2;  ///< validation batches run before training; -1: all
+  int num_sanity_val_steps = 2;  ///< validation batches of each loader run before training; -1: all
+  /// In which epochs a data module is asked for its loaders of fit again: every n-th; 0: never.
+  int reload_dataloaders_every_n_epochs = 0;
 
   /// Micro-batches per optimizer step: a number, or numbers by the epoch from which they hold.
   AccumulationSchedule accumulate_grad_batches = 1;
