@@ -1,8 +1,12 @@
 #include "train/fit_loop.h"
 
 #include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
 #include "train/data_place.h"
@@ -10,17 +14,31 @@
 #include "train/fit_checkpoint.h"
 #include "train/log_scope.h"
 #include "train/manual_optimization.h"
-
-namespace lockstep::detail {
-
-void FitLoop::run(const std::function<void()>& on_begin) {
 #include "train/no_loss.h"
 #include "train/open_data.h"
 #include "train/transfer_batch.h"
+
+namespace lockstep::detail {
+namespace {
+
+// They stay so: a part that is frozen may be meant.
+void warn_of_evaluation_mode(const RunState& state) {
+  const auto modules = state.module->modules();
+  const auto count =
+      std::ranges::count_if(modules, [](const auto& module) { return !module->is_training(); });
+  if (count == 0 || !state.is_global_zero()) return;
+  log_warning(std::to_string(count) + " of " + std::to_string(modules.size()) +
+              " modules are in evaluation mode as training begins, and stay so; train() changes that");
+}
+
+}  // namespace
+
+void FitLoop::run(const std::function<void()>& on_begin) {
   take_training_data();
   val_schedule_.emplace(state_, num_batches_);
   if (num_batches_ == 0 || done()) return on_begin();
 
+  warn_of_evaluation_mode(state_);
   TrainContext context(state_);
   {
     LogScopeGuard scope(state_, state_.train_log, kEpochLog);
@@ -29,6 +47,11 @@ void FitLoop::run(const std::function<void()>& on_begin) {
   on_begin();
   while (!done()) run_epoch();
   state_.hooks.call(hook::on_train_end, context);
+}
+
+void FitLoop::take_training_data() {
+  is_stream_ = state_.train_loader->num_batches(state_.shard(/*pad=*/true)) == kUnknownLength;
+  end_epoch_at(num_training_batches(state_));
 }
 
 bool FitLoop::steps_reached() const {
@@ -49,11 +72,6 @@ bool FitLoop::done() const {
 }
 
 Window FitLoop::window_of(std::int64_t batch_idx) const {
-void FitLoop::take_training_data() {
-  is_stream_ = state_.train_loader->num_batches(state_.shard(/*pad=*/true)) == kUnknownLength;
-  end_epoch_at(num_training_batches(state_));
-}
-
   const std::int64_t length = state_.window_length();
   const std::int64_t start = batch_idx - batch_idx % length;
   const std::int64_t end = std::min(start + length, num_batches_);
@@ -67,11 +85,12 @@ void FitLoop::take_training_data() {
 // An epoch that was begun in another process goes on where its phase says.
 void FitLoop::run_epoch() {
   auto& progress = state_.progress;
+  is_skipped_ = false;
   if (is_stream_) end_epoch_at(num_training_batches(state_));
   if (progress.phase == FitPhase::kEpochStart) start_epoch();
   if (progress.phase < FitPhase::kEpochEnd) {
     run_batches();
-    const bool is_cut = progress.batches < num_batches_ && is_over();
+    const bool is_cut = !is_skipped_ && progress.batches < num_batches_ && is_over();
     if (is_cut) state_.on_interruption();
     is_cut_ = is_cut;
     call_epoch_end(/*monitors=*/false, FitPhase::kEpochEnd);
@@ -87,6 +106,10 @@ void FitLoop::run_epoch() {
 
 // A checkpoint that is taken in a hook says that the hook has been called.
 void FitLoop::start_epoch() {
+  if (reload_training_data(state_)) {
+    take_training_data();
+    val_schedule_->set_epoch_batches(num_batches_);
+  }
   TrainContext context(state_);
   LogScopeGuard scope(state_, state_.train_log, kEpochLog);
   state_.progress.phase = FitPhase::kBatches;
@@ -106,10 +129,6 @@ void FitLoop::run_batches() {
       with_tensors(state_.train_loader->stream(state_.shard(/*pad=*/true), progress.epoch, progress.batches),
                    state_.input_conversion());
   if (progress.phase != FitPhase::kBatches) {  // the rest of a batch that another process ran
-  if (reload_training_data(state_)) {
-    take_training_data();
-    val_schedule_->set_epoch_batches(num_batches_);
-  }
     state_.validation_is_due = val_schedule_->was_due(progress.batches - 1, num_batches_);
     finish_batch(progress.batches - 1);
   }
@@ -118,6 +137,7 @@ void FitLoop::run_batches() {
     if (!measure_.next(*stream, batch)) return end_epoch_at(progress.batches);
     if (stream->is_last()) end_epoch_at(progress.batches + 1);
     run_batch(batch, progress.batches);
+    if (is_skipped_) return;
     finish_batch(progress.batches - 1);
   }
 }
@@ -140,28 +160,40 @@ void FitLoop::finish_epoch() {
 }
 
 double FitLoop::optimize(const AnyBatch& batch, const Window& window, StepContext& step) {
-  return is_automatic_ ? automatic_.run(batch, window, step) : run_manual_step(state_, measure_, batch, step);
+  if (is_automatic_) return automatic_.run(batch, window, step);
+  return batch.empty() ? leave_out_loss(state_, "the loader gave no batch", step)
+                       : run_manual_step(state_, measure_, batch, step);
 }
 
-void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
+void FitLoop::run_batch(const AnyBatch& loaded, std::int64_t batch_idx) {
   LogScopeGuard scope(state_, state_.train_log, kTrainStepLog);
-  state_.train_log.set_batch_size(batch.size());
-  StepContext step(state_, batch_idx, batch.size());
+  StepContext step(state_, batch_idx, loaded.size());
   const auto window = window_of(batch_idx);
-  state_.progress.phase = FitPhase::kInBatch;
+  auto& progress = state_.progress;
+  progress.phase = FitPhase::kInBatch;
 
   inject(state_.options.run.fault, step.global_rank(), step.global_step());
-  state_.hooks.call(hook::on_train_batch_start, step);
-  const double loss = optimize(batch, window, step);
-  if (window.last) advance_schedule(step, Interval::kStep, /*watching=*/false, batch_idx);
-  if (batch_idx + 1 == num_batches_) {
-    advance_schedule(step, Interval::kEpoch, /*watching=*/false, state_.progress.epoch);
-  }
+  const auto batch = transferred(state_, loaded, step);
+  if (!batch.empty()) state_.train_log.set_batch_size(batch.size());
+  is_skipped_ = !batch.empty() && asks_to_skip(step);
+  TrainOutput output{.loss = std::numeric_limits<double>::quiet_NaN()};
+  if (!is_skipped_) output.loss = optimize(batch, window, step);
+  if (window.last || is_skipped_) advance_schedule(step, Interval::kStep, /*watching=*/false, batch_idx);
+  if (batch_idx + 1 == num_batches_ || is_skipped_)
+    advance_schedule(step, Interval::kEpoch, /*watching=*/false, progress.epoch);
+  ++progress.batches;
+  progress.phase = FitPhase::kBatches;
+  if (is_skipped_) return;
   state_.validation_is_due = val_schedule_->is_due(batch_idx, num_batches_);
-  state_.progress.samples += batch.size() * step.world_size();
-  ++state_.progress.batches;
-  state_.progress.phase = FitPhase::kBatchEnd;
-  state_.hooks.call(hook::on_train_batch_end, step, TrainOutput{.loss = loss});
+  progress.samples += batch.size() * step.world_size();
+  progress.phase = FitPhase::kBatchEnd;
+  state_.hooks.call(hook::on_train_batch_end, step, output);
+}
+
+bool FitLoop::asks_to_skip(StepContext& step) {
+  state_.skip_request = SkipRequest::kPossible;
+  state_.hooks.call(hook::on_train_batch_start, step);
+  return std::exchange(state_.skip_request, SkipRequest::kRefused) == SkipRequest::kMade;
 }
 
 // What follows on_train_batch_end.

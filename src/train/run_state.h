@@ -42,6 +42,9 @@ struct FitMoment {
 };
 
 struct RunState {
+/// Whether a hook may ask to skip the rest of an epoch, and has.
+enum class SkipRequest { kRefused, kPossible, kMade };
+
   TrainerOptions options;
   std::filesystem::path run_dir;
   std::shared_ptr<ClusterEnvironment> environment;
@@ -72,8 +75,9 @@ struct RunState {
   Progress progress;
   RunFigures figures;
   bool validation_is_due = false;  ///< behind the batch that is running
-  bool should_stop = false;        ///< this rank's wish
-  bool stop_agreed = false;        ///< what several ranks have agreed on
+  SkipRequest skip_request = SkipRequest::kRefused;
+  bool should_stop = false;  ///< this rank's wish
+  bool stop_agreed = false;  ///< what several ranks have agreed on
   /// What checkpoints say while it is not what the loops' own state says: in a run that goes on from a
   /// checkpoint, until it does; in one that ends, from the place where a later one would go on.
   std::optional<FitMoment> moment;
@@ -85,12 +89,12 @@ struct RunState {
   std::exception_ptr save_failure;                      ///< of what is written at the end of this fit
   bool keeps_predictions = false;
   std::vector<std::vector<at::Tensor>> predictions;  ///< of this rank, by loader and batch
+  std::vector<Metrics> results;                         ///< of the last validate or test, by loader
+  bool has_warned_of_no_loss = false;
 
   const Communicator& communicator() const { return strategy->communicator(); }
   bool is_global_zero() const { return environment->global_rank() == 0; }
   /// Micro-batches per optimizer step in the epoch that runs.
-  std::vector<Metrics> results;                         ///< of the last validate or test, by loader
-  bool has_warned_of_no_loss = false;
   std::int64_t window_length() const { return options.accumulate_grad_batches.at(progress.epoch); }
   /// This rank's part of a data set; padded so that all ranks run equally many batches, or not.
   ShardSpec shard(bool pad) const;

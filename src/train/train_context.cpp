@@ -113,4 +113,12 @@ void TrainContext::print(std::string_view text) const {
 void TrainContext::stop() { state_->should_stop = true; }
 bool TrainContext::should_stop() const { return state_->should_stop; }
 
+void StepContext::skip_epoch() {
+  if (state_->skip_request == detail::SkipRequest::kRefused) {
+    throw ConfigError(
+        "train", {.what = "skip_epoch() is not possible here", .expected = "the hook on_train_batch_start"});
+  }
+  state_->skip_request = detail::SkipRequest::kMade;
+}
+
 }  // namespace lockstep

@@ -63,6 +63,8 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks, public An
   /// LRScheduler::monitor where the schedule watches one.
   virtual void lr_scheduler_step(TrainContext& context, Scheduler& scheduler, std::optional<double> metric);
 
+  /// Before each validation within fit, unless gradients are being accumulated: the default frees them.
+  virtual void on_validation_model_zero_grad(TrainContext& context);
   /// Switch to evaluation and back; the default restores every submodule's own flag.
   virtual void on_validation_model_eval(TrainContext& context);
   virtual void on_validation_model_train(TrainContext& context);
@@ -91,7 +93,8 @@ template <class Batch>
 class Module : public BatchTransfer<Batch, AnyModule> {
  public:
   /// The loss of one micro-batch: a tensor of one element that backward() can start from; in manual
-  /// optimisation anything.
+  /// optimisation anything. In a world of one it may be undefined: then the batch adds nothing to the
+  /// gradients.
   virtual at::Tensor training_step(const Batch& /*batch*/, StepContext& /*step*/) {
     AnyModule::refuse_missing("training_step");
   }

@@ -150,6 +150,11 @@ class LOCKSTEP_API StepContext : public TrainContext {
   /// Samples in this rank's micro-batch.
   std::int64_t batch_size() const { return batch_size_; }
 
+  /// In on_train_batch_start: leaves out this batch and all that follow in this epoch, which then ends as
+  /// usual. What lightning means by -1. All ranks must ask for it at the same batch.
+  /// @throws ConfigError in other hooks
+  void skip_epoch();
+
   /// Optimizer `index` of configure_optimizers, for training_step to step: Lightning's `self.optimizers()`.
   /// @throws ConfigError where there are fewer, or unless automatic_optimization() is false
   ManualOptimizer manual_optimizer(std::size_t index = 0);
@@ -165,7 +170,7 @@ class LOCKSTEP_API StepContext : public TrainContext {
  private:
   std::int64_t batch_idx_;
   std::int64_t batch_size_;
+  std::int64_t dataloader_idx_;
 };
 
 }  // namespace lockstep
-  std::int64_t dataloader_idx_;
