@@ -217,7 +217,7 @@ void load_model(const RunState& state, const Checkpoint& checkpoint, const State
 void finish_save(const RunState& state, const SaveRequest& request, const std::filesystem::path& folder) {
   if (!state.is_global_zero()) return;
   if (!request.link.empty()) link_checkpoint(request.link, folder);
-  if (!request.replaced.empty()) remove_checkpoint(request.replaced);
+  if (!request.replaced.empty()) state.checkpoint_io->remove(request.replaced);
 }
 
 void wait_for_writer(RunState& state) {
@@ -243,7 +243,7 @@ void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRe
                             .mesh = {{"replicate", state.communicator().size()}}};
   if (!request.weights_only) add_run(state, moment, all);
   if (!state.options.async_checkpoint) {
-    save_checkpoint(folder, all, info, state.communicator());
+    state.checkpoint_io->save(folder, all, info, state.communicator());
     return finish_save(state, request, folder);
   }
   auto& writer = state.checkpoint_writer;
@@ -296,8 +296,7 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
   load_optimizers(state, shared);
   load_precision(state, shared);
   state.module->load_state(own.get<StateTree>("module"));
-  if (state.data_module && own.contains("data_module"))
-    state.data_module->load_state(own.get<StateTree>("data_module"));
+  load_callbacks(state, own.get<StateTree>("callbacks"));
   say_where_from(state, checkpoint);
   state.moment = {
       .loops = state_of(state.progress), .own = std::move(own), .world_size = checkpoint.info().world_size};

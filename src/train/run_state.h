@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include <lockstep/checkpoint/checkpoint_io.h>
 #include <lockstep/checkpoint/checkpoint_writer.h>
 #include <lockstep/cluster/environment.h>
 #include <lockstep/loggers/logger.h>
@@ -41,10 +42,10 @@ struct FitMoment {
   int world_size = 1;
 };
 
-struct RunState {
 /// Whether a hook may ask to skip the rest of an epoch, and has.
 enum class SkipRequest { kRefused, kPossible, kMade };
 
+struct RunState {
   TrainerOptions options;
   std::filesystem::path run_dir;
   std::shared_ptr<ClusterEnvironment> environment;
@@ -83,14 +84,15 @@ enum class SkipRequest { kRefused, kPossible, kMade };
   std::optional<FitMoment> moment;
   /// Called where fit leaves an epoch before its end, with all that came before done. Collective.
   std::function<void()> on_interruption;
+  std::shared_ptr<CheckpointIO> checkpoint_io;
   std::unique_ptr<CheckpointWriter> checkpoint_writer;  ///< where checkpoints are written in the background
   std::function<void()> on_saved;                       ///< what is left to do when it has written one
   bool has_saved_last = false;                          ///< last.ckpt, in this fit
   std::exception_ptr save_failure;                      ///< of what is written at the end of this fit
-  bool keeps_predictions = false;
-  std::vector<std::vector<at::Tensor>> predictions;  ///< of this rank, by loader and batch
   std::vector<Metrics> results;                         ///< of the last validate or test, by loader
   bool has_warned_of_no_loss = false;
+  bool keeps_predictions = false;
+  std::vector<std::vector<at::Tensor>> predictions;  ///< of this rank, by loader and batch
 
   const Communicator& communicator() const { return strategy->communicator(); }
   bool is_global_zero() const { return environment->global_rank() == 0; }

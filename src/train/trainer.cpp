@@ -19,6 +19,7 @@
 #include "train/fit_loop.h"
 #include "train/make_loggers.h"
 #include "train/open_data.h"
+#include "train/plugins.h"
 #include "train/prepare_run.h"
 #include "train/profiled_collectives.h"
 #include "train/progress_bar.h"
@@ -202,6 +203,7 @@ Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<RunState>()) 
   apply_determinism(state_->options);
   find_ranks(*state_);
   state_->precision = make_precision(state_->options.precision);
+  state_->checkpoint_io = checkpoint_io(state_->options);
   state_->profiler = state_->options.profiler.get();
 }
 
@@ -271,14 +273,14 @@ std::vector<std::vector<at::Tensor>> Trainer::run_prediction(std::shared_ptr<Any
   return std::exchange(state_->predictions, {});
 }
 
-void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_only) {
-  RunState& state = *state_;
 std::vector<at::Tensor> Trainer::flat(const std::vector<std::vector<at::Tensor>>& by_loader) {
   std::vector<at::Tensor> all;
   for (const auto& loader : by_loader) all.insert(all.end(), loader.begin(), loader.end());
   return all;
 }
 
+void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_only) {
+  RunState& state = *state_;
   require_usable(state);
   join_ranks(state);
   save_after_fit(state, folder, {.weights_only = weights_only});
@@ -286,9 +288,9 @@ std::vector<at::Tensor> Trainer::flat(const std::vector<std::vector<at::Tensor>>
 }
 
 const ModelCheckpoint* Trainer::checkpoint_callback() const { return first_model_checkpoint(*state_); }
+std::vector<Metrics> Trainer::results() const { return state_->results; }
 const Metrics& Trainer::callback_metrics() const { return state_->board.callback; }
 std::int64_t Trainer::global_step() const { return state_->progress.global_step; }
-std::vector<Metrics> Trainer::results() const { return state_->results; }
 std::int64_t Trainer::current_epoch() const { return state_->progress.epoch; }
 bool Trainer::is_global_zero() const { return state_->is_global_zero(); }
 int Trainer::global_rank() const { return state_->environment->global_rank(); }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <lockstep/base/options.h>
@@ -27,7 +28,12 @@
 namespace lockstep {
 
 class Callback;
+class CheckpointIO;
 class ClusterEnvironment;
+
+/// A part of a Trainer that a program brings along.
+using Plugin = std::variant<std::shared_ptr<ClusterEnvironment>, std::shared_ptr<Precision>,
+                            std::shared_ptr<CheckpointIO>>;
 
 /// What the gradients of a window that the end of the epoch cut short are divided by.
 enum class PartialWindow {
@@ -126,7 +132,8 @@ struct TrainerOptions {
 
   std::vector<std::shared_ptr<Callback>> callbacks = {};         ///< in the order in which they are called
   std::shared_ptr<ClusterEnvironment> cluster_environment = {};  ///< none: detected
-  RunOptions run = {};                                           ///< filled in by ls::run()
+  std::vector<Plugin> plugins = {};  ///< at most one of each kind; not together with an option of that kind
+  RunOptions run = {};               ///< filled in by ls::run()
 };
 
 LOCKSTEP_API void describe(OptionVisitor& visitor, TrainerOptions& options);
