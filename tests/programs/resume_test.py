@@ -39,6 +39,8 @@ CONFIGURATIONS = {
                       "--trainer.strategy.ddp_comm_state.min_compression_rate", 1],
     "ddp_async": [*DDP, "--trainer.async_checkpoint", "true", "--trainer.accumulate_grad_batches", 2],
     "ddp_spawn": SPAWN,
+    "single_reloaded": [*SINGLE, "--case.val_loaders", 3, "--trainer.reload_dataloaders_every_n_epochs", 1],
+    "ddp_reloaded": [*DDP, "--case.val_loaders", 2, "--trainer.reload_dataloaders_every_n_epochs", 2],
 }
 
 
