@@ -22,6 +22,7 @@
 #include <lockstep/launch/spawn.h>
 
 #include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/checkpoint/checkpoint_io.h>
 #include <lockstep/checkpoint/checkpoint_writer.h>
 #include <lockstep/checkpoint/interop.h>
 #include <lockstep/checkpoint/load_from_checkpoint.h>
@@ -37,6 +38,7 @@
 #include <lockstep/data/image_folder.h>
 #include <lockstep/data/iterable_dataset.h>
 #include <lockstep/data/loader.h>
+#include <lockstep/data/loaders.h>
 #include <lockstep/data/look_ahead.h>
 #include <lockstep/data/sampler.h>
 #include <lockstep/data/tensor_dataset.h>

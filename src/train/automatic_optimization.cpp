@@ -6,14 +6,10 @@
 #include <lockstep/torch.h>
 
 #include "strategy/scaled_step.h"
+#include "train/no_loss.h"
 
 namespace lockstep::detail {
 namespace {
-
-std::string place_of(const StepContext& step) {
-  return "rank " + std::to_string(step.global_rank()) + ", epoch " + std::to_string(step.current_epoch()) +
-         ", batch " + std::to_string(step.batch_idx());
-}
 
 void require_usable(const at::Tensor& loss, const StepContext& step) {
   const bool usable = loss.defined() && loss.numel() == 1 && loss.requires_grad();
@@ -39,11 +35,18 @@ void require_finite(double loss, const StepContext& step) {
 }  // namespace
 
 double AutomaticOptimization::run(const AnyBatch& batch, const Window& window, StepContext& step) {
-  if (optimizer().needs_closure()) return run_closures(batch, step);
-  const auto loss = training_step(batch, step);
-  const double value = checked_value(loss, step);
-  backward(loss, window, step);
-  if (!window.last) return value;
+  if (optimizer().needs_closure() && !batch.empty()) return run_closures(batch, step);
+  const auto loss = batch.empty() ? at::Tensor() : training_step(batch, step);
+  const char* const what = batch.empty() ? "the loader gave no batch" : "training_step gave no loss";
+  const double value = loss.defined() ? checked_value(loss, step) : leave_out_loss(state_, what, step);
+  if (window.first) open_window(step);
+  has_batch_ = (has_batch_ && !window.first) || !batch.empty();
+  if (loss.defined()) backward(loss, window, step);
+  if (window.last && has_batch_) optimizer_step(step);
+  return value;
+}
+
+void AutomaticOptimization::optimizer_step(StepContext& step) {
   unscale_gradients(*state_.strategy, *state_.precision, optimizer());
   clip_gradients(step);
   {
@@ -52,7 +55,6 @@ double AutomaticOptimization::run(const AnyBatch& batch, const Window& window, S
   }
   adapt_scale(*state_.precision);
   state_.count_optimizer_step();
-  return value;
 }
 
 // Of ranks with other data the losses differ; what an optimizer makes of them must not.
@@ -63,6 +65,7 @@ double AutomaticOptimization::run_closures(const AnyBatch& batch, StepContext& s
     const auto loss = training_step(batch, step);
     const double value = checked_value(loss, step);
     if (!first) first = value;
+    open_window(step);
     backward(loss, {}, step);
     clip_gradients(step);
     return state_.mean_over_ranks(value);
@@ -84,11 +87,12 @@ double AutomaticOptimization::checked_value(const at::Tensor& loss, const StepCo
   return value;
 }
 
+void AutomaticOptimization::open_window(StepContext& step) {
+  state_.hooks.call(hook::on_before_zero_grad, step);
+  state_.module->optimizer_zero_grad(step);
+}
+
 void AutomaticOptimization::backward(at::Tensor loss, const Window& window, StepContext& step) {
-  if (window.first) {
-    state_.hooks.call(hook::on_before_zero_grad, step);
-    state_.module->optimizer_zero_grad(step);
-  }
   if (window.divisor != 1) loss = loss / window.divisor;
   loss = scaled_loss(*state_.precision, loss);
   state_.hooks.call(hook::on_before_backward, step, loss);

@@ -25,12 +25,15 @@ class AutomaticOptimization {
   double run_closures(const AnyBatch& batch, StepContext& step);
   at::Tensor training_step(const AnyBatch& batch, StepContext& step);
   double checked_value(const at::Tensor& loss, const StepContext& step) const;
+  void open_window(StepContext& step);
   void backward(at::Tensor loss, const Window& window, StepContext& step);
+  void optimizer_step(StepContext& step);
   void clip_gradients(StepContext& step);
   Optimizer& optimizer() const { return *state_.optimizers.front().optimizer; }
 
   RunState& state_;
   const StepMeasure& measure_;
+  bool has_batch_ = true;  // the window, one that was not empty; unknown of what another process ran
 };
 
 }  // namespace lockstep::detail

@@ -9,6 +9,8 @@
 #include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/hooks.h>
 
+#include "train/plugins.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -77,6 +79,7 @@ void apply_overfit(TrainerOptions& options) {
 
 // Lightning's rule for runs without any limit.
 void resolve_limits(TrainerOptions& options) {
+  if (!options.min_epochs) options.min_epochs = options.min_steps > 0 ? 1 : 0;
   if (options.max_epochs) return;
   if (options.max_steps == -1 && !options.max_time) {
     log_warning("max_epochs is not set: stopping after 1000 epochs; set max_epochs to -1 for no limit");
@@ -106,6 +109,7 @@ void add_model_checkpoint(TrainerOptions& options) {
 
 TrainerOptions effective(TrainerOptions options) {
   check(options);
+  apply_plugins(options);
   check_validation(options);
   if (options.barebones) apply_barebones(options);
   add_model_checkpoint(options);

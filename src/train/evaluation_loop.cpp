@@ -8,6 +8,7 @@
 
 #include "train/log_scope.h"
 #include "train/step_measure.h"
+#include "train/transfer_batch.h"
 
 namespace lockstep::detail {
 namespace {
@@ -86,40 +87,67 @@ const EvaluationHooks& hooks_of(Stage stage) {
   return stage == Stage::kPredict ? kPredictHooks : kValidationHooks;
 }
 
-void keep(RunState& state, const at::Tensor& prediction) {
+void keep(RunState& state, std::int64_t loader, const at::Tensor& prediction) {
   if (prediction.defined() && state.keeps_predictions)
-    state.predictions.push_back(prediction.detach().to(at::kCPU));
+    state.predictions[static_cast<std::size_t>(loader)].push_back(prediction.detach().to(at::kCPU));
 }
 
-void run_batches(RunState& state, AnyLoader& loader, const EvaluationHooks& hooks, std::int64_t max_batches,
-                 EvaluationProgress& progress) {
+// One pass: `limits` are the batches of each of `loaders` on this rank.
+struct Pass {
+  const LoaderList& loaders;
+  const std::vector<std::int64_t>& limits;
+  const EvaluationHooks& hooks;
+  EvaluationProgress& progress;
+
+  std::size_t loader() const { return static_cast<std::size_t>(progress.loader); }
+};
+
+void run_batch(RunState& state, const Pass& pass, const StepMeasure& measure, const AnyBatch& loaded) {
+  StepContext step(state, pass.progress.batches, loaded.size(), pass.progress.loader);
+  const auto batch = transferred(state, loaded, step);
+  state.evaluation_log.set_batch_size(batch.size());
+  state.hooks.call(pass.hooks.batch_start, step);
+  at::Tensor prediction;
+  {
+    const auto forward = state.precision->forward_scope();
+    const auto measured = measure.step();
+    prediction = pass.hooks.step(*state.module, batch, step);
+  }
+  ++pass.progress.batches;
+  const auto row_number = state.progress.evaluation_batches++;
+  keep(state, pass.progress.loader, prediction);
+  pass.hooks.batch_end(state.hooks, step, prediction);
+  state.write_metrics(state.evaluation_log.step_row(), row_number);
+}
+
+// The rest of the loader that runs.
+void run_loader(RunState& state, const Pass& pass) {
+  const auto& loader = *pass.loaders[pass.loader()];
   const auto stream =
-      with_tensors(loader.stream(state.shard(/*pad=*/false), state.progress.epoch, progress.batches),
+      with_tensors(loader.stream(state.shard(/*pad=*/false), state.progress.epoch, pass.progress.batches),
                    state.input_conversion());
-  LogScopeGuard scope(state, state.evaluation_log, hooks.step_log);
-  const StepMeasure measure(state, hooks.step_name);
+  auto scope = pass.hooks.step_log;
+  if (pass.loaders.size() > 1) scope.dataloader_idx = pass.progress.loader;
+  const LogScopeGuard guard(state, state.evaluation_log, scope);
+  const StepMeasure measure(state, pass.hooks.step_name);
   AnyBatch batch;
-  while (progress.batches < max_batches && measure.next(*stream, batch)) {
-    StepContext step(state, progress.batches, batch.size());
-    state.evaluation_log.set_batch_size(batch.size());
-    state.hooks.call(hooks.batch_start, step);
-    at::Tensor prediction;
-    {
-      const auto forward = state.precision->forward_scope();
-      const auto measured = measure.step();
-      prediction = hooks.step(*state.module, batch, step);
-    }
-    ++progress.batches;
-    const auto row_number = state.progress.evaluation_batches++;
-    keep(state, prediction);
-    hooks.batch_end(state.hooks, step, prediction);
-    state.write_metrics(state.evaluation_log.step_row(), row_number);
+  while (pass.progress.batches < pass.limits[pass.loader()] && measure.next(*stream, batch))
+    run_batch(state, pass, measure, batch);
+}
+
+void run_loaders(RunState& state, const Pass& pass) {
+  auto& progress = pass.progress;
+  for (; pass.loader() < pass.loaders.size(); ++progress.loader) {
+    run_loader(state, pass);
+    if (pass.loaders.size() > 1) state.evaluation_log.finish_loader(state.communicator(), progress.loader);
+    progress.batches = 0;
   }
 }
 
-void evaluate(RunState& state, AnyLoader& loader, const EvaluationHooks& hooks, Stage stage,
-              std::int64_t max_batches, EvaluationProgress& progress) {
+void evaluate(RunState& state, const Pass& pass, Stage stage) {
   TrainContext context(state);
+  const auto& hooks = pass.hooks;
+  auto& progress = pass.progress;
   // A checkpoint that is taken in a hook says that the hook has been called.
   const auto call_next = [&](const EpochHook& next, EvaluationPhase phase) {
     if (progress.phase >= phase) return;
@@ -129,12 +157,12 @@ void evaluate(RunState& state, AnyLoader& loader, const EvaluationHooks& hooks, 
   };
   call_next(hooks.start, EvaluationPhase::kStart);
   call_next(hooks.epoch_start, EvaluationPhase::kEpochStart);
-  if (progress.phase == EvaluationPhase::kEpochStart)
-    run_batches(state, loader, hooks, max_batches, progress);
+  if (progress.phase == EvaluationPhase::kEpochStart) run_loaders(state, pass);
   call_next(hooks.epoch_end, EvaluationPhase::kEpochEnd);
   const auto row = state.evaluation_log.finish_epoch(state.communicator());
   const bool inside_fit = stage == Stage::kFit;
   state.write_metrics(row, inside_fit ? state.progress.batches_that_stepped : state.progress.global_step);
+  if (stage != Stage::kSanityCheck && !inside_fit) state.results = by_loader(row, pass.loaders.size());
   progress.phase = EvaluationPhase::kEnd;
   state.hooks.call(hooks.end, context);
 }
@@ -152,37 +180,48 @@ std::pair<BatchLimit, std::string_view> limit_of(const TrainerOptions& options, 
   return {options.limit_val_batches, "limit_val_batches"};
 }
 
-}  // namespace
-
-void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::int64_t max_batches) {
-  EvaluationProgress progress;
-  run_evaluation_loop(state, loader, stage, max_batches, progress);
+// Rank 0 has the most batches. All ranks go by its count, so that they agree on what is refused, or empty.
+std::int64_t batches_of_rank_0(const RunState& state, const AnyLoader& loader, Stage stage) {
+  const auto [limit, name] = limit_of(state.options, stage);
+  auto spec = state.shard(/*pad=*/false);
+  spec.rank = 0;
+  return limit.apply(loader.num_batches(spec), name);
 }
 
-void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::int64_t max_batches,
-                         EvaluationProgress& progress) {
-  if (progress.phase == EvaluationPhase::kEnd) return;
-  const auto& hooks = hooks_of(stage);
+}  // namespace
+
+EvaluationLimits evaluation_limits(const RunState& state, const LoaderList& loaders, Stage stage,
+                                   std::int64_t at_most) {
+  EvaluationLimits limits;
+  for (const auto& loader : loaders) {
+    const auto limit = std::min(batches_of_rank_0(state, *loader, stage), at_most);
+    limits.batches.push_back(std::min(loader->num_batches(state.shard(/*pad=*/false)), limit));
+    limits.is_empty = limits.is_empty && limit == 0;
+  }
+  return limits;
+}
+
+void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage,
+                         const EvaluationLimits& limits) {
+  EvaluationProgress progress;
+  run_evaluation_loop(state, loaders, stage, limits, progress);
+}
+
+void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage,
+                         const EvaluationLimits& limits, EvaluationProgress& progress) {
+  if (limits.is_empty || progress.phase == EvaluationPhase::kEnd) return;
+  const Pass pass{loaders, limits.batches, hooks_of(stage), progress};
   const torch::NoGradGuard no_grad;
   const auto inference = inference_mode(state, stage);
   TrainContext context(state);
-  ((*state.module).*hooks.model_eval)(context);
+  ((*state.module).*pass.hooks.model_eval)(context);
   try {
-    evaluate(state, loader, hooks, stage, max_batches, progress);
+    evaluate(state, pass, stage);
   } catch (...) {
-    ((*state.module).*hooks.model_train)(context);
+    ((*state.module).*pass.hooks.model_train)(context);
     throw;
   }
-  ((*state.module).*hooks.model_train)(context);
-}
-
-std::int64_t evaluation_batches(const RunState& state, const AnyLoader& loader, Stage stage) {
-  const auto [limit, name] = limit_of(state.options, stage);
-  // Rank 0 has the most batches. All ranks go by its count, so that they agree on what is refused.
-  auto spec = state.shard(/*pad=*/false);
-  const auto own = loader.num_batches(spec);
-  spec.rank = 0;
-  return std::min(own, limit.apply(loader.num_batches(spec), name));
+  ((*state.module).*pass.hooks.model_train)(context);
 }
 
 }  // namespace lockstep::detail

@@ -1,19 +1,29 @@
-// One pass over a loader in evaluation mode: validation inside fit, validate, test, sanity check.
+// One pass over loaders in evaluation mode: validation inside fit, validate, test, predict, sanity check.
 #pragma once
 
-#include <memory>
+#include <cstdint>
+#include <vector>
 
 #include "train/run_state.h"
 
 namespace lockstep::detail {
 
-/// Runs `loader` once as `stage`, at most `max_batches` batches on this rank. Collective.
-void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::int64_t max_batches);
-/// The same from where `progress` is, which it keeps.
-void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::int64_t max_batches,
-                         EvaluationProgress& progress);
+/// How much of each loader a pass takes.
+struct EvaluationLimits {
+  std::vector<std::int64_t> batches;  ///< on this rank
+  bool is_empty = true;               ///< no rank has any: the pass and its hooks are left out
+};
 
-/// Batches of `loader` on this rank under the limit option of `stage`.
-std::int64_t evaluation_batches(const RunState& state, const AnyLoader& loader, Stage stage);
+/// By the limit option of `stage`, and not more than `at_most` of each loader.
+/// @throws ConfigError as BatchLimit::apply, on all ranks alike
+EvaluationLimits evaluation_limits(const RunState& state, const LoaderList& loaders, Stage stage,
+                                   std::int64_t at_most = kUnknownLength);
+
+/// Runs `loaders` one after the other as `stage`. Collective.
+void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage,
+                         const EvaluationLimits& limits);
+/// The same from where `progress` is, which it keeps.
+void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage,
+                         const EvaluationLimits& limits, EvaluationProgress& progress);
 
 }  // namespace lockstep::detail

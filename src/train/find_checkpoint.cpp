@@ -147,7 +147,7 @@ std::optional<Checkpoint> newest_complete(const std::vector<fs::path>& folders, 
     const auto folder = communicator.broadcast_bytes(number < folders.size() ? folders[number].string() : "");
     if (folder.empty()) return std::nullopt;
     try {
-      Checkpoint checkpoint(folder, state.options.run.verify, communicator);
+      auto checkpoint = state.checkpoint_io->load(folder, state.options.run.verify, communicator);
       (void)checkpoint.entry("loops");  // which one of weights only has not
       return checkpoint;
     } catch (const CommError&) {
@@ -177,7 +177,7 @@ std::optional<Checkpoint> take_wanted_checkpoint(RunState& state) {
   if (!is_named) return newest_complete(folders, state);
   const auto folder = state.communicator().broadcast_bytes(folders.empty() ? "" : folders.front().string());
   if (folder.empty()) return std::nullopt;
-  return Checkpoint(folder, run.verify, state.communicator());
+  return state.checkpoint_io->load(folder, run.verify, state.communicator());
 }
 
 }  // namespace lockstep::detail

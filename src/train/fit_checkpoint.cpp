@@ -14,6 +14,7 @@
 #include "checkpoint/remove_checkpoint.h"
 #include "strategy/named_parameters.h"
 #include "train/data_place.h"
+#include "train/open_data.h"
 
 namespace lockstep::detail {
 namespace {
@@ -216,7 +217,7 @@ void load_model(const RunState& state, const Checkpoint& checkpoint, const State
 void finish_save(const RunState& state, const SaveRequest& request, const std::filesystem::path& folder) {
   if (!state.is_global_zero()) return;
   if (!request.link.empty()) link_checkpoint(request.link, folder);
-  if (!request.replaced.empty()) remove_checkpoint(request.replaced);
+  if (!request.replaced.empty()) state.checkpoint_io->remove(request.replaced);
 }
 
 void wait_for_writer(RunState& state) {
@@ -245,7 +246,7 @@ void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRe
   TrainContext context(state);
   for (const auto& callback : state.callbacks) callback->on_save_checkpoint(context, all.shared);
   if (!state.options.async_checkpoint) {
-    save_checkpoint(folder, all, info, state.communicator());
+    state.checkpoint_io->save(folder, all, info, state.communicator());
     return finish_save(state, request, folder);
   }
   auto& writer = state.checkpoint_writer;
@@ -289,17 +290,18 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
   }
   load_state(state.progress, shared.get<StateTree>("loops"));
   check_epochs(state);
+  auto own = own_of(state, checkpoint);
+  if (state.data_module && own.contains("data_module"))
+    state.data_module->load_state(own.get<StateTree>("data_module"));
+  restore_reloaded_data(state);
   adopt_data_place(state, shared.get<StateTree>("data"));
   load_model(state, checkpoint, shared.get<StateTree>("model"));
-  auto own = own_of(state, checkpoint);
+  state.module->load_state(own.get<StateTree>("module"));
   load_callbacks(state, own.get<StateTree>("callbacks"));
   TrainContext context(state);
   for (const auto& callback : state.callbacks) callback->on_load_checkpoint(context, shared);
   load_optimizers(state, shared);
   load_precision(state, shared);
-  state.module->load_state(own.get<StateTree>("module"));
-  if (state.data_module && own.contains("data_module"))
-    state.data_module->load_state(own.get<StateTree>("data_module"));
   say_where_from(state, checkpoint);
   state.moment = {
       .loops = state_of(state.progress), .own = std::move(own), .world_size = checkpoint.info().world_size};

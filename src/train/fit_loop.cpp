@@ -1,8 +1,12 @@
 #include "train/fit_loop.h"
 
 #include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
 #include "train/data_place.h"
@@ -10,16 +14,31 @@
 #include "train/fit_checkpoint.h"
 #include "train/log_scope.h"
 #include "train/manual_optimization.h"
+#include "train/no_loss.h"
+#include "train/open_data.h"
+#include "train/transfer_batch.h"
 
 namespace lockstep::detail {
+namespace {
+
+// They stay so: a part that is frozen may be meant.
+void warn_of_evaluation_mode(const RunState& state) {
+  const auto modules = state.module->modules();
+  const auto count =
+      std::ranges::count_if(modules, [](const auto& module) { return !module->is_training(); });
+  if (count == 0 || !state.is_global_zero()) return;
+  log_warning(std::to_string(count) + " of " + std::to_string(modules.size()) +
+              " modules are in evaluation mode as training begins, and stay so; train() changes that");
+}
+
+}  // namespace
 
 void FitLoop::run(const std::function<void()>& on_begin) {
-  num_batches_ = num_training_batches(state_);
-  is_stream_ = state_.train_loader->num_batches(state_.shard(/*pad=*/true)) == kUnknownLength;
-  state_.progress.num_training_batches = num_batches_;
+  take_training_data();
   val_schedule_.emplace(state_, num_batches_);
   if (num_batches_ == 0 || done()) return on_begin();
 
+  warn_of_evaluation_mode(state_);
   TrainContext context(state_);
   {
     LogScopeGuard scope(state_, state_.train_log, kEpochLog);
@@ -31,13 +50,18 @@ void FitLoop::run(const std::function<void()>& on_begin) {
   state_.hooks.call(hook::on_train_end, context);
 }
 
+void FitLoop::take_training_data() {
+  is_stream_ = state_.train_loader->num_batches(state_.shard(/*pad=*/true)) == kUnknownLength;
+  end_epoch_at(num_training_batches(state_));
+}
+
 bool FitLoop::steps_reached() const {
   return state_.options.max_steps >= 0 && state_.progress.global_step >= state_.options.max_steps;
 }
 
 bool FitLoop::stop_honoured() const {
   const bool stop = state_.communicator().size() == 1 ? state_.should_stop : state_.stop_agreed;
-  return stop && state_.progress.epoch >= state_.options.min_epochs &&
+  return stop && state_.progress.epoch >= *state_.options.min_epochs &&
          state_.progress.global_step >= state_.options.min_steps;
 }
 
@@ -62,11 +86,12 @@ Window FitLoop::window_of(std::int64_t batch_idx) const {
 // An epoch that was begun in another process goes on where its phase says.
 void FitLoop::run_epoch() {
   auto& progress = state_.progress;
+  is_skipped_ = false;
   if (is_stream_) end_epoch_at(num_training_batches(state_));
   if (progress.phase == FitPhase::kEpochStart) start_epoch();
   if (progress.phase < FitPhase::kEpochEnd) {
     run_batches();
-    const bool is_cut = progress.batches < num_batches_ && is_over();
+    const bool is_cut = !is_skipped_ && progress.batches < num_batches_ && is_over();
     if (is_cut) state_.on_interruption();
     is_cut_ = is_cut;
     call_epoch_end(/*monitors=*/false, FitPhase::kEpochEnd);
@@ -82,6 +107,10 @@ void FitLoop::run_epoch() {
 
 // A checkpoint that is taken in a hook says that the hook has been called.
 void FitLoop::start_epoch() {
+  if (reload_training_data(state_)) {
+    take_training_data();
+    val_schedule_->set_epoch_batches(num_batches_);
+  }
   TrainContext context(state_);
   LogScopeGuard scope(state_, state_.train_log, kEpochLog);
   state_.progress.phase = FitPhase::kBatches;
@@ -109,6 +138,7 @@ void FitLoop::run_batches() {
     if (!measure_.next(*stream, batch)) return end_epoch_at(progress.batches);
     if (stream->is_last()) end_epoch_at(progress.batches + 1);
     run_batch(batch, progress.batches);
+    if (is_skipped_) return;
     finish_batch(progress.batches - 1);
   }
 }
@@ -131,28 +161,40 @@ void FitLoop::finish_epoch() {
 }
 
 double FitLoop::optimize(const AnyBatch& batch, const Window& window, StepContext& step) {
-  return is_automatic_ ? automatic_.run(batch, window, step) : run_manual_step(state_, measure_, batch, step);
+  if (is_automatic_) return automatic_.run(batch, window, step);
+  return batch.empty() ? leave_out_loss(state_, "the loader gave no batch", step)
+                       : run_manual_step(state_, measure_, batch, step);
 }
 
-void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
+void FitLoop::run_batch(const AnyBatch& loaded, std::int64_t batch_idx) {
   LogScopeGuard scope(state_, state_.train_log, kTrainStepLog);
-  state_.train_log.set_batch_size(batch.size());
-  StepContext step(state_, batch_idx, batch.size());
+  StepContext step(state_, batch_idx, loaded.size());
   const auto window = window_of(batch_idx);
-  state_.progress.phase = FitPhase::kInBatch;
+  auto& progress = state_.progress;
+  progress.phase = FitPhase::kInBatch;
 
   inject(state_.options.run.fault, step.global_rank(), step.global_step());
-  state_.hooks.call(hook::on_train_batch_start, step);
-  const double loss = optimize(batch, window, step);
-  if (window.last) advance_schedule(step, Interval::kStep, /*watching=*/false, batch_idx);
-  if (batch_idx + 1 == num_batches_) {
-    advance_schedule(step, Interval::kEpoch, /*watching=*/false, state_.progress.epoch);
-  }
+  const auto batch = transferred(state_, loaded, step);
+  if (!batch.empty()) state_.train_log.set_batch_size(batch.size());
+  is_skipped_ = !batch.empty() && asks_to_skip(step);
+  TrainOutput output{.loss = std::numeric_limits<double>::quiet_NaN()};
+  if (!is_skipped_) output.loss = optimize(batch, window, step);
+  if (window.last || is_skipped_) advance_schedule(step, Interval::kStep, /*watching=*/false, batch_idx);
+  if (batch_idx + 1 == num_batches_ || is_skipped_)
+    advance_schedule(step, Interval::kEpoch, /*watching=*/false, progress.epoch);
+  ++progress.batches;
+  progress.phase = FitPhase::kBatches;
+  if (is_skipped_) return;
   state_.validation_is_due = val_schedule_->is_due(batch_idx, num_batches_);
-  state_.progress.samples += batch.size() * step.world_size();
-  ++state_.progress.batches;
-  state_.progress.phase = FitPhase::kBatchEnd;
-  state_.hooks.call(hook::on_train_batch_end, step, TrainOutput{.loss = loss});
+  progress.samples += batch.size() * step.world_size();
+  progress.phase = FitPhase::kBatchEnd;
+  state_.hooks.call(hook::on_train_batch_end, step, output);
+}
+
+bool FitLoop::asks_to_skip(StepContext& step) {
+  state_.skip_request = SkipRequest::kPossible;
+  state_.hooks.call(hook::on_train_batch_start, step);
+  return std::exchange(state_.skip_request, SkipRequest::kRefused) == SkipRequest::kMade;
 }
 
 // What follows on_train_batch_end.
@@ -216,12 +258,17 @@ double FitLoop::monitored(const std::string& name) const {
 }
 
 void FitLoop::validate_if_due() {
-  if (!state_.val_loader) return;
+  if (state_.val_loaders.empty()) return;
   const bool was_begun = state_.progress.validation != EvaluationProgress{};
   const bool ends_run = val_schedule_->in_epoch() && stop_honoured();
   if (!was_begun && !state_.validation_is_due && !ends_run) return;
-  const auto batches = evaluation_batches(state_, *state_.val_loader, Stage::kValidate);
-  run_evaluation_loop(state_, *state_.val_loader, Stage::kFit, batches, state_.progress.validation);
+  if (!was_begun) {
+    TrainContext context(state_);
+    if (!is_inside_window(state_)) state_.module->on_validation_model_zero_grad(context);
+    reload_validation_data(state_);
+  }
+  const auto limits = evaluation_limits(state_, state_.val_loaders, Stage::kValidate);
+  run_evaluation_loop(state_, state_.val_loaders, Stage::kFit, limits, state_.progress.validation);
   val_schedule_->restart();
 }
 

@@ -39,13 +39,15 @@ class FitLoop {
   double optimize(const AnyBatch& batch, const Window& window, StepContext& step);
   Window window_of(std::int64_t batch_idx) const;
 
+  void take_training_data();
   void run_epoch();
   void start_epoch();
   void call_epoch_end(bool monitors, FitPhase then);
   void run_batches();
   void end_epoch_at(std::int64_t batches);
   void finish_epoch();
-  void run_batch(const AnyBatch& batch, std::int64_t batch_idx);
+  void run_batch(const AnyBatch& loaded, std::int64_t batch_idx);
+  bool asks_to_skip(StepContext& step);
   void finish_batch(std::int64_t batch_idx);
   void write_step_row();
   // Plain schedules advance with the step or the epoch's last batch; those that watch a metric
@@ -61,7 +63,8 @@ class FitLoop {
   std::int64_t num_batches_ = 0;
   bool is_stream_ = false;                          // of which only the end tells the length
   std::optional<ValidationSchedule> val_schedule_;  // from the begin of run()
-  bool is_cut_ = false;  // the epoch, before its end: what it would have measured is not there
+  bool is_cut_ = false;      // the epoch, before its end: what it would have measured is not there
+  bool is_skipped_ = false;  // the rest of the epoch, as a hook asked
 };
 
 }  // namespace lockstep::detail

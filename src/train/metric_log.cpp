@@ -8,6 +8,18 @@
 namespace lockstep::detail {
 namespace {
 
+constexpr std::string_view kLoaderSuffix = "/dataloader_idx_";
+
+std::string loader_suffix(std::int64_t dataloader_idx) {
+  return std::string(kLoaderSuffix) + std::to_string(dataloader_idx);
+}
+
+// "loss/dataloader_idx_1" -> "loss_epoch/dataloader_idx_1".
+std::string forked(const std::string& name, std::string_view fork) {
+  auto made = name;
+  return made.insert(std::min(name.find(kLoaderSuffix), name.size()), fork);
+}
+
 [[noreturn]] void refuse(std::string_view name, std::string expected, std::string got, std::string hint) {
   throw ConfigError("train", {.what = "log(\"" + std::string(name) + "\")",
                               .expected = std::move(expected),
@@ -16,7 +28,21 @@ namespace {
                               .hint = std::move(hint)});
 }
 
+bool belongs_to(const std::string& name, std::size_t loader, std::size_t num_loaders) {
+  return num_loaders < 2 || name.find(kLoaderSuffix) == std::string::npos ||
+         name.ends_with(loader_suffix(static_cast<std::int64_t>(loader)));
+}
+
 }  // namespace
+
+std::vector<Metrics> by_loader(const MetricRow& row, std::size_t num_loaders) {
+  std::vector<Metrics> results(num_loaders);
+  for (std::size_t loader = 0; loader < num_loaders; ++loader) {
+    for (const auto& [name, value] : row)
+      if (belongs_to(name, loader, num_loaders)) results[loader].insert_or_assign(name, value);
+  }
+  return results;
+}
 
 MetricLog::Entry* MetricLog::find(std::string_view name) {
   const auto found = std::ranges::find(entries_, name, &Entry::name);
@@ -40,20 +66,36 @@ MetricLog::Entry& MetricLog::entry_of(std::string_view name, LogOptions options)
 
 MetricLog::Entry MetricLog::make_entry(std::string name, const LogOptions& options, bool on_step,
                                        bool on_epoch) {
-  const bool forked = on_step && on_epoch;
+  const bool has_forks = on_step && on_epoch;
   Entry entry{.name = std::move(name), .step_name = {}, .epoch_name = {}, .options = options};
-  entry.step_name = forked ? entry.name + "_step" : entry.name;
-  entry.epoch_name = forked ? entry.name + "_epoch" : entry.name;
+  entry.step_name = has_forks ? forked(entry.name, "_step") : entry.name;
+  entry.epoch_name = has_forks ? forked(entry.name, "_epoch") : entry.name;
   entry.on_step = on_step;
   entry.on_epoch = on_epoch;
   entry.accumulated = neutral(options.reduce_fx);
   return entry;
 }
 
-void MetricLog::log(std::string_view name, double value, const LogOptions& options) {
-  if (!scope_.allowed) {
+void MetricLog::check_name(std::string_view name) const {
+  if (!scope_.allowed)
     refuse(name, "a call from a step, a batch hook or an epoch hook", "a hook that cannot log", "");
-  }
+  if (name.find(kLoaderSuffix) != std::string_view::npos)
+    refuse(name, "a name without " + std::string(kLoaderSuffix), "one with it",
+           "the number of the loader is added where a stage has several");
+}
+
+std::string MetricLog::name_of(std::string_view name, const LogOptions& options) const {
+  const bool is_of_loader = scope_.dataloader_idx && options.add_dataloader_idx;
+  return std::string(name) + (is_of_loader ? loader_suffix(*scope_.dataloader_idx) : "");
+}
+
+void MetricLog::log(std::string_view name, double value, const LogOptions& options) {
+  check_name(name);
+  if (scope_.dataloader_idx) return add(name_of(name, options), value, options);
+  add(name, value, options);
+}
+
+void MetricLog::add(std::string_view name, double value, const LogOptions& options) {
   const auto samples = options.batch_size.value_or(batch_size_);
   if (samples < 1) refuse(name, "batch_size >= 1", std::to_string(samples), "");
   Entry& entry = entry_of(name, options);
@@ -69,15 +111,14 @@ void MetricLog::log(std::string_view name, double value, const LogOptions& optio
   entry.weight += weight;
 }
 
-void MetricLog::log(std::string_view name, metrics::Metric& metric, const LogOptions& options) {
-  if (!scope_.allowed) {
-    refuse(name, "a call from a step, a batch hook or an epoch hook", "a hook that cannot log", "");
-  }
+void MetricLog::log(std::string_view plain_name, metrics::Metric& metric, const LogOptions& options) {
+  check_name(plain_name);
+  const auto name = name_of(plain_name, options);
   if (options.on_step.value_or(false) || !options.on_epoch.value_or(true))
     refuse(name, "a metric for the epoch", "on_step", "log the value of the step's own batch as a number");
   const auto known = std::ranges::find(metrics_, name, &LoggedMetric::name);
   if (known == metrics_.end() && find(name) == nullptr)
-    return void(metrics_.push_back({std::string(name), &metric, options}));
+    return void(metrics_.push_back({name, &metric, options}));
   if (known == metrics_.end() || known->metric != &metric)
     refuse(name, "one metric per name", "another one", "log it under another name");
 }
@@ -157,20 +198,46 @@ MetricRow MetricLog::finish_epoch(const Communicator& communicator) {
 }
 
 void MetricLog::finish_metrics(const Communicator& communicator, MetricRow& row) {
-  std::vector<metrics::Metric*> all;
-  for (const auto& logged : metrics_) all.push_back(logged.metric);
-  const auto values = metrics::finish_epoch(all, communicator);
+  const auto values = values_of(metrics_, communicator);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto& [name, metric, options] = metrics_[i];
-    if (values[i].numel() != 1)
-      refuse(name, "a metric of one number", std::to_string(values[i].numel()) + " of them",
-             "log them one by one");
-    const double value = values[i].item<double>();
-    board_.callback.insert_or_assign(name, value);
-    if (options.prog_bar) board_.progress_bar.insert_or_assign(name, value);
-    if (options.logger) row.emplace_back(name, value);
+    board_.callback.insert_or_assign(name, values[i]);
+    if (options.prog_bar) board_.progress_bar.insert_or_assign(name, values[i]);
+    if (options.logger) row.emplace_back(name, values[i]);
   }
   metrics_.clear();
+}
+
+void MetricLog::finish_loader(const Communicator& communicator, std::int64_t dataloader_idx) {
+  const auto rest = std::ranges::stable_partition(metrics_, [&](const LoggedMetric& logged) {
+    return !logged.name.ends_with(loader_suffix(dataloader_idx));
+  });
+  const std::vector<LoggedMetric> finished(rest.begin(), rest.end());
+  metrics_.erase(rest.begin(), rest.end());
+  const auto values = values_of(finished, communicator);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto& options = finished[i].options;
+    auto entry = make_entry(finished[i].name, {.prog_bar = options.prog_bar, .logger = options.logger},
+                            /*on_step=*/false, /*on_epoch=*/true);
+    entry.accumulated = values[i];
+    entry.weight = 1;
+    entries_.push_back(std::move(entry));
+  }
+}
+
+std::vector<double> MetricLog::values_of(const std::vector<LoggedMetric>& logged,
+                                         const Communicator& communicator) {
+  std::vector<metrics::Metric*> metrics;
+  for (const auto& each : logged) metrics.push_back(each.metric);
+  std::vector<double> values;
+  for (const auto& value : metrics::finish_epoch(metrics, communicator)) {
+    if (value.numel() != 1) {
+      refuse(logged[values.size()].name, "a metric of one number", std::to_string(value.numel()) + " of them",
+             "log them one by one");
+    }
+    values.push_back(value.item<double>());
+  }
+  return values;
 }
 
 void MetricLog::publish(const Entry& entry, const std::string& forked_name, double value) {

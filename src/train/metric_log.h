@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,6 +25,8 @@ struct LogScope {
   bool step_allowed = false;  ///< on_step makes sense: the hook belongs to one batch
   bool on_step = false;       ///< default of on_step
   bool on_epoch = false;      ///< default of on_epoch
+  /// The loader that the hook belongs to, where a stage has several.
+  std::optional<std::int64_t> dataloader_idx = {};
 };
 
 inline constexpr LogScope kNoLog{};
@@ -33,6 +36,9 @@ inline constexpr LogScope kEpochLog{.allowed = true, .on_epoch = true};
 
 /// Metric names with values, in the order of their first appearance.
 using MetricRow = std::vector<std::pair<std::string, double>>;
+
+/// A row of evaluation for each of its loaders: what was logged in that one, and what in none.
+LOCKSTEP_API std::vector<Metrics> by_loader(const MetricRow& row, std::size_t num_loaders);
 
 /// The latest values of everything logged, whichever loop logged it.
 struct MetricBoard {
@@ -67,6 +73,9 @@ class LOCKSTEP_API MetricLog {
   MetricRow synced_step_row(const Communicator& communicator);
   /// Reduces the epoch's values, over ranks where sync_dist asks for it, and forgets them. Collective.
   MetricRow finish_epoch(const Communicator& communicator);
+  /// A loader of several is through: its metrics (not its values, which can wait for the others) become the
+  /// values that they will be at the end of the epoch, and are reset for the next loader. Collective.
+  void finish_loader(const Communicator& communicator, std::int64_t dataloader_idx);
   /// Forgets what was collected, without reducing.
   void discard() {
     entries_.clear();
@@ -98,12 +107,19 @@ class LOCKSTEP_API MetricLog {
     LogOptions options;
   };
 
+  void check_name(std::string_view name) const;
+  // With the number of the loader, where one belongs to it.
+  std::string name_of(std::string_view name, const LogOptions& options) const;
+  void add(std::string_view name, double value, const LogOptions& options);
   static Entry make_entry(std::string name, const LogOptions& options, bool on_step, bool on_epoch);
   Entry* find(std::string_view name);
   Entry& entry_of(std::string_view name, LogOptions options);
   Entry& adopt(const MetricPart& part);
   void merge_epoch(const Communicator& communicator);
   void finish_metrics(const Communicator& communicator, MetricRow& row);
+  // Synced and reset.
+  static std::vector<double> values_of(const std::vector<LoggedMetric>& logged,
+                                       const Communicator& communicator);
   void publish(const Entry& entry, const std::string& forked_name, double value);
 
   MetricBoard& board_;

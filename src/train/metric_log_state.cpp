@@ -30,6 +30,7 @@ LogOptions options_of(const StateTree& tree) {
                      .logger = tree.get<bool>("logger"),
                      .reduce_fx = reduce_fx_of(tree),
                      .sync_dist = tree.get<bool>("sync_dist")};
+  if (tree.contains("add_dataloader_idx")) options.add_dataloader_idx = tree.get<bool>("add_dataloader_idx");
   // The log call that goes on must give the same options: what it left open stays open.
   if (tree.contains("on_step_asked")) options.on_step = tree.get<bool>("on_step_asked");
   if (tree.contains("on_epoch_asked")) options.on_epoch = tree.get<bool>("on_epoch_asked");
@@ -41,6 +42,7 @@ void set_options(StateTree& tree, const LogOptions& options) {
   tree.set("logger", options.logger);
   tree.set("reduce_fx", name_of(options.reduce_fx));
   tree.set("sync_dist", options.sync_dist);
+  tree.set("add_dataloader_idx", options.add_dataloader_idx);
   if (options.on_step) tree.set("on_step_asked", *options.on_step);
   if (options.on_epoch) tree.set("on_epoch_asked", *options.on_epoch);
 }

@@ -2,6 +2,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/strategy/strategy.h>
+#include <lockstep/train/run_optimizer.h>
 
 namespace lockstep {
 
@@ -21,6 +22,10 @@ void AnyModule::lr_scheduler_step(TrainContext&, Scheduler& scheduler, std::opti
   } else {
     scheduler.step();
   }
+}
+
+void AnyModule::on_validation_model_zero_grad(TrainContext& context) {
+  for (const auto& trained : context.optimizers()) trained.optimizer->zero_grad();
 }
 
 void AnyModule::on_validation_model_eval(TrainContext&) {

@@ -1,6 +1,7 @@
 #include "train/open_data.h"
 
 #include <string>
+#include <utility>
 
 #include <lockstep/base/error.h>
 #include <lockstep/fabric/batch_agreement.h>
@@ -20,33 +21,87 @@ DataPart part_of(Stage stage) {
   return stage == Stage::kPredict ? DataPart::kPredict : DataPart::kValidation;
 }
 
-void require(const std::shared_ptr<AnyLoader>& loader, Stage stage) {
-  if (loader) return;
-  throw ConfigError("train", {.what = "the data module has no loader for " + std::string(stage_name(stage)),
-                              .expected = "a data module that overrides it",
+void require(const LoaderList& loaders, Stage stage) {
+  if (!loaders.empty()) return;
+  throw ConfigError("train", {.what = "there is no loader for " + std::string(stage_name(stage)),
+                              .expected = "a loader, or a data module that overrides it",
                               .got = "none"});
+}
+
+// Where only the end tells the length, ranks must agree which batch is the last one.
+void take_training_data(RunState& state, std::shared_ptr<AnyLoader> loader) {
+  const auto shard = state.shard(/*pad=*/true);
+  check_shards(*loader, shard);
+  const bool is_stream = loader->num_batches(shard) == kUnknownLength;
+  state.train_loader =
+      is_stream ? agree_on_batches(std::move(loader), state.communicator()) : std::move(loader);
+}
+
+// The loaders that `part` has from `epoch` on.
+LoaderList ask(RunState& state, DataPart part, std::int64_t epoch) {
+  state.data_module->set_current_epoch(epoch);
+  return state.data_module->any_loaders(part);
+}
+
+std::shared_ptr<AnyLoader> ask_for_training_data(RunState& state, std::int64_t epoch) {
+  const auto loaders = ask(state, DataPart::kTrain, epoch);
+  require(loaders, state.stage);
+  return loaders.front();
+}
+
+bool reloads(const RunState& state) {
+  return state.data_module && state.options.reload_dataloaders_every_n_epochs > 0;
+}
+
+// Lightning's rule: what the sanity check has loaded counts where the first epoch validates.
+void count_first_load(RunState& state) {
+  const auto every = state.options.reload_dataloaders_every_n_epochs;
+  const bool validates = state.options.check_val_every_n_epoch.value_or(1) == 1;
+  state.progress.next_train_reload = every;
+  state.progress.next_val_reload = validates ? every : 0;
 }
 
 }  // namespace
 
 void open_training_data(RunState& state, const DataSource& data) {
   begin(state, data);
-  state.train_loader = data.module ? data.module->any_loader(DataPart::kTrain) : data.loader;
-  state.val_loader = data.module ? data.module->any_loader(DataPart::kValidation) : data.val;
-  require(state.train_loader, state.stage);
-  if (state.options.limit_val_batches.is_zero()) state.val_loader = nullptr;
-  const auto shard = state.shard(/*pad=*/true);
-  check_shards(*state.train_loader, shard);
-  // Where only the end tells the length, ranks must agree which batch is the last one.
-  if (state.train_loader->num_batches(shard) == kUnknownLength)
-    state.train_loader = agree_on_batches(state.train_loader, state.communicator());
+  if (!data.module) require({data.train}, state.stage);
+  take_training_data(state, data.module ? ask_for_training_data(state, 0) : data.train);
+  state.val_loaders.clear();
+  if (!state.options.limit_val_batches.is_zero())
+    state.val_loaders = data.module ? ask(state, DataPart::kValidation, 0) : data.evaluation;
+  count_first_load(state);
 }
 
-std::shared_ptr<AnyLoader> open_evaluation_data(RunState& state, const DataSource& data) {
+LoaderList open_evaluation_data(RunState& state, const DataSource& data) {
   begin(state, data);
-  auto loader = data.module ? data.module->any_loader(part_of(state.stage)) : data.loader;
-  require(loader, state.stage);
-  return loader;
+  auto loaders = data.module ? data.module->any_loaders(part_of(state.stage)) : data.evaluation;
+  require(loaders, state.stage);
+  return loaders;
+}
+
+bool reload_training_data(RunState& state) {
+  auto& progress = state.progress;
+  if (!reloads(state) || progress.epoch < progress.next_train_reload) return false;
+  take_training_data(state, ask_for_training_data(state, progress.epoch));
+  progress.next_train_reload = progress.epoch + state.options.reload_dataloaders_every_n_epochs;
+  return true;
+}
+
+void reload_validation_data(RunState& state) {
+  auto& progress = state.progress;
+  if (!reloads(state) || progress.epoch < progress.next_val_reload) return;
+  state.val_loaders = ask(state, DataPart::kValidation, progress.epoch);
+  progress.next_val_reload = progress.epoch + state.options.reload_dataloaders_every_n_epochs;
+}
+
+void restore_reloaded_data(RunState& state) {
+  if (!reloads(state)) return;
+  const auto every = state.options.reload_dataloaders_every_n_epochs;
+  const auto train = state.progress.next_train_reload - every;
+  const auto val = state.progress.next_val_reload - every;
+  if (train > 0) take_training_data(state, ask_for_training_data(state, train));
+  if (val > 0 && !state.val_loaders.empty()) state.val_loaders = ask(state, DataPart::kValidation, val);
 }
 
 void close_data(RunState& state) {

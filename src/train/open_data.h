@@ -11,8 +11,16 @@ namespace lockstep::detail {
 /// @throws ConfigError when there is nothing to train on; DataError when a rank gets nothing
 void open_training_data(RunState& state, const DataSource& data);
 
-/// The same for another stage, whose loader is returned. Collective.
-std::shared_ptr<AnyLoader> open_evaluation_data(RunState& state, const DataSource& data);
+/// The same for another stage, whose loaders are returned. Collective.
+LoaderList open_evaluation_data(RunState& state, const DataSource& data);
+
+/// Asks the data module for the training data anew where reload_dataloaders_every_n_epochs says so for the
+/// epoch that begins; returns whether it did. Collective.
+bool reload_training_data(RunState& state);
+/// The same of the validation data, before a validation.
+void reload_validation_data(RunState& state);
+/// A run goes on: asks for those loaders that it used where the state's progress is. Collective.
+void restore_reloaded_data(RunState& state);
 
 /// After the stage. Not Collective.
 void close_data(RunState& state);

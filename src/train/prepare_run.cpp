@@ -67,10 +67,10 @@ void prepare_module(RunState& state) {
 }
 
 void sanity_check(RunState& state) {
-  if (!state.val_loader || state.options.num_sanity_val_steps == 0) return;
-  const auto available = evaluation_batches(state, *state.val_loader, Stage::kValidate);
   const auto wanted = state.options.num_sanity_val_steps;
-  const auto batches = wanted < 0 ? available : std::min<std::int64_t>(available, wanted);
+  if (state.val_loaders.empty() || wanted == 0) return;
+  const auto limits =
+      evaluation_limits(state, state.val_loaders, Stage::kValidate, wanted < 0 ? kUnknownLength : wanted);
 
   const auto generator = at::globalContext().defaultGenerator(at::kCPU);
   const auto random_state = generator.get_state();
@@ -79,7 +79,7 @@ void sanity_check(RunState& state) {
   state.hooks.call(hook::on_sanity_check_start, context);
   std::vector<std::shared_ptr<Logger>> silenced;
   std::swap(silenced, state.loggers);
-  run_evaluation_loop(state, *state.val_loader, Stage::kSanityCheck, batches);
+  run_evaluation_loop(state, state.val_loaders, Stage::kSanityCheck, limits);
   std::swap(silenced, state.loggers);
   state.hooks.call(hook::on_sanity_check_end, context);
   state.board = {};

@@ -46,6 +46,11 @@ std::int64_t count_of(const StateTree& state, const std::string& key) {
                                   .got = std::to_string(count)});
 }
 
+// What older checkpoints do not have.
+std::int64_t count_if_any(const StateTree& state, const std::string& key) {
+  return state.contains(key) ? count_of(state, key) : 0;
+}
+
 }  // namespace
 
 StateTree state_of(const Progress& progress) {
@@ -59,7 +64,10 @@ StateTree state_of(const Progress& progress) {
   state.set("evaluation_batches", progress.evaluation_batches);
   state.set("phase", name_of(kPhases, progress.phase));
   state.set("validation_batches", progress.validation.batches);
+  state.set("validation_loader", progress.validation.loader);
   state.set("validation_phase", name_of(kEvaluationPhases, progress.validation.phase));
+  state.set("next_train_reload", progress.next_train_reload);
+  state.set("next_val_reload", progress.next_val_reload);
   return state;
 }
 
@@ -72,9 +80,12 @@ void load_state(Progress& progress, const StateTree& state) {
               .evaluation_batches = count_of(state, "evaluation_batches"),
               .phase = phase_of(kPhases, state, "phase"),
               .validation = {.phase = phase_of(kEvaluationPhases, state, "validation_phase"),
+                             .loader = count_if_any(state, "validation_loader"),
                              .batches = count_of(state, "validation_batches")},
               .batches_before = count_of(state, "batches_before"),
-              .num_training_batches = progress.num_training_batches};
+              .num_training_batches = progress.num_training_batches,
+              .next_train_reload = count_if_any(state, "next_train_reload"),
+              .next_val_reload = count_if_any(state, "next_val_reload")};
 }
 
 }  // namespace lockstep::detail

@@ -25,7 +25,8 @@ enum class EvaluationPhase { kNone, kStart, kEpochStart, kEpochEnd, kEnd };
 /// How far a pass of evaluation has come.
 struct EvaluationProgress {
   EvaluationPhase phase = EvaluationPhase::kNone;
-  std::int64_t batches = 0;  ///< completed, this rank's
+  std::int64_t loader = 0;   ///< the one that runs; those before are through
+  std::int64_t batches = 0;  ///< of it, completed, this rank's
 
   bool operator==(const EvaluationProgress&) const = default;
 };
@@ -42,6 +43,8 @@ struct Progress {
   EvaluationProgress validation = {};  ///< of the validation within fit that runs
   std::int64_t batches_before = 0;     ///< micro-batches of the epochs before, this rank's
   std::int64_t num_training_batches = 0;
+  std::int64_t next_train_reload = 0;  ///< the epoch from which on the training data are asked for anew
+  std::int64_t next_val_reload = 0;    ///< the same of the validation data
 
   bool operator==(const Progress&) const = default;
 };

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include <lockstep/checkpoint/checkpoint_io.h>
 #include <lockstep/checkpoint/checkpoint_writer.h>
 #include <lockstep/cluster/environment.h>
 #include <lockstep/loggers/logger.h>
@@ -41,6 +42,9 @@ struct FitMoment {
   int world_size = 1;
 };
 
+/// Whether a hook may ask to skip the rest of an epoch, and has.
+enum class SkipRequest { kRefused, kPossible, kMade };
+
 struct RunState {
   TrainerOptions options;
   std::filesystem::path run_dir;
@@ -53,7 +57,7 @@ struct RunState {
   std::shared_ptr<AnyModule> module;
   std::shared_ptr<AnyDataModule> data_module;  ///< null where the loaders were given
   std::shared_ptr<AnyLoader> train_loader;
-  std::shared_ptr<AnyLoader> val_loader;
+  LoaderList val_loaders;  ///< empty: fit does not validate
   std::vector<RunOptimizer> optimizers;
   Optimizer* stepping = nullptr;  ///< the optimizer whose on_before_optimizer_step is running
   TrainedModules trained;         ///< the module, or the parts of it that optimizers have named
@@ -72,19 +76,23 @@ struct RunState {
   Progress progress;
   RunFigures figures;
   bool validation_is_due = false;  ///< behind the batch that is running
-  bool should_stop = false;        ///< this rank's wish
-  bool stop_agreed = false;        ///< what several ranks have agreed on
+  SkipRequest skip_request = SkipRequest::kRefused;
+  bool should_stop = false;  ///< this rank's wish
+  bool stop_agreed = false;  ///< what several ranks have agreed on
   /// What checkpoints say while it is not what the loops' own state says: in a run that goes on from a
   /// checkpoint, until it does; in one that ends, from the place where a later one would go on.
   std::optional<FitMoment> moment;
   /// Called where fit leaves an epoch before its end, with all that came before done. Collective.
   std::function<void()> on_interruption;
+  std::shared_ptr<CheckpointIO> checkpoint_io;
   std::unique_ptr<CheckpointWriter> checkpoint_writer;  ///< where checkpoints are written in the background
   std::function<void()> on_saved;                       ///< what is left to do when it has written one
   bool has_saved_last = false;                          ///< last.ckpt, in this fit
   std::exception_ptr save_failure;                      ///< of what is written at the end of this fit
+  std::vector<Metrics> results;                         ///< of the last validate or test, by loader
+  bool has_warned_of_no_loss = false;
   bool keeps_predictions = false;
-  std::vector<at::Tensor> predictions;  ///< of this rank, by batch
+  std::vector<std::vector<at::Tensor>> predictions;  ///< of this rank, by loader and batch
 
   const Communicator& communicator() const { return strategy->communicator(); }
   bool is_global_zero() const { return environment->global_rank() == 0; }

@@ -7,6 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "train/estimated_steps.h"
 #include "train/fit_checkpoint.h"
 #include "train/progress_bar.h"
 #include "train/run_state.h"
@@ -73,6 +74,11 @@ std::span<const RunOptimizer> TrainContext::optimizers() const { return state_->
 std::int64_t TrainContext::current_epoch() const { return state_->progress.epoch; }
 std::int64_t TrainContext::global_step() const { return state_->progress.global_step; }
 std::int64_t TrainContext::num_training_batches() const { return state_->progress.num_training_batches; }
+
+std::optional<std::int64_t> TrainContext::estimated_stepping_batches() const {
+  return detail::estimated_steps(*state_);
+}
+
 const std::filesystem::path& TrainContext::run_dir() const { return state_->run_dir; }
 const TrainerOptions& TrainContext::options() const { return state_->options; }
 std::span<const std::shared_ptr<Logger>> TrainContext::loggers() const { return state_->loggers; }
@@ -81,7 +87,7 @@ const std::optional<LRScheduler>& TrainContext::lr_scheduler() const {
   return state_->optimizers.empty() ? none : state_->optimizers.front().lr_scheduler;
 }
 std::int64_t TrainContext::batches_that_stepped() const { return state_->progress.batches_that_stepped; }
-bool TrainContext::has_validation() const { return state_->val_loader != nullptr; }
+bool TrainContext::has_validation() const { return !state_->val_loaders.empty(); }
 bool TrainContext::will_validate() const { return state_->validation_is_due; }
 
 void TrainContext::log(std::string_view name, const LogValue& value, const LogOptions& options) {
@@ -120,5 +126,13 @@ void TrainContext::print(std::string_view text) const {
 
 void TrainContext::stop() { state_->should_stop = true; }
 bool TrainContext::should_stop() const { return state_->should_stop; }
+
+void StepContext::skip_epoch() {
+  if (state_->skip_request == detail::SkipRequest::kRefused) {
+    throw ConfigError(
+        "train", {.what = "skip_epoch() is not possible here", .expected = "the hook on_train_batch_start"});
+  }
+  state_->skip_request = detail::SkipRequest::kMade;
+}
 
 }  // namespace lockstep

@@ -19,6 +19,7 @@
 #include "train/fit_loop.h"
 #include "train/make_loggers.h"
 #include "train/open_data.h"
+#include "train/plugins.h"
 #include "train/prepare_run.h"
 #include "train/profiled_collectives.h"
 #include "train/progress_bar.h"
@@ -202,6 +203,7 @@ Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<RunState>()) 
   apply_determinism(state_->options);
   find_ranks(*state_);
   state_->precision = make_precision(state_->options.precision);
+  state_->checkpoint_io = checkpoint_io(state_->options);
   state_->profiler = state_->options.profiler.get();
 }
 
@@ -251,23 +253,30 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource da
   RunState& state = *state_;
   begin_run(state, stage, std::move(module));
   run_guarded(state, [&] {
-    const auto loader = open_evaluation_data(state, data);
+    const auto loaders = open_evaluation_data(state, data);
     collect_hooks(state);
     prepare_module(state);
     if (const auto from = take_wanted_checkpoint(state)) load_weights_of(state, *from);
     state.strategy->setup_evaluation(*state.module);
-    run_evaluation_loop(state, *loader, stage, evaluation_batches(state, *loader, stage));
+    state.predictions.assign(loaders.size(), {});
+    state.results.assign(loaders.size(), {});
+    run_evaluation_loop(state, loaders, stage, evaluation_limits(state, loaders, stage));
     end_run(state);
   });
   return state.board.callback;
 }
 
-std::vector<at::Tensor> Trainer::run_prediction(std::shared_ptr<AnyModule> module, DataSource data,
-                                                bool return_predictions) {
+std::vector<std::vector<at::Tensor>> Trainer::run_prediction(std::shared_ptr<AnyModule> module,
+                                                             DataSource data, bool return_predictions) {
   state_->keeps_predictions = return_predictions;
-  state_->predictions.clear();
   run_evaluation(std::move(module), std::move(data), Stage::kPredict);
   return std::exchange(state_->predictions, {});
+}
+
+std::vector<at::Tensor> Trainer::flat(const std::vector<std::vector<at::Tensor>>& by_loader) {
+  std::vector<at::Tensor> all;
+  for (const auto& loader : by_loader) all.insert(all.end(), loader.begin(), loader.end());
+  return all;
 }
 
 void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_only) {
@@ -279,6 +288,7 @@ void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_
 }
 
 const ModelCheckpoint* Trainer::checkpoint_callback() const { return first_model_checkpoint(*state_); }
+std::vector<Metrics> Trainer::results() const { return state_->results; }
 const Metrics& Trainer::callback_metrics() const { return state_->board.callback; }
 std::int64_t Trainer::global_step() const { return state_->progress.global_step; }
 std::int64_t Trainer::current_epoch() const { return state_->progress.epoch; }

@@ -60,6 +60,8 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
           "Validate in every n-th epoch; null: val_check_interval counts across epochs", at_least(1));
   v.field("num_sanity_val_steps", o.num_sanity_val_steps,
           "Validation batches to try before training; -1: all", at_least(-1));
+  v.field("reload_dataloaders_every_n_epochs", o.reload_dataloaders_every_n_epochs,
+          "Ask a data module for its loaders again in every n-th epoch of fit; 0: never", at_least(0));
   v.field("accumulate_grad_batches", o.accumulate_grad_batches,
           "Micro-batches per optimizer step; {0: 1, 4: 8}: by epoch");
   v.field("partial_window", o.partial_window, "What a window that the epoch's end cuts short is divided by");

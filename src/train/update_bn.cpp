@@ -10,6 +10,7 @@
 #include "train/batch_norm_view.h"
 #include "train/data_place.h"
 #include "train/log_scope.h"
+#include "train/transfer_batch.h"
 
 namespace lockstep::detail {
 namespace {
@@ -55,10 +56,12 @@ void run_forward(RunState& state) {
   const auto stream =
       with_tensors(state.train_loader->stream(state.shard(/*pad=*/true), state.progress.epoch, 0),
                    state.input_conversion());
-  AnyBatch batch;
-  for (std::int64_t i = 0; i < num_batches && stream->next(batch); ++i) {
+  AnyBatch loaded;
+  for (std::int64_t i = 0; i < num_batches && stream->next(loaded); ++i) {
+    StepContext step(state, i, loaded.size());
+    const auto batch = transferred(state, loaded, step);
+    if (batch.empty()) continue;
     log.set_batch_size(batch.size());
-    StepContext step(state, i, batch.size());
     const auto forward = state.precision->forward_scope();
     state.module->any_training_step(batch, step);
   }

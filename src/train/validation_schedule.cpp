@@ -18,11 +18,15 @@ namespace {
 }  // namespace
 
 ValidationSchedule::ValidationSchedule(RunState& state, std::int64_t epoch_batches) : state_(state) {
-  if (!state_.val_loader) return;
+  set_epoch_batches(epoch_batches);
+}
+
+void ValidationSchedule::set_epoch_batches(std::int64_t epoch_batches) {
+  if (state_.val_loaders.empty()) return;
   const auto& interval = state_.options.val_check_interval;
   check(epoch_batches);
   if (const auto* time = std::get_if<std::chrono::milliseconds>(&interval.value())) {
-    clock_.emplace(*time);
+    if (!clock_) clock_.emplace(*time);
   } else if (const auto* number = std::get_if<std::int64_t>(&interval.value())) {
     batches_ = *number;
   } else {
@@ -50,12 +54,12 @@ bool ValidationSchedule::in_epoch() const {
 }
 
 bool ValidationSchedule::is_due(std::int64_t batch_idx, std::int64_t epoch_batches) {
-  if (state_.val_loader && in_epoch() && clock_) return clock_->is_due(state_.communicator());
+  if (!state_.val_loaders.empty() && in_epoch() && clock_) return clock_->is_due(state_.communicator());
   return was_due(batch_idx, epoch_batches);
 }
 
 bool ValidationSchedule::was_due(std::int64_t batch_idx, std::int64_t epoch_batches) const {
-  if (!state_.val_loader || !in_epoch() || clock_) return false;
+  if (state_.val_loaders.empty() || !in_epoch() || clock_) return false;
   if (state_.options.val_check_interval.is_whole_epoch()) return batch_idx + 1 == epoch_batches;
   const bool across_epochs = !state_.options.check_val_every_n_epoch;
   return (batch_idx + 1 + (across_epochs ? state_.progress.batches_before : 0)) % batches_ == 0;

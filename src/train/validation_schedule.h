@@ -26,6 +26,9 @@ class ValidationSchedule {
   /// Whether the epoch that runs validates at all.
   bool in_epoch() const;
 
+  /// The training data are others now. @throws ConfigError as the constructor
+  void set_epoch_batches(std::int64_t epoch_batches);
+
   /// A validation has ended.
   void restart();
 

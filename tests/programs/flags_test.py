@@ -31,6 +31,7 @@ ELSEWHERE = {
     "trainer.deterministic": "tests/train",
     "trainer.benchmark": "tests/train",
     "trainer.inference_mode": "tests/train",
+    "trainer.reload_dataloaders_every_n_epochs": "tests/train",
     "trainer.sync_batchnorm": "tests/parity",
 }
 

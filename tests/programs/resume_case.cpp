@@ -60,7 +60,8 @@ struct NetImpl : ls::Module<ls::Example> {
   }
   void validation_step(const ls::Example& batch, ls::StepContext& step) override {
     const auto noise = 0.01 * torch::randn({1});  // of torch's own generator
-    step.log("val_loss", F::mse_loss(layers->forward(batch.data), batch.target) + noise, {.sync_dist = true});
+    step.log("val_loss", F::mse_loss(layers->forward(batch.data), batch.target) + noise,
+             {.sync_dist = true, .add_dataloader_idx = false});
   }
   ls::Optimizers configure_optimizers() override {
     return {.optimizer = ls::AdamW{.lr = 0.01},
@@ -97,6 +98,7 @@ struct CaseOptions {
   int num_workers = 0;
   std::int64_t batch_size = 4;
   std::int64_t num_samples = 88;
+  int val_loaders = 1;
 };
 
 void describe(ls::OptionVisitor& v, CaseOptions& o) {
@@ -110,7 +112,32 @@ void describe(ls::OptionVisitor& v, CaseOptions& o) {
   v.field("num_workers", o.num_workers, "Worker threads of the loader");
   v.field("batch_size", o.batch_size, "Samples per batch and rank");
   v.field("num_samples", o.num_samples, "Size of the data set");
+  v.field("val_loaders", o.val_loaders, "Loaders of validation");
 }
+
+// Its order is another one wherever it is asked anew.
+class Data final : public ls::DataModule<ls::Example> {
+ public:
+  explicit Data(const CaseOptions& options)
+      : options_(options),
+        train_(std::make_shared<NoisyDataset>(options.num_samples, options.record)),
+        val_(std::make_shared<NoisyDataset>(20)) {}
+
+  std::optional<ls::Loader<ls::Example>> train_dataloader() override {
+    ls::LoaderOptions with{
+        .batch_size = options_.batch_size, .shuffle = true, .num_workers = options_.num_workers};
+    if (current_epoch() > 0) with.seed = static_cast<std::uint64_t>(current_epoch());
+    return ls::loader(train_, with);
+  }
+  ls::Loaders<ls::Example> val_dataloaders() override {
+    const auto loader = ls::loader(val_, {.batch_size = 4 + current_epoch()});
+    return std::vector(static_cast<std::size_t>(options_.val_loaders), loader);
+  }
+
+ private:
+  const CaseOptions& options_;
+  ls::DatasetPtr<ls::Example> train_, val_;
+};
 
 // Counts each hook from the beginning of fit, also across a resume, and saves at the moments it was given.
 class Saver final : public ls::Callback {
@@ -209,13 +236,7 @@ int main(int argc, char** argv) {
       trainer_options.callbacks.push_back(std::make_shared<RankComparison>());
     }
     ls::Trainer trainer(std::move(trainer_options));
-    const auto train = std::make_shared<NoisyDataset>(options.num_samples, options.record);
-    const auto val = std::make_shared<NoisyDataset>(20);
-    trainer.fit(
-        Net(),
-        ls::loader(train,
-                   {.batch_size = options.batch_size, .shuffle = true, .num_workers = options.num_workers}),
-        ls::loader(val, {.batch_size = 4}));
+    trainer.fit(Net(), std::make_shared<Data>(options));
     if (!options.save_after.empty()) trainer.save_checkpoint(options.save_after);
     if (!options.save_weights_after.empty()) trainer.save_checkpoint(options.save_weights_after, true);
   });

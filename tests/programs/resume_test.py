@@ -47,6 +47,8 @@ CONFIGURATIONS = {
     "ddp_finetuning": [*DDP, "--case.callback", "finetuning"],
     "ddp_finetuning_bucket_views": [*DDP, "--case.callback", "finetuning", "--trainer.strategy.gradient_as_bucket_view", "true"],
     "ddp_pruning": [*DDP, "--case.callback", "pruning"],
+    "single_reloaded": [*SINGLE, "--case.val_loaders", 3, "--trainer.reload_dataloaders_every_n_epochs", 1],
+    "ddp_reloaded": [*DDP, "--case.val_loaders", 2, "--trainer.reload_dataloaders_every_n_epochs", 2],
 }
 
 

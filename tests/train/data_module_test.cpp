@@ -48,11 +48,11 @@ TEST(DataModule, GivesTheLoadersThatThereAre) {
   Noting data;
   data.setup(Stage::kFit);
   AnyDataModule& any = data;
-  const auto train = any.any_loader(DataPart::kTrain);
-  ASSERT_NE(train, nullptr);
-  EXPECT_EQ(train->num_batches({}), 2);
+  const auto train = any.any_loaders(DataPart::kTrain);
+  ASSERT_EQ(train.size(), 1U);
+  EXPECT_EQ(train[0]->num_batches({}), 2);
   for (const auto part : {DataPart::kValidation, DataPart::kTest, DataPart::kPredict})
-    EXPECT_EQ(any.any_loader(part), nullptr);
+    EXPECT_TRUE(any.any_loaders(part).empty());
 }
 
 TEST(DataModule, ShufflesOnlyTheTrainingDataOfDatasets) {

@@ -64,6 +64,21 @@ class Recorder : public Base {
   LOCKSTEP_RECORD(on_test_epoch_end)
   LOCKSTEP_RECORD_BATCH(on_test_batch_start)
   LOCKSTEP_RECORD_BATCH(on_test_batch_end)
+  LOCKSTEP_RECORD(on_predict_start)
+  LOCKSTEP_RECORD(on_predict_end)
+  LOCKSTEP_RECORD(on_predict_epoch_start)
+  LOCKSTEP_RECORD(on_predict_epoch_end)
+  LOCKSTEP_RECORD_BATCH(on_predict_batch_start)
+  void on_predict_batch_end(StepContext& step, const at::Tensor&) override {
+    rows_.push_back(row(who_, "on_predict_batch_end", std::to_string(step.batch_idx()), step));
+  }
+  StateTree state() const override {
+    rows_.push_back(std::string(who_) + " on_save_checkpoint");
+    StateTree state;
+    state.set("is_there", true);
+    return state;
+  }
+  void load_state(const StateTree&) override { rows_.push_back(std::string(who_) + " on_load_checkpoint"); }
 
  protected:
   const char* who_;
@@ -75,16 +90,36 @@ struct RecordingCallback final : Recorder<Callback> {
   // Lightning gives these two to callbacks only.
   LOCKSTEP_RECORD(on_sanity_check_start)
   LOCKSTEP_RECORD(on_sanity_check_end)
+  void on_exception(TrainContext& context, const std::exception&) override {
+    rows_.push_back(row(who_, "on_exception", "-", context));
+  }
 };
 
 struct RecordingModuleImpl final : Recorder<Module<Example>> {
   explicit RecordingModuleImpl(Rows& rows) : Recorder("module", rows) { register_module("net", net); }
 
+  std::vector<std::shared_ptr<Callback>> configure_callbacks() override {
+    rows_.push_back("module configure_callbacks - 0 0");
+    return {};
+  }
   void prepare_data() override { rows_.push_back("module prepare_data - 0 0"); }
+  LOCKSTEP_RECORD(configure_model)
+#define LOCKSTEP_RECORD_TRANSFER(hook)                                            \
+  std::optional<Example> hook(const Example& batch, StepContext& step) override { \
+    rows_.push_back(row(who_, #hook, "-", step));                                 \
+    return batch;                                                                 \
+  }
+  LOCKSTEP_RECORD_TRANSFER(on_before_batch_transfer)
+  LOCKSTEP_RECORD_TRANSFER(transfer_batch_to_device)
+  LOCKSTEP_RECORD_TRANSFER(on_after_batch_transfer)
+#undef LOCKSTEP_RECORD_TRANSFER
   torch::Tensor training_step(const Example& batch, StepContext& step) override {
     rows_.push_back(row(who_, "training_step", std::to_string(step.batch_idx()), step));
+    if (step.batch_idx() == fails_at) throw std::runtime_error("scripted");
     return net->forward(batch.data).pow(2).mean();
   }
+  LOCKSTEP_RECORD(on_validation_model_zero_grad)
+  LOCKSTEP_RECORD(on_predict_model_eval)
   LOCKSTEP_RECORD(on_validation_model_eval)
   LOCKSTEP_RECORD(on_validation_model_train)
   LOCKSTEP_RECORD(on_test_model_eval)
@@ -94,6 +129,10 @@ struct RecordingModuleImpl final : Recorder<Module<Example>> {
   }
   void test_step(const Example&, StepContext& step) override {
     rows_.push_back(row(who_, "test_step", std::to_string(step.batch_idx()), step));
+  }
+  torch::Tensor predict_step(const Example& batch, StepContext& step) override {
+    rows_.push_back(row(who_, "predict_step", std::to_string(step.batch_idx()), step));
+    return batch.data;
   }
   Optimizers configure_optimizers() override {
     rows_.push_back("module configure_optimizers - 0 0");
@@ -113,6 +152,7 @@ struct RecordingModuleImpl final : Recorder<Module<Example>> {
   }
 
   torch::nn::Linear net{4, 1};
+  std::int64_t fails_at = -1;
 };
 TORCH_MODULE(RecordingModule);
 #undef LOCKSTEP_RECORD
@@ -132,6 +172,8 @@ class Recording {
     return loader(tensor_dataset(torch::ones({count * 2, 4})), {.batch_size = 2});
   }
   const Rows& rows() const { return rows_; }
+  void clear() { rows_.clear(); }
+  std::filesystem::path folder() const { return folder_.path(); }
 
  private:
   Rows rows_;

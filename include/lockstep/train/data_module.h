@@ -9,8 +9,9 @@
 #include <utility>
 
 #include <lockstep/base/export.h>
-#include <lockstep/data/loader.h>
+#include <lockstep/data/loaders.h>
 #include <lockstep/state/state_tree.h>
+#include <lockstep/train/batch_transfer.h>
 #include <lockstep/train/train_context.h>
 
 namespace lockstep {
@@ -19,9 +20,9 @@ namespace lockstep {
 enum class DataPart { kTrain, kValidation, kTest, kPredict };
 
 /// The part of DataModule that does not depend on the type of the batch; the Trainer sees only this.
-class LOCKSTEP_API AnyDataModule {
+class LOCKSTEP_API AnyDataModule : public AnyBatchTransfer {
  public:
-  virtual ~AnyDataModule();
+  ~AnyDataModule() override;
 
   /// Fetch and unpack the data here. Called on one rank of each node, or of the job where
   /// prepare_data_per_node() is false, while the others wait; so keep nothing in members.
@@ -35,14 +36,24 @@ class LOCKSTEP_API AnyDataModule {
   /// The stage is about to fail with `error`. Not Collective: other ranks may be well.
   virtual void on_exception(const std::exception& /*error*/) {}
 
+  /// The epoch from which on the loaders are used that are being asked for: 0, and with
+  /// reload_dataloaders_every_n_epochs a later one. A run that goes on asks for those of the same epoch
+  /// again.
+  std::int64_t current_epoch() const { return current_epoch_; }
+  /// For the Trainer.
+  void set_current_epoch(std::int64_t epoch) { current_epoch_ = epoch; }
+
   /// What it must remember to go on in another process, this rank's part of it. Not Collective.
   virtual StateTree state() const { return {}; }
   /// Goes on from `state`, which state() gave; after setup(), before the first batch. Not Collective.
   /// @throws CheckpointError when it does not fit
   virtual void load_state(const StateTree& /*state*/) {}
 
-  // Bridge to the typed loaders of DataModule<Batch>; null where there is none.
-  virtual std::shared_ptr<AnyLoader> any_loader(DataPart part) = 0;
+  // Bridge to the typed loaders of DataModule<Batch>; empty where there is none.
+  virtual LoaderList any_loaders(DataPart part) = 0;
+
+ private:
+  std::int64_t current_epoch_ = 0;
 };
 
 namespace detail {
@@ -56,7 +67,7 @@ LOCKSTEP_API void begin_stage(AnyDataModule& data, Stage stage, int local_rank, 
 /// Derive your data from DataModule<Batch>, override what you need, and hand it to a Trainer in the place of
 /// loaders: Lightning's LightningDataModule.
 template <class Batch>
-class DataModule : public AnyDataModule {
+class DataModule : public BatchTransfer<Batch, AnyDataModule> {
  public:
   using BatchType = Batch;
 
@@ -66,21 +77,23 @@ class DataModule : public AnyDataModule {
   virtual std::optional<Loader<Batch>> test_dataloader() { return std::nullopt; }
   virtual std::optional<Loader<Batch>> predict_dataloader() { return std::nullopt; }
 
-  std::shared_ptr<AnyLoader> any_loader(DataPart part) final {
-    const auto erased = [](const std::optional<Loader<Batch>>& loader) {
-      return loader ? std::shared_ptr<AnyLoader>(*loader) : nullptr;
-    };
+  /// Several loaders of a stage: override these instead.
+  virtual Loaders<Batch> val_dataloaders() { return val_dataloader(); }
+  virtual Loaders<Batch> test_dataloaders() { return test_dataloader(); }
+  virtual Loaders<Batch> predict_dataloaders() { return predict_dataloader(); }
+
+  LoaderList any_loaders(DataPart part) final {
     switch (part) {
       case DataPart::kTrain:
-        return erased(train_dataloader());
+        return Loaders<Batch>(train_dataloader()).any();
       case DataPart::kValidation:
-        return erased(val_dataloader());
+        return val_dataloaders().any();
       case DataPart::kTest:
-        return erased(test_dataloader());
+        return test_dataloaders().any();
       case DataPart::kPredict:
         break;
     }
-    return erased(predict_dataloader());
+    return predict_dataloaders().any();
   }
 };
 

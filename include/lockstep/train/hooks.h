@@ -13,7 +13,7 @@ namespace lockstep {
 
 /// What happened in one training batch.
 struct TrainOutput {
-  double loss = 0;  ///< the loss as training_step gave it
+  double loss = 0;  ///< the loss as training_step gave it; not a number where it gave none
 };
 
 /// Every hook does nothing by default; override what you need.

@@ -22,6 +22,9 @@ struct LogOptions {
   ReduceFx reduce_fx = ReduceFx::kMean;
   bool sync_dist = false;                       ///< reduce over ranks when it is written, not inside the step
   std::optional<std::int64_t> batch_size = {};  ///< weight in the epoch's mean; default: the batch's samples
+  /// Log it as NAME/dataloader_idx_N where a stage has several loaders; when false, all of them make one
+  /// value.
+  bool add_dataloader_idx = true;
 
   bool operator==(const LogOptions&) const = default;
 };

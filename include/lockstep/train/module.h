@@ -14,13 +14,14 @@
 #include <lockstep/parallel/backward_options.h>
 #include <lockstep/state/state_tree.h>
 #include <lockstep/torch.h>
+#include <lockstep/train/batch_transfer.h>
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/manual_optimizer.h>
 
 namespace lockstep {
 
 /// The part of Module that does not depend on the type of the batch; the loops see only this.
-class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks {
+class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks, public AnyBatchTransfer {
  public:
   ~AnyModule() override;
 
@@ -62,6 +63,8 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks {
   /// LRScheduler::monitor where the schedule watches one.
   virtual void lr_scheduler_step(TrainContext& context, Scheduler& scheduler, std::optional<double> metric);
 
+  /// Before each validation within fit, unless gradients are being accumulated: the default frees them.
+  virtual void on_validation_model_zero_grad(TrainContext& context);
   /// Switch to evaluation and back; the default restores every submodule's own flag.
   virtual void on_validation_model_eval(TrainContext& context);
   virtual void on_validation_model_train(TrainContext& context);
@@ -87,22 +90,25 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks {
 /// Derive your model from Module<Batch>, override training_step and configure_optimizers, and
 /// hand it to a Trainer: Lightning's LightningModule.
 template <class Batch>
-class Module : public AnyModule {
+class Module : public BatchTransfer<Batch, AnyModule> {
  public:
   /// The loss of one micro-batch: a tensor of one element that backward() can start from; in manual
-  /// optimisation anything.
+  /// optimisation anything. In a world of one it may be undefined: then the batch adds nothing to the
+  /// gradients.
   virtual at::Tensor training_step(const Batch& /*batch*/, StepContext& /*step*/) {
-    refuse_missing("training_step");
+    AnyModule::refuse_missing("training_step");
   }
   /// One batch of validation, in evaluation mode and without gradients; log what you measure.
   virtual void validation_step(const Batch& /*batch*/, StepContext& /*step*/) {
-    refuse_missing("validation_step");
+    AnyModule::refuse_missing("validation_step");
   }
   /// One batch of test, as validation_step.
-  virtual void test_step(const Batch& /*batch*/, StepContext& /*step*/) { refuse_missing("test_step"); }
+  virtual void test_step(const Batch& /*batch*/, StepContext& /*step*/) {
+    AnyModule::refuse_missing("test_step");
+  }
   /// What the model says of one batch, in evaluation mode and without gradients.
   virtual at::Tensor predict_step(const Batch& /*batch*/, StepContext& /*step*/) {
-    refuse_missing("predict_step");
+    AnyModule::refuse_missing("predict_step");
   }
 
   at::Tensor any_training_step(const AnyBatch& batch, StepContext& step) final {

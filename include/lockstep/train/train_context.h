@@ -75,6 +75,10 @@ class LOCKSTEP_API TrainContext {
   /// Batches of this rank in one training epoch, limits applied; 0 before fit, kUnknownLength where only the
   /// end of the data tells.
   std::int64_t num_training_batches() const;
+  /// Optimizer steps that fit will come to, as max_epochs, max_steps and accumulate_grad_batches say: for
+  /// schedules that must know the end, asked for in setup() or configure_model(). None where there is no
+  /// limit, or only the end of the data tells.
+  std::optional<std::int64_t> estimated_stepping_batches() const;
   /// The folder of this run; empty when nothing is written.
   const std::filesystem::path& run_dir() const;
   /// The options in effect.
@@ -148,13 +152,24 @@ class LOCKSTEP_API TrainContext {
 /// A TrainContext inside one batch.
 class LOCKSTEP_API StepContext : public TrainContext {
  public:
-  StepContext(detail::RunState& state, std::int64_t batch_idx, std::int64_t batch_size)
-      : TrainContext(state), batch_idx_(batch_idx), batch_size_(batch_size) {}
+  StepContext(detail::RunState& state, std::int64_t batch_idx, std::int64_t batch_size,
+              std::int64_t dataloader_idx = 0)
+      : TrainContext(state),
+        batch_idx_(batch_idx),
+        batch_size_(batch_size),
+        dataloader_idx_(dataloader_idx) {}
 
-  /// Number of this micro-batch in its epoch, from 0.
+  /// Number of this micro-batch in its epoch, from 0; in evaluation, among those of its loader.
   std::int64_t batch_idx() const { return batch_idx_; }
+  /// Number of the loader that gave it, from 0: of several in evaluation.
+  std::int64_t dataloader_idx() const { return dataloader_idx_; }
   /// Samples in this rank's micro-batch.
   std::int64_t batch_size() const { return batch_size_; }
+
+  /// In on_train_batch_start: leaves out this batch and all that follow in this epoch, which then ends as
+  /// usual. What lightning means by -1. All ranks must ask for it at the same batch.
+  /// @throws ConfigError in other hooks
+  void skip_epoch();
 
   /// Optimizer `index` of configure_optimizers, for training_step to step: Lightning's `self.optimizers()`.
   /// @throws ConfigError where there are fewer, or unless automatic_optimization() is false
@@ -171,6 +186,7 @@ class LOCKSTEP_API StepContext : public TrainContext {
  private:
   std::int64_t batch_idx_;
   std::int64_t batch_size_;
+  std::int64_t dataloader_idx_;
 };
 
 }  // namespace lockstep

@@ -28,10 +28,16 @@ std::shared_ptr<AnyModule> module_for(const Model& model) {
   return pointer;
 }
 
+/// The type of batch that a model takes.
+template <class Batch>
+std::type_identity<Batch> batch_type(const Module<Batch>&);
+template <class Model>
+using BatchOf = typename decltype(batch_type(*module_pointer(std::declval<const Model&>())))::type;
+
 /// The data of a run: loaders, or the module that has them.
 struct DataSource {
-  std::shared_ptr<AnyLoader> loader = {};      ///< of the stage
-  std::shared_ptr<AnyLoader> val = {};         ///< of the validation within fit
+  std::shared_ptr<AnyLoader> train = {};
+  LoaderList evaluation = {};                  ///< of the stage; in fit, of its validation
   std::shared_ptr<AnyDataModule> module = {};  ///< gives them after its setup()
 };
 
@@ -52,16 +58,14 @@ class LOCKSTEP_API Trainer {
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;
 
-  /// Trains `model`; validates on `val` as check_val_every_n_epoch says. With `ckpt_path` (as RunOptions') it
-  /// goes on where that checkpoint was taken. Collective.
+  /// Trains `model`; validates on `val`, one loader or a list of them, as check_val_every_n_epoch says. With
+  /// `ckpt_path` (as RunOptions') it goes on where that checkpoint was taken. Collective.
   /// @throws Error of any kind; hooks' and steps' own exceptions pass through
   template <class Model, class Batch>
   void fit(const Model& model, const Loader<Batch>& train,
-           const std::type_identity_t<std::optional<Loader<Batch>>>& val = std::nullopt,
-           const std::string& ckpt_path = {}) {
+           const std::type_identity_t<Loaders<Batch>>& val = {}, const std::string& ckpt_path = {}) {
     want_checkpoint(ckpt_path);
-    run_fit(detail::module_for<Batch>(model),
-            {.loader = train, .val = val ? std::shared_ptr<AnyLoader>(*val) : nullptr});
+    run_fit(detail::module_for<Batch>(model), {.train = train, .evaluation = val.any()});
   }
   /// The same with the loaders of a DataModule, which is set up before and torn down after.
   template <class Model, std::derived_from<AnyDataModule> Data>
@@ -70,12 +74,14 @@ class LOCKSTEP_API Trainer {
     run_fit(detail::module_for<typename Data::BatchType>(model), {.module = data});
   }
 
-  /// Runs validation_step over `loader` once, each sample on exactly one rank. Returns what was
-  /// logged, reduced over the epoch. With `ckpt_path` the weights are that checkpoint's. Collective.
-  template <class Model, class Batch>
-  Metrics validate(const Model& model, const Loader<Batch>& loader, const std::string& ckpt_path = {}) {
+  /// Runs validation_step over `loaders`, one or a list of them, once, each sample on exactly one rank.
+  /// Returns what was logged, reduced over the epoch; what was logged in one of several loaders N has the
+  /// name NAME/dataloader_idx_N. With `ckpt_path` the weights are that checkpoint's. Collective.
+  template <class Model>
+  Metrics validate(const Model& model, const Loaders<detail::BatchOf<Model>>& loaders,
+                   const std::string& ckpt_path = {}) {
     want_checkpoint(ckpt_path);
-    return run_evaluation(detail::module_for<Batch>(model), {.loader = loader}, Stage::kValidate);
+    return run_evaluation(detail::module_pointer(model), {.evaluation = loaders.any()}, Stage::kValidate);
   }
   template <class Model, std::derived_from<AnyDataModule> Data>
   Metrics validate(const Model& model, const std::shared_ptr<Data>& data, const std::string& ckpt_path = {}) {
@@ -85,10 +91,11 @@ class LOCKSTEP_API Trainer {
   }
 
   /// As validate, with test_step.
-  template <class Model, class Batch>
-  Metrics test(const Model& model, const Loader<Batch>& loader, const std::string& ckpt_path = {}) {
+  template <class Model>
+  Metrics test(const Model& model, const Loaders<detail::BatchOf<Model>>& loaders,
+               const std::string& ckpt_path = {}) {
     want_checkpoint(ckpt_path);
-    return run_evaluation(detail::module_for<Batch>(model), {.loader = loader}, Stage::kTest);
+    return run_evaluation(detail::module_pointer(model), {.evaluation = loaders.any()}, Stage::kTest);
   }
   template <class Model, std::derived_from<AnyDataModule> Data>
   Metrics test(const Model& model, const std::shared_ptr<Data>& data, const std::string& ckpt_path = {}) {
@@ -104,14 +111,25 @@ class LOCKSTEP_API Trainer {
   std::vector<at::Tensor> predict(const Model& model, const Loader<Batch>& loader,
                                   const std::string& ckpt_path = {}, bool return_predictions = true) {
     want_checkpoint(ckpt_path);
-    return run_prediction(detail::module_for<Batch>(model), {.loader = loader}, return_predictions);
+    return flat(
+        run_prediction(detail::module_for<Batch>(model), {.evaluation = {loader}}, return_predictions));
   }
+  /// The same over several loaders: what it gave, by loader and batch.
+  template <class Model>
+  std::vector<std::vector<at::Tensor>> predict(const Model& model,
+                                               const Loaders<detail::BatchOf<Model>>& loaders,
+                                               const std::string& ckpt_path = {},
+                                               bool return_predictions = true) {
+    want_checkpoint(ckpt_path);
+    return run_prediction(detail::module_pointer(model), {.evaluation = loaders.any()}, return_predictions);
+  }
+  /// Several loaders of a data module come one after the other.
   template <class Model, std::derived_from<AnyDataModule> Data>
   std::vector<at::Tensor> predict(const Model& model, const std::shared_ptr<Data>& data,
                                   const std::string& ckpt_path = {}, bool return_predictions = true) {
     want_checkpoint(ckpt_path);
-    return run_prediction(detail::module_for<typename Data::BatchType>(model), {.module = data},
-                          return_predictions);
+    return flat(run_prediction(detail::module_for<typename Data::BatchType>(model), {.module = data},
+                               return_predictions));
   }
 
   /// Writes the run as fit left it: another one goes on from there, with a larger max_epochs. With
@@ -119,6 +137,9 @@ class LOCKSTEP_API Trainer {
   /// @throws ConfigError before fit; IoError
   void save_checkpoint(const std::filesystem::path& folder, bool weights_only = false);
 
+  /// What the last validate or test logged, for each of its loaders: the values of that loader, under the
+  /// names that validate gives them, and those that belong to no loader. What Lightning's validate returns.
+  std::vector<Metrics> results() const;
   /// The latest value of everything that was logged.
   const Metrics& callback_metrics() const;
   /// The first ModelCheckpoint of the callbacks; null where there is none.
@@ -137,8 +158,10 @@ class LOCKSTEP_API Trainer {
   void want_checkpoint(const std::string& ckpt_path);
   void run_fit(std::shared_ptr<AnyModule> module, detail::DataSource data);
   Metrics run_evaluation(std::shared_ptr<AnyModule> module, detail::DataSource data, Stage stage);
-  std::vector<at::Tensor> run_prediction(std::shared_ptr<AnyModule> module, detail::DataSource data,
-                                         bool return_predictions);
+  // By loader.
+  std::vector<std::vector<at::Tensor>> run_prediction(std::shared_ptr<AnyModule> module,
+                                                      detail::DataSource data, bool return_predictions);
+  static std::vector<at::Tensor> flat(const std::vector<std::vector<at::Tensor>>& by_loader);
 
   std::unique_ptr<detail::RunState> state_;
 };

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <lockstep/base/options.h>
@@ -27,7 +28,12 @@
 namespace lockstep {
 
 class Callback;
+class CheckpointIO;
 class ClusterEnvironment;
+
+/// A part of a Trainer that a program brings along.
+using Plugin = std::variant<std::shared_ptr<ClusterEnvironment>, std::shared_ptr<Precision>,
+                            std::shared_ptr<CheckpointIO>>;
 
 /// What the gradients of a window that the end of the epoch cut short are divided by.
 enum class PartialWindow {
@@ -69,9 +75,10 @@ struct RunOptions {
 
 struct TrainerOptions {
   std::optional<std::int64_t> max_epochs = {};  ///< none: 1000 unless max_steps is set; -1: no limit
-  std::int64_t min_epochs = 0;                  ///< stop() is not honoured before
-  std::int64_t max_steps = -1;                  ///< optimizer steps; -1: no limit
-  std::int64_t min_steps = 0;                   ///< stop() is not honoured before
+  std::optional<std::int64_t> min_epochs =
+      {};                       ///< stop() is not honoured before; none: 1 with min_steps, else 0
+  std::int64_t max_steps = -1;  ///< optimizer steps; -1: no limit
+  std::int64_t min_steps = 0;   ///< stop() is not honoured before
   /// Ends the run as stop() does, when it has taken so long; none: no limit. Time of resumed runs counts.
   std::optional<std::chrono::milliseconds> max_time = {};
   /// A run that tries every stage with so many batches: limit_*_batches and max_steps
@@ -92,7 +99,9 @@ struct TrainerOptions {
   ValCheckInterval val_check_interval = {};
   /// Only in every n-th epoch; none: val_check_interval counts batches across epochs.
   std::optional<int> check_val_every_n_epoch = 1;
-  int num_sanity_val_steps = 2;  ///< validation batches run before training; -1: all
+  int num_sanity_val_steps = 2;  ///< validation batches of each loader run before training; -1: all
+  /// In which epochs a data module is asked for its loaders of fit again: every n-th; 0: never.
+  int reload_dataloaders_every_n_epochs = 0;
 
   /// Micro-batches per optimizer step: a number, or numbers by the epoch from which they hold.
   AccumulationSchedule accumulate_grad_batches = 1;
@@ -123,7 +132,8 @@ struct TrainerOptions {
 
   std::vector<std::shared_ptr<Callback>> callbacks = {};         ///< in the order in which they are called
   std::shared_ptr<ClusterEnvironment> cluster_environment = {};  ///< none: detected
-  RunOptions run = {};                                           ///< filled in by ls::run()
+  std::vector<Plugin> plugins = {};  ///< at most one of each kind; not together with an option of that kind
+  RunOptions run = {};               ///< filled in by ls::run()
 };
 
 LOCKSTEP_API void describe(OptionVisitor& visitor, TrainerOptions& options);

@@ -1,0 +1,16 @@
+// How many optimizer steps a fit will come to.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "train/run_state.h"
+
+namespace lockstep::detail {
+
+/// From max_epochs, max_steps, the length of the training data and accumulate_grad_batches, for each epoch as
+/// it will be then. None where nothing limits it, or only the end of the data tells. Not Collective.
+/// @throws ConfigError outside of fit
+std::optional<std::int64_t> estimated_steps(const RunState& state);
+
+}  // namespace lockstep::detail

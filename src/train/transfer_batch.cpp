@@ -1,0 +1,23 @@
+#include "train/transfer_batch.h"
+
+#include <utility>
+
+namespace lockstep {
+
+AnyBatchTransfer::~AnyBatchTransfer() = default;
+
+namespace detail {
+
+AnyBatch transferred(RunState& state, AnyBatch batch, StepContext& step) {
+  if (batch.empty()) return batch;
+  for (const auto hook : {TransferHook::kBefore, TransferHook::kTransfer, TransferHook::kAfter}) {
+    std::optional<AnyBatch> made;
+    if (state.data_module) made = state.data_module->any_transfer(hook, batch, step);
+    if (!made) made = state.module->any_transfer(hook, batch, step);
+    if (made) batch = *std::move(made);
+  }
+  return batch;
+}
+
+}  // namespace detail
+}  // namespace lockstep

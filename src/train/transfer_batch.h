@@ -1,0 +1,11 @@
+// A batch on its way from the loader to the step.
+#pragma once
+
+#include "train/run_state.h"
+
+namespace lockstep::detail {
+
+/// `batch` as the transfer hooks of the data module and the module leave it. An empty one passes none.
+AnyBatch transferred(RunState& state, AnyBatch batch, StepContext& step);
+
+}  // namespace lockstep::detail
