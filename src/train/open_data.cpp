@@ -27,10 +27,7 @@ void require(const std::shared_ptr<AnyLoader>& loader, Stage stage) {
                               .got = "none"});
 }
 
-}  // namespace
-
-void open_training_data(RunState& state, const DataSource& data) {
-  begin(state, data);
+void take_training_loaders(RunState& state, const DataSource& data) {
   state.train_loader = data.module ? data.module->any_loader(DataPart::kTrain) : data.loader;
   state.val_loader = data.module ? data.module->any_loader(DataPart::kValidation) : data.val;
   require(state.train_loader, state.stage);
@@ -42,11 +39,28 @@ void open_training_data(RunState& state, const DataSource& data) {
     state.train_loader = agree_on_batches(state.train_loader, state.communicator());
 }
 
-std::shared_ptr<AnyLoader> open_evaluation_data(RunState& state, const DataSource& data) {
-  begin(state, data);
+std::shared_ptr<AnyLoader> evaluation_loader(const RunState& state, const DataSource& data) {
   auto loader = data.module ? data.module->any_loader(part_of(state.stage)) : data.loader;
   require(loader, state.stage);
   return loader;
+}
+
+}  // namespace
+
+void open_training_data(RunState& state, const DataSource& data) {
+  begin(state, data);
+  take_training_loaders(state, data);
+}
+
+std::shared_ptr<AnyLoader> open_evaluation_data(RunState& state, const DataSource& data) {
+  begin(state, data);
+  return evaluation_loader(state, data);
+}
+
+void reopen_training_data(RunState& state) { take_training_loaders(state, {.module = state.data_module}); }
+
+std::shared_ptr<AnyLoader> reopen_evaluation_data(RunState& state) {
+  return evaluation_loader(state, {.module = state.data_module});
 }
 
 void close_data(RunState& state) {

@@ -14,6 +14,10 @@ void open_training_data(RunState& state, const DataSource& data);
 /// The same for another stage, whose loader is returned. Collective.
 std::shared_ptr<AnyLoader> open_evaluation_data(RunState& state, const DataSource& data);
 
+/// Ask the data module, which is set up, for its loaders once more. Collective.
+void reopen_training_data(RunState& state);
+std::shared_ptr<AnyLoader> reopen_evaluation_data(RunState& state);
+
 /// After the stage. Not Collective.
 void close_data(RunState& state);
 
