@@ -4,8 +4,10 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <lockstep/checkpoint/checkpoint_writer.h>
@@ -83,6 +85,9 @@ struct RunState {
   std::function<void()> on_saved;                       ///< what is left to do when it has written one
   bool has_saved_last = false;                          ///< last.ckpt, in this fit
   std::exception_ptr save_failure;                      ///< of what is written at the end of this fit
+  std::function<void()> search = {};         ///< the Tuner's: runs in the place of training or evaluation
+  bool is_trial = false;                     ///< what runs is a part of a search: it saves nothing
+  std::map<std::string, double> tuned = {};  ///< what searches have found, for summary.json
   bool keeps_predictions = false;
   std::vector<at::Tensor> predictions;  ///< of this rank, by batch
 
