@@ -27,7 +27,7 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "loggers": (False, "base formats"),
     "profilers": (False, "base formats"),
     "fabric": (True, "base formats cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers"),
-    "train": (True, "base formats cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric"),
+    "train": (True, "base formats cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers report fabric"),
     "cli": (True, "base formats cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric train"),
     "testing": (True, "base formats cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric train cli"),
     "report": (False, "base formats profilers"),

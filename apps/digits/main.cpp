@@ -1,5 +1,7 @@
-// digits: trains, validates or tests a classifier of handwritten digits, all by flags.
+// digits: trains, tunes, validates or tests a classifier of handwritten digits, all by flags.
 #include <limits>
+#include <optional>
+#include <tuple>
 
 #include "mlp.h"
 
@@ -31,6 +33,27 @@ void describe(ls::OptionVisitor& v, DataOptions& o) {
   v.field("num_workers", o.num_workers, "Threads that load batches ahead", ls::at_least(0));
 }
 
+// Reads the options when it is asked for loaders: `tune` changes them.
+class Rows final : public ls::DataModule<ls::Example> {
+ public:
+  explicit Rows(const DataOptions& options) : options_(options) {
+    const auto all = ls::csv_dataset(options.file, {.label = -1, .scale = 1.0 / 16});
+    std::tie(train_, held_back_) = ls::split(all, 1 - options.val_fraction, {.seed = 0});
+  }
+  std::optional<ls::Loader<ls::Example>> train_dataloader() override {
+    return ls::loader(
+        train_, {.batch_size = options_.batch_size, .shuffle = true, .num_workers = options_.num_workers});
+  }
+  std::optional<ls::Loader<ls::Example>> val_dataloader() override {
+    return ls::loader(held_back_, {.batch_size = 256, .num_workers = options_.num_workers});
+  }
+  std::optional<ls::Loader<ls::Example>> test_dataloader() override { return val_dataloader(); }
+
+ private:
+  const DataOptions& options_;
+  ls::DatasetPtr<ls::Example> train_, held_back_;
+};
+
 struct ModelOptions {
   std::vector<std::int64_t> hidden{128};
 };
@@ -49,20 +72,18 @@ int main(int argc, char** argv) {
   const ls::Program program{
       .name = "digits",
       .description = "Trains a classifier of handwritten digits.",
-      .verbs = {"fit", "validate", "test"},
+      .verbs = {"fit", "tune", "validate", "test"},
       .trainer = {.max_epochs = 10},
       .options = {ls::options("data", data, "the data set"), ls::options("model", model, "the network"),
                   ls::options("optimizer", optimizer, "the optimizer")}};
   return ls::run(argc, argv, program, [&](ls::Cli& cli) {
     ls::Trainer trainer(cli.trainer());
-    const auto all = ls::csv_dataset(data.file, {.label = -1, .scale = 1.0 / 16});
-    auto [train, held_back] = ls::split(all, 1 - data.val_fraction, {.seed = 0});
-    const auto train_loader =
-        ls::loader(train, {.batch_size = data.batch_size, .shuffle = true, .num_workers = data.num_workers});
-    const auto val_loader = ls::loader(held_back, {.batch_size = 256, .num_workers = data.num_workers});
+    const auto rows = std::make_shared<digits::Rows>(data);
     const digits::Mlp network(64, model.hidden, 10, optimizer);
-    if (cli.verb() == "fit") trainer.fit(network, train_loader, val_loader);
-    if (cli.verb() == "validate") trainer.validate(network, val_loader);
-    if (cli.verb() == "test") trainer.test(network, val_loader);
+    if (cli.verb() == "fit") trainer.fit(network, rows);
+    if (cli.verb() == "tune")
+      cli.tune(trainer, network, rows, {.batch_size = "data.batch_size", .lr = "optimizer.lr"});
+    if (cli.verb() == "validate") trainer.validate(network, rows);
+    if (cli.verb() == "test") trainer.test(network, rows);
   });
 }

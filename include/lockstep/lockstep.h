@@ -94,10 +94,12 @@
 #include <lockstep/fabric/batch_agreement.h>
 #include <lockstep/fabric/fabric.h>
 
+#include <lockstep/train/callbacks/batch_size_finder.h>
 #include <lockstep/train/callbacks/early_stopping.h>
 #include <lockstep/train/callbacks/finetuning.h>
 #include <lockstep/train/callbacks/gradient_accumulation_scheduler.h>
 #include <lockstep/train/callbacks/lambda_callback.h>
+#include <lockstep/train/callbacks/learning_rate_finder.h>
 #include <lockstep/train/callbacks/learning_rate_monitor.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/callbacks/model_pruning.h>
@@ -109,5 +111,6 @@
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer.h>
+#include <lockstep/train/tuner.h>
 
 #include <lockstep/cli/run.h>

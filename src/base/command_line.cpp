@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <lockstep/base/completion.h>
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/nearest.h>
@@ -29,6 +30,7 @@ struct Flag {
 using Flags = std::map<std::string, Flag>;  // by key
 
 constexpr auto kConfig = "config";
+constexpr auto kCompletion = "completion";
 constexpr std::array<std::string_view, 4> kSwitches{"--help", "-h", "--print_config", "--version"};
 
 std::string expected_by(const OptionInfo& option) {
@@ -146,12 +148,13 @@ class Parser {
 
   bool has(const std::string& flag) const { return app_.get_option_no_throw(flag) && app_.count(flag) > 0; }
   Words files() const { return app_.get_option("-c")->results(); }
+  std::string shell() const { return app_.get_option("--completion")->results().back(); }
   const std::string& verb() const { return verb_; }
 
   std::vector<Assignment> assignments() const {
     std::vector<Assignment> result;
     for (const auto& [key, flag] : flags_) {
-      if (key == kConfig) continue;
+      if (key == kConfig || key == kCompletion) continue;
       auto values = app_.get_option("--" + key)->results();
       if (flag.is_list && values.size() > 1) values = {joined(values, ",")};
       for (auto& value : values) {
@@ -193,6 +196,12 @@ class Parser {
   std::string verb_;
 };
 
+Shell shell_of(const std::string& name) {
+  const auto shell = OptionType<Shell>::parse(name);
+  if (!shell) throw_usage("flag --completion", shell.error(), '"' + name + '"', "");
+  return *shell;
+}
+
 void append(std::vector<Assignment>& to, std::vector<Assignment> more) {
   std::ranges::move(more, std::back_inserter(to));
 }
@@ -205,12 +214,15 @@ CommandLine parse_command_line(int argc, const char* const* argv, const OptionTr
   auto flags = flags_of(tree);
   open_flags(flags, words, info.open_roots);
   flags[kConfig] = {.expected = "the path of a YAML file"};
+  flags[kCompletion] = {.expected = OptionType<Shell>::accepted()};
   Parser parser(flags, info);
   parser.parse(with_values(words, flags));
 
   CommandLine line{.verb = parser.verb(), .print_config = parser.has("--print_config")};
   if (parser.has("--help")) {
     line.text_to_print = help_text(tree, info);
+  } else if (parser.has("--completion")) {
+    line.text_to_print = completion_script(tree, info, shell_of(parser.shell()));
   } else if (parser.has("--version")) {
     line.text_to_print = info.program + " " + info.version + "\n";
   }

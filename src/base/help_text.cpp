@@ -25,6 +25,7 @@ std::string general(const CommandLineInfo& info) {
   };
   add("-c, --config FILE", "Read options from a YAML file; may be repeated, later files win");
   add("--print_config", "Print all options as YAML and stop");
+  add("--completion SHELL", "Print a script that completes flags in bash, zsh or fish, and stop");
   add("-h, --help", "Print this text and stop");
   if (!info.version.empty()) add("--version", "Print the version and stop");
   return text;

@@ -18,7 +18,13 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/run_directory.h>
 
+#include "cli/settings.h"
+
 namespace lockstep {
+
+using detail::Settings;
+using detail::tree_of;
+
 namespace {
 
 constexpr int kUsage = 2;
@@ -26,31 +32,11 @@ constexpr int kUsage = 2;
 // Thrown to leave the program's body where the configuration is complete and only to be printed.
 struct ConfigPrinted {};
 
-// What flags can set, but for the program's own options.
-struct Settings {
-  TrainerOptions trainer = {};
-  FabricOptions fabric = {};
-  RunOptions run = {};
-};
-
 HyperParameter hyper_parameter(const std::string& text) {
   if (const auto number = OptionType<std::int64_t>::parse(text)) return *number;
   if (const auto number = OptionType<double>::parse(text)) return *number;
   if (const auto flag = OptionType<bool>::parse(text)) return *flag;
   return text;
-}
-
-OptionTree tree_of(Program& program, Settings& settings) {
-  OptionTree tree;
-  if (program.fabric) {
-    tree.add("", settings.fabric.run, "the run");
-    tree.add("fabric", settings.fabric, "the Fabric");
-  } else {
-    tree.add("", settings.run, "the run");
-    tree.add("trainer", settings.trainer, "the Trainer");
-  }
-  for (const auto& options : program.options) options.add_to(tree);
-  return tree;
 }
 
 // The program's own options are what a run is known by.
@@ -111,7 +97,7 @@ TrainerOptions Cli::trainer(TrainerOptions defaults) const {
   OptionTree tree;
   tree.add("trainer", defaults);
   tree.apply(command_line_.assignments, "trainer");
-  Settings settings{.trainer = std::move(defaults), .run = run_};
+  Settings settings{.trainer = std::move(defaults), .run = run_, .tune = tune_};
   settings.run.run_dir = wanted_run_dir_;  // another run of the saved configuration gets a folder of its own
   settings.run.config_yaml = tree_of(program_, settings).to_yaml();
   settings.run.run_dir = run_.run_dir;
@@ -153,7 +139,8 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
     if (program.name.empty()) program.name = std::filesystem::path(argv[0]).filename().string();
     Settings settings{.trainer = program.trainer,
                       .fabric = program.fabric.value_or(FabricOptions{}),
-                      .run = program.trainer.run};
+                      .run = program.trainer.run,
+                      .tune = program.tune};
     settings.run.name = program.name;
     const auto tree = tree_of(program, settings);
     auto command_line = parse_command_line(argc, argv, tree, info_of(program));
@@ -179,6 +166,7 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
 
     Cli cli(std::move(command_line), program);
     cli.run_ = options;
+    cli.tune_ = settings.tune;
     cli.wanted_run_dir_ = wanted_run_dir;
     const auto rank_body = [&] {
       // OpenMP read the variable when LibTorch was loaded, before the ranks were forked.

@@ -257,7 +257,7 @@ void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRe
 }
 
 void save_after_hook(RunState& state, const std::filesystem::path& folder, const SaveRequest& request) {
-  if (state.stage == Stage::kSanityCheck) return;
+  if (state.stage == Stage::kSanityCheck || state.is_trial) return;
   check_has_place(state, state.hooks.is_calling());
   state.hooks.defer(
       [&state, folder, request] { warn_of_failure(state, [&] { save_fit(state, folder, request); }); });

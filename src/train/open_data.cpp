@@ -104,6 +104,17 @@ void restore_reloaded_data(RunState& state) {
   if (val > 0 && !state.val_loaders.empty()) state.val_loaders = ask(state, DataPart::kValidation, val);
 }
 
+void reopen_training_data(RunState& state) {
+  take_training_data(state, ask_for_training_data(state, state.progress.epoch));
+  if (!state.val_loaders.empty()) state.val_loaders = ask(state, DataPart::kValidation, state.progress.epoch);
+}
+
+LoaderList reopen_evaluation_data(RunState& state) {
+  auto loaders = state.data_module->any_loaders(part_of(state.stage));
+  require(loaders, state.stage);
+  return loaders;
+}
+
 void close_data(RunState& state) {
   if (state.data_module) state.data_module->teardown(state.stage);
   state.data_module = nullptr;

@@ -22,6 +22,10 @@ void reload_validation_data(RunState& state);
 /// A run goes on: asks for those loaders that it used where the state's progress is. Collective.
 void restore_reloaded_data(RunState& state);
 
+/// Ask the data module, which is set up, for its loaders once more. Collective.
+void reopen_training_data(RunState& state);
+LoaderList reopen_evaluation_data(RunState& state);
+
 /// After the stage. Not Collective.
 void close_data(RunState& state);
 

@@ -40,6 +40,8 @@ std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunState& state) {
   }
   std::ranges::stable_partition(
       callbacks, [](const auto& callback) { return callback->place() != CallbackPlace::kCheckpoint; });
+  std::ranges::stable_partition(
+      callbacks, [](const auto& callback) { return callback->place() == CallbackPlace::kTuner; });
   return callbacks;
 }
 
@@ -48,8 +50,11 @@ std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunState& state) {
 void collect_hooks(RunState& state) {
   state.callbacks = wanted_callbacks(state);
   state.hooks.clear(state.profiler.get());
-  for (const auto& callback : state.callbacks)
-    state.hooks.add(*callback, "Callback", callback->place() != CallbackPlace::kOrdinary);
+  for (const auto& callback : state.callbacks) {
+    const auto place = callback->place();
+    const bool monitors = place == CallbackPlace::kMonitor || place == CallbackPlace::kCheckpoint;
+    state.hooks.add(*callback, "Callback", monitors);
+  }
   state.hooks.add(*state.module, "Module", false);
 }
 

@@ -4,8 +4,10 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <lockstep/checkpoint/checkpoint_io.h>
@@ -91,6 +93,9 @@ struct RunState {
   std::exception_ptr save_failure;                      ///< of what is written at the end of this fit
   std::vector<Metrics> results;                         ///< of the last validate or test, by loader
   bool has_warned_of_no_loss = false;
+  std::function<void()> search = {};         ///< the Tuner's: runs in the place of training or evaluation
+  bool is_trial = false;                     ///< what runs is a part of a search: it saves nothing
+  std::map<std::string, double> tuned = {};  ///< what searches have found, for summary.json
   bool keeps_predictions = false;
   std::vector<std::vector<at::Tensor>> predictions;  ///< of this rank, by loader and batch
 

@@ -29,7 +29,7 @@ void write_summary(const RunState& state, const std::string& status,
   if (state.run_dir.empty() || !state.is_global_zero()) return;
   const auto& progress = state.progress;
   const auto& figures = state.figures;
-  const nlohmann::ordered_json summary{
+  nlohmann::ordered_json summary{
       {"status", status},
       {"strategy", state.strategy->name()},
       {"precision", state.precision->name()},
@@ -46,6 +46,7 @@ void write_summary(const RunState& state, const std::string& status,
       {"peak_rss_bytes_per_rank", peak_rss},
       {"metrics", state.all_metrics},
       {"versions", {{"lockstep", kVersion}, {"libtorch", TORCH_VERSION}}}};
+  if (!state.tuned.empty()) summary["tuned"] = state.tuned;
   write_file_atomically(state.run_dir / "summary.json", summary.dump(2) + "\n");
 }
 

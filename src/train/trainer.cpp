@@ -136,6 +136,18 @@ void end_run(RunState& state) {
   write_summary(state, state.save_failure ? "failed" : "success", peak_rss_of_all(state));
 }
 
+// What has run in the place of training or evaluation leaves nothing but what it has found.
+void end_search(RunState& state) {
+  TrainContext context(state);
+  state.optimizers.clear();
+  state.trained.clear();
+  state.strategy->teardown();
+  close_data(state);
+  state.hooks.call(hook::teardown, context);
+  if (state.profiler) state.profiler->teardown();
+  write_summary(state, "success", peak_rss_of_all(state));
+}
+
 // One step of what follows a failure: its own failure must not hide the first.
 void attempt(const char* what, const std::function<void()>& step) {
   try {
@@ -231,8 +243,12 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
     TrainContext context(state);
     prepare_module(state);
     set_up_optimizers(state);
-    const bool goes_on = resume(state);
     const auto batch_norm = synced_batch_norm(state);
+    if (state.search) {
+      state.search();
+      return end_search(state);
+    }
+    const bool goes_on = resume(state);
     state.hooks.call(hook::on_fit_start, context);
     log_hyper_parameters(state);
     if (!goes_on) sanity_check(state);
@@ -256,6 +272,11 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource da
     const auto loaders = open_evaluation_data(state, data);
     collect_hooks(state);
     prepare_module(state);
+    if (state.search) {
+      state.strategy->setup_evaluation(*state.module);
+      state.search();
+      return end_search(state);
+    }
     if (const auto from = take_wanted_checkpoint(state)) load_weights_of(state, *from);
     state.strategy->setup_evaluation(*state.module);
     state.predictions.assign(loaders.size(), {});

@@ -33,6 +33,7 @@ ELSEWHERE = {
     "trainer.inference_mode": "tests/train",
     "trainer.reload_dataloaders_every_n_epochs": "tests/train",
     "trainer.sync_batchnorm": "tests/parity",
+    "tune.scale_batch_size.steps_per_trial": "tests/train",
 }
 
 
@@ -154,6 +155,18 @@ class Flags(ProgramTest):
         and not (t.folder / "run" / "checkpoints" / "last.ckpt").exists(),
         "trainer.enable_progress_bar": lambda t: t.succeed(
             *ONE_EPOCH, "--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false").out == "",
+        "tune.batch_size": lambda t: "lr" in t.tuned("--tune.batch_size", "false") and "batch_size" not in t.tuned("--tune.batch_size", "false"),
+        "tune.lr": lambda t: "lr" not in t.tuned("--tune.lr", "false"),
+        "tune.scale_batch_size.mode": lambda t: t.batch_size("--tune.scale_batch_size.mode", "binsearch") == 60,
+        "tune.scale_batch_size.margin": lambda t: t.batch_size("--tune.scale_batch_size.mode", "binsearch", "--tune.scale_batch_size.margin", 0.5) == 32,
+        "tune.scale_batch_size.max_trials": lambda t: t.batch_size("--tune.scale_batch_size.max_trials", 3) == 8,
+        "tune.scale_batch_size.max_val": lambda t: t.batch_size("--tune.scale_batch_size.max_val", 48) == 48,
+        "tune.scale_batch_size.init_val": lambda t: t.batch_size("--tune.scale_batch_size.init_val", 3, "--tune.scale_batch_size.max_trials", 2) == 6,
+        "tune.lr_find.min_lr": lambda t: t.tuned("--tune.lr_find.min_lr", 0.5)["lr"] >= 0.5,
+        "tune.lr_find.max_lr": lambda t: t.tuned("--tune.lr_find.max_lr", 1e-6)["lr"] < 1e-6,
+        "tune.lr_find.num_training": lambda t: t.points("--tune.lr_find.num_training", 33) == 33,
+        "tune.lr_find.mode": lambda t: "logarithmic" in t.curve() and "logarithmic" not in t.curve("--tune.lr_find.mode", "linear"),
+        "tune.lr_find.early_stop_threshold": lambda t: t.points("--tune.lr_find.early_stop_threshold", 0.5) < 30,
         "data.file": lambda t: t.refuses(1, "nowhere", "--data.file", "nowhere"),
         "data.batch_size": lambda t: t.summary(*ONE_EPOCH, "--data.batch_size", 1000)["steps"] == 2,
         "data.val_fraction": lambda t: t.summary(*ONE_EPOCH, "--data.val_fraction", 0.5)["samples"] == 899,
@@ -162,6 +175,21 @@ class Flags(ProgramTest):
         "optimizer.name": lambda t: t.changes_weights("--optimizer.name", "sgd"),
         "optimizer.lr": lambda t: t.changes_weights("--optimizer.lr", 0.5),
     }
+
+    TUNE = ["tune", "--seed_everything", 1, "--tune.scale_batch_size.max_val", 64, "--tune.lr_find.num_training", 30]
+
+    def tuned(self, *flags):
+        return self.summary(*self.TUNE, *flags)["tuned"]
+
+    def batch_size(self, *flags):
+        return self.tuned("--tune.lr", "false", *flags)["batch_size"]
+
+    def curve(self, *flags):
+        self.succeed(*self.TUNE, "--tune.batch_size", "false", *flags)
+        return (self.folder / "run" / "lr_find.svg").read_text()
+
+    def points(self, *flags):
+        return len(re.search(r'points="([^"]*)"', self.curve(*flags)).group(1).split())
 
     def has_hparams(self, *flags):
         shutil.rmtree(self.folder / "run", ignore_errors=True)
@@ -180,7 +208,7 @@ class Flags(ProgramTest):
         return len((self.folder / "run" / "metrics.csv").read_text().splitlines())
 
     def test_every_flag_is_looked_at(self):
-        flags = set(re.findall(r"^  --([A-Za-z_.]+)", self.succeed("--help").out, re.M)) - {"config", "print_config", "help", "version"}
+        flags = set(re.findall(r"^  --([A-Za-z_.]+)", self.succeed("--help").out, re.M)) - {"config", "completion", "print_config", "help", "version"}
         self.assertEqual(flags, set(self.EFFECTS) | set(ELSEWHERE))
         for key, folder in ELSEWHERE.items():
             name = key.rsplit(".", 1)[1]

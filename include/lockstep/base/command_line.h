@@ -29,7 +29,7 @@ struct CommandLine {
   std::string verb = {};                          ///< empty: none was given
   std::vector<Assignment> assignments = {};       ///< of files, environment and flags, in this order
   bool print_config = false;                      ///< print OptionTree::to_yaml() after applying, and stop
-  std::optional<std::string> text_to_print = {};  ///< --help or --version: print this and stop
+  std::optional<std::string> text_to_print = {};  ///< --help and the like: print this and stop
 };
 
 /// Reads flags, the YAML files of -c/--config and the environment. Each key of `tree` is a flag:

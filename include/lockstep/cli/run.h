@@ -2,7 +2,9 @@
 // ranks, and turns every failure into one line and an exit code.
 #pragma once
 
+#include <concepts>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,8 +12,10 @@
 
 #include <lockstep/base/command_line.h>
 #include <lockstep/base/export.h>
+#include <lockstep/cli/tune.h>
 #include <lockstep/fabric/fabric_options.h>
 #include <lockstep/train/trainer.h>
+#include <lockstep/train/tuner.h>
 
 namespace lockstep {
 
@@ -34,6 +38,7 @@ struct Program {
   std::string name = {};                     ///< runs/NAME; empty: the file name of argv[0]
   std::string description = {};              ///< one sentence for --help
   std::vector<std::string> verbs = {"fit"};  ///< what the program can do; the first is the default
+  TuneOptions tune = {};                     ///< the defaults of --tune.*, where "tune" is one of the verbs
   TrainerOptions trainer = {};               ///< the defaults of --trainer.*
   std::optional<FabricOptions> fabric = {};  ///< the defaults of --fabric.*, which then replace --trainer.*
   std::vector<ProgramOptions> options = {};  ///< the program's own flags
@@ -57,12 +62,38 @@ class LOCKSTEP_API Cli {
   FabricOptions fabric() const;
   FabricOptions fabric(FabricOptions defaults) const;
 
+  /// What the verb "tune" is for: finds values for `targets` as --tune.* says, by Tuner's searches, and sets
+  /// these options of the program. Rank 0 prints them, and writes them to config.yaml of the run directory,
+  /// with which fit starts from them, to summary.json, and the sweep of learning rates to lr_find.svg.
+  /// Collective, blocking.
+  /// @throws ConfigError for a key that no option of the program's own has; as Tuner's functions
+  template <class Model, std::derived_from<AnyDataModule> Data>
+  void tune(Trainer& trainer, const Model& model, const std::shared_ptr<Data>& data,
+            const TuneTargets& targets) const {
+    Tuner tuner(trainer);
+    Tuned tuned;
+    if (const auto wanted = batch_size_search(targets))
+      tuned.batch_size = tuner.scale_batch_size(model, data, *wanted);
+    if (const auto wanted = lr_search(targets)) tuned.lr_curve = tuner.lr_find(model, data, *wanted);
+    report(tuned, targets, trainer);
+  }
+
  private:
+  struct Tuned {
+    std::optional<std::int64_t> batch_size = {};
+    std::optional<LrFindResult> lr_curve = {};
+  };
+
+  std::optional<ScaleBatchSizeOptions> batch_size_search(const TuneTargets& targets) const;
+  std::optional<LrFindOptions> lr_search(const TuneTargets& targets) const;
+  void set_option(const std::string& key, const std::string& value) const;
+  void report(const Tuned& tuned, const TuneTargets& targets, const Trainer& trainer) const;
   void print_if_asked(const std::string& config_yaml) const;
 
   CommandLine command_line_;
   Program& program_;
   RunOptions run_;
+  TuneOptions tune_;
   std::filesystem::path wanted_run_dir_;  // as the user gave it; empty: a new one
 
   friend LOCKSTEP_API int run(int, char**, Program, const std::function<void(Cli&)>&);

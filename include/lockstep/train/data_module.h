@@ -49,6 +49,10 @@ class LOCKSTEP_API AnyDataModule : public AnyBatchTransfer {
   /// @throws CheckpointError when it does not fit
   virtual void load_state(const StateTree& /*state*/) {}
 
+  /// Gives the loaders asked for from now on batches of `samples`, which is how ls::Tuner tries sizes; false
+  /// where the data have no such number.
+  virtual bool set_batch_size(std::int64_t /*samples*/) { return false; }
+
   // Bridge to the typed loaders of DataModule<Batch>; empty where there is none.
   virtual LoaderList any_loaders(DataPart part) = 0;
 
@@ -123,6 +127,10 @@ std::shared_ptr<DataModule<Batch>> datasets_module(DataModuleDatasets<Batch> dat
     OptionalLoader val_dataloader() override { return loader_of(datasets_.val); }
     OptionalLoader test_dataloader() override { return loader_of(datasets_.test); }
     OptionalLoader predict_dataloader() override { return loader_of(datasets_.predict); }
+    bool set_batch_size(std::int64_t samples) override {
+      options_.batch_size = samples;
+      return true;
+    }
 
    private:
     OptionalLoader loader_of(const DatasetPtr<Batch>& dataset, bool shuffle = false) const {

@@ -70,6 +70,7 @@ class LOCKSTEP_API Hooks {
 /// When a callback is called, among others.
 enum class CallbackPlace {
   kOrdinary,
+  kTuner,      ///< before all other callbacks
   kMonitor,    ///< at the end of a training epoch after the module, whose metrics it looks at
   kCheckpoint  ///< the same, and elsewhere behind all other callbacks
 };

@@ -155,6 +155,8 @@ class LOCKSTEP_API Trainer {
   void print(std::string_view text) const;
 
  private:
+  friend class Tuner;
+
   void want_checkpoint(const std::string& ckpt_path);
   void run_fit(std::shared_ptr<AnyModule> module, detail::DataSource data);
   Metrics run_evaluation(std::shared_ptr<AnyModule> module, detail::DataSource data, Stage stage);

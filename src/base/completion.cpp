@@ -1,0 +1,152 @@
+// Scripts for bash, zsh and fish. Each holds all flags and words: no program runs while a user types.
+#include <lockstep/base/completion.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+
+#include "base/completion_flags.h"
+#include "base/format.h"
+
+namespace lockstep {
+namespace {
+
+using Flags = std::vector<CompletionFlag>;
+
+// A name that shells accept for a function.
+std::string function_of(const std::string& program) {
+  auto name = "_lockstep_" + program;
+  std::ranges::replace_if(
+      name, [](unsigned char letter) { return std::isalnum(letter) == 0; }, '_');
+  return name;
+}
+
+std::string replaced(std::string text, std::string_view what, std::string_view by) {
+  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
+    text.replace(at, what.size(), by);
+  return text;
+}
+
+// For bash and zsh, whose quotes know no escape.
+std::string shell_quoted(const std::string& text) { return "'" + replaced(text, "'", "'\\''") + "'"; }
+std::string fish_quoted(const std::string& text) {
+  return "'" + replaced(replaced(text, "\\", "\\\\"), "'", "\\'") + "'";
+}
+
+std::string words_of(const Flags& flags) {
+  std::string words;
+  for (const auto& flag : flags) words += flag.name + ' ';
+  return words + "-c -h";
+}
+
+// What stands behind a flag. Words between a flag and `=` are words of their own to bash.
+std::string bash_cases(const Flags& flags) {
+  std::string cases;
+  for (const auto& flag : flags) {
+    if (!flag.takes_value) continue;
+    const auto name = flag.name == "--config" ? flag.name + "|-c" : flag.name;
+    const auto act = flag.takes_path      ? std::string("files=1")
+                     : flag.words.empty() ? std::string("return")
+                                          : "words=" + shell_quoted(joined(flag.words, " "));
+    cases += fmt::format("    {}) {}{} ;;\n", name, act, flag.needs_value ? "" : "; optional=1");
+  }
+  return cases;
+}
+
+std::string bash_script(const Flags& flags, const CommandLineInfo& info) {
+  constexpr auto kScript = R"(# Completes {program} in bash: source <({program} --completion bash)
+{function}() {{
+  local current=${{COMP_WORDS[COMP_CWORD]}} flag=${{COMP_WORDS[COMP_CWORD-1]}} words='' files='' optional=''
+  COMPREPLY=()
+  if [[ $current == = ]]; then
+    current=''
+  elif [[ $flag == = ]]; then
+    flag=${{COMP_WORDS[COMP_CWORD-2]}}
+  fi
+  case $flag in
+{cases}  esac
+  if [[ $files ]]; then
+    compopt -o filenames 2>/dev/null
+    mapfile -t COMPREPLY < <(compgen -f -- "$current")
+    return
+  fi
+  if [[ ! $words || ( $optional && $current == -* ) ]]; then
+    words={flags}
+    if [[ $current != -* ]]; then words={verbs}" $words"; fi
+  fi
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+}}
+complete -F {function} {program}
+)";
+  return fmt::format(kScript, fmt::arg("program", info.program),
+                     fmt::arg("function", function_of(info.program)), fmt::arg("cases", bash_cases(flags)),
+                     fmt::arg("flags", shell_quoted(words_of(flags))),
+                     fmt::arg("verbs", shell_quoted(joined(info.verbs, " "))));
+}
+
+// A flag as zsh's _arguments takes it: `*--flag=[help]:value:(a b)`.
+std::string zsh_spec(const CompletionFlag& flag) {
+  auto help = flag.help;
+  for (const auto* special : {"\\", "[", "]", ":"})
+    help = replaced(help, special, std::string("\\") + special);
+  auto spec = (flag.is_repeated ? "*" : "") + flag.name + (flag.takes_value ? "=" : "") + "[" + help + "]";
+  if (!flag.takes_value) return shell_quoted(spec);
+  spec += flag.needs_value ? ":value:" : "::value:";
+  if (flag.takes_path) return shell_quoted(spec + "_files");
+  return shell_quoted(flag.words.empty() ? spec + " " : spec + "(" + joined(flag.words, " ") + ")");
+}
+
+std::string zsh_script(const Flags& flags, const CommandLineInfo& info) {
+  const auto function = function_of(info.program);
+  auto script =
+      fmt::format("#compdef {0}\n# Completes {0} in zsh: source <({0} --completion zsh)\n{1}() {{\n",
+                  info.program, function);
+  script += "  _arguments -S \\\n";
+  for (const auto& flag : flags) script += "    " + zsh_spec(flag) + " \\\n";
+  script += "    '*-c[Read options from a YAML file]:file:_files' '-h[Print every option and stop]'";
+  if (!info.verbs.empty()) script += " \\\n    " + shell_quoted("1:verb:(" + joined(info.verbs, " ") + ")");
+  return script + fmt::format("\n}}\ncompdef {} {}\n", function, info.program);
+}
+
+std::string fish_script(const Flags& flags, const CommandLineInfo& info) {
+  auto script = fmt::format("# Completes {0} in fish: {0} --completion fish | source\ncomplete -c {0} -f\n",
+                            info.program);
+  if (!info.verbs.empty()) {
+    script += fmt::format("complete -c {} -n __fish_use_subcommand -a {}\n", info.program,
+                          fish_quoted(joined(info.verbs, " ")));
+  }
+  for (const auto& flag : flags) {
+    script += fmt::format("complete -c {} -l {}", info.program, flag.name.substr(2));
+    if (flag.name == "--config") script += " -s c";
+    if (flag.name == "--help") script += " -s h";
+    if (flag.takes_path) script += " -r -F";
+    if (flag.needs_value && !flag.takes_path) script += " -x";
+    if (!flag.words.empty()) script += " -a " + fish_quoted(joined(flag.words, " "));
+    script += " -d " + fish_quoted(flag.help) + "\n";
+  }
+  return script;
+}
+
+}  // namespace
+
+std::span<const OptionName<Shell>> option_names(Shell) {
+  static constexpr OptionName<Shell> kNames[] = {
+      {"bash", Shell::kBash}, {"zsh", Shell::kZsh}, {"fish", Shell::kFish}};
+  return kNames;
+}
+
+std::string completion_script(const OptionTree& tree, const CommandLineInfo& info, Shell shell) {
+  const auto flags = completion_flags(tree, info);
+  switch (shell) {
+    case Shell::kBash:
+      return bash_script(flags, info);
+    case Shell::kZsh:
+      return zsh_script(flags, info);
+    case Shell::kFish:
+      break;
+  }
+  return fish_script(flags, info);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,167 @@
+#include <string>
+#include <utility>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+#include "train/evaluation_loop.h"
+#include "train/fit_loop.h"
+#include "train/open_data.h"
+#include "train/tuner/batch_size_search.h"
+#include "train/tuner/out_of_memory.h"
+#include "train/tuner/search_scope.h"
+#include "train/tuner/searches.h"
+#include "train/tuner/trial_votes.h"
+
+namespace lockstep::detail {
+namespace {
+
+void check(const RunState& state, const ScaleBatchSizeOptions& options) {
+  auto checked = options;
+  OptionTree tree;
+  tree.add("scale_batch_size", checked);
+  tree.validate();
+  refuse_closures(state);
+  if (state.data_module) return;
+  throw ConfigError("tuner", {.what = "The Batch size finder cannot be used with dataloaders passed directly "
+                                      "to `.fit()`",
+                              .expected = "a DataModule, whose loaders are made anew for each size",
+                              .got = "loaders",
+                              .hint = "please disable the feature or incorporate the dataloader into your "
+                                      "data module"});
+}
+
+// Samples that a rank has, or kUnknownLength.
+std::int64_t share_of_rank(const RunState& state, const AnyLoader& loader) {
+  const auto samples = loader.num_samples();
+  const auto ranks = std::int64_t{state.shard(/*pad=*/true).num_replicas};
+  return samples == kUnknownLength ? samples : (samples + ranks - 1) / ranks;
+}
+
+// Gives the run loaders of batches of some size.
+class BatchSizeSetter {
+ public:
+  BatchSizeSetter(RunState& state, const ScaleBatchSizeOptions& options) : state_(state), options_(options) {}
+
+  /// The loaders of the stage.
+  LoaderList set(std::int64_t size) {
+    if (options_.apply) {
+      options_.apply(size);
+    } else if (!state_.data_module->set_batch_size(size)) {
+      refuse_missing();
+    }
+    auto loaders = reopen();
+    check_effect(size, loaders.front()->batch_size());
+    return loaders;
+  }
+
+ private:
+  LoaderList reopen() {
+    if (state_.stage != Stage::kFit) return reopen_evaluation_data(state_);
+    reopen_training_data(state_);
+    return {state_.train_loader};
+  }
+
+  [[noreturn]] static void refuse_missing() {
+    throw ConfigError("tuner", {.what = "Field batch_size not found in the data module",
+                                .expected = "a data module that overrides set_batch_size(), or "
+                                            "ScaleBatchSizeOptions::apply",
+                                .got = "neither"});
+  }
+
+  // Loaders that were made before, or with another number, would make every trial a success.
+  void check_effect(std::int64_t size, std::int64_t got) {
+    const auto last = std::exchange(last_, {size, got});
+    if (last.first == 0 || last.first == size || last.second != got) return;
+    throw ConfigError("tuner", {.what = "the batches of the data module's loaders do not change",
+                                .expected = "another number of samples when the size goes from " +
+                                            std::to_string(last.first) + " to " + std::to_string(size),
+                                .got = std::to_string(got),
+                                .hint = "make the loader in train_dataloader(), with the size that is set"});
+  }
+
+  RunState& state_;
+  const ScaleBatchSizeOptions& options_;
+  std::pair<std::int64_t, std::int64_t> last_ = {};  // what was set, and what loaders made of it
+};
+
+class BatchSizeTrials {
+ public:
+  BatchSizeTrials(RunState& state, const ScaleBatchSizeOptions& options, BatchSizeSetter& setter)
+      : state_(state), setter_(setter), scope_(state, voters(state)) {
+    auto& chosen = state.options;
+    chosen.limit_train_batches = 1.0;
+    chosen.max_steps = options.steps_per_trial;
+    for (auto* limit : {&chosen.limit_val_batches, &chosen.limit_test_batches, &chosen.limit_predict_batches})
+      *limit = options.steps_per_trial;
+    if (state.communicator().size() > 1) state.strategy = std::make_shared<TrialStrategy>(state.strategy);
+  }
+
+  TrialOutcome run(std::int64_t size) {
+    scope_.rewind();
+    const auto loaders = setter_.set(size);
+    if (!fits(loaders)) return TrialOutcome::kOutOfMemory;
+    return size >= share_of_rank(state_, *loaders.front()) ? TrialOutcome::kHoldsAll : TrialOutcome::kFits;
+  }
+
+  void finish() {
+    scope_.rewind();
+    if (state_.stage == Stage::kFit) scope_.renew_strategy();
+  }
+
+ private:
+  static std::vector<std::shared_ptr<Callback>> voters(const RunState& state) {
+    if (state.communicator().size() == 1) return {};
+    return {std::make_shared<VoteAtEpochEnd>()};
+  }
+
+  bool fits(const LoaderList& loaders) {
+    try {
+      run_loop(loaders);
+      vote(state_.communicator(), false);
+      return true;
+    } catch (const OutOfMemoryElsewhere&) {
+      return false;
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error)) throw;
+    }
+    vote(state_.communicator(), true);
+    return false;
+  }
+
+  void run_loop(const LoaderList& loaders) {
+    if (state_.stage == Stage::kFit) return FitLoop(state_).run([] {});
+    run_evaluation_loop(state_, loaders, state_.stage, evaluation_limits(state_, loaders, state_.stage));
+  }
+
+  RunState& state_;
+  BatchSizeSetter& setter_;
+  SearchScope scope_;
+};
+
+std::int64_t largest_that_fits(RunState& state, const ScaleBatchSizeOptions& options,
+                               BatchSizeSetter& setter) {
+  BatchSizeTrials trials(state, options, setter);
+  const auto size = search_batch_size(options, [&](std::int64_t candidate) { return trials.run(candidate); });
+  trials.finish();
+  return size;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> find_batch_size(RunState& state, const ScaleBatchSizeOptions& options) {
+  check(state, options);
+  if (state.options.fast_dev_run) {
+    log_warning("Skipping batch size scaler since `fast_dev_run` is enabled.");
+    return std::nullopt;
+  }
+  BatchSizeSetter setter(state, options);
+  const auto size = largest_that_fits(state, options, setter);
+  setter.set(size);
+  state.tuned["batch_size"] = static_cast<double>(size);
+  log_info("Finished batch size finder, will continue with full run using batch size " +
+           std::to_string(size));
+  return size;
+}
+
+}  // namespace lockstep::detail

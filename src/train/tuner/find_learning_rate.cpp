@@ -1,0 +1,82 @@
+#include <utility>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+#include "train/fit_loop.h"
+#include "train/tuner/lr_sweep.h"
+#include "train/tuner/search_scope.h"
+#include "train/tuner/searches.h"
+
+namespace lockstep::detail {
+namespace {
+
+void check(const RunState& state, const LrFindOptions& options) {
+  auto checked = options;
+  OptionTree tree;
+  tree.add("lr_find", checked);
+  tree.validate();
+  refuse_closures(state);
+  if (state.optimizers.size() != 1) {
+    throw ConfigError("tuner", {.what = "`model.configure_optimizers()` returned " +
+                                        std::to_string(state.optimizers.size()) +
+                                        ", but learning rate finder only works with single optimizer",
+                                .expected = "1"});
+  }
+  if (options.min_lr < options.max_lr) return;
+  throw ConfigError("tuner", {.what = "lr_find: max_lr",
+                              .expected = "more than min_lr, " + OptionType<double>::print(options.min_lr),
+                              .got = OptionType<double>::print(options.max_lr)});
+}
+
+// In manual optimisation the module asks for its schedule, but each step begins with the sweep's rate.
+std::unique_ptr<Scheduler> take_scheduler(RunState& state) {
+  if (!state.module->automatic_optimization()) return nullptr;
+  return std::exchange(state.optimizers.front().scheduler, nullptr);
+}
+
+LrFindResult sweep(RunState& state, const LrFindOptions& options) {
+  const auto steps = std::make_shared<LrSweep>(state, options);
+  SearchScope scope(state, {steps});
+  state.options.max_steps = options.num_training;
+  state.options.max_epochs = -1;
+  auto scheduler = take_scheduler(state);
+  auto val_loaders = std::exchange(state.val_loaders, {});
+  FitLoop(state).run([] {});
+  if (scheduler) state.optimizers.front().scheduler = std::move(scheduler);
+  state.val_loaders = std::move(val_loaders);
+  scope.rewind();
+  scope.renew_strategy();
+  return steps->result();
+}
+
+// Schedules begin with the rates that they find.
+void set_learning_rate(RunOptimizer& chosen, double lr) {
+  for (auto& group : chosen.optimizer->groups()) group.lr = group.initial_lr = lr;
+  if (chosen.scheduler)
+    chosen.scheduler = std::make_unique<Scheduler>(chosen.lr_scheduler->scheduler, *chosen.optimizer);
+}
+
+}  // namespace
+
+std::optional<LrFindResult> find_learning_rate(RunState& state, const LrFindOptions& options) {
+  check(state, options);
+  if (state.options.fast_dev_run) {
+    log_warning("Skipping learning rate finder since `fast_dev_run` is enabled.");
+    return std::nullopt;
+  }
+  auto result = sweep(state, options);
+  if (std::ssize(result.lr) < options.num_training) {
+    log_info("LR finder stopped early after " + std::to_string(result.lr.size()) +
+             " steps due to diverging loss.");
+  }
+  const auto lr = options.update_attr ? result.suggestion() : std::nullopt;
+  if (!lr) return result;
+  state.tuned["lr"] = *lr;
+  set_learning_rate(state.optimizers.front(), *lr);
+  if (options.apply) options.apply(*lr);
+  log_info("Learning rate set to " + OptionType<double>::print(*lr));
+  return result;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,53 @@
+// A run of the loops aside from the run that is under way, which goes on as if it had not been.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "train/run_state.h"
+#include "train/tuner/run_snapshot.h"
+
+namespace lockstep::detail {
+
+/// While one exists, `state` is that of a run without loggers, profiler, checkpoints and callbacks but for
+/// `callbacks`. Afterwards all is as it was, but for loaders. Put the options of the trials into
+/// state.options. Possible where no batch of the run has been asked for yet.
+class SearchScope {
+ public:
+  SearchScope(RunState& state, std::vector<std::shared_ptr<Callback>> callbacks);
+  ~SearchScope();
+  SearchScope(const SearchScope&) = delete;
+  SearchScope& operator=(const SearchScope&) = delete;
+
+  /// Puts the run back to where the scope began, for another trial. Not Collective.
+  void rewind();
+
+  /// Forgets what strategies remember of steps: buckets, errors of compression. Once, behind the last trial
+  /// of a fit. Collective.
+  void renew_strategy();
+
+ private:
+  void put_aside();
+  void take_back();
+
+  // What trials replace, in the order in which it stands in RunState.
+  struct Kept {
+    TrainerOptions options;
+    std::shared_ptr<Strategy> strategy;
+    HookList hooks;
+    std::vector<std::shared_ptr<Callback>> callbacks;
+    std::vector<std::shared_ptr<Logger>> loggers;
+    std::shared_ptr<Profiler> profiler;
+    std::optional<FitMoment> moment;
+    std::function<void()> on_interruption;
+    Progress progress;
+    bool keeps_predictions;
+  };
+
+  RunState& state_;
+  RunSnapshot snapshot_;
+  Kept kept_;
+  std::vector<std::shared_ptr<Callback>> callbacks_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,25 @@
+// The Tuner's searches, within a run that is prepared and has not asked for its first batch.
+#pragma once
+
+#include <optional>
+
+#include <lockstep/train/lr_find_result.h>
+
+#include "train/run_state.h"
+
+namespace lockstep::detail {
+
+/// Finds the largest batch that fits, by runs of state.stage, and sets it. Nothing, and a warning, in a
+/// fast_dev_run. All but the loaders is as before. Collective.
+/// @throws ConfigError without a data module or a way to set the size, and when nothing fits
+std::optional<std::int64_t> find_batch_size(RunState& state, const ScaleBatchSizeOptions& options);
+
+/// Refuses optimizers that evaluate the loss themselves: their state grows with their steps, and ranks whose
+/// gradients differ would part in them. @throws ConfigError
+void refuse_closures(const RunState& state);
+
+/// Sweeps the learning rates; with update_attr the optimizer goes on with what is suggested. Nothing, and a
+/// warning, in a fast_dev_run. All else is as before. Collective.
+std::optional<LrFindResult> find_learning_rate(RunState& state, const LrFindOptions& options);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,80 @@
+// Ranks that try a size of batches agree on whether it fits.
+//
+// A rank that runs out of memory leaves the loop at once, and the others would wait for it in their next
+// collective. So none of the loops' own collectives is reached in a trial without a vote before it: behind
+// each backward pass, which exchanges nothing here, at the end of each epoch, and behind the trial. Whoever
+// fails votes on its way out; the others meet that vote with their next one, and leave, too.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <string>
+
+#include <lockstep/strategy/strategy.h>
+#include <lockstep/train/hooks.h>
+
+namespace lockstep::detail {
+
+/// Thrown on a rank that has memory enough when another has not.
+struct OutOfMemoryElsewhere final : std::exception {
+  const char* what() const noexcept override { return "another rank is out of memory"; }
+};
+
+/// Says whether this rank has run out of memory. Collective, blocking.
+/// @throws OutOfMemoryElsewhere when another one has
+void vote(const Communicator& communicator, bool out_of_memory);
+
+/// Votes before what the loops do together at the end of an epoch.
+class VoteAtEpochEnd final : public Callback {
+ public:
+  void on_train_epoch_end(TrainContext& context) override { agree(context); }
+  void on_validation_epoch_end(TrainContext& context) override { agree(context); }
+  void on_test_epoch_end(TrainContext& context) override { agree(context); }
+  void on_predict_epoch_end(TrainContext& context) override { agree(context); }
+
+ private:
+  static void agree(const TrainContext& context) { vote(context.strategy().communicator(), false); }
+};
+
+/// Another strategy, but for the exchange of gradients: each rank goes on with its own, and votes.
+class TrialStrategy final : public Strategy {
+ public:
+  explicit TrialStrategy(std::shared_ptr<Strategy> strategy) : strategy_(std::move(strategy)) {}
+
+  std::string_view name() const override { return strategy_->name(); }
+  void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override {
+    strategy_->setup_environment(environment, shape);
+  }
+  const Communicator& communicator() const override { return strategy_->communicator(); }
+  void setup_module(const std::shared_ptr<torch::nn::Module>& module) override {
+    strategy_->setup_module(module);
+  }
+  void release_module(const torch::nn::Module& module) override { strategy_->release_module(module); }
+  std::unique_ptr<Optimizer> setup_optimizer(torch::nn::Module& module,
+                                             const OptimizerFactory& factory) override {
+    return strategy_->setup_optimizer(module, factory);
+  }
+  void setup_evaluation(torch::nn::Module& module) override { strategy_->setup_evaluation(module); }
+  void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
+                const BackwardOptions& options) override;
+  double clip_gradients(Optimizer& optimizer, const GradientClip& clip) override {
+    return strategy_->clip_gradients(optimizer, clip);
+  }
+  void optimizer_step(Optimizer& optimizer) override { strategy_->optimizer_step(optimizer); }
+  double optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) override {
+    return strategy_->optimizer_step_with(optimizer, closure);
+  }
+  void skip_optimizer_step(Optimizer& optimizer) override { strategy_->skip_optimizer_step(optimizer); }
+  bool shards_gradients() const override { return strategy_->shards_gradients(); }
+  std::map<std::string, at::Tensor> module_state(torch::nn::Module& module) override {
+    return strategy_->module_state(module);
+  }
+  StateTree state() const override { return strategy_->state(); }
+  void load_state(const StateTree& state) override { strategy_->load_state(state); }
+  void teardown() override { strategy_->teardown(); }
+
+ private:
+  std::shared_ptr<Strategy> strategy_;
+};
+
+}  // namespace lockstep::detail
