@@ -90,12 +90,20 @@
 
 #include <lockstep/fabric/batch_agreement.h>
 #include <lockstep/fabric/fabric.h>
+#include <lockstep/fabric/spike_detector.h>
+#include <lockstep/fabric/throughput.h>
 
+#include <lockstep/train/callbacks/device_stats_monitor.h>
 #include <lockstep/train/callbacks/early_stopping.h>
 #include <lockstep/train/callbacks/lambda_callback.h>
 #include <lockstep/train/callbacks/learning_rate_monitor.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/callbacks/model_summary.h>
+#include <lockstep/train/callbacks/on_exception_checkpoint.h>
+#include <lockstep/train/callbacks/prediction_writer.h>
+#include <lockstep/train/callbacks/progress_bar.h>
+#include <lockstep/train/callbacks/spike_detection.h>
+#include <lockstep/train/callbacks/throughput_monitor.h>
 #include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/data_module.h>
 #include <lockstep/train/hooks.h>

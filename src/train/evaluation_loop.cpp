@@ -100,7 +100,7 @@ void run_batches(RunState& state, AnyLoader& loader, const EvaluationHooks& hook
   const StepMeasure measure(state, hooks.step_name);
   AnyBatch batch;
   while (progress.batches < max_batches && measure.next(*stream, batch)) {
-    StepContext step(state, progress.batches, batch.size());
+    StepContext step(state, progress.batches, batch);
     state.evaluation_log.set_batch_size(batch.size());
     state.hooks.call(hooks.batch_start, step);
     at::Tensor prediction;
@@ -162,6 +162,7 @@ void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::i
 void run_evaluation_loop(RunState& state, AnyLoader& loader, Stage stage, std::int64_t max_batches,
                          EvaluationProgress& progress) {
   if (progress.phase == EvaluationPhase::kEnd) return;
+  state.num_evaluation_batches = max_batches;
   const auto& hooks = hooks_of(stage);
   const torch::NoGradGuard no_grad;
   const auto inference = inference_mode(state, stage);

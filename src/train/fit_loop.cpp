@@ -136,9 +136,10 @@ double FitLoop::optimize(const AnyBatch& batch, const Window& window, StepContex
 void FitLoop::run_batch(const AnyBatch& batch, std::int64_t batch_idx) {
   LogScopeGuard scope(state_, state_.train_log, kTrainStepLog);
   state_.train_log.set_batch_size(batch.size());
-  StepContext step(state_, batch_idx, batch.size());
+  StepContext step(state_, batch_idx, batch);
   const auto window = window_of(batch_idx);
   state_.progress.phase = FitPhase::kInBatch;
+  state_.progress.steps_before_batch = state_.progress.global_step;
 
   inject(state_.options.run.fault, step.global_rank(), step.global_step());
   state_.hooks.call(hook::on_train_batch_start, step);

@@ -19,6 +19,7 @@
 #include <lockstep/train/trainer_options.h>
 
 #include "strategy/trained_modules.h"
+#include "train/failure_meeting.h"
 #include "train/hook_list.h"
 #include "train/metric_log.h"
 #include "train/progress.h"
@@ -71,6 +72,7 @@ struct RunState {
   Stage stage = Stage::kFit;
   Progress progress;
   RunFigures figures;
+  std::int64_t num_evaluation_batches = 0;  ///< of this rank, in the evaluation that runs
   bool validation_is_due = false;  ///< behind the batch that is running
   bool should_stop = false;        ///< this rank's wish
   bool stop_agreed = false;        ///< what several ranks have agreed on
@@ -83,6 +85,8 @@ struct RunState {
   std::function<void()> on_saved;                       ///< what is left to do when it has written one
   bool has_saved_last = false;                          ///< last.ckpt, in this fit
   std::exception_ptr save_failure;                      ///< of what is written at the end of this fit
+  std::unique_ptr<FailureMeeting> failure_meeting;      ///< null: nothing to be agreed on after failures
+  const std::exception* failure = nullptr;              ///< while on_exception is called
   bool keeps_predictions = false;
   std::vector<at::Tensor> predictions;  ///< of this rank, by batch
 

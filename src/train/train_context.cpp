@@ -6,10 +6,12 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/data/any_loader.h>
 
+#include "train/failure_save.h"
 #include "train/fit_checkpoint.h"
-#include "train/progress_bar.h"
 #include "train/run_state.h"
+#include "train/terminal.h"
 
 namespace lockstep {
 
@@ -72,6 +74,7 @@ std::span<const RunOptimizer> TrainContext::optimizers() const { return state_->
 std::int64_t TrainContext::current_epoch() const { return state_->progress.epoch; }
 std::int64_t TrainContext::global_step() const { return state_->progress.global_step; }
 std::int64_t TrainContext::num_training_batches() const { return state_->progress.num_training_batches; }
+std::int64_t TrainContext::num_evaluation_batches() const { return state_->num_evaluation_batches; }
 const std::filesystem::path& TrainContext::run_dir() const { return state_->run_dir; }
 const TrainerOptions& TrainContext::options() const { return state_->options; }
 std::span<const std::shared_ptr<Logger>> TrainContext::loggers() const { return state_->loggers; }
@@ -97,7 +100,25 @@ const Metrics& TrainContext::callback_metrics() const { return state_->board.cal
 const Metrics& TrainContext::progress_bar_metrics() const { return state_->board.progress_bar; }
 
 void TrainContext::save_checkpoint(const std::filesystem::path& folder, const SaveRequest& request) {
+  if (state_->failure != nullptr) {
+    throw ConfigError("train", {.what = "a checkpoint cannot be taken here",
+                                .expected = "a hook of fit between batches",
+                                .got = "on_exception, which other ranks may not be in",
+                                .hint = "save_after_failure() saves what there is"});
+  }
   detail::save_after_hook(*state_, folder, request);
+}
+
+void TrainContext::prepare_save_after_failure() {
+  if (state_->failure_meeting || world_size() == 1) return;
+  state_->failure_meeting =
+      std::make_unique<detail::FailureMeeting>(state_->communicator(), state_->environment->main_address());
+}
+
+SavedAfterFailure TrainContext::save_after_failure(const std::filesystem::path& folder,
+                                                   const SaveRequest& request,
+                                                   std::chrono::milliseconds deadline) {
+  return detail::save_after_failure(*state_, folder, request, deadline);
 }
 
 void TrainContext::print(std::string_view text) const {
@@ -106,5 +127,7 @@ void TrainContext::print(std::string_view text) const {
 
 void TrainContext::stop() { state_->should_stop = true; }
 bool TrainContext::should_stop() const { return state_->should_stop; }
+
+std::int64_t StepContext::batch_size() const { return batch_->size(); }
 
 }  // namespace lockstep
