@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 // Before its first batch a fit has nothing that its beginning had not.
 bool has_begun(const RunState& state) {
-  return state.stage == Stage::kFit && state.optimizer && state.progress.num_training_batches > 0;
+  return state.stage == Stage::kFit && state.progress.num_training_batches > 0;
 }
 
 // A batch that was begun is not half done. One whose optimizer has not stepped is trained on again, with the
