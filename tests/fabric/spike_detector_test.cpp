@@ -59,8 +59,8 @@ TEST_P(SpikeDetectorRanks, AgreeOnSpikes) {
     EXPECT_EQ(spike_of(detector, one, comm), one.should_raise ? kSpikeBatch : -1);
   });
   EXPECT_EQ(std::filesystem::exists(path / "skip_batches.json"), one.should_raise);
-  if (one.should_raise)
-    EXPECT_THAT(batches_in(path / "skip_batches.json"), ElementsAre(kSpikeBatch - 1, kSpikeBatch));
+  if (!one.should_raise) return;
+  EXPECT_THAT(batches_in(path / "skip_batches.json"), ElementsAre(kSpikeBatch - 1, kSpikeBatch));
 }
 
 std::vector<Case> lightnings_cases() {

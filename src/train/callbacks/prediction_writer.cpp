@@ -6,6 +6,7 @@
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/weights.h>
+#include <lockstep/data/any_loader.h>
 #include <lockstep/torch.h>
 
 namespace lockstep {

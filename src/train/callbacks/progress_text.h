@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/base/export.h>
 #include <lockstep/train/callbacks/progress_bar.h>
 
 namespace lockstep::detail {
@@ -18,7 +19,7 @@ std::string printed(const char* format, Values... values) {
 }
 
 /// "3/10"; of a stream that has not told its length yet, "3/?".
-std::string place_text(const ProgressPass& pass);
+LOCKSTEP_API std::string place_text(const ProgressPass& pass);
 /// "01:05".
 std::string clock_text(double seconds);
 /// Seconds until the pass is done, at the pace so far; 0 where nobody knows.
@@ -28,13 +29,13 @@ double batches_per_second(const ProgressPass& pass);
 std::string metrics_text(const Metrics& metrics, const char* separator);
 
 /// Where nothing can be drawn: "epoch 0: batch 3/10, 5.1 it/s, loss=0.5".
-std::string plain_line(const ProgressPass& pass, const Metrics& metrics);
+LOCKSTEP_API std::string plain_line(const ProgressPass& pass, const Metrics& metrics);
 
 /// Names of what an epoch's row shows of `metrics`.
-std::vector<std::string> row_names(const Metrics& metrics);
-std::string row_header(std::span<const std::string> names);
-std::string row_text(std::int64_t epoch, std::int64_t step, std::span<const std::string> names,
-                     const Metrics& metrics, double seconds);
+LOCKSTEP_API std::vector<std::string> row_names(const Metrics& metrics);
+LOCKSTEP_API std::string row_header(std::span<const std::string> names);
+LOCKSTEP_API std::string row_text(std::int64_t epoch, std::int64_t step, std::span<const std::string> names,
+                                  const Metrics& metrics, double seconds);
 
 /// A table of results, as Lightning prints those of validate and test.
 std::vector<std::string> result_lines(const char* title, const Metrics& metrics);
