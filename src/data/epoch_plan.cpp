@@ -75,7 +75,12 @@ class PlanSource final : public BatchSource {
 
   BatchTask next() override {
     if (next_ >= plan_->num_batches()) return {};
-    return [plan = plan_, fetch = fetch_, number = next_++] { return (*fetch)(plan->batch(number)); };
+    return [plan = plan_, fetch = fetch_, number = next_++] {
+      const auto indices = plan->batch(number);
+      auto batch = (*fetch)(indices);
+      batch.set_indices(std::shared_ptr<const std::int64_t>(plan, indices.data()), indices.size());
+      return batch;
+    };
   }
 
  private:

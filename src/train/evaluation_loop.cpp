@@ -1,6 +1,7 @@
 #include "train/evaluation_loop.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -103,8 +104,8 @@ struct Pass {
 };
 
 void run_batch(RunState& state, const Pass& pass, const StepMeasure& measure, const AnyBatch& loaded) {
-  StepContext step(state, pass.progress.batches, loaded.size(), pass.progress.loader);
-  const auto batch = transferred(state, loaded, step);
+  const auto batch = transferred(state, loaded, pass.progress.batches, pass.progress.loader);
+  StepContext step(state, pass.progress.batches, batch, pass.progress.loader);
   state.evaluation_log.set_batch_size(batch.size());
   state.hooks.call(pass.hooks.batch_start, step);
   at::Tensor prediction;
@@ -210,6 +211,8 @@ void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage
 void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage,
                          const EvaluationLimits& limits, EvaluationProgress& progress) {
   if (limits.is_empty || progress.phase == EvaluationPhase::kEnd) return;
+  state.num_evaluation_batches =
+      std::accumulate(limits.batches.begin(), limits.batches.end(), std::int64_t{0});
   const Pass pass{loaders, limits.batches, hooks_of(stage), progress};
   const torch::NoGradGuard no_grad;
   const auto inference = inference_mode(state, stage);

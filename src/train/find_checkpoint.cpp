@@ -66,13 +66,20 @@ std::vector<Candidate> candidates_in(const fs::path& run_dir) {
   return candidates;
 }
 
+// What the end of a fit is saved as, a good or a bad one.
+bool is_last(const fs::path& name) {
+  return name.filename() == "last.ckpt" || name.filename() == "on_exception.ckpt";
+}
+
 // This run's, else that of the newest one.
 fs::path newest_last(const fs::path& run_dir) {
-  const auto own = run_dir / "checkpoints" / "last.ckpt";
-  if (time_of(own)) return own;
-  for (const auto& candidate : candidates_in(run_dir)) {
-    if (candidate.folder.filename() == "last.ckpt") return candidate.folder;
-  }
+  const auto candidates = candidates_in(run_dir);
+  const auto own = std::ranges::find_if(candidates, [&](const Candidate& candidate) {
+    return is_last(candidate.folder) && candidate.folder.parent_path() == run_dir / "checkpoints";
+  });
+  if (own != candidates.end()) return own->folder;
+  const auto any = std::ranges::find_if(candidates, is_last, &Candidate::folder);
+  if (any != candidates.end()) return any->folder;
   log_warning("ckpt_path is \"last\", but there is no last checkpoint: starting from the beginning");
   return {};
 }

@@ -117,13 +117,6 @@ void warn_of_failure(const RunState& state, Act act) {
   }
 }
 
-StateTree weights_of(const RunState& state) {
-  StateTree weights;
-  weights.set("model", tree_of(state.strategy->module_state(*state.module)));
-  weights.set("hyper_parameters", state.options.run.config_yaml);
-  return weights;
-}
-
 StateTree own_state(const RunState& state) {
   StateTree own;
   own.set("random", random_state());
@@ -227,6 +220,13 @@ void wait_for_writer(RunState& state) {
 }
 
 }  // namespace
+
+StateTree weights_of(const RunState& state) {
+  StateTree weights;
+  weights.set("model", tree_of(state.strategy->module_state(*state.module)));
+  weights.set("hyper_parameters", state.options.run.config_yaml);
+  return weights;
+}
 
 void keep_moment(RunState& state) {
   state.moment = moment_of(state);

@@ -7,6 +7,9 @@
 
 namespace lockstep::detail {
 
+/// What a checkpoint of weights only holds: Collective where a rank has only a part of the model.
+StateTree weights_of(const RunState& state);
+
 /// Writes where fit is now, with all that another process needs to go on from here; with async_checkpoint it
 /// returns when that is copied. Collective.
 /// @throws IoError as save_checkpoint()

@@ -168,13 +168,13 @@ double FitLoop::optimize(const AnyBatch& batch, const Window& window, StepContex
 
 void FitLoop::run_batch(const AnyBatch& loaded, std::int64_t batch_idx) {
   LogScopeGuard scope(state_, state_.train_log, kTrainStepLog);
-  StepContext step(state_, batch_idx, loaded.size());
-  const auto window = window_of(batch_idx);
   auto& progress = state_.progress;
   progress.phase = FitPhase::kInBatch;
-
-  inject(state_.options.run.fault, step.global_rank(), step.global_step());
-  const auto batch = transferred(state_, loaded, step);
+  progress.steps_before_batch = progress.global_step;
+  inject(state_.options.run.fault, state_.environment->global_rank(), progress.global_step);
+  const auto batch = transferred(state_, loaded, batch_idx);
+  StepContext step(state_, batch_idx, batch);
+  const auto window = window_of(batch_idx);
   if (!batch.empty()) state_.train_log.set_batch_size(batch.size());
   is_skipped_ = !batch.empty() && asks_to_skip(step);
   TrainOutput output{.loss = std::numeric_limits<double>::quiet_NaN()};

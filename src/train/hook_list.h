@@ -1,6 +1,7 @@
 // Calls one hook on every callback and then on the module.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <map>
 #include <string>
@@ -41,6 +42,18 @@ class HookList {
       for (const auto& target : targets_)
         if (target.monitors == monitors) call_one(target, hook, arguments...);
     });
+  }
+
+  /// Calls it on all, in their order, whatever some of them throw; `on_error` gets that.
+  template <class... Parameters, class OnError, class... Arguments>
+  void call_each(const NamedHook<Parameters...>& hook, const OnError& on_error, Arguments&&... arguments) {
+    for (const auto& target : targets_) {
+      try {
+        call_all([&] { call_one(target, hook, arguments...); });
+      } catch (const std::exception& error) {
+        on_error(error);
+      }
+    }
   }
 
   /// Whether one is being called.

@@ -8,9 +8,9 @@
 #include <lockstep/base/log.h>
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/train/callbacks/model_summary.h>
+#include <lockstep/train/callbacks/progress_bar.h>
 
 #include "train/evaluation_loop.h"
-#include "train/progress_bar.h"
 
 namespace lockstep::detail {
 
@@ -26,6 +26,18 @@ void begin_run(RunState& state, Stage stage, std::shared_ptr<AnyModule> module) 
 
 namespace {
 
+// Whether the callbacks have a bar already.
+bool has_progress_bar(const RunState& state, const std::vector<std::shared_ptr<Callback>>& callbacks) {
+  const auto bars = std::ranges::count_if(callbacks, [](const auto& callback) {
+    return dynamic_cast<const ProgressBar*>(callback.get()) != nullptr;
+  });
+  const int most = state.options.enable_progress_bar ? 1 : 0;
+  if (bars <= most) return bars > 0;
+  throw ConfigError("train", {.what = "progress bars among the callbacks",
+                              .expected = most == 1 ? "one" : "none with enable_progress_bar = false",
+                              .got = std::to_string(bars)});
+}
+
 // Those that the module wants take the place of the Trainer's own of their class.
 std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunState& state) {
   auto callbacks = state.options.callbacks;
@@ -33,8 +45,10 @@ std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunState& state) {
     std::erase_if(callbacks, [&](const auto& other) { return typeid(*other) == typeid(*own); });
     callbacks.push_back(std::move(own));
   }
+  const bool has_bar = has_progress_bar(state, callbacks);
   if (state.is_global_zero()) {
-    if (state.options.enable_progress_bar) callbacks.push_back(std::make_shared<ProgressBar>());
+    if (state.options.enable_progress_bar && !has_bar)
+      callbacks.push_back(std::make_shared<TQDMProgressBar>());
     if (state.options.enable_model_summary && state.stage == Stage::kFit)
       callbacks.push_back(std::make_shared<ModelSummary>());
   }

@@ -43,14 +43,15 @@ struct Progress {
   EvaluationProgress validation = {};  ///< of the validation within fit that runs
   std::int64_t batches_before = 0;     ///< micro-batches of the epochs before, this rank's
   std::int64_t num_training_batches = 0;
-  std::int64_t next_train_reload = 0;  ///< the epoch from which on the training data are asked for anew
-  std::int64_t next_val_reload = 0;    ///< the same of the validation data
+  std::int64_t next_train_reload = 0;   ///< the epoch from which on the training data are asked for anew
+  std::int64_t next_val_reload = 0;     ///< the same of the validation data
+  std::int64_t steps_before_batch = 0;  ///< global_step when the batch that runs began
 
   bool operator==(const Progress&) const = default;
 };
 
-/// Everything but num_training_batches, which follows from the data. `epoch` and `batches` are the
-/// position in the data, too.
+/// Everything but num_training_batches, which follows from the data, and steps_before_batch. `epoch` and
+/// `batches` are the position in the data, too.
 LOCKSTEP_API StateTree state_of(const Progress& progress);
 
 /// @throws CheckpointError as the getters of StateTree, or for an unknown phase; nothing has changed then

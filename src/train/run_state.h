@@ -22,6 +22,7 @@
 #include <lockstep/train/trainer_options.h>
 
 #include "strategy/trained_modules.h"
+#include "train/failure_meeting.h"
 #include "train/hook_list.h"
 #include "train/metric_log.h"
 #include "train/progress.h"
@@ -77,7 +78,8 @@ struct RunState {
   Stage stage = Stage::kFit;
   Progress progress;
   RunFigures figures;
-  bool validation_is_due = false;  ///< behind the batch that is running
+  std::int64_t num_evaluation_batches = 0;  ///< of this rank, in the evaluation that runs
+  bool validation_is_due = false;           ///< behind the batch that is running
   SkipRequest skip_request = SkipRequest::kRefused;
   bool should_stop = false;  ///< this rank's wish
   bool stop_agreed = false;  ///< what several ranks have agreed on
@@ -96,6 +98,8 @@ struct RunState {
   std::function<void()> search = {};         ///< the Tuner's: runs in the place of training or evaluation
   bool is_trial = false;                     ///< what runs is a part of a search: it saves nothing
   std::map<std::string, double> tuned = {};  ///< what searches have found, for summary.json
+  std::unique_ptr<FailureMeeting> failure_meeting;  ///< null: nothing to be agreed on after failures
+  const std::exception* failure = nullptr;          ///< while on_exception is called
   bool keeps_predictions = false;
   std::vector<std::vector<at::Tensor>> predictions;  ///< of this rank, by loader and batch
 

@@ -6,11 +6,13 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/data/any_loader.h>
 
 #include "train/estimated_steps.h"
+#include "train/failure_save.h"
 #include "train/fit_checkpoint.h"
-#include "train/progress_bar.h"
 #include "train/run_state.h"
+#include "train/terminal.h"
 #include "train/update_bn.h"
 
 namespace lockstep {
@@ -79,6 +81,7 @@ std::optional<std::int64_t> TrainContext::estimated_stepping_batches() const {
   return detail::estimated_steps(*state_);
 }
 
+std::int64_t TrainContext::num_evaluation_batches() const { return state_->num_evaluation_batches; }
 const std::filesystem::path& TrainContext::run_dir() const { return state_->run_dir; }
 const TrainerOptions& TrainContext::options() const { return state_->options; }
 std::span<const std::shared_ptr<Logger>> TrainContext::loggers() const { return state_->loggers; }
@@ -104,6 +107,12 @@ const Metrics& TrainContext::callback_metrics() const { return state_->board.cal
 const Metrics& TrainContext::progress_bar_metrics() const { return state_->board.progress_bar; }
 
 void TrainContext::save_checkpoint(const std::filesystem::path& folder, const SaveRequest& request) {
+  if (state_->failure != nullptr) {
+    throw ConfigError("train", {.what = "a checkpoint cannot be taken here",
+                                .expected = "a hook of fit between batches",
+                                .got = "on_exception, which other ranks may not be in",
+                                .hint = "save_after_failure() saves what there is"});
+  }
   detail::save_after_hook(*state_, folder, request);
 }
 
@@ -120,6 +129,18 @@ void TrainContext::set_lr_scheduler(const LRScheduler& scheduler) {
 
 void TrainContext::update_bn() { detail::update_bn(*state_); }
 
+void TrainContext::prepare_save_after_failure() {
+  if (state_->failure_meeting || world_size() == 1) return;
+  state_->failure_meeting =
+      std::make_unique<detail::FailureMeeting>(state_->communicator(), state_->environment->main_address());
+}
+
+SavedAfterFailure TrainContext::save_after_failure(const std::filesystem::path& folder,
+                                                   const SaveRequest& request,
+                                                   std::chrono::milliseconds deadline) {
+  return detail::save_after_failure(*state_, folder, request, deadline);
+}
+
 void TrainContext::print(std::string_view text) const {
   if (is_global_zero()) detail::print_line(text);
 }
@@ -134,5 +155,6 @@ void StepContext::skip_epoch() {
   }
   state_->skip_request = detail::SkipRequest::kMade;
 }
+std::int64_t StepContext::batch_size() const { return batch_->size(); }
 
 }  // namespace lockstep

@@ -22,11 +22,11 @@
 #include "train/plugins.h"
 #include "train/prepare_run.h"
 #include "train/profiled_collectives.h"
-#include "train/progress_bar.h"
 #include "train/ranks.h"
 #include "train/run_state.h"
 #include "train/set_up_optimizers.h"
 #include "train/summary.h"
+#include "train/terminal.h"
 
 namespace lockstep {
 
@@ -148,23 +148,36 @@ void end_search(RunState& state) {
   write_summary(state, "success", peak_rss_of_all(state));
 }
 
+void warn_of_second(const char* what, const std::exception& error) {
+  log_warning(std::string("after a failure, ") + what + " failed too: " + error.what());
+}
+
 // One step of what follows a failure: its own failure must not hide the first.
 void attempt(const char* what, const std::function<void()>& step) {
   try {
     step();
   } catch (const std::exception& error) {
-    log_warning(std::string("after a failure, ") + what + " failed too: " + error.what());
+    warn_of_second(what, error);
   }
+}
+
+// In Lightning's order; each is told once, whatever the others do.
+void tell_of_failure(RunState& state, const std::exception& error) {
+  TrainContext context(state);
+  state.failure = &error;
+  state.hooks.call_each(
+      hook::on_exception, [](const std::exception& second) { warn_of_second("on_exception", second); },
+      context, error);
+  attempt("on_exception", [&] {
+    if (state.data_module) state.data_module->on_exception(error);
+  });
+  state.failure = nullptr;
 }
 
 // Tells the hooks, keeps what was logged, and leaves the group, so that peers notice at once.
 void fail(RunState& state, const std::exception& error) {
   note_failure(error);
-  TrainContext context(state);
-  attempt("on_exception", [&] {
-    if (state.data_module) state.data_module->on_exception(error);
-    state.hooks.call(hook::on_exception, context, error);
-  });
+  tell_of_failure(state, error);
   attempt("closing the loggers", [&] {
     for (const auto& logger : state.loggers) logger->finalize("failed");
   });

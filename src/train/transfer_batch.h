@@ -6,6 +6,7 @@
 namespace lockstep::detail {
 
 /// `batch` as the transfer hooks of the data module and the module leave it. An empty one passes none.
-AnyBatch transferred(RunState& state, AnyBatch batch, StepContext& step);
+AnyBatch transferred(RunState& state, AnyBatch batch, std::int64_t batch_idx,
+                     std::int64_t dataloader_idx = 0);
 
 }  // namespace lockstep::detail

@@ -58,9 +58,9 @@ void run_forward(RunState& state) {
                    state.input_conversion());
   AnyBatch loaded;
   for (std::int64_t i = 0; i < num_batches && stream->next(loaded); ++i) {
-    StepContext step(state, i, loaded.size());
-    const auto batch = transferred(state, loaded, step);
+    const auto batch = transferred(state, loaded, i);
     if (batch.empty()) continue;
+    StepContext step(state, i, batch);
     log.set_batch_size(batch.size());
     const auto forward = state.precision->forward_scope();
     state.module->any_training_step(batch, step);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "support/expect_error.h"
+#include "train/memory_logger.h"
 #include "train/slope.h"
 
 namespace lockstep {
@@ -13,6 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::MemoryLogger;
 using testing::SlopeTest;
 
 std::string read(const fs::path& file) {
@@ -20,18 +22,6 @@ std::string read(const fs::path& file) {
   text << std::ifstream(file).rdbuf();
   return text.str();
 }
-
-// Keeps what it is given.
-struct MemoryLogger final : Logger {
-  void log_metrics(std::span<const Metric> metrics, std::int64_t, std::int64_t step) override {
-    for (const auto& [name, value] : metrics) rows.push_back(name + "@" + std::to_string(step));
-  }
-  void log_hyperparams(const HyperParameters& params) override { parameters = params; }
-  void finalize(const std::string& status) override { end = status; }
-  std::vector<std::string> rows;
-  HyperParameters parameters;
-  std::string end;
-};
 
 TEST(LoggerList, TakesNamesAndLoggers) {
   EXPECT_TRUE(LoggerList(false).empty());

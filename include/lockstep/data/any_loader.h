@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <typeinfo>
 #include <utility>
 
@@ -37,6 +38,19 @@ class LOCKSTEP_API AnyBatch {
   std::int64_t size() const { return size_; }
   /// Whether there is none.
   bool empty() const { return type_ == nullptr; }
+  /// The numbers of its samples in the data set, in order; empty where it is not made of numbered ones, as
+  /// those of streams and of combined loaders. Valid as long as a copy of this object.
+  std::span<const std::int64_t> indices() const { return {indices_.get(), num_indices_}; }
+  /// For loaders: the first of `count` of them.
+  void set_indices(std::shared_ptr<const std::int64_t> first, std::size_t count) {
+    indices_ = std::move(first);
+    num_indices_ = count;
+  }
+  /// Those of `other`, of which this batch was made.
+  void set_indices(const AnyBatch& other) {
+    indices_ = other.indices_;
+    num_indices_ = other.num_indices_;
+  }
 
   /// The batch with what `change` makes of each of its tensors (batch_tensors.h); this one when it makes
   /// nothing else of them.
@@ -54,7 +68,10 @@ class LOCKSTEP_API AnyBatch {
         differs = differs || !made.is_same(tensor);
         return made;
       });
-      if (differs) return AnyBatch(std::make_shared<const Batch>(std::move(batch)), from.size_);
+      if (!differs) return from;
+      AnyBatch made(std::make_shared<const Batch>(std::move(batch)), from.size_);
+      made.set_indices(from);
+      return made;
     }
     return from;
   }
@@ -63,6 +80,8 @@ class LOCKSTEP_API AnyBatch {
   const std::type_info* type_ = nullptr;
   std::int64_t size_ = 0;
   Change change_ = nullptr;
+  std::shared_ptr<const std::int64_t> indices_;
+  std::size_t num_indices_ = 0;
 };
 
 /// The number of batches or samples where only reading them to the end tells it: more than there can be, and

@@ -42,9 +42,11 @@ class BatchTransfer : public Base {
   }
 
   std::optional<AnyBatch> any_transfer(TransferHook hook, const AnyBatch& batch, StepContext& step) final {
-    auto made = transferred(hook, batch.get<Batch>(), step);
-    if (!made) return std::nullopt;
-    return AnyBatch(std::make_shared<const Batch>(*std::move(made)), batch.size());
+    auto value = transferred(hook, batch.get<Batch>(), step);
+    if (!value) return std::nullopt;
+    AnyBatch made(std::make_shared<const Batch>(*std::move(value)), batch.size());
+    made.set_indices(batch);
+    return made;
   }
 
  private:

@@ -1,6 +1,7 @@
 // What hooks, steps and callbacks see of a run. They never see the Trainer itself.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -16,6 +17,7 @@
 namespace lockstep {
 
 class AccumulationSchedule;
+class AnyBatch;
 class AnyModule;
 class Logger;
 class ManualOptimizer;
@@ -37,6 +39,13 @@ struct SaveRequest {
   bool weights_only = false;            ///< the model and the configuration, but nothing to go on from
   std::filesystem::path replaced = {};  ///< another checkpoint: removed once this one is complete
   std::filesystem::path link = {};      ///< symbolic link to it, made once it is complete
+};
+
+/// What could be saved after a failure.
+enum class SavedAfterFailure {
+  kNothing,
+  kWeights,  ///< by one of the ranks that are left: a checkpoint of weights only
+  kRun       ///< by all of them: a checkpoint from which another process goes on
 };
 
 /// Metric name -> value.
@@ -79,6 +88,9 @@ class LOCKSTEP_API TrainContext {
   /// schedules that must know the end, asked for in setup() or configure_model(). None where there is no
   /// limit, or only the end of the data tells.
   std::optional<std::int64_t> estimated_stepping_batches() const;
+  /// Batches of this rank in the evaluation that runs, limits applied; kUnknownLength where only the end of
+  /// the data tells.
+  std::int64_t num_evaluation_batches() const;
   /// The folder of this run; empty when nothing is written.
   const std::filesystem::path& run_dir() const;
   /// The options in effect.
@@ -136,6 +148,20 @@ class LOCKSTEP_API TrainContext {
   /// Collective, blocking; does nothing without such layers. @throws ConfigError with manual optimisation
   void update_bn();
 
+  /// Lets ranks find out in save_after_failure() whether all of them have failed: beside their group, which
+  /// a failure may have broken. To be called in a hook before the training begins. Collective, blocking.
+  /// @throws CommError, Timeout where the ranks cannot connect to rank 0 once more
+  void prepare_save_after_failure();
+
+  /// In on_exception of a fit: saves what there is. Where all ranks failed at the same place, with their
+  /// group whole, they write a checkpoint from which another process goes on, with the window of
+  /// micro-batches in which they failed. A rank that is alone, or whose group is broken, waits no longer than
+  /// `deadline` for others; where each rank has all weights, one of those left writes NAME-weights.ckpt
+  /// beside `folder`, which holds weights only. Says on stderr what it did; never throws. Not Collective.
+  /// Blocks for `deadline` and the time of writing.
+  SavedAfterFailure save_after_failure(const std::filesystem::path& folder, const SaveRequest& request = {},
+                                       std::chrono::milliseconds deadline = std::chrono::milliseconds(500));
+
   /// Prints a line on rank 0, without disturbing the progress bar.
   void print(std::string_view text) const;
 
@@ -152,19 +178,19 @@ class LOCKSTEP_API TrainContext {
 /// A TrainContext inside one batch.
 class LOCKSTEP_API StepContext : public TrainContext {
  public:
-  StepContext(detail::RunState& state, std::int64_t batch_idx, std::int64_t batch_size,
+  /// Borrows `batch`.
+  StepContext(detail::RunState& state, std::int64_t batch_idx, const AnyBatch& batch,
               std::int64_t dataloader_idx = 0)
-      : TrainContext(state),
-        batch_idx_(batch_idx),
-        batch_size_(batch_size),
-        dataloader_idx_(dataloader_idx) {}
+      : TrainContext(state), batch_idx_(batch_idx), dataloader_idx_(dataloader_idx), batch_(&batch) {}
 
   /// Number of this micro-batch in its epoch, from 0; in evaluation, among those of its loader.
   std::int64_t batch_idx() const { return batch_idx_; }
   /// Number of the loader that gave it, from 0: of several in evaluation.
   std::int64_t dataloader_idx() const { return dataloader_idx_; }
   /// Samples in this rank's micro-batch.
-  std::int64_t batch_size() const { return batch_size_; }
+  std::int64_t batch_size() const;
+  /// The micro-batch itself: `step.batch().get<ls::Example>()`. It also knows the numbers of its samples.
+  const AnyBatch& batch() const { return *batch_; }
 
   /// In on_train_batch_start: leaves out this batch and all that follow in this epoch, which then ends as
   /// usual. What lightning means by -1. All ranks must ask for it at the same batch.
@@ -185,8 +211,8 @@ class LOCKSTEP_API StepContext : public TrainContext {
 
  private:
   std::int64_t batch_idx_;
-  std::int64_t batch_size_;
   std::int64_t dataloader_idx_;
+  const AnyBatch* batch_;
 };
 
 }  // namespace lockstep

@@ -41,8 +41,6 @@ void check(const ModelCheckpointOptions& options) {
   if (options.save_top_k < -1) refuse("save_top_k", ">= -1", std::to_string(options.save_top_k));
   if (options.monitor.empty() && options.save_top_k > 1)
     refuse("save_top_k without monitor", "-1, 0 or 1", std::to_string(options.save_top_k));
-  if (options.save_on_exception)
-    refuse("save_on_exception", "false: a rank that fails alone cannot save with the others", "true");
 }
 
 std::string text_of(const std::optional<std::int64_t>& number) {
@@ -88,6 +86,10 @@ void ModelCheckpoint::setup(TrainContext& context) {
   if (context.stage() == Stage::kFit) last_global_step_saved_ = 0;
 }
 
+void ModelCheckpoint::on_fit_start(TrainContext& context) {
+  if (options_.save_on_exception) context.prepare_save_after_failure();
+}
+
 void ModelCheckpoint::on_train_start(TrainContext&) {
   if (options_.train_time_interval)
     clock_ = std::make_unique<detail::AgreedClock>(*options_.train_time_interval);
@@ -116,6 +118,14 @@ void ModelCheckpoint::on_validation_end(TrainContext& context) {
   const bool waited = std::exchange(waits_for_validation_, false);
   if (should_skip(context)) return;
   if (waited || (!saves_on_train_epoch_end(context) && epoch_is_due(context))) save(context);
+}
+
+// Nobody looks for a free name: other ranks may not be here to be told of it.
+void ModelCheckpoint::on_exception(TrainContext& context, const std::exception&) {
+  if (!options_.save_on_exception || should_skip(context)) return;
+  const auto name =
+      format_checkpoint_name(context.callback_metrics(), context.current_epoch(), context.global_step());
+  context.save_after_failure(dirpath_ / name, {.weights_only = options_.save_weights_only});
 }
 
 bool ModelCheckpoint::should_skip(const TrainContext& context) const {

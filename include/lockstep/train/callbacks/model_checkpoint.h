@@ -46,7 +46,7 @@ struct ModelCheckpointOptions {
   /// Save at the end of the training epoch, before what follows, or of the validation. Default: the
   /// validation, where it comes once an epoch.
   std::optional<bool> save_on_train_epoch_end = {};
-  bool save_on_exception = false;      ///< not there yet: refused
+  bool save_on_exception = false;      ///< what can be saved of a fit that fails: see save_after_failure()
   bool enable_version_counter = true;  ///< a name that is taken gets -v1, -v2, ...; false: it is replaced
 };
 
@@ -81,10 +81,12 @@ class LOCKSTEP_API ModelCheckpoint final : public Callback {
   void load_state(const StateTree& state) override;
 
   void setup(TrainContext& context) override;
+  void on_fit_start(TrainContext& context) override;
   void on_train_start(TrainContext& context) override;
   void on_train_batch_end(StepContext& step, const TrainOutput& output) override;
   void on_train_epoch_end(TrainContext& context) override;
   void on_validation_end(TrainContext& context) override;
+  void on_exception(TrainContext& context, const std::exception& error) override;
 
  private:
   bool should_skip(const TrainContext& context) const;

@@ -1,0 +1,69 @@
+// Callbacks that write what predict gives: each rank its part.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/train/hooks.h>
+
+namespace lockstep {
+
+/// When predictions are written.
+enum class WriteInterval { kBatch, kEpoch, kBatchAndEpoch };
+
+/// Base of those that write predictions: override what the interval calls. With `return_predictions` false,
+/// Trainer::predict keeps none beside them. Lightning's BasePredictionWriter.
+class LOCKSTEP_API BasePredictionWriter : public Callback {
+ public:
+  explicit BasePredictionWriter(WriteInterval write_interval = WriteInterval::kBatch)
+      : interval_(write_interval) {}
+
+  /// Takes one batch's prediction, as predict_step gave it, and the numbers of its samples in the data set;
+  /// none where the loader does not number them. @throws ConfigError unless overridden
+  virtual void write_on_batch_end(StepContext& step, const at::Tensor& prediction,
+                                  std::span<const std::int64_t> batch_indices);
+
+  /// Takes those of all batches of this rank, on the CPU, by batch. @throws ConfigError unless overridden
+  virtual void write_on_epoch_end(TrainContext& context, std::span<const at::Tensor> predictions,
+                                  std::span<const std::vector<std::int64_t>> batch_indices);
+
+  void on_predict_epoch_start(TrainContext& context) override;
+  void on_predict_batch_end(StepContext& step, const at::Tensor& prediction) override;
+  void on_predict_epoch_end(TrainContext& context) override;
+
+ private:
+  WriteInterval interval_;
+  std::vector<at::Tensor> predictions_;
+  std::vector<std::vector<std::int64_t>> batch_indices_;
+};
+
+struct PredictionWriterOptions {
+  std::filesystem::path dirpath = {};  ///< empty: predictions/ in the run's folder
+  WriteInterval write_interval = WriteInterval::kEpoch;
+};
+
+/// Writes safetensors files: predictions_RANK.safetensors at the end, predictions_RANK_BATCH.safetensors
+/// after each batch. In them "predictions" has a row per sample, and "batch_indices" (int64) says which
+/// sample of the data set a row is about.
+class LOCKSTEP_API PredictionWriter final : public BasePredictionWriter {
+ public:
+  explicit PredictionWriter(PredictionWriterOptions options = {});
+
+  /// @throws IoError
+  void write_on_batch_end(StepContext& step, const at::Tensor& prediction,
+                          std::span<const std::int64_t> batch_indices) override;
+  /// @throws DataError naming two batches whose predictions are not rows of one tensor; IoError
+  void write_on_epoch_end(TrainContext& context, std::span<const at::Tensor> predictions,
+                          std::span<const std::vector<std::int64_t>> batch_indices) override;
+
+ private:
+  std::filesystem::path file(const TrainContext& context, const std::string& suffix) const;
+
+  PredictionWriterOptions options_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// The words and numbers of progress bars and their tables.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/train/callbacks/progress_bar.h>
+
+namespace lockstep::detail {
+
+/// printf's.
+template <class... Values>
+std::string printed(const char* format, Values... values) {
+  char text[128];
+  std::snprintf(text, sizeof text, format, values...);
+  return text;
+}
+
+/// "3/10"; of a stream that has not told its length yet, "3/?".
+LOCKSTEP_API std::string place_text(const ProgressPass& pass);
+/// "01:05".
+std::string clock_text(double seconds);
+/// Seconds until the pass is done, at the pace so far; 0 where nobody knows.
+double seconds_left(const ProgressPass& pass);
+double batches_per_second(const ProgressPass& pass);
+/// Each metric behind `separator`: ", loss=0.5".
+std::string metrics_text(const Metrics& metrics, const char* separator);
+
+/// Where nothing can be drawn: "epoch 0: batch 3/10, 5.1 it/s, loss=0.5".
+LOCKSTEP_API std::string plain_line(const ProgressPass& pass, const Metrics& metrics);
+
+/// Names of what an epoch's row shows of `metrics`.
+LOCKSTEP_API std::vector<std::string> row_names(const Metrics& metrics);
+LOCKSTEP_API std::string row_header(std::span<const std::string> names);
+LOCKSTEP_API std::string row_text(std::int64_t epoch, std::int64_t step, std::span<const std::string> names,
+                                  const Metrics& metrics, double seconds);
+
+/// A table of results, as Lightning prints those of validate and test.
+std::vector<std::string> result_lines(const char* title, const Metrics& metrics);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,60 @@
+// FailureMeeting: all, or not all, within a deadline.
+#include "train/failure_meeting.h"
+
+#include <atomic>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/testing/run_ranks.h>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using detail::FailureMeeting;
+
+TEST(FailureMeeting, IsCompleteWhenAllComeToTheSamePlace) {
+  testing::run_ranks(3, [](const Communicator& comm) {
+    FailureMeeting meeting(comm, "127.0.0.1");
+    EXPECT_TRUE(meeting.is_complete("here", 20s));
+    EXPECT_TRUE(meeting.is_complete("here", 20s));
+  });
+}
+
+TEST(FailureMeeting, IsIncompleteWhenPlacesDiffer) {
+  testing::run_ranks(3, [](const Communicator& comm) {
+    FailureMeeting meeting(comm, "127.0.0.1");
+    EXPECT_FALSE(meeting.is_complete(comm.rank() == 1 ? "there" : "here", 20s));
+  });
+}
+
+// Who comes too late hears what the first has decided, though all have been there by then.
+TEST(FailureMeeting, IsIncompleteForThoseWhoComeLateToo) {
+  const auto has_given_up = std::make_shared<std::atomic<bool>>(false);
+  testing::run_ranks(2, [has_given_up](const Communicator& comm) {
+    FailureMeeting meeting(comm, "127.0.0.1");
+    if (comm.rank() == 0) {
+      EXPECT_FALSE(meeting.is_complete("here", 300ms));
+      *has_given_up = true;
+    } else {
+      while (!*has_given_up) std::this_thread::sleep_for(1ms);
+      EXPECT_FALSE(meeting.is_complete("here", 20s));
+    }
+    comm.barrier();
+  });
+}
+
+TEST(FailureMeeting, IsIncompleteWithoutTheRankThatServesIt) {
+  testing::run_ranks(2, [](const Communicator& comm) {
+    std::optional<FailureMeeting> meeting(std::in_place, comm, "127.0.0.1");
+    comm.barrier();
+    if (comm.rank() == 0) meeting.reset();
+    comm.barrier();
+    EXPECT_FALSE(meeting && meeting->is_complete("here", 2s));
+    comm.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
