@@ -1,7 +1,6 @@
 #include "train/evaluation_loop.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -124,6 +123,7 @@ void run_batch(RunState& state, const Pass& pass, const StepMeasure& measure, co
 // The rest of the loader that runs.
 void run_loader(RunState& state, const Pass& pass) {
   const auto& loader = *pass.loaders[pass.loader()];
+  state.num_evaluation_batches = pass.limits[pass.loader()];
   const auto stream =
       with_tensors(loader.stream(state.shard(/*pad=*/false), state.progress.epoch, pass.progress.batches),
                    state.input_conversion());
@@ -211,8 +211,6 @@ void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage
 void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage,
                          const EvaluationLimits& limits, EvaluationProgress& progress) {
   if (limits.is_empty || progress.phase == EvaluationPhase::kEnd) return;
-  state.num_evaluation_batches =
-      std::accumulate(limits.batches.begin(), limits.batches.end(), std::int64_t{0});
   const Pass pass{loaders, limits.batches, hooks_of(stage), progress};
   const torch::NoGradGuard no_grad;
   const auto inference = inference_mode(state, stage);

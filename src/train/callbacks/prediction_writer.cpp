@@ -103,7 +103,8 @@ fs::path PredictionWriter::file(const TrainContext& context, const std::string& 
 void PredictionWriter::write_on_batch_end(StepContext& step, const at::Tensor& prediction,
                                           std::span<const std::int64_t> batch_indices) {
   require_prediction(prediction);
-  write(file(step, "_" + std::to_string(step.batch_idx())), prediction,
+  const auto loader = step.dataloader_idx() == 0 ? "" : "_" + std::to_string(step.dataloader_idx());
+  write(file(step, loader + "_" + std::to_string(step.batch_idx())), prediction,
         {batch_indices.begin(), batch_indices.end()});
 }
 
