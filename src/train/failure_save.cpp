@@ -91,7 +91,7 @@ void save_weights(const RunState& state, const fs::path& folder) {
                             .global_step = state.progress.global_step,
                             .strategy = std::string(state.strategy->name()),
                             .mesh = {{"replicate", 1}}};
-  save_checkpoint(folder, {.shared = weights_of(state)}, info);
+  state.checkpoint_io->save(folder, {.shared = weights_of(state)}, info, Communicator());
   log_warning("not all ranks failed together: the run cannot be saved, but the weights of step " +
               std::to_string(state.progress.global_step) + " are in " + folder.string());
 }
