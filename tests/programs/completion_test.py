@@ -21,7 +21,7 @@ class Bash:
         self.folder, self.number = folder, 0
         (folder / "inputrc").write_text(INPUTRC)
         (folder / "script").write_text(script)
-        (folder / "rc").write_text('source script\ndigits() { printf "%s\\n" "$@" >words.part; mv words.part "$WORDS"; }\nPS1=ready\n')
+        (folder / "rc").write_text('source ./script\ndigits() { printf "%s\\n" "$@" >words.part; mv words.part "$WORDS"; }\nPS1=ready\n')
         environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "TERM": "dumb", "INPUTRC": str(folder / "inputrc")}
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
