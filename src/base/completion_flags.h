@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <lockstep/base/command_line.h>
+#include <lockstep/base/export.h>
 
 namespace lockstep {
 
@@ -20,6 +21,7 @@ struct CompletionFlag {
 };
 
 /// Every flag once, those of all programs first.
-std::vector<CompletionFlag> completion_flags(const OptionTree& tree, const CommandLineInfo& info);
+LOCKSTEP_API std::vector<CompletionFlag> completion_flags(const OptionTree& tree,
+                                                          const CommandLineInfo& info);
 
 }  // namespace lockstep
