@@ -95,7 +95,7 @@ TEST(HookOrder, OfAResumedFitIsLightnings) {
 
 TEST(HookOrder, OfAFailureIsLightnings) {
   testing::Recording recording;
-  const auto module = recording.module();
+  auto module = recording.module();
   module->fails_at = 1;
   EXPECT_THROW(Trainer(fit_options(recording)).fit(module, recording.batches(3), recording.batches(2)),
                std::runtime_error);

@@ -69,7 +69,8 @@ TEST_F(LrFinderTest, FindsWhatLightningFinds) {
     for (const auto& [name, lr] :
          {std::pair("suggestion", found->suggestion()), {"suggestion_skip_begin_0", found->suggestion(0)}}) {
       ASSERT_EQ(lr.has_value(), !run[name].is_null()) << name;
-      if (lr) EXPECT_NEAR(*lr, run[name].get<double>(), 1e-6 * *lr) << name;
+      if (!lr) continue;
+      EXPECT_NEAR(*lr, run[name].get<double>(), 1e-6 * *lr) << name;
     }
   }
 }
