@@ -3,7 +3,7 @@
 #include <fstream>
 #include <set>
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
 #include "support/paths.h"
@@ -13,6 +13,7 @@ namespace lockstep {
 namespace {
 
 using nlohmann::json;
+using ::testing::ElementsAreArray;
 
 // "who hook batch epoch step" of the golden rows whose hooks we have.
 std::vector<std::string> golden_rows(const std::string& entry) {
@@ -47,19 +48,23 @@ std::vector<std::string> golden_rows(const std::string& entry) {
   return rows;
 }
 
-// Without the checkpoint of the end, which Lightning does not write.
+// Without the state that is asked for once more as training ends, for last.ckpt, which Lightning does not
+// write.
 std::vector<std::string> before_last_checkpoint(std::vector<std::string> rows) {
+  const auto is_save = [](const auto& row) { return row.ends_with("on_save_checkpoint"); };
   const auto end =
-      std::ranges::find_if(rows, [](const auto& row) { return row.starts_with("module on_train_end"); });
-  const auto rest =
-      std::remove_if(end, rows.end(), [](const auto& row) { return row.ends_with("on_save_checkpoint"); });
-  rows.erase(rest, rows.end());
+      std::ranges::find_if(rows, [](const auto& row) { return row.starts_with("callback on_train_end"); });
+  const auto last = end - rows.begin() < 2 ? end : end - 2;
+  rows.erase(std::remove_if(last, rows.end(), is_save), rows.end());
   return rows;
 }
 
-// Without those of loading, which ours calls once the optimizer is there.
+// Without those of loading, which ours calls once the optimizer is there, and before on_fit_start, which then
+// knows the epoch and the step.
 std::vector<std::string> without_loading(std::vector<std::string> rows) {
   std::erase_if(rows, [](const auto& row) { return row.ends_with("on_load_checkpoint"); });
+  for (auto& row : rows)
+    if (row.find(" on_fit_start ") != std::string::npos) row.resize(row.find(" on_fit_start ") + 13);
   return rows;
 }
 
@@ -75,7 +80,7 @@ TEST(HookOrder, OfFitIsLightnings) {
   testing::Recording recording;
   Trainer trainer(fit_options(recording));
   trainer.fit(recording.module(), recording.batches(3), recording.batches(2));
-  EXPECT_EQ(before_last_checkpoint(recording.rows()), golden_rows("fit"));
+  EXPECT_THAT(before_last_checkpoint(recording.rows()), ElementsAreArray(golden_rows("fit")));
 }
 
 TEST(HookOrder, OfAResumedFitIsLightnings) {
@@ -87,7 +92,7 @@ TEST(HookOrder, OfAResumedFitIsLightnings) {
   Trainer(options).fit(recording.module(), recording.batches(3), recording.batches(2),
                        recording.folder() / "run" / "checkpoints" / "last.ckpt");
   const auto rows = before_last_checkpoint(recording.rows());
-  EXPECT_EQ(without_loading(rows), without_loading(golden_rows("resume")));
+  EXPECT_THAT(without_loading(rows), ElementsAreArray(without_loading(golden_rows("resume"))));
   const auto module = std::ranges::find(rows, "module on_load_checkpoint");
   ASSERT_NE(module, rows.end());
   EXPECT_EQ(*std::next(module), "callback on_load_checkpoint");
@@ -99,28 +104,28 @@ TEST(HookOrder, OfAFailureIsLightnings) {
   module->fails_at = 1;
   EXPECT_THROW(Trainer(fit_options(recording)).fit(module, recording.batches(3), recording.batches(2)),
                std::runtime_error);
-  EXPECT_EQ(recording.rows(), golden_rows("fit_exception_at_batch_1"));
+  EXPECT_THAT(recording.rows(), ElementsAreArray(golden_rows("fit_exception_at_batch_1")));
 }
 
 TEST(HookOrder, OfValidateIsLightnings) {
   testing::Recording recording;
   Trainer trainer(recording.trainer_options());
   trainer.validate(recording.module(), recording.batches(2));
-  EXPECT_EQ(recording.rows(), golden_rows("validate"));
+  EXPECT_THAT(recording.rows(), ElementsAreArray(golden_rows("validate")));
 }
 
 TEST(HookOrder, OfTestIsLightnings) {
   testing::Recording recording;
   Trainer trainer(recording.trainer_options());
   trainer.test(recording.module(), recording.batches(2));
-  EXPECT_EQ(recording.rows(), golden_rows("test"));
+  EXPECT_THAT(recording.rows(), ElementsAreArray(golden_rows("test")));
 }
 
 TEST(HookOrder, OfPredictIsLightnings) {
   testing::Recording recording;
   Trainer trainer(recording.trainer_options());
   trainer.predict(recording.module(), recording.batches(2));
-  EXPECT_EQ(recording.rows(), golden_rows("predict"));
+  EXPECT_THAT(recording.rows(), ElementsAreArray(golden_rows("predict")));
 }
 
 }  // namespace

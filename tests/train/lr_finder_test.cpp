@@ -119,7 +119,7 @@ TEST_F(LrFinderTest, LeavesNothingBehind) {
   const auto before = module_state(*model).clone();
   const auto random = random_state().clone();
   Trainer trainer(options());
-  const auto found = Tuner(trainer).lr_find(model, data(64, 8));
+  const auto found = Tuner(trainer).lr_find(model, data(64, 8), {.early_stop_threshold = std::nullopt});
   EXPECT_EQ(found->lr.size(), 100U);
   EXPECT_TRUE(module_state(*model) == before);
   EXPECT_TRUE(random_state() == random);

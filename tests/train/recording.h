@@ -120,6 +120,8 @@ struct RecordingModuleImpl final : Recorder<Module<Example>> {
   }
   LOCKSTEP_RECORD(on_validation_model_zero_grad)
   LOCKSTEP_RECORD(on_predict_model_eval)
+  // Lightning leaves the model in evaluation mode after predict.
+  void on_predict_model_train(TrainContext&) override {}
   LOCKSTEP_RECORD(on_validation_model_eval)
   LOCKSTEP_RECORD(on_validation_model_train)
   LOCKSTEP_RECORD(on_test_model_eval)
