@@ -8,7 +8,7 @@ shown = re.search(r"```cpp\n(.*?)```", (root / "README.md").read_text(), re.S).g
 built = (root / "examples" / "01_trainer" / "main.cpp").read_text().split("\n", 1)[1]
 problems = [] if shown == built else ["README.md and examples/01_trainer/main.cpp differ"]
 for page in [root / "README.md", root / "CONTRIBUTING.md", *root.glob("docs/**/*.md"), root / "tests" / "parity" / "README.md"]:
-    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.S)):
         if not (page.parent / link).exists():
             problems.append(f"{page.relative_to(root)}: no file {link}")
 sys.exit("\n".join(problems) or 0)

@@ -40,7 +40,7 @@ class Uneven(ProgramTest):
             for rank, place in ((1, "rank 1, epoch 0, batch 1"), (-2, "epoch 0, batch 1")):
                 with self.subTest(flag, rank=rank):
                     result = self.run_case(*DDP, f"--case.{flag}", rank)
-                    self.assert_refused(result, 1, text, place, "a loss of weight 0")
+                    self.assert_refused(result, 2, text, place, "a loss of weight 0")
 
     def test_one_of_several_ranks_may_not_skip(self):
         result = self.run_case(*DDP, "--case.skip_on", 1)
