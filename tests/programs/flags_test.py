@@ -162,7 +162,7 @@ class Flags(ProgramTest):
         "tune.scale_batch_size.max_trials": lambda t: t.batch_size("--tune.scale_batch_size.max_trials", 3) == 8,
         "tune.scale_batch_size.max_val": lambda t: t.batch_size("--tune.scale_batch_size.max_val", 48) == 48,
         "tune.scale_batch_size.init_val": lambda t: t.batch_size("--tune.scale_batch_size.init_val", 3, "--tune.scale_batch_size.max_trials", 2) == 6,
-        "tune.lr_find.min_lr": lambda t: t.tuned("--tune.lr_find.min_lr", 0.5)["lr"] >= 0.5,
+        "tune.lr_find.min_lr": lambda t: t.tuned("--tune.lr_find.min_lr", 0.1, "--tune.lr_find.early_stop_threshold", "null")["lr"] >= 0.1,
         "tune.lr_find.max_lr": lambda t: t.tuned("--tune.lr_find.max_lr", 1e-6)["lr"] < 1e-6,
         "tune.lr_find.num_training": lambda t: t.points("--tune.lr_find.num_training", 33) == 33,
         "tune.lr_find.mode": lambda t: "logarithmic" in t.curve() and "logarithmic" not in t.curve("--tune.lr_find.mode", "linear"),
