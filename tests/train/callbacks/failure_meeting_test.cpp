@@ -19,6 +19,7 @@ TEST(FailureMeeting, IsCompleteWhenAllComeToTheSamePlace) {
     FailureMeeting meeting(comm, "127.0.0.1");
     EXPECT_TRUE(meeting.is_complete("here", 20s));
     EXPECT_TRUE(meeting.is_complete("here", 20s));
+    comm.barrier();  // rank 0 serves the others until then
   });
 }
 
@@ -26,6 +27,7 @@ TEST(FailureMeeting, IsIncompleteWhenPlacesDiffer) {
   testing::run_ranks(3, [](const Communicator& comm) {
     FailureMeeting meeting(comm, "127.0.0.1");
     EXPECT_FALSE(meeting.is_complete(comm.rank() == 1 ? "there" : "here", 20s));
+    comm.barrier();
   });
 }
 
