@@ -1,0 +1,92 @@
+#include "train/end_run.h"
+
+#include <functional>
+
+#include <lockstep/base/log.h>
+#include <lockstep/base/process.h>
+#include <lockstep/launch/run_rank.h>
+
+#include "train/fit_checkpoint.h"
+#include "train/open_data.h"
+#include "train/summary.h"
+
+namespace lockstep::detail {
+namespace {
+
+// Each run reports its own metrics; summary.json all of them.
+void keep_metrics(RunState& state) {
+  for (const auto& [name, value] : state.board.callback) state.all_metrics.insert_or_assign(name, value);
+}
+
+void end_profiling(const RunState& state) {
+  if (!state.profiler) return;
+  state.profiler->describe();
+  state.profiler->teardown();
+}
+
+void warn_of_second(const char* what, const std::exception& error) {
+  log_warning(std::string("after a failure, ") + what + " failed too: " + error.what());
+}
+
+// One step of what follows a failure: its own failure must not hide the first.
+void attempt(const char* what, const std::function<void()>& step) {
+  try {
+    step();
+  } catch (const std::exception& error) {
+    warn_of_second(what, error);
+  }
+}
+
+// In Lightning's order; each is told once, whatever the others do.
+void tell_of_failure(RunState& state, const std::exception& error) {
+  TrainContext context(state);
+  state.failure = &error;
+  state.hooks.call_each(
+      hook::on_exception, [](const std::exception& second) { warn_of_second("on_exception", second); },
+      context, error);
+  attempt("on_exception", [&] {
+    if (state.data_module) state.data_module->on_exception(error);
+  });
+  state.failure = nullptr;
+}
+
+}  // namespace
+
+// The summary comes last, when all ranks are through: until then any of them may still fail.
+void end_run(RunState& state) {
+  TrainContext context(state);
+  keep_metrics(state);
+  state.strategy->teardown();
+  if (state.stage == Stage::kFit) state.hooks.call(hook::on_fit_end, context);
+  close_data(state);
+  state.hooks.call(hook::teardown, context);
+  for (const auto& logger : state.loggers) logger->finalize("success");
+  end_profiling(state);
+  write_summary(state, state.save_failure ? "failed" : "success", peak_rss_of_all(state));
+}
+
+void end_search(RunState& state) {
+  TrainContext context(state);
+  state.optimizers.clear();
+  state.trained.clear();
+  state.strategy->teardown();
+  close_data(state);
+  state.hooks.call(hook::teardown, context);
+  if (state.profiler) state.profiler->teardown();
+  write_summary(state, "success", peak_rss_of_all(state));
+}
+
+void end_failed_run(RunState& state, const std::exception& error) {
+  note_failure(error);
+  tell_of_failure(state, error);
+  attempt("closing the loggers", [&] {
+    for (const auto& logger : state.loggers) logger->finalize("failed");
+  });
+  keep_metrics(state);
+  attempt("writing summary.json", [&] { write_summary(state, "failed", {peak_rss_bytes()}); });
+  attempt("writing a checkpoint", [&] { await_save(state); });
+  attempt("teardown", [&] { state.strategy->teardown(); });
+  state.strategy = nullptr;
+}
+
+}  // namespace lockstep::detail
