@@ -31,12 +31,12 @@ std::optional<double> Fabric::clip_gradients_of(FabricOptimizer& optimizer, cons
                                  .expected = "exactly one of them",
                                  .got = clip.clip_val ? "both" : "neither"});
   }
-  const bool usable = detail::unscale_gradients(strategy(), precision(), optimizer);
-  const double norm = strategy().clip_gradients(
-      optimizer, {.value = clip.clip_val ? *clip.clip_val : *clip.max_norm,
-                  .algorithm = clip.clip_val ? ClipAlgorithm::kValue : ClipAlgorithm::kNorm,
-                  .norm_type = clip.norm_type,
-                  .error_if_nonfinite = clip.error_if_nonfinite && usable});
+  const double norm =
+      detail::clip_gradients(strategy(), precision(), optimizer,
+                             {.value = clip.clip_val ? *clip.clip_val : *clip.max_norm,
+                              .algorithm = clip.clip_val ? ClipAlgorithm::kValue : ClipAlgorithm::kNorm,
+                              .norm_type = clip.norm_type,
+                              .error_if_nonfinite = clip.error_if_nonfinite});
   return clip.max_norm ? std::optional(norm) : std::nullopt;
 }
 

@@ -1,7 +1,5 @@
 #include <lockstep/fabric/fabric_optimizer.h>
 
-#include <lockstep/precision/grad_scaler.h>
-
 #include "strategy/scaled_step.h"
 
 namespace lockstep {
@@ -21,8 +19,7 @@ bool FabricOptimizer::step() {
 }
 
 void FabricOptimizer::zero_grad(bool set_to_none) {
-  optimizer_->zero_grad(set_to_none);
-  if (auto* const scaler = precision_->grad_scaler()) scaler->discard(*optimizer_);
+  detail::zero_grad(*precision_, *optimizer_, set_to_none);
 }
 
 }  // namespace lockstep

@@ -36,6 +36,17 @@ bool unscale_gradients(Strategy& strategy, Precision& precision, Optimizer& opti
   return scaler->found_inf(optimizer).item<float>() == 0.0F;
 }
 
+double clip_gradients(Strategy& strategy, Precision& precision, Optimizer& optimizer, GradientClip clip) {
+  const bool usable = unscale_gradients(strategy, precision, optimizer);
+  clip.error_if_nonfinite = clip.error_if_nonfinite && usable;
+  return strategy.clip_gradients(optimizer, clip);
+}
+
+void zero_grad(Precision& precision, Optimizer& optimizer, bool set_to_none) {
+  optimizer.zero_grad(set_to_none);
+  if (auto* const scaler = precision.grad_scaler()) scaler->discard(optimizer);
+}
+
 bool step_optimizer(Strategy& strategy, Precision& precision, Optimizer& optimizer) {
   auto* const scaler = active_scaler(precision);
   if (scaler == nullptr) {

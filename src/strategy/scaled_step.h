@@ -15,6 +15,15 @@ LOCKSTEP_API at::Tensor scaled_loss(Precision& precision, const at::Tensor& loss
 /// without a scale. Collective where the strategy shards gradients.
 LOCKSTEP_API bool unscale_gradients(Strategy& strategy, Precision& precision, Optimizer& optimizer);
 
+/// Clips the optimizer's gradients, unscaled; returns their norm before that, or 0 where each value is
+/// clipped. Where they have overflowed the step will be left out, and a norm that is not finite is no error.
+/// Collective.
+LOCKSTEP_API double clip_gradients(Strategy& strategy, Precision& precision, Optimizer& optimizer,
+                                   GradientClip clip);
+
+/// Forgets the optimizer's gradients, and what a scaler knows of them.
+LOCKSTEP_API void zero_grad(Precision& precision, Optimizer& optimizer, bool set_to_none);
+
 /// Steps, or leaves the step out; returns whether it was taken. Collective.
 LOCKSTEP_API bool step_optimizer(Strategy& strategy, Precision& precision, Optimizer& optimizer);
 

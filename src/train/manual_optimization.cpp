@@ -6,7 +6,6 @@
 #include <c10/util/ScopeExit.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/precision/grad_scaler.h>
 #include <lockstep/train/manual_optimizer.h>
 
 #include "strategy/scaled_step.h"
@@ -101,15 +100,13 @@ double ManualOptimizer::step(const std::function<at::Tensor()>& closure) {
 }
 
 void ManualOptimizer::zero_grad(bool set_to_none) {
-  optimizer().zero_grad(set_to_none);
-  if (auto* const scaler = state_->precision->grad_scaler()) scaler->discard(optimizer());
+  detail::zero_grad(*state_->precision, optimizer(), set_to_none);
 }
 
 double ManualOptimizer::clip_gradients(const GradientClip& clip) {
   if (clip.value <= 0) return 0;
   const AutocastPause pause;
-  detail::unscale_gradients(*state_->strategy, *state_->precision, optimizer());
-  return state_->strategy->clip_gradients(optimizer(), clip);
+  return detail::clip_gradients(*state_->strategy, *state_->precision, optimizer(), clip);
 }
 
 ToggledOptimizer ManualOptimizer::toggled(const ToggleOptions& options) {

@@ -153,6 +153,23 @@ TEST_F(ManualOptimization, ClipsAndZeroesOneOptimizersGradients) {
   fit(1, options());
 }
 
+TEST_F(ManualOptimization, ClippingLeavesWhatOverflowedToTheScaler) {
+  const auto before = model_->first->weight.detach().clone();
+  int batches_left = 2;
+  model_->act = [&](const Example&, StepContext& step, const torch::Tensor& loss) {
+    auto optimizer = step.manual_optimizer(0);
+    optimizer.zero_grad();
+    step.manual_backward(--batches_left > 0 ? loss * 1e37 : loss);
+    optimizer.clip_gradients({.value = 0.5, .error_if_nonfinite = true});
+    optimizer.step();
+    EXPECT_EQ(torch::equal(model_->first->weight, before), batches_left > 0);
+  };
+  auto chosen = options();
+  chosen.precision = Fp16Mixed{.scaler = {.init_scale = 64}};
+  fit(2, chosen);
+  EXPECT_EQ(batches_left, 0);
+}
+
 TEST_F(ManualOptimization, NobodyElseStepsTheSchedule) {
   model_->act = [](const Example&, StepContext& step, const torch::Tensor& loss) {
     step.manual_backward(loss);

@@ -1,36 +1,19 @@
 // Lets a forked rank of a test make a Trainer of its own.
 #pragma once
 
-#include <arpa/inet.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <stdexcept>
 #include <string>
 
 #include <lockstep/base/env.h>
 #include <lockstep/comm/communicator.h>
 #include <lockstep/torch.h>
 
-namespace lockstep::testing {
+#include "comm/listener.h"
 
-/// A port that nobody listens on.
-inline int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  const bool bound = ::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  ::close(fd);
-  if (!bound) throw std::runtime_error("no port is free");
-  return ::ntohs(address.sin_port);
-}
+namespace lockstep::testing {
 
 /// Sets the variables by which torchrun tells a process its place, as those of `comm` have them. Collective.
 inline void become_trainer_rank(const Communicator& comm) {
-  const auto port = at::full({1}, comm.rank() == 0 ? free_port() : 0, at::kInt);
+  const auto port = at::full({1}, comm.rank() == 0 ? test::free_port() : 0, at::kInt);
   comm.broadcast(port, 0);
   const auto rank = std::to_string(comm.rank()), size = std::to_string(comm.size());
   env::set("TORCHELASTIC_RUN_ID", "test");

@@ -18,7 +18,7 @@ struct LOCKSTEP_API LrFindResult {
 
   /// The learning rate at which the loss falls most steeply (by the learning rate itself, not its
   /// logarithm), without the first `skip_begin` points, the last `skip_end` and those whose loss is not
-  /// finite. None, and an error in the log, where fewer than two points are left.
+  /// finite. None where fewer than two points are left.
   std::optional<double> suggestion(int skip_begin = 10, int skip_end = 1) const;
 
   /// Draws loss over learning rate as an SVG picture and marks suggestion(), where there is one.

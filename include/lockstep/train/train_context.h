@@ -88,8 +88,8 @@ class LOCKSTEP_API TrainContext {
   /// schedules that must know the end, asked for in setup() or configure_model(). None where there is no
   /// limit, or only the end of the data tells.
   std::optional<std::int64_t> estimated_stepping_batches() const;
-  /// Batches of this rank in the evaluation that runs, limits applied; kUnknownLength where only the end of
-  /// the data tells.
+  /// Batches of this rank in the loader that is evaluated, limits applied; kUnknownLength where only the end
+  /// of the data tells.
   std::int64_t num_evaluation_batches() const;
   /// The folder of this run; empty when nothing is written.
   const std::filesystem::path& run_dir() const;

@@ -2,18 +2,15 @@
 #include <iomanip>
 #include <sstream>
 
-#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/train/callbacks/finetuning.h>
+
+#include "train/callbacks/refuse.h"
 
 namespace lockstep {
 namespace {
 
-[[noreturn]] void refuse(std::string what, std::string expected, std::string got) {
-  throw ConfigError("train", {.what = "BackboneFinetuning: " + std::move(what),
-                              .expected = std::move(expected),
-                              .got = std::move(got)});
-}
+constexpr detail::Refusal refuse{"BackboneFinetuning"};
 
 }  // namespace
 

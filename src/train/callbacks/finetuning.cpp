@@ -11,7 +11,7 @@
 #include <lockstep/train/run_optimizer.h>
 
 #include "train/batch_norm_view.h"
-#include "train/callbacks/refuse_sharded.h"
+#include "train/callbacks/refuse.h"
 
 namespace lockstep {
 namespace {

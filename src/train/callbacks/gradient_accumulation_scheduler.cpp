@@ -1,16 +1,13 @@
 #include <lockstep/train/callbacks/gradient_accumulation_scheduler.h>
 
-#include <lockstep/base/error.h>
 #include <lockstep/train/trainer_options.h>
+
+#include "train/callbacks/refuse.h"
 
 namespace lockstep {
 namespace {
 
-[[noreturn]] void refuse(std::string what, std::string expected, std::string got) {
-  throw ConfigError("train", {.what = "GradientAccumulationScheduler: " + std::move(what),
-                              .expected = std::move(expected),
-                              .got = std::move(got)});
-}
+constexpr detail::Refusal refuse{"GradientAccumulationScheduler"};
 
 AccumulationSchedule::Steps checked(AccumulationSchedule::Steps scheduling) {
   if (scheduling.empty()) refuse("scheduling", "micro-batches by epoch", "nothing");

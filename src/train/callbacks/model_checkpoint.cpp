@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/torch.h>
@@ -12,6 +11,7 @@
 #include "train/agreed_clock.h"
 #include "train/callbacks/checkpoint_name.h"
 #include "train/callbacks/monitored_metric.h"
+#include "train/callbacks/refuse.h"
 
 namespace lockstep {
 
@@ -22,11 +22,7 @@ namespace {
 constexpr const char* kDefaultName = "{epoch}-{step}";
 constexpr const char* kExtension = ".ckpt";
 
-[[noreturn]] void refuse(std::string what, std::string expected, std::string got) {
-  throw ConfigError("train", {.what = "ModelCheckpoint: " + std::move(what),
-                              .expected = std::move(expected),
-                              .got = std::move(got)});
-}
+constexpr detail::Refusal refuse{"ModelCheckpoint"};
 
 void check(const ModelCheckpointOptions& options) {
   const int intervals = options.every_n_train_steps.has_value() + options.train_time_interval.has_value() +

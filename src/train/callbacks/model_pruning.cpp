@@ -5,7 +5,6 @@
 #include <numeric>
 #include <sstream>
 
-#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/base/nearest.h>
 #include <lockstep/strategy/strategy.h>
@@ -13,19 +12,14 @@
 
 #include "train/callbacks/pruning_mask.h"
 #include "train/callbacks/redraw.h"
-#include "train/callbacks/refuse_sharded.h"
+#include "train/callbacks/refuse.h"
 
 namespace lockstep {
 namespace {
 
 constexpr const char* kState = "pruning";
 
-[[noreturn]] void refuse(std::string what, std::string expected, std::string got, std::string hint = "") {
-  throw ConfigError("train", {.what = "ModelPruning: " + std::move(what),
-                              .expected = std::move(expected),
-                              .got = std::move(got),
-                              .hint = std::move(hint)});
-}
+constexpr detail::Refusal refuse{"ModelPruning"};
 
 detail::PruningMethod method_of(const ModelPruningOptions& options) {
   const auto& name = options.pruning_fn;

@@ -3,17 +3,14 @@
 #include <cmath>
 #include <vector>
 
-#include <lockstep/base/error.h>
 #include <lockstep/torch.h>
+
+#include "train/callbacks/refuse.h"
 
 namespace lockstep::detail {
 namespace {
 
-[[noreturn]] void refuse(std::string what, std::string expected, std::string got) {
-  throw ConfigError(
-      "train",
-      {.what = "ModelPruning: " + std::move(what), .expected = std::move(expected), .got = std::move(got)});
-}
+constexpr Refusal refuse{"ModelPruning"};
 
 std::int64_t number_to_prune(const Amount& amount, std::int64_t left) {
   if (const auto* share = std::get_if<double>(&amount))

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/scheduler_options.h>
@@ -12,18 +11,14 @@
 #include <lockstep/train/trainer_options.h>
 
 #include "train/callbacks/averaged_weights.h"
-#include "train/callbacks/refuse_sharded.h"
+#include "train/callbacks/refuse.h"
 
 namespace lockstep {
 namespace {
 
 constexpr const char* kState = "stochastic_weight_averaging";
 
-[[noreturn]] void refuse(std::string what, std::string expected, std::string got) {
-  throw ConfigError("train", {.what = "StochasticWeightAveraging: " + std::move(what),
-                              .expected = std::move(expected),
-                              .got = std::move(got)});
-}
+constexpr detail::Refusal refuse{"StochasticWeightAveraging"};
 
 void check(const StochasticWeightAveragingOptions& options) {
   if (options.swa_lrs.empty()) refuse("swa_lrs", "a learning rate, or one for each group", "nothing");

@@ -8,7 +8,7 @@
 #include <lockstep/train/module.h>
 
 #include "train/callbacks/averaged_weights.h"
-#include "train/callbacks/refuse_sharded.h"
+#include "train/callbacks/refuse.h"
 
 namespace lockstep {
 namespace {

@@ -17,11 +17,7 @@ namespace lockstep::detail {
 namespace {
 
 void check(const RunState& state, const ScaleBatchSizeOptions& options) {
-  auto checked = options;
-  OptionTree tree;
-  tree.add("scale_batch_size", checked);
-  tree.validate();
-  refuse_closures(state);
+  check_search(state, "scale_batch_size", options);
   if (state.data_module) return;
   throw ConfigError("tuner", {.what = "The Batch size finder cannot be used with dataloaders passed directly "
                                       "to `.fit()`",

@@ -12,11 +12,7 @@ namespace lockstep::detail {
 namespace {
 
 void check(const RunState& state, const LrFindOptions& options) {
-  auto checked = options;
-  OptionTree tree;
-  tree.add("lr_find", checked);
-  tree.validate();
-  refuse_closures(state);
+  check_search(state, "lr_find", options);
   if (state.optimizers.size() != 1) {
     throw ConfigError("tuner", {.what = "`model.configure_optimizers()` returned " +
                                         std::to_string(state.optimizers.size()) +
@@ -70,8 +66,12 @@ std::optional<LrFindResult> find_learning_rate(RunState& state, const LrFindOpti
     log_info("LR finder stopped early after " + std::to_string(result.lr.size()) +
              " steps due to diverging loss.");
   }
-  const auto lr = options.update_attr ? result.suggestion() : std::nullopt;
-  if (!lr) return result;
+  const auto lr = result.suggestion();
+  if (!lr)
+    log_error(
+        "Failed to compute suggestion for learning rate because there are not enough points. Increase the "
+        "loop iteration limits or the size of your dataset/dataloader.");
+  if (!lr || !options.update_attr) return result;
   state.tuned["lr"] = *lr;
   set_learning_rate(state.optimizers.front(), *lr);
   if (options.apply) options.apply(*lr);

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <lockstep/base/log.h>
-
 namespace lockstep {
 namespace {
 
@@ -39,12 +37,7 @@ std::vector<Point> usable_points(const LrFindResult& result, int skip_begin, int
 
 std::optional<double> LrFindResult::suggestion(int skip_begin, int skip_end) const {
   const auto points = usable_points(*this, skip_begin, skip_end);
-  if (points.size() < 2) {
-    log_error(
-        "Failed to compute suggestion for learning rate because there are not enough points. Increase the "
-        "loop iteration limits or the size of your dataset/dataloader.");
-    return std::nullopt;
-  }
+  if (points.size() < 2) return std::nullopt;
   std::size_t steepest = 0;
   for (std::size_t i = 1; i < points.size(); ++i)
     if (derivative(points, i) < derivative(points, steepest)) steepest = i;

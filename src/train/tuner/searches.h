@@ -14,9 +14,18 @@ namespace lockstep::detail {
 /// @throws ConfigError without a data module or a way to set the size, and when nothing fits
 std::optional<std::int64_t> find_batch_size(RunState& state, const ScaleBatchSizeOptions& options);
 
-/// Refuses optimizers that evaluate the loss themselves: their state grows with their steps, and ranks whose
-/// gradients differ would part in them. @throws ConfigError
 void refuse_closures(const RunState& state);
+
+/// Checks the options of a search, called `name`, and refuses optimizers that evaluate the loss themselves:
+/// their state grows with their steps, and ranks whose gradients differ would part in them. @throws
+/// ConfigError
+template <class Options>
+void check_search(const RunState& state, const char* name, Options options) {
+  OptionTree tree;
+  tree.add(name, options);
+  tree.validate();
+  refuse_closures(state);
+}
 
 /// Sweeps the learning rates; with update_attr the optimizer goes on with what is suggested. Nothing, and a
 /// warning, in a fast_dev_run. All else is as before. Collective.
