@@ -32,7 +32,9 @@ constexpr int kUsage = 2;
 // Thrown to leave the program's body where the configuration is complete and only to be printed.
 struct ConfigPrinted {};
 
-HyperParameter hyper_parameter(const std::string& text) {
+HyperParameter hyper_parameter(const OptionInfo& option) {
+  const auto& text = option.default_value;
+  if (option.type == "text" || option.type == "path") return text;  // also where it looks like a number
   if (const auto number = OptionType<std::int64_t>::parse(text)) return *number;
   if (const auto number = OptionType<double>::parse(text)) return *number;
   if (const auto flag = OptionType<bool>::parse(text)) return *flag;
@@ -47,7 +49,7 @@ HyperParameters hyper_parameters_of(const Program& program) {
   for (const auto& option : tree.list()) {
     auto name = option.key;
     std::ranges::replace(name, '.', '/');
-    parameters.emplace_back(std::move(name), hyper_parameter(option.default_value));
+    parameters.emplace_back(std::move(name), hyper_parameter(option));
   }
   return parameters;
 }

@@ -1,6 +1,8 @@
 #include <lockstep/device/device.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include <lockstep/base/error.h>
 
@@ -15,16 +17,23 @@ namespace {
                                .hint = hint});
 }
 
+// Lightning's names of accelerators that are not built yet.
+constexpr std::string_view kPlanned[] = {"cuda", "gpu", "mps", "tpu"};
+
+void check_accelerator(std::string_view accelerator) {
+  if (accelerator == "auto" || accelerator == "cpu") return;
+  const bool is_planned = std::ranges::find(kPlanned, accelerator) != std::end(kPlanned);
+  throw ConfigError("device",
+                    {.what = is_planned ? "this accelerator is not built yet" : "no such accelerator",
+                     .expected = "auto or cpu",
+                     .got = "\"" + std::string(accelerator) + "\"",
+                     .hint = is_planned ? "docs/status.md says what is planned" : ""});
+}
+
 }  // namespace
 
 DevicePlan parse_devices(std::string_view accelerator, std::string_view devices) {
-  if (accelerator != "auto" && accelerator != "cpu") {
-    throw ConfigError("device", {.what = "accelerator is not available",
-                                 .expected = "auto or cpu",
-                                 .got = "\"" + std::string(accelerator) + "\"",
-                                 .where = "",
-                                 .hint = "CUDA and TPU support is planned: docs/status.md"});
-  }
+  check_accelerator(accelerator);
   if (devices == "auto") return {};
   int count = 0;
   const auto [end, status] = std::from_chars(devices.data(), devices.data() + devices.size(), count);

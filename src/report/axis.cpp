@@ -28,9 +28,10 @@ Axis Axis::linear(double low, double high) {
 
 Axis Axis::of_values(double low, double high, bool may_be_log) {
   constexpr double kRoom = 0.05;
-  if (may_be_log && low > 0 && high / low > 1000) {
+  // The ratio of two doubles, and what room is left around them, need not be a double.
+  if (may_be_log && low > 0 && high / low > 1000 && std::isfinite(high / low)) {
     const double factor = std::pow(high / low, kRoom);
-    return {low / factor, high * factor, true};
+    if (low / factor > 0 && std::isfinite(high * factor)) return {low / factor, high * factor, true};
   }
   const auto tight = linear(low, high);
   const double room = kRoom * (tight.high_ - tight.low_);

@@ -175,8 +175,10 @@ std::vector<fs::path> metrics_files(const fs::path& folder) {
   return files;
 }
 
-// What a later file begins anew replaces what the earlier ones had from there.
+// What a later file begins anew replaces what the earlier ones had from there. One that never leaves step 0
+// is of validate or test, which train nothing: no point of a curve that there is already.
 void append(std::vector<MetricPoint>& points, const std::vector<MetricPoint>& later) {
+  if (later.back().step == 0 && !points.empty()) return;
   const auto again = std::ranges::lower_bound(points, later.front().step, {}, &MetricPoint::step);
   points.erase(again, points.end());
   points.insert(points.end(), later.begin(), later.end());

@@ -38,7 +38,7 @@ std::string place_text(const Progress& progress) {
   return std::to_string(progress.epoch) + '/' + std::to_string(progress.batches) + '/' +
          std::to_string(progress.global_step) + '/' + std::to_string(static_cast<int>(progress.phase)) + '/' +
          std::to_string(static_cast<int>(progress.validation.phase)) + '/' +
-         std::to_string(progress.validation.batches);
+         std::to_string(progress.validation.loader) + '/' + std::to_string(progress.validation.batches);
 }
 
 const CommError* comm_error(const RunState& state) { return dynamic_cast<const CommError*>(state.failure); }

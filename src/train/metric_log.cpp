@@ -5,6 +5,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "formats/utf8.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -26,6 +28,11 @@ std::string forked(const std::string& name, std::string_view fork) {
                               .got = std::move(got),
                               .where = "",
                               .hint = std::move(hint)});
+}
+
+// Checkpoints, reports and most loggers keep names as text.
+void require_text(std::string_view name) {
+  if (!is_utf8(name)) refuse(name, "a name in UTF-8", "other bytes", "");
 }
 
 bool belongs_to(const std::string& name, std::size_t loader, std::size_t num_loaders) {
@@ -55,6 +62,7 @@ MetricLog::Entry& MetricLog::entry_of(std::string_view name, LogOptions options)
     if (known->options == options) return *known;
     refuse(name, "the options that it was logged with before", "other ones", "log it under another name");
   }
+  require_text(name);
   const bool on_step = options.on_step.value_or(scope_.on_step);
   const bool on_epoch = options.on_epoch.value_or(scope_.on_epoch);
   if (!on_step && !on_epoch) refuse(name, "on_step or on_epoch", "both false", "");
@@ -117,8 +125,10 @@ void MetricLog::log(std::string_view plain_name, metrics::Metric& metric, const 
   if (options.on_step.value_or(false) || !options.on_epoch.value_or(true))
     refuse(name, "a metric for the epoch", "on_step", "log the value of the step's own batch as a number");
   const auto known = std::ranges::find(metrics_, name, &LoggedMetric::name);
-  if (known == metrics_.end() && find(name) == nullptr)
+  if (known == metrics_.end() && find(name) == nullptr) {
+    require_text(name);
     return void(metrics_.push_back({name, &metric, options}));
+  }
   if (known == metrics_.end() || known->metric != &metric)
     refuse(name, "one metric per name", "another one", "log it under another name");
 }

@@ -4,6 +4,8 @@
 #include <typeinfo>
 #include <utility>
 
+#include <c10/util/ScopeExit.h>
+
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/checkpoint/weights.h>
@@ -27,15 +29,17 @@ void begin_run(RunState& state, Stage stage, std::shared_ptr<AnyModule> module) 
 namespace {
 
 // Whether the callbacks have a bar already.
-bool has_progress_bar(const RunState& state, const std::vector<std::shared_ptr<Callback>>& callbacks) {
-  const auto bars = std::ranges::count_if(callbacks, [](const auto& callback) {
-    return dynamic_cast<const ProgressBar*>(callback.get()) != nullptr;
-  });
-  const int most = state.options.enable_progress_bar ? 1 : 0;
-  if (bars <= most) return bars > 0;
-  throw ConfigError("train", {.what = "progress bars among the callbacks",
-                              .expected = most == 1 ? "one" : "none with enable_progress_bar = false",
-                              .got = std::to_string(bars)});
+// Whether the program brings a callback of this kind, of which there is at most one where `flag` is on, and
+// none where it is off.
+template <class Kind>
+bool brings(const std::vector<std::shared_ptr<Callback>>& callbacks, const char* kind, const char* flag,
+            bool is_on) {
+  const auto found = std::ranges::count_if(
+      callbacks, [](const auto& callback) { return dynamic_cast<const Kind*>(callback.get()) != nullptr; });
+  if (found <= (is_on ? 1 : 0)) return found > 0;
+  throw ConfigError("train", {.what = std::string("callbacks of the kind ") + kind,
+                              .expected = is_on ? "one" : std::string("none with ") + flag + " = false",
+                              .got = std::to_string(found)});
 }
 
 // Those that the module wants take the place of the Trainer's own of their class.
@@ -45,11 +49,14 @@ std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunState& state) {
     std::erase_if(callbacks, [&](const auto& other) { return typeid(*other) == typeid(*own); });
     callbacks.push_back(std::move(own));
   }
-  const bool has_bar = has_progress_bar(state, callbacks);
+  const auto& options = state.options;
+  const bool has_bar =
+      brings<ProgressBar>(callbacks, "progress bar", "enable_progress_bar", options.enable_progress_bar);
+  const bool has_summary =
+      brings<ModelSummary>(callbacks, "ModelSummary", "enable_model_summary", options.enable_model_summary);
   if (state.is_global_zero()) {
-    if (state.options.enable_progress_bar && !has_bar)
-      callbacks.push_back(std::make_shared<TQDMProgressBar>());
-    if (state.options.enable_model_summary && state.stage == Stage::kFit)
+    if (options.enable_progress_bar && !has_bar) callbacks.push_back(std::make_shared<TQDMProgressBar>());
+    if (options.enable_model_summary && !has_summary && state.stage == Stage::kFit)
       callbacks.push_back(std::make_shared<ModelSummary>());
   }
   std::ranges::stable_partition(
@@ -96,10 +103,12 @@ void sanity_check(RunState& state) {
   state.stage = Stage::kSanityCheck;
   TrainContext context(state);
   state.hooks.call(hook::on_sanity_check_start, context);
-  std::vector<std::shared_ptr<Logger>> silenced;
-  std::swap(silenced, state.loggers);
-  run_evaluation_loop(state, state.val_loaders, Stage::kSanityCheck, limits);
-  std::swap(silenced, state.loggers);
+  {
+    std::vector<std::shared_ptr<Logger>> silenced;
+    std::swap(silenced, state.loggers);
+    const auto heard_again = c10::make_scope_exit([&] { std::swap(silenced, state.loggers); });
+    run_evaluation_loop(state, state.val_loaders, Stage::kSanityCheck, limits);
+  }
   state.hooks.call(hook::on_sanity_check_end, context);
   state.board = {};
   state.progress.evaluation_batches = 0;

@@ -58,7 +58,7 @@ fs::path claim_run_directory(const fs::path& wanted, const std::string& name, co
   create(folder / "checkpoints");
   // What an earlier run said of itself must not be taken for this one's word.
   for (const char* verdict : {"summary.json", "failure.json"}) fs::remove(folder / verdict);
-  put_aside(folder / "metrics.csv");
+  for (const char* rows : {"metrics.csv", "metrics.jsonl"}) put_aside(folder / rows);
   return folder;
 }
 

@@ -58,6 +58,12 @@ void check_each(const std::vector<Optimizers>& all) {
       throw ConfigError("train", {.what = "configure_optimizers gave an empty optimizer among others",
                                   .expected = "ls::AdamW{...}, ls::SGD{...} or a function that makes one"});
     }
+    if (one.lr_scheduler && one.lr_scheduler->monitor.empty() &&
+        std::holds_alternative<ReduceLROnPlateau>(one.lr_scheduler->scheduler)) {
+      throw ConfigError("train", {.what = "LRScheduler::monitor of ReduceLROnPlateau",
+                                  .expected = "the name of a logged metric, such as \"val_loss\"",
+                                  .got = "none"});
+    }
     if (one.lr_scheduler && one.lr_scheduler->frequency < 1) {
       throw ConfigError("train", {.what = "LRScheduler::frequency",
                                   .expected = ">= 1",

@@ -47,7 +47,8 @@ void write_summary(const RunState& state, const std::string& status,
       {"metrics", state.all_metrics},
       {"versions", {{"lockstep", kVersion}, {"libtorch", TORCH_VERSION}}}};
   if (!state.tuned.empty()) summary["tuned"] = state.tuned;
-  write_file_atomically(state.run_dir / "summary.json", summary.dump(2) + "\n");
+  write_file_atomically(state.run_dir / "summary.json",
+                        summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace lockstep::detail

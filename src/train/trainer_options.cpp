@@ -42,7 +42,8 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("min_epochs", o.min_epochs, "Do not stop early before this many epochs", at_least(0));
   v.field("max_steps", o.max_steps, "Stop after this many optimizer steps; -1: no limit", at_least(-1));
   v.field("min_steps", o.min_steps, "Do not stop early before this many optimizer steps", at_least(0));
-  v.field("max_time", o.max_time, "Stop when the run has taken so long (DD:HH:MM:SS, 90m, ...)");
+  v.field("max_time", o.max_time, "Stop when the run has taken so long (DD:HH:MM:SS, 90m, ...)",
+          more_than(0));
   v.field("fast_dev_run", o.fast_dev_run,
           "Try every stage with 1 or n batches, without logger and checkpoint");
   v.field("limit_train_batches", o.limit_train_batches,

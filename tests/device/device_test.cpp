@@ -2,6 +2,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/device/device.h>
 
+#include "support/expect_error.h"
+
 namespace lockstep {
 namespace {
 
@@ -20,7 +22,14 @@ TEST(ParseDevices, NamesTheValueItRefuses) {
           << error.what();
     }
   }
-  EXPECT_THROW(parse_devices("tpu", "1"), ConfigError);
+}
+
+TEST(ParseDevices, TellsAcceleratorsThatAreNotBuiltFromUnknownOnes) {
+  for (const std::string name : {"gpu", "cuda", "mps", "tpu"})
+    test::expect_error<ConfigError>([&] { parse_devices(name, "1"); },
+                                    {"not built yet", "auto or cpu", "\"" + name + "\"", "docs/status.md"});
+  test::expect_error<ConfigError>([] { parse_devices("gpuu", "1"); },
+                                  {"no such accelerator", "auto or cpu", "\"gpuu\""});
 }
 
 }  // namespace

@@ -113,5 +113,14 @@ TEST_F(MetricsFile, CurvesAreByStep) {
             (Points{{3, 0, 2}, {3, 0, 3}, {9, 1, 1}}));
 }
 
+TEST_F(MetricsFile, AnEvaluationInTheRunsFolderIsNoPointOfItsCurves) {
+  folder_.file("metrics.1.csv", "epoch,step,val_loss\n0,2,3\n1,4,2\n");
+  folder_.file("metrics.csv", "epoch,step,test_loss,val_loss\n0,0,5,7\n");
+  const auto curves = read_metrics(folder_.path());
+  ASSERT_THAT(names(curves), ElementsAre("test_loss", "val_loss"));
+  EXPECT_EQ(points(curves[0]), (Points{{0, 0, 5}}));
+  EXPECT_EQ(points(curves[1]), (Points{{2, 0, 3}, {4, 1, 2}}));
+}
+
 }  // namespace
 }  // namespace lockstep::detail

@@ -1,0 +1,119 @@
+// What a run refuses before it begins, and what it leaves when its beginning fails.
+#include <gmock/gmock.h>
+
+#include "support/expect_error.h"
+#include "train/memory_logger.h"
+#include "train/slope.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::MemoryLogger;
+using testing::Slope;
+using testing::SlopeImpl;
+using testing::SlopeTest;
+
+// A model whose optimizer and metric's name are the test's.
+struct ConfiguredImpl final : SlopeImpl {
+  Optimizers configure_optimizers() override { return optimizers; }
+  torch::Tensor training_step(const Example& batch, StepContext& step) override {
+    if (!metric.empty()) step.log(metric, 1);
+    return SlopeImpl::training_step(batch, step);
+  }
+  void validation_step(const Example&, StepContext&) override {
+    if (fails_in_validation) throw std::runtime_error("scripted");
+  }
+
+  Optimizers optimizers{.optimizer = SGD{.lr = 1.0}};
+  std::string metric;
+  bool fails_in_validation = false;
+};
+TORCH_MODULE(Configured);
+
+struct OnlyTrainsImpl final : Module<Example> {
+  OnlyTrainsImpl() { weight = register_parameter("weight", torch::zeros({1})); }
+  torch::Tensor training_step(const Example& batch, StepContext&) override {
+    return (weight * batch.data.mean()).sum();
+  }
+  torch::Tensor weight;
+};
+TORCH_MODULE(OnlyTrains);
+
+struct EmptyImpl final : Module<Example> {
+  Optimizers configure_optimizers() override { return {.optimizer = SGD{.lr = 1.0}}; }
+  torch::Tensor weight = register_parameter("weight", torch::zeros({1}));
+};
+TORCH_MODULE(Empty);
+
+class SetUp : public SlopeTest {
+ protected:
+  void expect_refused(const std::vector<std::string>& words) {
+    test::expect_error<ConfigError>([&] { Trainer(options()).fit(configured_, batches(2)); }, words);
+    EXPECT_EQ(configured_->training_steps, 0);
+  }
+
+  Configured configured_;
+};
+
+TEST_F(SetUp, NamesWhatAModuleLacks) {
+  test::expect_error<ConfigError>([&] { Trainer(options()).fit(OnlyTrains(), batches(1)); },
+                                  {"configure_optimizers"});
+  test::expect_error<ConfigError>([&] { Trainer(options()).fit(Empty(), batches(1)); }, {"training_step"});
+  test::expect_error<ConfigError>([&] { Trainer(options()).validate(Empty(), batches(1)); },
+                                  {"validation_step"});
+  test::expect_error<ConfigError>([&] { Trainer(options()).test(Empty(), batches(1)); }, {"test_step"});
+  test::expect_error<ConfigError>([&] { Trainer(options()).predict(Empty(), batches(1)); }, {"predict_step"});
+}
+
+TEST_F(SetUp, RefusesSchedulesThatCannotBeStepped) {
+  configured_->optimizers.lr_scheduler = LRScheduler{.scheduler = ReduceLROnPlateau{}};
+  expect_refused({"LRScheduler::monitor", "ReduceLROnPlateau", "val_loss", "none"});
+  configured_->optimizers.lr_scheduler = LRScheduler{.scheduler = StepLR{.step_size = 1}, .frequency = 0};
+  expect_refused({"LRScheduler::frequency", ">= 1", "0"});
+}
+
+TEST_F(SetUp, RefusesNamesThatAreNotText) {
+  configured_->metric =
+      "pr\xe9"
+      "cision";
+  test::expect_error<ConfigError>([&] { Trainer(options()).fit(configured_, batches(2)); }, {"UTF-8"});
+}
+
+TEST_F(SetUp, TakesTheProgramsModelSummaryOnce) {
+  auto chosen = options();
+  chosen.enable_model_summary = true;
+  chosen.callbacks = {std::make_shared<ModelSummary>(2)};
+  ::testing::internal::CaptureStdout();
+  Trainer(chosen).fit(model_, batches(1));
+  const auto shown = ::testing::internal::GetCapturedStdout();
+  ASSERT_THAT(shown, HasSubstr("Trainable params"));
+  EXPECT_EQ(shown.find("Total params"), shown.rfind("Total params")) << shown;
+  chosen.enable_model_summary = false;
+  test::expect_error<ConfigError>([&] { Trainer(chosen).fit(model_, batches(1)); },
+                                  {"ModelSummary", "none with enable_model_summary = false", "1"});
+}
+
+TEST_F(SetUp, AFailedSanityCheckIsToldToTheLoggers) {
+  auto chosen = options();
+  chosen.num_sanity_val_steps = 1;
+  const auto logger = std::make_shared<MemoryLogger>();
+  chosen.logger = logger;
+  configured_->fails_in_validation = true;
+  EXPECT_THROW(Trainer(chosen).fit(configured_, batches(1), batches(1)), std::runtime_error);
+  EXPECT_EQ(logger->end, "failed");
+}
+
+TEST_F(SetUp, EarlierRowsOfARunDirectoryArePutAside) {
+  auto chosen = options();
+  chosen.logger = {"csv", "jsonl"};
+  Trainer(chosen).fit(model_, batches(1));
+  for (const char* name : {"metrics.csv", "metrics.jsonl"}) ASSERT_TRUE(exists(run_dir() / name));
+  const auto size = file_size(run_dir() / "metrics.jsonl");
+  Trainer(chosen).fit(model_, batches(1));
+  EXPECT_TRUE(exists(run_dir() / "metrics.1.csv"));
+  EXPECT_EQ(file_size(run_dir() / "metrics.1.jsonl"), size);
+}
+
+}  // namespace
+}  // namespace lockstep
