@@ -1,8 +1,10 @@
 """Runs lockstep's programs as a user would, with a deadline, and looks at what they leave."""
+import importlib.util
 import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -10,6 +12,15 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"])
 PEERS_PYTHON = SOURCE / "build" / "peers" / "bin" / "python"
 DIGITS = BINARY / "bin" / "digits"
+
+
+def use_peers(package):
+    """Goes on in build/peers, the virtual environment of the Python packages, unless `package` is here already."""
+    if importlib.util.find_spec(package) is not None:
+        return
+    if pathlib.Path(sys.prefix).resolve() == PEERS_PYTHON.parents[1].resolve():
+        sys.exit(f"build/peers lacks {package}: make it anew with tools/peers.sh")
+    os.execv(PEERS_PYTHON, [str(PEERS_PYTHON), *sys.argv])
 
 
 class Result:

@@ -1,6 +1,5 @@
 """Checkpoint files go from Python to C++ and back, with the real packages."""
 import dataclasses
-import importlib.util
 import json
 import logging
 import os
@@ -9,10 +8,9 @@ import sys
 import unittest
 import warnings
 
-from harness import BINARY, PEERS_PYTHON, SOURCE, ProgramTest
+from harness import BINARY, PEERS_PYTHON, SOURCE, ProgramTest, use_peers
 
-if importlib.util.find_spec("lightning") is None:  # not the tests' own environment yet
-    os.execv(PEERS_PYTHON, [str(PEERS_PYTHON), *sys.argv])
+use_peers("lightning")
 
 import lightning
 import safetensors.torch

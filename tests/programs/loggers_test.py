@@ -1,5 +1,4 @@
 """What loggers write, read with the real packages: tensorboard, mlflow, PyYAML."""
-import importlib.util
 import json
 import math
 import os
@@ -7,10 +6,9 @@ import signal
 import sys
 import unittest
 
-from harness import BINARY, PEERS_PYTHON, ProgramTest
+from harness import BINARY, ProgramTest, use_peers
 
-if importlib.util.find_spec("tensorboard") is None:  # not the tests' own environment yet
-    os.execv(PEERS_PYTHON, [str(PEERS_PYTHON), *sys.argv])
+use_peers("tensorboard")
 
 os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
