@@ -98,6 +98,32 @@ TEST(HookOrder, OfAResumedFitIsLightnings) {
   EXPECT_EQ(*std::next(module), "callback on_load_checkpoint");
 }
 
+TEST(HookOrder, OfManualOptimisationIsLightnings) {
+  testing::Recording recording;
+  auto options = recording.trainer_options();
+  options.max_epochs = 2;
+  options.num_sanity_val_steps = 1;
+  options.enable_checkpointing = false;
+  auto module = recording.module();
+  module->is_manual = true;
+  Trainer(options).fit(module, recording.batches(2), recording.batches(1));
+  EXPECT_THAT(recording.rows(), ElementsAreArray(golden_rows("fit_manual")));
+}
+
+TEST(HookOrder, OfAFitThatGoesOnInAnEpochIsLightnings) {
+  testing::Recording recording;
+  auto options = recording.trainer_options();
+  options.max_steps = 1;
+  Trainer(options).fit(recording.module(), recording.batches(3));
+  recording.clear();
+  options.max_steps = 5;
+  options.enable_checkpointing = false;
+  Trainer(options).fit(recording.module(), recording.batches(3), {},
+                       recording.folder() / "run" / "checkpoints" / "last.ckpt");
+  EXPECT_THAT(without_loading(recording.rows()),
+              ElementsAreArray(without_loading(golden_rows("resume_max_steps"))));
+}
+
 TEST(HookOrder, OfAFailureIsLightnings) {
   testing::Recording recording;
   auto module = recording.module();

@@ -116,7 +116,9 @@ struct RecordingModuleImpl final : Recorder<Module<Example>> {
   torch::Tensor training_step(const Example& batch, StepContext& step) override {
     rows_.push_back(row(who_, "training_step", std::to_string(step.batch_idx()), step));
     if (step.batch_idx() == fails_at) throw std::runtime_error("scripted");
-    return net->forward(batch.data).pow(2).mean();
+    const auto loss = net->forward(batch.data).pow(2).mean();
+    if (is_manual) step_once(step, loss);
+    return loss;
   }
   LOCKSTEP_RECORD(on_validation_model_zero_grad)
   LOCKSTEP_RECORD(on_predict_model_eval)
@@ -136,8 +138,10 @@ struct RecordingModuleImpl final : Recorder<Module<Example>> {
     rows_.push_back(row(who_, "predict_step", std::to_string(step.batch_idx()), step));
     return batch.data;
   }
+  bool automatic_optimization() const override { return !is_manual; }
   Optimizers configure_optimizers() override {
     rows_.push_back("module configure_optimizers - 0 0");
+    if (is_manual) return {.optimizer = SGD{.lr = 0.1}};
     return {.optimizer = SGD{.lr = 0.1}, .lr_scheduler = LRScheduler{.scheduler = StepLR{.step_size = 1}}};
   }
   void optimizer_zero_grad(StepContext& step) override {
@@ -155,6 +159,15 @@ struct RecordingModuleImpl final : Recorder<Module<Example>> {
 
   torch::nn::Linear net{4, 1};
   std::int64_t fails_at = -1;
+  bool is_manual = false;
+
+ private:
+  static void step_once(StepContext& step, const torch::Tensor& loss) {
+    auto optimizer = step.manual_optimizer();
+    optimizer.zero_grad();
+    step.manual_backward(loss);
+    optimizer.step();
+  }
 };
 TORCH_MODULE(RecordingModule);
 #undef LOCKSTEP_RECORD

@@ -153,6 +153,32 @@ TEST_F(TrainerTest, SchedulesBySteppedBatchesOrByEpochs) {
   EXPECT_EQ(by_epoch->weight.item<float>(), -(2 + 1.0F));
 }
 
+TEST_F(TrainerTest, SchedulesEveryFrequencyThStepOrEpoch) {
+  const auto steps_of = [&](const LRScheduler& scheduler, const std::function<void(TrainerOptions&)>& change,
+                            std::size_t count) {
+    Slope model;
+    model->scheduler = scheduler;
+    auto chosen = options();
+    change(chosen);
+    Trainer(chosen).fit(model, batches(std::vector<float>(count, 1)));
+    return model->weight.item<float>();
+  };
+  const LRScheduler third_step{
+      .scheduler = ExponentialLR{.gamma = 0.5}, .interval = Interval::kStep, .frequency = 3};
+  // 1 behind each of batches 0-2, a half behind 3-5, a quarter behind 6.
+  EXPECT_EQ(steps_of(
+                third_step, [](auto&) {}, 7),
+            -(3 + 1.5F + 0.25F));
+  // What is counted are batches: windows end behind 1, 3, 5 (a third one), 7, 9, 11 (the next).
+  const auto windows = [](auto& chosen) { chosen.accumulate_grad_batches = 2; };
+  EXPECT_EQ(steps_of(third_step, windows, 14), -(3 + 1.5F + 0.25F));
+  const LRScheduler second_epoch{
+      .scheduler = ExponentialLR{.gamma = 0.5}, .interval = Interval::kEpoch, .frequency = 2};
+  EXPECT_EQ(steps_of(
+                second_epoch, [](auto& chosen) { chosen.max_epochs = 5; }, 1),
+            -(2 + 1.0F + 0.25F));
+}
+
 TEST_F(TrainerTest, PlateauWatchesItsMetric) {
   Slope model;
   model->scheduler =

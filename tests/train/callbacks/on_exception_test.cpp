@@ -57,6 +57,28 @@ TEST_F(OnException, ARunGoesOnWithTheBatchThatFailed) {
   EXPECT_FALSE(fs::exists(callback->ckpt_path()));  // all went well
 }
 
+TEST_F(OnException, TheCheckpointSaysWhereTheRunIs) {
+  for (const std::int64_t accumulate : {1, 2, 3})
+    for (const std::int64_t batch : {0, 1, 2, 4}) {
+      SCOPED_TRACE(std::to_string(accumulate) + " " + std::to_string(batch));
+      const auto callback = std::make_shared<OnExceptionCheckpoint>();
+      auto chosen = options(callback);
+      chosen.accumulate_grad_batches = accumulate;
+      fail(chosen, {.batch = batch});
+      const auto loops = Checkpoint(callback->ckpt_path()).entry("loops");
+      const auto count = [&](const std::string& key) { return loops.get<std::int64_t>(key); };
+      EXPECT_EQ(count("epoch"), 0);
+      EXPECT_EQ(count("batches"), batch - batch % accumulate);
+      EXPECT_EQ(count("batches_before"), 0);
+      EXPECT_EQ(count("global_step"), batch / accumulate);
+      EXPECT_EQ(count("batches_that_stepped"), batch / accumulate);
+      EXPECT_EQ(count("evaluation_batches"), 0);
+      EXPECT_EQ(loops.get<std::string>("phase"), "batches");
+      EXPECT_EQ(loops.get<std::string>("validation_phase"), "none");
+      fs::remove_all(run_dir());
+    }
+}
+
 TEST_F(OnException, LastAndResumeFindIt) {
   for (const char* ckpt_path : {"last", ""}) {
     const auto callback = std::make_shared<OnExceptionCheckpoint>();
