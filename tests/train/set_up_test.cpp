@@ -27,7 +27,10 @@ struct ConfiguredImpl final : SlopeImpl {
 
   Optimizers optimizers{.optimizer = SGD{.lr = 1.0}};
   std::string metric;
+  bool automatic_optimization() const override { return !is_manual; }
+
   bool fails_in_validation = false;
+  bool is_manual = false;
 };
 TORCH_MODULE(Configured);
 
@@ -71,6 +74,68 @@ TEST_F(SetUp, RefusesSchedulesThatCannotBeStepped) {
   expect_refused({"LRScheduler::monitor", "ReduceLROnPlateau", "val_loss", "none"});
   configured_->optimizers.lr_scheduler = LRScheduler{.scheduler = StepLR{.step_size = 1}, .frequency = 0};
   expect_refused({"LRScheduler::frequency", ">= 1", "0"});
+}
+
+TEST_F(SetUp, RefusesOptimizersThatAreNone) {
+  configured_->optimizers = {};
+  expect_refused({"configure_optimizers", "an empty"});
+}
+
+TEST_F(SetUp, RefusesCallbacksThatManualOptimisationHasNoPlaceFor) {
+  configured_->is_manual = true;
+  const std::vector<std::shared_ptr<Callback>> callbacks = {
+      std::make_shared<StochasticWeightAveraging>(StochasticWeightAveragingOptions{.swa_lrs = {0.1}}),
+      std::make_shared<GradientAccumulationScheduler>(AccumulationSchedule::Steps{{0, 2}})};
+  for (const auto& callback : callbacks) {
+    auto chosen = options(4);
+    chosen.callbacks = {callback};
+    test::expect_error<ConfigError>([&] { Trainer(chosen).fit(configured_, batches(2)); }, {"manual"});
+  }
+}
+
+TEST_F(SetUp, RefusesNullCallbacks) {
+  auto chosen = options();
+  chosen.callbacks = {nullptr};
+  test::expect_error<ConfigError>([&] { Trainer trainer(chosen); }, {"callbacks", "a null pointer"});
+}
+
+TEST_F(SetUp, RefusesBestWhereNothingChoosesIt) {
+  auto chosen = options();
+  chosen.fast_dev_run = 1;
+  test::expect_error<ConfigError>([&] { Trainer(chosen).validate(model_, batches(1), "best"); },
+                                  {"best", "fast_dev_run"});
+  auto without = options();
+  without.enable_checkpointing = false;
+  test::expect_error<ConfigError>([&] { Trainer(without).validate(model_, batches(1), "best"); },
+                                  {"best", "ModelCheckpoint", "enable_checkpointing"});
+}
+
+TEST_F(SetUp, RefusesACheckpointOfAnotherNumberOfOptimizers) {
+  Trainer(options()).fit(model_, batches(1));
+  configured_->is_manual = true;
+  configured_->optimizers =
+      several_optimizers({{.optimizer = SGD{.lr = 1.0}}, {.optimizer = SGD{.lr = 1.0}}});
+  test::expect_error<CheckpointError>(
+      [&] { Trainer(options(2)).fit(configured_, batches(1), {}, run_dir() / "checkpoints" / "last.ckpt"); },
+      {"another number of optimizers", "2"});
+}
+
+TEST_F(SetUp, BenchmarkGoesBeforeWhatDeterminismWouldChoose) {
+  auto& context = at::globalContext();
+  const bool deterministic = context.deterministicAlgorithms(), benchmark = context.benchmarkCuDNN();
+  for (const auto asked : {Deterministic::kFalse, Deterministic::kTrue, Deterministic::kWarn})
+    for (const auto wanted : {std::optional<bool>(), std::optional(false), std::optional(true)})
+      for (const bool before : {false, true}) {
+        context.setBenchmarkCuDNN(before);
+        auto chosen = options();
+        chosen.deterministic = asked;
+        chosen.benchmark = wanted;
+        { Trainer trainer(chosen); }
+        const bool otherwise = asked == Deterministic::kFalse && before;
+        EXPECT_EQ(context.benchmarkCuDNN(), wanted.value_or(otherwise));
+      }
+  context.setDeterministicAlgorithms(deterministic, false);
+  context.setBenchmarkCuDNN(benchmark);
 }
 
 TEST_F(SetUp, RefusesNamesThatAreNotText) {
