@@ -22,7 +22,7 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "data": (True, "base formats device state"),
     "optim": (True, "base device state"),
     "checkpoint": (True, "base formats comm device state"),
-    "parallel": (True, "base device comm state optim"),
+    "parallel": (True, "base cluster device comm state optim"),
     "strategy": (True, "base formats cluster device comm state precision optim checkpoint parallel"),
     "loggers": (False, "base formats"),
     "profilers": (False, "base formats"),

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::string_view kSetBy = "whoever starts the ranks; unset it to let lockstep start them";
 
-int read(const char* name, int fallback, int min = 0, int max = cluster::kNoLimit) {
-  return cluster::read_int({.name = name, .set_by = kSetBy, .min = min, .max = max}, fallback);
+int read(const char* name, int fallback) {
+  return cluster::read_int({.name = name, .set_by = kSetBy}, fallback);
 }
 
 // The kernel knows which ports are free; only binding one asks it. Nothing is sent.
@@ -42,10 +42,11 @@ void require_at_least(const std::string& what, int min, int value) {
 
 LightningEnvironment::LightningEnvironment()
     : external_(cluster::is_set("LOCAL_RANK")),
-      main_address_(cluster::read_text("MASTER_ADDR", kSetBy, "127.0.0.1")),
-      main_port_(read("MASTER_PORT", 0, 1, cluster::kMaxPort)),
+      main_address_(cluster::read_address(kSetBy, "127.0.0.1")),
+      main_port_(cluster::read_port(kSetBy, 0)),
       local_rank_(read("LOCAL_RANK", 0)),
-      node_rank_(read("NODE_RANK", read("GROUP_RANK", 0))) {}
+      node_rank_(read("NODE_RANK", read("GROUP_RANK", 0))),
+      local_world_size_(cluster::read_local_world_size(kSetBy)) {}
 
 std::string LightningEnvironment::name() const { return "lightning"; }
 bool LightningEnvironment::creates_processes_externally() const { return external_; }
@@ -75,6 +76,7 @@ void LightningEnvironment::set_global_rank(int rank) {
 
 int LightningEnvironment::local_rank() const { return local_rank_; }
 int LightningEnvironment::node_rank() const { return node_rank_; }
+std::optional<int> LightningEnvironment::local_world_size() const { return local_world_size_; }
 void LightningEnvironment::teardown() { env::unset("WORLD_SIZE"); }
 
 }  // namespace lockstep

@@ -46,15 +46,30 @@ int require_int(const IntVariable& variable) {
   return parse(variable, *text);
 }
 
-std::string read_text(const std::string& name, std::string_view set_by, const std::string& fallback) {
-  auto text = env::get(name);
-  if (text && text->empty()) {
-    throw ConfigError("cluster", {.what = "environment variable " + name,
-                                  .expected = "a host name or address",
-                                  .got = "\"\"",
-                                  .hint = "it is set by " + std::string(set_by)});
-  }
-  return text.value_or(fallback);
+std::optional<int> read_local_world_size(std::string_view set_by) {
+  if (!is_set("LOCAL_WORLD_SIZE")) return std::nullopt;
+  return require_int({.name = "LOCAL_WORLD_SIZE", .set_by = set_by, .min = 1});
+}
+
+std::string require_address(std::string_view set_by) {
+  const auto text = env::get("MASTER_ADDR");
+  if (text && !text->empty()) return *text;
+  throw ConfigError("cluster", {.what = "environment variable MASTER_ADDR",
+                                .expected = "a host name or address",
+                                .got = text ? "\"\"" : "unset",
+                                .hint = "it is set by " + std::string(set_by)});
+}
+
+std::string read_address(std::string_view set_by, const std::string& fallback) {
+  return is_set("MASTER_ADDR") ? require_address(set_by) : fallback;
+}
+
+int require_port(std::string_view set_by) {
+  return require_int({.name = "MASTER_PORT", .set_by = set_by, .min = 1, .max = kMaxPort});
+}
+
+int read_port(std::string_view set_by, int fallback) {
+  return is_set("MASTER_PORT") ? require_port(set_by) : fallback;
 }
 
 }  // namespace lockstep::cluster

@@ -1,6 +1,7 @@
 // Strict reading of the integers that launchers put into the environment.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,7 @@ namespace lockstep::cluster {
 
 constexpr int kNoLimit = 2'147'483'647;
 constexpr int kMaxPort = 65'535;
+constexpr int kMaxRanks = 1'000'000;
 
 /// An integer variable with the range it must lie in, and who is to blame when it does not.
 struct IntVariable {
@@ -30,8 +32,19 @@ int read_int(const IntVariable& variable, int fallback);
 /// As read_int() for a variable that must be set.
 LOCKSTEP_API int require_int(const IntVariable& variable);
 
-/// The text of `name`, or `fallback` when it is unset.
-/// @throws ConfigError when it is set but empty
-std::string read_text(const std::string& name, std::string_view set_by, const std::string& fallback);
+/// LOCAL_WORLD_SIZE, where it is set. @throws ConfigError as above
+std::optional<int> read_local_world_size(std::string_view set_by);
+
+/// MASTER_ADDR, or `fallback` when it is unset. @throws ConfigError when it is set but empty
+std::string read_address(std::string_view set_by, const std::string& fallback);
+
+/// As read_address() where it must be set.
+std::string require_address(std::string_view set_by);
+
+/// MASTER_PORT, or `fallback` when it is unset. @throws ConfigError as read_int()
+int read_port(std::string_view set_by, int fallback);
+
+/// As read_port() where it must be set.
+int require_port(std::string_view set_by);
 
 }  // namespace lockstep::cluster

@@ -32,7 +32,7 @@ WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment
   const WorldShape asked{.devices = parse_devices(options.accelerator, options.devices).count,
                          .num_nodes = options.num_nodes};
   if (!environment.creates_processes_externally()) return asked;
-  const int local = local_world_size().value_or(environment.world_size());
+  const int local = environment.local_world_size().value_or(environment.world_size());
   if (options.devices != "auto") {
     environment.validate_settings(asked.devices, asked.num_nodes);
     if (asked.devices != local) refuse_devices(asked.devices, local);
@@ -43,11 +43,23 @@ WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment
   return {.devices = local, .num_nodes = world > 1 ? std::max(1, world / local) : asked.num_nodes};
 }
 
+std::shared_ptr<ClusterEnvironment> chosen_environment(const ConnectorOptions& options) {
+  const auto* ddp = std::get_if<Ddp>(&options.strategy);
+  const bool is_strategys = ddp != nullptr && !ddp->cluster_environment.is_detected();
+  if (is_strategys && options.cluster_environment)
+    throw ConfigError(
+        "fabric", {.what = "cluster_environment is given to the strategy, and another one besides",
+                   .expected = "one of them",
+                   .got = ddp->cluster_environment.name() + " and " + options.cluster_environment->name()});
+  if (is_strategys) return ddp->cluster_environment.environment();
+  return options.cluster_environment ? options.cluster_environment : detect_environment();
+}
+
 }  // namespace
 
 Connector::Connector(ConnectorOptions options)
     : options_(std::move(options)),
-      environment_(options_.cluster_environment ? options_.cluster_environment : detect_environment()),
+      environment_(chosen_environment(options_)),
       shape_(world_shape(options_, *environment_)) {}
 
 bool Connector::must_start_ranks() const {

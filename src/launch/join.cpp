@@ -8,6 +8,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/cluster/detect.h>
+#include <lockstep/cluster/external_environment.h>
 
 #include "launch/status_table.h"
 
@@ -31,20 +32,22 @@ void attach_status() {
 
 bool started_by_launcher() { return detect_environment()->creates_processes_externally(); }
 
-std::optional<int> local_world_size() {
-  if (!env::get("LOCAL_WORLD_SIZE")) return std::nullopt;
-  const auto size = env::require_int("LOCAL_WORLD_SIZE");
-  if (size < 1 || size > 1'000'000) {
-    throw ConfigError("launch", {.what = "environment variable LOCAL_WORLD_SIZE",
-                                 .expected = "1..1000000",
-                                 .got = std::to_string(size)});
+std::optional<std::string> told_rank() {
+  if (auto rank = env::get("RANK")) return rank;
+  try {
+    const auto environment = detect_environment();
+    if (const auto* external = dynamic_cast<const ExternalEnvironment*>(environment.get()))
+      return std::to_string(external->global_rank());
+  } catch (const ConfigError&) {
   }
-  return static_cast<int>(size);
+  return std::nullopt;
 }
+
+std::optional<int> local_world_size() { return detect_environment()->local_world_size(); }
 
 void join_launcher() {
   if (!started_by_launcher()) return;
-  if (const auto rank = env::get("RANK")) ::prctl(PR_SET_NAME, ("rank-" + *rank).c_str());
+  if (const auto rank = told_rank()) ::prctl(PR_SET_NAME, ("rank-" + *rank).c_str());
   keep_socket_private();
   attach_status();
 }

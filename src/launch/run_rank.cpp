@@ -37,7 +37,7 @@ int exit_code_of(const std::exception& error) {
 
 void print_unless_supervised(const std::string& text) {
   if (env::get("LOCKSTEP_LAUNCHED")) return;
-  const auto rank = env::get("RANK");
+  const auto rank = told_rank();
   const auto who = rank ? "rank " + *rank + " (pid " + std::to_string(::getpid()) + ") failed: " : "";
   std::cerr << "lockstep: " + who + one_line(text) + "\n";
 }

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -22,15 +24,21 @@ struct EnvironmentCase {
   Variables variables = {};
   std::vector<std::string> integers = {};  ///< those of the variables that hold integers >= 0
   bool external = false;
+  bool detected = true;  ///< else made by name
   std::string address = {};
   int port = 0;
   int world_size = 1;  ///< set_world_size() must reach it where the variables do not tell
   int global_rank = 0;
   int local_rank = 0;
   int node_rank = 0;
+  std::optional<int> local_world_size = {};
   bool told_from_outside = true;  ///< world size and rank come from the variables
   int num_devices = 1;            ///< settings that validate_settings() accepts
   int num_nodes = 1;
+
+  std::shared_ptr<ClusterEnvironment> make() const {
+    return detected ? detect_environment() : make_environment(kind);
+  }
 };
 
 inline void PrintTo(const EnvironmentCase& tried, std::ostream* out) { *out << tried.kind; }
@@ -39,13 +47,14 @@ class ClusterEnvironmentContract : public ::testing::TestWithParam<EnvironmentCa
 
 TEST_P(ClusterEnvironmentContract, IsDetectedByItsVariables) {
   const ScopedVariables scope(GetParam().variables);
-  EXPECT_EQ(detect_environment()->name(), GetParam().kind);
+  EXPECT_EQ(detect_environment()->name() == GetParam().kind, GetParam().detected);
+  EXPECT_EQ(GetParam().make()->name(), GetParam().kind);
 }
 
 TEST_P(ClusterEnvironmentContract, ReadsWhoAndWhere) {
   const auto& tried = GetParam();
   const ScopedVariables scope(tried.variables);
-  const auto environment = detect_environment();
+  const auto environment = tried.make();
   if (!tried.told_from_outside) {
     environment->set_world_size(tried.world_size);
     environment->set_global_rank(tried.global_rank);
@@ -57,12 +66,13 @@ TEST_P(ClusterEnvironmentContract, ReadsWhoAndWhere) {
   EXPECT_EQ(environment->global_rank(), tried.global_rank);
   EXPECT_EQ(environment->local_rank(), tried.local_rank);
   EXPECT_EQ(environment->node_rank(), tried.node_rank);
+  EXPECT_EQ(environment->local_world_size(), tried.local_world_size);
 }
 
 TEST_P(ClusterEnvironmentContract, SettersAreHeededOnlyWhereNobodyElseTells) {
   const auto& tried = GetParam();
   const ScopedVariables scope(tried.variables);
-  const auto environment = detect_environment();
+  const auto environment = tried.make();
   environment->set_world_size(tried.world_size + 7);
   environment->set_global_rank(tried.global_rank + 3);
   const int ignored = tried.told_from_outside ? 1 : 0;
@@ -72,7 +82,7 @@ TEST_P(ClusterEnvironmentContract, SettersAreHeededOnlyWhereNobodyElseTells) {
 
 TEST_P(ClusterEnvironmentContract, PortIsValidAndTheSameAtEveryCall) {
   const ScopedVariables scope(GetParam().variables);
-  const auto environment = detect_environment();
+  const auto environment = GetParam().make();
   const int port = environment->main_port();
   EXPECT_GE(port, 1);
   EXPECT_LE(port, 65535);
@@ -81,7 +91,20 @@ TEST_P(ClusterEnvironmentContract, PortIsValidAndTheSameAtEveryCall) {
 
 TEST_P(ClusterEnvironmentContract, AcceptsMatchingSettings) {
   const ScopedVariables scope(GetParam().variables);
-  EXPECT_NO_THROW(detect_environment()->validate_settings(GetParam().num_devices, GetParam().num_nodes));
+  EXPECT_NO_THROW(GetParam().make()->validate_settings(GetParam().num_devices, GetParam().num_nodes));
+}
+
+TEST_P(ClusterEnvironmentContract, RefusesSettingsOfAnotherSizeOfWorld) {
+  if (!GetParam().told_from_outside) return;
+  const ScopedVariables scope(GetParam().variables);
+  const int devices = GetParam().num_devices + 1;
+  try {
+    GetParam().make()->validate_settings(devices, GetParam().num_nodes);
+    ADD_FAILURE() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("devices=" + std::to_string(devices)));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("expected devices"));
+  }
 }
 
 TEST_P(ClusterEnvironmentContract, RefusesMalformedIntegersByNameAndValue) {
@@ -91,7 +114,7 @@ TEST_P(ClusterEnvironmentContract, RefusesMalformedIntegersByNameAndValue) {
       variables[name] = value;
       const ScopedVariables scope(variables);
       try {
-        detect_environment();
+        GetParam().make();
         ADD_FAILURE() << name << "=\"" << value << "\" was accepted";
       } catch (const ConfigError& error) {
         EXPECT_THAT(error.what(), ::testing::HasSubstr(name));
@@ -104,7 +127,7 @@ TEST_P(ClusterEnvironmentContract, RefusesMalformedIntegersByNameAndValue) {
 
 TEST_P(ClusterEnvironmentContract, TeardownMayBeCalledTwice) {
   const ScopedVariables scope(GetParam().variables);
-  const auto environment = detect_environment();
+  const auto environment = GetParam().make();
   EXPECT_NO_THROW(environment->teardown());
   EXPECT_NO_THROW(environment->teardown());
 }

@@ -17,9 +17,12 @@ class ScopedVariables {
   explicit ScopedVariables(const Variables& variables) {
     for (const char* name :
          {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR",
-          "MASTER_PORT", "TORCHELASTIC_RUN_ID", "OMP_NUM_THREADS"}) {
+          "MASTER_PORT", "TORCHELASTIC_RUN_ID", "OMP_NUM_THREADS", "LSB_JOBID", "LSB_DJOB_RANKFILE"}) {
       replace(name, std::nullopt);
     }
+    for (const char* prefix :
+         {"SLURM_", "JSM_NAMESPACE_", "OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "TPU_", "PJRT_"})
+      for (const auto& [name, value] : env::with_prefix(prefix)) replace(name, std::nullopt);
     for (const auto& [name, value] : variables) replace(name, value);
   }
   ScopedVariables(const ScopedVariables&) = delete;

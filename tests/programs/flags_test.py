@@ -122,6 +122,9 @@ class Flags(ProgramTest):
         "trainer.strategy.check_collectives": lambda t: t.refuses(1, "did not come", *STOPPED)
         and t.refuses(1, "failed", *STOPPED, "--trainer.strategy.check_collectives", "false"),
         "trainer.strategy.start_method": lambda t: t.summary(*ONE_EPOCH, *DDP, "--trainer.strategy.start_method", "spawn")["start_to_first_collective_s"] > 0,
+        "trainer.strategy.cluster_environment": lambda t: t.refuses(
+            2, "PyTorchJob", "--trainer.strategy", "ddp", "--trainer.strategy.cluster_environment", "Kubeflow")
+        and t.refuses(2, "TorchElastic", *DDP, "--trainer.strategy.cluster_environment", "PBS"),
         "trainer.max_epochs": lambda t: t.summary("--trainer.max_epochs", 2)["epochs"] == 2,
         "trainer.max_steps": lambda t: t.summary("--trainer.max_steps", 3)["steps"] == 3,
         "trainer.max_time": lambda t: t.summary("--trainer.max_epochs", -1, "--trainer.max_time", "200ms")["status"] == "success",

@@ -2,6 +2,7 @@
 // talks to another process. To teach lockstep another scheduler, derive ClusterEnvironment.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <lockstep/base/export.h>
@@ -46,6 +47,9 @@ class LOCKSTEP_API ClusterEnvironment {
 
   /// Index of this node in the job.
   virtual int node_rank() const = 0;
+
+  /// Number of ranks on this node; none where only the settings tell.
+  virtual std::optional<int> local_world_size() const;
 
   /// Checks that the trainer's settings agree with how the ranks were started. Accepts all by default.
   /// @throws ConfigError naming both sides

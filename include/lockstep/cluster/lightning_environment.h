@@ -32,6 +32,8 @@ class LOCKSTEP_API LightningEnvironment final : public ClusterEnvironment {
   int local_rank() const override;
   /// NODE_RANK, else GROUP_RANK, else 0.
   int node_rank() const override;
+  /// LOCAL_WORLD_SIZE, where it is set.
+  std::optional<int> local_world_size() const override;
   /// Removes WORLD_SIZE from the process environment.
   void teardown() override;
 
@@ -41,6 +43,7 @@ class LOCKSTEP_API LightningEnvironment final : public ClusterEnvironment {
   mutable int main_port_;
   int local_rank_;
   int node_rank_;
+  std::optional<int> local_world_size_;
   int world_size_ = 1;
   int global_rank_ = 0;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include <lockstep/base/export.h>
 
@@ -10,6 +11,10 @@ namespace lockstep {
 /// True when this process is a rank that a launcher started, so that no ranks must be started here.
 /// @throws ConfigError when the launcher's variables are malformed
 LOCKSTEP_API bool started_by_launcher();
+
+/// This rank's number in the job as text, for messages; nothing where nobody tells it. Does not throw: what is
+/// wrong with the launcher's variables is said elsewhere.
+LOCKSTEP_API std::optional<std::string> told_rank();
 
 /// The number of ranks on this node, as the launcher tells; nothing where none does.
 /// @throws ConfigError when it is malformed

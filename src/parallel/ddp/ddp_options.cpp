@@ -52,6 +52,7 @@ void describe(OptionVisitor& v, Ddp& o) {
           "ordered: the same bits for every algorithm; fast: the backend's own sums");
   v.field("check_collectives", o.check_collectives, "Ranks compare what they call before each collective");
   v.field("start_method", o.start_method, "How ranks are started: popen (fork if possible), fork or spawn");
+  v.field("cluster_environment", o.cluster_environment, "Who told each rank its place: found out by default");
 }
 
 }  // namespace lockstep

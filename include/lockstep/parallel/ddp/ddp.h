@@ -6,6 +6,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/options.h>
+#include <lockstep/cluster/environment_choice.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/parallel/ddp/comm_hook.h>
 
@@ -57,6 +58,7 @@ struct Ddp {
   Reduction reduction = Reduction::kOrdered;                     ///< order of sums
   bool check_collectives = true;                  ///< ranks compare what they call before each collective
   StartMethod start_method = StartMethod::kAuto;  ///< how ranks come to be
+  EnvironmentChoice cluster_environment = {};     ///< who told each rank its place; by default detected
 };
 
 LOCKSTEP_API void describe(OptionVisitor& visitor, Ddp& options);

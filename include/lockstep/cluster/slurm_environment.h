@@ -1,0 +1,45 @@
+// The environment of ranks started by SLURM's srun.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <lockstep/cluster/external_environment.h>
+
+namespace lockstep {
+
+/// Tasks of a job step, one rank each. Where SLURM allocated nodes but srun did not start this process (in
+/// the shell of salloc, in an sbatch script itself, in `srun --pty bash`), there are no other ranks, and it
+/// is not detected. Source: Lightning's `SLURMEnvironment`; variables: srun(1).
+///
+/// Rank 0 is met at MASTER_ADDR, else on the first of the step's nodes, else at 127.0.0.1; at MASTER_PORT,
+/// else at 15000 and the last four digits of the job's number, moved for later steps of the job, else at
+/// 12910.
+class LOCKSTEP_API SlurmEnvironment final : public ExternalEnvironment {
+ public:
+  /// Reads SLURM_NTASKS, SLURM_PROCID, SLURM_LOCALID, SLURM_NODEID (obligatory), SLURM_NTASKS_PER_NODE
+  /// (obligatory with more than one task), SLURM_NNODES, the list of nodes, SLURM_JOB_ID, MASTER_ADDR and
+  /// MASTER_PORT.
+  /// @throws ConfigError naming variable and value when one is missing, malformed, out of range or
+  /// contradicts another
+  SlurmEnvironment();
+
+  /// True in a task that srun started, except of a shell. Warns once where a job has several tasks and this
+  /// process is none of them.
+  static bool detect();
+
+  /// @throws ConfigError naming both sides unless num_devices tasks run on each of num_nodes nodes
+  void validate_settings(int num_devices, int num_nodes) const override;
+
+  /// SLURM_JOB_ID, which in an array is the number of this task's own job. None outside a job and in its
+  /// interactive shell.
+  static std::optional<std::int64_t> job_id();
+  /// SLURM_JOB_NAME.
+  static std::optional<std::string> job_name();
+
+ private:
+  int num_nodes_;
+};
+
+}  // namespace lockstep

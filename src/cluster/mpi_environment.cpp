@@ -1,0 +1,96 @@
+#include <lockstep/cluster/mpi_environment.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+
+#include "cluster/started_by_mpirun.h"
+#include "cluster/variables.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kSetBy = "mpirun";
+constexpr int kDefaultPort = 12'910;
+constexpr int kFirstPort = 15'000;
+constexpr int kPorts = 10'000;
+
+// How a process manager calls what it tells; those of the ranks of one node may be missing.
+struct Manager {
+  const char* size;
+  const char* rank;
+  const char* local_size;
+  const char* local_rank;
+};
+
+constexpr Manager kManagers[] = {
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
+};
+
+const Manager* manager() {
+  const auto* found =
+      std::ranges::find_if(kManagers, [](const auto& one) { return cluster::is_set(one.size); });
+  return found == std::end(kManagers) ? nullptr : found;
+}
+
+int require(const char* name, int min, int max, std::string_view max_name) {
+  return cluster::require_int({.name = name, .set_by = kSetBy, .min = min, .max = max, .max_name = max_name});
+}
+
+int read_local(const char* name, int fallback, int min, int max, std::string_view max_name) {
+  return cluster::is_set(name) ? require(name, min, max, max_name) : fallback;
+}
+
+std::string main_address_of(bool on_one_node) {
+  if (on_one_node || cluster::is_set("MASTER_ADDR")) return cluster::read_address(kSetBy, "127.0.0.1");
+  throw ConfigError("cluster",
+                    {.what = "environment variable MASTER_ADDR",
+                     .expected = "the address of rank 0's node, as the ranks are on several",
+                     .got = "unset",
+                     .hint = "mpirun -x MASTER_ADDR=HOST (Open MPI) or -genv MASTER_ADDR HOST (MPICH)"});
+}
+
+// Jobs on one machine should not meet; the job's name is all that its ranks alone share. FNV-1a.
+int port_of_job() {
+  const auto job = env::get("PMIX_NAMESPACE");
+  if (!job) return kDefaultPort;
+  std::uint32_t hash = 2'166'136'261U;
+  for (const char character : *job) hash = (hash ^ static_cast<unsigned char>(character)) * 16'777'619U;
+  return kFirstPort + static_cast<int>(hash % kPorts);
+}
+
+RankPlace read_place() {
+  const auto* found = manager();
+  const auto& names = found == nullptr ? kManagers[0] : *found;
+  const int size = require(names.size, 1, cluster::kNoLimit, "");
+  const int rank = require(names.rank, 0, size - 1, std::string(names.size) + " - 1");
+  const int local_size = read_local(names.local_size, 1, 1, size, names.size);
+  const int local_rank =
+      read_local(names.local_rank, 0, 0, local_size - 1, std::string(names.local_size) + " - 1");
+  return {.world_size = size,
+          .global_rank = rank,
+          .local_rank = local_rank,
+          .node_rank = rank / local_size,
+          .local_world_size = local_size,
+          .main_address = main_address_of(local_size == size),
+          .main_port = cluster::read_port(kSetBy, port_of_job())};
+}
+
+}  // namespace
+
+bool cluster::started_by_mpirun() {
+  return cluster::is_set("OMPI_COMM_WORLD_SIZE") || cluster::is_set("MPI_LOCALNRANKS");
+}
+
+bool MpiEnvironment::detect() {
+  const auto* found = manager();
+  return found != nullptr && env::get(found->size) != "1";
+}
+
+MpiEnvironment::MpiEnvironment() : ExternalEnvironment("mpi", std::string(kSetBy), read_place()) {}
+
+}  // namespace lockstep

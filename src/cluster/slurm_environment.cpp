@@ -1,0 +1,125 @@
+#include <lockstep/cluster/slurm_environment.h>
+
+#include <algorithm>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+#include "cluster/node_list.h"
+#include "cluster/started_by_mpirun.h"
+#include "cluster/variables.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kSetBy = "SLURM's srun";
+constexpr int kDefaultPort = 12'910;
+constexpr int kFirstPort = 15'000;
+constexpr int kPorts = 10'000;
+constexpr int kPortsBetweenSteps = 7'919;               // a prime: few steps of a job share a port
+constexpr const char* kInteractiveStep = "4294967290";  // SLURM_INTERACTIVE_STEP of slurm.h
+
+int read(const char* name, int fallback, int min = 0) {
+  return cluster::read_int({.name = name, .set_by = kSetBy, .min = min}, fallback);
+}
+
+int require_below(const char* name, int limit, std::string_view limit_name) {
+  return cluster::require_int({.name = name, .set_by = kSetBy, .max = limit - 1, .max_name = limit_name});
+}
+
+// Of `srun --pty bash` and of salloc, where a site makes that a step.
+bool is_shell() {
+  return env::get("SLURM_STEP_ID") == kInteractiveStep || env::get("SLURM_JOB_NAME") == "bash";
+}
+
+// How many of them run on each node decides who shares what; --ntasks alone leaves that to SLURM.
+int read_tasks_per_node(int world_size) {
+  if (world_size == 1 || cluster::is_set("SLURM_NTASKS_PER_NODE")) return read("SLURM_NTASKS_PER_NODE", 1, 1);
+  throw ConfigError("cluster",
+                    {.what = "environment variable SLURM_NTASKS_PER_NODE",
+                     .expected = "an integer >= 1, as SLURM_NTASKS is " + std::to_string(world_size),
+                     .got = "unset",
+                     .hint = "use srun or #SBATCH with --ntasks-per-node, not --ntasks"});
+}
+
+std::string first_host() {
+  for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"})
+    if (const auto list = env::get(name)) return cluster::expand_node_list(name, *list).front();
+  return "127.0.0.1";
+}
+
+int port_of_step() {
+  const auto job = SlurmEnvironment::job_id();
+  if (!job) return kDefaultPort;
+  const std::int64_t step = read("SLURM_STEP_ID", 0);
+  return kFirstPort + static_cast<int>((*job + step * kPortsBetweenSteps) % kPorts);
+}
+
+int read_num_nodes(int world_size, int per_node) {
+  return read("SLURM_NNODES", std::max(1, world_size / per_node), 1);
+}
+
+RankPlace read_place() {
+  const int world_size = cluster::require_int({.name = "SLURM_NTASKS", .set_by = kSetBy, .min = 1});
+  const int per_node = read_tasks_per_node(world_size);
+  const int num_nodes = read_num_nodes(world_size, per_node);
+  return {.world_size = world_size,
+          .global_rank = require_below("SLURM_PROCID", world_size, "SLURM_NTASKS - 1"),
+          .local_rank = require_below("SLURM_LOCALID", per_node, "SLURM_NTASKS_PER_NODE - 1"),
+          .node_rank = require_below("SLURM_NODEID", num_nodes, "SLURM_NNODES - 1"),
+          .local_world_size = per_node,
+          .main_address = cluster::read_address(kSetBy, first_host()),
+          .main_port = cluster::read_port(kSetBy, port_of_step())};
+}
+
+struct Setting {
+  const char* name;
+  int value;
+  const char* variable;
+  int started;
+  const char* flag;
+};
+
+void require_same(const Setting& setting) {
+  if (setting.value == setting.started) return;
+  const std::string name = setting.name, value = std::to_string(setting.value);
+  throw ConfigError(
+      "cluster",
+      {.what = "the settings do not match the tasks that SLURM started",
+       .expected = name + " = " + setting.variable + " = " + std::to_string(setting.started),
+       .got = name + "=" + value,
+       .hint = std::string("submit the job with ") + setting.flag + "=" + value + ", or change " + name});
+}
+
+}  // namespace
+
+bool SlurmEnvironment::detect() {
+  if (!cluster::is_set("SLURM_NTASKS") || is_shell() || cluster::started_by_mpirun()) return false;
+  const bool is_task = cluster::is_set("SLURM_STEP_ID") && cluster::is_set("SLURM_PROCID");
+  if (!is_task && read("SLURM_NTASKS", 1) > 1)
+    warn_once("cluster.srun", "this job has " + *env::get("SLURM_NTASKS") +
+                                  " tasks (SLURM_NTASKS), but srun did not start this process: it is alone; "
+                                  "start the program with srun");
+  return is_task;
+}
+
+SlurmEnvironment::SlurmEnvironment()
+    : ExternalEnvironment("slurm", std::string(kSetBy), read_place()),
+      num_nodes_(read_num_nodes(world_size(), local_world_size().value())) {}
+
+void SlurmEnvironment::validate_settings(int num_devices, int num_nodes) const {
+  require_same(
+      {"devices", num_devices, "SLURM_NTASKS_PER_NODE", local_world_size().value(), "--ntasks-per-node"});
+  require_same({"num_nodes", num_nodes, "SLURM_NNODES", num_nodes_, "--nodes"});
+  require_same({"devices * num_nodes", num_devices * num_nodes, "SLURM_NTASKS", world_size(), "--ntasks"});
+}
+
+std::optional<std::int64_t> SlurmEnvironment::job_id() {
+  if (!cluster::is_set("SLURM_JOB_ID") || is_shell()) return std::nullopt;
+  return cluster::require_int({.name = "SLURM_JOB_ID", .set_by = kSetBy});
+}
+
+std::optional<std::string> SlurmEnvironment::job_name() { return env::get("SLURM_JOB_NAME"); }
+
+}  // namespace lockstep
