@@ -1,18 +1,22 @@
 #include "data/batch_random.h"
 
 #include <optional>
+#include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <lockstep/data/batch_generator.h>
 
 namespace lockstep {
-namespace {
 
-struct BatchRandom {
+struct detail::BatchRandom {
   std::optional<std::uint64_t> seed;       // of the batch that is being made
   std::optional<at::Generator> generator;  // made when first asked for
 };
+
+namespace {
+
+using detail::BatchRandom;
 
 BatchRandom& batch_random() {
   thread_local BatchRandom random;
@@ -30,8 +34,10 @@ std::uint64_t mixed_seed(std::uint64_t seed, std::uint64_t number) {
   return mixed ^ (mixed >> 31);
 }
 
-BatchSeedScope::BatchSeedScope(std::uint64_t seed) { batch_random() = {.seed = seed, .generator = {}}; }
-BatchSeedScope::~BatchSeedScope() { batch_random() = {}; }
+BatchSeedScope::BatchSeedScope(std::uint64_t seed)
+    : outer_(std::make_unique<BatchRandom>(
+          std::exchange(batch_random(), BatchRandom{.seed = seed, .generator = {}}))) {}
+BatchSeedScope::~BatchSeedScope() { batch_random() = std::move(*outer_); }
 
 }  // namespace detail
 

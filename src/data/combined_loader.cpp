@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 
 #include <lockstep/base/error.h>
 
@@ -30,7 +31,11 @@ class Part {
   Part(std::shared_ptr<AnyLoader> loader, std::int64_t limit, const ShardSpec& spec, std::int64_t epoch)
       : loader_(std::move(loader)), limit_(limit), spec_(spec), epoch_(epoch) {}
 
-  std::int64_t length() const { return std::min(loader_->num_batches(spec_), limit_); }
+  /// A limit says how many there are at most, which is not how many a stream has.
+  std::int64_t length() const {
+    const auto available = loader_->num_batches(spec_);
+    return limit_ == 0 || available != kUnknownLength ? std::min(available, limit_) : kUnknownLength;
+  }
   std::int64_t rounds() const { return rounds_; }
 
   /// Begins round number `round` with batch `first` of it.
@@ -77,11 +82,9 @@ class CombinedStream : public BatchStream {
 
   bool next(AnyBatch& batch) final {
     std::vector<AnyBatch> batches(parts_.size());
-    if (ended_ || !take(batches)) {
-      ended_ = true;
-      return false;
-    }
+    if (std::exchange(ended_, true) || !take(batches)) return false;  // an error ends the stream
     batch = assemble_(batches);
+    ended_ = false;
     return true;
   }
 
@@ -186,6 +189,9 @@ class CombinedLoader final : public AnyLoader {
   std::int64_t num_batches(const ShardSpec& spec) const override {
     std::vector<std::int64_t> lengths;
     for (const Part& part : parts(spec, 0)) lengths.push_back(part.length());
+    // The shortest is known where one is empty, or all are known.
+    const bool may_end_anywhere = mode_ == CombinedMode::kMinSize && std::ranges::min(lengths) > 0;
+    if (may_end_anywhere && std::ranges::max(lengths) == kUnknownLength) return kUnknownLength;
     const bool needs_all = mode_ == CombinedMode::kMinSize || std::ranges::min(lengths) == 0;
     if (needs_all && mode_ != CombinedMode::kMaxSize && mode_ != CombinedMode::kSequential)
       return std::ranges::min(lengths);  // nothing can be cycled that has no batch

@@ -24,7 +24,7 @@ std::int64_t label_column(const fs::path& path, std::int64_t label, std::int64_t
 /// `values` as `dtype`; every one must survive the way there and back.
 at::Tensor labels(const fs::path& path, const CsvTable& table, const at::Tensor& values,
                   at::ScalarType dtype) {
-  at::Tensor converted = values.to(dtype);
+  at::Tensor converted = values.to(dtype, /*non_blocking=*/false, /*copy=*/true);  // the table will be gone
   if (!at::isIntegralType(dtype, /*includeBool=*/true)) return converted;
   const at::Tensor changed = converted.to(at::kDouble).ne(values).nonzero();
   if (changed.size(0) == 0) return converted;

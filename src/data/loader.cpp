@@ -180,8 +180,9 @@ void check_shards(const AnyLoader& loader, const ShardSpec& spec) {
   }
   if (loader.num_batches(spec) == 0) {
     throw DataError("data", {.what = "no rank gets a batch",
-                             .got = std::to_string(samples) + " samples for " +
-                                    std::to_string(spec.num_replicas) + " ranks",
+                             .got = (samples == kUnknownLength ? "a stream without items"
+                                                               : std::to_string(samples) + " samples") +
+                                    std::string(" for ") + std::to_string(spec.num_replicas) + " ranks",
                              .hint = "drop_last leaves out the only batch; lower batch_size"});
   }
 }

@@ -40,11 +40,8 @@ class LookAheadStream final : public BatchStream {
     const Held mine = std::move(ahead_.front());
     ahead_.pop_front();
     ++next_;
+    if (mine.error) end_with(mine.error);
     hear();
-    if (mine.error) {
-      has_more_ = false;
-      std::rethrow_exception(mine.error);
-    }
     batch = mine.batch;
     return true;
   }
@@ -56,6 +53,16 @@ class LookAheadStream final : public BatchStream {
     AnyBatch batch;
     std::exception_ptr error;
   };
+
+  /// The ranks' streams differ in length by this error, which must not hide it.
+  [[noreturn]] void end_with(const std::exception_ptr& error) {
+    try {
+      hear();
+    } catch (const DataError&) {
+    }
+    has_more_ = false;
+    std::rethrow_exception(error);
+  }
 
   /// Makes one more batch and asks who else has one.
   void ask() {

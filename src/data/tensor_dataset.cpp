@@ -32,7 +32,9 @@ at::Tensor gather_rows(const at::Tensor& rows, std::span<const std::int64_t> ind
   return gathered;
 }
 
-at::Tensor as_rows(const at::Tensor& tensor) { return tensor.detach().contiguous(); }
+at::Tensor as_rows(const at::Tensor& tensor) {
+  return tensor.detach().resolve_conj().resolve_neg().contiguous();
+}
 
 }  // namespace
 

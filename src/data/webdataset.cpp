@@ -159,13 +159,14 @@ std::unique_ptr<ItemStream<WebSample>> WebShards::stream(const ShardSpec& spec, 
                      .expected = "a shard for each of " + std::to_string(spec.num_replicas) + " ranks",
                      .got = std::to_string(count)});
   }
-  UnrepeatedDistributedSampler mine(count, spec.num_replicas, spec.rank,
-                                    {.shuffle = options_.shuffle_shards, .seed = spec.seed});
+  UnrepeatedDistributedSampler mine(
+      count, spec.num_replicas, spec.rank,
+      {.shuffle = options_.shuffle_shards && !spec.in_order, .seed = spec.seed});
   mine.set_epoch(epoch);
   std::vector<fs::path> paths;
   for (const auto index : mine.indices()) paths.push_back(shards_[static_cast<std::size_t>(index)]);
   std::unique_ptr<ItemStream<WebSample>> stream = std::make_unique<ShardStream>(std::move(paths));
-  if (options_.shuffle_buffer < 2) return stream;
+  if (options_.shuffle_buffer < 2 || spec.in_order) return stream;
   const auto seed = detail::mixed_seed(detail::mixed_seed(spec.seed, static_cast<std::uint64_t>(epoch)),
                                        static_cast<std::uint64_t>(spec.rank));
   return std::make_unique<ShuffledStream>(std::move(stream),

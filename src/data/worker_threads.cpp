@@ -1,14 +1,31 @@
 #include "data/worker_threads.h"
 
+#include <string>
+#include <system_error>
 #include <utility>
+
+#include <lockstep/base/error.h>
 
 namespace lockstep::detail {
 
+// Where one cannot be made, those that were are joined as they are destroyed: they must have been told to
+// end.
 WorkerThreads::WorkerThreads(std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) threads_.emplace_back([this] { run(); });
+  try {
+    for (std::int64_t i = 0; i < count; ++i) threads_.emplace_back([this] { run(); });
+  } catch (const std::system_error& error) {
+    stop();
+    throw Error("data",
+                {.what = "worker thread " + std::to_string(threads_.size() + 1) + " cannot be started",
+                 .expected = std::to_string(count) + " of them (num_workers)",
+                 .got = error.what(),
+                 .hint = "lower num_workers, or raise the limit of threads or memory"});
+  }
 }
 
-WorkerThreads::~WorkerThreads() {
+WorkerThreads::~WorkerThreads() { stop(); }
+
+void WorkerThreads::stop() {
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;

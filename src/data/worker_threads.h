@@ -26,6 +26,7 @@ class WorkerThreads {
 
  private:
   void run();
+  void stop();
 
   std::mutex mutex_;  // guards the four below
   std::condition_variable changed_;

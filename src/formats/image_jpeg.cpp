@@ -1,10 +1,13 @@
 // JPEG by libjpeg-turbo: https://github.com/libjpeg-turbo/libjpeg-turbo (libjpeg.txt)
+#include <algorithm>
 #include <array>
 #include <csetjmp>
 #include <cstdio>
 #include <utility>
 
 #include <jpeglib.h>  // needs cstdio before it
+
+#include <jerror.h>  // needs jpeglib.h before it
 
 #include "formats/image_decoders.h"
 
@@ -34,11 +37,34 @@ struct Decoder {
     self.errors.format_message(jpeg, self.reason.data());
     std::longjmp(self.on_error, 1);
   }
-  /// What libjpeg would warn of and make up, such as the rest of a file cut short.
+  /// Warnings are fatal where pixels are missing, which libjpeg would make up, such as the rest of a file cut
+  /// short. What every reader forgives, such as bytes too many, is none of those.
   static void look_at(j_common_ptr jpeg, int level) {
-    if (level < 0) fail(jpeg);
+    constexpr std::array kLostData{static_cast<int>(JWRN_JPEG_EOF), static_cast<int>(JWRN_HIT_MARKER),
+                                   static_cast<int>(JWRN_HUFF_BAD_CODE),
+                                   static_cast<int>(JWRN_ARITH_BAD_CODE), static_cast<int>(JWRN_MUST_RESYNC)};
+    if (level < 0 && std::ranges::find(kLostData, jpeg->err->msg_code) != kLostData.end()) fail(jpeg);
   }
 };
+
+constexpr std::size_t kInks = 4;
+
+// a * b / 255, rounded.
+unsigned product(unsigned a, unsigned b) {
+  const unsigned product = a * b + 128;
+  return ((product >> 8) + product) >> 8;
+}
+
+// Pillow's. Files have inks as Adobe does, inverted: 255 is none.
+void convert_inks(const Raster& inks, Raster& rgb) {
+  const auto* ink = inks.pixels.data();
+  for (auto* pixel = rgb.pixels.data(); pixel != rgb.pixels.data() + rgb.pixels.size(); pixel += 3) {
+    const unsigned light = ink[3];
+    for (int i = 0; i < 3; ++i)
+      pixel[i] = static_cast<std::uint8_t>(light - std::min(light, product(255U - ink[i], light)));
+    ink += kInks;
+  }
+}
 
 // Between setjmp and longjmp nothing may have a destructor: so each step is a function of its own.
 
@@ -46,7 +72,8 @@ bool read_header(Decoder& decoder, Raster& raster) {
   auto& jpeg = decoder.jpeg;
   if (setjmp(decoder.on_error)) return false;
   ::jpeg_read_header(&jpeg, TRUE);
-  if (jpeg.num_components != 1) jpeg.out_color_space = JCS_RGB;
+  if (jpeg.num_components == 3) jpeg.out_color_space = JCS_RGB;
+  if (jpeg.num_components == kInks) jpeg.out_color_space = JCS_CMYK;  // of YCCK, too
   jpeg.mem->max_memory_to_use = 1L << 30;
   ::jpeg_calc_output_dimensions(&jpeg);
   raster.channels = static_cast<std::size_t>(jpeg.output_components);
@@ -76,7 +103,11 @@ Expected<Raster> decode_jpeg(std::span<const std::byte> file, std::uint64_t max_
   if (!read_header(decoder, raster)) return damaged();
   if (auto reason = allocate(raster, max_pixels); !reason.empty()) return Unexpected{std::move(reason)};
   if (!read_pixels(decoder, raster.pixels.data(), raster.width * raster.channels)) return damaged();
-  return raster;
+  if (raster.channels != kInks) return raster;
+  Raster rgb{.channels = 3, .height = raster.height, .width = raster.width, .pixels = {}};
+  rgb.pixels.resize(rgb.height * rgb.width * rgb.channels);
+  convert_inks(raster, rgb);
+  return rgb;
 }
 
 }  // namespace lockstep::detail

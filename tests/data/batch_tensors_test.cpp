@@ -73,5 +73,13 @@ TEST(BatchTensors, OfAStreamAreChangedBatchByBatch) {
   EXPECT_EQ(sum, 30);
 }
 
+TEST(BatchTensors, AreChangedInWhicheverOfAVariant) {
+  using Either = std::variant<Example, torch::Tensor, std::string>;
+  const auto one = torch::ones({});
+  EXPECT_EQ(value(std::get<torch::Tensor>(changed(Either(one)))), 2);
+  EXPECT_EQ(value(std::get<Example>(changed(Either(Example{one, {}}))).data), 2);
+  EXPECT_EQ(std::get<std::string>(changed(Either(std::string("text")))), "text");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -137,5 +137,34 @@ TEST(Combined, NamesWhatDoesNotFit) {
   expect_error<ConfigError>([&] { combined_mode("cycle"); }, {"max_size_cycle", "sequential", "'cycle'"});
 }
 
+TEST(Combined, KnowsNoLengthThatAStreamHas) {
+  const auto stream = loader(std::make_shared<Counter>(Indices{3}));
+  const auto known = loader(std::make_shared<Recorder>(9));
+  const auto length = [](CombinedOptions options, std::vector<Loader<Indices>> loaders) {
+    return combined(options, loaders).num_batches();
+  };
+  EXPECT_EQ(length({.mode = CombinedMode::kMinSize}, {stream, known}), kUnknownLength);
+  EXPECT_EQ(length({.mode = CombinedMode::kMinSize, .limits = {5, 5}}, {stream, known}), kUnknownLength);
+  EXPECT_EQ(length({.mode = CombinedMode::kSequential, .limits = {5, 5}}, {stream, known}), kUnknownLength);
+  EXPECT_EQ(length({.mode = CombinedMode::kMaxSize, .limits = {0, 5}}, {stream, known}), 5);
+  EXPECT_EQ(length({.mode = CombinedMode::kMinSize, .limits = {0, 5}}, {stream, known}), 0);
+  for (const auto mode : {CombinedMode::kMinSize, CombinedMode::kMaxSizeCycle, CombinedMode::kSequential}) {
+    SCOPED_TRACE(to_string(mode));
+    EXPECT_TRUE(resumes_anywhere(combined({.mode = mode, .limits = {5, 4}}, std::vector{stream, known})));
+  }
+}
+
+TEST(Combined, AnErrorEndsTheStream) {
+  const auto failing = std::make_shared<Recorder>(3, [](auto indices) {
+    if (indices[0] == 1) throw std::runtime_error("item 1");
+  });
+  const auto loaders = std::vector{loader(failing), loader(std::make_shared<Recorder>(5))};
+  const auto stream = combined({.mode = CombinedMode::kMaxSize}, loaders).any().stream({}, 0);
+  AnyBatch batch;
+  EXPECT_TRUE(stream->next(batch));
+  expect_error<std::runtime_error>([&] { stream->next(batch); }, {"item 1"});
+  EXPECT_FALSE(stream->next(batch));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -242,5 +242,20 @@ TEST(FromTorch, StacksSamples) {
   expect_error<DataError>([] { from_torch(Unsized()); }, {"size"});
 }
 
+TEST(CsvDataset, LabelsOutliveTheFile) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("t.csv", "1,7.5\n");
+  const auto dataset = csv_dataset(path, {.label = 1, .label_dtype = at::kDouble});
+  const std::vector<double> others(64, -1);  // in memory that the table has had
+  EXPECT_EQ(whole(dataset).target.item<double>(), 7.5);
+}
+
+TEST(TensorDataset, TakesConjugatesAndNegativesAsTheyRead) {
+  const auto numbers = torch::complex(torch::ones({2, 1}), torch::full({2, 1}, 3.0F));
+  EXPECT_TRUE(torch::equal(whole(tensor_dataset(numbers.conj())).data, numbers.conj().resolve_conj()));
+  const auto imaginary = torch::imag(numbers.conj());
+  EXPECT_TRUE(torch::equal(whole(tensor_dataset(imaginary)).data, torch::full({2, 1}, -3.0F)));
+}
+
 }  // namespace
 }  // namespace lockstep

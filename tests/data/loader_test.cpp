@@ -1,8 +1,11 @@
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <latch>
 #include <stdexcept>
 #include <thread>
@@ -13,6 +16,7 @@
 #include <lockstep/data/sampler.h>
 #include <lockstep/data/tensor_dataset.h>
 #include <lockstep/data/torch_dataset.h>
+#include <lockstep/testing/fork_ranks.h>
 
 #include "data/recorder.h"
 #include "support/expect_error.h"
@@ -27,16 +31,16 @@ using test::expect_error;
 using test::Indices;
 using test::Recorder;
 using test::resumes_anywhere;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
-class LoaderWithWorkers : public testing::TestWithParam<int> {
+class LoaderWithWorkers : public ::testing::TestWithParam<int> {
  protected:
   LoaderOptions options(LoaderOptions with) const {
     with.num_workers = GetParam();
     return with;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Workers, LoaderWithWorkers, testing::Values(0, 1, 3));
+INSTANTIATE_TEST_SUITE_P(Workers, LoaderWithWorkers, ::testing::Values(0, 1, 3));
 
 TEST_P(LoaderWithWorkers, GivesBatchesInOrder) {
   const auto numbers = loader(std::make_shared<Recorder>(7), options({.batch_size = 3}));
@@ -316,6 +320,46 @@ TEST(CheckShards, RefusesDataThatIsTooFewForTheRanks) {
   expect_error<DataError>([&] { check_shards(none.any(), {.pad = false}); }, {"empty"});
   const auto short_batch = loader(std::make_shared<Recorder>(3), {.batch_size = 4, .drop_last = true});
   expect_error<DataError>([&] { check_shards(short_batch.any(), {}); }, {"drop_last"});
+}
+
+TEST_P(LoaderWithWorkers, KeepsTheGeneratorOfABatchThatReadsAnotherLoader) {
+  const auto draw = [] { return at::rand({1}, batch_generator()).item<float>(); };
+  const auto numbers_of = [&](bool reads_another) {
+    std::vector<float> drawn(4);
+    const auto inner = loader(std::make_shared<Recorder>(2, [&](auto) { draw(); }), {.batch_size = 2});
+    const auto outer = std::make_shared<Recorder>(4, [&](auto indices) {
+      if (reads_another) batches_of(inner);
+      drawn[static_cast<std::size_t>(indices[0])] = draw();
+    });
+    batches_of(loader(outer, options({.batch_size = 1})), 0, {.seed = 7});
+    return drawn;
+  };
+  EXPECT_EQ(numbers_of(true), numbers_of(false));
+}
+
+// Threads with stacks for which there is no room after a few.
+LOCKSTEP_RANK_BODY(too_many_workers)(Communicator, std::string)->std::string {
+  constexpr std::size_t kStack = std::size_t{1} << 30;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStack);
+  pthread_setattr_default_np(&attributes);
+  std::size_t pages = 0;  // of memory in use, the first number in the file
+  std::ifstream("/proc/self/statm") >> pages;
+  const auto size = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + 4 * kStack;
+  const ::rlimit limit{.rlim_cur = size, .rlim_max = size};
+  ::setrlimit(RLIMIT_AS, &limit);
+  try {
+    batches_of(loader(std::make_shared<Recorder>(9), {.num_workers = 64}));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Loader, SaysWhereAWorkerCannotBeStarted) {
+  const auto rank = testing::fork_ranks(1, "too_many_workers").at(0);
+  EXPECT_THAT(rank.result, ::testing::HasSubstr("cannot be started; expected 64 of them (num_workers)"));
 }
 
 }  // namespace

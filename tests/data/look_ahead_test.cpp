@@ -134,5 +134,24 @@ TEST(LookAhead, LeavesTheRestAsItIs) {
   EXPECT_EQ(ahead.any().batch_size(), 4);
 }
 
+TEST(LookAhead, AnErrorOfARankIsNotHiddenByTheLengths) {
+  std::vector<std::string> errors(2);
+  testing::run_ranks(2, [&](const Communicator& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    const auto numbers = std::make_shared<Counter>(Indices{4, 4}, [](auto items) {
+      if (items[0] == 2) throw std::runtime_error("bad picture");
+    });
+    const auto stream =
+        agree_on_batches(loader(numbers), world, UnevenStreams::kRefuse)->stream(spec_of(world), 0);
+    try {
+      for (AnyBatch batch; stream->next(batch);) world.all_reduce(torch::ones({1}));
+    } catch (const std::exception& error) {
+      errors[rank] = error.what();
+    }
+  });
+  EXPECT_EQ(errors[0], "bad picture");
+  EXPECT_THAT(errors[1], ::testing::HasSubstr("different lengths"));
+}
+
 }  // namespace
 }  // namespace lockstep

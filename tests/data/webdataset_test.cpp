@@ -179,5 +179,13 @@ TEST(WebDataset, NamesShardsThatAreMissingOrDamaged) {
                           {"s1.tar", "damaged", "within a header at byte 1024"});
 }
 
+TEST_P(WebDatasetWithWorkers, IsNotShuffledWhereItIsToBeInOrder) {
+  const Shards shards({3, 3, 3});
+  const auto shuffled = keys(shards, {.shuffle_shards = true, .shuffle_buffer = 4});
+  const auto in_order = joined(batches_of(keys(shards)));
+  for (const std::int64_t epoch : {0, 1})
+    EXPECT_EQ(joined(batches_of(shuffled, epoch, {.in_order = true})), in_order);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -41,5 +41,32 @@ TEST(DecodeJpeg, SaysWhatIsWrong) {
   EXPECT_THAT(decode_image(bytes_of(file), {.max_pixels = 34}).error(), HasSubstr("7 x 5 pixels"));
 }
 
+TEST(DecodeJpeg, ReadsInksAsPillowDoes) {
+  const auto cmyk = decoded("cmyk.jpg", ImageMode::kUnchanged);
+  EXPECT_EQ(cmyk.channels, 3);
+  EXPECT_THAT(first_row(cmyk), ElementsAre(255, 219, 183, 147, 111, 75, 39));
+  EXPECT_EQ(std::accumulate(cmyk.pixels.begin(), cmyk.pixels.end(), 0), 11845);
+  // The same scan as YCCK, as the byte of Adobe's marker says.
+  auto file = picture("cmyk.jpg");
+  file.at(file.find("Adobe") + 11) = 2;
+  const auto ycck = decode_image(bytes_of(file), {.mode = ImageMode::kRgb});
+  ASSERT_TRUE(ycck) << ycck.error();
+  EXPECT_THAT(first_row(*ycck), ElementsAre(0, 0, 0, 0, 0, 2, 38));
+  EXPECT_EQ(std::accumulate(ycck->pixels.begin(), ycck->pixels.end(), 0), 11183);
+}
+
+TEST(DecodeJpeg, ForgivesWhatLosesNoPixels) {
+  const auto whole = decoded("rgb.jpg", ImageMode::kUnchanged);
+  auto revised = picture("rgb.jpg");
+  revised.at(revised.find("JFIF") + 5) = 2;  // a revision that nobody knows
+  auto longer = picture("rgb.jpg");
+  longer.insert(longer.size() - 2, 8, '\0');  // between the last row and the end
+  for (const auto& file : {revised, longer}) {
+    const auto image = decode_image(bytes_of(file), {.mode = ImageMode::kUnchanged});
+    ASSERT_TRUE(image) << image.error();
+    EXPECT_EQ(image->pixels, whole.pixels);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

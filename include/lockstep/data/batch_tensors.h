@@ -6,6 +6,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +19,7 @@ namespace lockstep {
 
 /// The batch with what `change` makes of each of its tensors; an undefined one stays so. For a batch type of
 /// your own, put a function of this name beside it: without one, its tensors are left as they are. Vectors,
-/// pairs, tuples and optionals of batches need none.
+/// pairs, tuples, variants and optionals of batches need none.
 LOCKSTEP_API at::Tensor with_tensors(const at::Tensor& batch, const TensorChange& change);
 LOCKSTEP_API Example with_tensors(const Example& batch, const TensorChange& change);
 
@@ -63,6 +64,18 @@ template <class First, class Second>
 struct BatchTensors<std::pair<First, Second>> {
   static std::pair<First, Second> changed(const std::pair<First, Second>& batch, const TensorChange& change) {
     return {with_changed_tensors(batch.first, change), with_changed_tensors(batch.second, change)};
+  }
+};
+
+template <class... Batches>
+struct BatchTensors<std::variant<Batches...>> {
+  using Variant = std::variant<Batches...>;
+  static Variant changed(const Variant& batch, const TensorChange& change) {
+    return std::visit(
+        [&]<class Held>(const Held& held) {
+          return Variant(std::in_place_type<Held>, with_changed_tensors(held, change));
+        },
+        batch);
   }
 };
 
