@@ -96,6 +96,7 @@ void Metric::reset() {
   states_->states = detail::initial_states(states_->states);
   states_->own.reset();
   states_->update_count = 0;
+  states_->is_loaded = false;
 }
 
 void Metric::sync(const Communicator& comm) {
@@ -123,6 +124,7 @@ void Metric::load_state(const StateTree& tree) {
   states_->states = std::move(states);
   states_->own.reset();
   states_->update_count = update_count;
+  states_->is_loaded = true;
 }
 
 Metric::StateId Metric::add_state(std::string name, const at::Tensor& initial, StateReduction reduction) {

@@ -27,6 +27,7 @@ struct MetricStates {
   std::string owner;  ///< name of the metric's class
   std::vector<MetricState> states = {};
   std::int64_t update_count = 0;
+  bool is_loaded = false;                            ///< by load_state(), since reset()
   std::optional<std::vector<MetricState>> own = {};  ///< while synced: this rank's
 };
 

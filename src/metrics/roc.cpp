@@ -11,8 +11,15 @@ at::Tensor with_zero_first(const at::Tensor& values) {
   return at::cat({at::zeros({1}, values.options()), values});
 }
 
-// The curve up to `max_fpr`, where it is interpolated.
-RocCurve cut(const RocCurve& curve, double max_fpr) {
+// From (0, 0) to (1, 1), which given thresholds need not reach.
+RocCurve whole(const RocCurve& curve) {
+  const auto begin = at::zeros({1}, at::kDouble), end = at::ones({1}, at::kDouble);
+  return {at::cat({begin, curve.fpr, end}), at::cat({begin, curve.tpr, end})};
+}
+
+// The curve up to `max_fpr`, which is below 1, where it is interpolated.
+RocCurve cut(const RocCurve& given, double max_fpr) {
+  const auto curve = whole(given);
   const auto stop = curve.fpr.le(max_fpr).sum().item<std::int64_t>();
   const auto end = at::full({1}, max_fpr, at::kDouble);
   const auto share = (end - curve.fpr[stop - 1]) / (curve.fpr[stop] - curve.fpr[stop - 1]);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
 #include "formats/utf8.h"
 
@@ -127,10 +128,20 @@ void MetricLog::log(std::string_view plain_name, metrics::Metric& metric, const 
   const auto known = std::ranges::find(metrics_, name, &LoggedMetric::name);
   if (known == metrics_.end() && find(name) == nullptr) {
     require_text(name);
-    return void(metrics_.push_back({name, &metric, options}));
+    warn_if_counted_twice(name, metric);
+    return void(metrics_.push_back({.name = name, .metric = &metric, .options = options}));
   }
+  if (known != metrics_.end() && !known->is_here()) return claim(*known, metric);
   if (known == metrics_.end() || known->metric != &metric)
     refuse(name, "one metric per name", "another one", "log it under another name");
+}
+
+// Whose end of epoch came from a checkpoint was not reset by it.
+void MetricLog::warn_if_counted_twice(const std::string& name, const metrics::Metric& metric) {
+  if (std::erase(unclaimed_, name) == 0 || !is_loaded(metric)) return;
+  log_warning("log(\"" + name +
+              "\"): the metric came back by load_state(), too, and so this value counts batches of the epoch "
+              "before; checkpoints keep metrics that are logged, leave it out of the module's state()");
 }
 
 MetricRow MetricLog::step_row() {
@@ -208,12 +219,15 @@ MetricRow MetricLog::finish_epoch(const Communicator& communicator) {
 }
 
 void MetricLog::finish_metrics(const Communicator& communicator, MetricRow& row) {
-  const auto values = values_of(metrics_, communicator);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto& [name, metric, options] = metrics_[i];
-    board_.callback.insert_or_assign(name, values[i]);
-    if (options.prog_bar) board_.progress_bar.insert_or_assign(name, values[i]);
-    if (options.logger) row.emplace_back(name, values[i]);
+  const auto values = detail::finish_metrics(metrics_, communicator);
+  for (const auto& logged : metrics_) {
+    if (!logged.is_here()) unclaimed_.push_back(logged.name);
+    const auto found = values.find(logged.name);
+    if (found == values.end()) continue;
+    const auto& [name, value] = *found;
+    board_.callback.insert_or_assign(name, value);
+    if (logged.options.prog_bar) board_.progress_bar.insert_or_assign(name, value);
+    if (logged.options.logger) row.emplace_back(name, value);
   }
   metrics_.clear();
 }
@@ -224,30 +238,22 @@ void MetricLog::finish_loader(const Communicator& communicator, std::int64_t dat
   });
   const std::vector<LoggedMetric> finished(rest.begin(), rest.end());
   metrics_.erase(rest.begin(), rest.end());
-  const auto values = values_of(finished, communicator);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto& options = finished[i].options;
-    auto entry = make_entry(finished[i].name, {.prog_bar = options.prog_bar, .logger = options.logger},
-                            /*on_step=*/false, /*on_epoch=*/true);
-    entry.accumulated = values[i];
+  const auto values = detail::finish_metrics(finished, communicator);
+  for (const auto& logged : finished) {
+    const auto found = values.find(logged.name);
+    if (found == values.end()) continue;
+    auto entry =
+        make_entry(logged.name, {.prog_bar = logged.options.prog_bar, .logger = logged.options.logger},
+                   /*on_step=*/false, /*on_epoch=*/true);
+    entry.accumulated = found->second;
     entry.weight = 1;
     entries_.push_back(std::move(entry));
   }
 }
 
-std::vector<double> MetricLog::values_of(const std::vector<LoggedMetric>& logged,
-                                         const Communicator& communicator) {
-  std::vector<metrics::Metric*> metrics;
-  for (const auto& each : logged) metrics.push_back(each.metric);
-  std::vector<double> values;
-  for (const auto& value : metrics::finish_epoch(metrics, communicator)) {
-    if (value.numel() != 1) {
-      refuse(logged[values.size()].name, "a metric of one number", std::to_string(value.numel()) + " of them",
-             "log them one by one");
-    }
-    values.push_back(value.item<double>());
-  }
-  return values;
+void MetricLog::reset() {
+  for (const auto& logged : metrics_) logged.metric->reset();
+  discard();
 }
 
 void MetricLog::publish(const Entry& entry, const std::string& forked_name, double value) {

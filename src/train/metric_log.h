@@ -15,6 +15,7 @@
 #include <lockstep/train/log_options.h>
 #include <lockstep/train/train_context.h>
 
+#include "train/logged_metric.h"
 #include "train/metric_merge.h"
 
 namespace lockstep::detail {
@@ -63,7 +64,7 @@ class LOCKSTEP_API MetricLog {
   /// @throws ConfigError when the scope or the options do not allow it
   void log(std::string_view name, double value, const LogOptions& options);
 
-  /// Remembers `metric` until the epoch ends.
+  /// Remembers `metric` until the epoch ends. What a checkpoint has kept of it comes before its own updates.
   /// @throws ConfigError when the scope or the options do not allow it, or the name is taken
   void log(std::string_view name, metrics::Metric& metric, const LogOptions& options);
 
@@ -80,7 +81,15 @@ class LOCKSTEP_API MetricLog {
   void discard() {
     entries_.clear();
     metrics_.clear();
+    unclaimed_.clear();
   }
+  /// discard(), and resets the metrics that were logged: what they have counted belongs to no epoch.
+  void reset();
+  /// The metrics that were logged since the epoch began.
+  const std::vector<LoggedMetric>& metrics() const { return metrics_; }
+
+  /// Works out for state() what each metric would be if the epoch ended now. Collective.
+  void keep_metric_values(const Communicator& communicator) { keep_values(metrics_, communicator); }
 
   /// What was collected since the epoch began: this rank's own, not reduced yet.
   StateTree state() const;
@@ -101,12 +110,6 @@ class LOCKSTEP_API MetricLog {
     double weight = 0;
   };
 
-  struct LoggedMetric {
-    std::string name;
-    metrics::Metric* metric;
-    LogOptions options;
-  };
-
   void check_name(std::string_view name) const;
   // With the number of the loader, where one belongs to it.
   std::string name_of(std::string_view name, const LogOptions& options) const;
@@ -116,17 +119,16 @@ class LOCKSTEP_API MetricLog {
   Entry& entry_of(std::string_view name, LogOptions options);
   Entry& adopt(const MetricPart& part);
   void merge_epoch(const Communicator& communicator);
+  void warn_if_counted_twice(const std::string& name, const metrics::Metric& metric);
   void finish_metrics(const Communicator& communicator, MetricRow& row);
-  // Synced and reset.
-  static std::vector<double> values_of(const std::vector<LoggedMetric>& logged,
-                                       const Communicator& communicator);
   void publish(const Entry& entry, const std::string& forked_name, double value);
 
   MetricBoard& board_;
   LogScope scope_;
   std::int64_t batch_size_ = 1;
   std::vector<Entry> entries_;
-  std::vector<LoggedMetric> metrics_;  // in the order of their first call, which ranks share
+  std::vector<LoggedMetric> metrics_;   // in the order of their first call
+  std::vector<std::string> unclaimed_;  // of which a checkpoint has told the value
 };
 
 }  // namespace lockstep::detail

@@ -62,8 +62,17 @@ StateTree MetricLog::state() const {
     if (entry.has_step_value) metric.set("step_value", entry.step_value);
     metrics.push_back(std::move(metric));
   }
+  StateList objects;
+  for (const auto& logged : metrics_) {
+    StateTree object;
+    object.set("name", logged.name);
+    set_options(object, logged.options);
+    add_state(object, logged);
+    objects.push_back(std::move(object));
+  }
   StateTree state;
   state.set("metrics", std::move(metrics));
+  state.set("metric_objects", std::move(objects));
   return state;
 }
 
@@ -78,7 +87,13 @@ void MetricLog::load_state(const StateTree& state) {
     if (entry.has_step_value) entry.step_value = metric.get<double>("step_value");
     entries.push_back(std::move(entry));
   }
+  std::vector<LoggedMetric> metrics;
+  if (state.contains("metric_objects")) {  // older checkpoints have none
+    for (const auto& object : state.get_all<StateTree>("metric_objects"))
+      metrics.push_back(kept_metric(object.get<std::string>("name"), options_of(object), object));
+  }
   entries_ = std::move(entries);
+  metrics_ = std::move(metrics);
 }
 
 }  // namespace lockstep::detail

@@ -165,5 +165,14 @@ TEST(RegressionInputs, NameShapesThatDoNotFit) {
   EXPECT_EQ(error.compute().item<double>(), 2);
 }
 
+TEST(AurocOptionsTest, ThresholdsNeedNotReachTheEndsOfTheCurve) {
+  Auroc between(Binary{}, {.max_fpr = 0.9, .thresholds = std::vector<double>{0.5}});
+  between.update(torch::tensor({0.2, 0.6, 0.7, 0.9}), torch::tensor({0, 1, 0, 1}));
+  EXPECT_NEAR(between.compute().item<double>(), 0.5 * (1 + (0.65 - 0.405) / (0.9 - 0.405)), 1e-12);
+  Auroc at_the_top(Binary{}, {.max_fpr = 0.25, .thresholds = 3});
+  at_the_top.update(torch::tensor({1.0, 0.1, 0.8, 0.6}), torch::tensor({0, 0, 1, 1}));
+  EXPECT_NEAR(at_the_top.compute().item<double>(), 0.5 * (1 - 0.03125 / (0.25 - 0.03125)), 1e-12);
+}
+
 }  // namespace
 }  // namespace lockstep::metrics

@@ -1,5 +1,6 @@
 // A run with all that makes resuming hard: dropout, batch norm, random transforms, a watched schedule,
-// windows of several micro-batches, a module that counts and averages in its hooks. It saves wherever it is
+// windows of several micro-batches, metrics that are logged as a whole, a module that counts and averages in
+// its hooks. It saves wherever it is
 // told to.
 #include <lockstep/lockstep.h>
 
@@ -56,12 +57,16 @@ struct NetImpl : ls::Module<ls::Example> {
         1.0 + 0.01 * static_cast<double>(batches % 7) + 0.1 * std::tanh(average.item<double>());
     const auto loss = scale * F::mse_loss(layers->forward(batch.data), batch.target);
     step.log("train_loss", loss, {.on_epoch = true, .sync_dist = true});
+    trained.update(loss.detach());
+    step.log("trained", trained);
     return loss;
   }
   void validation_step(const ls::Example& batch, ls::StepContext& step) override {
     const auto noise = 0.01 * torch::randn({1});  // of torch's own generator
     step.log("val_loss", F::mse_loss(layers->forward(batch.data), batch.target) + noise,
              {.sync_dist = true, .add_dataloader_idx = false});
+    validated.update(batch.target);
+    step.log("validated", validated, {.add_dataloader_idx = false});
   }
   ls::Optimizers configure_optimizers() override {
     return {.optimizer = ls::AdamW{.lr = 0.01},
@@ -73,6 +78,11 @@ struct NetImpl : ls::Module<ls::Example> {
     ++batches;
     average.mul_(0.9).add_(0.1 * output.loss);
   }
+  // What metrics have come to is in the weights from then on.
+  void on_train_epoch_start(ls::TrainContext& context) override { take_up("trained", context); }
+  void on_validation_end(ls::TrainContext& context) override {
+    if (context.stage() == ls::Stage::kFit) take_up("validated", context);
+  }
   ls::StateTree state() const override {
     ls::StateTree state;
     state.set("batches", batches);
@@ -80,7 +90,13 @@ struct NetImpl : ls::Module<ls::Example> {
   }
   void load_state(const ls::StateTree& state) override { batches = state.get<std::int64_t>("batches"); }
 
+  void take_up(const char* metric, ls::TrainContext& context) {
+    const auto& metrics = context.callback_metrics();
+    if (metrics.contains(metric)) average.add_(0.01 * metrics.find(metric)->second);
+  }
+
   std::int64_t batches = 0;
+  ls::metrics::Mean trained, validated;
   torch::Tensor average;
   nn::Sequential layers{nn::Linear(8, 16), nn::BatchNorm1d(16), nn::ReLU(), nn::Dropout(0.3),
                         nn::Linear(16, 1)};

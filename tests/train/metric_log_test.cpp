@@ -233,5 +233,101 @@ TEST(MetricLogRanks, MetricsAreOfAllRanks) {
   });
 }
 
+TEST_F(MetricLogTest, KeepsMetricsInTheMiddleOfAnEpoch) {
+  metrics::Mean mean, after;
+  log_.set_scope(kEvalStepLog);
+  for (const double value : {1.0, 2.0}) mean.update(torch::tensor(value));
+  log_.log("mean", mean, {});
+  log_.keep_metric_values(alone_);
+  EXPECT_FALSE(mean.is_synced());
+  const auto state = log_.state();
+  // Logged again, it goes on; else it has the value that it had.
+  for (const bool is_logged : {true, false}) {
+    MetricLog other(board_);
+    other.load_state(state);
+    EXPECT_EQ(other.state(), state);
+    other.set_scope(kEvalStepLog);
+    if (is_logged) after.update(torch::tensor(6.0));
+    if (is_logged) other.log("mean", after, {});
+    EXPECT_EQ(other.finish_epoch(alone_), (MetricRow{{"mean", is_logged ? 3.0 : 1.5}}));
+  }
+  EXPECT_EQ(after.update_count(), 0);
+  log_.reset();
+  EXPECT_EQ(mean.update_count(), 0);
+  EXPECT_TRUE(log_.finish_epoch(alone_).empty());
+}
+
+// compute() gives two numbers.
+struct Pair final : metrics::Metric {
+  Pair() : Metric("Pair") {}
+  at::Tensor compute() const override { return torch::ones({2}); }
+};
+
+TEST_F(MetricLogTest, RefusesAMetricOfSeveralNumbers) {
+  Pair pair;
+  log_.set_scope(kEpochLog);
+  log_.log("m", pair, {});
+  log_.keep_metric_values(alone_);
+  test::expect_error<ConfigError>([&] { log_.finish_epoch(alone_); },
+                                  {"log(\"m\")", "a metric of one number", "2 of them"});
+}
+
+// What a rank has kept, or measures.
+void log_on(MetricLog& log, metrics::Metric& metric, const char* name) {
+  log.set_scope(kEpochLog);
+  log.log(name, metric, {});
+}
+
+TEST(MetricLogRanks, MetricsAreToldByTheirNames) {
+  testing::run_ranks(2, [](const Communicator& communicator) {
+    MetricBoard board;
+    MetricLog log(board);
+    metrics::Sum small, large;
+    small.update(torch::tensor(1.0 + communicator.rank()));
+    large.update(torch::tensor(100.0));
+    const bool is_first = communicator.rank() == 0;
+    log_on(log, is_first ? small : large, is_first ? "small" : "large");
+    log_on(log, is_first ? large : small, is_first ? "large" : "small");
+    log.finish_epoch(communicator);
+    EXPECT_EQ(board.callback, (Metrics{{"large", 200.0}, {"small", 3.0}}));
+  });
+}
+
+TEST(MetricLogRanks, ARankWithoutAMetricIsNamed) {
+  testing::run_ranks(2, [](const Communicator& communicator) {
+    MetricBoard board;
+    MetricLog log(board);
+    metrics::Sum sum;
+    if (communicator.rank() == 0) log_on(log, sum, "accuracy");
+    test::expect_error<ConfigError>([&] { log.finish_epoch(communicator); },
+                                    {"log(\"accuracy\")", "every rank", "none on rank 1"});
+  });
+}
+
+TEST(MetricLogRanks, MetricsGoOnWhereOnlySomeRanksHaveBatchesLeft) {
+  testing::run_ranks(2, [](const Communicator& communicator) {
+    MetricBoard board;
+    StateTree state;
+    {
+      MetricLog log(board);
+      metrics::Mean mean;
+      mean.update(torch::tensor(communicator.rank() == 0 ? 1.0 : 4.0));
+      log_on(log, mean, "mean");
+      log.keep_metric_values(communicator);
+      state = log.state();
+    }
+    MetricLog log(board);
+    log.load_state(state);
+    metrics::Mean rest;
+    if (communicator.rank() == 1) {
+      rest.update(torch::tensor(7.0));
+      log_on(log, rest, "mean");
+    }
+    EXPECT_EQ(log.finish_epoch(communicator), (MetricRow{{"mean", 4.0}}));
+    log.load_state(state);
+    EXPECT_EQ(log.finish_epoch(communicator), (MetricRow{{"mean", 2.5}}));
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::detail

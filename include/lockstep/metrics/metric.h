@@ -40,7 +40,8 @@ namespace lockstep::metrics {
 
 namespace detail {
 struct MetricStates;
-}
+class KeptMetric;
+}  // namespace detail
 
 /// How a state takes up the next batch, and how the states of all ranks become one.
 enum class StateReduction {
@@ -121,6 +122,7 @@ class LOCKSTEP_API Metric {
  private:
   friend LOCKSTEP_API void sync(std::span<Metric* const> metrics, const Communicator& comm);
   friend class MetricCollection;
+  friend class detail::KeptMetric;
 
   std::shared_ptr<detail::MetricStates> states_;  // shared with those of a collection that take up the same
 };
