@@ -43,8 +43,10 @@ void check_may_be_replaced(const fs::path& there, const fs::path& target) {
   const auto status = fs::symlink_status(there, failure);
   if (status.type() == fs::file_type::none) refuse(target, "looked at", failure.value());
   if (!fs::exists(status)) return;
-  if (fs::is_directory(status) &&
-      (fs::is_empty(there, failure) || fs::exists(there / kManifestName, failure)))
+  const bool is_link = fs::is_symlink(status);  // to a checkpoint, or to where one was
+  if (is_link && !fs::exists(there, failure) && !failure) return;
+  const bool is_empty = fs::is_directory(status) && fs::is_empty(there, failure);
+  if (is_empty || ((is_link || fs::is_directory(status)) && fs::exists(there / kManifestName, failure)))
     return;
   throw IoError("checkpoint", {.what = "checkpoint " + target.string() + " cannot be written",
                                .expected = "a checkpoint, an empty folder, or nothing of that name",
@@ -59,7 +61,10 @@ UniqueFd make(const fs::path& folder) {
   return lock && is_locked_one(lock, folder) ? std::move(lock) : UniqueFd();
 }
 
-bool was_taken(int error_number) { return error_number == ENOTEMPTY || error_number == EEXIST; }
+// ENOTDIR: by a link.
+bool was_taken(int error_number) {
+  return error_number == ENOTEMPTY || error_number == EEXIST || error_number == ENOTDIR;
+}
 
 // Lets two folders trade places in one step.
 bool exchange(const fs::path& one, const fs::path& other) {

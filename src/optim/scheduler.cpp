@@ -93,17 +93,19 @@ void Scheduler::step(double metric) {
 }
 
 void Scheduler::load_state(SchedulerState state) {
-  const auto groups = state_.base_lrs.size();
-  if (state.base_lrs.size() != groups || state.last_lrs.size() != groups) {
+  const auto groups = optimizer_->groups().size();
+  const auto saved = state.base_lrs.size();
+  // Groups that came after the schedule are none of its own.
+  if (saved == 0 || saved > groups || state.last_lrs.size() != saved) {
     throw CheckpointError("optim", {.what = "scheduler state does not fit",
-                                    .expected = std::to_string(groups) + " parameter groups",
-                                    .got = std::to_string(state.base_lrs.size()),
+                                    .expected = "at most " + std::to_string(groups) + " parameter groups",
+                                    .got = std::to_string(saved),
                                     .where = "",
                                     .hint = ""});
   }
   state_ = std::move(state);
   if (!needs_metric()) return go_to(state_.last_step);
-  for (std::size_t i = 0; i < groups; ++i) set_lr(i, state_.last_lrs[i]);
+  for (std::size_t i = 0; i < saved; ++i) set_lr(i, state_.last_lrs[i]);
 }
 
 void Scheduler::go_to(std::int64_t k) {

@@ -188,8 +188,9 @@ TEST(Scheduler, RefusesToCycleMomentumThatIsNotThere) {
 TEST(Scheduler, RefusesStateOfOtherGroups) {
   auto optimizer = two_groups();
   Scheduler scheduler(StepLR{.step_size = 1}, *optimizer);
-  EXPECT_EQ(error_of<CheckpointError>([&] { scheduler.load_state({.base_lrs = {0.1}, .last_lrs = {0.1}}); }),
-            "[optim] scheduler state does not fit; expected 2 parameter groups; got 1");
+  const SchedulerState three{.base_lrs = {0.1, 0.2, 0.3}, .last_lrs = {0.1, 0.2, 0.3}};
+  EXPECT_EQ(error_of<CheckpointError>([&] { scheduler.load_state(three); }),
+            "[optim] scheduler state does not fit; expected at most 2 parameter groups; got 3");
 }
 
 TEST(Scheduler, LeavesGroupsThatComeLaterAlone) {
@@ -200,6 +201,11 @@ TEST(Scheduler, LeavesGroupsThatComeLaterAlone) {
   EXPECT_DOUBLE_EQ(optimizer->groups()[0].lr, 0.01);
   EXPECT_EQ(optimizer->groups()[2].lr, 0.5);
   scheduler.load_state(scheduler.state());
+  Scheduler of_all(StepLR{.step_size = 1}, *optimizer);  // as a run that goes on makes it
+  of_all.load_state(scheduler.state());
+  of_all.step();
+  EXPECT_DOUBLE_EQ(optimizer->groups()[0].lr, 0.001);
+  EXPECT_EQ(optimizer->groups()[2].lr, 0.5);
 }
 
 TEST(SchedulerOptions, AreRefusedByFieldAndValue) {

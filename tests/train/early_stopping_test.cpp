@@ -2,6 +2,8 @@
 #include <cmath>
 #include <limits>
 
+#include <gmock/gmock.h>
+
 #include "support/expect_error.h"
 #include "train/slope.h"
 
@@ -75,7 +77,10 @@ TEST_F(EarlyStoppingTest, AMissingMetricIsNamed) {
                                   {"val_los", "val_loss"});
   wanted.strict = false;
   chosen.callbacks = {std::make_shared<EarlyStopping>(wanted)};
+  ::testing::internal::CaptureStderr();
   Trainer(chosen).fit(model_, batches(1), batches(1));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("the monitored metric \"val_los\" was not logged; there are"));
 }
 
 TEST_F(EarlyStoppingTest, OptionsAreChecked) {
@@ -94,6 +99,124 @@ TEST_F(EarlyStoppingTest, StateGoesOn) {
   EXPECT_EQ(second.wait_count(), 2);
   EXPECT_EQ(second.best_score(), 0.5);
   EXPECT_EQ(second.state().get<std::int64_t>("patience"), 1);
+}
+
+TEST_F(EarlyStoppingTest, StateSaysWhy) {
+  const auto first = fit({1, 2, 3}, {.patience = 2});
+  EarlyStopping second({.monitor = "val_loss"});
+  second.load_state(first->state());
+  EXPECT_EQ(second.stopping_reason(), StoppingReason::kPatienceExhausted);
+  EXPECT_EQ(second.stopping_reason_message(), first->stopping_reason_message());
+  EXPECT_FALSE(second.stopping_reason_message().empty());
+}
+
+TEST_F(EarlyStoppingTest, SaysNothingOfAFitThatEndsWell) {
+  const auto callback = std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = "val_loss"});
+  auto chosen = options(3);
+  chosen.callbacks = {callback};
+  model_->losses = {3, 2, 1};
+  Trainer(chosen).fit(model_, batches(1), batches(1));
+  EXPECT_EQ(callback->stopping_reason(), StoppingReason::kNotStopped);
+  EXPECT_EQ(callback->stopping_reason_message(), "");
+  EXPECT_EQ(callback->stopped_epoch(), 0);
+}
+
+// Logs, at the end of each training epoch, the next of its values.
+struct Logs final : Callback {
+  Logs(std::string name_, std::vector<double> values_) : name(std::move(name_)), values(std::move(values_)) {}
+  void on_train_epoch_end(TrainContext& context) override {
+    const auto epoch = std::min(static_cast<std::size_t>(context.current_epoch()), values.size() - 1);
+    context.log(name, values[epoch]);
+  }
+  std::string name;
+  std::vector<double> values;
+};
+
+TEST_F(EarlyStoppingTest, OneOfSeveralIsEnough) {
+  const auto improves = std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = "abc"});
+  const auto stays = std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = "cba"});
+  for (const bool first : {true, false}) {
+    auto chosen = options(10);
+    chosen.callbacks = {std::make_shared<Logs>("abc", std::vector<double>{8, 4, 2, 3, 4, 5, 8, 10}),
+                        std::make_shared<Logs>("cba", std::vector<double>{0}), first ? improves : stays,
+                        first ? stays : improves};
+    Trainer trainer(chosen);
+    trainer.fit(model_, batches(1));
+    EXPECT_EQ(trainer.current_epoch(), 4);
+    EXPECT_EQ(stays->stopped_epoch(), 3);
+    EXPECT_EQ(improves->stopping_reason(), StoppingReason::kNotStopped);
+  }
+}
+
+TEST_F(EarlyStoppingTest, WatchesTrainingWhereThereIsNoValidation) {
+  const std::vector<std::tuple<std::vector<double>, int, std::int64_t>> vectors{
+      {{6, 5, 5, 5, 5, 5}, 3, 4}, {{6, 5, 4, 4, 3, 3}, 1, 3}, {{6, 5, 6, 5, 5, 5}, 3, 4}};
+  for (const auto& [values, patience, last_epoch] : vectors) {
+    const auto callback = std::make_shared<EarlyStopping>(
+        EarlyStoppingOptions{.monitor = "x", .patience = patience, .check_on_train_epoch_end = true});
+    auto chosen = options(20);
+    chosen.callbacks = {std::make_shared<Logs>("x", values), callback};
+    Trainer trainer(chosen);
+    trainer.fit(model_, batches(1));
+    EXPECT_EQ(trainer.current_epoch(), last_epoch + 1);
+    EXPECT_EQ(callback->stopped_epoch(), last_epoch);
+  }
+}
+
+TEST_F(EarlyStoppingTest, LooksAtEachValidationWhereTheyAreNotOncePerEpoch) {
+  const auto run = [&](TrainerOptions chosen, Trainer* found) {
+    chosen.callbacks = {
+        std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = "val_loss", .patience = 1})};
+    model_ = testing::Slope();
+    model_->losses = {1};
+    *found = Trainer(chosen);
+    found->fit(model_, batches(10), batches(1));
+  };
+  Trainer trainer(options());
+  auto chosen = options(8);
+  chosen.val_check_interval = 0.3;
+  run(chosen, &trainer);
+  EXPECT_EQ(trainer.global_step(), 6);
+  chosen = options(8);
+  chosen.check_val_every_n_epoch = 2;
+  run(chosen, &trainer);
+  EXPECT_EQ(trainer.current_epoch(), 4);
+}
+
+TEST_F(EarlyStoppingTest, ANewFitOfATrainerBeginsAnew) {
+  const auto callback =
+      std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = "val_loss", .patience = 2});
+  auto chosen = options(8);
+  chosen.callbacks = {callback};
+  Trainer trainer(chosen);
+  model_->losses = {1, 2, 3};
+  trainer.fit(model_, batches(1), batches(1));
+  EXPECT_EQ(trainer.current_epoch(), 3);
+  model_ = testing::Slope();
+  model_->losses = {9, 8, 7, 6, 5, 4, 3, 2};
+  trainer.fit(model_, batches(1), batches(1));
+  EXPECT_EQ(trainer.current_epoch(), 8);
+  EXPECT_EQ(callback->best_score(), 2);
+  EXPECT_EQ(callback->stopping_reason(), StoppingReason::kNotStopped);
+}
+
+// The checkpoint of the epoch in which it stopped is one to go on from with more patience.
+TEST_F(EarlyStoppingTest, ACheckpointOfTheEpochThatItEndedDoesNotStopTheNextRun) {
+  const auto run = [&](int patience, const std::string& from) {
+    auto chosen = options(8);
+    chosen.callbacks = {
+        std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = "val_loss", .patience = patience}),
+        std::make_shared<ModelCheckpoint>()};
+    Trainer trainer(chosen);
+    trainer.fit(model_, batches(1), batches(1), from);
+    return trainer.current_epoch();
+  };
+  model_->losses = {1, 2, 3};
+  EXPECT_EQ(run(2, {}), 3);
+  const auto from = folder_ / "from.ckpt";
+  std::filesystem::rename(run_dir() / "checkpoints" / "epoch=2-step=3.ckpt", from);
+  EXPECT_EQ(run(100, from), 8);
+  EXPECT_EQ(run(2, from), 4);  // the next check finds the same
 }
 
 }  // namespace

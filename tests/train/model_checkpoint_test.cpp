@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "support/expect_error.h"
-#include "train/slope.h"
+#include "train/model_checkpoint_fit.h"
 
 namespace lockstep {
 namespace {
@@ -10,8 +10,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using testing::SlopeTest;
-using Names = std::vector<std::string>;
+using testing::ModelCheckpointTest;
 
 std::string name(ModelCheckpointOptions options, const Metrics& metrics, int epoch, int step) {
   return ModelCheckpoint(std::move(options)).format_checkpoint_name(metrics, epoch, step);
@@ -26,6 +25,14 @@ TEST(CheckpointNames, AreLightnings) {
   EXPECT_EQ(name({.filename = "{val/loss:.2e}_x"}, {{"val/loss", 0.0123}}, 0, 0), "val/loss=1.23e-02_x.ckpt");
   EXPECT_EQ(name({.filename = "{missing:.3f}"}, {}, 0, 0), "missing=0.000.ckpt");
   EXPECT_EQ(name({.filename = "constant"}, {}, 3, 2), "constant.ckpt");
+  EXPECT_EQ(name({.filename = "{epoch:03d}-{epoch_test:03d}"}, {{"epoch_test", 3}}, 3, 2),
+            "epoch=003-epoch_test=003.ckpt");
+  EXPECT_EQ(name({.filename = "epoch={epoch:03d}-val_acc={val/acc}", .auto_insert_metric_name = false},
+                 {{"val/acc", 0.03}}, 3, 2),
+            "epoch=003-val_acc=0.03.ckpt");
+  EXPECT_EQ(name({.filename = "mAP@0.50={val/mAP@0.50:.4f}", .auto_insert_metric_name = false},
+                 {{"val/mAP@0.50", 0.2}}, 3, 2),
+            "mAP@0.50=0.2000.ckpt");
   EXPECT_EQ(name({.filename = "{loss}"}, {{"loss", 0.25}}, 0, 0), "loss=0.25.ckpt");
 }
 
@@ -43,28 +50,11 @@ TEST(ModelCheckpointOptions, AreChecked) {
   refused({.save_top_k = -2}, {"save_top_k", "-2", ">= -1"});
   refused({.save_top_k = 3}, {"save_top_k", "monitor", "3"});
   refused({.every_n_train_steps = 1, .every_n_epochs = 1}, {"every_n_train_steps", "2 of them"});
+  refused({.every_n_train_steps = 1, .train_time_interval = std::chrono::seconds(1)}, {"2 of them"});
+  refused({.train_time_interval = std::chrono::seconds(1), .every_n_epochs = 1}, {"2 of them"});
   refused({.every_n_epochs = -1}, {"every_n_epochs", "-1"});
+  refused({.every_n_train_steps = -1}, {"every_n_train_steps", "-1"});
 }
-
-class ModelCheckpointTest : public SlopeTest {
- protected:
-  std::shared_ptr<ModelCheckpoint> fit(TrainerOptions chosen, ModelCheckpointOptions wanted,
-                                       std::int64_t train_batches = 4) {
-    const auto callback = std::make_shared<ModelCheckpoint>(std::move(wanted));
-    chosen.callbacks.push_back(callback);
-    Trainer trainer(chosen);
-    trainer.fit(model_, batches(train_batches), batches(1));
-    EXPECT_EQ(trainer.checkpoint_callback(), callback.get());
-    return callback;
-  }
-  Names kept() const {
-    Names names;
-    for (const auto& entry : fs::directory_iterator(run_dir() / "checkpoints"))
-      if (entry.path().filename() != "last.ckpt") names.push_back(entry.path().filename().string());
-    std::ranges::sort(names);
-    return names;
-  }
-};
 
 TEST_F(ModelCheckpointTest, KeepsTheLatestEpochWhereNothingIsSaid) {
   Trainer trainer(options(3));
@@ -72,6 +62,37 @@ TEST_F(ModelCheckpointTest, KeepsTheLatestEpochWhereNothingIsSaid) {
   EXPECT_THAT(kept(), ElementsAre("epoch=2-step=6.ckpt"));
   EXPECT_EQ(trainer.checkpoint_callback()->best_model_path(),
             run_dir() / "checkpoints" / "epoch=2-step=6.ckpt");
+}
+
+// Counts what is written.
+struct Counting final : CheckpointIO {
+  void save(const fs::path& folder, const CheckpointState& state, const CheckpointInfo& info,
+            const Communicator& communicator) override {
+    ++saves;
+    CheckpointIO::save(folder, state, info, communicator);
+  }
+  int saves = 0;
+};
+
+// Lightning's: (save_top_k, epochs, val_check_interval) -> saves, where each value is better than all before;
+// and the Trainer's own last.ckpt.
+TEST_F(ModelCheckpointTest, SavesTheBestAsOftenAsLightning) {
+  const std::vector<std::tuple<int, int, double, int>> vectors{
+      {1, 1, 1.0, 1}, {2, 2, 1.0, 2}, {1, 2, 0.25, 8}, {2, 2, 0.3, 6}};
+  for (const auto& [top_k, epochs, interval, saves] : vectors) {
+    for (const auto last : {SaveLast::kNo, SaveLast::kYes, SaveLast::kLink}) {
+      fs::remove_all(run_dir());
+      model_ = testing::Slope();
+      model_->losses = {9, 8, 7, 6, 5, 4, 3, 2};
+      const auto io = std::make_shared<Counting>();
+      auto chosen = options(epochs);
+      chosen.val_check_interval = interval;
+      chosen.plugins = {io};
+      fit(chosen, {.monitor = "val_loss", .save_last = last, .save_top_k = top_k}, 64);
+      EXPECT_EQ(io->saves, (last == SaveLast::kYes ? 2 : 1) * saves + 1) << top_k << " " << interval;
+      EXPECT_EQ(kept().size(), static_cast<std::size_t>(std::min(saves, top_k)));
+    }
+  }
 }
 
 // Lightning's: (epochs, val_check_interval) -> saves with save_top_k = -1.
@@ -85,6 +106,61 @@ TEST_F(ModelCheckpointTest, SavesAsOftenAsLightning) {
     fit(chosen, {.save_top_k = -1}, 64);
     EXPECT_EQ(kept().size(), saves) << epochs << " epochs, " << interval;
   }
+}
+
+TEST_F(ModelCheckpointTest, SavesEveryNEpochs) {
+  for (const std::int64_t every : {0, 1, 2, 3}) {
+    fs::remove_all(run_dir());
+    fit(options(5), {.filename = "{epoch}", .save_top_k = -1, .every_n_epochs = every}, 1);
+    std::vector<std::string> expected;
+    for (std::int64_t epoch = 0; epoch < 5; ++epoch)
+      if (every > 0 && (epoch + 1) % every == 0)
+        expected.push_back("epoch=" + std::to_string(epoch) + ".ckpt");
+    EXPECT_EQ(kept(), expected) << every;
+  }
+}
+
+TEST_F(ModelCheckpointTest, SavesWithValidationsUnlessToldOtherwise) {
+  auto chosen = options(5);
+  chosen.check_val_every_n_epoch = 2;
+  fit(chosen, {.filename = "{epoch}", .monitor = "epoch", .save_top_k = -1}, 1);
+  EXPECT_THAT(kept(), ElementsAre("epoch=1.ckpt", "epoch=3.ckpt"));
+  for (const bool at_epoch_end : {false, true}) {
+    fs::remove_all(run_dir());
+    chosen = options();
+    chosen.val_check_interval = 0.5;
+    fit(chosen, {.filename = "{step}", .save_top_k = -1, .save_on_train_epoch_end = at_epoch_end});
+    if (at_epoch_end)
+      EXPECT_THAT(kept(), ElementsAre("step=4.ckpt"));
+    else
+      EXPECT_THAT(kept(), ElementsAre("step=2.ckpt", "step=4.ckpt"));
+  }
+}
+
+TEST_F(ModelCheckpointTest, EpochAndStepCanAlwaysBeMonitored) {
+  for (const std::string monitor : {"epoch", "step"}) {
+    fs::remove_all(run_dir());
+    const auto callback =
+        fit(options(3), {.monitor = monitor, .save_top_k = -1, .mode = MonitorMode::kMax}, 1);
+    EXPECT_EQ(callback->best_model_score(), monitor == "epoch" ? 2 : 3);
+    EXPECT_EQ(callback->best_model_path().filename(), "epoch=2-step=3.ckpt");
+    EXPECT_EQ(callback->best_k_models().size(), 3U);
+  }
+}
+
+TEST_F(ModelCheckpointTest, ANaNThatComesFirstIsReplaced) {
+  const double nan = std::nan("");
+  const auto best_of = [&](std::vector<double> losses, MonitorMode mode) {
+    fs::remove_all(run_dir());
+    model_ = testing::Slope();
+    model_->losses = std::move(losses);
+    const auto epochs = static_cast<std::int64_t>(model_->losses.size());
+    return fit(options(epochs), {.monitor = "val_loss", .mode = mode}, 1)->best_model_score();
+  };
+  EXPECT_EQ(best_of({nan, 8, 7, 5}, MonitorMode::kMin), 5);
+  EXPECT_EQ(best_of({nan, 5, 7, 8}, MonitorMode::kMax), 8);
+  EXPECT_EQ(best_of({nan, nan}, MonitorMode::kMin), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(best_of({nan, nan}, MonitorMode::kMax), -std::numeric_limits<double>::infinity());
 }
 
 TEST_F(ModelCheckpointTest, KeepsTheBest) {

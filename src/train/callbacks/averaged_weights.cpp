@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <lockstep/train/callbacks/model_pruning.h>
+
 namespace lockstep::detail {
 
 void AveragedWeights::Tensors::add(const at::Tensor& weight) {
@@ -54,6 +56,16 @@ void AveragedWeights::update(const MultiAverageFunction& average) {
 void AveragedWeights::take_others() {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < copied_.weights.size(); ++i) copied_.averages[i].copy_(copied_.weights[i]);
+}
+
+void AveragedWeights::prune(const TrainContext& context) const {
+  const torch::NoGradGuard no_grad;
+  const auto averages = this->averages();
+  for (const auto& callback : context.callbacks()) {
+    const auto* pruning = dynamic_cast<const ModelPruning*>(callback.get());
+    if (pruning == nullptr) continue;
+    for (const auto& [name, mask] : pruning->masks()) averages.get<at::Tensor>(name).mul_(mask);
+  }
 }
 
 void AveragedWeights::swap() {

@@ -24,6 +24,9 @@ class AveragedWeights {
   /// What is not averaged becomes what the module holds.
   void take_others();
 
+  /// Sets to 0 in the averages what callbacks of `context` have pruned.
+  void prune(const TrainContext& context) const;
+
   /// Averages and weights trade places; after a second time they are where they were.
   void swap();
   /// Whether the module holds the averages at the moment.

@@ -17,9 +17,8 @@ std::string text_of(double value) { return OptionType<double>::print(value); }
 
 }  // namespace
 
-EarlyStopping::EarlyStopping(EarlyStoppingOptions options)
-    : options_(std::move(options)),
-      best_score_(std::numeric_limits<double>::infinity() * (options_.mode == MonitorMode::kMin ? 1 : -1)) {
+EarlyStopping::EarlyStopping(EarlyStoppingOptions options) : options_(std::move(options)) {
+  begin_anew();
   const bool is_usable = !options_.monitor.empty() && options_.patience >= 0;
   if (is_usable) return;
   throw ConfigError("train",
@@ -31,6 +30,19 @@ EarlyStopping::EarlyStopping(EarlyStoppingOptions options)
 std::string EarlyStopping::state_key() const {
   return "EarlyStopping{'monitor': '" + options_.monitor + "', 'mode': '" +
          (options_.mode == MonitorMode::kMin ? "min" : "max") + "'}";
+}
+
+void EarlyStopping::begin_anew() {
+  wait_count_ = 0;
+  stopped_epoch_ = 0;
+  best_score_ = std::numeric_limits<double>::infinity() * (options_.mode == MonitorMode::kMin ? 1 : -1);
+  reason_ = StoppingReason::kNotStopped;
+  message_.clear();
+}
+
+// State of a run that goes on is loaded later.
+void EarlyStopping::setup(TrainContext& context) {
+  if (context.stage() == Stage::kFit) begin_anew();
 }
 
 bool EarlyStopping::checks_on_train_epoch_end(const TrainContext& context) const {
@@ -58,7 +70,7 @@ void EarlyStopping::check(TrainContext& context) {
     reason_ = reason;
     message_ = reason_for(*value);
     stopped_epoch_ = context.current_epoch();
-    context.stop();
+    context.stop_this_run();
     if (context.is_global_zero()) log_info(message_);
   } else if (options_.verbose && best_score_ != best_before) {
     context.print("Metric " + options_.monitor + " improved" +
@@ -118,6 +130,8 @@ StateTree EarlyStopping::state() const {
   state.set("stopped_epoch", stopped_epoch_);
   state.set("best_score", best_score_);
   state.set("patience", std::int64_t{options_.patience});
+  state.set("stopping_reason", static_cast<std::int64_t>(reason_));
+  state.set("stopping_reason_message", message_);
   return state;
 }
 
@@ -126,6 +140,9 @@ void EarlyStopping::load_state(const StateTree& state) {
   wait_count_ = static_cast<int>(state.get<std::int64_t>("wait_count"));
   stopped_epoch_ = state.get<std::int64_t>("stopped_epoch");
   best_score_ = state.get<double>("best_score");
+  if (!state.contains("stopping_reason")) return;  // written by 0.x before it was kept
+  reason_ = static_cast<StoppingReason>(state.get<std::int64_t>("stopping_reason"));
+  message_ = state.get<std::string>("stopping_reason_message");
 }
 
 }  // namespace lockstep

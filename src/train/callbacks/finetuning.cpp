@@ -120,7 +120,9 @@ void BaseFinetuning::on_load_checkpoint(TrainContext& context, const StateTree& 
   release_statistics(module);
   for (const auto& part : module.named_modules())
     if (std::ranges::count(layers, part.key()) > 0) freeze_statistics(*part.value());
-  add_saved_groups(context.optimizer(), module, shared.get<StateTree>("optimizer"));
+  // With several optimizers no groups can have been added.
+  if (context.optimizers().size() == 1)
+    add_saved_groups(context.optimizer(), module, shared.get<StateTree>("optimizer"));
   if (trained_parameters(module) != before) set_up_again(context);
 }
 

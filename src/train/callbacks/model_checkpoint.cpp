@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include <lockstep/base/log.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/torch.h>
 #include <lockstep/train/trainer_options.h>
 
 #include "train/agreed_clock.h"
-#include "train/callbacks/checkpoint_name.h"
 #include "train/callbacks/monitored_metric.h"
 #include "train/callbacks/refuse.h"
 
@@ -19,7 +17,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kDefaultName = "{epoch}-{step}";
 constexpr const char* kExtension = ".ckpt";
 
 constexpr detail::Refusal refuse{"ModelCheckpoint"};
@@ -39,10 +36,6 @@ void check(const ModelCheckpointOptions& options) {
     refuse("save_top_k without monitor", "-1, 0 or 1", std::to_string(options.save_top_k));
 }
 
-std::string text_of(const std::optional<std::int64_t>& number) {
-  return number ? std::to_string(*number) : "None";
-}
-
 }  // namespace
 
 ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options) : options_(std::move(options)) {
@@ -54,32 +47,18 @@ ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options) : options_(std:
 
 ModelCheckpoint::~ModelCheckpoint() = default;
 
-std::string ModelCheckpoint::format_checkpoint_name(const Metrics& metrics, std::int64_t epoch,
-                                                    std::int64_t step) const {
-  const auto value_of = [&](std::string_view name) -> detail::NamedValue {
-    if (name == "epoch") return {static_cast<double>(epoch), true};
-    if (name == "step") return {static_cast<double>(step), true};
-    const auto found = metrics.find(name);
-    return {found == metrics.end() ? 0 : found->second, false};
-  };
-  const std::string text = options_.filename.empty() ? kDefaultName : options_.filename;
-  return detail::checkpoint_name(text, options_.auto_insert_metric_name, value_of) + kExtension;
-}
-
-std::string ModelCheckpoint::state_key() const {
-  const auto interval = options_.train_time_interval
-                            ? std::to_string(options_.train_time_interval->count()) + "ms"
-                            : std::string("None");
-  return "ModelCheckpoint{'monitor': '" + options_.monitor + "', 'mode': '" +
-         (options_.mode == MonitorMode::kMin ? "min" : "max") +
-         "', 'every_n_train_steps': " + text_of(options_.every_n_train_steps) +
-         ", 'every_n_epochs': " + text_of(options_.every_n_epochs) + ", 'train_time_interval': " + interval +
-         "}";
-}
-
 void ModelCheckpoint::setup(TrainContext& context) {
   dirpath_ = options_.dirpath.empty() ? context.run_dir() / "checkpoints" : options_.dirpath;
-  if (context.stage() == Stage::kFit) last_global_step_saved_ = 0;
+  if (!dirpath_.has_filename()) dirpath_ = dirpath_.parent_path();
+  if (context.stage() != Stage::kFit) return;
+  // A new fit has other checkpoints; the state of one that goes on is loaded later.
+  best_k_models_.clear();
+  best_model_path_.clear();
+  best_model_score_.reset();
+  last_model_path_.clear();
+  latest_.clear();
+  last_global_step_saved_ = 0;
+  waits_for_validation_ = false;
 }
 
 void ModelCheckpoint::on_fit_start(TrainContext& context) {
@@ -98,7 +77,7 @@ void ModelCheckpoint::on_train_batch_end(StepContext& step, const TrainOutput&) 
   due = due || (every > 0 && step.global_step() % every == 0);
   if (!due || should_skip(step)) return;
   // A validation that comes right after this batch has the value that the name promises.
-  if (is_monitor_stale(step)) {
+  if (waits_for_monitor(step)) {
     waits_for_validation_ = true;
   } else {
     save(step);
@@ -114,6 +93,11 @@ void ModelCheckpoint::on_validation_end(TrainContext& context) {
   const bool waited = std::exchange(waits_for_validation_, false);
   if (should_skip(context)) return;
   if (waited || (!saves_on_train_epoch_end(context) && epoch_is_due(context))) save(context);
+}
+
+// The last of a fit that has saved nothing else.
+void ModelCheckpoint::on_train_end(TrainContext& context) {
+  if (options_.save_last != SaveLast::kNo && latest_.empty() && !should_skip(context)) write_last(context);
 }
 
 // Nobody looks for a free name: other ranks may not be here to be told of it.
@@ -142,9 +126,9 @@ bool ModelCheckpoint::saves_on_train_epoch_end(const TrainContext& context) cons
   return !context.has_validation() || trainer.val_check_interval.is_whole_epoch();
 }
 
-bool ModelCheckpoint::is_monitor_stale(const StepContext& step) const {
+bool ModelCheckpoint::waits_for_monitor(const StepContext& step) const {
   if (options_.monitor.empty() || !step.has_validation()) return false;
-  return step.will_validate() || !step.callback_metrics().contains(options_.monitor);
+  return step.will_validate() || !detail::monitored_metric(step, options_.monitor);
 }
 
 void ModelCheckpoint::save(TrainContext& context) {
@@ -159,59 +143,109 @@ void ModelCheckpoint::save(TrainContext& context) {
 }
 
 void ModelCheckpoint::save_latest(TrainContext& context) {
-  const auto replaced = options_.save_top_k == 1 ? best_model_path_ : fs::path();
-  best_model_path_ = free_path(context, replaced);
-  write(context, best_model_path_, replaced);
+  const auto former = best_model_path_;
+  const Saved replaced{.path = options_.save_top_k == 1 ? former : fs::path()};
+  best_model_path_ = free_path(context, replaced.path);
+  write(context, best_model_path_, replaced, former);
 }
 
 void ModelCheckpoint::save_if_among_best(TrainContext& context, double value) {
   if (std::isnan(value))
     value = std::numeric_limits<double>::infinity() * (options_.mode == MonitorMode::kMin ? 1 : -1);
-  const bool is_full = options_.save_top_k > 0 && std::ssize(best_k_models_) >= options_.save_top_k;
-  fs::path replaced;
-  if (is_full) {
-    replaced = worst();
-    if (!is_better(value, best_k_models_.at(replaced))) {
-      if (options_.verbose)
-        context.print("Epoch " + std::to_string(context.current_epoch()) + ", global step " +
-                      std::to_string(context.global_step()) + ": '" + options_.monitor + "' was not in top " +
-                      std::to_string(options_.save_top_k));
-      return;
-    }
-    best_k_models_.erase(replaced);
+  const auto place = place_for(context, value);
+  if (!place) {
+    if (options_.verbose)
+      context.print("Epoch " + std::to_string(context.current_epoch()) + ", global step " +
+                    std::to_string(context.global_step()) + ": '" + options_.monitor + "' was not in top " +
+                    std::to_string(options_.save_top_k));
+    return;
   }
-  const auto path = free_path(context, replaced);
+  const auto known = best_k_models_.find(*place);
+  const bool is_known = known != best_k_models_.end();
+  const Saved replaced{.path = *place, .value = is_known ? known->second : 0};
+  if (is_known) best_k_models_.erase(known);
+  const auto path = free_path(context, *place);
   best_k_models_[path] = value;
-  const auto best = std::ranges::max_element(best_k_models_, [&](const auto& one, const auto& other) {
-    return is_better(other.second, one.second);
-  });
-  best_model_path_ = best->first;
-  best_model_score_ = best->second;
-  write(context, path, replaced);
+  const auto former = best_model_path_;
+  choose_best();
+  write(context, path, replaced, former);
+}
+
+// Which of the best `value` takes the place of, empty while there is room; none where it is not among them.
+// Rank 0 says so for all: of checkpoints that could not be written in the background it may know earlier.
+std::optional<fs::path> ModelCheckpoint::place_for(const TrainContext& context, double value) const {
+  std::string word;
+  if (context.is_global_zero()) {
+    const bool is_full = options_.save_top_k > 0 && std::ssize(best_k_models_) >= options_.save_top_k;
+    const auto place = is_full ? worst() : fs::path();
+    if (!is_full || is_better(value, best_k_models_.at(place))) word = "+" + place.string();
+  }
+  word = context.strategy().communicator().broadcast_bytes(word, 0);
+  return word.empty() ? std::nullopt : std::optional<fs::path>(word.substr(1));
+}
+
+void ModelCheckpoint::choose_best() {
+  best_model_path_.clear();
+  best_model_score_.reset();
+  for (const auto& [path, value] : best_k_models_) {
+    if (best_model_score_ && !is_better(value, *best_model_score_)) continue;
+    best_model_path_ = path;
+    best_model_score_ = value;
+  }
 }
 
 void ModelCheckpoint::save_last(TrainContext& context) {
-  if (options_.save_last == SaveLast::kNo) return;
-  const auto path = dirpath_ / (std::string("last") + kExtension);
-  if (options_.save_last == SaveLast::kLink) {
-    last_model_path_ = path;  // made with the checkpoint it points to
-    return;
-  }
   if (latest_.empty() || last_global_step_saved_ != context.global_step()) return;
-  last_model_path_ = path;
-  context.save_checkpoint(path, {.weights_only = options_.save_weights_only});
+  if (options_.save_last == SaveLast::kYes) write_last(context);
+  if (options_.save_last == SaveLast::kLink) last_model_path_ = last_path();  // made with what it points to
+}
+
+fs::path ModelCheckpoint::last_path() const { return dirpath_ / (std::string("last") + kExtension); }
+
+void ModelCheckpoint::write_last(TrainContext& context) {
+  const auto former = std::exchange(last_model_path_, last_path());
+  context.save_checkpoint(last_model_path_, {.weights_only = options_.save_weights_only,
+                                             .on_failure = [this, former] { last_model_path_ = former; }});
 }
 
 // State comes first: the checkpoint holds its own place among the best.
-void ModelCheckpoint::write(TrainContext& context, const fs::path& path, const fs::path& replaced) {
+void ModelCheckpoint::write(TrainContext& context, const fs::path& path, const Saved& replaced,
+                            const fs::path& former_best) {
+  refuse_shared(context, path);
   last_global_step_saved_ = context.global_step();
   latest_ = path;
-  const bool is_inside = replaced.parent_path() == dirpath_;  // others are not ours to remove
+  const bool is_obsolete = replaced.path != path && is_inside_dirpath(replaced.path);
   const bool links = options_.save_last == SaveLast::kLink;
   if (options_.verbose) context.print("saving " + path.string());
   context.save_checkpoint(path, {.weights_only = options_.save_weights_only,
-                                 .replaced = is_inside && replaced != path ? replaced : fs::path(),
-                                 .link = links ? dirpath_ / (std::string("last") + kExtension) : fs::path()});
+                                 .replaced = is_obsolete ? replaced.path : fs::path(),
+                                 .link = links ? last_path() : fs::path(),
+                                 .on_failure = [=, this] { forget(path, replaced, former_best); }});
+}
+
+// What lies elsewhere is not ours to remove.
+bool ModelCheckpoint::is_inside_dirpath(const fs::path& path) const {
+  const auto relative = path.lexically_relative(dirpath_);
+  return !relative.empty() && *relative.begin() != "..";
+}
+
+// What could not be written is not the best, and what it was to replace is still there.
+void ModelCheckpoint::forget(const fs::path& path, const Saved& replaced, const fs::path& former_best) {
+  if (best_k_models_.erase(path) > 0) {
+    if (!replaced.path.empty()) best_k_models_[replaced.path] = replaced.value;
+    choose_best();
+  } else if (best_model_path_ == path) {
+    best_model_path_ = former_best;
+  }
+  if (latest_ == path) latest_.clear();
+}
+
+// Either would remove what the other still counts among its best.
+void ModelCheckpoint::refuse_shared(const TrainContext& context, const fs::path& path) const {
+  if (!context.will_save(path)) return;
+  refuse("enable_version_counter = false",
+         "names that differ, where several save at once: a filename or dirpath of its own for each",
+         path.string() + " twice");
 }
 
 // Rank 0 looks at the folder, for all.
@@ -221,8 +255,8 @@ fs::path ModelCheckpoint::free_path(const TrainContext& context, const fs::path&
     const fs::path wanted = dirpath_ / format_checkpoint_name(context.callback_metrics(),
                                                               context.current_epoch(), context.global_step());
     fs::path free = wanted;
-    for (int version = 1; options_.enable_version_counter && free != replaced && fs::exists(free);
-         ++version) {
+    const auto is_taken = [&] { return context.will_save(free) || (free != replaced && fs::exists(free)); };
+    for (int version = 1; options_.enable_version_counter && is_taken(); ++version) {
       free = wanted;
       free.replace_filename(wanted.stem().string() + "-v" + std::to_string(version) + kExtension);
     }
@@ -247,44 +281,6 @@ fs::path ModelCheckpoint::worst() const {
     return is_better(one.second, other.second);
   });
   return worst->first;
-}
-
-StateTree ModelCheckpoint::state() const {
-  StateTree state;
-  state.set("monitor", options_.monitor);
-  state.set("dirpath", dirpath_.string());
-  state.set("best_model_path", best_model_path_.string());
-  if (best_model_score_) state.set("best_model_score", *best_model_score_);
-  state.set("last_model_path", last_model_path_.string());
-  state.set("waits_for_validation", waits_for_validation_);
-  StateTree models;
-  std::int64_t number = 0;
-  for (const auto& [path, value] : best_k_models_) {
-    StateTree model;
-    model.set("path", path.string());
-    model.set("value", value);
-    models.set(std::to_string(number++), std::move(model));
-  }
-  state.set("best_k_models", std::move(models));
-  return state;
-}
-
-void ModelCheckpoint::load_state(const StateTree& state) {
-  best_model_path_ = state.get<std::string>("best_model_path");
-  if (state.contains("best_model_score")) best_model_score_ = state.get<double>("best_model_score");
-  if (state.get<std::string>("dirpath") != dirpath_.string()) {
-    log_warning("ModelCheckpoint: the checkpoint's were in " + state.get<std::string>("dirpath") +
-                ", this run's are in " + dirpath_.string() + ": of those only best_model_path is known");
-    return;
-  }
-  last_model_path_ = state.get<std::string>("last_model_path");
-  waits_for_validation_ = state.get<bool>("waits_for_validation");
-  best_k_models_.clear();
-  const auto models = state.get<StateTree>("best_k_models");
-  for (const auto& entry : models.entries()) {
-    const auto model = models.get<StateTree>(entry.name);
-    best_k_models_[model.get<std::string>("path")] = model.get<double>("value");
-  }
 }
 
 }  // namespace lockstep

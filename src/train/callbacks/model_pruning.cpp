@@ -192,7 +192,8 @@ void ModelPruning::on_train_epoch_end(TrainContext& context) {
   if (options_.prune_on_train_epoch_end) prune_if_due(context);
 }
 
-void ModelPruning::on_validation_epoch_end(TrainContext& context) {
+// When callbacks that average have put the weights of training back.
+void ModelPruning::on_validation_end(TrainContext& context) {
   if (!options_.prune_on_train_epoch_end && context.stage() == Stage::kFit) prune_if_due(context);
 }
 

@@ -19,19 +19,38 @@ std::optional<double> monitored_metric(const TrainContext& context, const std::s
   return word[1].item<double>();
 }
 
-void refuse_or_warn_of_missing(std::string_view who, const TrainContext& context, const std::string& name,
-                               bool strict) {
+namespace {
+
+// What rank 0 has logged, for all: they must take the same way.
+std::string known_metrics(const TrainContext& context) {
   std::string known;
   for (const auto& [other, value] : context.callback_metrics()) known += (known.empty() ? "" : ", ") + other;
-  const std::string what = std::string(who) + ": the monitored metric \"" + name + "\" was not logged";
-  if (!strict || known.empty()) {
-    if (context.is_global_zero()) log_warning(what + (known.empty() ? "" : "; there are " + known));
-    return;
-  }
-  throw ConfigError("train", {.what = what,
-                              .expected = "one of " + known,
+  return context.strategy().communicator().broadcast_bytes(known, 0);
+}
+
+std::string missing(std::string_view who, const std::string& name) {
+  return std::string(who) + ": the monitored metric \"" + name + "\" was not logged";
+}
+
+[[noreturn]] void refuse(std::string_view who, const std::string& name, const std::string& known) {
+  throw ConfigError("train", {.what = missing(who, name),
+                              .expected = known.empty() ? "a metric that was logged" : "one of " + known,
                               .got = "\"" + name + "\"",
                               .hint = "log it in every epoch, or choose another monitor"});
+}
+
+}  // namespace
+
+void refuse_missing(std::string_view who, const TrainContext& context, const std::string& name) {
+  refuse(who, name, known_metrics(context));
+}
+
+void refuse_or_warn_of_missing(std::string_view who, const TrainContext& context, const std::string& name,
+                               bool strict) {
+  const auto known = known_metrics(context);
+  if (strict && !known.empty()) refuse(who, name, known);
+  if (context.is_global_zero())
+    log_warning(missing(who, name) + (known.empty() ? "" : "; there are " + known));
 }
 
 }  // namespace lockstep::detail

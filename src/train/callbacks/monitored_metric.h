@@ -13,8 +13,12 @@ namespace lockstep::detail {
 /// Collective.
 std::optional<double> monitored_metric(const TrainContext& context, const std::string& name);
 
-/// Says, for `who`, that nothing was logged under `name`, and what was: with `strict` as a ConfigError,
-/// unless no validation has run yet; else as a warning.
+/// Says, for `who`, that rank 0 has logged nothing under `name`, and what it has. Collective.
+/// @throws ConfigError, always
+[[noreturn]] void refuse_missing(std::string_view who, const TrainContext& context, const std::string& name);
+
+/// The same with `strict`, unless nothing at all was logged yet; else as a warning. Collective.
+/// @throws ConfigError on all ranks alike
 void refuse_or_warn_of_missing(std::string_view who, const TrainContext& context, const std::string& name,
                                bool strict);
 

@@ -34,8 +34,9 @@ void OnExceptionCheckpoint::on_exception(TrainContext& context, const std::excep
   saved_ = context.save_after_failure(ckpt_path(), {}, options_.deadline);
 }
 
-void OnExceptionCheckpoint::teardown(TrainContext& context) {
-  if (context.stage() != Stage::kFit || !context.is_global_zero()) return;
+// Neither a short try nor a search is the fit that the checkpoint is wanted for.
+void OnExceptionCheckpoint::on_fit_end(TrainContext& context) {
+  if (context.options().fast_dev_run || !context.is_global_zero()) return;
   detail::remove_checkpoint(ckpt_path());
   detail::remove_checkpoint(detail::weights_beside(ckpt_path()));
 }

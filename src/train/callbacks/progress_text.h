@@ -1,6 +1,8 @@
 // The words and numbers of progress bars and their tables.
 #pragma once
 
+#include <algorithm>
+#include <cstdio>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,8 +15,8 @@ namespace lockstep::detail {
 /// printf's.
 template <class... Values>
 std::string printed(const char* format, Values... values) {
-  char text[128];
-  std::snprintf(text, sizeof text, format, values...);
+  std::string text(static_cast<std::size_t>(std::max(0, std::snprintf(nullptr, 0, format, values...))), ' ');
+  std::snprintf(text.data(), text.size() + 1, format, values...);
   return text;
 }
 
@@ -38,6 +40,6 @@ LOCKSTEP_API std::string row_text(std::int64_t epoch, std::int64_t step, std::sp
                                   const Metrics& metrics, double seconds);
 
 /// A table of results, as Lightning prints those of validate and test.
-std::vector<std::string> result_lines(const char* title, const Metrics& metrics);
+LOCKSTEP_API std::vector<std::string> result_lines(const char* title, const Metrics& metrics);
 
 }  // namespace lockstep::detail

@@ -13,8 +13,10 @@ namespace {
 constexpr Refusal refuse{"ModelPruning"};
 
 std::int64_t number_to_prune(const Amount& amount, std::int64_t left) {
-  if (const auto* share = std::get_if<double>(&amount))
+  if (const auto* share = std::get_if<double>(&amount)) {
+    if (!(*share >= 0 && *share <= 1)) refuse("amount", "a fraction in [0, 1]", std::to_string(*share));
     return static_cast<std::int64_t>(std::nearbyint(*share * static_cast<double>(left)));
+  }
   const auto number = std::get<std::int64_t>(amount);
   if (number > left)
     refuse("amount", "at most the " + std::to_string(left) + " that are left", std::to_string(number));

@@ -100,12 +100,14 @@ void StochasticWeightAveraging::on_train_epoch_start(TrainContext& context) {
 void StochasticWeightAveraging::on_train_end(TrainContext& context) {
   if (!weights_) return;
   weights_->take_others();
+  weights_->prune(context);
   weights_->swap();
   context.update_bn();
 }
 
-void StochasticWeightAveraging::on_save_checkpoint(TrainContext&, StateTree& shared) {
+void StochasticWeightAveraging::on_save_checkpoint(TrainContext& context, StateTree& shared) {
   if (!weights_ || !shared.contains("loops")) return;
+  weights_->prune(context);
   StateTree state;
   state.set("n_averaged", weights_->num_averaged());
   state.set("latest_update_epoch", latest_update_epoch_);

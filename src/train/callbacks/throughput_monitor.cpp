@@ -21,7 +21,7 @@ FlopsPerBatch::~FlopsPerBatch() = default;
 
 struct ThroughputMonitor::Meter {
   Throughput throughput;
-  Clock::time_point start = {};
+  Clock::time_point start = Clock::now();
   ThroughputUpdate totals = {};
   std::int64_t batches_ever = 0;  // also of earlier passes: the loggers' x-axis
 
@@ -55,12 +55,13 @@ void ThroughputMonitor::start(const TrainContext& context, const char* stage) {
 
 ThroughputMonitor::Meter* ThroughputMonitor::update(const StepContext& step, const char* stage) {
   auto* const found = meter(step, stage);
-  if (found == nullptr) return nullptr;
+  const auto samples = options_.batch_size_fn ? options_.batch_size_fn(step.batch()) : step.batch_size();
+  if (found == nullptr || samples == 0) return nullptr;
   auto& totals = found->totals;
   totals.time = Clock::now() - found->start;
   ++totals.batches;
   ++found->batches_ever;
-  totals.samples += options_.batch_size_fn ? options_.batch_size_fn(step.batch()) : step.batch_size();
+  totals.samples += samples;
   if (options_.length_fn) totals.lengths = totals.lengths.value_or(0) + options_.length_fn(step.batch());
   if (const auto* module = dynamic_cast<const FlopsPerBatch*>(&step.module()))
     totals.flops = module->flops_per_batch();

@@ -39,6 +39,10 @@ std::optional<Timer::Seconds> Timer::time_remaining() const {
   return Seconds(*options_.duration) - time_elapsed();
 }
 
+void Timer::setup(TrainContext& context) {
+  if (context.stage() == Stage::kFit) before_ = {};
+}
+
 void Timer::on_train_start(TrainContext&) {
   span(Stage::kFit) = {.start = Clock::now()};
   if (options_.duration) clock_ = std::make_unique<detail::AgreedClock>(*options_.duration, before_);
@@ -60,12 +64,13 @@ void Timer::on_predict_start(TrainContext&) { span(Stage::kPredict) = {.start = 
 void Timer::on_predict_end(TrainContext&) { span(Stage::kPredict).end = Clock::now(); }
 
 void Timer::stop_if_over(TrainContext& context) {
-  if (!clock_ || context.should_stop() || !clock_->is_due(context.strategy().communicator())) return;
+  // Ranks ask equally often, whatever some of them wish.
+  if (!clock_ || !clock_->is_due(context.strategy().communicator()) || context.should_stop()) return;
   if (options_.verbose && context.is_global_zero())
     log_info("Time limit reached. Elapsed time is " +
              OptionType<std::chrono::milliseconds>::print(*options_.duration) +
              " or more. Signaling Trainer to stop.");
-  context.stop();
+  context.stop_this_run();
 }
 
 StateTree Timer::state() const {

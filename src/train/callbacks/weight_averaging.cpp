@@ -102,7 +102,9 @@ void WeightAveraging::on_train_epoch_end(TrainContext& context) {
 void WeightAveraging::hold_averages(const TrainContext& context, bool wanted) {
   if (context.stage() != Stage::kFit || !weights_) return;
   weights_->set_buffers(std::exchange(loaded_buffers_, {}));
-  if (weights_->is_swapped() != wanted) weights_->swap();
+  if (weights_->is_swapped() == wanted) return;
+  if (wanted) weights_->prune(context);
+  weights_->swap();
 }
 
 void WeightAveraging::on_train_end(TrainContext& context) { hold_averages(context, true); }
@@ -111,8 +113,9 @@ void WeightAveraging::on_validation_epoch_start(TrainContext& context) { hold_av
 void WeightAveraging::on_validation_batch_start(StepContext& step) { hold_averages(step, true); }
 void WeightAveraging::on_validation_epoch_end(TrainContext& context) { hold_averages(context, false); }
 
-void WeightAveraging::on_save_checkpoint(TrainContext&, StateTree& shared) {
+void WeightAveraging::on_save_checkpoint(TrainContext& context, StateTree& shared) {
   if (!weights_) return;
+  weights_->prune(context);
   shared.set(kModel, weights_->averages());
   if (!shared.contains("loops")) return;  // nothing goes on from weights alone
   StateTree averaging;

@@ -112,6 +112,60 @@ TEST_F(FinetuningTest, GoesOnWithTheGroupsOfTheMoment) {
   }
 }
 
+// Its schedule begins with fewer groups than the optimizer has later, or with as many.
+TEST_F(FinetuningTest, GoesOnBesideStochasticWeightAveraging) {
+  for (const bool averages_first : {false, true}) {
+    const auto run = [&](Transfer& model, std::int64_t epochs, const std::string& from = {}) {
+      auto chosen = options(epochs);
+      const auto averaging = std::make_shared<StochasticWeightAveraging>(
+          StochasticWeightAveragingOptions{.swa_lrs = {0.5}, .swa_epoch_start = averages_first ? 2 : 3});
+      const auto unfreezing = from_epoch(averages_first ? 2 : 1);
+      chosen.callbacks = {averaging, unfreezing};
+      if (averages_first) std::swap(chosen.callbacks[0], chosen.callbacks[1]);
+      Trainer(chosen).fit(model, samples(), std::nullopt, from);
+    };
+    Transfer first, second, whole;
+    run(whole, 5);
+    run(first, 3);
+    const auto from = folder_ / "from.ckpt";
+    std::filesystem::rename(run_dir() / "checkpoints" / "last.ckpt", from);
+    run(second, 5, from);
+    EXPECT_TRUE(is_equal(*second, *whole)) << averages_first;
+    std::filesystem::remove_all(from);
+  }
+}
+
+// Two optimizers that the module steps itself; nothing is unfrozen later.
+struct TwoOptimizersImpl final : TransferImpl {
+  bool automatic_optimization() const override { return false; }
+  torch::Tensor training_step(const Example& batch, StepContext& step) override {
+    auto optimizer = step.manual_optimizer(1);
+    optimizer.zero_grad();
+    step.manual_backward(head->forward(torch::tanh(backbone->forward(batch.data))).pow(2).mean());
+    optimizer.step();
+    return {};
+  }
+  Optimizers configure_optimizers() override {
+    return several_optimizers({{.optimizer = SGD{.lr = 1.0}, .module = backbone.ptr()},
+                               {.optimizer = SGD{.lr = 1.0}, .module = head.ptr()}});
+  }
+};
+
+struct FreezeAtFirst final : BaseFinetuning {
+  void freeze_before_training(AnyModule& module) override {
+    freeze(*dynamic_cast<TransferImpl&>(module).backbone->ptr(1));
+  }
+  void finetune_function(TrainContext&) override {}
+};
+
+TEST_F(FinetuningTest, GoesOnWithSeveralOptimizers) {
+  const auto model = std::make_shared<TwoOptimizersImpl>();
+  Trainer(with(std::make_shared<FreezeAtFirst>(), 1)).fit(model, samples());
+  Trainer trainer(with(std::make_shared<FreezeAtFirst>(), 2));
+  trainer.fit(model, samples(), std::nullopt, "last");
+  EXPECT_EQ(trainer.current_epoch(), 2);
+}
+
 // Freezes everything in the backbone, and lets it train from epoch 1 on, without BatchNorm if so told.
 struct FreezeAll final : BaseFinetuning {
   explicit FreezeAll(bool train_bn_) : train_bn(train_bn_) {}

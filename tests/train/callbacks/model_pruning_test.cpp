@@ -71,6 +71,16 @@ TEST(PruningMask, RandomOnesHaveTheNumberAskedFor) {
   EXPECT_EQ(slices.sum(0).count_nonzero().item<int>(), 3);
 }
 
+TEST(PruningMask, RefusesWhatIsNoFraction) {
+  for (const double amount : {5.0, -0.1, std::nan("")}) {
+    test::expect_error<ConfigError>(
+        [&] {
+          detail::pruned_mask({}, torch::ones({2, 2}), torch::ones({2, 2}), amount);
+        },
+        {"amount", "[0, 1]"});
+  }
+}
+
 TEST(PruningMask, RefusesMoreThanThereIs) {
   const auto weight = torch::ones({3});
   test::expect_error<ConfigError>([&] { detail::pruned_mask({}, weight, weight, std::int64_t{4}); },
@@ -226,6 +236,47 @@ TEST_F(ModelPruningTest, PrunesAfterValidationsWhenAskedTo) {
   chosen.num_sanity_val_steps = 1;
   Trainer(chosen).fit(model, samples(), samples());
   EXPECT_EQ(zeros_in(*model), 10);
+}
+
+// Whatever the order in which the two are given.
+TEST_F(ModelPruningTest, AveragesArePrunedToo) {
+  const std::vector<std::shared_ptr<Callback>> averagings{
+      std::make_shared<EMAWeightAveraging>(EMAWeightAveragingOptions{.decay = 0.99}),
+      std::make_shared<StochasticWeightAveraging>(
+          StochasticWeightAveragingOptions{.swa_lrs = {0.1}, .swa_epoch_start = 1})};
+  const std::function<bool(std::int64_t)> first_epoch = [](std::int64_t epoch) { return epoch == 0; };
+  for (const auto& averaging : averagings) {
+    for (const bool is_first : {false, true}) {
+      TwoLayers model;
+      auto chosen = options(4);
+      chosen.callbacks = {averaging};
+      const auto prune = pruning({.apply_pruning = first_epoch, .use_lottery_ticket_hypothesis = false});
+      chosen.callbacks.insert(is_first ? chosen.callbacks.begin() : chosen.callbacks.end(), prune);
+      Trainer(chosen).fit(model, samples(), samples());
+      EXPECT_EQ(zeros_in(*model), 10);
+      TwoLayers saved;
+      load_module_state(*saved, Checkpoint(run_dir() / "checkpoints" / "last.ckpt").entry("model"));
+      EXPECT_EQ(zeros_in(*saved), 10);
+    }
+  }
+}
+
+// Behind a validation the weights of training are pruned and reset, not their averages.
+TEST_F(ModelPruningTest, AveragesAreNotWhatIsReset) {
+  TwoLayers model;
+  const auto before = model->first->weight.detach().clone();
+  struct Reset final : Callback {
+    void on_validation_end(TrainContext& context) override {
+      weight = dynamic_cast<TwoLayersImpl&>(context.module()).first->weight.detach().clone();
+    }
+    at::Tensor weight;
+  };
+  const auto reset = std::make_shared<Reset>();
+  auto chosen = options();
+  chosen.callbacks = {pruning({.prune_on_train_epoch_end = false}), std::make_shared<EMAWeightAveraging>(),
+                      reset};
+  Trainer(chosen).fit(model, samples(), samples());
+  EXPECT_TRUE(torch::equal(reset->weight, before * (reset->weight != 0)));
 }
 
 TEST_F(ModelPruningTest, ReportsWhatItDoes) {

@@ -79,6 +79,25 @@ TEST_F(OnException, TheCheckpointSaysWhereTheRunIs) {
     }
 }
 
+TEST_F(OnException, AShortTryLeavesItAlone) {
+  const auto callback = std::make_shared<OnExceptionCheckpoint>();
+  fail(options(callback), {.batch = 3});
+  auto chosen = options(callback);
+  chosen.fast_dev_run = true;
+  Trainer(chosen).fit(Count(), ones(6));
+  EXPECT_TRUE(fs::exists(callback->ckpt_path()));
+}
+
+TEST_F(OnException, ASearchLeavesItToTheFitThatFollows) {
+  const auto callback = std::make_shared<OnExceptionCheckpoint>();
+  fail(options(callback), {.batch = 3});
+  Trainer trainer(options(callback));
+  Count model;
+  Tuner(trainer).lr_find(model, ones(6), {.num_training = 4});
+  ASSERT_TRUE(fs::exists(callback->ckpt_path()));
+  EXPECT_EQ(weight_after(options(callback), "last"), 6);
+}
+
 TEST_F(OnException, LastAndResumeFindIt) {
   for (const char* ckpt_path : {"last", ""}) {
     const auto callback = std::make_shared<OnExceptionCheckpoint>();

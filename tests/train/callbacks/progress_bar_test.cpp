@@ -54,6 +54,11 @@ TEST(ProgressText, RowsOfEpochs) {
             "    3        40           1        0.25      1.50");
 }
 
+TEST(ProgressText, LongNamesLeaveValuesWhole) {
+  const std::string name(150, 'n');
+  EXPECT_EQ(detail::result_lines("metric", {{name, 12345678}})[3].substr(150), "                   12345678");
+}
+
 TEST(Terminal, CutsLinesToColumnsAndLeavesColoursWhole) {
   EXPECT_EQ(detail::cut_to("abcdef", 3), "abc");
   EXPECT_EQ(detail::cut_to("█━x", 2), "█━");

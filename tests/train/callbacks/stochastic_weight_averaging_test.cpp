@@ -117,6 +117,23 @@ TEST_F(StochasticWeightAveragingTest, MeasuresBatchNormAnew) {
   EXPECT_EQ(trainer.callback_metrics().at("loss"), 1.0);
 }
 
+// Its loss holds a gradient.
+struct PenaltyImpl final : NormImpl {
+  torch::Tensor training_step(const Example& batch, StepContext& step) override {
+    const auto loss = NormImpl::training_step(batch, step);
+    const auto gradients = torch::autograd::grad({loss}, {weight}, {}, std::nullopt, /*create_graph=*/true);
+    return loss + gradients.front().pow(2).sum();
+  }
+};
+
+TEST_F(StochasticWeightAveragingTest, MeasuresBatchNormOfStepsThatNeedGradients) {
+  const auto model = std::make_shared<PenaltyImpl>();
+  const auto train = loader(tensor_dataset(torch::arange(4.0F).view({4, 1})), {.batch_size = 2});
+  Trainer(with(swa({.swa_lrs = {0.1}, .swa_epoch_start = 1}), 2)).fit(model, train);
+  EXPECT_EQ(model->training_steps, 2 * 2 + 2);
+  EXPECT_EQ(model->norm->num_batches_tracked.item<int>(), 2);
+}
+
 TEST_F(StochasticWeightAveragingTest, OptionsAreChecked) {
   test::expect_error<ConfigError>([] { swa({}); }, {"swa_lrs"});
   test::expect_error<ConfigError>([] { swa({.swa_lrs = {0.1, -1}}); }, {"swa_lrs", "-1"});

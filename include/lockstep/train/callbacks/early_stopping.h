@@ -54,6 +54,7 @@ class LOCKSTEP_API EarlyStopping final : public Callback {
   StateTree state() const override;
   void load_state(const StateTree& state) override;
 
+  void setup(TrainContext& context) override;
   void on_train_epoch_end(TrainContext& context) override;
   void on_validation_end(TrainContext& context) override;
 
@@ -63,11 +64,12 @@ class LOCKSTEP_API EarlyStopping final : public Callback {
   StoppingReason judge(double value);
   std::string reason_for(double value) const;
   bool is_better(double value, double than) const;
+  void begin_anew();
 
   EarlyStoppingOptions options_;
   int wait_count_ = 0;
   std::int64_t stopped_epoch_ = 0;
-  double best_score_;
+  double best_score_ = 0;
   StoppingReason reason_ = StoppingReason::kNotStopped;
   std::string message_;
 };

@@ -85,6 +85,7 @@ class LOCKSTEP_API ModelCheckpoint final : public Callback {
   void on_train_start(TrainContext& context) override;
   void on_train_batch_end(StepContext& step, const TrainOutput& output) override;
   void on_train_epoch_end(TrainContext& context) override;
+  void on_train_end(TrainContext& context) override;
   void on_validation_end(TrainContext& context) override;
   void on_exception(TrainContext& context, const std::exception& error) override;
 
@@ -92,14 +93,27 @@ class LOCKSTEP_API ModelCheckpoint final : public Callback {
   bool should_skip(const TrainContext& context) const;
   bool saves_on_train_epoch_end(const TrainContext& context) const;
   bool epoch_is_due(const TrainContext& context) const;
-  bool is_monitor_stale(const StepContext& step) const;
+  bool waits_for_monitor(const StepContext& step) const;
+
+  struct Saved {
+    std::filesystem::path path = {};
+    double value = 0;  // of `monitor`
+  };
 
   void save(TrainContext& context);
   void save_latest(TrainContext& context);
   void save_if_among_best(TrainContext& context, double value);
+  std::optional<std::filesystem::path> place_for(const TrainContext& context, double value) const;
+  void choose_best();
   void save_last(TrainContext& context);
-  void write(TrainContext& context, const std::filesystem::path& path,
-             const std::filesystem::path& replaced = {});
+  void write_last(TrainContext& context);
+  void write(TrainContext& context, const std::filesystem::path& path, const Saved& replaced,
+             const std::filesystem::path& former_best);
+  void refuse_shared(const TrainContext& context, const std::filesystem::path& path) const;
+  std::filesystem::path last_path() const;
+  bool is_inside_dirpath(const std::filesystem::path& path) const;
+  void forget(const std::filesystem::path& path, const Saved& replaced,
+              const std::filesystem::path& former_best);
   std::filesystem::path free_path(const TrainContext& context, const std::filesystem::path& replaced) const;
   std::optional<double> monitored(const TrainContext& context) const;
   bool is_better(double value, double than) const;

@@ -70,7 +70,7 @@ class LOCKSTEP_API ModelPruning : public Callback {
   void on_before_optimizer_step(StepContext& step) override;
   void on_train_batch_end(StepContext& step, const TrainOutput& output) override;
   void on_train_epoch_end(TrainContext& context) override;
-  void on_validation_epoch_end(TrainContext& context) override;
+  void on_validation_end(TrainContext& context) override;
   void on_save_checkpoint(TrainContext& context, StateTree& shared) override;
   void on_load_checkpoint(TrainContext& context, const StateTree& shared) override;
 

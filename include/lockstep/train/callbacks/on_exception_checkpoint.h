@@ -33,8 +33,8 @@ class LOCKSTEP_API OnExceptionCheckpoint final : public Callback {
   CallbackPlace place() const override { return CallbackPlace::kCheckpoint; }
   void setup(TrainContext& context) override;
   void on_fit_start(TrainContext& context) override;
+  void on_fit_end(TrainContext& context) override;
   void on_exception(TrainContext& context, const std::exception& error) override;
-  void teardown(TrainContext& context) override;
 
  private:
   OnExceptionCheckpointOptions options_;

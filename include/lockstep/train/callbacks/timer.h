@@ -36,6 +36,7 @@ class LOCKSTEP_API Timer final : public Callback {
   /// Until a fit ends; none without a duration.
   std::optional<Seconds> time_remaining() const;
 
+  void setup(TrainContext& context) override;
   void on_train_start(TrainContext& context) override;
   void on_train_end(TrainContext& context) override;
   void on_train_batch_end(StepContext& step, const TrainOutput& output) override;

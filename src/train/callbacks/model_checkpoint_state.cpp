@@ -1,0 +1,82 @@
+// The names that ModelCheckpoint gives, and what it knows when a run goes on.
+#include <lockstep/train/callbacks/model_checkpoint.h>
+
+#include <lockstep/base/log.h>
+
+#include "train/callbacks/checkpoint_name.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kDefaultName = "{epoch}-{step}";
+constexpr const char* kExtension = ".ckpt";
+
+std::string text_of(const std::optional<std::int64_t>& number) {
+  return number ? std::to_string(*number) : "None";
+}
+
+}  // namespace
+
+std::string ModelCheckpoint::format_checkpoint_name(const Metrics& metrics, std::int64_t epoch,
+                                                    std::int64_t step) const {
+  const auto value_of = [&](std::string_view name) -> detail::NamedValue {
+    if (name == "epoch") return {static_cast<double>(epoch), true};
+    if (name == "step") return {static_cast<double>(step), true};
+    const auto found = metrics.find(name);
+    return {found == metrics.end() ? 0 : found->second, false};
+  };
+  const std::string text = options_.filename.empty() ? kDefaultName : options_.filename;
+  return detail::checkpoint_name(text, options_.auto_insert_metric_name, value_of) + kExtension;
+}
+
+std::string ModelCheckpoint::state_key() const {
+  const auto interval = options_.train_time_interval
+                            ? std::to_string(options_.train_time_interval->count()) + "ms"
+                            : std::string("None");
+  return "ModelCheckpoint{'monitor': '" + options_.monitor + "', 'mode': '" +
+         (options_.mode == MonitorMode::kMin ? "min" : "max") +
+         "', 'every_n_train_steps': " + text_of(options_.every_n_train_steps) +
+         ", 'every_n_epochs': " + text_of(options_.every_n_epochs) + ", 'train_time_interval': " + interval +
+         "}";
+}
+
+StateTree ModelCheckpoint::state() const {
+  StateTree state;
+  state.set("monitor", options_.monitor);
+  state.set("dirpath", dirpath_.string());
+  state.set("best_model_path", best_model_path_.string());
+  if (best_model_score_) state.set("best_model_score", *best_model_score_);
+  state.set("last_model_path", last_model_path_.string());
+  state.set("waits_for_validation", waits_for_validation_);
+  StateTree models;
+  std::int64_t number = 0;
+  for (const auto& [path, value] : best_k_models_) {
+    StateTree model;
+    model.set("path", path.string());
+    model.set("value", value);
+    models.set(std::to_string(number++), std::move(model));
+  }
+  state.set("best_k_models", std::move(models));
+  return state;
+}
+
+void ModelCheckpoint::load_state(const StateTree& state) {
+  best_model_path_ = state.get<std::string>("best_model_path");
+  if (state.contains("best_model_score")) best_model_score_ = state.get<double>("best_model_score");
+  const auto dirpath = state.get<std::string>("dirpath");
+  if (dirpath != dirpath_.string() && dirpath != (dirpath_ / "").string()) {
+    log_warning("ModelCheckpoint: the checkpoint's were in " + dirpath + ", this run's are in " +
+                dirpath_.string() + ": of those only best_model_path is known");
+    return;
+  }
+  last_model_path_ = state.get<std::string>("last_model_path");
+  waits_for_validation_ = state.get<bool>("waits_for_validation");
+  best_k_models_.clear();
+  const auto models = state.get<StateTree>("best_k_models");
+  for (const auto& entry : models.entries()) {
+    const auto model = models.get<StateTree>(entry.name);
+    best_k_models_[model.get<std::string>("path")] = model.get<double>("value");
+  }
+}
+
+}  // namespace lockstep
