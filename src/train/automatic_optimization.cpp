@@ -41,12 +41,14 @@ double AutomaticOptimization::run(const AnyBatch& batch, const Window& window, S
   const double value = loss.defined() ? checked_value(loss, step) : leave_out_loss(state_, what, step);
   if (window.first) open_window(step);
   has_batch_ = (has_batch_ && !window.first) || !batch.empty();
+  has_loss_ = (has_loss_ && !window.first) || loss.defined();
   if (loss.defined()) backward(loss, window, step);
   if (window.last && has_batch_) optimizer_step(step);
   return value;
 }
 
 void AutomaticOptimization::optimizer_step(StepContext& step) {
+  if (!has_loss_ && state_.precision->grad_scaler() != nullptr) return skip_scaled_step(step);
   unscale_gradients(*state_.strategy, *state_.precision, optimizer());
   clip_gradients(step);
   {
@@ -54,6 +56,12 @@ void AutomaticOptimization::optimizer_step(StepContext& step) {
     step_optimizer(*state_.strategy, *state_.precision, optimizer());
   }
   adapt_scale(*state_.precision);
+  state_.count_optimizer_step();
+}
+
+// Lightning's: a scaler has nothing to unscale, and learns nothing, where no backward has run.
+void AutomaticOptimization::skip_scaled_step(StepContext& step) {
+  state_.hooks.call(hook::on_before_optimizer_step, step);
   state_.count_optimizer_step();
 }
 

@@ -28,12 +28,15 @@ class AutomaticOptimization {
   void open_window(StepContext& step);
   void backward(at::Tensor loss, const Window& window, StepContext& step);
   void optimizer_step(StepContext& step);
+  void skip_scaled_step(StepContext& step);
   void clip_gradients(StepContext& step);
   Optimizer& optimizer() const { return *state_.optimizers.front().optimizer; }
 
   RunState& state_;
   const StepMeasure& measure_;
-  bool has_batch_ = true;  // the window, one that was not empty; unknown of what another process ran
+  // The window, of what another process ran nobody knows:
+  bool has_batch_ = true;  // one that was not empty
+  bool has_loss_ = true;   // one that backward has run of
 };
 
 }  // namespace lockstep::detail

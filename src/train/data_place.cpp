@@ -57,6 +57,18 @@ SavedPlace saved_place(const StateTree& place) {
           .world_size = world_size};
 }
 
+// What a stream's end has told it. Older checkpoints do not have it, and others have what a limit says.
+bool knows_its_end(const Progress& progress, const SavedPlace& saved) {
+  return progress.num_training_batches > 0 && progress.num_training_batches < saved.batches_of_epoch;
+}
+
+void warn_of_other_shards(const RunState& state, const SavedPlace& saved) {
+  if (state.train_loader->num_samples() != kUnknownLength || !state.is_global_zero()) return;
+  log_warning("a stream goes on in the midst of an epoch on " + std::to_string(state.communicator().size()) +
+              " ranks, where there were " + std::to_string(saved.world_size) +
+              ": ranks read other shards now, and samples of this epoch may come again or be left out");
+}
+
 // Gradients of its first micro-batches are of no use with other micro-batches, or another number of them.
 void begin_window_anew(Progress& progress, const SavedPlace& saved) {
   const auto start = window_start(progress.batches, saved.window);
@@ -106,6 +118,25 @@ std::int64_t num_training_batches(const RunState& state) {
                                                  "limit_train_batches");
 }
 
+void check_end_of_data(const RunState& state, bool is_stream) {
+  const auto& progress = state.progress;
+  const auto place = "epoch " + std::to_string(progress.epoch);
+  if (progress.batches == 0) {
+    const auto ranks = state.communicator().size();
+    throw DataError("train", {.what = "the training data have no batch",
+                              .expected = "one at least on each of " + std::to_string(ranks) + " ranks",
+                              .got = ranks == 1 ? "none" : "none on one of them, or on more",
+                              .where = place,
+                              .hint = "is a shard empty, or does drop_last leave out the only batch?"});
+  }
+  if (is_stream) return;
+  throw DataError("train", {.what = "the training data end before the length that their loader told",
+                            .expected = std::to_string(progress.num_training_batches) + " batches",
+                            .got = std::to_string(progress.batches),
+                            .where = place,
+                            .hint = "size() of a stream is the number of items that it gives"});
+}
+
 StateTree data_place_of(const RunState& state) {
   StateTree place;
   place.set("num_samples", state.train_loader->num_samples());
@@ -127,12 +158,17 @@ void adopt_data_place(RunState& state, const StateTree& place) {
   const bool same_batches = world == saved.world_size && batch == saved.batch;
   const bool same_windows = saved.window == state.window_length();
   adopt_seed(state, place);
+  const bool knows_end = knows_its_end(progress, saved);
+  if (!knows_end) progress.num_training_batches = num_training_batches(state);
   if (progress.batches == 0 || (same_batches && same_windows)) return;
   if (!same_batches) progress.validation = {};
   if (progress.batches == saved.batches_of_epoch) {  // all of them
     progress.batches = num_training_batches(state);
     return;
   }
+  if (knows_end && progress.batches == progress.num_training_batches) return;
+  if (!same_batches) progress.num_training_batches = num_training_batches(state);
+  if (world != saved.world_size) warn_of_other_shards(state, saved);
   begin_window_anew(progress, saved);
   progress.batches = batches_in_terms_of(batch, state, saved);
   check_window_start(state, saved);

@@ -13,6 +13,11 @@ bool is_inside_window(const RunState& state);
 /// Micro-batches of an epoch, on each rank.
 std::int64_t num_training_batches(const RunState& state);
 
+/// What is wrong with data that end here, in the midst of an epoch: nothing with a stream that had batches.
+/// Without it a run would train on nothing, or leave out what belongs to the end of an epoch.
+/// @throws DataError
+void check_end_of_data(const RunState& state, bool is_stream);
+
 /// What the order and the size of global batches follow from.
 StateTree data_place_of(const RunState& state);
 

@@ -79,6 +79,8 @@ void end_search(RunState& state) {
 void end_failed_run(RunState& state, const std::exception& error) {
   note_failure(error);
   tell_of_failure(state, error);
+  state.train_log.reset();
+  state.evaluation_log.reset();
   attempt("closing the loggers", [&] {
     for (const auto& logger : state.loggers) logger->finalize("failed");
   });

@@ -181,12 +181,16 @@ std::pair<BatchLimit, std::string_view> limit_of(const TrainerOptions& options, 
   return {options.limit_val_batches, "limit_val_batches"};
 }
 
-// Rank 0 has the most batches. All ranks go by its count, so that they agree on what is refused, or empty.
-std::int64_t batches_of_rank_0(const RunState& state, const AnyLoader& loader, Stage stage) {
-  const auto [limit, name] = limit_of(state.options, stage);
+// Of numbered samples rank 0 has the most batches; which rank has of streams, only the ranks can say.
+std::int64_t most_batches(const RunState& state, const AnyLoader& loader) {
   auto spec = state.shard(/*pad=*/false);
+  if (state.communicator().size() > 1 && loader.num_samples() == kUnknownLength) {
+    const auto most = torch::full({1}, loader.num_batches(spec), torch::kLong);
+    state.communicator().all_reduce(most, ReduceOp::kMax);
+    return most.item<std::int64_t>();
+  }
   spec.rank = 0;
-  return limit.apply(loader.num_batches(spec), name);
+  return loader.num_batches(spec);
 }
 
 }  // namespace
@@ -194,8 +198,10 @@ std::int64_t batches_of_rank_0(const RunState& state, const AnyLoader& loader, S
 EvaluationLimits evaluation_limits(const RunState& state, const LoaderList& loaders, Stage stage,
                                    std::int64_t at_most) {
   EvaluationLimits limits;
+  const auto [option, name] = limit_of(state.options, stage);
   for (const auto& loader : loaders) {
-    const auto limit = std::min(batches_of_rank_0(state, *loader, stage), at_most);
+    // All ranks go by one count, so that they agree on what is refused, or empty.
+    const auto limit = std::min(option.apply(most_batches(state, *loader), name), at_most);
     limits.batches.push_back(std::min(loader->num_batches(state.shard(/*pad=*/false)), limit));
     limits.is_empty = limits.is_empty && limit == 0;
   }

@@ -14,7 +14,8 @@ struct EvaluationLimits {
   bool is_empty = true;               ///< no rank has any: the pass and its hooks are left out
 };
 
-/// By the limit option of `stage`, and not more than `at_most` of each loader.
+/// By the limit option of `stage`, and not more than `at_most` of each loader. Collective where a loader has
+/// streams.
 /// @throws ConfigError as BatchLimit::apply, on all ranks alike
 EvaluationLimits evaluation_limits(const RunState& state, const LoaderList& loaders, Stage stage,
                                    std::int64_t at_most = kUnknownLength);

@@ -43,15 +43,24 @@ std::optional<fs::file_time_type> time_of(const fs::path& checkpoint) {
   return failure ? std::nullopt : std::optional(written);
 }
 
-// Those whose replacement was interrupted have no folder of their name.
-std::set<fs::path> names_in(const fs::path& folder) {
-  std::set<fs::path> names;
+// Those whose replacement was interrupted have no folder of their name. That of a "{val/loss}" has a folder
+// in it.
+void find_names(const fs::path& folder, std::set<fs::path>& names) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const auto moved = checkpoint_of(entry.path(), kOlder);
     const auto& name = moved.empty() ? entry.path() : moved;
-    if (name.extension() == ".ckpt") names.insert(name);
+    if (name.extension() == ".ckpt") {
+      names.insert(name);
+    } else if (entry.is_directory(ignored) && !entry.is_symlink(ignored)) {
+      find_names(entry.path(), names);
+    }
   }
+}
+
+std::set<fs::path> names_in(const fs::path& folder) {
+  std::set<fs::path> names;
+  find_names(folder, names);
   return names;
 }
 
@@ -176,6 +185,7 @@ const ModelCheckpoint* first_model_checkpoint(const RunState& state) {
 
 std::optional<Checkpoint> take_wanted_checkpoint(RunState& state) {
   auto& run = state.options.run;
+  state.resumed_from.clear();
   if (run.ckpt_path.empty() && run.resume == Resume::kNever) return std::nullopt;
   std::vector<fs::path> folders;  // of rank 0
   if (state.is_global_zero()) folders = wanted_folders(state);
@@ -184,6 +194,7 @@ std::optional<Checkpoint> take_wanted_checkpoint(RunState& state) {
   if (!is_named) return newest_complete(folders, state);
   const auto folder = state.communicator().broadcast_bytes(folders.empty() ? "" : folders.front().string());
   if (folder.empty()) return std::nullopt;
+  state.resumed_from = folder;
   return state.checkpoint_io->load(folder, run.verify, state.communicator());
 }
 

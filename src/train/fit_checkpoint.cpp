@@ -130,12 +130,13 @@ StateTree own_state(const RunState& state) {
   own.set("callbacks", callbacks_of(state));
   own.set("module", state.module->state());
   if (state.data_module) own.set("data_module", state.data_module->state());
-  own.set("should_stop", state.should_stop);
-  own.set("stop_agreed", state.stop_agreed);
+  own.set("should_stop", state.keeps_stop);
+  own.set("stop_agreed", state.stop_agreed && !state.stops_this_run);
   return own;
 }
 
-FitMoment moment_of(const RunState& state) {
+FitMoment moment_of(RunState& state) {
+  for (auto* log : {&state.train_log, &state.evaluation_log}) log->keep_metric_values(state.communicator());
   return {
       .loops = state_of(state.progress), .own = own_state(state), .world_size = state.communicator().size()};
 }
@@ -206,16 +207,37 @@ void load_model(const RunState& state, const Checkpoint& checkpoint, const State
   if (state.is_global_zero()) warn_of(keys, checkpoint.folder().string());
 }
 
+bool is_resumed_from(const RunState& state, const std::filesystem::path& folder) {
+  std::error_code failure;
+  return !state.resumed_from.empty() && std::filesystem::equivalent(folder, state.resumed_from, failure);
+}
+
 // What is to be done when the checkpoint is complete; rank 0 does it for all.
 void finish_save(const RunState& state, const SaveRequest& request, const std::filesystem::path& folder) {
   if (!state.is_global_zero()) return;
   if (!request.link.empty()) link_checkpoint(request.link, folder);
-  if (!request.replaced.empty()) state.checkpoint_io->remove(request.replaced);
+  if (request.replaced.empty() || is_resumed_from(state, request.replaced)) return;
+  state.checkpoint_io->remove(request.replaced);
+  std::error_code not_empty;
+  if (request.replaced.parent_path() != folder.parent_path())  // that of a "{val/loss}"
+    std::filesystem::remove(request.replaced.parent_path(), not_empty);
+}
+
+// A rank that fails here knows that all do.
+template <class Write>
+void write_or_tell(const SaveRequest& request, Write write) {
+  try {
+    write();
+  } catch (const IoError&) {
+    if (request.on_failure) request.on_failure();
+    throw;
+  }
 }
 
 void wait_for_writer(RunState& state) {
   const auto on_saved = std::exchange(state.on_saved, nullptr);
-  state.checkpoint_writer->wait();
+  const auto request = std::exchange(state.request_of_writer, {});
+  write_or_tell(request, [&] { state.checkpoint_writer->wait(); });
   if (on_saved) on_saved();
 }
 
@@ -246,21 +268,25 @@ void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRe
   TrainContext context(state);
   for (const auto& callback : state.callbacks) callback->on_save_checkpoint(context, all.shared);
   if (!state.options.async_checkpoint) {
-    state.checkpoint_io->save(folder, all, info, state.communicator());
+    write_or_tell(request, [&] { state.checkpoint_io->save(folder, all, info, state.communicator()); });
     return finish_save(state, request, folder);
   }
   auto& writer = state.checkpoint_writer;
   if (!writer) writer = std::make_unique<CheckpointWriter>(state.communicator());
   warn_of_failure(state, [&] { wait_for_writer(state); });
   writer->save(folder, all, info);
+  state.request_of_writer = request;
   state.on_saved = [&state, request, folder] { finish_save(state, request, folder); };
 }
 
 void save_after_hook(RunState& state, const std::filesystem::path& folder, const SaveRequest& request) {
   if (state.stage == Stage::kSanityCheck || state.is_trial) return;
   check_has_place(state, state.hooks.is_calling());
-  state.hooks.defer(
-      [&state, folder, request] { warn_of_failure(state, [&] { save_fit(state, folder, request); }); });
+  state.promised.push_back(folder);
+  state.hooks.defer([&state, folder, request] {
+    std::erase(state.promised, folder);
+    warn_of_failure(state, [&] { save_fit(state, folder, request); });
+  });
 }
 
 void save_after_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request) {
@@ -294,7 +320,10 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
   if (state.data_module && own.contains("data_module"))
     state.data_module->load_state(own.get<StateTree>("data_module"));
   restore_reloaded_data(state);
+  const auto samples = state.progress.samples;
   adopt_data_place(state, shared.get<StateTree>("data"));
+  // What begins anew is logged anew.
+  if (state.progress.samples != samples) own.set("train_log", state.train_log.state());
   load_model(state, checkpoint, shared.get<StateTree>("model"));
   state.module->load_state(own.get<StateTree>("module"));
   load_callbacks(state, own.get<StateTree>("callbacks"));
@@ -312,7 +341,7 @@ void load_moment(RunState& state) {
   load_buffers(state, own.get<StateTree>("buffers"));
   state.board.callback = metrics_of(own.get<StateTree>("callback_metrics"));
   state.board.progress_bar = metrics_of(own.get<StateTree>("progress_bar_metrics"));
-  state.should_stop = own.get<bool>("should_stop");
+  state.should_stop = state.keeps_stop = own.get<bool>("should_stop");
   state.stop_agreed = own.get<bool>("stop_agreed");
   if (world_size != state.communicator().size()) return;
   state.strategy->load_state(own.get<StateTree>("strategy"));

@@ -9,6 +9,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
+#include "train/callbacks/monitored_metric.h"
 #include "train/data_place.h"
 #include "train/evaluation_loop.h"
 #include "train/fit_checkpoint.h"
@@ -33,9 +34,14 @@ void warn_of_evaluation_mode(const RunState& state) {
 
 }  // namespace
 
+// A stream that has told its length to another process needs not tell it again.
 void FitLoop::run(const std::function<void()>& on_begin) {
+  const auto& progress = state_.progress;
+  const auto told = progress.phase == FitPhase::kEpochStart ? kUnknownLength : progress.num_training_batches;
   take_training_data();
   val_schedule_.emplace(state_, num_batches_);
+  if (is_stream_) end_epoch_at(std::min(num_batches_, told));
+  stop_vote_.begin();
   if (num_batches_ == 0 || done()) return on_begin();
 
   warn_of_evaluation_mode(state_);
@@ -87,7 +93,6 @@ Window FitLoop::window_of(std::int64_t batch_idx) const {
 void FitLoop::run_epoch() {
   auto& progress = state_.progress;
   is_skipped_ = false;
-  if (is_stream_) end_epoch_at(num_training_batches(state_));
   if (progress.phase == FitPhase::kEpochStart) start_epoch();
   if (progress.phase < FitPhase::kEpochEnd) {
     run_batches();
@@ -107,10 +112,11 @@ void FitLoop::run_epoch() {
 
 // A checkpoint that is taken in a hook says that the hook has been called.
 void FitLoop::start_epoch() {
-  if (reload_training_data(state_)) {
-    take_training_data();
-    val_schedule_->set_epoch_batches(num_batches_);
-  }
+  if (const auto next = std::exchange(state_.next_accumulation, std::nullopt))
+    state_.options.accumulate_grad_batches = *next;
+  const bool is_other_data = reload_training_data(state_);
+  if (is_other_data || is_stream_) take_training_data();
+  if (is_other_data) val_schedule_->set_epoch_batches(num_batches_);
   TrainContext context(state_);
   LogScopeGuard scope(state_, state_.train_log, kEpochLog);
   state_.progress.phase = FitPhase::kBatches;
@@ -135,7 +141,10 @@ void FitLoop::run_batches() {
   }
   AnyBatch batch;
   while (!is_over() && progress.batches < num_batches_) {
-    if (!measure_.next(*stream, batch)) return end_epoch_at(progress.batches);
+    if (!measure_.next(*stream, batch)) {
+      check_end_of_data(state_, is_stream_);
+      return end_epoch_at(progress.batches);
+    }
     if (stream->is_last()) end_epoch_at(progress.batches + 1);
     run_batch(batch, progress.batches);
     if (is_skipped_) return;
@@ -153,7 +162,7 @@ void FitLoop::finish_epoch() {
   TrainContext context(state_);
   if (!is_cut_) advance_schedule(context, Interval::kEpoch, /*watching=*/true, state_.progress.epoch);
   for (const auto& logger : state_.loggers) logger->flush();
-  agree_on_stop();
+  stop_vote_.take();
   ++state_.progress.epoch;
   state_.progress.batches_before += state_.progress.batches;
   state_.progress.batches = 0;
@@ -205,6 +214,7 @@ void FitLoop::finish_batch(std::int64_t batch_idx) {
   notice_failed_save(state_);
   if (progress.phase == FitPhase::kBatchEnd) {
     if (stepped) write_step_row();
+    stop_vote_.take_in_time(stepped);
     progress.validation = {};
     progress.phase = FitPhase::kValidation;
   }
@@ -221,7 +231,7 @@ void FitLoop::write_step_row() {
   const int every = state_.options.log_every_n_steps;
   if (every <= 0 || (stepped + 1) % every != 0) return;
   state_.write_metrics(state_.train_log.synced_step_row(state_.communicator()), stepped);
-  agree_on_stop();
+  stop_vote_.take();
 }
 
 void FitLoop::advance_schedule(TrainContext& context, Interval interval, bool watching,
@@ -236,25 +246,12 @@ void FitLoop::advance_schedule(TrainContext& context, Interval interval, bool wa
                                    watching ? std::optional(monitored(config->monitor)) : std::nullopt);
 }
 
-void FitLoop::agree_on_stop() {
-  if (state_.communicator().size() == 1) return;
-  const auto votes = torch::full({1}, state_.should_stop ? 1 : 0, torch::kInt);
-  state_.communicator().all_reduce(votes, ReduceOp::kMax);
-  state_.stop_agreed = votes.item<int>() != 0;
-}
-
 // Ranks may have measured different values; they must go by one.
 double FitLoop::monitored(const std::string& name) const {
-  const auto metric = state_.board.callback.find(name);
-  if (metric != state_.board.callback.end()) {
-    const auto value = torch::full({1}, metric->second, torch::kDouble);
-    state_.communicator().broadcast(value, 0);
-    return value.item<double>();
-  }
-  std::string known;
-  for (const auto& [other, value] : state_.board.callback) known += (known.empty() ? "" : ", ") + other;
-  throw ConfigError("train", {.what = "lr_scheduler: the monitored metric \"" + name + "\" was not logged",
-                              .expected = known.empty() ? "a metric that was logged" : "one of " + known});
+  const TrainContext context(state_);
+  const auto value = monitored_metric(context, name);
+  if (!value) refuse_missing("lr_scheduler", context, name);
+  return *value;
 }
 
 void FitLoop::validate_if_due() {
@@ -270,6 +267,7 @@ void FitLoop::validate_if_due() {
   const auto limits = evaluation_limits(state_, state_.val_loaders, Stage::kValidate);
   run_evaluation_loop(state_, state_.val_loaders, Stage::kFit, limits, state_.progress.validation);
   val_schedule_->restart();
+  stop_vote_.take();  // by what was measured
 }
 
 }  // namespace lockstep::detail

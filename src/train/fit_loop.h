@@ -12,6 +12,7 @@
 #include "train/automatic_optimization.h"
 #include "train/run_state.h"
 #include "train/step_measure.h"
+#include "train/stop_vote.h"
 #include "train/validation_schedule.h"
 
 namespace lockstep::detail {
@@ -20,6 +21,7 @@ class FitLoop {
  public:
   explicit FitLoop(RunState& state)
       : state_(state),
+        stop_vote_(state),
         measure_(state, "training_step"),
         automatic_(state, measure_),
         is_automatic_(state.module->automatic_optimization()) {}
@@ -32,9 +34,6 @@ class FitLoop {
   bool steps_reached() const;
   bool stop_honoured() const;
   bool is_over() const;  // also in the midst of an epoch
-  // Whether any rank asked to stop: in a world of more than one, asked at the ends of epochs and
-  // whenever metrics are written. Collective.
-  void agree_on_stop();
   bool done() const;
   double optimize(const AnyBatch& batch, const Window& window, StepContext& step);
   Window window_of(std::int64_t batch_idx) const;
@@ -57,6 +56,7 @@ class FitLoop {
   void validate_if_due();
 
   RunState& state_;
+  StopVote stop_vote_;
   StepMeasure measure_;
   AutomaticOptimization automatic_;
   bool is_automatic_;

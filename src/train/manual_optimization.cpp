@@ -148,6 +148,7 @@ double run_manual_step(RunState& state, const StepMeasure& measure, const AnyBat
   const auto scope = state.precision->forward_scope();
   const auto measured = measure.step();
   const auto output = state.module->any_training_step(batch, step);
+  adapt_scale(*state.precision);  // a checkpoint behind this batch has the scale of the next one
   return output.defined() && output.numel() == 1 ? LogValue(output).value() : 0;
 }
 

@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include <ATen/ops/tensor.h>
+
 #include <lockstep/base/error.h>
 #include <lockstep/fabric/batch_agreement.h>
 
@@ -28,9 +30,42 @@ void require(const LoaderList& loaders, Stage stage) {
                               .got = "none"});
 }
 
+// Another loader, which says that it has so many batches.
+class LoaderOfLength final : public AnyLoader {
+ public:
+  LoaderOfLength(std::shared_ptr<AnyLoader> loader, std::int64_t num_batches)
+      : loader_(std::move(loader)), num_batches_(num_batches) {}
+
+  std::int64_t num_batches(const ShardSpec&) const override { return num_batches_; }
+  std::int64_t num_samples() const override { return loader_->num_samples(); }
+  std::int64_t batch_size() const override { return loader_->batch_size(); }
+  std::unique_ptr<BatchStream> stream(const ShardSpec& spec, std::int64_t epoch,
+                                      std::int64_t skip_batches) const override {
+    return loader_->stream(spec, epoch, skip_batches);
+  }
+
+ private:
+  std::shared_ptr<AnyLoader> loader_;
+  std::int64_t num_batches_;
+};
+
+// Streams of known lengths end with the shortest. Where one rank's is not known, none is.
+std::shared_ptr<AnyLoader> of_common_length(std::shared_ptr<AnyLoader> loader, const ShardSpec& shard,
+                                            const Communicator& communicator) {
+  if (communicator.size() == 1 || loader->num_samples() != kUnknownLength) return loader;
+  const auto own = loader->num_batches(shard);
+  const auto ends = at::tensor({own, -own}, at::kLong);
+  communicator.all_reduce(ends, ReduceOp::kMin);
+  const auto shortest = ends[0].item<std::int64_t>(), longest = -ends[1].item<std::int64_t>();
+  if (shortest == longest) return loader;
+  return std::make_shared<LoaderOfLength>(std::move(loader),
+                                          longest == kUnknownLength ? kUnknownLength : shortest);
+}
+
 // Where only the end tells the length, ranks must agree which batch is the last one.
 void take_training_data(RunState& state, std::shared_ptr<AnyLoader> loader) {
   const auto shard = state.shard(/*pad=*/true);
+  loader = of_common_length(std::move(loader), shard, state.communicator());
   check_shards(*loader, shard);
   const bool is_stream = loader->num_batches(shard) == kUnknownLength;
   state.train_loader =

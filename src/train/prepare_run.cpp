@@ -37,7 +37,7 @@ bool brings(const std::vector<std::shared_ptr<Callback>>& callbacks, const char*
   const auto found = std::ranges::count_if(
       callbacks, [](const auto& callback) { return dynamic_cast<const Kind*>(callback.get()) != nullptr; });
   if (found <= (is_on ? 1 : 0)) return found > 0;
-  throw ConfigError("train", {.what = std::string("callbacks of the kind ") + kind,
+  throw ConfigError("train", {.what = std::string(kind) + " among the callbacks",
                               .expected = is_on ? "one" : std::string("none with ") + flag + " = false",
                               .got = std::to_string(found)});
 }
@@ -51,7 +51,7 @@ std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunState& state) {
   }
   const auto& options = state.options;
   const bool has_bar =
-      brings<ProgressBar>(callbacks, "progress bar", "enable_progress_bar", options.enable_progress_bar);
+      brings<ProgressBar>(callbacks, "progress bars", "enable_progress_bar", options.enable_progress_bar);
   const bool has_summary =
       brings<ModelSummary>(callbacks, "ModelSummary", "enable_model_summary", options.enable_model_summary);
   if (state.is_global_zero()) {

@@ -66,6 +66,7 @@ StateTree state_of(const Progress& progress) {
   state.set("validation_batches", progress.validation.batches);
   state.set("validation_loader", progress.validation.loader);
   state.set("validation_phase", name_of(kEvaluationPhases, progress.validation.phase));
+  state.set("num_training_batches", progress.num_training_batches);
   state.set("next_train_reload", progress.next_train_reload);
   state.set("next_val_reload", progress.next_val_reload);
   return state;
@@ -83,7 +84,9 @@ void load_state(Progress& progress, const StateTree& state) {
                              .loader = count_if_any(state, "validation_loader"),
                              .batches = count_of(state, "validation_batches")},
               .batches_before = count_of(state, "batches_before"),
-              .num_training_batches = progress.num_training_batches,
+              .num_training_batches = state.contains("num_training_batches")
+                                          ? count_of(state, "num_training_batches")
+                                          : progress.num_training_batches,
               .next_train_reload = count_if_any(state, "next_train_reload"),
               .next_val_reload = count_if_any(state, "next_val_reload")};
 }

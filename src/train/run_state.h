@@ -50,6 +50,8 @@ enum class SkipRequest { kRefused, kPossible, kMade };
 
 struct RunState {
   TrainerOptions options;
+  /// What takes the place of options.accumulate_grad_batches when the next epoch begins.
+  std::optional<AccumulationSchedule> next_accumulation;
   std::filesystem::path run_dir;
   std::shared_ptr<ClusterEnvironment> environment;
   WorldShape shape;
@@ -81,8 +83,10 @@ struct RunState {
   std::int64_t num_evaluation_batches = 0;  ///< of this rank, in the evaluation that runs
   bool validation_is_due = false;           ///< behind the batch that is running
   SkipRequest skip_request = SkipRequest::kRefused;
-  bool should_stop = false;  ///< this rank's wish
-  bool stop_agreed = false;  ///< what several ranks have agreed on
+  bool should_stop = false;     ///< this rank's wish
+  bool keeps_stop = false;      ///< checkpoints hold that wish
+  bool stops_this_run = false;  ///< a wish of all ranks that checkpoints do not hold
+  bool stop_agreed = false;     ///< what several ranks have agreed on
   /// What checkpoints say while it is not what the loops' own state says: in a run that goes on from a
   /// checkpoint, until it does; in one that ends, from the place where a later one would go on.
   std::optional<FitMoment> moment;
@@ -91,9 +95,12 @@ struct RunState {
   std::shared_ptr<CheckpointIO> checkpoint_io;
   std::unique_ptr<CheckpointWriter> checkpoint_writer;  ///< where checkpoints are written in the background
   std::function<void()> on_saved;                       ///< what is left to do when it has written one
-  bool has_saved_last = false;                          ///< last.ckpt, in this fit
-  std::exception_ptr save_failure;                      ///< of what is written at the end of this fit
-  std::vector<Metrics> results;                         ///< of the last validate or test, by loader
+  SaveRequest request_of_writer;                        ///< what it is writing for
+  std::filesystem::path resumed_from;                   ///< the checkpoint that ckpt_path has named
+  std::vector<std::filesystem::path> promised;  ///< asked for in the hook that is called, not written yet
+  bool has_saved_last = false;                  ///< last.ckpt, in this fit
+  std::exception_ptr save_failure;              ///< of what is written at the end of this fit
+  std::vector<Metrics> results;                 ///< of the last validate or test, by loader
   bool has_warned_of_no_loss = false;
   std::function<void()> search = {};         ///< the Tuner's: runs in the place of training or evaluation
   bool is_trial = false;                     ///< what runs is a part of a search: it saves nothing

@@ -1,5 +1,6 @@
 #include <lockstep/train/train_context.h>
 
+#include <algorithm>
 #include <typeinfo>
 
 #include <c10/util/Type.h>
@@ -83,6 +84,7 @@ std::optional<std::int64_t> TrainContext::estimated_stepping_batches() const {
 
 std::int64_t TrainContext::num_evaluation_batches() const { return state_->num_evaluation_batches; }
 const std::filesystem::path& TrainContext::run_dir() const { return state_->run_dir; }
+std::span<const std::shared_ptr<Callback>> TrainContext::callbacks() const { return state_->callbacks; }
 const TrainerOptions& TrainContext::options() const { return state_->options; }
 std::span<const std::shared_ptr<Logger>> TrainContext::loggers() const { return state_->loggers; }
 const std::optional<LRScheduler>& TrainContext::lr_scheduler() const {
@@ -116,8 +118,14 @@ void TrainContext::save_checkpoint(const std::filesystem::path& folder, const Sa
   detail::save_after_hook(*state_, folder, request);
 }
 
+bool TrainContext::will_save(const std::filesystem::path& folder) const {
+  return std::ranges::count(state_->promised, folder) > 0;
+}
+
 void TrainContext::set_accumulate_grad_batches(const AccumulationSchedule& schedule) {
-  state_->options.accumulate_grad_batches = schedule;
+  const bool is_between_epochs = state_->progress.phase == detail::FitPhase::kEpochStart;
+  if (is_between_epochs) state_->options.accumulate_grad_batches = schedule;
+  if (!is_between_epochs) state_->next_accumulation = schedule;
 }
 
 void TrainContext::set_lr_scheduler(const LRScheduler& scheduler) {
@@ -145,7 +153,8 @@ void TrainContext::print(std::string_view text) const {
   if (is_global_zero()) detail::print_line(text);
 }
 
-void TrainContext::stop() { state_->should_stop = true; }
+void TrainContext::stop() { state_->should_stop = state_->keeps_stop = true; }
+void TrainContext::stop_this_run() { state_->should_stop = state_->stops_this_run = true; }
 bool TrainContext::should_stop() const { return state_->should_stop; }
 
 void StepContext::skip_epoch() {

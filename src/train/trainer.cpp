@@ -69,7 +69,11 @@ void keep_failure(RunState& state, const std::function<void()>& save) {
   }
 }
 
+// Without a batch there is nothing that would be worth the checkpoint of an earlier run.
+bool has_trained(const RunState& state) { return state.progress.samples > 0 || state.progress.epoch > 0; }
+
 void save_last(RunState& state) {
+  if (!has_trained(state)) return;
   if (std::exchange(state.has_saved_last, true) || !state.options.enable_checkpointing) return;
   keep_failure(state, [&] {
     save_fit(state, state.run_dir / "checkpoints" / "last.ckpt");
@@ -169,8 +173,11 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
   RunState& state = *state_;
   begin_run(state, Stage::kFit, std::move(module));
   state.progress = {};
+  state.next_accumulation.reset();
   state.figures = {.start_to_first_collective_s = state.figures.start_to_first_collective_s};
-  state.should_stop = state.stop_agreed = state.has_saved_last = false;
+  state.should_stop = state.keeps_stop = state.stops_this_run = state.stop_agreed = false;
+  state.has_saved_last = false;
+  state.promised.clear();
   state.moment.reset();
   state.save_failure = nullptr;
   run_guarded(state, [&] {
@@ -247,7 +254,7 @@ void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_
 }
 
 const ModelCheckpoint* Trainer::checkpoint_callback() const { return first_model_checkpoint(*state_); }
-std::vector<Metrics> Trainer::results() const { return state_->results; }
+const std::vector<Metrics>& Trainer::results() const { return state_->results; }
 const Metrics& Trainer::callback_metrics() const { return state_->board.callback; }
 std::int64_t Trainer::global_step() const { return state_->progress.global_step; }
 std::int64_t Trainer::current_epoch() const { return state_->progress.epoch; }

@@ -1,6 +1,7 @@
 #include "train/update_bn.h"
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <lockstep/base/error.h>
@@ -47,11 +48,28 @@ class PlainMeans {
   std::vector<std::optional<double>> momenta_;
 };
 
-// What training_step logs is of no interest here.
+// What training_step logs is of no interest here; metrics that it updates are as before afterwards.
+class UnheardLog {
+ public:
+  explicit UnheardLog(RunState& state) : scope_(state, log_, kTrainStepLog) {
+    for (const auto& logged : state.train_log.metrics())
+      kept_.emplace_back(logged.metric, logged.metric->state());
+  }
+  void set_batch_size(std::int64_t samples) { log_.set_batch_size(samples); }
+  void put_metrics_back() {
+    log_.reset();
+    for (const auto& [metric, own] : kept_) metric->load_state(own);
+  }
+
+ private:
+  MetricBoard board_;
+  MetricLog log_{board_};
+  LogScopeGuard scope_;
+  std::vector<std::pair<metrics::Metric*, StateTree>> kept_;
+};
+
 void run_forward(RunState& state) {
-  MetricBoard board;
-  MetricLog log(board);
-  const LogScopeGuard scope(state, log, kTrainStepLog);
+  UnheardLog log(state);
   const auto num_batches = num_training_batches(state);
   const auto stream =
       with_tensors(state.train_loader->stream(state.shard(/*pad=*/true), state.progress.epoch, 0),
@@ -63,8 +81,10 @@ void run_forward(RunState& state) {
     StepContext step(state, i, batch);
     log.set_batch_size(batch.size());
     const auto forward = state.precision->forward_scope();
+    const torch::AutoGradMode with_gradients(true);  // which a step may need for its loss
     state.module->any_training_step(batch, step);
   }
+  log.put_metrics_back();
 }
 
 // Every rank has had as many batches.

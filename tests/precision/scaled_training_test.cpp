@@ -19,6 +19,7 @@ struct ScaledNetImpl : Module<Example> {
   ScaledNetImpl() { register_module("net", net); }
 
   torch::Tensor training_step(const Example& batch, StepContext& step) override {
+    if (step.batch_idx() == no_loss_at) return {};
     const auto outputs = net->forward(batch.data);
     EXPECT_EQ(outputs.scalar_type(), at::kHalf);
     auto loss = torch::nn::functional::mse_loss(outputs, batch.target) * loss_factor;
@@ -31,6 +32,7 @@ struct ScaledNetImpl : Module<Example> {
     scaled_losses.push_back(loss.item<float>());
   }
   void on_before_optimizer_step(StepContext&) override {
+    if (!net->weight.grad().defined()) return;
     EXPECT_EQ(net->weight.grad().scalar_type(), at::kFloat);
     gradients.push_back(net->weight.grad().clone());
   }
@@ -46,7 +48,7 @@ struct ScaledNetImpl : Module<Example> {
 
   torch::nn::Linear net{2, 1};
   double loss_factor = 1;
-  std::int64_t overflows_at = -1;
+  std::int64_t overflows_at = -1, no_loss_at = -1;
   std::int64_t steps = 0;
   std::vector<float> losses, scaled_losses;
   std::vector<double> clipped_norms;
@@ -194,6 +196,45 @@ TEST(ShardedGradients, AnOverflowOnOneRankSkipsTheStepOnAll) {
     detail::adapt_scale(*precision);
     EXPECT_EQ(precision->grad_scaler()->get_scale(), 32768);
   });
+}
+
+// Lightning's: nothing is unscaled, stepped or learned where training_step gave no loss.
+TEST_F(ScaledTraining, AStepWithoutALossLeavesTheScalerAlone) {
+  precision_ = make_precision(Fp16Mixed{.scaler = {.init_scale = 4, .growth_interval = 3}});
+  ScaledNet model;
+  model->no_loss_at = 0;
+  fit(model, {.gradient_clip_val = 1.0}, 4);
+  EXPECT_EQ(model->steps, 4);
+  EXPECT_EQ(scale(), 8);  // by the three others
+  ScaledNet later;
+  precision_ = make_precision(Fp16Mixed{.scaler = {.init_scale = 4, .growth_interval = 3}});
+  later->no_loss_at = 2;
+  fit(later, {}, 3);
+  EXPECT_EQ(scale(), 4);
+}
+
+struct ManualNetImpl : ScaledNetImpl {
+  bool automatic_optimization() const override { return false; }
+  torch::Tensor training_step(const Example& batch, StepContext& step) override {
+    auto optimizer = step.manual_optimizer();
+    optimizer.zero_grad();
+    step.manual_backward(ScaledNetImpl::training_step(batch, step));
+    optimizer.step();
+    return {};
+  }
+  void on_train_batch_end(StepContext& step, const TrainOutput&) override { step.save_checkpoint(saved); }
+  std::filesystem::path saved;
+};
+
+TEST_F(ScaledTraining, CheckpointsOfManualOptimisationHoldTheNextScale) {
+  const auto model = std::make_shared<ManualNetImpl>();
+  model->overflows_at = 0;
+  model->saved = folder_ / "saved.ckpt";
+  TrainerOptions options{.max_epochs = 1, .precision = precision_, .enable_progress_bar = false};
+  options.run.run_dir = folder_ / "run";
+  const auto row = torch::ones({1, 2});
+  Trainer(options).fit(model, loader(tensor_dataset(row, row.sum(1, true) + 1)));
+  EXPECT_EQ(Checkpoint(model->saved).shared().get<StateTree>("MixedPrecision").get<double>("scale"), 512);
 }
 
 }  // namespace

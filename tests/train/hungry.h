@@ -31,6 +31,8 @@ struct HungryImpl : Module<Example> {
 
   torch::Tensor training_step(const Example& batch, StepContext& step) override {
     sizes.push_back(batch.data.size(0));
+    samples.update(torch::tensor(static_cast<double>(batch.data.size(0))));
+    step.log("samples", samples);
     eat(batch);
     ++steps;
     seen += batch.data.size(0);
@@ -74,6 +76,7 @@ struct HungryImpl : Module<Example> {
   std::string message = "cpu";
   std::int64_t steps = 0;           // a counter that is state
   std::vector<std::int64_t> sizes;  // of all batches so far
+  metrics::Sum samples;             // of the epoch
   std::filesystem::path save_in;
 };
 TORCH_MODULE(Hungry);

@@ -2,12 +2,14 @@
 // limits that end a run. All against Lightning's.
 #include <gmock/gmock.h>
 #include <lockstep/lockstep.h>
+#include <lockstep/testing/fork_ranks.h>
 
 #include <cmath>
 
 #include "support/expect_error.h"
 #include "train/golden_loops.h"
 #include "train/slope.h"
+#include "train/trainer_rank.h"
 
 namespace lockstep {
 namespace {
@@ -107,6 +109,22 @@ struct Gaps final : AnyLoader {
   }
   std::int64_t size;
   std::vector<std::int64_t> empty_at;
+};
+
+// A stream that never ends.
+struct Endless : IterableDataset<float, Example> {
+  struct Stream : ItemStream<float> {
+    bool next(float& item) override {
+      item = 1;
+      return true;
+    }
+  };
+  std::unique_ptr<ItemStream<float>> stream(const ShardSpec&, std::int64_t) const override {
+    return std::make_unique<Stream>();
+  }
+  Example collate(std::vector<float> items) const override {
+    return {.data = torch::tensor(items).unsqueeze(1), .target = {}};
+  }
 };
 
 class LeftOut : public SlopeTest {
@@ -290,6 +308,49 @@ TEST_F(LeftOut, StepsAreEstimatedAsLightnings) {
   EXPECT_EQ(ask->estimated, 2 * 8 + 3 * 2 + 5 * 3);
   test::expect_error<ConfigError>([&] { Trainer(chosen).validate(model_, batches(1)); },
                                   {"estimated_stepping_batches", "fit", "validate"});
+}
+
+TEST_F(LeftOut, StepsOfStreamsAreEstimatedByTheirLimit) {
+  const auto estimated = [&](std::int64_t max_steps) {
+    auto chosen = options(max_steps < 0 ? 3 : -1);
+    chosen.max_steps = max_steps;
+    const auto ask = std::make_shared<AskForSteps>();
+    chosen.callbacks = {ask};
+    Trainer(chosen).fit(model_, loader(std::make_shared<Endless>()));
+    return ask->estimated;
+  };
+  EXPECT_EQ(estimated(1000), 1000);
+  EXPECT_EQ(estimated(-1), std::nullopt);
+}
+
+// Lightning's numbers for 64 batches on devices x nodes.
+TEST_F(LeftOut, StepsAreEstimatedOfARanksBatches) {
+  const auto of_ranks = [](int ranks) { return batches(64).num_batches({.num_replicas = ranks}); };
+  EXPECT_EQ(of_ranks(7), 10);
+  EXPECT_EQ(of_ranks(14), 5);
+  EXPECT_EQ(of_ranks(21), 4);
+  EXPECT_EQ(of_ranks(28), 3);
+}
+
+LOCKSTEP_RANK_BODY(estimated_steps_of_ranks)(Communicator comm, std::string folder)->std::string {
+  testing::become_trainer_rank(comm);
+  TrainerOptions options{.max_epochs = 1, .num_sanity_val_steps = 0, .enable_progress_bar = false};
+  options.enable_model_summary = false;
+  options.strategy = Ddp{};
+  options.devices = std::to_string(comm.size());
+  options.run.run_dir = folder;
+  const auto ask = std::make_shared<AskForSteps>();
+  options.callbacks = {ask};
+  Trainer(options).fit(testing::Slope(), loader(tensor_dataset(torch::ones({64, 1})), {.batch_size = 1}));
+  return std::to_string(ask->estimated.value_or(-1));
+}
+
+TEST_F(LeftOut, StepsOfRanksAreEstimatedAsLightnings) {
+  for (const auto& [ranks, steps] : {std::pair{2, "32"}, std::pair{3, "22"}}) {
+    for (const auto& rank :
+         testing::fork_ranks(ranks, "estimated_steps_of_ranks", (folder_ / "run").string()))
+      EXPECT_EQ(rank.result + rank.error, steps);
+  }
 }
 
 // The hooks of stages that have nothing to do.

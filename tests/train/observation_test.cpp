@@ -55,6 +55,19 @@ TEST_F(Observation, LoggersOfTheProgramGetEverything) {
   EXPECT_EQ(logger->end, "success");
 }
 
+// Lightning's numbers: rows come with every third stepped batch, of which an epoch has six.
+TEST_F(Observation, RowsAreNumberedBySteppedBatches) {
+  auto chosen = options(3);
+  const auto logger = std::make_shared<MemoryLogger>();
+  chosen.logger = logger;
+  chosen.log_every_n_steps = 3;
+  chosen.accumulate_grad_batches = 2;
+  Trainer(chosen).fit(model_, batches(12));
+  EXPECT_THAT(logger->rows, ElementsAre("train_loss_step@2", "train_loss_step@5", "train_loss_epoch@5",
+                                        "train_loss_step@8", "train_loss_step@11", "train_loss_epoch@11",
+                                        "train_loss_step@14", "train_loss_step@17", "train_loss_epoch@17"));
+}
+
 TEST_F(Observation, LoggersByName) {
   auto chosen = options();
   chosen.logger = {"csv", "jsonl", "tensorboard"};

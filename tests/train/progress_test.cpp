@@ -8,7 +8,7 @@
 namespace lockstep::detail {
 namespace {
 
-TEST(ProgressTest, IsGivenAndTakenWithoutWhatFollowsFromTheData) {
+TEST(ProgressTest, IsGivenAndTaken) {
   const Progress given{.epoch = 1,
                        .batches = 2,
                        .global_step = 3,
@@ -17,8 +17,6 @@ TEST(ProgressTest, IsGivenAndTakenWithoutWhatFollowsFromTheData) {
                        .num_training_batches = 6};
   Progress taken{.num_training_batches = 7};
   load_state(taken, state_of(given));
-  EXPECT_EQ(taken.num_training_batches, 7);
-  taken.num_training_batches = 6;
   EXPECT_EQ(taken, given);
   test::expect_error<CheckpointError>([&] { load_state(taken, {}); }, {"epoch", "integer"});
   EXPECT_EQ(taken, given);

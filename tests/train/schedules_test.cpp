@@ -1,8 +1,12 @@
 // When a fit steps and validates.
 #include <gmock/gmock.h>
+#include <lockstep/testing/fork_ranks.h>
+
+#include <thread>
 
 #include "support/expect_error.h"
 #include "train/slope.h"
+#include "train/trainer_rank.h"
 
 namespace lockstep {
 namespace {
@@ -39,6 +43,27 @@ TEST(ValCheckInterval, TellsOneBatchFromAWholeEpoch) {
     EXPECT_FALSE(ValCheckInterval::parse(text)) << text;
 }
 
+// Numbers up to a count that nobody is told.
+struct Counting : IterableDataset<float, Example> {
+  explicit Counting(int count) : count_(count) {}
+  struct Numbers : ItemStream<float> {
+    explicit Numbers(int count) : left(count) {}
+    bool next(float& item) override {
+      item = 1;
+      return left-- > 0;
+    }
+    int left;
+  };
+  std::unique_ptr<ItemStream<float>> stream(const ShardSpec&, std::int64_t) const override {
+    return std::make_unique<Numbers>(count_);
+  }
+  Example collate(std::vector<float> items) const override {
+    const auto count = static_cast<std::int64_t>(items.size());
+    return {.data = torch::tensor(items).view({count, 1}), .target = torch::zeros({count})};
+  }
+  int count_;
+};
+
 class Schedules : public SlopeTest {
  protected:
   // Training steps before each validation.
@@ -55,6 +80,43 @@ TEST_F(Schedules, AccumulateByEpoch) {
   trainer.fit(model_, batches(4));
   EXPECT_EQ(trainer.global_step(), 4 + 2 + 1);
   EXPECT_THAT(model_->steps_of_windows, ElementsAre(0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 6));
+}
+
+// The window that is open keeps its gradients.
+TEST_F(Schedules, AccumulateOtherwiseFromTheNextEpochOn) {
+  auto chosen = options(2);
+  chosen.accumulate_grad_batches = 4;
+  chosen.callbacks = {std::make_shared<LambdaCallback>(
+      LambdaHooks{.on_train_batch_end = [](StepContext& step, const TrainOutput&) {
+        if (step.batch_idx() == 1) step.set_accumulate_grad_batches(2);
+      }})};
+  Trainer trainer(chosen);
+  trainer.fit(model_, batches(8));
+  EXPECT_THAT(model_->steps_of_windows, ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5));
+  EXPECT_EQ(model_->weight.item<double>(), -6);
+}
+
+// Means of what begins anew count nothing twice.
+TEST_F(Schedules, WindowsThatBeginAnewAreLoggedAnew) {
+  struct Counted final : testing::SlopeImpl {
+    torch::Tensor training_step(const Example&, StepContext& step) override {
+      step.log("number", static_cast<double>(step.batch_idx()), {.on_epoch = true});
+      return weight.sum();
+    }
+  };
+  const auto saved = folder_ / "saved.ckpt";
+  auto chosen = options();
+  chosen.accumulate_grad_batches = 4;
+  chosen.callbacks = {std::make_shared<LambdaCallback>(
+      LambdaHooks{.on_train_batch_end = [&](StepContext& step, const TrainOutput&) {
+        if (step.batch_idx() == 2) step.save_checkpoint(saved);
+      }})};
+  Trainer(chosen).fit(std::make_shared<Counted>(), batches(8));
+  chosen.accumulate_grad_batches = 2;
+  chosen.callbacks.clear();
+  Trainer trainer(chosen);
+  trainer.fit(std::make_shared<Counted>(), batches(8), {}, saved);
+  EXPECT_EQ(trainer.callback_metrics().at("number"), 3.5);
 }
 
 TEST_F(Schedules, ValidateAfterAFractionOfAnEpoch) {
@@ -86,6 +148,48 @@ TEST_F(Schedules, ValidateByTheClock) {
   model_->validated_after.clear();
   chosen.val_check_interval = 1h;
   EXPECT_THAT(validations(chosen, 3), ElementsAre());
+}
+
+// Lightning's: a time counts in the epochs that validate.
+TEST_F(Schedules, ValidateByTheClockInEverySecondEpoch) {
+  struct Slow final : Callback {
+    void on_train_batch_start(StepContext&) override { std::this_thread::sleep_for(5ms); }
+  };
+  const auto every = [&](std::optional<int> epochs, std::chrono::milliseconds interval) {
+    model_ = testing::Slope();
+    auto chosen = options(4);
+    chosen.val_check_interval = interval;
+    chosen.check_val_every_n_epoch = epochs;
+    chosen.callbacks = {std::make_shared<Slow>()};
+    return validations(chosen, 2);
+  };
+  EXPECT_THAT(every(2, 1ms), ElementsAre(3, 4, 7, 8));
+  EXPECT_THAT(every(std::nullopt, 1ms), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  EXPECT_THAT(every(2, 1h), ElementsAre());
+}
+
+TEST_F(Schedules, ValidateThreeTimesAnEpochWhereThirdsLeaveARest) {
+  for (const std::int64_t epochs : {1, 2, 3}) {
+    model_ = testing::Slope();
+    auto chosen = options(epochs);
+    chosen.val_check_interval = 1.0 / 3;
+    const auto after = validations(chosen, 64);
+    EXPECT_EQ(after.size(), static_cast<std::size_t>(3 * epochs));
+    EXPECT_THAT(std::vector(after.begin(), after.begin() + 3), ElementsAre(21, 42, 63));
+  }
+}
+
+TEST_F(Schedules, ValidateByMicroBatchesAcrossEpochs) {
+  auto chosen = options(6);
+  chosen.val_check_interval = 3;
+  chosen.check_val_every_n_epoch = std::nullopt;
+  chosen.accumulate_grad_batches = 2;
+  EXPECT_THAT(validations(chosen, 2), ElementsAre(3, 6, 9, 12));
+  model_ = testing::Slope();
+  chosen.max_epochs = -1;
+  chosen.max_steps = 6;
+  Trainer(chosen).fit(model_, loader(std::make_shared<Counting>(112), {.batch_size = 1}), batches(1));
+  EXPECT_THAT(model_->validated_after, ElementsAre(3, 6, 9, 12));
 }
 
 TEST_F(Schedules, IntervalsThatNeverComeAreRefused) {
@@ -206,27 +310,6 @@ TEST_F(Schedules, ADataModuleIsSetUpAndTornDown) {
   test::expect_error<ConfigError>([&] { trainer.test(model_, data); }, {"data module", "test"});
 }
 
-// Numbers up to a count that nobody is told.
-struct Counting : IterableDataset<float, Example> {
-  explicit Counting(int count) : count_(count) {}
-  struct Numbers : ItemStream<float> {
-    explicit Numbers(int count) : left(count) {}
-    bool next(float& item) override {
-      item = 1;
-      return left-- > 0;
-    }
-    int left;
-  };
-  std::unique_ptr<ItemStream<float>> stream(const ShardSpec&, std::int64_t) const override {
-    return std::make_unique<Numbers>(count_);
-  }
-  Example collate(std::vector<float> items) const override {
-    const auto count = static_cast<std::int64_t>(items.size());
-    return {.data = torch::tensor(items).view({count, 1}), .target = torch::zeros({count})};
-  }
-  int count_;
-};
-
 TEST_F(Schedules, AStreamTellsItsLengthAtItsEnd) {
   const auto stream = loader(std::make_shared<Counting>(5), {.batch_size = 1});
   auto chosen = options(2);
@@ -252,6 +335,54 @@ TEST_F(Schedules, FractionsOfAStreamAreRefused) {
   Trainer trainer(chosen);
   trainer.fit(model_, stream, batches(1));
   EXPECT_EQ(trainer.global_step(), 3);
+}
+
+// What ends a run of two ranks, which write no rows: `argument` is it, and a folder.
+LOCKSTEP_RANK_BODY(stops_without_rows)(Communicator comm, std::string argument)->std::string {
+  testing::become_trainer_rank(comm);
+  const auto space = argument.find(' ');
+  TrainerOptions options{.max_epochs = 1, .num_sanity_val_steps = 0, .log_every_n_steps = 0};
+  options.enable_progress_bar = options.enable_model_summary = false;
+  options.strategy = Ddp{};
+  options.devices = "2";
+  options.run.run_dir = argument.substr(space + 1);
+  testing::Slope model;
+  model->losses = {1};
+  const auto rank = comm.rank();
+  const bool by_time = argument.starts_with("time");
+  if (by_time) options.max_time = 300ms;
+  if (argument.starts_with("early")) {
+    options.val_check_interval = 2;
+    options.callbacks = {std::make_shared<EarlyStopping>(
+        EarlyStoppingOptions{.monitor = "val_loss", .patience = 1, .check_on_train_epoch_end = false})};
+  }
+  options.callbacks.push_back(std::make_shared<LambdaCallback>(
+      LambdaHooks{.on_train_batch_end = [&](StepContext& step, const TrainOutput&) {
+        if (by_time) std::this_thread::sleep_for(10ms);
+        if (argument.starts_with("wish") && rank == 1 && step.batch_idx() == 9) step.stop();
+      }}));
+  const auto rows = [](std::int64_t count) {
+    return loader(tensor_dataset(torch::ones({count, 1})), {.batch_size = 1});
+  };
+  Trainer trainer(options);
+  trainer.fit(model, rows(by_time ? 1600 : 400), rows(2));
+  return std::to_string(trainer.global_step()) + " " + std::to_string(model->validated_after.size());
+}
+
+class StopsOfRanks : public Schedules {
+ protected:
+  std::string run(const std::string& reason) {
+    const auto ranks = testing::fork_ranks(2, "stops_without_rows", reason + " " + folder_.path().string());
+    EXPECT_EQ(ranks[0].result, ranks[1].result);
+    EXPECT_EQ(ranks[0].error, "");
+    return ranks[0].result;
+  }
+};
+
+TEST_F(StopsOfRanks, ComeWithoutRowsOfMetrics) {
+  EXPECT_LT(std::stoi(run("time")), 700);
+  EXPECT_EQ(run("wish"), "50 1");  // the validation of a run that ends
+  EXPECT_EQ(run("early"), "4 2");
 }
 
 }  // namespace

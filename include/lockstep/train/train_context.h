@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,6 +20,7 @@ namespace lockstep {
 class AccumulationSchedule;
 class AnyBatch;
 class AnyModule;
+class Callback;
 class Logger;
 class ManualOptimizer;
 class Optimizer;
@@ -36,9 +38,10 @@ LOCKSTEP_API std::string_view stage_name(Stage stage);
 
 /// What a checkpoint is to be, beside its folder.
 struct SaveRequest {
-  bool weights_only = false;            ///< the model and the configuration, but nothing to go on from
-  std::filesystem::path replaced = {};  ///< another checkpoint: removed once this one is complete
-  std::filesystem::path link = {};      ///< symbolic link to it, made once it is complete
+  bool weights_only = false;              ///< the model and the configuration, but nothing to go on from
+  std::filesystem::path replaced = {};    ///< another checkpoint: removed once this one is complete
+  std::filesystem::path link = {};        ///< symbolic link to it, made once it is complete
+  std::function<void()> on_failure = {};  ///< called on every rank when it could not be written
 };
 
 /// What could be saved after a failure.
@@ -93,6 +96,8 @@ class LOCKSTEP_API TrainContext {
   std::int64_t num_evaluation_batches() const;
   /// The folder of this run; empty when nothing is written.
   const std::filesystem::path& run_dir() const;
+  /// All callbacks of this run, in the order in which they are called.
+  std::span<const std::shared_ptr<Callback>> callbacks() const;
   /// The options in effect.
   const TrainerOptions& options() const;
   /// Where metrics go; empty but on rank 0.
@@ -132,6 +137,8 @@ class LOCKSTEP_API TrainContext {
   /// the disk is full, is said on stderr, and what was there before is untouched. Collective, blocking.
   /// @throws ConfigError in other hooks
   void save_checkpoint(const std::filesystem::path& folder, const SaveRequest& request = {});
+  /// Whether save_checkpoint() was asked for `folder` at this moment, and has not written it yet.
+  bool will_save(const std::filesystem::path& folder) const;
 
   /// Puts `schedule` in the place of accumulate_grad_batches, from the next epoch on. Not Collective, but all
   /// ranks must do it.
@@ -169,6 +176,9 @@ class LOCKSTEP_API TrainContext {
   /// world of one it ends after this batch. Several ranks first agree, which they do at the end of
   /// each epoch and every log_every_n_steps steps, so that no step waits for it.
   void stop();
+  /// The same, but checkpoints do not hold it: for callbacks that ask again in a run that goes on, should
+  /// they still see a reason. All ranks must do it.
+  void stop_this_run();
   bool should_stop() const;
 
  protected:

@@ -139,7 +139,7 @@ class LOCKSTEP_API Trainer {
 
   /// What the last validate or test logged, for each of its loaders: the values of that loader, under the
   /// names that validate gives them, and those that belong to no loader. What Lightning's validate returns.
-  std::vector<Metrics> results() const;
+  const std::vector<Metrics>& results() const;
   /// The latest value of everything that was logged.
   const Metrics& callback_metrics() const;
   /// The first ModelCheckpoint of the callbacks; null where there is none.

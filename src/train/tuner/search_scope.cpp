@@ -41,9 +41,10 @@ void SearchScope::rewind() {
   snapshot_.restore();
   state_.progress = {};
   state_.board = {};
-  state_.train_log.discard();
-  state_.evaluation_log.discard();
-  state_.should_stop = state_.stop_agreed = state_.validation_is_due = false;
+  state_.train_log.reset();
+  state_.evaluation_log.reset();
+  state_.should_stop = state_.keeps_stop = state_.stops_this_run = false;
+  state_.stop_agreed = state_.validation_is_due = false;
 }
 
 void SearchScope::renew_strategy() {
