@@ -7,6 +7,10 @@
 #include <lockstep/formats/checkpoint_tools.h>
 #include <lockstep/report/report.h>
 
+#include "run_verb.h"
+
+#include "run_verb.h"
+
 namespace {
 
 int inspect(const std::string& folder, const std::string& other) {
@@ -78,6 +82,8 @@ int main(int argc, char** argv) {
 
   ReportFlags report_flags;
   auto* reporting = add_report(app, report_flags);
+  RunFlags run_flags;
+  auto* running = add_run(app, run_flags);
 
   try {
     app.parse(argc, argv);
@@ -87,6 +93,10 @@ int main(int argc, char** argv) {
   try {
     if (inspecting->parsed()) return inspect(folder, other);
     if (reporting->parsed()) return report(report_flags);
+    if (running->parsed()) {
+      run_flags.command = running->remaining();
+      return run(run_flags);
+    }
     lockstep::consolidate_checkpoint(folder, entry, file);
     return 0;
   } catch (const lockstep::ConfigError& error) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
-#include <limits>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
@@ -14,6 +13,7 @@
 #include "launch/guard_rank.h"
 #include "launch/listen_socket.h"
 #include "launch/supervisor.h"
+#include "launch/validate_launch.h"
 
 namespace lockstep {
 namespace {
@@ -28,20 +28,6 @@ void require(bool holds, const std::string& what, const std::string& expected, c
              const std::string& hint = {}) {
   if (holds) return;
   throw ConfigError("launch", {.what = what, .expected = expected, .got = got, .hint = hint});
-}
-
-void require_between(const std::string& field, int value, int min, int max) {
-  require(value >= min && value <= max, field, std::to_string(min) + ".." + std::to_string(max),
-          std::to_string(value));
-}
-
-void validate(const LaunchOptions& options) {
-  require_between("num_nodes", options.num_nodes, 1, std::numeric_limits<int>::max());
-  require_between("nprocs", options.nprocs, 1, std::numeric_limits<int>::max() / options.num_nodes);
-  require_between("node_rank", options.node_rank, 0, options.num_nodes - 1);
-  require_between("main_port", options.main_port, options.num_nodes > 1 ? 1 : 0, 65'535);
-  require(!started_by_launcher(), "ranks cannot be started here", "a process that is no rank",
-          "LOCAL_RANK=" + env::get("LOCAL_RANK").value_or(""), "a launcher has started this process already");
 }
 
 ListenSocket listen_for_ranks(const LaunchOptions& options) {
@@ -110,7 +96,7 @@ bool can_fork() {
 
 launch::LaunchEnd launch::run_forked_ranks(const LaunchOptions& options,
                                            const std::function<int()>& rank_main) {
-  validate(options);
+  launch::validate(options);
   require(can_fork(), "ranks cannot be forked here", "a process with one thread", "one with more",
           "fork before the first tensor, or use launch_reexec()");
   Launch launch(options);
@@ -132,12 +118,13 @@ int launch_forked(const LaunchOptions& options, const std::function<int()>& rank
 }
 
 int launch_reexec(const LaunchOptions& options, int argc, char** argv) {
-  validate(options);
+  launch::validate(options);
   Launch launch(options);
   auto context = launch.context("reexec");
   context.status_fd = launch.statuses.fd();
   const auto plans = plan_ranks(options, context);
-  const auto images = launch::make_images(plans, {argv, static_cast<std::size_t>(argc)});
+  const auto images =
+      launch::make_images(plans, "/proc/self/exe", std::vector<std::string>(argv, argv + argc));
   const auto end = launch.run(plans, [&](const RankPlan& plan) {
     images[plan.local_rank].execute();
     use_rank_status(launch.statuses[plan.local_rank]);

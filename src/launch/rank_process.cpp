@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include <unistd.h>
+
 #include <csignal>
 
 namespace lockstep::launch {
@@ -19,6 +21,7 @@ void tie_to_parent(pid_t parent) {
 [[noreturn]] void become_rank(const RankPlan& plan, pid_t parent, SignalScope& signals,
                               const std::function<void(const RankPlan&)>& rank_main) noexcept {
   tie_to_parent(parent);
+  if (plan.leads_session) ::setsid();
   ::prctl(PR_SET_NAME, plan.name.c_str());
   signals.restore_in_child();
   rank_main(plan);
@@ -31,7 +34,9 @@ RankProcess start_rank(const RankPlan& plan, SignalScope& signals,
   const pid_t pid = ::fork();
   if (pid < 0) throw_errno("cannot start rank " + std::to_string(plan.rank), "check ulimit -u and memory");
   if (pid == 0) become_rank(plan, parent, signals, rank_main);
-  return {.rank = plan.rank, .local_rank = plan.local_rank, .pid = pid};
+  RankProcess process{.rank = plan.rank, .local_rank = plan.local_rank, .pid = pid};
+  process.leads_session = plan.leads_session;
+  return process;
 }
 
 // Only once all ranks exist, so that none inherits another's.
@@ -45,9 +50,16 @@ void open_pidfds(std::vector<RankProcess>& processes) {
 
 }  // namespace
 
+void send_signal(const RankProcess& process, int signal) {
+  if (!process.alive()) return;
+  // Until it leads a session, its group is ours.
+  if (process.leads_session && ::kill(-process.pid, signal) == 0) return;
+  ::kill(process.pid, signal);
+}
+
 void kill_and_reap(RankProcess& process) {
   if (!process.alive()) return;
-  ::kill(process.pid, SIGKILL);
+  send_signal(process, SIGKILL);
   while (::waitpid(process.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
   process.end = ProcessEnd{.signal = SIGKILL};

@@ -30,10 +30,14 @@ struct RankProcess {
   pid_t pid = -1;
   UniqueFd pidfd = {};  ///< readable once the process has ended; closed when that was noticed
   std::optional<ProcessEnd> end = {};
-  bool told_to_stop = false;  ///< by the supervisor, so that its end is nobody's fault
+  bool told_to_stop = false;   ///< by the supervisor, so that its end is nobody's fault
+  bool leads_session = false;  ///< signals go to it and all processes that it started
 
   bool alive() const { return !end; }
 };
+
+/// Sends it a signal, if it has not ended.
+void send_signal(const RankProcess& process, int signal);
 
 /// Ends `process` if it has not ended, and forgets it.
 void kill_and_reap(RankProcess& process);

@@ -40,8 +40,14 @@ std::optional<ProcessEnd> end_of(pid_t pid) {
 }  // namespace
 
 Supervisor::Supervisor(const LaunchOptions& options, const RunFiles& files, const StatusTable& statuses,
-                       SignalScope& signals, std::vector<RankProcess> ranks)
-    : options_(options), files_(files), statuses_(statuses), signals_(signals), ranks_(std::move(ranks)) {
+                       SignalScope& signals, std::vector<RankProcess> ranks,
+                       std::vector<RankObserver*> observers)
+    : options_(options),
+      files_(files),
+      statuses_(statuses),
+      signals_(signals),
+      ranks_(std::move(ranks)),
+      observers_(std::move(observers)) {
   files_.write_ranks(ranks_);
 }
 
@@ -52,6 +58,7 @@ Supervisor::~Supervisor() {
 int Supervisor::run() {
   while (any_alive()) {
     sleep_until_event();
+    let_observers_look();
     heed_requests();
     collect_ended();
     meet_deadlines();
@@ -71,6 +78,7 @@ void Supervisor::sleep_until_event() const {
   for (const auto& process : ranks_) {
     if (process.alive()) watched.push_back({.fd = process.pidfd.get(), .events = POLLIN, .revents = 0});
   }
+  for (const auto* observer : observers_) observer->add_to(watched);
   int timeout_ms = -1;
   if (const auto deadline = name_at_ ? name_at_ : kill_at_) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now());
@@ -111,6 +119,17 @@ void Supervisor::look_for_culprit() {
   }
 }
 
+void Supervisor::let_observers_look() const {
+  for (auto* observer : observers_) observer->look();
+}
+
+std::string Supervisor::last_words() const {
+  let_observers_look();
+  std::string words;
+  for (const auto* observer : observers_) words += observer->last_words(culprit_->local_rank);
+  return words;
+}
+
 void Supervisor::heed_requests() {
   while (const auto request = signals_.next()) interrupt(*request);
 }
@@ -125,7 +144,9 @@ void Supervisor::interrupt(const StopRequest& request) {
   interrupted_by_ = request.signal;
   interrupted_at_ = Clock::now();
   std::cerr << "lockstep: stopped by " + signal_name(request.signal) + "\n";
-  ask_to_stop(request.from_terminal ? 0 : request.signal, options_.interrupt_grace);
+  // Ranks with sessions of their own are not in the terminal's foreground.
+  const bool have_got_it = request.from_terminal && !ranks_.front().leads_session;
+  ask_to_stop(have_got_it ? 0 : request.signal, options_.interrupt_grace);
 }
 
 void Supervisor::meet_deadlines() {
@@ -138,7 +159,10 @@ void Supervisor::name_cause() {
   name_at_.reset();
   cause_ = describe_end(*culprit_, options_.node_rank, statuses_[culprit_->local_rank]) +
            describe_wait(*culprit_, ranks_, statuses_);
-  if (options_.print_failure) std::cerr << "lockstep: " + cause_ + "\n";
+  const auto words = last_words();
+  if (options_.print_failure)
+    std::cerr << "lockstep: " + cause_ + "\n" +
+                     (words.empty() ? "" : "lockstep: its last lines on stderr were\n" + words);
   ask_to_stop(SIGTERM, options_.grace);
 }
 
@@ -148,18 +172,17 @@ void Supervisor::ask_to_stop(int signal, std::chrono::milliseconds grace) {
   for (auto& process : ranks_) {
     if (!process.alive()) continue;
     process.told_to_stop = true;
-    ::kill(process.pid, signal);
+    send_signal(process, signal);
   }
 }
 
 void Supervisor::kill_all() {
   kill_at_.reset();
-  for (const auto& process : ranks_) {
-    if (process.alive()) ::kill(process.pid, SIGKILL);
-  }
+  for (const auto& process : ranks_) send_signal(process, SIGKILL);
 }
 
 int Supervisor::finish() const {
+  let_observers_look();
   if (interrupted_by_ != 0) return 128 + interrupted_by_;
   if (culprit_ == nullptr) return 0;
   files_.write_failure(*culprit_, cause_, ranks_, statuses_);

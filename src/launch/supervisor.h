@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "launch/cause.h"
+#include "launch/rank_observer.h"
 #include "launch/run_files.h"
 #include "launch/signal_scope.h"
 #include "launch/status_table.h"
@@ -32,7 +33,7 @@ class Supervisor {
  public:
   /// Borrows all but the ranks.
   Supervisor(const LaunchOptions& options, const RunFiles& files, const StatusTable& statuses,
-             SignalScope& signals, std::vector<RankProcess> ranks);
+             SignalScope& signals, std::vector<RankProcess> ranks, std::vector<RankObserver*> observers = {});
 
   /// Blocks until all ranks have ended. Returns the exit code of the run.
   int run();
@@ -53,6 +54,8 @@ class Supervisor {
   void collect_ended();
   Blame blame_of(const RankProcess& process) const;
   void look_for_culprit();
+  void let_observers_look() const;
+  std::string last_words() const;
   void heed_requests();
   void interrupt(const StopRequest& request);
   void meet_deadlines();
@@ -66,6 +69,7 @@ class Supervisor {
   const StatusTable& statuses_;
   SignalScope& signals_;
   std::vector<RankProcess> ranks_;
+  std::vector<RankObserver*> observers_;
   const RankProcess* culprit_ = nullptr;  ///< best explanation so far
   std::string cause_;                     ///< in words, once it is named
   int interrupted_by_ = 0;                ///< signal that the supervisor was asked to stop by

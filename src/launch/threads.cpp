@@ -9,15 +9,10 @@
 
 #include <lockstep/base/env.h>
 #include <lockstep/launch/join.h>
+#include <lockstep/launch/run_program.h>
 
 namespace lockstep {
 namespace {
-
-int usable_processors() {
-  cpu_set_t mask;
-  if (::sched_getaffinity(0, sizeof(mask), &mask) == 0) return CPU_COUNT(&mask);
-  return static_cast<int>(std::thread::hardware_concurrency());  // more processors than the mask holds
-}
 
 // OpenMP allows a list by level of nesting, and ignores what it cannot read.
 int number_at_start(const std::string& text) {
@@ -27,6 +22,12 @@ int number_at_start(const std::string& text) {
 }
 
 }  // namespace
+
+int usable_processors() {
+  cpu_set_t mask;
+  if (::sched_getaffinity(0, sizeof(mask), &mask) == 0) return CPU_COUNT(&mask);
+  return static_cast<int>(std::thread::hardware_concurrency());  // more processors than the mask holds
+}
 
 int launch::share_of_processors(int ranks) { return std::max(1, usable_processors() / ranks); }
 

@@ -12,8 +12,8 @@ namespace lockstep {
 /// @throws ConfigError when the launcher's variables are malformed
 LOCKSTEP_API bool started_by_launcher();
 
-/// This rank's number in the job as text, for messages; nothing where nobody tells it. Does not throw: what is
-/// wrong with the launcher's variables is said elsewhere.
+/// This rank's number in the job as text, for messages; nothing where nobody tells it. Does not throw: what
+/// is wrong with the launcher's variables is said elsewhere.
 LOCKSTEP_API std::optional<std::string> told_rank();
 
 /// The number of ranks on this node, as the launcher tells; nothing where none does.

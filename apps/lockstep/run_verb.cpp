@@ -1,0 +1,139 @@
+#include "run_verb.h"
+
+#include <algorithm>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+#include <lockstep/launch/run_program.h>
+
+namespace {
+
+using lockstep::ConfigError;
+using lockstep::Expected;
+
+[[noreturn]] void refuse(const std::string& flag, const std::string& expected, const std::string& got,
+                         const std::string& hint = {}) {
+  throw ConfigError("run", {.what = flag, .expected = expected, .got = "\"" + got + "\"", .hint = hint});
+}
+
+template <class T>
+T value_of(const std::string& flag, const std::string& text, const Expected<T>& parsed) {
+  if (!parsed) refuse(flag, parsed.error(), text);
+  return *parsed;
+}
+
+int positive(const std::string& flag, const std::string& text, const std::string& expected) {
+  const auto number = lockstep::OptionType<int>::parse(text);
+  if (!number || *number < 1) refuse(flag, expected, text);
+  return *number;
+}
+
+int ranks_per_node(const std::string& text) {
+  if (text == "auto" || text == "cpu") return lockstep::usable_processors();
+  if (text == "gpu")
+    refuse("--nproc-per-node", "a number, auto or cpu", text, "CUDA is not built yet: docs/status.md");
+  return positive("--nproc-per-node", text, "a number >= 1, auto or cpu");
+}
+
+int number_of_nodes(const std::string& text) {
+  if (text.find(':') != std::string::npos)
+    refuse("--nnodes", "a number >= 1", text,
+           "numbers of nodes that change are not built yet: docs/status.md");
+  return positive("--nnodes", text, "a number >= 1");
+}
+
+std::set<int> ranks_in(const std::string& text) {
+  std::set<int> ranks;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto end = std::min(text.find(',', begin), text.size());
+    const auto rank = lockstep::OptionType<int>::parse(text.substr(begin, end - begin));
+    if (!rank || *rank < 0) refuse("--local-ranks-filter", "local ranks, such as 0,1", text);
+    ranks.insert(*rank);
+    begin = end + 1;
+  }
+  return ranks;
+}
+
+// Nodes have to meet somewhere that all of them know.
+int port_of(const RunFlags& flags, int num_nodes) {
+  constexpr int kTorchruns = 29'500;
+  if (num_nodes > 1 && flags.standalone) refuse("--standalone", "--nnodes 1", flags.nnodes);
+  return num_nodes > 1 && flags.master_port == 0 ? kTorchruns : flags.master_port;
+}
+
+std::vector<std::string> command_of(const RunFlags& flags) {
+  auto command = flags.command;
+  if (!command.empty() && command.front().starts_with('-'))
+    refuse("flags before the program", "those that lockstep run --help lists", command.front());
+  if (flags.module && flags.no_python)
+    refuse("--module", "a Python module, without --no-python", "--no-python");
+  if (flags.module) command.insert(command.begin(), {"python3", "-u", "-m"});
+  return command;
+}
+
+// torchrun takes both.
+std::string either(std::string names) {
+  auto other = names.substr(names.find("--"));
+  std::ranges::replace(other.begin() + 2, other.end(), '-', '_');
+  return names + "," + other;
+}
+
+}  // namespace
+
+CLI::App* add_run(CLI::App& app, RunFlags& flags) {
+  auto* verb =
+      app.add_subcommand("run", "Start PROGRAM [ARGUMENTS...] as the ranks of this node, as torchrun does");
+  verb->prefix_command();
+  verb->add_option(either("--nproc-per-node"), flags.nproc_per_node, "Ranks: a number, auto or cpu")
+      ->capture_default_str();
+  verb->add_option("--nnodes", flags.nnodes, "Nodes of the job")->capture_default_str();
+  verb->add_option(either("--node-rank"), flags.node_rank, "This node's number, from 0")
+      ->capture_default_str();
+  verb->add_option(either("--master-addr"), flags.master_addr, "Address of node 0")->capture_default_str();
+  verb->add_option(either("--master-port"), flags.master_port,
+                   "Port of rank 0; 0: a free one (several nodes: 29500)");
+  verb->add_flag("--standalone", flags.standalone, "One node, and a free port");
+  verb->add_option(either("--max-restarts"), flags.max_restarts,
+                   "Times to start all ranks anew after a failure")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option(either("--rdzv-id"), flags.rdzv_id, "What the ranks know the job by")
+      ->capture_default_str();
+  verb->add_option("--role", flags.role, "Prefix of the ranks' lines")->capture_default_str();
+  verb->add_option(either("--log-dir"), flags.log_dir,
+                   "Folder for the output of ranks; empty: a temporary one");
+  verb->add_option("-r,--redirects", flags.redirects,
+                   "To files: 1 stdout, 2 stderr, 3 both, or RANK:NUMBER,...");
+  verb->add_option("-t,--tee", flags.tee, "To files, and here with a prefix: as --redirects");
+  verb->add_option(either("--local-ranks-filter"), flags.local_ranks_filter,
+                   "Show the output of these ranks only: 0,1");
+  verb->add_option(either("--shutdown-timeout"), flags.shutdown_timeout_s, "Seconds from SIGTERM to SIGKILL")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb->add_option(either("--run-dir"), flags.run_dir, "Folder for ranks.json and failure.json");
+  verb->add_flag("-m,--module", flags.module, "PROGRAM is a Python module");
+  verb->add_flag(either("--no-python"), flags.no_python,
+                 "PROGRAM is executed itself; also without, unless it is *.py");
+  return verb;
+}
+
+int run(const RunFlags& flags) {
+  lockstep::ProgramOptions options{.command = command_of(flags)};
+  auto& launch = options.launch;
+  launch.nprocs = ranks_per_node(flags.nproc_per_node);
+  launch.num_nodes = number_of_nodes(flags.nnodes);
+  launch.node_rank = flags.node_rank;
+  launch.main_address = flags.master_addr;
+  launch.main_port = port_of(flags, launch.num_nodes);
+  launch.run_dir = flags.run_dir;
+  launch.grace = std::chrono::milliseconds(static_cast<std::int64_t>(flags.shutdown_timeout_s * 1000));
+  launch.interrupt_grace = launch.grace;
+  options.output = {
+      .log_dir = flags.log_dir,
+      .redirects = value_of("--redirects", flags.redirects, lockstep::StreamChoice::parse(flags.redirects)),
+      .tee = value_of("--tee", flags.tee, lockstep::StreamChoice::parse(flags.tee)),
+      .local_ranks_filter = ranks_in(flags.local_ranks_filter),
+      .role = flags.role};
+  options.run_id = flags.rdzv_id;
+  options.max_restarts = flags.max_restarts;
+  return lockstep::run_program(options);
+}

@@ -1,0 +1,34 @@
+// The verb `run` of the `lockstep` command.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+/// The flags of `lockstep run` as they were given: torchrun's names, also with `_` for `-`.
+struct RunFlags {
+  std::string nnodes = "1";
+  std::string nproc_per_node = "1";
+  int node_rank = 0;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;
+  bool standalone = false;
+  bool no_python = false;
+  bool module = false;
+  int max_restarts = 0;
+  std::string rdzv_id = "none";
+  std::string role = "default";
+  std::string log_dir;
+  std::string redirects = "0";
+  std::string tee = "0";
+  std::string local_ranks_filter;
+  double shutdown_timeout_s = 30;
+  std::string run_dir;
+  std::vector<std::string> command;
+};
+
+CLI::App* add_run(CLI::App& app, RunFlags& flags);
+
+/// Returns the exit code of the run. @throws lockstep::ConfigError naming the flag
+int run(const RunFlags& flags);

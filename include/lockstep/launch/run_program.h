@@ -1,0 +1,34 @@
+// `lockstep run`: starts any program as the ranks of this node, as torchrun does, and stays until all have
+// ended.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <lockstep/launch/launch.h>
+#include <lockstep/launch/output_options.h>
+
+namespace lockstep {
+
+/// What to run, and how often anew.
+struct ProgramOptions {
+  std::vector<std::string> command = {};  ///< program and arguments; `*.py` is run by python3 -u
+  LaunchOptions launch = {};              ///< main_port 0: a free one, for each attempt
+  OutputOptions output = {};
+  std::string run_id = "none";  ///< what the ranks know the job by
+  int max_restarts = 0;         ///< times that all ranks are started anew after one has failed, >= 0
+};
+
+/// Each rank is executed in a session of its own, with the variables of launch.h and of torchrun's workers
+/// (TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, ...), so that Python programs find what
+/// init_process_group("env://") asks for. Prints the first failure, with the last lines of that rank on
+/// stderr. Blocks.
+/// @returns as launch_forked(), of the last attempt
+/// @throws ConfigError when options are out of range, or there is no such program
+/// @throws Error when the ranks cannot be started
+LOCKSTEP_API int run_program(const ProgramOptions& options);
+
+/// The processors that this process may use, by its affinity.
+LOCKSTEP_API int usable_processors();
+
+}  // namespace lockstep

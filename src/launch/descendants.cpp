@@ -1,0 +1,51 @@
+#include "launch/descendants.h"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace lockstep::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+void add_children(const std::filesystem::path& process, std::vector<pid_t>& found) {
+  std::error_code gone;
+  for (const auto& thread : std::filesystem::directory_iterator(process / "task", gone)) {
+    std::ifstream children(thread.path() / "children");
+    for (pid_t child; children >> child;) found.push_back(child);
+  }
+}
+
+std::vector<pid_t> descendants() {
+  std::vector<pid_t> found;
+  add_children("/proc/self", found);
+  for (std::size_t i = 0; i < found.size(); ++i) add_children("/proc/" + std::to_string(found[i]), found);
+  return found;
+}
+
+}  // namespace
+
+void adopt_orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+void kill_descendants() {
+  const auto end = std::chrono::steady_clock::now() + 1s;
+  while (std::chrono::steady_clock::now() < end) {
+    const auto found = descendants();
+    for (const pid_t pid : found) ::kill(pid, SIGKILL);
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    if (found.empty()) return;
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+}  // namespace lockstep::launch

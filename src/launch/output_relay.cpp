@@ -1,0 +1,126 @@
+#include "launch/output_relay.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include <lockstep/base/atomic_file.h>
+#include <lockstep/base/error.h>
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::size_t kLastLines = 20;
+
+// What cannot be written is lost: a full disk or a closed terminal must not end a run.
+void write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+UniqueFd open_log(const std::filesystem::path& path) {
+  create_folders(path.parent_path());
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!file) throw IoError("launch", {.what = "cannot write " + path.string(), .got = std::strerror(errno)});
+  return file;
+}
+
+}  // namespace
+
+OutputRelay::OutputRelay(const OutputOptions& options, int ranks, const std::filesystem::path& folder) {
+  for (int local_rank = 0; local_rank < ranks; ++local_rank)
+    for (const int number : {STDOUT_FILENO, STDERR_FILENO}) add_stream(options, local_rank, number, folder);
+}
+
+void OutputRelay::add_stream(const OutputOptions& options, int local_rank, int number,
+                             const std::filesystem::path& folder) {
+  const bool is_error = number == STDERR_FILENO;
+  const auto has = [&](const StreamChoice& choice) {
+    return is_error ? choice.has_stderr(local_rank) : choice.has_stdout(local_rank);
+  };
+  const auto& filter = options.local_ranks_filter;
+  const bool is_left_out = !filter.empty() && !filter.contains(local_rank);
+  const bool is_teed = has(options.tee), is_redirected = !is_teed && has(options.redirects);
+  if (!is_error && !is_teed && !is_redirected && !is_left_out) return;
+  Stream stream{.local_rank = local_rank, .number = number, .is_shown = !is_redirected && !is_left_out};
+  if (is_teed) stream.prefix = "[" + options.role + std::to_string(local_rank) + "]:";
+  if (is_teed || is_redirected)
+    stream.file = open_log(folder / std::to_string(local_rank) / (is_error ? "stderr.log" : "stdout.log"));
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_errno("cannot make a pipe for the output of a rank");
+  stream.reader = UniqueFd(ends[0]);
+  stream.writer = UniqueFd(ends[1]);
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  streams_.push_back(std::move(stream));
+}
+
+void OutputRelay::become_output_of(int local_rank) const {
+  for (const auto& stream : streams_)
+    if (stream.local_rank == local_rank) ::dup2(stream.writer.get(), stream.number);
+}
+
+void OutputRelay::close_writers() {
+  for (auto& stream : streams_) stream.writer.reset();
+}
+
+void OutputRelay::add_to(std::vector<pollfd>& watched) const {
+  for (const auto& stream : streams_)
+    if (stream.reader) watched.push_back({.fd = stream.reader.get(), .events = POLLIN, .revents = 0});
+}
+
+void OutputRelay::look() {
+  for (auto& stream : streams_)
+    if (stream.reader) read(stream);
+}
+
+std::string OutputRelay::last_words(int local_rank) const {
+  std::string words;
+  for (const auto& stream : streams_) {
+    if (stream.local_rank != local_rank || stream.number != STDERR_FILENO) continue;
+    for (const auto& line : stream.last) words += line;
+    words += stream.begun;
+  }
+  return words;
+}
+
+void OutputRelay::read(Stream& stream) {
+  std::array<char, 65'536> buffer;
+  while (true) {
+    const auto count = ::read(stream.reader.get(), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return;  // nothing at the moment
+    if (count == 0) break;
+    const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
+    if (stream.file) write_all(stream.file.get(), bytes);
+    take(stream, bytes);
+  }
+  if (!stream.begun.empty()) show(stream, stream.begun + "\n");
+  stream.begun.clear();
+  stream.reader.reset();
+}
+
+// A carriage return ends a line, too: progress bars write no other.
+void OutputRelay::take(Stream& stream, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto end = bytes.find_first_of("\n\r");
+    stream.begun += bytes.substr(0, end == std::string_view::npos ? end : end + 1);
+    if (end == std::string_view::npos) return;
+    bytes.remove_prefix(end + 1);
+    show(stream, stream.begun);
+    if (stream.number == STDERR_FILENO) stream.last.push_back(std::move(stream.begun));
+    stream.begun.clear();
+    if (stream.last.size() > kLastLines) stream.last.pop_front();
+  }
+}
+
+void OutputRelay::show(const Stream& stream, std::string_view line) {
+  if (stream.is_shown) write_all(stream.number, stream.prefix + std::string(line));
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,57 @@
+// Passes on what ranks write: whole lines, so that no two ranks share one.
+#pragma once
+
+#include <deque>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <lockstep/launch/output_options.h>
+
+#include "launch/posix.h"
+#include "launch/rank_observer.h"
+
+namespace lockstep::launch {
+
+/// The stdout and stderr of the ranks of one attempt. stderr always passes through here, since its last lines
+/// belong to the report of a failure; stdout only where it is asked for.
+class OutputRelay final : public RankObserver {
+ public:
+  /// `folder` gets a folder for each local rank whose output goes to files.
+  /// @throws IoError when a file cannot be made; Error without descriptors
+  OutputRelay(const OutputOptions& options, int ranks, const std::filesystem::path& folder);
+
+  /// In the rank, between fork and exec: its output goes here from now on. Safe in a signal handler.
+  void become_output_of(int local_rank) const;
+  /// Once all ranks exist.
+  void close_writers();
+
+  void add_to(std::vector<pollfd>& watched) const override;
+  void look() override;
+  /// Its last 20 lines on stderr.
+  std::string last_words(int local_rank) const override;
+
+ private:
+  // One stream of one rank.
+  struct Stream {
+    int local_rank;
+    int number;  ///< 1: stdout, 2: stderr
+    std::string prefix = {};
+    bool is_shown = true;
+    UniqueFd reader = {};
+    UniqueFd writer = {};
+    UniqueFd file = {};
+    std::string begun = {};  ///< a line that is not over
+    std::deque<std::string> last = {};
+  };
+
+  void add_stream(const OutputOptions& options, int local_rank, int number,
+                  const std::filesystem::path& folder);
+  static void read(Stream& stream);
+  static void take(Stream& stream, std::string_view bytes);
+  static void show(const Stream& stream, std::string_view line);
+
+  std::vector<Stream> streams_;
+};
+
+}  // namespace lockstep::launch

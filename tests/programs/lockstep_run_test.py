@@ -1,0 +1,208 @@
+"""`lockstep run` starts any program as ranks: what they are told, where they write to, and how they end."""
+import os
+import pathlib
+import signal
+import time
+import unittest
+
+from harness import BINARY, DIGITS, PEERS_PYTHON, SOURCE, ProgramTest
+
+LOCKSTEP = BINARY / "bin" / "lockstep"
+
+ALL_REDUCE = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+mine = torch.ones(1) * (dist.get_rank() + 1)
+dist.all_reduce(mine)
+open(f"sum_{dist.get_rank()}", "w").write(str(mine.item()))
+dist.destroy_process_group()
+"""
+
+
+class LockstepRun(ProgramTest):
+    def script(self, text):
+        path = self.folder / "program"
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(0o755)
+        return path
+
+    def ranks(self, count, *command, **variables):
+        return self.run_program(LOCKSTEP, "run", "--nproc-per-node", count, *command, **variables)
+
+    def succeed(self, *command, **variables):
+        result = self.ranks(*command, **variables)
+        self.assertEqual(result.code, 0, result)
+        return result
+
+    def test_ranks_are_told_what_torchruns_workers_are(self):
+        program = self.script('env > "env_$RANK"')
+        self.succeed(2, "--rdzv-id", "job", "--max-restarts", 3, program)
+        for rank in range(2):
+            told = dict(line.split("=", 1) for line in (self.folder / f"env_{rank}").read_text().splitlines() if "=" in line)
+            expected = dict(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", GROUP_RANK="0",
+                            GROUP_WORLD_SIZE="1", ROLE_NAME="default", ROLE_RANK=str(rank), ROLE_WORLD_SIZE="2",
+                            MASTER_ADDR="127.0.0.1", TORCHELASTIC_RUN_ID="job", TORCHELASTIC_RESTART_COUNT="0",
+                            TORCHELASTIC_MAX_RESTARTS="3", TORCHELASTIC_USE_AGENT_STORE="False")
+            self.assertEqual(expected, {name: told.get(name) for name in expected})
+            self.assertTrue(1024 <= int(told["MASTER_PORT"]) <= 65535)
+            self.assertIn("OMP_NUM_THREADS", told)
+
+    def test_several_nodes(self):
+        program = self.script('echo "$RANK $WORLD_SIZE $LOCAL_RANK $GROUP_RANK $MASTER_ADDR $MASTER_PORT" > "node_$RANK"')
+        self.succeed(2, "--nnodes", 2, "--node-rank", 1, "--master-addr", "head", program)
+        self.assertEqual((self.folder / "node_3").read_text(), "3 4 1 1 head 29500\n")
+
+    def test_python_programs_form_a_process_group(self):
+        program = self.folder / "all_reduce.py"
+        program.write_text(ALL_REDUCE)
+        path = f"{PEERS_PYTHON.parent}:{os.environ['PATH']}"
+        self.succeed(2, program, PATH=path)
+        self.assertEqual([(self.folder / f"sum_{rank}").read_text() for rank in range(2)], ["3.0", "3.0"])
+
+    def test_our_programs_need_no_change(self):
+        result = self.succeed(2, DIGITS, "--trainer.max_epochs", 1, "--trainer.strategy", "ddp", "--trainer.devices", 2,
+                              "--data.file", SOURCE / "data" / "digits.csv.gz", "--run_dir", self.folder / "run")
+        self.assertIn("val_accuracy", result.out)
+        self.assertIn('"world_size": 2', (self.folder / "run" / "summary.json").read_text())
+
+    def test_the_first_failure_is_named_with_its_last_lines(self):
+        program = self.script('echo "rank $RANK says" >&2; if [ $RANK = 1 ]; then echo "last words" >&2; exit 3; fi; sleep 60')
+        begin = time.monotonic()
+        result = self.ranks(3, program)
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assert_refused(result, 3, "rank 1 (node 0, pid", "exited with code 3", "its last lines on stderr were\nrank 1 says\nlast words")
+
+    def test_an_error_of_our_program_is_named(self):
+        result = self.ranks(2, DIGITS, "--trainer.strategy", "ddp", "--data.file", SOURCE / "data" / "digits.csv.gz", "--run_dir",
+                            self.folder / "run", "--fault.kind", "throw", "--fault.rank", 1, "--fault.step", 3)
+        self.assert_refused(result, 1, "rank 1 (node 0, pid", "failed: injected fault at step 3")
+
+    def test_restarts(self):
+        program = self.script('echo "attempt $TORCHELASTIC_RESTART_COUNT" >> "tries_$RANK"; '
+                              '[ $TORCHELASTIC_RESTART_COUNT = 2 ] || [ $RANK = 0 ] || exit 5')
+        result = self.succeed(2, "--max-restarts", 2, program)
+        self.assertIn("restart 2 of 2", result.err)
+        self.assertEqual((self.folder / "tries_1").read_text(), "attempt 0\nattempt 1\nattempt 2\n")
+        self.assertEqual(self.ranks(2, "--max-restarts", 1, program).code, 5)
+
+    def test_output_to_files_and_with_prefixes(self):
+        program = self.script("echo out $RANK; echo err $RANK >&2")
+        logs = self.folder / "logs"
+        result = self.succeed(2, "--tee", "0:3,1:2", "--redirects", "1:1", "--log-dir", logs, "--role", "trainer", program)
+        self.assertEqual(result.out, "[trainer0]:out 0\n")
+        self.assertEqual(sorted(result.err.splitlines()), ["[trainer0]:err 0", "[trainer1]:err 1"])
+        (run,) = logs.iterdir()
+        for rank in range(2):
+            folder = run / "attempt_0" / str(rank)
+            self.assertEqual([(folder / name).read_text() for name in ("stdout.log", "stderr.log")], [f"out {rank}\n", f"err {rank}\n"])
+
+    def test_lines_of_ranks_do_not_mix(self):
+        program = self.script('for i in $(seq 200); do printf "%s" "$RANK$RANK"; printf "%s\\n" "$RANK"; done')
+        lines = self.succeed(3, "--tee", 1, "--log-dir", self.folder / "logs", program).out.splitlines()
+        self.assertEqual(len(lines), 600)
+        self.assertEqual(set(lines), {f"[default{rank}]:{rank}{rank}{rank}" for rank in range(3)})
+
+    def test_only_some_ranks_are_shown(self):
+        result = self.succeed(3, "--local-ranks-filter", "1", self.script("echo out $RANK; echo err $RANK >&2"))
+        self.assertEqual((result.out, result.err), ("out 1\n", "err 1\n"))
+
+    def test_sigterm_is_passed_on_to_all_that_ranks_started(self):
+        program = self.script('trap "touch stopped_$RANK; exit 0" TERM; sleep 60 & echo $! > child_$RANK; touch ready_$RANK; wait')
+        process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, program)
+        self.wait_for("ready_0", "ready_1")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(process).code, 143)
+        for rank in range(2):
+            self.assertTrue((self.folder / f"stopped_{rank}").exists())
+            self.assertFalse(self.is_running(int((self.folder / f"child_{rank}").read_text())))
+
+    # Ranks, what they start, and what that starts in a session of its own.
+    FAMILY = """
+echo $$ > rank_$RANK
+sleep 60 & echo $! > child_$RANK
+setsid sh -c "echo \\$\\$ > far_$RANK; trap '' TERM; sleep 60; sleep 60" &
+while [ ! -s far_$RANK ]; do sleep 0.01; done
+touch ready_$RANK
+wait
+"""
+
+    def family(self, ranks):
+        return [int((self.folder / f"{who}_{rank}").read_text()) for who in ("rank", "child", "far") for rank in range(ranks)]
+
+    def assert_all_end(self, pids):
+        for _ in range(200):
+            if not any(self.is_running(pid) for pid in pids):
+                return
+            time.sleep(0.05)
+        self.fail(f"of {pids} some are still there")
+
+    def test_nothing_survives_a_killed_launcher(self):
+        for _ in range(5):
+            process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, self.script(self.FAMILY))
+            self.wait_for("ready_0", "ready_1")
+            process.kill()
+            self.finish(process)
+            self.assert_all_end(self.family(2))
+            for rank in range(2):
+                (self.folder / f"ready_{rank}").unlink()
+                (self.folder / f"far_{rank}").unlink()
+
+    def test_nothing_survives_a_killed_supervisor(self):
+        process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, self.script(self.FAMILY))
+        self.wait_for("ready_0", "ready_1")
+        (supervisor,) = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(supervisor), signal.SIGKILL)
+        self.assertEqual(self.finish(process).code, 137)
+        self.assert_all_end(self.family(2))
+
+    def test_a_restart_leaves_nothing_of_the_attempt_before(self):
+        family = self.FAMILY.replace("wait\n", "exit 1\n")
+        self.succeed(1, "--max-restarts", 1, self.script("[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0\n" + family))
+        self.assert_all_end(self.family(1))
+
+    def test_bad_input(self):
+        program = self.script("exit 0")
+        plain = self.folder / "plain"
+        plain.write_text("text")
+        for flags, words in (
+                (["--nproc-per-node", "0", program], ["--nproc-per-node", "0", "a number >= 1"]),
+                (["--nproc-per-node", "gpu", program], ["gpu", "docs/status.md"]),
+                (["--nnodes", "1:2", program], ["--nnodes", "1:2", "docs/status.md"]),
+                (["--nnodes", "2", "--standalone", program], ["--standalone", "--nnodes 1"]),
+                (["--nnodes", "2", "--node-rank", "2", program], ["node_rank", "0..1", "2"]),
+                (["--max-restarts", "-1", program], ["--max-restarts"]),
+                (["--tee", "4", program], ["--tee", "4", "3 (both)"]),
+                (["--redirects", "0:3,1", program], ["--redirects", "0:3,1"]),
+                (["--local-ranks-filter", "a", program], ["--local-ranks-filter", "a", "0,1"]),
+                (["--nonsense", program], ["--nonsense", "--help"]),
+                ([], ["a program to run"]),
+                (["absent_program"], ["absent_program", "not in PATH"]),
+                (["./absent"], ["./absent", "no such file"]),
+                (["absent.py"], ["absent.py", "no such file"]),
+                ([plain], ["plain", "without permission to execute"]),
+                ([self.folder], ["a folder"])):
+            with self.subTest(flags=flags):
+                self.assert_refused(self.run_program(LOCKSTEP, "run", *flags), 2, *words)
+
+    def test_a_rank_starts_no_ranks(self):
+        program = self.script(f"exec {LOCKSTEP} run {self.script('exit 0')}")
+        self.assertEqual(self.ranks(1, program).code, 2)
+
+    def wait_for(self, *names):
+        for _ in range(400):
+            if all((self.folder / name).exists() for name in names):
+                return
+            time.sleep(0.05)
+        self.fail(f"{names} did not come")
+
+    @staticmethod
+    def is_running(pid):
+        stat = pathlib.Path(f"/proc/{pid}/stat")
+        try:
+            return stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+
+if __name__ == "__main__":
+    unittest.main()
