@@ -1,0 +1,29 @@
+// Under which keys a checkpoint has what a run has several of.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <lockstep/train/hooks.h>
+
+#include "train/run_state.h"
+
+namespace lockstep::detail {
+
+// The second of a kind is KEY#1, or KEY.1 where names of files are made of it.
+inline std::string numbered(const std::string& key, std::size_t number, char mark = '.') {
+  return number == 0 ? key : key + mark + std::to_string(number);
+}
+
+// Callbacks of one class get numbers behind their key.
+template <class Act>
+void for_each_callback(const RunState& state, Act act) {
+  std::map<std::string, std::size_t> seen;
+  for (const auto& callback : state.callbacks) {
+    const auto key = callback->state_key();
+    const auto number = seen[key]++;
+    act(numbered(key, number, '#'), *callback);
+  }
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,143 @@
+// The side of fit_checkpoint.h that goes on from one.
+#include <set>
+#include <utility>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/optim/optim_state.h>
+#include <lockstep/state/module_state.h>
+#include <lockstep/state/random_state.h>
+#include <lockstep/torch.h>
+
+#include "strategy/named_parameters.h"
+#include "train/data_place.h"
+#include "train/fit_checkpoint.h"
+#include "train/fit_state_keys.h"
+#include "train/open_data.h"
+
+namespace lockstep::detail {
+namespace {
+
+Metrics metrics_of(const StateTree& tree) {
+  Metrics metrics;
+  for (const auto& entry : tree.entries()) metrics[entry.name] = tree.get<double>(entry.name);
+  return metrics;
+}
+
+void load_gradients(const RunState& state, const StateTree& gradients) {
+  for (const auto& [name, parameter] : named_parameters(*state.module)) {
+    if (gradients.contains(name)) parameter.mutable_grad() = gradients.get<at::Tensor>(name).clone();
+  }
+}
+
+void load_buffers(const RunState& state, const StateTree& saved) {
+  for (const auto& buffer : state.module->named_buffers()) {
+    if (saved.contains(buffer.key())) saved.copy_to(buffer.key(), buffer.value());
+  }
+}
+
+void load_callbacks(const RunState& state, const StateTree& saved) {
+  std::set<std::string> left;
+  for (const auto& entry : saved.entries()) left.insert(entry.name);
+  for_each_callback(state, [&](const std::string& key, Callback& callback) {
+    if (left.erase(key) > 0) callback.load_state(saved.get<StateTree>(key));
+  });
+  if (!state.is_global_zero()) return;
+  for (const auto& key : left)
+    log_warning("the checkpoint has state of callback " + key + ", which this Trainer has not");
+}
+
+// Lightning's rule: fewer epochs than are done are a mistake.
+void check_epochs(const RunState& state) {
+  const auto max_epochs = *state.options.max_epochs;
+  if (max_epochs < 0 || state.progress.epoch <= max_epochs) return;
+  throw ConfigError("train", {.what = "the checkpoint is of epoch " + std::to_string(state.progress.epoch),
+                              .expected = "max_epochs of at least that",
+                              .got = std::to_string(max_epochs)});
+}
+
+void say_where_from(const RunState& state, const Checkpoint& checkpoint) {
+  if (!state.is_global_zero()) return;
+  log_info("going on from " + checkpoint.folder().string() + ", epoch " +
+           std::to_string(state.progress.epoch) + ", step " + std::to_string(state.progress.global_step));
+}
+
+// A run that goes on with another precision begins with that one's own state.
+void load_precision(const RunState& state, const StateTree& shared) {
+  const auto key = state.precision->state_key();
+  if (shared.contains(key) && !state.precision->state().empty())
+    state.precision->load_state(shared.get<StateTree>(key));
+}
+
+void load_optimizers(const RunState& state, const StateTree& shared) {
+  const auto count = state.optimizers.size();
+  if (shared.contains(numbered("optimizer", count)) ||
+      (count > 0 && !shared.contains(numbered("optimizer", count - 1)))) {
+    throw CheckpointError("train", {.what = "the checkpoint is of a run with another number of optimizers",
+                                    .expected = std::to_string(count)});
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& [module, optimizer, config, scheduler] = state.optimizers[i];
+    load_state(*optimizer, shared.get<StateTree>(numbered("optimizer", i)));
+    if (scheduler) load_state(*scheduler, shared.get<StateTree>(numbered("lr_scheduler", i)));
+  }
+}
+
+void load_model(const RunState& state, const Checkpoint& checkpoint, const StateTree& model) {
+  const auto keys = load_module_state(*state.module, model, state.module->strict_loading());
+  if (state.is_global_zero()) warn_of(keys, checkpoint.folder().string());
+}
+
+}  // namespace
+
+void load_fit(RunState& state, const Checkpoint& checkpoint) {
+  const auto shared = checkpoint.shared();
+  if (!shared.contains("loops")) {
+    throw CheckpointError("train",
+                          {.what = "checkpoint " + checkpoint.folder().string() + " holds no run of fit",
+                           .expected = "model, optimizer, loops, ...",
+                           .got = "weights only",
+                           .hint = "start from its weights with --init_weights"});
+  }
+  load_state(state.progress, shared.get<StateTree>("loops"));
+  check_epochs(state);
+  auto own = own_of(state, checkpoint);
+  if (state.data_module && own.contains("data_module"))
+    state.data_module->load_state(own.get<StateTree>("data_module"));
+  restore_reloaded_data(state);
+  const auto samples = state.progress.samples;
+  adopt_data_place(state, shared.get<StateTree>("data"));
+  // What begins anew is logged anew.
+  if (state.progress.samples != samples) own.set("train_log", state.train_log.state());
+  load_model(state, checkpoint, shared.get<StateTree>("model"));
+  state.module->load_state(own.get<StateTree>("module"));
+  load_callbacks(state, own.get<StateTree>("callbacks"));
+  TrainContext context(state);
+  for (const auto& callback : state.callbacks) callback->on_load_checkpoint(context, shared);
+  load_optimizers(state, shared);
+  load_precision(state, shared);
+  say_where_from(state, checkpoint);
+  state.moment = {
+      .loops = state_of(state.progress), .own = std::move(own), .world_size = checkpoint.info().world_size};
+}
+
+void load_moment(RunState& state) {
+  const auto [loops, own, world_size] = std::exchange(state.moment, std::nullopt).value();
+  load_buffers(state, own.get<StateTree>("buffers"));
+  state.board.callback = metrics_of(own.get<StateTree>("callback_metrics"));
+  state.board.progress_bar = metrics_of(own.get<StateTree>("progress_bar_metrics"));
+  state.should_stop = state.keeps_stop = own.get<bool>("should_stop");
+  state.stop_agreed = own.get<bool>("stop_agreed");
+  if (world_size != state.communicator().size()) return;
+  state.strategy->load_state(own.get<StateTree>("strategy"));
+  if (has_gradients_to_keep(state)) load_gradients(state, own.get<StateTree>("gradients"));
+  state.train_log.load_state(own.get<StateTree>("train_log"));
+  state.evaluation_log.load_state(own.get<StateTree>("evaluation_log"));
+  load_random_state(own.get<StateTree>("random"));
+}
+
+void load_weights_of(RunState& state, const Checkpoint& checkpoint) {
+  load_model(state, checkpoint, checkpoint.entry("model"));
+}
+
+}  // namespace lockstep::detail
