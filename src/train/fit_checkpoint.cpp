@@ -13,7 +13,7 @@
 #include "checkpoint/remove_checkpoint.h"
 #include "strategy/named_parameters.h"
 #include "train/data_place.h"
-#include "train/fit_state_keys.h"
+#include "train/fit_state.h"
 
 namespace lockstep::detail {
 namespace {
@@ -30,12 +30,7 @@ StateTree tree_of(const Metrics& metrics) {
   return tree;
 }
 
-bool has_gradients_to_keep(const RunState& state) {
-  return is_inside_window(state) || !state.module->automatic_optimization();
-}
-
-// Gradients of a window that is not complete; in manual optimisation the module alone knows whether there is
-// one. Else empty.
+// Of a window that is not complete; else empty.
 StateTree gradients_of(const RunState& state) {
   StateTree tree;
   if (!has_gradients_to_keep(state)) return tree;

@@ -12,7 +12,7 @@
 #include "strategy/named_parameters.h"
 #include "train/data_place.h"
 #include "train/fit_checkpoint.h"
-#include "train/fit_state_keys.h"
+#include "train/fit_state.h"
 #include "train/open_data.h"
 
 namespace lockstep::detail {

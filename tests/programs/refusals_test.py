@@ -78,7 +78,7 @@ class Refusals(ProgramTest):
 
     def test_flags_that_exclude_each_other(self):
         barebones = ["--trainer.barebones", "true"]
-        for flag, value in (("detect_anomaly", "true"), ("fast_dev_run", "true"), ("profiler", "simple"), ("logger", "csv")):
+        for flag, value in (("detect_anomaly", "true"), ("fast_dev_run", "true"), ("profiler", "simple")):
             with self.subTest(flag):
                 self.assert_refused(self.digits(*barebones, f"--trainer.{flag}", value), 2, "barebones", flag)
         self.assert_refused(self.digits("--trainer.check_val_every_n_epoch", "null", "--trainer.val_check_interval", 0.5), 2,

@@ -1,4 +1,4 @@
-// Under which keys a checkpoint has what a run has several of.
+// What making a checkpoint of fit and going on from one share.
 #pragma once
 
 #include <map>
@@ -6,9 +6,15 @@
 
 #include <lockstep/train/hooks.h>
 
+#include "train/data_place.h"
 #include "train/run_state.h"
 
 namespace lockstep::detail {
+
+// In manual optimisation the module alone knows whether a window is under way.
+inline bool has_gradients_to_keep(const RunState& state) {
+  return is_inside_window(state) || !state.module->automatic_optimization();
+}
 
 // The second of a kind is KEY#1, or KEY.1 where names of files are made of it.
 inline std::string numbered(const std::string& key, std::size_t number, char mark = '.') {
