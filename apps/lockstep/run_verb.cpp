@@ -107,12 +107,10 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
   verb->add_option(either("--local-ranks-filter"), flags.local_ranks_filter,
                    "Show the output of these ranks only: 0,1");
   verb->add_option(either("--shutdown-timeout"), flags.shutdown_timeout_s, "Seconds from SIGTERM to SIGKILL")
-      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   verb->add_option(either("--run-dir"), flags.run_dir, "Folder for ranks.json and failure.json");
   verb->add_flag("-m,--module", flags.module, "PROGRAM is a Python module");
-  verb->add_flag(either("--no-python"), flags.no_python,
-                 "PROGRAM is executed itself; also without, unless it is *.py");
+  verb->add_flag(either("--no-python"), flags.no_python, "PROGRAM is executed itself, be it *.py");
   return verb;
 }
 
@@ -125,6 +123,8 @@ int run(const RunFlags& flags) {
   launch.main_address = flags.master_addr;
   launch.main_port = port_of(flags, launch.num_nodes);
   launch.run_dir = flags.run_dir;
+  if (!(flags.shutdown_timeout_s >= 0 && flags.shutdown_timeout_s <= 1e6))
+    refuse("--shutdown-timeout", "0 to 1000000 seconds", std::to_string(flags.shutdown_timeout_s));
   launch.grace = std::chrono::milliseconds(static_cast<std::int64_t>(flags.shutdown_timeout_s * 1000));
   launch.interrupt_grace = launch.grace;
   options.output = {
@@ -134,6 +134,7 @@ int run(const RunFlags& flags) {
       .local_ranks_filter = ranks_in(flags.local_ranks_filter),
       .role = flags.role};
   options.run_id = flags.rdzv_id;
+  options.no_python = flags.no_python;
   options.max_restarts = flags.max_restarts;
   return lockstep::run_program(options);
 }

@@ -28,9 +28,11 @@ int require_below(const char* name, int limit, std::string_view limit_name) {
   return cluster::require_int({.name = name, .set_by = kSetBy, .max = limit - 1, .max_name = limit_name});
 }
 
-// Of `srun --pty bash` and of salloc, where a site makes that a step.
+// Of `srun --pty bash` and of salloc, where a site makes that a step; not `srun bash -c ./program`.
 bool is_shell() {
-  return env::get("SLURM_STEP_ID") == kInteractiveStep || env::get("SLURM_JOB_NAME") == "bash";
+  const auto step = env::get("SLURM_STEP_ID");
+  const bool is_alone = !step || env::get("SLURM_NTASKS") == "1" || cluster::is_set("SLURM_PTY_PORT");
+  return step == kInteractiveStep || (env::get("SLURM_JOB_NAME") == "bash" && is_alone);
 }
 
 // How many of them run on each node decides who shares what; --ntasks alone leaves that to SLURM.

@@ -13,6 +13,7 @@ namespace lockstep::launch {
 /// How a launch ended.
 struct LaunchEnd {
   int exit_code = 0;
+  bool was_asked_to_stop = false;
   std::optional<Failure> failure =
       {};  ///< nothing after success, and after SIGINT or SIGTERM to the supervisor
 };

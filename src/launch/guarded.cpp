@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <iostream>
 
@@ -68,6 +69,7 @@ int run_guarded(const std::function<int(Lifeline&)>& body) {
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   std::cout.flush();
   std::fflush(nullptr);
+  ::signal(SIGPIPE, SIG_IGN);  // a reader that goes away must not end a run
   SignalScope signals;
   signals.hold();
   const pid_t supervisor = ::fork();
@@ -80,7 +82,7 @@ int run_guarded(const std::function<int(Lifeline&)>& body) {
   signals.release();
   adopt_orphans();
   const int code = wait_for(supervisor, signals);
-  if (code > kKilled) kill_descendants();
+  if (code != 0) kill_descendants();
   return code;
 }
 

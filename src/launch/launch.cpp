@@ -97,6 +97,7 @@ bool can_fork() {
 launch::LaunchEnd launch::run_forked_ranks(const LaunchOptions& options,
                                            const std::function<int()>& rank_main) {
   launch::validate(options);
+  launch::refuse_in_rank();
   require(can_fork(), "ranks cannot be forked here", "a process with one thread", "one with more",
           "fork before the first tensor, or use launch_reexec()");
   Launch launch(options);
@@ -119,6 +120,7 @@ int launch_forked(const LaunchOptions& options, const std::function<int()>& rank
 
 int launch_reexec(const LaunchOptions& options, int argc, char** argv) {
   launch::validate(options);
+  launch::refuse_in_rank();
   Launch launch(options);
   auto context = launch.context("reexec");
   context.status_fd = launch.statuses.fd();

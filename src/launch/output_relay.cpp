@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
@@ -13,6 +14,9 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::size_t kLastLines = 20;
+constexpr std::size_t kLongestLine = 65'536;  // longer ones are passed on in parts
+constexpr std::size_t kLongestWords = 1'000;  // of a line in the report of a failure
+constexpr auto kPatience = std::chrono::seconds(1);
 
 // What cannot be written is lost: a full disk or a closed terminal must not end a run.
 void write_all(int fd, std::string_view bytes) {
@@ -69,14 +73,34 @@ void OutputRelay::close_writers() {
   for (auto& stream : streams_) stream.writer.reset();
 }
 
+// Of a stream whose lines nobody reads no more are taken: its rank waits, as it would for the reader itself.
 void OutputRelay::add_to(std::vector<pollfd>& watched) const {
-  for (const auto& stream : streams_)
-    if (stream.reader) watched.push_back({.fd = stream.reader.get(), .events = POLLIN, .revents = 0});
+  stdout_.add_to(watched);
+  stderr_.add_to(watched);
+  for (const auto& stream : streams_) {
+    if (stream.reader && !outlet_of(stream).is_full())
+      watched.push_back({.fd = stream.reader.get(), .events = POLLIN, .revents = 0});
+  }
 }
 
 void OutputRelay::look() {
   for (auto& stream : streams_)
-    if (stream.reader) read(stream);
+    if (stream.reader && !outlet_of(stream).is_full()) read(stream);
+  stdout_.flush();
+  stderr_.flush();
+}
+
+OutputRelay::~OutputRelay() {
+  look();
+  for (auto& stream : streams_)
+    if (!stream.begun.empty()) take(stream, "\n");
+  for (auto* outlet : {&stdout_, &stderr_}) outlet->flush_within(kPatience);
+}
+
+bool OutputRelay::say(const std::string& text) {
+  stderr_.add(text);
+  stderr_.flush();
+  return true;
 }
 
 std::string OutputRelay::last_words(int local_rank) const {
@@ -89,19 +113,16 @@ std::string OutputRelay::last_words(int local_rank) const {
   return words;
 }
 
+// One buffer at a time: a rank that never stops writing must not keep the supervisor from all else.
 void OutputRelay::read(Stream& stream) {
   std::array<char, 65'536> buffer;
-  while (true) {
-    const auto count = ::read(stream.reader.get(), buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return;  // nothing at the moment
-    if (count == 0) break;
-    const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
-    if (stream.file) write_all(stream.file.get(), bytes);
-    take(stream, bytes);
-  }
-  if (!stream.begun.empty()) show(stream, stream.begun + "\n");
-  stream.begun.clear();
+  const auto count = ::read(stream.reader.get(), buffer.data(), buffer.size());
+  if (count < 0) return;  // nothing at the moment
+  const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
+  if (stream.file) write_all(stream.file.get(), bytes);
+  take(stream, bytes);
+  if (count > 0) return;
+  if (!stream.begun.empty()) take(stream, "\n");
   stream.reader.reset();
 }
 
@@ -109,18 +130,21 @@ void OutputRelay::read(Stream& stream) {
 void OutputRelay::take(Stream& stream, std::string_view bytes) {
   while (!bytes.empty()) {
     const auto end = bytes.find_first_of("\n\r");
-    stream.begun += bytes.substr(0, end == std::string_view::npos ? end : end + 1);
-    if (end == std::string_view::npos) return;
-    bytes.remove_prefix(end + 1);
-    show(stream, stream.begun);
-    if (stream.number == STDERR_FILENO) stream.last.push_back(std::move(stream.begun));
-    stream.begun.clear();
-    if (stream.last.size() > kLastLines) stream.last.pop_front();
+    const auto part = bytes.substr(0, end == std::string_view::npos ? end : end + 1);
+    stream.begun += part;
+    bytes.remove_prefix(part.size());
+    if (end != std::string_view::npos || stream.begun.size() > kLongestLine) end_line(stream);
   }
 }
 
-void OutputRelay::show(const Stream& stream, std::string_view line) {
-  if (stream.is_shown) write_all(stream.number, stream.prefix + std::string(line));
+void OutputRelay::end_line(Stream& stream) {
+  if (stream.is_shown) outlet_of(stream).add(stream.prefix + stream.begun);
+  if (stream.number == STDERR_FILENO) {
+    const bool is_long = stream.begun.size() > kLongestWords;
+    stream.last.push_back(is_long ? stream.begun.substr(0, kLongestWords) + "...\n" : stream.begun);
+  }
+  if (stream.last.size() > kLastLines) stream.last.pop_front();
+  stream.begun.clear();
 }
 
 }  // namespace lockstep::launch

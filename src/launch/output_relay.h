@@ -8,6 +8,7 @@
 
 #include <lockstep/launch/output_options.h>
 
+#include "launch/outlet.h"
 #include "launch/posix.h"
 #include "launch/rank_observer.h"
 
@@ -21,6 +22,11 @@ class OutputRelay final : public RankObserver {
   /// @throws IoError when a file cannot be made; Error without descriptors
   OutputRelay(const OutputOptions& options, int ranks, const std::filesystem::path& folder);
 
+  /// Shows what is left, also of lines that are not over.
+  ~OutputRelay() override;
+  OutputRelay(const OutputRelay&) = delete;
+  OutputRelay& operator=(const OutputRelay&) = delete;
+
   /// In the rank, between fork and exec: its output goes here from now on. Safe in a signal handler.
   void become_output_of(int local_rank) const;
   /// Once all ranks exist.
@@ -30,6 +36,7 @@ class OutputRelay final : public RankObserver {
   void look() override;
   /// Its last 20 lines on stderr.
   std::string last_words(int local_rank) const override;
+  bool say(const std::string& text) override;
 
  private:
   // One stream of one rank.
@@ -47,11 +54,15 @@ class OutputRelay final : public RankObserver {
 
   void add_stream(const OutputOptions& options, int local_rank, int number,
                   const std::filesystem::path& folder);
-  static void read(Stream& stream);
-  static void take(Stream& stream, std::string_view bytes);
-  static void show(const Stream& stream, std::string_view line);
+  void read(Stream& stream);
+  void take(Stream& stream, std::string_view bytes);
+  void end_line(Stream& stream);
+  Outlet& outlet_of(const Stream& stream) { return stream.number == 1 ? stdout_ : stderr_; }
+  const Outlet& outlet_of(const Stream& stream) const { return stream.number == 1 ? stdout_ : stderr_; }
 
   std::vector<Stream> streams_;
+  Outlet stdout_{1};
+  Outlet stderr_{2};
 };
 
 }  // namespace lockstep::launch

@@ -19,6 +19,8 @@ class RankObserver {
   virtual void look() = 0;
   /// What that rank said before its end, for the report of a failure; empty: nothing.
   virtual std::string last_words(int local_rank) const = 0;
+  /// Takes a message of the supervisor to people, which must not wait for a reader; false: does not.
+  virtual bool say(const std::string& /*text*/) { return false; }
 };
 
 }  // namespace lockstep::launch

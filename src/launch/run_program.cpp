@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 
@@ -53,7 +55,7 @@ std::vector<std::string> whole_command(const ProgramOptions& options) {
   auto command = options.command;
   if (command.empty())
     throw ConfigError("launch", {.what = "lockstep run", .expected = "a program to run", .got = "none"});
-  if (!command.front().ends_with(".py")) return command;
+  if (options.no_python || !command.front().ends_with(".py")) return command;
   if (!fs::exists(command.front())) refuse_program(command.front(), "no such file");
   command.insert(command.begin(), {"python3", "-u"});
   return command;
@@ -113,13 +115,17 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
   const auto images = launch::make_images(plans, program, command);
   auto ranks = launch::start_ranks(plans, signals, [&](const launch::RankPlan& plan) {
     relay.become_output_of(plan.local_rank);
+    ::signal(SIGPIPE, SIG_DFL);
     images[static_cast<std::size_t>(plan.local_rank)].execute();
+    ::dprintf(STDERR_FILENO, "cannot execute %s: %s\n", program.c_str(), std::strerror(errno));
     ::_exit(kCannotExecute);
   });
   relay.close_writers();
   launch::Supervisor supervisor(chosen, files, statuses, signals, std::move(ranks), {&relay, &lifeline});
   const int exit_code = supervisor.run();
-  return {.exit_code = exit_code, .failure = supervisor.failure()};
+  return {.exit_code = exit_code,
+          .was_asked_to_stop = supervisor.was_asked_to_stop(),
+          .failure = supervisor.failure()};
 }
 
 }  // namespace
@@ -132,7 +138,8 @@ int run_program(const ProgramOptions& options) {
   return launch::run_guarded([&](launch::Lifeline& lifeline) {
     for (int attempt = 0;; ++attempt) {
       const auto end = run_once(options, command, attempt, logs, lifeline);
-      if (!end.failure || attempt >= options.max_restarts) return end.exit_code;
+      const bool may_restart = end.failure && !end.was_asked_to_stop && attempt < options.max_restarts;
+      if (!may_restart) return end.exit_code;
       launch::kill_descendants();  // what ranks have left would hold ports and memory
       log_warning("all ranks are started anew: restart " + std::to_string(attempt + 1) + " of " +
                   std::to_string(options.max_restarts));

@@ -36,6 +36,7 @@ SignalScope::SignalScope() {
   request_pipe.store(ends[1]);
   install(SIGINT, old_interrupt_);
   install(SIGTERM, old_terminate_);
+  install(SIGHUP, old_hangup_);
   struct sigaction reset {};
   reset.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &reset, &old_child_);
@@ -70,6 +71,7 @@ void SignalScope::restore_in_child() {
 void SignalScope::restore_handlers() {
   ::sigaction(SIGINT, &old_interrupt_, nullptr);
   ::sigaction(SIGTERM, &old_terminate_, nullptr);
+  ::sigaction(SIGHUP, &old_hangup_, nullptr);
   ::sigaction(SIGCHLD, &old_child_, nullptr);
 }
 

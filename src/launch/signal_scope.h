@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM as events that the supervisor can poll for.
+// SIGINT, SIGTERM and SIGHUP as events that the supervisor can poll for.
 #pragma once
 
 #include <csignal>
@@ -14,7 +14,7 @@ struct StopRequest {
   bool from_terminal = false;  ///< then the whole foreground group has got it, the ranks too
 };
 
-/// While it lives, SIGINT and SIGTERM (where not ignored) become StopRequests, by handlers and a pipe
+/// While it lives, SIGINT, SIGTERM and SIGHUP (where not ignored) become StopRequests, by handlers and a pipe
 /// rather than signalfd, which misses signals that another thread of the program takes. SIGCHLD has its
 /// default meaning meanwhile, since a program that ignores it would lose the status of its children.
 /// One at a time per process.
@@ -42,6 +42,7 @@ class SignalScope {
   UniqueFd write_end_;
   struct sigaction old_interrupt_ {};
   struct sigaction old_terminate_ {};
+  struct sigaction old_hangup_ {};
   struct sigaction old_child_ {};
   sigset_t old_mask_{};
 };

@@ -119,6 +119,11 @@ void Supervisor::look_for_culprit() {
   }
 }
 
+void Supervisor::say(const std::string& text) const {
+  const bool is_said = std::ranges::any_of(observers_, [&](auto* observer) { return observer->say(text); });
+  if (!is_said) std::cerr << text;
+}
+
 void Supervisor::let_observers_look() const {
   for (auto* observer : observers_) observer->look();
 }
@@ -135,6 +140,7 @@ void Supervisor::heed_requests() {
 }
 
 void Supervisor::interrupt(const StopRequest& request) {
+  asked_to_stop_ = true;
   if (stopping_) {
     if (Clock::now() - interrupted_at_ > kSameRequest) kill_all();
     return;
@@ -143,7 +149,7 @@ void Supervisor::interrupt(const StopRequest& request) {
   name_at_.reset();
   interrupted_by_ = request.signal;
   interrupted_at_ = Clock::now();
-  std::cerr << "lockstep: stopped by " + signal_name(request.signal) + "\n";
+  say("lockstep: stopped by " + signal_name(request.signal) + "\n");
   // Ranks with sessions of their own are not in the terminal's foreground.
   const bool have_got_it = request.from_terminal && !ranks_.front().leads_session;
   ask_to_stop(have_got_it ? 0 : request.signal, options_.interrupt_grace);
@@ -161,8 +167,8 @@ void Supervisor::name_cause() {
            describe_wait(*culprit_, ranks_, statuses_);
   const auto words = last_words();
   if (options_.print_failure)
-    std::cerr << "lockstep: " + cause_ + "\n" +
-                     (words.empty() ? "" : "lockstep: its last lines on stderr were\n" + words);
+    say("lockstep: " + cause_ + "\n" +
+        (words.empty() ? "" : "lockstep: its last lines on stderr were\n" + words));
   ask_to_stop(SIGTERM, options_.grace);
 }
 

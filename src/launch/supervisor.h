@@ -38,6 +38,9 @@ class Supervisor {
   /// Blocks until all ranks have ended. Returns the exit code of the run.
   int run();
 
+  /// After run(): whether somebody asked for its end, be it after a failure.
+  bool was_asked_to_stop() const { return asked_to_stop_; }
+
   /// After run(): who failed first, if any did.
   std::optional<Failure> failure() const;
 
@@ -54,6 +57,7 @@ class Supervisor {
   void collect_ended();
   Blame blame_of(const RankProcess& process) const;
   void look_for_culprit();
+  void say(const std::string& text) const;
   void let_observers_look() const;
   std::string last_words() const;
   void heed_requests();
@@ -77,6 +81,7 @@ class Supervisor {
   std::optional<Clock::time_point> name_at_ = {};  ///< when culprit_ is taken for the cause
   std::optional<Clock::time_point> kill_at_ = {};  ///< when patience with stopping ranks ends
   bool stopping_ = false;
+  bool asked_to_stop_ = false;
 };
 
 }  // namespace lockstep::launch

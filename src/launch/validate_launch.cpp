@@ -27,6 +27,9 @@ void launch::validate(const LaunchOptions& options) {
   require_between("nprocs", options.nprocs, 1, std::numeric_limits<int>::max() / options.num_nodes);
   require_between("node_rank", options.node_rank, 0, options.num_nodes - 1);
   require_between("main_port", options.main_port, options.num_nodes > 1 ? 1 : 0, 65'535);
+}
+
+void launch::refuse_in_rank() {
   require(!started_by_launcher(), "ranks cannot be started here", "a process that is no rank",
           "LOCAL_RANK=" + env::get("LOCAL_RANK").value_or(""), "a launcher has started this process already");
 }

@@ -89,7 +89,9 @@ TEST(SlurmEnvironment, IsWhatSrunStarted) {
 }
 
 TEST(SlurmEnvironment, IsNotAShellNorABatchScript) {
-  EXPECT_EQ(detected({{"SLURM_JOB_NAME", "bash"}}), "lightning");
+  EXPECT_EQ(detected({{"SLURM_JOB_NAME", "bash"}, {"SLURM_PTY_PORT", "4711"}}), "lightning");
+  EXPECT_EQ(detected({{"SLURM_JOB_NAME", "bash"}, {"SLURM_NTASKS", "1"}}), "lightning");
+  EXPECT_EQ(detected({{"SLURM_JOB_NAME", "bash"}}), "slurm");  // srun bash -c ./program
   EXPECT_EQ(detected({{"SLURM_STEP_ID", "4294967290"}}), "lightning");
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(detected({{"SLURM_STEP_ID", ""}}), "lightning");                        // sbatch

@@ -170,6 +170,7 @@ wait
                 (["--nnodes", "1:2", program], ["--nnodes", "1:2", "docs/status.md"]),
                 (["--nnodes", "2", "--standalone", program], ["--standalone", "--nnodes 1"]),
                 (["--nnodes", "2", "--node-rank", "2", program], ["node_rank", "0..1", "2"]),
+                (["--shutdown-timeout", "nan", program], ["--shutdown-timeout", "nan"]),
                 (["--max-restarts", "-1", program], ["--max-restarts"]),
                 (["--tee", "4", program], ["--tee", "4", "3 (both)"]),
                 (["--redirects", "0:3,1", program], ["--redirects", "0:3,1"]),
@@ -184,9 +185,59 @@ wait
             with self.subTest(flags=flags):
                 self.assert_refused(self.run_program(LOCKSTEP, "run", *flags), 2, *words)
 
-    def test_a_rank_starts_no_ranks(self):
-        program = self.script(f"exec {LOCKSTEP} run {self.script('exit 0')}")
-        self.assertEqual(self.ranks(1, program).code, 2)
+    def test_below_another_launcher(self):
+        program = self.script("echo rank $RANK of $WORLD_SIZE")
+        result = self.succeed(2, program, RANK="7", LOCAL_RANK="3", WORLD_SIZE="9", SLURM_NTASKS="2", SLURM_PROCID="1", SLURM_STEP_ID="0")
+        self.assertEqual(sorted(result.out.splitlines()), ["rank 0 of 2", "rank 1 of 2"])
+
+    def test_no_python_executes_the_file_itself(self):
+        program = self.script("echo a shell").rename(self.folder / "program.py")
+        self.assertEqual(self.succeed(1, "--no-python", program).out, "a shell\n")
+
+    def test_what_cannot_be_executed_is_said(self):
+        program = self.folder / "program"
+        program.write_text("#!/no/such/interpreter\n")
+        program.chmod(0o755)
+        self.assert_refused(self.ranks(1, program), 127, "cannot execute", "No such file or directory")
+
+    def test_a_line_that_is_not_over_is_shown(self):
+        result = self.ranks(1, self.script('printf "one\nfatal: x" >&2; exit 3'))
+        self.assert_refused(result, 3, "stderr were\none\nfatal: x\n")
+        self.assertIn("partial", self.succeed(1, self.script("printf partial >&2; sleep 2 & exit 0")).err)
+
+    def test_a_reader_that_goes_away_ends_no_run(self):
+        program = self.script("for i in $(seq 2000); do echo line $i >&2; done; touch done_$RANK")
+        pipeline = f"{LOCKSTEP} run --nproc-per-node 2 {program} 2>&1 | head -1; exit ${{PIPESTATUS[0]}}"
+        self.assertEqual(self.run_program("bash", "-c", pipeline).code, 0)
+        self.assertTrue((self.folder / "done_0").exists() and (self.folder / "done_1").exists())
+
+    def test_ranks_that_never_stop_writing_can_be_stopped(self):
+        process = self.start("bash", "-c", f"exec {LOCKSTEP} run --nproc-per-node 2 {self.script('touch ready_$RANK; exec yes >&2')} 2> /dev/null")
+        self.wait_for("ready_0", "ready_1")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(process, deadline_s=20).code, 143)
+
+    def test_an_output_that_nobody_reads_does_not_keep_a_run_from_its_end(self):
+        process = self.start(LOCKSTEP, "run", "--nproc-per-node", 1, self.script("touch ready_0; exec yes >&2"))
+        self.wait_for("ready_0")
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(20), 143)
+        self.finish(process)
+
+    def test_who_stops_a_run_wants_no_restart(self):
+        program = self.script('echo x >> tries_$RANK; trap "" TERM; [ $RANK = 0 ] && exit 1; touch ready_1; while true; do sleep 0.1; done')
+        process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, "--max-restarts", 3, "--shutdown-timeout", 3, program)
+        self.wait_for("ready_1")
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        self.assertNotIn("restart", self.finish(process).err)
+        self.assertEqual((self.folder / "tries_1").read_text(), "x\n")
+
+    def test_a_failure_leaves_nothing_behind(self):
+        family = self.FAMILY.replace("wait\n", "[ $RANK = 0 ] && exit 3\nwait\n")
+        self.assertEqual(self.ranks(2, self.script(family)).code, 3)
+        self.assert_all_end(self.family(2))
 
     def wait_for(self, *names):
         for _ in range(400):

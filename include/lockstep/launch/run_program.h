@@ -16,6 +16,7 @@ struct ProgramOptions {
   LaunchOptions launch = {};              ///< main_port 0: a free one, for each attempt
   OutputOptions output = {};
   std::string run_id = "none";  ///< what the ranks know the job by
+  bool no_python = false;       ///< `*.py` is executed itself, too
   int max_restarts = 0;         ///< times that all ranks are started anew after one has failed, >= 0
 };
 
