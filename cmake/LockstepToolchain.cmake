@@ -13,7 +13,9 @@ add_library(lockstep_flags INTERFACE)
 target_compile_features(lockstep_flags INTERFACE cxx_std_20)
 target_compile_options(lockstep_flags INTERFACE
   -fPIC -fvisibility=hidden -fvisibility-inlines-hidden
-  $<$<CONFIG:Release>:-O2> -g1)
+  $<$<CONFIG:Release>:-O$<IF:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_COMPILES_FAST>>,1,2>> -g1
+  # Collecting garbage is an eighth of GCC's time on LibTorch's headers; memory is cheaper.
+  $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=8000000>)
 
 add_library(lockstep_warnings INTERFACE)
 target_compile_options(lockstep_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror)

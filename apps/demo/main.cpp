@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
   constexpr double kGoodAccuracy = 0.95;
   const ls::Program program{.name = "demo",
                             .description = "Trains a classifier of handwritten digits with DDP on two ranks.",
-                            .trainer = {.max_epochs = 12, .strategy = ls::Ddp{}, .devices = "2"}};
+                            .trainer = {.max_epochs = 12, .strategy = ls::Ddp{}, .devices = 2}};
   return ls::run(argc, argv, program, [](ls::Cli& cli) {
     const auto start = std::chrono::steady_clock::now();
     torch::manual_seed(0);

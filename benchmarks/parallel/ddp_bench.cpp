@@ -63,7 +63,7 @@ void measure(const std::string& name, ls::Fabric& fabric, torch::nn::Sequential 
 
 void run_rank(const bench::Results& results, std::int64_t steps) {
   torch::set_num_threads(1);
-  ls::Fabric fabric({.strategy = ls::Ddp{}, .devices = std::to_string(kRanks)});
+  ls::Fabric fabric({.strategy = ls::Ddp{}, .devices = kRanks});
   fabric.launch();
   measure("tiny", fabric, bench::tiny_mlp, Source(bench::tiny_batch(), steps), results);
   measure("mid", fabric, bench::mid_mlp, Source(bench::tiny_batch(), kMidSteps, kMidWarmup), results);

@@ -46,6 +46,8 @@
 #include <lockstep/data/webdataset.h>
 #include <lockstep/data/worker_seed.h>
 
+#include <lockstep/device/device.h>
+
 #include <lockstep/metrics/accuracy.h>
 #include <lockstep/metrics/aggregation.h>
 #include <lockstep/metrics/auroc.h>

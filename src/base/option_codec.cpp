@@ -76,6 +76,16 @@ std::vector<OptionText> items_of(const OptionText& text) {
   return items;
 }
 
+std::optional<OptionText> joined(const OptionText& text) {
+  const auto is_scalar = [](const OptionText& item) { return item.kind == OptionText::Kind::kScalar; };
+  if (text.kind != OptionText::Kind::kList || !std::ranges::all_of(text.items, is_scalar))
+    return std::nullopt;
+  OptionText list{.text = "[", .line = text.line, .column = text.column};
+  for (const auto& item : text.items) list.text += (list.text.size() > 1 ? ", " : "") + item.text;
+  list.text += "]";
+  return list;
+}
+
 std::string yaml_scalar(std::string_view text, bool is_text) {
   const bool plain = is_plain(text) && !(is_text && looks_like_another_type(text));
   return plain ? std::string(text) : quoted(text);

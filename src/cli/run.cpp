@@ -74,7 +74,7 @@ int ranks_to_fork(const Options& options, bool print_config) {
   if (ddp != nullptr && ddp->start_method == StartMethod::kSpawn) return 0;
   // With other threads about, only a fresh process will do: Trainer and Fabric start those.
   if ((ddp == nullptr || ddp->start_method == StartMethod::kAuto) && !can_fork()) return 0;
-  const int count = parse_devices(options.accelerator, options.devices).count;
+  const int count = devices_to_run_on(options.accelerator, options.devices).count;
   return count * options.num_nodes > 1 ? count : 0;
 }
 

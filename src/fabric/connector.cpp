@@ -29,11 +29,11 @@ std::vector<std::string> own_arguments() {
 }
 
 WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment& environment) {
-  const WorldShape asked{.devices = parse_devices(options.accelerator, options.devices).count,
+  const WorldShape asked{.devices = devices_to_run_on(options.accelerator, options.devices).count,
                          .num_nodes = options.num_nodes};
   if (!environment.creates_processes_externally()) return asked;
   const int local = environment.local_world_size().value_or(environment.world_size());
-  if (options.devices != "auto") {
+  if (!options.devices.is_auto()) {
     environment.validate_settings(asked.devices, asked.num_nodes);
     if (asked.devices != local) refuse_devices(asked.devices, local);
     return asked;
@@ -69,7 +69,7 @@ bool Connector::must_start_ranks() const {
   throw ConfigError(
       "fabric", {.what = "strategy ddp_fork: the ranks can no longer be forked",
                  .expected = "devices to be known to ls::run(), by flag, YAML, environment or ls::Program",
-                 .got = "devices " + options_.devices + " given in code",
+                 .got = "devices " + options_.devices.text() + " given in code",
                  .hint = "use strategy ddp, which starts the program anew"});
 }
 

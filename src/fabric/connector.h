@@ -7,6 +7,7 @@
 #include <string>
 
 #include <lockstep/cluster/environment.h>
+#include <lockstep/device/devices.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>
 
@@ -15,7 +16,7 @@ namespace lockstep::detail {
 /// What a Trainer and a Fabric are told about devices and ranks.
 struct ConnectorOptions {
   std::string accelerator = "auto";
-  std::string devices = "auto";
+  Devices devices = {};
   int num_nodes = 1;
   StrategyOptions strategy = Auto{};
   std::shared_ptr<ClusterEnvironment> cluster_environment = {};  ///< none: detected

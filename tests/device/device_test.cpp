@@ -1,35 +1,119 @@
-#include <gtest/gtest.h>
+// Which devices a run uses: Lightning's table (fabric/utilities/device_parser.py and its tests).
+#include <gmock/gmock.h>
 #include <lockstep/base/error.h>
 #include <lockstep/device/device.h>
+
+#include <vector>
 
 #include "support/expect_error.h"
 
 namespace lockstep {
 namespace {
 
-TEST(ParseDevices, CountsRanksOnCpus) {
-  EXPECT_EQ(parse_devices("auto", "auto").count, 1);
-  EXPECT_EQ(parse_devices("cpu", "3").count, 3);
+using test::expect_error;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// A machine with so many CUDA devices, of which some have no memory to give.
+struct FakeInventory final : DeviceInventory {
+  explicit FakeInventory(int count, std::vector<int> occupied_ = {})
+      : cuda(count), occupied(std::move(occupied_)) {}
+  int cuda_count() const override { return cuda; }
+  bool is_usable_cuda(int index) const override { return std::ranges::count(occupied, index) == 0; }
+
+  int cuda;
+  std::vector<int> occupied;
+};
+
+std::vector<int> on_cuda(const Devices& devices, int visible) {
+  const auto plan = parse_devices("cuda", devices, FakeInventory(visible));
+  EXPECT_EQ(plan.accelerator, "cuda");
+  EXPECT_EQ(plan.count, static_cast<int>(plan.indices.size()));
+  return plan.indices;
 }
 
-TEST(ParseDevices, NamesTheValueItRefuses) {
-  for (const char* devices : {"0", "-2", "-1", "abc", "1,3", "2,", "", "1.5"}) {
-    try {
-      parse_devices("cpu", devices);
-      ADD_FAILURE() << "accepted devices " << devices;
-    } catch (const ConfigError& error) {
-      EXPECT_NE(std::string(error.what()).find("\"" + std::string(devices) + "\""), std::string::npos)
-          << error.what();
-    }
+TEST(ParseDevices, CountsRanksOnCpus) {
+  const FakeInventory many(8);
+  for (const char* accelerator : {"auto", "cpu"}) {
+    EXPECT_EQ(parse_devices(accelerator, "auto", many).count, 1);
+    EXPECT_EQ(parse_devices(accelerator, 3, many).count, 3);
+    EXPECT_EQ(parse_devices(accelerator, "3", many).accelerator, "cpu");
+    EXPECT_THAT(parse_devices(accelerator, 3, many).indices, IsEmpty());
   }
 }
 
-TEST(ParseDevices, TellsAcceleratorsThatAreNotBuiltFromUnknownOnes) {
+TEST(ParseDevices, NamesTheValueThatIsNoneForCpus) {
+  for (const Devices& devices :
+       std::vector<Devices>{0, -2, -1, "1,3", Devices{2}, Devices{Devices::Indices{}}})
+    expect_error<ConfigError>([&] { parse_devices("cpu", devices); },
+                              {"devices", "\"" + devices.text() + "\"", "number >= 1"});
+}
+
+TEST(ParseDevices, ChoosesOnCudaWhatLightningChooses) {
+  EXPECT_THAT(on_cuda("auto", 4), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(on_cuda(-1, 4), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(on_cuda("-1", 4), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(on_cuda(1, 4), ElementsAre(0));
+  EXPECT_THAT(on_cuda("3", 4), ElementsAre(0, 1, 2));
+  EXPECT_THAT(on_cuda("2,", 4), ElementsAre(2));
+  EXPECT_THAT(on_cuda("1, 3", 4), ElementsAre(1, 3));
+  EXPECT_THAT(on_cuda({3, 1}, 4), ElementsAre(3, 1));
+  EXPECT_THAT(parse_devices("gpu", {0}, FakeInventory(1)).indices, ElementsAre(0));
+}
+
+TEST(ParseDevices, RefusesOnCudaWhatLightningRefuses) {
+  const auto refused = [](const Devices& devices, int visible, const std::string& why) {
+    expect_error<ConfigError>([&] { on_cuda(devices, visible); },
+                              {why, "\"" + devices.text() + "\"", std::to_string(visible) + " visible"});
+  };
+  for (const Devices& nothing : std::vector<Devices>{0, "0", Devices{Devices::Indices{}}, -2})
+    refused(nothing, 4, "nothing to run on");
+  for (const Devices& all : std::vector<Devices>{"auto", -1}) refused(all, 0, "nothing to run on");
+  for (const Devices& absent : std::vector<Devices>{5, Devices{-1}, Devices{4}, "0,8", Devices{0, -1}})
+    refused(absent, 4, "not all of these are there");
+  expect_error<ConfigError>([] { on_cuda({0, 0}, 4); }, {"named twice", "\"0,0\""});
+  expect_error<ConfigError>([] { parse_devices("npu", 1); }, {"auto, cpu, cuda or gpu", "\"npu\""});
+}
+
+TEST(ParseDevices, LooksForNoOthersWhereTorchelasticShowsOne) {
+  const FakeInventory one(1);
+  EXPECT_THAT(parse_devices("cuda", 8, one, true).indices, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THROW(parse_devices("cuda", 8, one, false), ConfigError);
+  EXPECT_THROW(parse_devices("cuda", {5}, one, true), ConfigError);
+  EXPECT_THROW(parse_devices("cuda", 8, FakeInventory(2), true), ConfigError);
+}
+
+TEST(DevicesToRunOn, TellsAcceleratorsThatAreNotBuiltFromUnknownOnes) {
+  EXPECT_EQ(devices_to_run_on("auto", 2).count, 2);
   for (const std::string name : {"gpu", "cuda", "mps", "tpu"})
-    test::expect_error<ConfigError>([&] { parse_devices(name, "1"); },
-                                    {"not built yet", "auto or cpu", "\"" + name + "\"", "docs/status.md"});
-  test::expect_error<ConfigError>([] { parse_devices("gpuu", "1"); },
-                                  {"no such accelerator", "auto or cpu", "\"gpuu\""});
+    expect_error<ConfigError>([&] { devices_to_run_on(name, 1); },
+                              {"not built yet", "auto or cpu", "\"" + name + "\"", "docs/status.md"});
+  expect_error<ConfigError>([] { devices_to_run_on("gpuu", 1); },
+                            {"no such accelerator", "auto or cpu", "\"gpuu\""});
+}
+
+TEST(FindUsableCudaDevices, GivesTheFirstWithMemory) {
+  const FakeInventory machine(4, {0, 2});
+  EXPECT_THAT(find_usable_cuda_devices(-1, machine), ElementsAre(1, 3));
+  EXPECT_THAT(find_usable_cuda_devices(2, machine), ElementsAre(1, 3));
+  EXPECT_THAT(find_usable_cuda_devices(1, machine), ElementsAre(1));
+  EXPECT_THAT(find_usable_cuda_devices(0, machine), IsEmpty());
+  EXPECT_THAT(find_usable_cuda_devices(-1, FakeInventory(1, {0})), IsEmpty());
+}
+
+TEST(FindUsableCudaDevices, SaysWhyThereAreNotSoMany) {
+  expect_error<ConfigError>(
+      [] {
+        find_usable_cuda_devices(3, FakeInventory(4, {0, 2}));
+      },
+      {"usable", "at most 2", "got 3", "occupied: 0, 2"});
+  expect_error<ConfigError>([] { find_usable_cuda_devices(1, FakeInventory(0)); },
+                            {"not so many", "at most 0", "got 1"});
+  expect_error<ConfigError>([] { find_usable_cuda_devices(-2, FakeInventory(1)); }, {"got -2"});
+}
+
+TEST(FindUsableCudaDevices, AsksThisMachineWithoutFailing) {
+  EXPECT_LE(find_usable_cuda_devices().size(), static_cast<std::size_t>(this_machine().cuda_count()));
 }
 
 }  // namespace

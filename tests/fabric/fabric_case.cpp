@@ -39,7 +39,7 @@ const std::map<std::string, void (*)(ls::Fabric&)> kCases{{"properties", propert
 
 // Ranks that nobody has started and that no ls::run() knows of.
 int run_in_code(bool launches) {
-  ls::Fabric fabric({.devices = "2"});
+  ls::Fabric fabric({.devices = 2});
   if (!launches) {
     require_error([&] { fabric.setup(Net()); }, "before launch()");
     return 0;

@@ -107,7 +107,7 @@ ls::TrainerOptions Case::trainer() const {
       .max_epochs = json.at("max_epochs").get<std::int64_t>(),
       .strategy = strategy_of(json.at("strategy")),
       .precision = precision_of(json.at("precision")),
-      .devices = std::to_string(json.at("world_size").get<int>()),
+      .devices = json.at("world_size").get<int>(),
       .num_sanity_val_steps = 0,
       .accumulate_grad_batches = json.at("accumulate_grad_batches").get<int>(),
       .partial_window = ls::PartialWindow::kLightning,

@@ -46,24 +46,24 @@ static void train(ls::TrainerOptions options) {
 int main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";
   if (how == "trainer") {
-    train({.devices = "2"});
+    train({.devices = 2});
     return 0;
   }
   if (how == "stop") {
-    train({.max_epochs = 50, .devices = "2", .callbacks = {std::make_shared<StopOnRankOne>()}});
+    train({.max_epochs = 50, .devices = 2, .callbacks = {std::make_shared<StopOnRankOne>()}});
     return 0;
   }
   if (how == "twice") {
-    train({.devices = "2"});
-    train({.devices = "2"});
+    train({.devices = 2});
+    train({.devices = 2});
     return 0;
   }
   if (how == "fork") {
-    train({.strategy = ls::Ddp{.start_method = ls::StartMethod::kFork}, .devices = "2"});
+    train({.strategy = ls::Ddp{.start_method = ls::StartMethod::kFork}, .devices = 2});
     return 0;
   }
   return ls::run(argc, argv, {.verbs = {"fit", "fit_end", "teardown"}}, [](ls::Cli& cli) {
-    auto options = cli.trainer({.devices = "2"});
+    auto options = cli.trainer({.devices = 2});
     if (cli.verb() != "fit")
       options.callbacks = {std::make_shared<FailLateOnRankOne>(cli.verb() == "teardown")};
     train(std::move(options));

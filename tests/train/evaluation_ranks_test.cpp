@@ -29,7 +29,7 @@ TORCH_MODULE(Seen);
 
 LOCKSTEP_RANK_BODY(look_at_the_model)(Communicator comm, std::string argument)->std::string {
   testing::become_trainer_rank(comm);
-  TrainerOptions options{.strategy = Ddp{}, .devices = std::to_string(comm.size())};
+  TrainerOptions options{.strategy = Ddp{}, .devices = comm.size()};
   options.enable_progress_bar = false;
   const auto split = argument.find(' ');
   options.run.run_dir = argument.substr(split + 1);

@@ -337,7 +337,7 @@ LOCKSTEP_RANK_BODY(estimated_steps_of_ranks)(Communicator comm, std::string fold
   TrainerOptions options{.max_epochs = 1, .num_sanity_val_steps = 0, .enable_progress_bar = false};
   options.enable_model_summary = false;
   options.strategy = Ddp{};
-  options.devices = std::to_string(comm.size());
+  options.devices = comm.size();
   options.run.run_dir = folder;
   const auto ask = std::make_shared<AskForSteps>();
   options.callbacks = {ask};

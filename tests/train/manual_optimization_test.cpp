@@ -406,7 +406,7 @@ struct Turns {
 LOCKSTEP_RANK_BODY(turns_of_two_optimizers)(Communicator comm, std::string argument)->std::string {
   testing::become_trainer_rank(comm);
   TrainerOptions options{.strategy = Ddp{.find_unused_parameters = argument[0] == '0'},
-                         .devices = std::to_string(comm.size())};
+                         .devices = comm.size()};
   options.run.run_dir = argument.substr(2);
   return weights_after_turns(options, argument[0] == '1', argument[1] == '1', 2);
 }

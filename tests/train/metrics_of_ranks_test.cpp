@@ -100,7 +100,7 @@ LOCKSTEP_RANK_BODY(metrics_of_two_ranks)(Communicator comm, std::string folder)-
   TrainerOptions options{.max_epochs = 2, .num_sanity_val_steps = 1, .log_every_n_steps = 1};
   options.enable_progress_bar = options.enable_model_summary = false;
   options.strategy = Ddp{};
-  options.devices = "2";
+  options.devices = 2;
   options.logger = logger;
   options.run.run_dir = folder;
   Trainer trainer(options);

@@ -55,7 +55,7 @@ TrainerOptions options_of(const Communicator& comm, const std::string& folder,
   testing::become_trainer_rank(comm);
   auto options = testing::quiet_options(fs::path(folder) / "run", std::move(callbacks));
   options.strategy = Ddp{.timeout = 30s};
-  options.devices = std::to_string(comm.size());
+  options.devices = comm.size();
   return options;
 }
 

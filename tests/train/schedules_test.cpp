@@ -344,7 +344,7 @@ LOCKSTEP_RANK_BODY(stops_without_rows)(Communicator comm, std::string argument)-
   TrainerOptions options{.max_epochs = 1, .num_sanity_val_steps = 0, .log_every_n_steps = 0};
   options.enable_progress_bar = options.enable_model_summary = false;
   options.strategy = Ddp{};
-  options.devices = "2";
+  options.devices = 2;
   options.run.run_dir = argument.substr(space + 1);
   testing::Slope model;
   model->losses = {1};

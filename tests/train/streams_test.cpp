@@ -150,7 +150,7 @@ struct Task {
     TrainerOptions found{.max_epochs = max_epochs, .num_sanity_val_steps = 0, .enable_progress_bar = false};
     found.enable_model_summary = false;
     found.strategy = Ddp{};
-    found.devices = "2";
+    found.devices = 2;
     found.run.run_dir = folder / name;
     return found;
   }

@@ -42,6 +42,8 @@ namespace detail {
 LOCKSTEP_API bool means_null(const OptionText& text);
 /// `a,b` as the list of a and b, positions kept; lists are returned as they are.
 LOCKSTEP_API std::vector<OptionText> items_of(const OptionText& text);
+/// A list of scalars as the text `[A, B]`; nothing for what is none.
+LOCKSTEP_API std::optional<OptionText> joined(const OptionText& text);
 /// `text` as a YAML scalar, quoted where it must be; `is_text`: also where it looks like another type.
 LOCKSTEP_API std::string yaml_scalar(std::string_view text, bool is_text);
 LOCKSTEP_API OptionFailure refusal(const OptionText& text, std::string expected, const OptionRange& range);
@@ -62,6 +64,9 @@ bool in_range(const T& value, const OptionRange& range) {
 template <class T>
 struct OptionCodec {
   static Expected<T, OptionFailure> read(const OptionText& text, const OptionRange& range) {
+    if constexpr (requires { OptionType<T>::kIsList; }) {
+      if (const auto list = detail::joined(text)) return read(*list, range);
+    }
     if (text.kind != OptionText::Kind::kScalar) {
       return Unexpected{refusal(text, OptionType<T>::accepted(), range)};
     }

@@ -25,6 +25,7 @@ namespace lockstep {
 ///   static std::string type();                 // optional; one word for help and tables
 ///   static std::vector<std::string> names();   // optional; words that parse() accepts
 ///   static constexpr bool kIsMap = true;       // optional; YAML may give a map: parse("{KEY: VALUE, ...}")
+///   static constexpr bool kIsList = true;      // optional; YAML may give a list: parse("[A, B, ...]")
 /// };
 /// ```
 /// std::optional and std::vector of such types work without more.

@@ -58,7 +58,7 @@ struct LoadOptions {
 
 /// Lightning's Fabric for loops of one's own:
 ///
-///     ls::Fabric fabric({.strategy = ls::Ddp{}, .devices = "2"});
+///     ls::Fabric fabric({.strategy = ls::Ddp{}, .devices = 2});
 ///     fabric.launch();
 ///     auto [model, optimizer] = fabric.setup(Net(), ls::AdamW{.lr = 3e-4});
 ///     auto batches = fabric.setup_loader(ls::loader(data, {.batch_size = 32, .shuffle = true}));

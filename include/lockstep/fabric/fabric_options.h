@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <lockstep/base/options.h>
+#include <lockstep/device/devices.h>
 #include <lockstep/precision/precision_options.h>
 #include <lockstep/strategy/strategy_options.h>
 
@@ -29,7 +30,7 @@ struct FabricOptions {
   std::string accelerator = "auto";  ///< "auto" or "cpu"
   StrategyOptions strategy = Auto{};
   PrecisionOptions precision = Fp32{};
-  std::string devices = "auto";  ///< ranks on this node: "auto" (1) or a number
+  Devices devices = {};  ///< ranks on this node: "auto" (1) or a number
   int num_nodes = 1;
 
   std::vector<std::shared_ptr<Logger>> loggers = {};             ///< get what log() is given, on rank 0

@@ -13,6 +13,7 @@
 
 #include <lockstep/base/options.h>
 #include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/device/devices.h>
 #include <lockstep/launch/fault.h>
 #include <lockstep/loggers/hyper_parameters.h>
 #include <lockstep/optim/gradient_clip.h>
@@ -87,7 +88,7 @@ struct TrainerOptions {
   StrategyOptions strategy = Auto{};
   PrecisionOptions precision = Fp32{};
   std::string accelerator = "auto";  ///< "auto" or "cpu"
-  std::string devices = "auto";      ///< ranks on this node: "auto" (1) or a number
+  Devices devices = {};              ///< ranks on this node: "auto" (1) or a number
   int num_nodes = 1;
 
   BatchLimit limit_train_batches = {};

@@ -199,7 +199,7 @@ LOCKSTEP_RANK_BODY(fit_that_fails)(Communicator comm, std::string argument)->std
   const auto callback = std::make_shared<OnExceptionCheckpoint>(OnExceptionCheckpointOptions{.deadline = 2s});
   auto options = quiet_options(fs::path(folder) / "run", {callback, std::make_shared<Kill>(rank - 100)});
   options.strategy = Ddp{.timeout = 30s};
-  options.devices = std::to_string(comm.size());
+  options.devices = comm.size();
   Count model;
   if (rank < 100) model->failure = Failure{.batch = 3, .rank = rank};
   try {

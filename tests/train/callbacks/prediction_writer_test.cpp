@@ -120,7 +120,7 @@ TEST_F(PredictionWriterTest, RefusesBatchesThatDoNotFitTogether) {
 }
 
 LOCKSTEP_RANK_BODY(predict_on_ranks)(Communicator comm, std::string folder)->std::string {
-  TrainerOptions options{.strategy = Ddp{}, .devices = std::to_string(comm.size())};
+  TrainerOptions options{.strategy = Ddp{}, .devices = comm.size()};
   options.enable_progress_bar = false;
   options.run.run_dir = fs::path(folder) / "run";
   options.callbacks = {std::make_shared<PredictionWriter>(PredictionWriterOptions{.dirpath = folder})};

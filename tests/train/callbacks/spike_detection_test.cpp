@@ -58,7 +58,7 @@ TEST(SpikeDetection, GoesOnFromACheckpoint) {
 LOCKSTEP_RANK_BODY(fit_with_spike)(Communicator comm, std::string folder)->std::string {
   auto options = quiet_options(fs::path(folder) / "run", {std::make_shared<SpikeDetection>()});
   options.strategy = Ddp{};
-  options.devices = std::to_string(comm.size());
+  options.devices = comm.size();
   Given model;
   model->rank = 1;
   try {
