@@ -8,10 +8,10 @@
 #include <map>
 
 #include <lockstep/base/env.h>
-#include <lockstep/comm/store.h>
 #include <lockstep/testing/run_ranks.h>
 
 #include "comm/comm_rank_process.h"
+#include "comm/listener.h"
 
 namespace lockstep {
 namespace {
@@ -53,7 +53,6 @@ TEST(BrokenPipes, AreErrorsInEveryThreadOfGloo) {
   });
 }
 
-int free_port() { return store_port(make_tcp_store({.is_server = true})); }
 
 class KilledRank : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(In, KilledRank,
@@ -72,7 +71,7 @@ std::string name_in_errors(const std::string& name) {
 
 TEST_P(KilledRank, IsPeerLostForTheOthers) {
   env::set("OMP_NUM_THREADS", "1");
-  const auto port = std::to_string(free_port());
+  const auto port = std::to_string(test::free_port());
   const auto deadline = steady_clock::now() + kDeadline;
   std::vector<std::unique_ptr<CommRankProcess>> ranks;
   for (int rank = 0; rank < 3; ++rank) {

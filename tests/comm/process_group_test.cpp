@@ -13,6 +13,7 @@
 
 #include "cluster/scoped_variables.h"
 #include "comm/init_method.h"
+#include "comm/listener.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
@@ -28,7 +29,7 @@ using ::testing::ThrowsMessage;
 constexpr auto kLongTimeout = 60s;    // of groups whose failures must not wait for it
 constexpr auto kGroupDeadline = 20s;  // on a busy machine
 
-std::string free_port() { return std::to_string(store_port(make_tcp_store({.is_server = true}))); }
+std::string any_port() { return std::to_string(test::free_port()); }
 
 /// Both ranks in threads of their own; throws what one of them threw.
 void on_two_ranks(const std::function<void(int rank)>& body) {
@@ -52,13 +53,13 @@ void expect_refusal(const ProcessGroupOptions& options, const std::string& first
 
 TEST(InitProcessGroup, MeetsWhereTheEnvironmentSays) {
   const ScopedVariables variables(
-      {{"MASTER_ADDR", "localhost"}, {"MASTER_PORT", free_port()}, {"WORLD_SIZE", "2"}});
+      {{"MASTER_ADDR", "localhost"}, {"MASTER_PORT", any_port()}, {"WORLD_SIZE", "2"}});
   on_two_ranks([](int rank) { join_and_sum({.rank = rank, .timeout = kLongTimeout}); });
 }
 
 TEST(InitProcessGroup, MeetsAtAnAddress) {
   const ScopedVariables none({});
-  const auto place = "tcp://127.0.0.1:" + free_port();
+  const auto place = "tcp://127.0.0.1:" + any_port();
   on_two_ranks([&](int rank) {
     join_and_sum({.rank = rank, .world_size = 2, .init_method = place, .timeout = kLongTimeout});
   });
@@ -172,7 +173,7 @@ TEST(InitMethod, ReadsAnIpv6Address) {
 
 // It could be waiting for this rank in a collective, where the end of the scope would wait for it.
 TEST(ProcessGroup, IsLeftAtOnceByAnException) {
-  const auto place = "tcp://127.0.0.1:" + free_port();
+  const auto place = "tcp://127.0.0.1:" + any_port();
   const auto start = steady_clock::now();
   on_two_ranks([&](int rank) {
     const auto work = [&] {
@@ -191,7 +192,7 @@ TEST(ProcessGroup, IsLeftAtOnceByAnException) {
 }
 
 TEST(ProcessGroup, MovesAndClosesOnce) {
-  const auto place = "tcp://127.0.0.1:" + free_port();
+  const auto place = "tcp://127.0.0.1:" + any_port();
   on_two_ranks([&](int rank) {
     const ProcessGroupOptions options{
         .rank = rank, .world_size = 2, .init_method = place, .timeout = kLongTimeout};
