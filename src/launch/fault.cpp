@@ -7,10 +7,13 @@
 #include <stdexcept>
 #include <string>
 
+#include <lockstep/base/env.h>
+
 namespace lockstep {
 
 void inject(const Fault& fault, int rank, std::int64_t step) {
-  if (fault.rank != rank || fault.step != step) return;
+  if (fault.kind == FaultKind::kNone || fault.rank != rank || fault.step != step) return;
+  if (env::get_int("TORCHELASTIC_RESTART_COUNT", 0) > 0) return;
   switch (fault.kind) {
     case FaultKind::kNone:
       return;

@@ -59,7 +59,8 @@ Devices given(OptionText text) {
   Options options;
   OptionTree tree;
   tree.add("run", options);
-  tree.apply({{.key = "run.devices", .value = std::move(text)}}, "run");
+  const std::vector<Assignment> given{{.key = "run.devices", .value = std::move(text)}};
+  tree.apply(given, "run");
   return options.devices;
 }
 

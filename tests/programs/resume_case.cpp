@@ -115,6 +115,7 @@ struct CaseOptions {
   std::int64_t batch_size = 4;
   std::int64_t num_samples = 88;
   int val_loaders = 1;
+  int every_n_train_steps = 0;
 };
 
 void describe(ls::OptionVisitor& v, CaseOptions& o) {
@@ -129,6 +130,8 @@ void describe(ls::OptionVisitor& v, CaseOptions& o) {
   v.field("batch_size", o.batch_size, "Samples per batch and rank");
   v.field("num_samples", o.num_samples, "Size of the data set");
   v.field("val_loaders", o.val_loaders, "Loaders of validation");
+  v.field("every_n_train_steps", o.every_n_train_steps,
+          "Steps between checkpoints of ModelCheckpoint; 0: none");
 }
 
 // Its order is another one wherever it is asked anew.
@@ -251,6 +254,9 @@ int main(int argc, char** argv) {
       trainer_options.callbacks.push_back(callback_named(options.callback));
       trainer_options.callbacks.push_back(std::make_shared<RankComparison>());
     }
+    if (options.every_n_train_steps > 0)
+      trainer_options.callbacks.push_back(std::make_shared<ls::ModelCheckpoint>(
+          ls::ModelCheckpointOptions{.every_n_train_steps = options.every_n_train_steps}));
     ls::Trainer trainer(std::move(trainer_options));
     trainer.fit(Net(), std::make_shared<Data>(options));
     if (!options.save_after.empty()) trainer.save_checkpoint(options.save_after);

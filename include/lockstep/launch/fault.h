@@ -30,7 +30,8 @@ struct Fault {
 LOCKSTEP_API std::span<const OptionName<FaultKind>> option_names(FaultKind);
 LOCKSTEP_API void describe(OptionVisitor& visitor, Fault& fault);
 
-/// Does to this process what `fault` says if this is its rank and step, else nothing.
+/// Does to this process what `fault` says if this is its rank and step, else nothing; nothing either in ranks
+/// that a launcher has started anew after a failure (TORCHELASTIC_RESTART_COUNT).
 /// @throws std::runtime_error for FaultKind::kThrow
 LOCKSTEP_API void inject(const Fault& fault, int rank, std::int64_t step);
 

@@ -31,7 +31,7 @@ Loader<Example> numbers(std::int64_t count, std::int64_t batch_size) {
                 {.batch_size = batch_size});
 }
 
-struct Recorder final : BasePredictionWriter {
+struct RecordingWriter final : BasePredictionWriter {
   using BasePredictionWriter::BasePredictionWriter;
   void write_on_batch_end(StepContext& step, const at::Tensor& prediction,
                           std::span<const std::int64_t> batch_indices) override {
@@ -57,16 +57,16 @@ class PredictionWriterTest : public SlopeTest {
 };
 
 TEST_F(PredictionWriterTest, CallsWhatTheIntervalSays) {
-  const auto both = std::make_shared<Recorder>(WriteInterval::kBatchAndEpoch);
+  const auto both = std::make_shared<RecordingWriter>(WriteInterval::kBatchAndEpoch);
   predict(both, numbers(5, 2));
   EXPECT_THAT(both->of_batches, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3), ElementsAre(4)));
   EXPECT_EQ(both->of_epoch, both->of_batches);
   EXPECT_EQ(both->predictions_at_end, 3U);
-  const auto batch = std::make_shared<Recorder>();
+  const auto batch = std::make_shared<RecordingWriter>();
   predict(batch, numbers(2, 1));
   EXPECT_EQ(batch->of_batches.size(), 2U);
   EXPECT_EQ(batch->predictions_at_end, 0U);
-  const auto epoch = std::make_shared<Recorder>(WriteInterval::kEpoch);
+  const auto epoch = std::make_shared<RecordingWriter>(WriteInterval::kEpoch);
   predict(epoch, numbers(2, 1));
   EXPECT_TRUE(epoch->of_batches.empty());
   EXPECT_EQ(epoch->of_epoch.size(), 2U);
@@ -99,7 +99,7 @@ TEST_F(PredictionWriterTest, WritesAFileForEachBatch) {
 }
 
 TEST_F(PredictionWriterTest, KnowsTheSamplesOfAShuffledLoader) {
-  const auto recorder = std::make_shared<Recorder>();
+  const auto recorder = std::make_shared<RecordingWriter>();
   predict(recorder,
           loader(tensor_dataset(torch::ones({8, 1})), {.batch_size = 8, .shuffle = true, .seed = 3}));
   auto order = recorder->of_batches.at(0);
