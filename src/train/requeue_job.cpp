@@ -1,0 +1,38 @@
+#include "train/requeue_job.h"
+
+#include <chrono>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/cluster/slurm_environment.h>
+
+#include "launch/command.h"
+
+namespace lockstep::detail {
+namespace {
+
+constexpr std::chrono::seconds kDeadline{30};
+
+std::string one_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  for (char& letter : text)
+    if (letter == '\n') letter = ' ';
+  return text;
+}
+
+}  // namespace
+
+std::string requeue_job() try {
+  const auto job = SlurmEnvironment::job_to_requeue().value();
+  const auto result = launch::run_command({"scontrol", "requeue", job}, kDeadline);
+  if (result.status == 0) {
+    log_info("job " + job + " is saved and will start again");
+    return {};
+  }
+  return "scontrol requeue " + job + " exited with " + std::to_string(result.status) + ": " +
+         one_line(result.output);
+} catch (const Error& error) {
+  return std::string("the job cannot be started again: ") + error.what();
+}
+
+}  // namespace lockstep::detail
