@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# What `make test-system` needs beside what `make test` does: root, and Debian's packages for networks of namespaces.
+# What `make test-system` needs beside what `make test` does: root, and Debian's packages for networks of namespaces,
+# a scheduler and launchers.
 set -euo pipefail
 
-packages=(iproute2 util-linux)
+packages=(iproute2 util-linux slurm-wlm munge openmpi-bin mpich)
 
 if [ "$(id -u)" -ne 0 ]; then
   echo "system: these tests make networks and need root: sudo make test-system" >&2

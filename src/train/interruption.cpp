@@ -46,8 +46,17 @@ void Interruption::terminate() {
   launch::lower_flag(SIGTERM);
   state_.on_interruption();
   const bool is_saved = state_.options.enable_checkpointing && !state_.save_failure;
-  end("ended by SIGTERM", is_saved ? "--resume auto goes on from last.ckpt in " + state_.run_dir.string()
-                                   : "nothing was saved to go on from");
+  const bool is_requeued = is_requeued_for_another_job();
+  end(is_requeued ? "this job makes room for another one, and will start again: it has stopped"
+                  : "ended by SIGTERM",
+      is_saved ? "--resume auto goes on from last.ckpt in " + state_.run_dir.string()
+               : "nothing was saved to go on from");
+}
+
+bool Interruption::is_requeued_for_another_job() const {
+  if (requeuing_environment(state_) == nullptr) return false;
+  const bool is_requeued = state_.is_global_zero() && requeue_preempted_job();
+  return !state_.communicator().broadcast_bytes(is_requeued ? "requeued" : "").empty();
 }
 
 void Interruption::requeue() {

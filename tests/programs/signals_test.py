@@ -22,6 +22,7 @@ def task(job="12", **more):
 class Signals(ProgramTest):
     def start_case(self, *flags, name="run", **environment):
         self.steps = self.folder / f"{name}.steps"
+        self.steps.unlink(missing_ok=True)
         return self.start(CASE, *flags, "--case.steps", self.steps, "--seed_everything", 3, "--run_dir", self.folder / name,
                           "--save_weights", self.folder / f"{name}.safetensors", **environment)
 
@@ -150,7 +151,6 @@ class Requeue(Signals):
         given = ("--ckpt_path", first / "checkpoints" / "last.ckpt")
         self.assertEqual(self.requeued(*given, at=3).code, 143)
         steps = self.summary()["steps"]
-        self.steps.unlink()
         self.assertEqual(self.requeued(*given, at=3, SLURM_RESTART_COUNT="1").code, 143)
         self.assertGreaterEqual(self.summary()["steps"], steps + 3)
         self.assertEqual(self.checkpoints(), ["hpc_ckpt_2.ckpt"])
@@ -177,6 +177,20 @@ class Requeue(Signals):
         self.assertEqual(self.interrupted(send=signal.SIGUSR1).code, -signal.SIGUSR1)
         self.assertEqual(self.requeued(SLURM_JOB_NAME="interactive").code, -signal.SIGUSR1)
         self.assertFalse(self.asked.exists())
+
+    def made_room(self, state):
+        self.fake_scontrol(f'[ "$1" = show ] && echo "JobId=12 {state} Restarts=0"; exit 0')
+        result = self.interrupted(PATH=self.path, **task())
+        self.assertEqual(result.code, 143, result)
+        return self.asked.read_text()
+
+    def test_a_job_that_has_to_make_room_asks_for_another_start(self):
+        asked = self.made_room("JobState=SIGNALING Reason=None PreemptTime=2026-11-22T06:44:59")
+        self.assertEqual(asked, "show job 12 --oneliner\nrequeue 12\n")
+
+    def test_a_job_that_is_cancelled_does_not(self):
+        for state in ("JobState=RUNNING PreemptTime=None", "JobState=COMPLETING PreemptTime=2026-11-22T06:44:59"):
+            self.assertNotIn("requeue", self.made_room(state))
 
     def test_a_job_that_made_room_goes_on_from_last(self):
         self.assertEqual(self.interrupted(**task()).code, 143)
