@@ -8,8 +8,7 @@
 #include <lockstep/report/report.h>
 
 #include "run_verb.h"
-
-#include "run_verb.h"
+#include "slurm_script_verb.h"
 
 namespace {
 
@@ -84,6 +83,8 @@ int main(int argc, char** argv) {
   auto* reporting = add_report(app, report_flags);
   RunFlags run_flags;
   auto* running = add_run(app, run_flags);
+  SlurmScriptFlags slurm_flags;
+  auto* scripting = add_slurm_script(app, slurm_flags);
 
   try {
     app.parse(argc, argv);
@@ -96,6 +97,10 @@ int main(int argc, char** argv) {
     if (running->parsed()) {
       run_flags.command = running->remaining();
       return run(run_flags);
+    }
+    if (scripting->parsed()) {
+      slurm_flags.options.command = scripting->remaining();
+      return write_slurm_script(slurm_flags);
     }
     lockstep::consolidate_checkpoint(folder, entry, file);
     return 0;

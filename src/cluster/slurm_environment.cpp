@@ -1,6 +1,8 @@
 #include <lockstep/cluster/slurm_environment.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
@@ -94,6 +96,17 @@ void require_same(const Setting& setting) {
        .hint = std::string("submit the job with ") + setting.flag + "=" + value + ", or change " + name});
 }
 
+void require_usable(int requeue_signal) {
+  constexpr std::array kNeeded{SIGTERM, SIGINT, SIGCHLD, SIGSEGV, SIGBUS,
+                               SIGFPE,  SIGILL, SIGABRT, SIGKILL, SIGSTOP};
+  const bool exists = requeue_signal > 0 && requeue_signal <= SIGRTMAX;
+  if (exists && std::ranges::count(kNeeded, requeue_signal) == 0) return;
+  throw ConfigError("cluster", {.what = "SlurmOptions::requeue_signal",
+                                .expected = "a signal that is not needed otherwise, such as SIGUSR1 (" +
+                                            std::to_string(SIGUSR1) + ") or SIGUSR2",
+                                .got = std::to_string(requeue_signal)});
+}
+
 }  // namespace
 
 bool SlurmEnvironment::detect() {
@@ -106,9 +119,12 @@ bool SlurmEnvironment::detect() {
   return is_task;
 }
 
-SlurmEnvironment::SlurmEnvironment()
+SlurmEnvironment::SlurmEnvironment(const SlurmOptions& options)
     : ExternalEnvironment("slurm", std::string(kSetBy), read_place()),
-      num_nodes_(read_num_nodes(world_size(), local_world_size().value())) {}
+      options_(options),
+      num_nodes_(read_num_nodes(world_size(), local_world_size().value())) {
+  require_usable(options.requeue_signal);
+}
 
 void SlurmEnvironment::validate_settings(int num_devices, int num_nodes) const {
   require_same(
@@ -123,5 +139,27 @@ std::optional<std::int64_t> SlurmEnvironment::job_id() {
 }
 
 std::optional<std::string> SlurmEnvironment::job_name() { return env::get("SLURM_JOB_NAME"); }
+
+std::optional<std::string> SlurmEnvironment::job_to_requeue() {
+  const auto job = job_id();
+  if (!job) return std::nullopt;
+  if (!cluster::is_set("SLURM_ARRAY_JOB_ID")) return std::to_string(*job);
+  const auto part = [](const char* name) {
+    return std::to_string(cluster::require_int({.name = name, .set_by = kSetBy, .min = 0}));
+  };
+  return part("SLURM_ARRAY_JOB_ID") + "_" + part("SLURM_ARRAY_TASK_ID");
+}
+
+int SlurmEnvironment::restart_count() { return read("SLURM_RESTART_COUNT", 0); }
+
+std::optional<int> SlurmEnvironment::step() {
+  if (!cluster::is_set("SLURM_STEP_ID") || is_shell()) return std::nullopt;
+  return read("SLURM_STEP_ID", 0);
+}
+
+bool SlurmEnvironment::auto_requeue() const {
+  const auto name = job_name();
+  return options_.auto_requeue && job_id() && name != "bash" && name != "interactive";
+}
 
 }  // namespace lockstep

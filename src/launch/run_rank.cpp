@@ -11,6 +11,7 @@
 #include <lockstep/base/rank_status.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/spawn.h>
+#include <lockstep/launch/terminated.h>
 
 #include "launch/guard_rank.h"
 #include "launch/run_files.h"
@@ -32,7 +33,14 @@ std::string one_line(const std::string& text) {
 
 int exit_code_of(const std::exception& error) {
   if (const auto* process = dynamic_cast<const ProcessError*>(&error)) return process->exit_code();
+  if (dynamic_cast<const Terminated*>(&error) != nullptr) return Terminated::kExitCode;
   return dynamic_cast<const ConfigError*>(&error) != nullptr ? kUsage : kFailure;
+}
+
+// All ranks end together: one of them says so.
+void print_end(const Terminated& end) {
+  if (!env::get("LOCKSTEP_LAUNCHED") && told_rank().value_or("0") == "0")
+    std::cerr << "lockstep: " + one_line(end.what()) + "\n";
 }
 
 void print_unless_supervised(const std::string& text) {
@@ -56,6 +64,10 @@ int launch::guard_rank(const std::function<int()>& body) {
     const int code = body();
     if (code == 0) set_outcome(RankOutcome::kDone);
     return code;
+  } catch (const Terminated& end) {
+    note_failure(end);
+    print_end(end);
+    return exit_code_of(end);
   } catch (const std::exception& error) {
     note_failure(error);
     print_unless_supervised(error.what());
@@ -73,7 +85,8 @@ int run_rank(const std::function<void()>& body, const std::filesystem::path& run
     body();
     return 0;
   });
-  if (code != 0 && !run_dir.empty() && !started_by_launcher()) launch::write_lone_failure(run_dir, code);
+  const bool has_failed = code != 0 && code != Terminated::kExitCode;
+  if (has_failed && !run_dir.empty() && !started_by_launcher()) launch::write_lone_failure(run_dir, code);
   return code;
 }
 

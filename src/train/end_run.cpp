@@ -5,6 +5,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/base/process.h>
 #include <lockstep/launch/run_rank.h>
+#include <lockstep/launch/terminated.h>
 
 #include "train/fit_checkpoint.h"
 #include "train/open_data.h"
@@ -85,7 +86,9 @@ void end_failed_run(RunState& state, const std::exception& error) {
     for (const auto& logger : state.loggers) logger->finalize("failed");
   });
   keep_metrics(state);
-  attempt("writing summary.json", [&] { write_summary(state, "failed", {peak_rss_bytes()}); });
+  const bool was_asked_to = dynamic_cast<const Terminated*>(&error) != nullptr;
+  attempt("writing summary.json",
+          [&] { write_summary(state, was_asked_to ? "terminated" : "failed", {peak_rss_bytes()}); });
   attempt("writing a checkpoint", [&] { await_save(state); });
   attempt("teardown", [&] { state.strategy->teardown(); });
   state.strategy = nullptr;

@@ -5,6 +5,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/launch/terminated.h>
 
 #include "train/fit_checkpoint.h"
 
@@ -16,6 +17,12 @@ namespace fs = std::filesystem;
 // Before its first batch a fit has nothing that its beginning had not.
 bool has_begun(const RunState& state) {
   return state.stage == Stage::kFit && state.progress.num_training_batches > 0;
+}
+
+// Time is short for a run that a signal ends, and it has saved already, where checkpoints are wanted.
+bool is_saved(const RunState& state) {
+  return dynamic_cast<const Terminated*>(state.failure) != nullptr && state.options.enable_checkpointing &&
+         !state.save_failure;
 }
 
 // A batch that was begun is not half done. One whose optimizer has not stepped is trained on again, with the
@@ -121,7 +128,7 @@ fs::path weights_beside(const fs::path& folder) {
 
 SavedAfterFailure save_after_failure(RunState& state, fs::path folder, const SaveRequest& request,
                                      std::chrono::milliseconds deadline) try {
-  if (state.failure == nullptr || !has_begun(state)) return SavedAfterFailure::kNothing;
+  if (state.failure == nullptr || !has_begun(state) || is_saved(state)) return SavedAfterFailure::kNothing;
   return save_what_there_is(state, folder, request, deadline);
 } catch (const std::exception& error) {
   log_warning("after the failure, " + folder.string() + " could not be saved: " + error.what());

@@ -1,8 +1,6 @@
 #include "train/find_checkpoint.h"
 
 #include <algorithm>
-#include <charconv>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -10,70 +8,13 @@
 #include <lockstep/base/log.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
 
-#include "formats/checkpoint_manifest.h"
-#include "formats/checkpoint_siblings.h"
+#include "train/checkpoint_candidates.h"
+#include "train/job_checkpoints.h"
 
 namespace lockstep::detail {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Candidate {
-  fs::path folder;
-  fs::file_time_type written;
-};
-
-bool is_version(const fs::path& folder) { return folder.filename().string().starts_with("version_"); }
-
-// This run's folder and, if it is one of several versions, theirs.
-std::vector<fs::path> run_folders(const fs::path& run_dir) {
-  std::vector<fs::path> folders{run_dir};
-  if (!is_version(run_dir)) return folders;
-  for (const auto& entry : fs::directory_iterator(run_dir.parent_path())) {
-    if (entry.is_directory() && is_version(entry.path()) && entry.path() != run_dir)
-      folders.push_back(entry.path());
-  }
-  return folders;
-}
-
-// When the checkpoint of that name was written, wherever it lies; nothing where there is none.
-std::optional<fs::file_time_type> time_of(const fs::path& checkpoint) {
-  std::error_code failure;
-  const auto written = fs::last_write_time(place_of_checkpoint(checkpoint) / kManifestName, failure);
-  return failure ? std::nullopt : std::optional(written);
-}
-
-// Those whose replacement was interrupted have no folder of their name. That of a "{val/loss}" has a folder
-// in it.
-void find_names(const fs::path& folder, std::set<fs::path>& names) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const auto moved = checkpoint_of(entry.path(), kOlder);
-    const auto& name = moved.empty() ? entry.path() : moved;
-    if (name.extension() == ".ckpt") {
-      names.insert(name);
-    } else if (entry.is_directory(ignored) && !entry.is_symlink(ignored)) {
-      find_names(entry.path(), names);
-    }
-  }
-}
-
-std::set<fs::path> names_in(const fs::path& folder) {
-  std::set<fs::path> names;
-  find_names(folder, names);
-  return names;
-}
-
-// Newest first.
-std::vector<Candidate> candidates_in(const fs::path& run_dir) {
-  std::vector<Candidate> candidates;
-  for (const auto& run : run_folders(run_dir)) {
-    for (const auto& name : names_in(run / "checkpoints"))
-      if (const auto written = time_of(name)) candidates.push_back({name, *written});
-  }
-  std::ranges::sort(candidates, std::ranges::greater(), &Candidate::written);
-  return candidates;
-}
 
 // What the end of a fit is saved as, a good or a bad one.
 bool is_last(const fs::path& name) {
@@ -82,25 +23,15 @@ bool is_last(const fs::path& name) {
 
 // This run's, else that of the newest one.
 fs::path newest_last(const fs::path& run_dir) {
-  const auto candidates = candidates_in(run_dir);
-  const auto own = std::ranges::find_if(candidates, [&](const Candidate& candidate) {
+  const auto candidates = candidates_in(folders_of_program(run_dir));
+  const auto own = std::ranges::find_if(candidates, [&](const CheckpointCandidate& candidate) {
     return is_last(candidate.folder) && candidate.folder.parent_path() == run_dir / "checkpoints";
   });
   if (own != candidates.end()) return own->folder;
-  const auto any = std::ranges::find_if(candidates, is_last, &Candidate::folder);
+  const auto any = std::ranges::find_if(candidates, is_last, &CheckpointCandidate::folder);
   if (any != candidates.end()) return any->folder;
   log_warning("ckpt_path is \"last\", but there is no last checkpoint: starting from the beginning");
   return {};
-}
-
-/// N of hpc_ckpt_N.ckpt, which is what is written before a cluster ends a job; -1 for other names.
-std::int64_t hpc_number(const fs::path& folder) {
-  constexpr std::string_view kPrefix = "hpc_ckpt_";
-  const auto stem = folder.stem().string();
-  std::int64_t number = -1;
-  if (!stem.starts_with(kPrefix)) return number;
-  const auto [end, error] = std::from_chars(stem.data() + kPrefix.size(), stem.data() + stem.size(), number);
-  return error == std::errc() && end == stem.data() + stem.size() ? number : -1;
 }
 
 [[noreturn]] void refuse(const std::string& ckpt_path, std::string expected, std::string hint) {
@@ -111,8 +42,8 @@ std::int64_t hpc_number(const fs::path& folder) {
 }
 
 fs::path last_hpc(const fs::path& run_dir) {
-  const auto candidates = candidates_in(run_dir);
-  const auto number = [](const Candidate& candidate) { return hpc_number(candidate.folder); };
+  const auto candidates = candidates_in(folders_of_program(run_dir));
+  const auto number = [](const CheckpointCandidate& candidate) { return hpc_number(candidate.folder); };
   const auto last = std::ranges::max_element(candidates, {}, number);
   if (last == candidates.end() || number(*last) < 0)
     refuse("hpc", "a checkpoint hpc_ckpt_N.ckpt in this run directory or those of earlier runs",
@@ -152,7 +83,8 @@ std::vector<fs::path> wanted_folders(const RunState& state) {
     return path.empty() ? std::vector<fs::path>() : std::vector{path};
   }
   std::vector<fs::path> folders;
-  for (const auto& candidate : candidates_in(state.run_dir)) folders.push_back(candidate.folder);
+  for (const auto& candidate : candidates_in(folders_of_program(state.run_dir)))
+    folders.push_back(candidate.folder);
   return folders;
 }
 
@@ -174,6 +106,16 @@ std::optional<Checkpoint> newest_complete(const std::vector<fs::path>& folders, 
   }
 }
 
+// Nothing else is asked for later.
+std::optional<Checkpoint> checkpoint_of_job(RunState& state) {
+  auto found = newest_complete(state.is_global_zero() ? left_by_job(state) : std::vector<fs::path>(), state);
+  if (!found) return std::nullopt;
+  if (state.is_global_zero()) log_info("this job goes on from " + found->folder().string());
+  state.options.run.ckpt_path.clear();
+  state.options.run.resume = Resume::kNever;
+  return found;
+}
+
 }  // namespace
 
 const ModelCheckpoint* first_model_checkpoint(const RunState& state) {
@@ -183,9 +125,11 @@ const ModelCheckpoint* first_model_checkpoint(const RunState& state) {
   return nullptr;
 }
 
-std::optional<Checkpoint> take_wanted_checkpoint(RunState& state) {
+std::optional<Checkpoint> take_wanted_checkpoint(RunState& state, bool is_first_fit) {
   auto& run = state.options.run;
   state.resumed_from.clear();
+  if (is_first_fit && requeuing_environment(state) != nullptr)
+    if (auto found = checkpoint_of_job(state)) return found;
   if (run.ckpt_path.empty() && run.resume == Resume::kNever) return std::nullopt;
   std::vector<fs::path> folders;  // of rank 0
   if (state.is_global_zero()) folders = wanted_folders(state);

@@ -149,6 +149,7 @@ void FitLoop::run_batches() {
     run_batch(batch, progress.batches);
     if (is_skipped_) return;
     finish_batch(progress.batches - 1);
+    interruption_.heed();
   }
 }
 

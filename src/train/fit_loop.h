@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "train/automatic_optimization.h"
+#include "train/interruption.h"
 #include "train/run_state.h"
 #include "train/step_measure.h"
 #include "train/stop_vote.h"
@@ -22,12 +23,14 @@ class FitLoop {
   explicit FitLoop(RunState& state)
       : state_(state),
         stop_vote_(state),
+        interruption_(state),
         measure_(state, "training_step"),
         automatic_(state, measure_),
         is_automatic_(state.module->automatic_optimization()) {}
 
   /// Trains until max_epochs, max_steps or stop(), from where the state's progress is. `on_begin` is called
   /// after on_train_start, or alone where nothing is left to do. Collective.
+  /// @throws Terminated where a signal ends it before
   void run(const std::function<void()>& on_begin);
 
  private:
@@ -57,6 +60,7 @@ class FitLoop {
 
   RunState& state_;
   StopVote stop_vote_;
+  Interruption interruption_;
   StepMeasure measure_;
   AutomaticOptimization automatic_;
   bool is_automatic_;

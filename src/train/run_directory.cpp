@@ -2,8 +2,14 @@
 
 #include <unistd.h>
 
+#include <map>
+#include <mutex>
+#include <optional>
+
 #include <lockstep/base/atomic_file.h>
+#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
+#include <lockstep/cluster/slurm_environment.h>
 
 namespace lockstep {
 namespace {
@@ -38,6 +44,30 @@ fs::path first_free_version(const fs::path& parent) {
   }
 }
 
+// Job and step of SLURM, of which the first task claims a folder: version_12, version_12.1. SLURM gives the
+// steps of a job that it starts again the same numbers.
+std::optional<std::string> version_of_job() {
+  const auto job = SlurmEnvironment::job_id();
+  const auto step = SlurmEnvironment::step();
+  if (!job || !step || env::get("SLURM_PROCID") != "0") return std::nullopt;
+  return "version_" + std::to_string(*job) + (*step == 0 ? "" : "." + std::to_string(*step));
+}
+
+// A second claim of one program is for another run.
+fs::path folder_of_version(const fs::path& parent, const std::string& version) {
+  static std::mutex mutex;
+  static std::map<fs::path, int> claims;
+  const std::lock_guard lock(mutex);
+  const auto folder = fs::absolute(parent / version);
+  const int earlier = claims[folder]++;
+  return earlier == 0 ? folder : fs::path(folder.string() + "-" + std::to_string(earlier));
+}
+
+fs::path new_folder(const fs::path& parent) {
+  const auto version = version_of_job();
+  return version ? folder_of_version(parent, *version) : first_free_version(parent);
+}
+
 // An earlier run's rows: it may have been interrupted, and go on now.
 void put_aside(const fs::path& file) {
   if (!fs::exists(file)) return;
@@ -52,7 +82,7 @@ void put_aside(const fs::path& file) {
 }  // namespace
 
 fs::path claim_run_directory(const fs::path& wanted, const std::string& name, const fs::path& root) {
-  const auto folder = fs::absolute(wanted.empty() ? first_free_version(root / "runs" / name) : wanted);
+  const auto folder = fs::absolute(wanted.empty() ? new_folder(root / "runs" / name) : wanted);
   create(folder);
   create(folder / "logs");
   create(folder / "checkpoints");

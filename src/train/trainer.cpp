@@ -1,5 +1,6 @@
 #include <lockstep/train/trainer.h>
 
+#include <csignal>
 #include <functional>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include <lockstep/launch/run_rank.h>
 #include <lockstep/parallel/sync_batch_norm.h>
 
+#include "launch/signal_flag.h"
 #include "train/determinism.h"
 #include "train/effective_options.h"
 #include "train/end_run.h"
@@ -18,6 +20,7 @@
 #include "train/find_checkpoint.h"
 #include "train/fit_checkpoint.h"
 #include "train/fit_loop.h"
+#include "train/job_checkpoints.h"
 #include "train/make_loggers.h"
 #include "train/open_data.h"
 #include "train/plugins.h"
@@ -108,11 +111,13 @@ void save_results(RunState& state) {
   }
   save_last(state);
   keep_failure(state, [&] { await_save(state); });  // of a callback
+  if (state.is_global_zero() && requeuing_environment(state) != nullptr && !state.save_failure)
+    remove_hpc_checkpoints(state);
 }
 
 // The checkpoint is open no longer than this: its place on the disk may be wanted for another one.
-bool resume(RunState& state) {
-  const auto from = take_wanted_checkpoint(state);
+bool resume(RunState& state, bool is_first_fit) {
+  const auto from = take_wanted_checkpoint(state, is_first_fit);
   if (from) load_fit(state, *from);
   return from.has_value();
 }
@@ -126,9 +131,17 @@ void require_usable(const RunState& state) {
                               .hint = "its group of ranks is closed"});
 }
 
+// By default it ends the process.
+std::optional<launch::SignalFlag> requeue_flag(const RunState& state) {
+  const auto* slurm = requeuing_environment(state);
+  if (slurm == nullptr) return std::nullopt;
+  return std::optional<launch::SignalFlag>(std::in_place, slurm->requeue_signal());
+}
+
 // Runs one entry point.
 void run_guarded(RunState& state, const std::function<void()>& body) {
   require_usable(state);
+  const auto requeue = requeue_flag(state);
   try {
     join_ranks(state);
     open_run_directory(state);
@@ -172,6 +185,8 @@ void Trainer::want_checkpoint(const std::string& ckpt_path) {
 void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
   RunState& state = *state_;
   begin_run(state, Stage::kFit, std::move(module));
+  const bool is_first_fit = !has_trained(state);
+  std::optional<launch::SignalFlag> terminate;  // until all is saved
   state.progress = {};
   state.next_accumulation.reset();
   state.figures = {.start_to_first_collective_s = state.figures.start_to_first_collective_s};
@@ -193,14 +208,16 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
       state.search();
       return end_search(state);
     }
-    const bool goes_on = resume(state);
+    const bool goes_on = resume(state, is_first_fit);
     state.hooks.call(hook::on_fit_start, context);
     log_hyper_parameters(state);
     if (!goes_on) sanity_check(state);
+    terminate.emplace(SIGTERM);
     train(state);
     save_results(state);
     end_run(state);
   });
+  if (terminate) terminate->hand_on();
   if (!state.save_failure) return;
   try {
     std::rethrow_exception(state.save_failure);

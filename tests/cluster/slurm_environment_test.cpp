@@ -132,6 +132,53 @@ TEST(SlurmEnvironment, KnowsItsJob) {
   EXPECT_EQ(SlurmEnvironment::job_name(), std::nullopt);
 }
 
+std::optional<std::string> job_to_requeue(const Variables& changes) {
+  const ScopedVariables scope(task(changes));
+  return SlurmEnvironment::job_to_requeue();
+}
+
+TEST(SlurmEnvironment, NamesItsJobAsScontrolDoes) {
+  EXPECT_EQ(job_to_requeue({}), "42");
+  EXPECT_EQ(job_to_requeue({{"SLURM_ARRAY_JOB_ID", "40"}, {"SLURM_ARRAY_TASK_ID", "2"}}), "40_2");
+  EXPECT_EQ(job_to_requeue({{"SLURM_JOB_ID", ""}}), std::nullopt);
+  expect_error<ConfigError>(
+      [] {
+        (void)job_to_requeue({{"SLURM_ARRAY_JOB_ID", "40"}});
+      },
+      {"SLURM_ARRAY_TASK_ID", "unset"});
+}
+
+bool requeues(const Variables& changes, const SlurmOptions& options = {}) {
+  const ScopedVariables scope(task(changes));
+  return SlurmEnvironment(options).auto_requeue();
+}
+
+TEST(SlurmEnvironment, RequeuesJobsThatNobodyHasInATerminal) {
+  EXPECT_TRUE(requeues({}));
+  EXPECT_FALSE(requeues({}, {.auto_requeue = false}));
+  EXPECT_FALSE(requeues({{"SLURM_JOB_NAME", "interactive"}}));
+  EXPECT_FALSE(requeues({{"SLURM_JOB_NAME", "bash"}}));
+  EXPECT_FALSE(requeues({{"SLURM_JOB_ID", ""}}));
+}
+
+TEST(SlurmEnvironment, TakesAnySignalThatIsFree) {
+  const ScopedVariables scope(task());
+  EXPECT_EQ(SlurmEnvironment().requeue_signal(), SIGUSR1);
+  EXPECT_EQ(SlurmEnvironment({.requeue_signal = SIGHUP}).requeue_signal(), SIGHUP);
+  for (const int signal : {0, -1, 65, SIGTERM, SIGKILL, SIGSTOP, SIGCHLD, SIGSEGV})
+    expect_error<ConfigError>([&] { SlurmEnvironment({.requeue_signal = signal}); },
+                              {"requeue_signal", "SIGUSR1 (10)", "got " + std::to_string(signal)});
+}
+
+TEST(SlurmEnvironment, CountsStartsAndSteps) {
+  const ScopedVariables scope(task({{"SLURM_RESTART_COUNT", "3"}, {"SLURM_STEP_ID", "2"}}));
+  EXPECT_EQ(SlurmEnvironment::restart_count(), 3);
+  EXPECT_EQ(SlurmEnvironment::step(), 2);
+  const ScopedVariables script(Variables{{"SLURM_JOB_ID", "42"}});
+  EXPECT_EQ(SlurmEnvironment::restart_count(), 0);
+  EXPECT_EQ(SlurmEnvironment::step(), std::nullopt);
+}
+
 TEST(SlurmEnvironment, RefusesTasksWithoutTheirNumberOnANode) {
   expect_refused({{"SLURM_NTASKS_PER_NODE", ""}},
                  {"SLURM_NTASKS_PER_NODE", "SLURM_NTASKS is 2", "unset", "--ntasks-per-node, not --ntasks"});

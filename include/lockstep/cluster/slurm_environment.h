@@ -1,6 +1,7 @@
 // The environment of ranks started by SLURM's srun.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,6 +9,14 @@
 #include <lockstep/cluster/external_environment.h>
 
 namespace lockstep {
+
+/// What a job does about its time limit; names and defaults are Lightning's.
+struct SlurmOptions {
+  /// Whether a fit that gets requeue_signal saves where it is and has SLURM start the job again, which then
+  /// goes on from there; see docs/clusters.md.
+  bool auto_requeue = true;
+  int requeue_signal = SIGUSR1;  ///< what `#SBATCH --signal` names; not one that ends a program anyway
+};
 
 /// Tasks of a job step, one rank each. Where SLURM allocated nodes but srun did not start this process (in
 /// the shell of salloc, in an sbatch script itself, in `srun --pty bash`), there are no other ranks, and it
@@ -22,8 +31,8 @@ class LOCKSTEP_API SlurmEnvironment final : public ExternalEnvironment {
   /// (obligatory with more than one task), SLURM_NNODES, the list of nodes, SLURM_JOB_ID, MASTER_ADDR and
   /// MASTER_PORT.
   /// @throws ConfigError naming variable and value when one is missing, malformed, out of range or
-  /// contradicts another
-  SlurmEnvironment();
+  /// contradicts another, or requeue_signal is none that can be used
+  explicit SlurmEnvironment(const SlurmOptions& options = {});
 
   /// True in a task that srun started, except of a shell. Warns once where a job has several tasks and this
   /// process is none of them.
@@ -37,8 +46,19 @@ class LOCKSTEP_API SlurmEnvironment final : public ExternalEnvironment {
   static std::optional<std::int64_t> job_id();
   /// SLURM_JOB_NAME.
   static std::optional<std::string> job_name();
+  /// What scontrol calls this job: its number, in an array ARRAY_TASK. None where job_id() is none.
+  static std::optional<std::string> job_to_requeue();
+  /// How often SLURM has started this job again: SLURM_RESTART_COUNT, else 0.
+  static int restart_count();
+  /// The number of this step in its job: SLURM_STEP_ID. None outside of steps.
+  static std::optional<int> step();
+
+  /// As asked for; never in jobs called bash or interactive, which somebody has in a terminal.
+  bool auto_requeue() const;
+  int requeue_signal() const { return options_.requeue_signal; }
 
  private:
+  SlurmOptions options_;
   int num_nodes_;
 };
 

@@ -1,0 +1,102 @@
+#include "launch/command.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "launch/posix.h"
+
+namespace lockstep::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kMostOutput = 4096;
+
+struct SpawnPlan {
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+
+  explicit SpawnPlan(int output) {
+    ::posix_spawn_file_actions_init(&files);
+    ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    for (const int fd : {STDOUT_FILENO, STDERR_FILENO})
+      ::posix_spawn_file_actions_adddup2(&files, output, fd);
+    sigset_t none, all;
+    ::sigemptyset(&none);
+    ::sigfillset(&all);
+    ::posix_spawnattr_init(&attributes);
+    ::posix_spawnattr_setsigmask(&attributes, &none);
+    ::posix_spawnattr_setsigdefault(&attributes, &all);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  }
+  ~SpawnPlan() {
+    ::posix_spawnattr_destroy(&attributes);
+    ::posix_spawn_file_actions_destroy(&files);
+  }
+  SpawnPlan(const SpawnPlan&) = delete;
+  SpawnPlan& operator=(const SpawnPlan&) = delete;
+};
+
+pid_t spawn(const std::vector<std::string>& words, int output) {
+  std::vector<char*> arguments;
+  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  const SpawnPlan plan(output);
+  pid_t pid = 0;
+  errno = ::posix_spawnp(&pid, arguments.front(), &plan.files, &plan.attributes, arguments.data(), environ);
+  if (errno != 0) throw_errno("cannot run " + words.front());
+  return pid;
+}
+
+// Whether all that the program wrote was read before `deadline`.
+bool read_all(int fd, std::string& output, Clock::time_point deadline) {
+  std::array<char, 512> bytes{};
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    pollfd watched{.fd = fd, .events = POLLIN, .revents = 0};
+    const int ready = ::poll(&watched, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
+    if (ready == 0) return false;
+    if (ready < 0) continue;  // a signal
+    const auto count = ::read(fd, bytes.data(), bytes.size());
+    if (count == 0) return true;
+    if (count > 0)
+      output.append(bytes.data(), std::min(static_cast<std::size_t>(count), kMostOutput - output.size()));
+  }
+}
+
+int wait_for(pid_t pid) {
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace
+
+CommandResult run_command(const std::vector<std::string>& words, std::chrono::milliseconds deadline) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw_errno("cannot create a pipe");
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  const auto until = Clock::now() + deadline;
+  const pid_t pid = spawn(words, write_end.get());
+  write_end.reset();
+  CommandResult result;
+  const bool has_ended = read_all(read_end.get(), result.output, until);
+  if (!has_ended) ::kill(pid, SIGKILL);
+  result.status = wait_for(pid);
+  if (has_ended) return result;
+  throw Error("launch", {.what = words.front() + " has not ended",
+                         .expected = "its end within " + std::to_string(deadline.count()) + " ms",
+                         .got = "no end; it was killed"});
+}
+
+}  // namespace lockstep::launch

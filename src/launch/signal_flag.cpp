@@ -1,0 +1,88 @@
+#include "launch/signal_flag.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <utility>
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::size_t kSignals = 65;
+
+struct Slot {
+  std::atomic<bool> is_up{false};
+  struct sigaction earlier {};
+  int users = 0;
+};
+
+// A handler can reach nothing but globals.
+std::array<Slot, kSignals> slots;
+std::mutex slots_mutex;  // of `users` and of who handles what
+
+Slot& slot_of(int signal) { return slots.at(static_cast<std::size_t>(signal)); }
+
+bool is_handled_by_program(const struct sigaction& action) {
+  return action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
+}
+
+void on_signal(int signal, siginfo_t* info, void* context) {
+  Slot& slot = slots[static_cast<std::size_t>(signal)];
+  slot.is_up.store(true);
+  if (!is_handled_by_program(slot.earlier)) return;
+  if ((slot.earlier.sa_flags & SA_SIGINFO) != 0) return slot.earlier.sa_sigaction(signal, info, context);
+  slot.earlier.sa_handler(signal);
+}
+
+void install(int signal, Slot& slot) {
+  slot.is_up.store(false);
+  ::sigaction(signal, nullptr, &slot.earlier);
+  if (slot.earlier.sa_handler == SIG_IGN) return;
+  struct sigaction action {};
+  action.sa_sigaction = on_signal;
+  action.sa_mask = slot.earlier.sa_mask;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  ::sigaction(signal, &action, nullptr);
+}
+
+void restore(int signal, const Slot& slot) {
+  struct sigaction now {};
+  ::sigaction(signal, nullptr, &now);
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_signal)
+    ::sigaction(signal, &slot.earlier, nullptr);
+}
+
+}  // namespace
+
+SignalFlag::SignalFlag(int signal) : signal_(signal) {
+  const std::lock_guard lock(slots_mutex);
+  Slot& slot = slot_of(signal);
+  if (slot.users++ == 0) install(signal, slot);
+}
+
+SignalFlag::~SignalFlag() { release(); }
+
+void SignalFlag::release() {
+  if (!std::exchange(is_held_, false)) return;
+  const std::lock_guard lock(slots_mutex);
+  Slot& slot = slot_of(signal_);
+  if (--slot.users == 0) restore(signal_, slot);
+}
+
+void SignalFlag::hand_on() {
+  release();
+  const std::unique_lock lock(slots_mutex);
+  Slot& slot = slot_of(signal_);
+  const bool is_news = slot.users == 0 && !is_handled_by_program(slot.earlier);
+  if (is_news && slot.is_up.exchange(false)) ::kill(::getpid(), signal_);
+}
+
+bool is_flagged(int signal) { return slot_of(signal).is_up.load(); }
+
+void lower_flag(int signal) { slot_of(signal).is_up.store(false); }
+
+}  // namespace lockstep::launch

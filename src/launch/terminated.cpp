@@ -1,0 +1,7 @@
+#include <lockstep/launch/terminated.h>
+
+namespace lockstep {
+
+Terminated::~Terminated() = default;
+
+}  // namespace lockstep
