@@ -2,7 +2,7 @@
 # CMake does the work; this file only says it in short.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test test-browser bench fuzz soak asan tsan install format clean
+.PHONY: help setup demo build test test-browser test-system bench fuzz soak asan tsan install format clean
 
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -10,7 +10,7 @@ ROUNDS ?= 9
 FUZZ ?= --inputs 10000000
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## install what building needs; fetch LibTorch where there is none
 	@tools/setup.sh
@@ -27,11 +27,15 @@ build: setup $(BUILD)/build.ninja  ## build everything
 
 test: build  ## build and run every test
 	@tools/peers.sh
-	@ctest --preset $(PRESET) --label-exclude browser
+	@ctest --preset $(PRESET) --label-exclude 'browser|system'
 
 test-browser: build  ## look at the pages of `lockstep report` in a browser, which is fetched
 	@tools/browser.sh
 	@ctest --preset $(PRESET) --label-regex browser
+
+test-system: build  ## as root: what needs several hosts or a scheduler, in namespaces of their own
+	@tools/system.sh
+	@ctest --preset $(PRESET) --label-regex system
 
 bench: setup $(BUILD)/build.ninja  ## measure against PyTorch and Lightning, ROUNDS=9 times each; fills build/bench
 	@cmake --build --preset $(PRESET) --target bench
