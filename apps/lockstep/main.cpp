@@ -5,9 +5,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/version.h>
 #include <lockstep/formats/checkpoint_tools.h>
+#include <lockstep/launch/run_on_hosts.h>
 #include <lockstep/report/report.h>
-
-#include "run_verb.h"
 
 #include "run_verb.h"
 
@@ -84,6 +83,7 @@ int main(int argc, char** argv) {
   auto* reporting = add_report(app, report_flags);
   RunFlags run_flags;
   auto* running = add_run(app, run_flags);
+  auto* being_node = app.add_subcommand("node", "What lockstep run --hostfile starts on each host");
 
   try {
     app.parse(argc, argv);
@@ -93,6 +93,7 @@ int main(int argc, char** argv) {
   try {
     if (inspecting->parsed()) return inspect(folder, other);
     if (reporting->parsed()) return report(report_flags);
+    if (being_node->parsed()) return lockstep::become_node();
     if (running->parsed()) {
       run_flags.command = running->remaining();
       return run(run_flags);

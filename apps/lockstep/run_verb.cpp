@@ -84,6 +84,7 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
   auto* verb =
       app.add_subcommand("run", "Start PROGRAM [ARGUMENTS...] as the ranks of this node, as torchrun does");
   verb->prefix_command();
+  flags.verb = verb;
   verb->add_option(either("--nproc-per-node"), flags.nproc_per_node, "Ranks: a number, auto or cpu")
       ->capture_default_str();
   verb->add_option("--nnodes", flags.nnodes, "Nodes of the job")->capture_default_str();
@@ -111,10 +112,19 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
   verb->add_option(either("--run-dir"), flags.run_dir, "Folder for ranks.json and failure.json");
   verb->add_flag("-m,--module", flags.module, "PROGRAM is a Python module");
   verb->add_flag(either("--no-python"), flags.no_python, "PROGRAM is executed itself, be it *.py");
+  verb->add_option(either("--first-rank"), flags.first_rank,
+                   "Of this node, where nodes have different numbers of ranks")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option(either("--world-size"), flags.world_size, "Of the job, with --first-rank")
+      ->check(CLI::PositiveNumber);
+  verb->add_flag(either("--tied-to-stdin"), flags.tied_to_stdin,
+                 "End all when stdin ends; ranks get /dev/null");
+  add_host_flags(*verb, flags.hosts);
   return verb;
 }
 
-int run(const RunFlags& flags) {
+int run(RunFlags flags) {
+  if (const auto exit_code = run_on_other_hosts(flags)) return *exit_code;
   lockstep::ProgramOptions options{.command = command_of(flags)};
   auto& launch = options.launch;
   launch.nprocs = ranks_per_node(flags.nproc_per_node);
@@ -136,5 +146,8 @@ int run(const RunFlags& flags) {
   options.run_id = flags.rdzv_id;
   options.no_python = flags.no_python;
   options.max_restarts = flags.max_restarts;
+  options.first_rank = flags.first_rank;
+  options.world_size = flags.world_size;
+  options.tied_to_stdin = flags.tied_to_stdin;
   return lockstep::run_program(options);
 }

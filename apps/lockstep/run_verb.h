@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "host_flags.h"
+
 /// The flags of `lockstep run` as they were given: torchrun's names, also with `_` for `-`.
 struct RunFlags {
   std::string nnodes = "1";
@@ -25,10 +27,15 @@ struct RunFlags {
   std::string local_ranks_filter;
   double shutdown_timeout_s = 30;
   std::string run_dir;
+  int first_rank = -1;
+  int world_size = 0;
+  bool tied_to_stdin = false;
+  HostFlags hosts;
   std::vector<std::string> command;
+  const CLI::App* verb = nullptr;  ///< knows which of them were given
 };
 
 CLI::App* add_run(CLI::App& app, RunFlags& flags);
 
 /// Returns the exit code of the run. @throws lockstep::ConfigError naming the flag
-int run(const RunFlags& flags);
+int run(RunFlags flags);

@@ -8,6 +8,8 @@
 
 namespace lockstep::launch {
 
+struct NodeMessage;
+
 /// The supervisor sleeps until one of its descriptors, or of its own, is ready.
 class RankObserver {
  public:
@@ -21,6 +23,8 @@ class RankObserver {
   virtual std::string last_words(int local_rank) const = 0;
   /// Takes a message of the supervisor to people, which must not wait for a reader; false: does not.
   virtual bool say(const std::string& /*text*/) { return false; }
+  /// What is to be said beside that failure, for programs; empty: nothing.
+  virtual std::string note_of(const NodeMessage& /*failure*/) const { return {}; }
 };
 
 }  // namespace lockstep::launch

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <iostream>
 
+#include "launch/node_messages.h"
+
 namespace lockstep::launch {
 namespace {
 
@@ -135,6 +137,14 @@ std::string Supervisor::last_words() const {
   return words;
 }
 
+std::string Supervisor::notes() const {
+  const NodeMessage failure{
+      .blame = blame_of(*culprit_), .exit_code = exit_code(), .cause = cause_.substr(0, cause_.find('\n'))};
+  std::string text;
+  for (const auto* observer : observers_) text += observer->note_of(failure);
+  return text;
+}
+
 void Supervisor::heed_requests() {
   while (const auto request = signals_.next()) interrupt(*request);
 }
@@ -168,7 +178,7 @@ void Supervisor::name_cause() {
   const auto words = last_words();
   if (options_.print_failure)
     say("lockstep: " + cause_ + "\n" +
-        (words.empty() ? "" : "lockstep: its last lines on stderr were\n" + words));
+        (words.empty() ? "" : "lockstep: its last lines on stderr were\n" + words) + notes());
   ask_to_stop(SIGTERM, options_.grace);
 }
 
@@ -192,7 +202,9 @@ int Supervisor::finish() const {
   if (interrupted_by_ != 0) return 128 + interrupted_by_;
   if (culprit_ == nullptr) return 0;
   files_.write_failure(*culprit_, cause_, ranks_, statuses_);
-  return culprit_->end->failed() ? culprit_->end->status() : kLeftEarly;
+  return exit_code();
 }
+
+int Supervisor::exit_code() const { return culprit_->end->failed() ? culprit_->end->status() : kLeftEarly; }
 
 }  // namespace lockstep::launch

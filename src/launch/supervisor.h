@@ -60,6 +60,7 @@ class Supervisor {
   void say(const std::string& text) const;
   void let_observers_look() const;
   std::string last_words() const;
+  std::string notes() const;
   void heed_requests();
   void interrupt(const StopRequest& request);
   void meet_deadlines();
@@ -67,6 +68,7 @@ class Supervisor {
   void ask_to_stop(int signal, std::chrono::milliseconds grace);
   void kill_all();
   int finish() const;
+  int exit_code() const;
 
   const LaunchOptions& options_;
   const RunFiles& files_;

@@ -33,7 +33,7 @@ class Network:
         self.names = [f"node-{host}" for host in range(hosts)]
         pathlib.Path("/run/netns").mkdir(exist_ok=True)
         subprocess.run(["mount", "-t", "tmpfs", "none", "/run/netns"], check=True)
-        table = pathlib.Path(folder) / "hosts"
+        table = pathlib.Path(folder) / "names_of_hosts"
         table.write_text("127.0.0.1 localhost\n" + "".join(f"{self.address(host)} {name}\n" for host, name in enumerate(self.names)))
         subprocess.run(["mount", "--bind", table, "/etc/hosts"], check=True)
         ip("link", "add", "bridge", "type", "bridge")
@@ -68,6 +68,7 @@ class Network:
 
     def close(self):
         for name in self.names:
+            ip("link", "delete", f"to-{name}")
             ip("netns", "delete", name)
         ip("link", "delete", "bridge")
         subprocess.run(["umount", "/etc/hosts", "/run/netns"], check=True)

@@ -18,6 +18,9 @@ struct ProgramOptions {
   std::string run_id = "none";  ///< what the ranks know the job by
   bool no_python = false;       ///< `*.py` is executed itself, too
   int max_restarts = 0;         ///< times that all ranks are started anew after one has failed, >= 0
+  int first_rank = -1;          ///< of this node; -1: all nodes have as many ranks
+  int world_size = 0;           ///< of the job; 0: all nodes have as many ranks
+  bool tied_to_stdin = false;   ///< ranks get /dev/null; when stdin ends, all end at once
 };
 
 /// Each rank is executed in a session of its own, with the variables of launch.h and of torchrun's workers
