@@ -1,5 +1,6 @@
 // The `lockstep` command: what one does with lockstep's files from a shell. It needs no LibTorch.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 
 #include <lockstep/base/error.h>
@@ -22,11 +23,18 @@ int inspect(const std::string& folder, const std::string& other) {
   return lines.empty() ? 0 : 1;
 }
 
+// CLI11 tells how many values it found.
+bool is_given_twice(const std::string& text) {
+  return text.find("At Most") != std::string::npos ||
+         (text.find(", got ") != std::string::npos && !text.ends_with(" 0"));
+}
+
 // CLI11's refusals, in the form of ours.
 std::string refusal(const CLI::App*, const CLI::Error& error) {
   std::string text = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
-    text = "flag " + text.substr(0, text.find(':')) + " needs a value";
+    text = "flag " + text.substr(0, text.find(':')) +
+           (is_given_twice(text) ? " is given twice" : " needs a value");
   return "lockstep: " + text + "; see lockstep --help\n";
 }
 
@@ -86,7 +94,10 @@ int main(int argc, char** argv) {
   auto* being_node = app.add_subcommand("node", "What lockstep run --hostfile starts on each host");
 
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words(argv + 1, argv + argc);
+    drop_dashes_before_program(*running, words);
+    std::ranges::reverse(words);  // as CLI11 takes them
+    app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }

@@ -54,6 +54,17 @@ std::set<int> ranks_in(const std::string& text) {
   return ranks;
 }
 
+void refuse_absent_ranks(const lockstep::ProgramOptions& options, const RunFlags& flags) {
+  const auto check = [&](const std::string& flag, int rank, const std::string& text) {
+    if (rank >= options.launch.nprocs)
+      refuse(flag, "local ranks 0.." + std::to_string(options.launch.nprocs - 1), text);
+  };
+  const auto& filter = options.output.local_ranks_filter;
+  check("--redirects", options.output.redirects.last_rank(), flags.redirects);
+  check("--tee", options.output.tee.last_rank(), flags.tee);
+  check("--local-ranks-filter", filter.empty() ? -1 : *filter.rbegin(), flags.local_ranks_filter);
+}
+
 // Nodes have to meet somewhere that all of them know.
 int port_of(const RunFlags& flags, int num_nodes) {
   constexpr int kTorchruns = 29'500;
@@ -123,6 +134,18 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
   return verb;
 }
 
+void drop_dashes_before_program(const CLI::App& verb, std::vector<std::string>& words) {
+  if (words.empty() || words.front() != verb.get_name()) return;
+  for (std::size_t i = 1; i < words.size() && words[i].starts_with('-'); ++i) {
+    if (words[i] == "--") {
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+      return;
+    }
+    const auto* option = verb.get_option_no_throw(words[i]);
+    if (option != nullptr && option->get_expected_min() > 0) ++i;  // its value may begin with a dash
+  }
+}
+
 int run(RunFlags flags) {
   if (const auto exit_code = run_on_other_hosts(flags)) return *exit_code;
   lockstep::ProgramOptions options{.command = command_of(flags)};
@@ -143,6 +166,7 @@ int run(RunFlags flags) {
       .tee = value_of("--tee", flags.tee, lockstep::StreamChoice::parse(flags.tee)),
       .local_ranks_filter = ranks_in(flags.local_ranks_filter),
       .role = flags.role};
+  if (!flags.tied_to_stdin) refuse_absent_ranks(options, flags);
   options.run_id = flags.rdzv_id;
   options.no_python = flags.no_python;
   options.max_restarts = flags.max_restarts;

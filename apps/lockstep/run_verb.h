@@ -35,6 +35,10 @@ struct RunFlags {
   const CLI::App* verb = nullptr;  ///< knows which of them were given
 };
 
+/// Takes away a `--` that stands before PROGRAM, which CLI11 would take for the end of the verb. `words` are
+/// those of the command line, beginning with the verb.
+void drop_dashes_before_program(const CLI::App& verb, std::vector<std::string>& words);
+
 CLI::App* add_run(CLI::App& app, RunFlags& flags);
 
 /// Returns the exit code of the run. @throws lockstep::ConfigError naming the flag

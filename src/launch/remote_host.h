@@ -4,7 +4,7 @@
 #include <deque>
 #include <string>
 
-#include "launch/node_messages.h"
+#include "launch/host_messages.h"
 #include "launch/outlet.h"
 #include "launch/rank_process.h"
 
@@ -49,7 +49,7 @@ class RemoteHost {
   UniqueFd to_stdin_;
   Outlet orders_;
   bool is_ready_ = false;
-  std::optional<NodeMessage> failure_ = {};
+  std::optional<HostMessage> failure_ = {};
   std::string last_line_ = {};  ///< that it printed on stderr
 };
 

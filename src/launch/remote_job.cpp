@@ -76,6 +76,12 @@ void RemoteJob::look() {
 
 void RemoteJob::heed_requests() {
   while (const auto request = signals_.next()) {
+    if (!request->is_stop()) {
+      for (auto& host : hosts_)
+        if (host.alive() && host.is_ready())
+          host.send(std::string(kSignal) + std::to_string(request->signal));
+      continue;
+    }
     if (interrupted_by_ != 0 && Clock::now() - stopping_since_ > kSameRequest) return kill_all();
     if (interrupted_by_ != 0) continue;
     interrupted_by_ = request->signal;

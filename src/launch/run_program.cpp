@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
+#include <set>
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/env.h>
@@ -15,11 +17,13 @@
 #include <lockstep/launch/join.h>
 
 #include "launch/descendants.h"
+#include "launch/error_files.h"
 #include "launch/exec_image.h"
 #include "launch/find_program.h"
 #include "launch/forked_ranks.h"
 #include "launch/guarded.h"
 #include "launch/listen_socket.h"
+#include "launch/orphans.h"
 #include "launch/output_relay.h"
 #include "launch/starter_link.h"
 #include "launch/validate_launch.h"
@@ -36,7 +40,9 @@ std::vector<std::string> whole_command(const ProgramOptions& options) {
   if (command.empty())
     throw ConfigError("launch", {.what = "lockstep run", .expected = "a program to run", .got = "none"});
   if (options.no_python || !command.front().ends_with(".py")) return command;
-  if (!fs::exists(command.front())) launch::refuse_program(command.front(), "no such file");
+  std::error_code failure;
+  if (!fs::exists(command.front(), failure))
+    launch::refuse_program(command.front(), failure ? failure.message() : "no such file");
   command.insert(command.begin(), {"python3", "-u"});
   return command;
 }
@@ -49,13 +55,12 @@ int free_port(const LaunchOptions& options) {
 
 // torchrun's, beside those of rank_plan.h.
 void add_elastic_variables(launch::RankPlan& plan, const ProgramOptions& options, int attempt,
-                           const fs::path& folder) {
+                           const launch::ErrorFiles& errors) {
   plan.variables["TORCHELASTIC_RUN_ID"] = options.run_id;
   plan.variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt);
   plan.variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options.max_restarts);
   plan.variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
-  plan.variables["TORCHELASTIC_ERROR_FILE"] =
-      folder.empty() ? "" : (folder / std::to_string(plan.local_rank) / "error.json").string();
+  plan.variables["TORCHELASTIC_ERROR_FILE"] = errors.file_of(plan.local_rank).string();
   plan.variables["ROLE_NAME"] = options.output.role;
   plan.variables["ROLE_RANK"] = plan.variables["RANK"];
   plan.variables["ROLE_WORLD_SIZE"] = plan.variables["WORLD_SIZE"];
@@ -71,10 +76,18 @@ fs::path make_log_folder(const ProgramOptions& options) {
   const auto& chosen = options.output.log_dir;
   const auto parent = chosen.empty() ? fs::temp_directory_path() : chosen;
   create_folders(parent);
-  std::string name = (parent / (options.run_id + "_XXXXXX")).string();
+  auto job = options.run_id;
+  std::ranges::replace(job, '/', '_');
+  std::string name = (parent / (job + "_XXXXXX")).string();
   if (::mkdtemp(name.data()) == nullptr) launch::throw_errno("cannot make a folder in " + parent.string());
   if (chosen.empty()) log_info("logs are in " + name);
   return name;
+}
+
+std::set<pid_t> pids_of(const std::vector<launch::RankProcess>& ranks) {
+  std::set<pid_t> pids;
+  for (const auto& process : ranks) pids.insert(process.pid);
+  return pids;
 }
 
 launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std::string>& command,
@@ -84,6 +97,8 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
   launch::RunFiles files(chosen);
   launch::StatusTable statuses(chosen.nprocs);
   launch::SignalScope signals;
+  launch::OrphanReaper orphans;
+  launch::ErrorFiles errors(folder);
   launch::OutputRelay relay(options.output, chosen.nprocs, folder);
   auto plans = launch::plan_ranks(chosen, {.launched = "run",
                                            .port = free_port(chosen),
@@ -91,7 +106,7 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
                                            .first_rank = options.first_rank,
                                            .world_size = options.world_size});
   for (auto& plan : plans) {
-    add_elastic_variables(plan, options, attempt, folder);
+    add_elastic_variables(plan, options, attempt, errors);
     if (!folder.empty()) create_folders(folder / std::to_string(plan.local_rank));
   }
   const auto program = launch::find_program(command.front());
@@ -104,7 +119,8 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
     ::_exit(kCannotExecute);
   });
   relay.close_writers();
-  observers.insert(observers.begin(), &relay);
+  orphans.leave_alone(pids_of(ranks));
+  observers.insert(observers.begin(), {&relay, &errors, &orphans});
   launch::Supervisor supervisor(chosen, files, statuses, signals, std::move(ranks), std::move(observers));
   const int exit_code = supervisor.run();
   return {.exit_code = exit_code,

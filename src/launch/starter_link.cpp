@@ -10,6 +10,7 @@
 
 #include "launch/descendants.h"
 #include "launch/posix.h"
+#include "launch/supervisor.h"
 
 namespace lockstep::launch {
 namespace {
@@ -58,8 +59,10 @@ void StarterLink::obey(std::string_view line) const {
   if (signal && *signal > 0 && *signal < NSIG) ::kill(::getpid(), *signal);
 }
 
-std::string StarterLink::note_of(const NodeMessage& failure) const {
-  return may_restart_ ? "" : encode(failure);
+void StarterLink::on_failure(const Failure& failure, Blame blame, int exit_code, const std::string&) {
+  if (may_restart_) return;
+  const auto cause = failure.cause.substr(0, failure.cause.find('\n'));
+  news_ += encode(HostMessage{.blame = blame, .exit_code = exit_code, .cause = cause});
 }
 
 }  // namespace lockstep::launch

@@ -1,7 +1,9 @@
 // The stdin of a launcher that another host's launcher has started: its orders, and its life.
 #pragma once
 
-#include "launch/node_messages.h"
+#include <utility>
+
+#include "launch/host_messages.h"
 #include "launch/rank_observer.h"
 
 namespace lockstep::launch {
@@ -20,13 +22,15 @@ class StarterLink final : public RankObserver {
   void add_to(std::vector<pollfd>& watched) const override;
   void look() override;
   std::string last_words(int) const override { return {}; }
-  std::string note_of(const NodeMessage& failure) const override;
+  void on_failure(const Failure& failure, Blame blame, int exit_code, const std::string& words) override;
+  std::string take_news() override { return std::exchange(news_, {}); }
 
  private:
   void obey(std::string_view line) const;
 
   UniqueFd stdin_;
   std::string begun_ = {};  ///< a line that is not over
+  std::string news_ = {};   ///< for the other side, not yet said
   bool may_restart_ = false;
 };
 

@@ -14,7 +14,7 @@ inline constexpr std::string_view kGo = "go";           ///< ranks may be starte
 inline constexpr std::string_view kSignal = "signal ";  ///< and a number: to be passed on to the ranks
 
 /// A message of a node.
-struct NodeMessage {
+struct HostMessage {
   bool is_ready = false;  ///< the node has its order, and waits for kGo
   // Else a rank has failed, and the node stops the others of its ranks.
   Blame blame = Blame::kNone;
@@ -23,8 +23,8 @@ struct NodeMessage {
 };
 
 /// With a newline at the end.
-std::string encode(const NodeMessage& message);
+std::string encode(const HostMessage& message);
 /// Nothing where `line`, with or without a newline, is something else.
-std::optional<NodeMessage> decode_message(std::string_view line);
+std::optional<HostMessage> decode_message(std::string_view line);
 
 }  // namespace lockstep::launch
