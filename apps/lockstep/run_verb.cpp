@@ -131,6 +131,7 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
   verb->add_flag(either("--tied-to-stdin"), flags.tied_to_stdin,
                  "End all when stdin ends; ranks get /dev/null");
   add_host_flags(*verb, flags.hosts);
+  add_binding_flags(*verb, flags.binding);
   return verb;
 }
 
@@ -173,5 +174,6 @@ int run(RunFlags flags) {
   options.first_rank = flags.first_rank;
   options.world_size = flags.world_size;
   options.tied_to_stdin = flags.tied_to_stdin;
+  options.binding = binding_of(flags.binding);
   return lockstep::run_program(options);
 }

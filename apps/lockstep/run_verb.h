@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "binding_flags.h"
 #include "host_flags.h"
 
 /// The flags of `lockstep run` as they were given: torchrun's names, also with `_` for `-`.
@@ -31,6 +32,7 @@ struct RunFlags {
   int world_size = 0;
   bool tied_to_stdin = false;
   HostFlags hosts;
+  BindingFlags binding;
   std::vector<std::string> command;
   const CLI::App* verb = nullptr;  ///< knows which of them were given
 };

@@ -18,7 +18,8 @@ struct RankPlan {
   std::map<std::string, std::string> variables = {};
   std::vector<std::string> unset = {};
   std::vector<int> inherited_fds = {};  ///< must stay open in a program that the rank executes
-  bool leads_session = false;           ///< signals go to it and all processes that it starts
+  std::vector<int> processors = {};  ///< that a program may use which the rank executes; empty: all of ours
+  bool leads_session = false;        ///< signals go to it and all processes that it starts
 };
 
 /// What all ranks of a launch share. Descriptors are -1 where there is none.

@@ -67,6 +67,17 @@ void add_elastic_variables(launch::RankPlan& plan, const ProgramOptions& options
   plan.leads_session = true;
 }
 
+void bind(std::vector<launch::RankPlan>& plans, const BindingOptions& options) {
+  if (options.kind == BindingKind::kNone) return;
+  const auto bindings =
+      plan_bindings(cores_of(usable_processor_numbers()), options, static_cast<int>(plans.size()));
+  for (std::size_t i = 0; i < bindings.size(); ++i) {
+    plans[i].processors = bindings[i].processors;
+    if (!env::get("OMP_NUM_THREADS"))
+      plans[i].variables["OMP_NUM_THREADS"] = std::to_string(bindings[i].threads);
+  }
+}
+
 bool writes_files(const OutputOptions& output) {
   return !output.log_dir.empty() || !output.redirects.is_none() || !output.tee.is_none();
 }
@@ -109,6 +120,7 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
     add_elastic_variables(plan, options, attempt, errors);
     if (!folder.empty()) create_folders(folder / std::to_string(plan.local_rank));
   }
+  bind(plans, options.binding);
   const auto program = launch::find_program(command.front());
   const auto images = launch::make_images(plans, program, command);
   auto ranks = launch::start_ranks(plans, signals, [&](const launch::RankPlan& plan) {

@@ -3,6 +3,7 @@ import os
 import pathlib
 import resource
 import signal
+import subprocess
 import time
 import unittest
 
@@ -18,6 +19,12 @@ dist.all_reduce(mine)
 open(f"sum_{dist.get_rank()}", "w").write(str(mine.item()))
 dist.destroy_process_group()
 """
+
+
+def processors(text):
+    """The numbers of a list such as 0-3,8."""
+    ends = [part.split("-") for part in text.split(",")]
+    return [number for part in ends for number in range(int(part[0]), int(part[-1]) + 1)]
 
 
 class LockstepRun(ProgramTest):
@@ -248,6 +255,32 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
         self.finish(process)
         self.assert_all_end([*self.family(2), int(supervisor)])
 
+    def bound(self, ranks, *flags, **variables):
+        program = self.script('echo "$(grep Cpus_allowed_list /proc/self/status | cut -f2) $OMP_NUM_THREADS" > "bound_$RANK"')
+        command = ["run", "--nproc-per-node", ranks, *flags, program]
+        environment = self.environment()
+        del environment["OMP_NUM_THREADS"]
+        result = self.finish(subprocess.Popen([str(word) for word in (LOCKSTEP, *command)], cwd=self.folder, env=environment | variables,
+                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        self.assertEqual(result.code, 0, result)
+        return [(self.folder / f"bound_{rank}").read_text().split() for rank in range(ranks)], result.err
+
+    def test_ranks_are_bound_to_cores(self):
+        first, *_, last = usable = sorted(os.sched_getaffinity(0))
+        places, text = self.bound(2, "--bind-core-list", f"{last},{first}")
+        self.assertEqual((places, text), ([[str(last), "1"], [str(first), "1"]], ""))
+        places, _ = self.bound(1, "--bind_cores_to_rank")
+        self.assertEqual(processors(places[0][0]), usable)
+        places, _ = self.bound(1, "--bind-cores", OMP_NUM_THREADS="7")
+        self.assertEqual(places[0][1], "7")
+        self.assertEqual(processors(self.bound(1, "--numa-binding", "socket")[0][0][0])[:1], usable[:1])
+
+    def test_more_ranks_than_cores_share_them(self):
+        ranks = len(os.sched_getaffinity(0)) + 1
+        places, text = self.bound(ranks, "--bind-cores")
+        self.assertTrue(all(threads == "1" for _, threads in places))
+        self.assertIn(f"{ranks} ranks share", text)
+
     def test_bad_input(self):
         program = self.script("exit 0")
         plain = self.folder / "plain"
@@ -268,6 +301,10 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
                 (["--nproc-per-node", "2", "--local-ranks-filter", "0,2", program], ["--local-ranks-filter", "local ranks 0..1"]),
                 (["--nnodes", "1", "--nnodes", "1", program], ["--nnodes is given twice"]),
                 (["--nnodes"], ["--nnodes needs a value"]),
+                (["--bind-core-list", "3-1", program], ["--bind-core-list", "0-3,8"]),
+                (["--bind-core-list", "65000", program], ["--bind-core-list", "65000"]),
+                (["--numa-binding", "nowhere", program], ["--numa-binding", "core-complex"]),
+                (["--numa-binding", "node", "--bind-cores", program], ["--numa-binding", "--bind-cores"]),
                 (["x" * 5000], ["not in PATH"]),
                 (["./" + "x" * 5000], ["File name too long"]),
                 (["x" * 5000 + ".py"], ["File name too long"]),

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/launch/binding.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/launch/output_options.h>
 
@@ -15,6 +16,7 @@ struct ProgramOptions {
   std::vector<std::string> command = {};  ///< program and arguments; `*.py` is run by python3 -u
   LaunchOptions launch = {};              ///< main_port 0: a free one, for each attempt
   OutputOptions output = {};
+  BindingOptions binding = {};  ///< then OMP_NUM_THREADS is a rank's cores, unless it is set
   std::string run_id = "none";  ///< what the ranks know the job by
   bool no_python = false;       ///< `*.py` is executed itself, too
   int max_restarts = 0;         ///< times that all ranks are started anew after one has failed, >= 0
