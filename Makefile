@@ -35,6 +35,7 @@ test-browser: build  ## look at the pages of `lockstep report` in a browser, whi
 
 test-system: build  ## as root: what needs several hosts or a scheduler, in namespaces of their own
 	@tools/system.sh
+	@tools/peers.sh
 	@ctest --preset $(PRESET) --label-regex system
 
 bench: setup $(BUILD)/build.ninja  ## measure against PyTorch and Lightning, ROUNDS=9 times each; fills build/bench

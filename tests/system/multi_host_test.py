@@ -9,6 +9,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "programs"))
 
 from network import Network, enter_namespaces
+from ssh_daemon import SshDaemons
 
 enter_namespaces()
 
@@ -118,6 +119,43 @@ time.sleep(60)
         process.send_signal(signal.SIGKILL)
         self.finish(process)
         self.assert_nobody_is_left("pid_0", "pid_1", "pid_2", "pid_3")
+
+    def start_over_ssh(self, network, *command, slots=1, flags=(), **variables):
+        daemons = SshDaemons(network, self.folder)
+        self.addCleanup(daemons.close)
+        (self.folder / "hosts").write_text("".join(f"{name} slots={slots}\n" for name in network.names))
+        return self.start(*network.on(0, LOCKSTEP, "run", "--hostfile", "hosts", *daemons.flags, *flags, *command), **variables)
+
+    def test_over_the_real_ssh(self):
+        network = self.network(2)
+        words = ["a b", "'", '"', "$HOME", "a\nb", "\\", "", "!", "*"]
+        program = self.program(ROLL_CALL + "import sys\nopen(f'words_{rank}', 'w').write('\\0'.join(sys.argv[1:]))\n")
+        result = self.finish(self.start_over_ssh(network, program, *words, slots=2), 30)
+        self.assertEqual((result.code, result.out), (0, "node-0: heard 1@10.77.0.1 2@10.77.0.2 3@10.77.0.2\n"), result)
+        self.assertEqual((self.folder / "words_3").read_text().split("\0"), words)
+
+    def test_over_the_real_ssh_a_failure_is_named_and_ends_all(self):
+        network = self.network(2)
+        process = self.start_over_ssh(network, self.program(self.STAY))
+        self.wait_for("pid_0", "pid_1")
+        subprocess.run(["kill", "-9", (self.folder / "pid_1").read_text()], check=True)
+        result = self.finish(process, 20)
+        self.assert_refused(result, 137, "lockstep: host node-1: rank 1 (node 1, pid", "killed by SIGKILL")
+        self.assert_nobody_is_left("pid_0")
+
+    def test_over_the_real_ssh_a_killed_start_leaves_nobody(self):
+        network = self.network(2)
+        process = self.start_over_ssh(network, self.program(self.STAY))
+        self.wait_for("pid_0", "pid_1")
+        process.send_signal(signal.SIGKILL)
+        self.finish(process)
+        self.assert_nobody_is_left("pid_0", "pid_1")
+
+    def test_over_the_real_ssh_a_host_without_sshd_is_named(self):
+        network = self.network(2)
+        (self.folder / "hosts").write_text("node-0 slots=1\nnode-1 slots=1\n")
+        result = self.finish(self.start(*network.on(0, LOCKSTEP, "run", "--hostfile", "hosts", "true")), 30)
+        self.assert_refused(result, 1, "lockstep: host node-", "cannot be reached", "Connection refused")
 
 
 if __name__ == "__main__":
