@@ -10,7 +10,7 @@ from network import Network, enter_namespaces
 
 enter_namespaces()
 
-from harness import BINARY, PEERS_PYTHON, ProgramTest
+from harness import BINARY, DIGITS, PEERS_PYTHON, SOURCE, ProgramTest
 
 LOCKSTEP = BINARY / "bin" / "lockstep"
 FAKE_SSH = pathlib.Path(__file__).resolve().parents[1] / "programs" / "fake_ssh"
@@ -81,6 +81,20 @@ class NetworkFaults(ProgramTest):
         self.assertLess(time.monotonic() - begin, 15)
         self.assertEqual(result.code, 1, result)
         self.assertRegex(result.err, r"\nlockstep: host node-([01]): rank \1 \(node \1, pid \d+\) exited with code 1")
+
+    def start_training(self, **variables):
+        return self.start_job(DIGITS, "--trainer.strategy", "ddp", "--trainer.max_epochs", 100000, "--data.file", SOURCE / "data" / "digits.csv.gz",
+                              "--run_dir", self.folder / "run", **variables)
+
+    def test_after_a_cut_link_the_lost_rank_is_named(self):
+        process = self.start_training(GLOO_SOCKET_IFNAME="eth0")
+        self.wait_for("run/metrics.csv")
+        begin = time.monotonic()
+        self.network.cut(1)
+        result = self.finish(process, 60)
+        self.assertLess(time.monotonic() - begin, 20)
+        self.assertEqual(result.code, 1, result)
+        self.assertRegex(result.err, r"\nlockstep: host node-([01]): rank \1 .*: .*rank [01] is gone")
 
 
 if __name__ == "__main__":
