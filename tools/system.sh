@@ -1,20 +1,50 @@
 #!/usr/bin/env bash
-# What `make test-system` needs beside what `make test` does: root, and Debian's packages for networks of namespaces,
-# a scheduler and launchers.
+# What `make test-system` needs beside what `make test` does: root, Debian's packages for networks of namespaces, a
+# scheduler and launchers, and build/system/sshd, which is unpacked there rather than installed, so that no daemon is
+# started.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
-packages=(iproute2 util-linux slurm-wlm munge openmpi-bin mpich)
+packages=(iproute2 openssh-client util-linux slurm-wlm munge openmpi-bin mpich)
+folder=build/system
 
 if [ "$(id -u)" -ne 0 ]; then
   echo "system: these tests make networks and need root: sudo make test-system" >&2
   exit 1
 fi
+
 missing=()
 for package in "${packages[@]}"; do
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
 done
-[ ${#missing[@]} -gt 0 ] || exit 0
-echo "system: installing ${missing[*]}"
-export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
-apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "system: installing ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq
+  apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+[ -x "$folder/sshd" ] && exit 0
+mkdir -p "$folder"
+if command -v /usr/sbin/sshd >/dev/null; then
+  ln -sfn /usr/sbin/sshd "$folder/sshd"
+  exit 0
+fi
+echo "system: fetching sshd into $folder"
+download() {
+  rm -rf "$folder/debs" "$folder/root"
+  mkdir -p "$folder/debs" "$folder/root"
+  (cd "$folder/debs" && apt-get download -qq -o APT::Sandbox::User=root openssh-server libwrap0 >/dev/null)
+}
+download 2>/dev/null || { apt-get update -qq && download; }
+for package in "$folder"/debs/*.deb; do dpkg-deb --extract "$package" "$folder/root"; done
+rm -rf "$folder/debs"
+cat > "$folder/sshd.new" <<'RUN'
+#!/usr/bin/env bash
+# sshd with the library beside it.
+root="$(dirname "$(realpath "$0")")/root"
+export LD_LIBRARY_PATH="$(dirname "$(find "$root" -name 'libwrap.so.0' | head -1)")"
+exec "$root/usr/sbin/sshd" "$@"
+RUN
+chmod +x "$folder/sshd.new"
+mv "$folder/sshd.new" "$folder/sshd"

@@ -1,10 +1,12 @@
 // The `lockstep` command: what one does with lockstep's files from a shell. It needs no LibTorch.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/version.h>
 #include <lockstep/formats/checkpoint_tools.h>
+#include <lockstep/launch/run_on_hosts.h>
 #include <lockstep/report/report.h>
 
 #include "run_verb.h"
@@ -22,11 +24,18 @@ int inspect(const std::string& folder, const std::string& other) {
   return lines.empty() ? 0 : 1;
 }
 
+// CLI11 tells how many values it found.
+bool is_given_twice(const std::string& text) {
+  return text.find("At Most") != std::string::npos ||
+         (text.find(", got ") != std::string::npos && !text.ends_with(" 0"));
+}
+
 // CLI11's refusals, in the form of ours.
 std::string refusal(const CLI::App*, const CLI::Error& error) {
   std::string text = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
-    text = "flag " + text.substr(0, text.find(':')) + " needs a value";
+    text = "flag " + text.substr(0, text.find(':')) +
+           (is_given_twice(text) ? " is given twice" : " needs a value");
   return "lockstep: " + text + "; see lockstep --help\n";
 }
 
@@ -85,15 +94,20 @@ int main(int argc, char** argv) {
   auto* running = add_run(app, run_flags);
   SlurmScriptFlags slurm_flags;
   auto* scripting = add_slurm_script(app, slurm_flags);
+  auto* being_node = app.add_subcommand("node", "What lockstep run --hostfile starts on each host");
 
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words(argv + 1, argv + argc);
+    drop_dashes_before_program(*running, words);
+    std::ranges::reverse(words);  // as CLI11 takes them
+    app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   try {
     if (inspecting->parsed()) return inspect(folder, other);
     if (reporting->parsed()) return report(report_flags);
+    if (being_node->parsed()) return lockstep::become_node();
     if (running->parsed()) {
       run_flags.command = running->remaining();
       return run(run_flags);

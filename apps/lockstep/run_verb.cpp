@@ -54,6 +54,17 @@ std::set<int> ranks_in(const std::string& text) {
   return ranks;
 }
 
+void refuse_absent_ranks(const lockstep::ProgramOptions& options, const RunFlags& flags) {
+  const auto check = [&](const std::string& flag, int rank, const std::string& text) {
+    if (rank >= options.launch.nprocs)
+      refuse(flag, "local ranks 0.." + std::to_string(options.launch.nprocs - 1), text);
+  };
+  const auto& filter = options.output.local_ranks_filter;
+  check("--redirects", options.output.redirects.last_rank(), flags.redirects);
+  check("--tee", options.output.tee.last_rank(), flags.tee);
+  check("--local-ranks-filter", filter.empty() ? -1 : *filter.rbegin(), flags.local_ranks_filter);
+}
+
 // Nodes have to meet somewhere that all of them know.
 int port_of(const RunFlags& flags, int num_nodes) {
   constexpr int kTorchruns = 29'500;
@@ -84,6 +95,7 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
   auto* verb =
       app.add_subcommand("run", "Start PROGRAM [ARGUMENTS...] as the ranks of this node, as torchrun does");
   verb->prefix_command();
+  flags.verb = verb;
   verb->add_option(either("--nproc-per-node"), flags.nproc_per_node, "Ranks: a number, auto or cpu")
       ->capture_default_str();
   verb->add_option("--nnodes", flags.nnodes, "Nodes of the job")->capture_default_str();
@@ -111,10 +123,32 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
   verb->add_option(either("--run-dir"), flags.run_dir, "Folder for ranks.json and failure.json");
   verb->add_flag("-m,--module", flags.module, "PROGRAM is a Python module");
   verb->add_flag(either("--no-python"), flags.no_python, "PROGRAM is executed itself, be it *.py");
+  verb->add_option(either("--first-rank"), flags.first_rank,
+                   "Of this node, where nodes have different numbers of ranks")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option(either("--world-size"), flags.world_size, "Of the job, with --first-rank")
+      ->check(CLI::PositiveNumber);
+  verb->add_flag(either("--tied-to-stdin"), flags.tied_to_stdin,
+                 "End all when stdin ends; ranks get /dev/null");
+  add_host_flags(*verb, flags.hosts);
+  add_binding_flags(*verb, flags.binding);
   return verb;
 }
 
-int run(const RunFlags& flags) {
+void drop_dashes_before_program(const CLI::App& verb, std::vector<std::string>& words) {
+  if (words.empty() || words.front() != verb.get_name()) return;
+  for (std::size_t i = 1; i < words.size() && words[i].starts_with('-'); ++i) {
+    if (words[i] == "--") {
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+      return;
+    }
+    const auto* option = verb.get_option_no_throw(words[i]);
+    if (option != nullptr && option->get_expected_min() > 0) ++i;  // its value may begin with a dash
+  }
+}
+
+int run(RunFlags flags) {
+  if (const auto exit_code = run_on_other_hosts(flags)) return *exit_code;
   lockstep::ProgramOptions options{.command = command_of(flags)};
   auto& launch = options.launch;
   launch.nprocs = ranks_per_node(flags.nproc_per_node);
@@ -133,8 +167,13 @@ int run(const RunFlags& flags) {
       .tee = value_of("--tee", flags.tee, lockstep::StreamChoice::parse(flags.tee)),
       .local_ranks_filter = ranks_in(flags.local_ranks_filter),
       .role = flags.role};
+  if (!flags.tied_to_stdin) refuse_absent_ranks(options, flags);
   options.run_id = flags.rdzv_id;
   options.no_python = flags.no_python;
   options.max_restarts = flags.max_restarts;
+  options.first_rank = flags.first_rank;
+  options.world_size = flags.world_size;
+  options.tied_to_stdin = flags.tied_to_stdin;
+  options.binding = binding_of(flags.binding);
   return lockstep::run_program(options);
 }

@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "binding_flags.h"
+#include "host_flags.h"
+
 /// The flags of `lockstep run` as they were given: torchrun's names, also with `_` for `-`.
 struct RunFlags {
   std::string nnodes = "1";
@@ -25,10 +28,20 @@ struct RunFlags {
   std::string local_ranks_filter;
   double shutdown_timeout_s = 30;
   std::string run_dir;
+  int first_rank = -1;
+  int world_size = 0;
+  bool tied_to_stdin = false;
+  HostFlags hosts;
+  BindingFlags binding;
   std::vector<std::string> command;
+  const CLI::App* verb = nullptr;  ///< knows which of them were given
 };
+
+/// Takes away a `--` that stands before PROGRAM, which CLI11 would take for the end of the verb. `words` are
+/// those of the command line, beginning with the verb.
+void drop_dashes_before_program(const CLI::App& verb, std::vector<std::string>& words);
 
 CLI::App* add_run(CLI::App& app, RunFlags& flags);
 
 /// Returns the exit code of the run. @throws lockstep::ConfigError naming the flag
-int run(const RunFlags& flags);
+int run(RunFlags flags);

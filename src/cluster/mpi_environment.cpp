@@ -17,18 +17,19 @@ constexpr int kDefaultPort = 12'910;
 constexpr int kFirstPort = 15'000;
 constexpr int kPorts = 10'000;
 
-// How a process manager calls what it tells; those of the ranks of one node may be missing.
+// How a process manager calls what it tells. Only Open MPI always tells of the ranks of one node.
 struct Manager {
   const char* size;
   const char* rank;
   const char* local_size;
   const char* local_rank;
+  bool always_tells_local;
 };
 
 constexpr Manager kManagers[] = {
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
+     "OMPI_COMM_WORLD_LOCAL_RANK", true},
+    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", false},
 };
 
 const Manager* manager() {
@@ -41,8 +42,10 @@ int require(const char* name, int min, int max, std::string_view max_name) {
   return cluster::require_int({.name = name, .set_by = kSetBy, .min = min, .max = max, .max_name = max_name});
 }
 
-int read_local(const char* name, int fallback, int min, int max, std::string_view max_name) {
-  return cluster::is_set(name) ? require(name, min, max, max_name) : fallback;
+// Of a world of one rank nobody need tell which are on its node.
+int read_local(bool is_told, const char* name, int fallback, int min, int max, std::string_view max_name) {
+  const bool is_required = is_told && max > fallback;
+  return is_required || cluster::is_set(name) ? require(name, min, max, max_name) : fallback;
 }
 
 std::string main_address_of(bool on_one_node) {
@@ -68,9 +71,9 @@ RankPlace read_place() {
   const auto& names = found == nullptr ? kManagers[0] : *found;
   const int size = require(names.size, 1, cluster::kNoLimit, "");
   const int rank = require(names.rank, 0, size - 1, std::string(names.size) + " - 1");
-  const int local_size = read_local(names.local_size, 1, 1, size, names.size);
-  const int local_rank =
-      read_local(names.local_rank, 0, 0, local_size - 1, std::string(names.local_size) + " - 1");
+  const int local_size = read_local(names.always_tells_local, names.local_size, 1, 1, size, names.size);
+  const int local_rank = read_local(names.always_tells_local, names.local_rank, 0, 0, local_size - 1,
+                                    std::string(names.local_size) + " - 1");
   return {.world_size = size,
           .global_rank = rank,
           .local_rank = local_rank,

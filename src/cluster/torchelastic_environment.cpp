@@ -24,6 +24,14 @@ void warn_if_unset(const std::string& name, const std::string& fallback, int ran
   warn_once("cluster." + name, name + " is not set; using " + fallback);
 }
 
+void require_local_rank(const RankPlace& place) {
+  if (!place.local_world_size) return;
+  cluster::require_int({.name = "LOCAL_RANK",
+                        .set_by = kSetBy,
+                        .max = *place.local_world_size - 1,
+                        .max_name = "LOCAL_WORLD_SIZE - 1"});
+}
+
 RankPlace read_place() {
   const int world_size = cluster::require_int({.name = "WORLD_SIZE", .set_by = kSetBy, .min = 1});
   RankPlace place{.world_size = world_size,
@@ -33,6 +41,7 @@ RankPlace read_place() {
                   .local_world_size = cluster::read_local_world_size(kSetBy),
                   .main_address = cluster::read_address(kSetBy, kDefaultAddress),
                   .main_port = cluster::read_port(kSetBy, kDefaultPort)};
+  require_local_rank(place);
   warn_if_unset("MASTER_ADDR", kDefaultAddress, place.global_rank);
   warn_if_unset("MASTER_PORT", std::to_string(kDefaultPort), place.global_rank);
   return place;

@@ -56,16 +56,16 @@ std::string signal_name(int signal) {
   return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
 }
 
-std::string describe_end(const RankProcess& process, int node, const RankStatus& status) {
+std::string describe_end(const RankProcess& process, int node, const RankStatus& status, bool is_written) {
   const auto who = "rank " + std::to_string(process.rank) + " (node " + std::to_string(node) + ", pid " +
                    std::to_string(process.pid) + ") ";
   const auto& end = *process.end;
-  if (was_killed(process, status))
-    return who + "killed by " + signal_name(end.signal) + ' ' + whereabouts(status);
+  const auto where = is_written ? ' ' + whereabouts(status) : "";
+  if (was_killed(process, status)) return who + "killed by " + signal_name(end.signal) + where;
   const auto error = error_line(status);
   if (!error.empty()) return who + "failed: " + error;
   return who + "exited with code " + std::to_string(end.exit_code) +
-         (end.failed() ? " " : " in the middle of the run ") + whereabouts(status);
+         (end.failed() ? "" : " in the middle of the run") + where;
 }
 
 std::string describe_wait(const RankProcess& waiting, std::span<const RankProcess> ranks,

@@ -35,8 +35,10 @@ std::string error_line(const RankStatus& status);
 /// "SIGKILL" for 9.
 std::string signal_name(int signal);
 
-/// `rank 1 (node 0, pid 77) killed by SIGKILL in all_reduce seq 5`.
-std::string describe_end(const RankProcess& process, int node, const RankStatus& status);
+/// `rank 1 (node 0, pid 77) killed by SIGKILL in all_reduce seq 5`. Of a program that is not lockstep's,
+/// which does not write to its slot, nobody knows where it was.
+std::string describe_end(const RankProcess& process, int node, const RankStatus& status,
+                         bool is_written = true);
 
 /// For a rank that waited in vain: `; waiting for rank 1 (after all_reduce seq 19)`, all those of `ranks`
 /// that have not come to its last collective. Else empty.

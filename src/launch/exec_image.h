@@ -2,6 +2,8 @@
 // existed, not even memory may be allocated.
 #pragma once
 
+#include <sched.h>
+
 #include <filesystem>
 #include <span>
 #include <string>
@@ -28,6 +30,7 @@ class ExecImage {
   std::vector<std::string> variables_;
   std::vector<char*> envp_;
   std::vector<int> inherited_fds_;
+  std::vector<cpu_set_t> processors_;  ///< empty: as they are
 };
 
 /// One image per plan.

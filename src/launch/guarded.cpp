@@ -1,6 +1,7 @@
 #include "launch/guarded.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +19,9 @@ namespace lockstep::launch {
 namespace {
 
 constexpr int kKilled = 128;
+
+// Also where both processes have been stopped, this one sees to the ranks when the first one is killed.
+void wake_at_end_of_first_process() { ::prctl(PR_SET_PDEATHSIG, SIGCONT); }
 
 [[noreturn]] void be_supervisor(const std::function<int(Lifeline&)>& body, UniqueFd first_process) {
   adopt_orphans();
@@ -77,6 +81,7 @@ int run_guarded(const std::function<int(Lifeline&)>& body) {
   if (supervisor == 0) {
     signals.restore_in_child();
     writer.reset();
+    wake_at_end_of_first_process();
     be_supervisor(body, std::move(reader));
   }
   signals.release();

@@ -52,7 +52,9 @@ void become(const RankPlan& plan) {
 // All that exists before the first rank does, in the order in which it can fail.
 struct Launch {
   explicit Launch(const LaunchOptions& chosen)
-      : options(chosen), files(chosen), socket(listen_for_ranks(chosen)), statuses(chosen.nprocs) {}
+      : options(chosen), files(chosen), socket(listen_for_ranks(chosen)), statuses(chosen.nprocs) {
+    statuses.expect_all_written();
+  }
 
   launch::LaunchContext context(std::string_view launched) const {
     return {.launched = launched, .port = socket.port, .listen_fd = socket.fd.get()};

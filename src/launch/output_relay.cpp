@@ -18,14 +18,14 @@ constexpr std::size_t kLongestLine = 65'536;  // longer ones are passed on in pa
 constexpr std::size_t kLongestWords = 1'000;  // of a line in the report of a failure
 constexpr auto kPatience = std::chrono::seconds(1);
 
-// What cannot be written is lost: a full disk or a closed terminal must not end a run.
-void write_all(int fd, std::string_view bytes) {
+bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const auto written = ::write(fd, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
+    if (written <= 0) return false;
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
+  return true;
 }
 
 UniqueFd open_log(const std::filesystem::path& path) {
@@ -42,6 +42,12 @@ OutputRelay::OutputRelay(const OutputOptions& options, int ranks, const std::fil
     for (const int number : {STDOUT_FILENO, STDERR_FILENO}) add_stream(options, local_rank, number, folder);
 }
 
+OutputRelay::OutputRelay(const std::vector<std::string>& prefixes) {
+  for (std::size_t i = 0; i < prefixes.size(); ++i)
+    for (const int number : {STDOUT_FILENO, STDERR_FILENO})
+      add_pipe({.local_rank = static_cast<int>(i), .number = number, .prefix = prefixes[i]});
+}
+
 void OutputRelay::add_stream(const OutputOptions& options, int local_rank, int number,
                              const std::filesystem::path& folder) {
   const bool is_error = number == STDERR_FILENO;
@@ -54,8 +60,14 @@ void OutputRelay::add_stream(const OutputOptions& options, int local_rank, int n
   if (!is_error && !is_teed && !is_redirected && !is_left_out) return;
   Stream stream{.local_rank = local_rank, .number = number, .is_shown = !is_redirected && !is_left_out};
   if (is_teed) stream.prefix = "[" + options.role + std::to_string(local_rank) + "]:";
-  if (is_teed || is_redirected)
-    stream.file = open_log(folder / std::to_string(local_rank) / (is_error ? "stderr.log" : "stdout.log"));
+  if (is_teed || is_redirected) {
+    stream.path = folder / std::to_string(local_rank) / (is_error ? "stderr.log" : "stdout.log");
+    stream.file = open_log(stream.path);
+  }
+  add_pipe(std::move(stream));
+}
+
+void OutputRelay::add_pipe(Stream stream) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_errno("cannot make a pipe for the output of a rank");
   stream.reader = UniqueFd(ends[0]);
@@ -119,27 +131,49 @@ void OutputRelay::read(Stream& stream) {
   const auto count = ::read(stream.reader.get(), buffer.data(), buffer.size());
   if (count < 0) return;  // nothing at the moment
   const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
-  if (stream.file) write_all(stream.file.get(), bytes);
+  if (stream.file) write_log(stream, bytes);
   take(stream, bytes);
   if (count > 0) return;
   if (!stream.begun.empty()) take(stream, "\n");
   stream.reader.reset();
 }
 
-// A carriage return ends a line, too: progress bars write no other.
+// What cannot be written is lost: a full disk must not end a run.
+void OutputRelay::write_log(Stream& stream, std::string_view bytes) {
+  if (write_all(stream.file.get(), bytes)) return;
+  const std::string why = std::strerror(errno);
+  stream.file.reset();
+  say("lockstep: warning: cannot write " + stream.path.string() + ": " + why +
+      "; the rest of it is not kept\n");
+}
+
+// A carriage return ends a line, too: progress bars write no other. With a line feed behind it, it is one
+// end.
 void OutputRelay::take(Stream& stream, std::string_view bytes) {
+  if (stream.may_go_on && bytes.starts_with('\n')) {
+    if (stream.is_shown) outlet_of(stream).add("\n");
+    bytes.remove_prefix(1);
+  }
+  if (!bytes.empty()) stream.may_go_on = false;
   while (!bytes.empty()) {
     const auto end = bytes.find_first_of("\n\r");
-    const auto part = bytes.substr(0, end == std::string_view::npos ? end : end + 1);
+    const bool has_both = end != std::string_view::npos && bytes.substr(end).starts_with("\r\n");
+    const auto part = bytes.substr(0, end == std::string_view::npos ? end : end + (has_both ? 2 : 1));
     stream.begun += part;
     bytes.remove_prefix(part.size());
+    stream.may_go_on = bytes.empty() && part.ends_with('\r');
     if (end != std::string_view::npos || stream.begun.size() > kLongestLine) end_line(stream);
   }
 }
 
 void OutputRelay::end_line(Stream& stream) {
+  const bool is_error = stream.number == STDERR_FILENO;
+  if (is_error && filter_ && filter_(stream.local_rank, stream.begun)) {
+    stream.begun.clear();
+    return;
+  }
   if (stream.is_shown) outlet_of(stream).add(stream.prefix + stream.begun);
-  if (stream.number == STDERR_FILENO) {
+  if (is_error) {
     const bool is_long = stream.begun.size() > kLongestWords;
     stream.last.push_back(is_long ? stream.begun.substr(0, kLongestWords) + "...\n" : stream.begun);
   }

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,14 @@ class OutputRelay final : public RankObserver {
   /// `folder` gets a folder for each local rank whose output goes to files.
   /// @throws IoError when a file cannot be made; Error without descriptors
   OutputRelay(const OutputOptions& options, int ranks, const std::filesystem::path& folder);
+
+  /// Both streams of processes with these prefixes, to nobody's files.
+  explicit OutputRelay(const std::vector<std::string>& prefixes);
+
+  /// `filter` sees each line on stderr, with its end, before it is shown; true: it is not to be shown.
+  void set_filter(std::function<bool(int local_rank, std::string_view line)> filter) {
+    filter_ = std::move(filter);
+  }
 
   /// Shows what is left, also of lines that are not over.
   ~OutputRelay() override;
@@ -48,19 +57,24 @@ class OutputRelay final : public RankObserver {
     UniqueFd reader = {};
     UniqueFd writer = {};
     UniqueFd file = {};
-    std::string begun = {};  ///< a line that is not over
+    std::filesystem::path path = {};  ///< of `file`
+    std::string begun = {};           ///< a line that is not over
+    bool may_go_on = false;           ///< the last line ended in \r: a \n belongs to it
     std::deque<std::string> last = {};
   };
 
   void add_stream(const OutputOptions& options, int local_rank, int number,
                   const std::filesystem::path& folder);
+  void add_pipe(Stream stream);
   void read(Stream& stream);
+  void write_log(Stream& stream, std::string_view bytes);
   void take(Stream& stream, std::string_view bytes);
   void end_line(Stream& stream);
   Outlet& outlet_of(const Stream& stream) { return stream.number == 1 ? stdout_ : stderr_; }
   const Outlet& outlet_of(const Stream& stream) const { return stream.number == 1 ? stdout_ : stderr_; }
 
   std::vector<Stream> streams_;
+  std::function<bool(int local_rank, std::string_view line)> filter_ = {};
   Outlet stdout_{1};
   Outlet stderr_{2};
 };

@@ -7,17 +7,18 @@
 namespace lockstep::launch {
 namespace {
 
-std::map<std::string, std::string> place_in_job(const LaunchOptions& options, int rank, int local_rank,
-                                                int port) {
+std::map<std::string, std::string> place_in_job(const LaunchOptions& options, const LaunchContext& context,
+                                                int rank, int local_rank) {
+  const int world_size = context.world_size != 0 ? context.world_size : options.nprocs * options.num_nodes;
   return {{"RANK", std::to_string(rank)},
           {"LOCAL_RANK", std::to_string(local_rank)},
-          {"WORLD_SIZE", std::to_string(options.nprocs * options.num_nodes)},
+          {"WORLD_SIZE", std::to_string(world_size)},
           {"LOCAL_WORLD_SIZE", std::to_string(options.nprocs)},
           {"NODE_RANK", std::to_string(options.node_rank)},
           {"GROUP_RANK", std::to_string(options.node_rank)},
           {"GROUP_WORLD_SIZE", std::to_string(options.num_nodes)},
           {"MASTER_ADDR", options.main_address},
-          {"MASTER_PORT", std::to_string(port)}};
+          {"MASTER_PORT", std::to_string(context.port)}};
 }
 
 void hand_down(RankPlan& plan, const char* variable, int fd) {
@@ -30,11 +31,12 @@ void hand_down(RankPlan& plan, const char* variable, int fd) {
 }
 
 RankPlan plan_rank(const LaunchOptions& options, const LaunchContext& context, int local_rank) {
-  const int rank = options.node_rank * options.nprocs + local_rank;
+  const int first = context.first_rank >= 0 ? context.first_rank : options.node_rank * options.nprocs;
+  const int rank = first + local_rank;
   RankPlan plan{.rank = rank,
                 .local_rank = local_rank,
                 .name = "rank-" + std::to_string(rank),
-                .variables = place_in_job(options, rank, local_rank, context.port),
+                .variables = place_in_job(options, context, rank, local_rank),
                 .unset = {},
                 .inherited_fds = {}};
   plan.variables["LOCKSTEP_LAUNCHED"] = context.launched;

@@ -14,11 +14,12 @@ namespace lockstep::launch {
 struct RankPlan {
   int rank = 0;
   int local_rank = 0;
-  std::string name;  ///< comm name, rank-N
-  std::map<std::string, std::string> variables;
-  std::vector<std::string> unset;
-  std::vector<int> inherited_fds;  ///< must stay open in a program that the rank executes
-  bool leads_session = false;      ///< signals go to it and all processes that it starts
+  std::string name = {};  ///< comm name, rank-N
+  std::map<std::string, std::string> variables = {};
+  std::vector<std::string> unset = {};
+  std::vector<int> inherited_fds = {};  ///< must stay open in a program that the rank executes
+  std::vector<int> processors = {};  ///< that a program may use which the rank executes; empty: all of ours
+  bool leads_session = false;        ///< signals go to it and all processes that it starts
 };
 
 /// What all ranks of a launch share. Descriptors are -1 where there is none.
@@ -27,6 +28,8 @@ struct LaunchContext {
   int port = 0;
   int listen_fd = -1;
   int status_fd = -1;
+  int first_rank = -1;  ///< of this node; -1: all nodes have as many ranks
+  int world_size = 0;   ///< of the job; 0: all nodes have as many ranks
 };
 
 /// The plans of this node's ranks, by local rank.

@@ -2,10 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
+#include <set>
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/env.h>
@@ -14,11 +17,15 @@
 #include <lockstep/launch/join.h>
 
 #include "launch/descendants.h"
+#include "launch/error_files.h"
 #include "launch/exec_image.h"
+#include "launch/find_program.h"
 #include "launch/forked_ranks.h"
 #include "launch/guarded.h"
 #include "launch/listen_socket.h"
+#include "launch/orphans.h"
 #include "launch/output_relay.h"
+#include "launch/starter_link.h"
 #include "launch/validate_launch.h"
 
 namespace lockstep {
@@ -28,35 +35,14 @@ namespace fs = std::filesystem;
 
 constexpr int kCannotExecute = 127;  // as shells say
 
-[[noreturn]] void refuse_program(const std::string& program, const std::string& why) {
-  throw ConfigError("launch",
-                    {.what = "program " + program, .expected = "one that can be executed", .got = why});
-}
-
-// What a shell would execute for `name`.
-fs::path find_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) {
-    if (!fs::exists(name)) refuse_program(name, "no such file");
-    if (fs::is_directory(name)) refuse_program(name, "a folder");
-    if (::access(name.c_str(), X_OK) != 0) refuse_program(name, "a file without permission to execute");
-    return name;
-  }
-  std::string folders = env::get("PATH").value_or("/usr/bin:/bin");
-  for (std::size_t begin = 0; begin <= folders.size();) {
-    const auto end = std::min(folders.find(':', begin), folders.size());
-    const auto candidate = fs::path(folders.substr(begin, end - begin)) / name;
-    if (fs::is_regular_file(candidate) && ::access(candidate.c_str(), X_OK) == 0) return candidate;
-    begin = end + 1;
-  }
-  refuse_program(name, fs::exists(name) ? "not in PATH; a file of this folder is ./" + name : "not in PATH");
-}
-
 std::vector<std::string> whole_command(const ProgramOptions& options) {
   auto command = options.command;
   if (command.empty())
     throw ConfigError("launch", {.what = "lockstep run", .expected = "a program to run", .got = "none"});
   if (options.no_python || !command.front().ends_with(".py")) return command;
-  if (!fs::exists(command.front())) refuse_program(command.front(), "no such file");
+  std::error_code failure;
+  if (!fs::exists(command.front(), failure))
+    launch::refuse_program(command.front(), failure ? failure.message() : "no such file");
   command.insert(command.begin(), {"python3", "-u"});
   return command;
 }
@@ -69,17 +55,27 @@ int free_port(const LaunchOptions& options) {
 
 // torchrun's, beside those of rank_plan.h.
 void add_elastic_variables(launch::RankPlan& plan, const ProgramOptions& options, int attempt,
-                           const fs::path& folder) {
+                           const launch::ErrorFiles& errors) {
   plan.variables["TORCHELASTIC_RUN_ID"] = options.run_id;
   plan.variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt);
   plan.variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options.max_restarts);
   plan.variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
-  plan.variables["TORCHELASTIC_ERROR_FILE"] =
-      folder.empty() ? "" : (folder / std::to_string(plan.local_rank) / "error.json").string();
+  plan.variables["TORCHELASTIC_ERROR_FILE"] = errors.file_of(plan.local_rank).string();
   plan.variables["ROLE_NAME"] = options.output.role;
   plan.variables["ROLE_RANK"] = plan.variables["RANK"];
   plan.variables["ROLE_WORLD_SIZE"] = plan.variables["WORLD_SIZE"];
   plan.leads_session = true;
+}
+
+void bind(std::vector<launch::RankPlan>& plans, const BindingOptions& options) {
+  if (options.kind == BindingKind::kNone) return;
+  const auto bindings =
+      plan_bindings(cores_of(usable_processor_numbers()), options, static_cast<int>(plans.size()));
+  for (std::size_t i = 0; i < bindings.size(); ++i) {
+    plans[i].processors = bindings[i].processors;
+    if (!env::get("OMP_NUM_THREADS"))
+      plans[i].variables["OMP_NUM_THREADS"] = std::to_string(bindings[i].threads);
+  }
 }
 
 bool writes_files(const OutputOptions& output) {
@@ -91,27 +87,41 @@ fs::path make_log_folder(const ProgramOptions& options) {
   const auto& chosen = options.output.log_dir;
   const auto parent = chosen.empty() ? fs::temp_directory_path() : chosen;
   create_folders(parent);
-  std::string name = (parent / (options.run_id + "_XXXXXX")).string();
+  auto job = options.run_id;
+  std::ranges::replace(job, '/', '_');
+  std::string name = (parent / (job + "_XXXXXX")).string();
   if (::mkdtemp(name.data()) == nullptr) launch::throw_errno("cannot make a folder in " + parent.string());
   if (chosen.empty()) log_info("logs are in " + name);
   return name;
 }
 
+std::set<pid_t> pids_of(const std::vector<launch::RankProcess>& ranks) {
+  std::set<pid_t> pids;
+  for (const auto& process : ranks) pids.insert(process.pid);
+  return pids;
+}
+
 launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std::string>& command,
-                           int attempt, const fs::path& logs, launch::Lifeline& lifeline) {
+                           int attempt, const fs::path& logs, std::vector<launch::RankObserver*> observers) {
   const auto folder = logs.empty() ? logs : logs / ("attempt_" + std::to_string(attempt));
   const auto& chosen = options.launch;
   launch::RunFiles files(chosen);
   launch::StatusTable statuses(chosen.nprocs);
   launch::SignalScope signals;
+  launch::OrphanReaper orphans;
+  launch::ErrorFiles errors(folder);
   launch::OutputRelay relay(options.output, chosen.nprocs, folder);
-  auto plans =
-      launch::plan_ranks(chosen, {.launched = "run", .port = free_port(chosen), .status_fd = statuses.fd()});
+  auto plans = launch::plan_ranks(chosen, {.launched = "run",
+                                           .port = free_port(chosen),
+                                           .status_fd = statuses.fd(),
+                                           .first_rank = options.first_rank,
+                                           .world_size = options.world_size});
   for (auto& plan : plans) {
-    add_elastic_variables(plan, options, attempt, folder);
+    add_elastic_variables(plan, options, attempt, errors);
     if (!folder.empty()) create_folders(folder / std::to_string(plan.local_rank));
   }
-  const auto program = find_program(command.front());
+  bind(plans, options.binding);
+  const auto program = launch::find_program(command.front());
   const auto images = launch::make_images(plans, program, command);
   auto ranks = launch::start_ranks(plans, signals, [&](const launch::RankPlan& plan) {
     relay.become_output_of(plan.local_rank);
@@ -121,7 +131,9 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
     ::_exit(kCannotExecute);
   });
   relay.close_writers();
-  launch::Supervisor supervisor(chosen, files, statuses, signals, std::move(ranks), {&relay, &lifeline});
+  orphans.leave_alone(pids_of(ranks));
+  observers.insert(observers.begin(), {&relay, &errors, &orphans});
+  launch::Supervisor supervisor(chosen, files, statuses, signals, std::move(ranks), std::move(observers));
   const int exit_code = supervisor.run();
   return {.exit_code = exit_code,
           .was_asked_to_stop = supervisor.was_asked_to_stop(),
@@ -133,11 +145,15 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
 int run_program(const ProgramOptions& options) {
   launch::validate(options.launch);
   const auto command = whole_command(options);
-  find_program(command.front());
+  launch::find_program(command.front());
   const auto logs = make_log_folder(options);
   return launch::run_guarded([&](launch::Lifeline& lifeline) {
+    std::vector<launch::RankObserver*> observers{&lifeline};
+    std::optional<launch::StarterLink> starter;
+    if (options.tied_to_stdin) observers.push_back(&starter.emplace());
     for (int attempt = 0;; ++attempt) {
-      const auto end = run_once(options, command, attempt, logs, lifeline);
+      if (starter) starter->set_may_restart(attempt < options.max_restarts);
+      const auto end = run_once(options, command, attempt, logs, observers);
       const bool may_restart = end.failure && !end.was_asked_to_stop && attempt < options.max_restarts;
       if (!may_restart) return end.exit_code;
       launch::kill_descendants();  // what ranks have left would hold ports and memory

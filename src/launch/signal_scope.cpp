@@ -34,9 +34,7 @@ SignalScope::SignalScope() {
   read_end_ = UniqueFd(ends[0]);
   write_end_ = UniqueFd(ends[1]);
   request_pipe.store(ends[1]);
-  install(SIGINT, old_interrupt_);
-  install(SIGTERM, old_terminate_);
-  install(SIGHUP, old_hangup_);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) install(kSignals[i], old_[i]);
   struct sigaction reset {};
   reset.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &reset, &old_child_);
@@ -69,9 +67,7 @@ void SignalScope::restore_in_child() {
 }
 
 void SignalScope::restore_handlers() {
-  ::sigaction(SIGINT, &old_interrupt_, nullptr);
-  ::sigaction(SIGTERM, &old_terminate_, nullptr);
-  ::sigaction(SIGHUP, &old_hangup_, nullptr);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &old_[i], nullptr);
   ::sigaction(SIGCHLD, &old_child_, nullptr);
 }
 

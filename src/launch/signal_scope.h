@@ -1,6 +1,7 @@
-// SIGINT, SIGTERM and SIGHUP as events that the supervisor can poll for.
+// Signals as events that the supervisor can poll for.
 #pragma once
 
+#include <array>
 #include <csignal>
 #include <optional>
 
@@ -8,16 +9,18 @@
 
 namespace lockstep::launch {
 
-/// A request to stop that reached the supervisor.
+/// A request that reached the supervisor: to stop, or to pass SIGUSR1 or SIGUSR2 on.
 struct StopRequest {
   int signal = 0;
   bool from_terminal = false;  ///< then the whole foreground group has got it, the ranks too
+
+  bool is_stop() const { return signal != SIGUSR1 && signal != SIGUSR2; }
 };
 
-/// While it lives, SIGINT, SIGTERM and SIGHUP (where not ignored) become StopRequests, by handlers and a pipe
-/// rather than signalfd, which misses signals that another thread of the program takes. SIGCHLD has its
-/// default meaning meanwhile, since a program that ignores it would lose the status of its children.
-/// One at a time per process.
+/// While it lives, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 (where not ignored) become
+/// StopRequests, by handlers and a pipe rather than signalfd, which misses signals that another thread of the
+/// program takes. SIGCHLD has its default meaning meanwhile, since a program that ignores it would lose the
+/// status of its children. One at a time per process.
 class SignalScope {
  public:
   SignalScope();
@@ -40,9 +43,9 @@ class SignalScope {
 
   UniqueFd read_end_;
   UniqueFd write_end_;
-  struct sigaction old_interrupt_ {};
-  struct sigaction old_terminate_ {};
-  struct sigaction old_hangup_ {};
+  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+  std::array<struct sigaction, kSignals.size()> old_{};
   struct sigaction old_child_ {};
   sigset_t old_mask_{};
 };

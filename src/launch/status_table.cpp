@@ -8,7 +8,13 @@
 namespace lockstep::launch {
 namespace {
 
-std::size_t table_bytes(int ranks) { return static_cast<std::size_t>(ranks) * sizeof(RankStatus); }
+using Mark = std::atomic<std::uint32_t>;
+
+std::size_t table_bytes(int ranks) {
+  return static_cast<std::size_t>(ranks) * (sizeof(RankStatus) + sizeof(Mark));
+}
+
+Mark* marks_of(RankStatus* slots, int ranks) { return reinterpret_cast<Mark*>(slots + ranks); }
 
 RankStatus* map_table(int fd, int ranks) {
   void* memory = ::mmap(nullptr, table_bytes(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -27,11 +33,19 @@ UniqueFd make_file(int ranks) {
 }  // namespace
 
 StatusTable::StatusTable(int ranks)
-    : ranks_(ranks), fd_(make_file(ranks)), slots_(map_table(fd_.get(), ranks)) {
+    : ranks_(ranks),
+      fd_(make_file(ranks)),
+      slots_(map_table(fd_.get(), ranks)),
+      written_(marks_of(slots_, ranks)) {
   std::uninitialized_default_construct_n(slots_, ranks_);
+  std::uninitialized_value_construct_n(written_, ranks_);
 }
 
 StatusTable::~StatusTable() { ::munmap(slots_, table_bytes(ranks_)); }
+
+void StatusTable::expect_all_written() {
+  for (int local_rank = 0; local_rank < ranks_; ++local_rank) written_[local_rank] = 1;
+}
 
 void attach_rank_status(int fd, int ranks, int local_rank) {
   UniqueFd owned(fd);
@@ -43,7 +57,9 @@ void attach_rank_status(int fd, int ranks, int local_rank) {
                                  .got = std::to_string(fd),
                                  .hint = "start ranks and launcher from the same version of lockstep"});
   }
-  use_rank_status(map_table(fd, ranks)[local_rank]);
+  auto* slots = map_table(fd, ranks);
+  marks_of(slots, ranks)[local_rank] = 1;
+  use_rank_status(slots[local_rank]);
 }
 
 }  // namespace lockstep::launch

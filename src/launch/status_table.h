@@ -12,6 +12,10 @@ class StatusTable {
  public:
   /// @throws Error when there is no memory or descriptor for it
   explicit StatusTable(int ranks);
+  /// Whether that rank writes to its slot: a program of lockstep does, from join_launcher() on.
+  bool is_written(int local_rank) const { return written_[local_rank].load() != 0; }
+  /// For ranks that were forked, which need not join.
+  void expect_all_written();
   StatusTable(const StatusTable&) = delete;
   StatusTable& operator=(const StatusTable&) = delete;
   ~StatusTable();
@@ -27,6 +31,7 @@ class StatusTable {
   int ranks_;
   UniqueFd fd_;
   RankStatus* slots_;
+  std::atomic<std::uint32_t>* written_;  ///< behind the slots, one for each
 };
 
 /// Makes slot `local_rank` of the table behind `fd` this process's slot until it ends; closes `fd`.

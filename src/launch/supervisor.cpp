@@ -135,11 +135,17 @@ std::string Supervisor::last_words() const {
   return words;
 }
 
+void Supervisor::say_news() const {
+  for (auto* observer : observers_)
+    if (const auto news = observer->take_news(); !news.empty()) say(news);
+}
+
 void Supervisor::heed_requests() {
   while (const auto request = signals_.next()) interrupt(*request);
 }
 
 void Supervisor::interrupt(const StopRequest& request) {
+  if (!request.is_stop()) return pass_on(request);
   asked_to_stop_ = true;
   if (stopping_) {
     if (Clock::now() - interrupted_at_ > kSameRequest) kill_all();
@@ -155,6 +161,12 @@ void Supervisor::interrupt(const StopRequest& request) {
   ask_to_stop(have_got_it ? 0 : request.signal, options_.interrupt_grace);
 }
 
+void Supervisor::pass_on(const StopRequest& request) {
+  const bool have_got_it = request.from_terminal && !ranks_.front().leads_session;
+  for (const auto& process : ranks_)
+    if (!have_got_it) send_signal(process, request.signal);
+}
+
 void Supervisor::meet_deadlines() {
   const auto now = Clock::now();
   if (name_at_ && (now >= *name_at_ || !any_alive())) name_cause();
@@ -163,12 +175,18 @@ void Supervisor::meet_deadlines() {
 
 void Supervisor::name_cause() {
   name_at_.reset();
-  cause_ = describe_end(*culprit_, options_.node_rank, statuses_[culprit_->local_rank]) +
-           describe_wait(*culprit_, ranks_, statuses_);
+  const int local_rank = culprit_->local_rank;
+  cause_ =
+      describe_end(*culprit_, options_.node_rank, statuses_[local_rank], statuses_.is_written(local_rank)) +
+      describe_wait(*culprit_, ranks_, statuses_);
+  for (const auto* observer : observers_)
+    if (const auto error = observer->error_of(local_rank); !error.empty()) cause_ += ": " + error;
   const auto words = last_words();
   if (options_.print_failure)
     say("lockstep: " + cause_ + "\n" +
         (words.empty() ? "" : "lockstep: its last lines on stderr were\n" + words));
+  for (auto* observer : observers_) observer->on_failure(*failure(), blame_of(*culprit_), exit_code(), words);
+  say_news();
   ask_to_stop(SIGTERM, options_.grace);
 }
 
@@ -187,12 +205,16 @@ void Supervisor::kill_all() {
   for (const auto& process : ranks_) send_signal(process, SIGKILL);
 }
 
-int Supervisor::finish() const {
-  let_observers_look();
+int Supervisor::exit_code() const {
   if (interrupted_by_ != 0) return 128 + interrupted_by_;
   if (culprit_ == nullptr) return 0;
-  files_.write_failure(*culprit_, cause_, ranks_, statuses_);
   return culprit_->end->failed() ? culprit_->end->status() : kLeftEarly;
+}
+
+int Supervisor::finish() const {
+  let_observers_look();
+  if (interrupted_by_ == 0 && culprit_ != nullptr) files_.write_failure(*culprit_, cause_, ranks_, statuses_);
+  return exit_code();
 }
 
 }  // namespace lockstep::launch

@@ -60,12 +60,15 @@ class Supervisor {
   void say(const std::string& text) const;
   void let_observers_look() const;
   std::string last_words() const;
+  void say_news() const;
   void heed_requests();
   void interrupt(const StopRequest& request);
+  void pass_on(const StopRequest& request);
   void meet_deadlines();
   void name_cause();
   void ask_to_stop(int signal, std::chrono::milliseconds grace);
   void kill_all();
+  int exit_code() const;
   int finish() const;
 
   const LaunchOptions& options_;

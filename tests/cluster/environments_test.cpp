@@ -45,6 +45,8 @@ TEST(TorchElasticEnvironment, RefusesRanksBeyondTheWorld) {
   EXPECT_THAT(torchelastic_error(torchrun({{"RANK", "2"}})),
               AllOf(HasSubstr("RANK"), HasSubstr("\"2\""), HasSubstr("WORLD_SIZE"), HasSubstr("torchrun")));
   EXPECT_THAT(torchelastic_error(torchrun({{"LOCAL_RANK", "5"}})), HasSubstr("LOCAL_RANK"));
+  EXPECT_THAT(torchelastic_error(torchrun({{"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "1"}})),
+              AllOf(HasSubstr("LOCAL_RANK"), HasSubstr("LOCAL_WORLD_SIZE - 1")));
   EXPECT_THAT(torchelastic_error(torchrun({{"WORLD_SIZE", "0"}})), HasSubstr("WORLD_SIZE"));
   EXPECT_THAT(torchelastic_error(torchrun({{"MASTER_PORT", "65536"}})), HasSubstr("65535"));
   EXPECT_THAT(torchelastic_error(torchrun({{"MASTER_ADDR", ""}})), HasSubstr("MASTER_ADDR"));

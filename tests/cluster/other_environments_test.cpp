@@ -80,6 +80,23 @@ TEST(MpiEnvironment, AsksForTheAddressWhereRanksAreOnSeveralNodes) {
   expect_error<ConfigError>([] { MpiEnvironment(); }, {"MASTER_ADDR", "unset", "mpirun -x MASTER_ADDR=HOST"});
 }
 
+TEST(MpiEnvironment, AsksOpenMpiForTheRanksOfTheNode) {
+  Variables variables = {{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"MASTER_ADDR", "a"}};
+  expect_error<ConfigError>(
+      [&] {
+        const ScopedVariables scope(variables);
+        MpiEnvironment();
+      },
+      {"OMPI_COMM_WORLD_LOCAL_SIZE", "unset"});
+  variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
+  expect_error<ConfigError>(
+      [&] {
+        const ScopedVariables scope(variables);
+        MpiEnvironment();
+      },
+      {"OMPI_COMM_WORLD_LOCAL_RANK", "unset"});
+}
+
 TEST(MpiEnvironment, JobsHavePortsOfTheirOwn) {
   const auto port = [](const std::string& job) {
     const ScopedVariables scope({{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}, {"PMIX_NAMESPACE", job}});

@@ -1,7 +1,9 @@
 """`lockstep run` starts any program as ranks: what they are told, where they write to, and how they end."""
 import os
 import pathlib
+import resource
 import signal
+import subprocess
 import time
 import unittest
 
@@ -17,6 +19,12 @@ dist.all_reduce(mine)
 open(f"sum_{dist.get_rank()}", "w").write(str(mine.item()))
 dist.destroy_process_group()
 """
+
+
+def processors(text):
+    """The numbers of a list such as 0-3,8."""
+    ends = [part.split("-") for part in text.split(",")]
+    return [number for part in ends for number in range(int(part[0]), int(part[-1]) + 1)]
 
 
 class LockstepRun(ProgramTest):
@@ -160,6 +168,119 @@ wait
         self.succeed(1, "--max-restarts", 1, self.script("[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0\n" + family))
         self.assert_all_end(self.family(1))
 
+    def test_what_ranks_leave_behind_is_waited_for_when_it_ends(self):
+        program = self.script("""
+for i in 1 2 3; do sh -c 'setsid sh -c "echo \\$\\$ > far_$0; exit 0" &' $i; done
+while [ ! -s far_1 ] || [ ! -s far_2 ] || [ ! -s far_3 ]; do sleep 0.01; done
+touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
+        process = self.start(LOCKSTEP, "run", program)
+        self.wait_for("ready_0")
+        zombies = [int((self.folder / f"far_{i}").read_text()) for i in (1, 2, 3)]
+        for _ in range(100):
+            if not any(pathlib.Path(f"/proc/{pid}").exists() for pid in zombies):
+                break
+            time.sleep(0.02)
+        else:
+            self.fail("zombies are kept")
+        (self.folder / "go").touch()
+        self.assertEqual(self.finish(process).code, 0)
+
+    def test_a_full_disk_is_said_once_and_ends_no_run(self):
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+        program = self.script("for i in $(seq 3000); do echo line $i; done; echo done > done_$RANK")
+        result = self.finish(self.start(LOCKSTEP, "run", "--tee", 1, "--log-dir", "logs", program, preexec_fn=limit))
+        self.assertEqual((result.code, len(result.out.splitlines())), (0, 3000), result.err)
+        self.assertEqual(result.err.count("cannot write"), 1, result.err)
+        self.assertIn("stdout.log: File too large; the rest of it is not kept", result.err)
+
+    def test_a_line_may_end_in_carriage_return_and_line_feed(self):
+        program = self.script(r'printf "one\r\ntwo\r"; sleep 0.3; printf "\nthree\n10%%\r20%%\r"')
+        process = self.start(LOCKSTEP, "run", "--tee", 1, "--log-dir", "logs", program)
+        process.stdout.reconfigure(newline="")
+        out = process.stdout.read()
+        self.finish(process)
+        line = "[default0]:"
+        self.assertEqual(out, f"{line}one\r\n{line}two\r\n{line}three\n{line}10%\r{line}20%\r")
+
+    def test_of_foreign_programs_no_collective_is_told(self):
+        self.assertNotIn("collective", self.ranks(1, self.script("exit 3")).err)
+        self.assert_refused(self.ranks(3, BINARY / "bin" / "launch_case", self.folder, "kill"), 137, "killed by SIGKILL in all_gather seq 1")
+
+    def test_the_error_file_of_a_python_program_is_told(self):
+        program = self.script("""printf %s '{"message": {"message": "ValueError: no\\nsuch", "extraInfo": {}}}' > $TORCHELASTIC_ERROR_FILE; exit 1""")
+        result = self.ranks(1, "--log-dir", "logs", program)
+        self.assert_refused(result, 1, "exited with code 1: ValueError: no\n")
+        broken = self.script("echo '{' > $TORCHELASTIC_ERROR_FILE; exit 1")
+        self.assert_refused(self.ranks(1, "--log-dir", "logs", broken), 1, "exited with code 1\n")
+
+    def test_a_job_may_be_called_anything(self):
+        self.succeed(1, "--rdzv-id", "a/b/../c", "--log-dir", "logs", self.script('echo "$TORCHELASTIC_RUN_ID" > id'))
+        (folder,) = (self.folder / "logs").iterdir()
+        self.assertTrue(folder.name.startswith("a_b_.._c_"), folder)
+        self.assertEqual((self.folder / "id").read_text(), "a/b/../c\n")
+
+    def test_the_program_may_come_behind_two_dashes(self):
+        self.assertEqual(self.succeed(1, "--", "echo", "--", "-x").out, "-- -x\n")
+
+    def test_other_signals_are_passed_on_to_groups(self):
+        program = self.script('trap "echo usr1 >> got_$RANK" USR1; trap "echo usr2 >> got_$RANK; exit 0" USR2; touch ready_$RANK; '
+                              'while :; do sleep 0.05; done')
+        process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, program)
+        self.wait_for("ready_0", "ready_1")
+        process.send_signal(signal.SIGUSR1)
+        self.wait_for("got_0", "got_1")
+        process.send_signal(signal.SIGUSR2)
+        result = self.finish(process)
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual((self.folder / "got_1").read_text(), "usr1\nusr2\n")
+
+    def test_sigquit_stops(self):
+        program = self.script('trap "touch stopped_$RANK; exit 0" QUIT; touch ready_$RANK; while :; do sleep 0.05; done')
+        process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, program)
+        self.wait_for("ready_0", "ready_1")
+        process.send_signal(signal.SIGQUIT)
+        self.assertEqual(self.finish(process).code, 131)
+        self.assertTrue((self.folder / "stopped_0").exists() and (self.folder / "stopped_1").exists())
+
+    def test_nothing_survives_a_launcher_that_was_stopped_and_killed(self):
+        process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, self.script(self.FAMILY))
+        self.wait_for("ready_0", "ready_1")
+        (supervisor,) = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for pid in (process.pid, int(supervisor)):
+            os.kill(pid, signal.SIGSTOP)
+        process.kill()
+        self.finish(process)
+        self.assert_all_end([*self.family(2), int(supervisor)])
+
+    def bound(self, ranks, *flags, **variables):
+        program = self.script('echo "$(grep Cpus_allowed_list /proc/self/status | cut -f2) $OMP_NUM_THREADS" > "bound_$RANK"')
+        command = ["run", "--nproc-per-node", ranks, *flags, program]
+        environment = self.environment()
+        del environment["OMP_NUM_THREADS"]
+        result = self.finish(subprocess.Popen([str(word) for word in (LOCKSTEP, *command)], cwd=self.folder, env=environment | variables,
+                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        self.assertEqual(result.code, 0, result)
+        return [(self.folder / f"bound_{rank}").read_text().split() for rank in range(ranks)], result.err
+
+    def test_ranks_are_bound_to_cores(self):
+        first, *_, last = usable = sorted(os.sched_getaffinity(0))
+        places, text = self.bound(2, "--bind-core-list", f"{last},{first}")
+        self.assertEqual((places, text), ([[str(last), "1"], [str(first), "1"]], ""))
+        places, _ = self.bound(1, "--bind_cores_to_rank")
+        self.assertEqual(processors(places[0][0]), usable)
+        places, _ = self.bound(1, "--bind-cores", OMP_NUM_THREADS="7")
+        self.assertEqual(places[0][1], "7")
+        self.assertEqual(processors(self.bound(1, "--numa-binding", "socket")[0][0][0])[:1], usable[:1])
+
+    def test_more_ranks_than_cores_share_them(self):
+        ranks = len(os.sched_getaffinity(0)) + 1
+        places, text = self.bound(ranks, "--bind-cores")
+        self.assertTrue(all(threads == "1" for _, threads in places))
+        self.assertIn(f"{ranks} ranks share", text)
+
     def test_bad_input(self):
         program = self.script("exit 0")
         plain = self.folder / "plain"
@@ -175,6 +296,18 @@ wait
                 (["--tee", "4", program], ["--tee", "4", "3 (both)"]),
                 (["--redirects", "0:3,1", program], ["--redirects", "0:3,1"]),
                 (["--local-ranks-filter", "a", program], ["--local-ranks-filter", "a", "0,1"]),
+                (["--tee", "0:1,1:1", program], ["--tee", "local ranks 0..0"]),
+                (["-r", "2:3", program], ["--redirects", "local ranks 0..0"]),
+                (["--nproc-per-node", "2", "--local-ranks-filter", "0,2", program], ["--local-ranks-filter", "local ranks 0..1"]),
+                (["--nnodes", "1", "--nnodes", "1", program], ["--nnodes is given twice"]),
+                (["--nnodes"], ["--nnodes needs a value"]),
+                (["--bind-core-list", "3-1", program], ["--bind-core-list", "0-3,8"]),
+                (["--bind-core-list", "65000", program], ["--bind-core-list", "65000"]),
+                (["--numa-binding", "nowhere", program], ["--numa-binding", "core-complex"]),
+                (["--numa-binding", "node", "--bind-cores", program], ["--numa-binding", "--bind-cores"]),
+                (["x" * 5000], ["not in PATH"]),
+                (["./" + "x" * 5000], ["File name too long"]),
+                (["x" * 5000 + ".py"], ["File name too long"]),
                 (["--nonsense", program], ["--nonsense", "--help"]),
                 ([], ["a program to run"]),
                 (["absent_program"], ["absent_program", "not in PATH"]),

@@ -1,17 +1,22 @@
-"""One job on several hosts: started by hand on each of them."""
+"""One job on several hosts: started by hand on each of them, or from one of them over a stand-in for ssh."""
 import pathlib
+import signal
+import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "programs"))
 
 from network import Network, enter_namespaces
+from ssh_daemon import SshDaemons
 
 enter_namespaces()
 
 from harness import BINARY, ProgramTest
 
 LOCKSTEP = BINARY / "bin" / "lockstep"
+FAKE_SSH = pathlib.Path(__file__).resolve().parents[1] / "programs" / "fake_ssh"
 
 # Rank 0 hears from every other rank, where and as whom it was told to.
 ROLL_CALL = """
@@ -57,6 +62,100 @@ class MultiHost(ProgramTest):
                 self.assertEqual([result.code for result in results], [0] * hosts, "\n".join(map(str, results)))
                 others = [f"{rank}@{network.address(rank // 2)}" for rank in range(1, 2 * hosts)]
                 self.assertEqual(results[-1].out, f"heard {' '.join(others)}\n")
+
+    def start_job(self, network, *command, slots=2, **variables):
+        (self.folder / "hosts").write_text("".join(f"{name} slots={slots}\n" for name in network.names))
+        return self.start(*network.on(0, LOCKSTEP, "run", "--hostfile", "hosts", "--ssh", FAKE_SSH, *command),
+                          FAKE_SSH_NETWORK="yes", **variables)
+
+    def wait_for(self, *names):
+        for _ in range(600):
+            if all((self.folder / name).exists() for name in names):
+                return
+            time.sleep(0.02)
+        self.fail(f"{names} did not come")
+
+    def assert_nobody_is_left(self, *names):
+        pids = [int((self.folder / name).read_text()) for name in names]
+        for _ in range(100):
+            if not any(pathlib.Path(f"/proc/{pid}").exists() and "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1]
+                       for pid in pids):
+                return
+            time.sleep(0.02)
+        self.fail(f"of {pids} some are still there")
+
+    def test_a_host_file_starts_all(self):
+        for hosts in (2, 4):
+            with self.subTest(hosts=hosts):
+                network = Network(hosts, self.folder)
+                result = self.finish(self.start_job(network, self.program(ROLL_CALL)), 30)
+                network.close()
+                others = [f"{rank}@{network.address(rank // 2)}" for rank in range(1, 2 * hosts)]
+                self.assertEqual((result.code, result.out), (0, f"node-0: heard {' '.join(others)}\n"), result)
+
+    # Ranks that tell who they are, and stay.
+    STAY = """
+import os, pathlib, time
+rank = os.environ["RANK"]
+pathlib.Path(f"pid_{rank}").write_text(str(os.getpid()))
+time.sleep(60)
+"""
+
+    def test_a_failure_on_one_host_ends_all(self):
+        network = self.network(4)
+        process = self.start_job(network, self.program(self.STAY), slots=1)
+        self.wait_for("pid_0", "pid_1", "pid_2", "pid_3")
+        begin = time.monotonic()
+        subprocess.run(["kill", "-9", (self.folder / "pid_2").read_text()], check=True)
+        result = self.finish(process, 20)
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assert_refused(result, 137, "lockstep: host node-2: rank 2 (node 2, pid", "killed by SIGKILL")
+        self.assert_nobody_is_left("pid_0", "pid_1", "pid_3")
+
+    def test_a_killed_start_leaves_nobody_on_any_host(self):
+        network = self.network(2)
+        process = self.start_job(network, self.program(self.STAY))
+        self.wait_for("pid_0", "pid_1", "pid_2", "pid_3")
+        process.send_signal(signal.SIGKILL)
+        self.finish(process)
+        self.assert_nobody_is_left("pid_0", "pid_1", "pid_2", "pid_3")
+
+    def start_over_ssh(self, network, *command, slots=1, flags=(), **variables):
+        daemons = SshDaemons(network, self.folder)
+        self.addCleanup(daemons.close)
+        (self.folder / "hosts").write_text("".join(f"{name} slots={slots}\n" for name in network.names))
+        return self.start(*network.on(0, LOCKSTEP, "run", "--hostfile", "hosts", *daemons.flags, *flags, *command), **variables)
+
+    def test_over_the_real_ssh(self):
+        network = self.network(2)
+        words = ["a b", "'", '"', "$HOME", "a\nb", "\\", "", "!", "*"]
+        program = self.program(ROLL_CALL + "import sys\nopen(f'words_{rank}', 'w').write('\\0'.join(sys.argv[1:]))\n")
+        result = self.finish(self.start_over_ssh(network, program, *words, slots=2), 30)
+        self.assertEqual((result.code, result.out), (0, "node-0: heard 1@10.77.0.1 2@10.77.0.2 3@10.77.0.2\n"), result)
+        self.assertEqual((self.folder / "words_3").read_text().split("\0"), words)
+
+    def test_over_the_real_ssh_a_failure_is_named_and_ends_all(self):
+        network = self.network(2)
+        process = self.start_over_ssh(network, self.program(self.STAY))
+        self.wait_for("pid_0", "pid_1")
+        subprocess.run(["kill", "-9", (self.folder / "pid_1").read_text()], check=True)
+        result = self.finish(process, 20)
+        self.assert_refused(result, 137, "lockstep: host node-1: rank 1 (node 1, pid", "killed by SIGKILL")
+        self.assert_nobody_is_left("pid_0")
+
+    def test_over_the_real_ssh_a_killed_start_leaves_nobody(self):
+        network = self.network(2)
+        process = self.start_over_ssh(network, self.program(self.STAY))
+        self.wait_for("pid_0", "pid_1")
+        process.send_signal(signal.SIGKILL)
+        self.finish(process)
+        self.assert_nobody_is_left("pid_0", "pid_1")
+
+    def test_over_the_real_ssh_a_host_without_sshd_is_named(self):
+        network = self.network(2)
+        (self.folder / "hosts").write_text("node-0 slots=1\nnode-1 slots=1\n")
+        result = self.finish(self.start(*network.on(0, LOCKSTEP, "run", "--hostfile", "hosts", "true")), 30)
+        self.assert_refused(result, 1, "lockstep: host node-", "cannot be reached", "Connection refused")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ class LOCKSTEP_API StreamChoice {
 
   bool has_stdout(int local_rank) const { return (of(local_rank) & 1) != 0; }
   bool has_stderr(int local_rank) const { return (of(local_rank) & 2) != 0; }
+  /// The largest local rank that is named; -1: none is.
+  int last_rank() const { return by_rank_.empty() ? -1 : by_rank_.rbegin()->first; }
   bool is_none() const { return all_ == 0 && by_rank_.empty(); }
 
  private:

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/launch/binding.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/launch/output_options.h>
 
@@ -15,9 +16,13 @@ struct ProgramOptions {
   std::vector<std::string> command = {};  ///< program and arguments; `*.py` is run by python3 -u
   LaunchOptions launch = {};              ///< main_port 0: a free one, for each attempt
   OutputOptions output = {};
+  BindingOptions binding = {};  ///< then OMP_NUM_THREADS is a rank's cores, unless it is set
   std::string run_id = "none";  ///< what the ranks know the job by
   bool no_python = false;       ///< `*.py` is executed itself, too
   int max_restarts = 0;         ///< times that all ranks are started anew after one has failed, >= 0
+  int first_rank = -1;          ///< of this node; -1: all nodes have as many ranks
+  int world_size = 0;           ///< of the job; 0: all nodes have as many ranks
+  bool tied_to_stdin = false;   ///< ranks get /dev/null; when stdin ends, all end at once
 };
 
 /// Each rank is executed in a session of its own, with the variables of launch.h and of torchrun's workers

@@ -1,0 +1,51 @@
+// `lockstep run --hostfile`: one job on several hosts, started from one of them, or from elsewhere.
+//
+// Each host is reached by one remote shell, the system's ssh, which executes `lockstep node` there. What that
+// is to do comes over its stdin, so that nothing need be quoted for a shell and no secret is in a list of
+// processes. Once all hosts have answered, all become `lockstep run`; before that no rank is started. From
+// then on stdin brings signals, and its end is the end of all ranks there; stderr brings the first failure.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/launch/host_file.h>
+
+namespace lockstep {
+
+/// A program that executes a command on another host, called as ssh is: options, host, command.
+struct RemoteShell {
+  std::string program = "ssh";
+  std::vector<std::string> arguments = {};  ///< of the user; before ours, as ssh takes the first of two
+  int port = 0;                             ///< 0: the program's own choice
+};
+
+/// What to run, and where.
+struct HostsOptions {
+  std::vector<Host> hosts = {};  ///< rank 0 is on the first one; as many ranks on each as it has slots
+  std::vector<std::string> command = {};  ///< program and arguments
+  std::vector<std::string> run_flags =
+      {};  ///< flags of `lockstep run` for each host, beside those of its place
+  RemoteShell shell = {};
+  std::string main_address = {};  ///< empty: an address of the first host
+  int main_port = 29'500;
+  std::chrono::milliseconds start_timeout{60'000};  ///< until all hosts must have answered
+  std::chrono::milliseconds grace{30'000};          ///< that a host has to stop its ranks
+};
+
+/// Starts the job, passes on what its hosts print, with the host's name before each line, and signals the
+/// other way; names the first failure with its host; leaves nobody behind on any host, also when it is killed
+/// itself. Variables that go along are those of exported_variables(). Blocks until all hosts are done.
+/// @returns 0; the exit code of the host that failed first; 130 and 143 after SIGINT and SIGTERM
+/// @throws ConfigError when there is no such remote shell, or a file of variables is malformed
+/// @throws Error when no process can be started
+LOCKSTEP_API int run_on_hosts(const HostsOptions& options);
+
+/// `lockstep node`, the other side. Returns only when it cannot become `lockstep run`.
+/// @throws ConfigError when the folder is not there, or the other side is another version
+/// @throws Error when stdin brings something else
+LOCKSTEP_API int become_node();
+
+}  // namespace lockstep

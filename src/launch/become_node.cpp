@@ -1,0 +1,68 @@
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+#include <lockstep/base/version.h>
+#include <lockstep/launch/run_on_hosts.h>
+
+#include "launch/host_messages.h"
+#include "launch/order.h"
+#include "launch/posix.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kNotWanted = 1;
+
+void check_version(const std::string& version) {
+  if (version == kVersion) return;
+  throw ConfigError("launch", {.what = "this host has lockstep " + std::string(kVersion),
+                               .expected = "lockstep " + version + ", as where the job was started"});
+}
+
+void go_to(const std::string& folder) {
+  std::error_code failure;
+  std::filesystem::current_path(folder, failure);
+  if (!failure) return;
+  throw ConfigError("launch", {.what = "folder " + folder,
+                               .expected = "the folder in which the job was started, on this host, too",
+                               .got = failure.message()});
+}
+
+void write_to_starter(const std::string& text) {
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+// Any other line, or the end, means that the job is over before it began.
+bool is_told_to_go() {
+  std::string line;
+  for (char letter = 0; ::read(STDIN_FILENO, &letter, 1) == 1 && letter != '\n';) line += letter;
+  return line == launch::kGo;
+}
+
+[[noreturn]] void become(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "lockstep");
+  std::vector<char*> argv;
+  for (auto& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  ::execv("/proc/self/exe", argv.data());
+  launch::throw_errno("cannot execute lockstep run");
+}
+
+}  // namespace
+
+int become_node() {
+  const auto order = launch::read_order(STDIN_FILENO);
+  check_version(order.version);
+  go_to(order.directory);
+  for (const auto& [name, value] : order.variables) env::set(name, value);
+  write_to_starter(encode(launch::HostMessage{.is_ready = true}));
+  if (!is_told_to_go()) return kNotWanted;
+  become(order.arguments);
+}
+
+}  // namespace lockstep

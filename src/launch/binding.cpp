@@ -1,0 +1,154 @@
+#include <lockstep/launch/binding.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <set>
+#include <string>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<OptionName<BindingKind>, 4> kNames = {{{"node", BindingKind::kNode},
+                                                            {"socket", BindingKind::kSocket},
+                                                            {"exclusive", BindingKind::kExclusive},
+                                                            {"core-complex", BindingKind::kCoreComplex}}};
+constexpr int kMaxProcessor = 65'535;
+constexpr const char* kAccepted = "numbers and ranges of processors, such as 0-3,8";
+
+using Cores = std::vector<CpuCore>;
+
+// `rank`'s equal share of `count` things; one that it shares with others where there are fewer than `ranks`.
+struct Share {
+  std::size_t begin;
+  std::size_t size;
+};
+
+Share share_of(std::size_t count, int rank, int ranks) {
+  const auto all = static_cast<std::size_t>(ranks);
+  return {.begin = static_cast<std::size_t>(rank) * count / all,
+          .size = std::max<std::size_t>(1, count / all)};
+}
+
+template <class T>
+std::vector<T> part_of(const std::vector<T>& things, const Share& share) {
+  const auto begin = things.begin() + static_cast<std::ptrdiff_t>(share.begin);
+  return {begin, begin + static_cast<std::ptrdiff_t>(share.size)};
+}
+
+std::vector<Cores> grouped(const Cores& cores, const std::function<int(const CpuCore&)>& group_of) {
+  std::vector<Cores> groups;
+  for (const auto& core : cores) {
+    if (groups.empty() || group_of(groups.back().back()) != group_of(core)) groups.emplace_back();
+    groups.back().push_back(core);
+  }
+  return groups;
+}
+
+RankBinding bind_to(const Cores& cores, int sharing = 1) {
+  RankBinding binding{.threads = std::max(1, static_cast<int>(cores.size()) / sharing)};
+  for (const auto& core : cores)
+    binding.processors.insert(binding.processors.end(), core.processors.begin(), core.processors.end());
+  return binding;
+}
+
+// Which of `groups` groups is a rank's, and how many ranks have the same one.
+struct Seat {
+  std::size_t group;
+  int number;  ///< among those ranks
+  int ranks;
+};
+
+Seat seat_of(std::size_t groups, int rank, int ranks) {
+  const auto group_of = [&](int other) { return share_of(groups, other, ranks).begin; };
+  Seat seat{.group = group_of(rank), .number = 0, .ranks = 0};
+  for (int other = 0; other < ranks; ++other) {
+    if (group_of(other) != seat.group) continue;
+    seat.number += other < rank ? 1 : 0;
+    ++seat.ranks;
+  }
+  return seat;
+}
+
+std::vector<Cores> groups_of(const Cores& cores, BindingKind kind) {
+  if (kind == BindingKind::kSocket) return grouped(cores, &CpuCore::socket);
+  if (kind == BindingKind::kCoreComplex) return grouped(cores, &CpuCore::complex);
+  return grouped(cores, &CpuCore::node);
+}
+
+RankBinding bind_rank(const Cores& cores, BindingKind kind, int rank, int ranks) {
+  if (kind == BindingKind::kCores) return bind_to(part_of(cores, share_of(cores.size(), rank, ranks)));
+  const auto groups = groups_of(cores, kind);
+  const auto seat = seat_of(groups.size(), rank, ranks);
+  const auto& group = groups[seat.group];
+  if (kind != BindingKind::kExclusive) return bind_to(group, seat.ranks);
+  return bind_to(part_of(group, share_of(group.size(), seat.number, seat.ranks)));
+}
+
+void check_listed(const Cores& cores, const std::vector<int>& listed) {
+  std::set<int> usable;
+  for (const auto& core : cores) usable.insert(core.processors.begin(), core.processors.end());
+  for (const int processor : listed)
+    if (!usable.contains(processor))
+      throw ConfigError(
+          "run", {.what = "--bind-core-list",
+                  .expected = "processors that this process may use, " + std::to_string(usable.size()) +
+                              " up to number " + std::to_string(usable.empty() ? -1 : *usable.rbegin()),
+                  .got = std::to_string(processor)});
+}
+
+RankBinding bind_to_listed(const std::vector<int>& listed, int rank, int ranks) {
+  RankBinding binding{.processors = part_of(listed, share_of(listed.size(), rank, ranks))};
+  binding.threads = static_cast<int>(binding.processors.size());
+  return binding;
+}
+
+void warn_where_shared(std::size_t count, int ranks) {
+  if (count >= static_cast<std::size_t>(ranks)) return;
+  log_warning(std::to_string(ranks) + " ranks share " + std::to_string(count) +
+              (count == 1 ? " core" : " cores") + " of this host");
+}
+
+}  // namespace
+
+std::span<const OptionName<BindingKind>> option_names(BindingKind) { return kNames; }
+
+Expected<std::vector<int>> parse_processors(std::string_view text) {
+  std::vector<int> processors;
+  std::vector<bool> seen(kMaxProcessor + 1);
+  while (!text.empty()) {
+    const auto item = text.substr(0, text.find(','));
+    const auto dash = item.find('-');
+    const auto first = OptionType<int>::parse(item.substr(0, dash));
+    const auto last = dash == std::string_view::npos ? first : OptionType<int>::parse(item.substr(dash + 1));
+    if (!first || !last || *first < 0 || *last < *first || *last > kMaxProcessor)
+      return Unexpected{kAccepted};
+    for (int processor = *first; processor <= *last; ++processor) {
+      if (seen[static_cast<std::size_t>(processor)])
+        return Unexpected{std::string(kAccepted) + ", each once"};
+      seen[static_cast<std::size_t>(processor)] = true;
+      processors.push_back(processor);
+    }
+    text.remove_prefix(std::min(text.size(), item.size() + 1));
+  }
+  if (processors.empty()) return Unexpected{kAccepted};
+  return processors;
+}
+
+std::vector<RankBinding> plan_bindings(const std::vector<CpuCore>& cores, const BindingOptions& options,
+                                       int ranks) {
+  const auto& listed = options.processors;
+  std::vector<RankBinding> bindings;
+  if (options.kind == BindingKind::kNone || cores.empty()) return bindings;
+  check_listed(cores, listed);
+  warn_where_shared(listed.empty() ? cores.size() : listed.size(), ranks);
+  for (int rank = 0; rank < ranks; ++rank)
+    bindings.push_back(listed.empty() ? bind_rank(cores, options.kind, rank, ranks)
+                                      : bind_to_listed(listed, rank, ranks));
+  return bindings;
+}
+
+}  // namespace lockstep

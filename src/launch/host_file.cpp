@@ -1,0 +1,105 @@
+#include <lockstep/launch/host_file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <numeric>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/option_type.h>
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r\f\v";
+constexpr std::string_view kSlots = "slots=";
+constexpr int kMaxSlots = 65'536;
+constexpr std::size_t kMaxBytes = std::size_t{16} << 20;
+
+struct Line {
+  std::string_view text;
+  std::string_view file;
+  int number = 0;
+};
+
+[[noreturn]] void refuse(const Line& line, const std::string& what, const std::string& expected) {
+  throw ConfigError("hosts", {.what = what,
+                              .expected = expected,
+                              .got = "\"" + std::string(line.text) + "\"",
+                              .where = std::string(line.file) + ":" + std::to_string(line.number)});
+}
+
+std::string_view trimmed(std::string_view text) {
+  const auto begin = text.find_first_not_of(kBlanks);
+  return begin == std::string_view::npos ? ""
+                                         : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+// What begins with a dash would be a flag of ssh.
+bool is_host_name(std::string_view name) {
+  const auto is_plain = [](unsigned char letter) { return letter > ' ' && letter != 127; };
+  return !name.empty() && name.front() != '-' && std::ranges::all_of(name, is_plain);
+}
+
+std::vector<int> slots_of(const Line& line, std::string_view number) {
+  const auto count = OptionType<int>::parse(number);
+  const bool is_number = !number.empty() && number.front() >= '0' && number.front() <= '9';
+  if (!is_number || !count || *count < 1 || *count > kMaxSlots)
+    refuse(line, "slots of a host", "slots=N, N from 1 to " + std::to_string(kMaxSlots));
+  std::vector<int> slots(static_cast<std::size_t>(*count));
+  std::iota(slots.begin(), slots.end(), 0);
+  return slots;
+}
+
+Host host_of(const Line& line) {
+  const auto name = line.text.substr(0, line.text.find_first_of(kBlanks));
+  const auto rest = trimmed(line.text.substr(name.size()));
+  if (!is_host_name(name) || !rest.starts_with(kSlots))
+    refuse(line, "a line of the host file", "HOST slots=N");
+  return {.name = std::string(name), .slots = slots_of(line, rest.substr(kSlots.size()))};
+}
+
+}  // namespace
+
+std::vector<Host> parse_host_file(std::string_view text, std::string_view file) {
+  std::vector<Host> hosts;
+  std::map<std::string, int, std::less<>> line_of;
+  Line line{.text = {}, .file = file};
+  while (!text.empty()) {
+    const auto whole = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), whole.size() + 1));
+    ++line.number;
+    line.text = trimmed(whole.substr(0, whole.find('#')));
+    if (line.text.empty()) continue;
+    auto host = host_of(line);
+    const auto [known, is_new] = line_of.emplace(host.name, line.number);
+    if (!is_new)
+      refuse(line, "host " + host.name + " is there twice",
+             "each host once; it is in line " + std::to_string(known->second) + " already");
+    hosts.push_back(std::move(host));
+  }
+  if (hosts.empty())
+    throw ConfigError(
+        "hosts", {.what = "host file " + std::string(file), .expected = "HOST slots=N", .got = "no host"});
+  return hosts;
+}
+
+std::vector<Host> read_host_file(const std::filesystem::path& path) {
+  const auto refuse_file = [&](const std::string& why) {
+    throw ConfigError("hosts",
+                      {.what = "host file " + path.string(), .expected = "a file to read", .got = why});
+  };
+  std::error_code failure;
+  if (std::filesystem::is_directory(path, failure)) refuse_file("a folder");
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) refuse_file(std::strerror(errno));
+  std::string text(kMaxBytes + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  if (text.size() > kMaxBytes) refuse_file("more than 16 MiB");
+  return parse_host_file(text, path.string());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include "launch/orphans.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+
+namespace lockstep::launch {
+namespace {
+
+// A handler can reach nothing but globals.
+std::atomic<int> end_pipe{-1};
+
+void on_child(int) {
+  const int saved = errno;
+  [[maybe_unused]] const auto written = ::write(end_pipe.load(), "", 1);
+  errno = saved;
+}
+
+// A child that has ended and is still to be waited for; 0: none.
+pid_t ended_child() {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 ? info.si_pid : 0;
+}
+
+}  // namespace
+
+OrphanReaper::OrphanReaper() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw_errno("cannot make a pipe");
+  read_end_ = UniqueFd(ends[0]);
+  write_end_ = UniqueFd(ends[1]);
+  end_pipe.store(ends[1]);
+  struct sigaction action {};
+  action.sa_handler = on_child;
+  action.sa_flags = SA_RESTART | SA_NOCLDSTOP;
+  ::sigaction(SIGCHLD, &action, &old_);
+}
+
+OrphanReaper::~OrphanReaper() {
+  ::sigaction(SIGCHLD, &old_, nullptr);
+  end_pipe.store(-1);
+}
+
+void OrphanReaper::add_to(std::vector<pollfd>& watched) const {
+  watched.push_back({.fd = read_end_.get(), .events = POLLIN, .revents = 0});
+}
+
+// A rank that has ended hides those behind it: the pipe stays readable until it is waited for.
+void OrphanReaper::look() {
+  for (pid_t pid = ended_child(); pid != 0; pid = ended_child()) {
+    if (ranks_.contains(pid)) return;
+    ::waitpid(pid, nullptr, WNOHANG);
+  }
+  std::array<char, 64> ends;
+  while (::read(read_end_.get(), ends.data(), ends.size()) > 0) {
+  }
+}
+
+}  // namespace lockstep::launch

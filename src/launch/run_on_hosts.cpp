@@ -1,0 +1,139 @@
+#include <lockstep/launch/run_on_hosts.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+
+#include <lockstep/base/version.h>
+#include <lockstep/launch/exported_variables.h>
+
+#include "launch/exec_image.h"
+#include "launch/find_program.h"
+#include "launch/host_address.h"
+#include "launch/order.h"
+#include "launch/remote_command.h"
+#include "launch/remote_job.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kCannotExecute = 127;
+
+struct Pipe {
+  Pipe() {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) launch::throw_errno("cannot make a pipe to a host");
+    reader = UniqueFd(ends[0]);
+    writer = UniqueFd(ends[1]);
+  }
+  UniqueFd reader, writer;
+};
+
+// Where a node stands in the job.
+struct Place {
+  std::size_t node = 0;
+  int first_rank = 0;
+  int world_size = 0;
+  std::string main_address = {};
+};
+
+std::vector<std::string> arguments_of(const HostsOptions& options, const Place& place) {
+  const auto& host = options.hosts[place.node];
+  std::vector<std::string> words{"run", "--tied-to-stdin"};
+  const auto add = [&](const char* flag, const std::string& value) {
+    words.insert(words.end(), {flag, value});
+  };
+  add("--nnodes", std::to_string(options.hosts.size()));
+  add("--node-rank", std::to_string(place.node));
+  add("--nproc-per-node", std::to_string(host.slots.size()));
+  add("--first-rank", std::to_string(place.first_rank));
+  add("--world-size", std::to_string(place.world_size));
+  add("--master-addr", place.main_address);
+  add("--master-port", std::to_string(options.main_port));
+  words.insert(words.end(), options.run_flags.begin(), options.run_flags.end());
+  words.insert(words.end(), options.command.begin(), options.command.end());
+  return words;
+}
+
+std::vector<std::string> encoded_orders(const HostsOptions& options) {
+  const auto folder = fs::current_path();
+  const auto variables = exported_variables(folder);
+  Place place{.main_address = options.main_address.empty()
+                                  ? launch::address_of_host(options.hosts.front().name)
+                                  : options.main_address};
+  for (const auto& host : options.hosts) place.world_size += static_cast<int>(host.slots.size());
+  std::vector<std::string> orders;
+  for (const auto& host : options.hosts) {
+    launch::Order order{.version = kVersion, .directory = folder.string(), .variables = variables};
+    if (!host.has_all_slots) order.variables["CUDA_VISIBLE_DEVICES"] = visible_devices(host);
+    order.arguments = arguments_of(options, place);
+    orders.push_back(encode(order));
+    place.first_rank += static_cast<int>(host.slots.size());
+    ++place.node;
+  }
+  return orders;
+}
+
+// Of each host that of its remote shell. Sessions of their own keep a terminal's signals from them.
+std::vector<launch::RankPlan> plan_shells(const HostsOptions& options) {
+  std::vector<launch::RankPlan> plans;
+  for (std::size_t i = 0; i < options.hosts.size(); ++i) {
+    const int number = static_cast<int>(i);
+    plans.push_back({.rank = number, .local_rank = number, .name = "host-" + std::to_string(i)});
+    plans.back().leads_session = true;
+  }
+  return plans;
+}
+
+std::vector<launch::ExecImage> plan_images(const HostsOptions& options,
+                                           const std::vector<launch::RankPlan>& plans) {
+  const auto shell = launch::find_program(options.shell.program);
+  const auto self = fs::read_symlink("/proc/self/exe").string();
+  std::vector<launch::ExecImage> images;
+  for (std::size_t i = 0; i < plans.size(); ++i)
+    images.emplace_back(plans[i], shell, launch::remote_command(options.shell, options.hosts[i].name, self));
+  return images;
+}
+
+std::vector<std::string> prefixes_of(const HostsOptions& options) {
+  std::vector<std::string> prefixes;
+  for (const auto& host : options.hosts) prefixes.push_back(host.name + ": ");
+  return prefixes;
+}
+
+}  // namespace
+
+int run_on_hosts(const HostsOptions& options) {
+  const auto orders = encoded_orders(options);
+  const auto plans = plan_shells(options);
+  const auto images = plan_images(options, plans);
+  ::signal(SIGPIPE, SIG_IGN);  // a host that goes away is seen by its end
+  launch::SignalScope signals;
+  launch::OutputRelay relay(prefixes_of(options));
+  std::vector<Pipe> pipes(options.hosts.size());
+  auto shells = launch::start_ranks(plans, signals, [&](const launch::RankPlan& plan) {
+    const auto host = static_cast<std::size_t>(plan.local_rank);
+    ::dup2(pipes[host].reader.get(), STDIN_FILENO);
+    relay.become_output_of(plan.local_rank);
+    ::signal(SIGPIPE, SIG_DFL);
+    images[host].execute();
+    ::dprintf(STDERR_FILENO, "cannot execute %s: %s\n", options.shell.program.c_str(), std::strerror(errno));
+    ::_exit(kCannotExecute);
+  });
+  relay.close_writers();
+  std::vector<launch::RemoteHost> hosts;
+  for (std::size_t i = 0; i < shells.size(); ++i)
+    hosts.emplace_back(options.hosts[i].name, std::move(shells[i]), std::move(pipes[i].writer), orders[i]);
+  pipes.clear();
+  launch::RemoteJob job(std::move(hosts), relay, signals,
+                        {.start = options.start_timeout, .grace = options.grace});
+  return job.run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,238 @@
+"""`lockstep run --hostfile`: several hosts, over a stand-in for ssh that executes commands here."""
+import os
+import pathlib
+import signal
+import time
+import unittest
+
+from harness import BINARY, ProgramTest
+
+LOCKSTEP = BINARY / "bin" / "lockstep"
+FAKE_SSH = pathlib.Path(__file__).parent / "fake_ssh"
+
+# Says which rank it is, then waits until it is stopped.
+WAIT = 'trap "touch stopped_$RANK; exit 0" TERM; sleep 60 & echo $! > child_$RANK; echo $$ > rank_$RANK; touch ready_$RANK; wait'
+
+
+class HostFile(ProgramTest):
+    def script(self, text):
+        path = self.folder / "program"
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(0o755)
+        return path
+
+    def host_file(self, text="one slots=2\ntwo slots=1\n"):
+        (self.folder / "hosts").write_text(text)
+
+    def start_job(self, *command, **variables):
+        return self.start(LOCKSTEP, "run", "--hostfile", "hosts", "--ssh", FAKE_SSH, *command,
+                          FAKE_SSH_CALLS=str(self.folder / "calls"), **variables)
+
+    def job(self, *command, **variables):
+        return self.finish(self.start_job(*command, **variables), 30)
+
+    def calls(self):
+        return (self.folder / "calls").read_text().splitlines()
+
+    def wait_for(self, *names):
+        for _ in range(600):
+            if all((self.folder / name).exists() for name in names):
+                return
+            time.sleep(0.02)
+        self.fail(f"{names} did not come")
+
+    def assert_ended(self, *names):
+        pids = [int((self.folder / name).read_text()) for name in names]
+        for _ in range(100):
+            if not any(self.is_running(pid) for pid in pids):
+                return
+            time.sleep(0.02)
+        self.fail(f"of {pids} some are still there")
+
+    @staticmethod
+    def is_running(pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    def test_ranks_are_numbered_over_the_hosts(self):
+        self.host_file()
+        program = self.script('echo "$FAKE_HOST: $RANK $LOCAL_RANK $GROUP_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_WORLD_SIZE '
+                              '$MASTER_ADDR $MASTER_PORT $(pwd)" > "place_$RANK"')
+        result = self.job("--master-addr", "head", "--master-port", 1234, program)
+        self.assertEqual(result.code, 0, result)
+        places = [(self.folder / f"place_{rank}").read_text().strip() for rank in range(3)]
+        rest = f"head 1234 {self.folder.resolve()}"
+        self.assertEqual(places, [f"one: 0 0 0 3 2 2 {rest}", f"one: 1 1 0 3 2 2 {rest}", f"two: 2 0 1 3 1 2 {rest}"])
+
+    def test_ssh_is_called_once_for_each_host(self):
+        self.host_file("one slots=1\nuser@two slots=1\n")
+        self.assertEqual(self.job("--ssh-port", 2222, "--ssh-args", "-i key", self.script("exit 0"), "secret").code, 0)
+        options = "-i key -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=10 -o ServerAliveCountMax=3 -p 2222"
+        command = f"exec {LOCKSTEP.resolve()} node"
+        self.assertEqual(sorted(self.calls()), [f"{options} one {command}", f"{options} user@two {command}"])
+
+    def test_the_stand_in_may_be_named_by_a_variable(self):
+        self.host_file()
+        result = self.run_program(LOCKSTEP, "run", "--hostfile", "hosts", self.script("exit 0"), LOCKSTEP_SSH=str(FAKE_SSH))
+        self.assertEqual(result.code, 0, result)
+
+    def test_arguments_arrive_as_they_were_given(self):
+        self.host_file()
+        words = ["", " ", "a b", "'", '"', "$HOME", "`date`", "a\nb\n", "\\", "*", "!", "--flag=x y", "ä\x7f", "-"]
+        program = self.folder / "program.py"
+        program.write_text("import os, sys\nopen('words_' + os.environ['RANK'], 'wb').write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))")
+        self.assertEqual(self.job(program, *words).code, 0)
+        for rank in range(3):
+            self.assertEqual((self.folder / f"words_{rank}").read_bytes().decode().split("\0"), words)
+
+    def test_variables_go_along_by_their_names_and_by_files(self):
+        self.host_file()
+        home = self.folder / "home"
+        home.mkdir()
+        (home / ".deepspeed_env").write_text("FROM_HOME=1\nBOTH=home\n")
+        (self.folder / ".deepspeed_env").write_text("# a comment\nBOTH=here = $HOME\n\n")
+        result = self.job(self.script('env > "env_$RANK"'), HOME=str(home), NCCL_DEBUG="x y", GLOO_SOCKET_IFNAME="lo", LOCKSTEP_LISTEN_FD="7",
+                          PRIVATE="no", TORCHELASTIC_RUN_ID="outer", MASTER_ADDR="outer")
+        self.assertEqual(result.code, 0, result)
+        told = dict(line.split("=", 1) for line in (self.folder / "env_2").read_text().splitlines() if "=" in line)
+        expected = dict(FROM_HOME="1", BOTH="here = $HOME", NCCL_DEBUG="x y", GLOO_SOCKET_IFNAME="lo", TORCHELASTIC_RUN_ID="none")
+        self.assertEqual(expected, {name: told.get(name) for name in expected})
+        self.assertFalse({"PRIVATE", "LOCKSTEP_LISTEN_FD"} & set(told))
+        self.assertNotEqual(told["MASTER_ADDR"], "outer")
+
+    def test_filters(self):
+        self.host_file("one slots=2\ntwo slots=4\nthree slots=1\n")
+        program = self.script('echo "$FAKE_HOST $CUDA_VISIBLE_DEVICES" > "place_$RANK"')
+        self.assertEqual(self.job("--include", "two:0,2@one", program).code, 0)
+        places = [path.read_text().strip() for path in sorted(self.folder.glob("place_*"))]
+        self.assertEqual(places, ["one", "one", "two 0,2", "two 0,2"])
+
+    def test_lines_are_whole_and_name_their_host(self):
+        self.host_file("one slots=1\ntwo slots=1\n")
+        program = self.script('for i in $(seq 100); do printf "%s" "$RANK"; printf "%s\\n" "$RANK"; done; echo err >&2')
+        result = self.job("--master-addr", "one", program)
+        self.assertEqual(sorted(set(result.out.splitlines())), ["one: 00", "two: 11"])
+        self.assertEqual((len(result.out.splitlines()), sorted(result.err.splitlines())), (200, ["one: err", "two: err"]))
+
+    def test_the_first_failure_ends_all_and_is_named_with_its_host(self):
+        self.host_file()
+        program = self.script('[ $RANK = 2 ] || { ' + WAIT + '; }; while [ ! -e ready_0 -o ! -e ready_1 ]; do sleep 0.01; done; exit 7')
+        begin = time.monotonic()
+        result = self.job(program)
+        self.assertLess(time.monotonic() - begin, 10)
+        self.assert_refused(result, 7, "lockstep: host two: rank 2 (node 1, pid", "exited with code 7")
+        self.assertEqual(result.err.count("lockstep: host"), 1)
+        self.assertTrue((self.folder / "stopped_0").exists() and (self.folder / "stopped_1").exists())
+        self.assert_ended("child_0", "child_1")
+
+    def test_a_failure_elsewhere_is_no_echo(self):
+        # Rank 2 ends by itself a moment after rank 0 was killed, as one does that has lost its peer.
+        self.host_file()
+        program = self.script('case $RANK in 0) kill -9 $$;; 1) sleep 60;; 2) while kill -0 $(cat rank_0 2>/dev/null) 2>/dev/null; do :; done; exit 1;; esac')
+        result = self.job(program)
+        self.assert_refused(result, 137, "lockstep: host one: rank 0 (node 0, pid", "killed by SIGKILL")
+
+    def test_signals_are_passed_on(self):
+        self.host_file()
+        process = self.start_job(self.script(WAIT))
+        self.wait_for("ready_0", "ready_1", "ready_2")
+        process.send_signal(signal.SIGTERM)
+        result = self.finish(process, 20)
+        self.assertEqual(result.code, 143, result)
+        self.assertTrue(all((self.folder / f"stopped_{rank}").exists() for rank in range(3)))
+        self.assert_ended("child_0", "child_1", "child_2")
+
+    def test_a_second_signal_kills(self):
+        self.host_file()
+        process = self.start_job(self.script('trap "" TERM; echo $$ > rank_$RANK; touch ready_$RANK; while :; do sleep 0.1; done'))
+        self.wait_for("ready_0", "ready_1", "ready_2")
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(process, 5).code, 143)
+        self.assert_ended("rank_0", "rank_1", "rank_2")
+
+    def test_nobody_survives_a_killed_start(self):
+        self.host_file()
+        for _ in range(3):
+            process = self.start_job(self.script(WAIT.replace("exit 0", "").replace("wait", "setsid sleep 60 & echo $! > far_$RANK; wait")))
+            self.wait_for("ready_0", "ready_1", "ready_2", "far_0", "far_1", "far_2")
+            process.kill()
+            self.finish(process)
+            self.assert_ended(*(f"{who}_{rank}" for who in ("rank", "child", "far") for rank in range(3)))
+            for path in [*self.folder.glob("ready_*"), *self.folder.glob("far_*")]:
+                path.unlink()
+
+    def test_nobody_survives_a_cut_connection(self):
+        self.host_file()
+        process = self.start_job(self.script(WAIT))
+        self.wait_for("ready_0", "ready_1", "ready_2")
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[1]), signal.SIGKILL)
+        result = self.finish(process, 20)
+        self.assert_refused(result, 137, "lockstep: host two: its remote shell was killed by SIGKILL")
+        self.assert_ended("child_0", "child_1", "child_2", "rank_2")
+
+    def test_a_host_that_cannot_be_reached_is_named_and_no_rank_is_started(self):
+        for host, said in (("refused", "Connection refused"), ("unknown", "Could not resolve hostname")):
+            with self.subTest(host=host):
+                self.host_file(f"one slots=1\n{host} slots=1\n")
+                result = self.job(self.script("touch started"))
+                self.assert_refused(result, 1, f"lockstep: host {host}: cannot be reached", "exited with code 255", said)
+                self.assertFalse((self.folder / "started").exists())
+
+    def test_a_host_that_does_not_answer_is_named_in_time(self):
+        self.host_file("one slots=1\nsilent slots=1\n")
+        begin = time.monotonic()
+        result = self.job("--ssh-timeout", 1, "--shutdown-timeout", 1, self.script("touch started"))
+        self.assertLess(time.monotonic() - begin, 10)
+        self.assert_refused(result, 1, "no answer within 1 s from: silent", "no rank was started")
+        self.assertFalse((self.folder / "started").exists())
+
+    def test_what_a_host_refuses_is_said(self):
+        self.host_file()
+        result = self.job("./absent")
+        self.assert_refused(result, 2, "one: lockstep:", "./absent", "no such file", "lockstep: host ")
+
+    def test_one_host_needs_no_ssh(self):
+        self.host_file("localhost slots=2 # here\n")
+        result = self.run_program(LOCKSTEP, "run", "--hostfile", "hosts", "--ssh", "/no/such/ssh", self.script("echo $RANK of $WORLD_SIZE"))
+        self.assertEqual((result.code, sorted(result.out.splitlines()), result.err), (0, ["0 of 2", "1 of 2"], ""))
+        self.host_file("elsewhere slots=1\n")
+        result = self.run_program(LOCKSTEP, "run", "--hostfile", "hosts", self.script("echo $RANK of $WORLD_SIZE"))
+        self.assertEqual((result.code, result.out), (0, "0 of 1\n"))
+        self.assertIn("elsewhere, is taken for this one", result.err)
+        self.assertEqual(self.job("--force-multi", self.script("echo $FAKE_HOST")).out, "elsewhere: elsewhere\n")
+
+    def test_bad_input(self):
+        self.host_file()
+        program = self.script("exit 0")
+        (self.folder / "bad").write_text("one slots=2\ntwo\n")
+        hosts = ["--hostfile", "hosts"]
+        for flags, words in (
+                (["--hostfile", "bad"], ["bad:2", "HOST slots=N", '"two"']),
+                (["--hostfile", "absent"], ["absent", "No such file"]),
+                (["--include", "one"], ["--include", "--hostfile"]),
+                ([*hosts, "--include", "one", "--exclude", "two"], ["--include", "--exclude"]),
+                ([*hosts, "--include", "three"], ["--include", '"three"']),
+                ([*hosts, "--exclude", "one:5"], ['slot "5" of host one']),
+                ([*hosts, "--nnodes", "2"], ["--nnodes", "--hostfile"]),
+                ([*hosts, "--nproc_per_node", "2"], ["--nproc-per-node", "--hostfile"]),
+                ([*hosts, "--ssh", "/no/such/ssh"], ["/no/such/ssh", "no such file"]),
+                ([*hosts, "--ssh", "no_such_ssh"], ["no_such_ssh", "not in PATH"]),
+                ([*hosts, "--ssh-port", "70000"], ["--ssh-port", "65535"]),
+                ([*hosts, "--ssh-timeout", "0"], ["--ssh-timeout"])):
+            with self.subTest(flags=flags):
+                self.assert_refused(self.run_program(LOCKSTEP, "run", *flags, program), 2, *words)
+        (self.folder / ".lockstep_env").write_text("A=1\nno equals sign\n")
+        self.assert_refused(self.job(program), 2, ".lockstep_env:2", "NAME=VALUE", "no equals sign")
+
+    def test_node_is_for_no_terminal(self):
+        result = self.run_program("sh", "-c", f"echo hello | {LOCKSTEP} node")
+        self.assert_refused(result, 1, "what lockstep run --hostfile sends")
+
+
+if __name__ == "__main__":
+    unittest.main()
