@@ -6,6 +6,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/launch/run_program.h>
 
+#include "either_name.h"
+
 namespace {
 
 using lockstep::ConfigError;
@@ -35,13 +37,6 @@ int ranks_per_node(const std::string& text) {
   return positive("--nproc-per-node", text, "a number >= 1, auto or cpu");
 }
 
-int number_of_nodes(const std::string& text) {
-  if (text.find(':') != std::string::npos)
-    refuse("--nnodes", "a number >= 1", text,
-           "numbers of nodes that change are not built yet: docs/status.md");
-  return positive("--nnodes", text, "a number >= 1");
-}
-
 std::set<int> ranks_in(const std::string& text) {
   std::set<int> ranks;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -54,13 +49,6 @@ std::set<int> ranks_in(const std::string& text) {
   return ranks;
 }
 
-// Nodes have to meet somewhere that all of them know.
-int port_of(const RunFlags& flags, int num_nodes) {
-  constexpr int kTorchruns = 29'500;
-  if (num_nodes > 1 && flags.standalone) refuse("--standalone", "--nnodes 1", flags.nnodes);
-  return num_nodes > 1 && flags.master_port == 0 ? kTorchruns : flags.master_port;
-}
-
 std::vector<std::string> command_of(const RunFlags& flags) {
   auto command = flags.command;
   if (!command.empty() && command.front().starts_with('-'))
@@ -71,13 +59,6 @@ std::vector<std::string> command_of(const RunFlags& flags) {
   return command;
 }
 
-// torchrun takes both.
-std::string either(std::string names) {
-  auto other = names.substr(names.find("--"));
-  std::ranges::replace(other.begin() + 2, other.end(), '-', '_');
-  return names + "," + other;
-}
-
 }  // namespace
 
 CLI::App* add_run(CLI::App& app, RunFlags& flags) {
@@ -86,13 +67,7 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
   verb->prefix_command();
   verb->add_option(either("--nproc-per-node"), flags.nproc_per_node, "Ranks: a number, auto or cpu")
       ->capture_default_str();
-  verb->add_option("--nnodes", flags.nnodes, "Nodes of the job")->capture_default_str();
-  verb->add_option(either("--node-rank"), flags.node_rank, "This node's number, from 0")
-      ->capture_default_str();
-  verb->add_option(either("--master-addr"), flags.master_addr, "Address of node 0")->capture_default_str();
-  verb->add_option(either("--master-port"), flags.master_port,
-                   "Port of rank 0; 0: a free one (several nodes: 29500)");
-  verb->add_flag("--standalone", flags.standalone, "One node, and a free port");
+  add_rdzv_flags(*verb, flags.rdzv);
   verb->add_option(either("--max-restarts"), flags.max_restarts,
                    "Times to start all ranks anew after a failure")
       ->check(CLI::NonNegativeNumber);
@@ -118,10 +93,7 @@ int run(const RunFlags& flags) {
   lockstep::ProgramOptions options{.command = command_of(flags)};
   auto& launch = options.launch;
   launch.nprocs = ranks_per_node(flags.nproc_per_node);
-  launch.num_nodes = number_of_nodes(flags.nnodes);
-  launch.node_rank = flags.node_rank;
-  launch.main_address = flags.master_addr;
-  launch.main_port = port_of(flags, launch.num_nodes);
+  apply(flags.rdzv, options);
   launch.run_dir = flags.run_dir;
   if (!(flags.shutdown_timeout_s >= 0 && flags.shutdown_timeout_s <= 1e6))
     refuse("--shutdown-timeout", "0 to 1000000 seconds", std::to_string(flags.shutdown_timeout_s));

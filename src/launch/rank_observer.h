@@ -6,7 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "launch/cause.h"
+
 namespace lockstep::launch {
+
+struct Failure;
 
 /// The supervisor sleeps until one of its descriptors, or of its own, is ready.
 class RankObserver {
@@ -21,6 +25,13 @@ class RankObserver {
   virtual std::string last_words(int local_rank) const = 0;
   /// Takes a message of the supervisor to people, which must not wait for a reader; false: does not.
   virtual bool say(const std::string& /*text*/) { return false; }
+  /// What the supervisor is to say, once; empty: nothing.
+  virtual std::string take_news() { return {}; }
+  /// Whether the ranks are to stop for a reason that is none of theirs.
+  virtual bool recalls_ranks() const { return false; }
+  /// A rank has failed, and is about to be blamed for it. `exit_code` is the run's; `words` as last_words().
+  virtual void on_failure(const Failure& /*failure*/, Blame /*blame*/, int /*exit_code*/,
+                          const std::string& /*words*/) {}
 };
 
 }  // namespace lockstep::launch

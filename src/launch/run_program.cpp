@@ -18,8 +18,11 @@
 #include "launch/forked_ranks.h"
 #include "launch/guarded.h"
 #include "launch/listen_socket.h"
+#include "launch/node_rounds.h"
 #include "launch/output_relay.h"
 #include "launch/validate_launch.h"
+#include "rendezvous/authentication.h"
+#include "rendezvous/store_server.h"
 
 namespace lockstep {
 namespace {
@@ -68,10 +71,10 @@ int free_port(const LaunchOptions& options) {
 }
 
 // torchrun's, beside those of rank_plan.h.
-void add_elastic_variables(launch::RankPlan& plan, const ProgramOptions& options, int attempt,
+void add_elastic_variables(launch::RankPlan& plan, const ProgramOptions& options, int restarts,
                            const fs::path& folder) {
   plan.variables["TORCHELASTIC_RUN_ID"] = options.run_id;
-  plan.variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt);
+  plan.variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(restarts);
   plan.variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options.max_restarts);
   plan.variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   plan.variables["TORCHELASTIC_ERROR_FILE"] =
@@ -98,8 +101,8 @@ fs::path make_log_folder(const ProgramOptions& options) {
 }
 
 launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std::string>& command,
-                           int attempt, const fs::path& logs, launch::Lifeline& lifeline) {
-  const auto folder = logs.empty() ? logs : logs / ("attempt_" + std::to_string(attempt));
+                           const launch::Attempt& attempt, const fs::path& logs, launch::Lifeline& lifeline) {
+  const auto folder = logs.empty() ? logs : logs / ("attempt_" + std::to_string(attempt.number));
   const auto& chosen = options.launch;
   launch::RunFiles files(chosen);
   launch::StatusTable statuses(chosen.nprocs);
@@ -108,7 +111,8 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
   auto plans =
       launch::plan_ranks(chosen, {.launched = "run", .port = free_port(chosen), .status_fd = statuses.fd()});
   for (auto& plan : plans) {
-    add_elastic_variables(plan, options, attempt, folder);
+    add_elastic_variables(plan, options, attempt.restarts, folder);
+    attempt.store->add_to(plan, attempt.number);
     if (!folder.empty()) create_folders(folder / std::to_string(plan.local_rank));
   }
   const auto program = find_program(command.front());
@@ -121,11 +125,29 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
     ::_exit(kCannotExecute);
   });
   relay.close_writers();
-  launch::Supervisor supervisor(chosen, files, statuses, signals, std::move(ranks), {&relay, &lifeline});
+  std::vector<launch::RankObserver*> observers{&relay, &lifeline};
+  if (attempt.observer != nullptr) observers.push_back(attempt.observer);
+  launch::Supervisor supervisor(chosen, files, statuses, signals, std::move(ranks), std::move(observers));
   const int exit_code = supervisor.run();
   return {.exit_code = exit_code,
           .was_asked_to_stop = supervisor.was_asked_to_stop(),
           .failure = supervisor.failure()};
+}
+
+// Nobody else has to reach the store of a lone node.
+int run_alone(const ProgramOptions& options, const launch::AttemptRunner& run) {
+  const auto key = launch::job_token().value_or(rendezvous::random_bytes(rendezvous::kChallengeBytes));
+  const rendezvous::StoreServer store(
+      rendezvous::listen_by({"127.0.0.1", 0}, std::chrono::steady_clock::now()), key);
+  const launch::StoreAccess access(store.endpoint(), key);
+  for (int restarts = 0;; ++restarts) {
+    const auto end = run(options, {.number = restarts, .restarts = restarts, .store = &access});
+    const bool may_restart = end.failure && !end.was_asked_to_stop && restarts < options.max_restarts;
+    if (!may_restart) return end.exit_code;
+    launch::kill_descendants();  // what ranks have left would hold ports and memory
+    log_warning("all ranks are started anew: restart " + std::to_string(restarts + 1) + " of " +
+                std::to_string(options.max_restarts));
+  }
 }
 
 }  // namespace
@@ -136,14 +158,10 @@ int run_program(const ProgramOptions& options) {
   find_program(command.front());
   const auto logs = make_log_folder(options);
   return launch::run_guarded([&](launch::Lifeline& lifeline) {
-    for (int attempt = 0;; ++attempt) {
-      const auto end = run_once(options, command, attempt, logs, lifeline);
-      const bool may_restart = end.failure && !end.was_asked_to_stop && attempt < options.max_restarts;
-      if (!may_restart) return end.exit_code;
-      launch::kill_descendants();  // what ranks have left would hold ports and memory
-      log_warning("all ranks are started anew: restart " + std::to_string(attempt + 1) + " of " +
-                  std::to_string(options.max_restarts));
-    }
+    const auto run = [&](const ProgramOptions& placed, const launch::Attempt& attempt) {
+      return run_once(placed, command, attempt, logs, lifeline);
+    };
+    return options.rendezvous ? launch::run_rounds(options, run) : run_alone(options, run);
   });
 }
 

@@ -56,9 +56,11 @@ Supervisor::~Supervisor() {
 }
 
 int Supervisor::run() {
+  heed_observers();  // what came before the ranks did wakes nobody
   while (any_alive()) {
     sleep_until_event();
     let_observers_look();
+    heed_observers();
     heed_requests();
     collect_ended();
     meet_deadlines();
@@ -128,6 +130,21 @@ void Supervisor::let_observers_look() const {
   for (auto* observer : observers_) observer->look();
 }
 
+void Supervisor::heed_observers() {
+  bool is_recalled = false;
+  for (auto* observer : observers_) {
+    if (const auto news = observer->take_news(); !news.empty()) say(news);
+    is_recalled = is_recalled || observer->recalls_ranks();
+  }
+  if (is_recalled && !stopping_) recall();
+}
+
+void Supervisor::recall() {
+  culprit_ = nullptr;
+  name_at_.reset();
+  ask_to_stop(SIGTERM, options_.grace);
+}
+
 std::string Supervisor::last_words() const {
   let_observers_look();
   std::string words;
@@ -169,6 +186,7 @@ void Supervisor::name_cause() {
   if (options_.print_failure)
     say("lockstep: " + cause_ + "\n" +
         (words.empty() ? "" : "lockstep: its last lines on stderr were\n" + words));
+  for (auto* observer : observers_) observer->on_failure(*failure(), blame_of(*culprit_), exit_code(), words);
   ask_to_stop(SIGTERM, options_.grace);
 }
 
@@ -187,12 +205,16 @@ void Supervisor::kill_all() {
   for (const auto& process : ranks_) send_signal(process, SIGKILL);
 }
 
-int Supervisor::finish() const {
-  let_observers_look();
+int Supervisor::exit_code() const {
   if (interrupted_by_ != 0) return 128 + interrupted_by_;
   if (culprit_ == nullptr) return 0;
-  files_.write_failure(*culprit_, cause_, ranks_, statuses_);
   return culprit_->end->failed() ? culprit_->end->status() : kLeftEarly;
+}
+
+int Supervisor::finish() const {
+  let_observers_look();
+  if (interrupted_by_ == 0 && culprit_ != nullptr) files_.write_failure(*culprit_, cause_, ranks_, statuses_);
+  return exit_code();
 }
 
 }  // namespace lockstep::launch

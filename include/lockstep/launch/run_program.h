@@ -2,11 +2,13 @@
 // ended.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <lockstep/launch/launch.h>
 #include <lockstep/launch/output_options.h>
+#include <lockstep/launch/rendezvous_options.h>
 
 namespace lockstep {
 
@@ -18,15 +20,18 @@ struct ProgramOptions {
   std::string run_id = "none";  ///< what the ranks know the job by
   bool no_python = false;       ///< `*.py` is executed itself, too
   int max_restarts = 0;         ///< times that all ranks are started anew after one has failed, >= 0
+  /// Where the launchers of several nodes meet. Then num_nodes and node_rank are what the rendezvous gives,
+  /// and rank 0 gets a free port. Empty: this node is alone.
+  std::optional<RendezvousOptions> rendezvous = {};
 };
 
 /// Each rank is executed in a session of its own, with the variables of launch.h and of torchrun's workers
 /// (TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, ...), so that Python programs find what
 /// init_process_group("env://") asks for. Prints the first failure, with the last lines of that rank on
-/// stderr. Blocks.
+/// stderr; with several nodes on each of them, the last lines where it was. Blocks.
 /// @returns as launch_forked(), of the last attempt
 /// @throws ConfigError when options are out of range, or there is no such program
-/// @throws Error when the ranks cannot be started
+/// @throws Error when the ranks cannot be started; Timeout when there is no rendezvous in time
 LOCKSTEP_API int run_program(const ProgramOptions& options);
 
 /// The processors that this process may use, by its affinity.
