@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <lockstep/base/expected.h>
+#include <lockstep/base/export.h>
 
 #include "launch/cause.h"
 
@@ -14,17 +15,17 @@ inline constexpr char kNodeLetter = 'J';  ///< of frames for the host of the ren
 
 /// A node that wants to take part in the next round.
 struct JoinRequest {
-  std::string run_id;
+  std::string run_id = {};
   int min_nodes = 1;
   int max_nodes = 1;
   int nprocs = 1;
-  int node_rank = -1;   ///< -1: any
-  std::string host;     ///< what the node calls itself
-  int pid = 0;          ///< of its launcher
-  bool hosts = false;   ///< the rendezvous
-  std::string address;  ///< where others reach it; empty: where it calls from
-  int port = 0;         ///< free there, for rank 0
-  int num_rounds = 0;   ///< that it has taken part in
+  int node_rank = -1;        ///< -1: any
+  std::string host = {};     ///< what the node calls itself
+  int pid = 0;               ///< of its launcher
+  bool hosts = false;        ///< the rendezvous
+  std::string address = {};  ///< where others reach it; empty: where it calls from
+  int port = 0;              ///< free there, for rank 0
+  int num_rounds = 0;        ///< that it has taken part in
   int num_restarts = 0;
 };
 
@@ -70,11 +71,11 @@ struct HostMessage {
   int exit_code = 0;
 };
 
-std::string to_text(const NodeMessage& message);
-std::string to_text(const HostMessage& message);
+LOCKSTEP_API std::string to_text(const NodeMessage& message);
+LOCKSTEP_API std::string to_text(const HostMessage& message);
 
 /// @returns an error where `text` is no such message
-Expected<NodeMessage> parse_node_message(std::string_view text);
-Expected<HostMessage> parse_host_message(std::string_view text);
+LOCKSTEP_API Expected<NodeMessage> parse_node_message(std::string_view text);
+LOCKSTEP_API Expected<HostMessage> parse_host_message(std::string_view text);
 
 }  // namespace lockstep::launch
