@@ -1,3 +1,27 @@
+# Nearly all of a translation unit's time goes into LibTorch's headers, so what includes them is compiled
+# eight files of a folder at a time, in a third of the time. Off, each file must include what it uses.
+option(LOCKSTEP_UNITY "Compile several files of a module at once" ON)
+set(_files_at_once 8)
+
+# lockstep_sources(TARGET FOLDER a.cpp ...): adds files of the current folder to a target of another one.
+function(lockstep_sources target folder)
+  list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  target_sources(${target} PRIVATE ${ARGN})
+  set(index 0)
+  foreach(file IN LISTS ARGN)
+    math(EXPR group "${index} / ${_files_at_once}")
+    math(EXPR index "${index} + 1")
+    set_source_files_properties(${file} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${folder}_${group})
+  endforeach()
+endfunction()
+
+# lockstep_unite(TARGET): its files are compiled together.
+function(lockstep_unite target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_MODE GROUP)
+  # GCC takes the included .cpp for a header, whose classes should not hold what is local to one file.
+  target_compile_options(${target} PRIVATE $<$<BOOL:${LOCKSTEP_UNITY}>:-Wno-subobject-linkage>)
+endfunction()
+
 # lockstep_module(NAME [TORCH_FREE] SOURCES a.cpp ...)
 # Adds the sources of src/NAME to the torch-free core library or to lockstep.
 function(lockstep_module name)
@@ -6,8 +30,7 @@ function(lockstep_module name)
   if(arg_TORCH_FREE)
     set(target lockstep_core)
   endif()
-  list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
-  target_sources(${target} PRIVATE ${arg_SOURCES})
+  lockstep_sources(${target} ${name} ${arg_SOURCES})
 endfunction()
 
 # lockstep_program(NAME SOURCES main.cpp ...): bin/NAME on the public library,
@@ -24,6 +47,6 @@ endfunction()
 # test binaries; one binary links once where twenty would link twenty times.
 function(lockstep_tests binary)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES")
-  list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
-  target_sources(${binary}_tests PRIVATE ${arg_SOURCES})
+  get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  lockstep_sources(${binary}_tests ${folder} ${arg_SOURCES})
 endfunction()

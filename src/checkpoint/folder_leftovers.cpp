@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kRounds = 100;                     // in which somebody else removes the same
+constexpr int kRemovals = 100;                   // in which somebody else removes the same
 constexpr auto kStill = std::chrono::hours(24);  // without a change: nobody writes any more
 
 // When `folder` or something in it was last changed; the future where that cannot be found out.
@@ -40,7 +40,7 @@ void remove_if_still(const fs::path& draft, const fs::path& checkpoint) {
 
 void remove_or_warn(const fs::path& folder) {
   std::error_code failure;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kRemovals; ++round) {
     fs::remove_all(folder, failure);
     if (failure != std::errc::no_such_file_or_directory) break;
   }

@@ -14,7 +14,7 @@ namespace {
 using rendezvous::Meeting;
 using Bytes = std::vector<std::int64_t>;
 
-constexpr auto kPatience = std::chrono::milliseconds(300);
+constexpr auto kExplanationPatience = std::chrono::milliseconds(300);
 constexpr auto kLongest = std::chrono::years(10);
 
 SignatureBytes signature_bytes(const Lane& lane, const Collective& collective) {
@@ -141,7 +141,7 @@ void Agreement::compare_sizes(Lane& lane, const Collective& collective, const By
 }
 
 void Agreement::explain(const Lane& lane, const std::string& place) {
-  job_->mesh().explain(lane.members, place, kPatience);
+  job_->mesh().explain(lane.members, place, kExplanationPatience);
 }
 
 }  // namespace lockstep::detail

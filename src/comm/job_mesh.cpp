@@ -24,7 +24,7 @@ using rendezvous::Hello;
 
 constexpr auto kSecondThread = std::chrono::milliseconds(1000);  // until it issues its first collective
 
-std::string key_of(int rank) { return "control/" + std::to_string(rank); }
+std::string control_key(int rank) { return "control/" + std::to_string(rank); }
 
 // Gloo takes several interfaces; one is enough for us.
 std::string first_interface() {
@@ -39,10 +39,10 @@ std::string reference_host(const CommOptions& options) {
 }
 
 std::vector<Endpoint> exchange_endpoints(Store& store, const CommOptions& options, const Endpoint& own) {
-  store.set(key_of(options.rank), own.host + " " + std::to_string(own.port));
+  store.set(control_key(options.rank), own.host + " " + std::to_string(own.port));
   std::vector<Endpoint> endpoints(static_cast<std::size_t>(options.world_size));
   for (int rank = 0; rank < options.world_size; ++rank) {
-    const auto key = key_of(rank);
+    const auto key = control_key(rank);
     if (!store.wait(std::span(&key, 1), options.timeout)) {
       throw Timeout("comm",
                     {.what = "rank " + std::to_string(rank) + " joined, but does not connect",

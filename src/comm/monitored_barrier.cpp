@@ -12,13 +12,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::string key_of(int member) { return "monitored_barrier/" + std::to_string(member); }
+std::string barrier_key(int member) { return "monitored_barrier/" + std::to_string(member); }
 
 }  // namespace
 
 void MonitoredBarrier::wait(milliseconds timeout) {
   ++round_;
-  store_.add(key_of(identity_.rank), 1);
+  store_.add(barrier_key(identity_.rank), 1);
   std::vector<int> missing(static_cast<std::size_t>(identity_.size()));
   std::iota(missing.begin(), missing.end(), 0);
   const auto have_come = [&] {
@@ -29,7 +29,7 @@ void MonitoredBarrier::wait(milliseconds timeout) {
 }
 
 bool MonitoredBarrier::has_come(int member) {
-  return member == identity_.rank || store_.add(key_of(member), 0) >= round_;
+  return member == identity_.rank || store_.add(barrier_key(member), 0) >= round_;
 }
 
 void MonitoredBarrier::report(const std::vector<int>& missing, milliseconds timeout) const {

@@ -27,7 +27,7 @@ constexpr auto kHeard = "roll_call/heard";        // processes that know it, and
 constexpr auto kFarewell = milliseconds(1000);    // the server's wait for them
 constexpr auto kPatience = milliseconds(100);     // between two looks at all missing ranks
 
-std::string key_of(int rank) { return "roll_call/" + std::to_string(rank); }
+std::string roll_call_key(int rank) { return "roll_call/" + std::to_string(rank); }
 
 std::string seconds(milliseconds time) {
   std::ostringstream text;
@@ -105,7 +105,7 @@ class RollCall {
 
   void sign_in() {
     store_.add(kPresent, 1);
-    const auto key = key_of(own_.rank);
+    const auto key = roll_call_key(own_.rank);
     if (store_.add(key + "/count", 1) > 1) {
       std::string first = "a process that did not say";
       if (store_.wait(std::span(&key, 1), kFarewell)) {
@@ -128,7 +128,7 @@ class RollCall {
       if (is_pytorch_rank(store_, missing.front())) refuse(foreign(missing.front(), own_.rank));
       const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
       if (left <= milliseconds(0)) break;
-      const auto next = key_of(missing.front());
+      const auto next = roll_call_key(missing.front());
       (void)store_.wait(std::span(&next, 1), std::min(left, kPatience));
     }
     refuse(absence(missing, own_.world_size, timeout));
@@ -136,8 +136,8 @@ class RollCall {
 
  private:
   bool has_come(int rank) {
-    if (!store_.check(key_of(rank))) return false;
-    const auto other = roll_entry_from_text(store_.get(key_of(rank), kPatience));
+    if (!store_.check(roll_call_key(rank))) return false;
+    const auto other = roll_entry_from_text(store_.get(roll_call_key(rank), kPatience));
     refuse_if_left_over(rank, other);
     compare(rank, other);
     roll_[static_cast<std::size_t>(rank)] = other;

@@ -74,11 +74,11 @@ std::string layout_text(const Signature& signature) {
   return text.str();
 }
 
-std::int64_t bytes_of(const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
+std::int64_t byte_count(const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
 
 Bytes bytes_of_all(const std::vector<at::Tensor>& tensors) {
   Bytes bytes;
-  for (const auto& tensor : tensors) bytes.push_back(bytes_of(tensor));
+  for (const auto& tensor : tensors) bytes.push_back(byte_count(tensor));
   return bytes;
 }
 
@@ -93,9 +93,9 @@ Bytes only_for(int member, std::int64_t amount, int size) {
 Bytes bytes_given(const Collective& collective, int rank, int size) {
   switch (collective.kind) {
     case CollectiveKind::kAllGatherList:
-      return Bytes(static_cast<std::size_t>(size), bytes_of(collective.input));
+      return Bytes(static_cast<std::size_t>(size), byte_count(collective.input));
     case CollectiveKind::kGather:
-      return only_for(collective.root, bytes_of(collective.input), size);
+      return only_for(collective.root, byte_count(collective.input), size);
     case CollectiveKind::kScatter:
       return rank == collective.root ? bytes_of_all(collective.inputs) : none(size);
     case CollectiveKind::kAllToAll:
@@ -115,7 +115,7 @@ Bytes bytes_expected(const Collective& collective, int rank, int size) {
     case CollectiveKind::kGather:
       return rank == collective.root ? bytes_of_all(collective.outputs) : none(size);
     case CollectiveKind::kScatter:
-      return only_for(collective.root, bytes_of(collective.output), size);
+      return only_for(collective.root, byte_count(collective.output), size);
     case CollectiveKind::kAllToAll:
       return bytes_by_rank(collective.output, collective.output_splits, size);
     default:

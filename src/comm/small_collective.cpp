@@ -13,7 +13,7 @@ const at::Tensor& contribution(const Collective& collective) {
   return collective.kind == CollectiveKind::kAllGather ? collective.input : collective.output;
 }
 
-std::string_view bytes_of(const at::Tensor& tensor) {
+std::string_view payload_of(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
@@ -39,14 +39,14 @@ SmallCollective::SmallCollective(const Collective& collective, int rank, int siz
   if (dense.kind == CollectiveKind::kAllReduce) {
     rows_ = scratch.get(static_cast<std::int64_t>(dense.output.nbytes()) * size);
   }
-  if (dense.kind != CollectiveKind::kBroadcast) put(rank, bytes_of(contribution(dense)));
+  if (dense.kind != CollectiveKind::kBroadcast) put(rank, payload_of(contribution(dense)));
 }
 
 std::string_view SmallCollective::own_bytes() const {
   const auto& dense = twin_.get();
   const bool has_nothing = dense.kind == CollectiveKind::kBarrier ||
                            (dense.kind == CollectiveKind::kBroadcast && dense.root != rank_);
-  return has_nothing ? std::string_view() : bytes_of(contribution(dense));
+  return has_nothing ? std::string_view() : payload_of(contribution(dense));
 }
 
 char* SmallCollective::row_of(int member) {

@@ -34,7 +34,7 @@ DevicePlan plan_cpus(const Devices& devices) {
   if (devices.is_auto()) return {};
   if (devices.indices() != nullptr)
     refuse(devices, "nothing to run on", expected, "CPUs have no device indices: give the number of ranks");
-  const int count = *devices.count();
+  const int count = *devices.number();
   if (count < 0)
     refuse(devices, "nothing to run on", expected,
            "-1 means all accelerators; the number of CPU ranks must be given");
@@ -50,8 +50,8 @@ Indices first(int count) {
 
 Indices wanted_of(const Devices& devices, int visible) {
   if (devices.indices() != nullptr) return *devices.indices();
-  const bool all = devices.is_auto() || *devices.count() == -1;
-  return first(all ? visible : *devices.count());
+  const bool all = devices.is_auto() || *devices.number() == -1;
+  return first(all ? visible : *devices.number());
 }
 
 std::string shown(int visible) {

@@ -41,7 +41,7 @@ std::optional<Devices> parse_text(std::string_view text) {
   if (detail::same_name(text, "auto")) return Devices();
   if (text.starts_with('[') && text.ends_with(']')) return parse_list(text.substr(1, text.size() - 2));
   if (text.find(',') != std::string_view::npos) return parse_list(text);
-  if (const auto count = integer(text)) return *count;
+  if (const auto number = integer(text)) return *number;
   return std::nullopt;
 }
 
@@ -57,7 +57,7 @@ Devices::Devices(std::string_view text) {
 
 std::string Devices::text() const {
   if (is_auto()) return "auto";
-  if (count() != nullptr) return std::to_string(*count());
+  if (number() != nullptr) return std::to_string(*number());
   std::string list;
   for (const int index : *indices()) list += (list.empty() ? "" : ",") + std::to_string(index);
   return indices()->size() > 1 ? list : "[" + list + "]";

@@ -13,8 +13,8 @@ namespace {
 
 using demo::config_error;
 using demo::tree_of;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
 const CommandLineInfo kInfo{.program = "train",
@@ -255,7 +255,7 @@ void pick_choices_for(const std::string& key, const OptionTree& tree) {
   }
 }
 
-class EveryFlag : public testing::TestWithParam<FlagCase> {};
+class EveryFlag : public ::testing::TestWithParam<FlagCase> {};
 
 TEST_P(EveryFlag, ChangesTheValueThatIsBound) {
   const auto& [key, value] = GetParam();
@@ -267,7 +267,7 @@ TEST_P(EveryFlag, ChangesTheValueThatIsBound) {
   EXPECT_NE(tree.to_yaml(), before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Demo, EveryFlag, testing::ValuesIn(flag_cases()), [](const auto& each) {
+INSTANTIATE_TEST_SUITE_P(Demo, EveryFlag, ::testing::ValuesIn(flag_cases()), [](const auto& each) {
   auto name = each.param.key;
   std::replace(name.begin(), name.end(), '.', '_');
   return name;

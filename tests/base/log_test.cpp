@@ -18,18 +18,18 @@
 namespace lockstep {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
-class Log : public testing::Test {
+class Log : public ::testing::Test {
  protected:
   ~Log() override { configure_log({}); }
 
   template <class Call>
   static std::string stderr_of(const Call& call) {
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     call();
-    return testing::internal::GetCapturedStderr();
+    return ::testing::internal::GetCapturedStderr();
   }
 
   static std::string all_levels() {
@@ -74,7 +74,7 @@ TEST_F(Log, WritesEverythingWithTimeStampsToTheFile) {
   log_debug("{} is no format");
   std::ifstream stream(file);
   const std::string text(std::istreambuf_iterator<char>(stream), {});
-  EXPECT_THAT(text, testing::ContainsRegex("20[0-9-]*T[0-9:.]*[+-][0-9:]* .debug. d\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("20[0-9-]*T[0-9:.]*[+-][0-9:]* .debug. d\n"));
   EXPECT_THAT(text, HasSubstr("[error] error: e\n"));
   EXPECT_THAT(text, HasSubstr("{} is no format"));
   try {

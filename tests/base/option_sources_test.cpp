@@ -114,7 +114,7 @@ TEST(Yaml, AnyBytesGiveOptionsOrAConfigError) {
   EXPECT_GT(refused, 1'000);
 }
 
-class Environment : public testing::Test {
+class Environment : public ::testing::Test {
  protected:
   std::vector<Assignment> read(const std::map<std::string, std::string>& variables) {
     const std::vector<std::string> strict{"demo"};

@@ -15,12 +15,12 @@ namespace lockstep {
 namespace {
 
 using test::expect_error;
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 const std::filesystem::path kLightning = test::in_repository("tests/formats/lightning.ckpt");
 
-class Interop : public testing::Test {
+class Interop : public ::testing::Test {
  protected:
   StateTree there_and_back(const StateTree& state) const {
     write_torch_file(folder_ / "file.pt", state);

@@ -15,9 +15,9 @@ using testing::by_rank;
 using testing::kWorlds;
 using testing::values;
 
-constexpr std::array kDtypes = {at::kDouble,        at::kFloat,        at::kHalf, at::kBFloat16,
-                                at::kComplexDouble, at::kComplexFloat, at::kLong, at::kInt,
-                                at::kShort,         at::kChar,         at::kByte, at::kBool};
+constexpr std::array kContractDtypes = {at::kDouble,        at::kFloat,        at::kHalf, at::kBFloat16,
+                                        at::kComplexDouble, at::kComplexFloat, at::kLong, at::kInt,
+                                        at::kShort,         at::kChar,         at::kByte, at::kBool};
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -41,7 +41,7 @@ void expect_equal(const Tensors& tensors, const Tensors& expected) {
 
 TEST_P(CommunicatorMoves, AllGatherOfUnevenTensors) {
   run([](const Communicator& comm) {
-    for (const auto dtype : kDtypes) {
+    for (const auto dtype : kContractDtypes) {
       const auto outputs = by_rank(size(), [&](int rank) { return zeros(rank, dtype); });
       comm.all_gather(outputs, uneven(comm.rank(), dtype));
       expect_equal(outputs, by_rank(size(), [&](int rank) { return uneven(rank, dtype); }));
@@ -51,7 +51,7 @@ TEST_P(CommunicatorMoves, AllGatherOfUnevenTensors) {
 
 TEST_P(CommunicatorMoves, GatherToEveryRoot) {
   run([](const Communicator& comm) {
-    for (const auto dtype : kDtypes) {
+    for (const auto dtype : kContractDtypes) {
       for (int root = 0; root < size(); ++root) {
         const auto outputs =
             comm.rank() == root ? by_rank(size(), [&](int rank) { return zeros(rank, dtype); }) : Tensors();
@@ -66,7 +66,7 @@ TEST_P(CommunicatorMoves, GatherToEveryRoot) {
 
 TEST_P(CommunicatorMoves, ScatterFromEveryRoot) {
   run([](const Communicator& comm) {
-    for (const auto dtype : kDtypes) {
+    for (const auto dtype : kContractDtypes) {
       for (int root = 0; root < size(); ++root) {
         const auto inputs =
             comm.rank() == root ? by_rank(size(), [&](int rank) { return uneven(rank, dtype); }) : Tensors();
@@ -80,7 +80,7 @@ TEST_P(CommunicatorMoves, ScatterFromEveryRoot) {
 
 TEST_P(CommunicatorMoves, AllToAllOfEqualParts) {
   run([](const Communicator& comm) {
-    for (const auto dtype : kDtypes) {
+    for (const auto dtype : kContractDtypes) {
       const auto output = zeros(2 * size(), dtype);
       comm.all_to_all(output, values(comm.rank(), {2 * size(), 3}, dtype));
       const auto parts = by_rank(size(), [&](int rank) {
@@ -93,7 +93,7 @@ TEST_P(CommunicatorMoves, AllToAllOfEqualParts) {
 
 TEST_P(CommunicatorMoves, AllToAllOfUnevenParts) {
   run([](const Communicator& comm) {
-    for (const auto dtype : kDtypes) {
+    for (const auto dtype : kContractDtypes) {
       const auto given = by_rank(size(), [&](int rank) { return parcel(comm.rank(), rank, dtype); });
       const auto taken = by_rank(size(), [&](int rank) { return parcel(rank, comm.rank(), dtype); });
       const auto outputs =

@@ -21,7 +21,7 @@ using ::testing::StartsWith;
 
 // The ranks' own timeout is far longer than what is expected to be soon, and that longer than it ever takes.
 constexpr testing::ForkRanksOptions kPatient{.deadline = 100s, .comm_timeout = 90s};
-constexpr auto kSoon = 25s;
+constexpr auto kNamingDeadline = 25s;
 
 /// What `act` throws and how long it took: "PeerLost {2} soon".
 std::string outcome_of(const std::function<void()>& act) {
@@ -29,7 +29,7 @@ std::string outcome_of(const std::function<void()>& act) {
   const auto in_words = [&](const std::string& kind, const std::vector<int>& ranks) {
     std::string text = kind + " {";
     for (const int rank : ranks) text += (text.back() == '{' ? "" : ", ") + std::to_string(rank);
-    return text + (steady_clock::now() - start < kSoon ? "} soon" : "} late");
+    return text + (steady_clock::now() - start < kNamingDeadline ? "} soon" : "} late");
   };
   try {
     act();

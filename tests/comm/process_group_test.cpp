@@ -25,8 +25,8 @@ using ::testing::HasSubstr;
 using testing::ScopedVariables;
 using ::testing::ThrowsMessage;
 
-constexpr auto kLongTimeout = 60s;  // of groups whose failures must not wait for it
-constexpr auto kSoon = 20s;         // on a busy machine
+constexpr auto kLongTimeout = 60s;    // of groups whose failures must not wait for it
+constexpr auto kGroupDeadline = 20s;  // on a busy machine
 
 std::string free_port() { return std::to_string(store_port(make_tcp_store({.is_server = true}))); }
 
@@ -101,7 +101,7 @@ TEST(InitProcessGroup, RefusesAFileOfAnEarlierRunOnEveryRank) {
                 ThrowsMessage<CommError>(AllOf(HasSubstr("meeting is left over from an earlier run"),
                                                HasSubstr("999999999"), HasSubstr("remove the file"))));
   });
-  EXPECT_LT(steady_clock::now() - start, kSoon);
+  EXPECT_LT(steady_clock::now() - start, kGroupDeadline);
 }
 
 TEST(InitProcessGroup, RefusesFilesThatAreNoStores) {
@@ -187,7 +187,7 @@ TEST(ProcessGroup, IsLeftAtOnceByAnException) {
       EXPECT_THROW(work(), PeerLost);
     }
   });
-  EXPECT_LT(steady_clock::now() - start, kSoon);
+  EXPECT_LT(steady_clock::now() - start, kGroupDeadline);
 }
 
 TEST(ProcessGroup, MovesAndClosesOnce) {

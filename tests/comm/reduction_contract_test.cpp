@@ -17,9 +17,9 @@ using testing::kFastWorlds;
 using testing::kWorlds;
 using testing::values;
 
-constexpr std::array kDtypes = {at::kDouble,        at::kFloat,        at::kHalf, at::kBFloat16,
-                                at::kComplexDouble, at::kComplexFloat, at::kLong, at::kInt,
-                                at::kShort,         at::kChar,         at::kByte, at::kBool};
+constexpr std::array kReducedDtypes = {at::kDouble,        at::kFloat,        at::kHalf, at::kBFloat16,
+                                       at::kComplexDouble, at::kComplexFloat, at::kLong, at::kInt,
+                                       at::kShort,         at::kChar,         at::kByte, at::kBool};
 constexpr std::array kOps = {ReduceOp::kSum,     ReduceOp::kAvg,    ReduceOp::kMin,   ReduceOp::kMax,
                              ReduceOp::kProduct, ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor};
 
@@ -81,7 +81,7 @@ class ReductionContract : public testing::Contract {
   }
 
   static void for_each_case(const std::function<void(at::ScalarType, ReduceOp)>& body) {
-    for (const auto dtype : kDtypes) {
+    for (const auto dtype : kReducedDtypes) {
       for (const auto op : kOps) {
         if (!is_allowed(op, dtype)) continue;
         SCOPED_TRACE(std::string(c10::toString(dtype)) + " op " + std::to_string(static_cast<int>(op)));

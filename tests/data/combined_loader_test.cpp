@@ -23,10 +23,10 @@ using test::expect_error;
 using test::Indices;
 using test::Recorder;
 using test::resumes_anywhere;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 using Combined = std::vector<std::optional<Indices>>;
 
-json golden() {
+json golden_combined_loader() {
   std::ifstream file(test::in_repository("tests/data/golden_combined.json"));
   return json::parse(file);
 }
@@ -50,11 +50,11 @@ json as_json(const std::vector<Combined>& batches) {
   return rows;
 }
 
-class CombinedWithWorkers : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Workers, CombinedWithWorkers, testing::Values(0, 2));
+class CombinedWithWorkers : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Workers, CombinedWithWorkers, ::testing::Values(0, 2));
 
 TEST_P(CombinedWithWorkers, GivesWhatLightningGives) {
-  for (const auto& vector : golden().at("cases")) {
+  for (const auto& vector : golden_combined_loader().at("cases")) {
     SCOPED_TRACE(vector.dump());
     const auto mode = combined_mode(vector.at("mode").get<std::string>());
     const auto loaders = numbered(vector.at("lengths"), GetParam());
@@ -86,7 +86,7 @@ TEST_P(CombinedWithWorkers, BeginsShorterLoadersAnewInANewOrder) {
   const auto second = part(20, 40);
   EXPECT_EQ(first, random_permutation(20, 3));
   EXPECT_NE(first, second);
-  EXPECT_THAT(second, testing::UnorderedElementsAreArray(first));
+  EXPECT_THAT(second, ::testing::UnorderedElementsAreArray(first));
   EXPECT_TRUE(resumes_anywhere(combination, 3));
 }
 
@@ -97,7 +97,7 @@ TEST(Combined, GivesBatchesOfDifferentTypes) {
   std::vector<std::pair<std::int64_t, std::size_t>> sizes;
   for (const auto& [picture, number] : both.epoch(0))
     sizes.emplace_back(picture ? picture->data.size(0) : 0, number ? number->size() : 0);
-  EXPECT_THAT(sizes, ElementsAre(testing::Pair(2, 3), testing::Pair(2, 1), testing::Pair(1, 0)));
+  EXPECT_THAT(sizes, ElementsAre(::testing::Pair(2, 3), ::testing::Pair(2, 1), ::testing::Pair(1, 0)));
   AnyBatch batch;
   both.any().stream({}, 0)->next(batch);
   EXPECT_EQ(batch.size(), 5);

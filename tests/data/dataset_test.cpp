@@ -182,7 +182,7 @@ TEST(CsvDataset, NamesWhatIsWrong) {
                           {"l.csv:1", "300"});
 }
 
-class SafetensorsDataset : public testing::Test {
+class SafetensorsDataset : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto bytes = [](const at::Tensor& t) {

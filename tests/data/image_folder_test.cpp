@@ -16,7 +16,7 @@ namespace {
 using test::batches_of;
 using test::expect_error;
 using test::TemporaryFolder;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 using Indices = std::vector<std::int64_t>;
 
 /// A picture of one grey value.
@@ -25,7 +25,7 @@ std::string picture(int width, int height, char value) {
          std::string(static_cast<std::size_t>(width * height), value);
 }
 
-class ImageFolderTest : public testing::Test {
+class ImageFolderTest : public ::testing::Test {
  protected:
   void put(const std::string& path, const std::string& content) {
     std::filesystem::create_directories((folder_ / path).parent_path());

@@ -22,8 +22,8 @@ using test::resumes_anywhere;
 using test::tar_end;
 using test::tar_member;
 using test::TemporaryFolder;
-using testing::ElementsAre;
-using testing::ElementsAreArray;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using Names = std::vector<std::string>;
 
 /// Shards s0.tar, s1.tar, ... of so many samples; sample 3 of shard 1 is "1/3", of class 3.
@@ -58,14 +58,14 @@ Names joined(const std::vector<Names>& batches) {
   return all;
 }
 
-class WebDatasetWithWorkers : public testing::TestWithParam<int> {
+class WebDatasetWithWorkers : public ::testing::TestWithParam<int> {
  protected:
   auto keys(const Shards& shards, const WebDatasetOptions& options = {}, std::int64_t batch_size = 2) const {
     return loader(web_dataset(shards.pattern(), key_of, options),
                   {.batch_size = batch_size, .num_workers = GetParam()});
   }
 };
-INSTANTIATE_TEST_SUITE_P(Workers, WebDatasetWithWorkers, testing::Values(0, 2));
+INSTANTIATE_TEST_SUITE_P(Workers, WebDatasetWithWorkers, ::testing::Values(0, 2));
 
 TEST_P(WebDatasetWithWorkers, GivesTheSamplesOfAllShardsInOrder) {
   const Shards shards({2, 0, 3});
@@ -92,7 +92,7 @@ TEST_P(WebDatasetWithWorkers, ShufflesByEpochAndSeedAlone) {
   const auto in_order = joined(batches_of(keys(shards)));
   const auto first = joined(batches_of(samples, 0, {.seed = 1}));
   EXPECT_NE(first, in_order);
-  EXPECT_THAT(first, testing::UnorderedElementsAreArray(in_order));
+  EXPECT_THAT(first, ::testing::UnorderedElementsAreArray(in_order));
   EXPECT_EQ(joined(batches_of(samples, 0, {.seed = 1})), first);
   EXPECT_NE(joined(batches_of(samples, 1, {.seed = 1})), first);
   EXPECT_NE(joined(batches_of(samples, 0, {.seed = 2})), first);

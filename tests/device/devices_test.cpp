@@ -20,16 +20,16 @@ static_assert(!std::is_constructible_v<Devices, bool> && !std::is_constructible_
 
 TEST(Devices, AreANumberAListOrAuto) {
   EXPECT_TRUE(Devices().is_auto());
-  EXPECT_THAT(Devices(4).count(), Pointee(4));
+  EXPECT_THAT(Devices(4).number(), Pointee(4));
   EXPECT_THAT(Devices({2}).indices(), Pointee(ElementsAre(2)));
   EXPECT_EQ(Devices(4).indices(), nullptr);
-  EXPECT_EQ(Devices({1, 3}).count(), nullptr);
+  EXPECT_EQ(Devices({1, 3}).number(), nullptr);
 }
 
 TEST(Devices, AreReadFromText) {
   EXPECT_TRUE(Devices("auto").is_auto());
-  EXPECT_THAT(Devices(" -1 ").count(), Pointee(-1));
-  EXPECT_THAT(Devices("3").count(), Pointee(3));
+  EXPECT_THAT(Devices(" -1 ").number(), Pointee(-1));
+  EXPECT_THAT(Devices("3").number(), Pointee(3));
   EXPECT_THAT(Devices("2,").indices(), Pointee(ElementsAre(2)));
   EXPECT_THAT(Devices("1, 3").indices(), Pointee(ElementsAre(1, 3)));
   EXPECT_THAT(Devices("[1,3]").indices(), Pointee(ElementsAre(1, 3)));

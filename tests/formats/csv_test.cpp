@@ -26,7 +26,7 @@ std::string gzip(const std::string& text) {
   return content(folder / "a");
 }
 
-class Csv : public testing::Test {
+class Csv : public ::testing::Test {
  protected:
   CsvTable read(const std::string& text, const CsvOptions& options = {}) const {
     return read_csv(folder_.file("t.csv", text), options);

@@ -15,8 +15,8 @@ namespace {
 using namespace std::string_literals;
 using test::expect_error;
 using test::TemporaryFolder;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 

@@ -13,8 +13,8 @@ namespace {
 using test::bytes_of;
 using test::decoded;
 using test::picture;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::vector<std::uint8_t> first_row(const Image& image) {
   return {image.pixels.begin(), image.pixels.begin() + image.width};

@@ -13,7 +13,7 @@ namespace {
 using test::bytes_of;
 using test::decoded;
 using test::picture;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 int sum(const Image& image) { return std::accumulate(image.pixels.begin(), image.pixels.end(), 0); }
 

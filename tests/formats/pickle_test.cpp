@@ -17,7 +17,7 @@ using test::pickled_name;
 using test::pickled_storage;
 using test::pickled_tensor;
 using test::pickled_text;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using namespace std::string_literals;
 
 Expected<Document> read(const std::string& pickle) { return parse(std::as_bytes(std::span(pickle))); }

@@ -14,7 +14,7 @@ namespace {
 
 using test::expect_error;
 using test::TemporaryFolder;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 /// The bytes of a file with that header and data.
 std::string file_of(std::string_view header, std::string_view data = {}) {
@@ -135,7 +135,7 @@ TEST(SafetensorsParse, SurvivesMutations) {
   EXPECT_LT(accepted, 10'000);
 }
 
-class SafetensorsFile : public testing::Test {
+class SafetensorsFile : public ::testing::Test {
  protected:
   std::vector<TensorView> tensors() const {
     return {{.name = "flags", .dtype = Dtype::kBool, .shape = {3}, .bytes = bytes(3)},

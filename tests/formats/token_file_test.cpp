@@ -11,8 +11,8 @@ namespace {
 
 using test::expect_error;
 using test::TemporaryFolder;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 template <class T>
 std::string bytes(const std::vector<T>& values) {

@@ -20,7 +20,7 @@ using test::pickle_of;
 using test::pickled_storage;
 using test::pickled_tensor;
 using test::pickled_text;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using namespace std::string_literals;
 using Files = std::vector<std::pair<std::string, std::string>>;
 

@@ -9,7 +9,7 @@
 namespace lockstep::zip {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Files = std::vector<std::pair<std::string, std::string>>;
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }

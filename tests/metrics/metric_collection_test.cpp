@@ -53,7 +53,7 @@ at::Tensor preds_of(int seed) {
 }
 at::Tensor target_of(int seed) { return (torch::arange(20) * (3 + seed)).remainder(4); }
 
-void expect_same(const MetricCollection& collection, Alone& alone) {
+void expect_same_values(const MetricCollection& collection, Alone& alone) {
   const auto values = collection.compute();
   const auto metrics = alone.all();
   ASSERT_EQ(values.size(), metrics.size());
@@ -76,10 +76,10 @@ TEST(MetricCollectionTest, GivesWhatItsMetricsGiveAlone) {
   }
   EXPECT_THAT(names_of(collection),
               ElementsAre("val_acc", "val_f1", "val_top2", "val_auroc", "val_ConfusionMatrix"));
-  expect_same(collection, alone);
+  expect_same_values(collection, alone);
   collection.reset();
   alone = Alone();
-  expect_same(collection, alone);
+  expect_same_values(collection, alone);
 }
 
 TEST(MetricCollectionTest, KeepsEqualStatesOnce) {
@@ -103,9 +103,9 @@ TEST(MetricCollectionTest, ReducesAllOverRanksAtOnce) {
     }
     collection.sync(counting.communicator());
     EXPECT_EQ(counting.count(), 1U);
-    expect_same(collection, whole);
+    expect_same_values(collection, whole);
     collection.unsync();
-    expect_same(collection, own);
+    expect_same_values(collection, own);
   });
 }
 

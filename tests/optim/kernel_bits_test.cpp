@@ -32,8 +32,8 @@ struct Data {
 };
 
 // The elements [offset, offset + size) of the data after three steps on them alone.
-torch::Tensor stepped(const OptimizerFactory& factory, const Data& data, std::int64_t offset,
-                      std::int64_t size) {
+torch::Tensor after_steps(const OptimizerFactory& factory, const Data& data, std::int64_t offset,
+                          std::int64_t size) {
   auto parameter = data.values.narrow(0, offset, size).clone();
   auto optimizer = factory.create({{"p", parameter}});
   for (const auto& gradient : data.gradients) {
@@ -57,12 +57,13 @@ TEST(KernelBits, DoNotDependOnPositionLengthOrThreads) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
     const Data data(dtype);
     for (const auto& factory : factories()) {
-      const auto whole = stepped(factory, data, 0, kSize + 64);
+      const auto whole = after_steps(factory, data, 0, kSize + 64);
       for (const int threads : {1, 2}) {
         const Threads guard(threads);
         for (const auto length : kLengths) {
           for (const auto offset : kOffsets) {
-            EXPECT_TRUE(same_bits(stepped(factory, data, offset, length), whole.narrow(0, offset, length)))
+            EXPECT_TRUE(
+                same_bits(after_steps(factory, data, offset, length), whole.narrow(0, offset, length)))
                 << "length " << length << " offset " << offset << " threads " << threads;
           }
         }
@@ -73,7 +74,7 @@ TEST(KernelBits, DoNotDependOnPositionLengthOrThreads) {
 
 TEST(KernelBits, DoNotDependOnNeighbours) {
   const Data data(at::kFloat);
-  const auto alone = stepped(AdamW{}, data, 5, 100);
+  const auto alone = after_steps(AdamW{}, data, 5, 100);
   std::vector<NamedParameter> parameters;
   for (const std::int64_t size : {17, 1, 33}) {
     parameters.push_back({"n" + std::to_string(size), torch::randn({size})});

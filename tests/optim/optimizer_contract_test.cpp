@@ -75,7 +75,7 @@ TEST(ParameterGroups, RefuseIdlePatterns) {
   auto many = two_layers();
   for (const char* name : {"4.weight", "4.bias"}) many.push_back({name, torch::ones({2})});
   EXPECT_THAT(refusal(SGD{.groups = {{.pattern = "x"}}}, many),
-              testing::HasSubstr("2.bias, 4.weight, ... (6); got"));
+              ::testing::HasSubstr("2.bias, 4.weight, ... (6); got"));
 }
 
 TEST(OptimizerState, HasTorchsNamesAndShapes) {
@@ -170,9 +170,10 @@ TEST(OptimizerFactory, TakesAUsersFunction) {
   const Optimizers optimizers{.optimizer = AdamW{.lr = 3e-4},
                               .lr_scheduler = LRScheduler{.scheduler = LinearLR{}}};
   EXPECT_EQ(optimizers.optimizer.create(two_layers())->name(), "AdamW");
-  EXPECT_EQ(refusal(none),
-            "[optim] there is no optimizer to create; expected SGD, Adam, AdamW, LBFGS or a function; got an empty "
-            "factory");
+  EXPECT_EQ(
+      refusal(none),
+      "[optim] there is no optimizer to create; expected SGD, Adam, AdamW, LBFGS or a function; got an empty "
+      "factory");
   const OptimizerFactory null = [](std::vector<NamedParameter>) { return std::unique_ptr<Optimizer>(); };
   EXPECT_EQ(refusal(null),
             "[optim] there is no optimizer; expected one from the factory's function; got a null pointer");

@@ -15,7 +15,7 @@ namespace {
 
 using testing::run_ranks;
 
-at::Tensor train(const Communicator& comm, const Ddp& options, int steps = 3) {
+at::Tensor train_with_hook(const Communicator& comm, const Ddp& options, int steps = 3) {
   auto model = make_plain_model();
   DdpEngine engine(*model, comm, options);
   std::vector<at::Tensor> all;
@@ -29,10 +29,10 @@ at::Tensor train(const Communicator& comm, const Ddp& options, int steps = 3) {
 
 TEST(DdpHooks, CompressionIsCloseAndEqualOnAllRanks) {
   run_ranks(3, [](const Communicator& comm) {
-    const auto exact = train(comm, {});
+    const auto exact = train_with_hook(comm, {});
     for (const auto& [hook, tolerance] :
          {std::pair{DdpCommHook::kFp16Compress, 1e-3}, std::pair{DdpCommHook::kBf16Compress, 1e-2}}) {
-      const auto compressed = train(comm, {.ddp_comm_hook = hook});
+      const auto compressed = train_with_hook(comm, {.ddp_comm_hook = hook});
       EXPECT_FALSE(compressed.equal(exact));
       EXPECT_TRUE(at::allclose(compressed, exact, tolerance, tolerance * 0.1));
       expect_same_bits(comm, compressed);
@@ -42,10 +42,10 @@ TEST(DdpHooks, CompressionIsCloseAndEqualOnAllRanks) {
 
 TEST(DdpHooks, AWrapperIsTheHookInAnotherDtype) {
   run_ranks(2, [](const Communicator& comm) {
-    EXPECT_TRUE(train(comm, {.ddp_comm_wrapper = DdpCommWrapper::kFp16Compress})
-                    .equal(train(comm, {.ddp_comm_hook = DdpCommHook::kFp16Compress})));
-    EXPECT_TRUE(train(comm, {.ddp_comm_wrapper = DdpCommWrapper::kBf16Compress})
-                    .equal(train(comm, {.comm_hook = bf16_compress_hook()})));
+    EXPECT_TRUE(train_with_hook(comm, {.ddp_comm_wrapper = DdpCommWrapper::kFp16Compress})
+                    .equal(train_with_hook(comm, {.ddp_comm_hook = DdpCommHook::kFp16Compress})));
+    EXPECT_TRUE(train_with_hook(comm, {.ddp_comm_wrapper = DdpCommWrapper::kBf16Compress})
+                    .equal(train_with_hook(comm, {.comm_hook = bf16_compress_hook()})));
   });
 }
 

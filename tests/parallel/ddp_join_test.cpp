@@ -42,7 +42,7 @@ struct Momentum {
 };
 
 // One process over the same samples: each step averages the losses of the ranks that still have a batch.
-at::Tensor train_alone(int ranks, bool divide_by_initial_world_size, int epochs) {
+at::Tensor train_unevenly_alone(int ranks, bool divide_by_initial_world_size, int epochs) {
   auto model = make_plain_model();
   Momentum optimizer;
   for (int epoch = 0; epoch < epochs; ++epoch) {
@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DdpJoin, ::testing::Values(1, 2, 3));
 
 TEST_P(DdpJoin, EqualsOneProcessOverTheSameSamples) {
   for (const bool by_world : {true, false}) {
-    const auto alone = train_alone(GetParam(), by_world, 1);
+    const auto alone = train_unevenly_alone(GetParam(), by_world, 1);
     for (const Ddp& ddp : {Ddp{}, Ddp{.bucket_cap_mb = 0.0005}, Ddp{.find_unused_parameters = true},
                            Ddp{.static_graph = true}, Ddp{.gradient_as_bucket_view = true}}) {
       run_ranks(GetParam(), [&](const Communicator& comm) {
@@ -97,7 +97,7 @@ TEST_P(DdpJoin, EqualsOneProcessOverTheSameSamples) {
 
 TEST_P(DdpJoin, OptimizersThatKeepUpStayEqualOverEpochs) {
   for (const Ddp& ddp : {Ddp{}, Ddp{.find_unused_parameters = true}}) {
-    const auto alone = train_alone(GetParam(), true, 3);
+    const auto alone = train_unevenly_alone(GetParam(), true, 3);
     run_ranks(GetParam(), [&](const Communicator& comm) {
       const auto together = train_joined(comm, {}, ddp, 3, true);
       EXPECT_TRUE(at::allclose(together, alone, 1e-4, 1e-6)) << (together - alone).abs().max();

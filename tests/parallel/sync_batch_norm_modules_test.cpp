@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using testing::run_ranks;
 using ::testing::ThrowsMessage;
 
-const NormCase kPlain{"Batches1d", {5}};
+const NormCase kBatches1d{"Batches1d", {5}};
 const NormCase kBare{"NeitherAffineNorTracked", {5}, false, false};
 
 at::Tensor share(const Communicator& comm, std::int64_t rows = 4) {
@@ -28,7 +28,7 @@ at::Tensor share(const Communicator& comm, std::int64_t rows = 4) {
 TEST(SyncBatchNorm, CommunicatesOncePerLayerAndPass) {
   run_ranks(2, [](const Communicator& comm) {
     CountingBackend counting(comm);
-    auto model = norm_model(kPlain);
+    auto model = norm_model(kBatches1d);
     const SyncBatchNorm sync(*model, counting.communicator());
     EXPECT_EQ(counting.count(), 0u);
     const auto output = model->forward(share(comm));
@@ -44,7 +44,7 @@ TEST(SyncBatchNorm, CommunicatesOncePerLayerAndPass) {
 
 TEST(SyncBatchNorm, StaysLocalInEvaluationAndAlone) {
   run_ranks(2, [](const Communicator& comm) {
-    for (const auto& test : {kPlain, kBare}) {
+    for (const auto& test : {kBatches1d, kBare}) {
       CountingBackend counting(comm);
       auto model = norm_model(test), reference = norm_model(test);
       const SyncBatchNorm sync(*model, counting.communicator());
@@ -53,7 +53,7 @@ TEST(SyncBatchNorm, StaysLocalInEvaluationAndAlone) {
       EXPECT_TRUE(model->forward(share(comm)).equal(reference->forward(share(comm))));
       EXPECT_EQ(counting.count(), 0u);
     }
-    auto alone = norm_model(kPlain);
+    auto alone = norm_model(kBatches1d);
     const auto keys = alone->named_buffers()["0.running_mean"].key_set();
     const SyncBatchNorm none(*alone, Communicator());
     EXPECT_EQ(none.size(), 0u);
@@ -65,7 +65,7 @@ TEST(SyncBatchNorm, StaysLocalInEvaluationAndAlone) {
 TEST(SyncBatchNorm, FollowsTheModeOfEachLayer) {
   run_ranks(2, [](const Communicator& comm) {
     CountingBackend counting(comm);
-    auto model = norm_model(kPlain);
+    auto model = norm_model(kBatches1d);
     const SyncBatchNorm sync(*model, counting.communicator());
     model[0]->eval();
     model->forward(share(comm));
@@ -78,7 +78,7 @@ TEST(SyncBatchNorm, FollowsTheModeOfEachLayer) {
 TEST(SyncBatchNorm, JoinsTheRanksOfItsGroupOnly) {
   run_ranks(3, [](const Communicator& comm) {
     const auto group = comm.split(comm.rank() == 1 ? 1 : 0).value();
-    auto model = norm_model(kPlain), reference = norm_model(kPlain);
+    auto model = norm_model(kBatches1d), reference = norm_model(kBatches1d);
     const SyncBatchNorm sync(*model, group);
     const auto whole =
         group.size() == 2 ? at::cat({norm_batch(4, {5}, 0), norm_batch(4, {5}, 2)}) : norm_batch(4, {5}, 1);
@@ -88,8 +88,8 @@ TEST(SyncBatchNorm, JoinsTheRanksOfItsGroupOnly) {
   });
 }
 
-struct Nested : torch::nn::Module {
-  explicit Nested(const NormCase& test) : body(norm_model(test)) {
+struct Nest : torch::nn::Module {
+  explicit Nest(const NormCase& test) : body(norm_model(test)) {
     register_module("body", body);
     register_module("again", body[0]);  // the same module under another name
     register_module("head", torch::nn::Linear(5, 2));
@@ -99,8 +99,8 @@ struct Nested : torch::nn::Module {
 
 TEST(SyncBatchNorm, LeavesModulesAsTheyWere) {
   run_ranks(2, [](const Communicator& comm) {
-    for (const auto& test : {kPlain, kBare}) {
-      Nested model(test);
+    for (const auto& test : {kBatches1d, kBare}) {
+      Nest model(test);
       auto& norm = *model.body[0]->as<torch::nn::BatchNorm1d>();
       const auto names = model.named_buffers().keys();
       const auto* mean = norm.running_mean.unsafeGetTensorImpl();
@@ -125,7 +125,7 @@ TEST(SyncBatchNorm, LeavesModulesAsTheyWere) {
 
 TEST(SyncBatchNorm, ClonesAreNotSynchronised) {
   run_ranks(2, [](const Communicator& comm) {
-    for (const auto& test : {kPlain, kBare}) {
+    for (const auto& test : {kBatches1d, kBare}) {
       CountingBackend counting(comm);
       auto model = norm_model(test);
       const SyncBatchNorm sync(*model, counting.communicator());
@@ -138,7 +138,7 @@ TEST(SyncBatchNorm, ClonesAreNotSynchronised) {
 
 TEST(SyncBatchNorm, MayEndBeforeBackwardAndAfterItsModel) {
   run_ranks(2, [](const Communicator& comm) {
-    auto model = norm_model(kPlain);
+    auto model = norm_model(kBatches1d);
     at::Tensor output;
     {
       const SyncBatchNorm sync(*model, comm);
@@ -164,8 +164,8 @@ TEST(SyncBatchNorm, TakesABatchNormItself) {
 
 TEST(SyncBatchNorm, RefusesWhatIsSynchronisedAlready) {
   run_ranks(2, [](const Communicator& comm) {
-    for (const auto& test : {kPlain, kBare}) {
-      Nested model(test);
+    for (const auto& test : {kBatches1d, kBare}) {
+      Nest model(test);
       const auto& norm = *model.body[2]->as<torch::nn::BatchNorm1d>();
       {
         const SyncBatchNorm sync(model, comm);
@@ -182,7 +182,7 @@ TEST(SyncBatchNorm, RefusesWhatIsSynchronisedAlready) {
 // Otherwise each rank would go on with statistics of its own, and nobody would notice.
 TEST(SyncBatchNorm, NoticesBeforeBackwardThatItLostALayer) {
   run_ranks(2, [](const Communicator& comm) {
-    auto model = norm_model(kPlain);
+    auto model = norm_model(kBatches1d);
     const SyncBatchNorm sync(*model, comm);
     train_pass(model, share(comm), share(comm));
     model[2]->to(at::kFloat);
@@ -196,7 +196,7 @@ TEST(SyncBatchNorm, NoticesBeforeBackwardThatItLostALayer) {
 
 TEST(SyncBatchNorm, RefusesGradientsOfGradients) {
   run_ranks(2, [](const Communicator& comm) {
-    auto model = norm_model(kPlain);
+    auto model = norm_model(kBatches1d);
     const SyncBatchNorm sync(*model, comm);
     const auto loss = model->forward(share(comm)).pow(2).sum();
     EXPECT_THAT([&] { loss.backward({}, {}, /*create_graph=*/true); },
@@ -221,7 +221,7 @@ TEST(SyncBatchNorm, RefusesOneValuePerChannelInAll) {
 
 TEST(SyncBatchNorm, NamesRanksThatDoNotTakePart) {
   run_ranks(3, [](const Communicator& comm) {
-    auto model = norm_model(kPlain);
+    auto model = norm_model(kBatches1d);
     const SyncBatchNorm sync(*model, comm);
     const auto act = [&] {
       if (comm.rank() == 1) return comm.barrier();

@@ -19,7 +19,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Le;
 
-const json& golden() {
+const json& golden_tuner() {
   static const auto file = json::parse(std::ifstream(test::in_repository("tests/train/golden_tuner.json")));
   return file;
 }
@@ -56,7 +56,7 @@ class BatchSizeFinderTest : public testing::HungryTest {
 };
 
 TEST(OutOfMemory, IsToldFromOtherErrors) {
-  for (const auto& [text, is_oom] : golden()["is_oom_error"].items())
+  for (const auto& [text, is_oom] : golden_tuner()["is_oom_error"].items())
     EXPECT_TRUE(!is_oom || detail::is_out_of_memory(std::runtime_error(text))) << text;
   EXPECT_TRUE(detail::is_out_of_memory(std::bad_alloc()));
   EXPECT_TRUE(detail::is_out_of_memory(
@@ -85,7 +85,7 @@ TEST(BatchSizeSearch, NeverTriesMoreThanIsAllowed) {
 }
 
 TEST_F(BatchSizeFinderTest, FindsWhatLightningFinds) {
-  for (const auto& run : golden()["scale_batch_size"]) {
+  for (const auto& run : golden_tuner()["scale_batch_size"]) {
     if (!run["expected_error"].is_null()) continue;
     SCOPED_TRACE(run.dump());
     auto model = seeded_model();

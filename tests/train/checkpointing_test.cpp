@@ -170,9 +170,9 @@ TEST_F(Checkpointing, LoadsWhatBothHaveIntoAModelThatIsNotStrict) {
   auto chosen = options();
   chosen.run.run_dir = folder_ / "other";
   const auto model = std::make_shared<Forgiving>();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   Trainer(chosen).validate(model, six_batches(), last);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("in the model but not in"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("in the model but not in"));
   EXPECT_EQ(model->weight.item<float>(), 6);
   EXPECT_EQ(load_from_checkpoint<CountImpl>(last)->weight.item<float>(), 6);
 }

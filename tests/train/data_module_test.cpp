@@ -12,7 +12,7 @@ namespace {
 using test::batches_of;
 using test::Indices;
 using test::Recorder;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 /// Notes what is called.
 struct Noting final : DataModule<Indices> {
@@ -60,7 +60,7 @@ TEST(DataModule, ShufflesOnlyTheTrainingDataOfDatasets) {
   const auto module =
       datasets_module<Indices>({.train = data, .val = data, .predict = data}, {.batch_size = 30, .seed = 3});
   EXPECT_THAT(batches_of(*module->train_dataloader()), ElementsAre(random_permutation(30, 3)));
-  EXPECT_THAT(batches_of(*module->val_dataloader())[0], testing::BeginEndDistanceIs(30));
+  EXPECT_THAT(batches_of(*module->val_dataloader())[0], ::testing::BeginEndDistanceIs(30));
   EXPECT_TRUE(std::ranges::is_sorted(batches_of(*module->val_dataloader())[0]));
   EXPECT_TRUE(std::ranges::is_sorted(batches_of(*module->predict_dataloader())[0]));
   EXPECT_FALSE(module->test_dataloader());

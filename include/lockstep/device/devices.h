@@ -38,7 +38,7 @@ class LOCKSTEP_API Devices {
 
   bool is_auto() const { return std::holds_alternative<Auto>(value_); }
   /// The number; none for "auto" and for indices.
-  const int* count() const { return std::get_if<int>(&value_); }
+  const int* number() const { return std::get_if<int>(&value_); }
   /// The indices; none for "auto" and for a number.
   const Indices* indices() const { return std::get_if<Indices>(&value_); }
   /// A text that gives the same.

@@ -29,8 +29,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr auto kFarewell = milliseconds(5000);
-constexpr auto kPatience = milliseconds(300);  // for an answer of a rank that may be stopped
-constexpr auto kLook = milliseconds(100);      // between two questions whether the job has failed
+constexpr auto kAnswerPatience = milliseconds(300);  // for an answer of a rank that may be stopped
+constexpr auto kLook = milliseconds(100);            // between two questions whether the job has failed
 
 c10::intrusive_ptr<PrefixStore> scope_of(const CommOptions& options,
                                          const c10::intrusive_ptr<c10d::Store>& store) {
@@ -173,7 +173,7 @@ void explain(const std::shared_ptr<JobMesh>& job, const GroupIdentity& identity)
   if (!job) return;
   auto asked = identity.global_ranks;
   if (std::ranges::find(asked, 0) == asked.end()) asked.push_back(0);
-  job->mesh().explain(asked, "connect", kPatience);
+  job->mesh().explain(asked, "connect", kAnswerPatience);
 }
 
 std::shared_ptr<Group> connect(const CommOptions& options, const GroupIdentity& identity, const Store& store,

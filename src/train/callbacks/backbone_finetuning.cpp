@@ -10,18 +10,19 @@
 namespace lockstep {
 namespace {
 
-constexpr detail::Refusal refuse{"BackboneFinetuning"};
+constexpr detail::Refusal refuse_finetuning{"BackboneFinetuning"};
 
 }  // namespace
 
 BackboneFinetuning::BackboneFinetuning(BackboneFinetuningOptions options) : options_(std::move(options)) {
   if (options_.unfreeze_backbone_at_epoch < 0)
-    refuse("unfreeze_backbone_at_epoch", ">= 0", std::to_string(options_.unfreeze_backbone_at_epoch));
-  if (!options_.lambda_func) refuse("lambda_func", "a function of the epoch", "none");
+    refuse_finetuning("unfreeze_backbone_at_epoch", ">= 0",
+                      std::to_string(options_.unfreeze_backbone_at_epoch));
+  if (!options_.lambda_func) refuse_finetuning("lambda_func", "a function of the epoch", "none");
   const auto lr = options_.backbone_initial_lr.value_or(options_.backbone_initial_ratio_lr);
   if (!(lr >= 0))
-    refuse(options_.backbone_initial_lr ? "backbone_initial_lr" : "backbone_initial_ratio_lr", ">= 0",
-           std::to_string(lr));
+    refuse_finetuning(options_.backbone_initial_lr ? "backbone_initial_lr" : "backbone_initial_ratio_lr",
+                      ">= 0", std::to_string(lr));
 }
 
 torch::nn::Module& BackboneFinetuning::backbone_of(AnyModule& module) const {
@@ -31,8 +32,9 @@ torch::nn::Module& BackboneFinetuning::backbone_of(AnyModule& module) const {
     if (child.key() == "backbone") return *child.value();
     names += (names.empty() ? "" : ", ") + child.key();
   }
-  refuse("the module has no backbone", "a module registered as \"backbone\", or the option backbone",
-         names.empty() ? "no modules" : names);
+  refuse_finetuning("the module has no backbone",
+                    "a module registered as \"backbone\", or the option backbone",
+                    names.empty() ? "no modules" : names);
 }
 
 void BackboneFinetuning::freeze_before_training(AnyModule& module) {

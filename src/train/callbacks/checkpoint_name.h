@@ -9,6 +9,8 @@
 
 namespace lockstep::detail {
 
+inline constexpr std::string_view kCheckpointExtension = ".ckpt";
+
 /// A value by its name; `is_integer` ones are printed without a point.
 struct NamedValue {
   double value = 0;

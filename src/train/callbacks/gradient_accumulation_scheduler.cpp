@@ -7,13 +7,13 @@
 namespace lockstep {
 namespace {
 
-constexpr detail::Refusal refuse{"GradientAccumulationScheduler"};
+constexpr detail::Refusal refuse_schedule{"GradientAccumulationScheduler"};
 
 AccumulationSchedule::Steps checked(AccumulationSchedule::Steps scheduling) {
-  if (scheduling.empty()) refuse("scheduling", "micro-batches by epoch", "nothing");
+  if (scheduling.empty()) refuse_schedule("scheduling", "micro-batches by epoch", "nothing");
   for (const auto& [epoch, micro_batches] : scheduling) {
-    if (epoch < 0) refuse("epoch", ">= 0", std::to_string(epoch));
-    if (micro_batches < 1) refuse("micro-batches", ">= 1", std::to_string(micro_batches));
+    if (epoch < 0) refuse_schedule("epoch", ">= 0", std::to_string(epoch));
+    if (micro_batches < 1) refuse_schedule("micro-batches", ">= 1", std::to_string(micro_batches));
   }
   return scheduling;
 }
@@ -27,7 +27,7 @@ void GradientAccumulationScheduler::setup(TrainContext& context) {
   if (context.stage() != Stage::kFit) return;
   const auto& own = context.options().accumulate_grad_batches;
   if (own != AccumulationSchedule(1) && own != schedule_)
-    refuse("in a Trainer with accumulate_grad_batches", "one of the two", own.print());
+    refuse_schedule("in a Trainer with accumulate_grad_batches", "one of the two", own.print());
   context.set_accumulate_grad_batches(schedule_);
 }
 

@@ -8,6 +8,7 @@
 #include <lockstep/train/trainer_options.h>
 
 #include "train/agreed_clock.h"
+#include "train/callbacks/checkpoint_name.h"
 #include "train/callbacks/monitored_metric.h"
 #include "train/callbacks/refuse.h"
 
@@ -17,23 +18,22 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kExtension = ".ckpt";
-
-constexpr detail::Refusal refuse{"ModelCheckpoint"};
+constexpr detail::Refusal refuse_checkpointing{"ModelCheckpoint"};
 
 void check(const ModelCheckpointOptions& options) {
   const int intervals = options.every_n_train_steps.has_value() + options.train_time_interval.has_value() +
                         options.every_n_epochs.has_value();
   if (intervals > 1)
-    refuse("intervals", "one of every_n_train_steps, train_time_interval and every_n_epochs",
-           std::to_string(intervals) + " of them");
+    refuse_checkpointing("intervals", "one of every_n_train_steps, train_time_interval and every_n_epochs",
+                         std::to_string(intervals) + " of them");
   if (options.every_n_train_steps.value_or(0) < 0)
-    refuse("every_n_train_steps", ">= 0", std::to_string(*options.every_n_train_steps));
+    refuse_checkpointing("every_n_train_steps", ">= 0", std::to_string(*options.every_n_train_steps));
   if (options.every_n_epochs.value_or(0) < 0)
-    refuse("every_n_epochs", ">= 0", std::to_string(*options.every_n_epochs));
-  if (options.save_top_k < -1) refuse("save_top_k", ">= -1", std::to_string(options.save_top_k));
+    refuse_checkpointing("every_n_epochs", ">= 0", std::to_string(*options.every_n_epochs));
+  if (options.save_top_k < -1)
+    refuse_checkpointing("save_top_k", ">= -1", std::to_string(options.save_top_k));
   if (options.monitor.empty() && options.save_top_k > 1)
-    refuse("save_top_k without monitor", "-1, 0 or 1", std::to_string(options.save_top_k));
+    refuse_checkpointing("save_top_k without monitor", "-1, 0 or 1", std::to_string(options.save_top_k));
 }
 
 }  // namespace
@@ -200,7 +200,9 @@ void ModelCheckpoint::save_last(TrainContext& context) {
   if (options_.save_last == SaveLast::kLink) last_model_path_ = last_path();  // made with what it points to
 }
 
-fs::path ModelCheckpoint::last_path() const { return dirpath_ / (std::string("last") + kExtension); }
+fs::path ModelCheckpoint::last_path() const {
+  return dirpath_ / std::string("last").append(detail::kCheckpointExtension);
+}
 
 void ModelCheckpoint::write_last(TrainContext& context) {
   const auto former = std::exchange(last_model_path_, last_path());
@@ -243,9 +245,10 @@ void ModelCheckpoint::forget(const fs::path& path, const Saved& replaced, const 
 // Either would remove what the other still counts among its best.
 void ModelCheckpoint::refuse_shared(const TrainContext& context, const fs::path& path) const {
   if (!context.will_save(path)) return;
-  refuse("enable_version_counter = false",
-         "names that differ, where several save at once: a filename or dirpath of its own for each",
-         path.string() + " twice");
+  refuse_checkpointing(
+      "enable_version_counter = false",
+      "names that differ, where several save at once: a filename or dirpath of its own for each",
+      path.string() + " twice");
 }
 
 // Rank 0 looks at the folder, for all.
@@ -258,7 +261,8 @@ fs::path ModelCheckpoint::free_path(const TrainContext& context, const fs::path&
     const auto is_taken = [&] { return context.will_save(free) || (free != replaced && fs::exists(free)); };
     for (int version = 1; options_.enable_version_counter && is_taken(); ++version) {
       free = wanted;
-      free.replace_filename(wanted.stem().string() + "-v" + std::to_string(version) + kExtension);
+      free.replace_filename(
+          (wanted.stem().string() + "-v" + std::to_string(version)).append(detail::kCheckpointExtension));
     }
     path = free.string();
   }

@@ -9,7 +9,6 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kDefaultName = "{epoch}-{step}";
-constexpr const char* kExtension = ".ckpt";
 
 std::string text_of(const std::optional<std::int64_t>& number) {
   return number ? std::to_string(*number) : "None";
@@ -26,7 +25,8 @@ std::string ModelCheckpoint::format_checkpoint_name(const Metrics& metrics, std:
     return {found == metrics.end() ? 0 : found->second, false};
   };
   const std::string text = options_.filename.empty() ? kDefaultName : options_.filename;
-  return detail::checkpoint_name(text, options_.auto_insert_metric_name, value_of) + kExtension;
+  return detail::checkpoint_name(text, options_.auto_insert_metric_name, value_of)
+      .append(detail::kCheckpointExtension);
 }
 
 std::string ModelCheckpoint::state_key() const {

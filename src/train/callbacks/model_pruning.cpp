@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kState = "pruning";
 
-constexpr detail::Refusal refuse{"ModelPruning"};
+constexpr detail::Refusal refuse_pruning{"ModelPruning"};
 
 detail::PruningMethod method_of(const ModelPruningOptions& options) {
   const auto& name = options.pruning_fn;
@@ -34,26 +34,27 @@ void check_method(const ModelPruningOptions& options) {
                                        "random_structured"};
   const auto& name = options.pruning_fn;
   if (std::ranges::count(known, name) == 0)
-    refuse("pruning_fn", "l1_unstructured, random_unstructured, ln_structured or random_structured",
-           "\"" + name + "\"", did_you_mean(nearest_name(name, known)));
+    refuse_pruning("pruning_fn", "l1_unstructured, random_unstructured, ln_structured or random_structured",
+                   "\"" + name + "\"", did_you_mean(nearest_name(name, known)));
   if (!method_of(options).is_structured) return;
-  if (!options.pruning_dim) refuse(name, "the option pruning_dim", "none");
-  if (name == "ln_structured" && !options.pruning_norm) refuse(name, "the option pruning_norm", "none");
+  if (!options.pruning_dim) refuse_pruning(name, "the option pruning_dim", "none");
+  if (name == "ln_structured" && !options.pruning_norm)
+    refuse_pruning(name, "the option pruning_norm", "none");
   if (options.use_global_unstructured)
-    refuse(name + " with use_global_unstructured", "false: slices of different parameters do not compare",
-           "true");
+    refuse_pruning(name + " with use_global_unstructured",
+                   "false: slices of different parameters do not compare", "true");
 }
 
 void check(const ModelPruningOptions& options) {
   check_method(options);
   if (const auto* share = std::get_if<double>(&options.amount); share && !(*share >= 0 && *share <= 1))
-    refuse("amount", "a fraction in [0, 1], or an integer", std::to_string(*share));
+    refuse_pruning("amount", "a fraction in [0, 1], or an integer", std::to_string(*share));
   if (const auto* number = std::get_if<std::int64_t>(&options.amount); number && *number < 0)
-    refuse("amount", ">= 0", std::to_string(*number));
+    refuse_pruning("amount", ">= 0", std::to_string(*number));
   if (options.verbose < 0 || options.verbose > 2)
-    refuse("verbose", "0, 1 or 2", std::to_string(options.verbose));
+    refuse_pruning("verbose", "0, 1 or 2", std::to_string(options.verbose));
   if (options.parameter_names.empty() && options.parameters_to_prune.empty())
-    refuse("parameter_names", "names of parameters, such as weight", "none");
+    refuse_pruning("parameter_names", "names of parameters, such as weight", "none");
 }
 
 bool is_on(const PruningSwitch& option, std::int64_t epoch) {
@@ -96,8 +97,8 @@ std::vector<std::string> chosen_names(const torch::nn::Module& module, const Mod
 at::Tensor parameter_of(const torch::nn::Module& module, const std::string& name) {
   const auto parameters = module.named_parameters();
   if (const auto* found = parameters.find(name)) return *found;
-  refuse("parameters_to_prune", "names of the module's parameters", "\"" + name + "\"",
-         did_you_mean(nearest_name(name, parameters.keys())));
+  refuse_pruning("parameters_to_prune", "names of the module's parameters", "\"" + name + "\"",
+                 did_you_mean(nearest_name(name, parameters.keys())));
 }
 
 std::string percent(std::int64_t pruned, std::int64_t all) {
@@ -157,7 +158,7 @@ void ModelPruning::find_parameters(const AnyModule& module) {
     }
     found.push_back(std::move(pruned));
   }
-  if (found.empty()) refuse("the module", "a parameter that can be pruned", "none");
+  if (found.empty()) refuse_pruning("the module", "a parameter that can be pruned", "none");
   parameters_ = std::move(found);
 }
 

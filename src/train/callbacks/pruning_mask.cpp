@@ -10,16 +10,16 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr Refusal refuse{"ModelPruning"};
+constexpr Refusal refuse_mask{"ModelPruning"};
 
 std::int64_t number_to_prune(const Amount& amount, std::int64_t left) {
   if (const auto* share = std::get_if<double>(&amount)) {
-    if (!(*share >= 0 && *share <= 1)) refuse("amount", "a fraction in [0, 1]", std::to_string(*share));
+    if (!(*share >= 0 && *share <= 1)) refuse_mask("amount", "a fraction in [0, 1]", std::to_string(*share));
     return static_cast<std::int64_t>(std::nearbyint(*share * static_cast<double>(left)));
   }
   const auto number = std::get<std::int64_t>(amount);
   if (number > left)
-    refuse("amount", "at most the " + std::to_string(left) + " that are left", std::to_string(number));
+    refuse_mask("amount", "at most the " + std::to_string(left) + " that are left", std::to_string(number));
   return number;
 }
 
@@ -52,8 +52,8 @@ at::Tensor structured(const PruningMethod& method, const at::Tensor& weight, con
                       const Amount& amount) {
   const bool has_dim = method.dim < weight.dim() && method.dim >= -weight.dim();
   if (!has_dim || weight.dim() < 2)
-    refuse("pruning_dim " + std::to_string(method.dim), "a dimension of a weight of two or more",
-           std::to_string(weight.dim()) + " dimensions");
+    refuse_mask("pruning_dim " + std::to_string(method.dim), "a dimension of a weight of two or more",
+                std::to_string(weight.dim()) + " dimensions");
   const auto dim = method.dim < 0 ? method.dim + weight.dim() : method.dim;
   const auto left = mask.sum(other_dims(mask, dim)).nonzero().squeeze(1);
   const auto number = number_to_prune(amount, left.numel());

@@ -18,29 +18,31 @@ namespace {
 
 constexpr const char* kState = "stochastic_weight_averaging";
 
-constexpr detail::Refusal refuse{"StochasticWeightAveraging"};
+constexpr detail::Refusal refuse_averaging{"StochasticWeightAveraging"};
 
 void check(const StochasticWeightAveragingOptions& options) {
-  if (options.swa_lrs.empty()) refuse("swa_lrs", "a learning rate, or one for each group", "nothing");
+  if (options.swa_lrs.empty())
+    refuse_averaging("swa_lrs", "a learning rate, or one for each group", "nothing");
   for (const auto lr : options.swa_lrs)
-    if (!(lr > 0)) refuse("swa_lrs", "> 0", std::to_string(lr));
+    if (!(lr > 0)) refuse_averaging("swa_lrs", "> 0", std::to_string(lr));
   const auto* epoch = std::get_if<std::int64_t>(&options.swa_epoch_start);
-  if (epoch != nullptr && *epoch < 1) refuse("swa_epoch_start", "an integer >= 1", std::to_string(*epoch));
+  if (epoch != nullptr && *epoch < 1)
+    refuse_averaging("swa_epoch_start", "an integer >= 1", std::to_string(*epoch));
   const auto* share = std::get_if<double>(&options.swa_epoch_start);
   if (share != nullptr && !(*share >= 0 && *share <= 1))
-    refuse("swa_epoch_start", "a fraction in [0, 1]", std::to_string(*share));
+    refuse_averaging("swa_epoch_start", "a fraction in [0, 1]", std::to_string(*share));
   if (options.annealing_epochs < 0)
-    refuse("annealing_epochs", ">= 0", std::to_string(options.annealing_epochs));
+    refuse_averaging("annealing_epochs", ">= 0", std::to_string(options.annealing_epochs));
   if (options.annealing_strategy != "cos" && options.annealing_strategy != "linear")
-    refuse("annealing_strategy", "cos or linear", options.annealing_strategy);
+    refuse_averaging("annealing_strategy", "cos or linear", options.annealing_strategy);
 }
 
 // Counted from 0, where the option counts from 1.
 std::int64_t start_of(const std::variant<std::int64_t, double>& option, std::int64_t max_epochs) {
   const auto* share = std::get_if<double>(&option);
   if (share != nullptr && max_epochs < 0)
-    refuse("swa_epoch_start", "the number of an epoch, since max_epochs has no limit",
-           std::to_string(*share));
+    refuse_averaging("swa_epoch_start", "the number of an epoch, since max_epochs has no limit",
+                     std::to_string(*share));
   const auto epoch = share != nullptr ? static_cast<std::int64_t>(static_cast<double>(max_epochs) * *share)
                                       : std::get<std::int64_t>(option);
   return std::max<std::int64_t>(epoch - 1, 0);
@@ -72,7 +74,7 @@ void StochasticWeightAveraging::setup(TrainContext& context) {
   if (context.stage() != Stage::kFit) return;
   detail::refuse_sharded("StochasticWeightAveraging", context);
   if (!context.module().automatic_optimization())
-    refuse("manual optimisation", "automatic optimisation, whose schedule it replaces", "manual");
+    refuse_averaging("manual optimisation", "automatic optimisation, whose schedule it replaces", "manual");
   swa_start_ = start_of(options_.swa_epoch_start, *context.options().max_epochs);
   weights_ = nullptr;
   latest_update_epoch_ = -1;

@@ -31,10 +31,10 @@ SavedTensorHooks counting(Counts& counts) {
               }};
 }
 
-at::Tensor parameter() { return at::full({2}, 3.0f).set_requires_grad(true); }
+at::Tensor threes() { return at::full({2}, 3.0f).set_requires_grad(true); }
 
 TEST(SavedTensorHooks, PackInForwardAndUnpackInBackward) {
-  const auto weight = parameter();
+  const auto weight = threes();
   Counts counts;
   at::Tensor loss;
   {
@@ -71,7 +71,7 @@ TEST(SavedTensorHooks, KeepSomethingElseThanTheTensor) {
 }
 
 TEST(SavedTensorHooks, DecideWhatBackwardSees) {
-  const auto weight = parameter();
+  const auto weight = threes();
   const ScopedSavedTensorHooks scope(
       {.pack = [](const at::Tensor& tensor) -> std::any { return tensor; },
        .unpack = [](const std::any& packed) { return std::any_cast<const at::Tensor&>(packed) * 10; }});
@@ -80,7 +80,7 @@ TEST(SavedTensorHooks, DecideWhatBackwardSees) {
 }
 
 TEST(SavedTensorHooks, OfTheInnermostScopeAlone) {
-  const auto weight = parameter();
+  const auto weight = threes();
   Counts outer, inner;
   const ScopedSavedTensorHooks outer_scope(counting(outer));
   {
@@ -98,9 +98,9 @@ TEST(SavedTensorHooks, OfThisThreadAndScopeOnly) {
   Counts counts;
   {
     const ScopedSavedTensorHooks scope(counting(counts));
-    std::thread([] { parameter().exp().sum().backward(); }).join();
+    std::thread([] { threes().exp().sum().backward(); }).join();
   }
-  parameter().exp().sum().backward();
+  threes().exp().sum().backward();
   EXPECT_EQ(counts.packed, 0);
 }
 
@@ -112,7 +112,7 @@ TEST(SavedTensorHooks, LiveAsLongAsTheGraph) {
       const ScopedSavedTensorHooks scope(
           {.pack = [captured](const at::Tensor& tensor) -> std::any { return tensor; },
            .unpack = [](const std::any& packed) { return std::any_cast<const at::Tensor&>(packed); }});
-      loss = parameter().exp().sum();
+      loss = threes().exp().sum();
     }
     EXPECT_EQ(captured.use_count(), 2);
     loss.backward();
@@ -125,7 +125,7 @@ TEST(SavedTensorHooks, NothingIsSavedWithoutGradients) {
   const ScopedSavedTensorHooks scope(counting(counts));
   at::ones({2}).exp();
   const at::NoGradGuard no_grad;
-  parameter().exp();
+  threes().exp();
   EXPECT_EQ(counts.packed, 0);
 }
 
@@ -135,11 +135,11 @@ TEST(SavedTensorHooks, ErrorsComeOutOfForwardAndBackward) {
     const ScopedSavedTensorHooks scope(
         {.pack = [&](const at::Tensor&) -> std::any { return fail("packing"); },
          .unpack = [](const std::any&) { return at::Tensor(); }});
-    EXPECT_THAT([] { parameter().exp(); }, ThrowsMessage<DataError>(HasSubstr("packing")));
+    EXPECT_THAT([] { threes().exp(); }, ThrowsMessage<DataError>(HasSubstr("packing")));
   }
   const ScopedSavedTensorHooks scope({.pack = [](const at::Tensor&) -> std::any { return 0; },
                                       .unpack = [&](const std::any&) { return fail("unpacking"); }});
-  EXPECT_THAT([] { parameter().exp().sum().backward(); }, ThrowsMessage<DataError>(HasSubstr("unpacking")));
+  EXPECT_THAT([] { threes().exp().sum().backward(); }, ThrowsMessage<DataError>(HasSubstr("unpacking")));
 }
 
 TEST(SavedTensorHooks, NeedBothFunctions) {

@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::SlopeTest;
 
-nlohmann::json golden() {
+nlohmann::json golden_pruning() {
   std::ifstream file(test::in_repository("tests/train/callbacks/golden_pruning.json"));
   return nlohmann::json::parse(file);
 }
@@ -32,7 +32,7 @@ at::Tensor matrix(const nlohmann::json& rows) {
 
 void expect_masks(const std::string& name, const detail::PruningMethod& method,
                   const detail::Amount& amount) {
-  const auto cases = golden();
+  const auto cases = golden_pruning();
   const auto weight = matrix(cases["weight"]);
   auto mask = torch::ones_like(weight);
   for (const auto& expected : cases[name]) {
@@ -49,7 +49,7 @@ TEST(PruningMask, IsTorchs) {
 }
 
 TEST(PruningMask, IsTorchsOfSeveralParametersTogether) {
-  const auto cases = golden();
+  const auto cases = golden_pruning();
   const auto weight = matrix(cases["weight"]);
   const auto all = torch::cat({weight, weight * 2 + 0.015});
   auto mask = torch::ones_like(all);
