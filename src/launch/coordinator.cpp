@@ -150,7 +150,7 @@ void Coordinator::on_lost(Node node, Time now) {
   const auto why = name_of(member) + " is lost";
   lost_.push_back(name_of(member));
   enough_since_.reset();
-  if (options_.is_static && num_restarts_ >= max_restarts_) return end(kFailed, why);
+  if (options_.is_static && is_running() && num_restarts_ >= max_restarts_) return end(kFailed, why);
   if (is_running()) restart_after(why + "; all ranks are started anew", std::nullopt, now);
   form_if_due(now);
 }

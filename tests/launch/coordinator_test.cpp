@@ -223,6 +223,16 @@ TEST_F(CoordinatorTest, AStaticJobWithoutRestartsEndsWithALoss) {
   EXPECT_EQ(last(1).kind, HostMessage::kEnd);
 }
 
+TEST_F(CoordinatorTest, BeforeTheFirstRoundNodesMayComeAndGo) {
+  make(of_static(3), 0);
+  join(1, 0);
+  join(2, 1);
+  coordinator_->on_closed(2, now_);
+  join(3, 1);
+  join(4, 2);
+  EXPECT_EQ(node_ranks({1, 3, 4}), (std::vector{0, 1, 2}));
+}
+
 TEST_F(CoordinatorTest, TheJobIsOverWhenAllAreDone) {
   make(of_static(2), 0);
   join(1, 0);

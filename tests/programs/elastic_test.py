@@ -7,7 +7,7 @@ import socket
 import time
 import unittest
 
-from harness import BINARY, ProgramTest
+from harness import BINARY, PEERS_PYTHON, ProgramTest
 
 LOCKSTEP = BINARY / "bin" / "lockstep"
 QUICK = "last_call_timeout=1,join_timeout=20,keep_alive_interval=0.2,keep_alive_max_attempt=5"
@@ -87,6 +87,18 @@ class Elastic(ProgramTest):
         self.assertEqual([(each["world"], each["node"], each["nodes"]) for each in told],
                          [("4", "0", "2"), ("4", "0", "2"), ("4", "1", "2"), ("4", "1", "2")])
         self.assertEqual(len({each["master"] for each in told}), 1)
+
+    def test_python_ranks_of_two_nodes_form_a_process_group(self):
+        program = self.folder / "all_reduce.py"
+        program.write_text("import torch, torch.distributed as dist\n"
+                           "dist.init_process_group('gloo')\n"
+                           "mine = torch.ones(1) * (dist.get_rank() + 1)\n"
+                           "dist.all_reduce(mine)\n"
+                           "open(f'sum_{dist.get_rank()}', 'w').write(str(mine.item()))\n"
+                           "dist.destroy_process_group()\n")
+        path = f"{PEERS_PYTHON.parent}:{os.environ['PATH']}"
+        self.assert_codes(0, self.results(*[self.elastic("2", program, "--rdzv-backend", "c10d", PATH=path) for _ in range(2)]))
+        self.assertEqual([(self.folder / f"sum_{rank}").read_text() for rank in range(2)], ["3.0", "3.0"])
 
     def test_a_failed_rank_makes_all_nodes_start_anew_and_is_named_on_all(self):
         program = self.program('[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && { echo "last words" >&2; exit 7; }\n'

@@ -209,9 +209,7 @@ TEST_F(StoreServerTest, ManyConnectionsHoldUpNobody) {
 }
 
 TEST_F(StoreServerTest, WrongTokensHoldUpNobody) {
-  const auto attempt = [&] {
-    EXPECT_FALSE(FrameLink::connect(server_.endpoint(), "wrong", soon()));
-  };
+  const auto attempt = [&] { EXPECT_FALSE(FrameLink::connect(server_.endpoint(), "wrong", soon())); };
   EXPECT_LT(slowest_call_during(attempt), 50ms);
 }
 
@@ -228,7 +226,8 @@ TEST_F(StoreServerTest, WhoNeverReadsHoldsUpNobody) {
   ASSERT_TRUE(link);
   const auto question = to_frame(kKvLetter + KvWriter(KvQuery::kGet).text("large").number(0).bytes());
   const auto ask = [&] {
-    if (::send(link->fd(), question.data(), question.size(), MSG_NOSIGNAL) < 0) std::this_thread::sleep_for(1ms);
+    if (::send(link->fd(), question.data(), question.size(), MSG_NOSIGNAL) < 0)
+      std::this_thread::sleep_for(1ms);
   };
   EXPECT_LT(slowest_call_during(ask), 50ms);
 }
