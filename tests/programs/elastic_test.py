@@ -30,6 +30,7 @@ class Elastic(ProgramTest):
         for node in self.nodes:
             if node.poll() is None:
                 node.kill()
+            if not node.stdout.closed:
                 node.communicate()
 
     def program(self, text):
