@@ -21,8 +21,9 @@ using lockstep::ConfigError;
 using lockstep::Host;
 
 // The host file answers these.
-constexpr std::array kAnswered = {"nnodes",     "node-rank",  "nproc-per-node", "standalone",
-                                  "first-rank", "world-size", "tied-to-stdin"};
+constexpr std::array kAnswered = {"nnodes",       "node-rank",     "nproc-per-node", "standalone",
+                                  "rdzv-backend", "rdzv-endpoint", "rdzv-conf",      "local-addr",
+                                  "first-rank",   "world-size",    "tied-to-stdin"};
 // These are for the host on which the job is started.
 constexpr std::array kLocal = {"hostfile", "include",  "exclude",     "force-multi", "ssh",
                                "ssh-port", "ssh-args", "ssh-timeout", "master-addr", "master-port"};
@@ -112,8 +113,8 @@ lockstep::HostsOptions options_of(const RunFlags& flags, std::vector<Host> hosts
                                  .shell = shell_of(flags.hosts),
                                  .start_timeout = milliseconds(timeout_s),
                                  .grace = milliseconds(flags.shutdown_timeout_s + kMoreGrace)};
-  if (flags.verb->count("--master-addr") > 0) options.main_address = flags.master_addr;
-  if (flags.master_port != 0) options.main_port = flags.master_port;
+  if (flags.verb->count("--master-addr") > 0) options.main_address = flags.rdzv.master_addr;
+  if (flags.rdzv.master_port != 0) options.main_port = flags.rdzv.master_port;
   return options;
 }
 

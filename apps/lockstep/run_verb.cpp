@@ -6,6 +6,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/launch/run_program.h>
 
+#include "either_name.h"
+
 namespace {
 
 using lockstep::ConfigError;
@@ -35,13 +37,6 @@ int ranks_per_node(const std::string& text) {
   return positive("--nproc-per-node", text, "a number >= 1, auto or cpu");
 }
 
-int number_of_nodes(const std::string& text) {
-  if (text.find(':') != std::string::npos)
-    refuse("--nnodes", "a number >= 1", text,
-           "numbers of nodes that change are not built yet: docs/status.md");
-  return positive("--nnodes", text, "a number >= 1");
-}
-
 std::set<int> ranks_in(const std::string& text) {
   std::set<int> ranks;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -65,13 +60,6 @@ void refuse_absent_ranks(const lockstep::ProgramOptions& options, const RunFlags
   check("--local-ranks-filter", filter.empty() ? -1 : *filter.rbegin(), flags.local_ranks_filter);
 }
 
-// Nodes have to meet somewhere that all of them know.
-int port_of(const RunFlags& flags, int num_nodes) {
-  constexpr int kTorchruns = 29'500;
-  if (num_nodes > 1 && flags.standalone) refuse("--standalone", "--nnodes 1", flags.nnodes);
-  return num_nodes > 1 && flags.master_port == 0 ? kTorchruns : flags.master_port;
-}
-
 std::vector<std::string> command_of(const RunFlags& flags) {
   auto command = flags.command;
   if (!command.empty() && command.front().starts_with('-'))
@@ -80,13 +68,6 @@ std::vector<std::string> command_of(const RunFlags& flags) {
     refuse("--module", "a Python module, without --no-python", "--no-python");
   if (flags.module) command.insert(command.begin(), {"python3", "-u", "-m"});
   return command;
-}
-
-// torchrun takes both.
-std::string either(std::string names) {
-  auto other = names.substr(names.find("--"));
-  std::ranges::replace(other.begin() + 2, other.end(), '-', '_');
-  return names + "," + other;
 }
 
 }  // namespace
@@ -98,13 +79,7 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
   flags.verb = verb;
   verb->add_option(either("--nproc-per-node"), flags.nproc_per_node, "Ranks: a number, auto or cpu")
       ->capture_default_str();
-  verb->add_option("--nnodes", flags.nnodes, "Nodes of the job")->capture_default_str();
-  verb->add_option(either("--node-rank"), flags.node_rank, "This node's number, from 0")
-      ->capture_default_str();
-  verb->add_option(either("--master-addr"), flags.master_addr, "Address of node 0")->capture_default_str();
-  verb->add_option(either("--master-port"), flags.master_port,
-                   "Port of rank 0; 0: a free one (several nodes: 29500)");
-  verb->add_flag("--standalone", flags.standalone, "One node, and a free port");
+  add_rdzv_flags(*verb, flags.rdzv);
   verb->add_option(either("--max-restarts"), flags.max_restarts,
                    "Times to start all ranks anew after a failure")
       ->check(CLI::NonNegativeNumber);
@@ -152,10 +127,9 @@ int run(RunFlags flags) {
   lockstep::ProgramOptions options{.command = command_of(flags)};
   auto& launch = options.launch;
   launch.nprocs = ranks_per_node(flags.nproc_per_node);
-  launch.num_nodes = number_of_nodes(flags.nnodes);
-  launch.node_rank = flags.node_rank;
-  launch.main_address = flags.master_addr;
-  launch.main_port = port_of(flags, launch.num_nodes);
+  options.first_rank = flags.first_rank;
+  options.world_size = flags.world_size;
+  apply(flags.rdzv, options);
   launch.run_dir = flags.run_dir;
   if (!(flags.shutdown_timeout_s >= 0 && flags.shutdown_timeout_s <= 1e6))
     refuse("--shutdown-timeout", "0 to 1000000 seconds", std::to_string(flags.shutdown_timeout_s));
@@ -171,8 +145,6 @@ int run(RunFlags flags) {
   options.run_id = flags.rdzv_id;
   options.no_python = flags.no_python;
   options.max_restarts = flags.max_restarts;
-  options.first_rank = flags.first_rank;
-  options.world_size = flags.world_size;
   options.tied_to_stdin = flags.tied_to_stdin;
   options.binding = binding_of(flags.binding);
   return lockstep::run_program(options);

@@ -8,15 +8,12 @@
 
 #include "binding_flags.h"
 #include "host_flags.h"
+#include "rdzv_flags.h"
 
 /// The flags of `lockstep run` as they were given: torchrun's names, also with `_` for `-`.
 struct RunFlags {
-  std::string nnodes = "1";
+  RdzvFlags rdzv;
   std::string nproc_per_node = "1";
-  int node_rank = 0;
-  std::string master_addr = "127.0.0.1";
-  int master_port = 0;
-  bool standalone = false;
   bool no_python = false;
   bool module = false;
   int max_restarts = 0;

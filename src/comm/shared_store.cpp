@@ -11,6 +11,7 @@
 
 #include "comm/c10d.h"
 #include "comm/launcher_socket.h"
+#include "comm/launcher_store.h"
 #include "comm/tcp_store.h"
 
 namespace lockstep::detail {
@@ -64,6 +65,7 @@ TcpStoreOptions tcp_options(const CommOptions& options) {
 
 // Where the port of a second rank 0 is taken, the first one has it: the roll call there will name both.
 Store connect(const CommOptions& options) {
+  if (auto store = launcher_store(options)) return std::move(*store);
   auto tcp = tcp_options(options);
   try {
     return make_tcp_store(tcp);
@@ -104,6 +106,7 @@ Store shared_store(const CommOptions& options) {
 std::optional<Store> shared_store_if_served(const CommOptions& options) {
   auto& point = meeting_point(options);
   const std::lock_guard lock(point.mutex);
+  if (!point.store) point.store = launcher_store(options);
   if (!point.store) {
     if (!is_store_server(options.main_address, options.main_port, kAnswerTime)) return std::nullopt;
     point.store = make_tcp_store({.address = options.main_address, .port = options.main_port});

@@ -1,4 +1,5 @@
-// The TCP stores of this process: one per place where ranks meet, however many communicators meet there.
+// The stores of this process: one per place where ranks meet, however many communicators meet there. It is
+// our launcher's where that serves one (launcher_store.h), else rank 0's.
 #pragma once
 
 #include <optional>

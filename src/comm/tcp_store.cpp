@@ -24,6 +24,7 @@
 #include "comm/errors.h"
 #include "comm/event_loop.h"
 #include "comm/fork_guard.h"
+#include "comm/kv_store.h"
 #include "comm/store_client.h"
 #include "comm/timeouts.h"
 
@@ -227,7 +228,8 @@ Store detail::make_pytorch_store(const TcpStoreOptions& options, int world_size)
 
 void detail::limit_answers(const Store& store, milliseconds time) {
   const auto inner = without_scopes(store);
-  if (auto* client = dynamic_cast<StoreClient*>(inner.get())) client->setTimeout(bounded(time));
+  const bool has_server = dynamic_cast<StoreClient*>(inner.get()) || dynamic_cast<KvStore*>(inner.get());
+  if (has_server) inner->setTimeout(bounded(time));
 }
 
 bool detail::is_store_server(const std::string& address, int port, milliseconds patience) {

@@ -15,9 +15,9 @@
 namespace lockstep {
 namespace {
 
-// It had to survive one exec, and must not survive another.
-void keep_socket_private() {
-  const auto fd = static_cast<int>(env::get_int("LOCKSTEP_LISTEN_FD", -1));
+// What had to survive one exec must not survive another.
+void keep_private(const char* variable) {
+  const auto fd = static_cast<int>(env::get_int(variable, -1));
   if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
@@ -48,7 +48,8 @@ std::optional<int> local_world_size() { return detect_environment()->local_world
 void join_launcher() {
   if (!started_by_launcher()) return;
   if (const auto rank = told_rank()) ::prctl(PR_SET_NAME, ("rank-" + *rank).c_str());
-  keep_socket_private();
+  keep_private("LOCKSTEP_LISTEN_FD");
+  keep_private("LOCKSTEP_STORE_TOKEN_FD");
   attach_status();
 }
 

@@ -29,6 +29,8 @@ class RankObserver {
   virtual bool say(const std::string& /*text*/) { return false; }
   /// What the supervisor is to say, once; empty: nothing.
   virtual std::string take_news() { return {}; }
+  /// Whether the ranks are to stop for a reason that is none of theirs.
+  virtual bool recalls_ranks() const { return false; }
   /// A rank has failed, and is about to be blamed for it. `exit_code` is the run's; `words` as last_words().
   virtual void on_failure(const Failure& /*failure*/, Blame /*blame*/, int /*exit_code*/,
                           const std::string& /*words*/) {}

@@ -23,10 +23,13 @@
 #include "launch/forked_ranks.h"
 #include "launch/guarded.h"
 #include "launch/listen_socket.h"
+#include "launch/node_rounds.h"
 #include "launch/orphans.h"
 #include "launch/output_relay.h"
 #include "launch/starter_link.h"
 #include "launch/validate_launch.h"
+#include "rendezvous/authentication.h"
+#include "rendezvous/store_server.h"
 
 namespace lockstep {
 namespace {
@@ -54,10 +57,10 @@ int free_port(const LaunchOptions& options) {
 }
 
 // torchrun's, beside those of rank_plan.h.
-void add_elastic_variables(launch::RankPlan& plan, const ProgramOptions& options, int attempt,
+void add_elastic_variables(launch::RankPlan& plan, const ProgramOptions& options, int restarts,
                            const launch::ErrorFiles& errors) {
   plan.variables["TORCHELASTIC_RUN_ID"] = options.run_id;
-  plan.variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt);
+  plan.variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(restarts);
   plan.variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(options.max_restarts);
   plan.variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   plan.variables["TORCHELASTIC_ERROR_FILE"] = errors.file_of(plan.local_rank).string();
@@ -102,8 +105,9 @@ std::set<pid_t> pids_of(const std::vector<launch::RankProcess>& ranks) {
 }
 
 launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std::string>& command,
-                           int attempt, const fs::path& logs, std::vector<launch::RankObserver*> observers) {
-  const auto folder = logs.empty() ? logs : logs / ("attempt_" + std::to_string(attempt));
+                           const launch::Attempt& attempt, const fs::path& logs,
+                           std::vector<launch::RankObserver*> observers) {
+  const auto folder = logs.empty() ? logs : logs / ("attempt_" + std::to_string(attempt.number));
   const auto& chosen = options.launch;
   launch::RunFiles files(chosen);
   launch::StatusTable statuses(chosen.nprocs);
@@ -117,7 +121,8 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
                                            .first_rank = options.first_rank,
                                            .world_size = options.world_size});
   for (auto& plan : plans) {
-    add_elastic_variables(plan, options, attempt, errors);
+    add_elastic_variables(plan, options, attempt.restarts, errors);
+    if (attempt.store != nullptr) attempt.store->add_to(plan, attempt.number);
     if (!folder.empty()) create_folders(folder / std::to_string(plan.local_rank));
   }
   bind(plans, options.binding);
@@ -133,11 +138,35 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
   relay.close_writers();
   orphans.leave_alone(pids_of(ranks));
   observers.insert(observers.begin(), {&relay, &errors, &orphans});
+  if (attempt.observer != nullptr) observers.push_back(attempt.observer);
   launch::Supervisor supervisor(chosen, files, statuses, signals, std::move(ranks), std::move(observers));
   const int exit_code = supervisor.run();
   return {.exit_code = exit_code,
           .was_asked_to_stop = supervisor.was_asked_to_stop(),
           .failure = supervisor.failure()};
+}
+
+int run_with_restarts(const ProgramOptions& options, const launch::AttemptRunner& run,
+                      const launch::StoreAccess* store) {
+  for (int restarts = 0;; ++restarts) {
+    const auto end = run(options, {.number = restarts, .restarts = restarts, .store = store});
+    const bool may_restart = end.failure && !end.was_asked_to_stop && restarts < options.max_restarts;
+    if (!may_restart) return end.exit_code;
+    launch::kill_descendants();  // what ranks have left would hold ports and memory
+    log_warning("all ranks are started anew: restart " + std::to_string(restarts + 1) + " of " +
+                std::to_string(options.max_restarts));
+  }
+}
+
+// Nobody else has to reach the store of a lone node. Of several nodes that are placed by somebody else none
+// serves one: their ranks meet at the main port.
+int run_here(const ProgramOptions& options, const launch::AttemptRunner& run) {
+  if (options.launch.num_nodes > 1) return run_with_restarts(options, run, nullptr);
+  const auto key = launch::job_token().value_or(rendezvous::random_bytes(rendezvous::kChallengeBytes));
+  const rendezvous::StoreServer store(
+      rendezvous::listen_by({"127.0.0.1", 0}, std::chrono::steady_clock::now()), key);
+  const launch::StoreAccess access(store.endpoint(), key);
+  return run_with_restarts(options, run, &access);
 }
 
 }  // namespace
@@ -151,15 +180,11 @@ int run_program(const ProgramOptions& options) {
     std::vector<launch::RankObserver*> observers{&lifeline};
     std::optional<launch::StarterLink> starter;
     if (options.tied_to_stdin) observers.push_back(&starter.emplace());
-    for (int attempt = 0;; ++attempt) {
-      if (starter) starter->set_may_restart(attempt < options.max_restarts);
-      const auto end = run_once(options, command, attempt, logs, observers);
-      const bool may_restart = end.failure && !end.was_asked_to_stop && attempt < options.max_restarts;
-      if (!may_restart) return end.exit_code;
-      launch::kill_descendants();  // what ranks have left would hold ports and memory
-      log_warning("all ranks are started anew: restart " + std::to_string(attempt + 1) + " of " +
-                  std::to_string(options.max_restarts));
-    }
+    const auto run = [&](const ProgramOptions& placed, const launch::Attempt& attempt) {
+      if (starter) starter->set_may_restart(attempt.restarts < options.max_restarts);
+      return run_once(placed, command, attempt, logs, observers);
+    };
+    return options.rendezvous ? launch::run_rounds(options, run) : run_here(options, run);
   });
 }
 

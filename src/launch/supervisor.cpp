@@ -56,9 +56,11 @@ Supervisor::~Supervisor() {
 }
 
 int Supervisor::run() {
+  heed_observers();  // what came before the ranks did wakes nobody
   while (any_alive()) {
     sleep_until_event();
     let_observers_look();
+    heed_observers();
     heed_requests();
     collect_ended();
     meet_deadlines();
@@ -126,6 +128,19 @@ void Supervisor::say(const std::string& text) const {
 
 void Supervisor::let_observers_look() const {
   for (auto* observer : observers_) observer->look();
+}
+
+void Supervisor::heed_observers() {
+  bool is_recalled = false;
+  say_news();
+  for (const auto* observer : observers_) is_recalled = is_recalled || observer->recalls_ranks();
+  if (is_recalled && !stopping_) recall();
+}
+
+void Supervisor::recall() {
+  culprit_ = nullptr;
+  name_at_.reset();
+  ask_to_stop(SIGTERM, options_.grace);
 }
 
 std::string Supervisor::last_words() const {

@@ -3,7 +3,8 @@
 // A failure goes through two deadlines. An end that may be an echo (cause.h) is kept for a moment in which
 // a better cause can turn up; then the failure is named and the other ranks get SIGTERM. Those that are
 // still there after the grace period get SIGKILL. SIGINT and SIGTERM to the supervisor start at the second
-// deadline: they are passed on, and nobody is blamed for what follows. Nothing is polled: the supervisor
+// deadline: they are passed on, and nobody is blamed for what follows; so does an observer that recalls the
+// ranks. Nothing is polled: the supervisor
 // sleeps until a rank ends, a signal arrives or a deadline passes.
 #pragma once
 
@@ -59,6 +60,8 @@ class Supervisor {
   void look_for_culprit();
   void say(const std::string& text) const;
   void let_observers_look() const;
+  void heed_observers();
+  void recall();
   std::string last_words() const;
   void say_news() const;
   void heed_requests();

@@ -2,12 +2,14 @@
 // ended.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <lockstep/launch/binding.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/launch/output_options.h>
+#include <lockstep/launch/rendezvous_options.h>
 
 namespace lockstep {
 
@@ -23,15 +25,18 @@ struct ProgramOptions {
   int first_rank = -1;          ///< of this node; -1: all nodes have as many ranks
   int world_size = 0;           ///< of the job; 0: all nodes have as many ranks
   bool tied_to_stdin = false;   ///< ranks get /dev/null; when stdin ends, all end at once
+  /// Where the launchers of several nodes meet. Then num_nodes and node_rank are what the rendezvous gives,
+  /// and rank 0 gets a free port. Empty: this node is alone.
+  std::optional<RendezvousOptions> rendezvous = {};
 };
 
 /// Each rank is executed in a session of its own, with the variables of launch.h and of torchrun's workers
 /// (TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, ...), so that Python programs find what
 /// init_process_group("env://") asks for. Prints the first failure, with the last lines of that rank on
-/// stderr. Blocks.
+/// stderr; with several nodes on each of them, the last lines where it was. Blocks.
 /// @returns as launch_forked(), of the last attempt
 /// @throws ConfigError when options are out of range, or there is no such program
-/// @throws Error when the ranks cannot be started
+/// @throws Error when the ranks cannot be started; Timeout when there is no rendezvous in time
 LOCKSTEP_API int run_program(const ProgramOptions& options);
 
 /// The processors that this process may use, by its affinity.

@@ -1,0 +1,108 @@
+#include "rdzv_conf.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/base/option_type.h>
+
+namespace {
+
+using lockstep::ConfigError;
+using lockstep::RendezvousOptions;
+using Setter = std::function<void(RendezvousOptions&, const std::string& value)>;
+
+constexpr double kMostSeconds = 1e6;
+
+[[noreturn]] void refuse(const std::string& key, const std::string& expected, const std::string& got) {
+  throw ConfigError("run", {.what = "--rdzv-conf " + key, .expected = expected, .got = "\"" + got + "\""});
+}
+
+template <class T>
+Setter number(const std::string& key, T RendezvousOptions::*field) {
+  return [=](RendezvousOptions& options, const std::string& value) {
+    const auto parsed = lockstep::OptionType<int>::parse(value);
+    if (!parsed || *parsed < 1) refuse(key, "a number >= 1", value);
+    options.*field = *parsed;
+  };
+}
+
+Setter seconds(const std::string& key, std::chrono::milliseconds RendezvousOptions::*field) {
+  return [=](RendezvousOptions& options, const std::string& value) {
+    const auto parsed = lockstep::OptionType<double>::parse(value);
+    if (!parsed || !(*parsed >= 0.001 && *parsed <= kMostSeconds))
+      refuse(key, "0.001 to 1000000 seconds", value);
+    options.*field = std::chrono::milliseconds(static_cast<std::int64_t>(*parsed * 1000));
+  };
+}
+
+void set_is_host(RendezvousOptions& options, const std::string& value) {
+  std::string text = value;
+  std::ranges::transform(text, text.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  if (text != "true" && text != "false" && text != "1" && text != "0")
+    refuse("is_host", "true or false", value);
+  options.is_host = text == "true" || text == "1";
+}
+
+void set_store_type(RendezvousOptions&, const std::string& value) {
+  if (value != "tcp") refuse("store_type", "tcp", value);
+}
+
+void read_token(RendezvousOptions& options, const std::string& file) {
+  std::ifstream stream(file);
+  std::stringstream text;
+  text << stream.rdbuf();
+  if (!stream) refuse("token_file", "a file that can be read, and is not empty", file);
+  options.token = text.str();
+  while (!options.token.empty() &&
+         std::string_view("\r\n").find(options.token.back()) != std::string_view::npos)
+    options.token.pop_back();
+  if (options.token.empty()) refuse("token_file", "a file that can be read, and is not empty", file);
+  struct stat status {};
+  if (::stat(file.c_str(), &status) == 0 && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    lockstep::log_warning("other users may read the token in " + file + ": chmod 600");
+}
+
+const std::map<std::string, Setter>& setters() {
+  static const std::map<std::string, Setter> all{
+      {"close_timeout", seconds("close_timeout", &RendezvousOptions::close_timeout)},
+      {"is_host", set_is_host},
+      {"join_timeout", seconds("join_timeout", &RendezvousOptions::join_timeout)},
+      {"keep_alive_interval", seconds("keep_alive_interval", &RendezvousOptions::keep_alive_interval)},
+      {"keep_alive_max_attempt",
+       number("keep_alive_max_attempt", &RendezvousOptions::keep_alive_max_attempt)},
+      {"last_call_timeout", seconds("last_call_timeout", &RendezvousOptions::last_call_timeout)},
+      {"read_timeout", seconds("read_timeout", &RendezvousOptions::read_timeout)},
+      {"store_type", set_store_type},
+      {"timeout", seconds("timeout", &RendezvousOptions::join_timeout)},  // of torchrun's static rendezvous
+      {"token_file", read_token},
+  };
+  return all;
+}
+
+std::string accepted_keys() {
+  std::string keys;
+  for (const auto& [key, setter] : setters()) keys += (keys.empty() ? "" : ", ") + key;
+  return keys;
+}
+
+}  // namespace
+
+void apply_rdzv_conf(const std::string& text, RendezvousOptions& options) {
+  std::stringstream pairs(text);
+  for (std::string pair; std::getline(pairs, pair, ',');) {
+    const auto equals = pair.find('=');
+    const auto setter = setters().find(pair.substr(0, equals));
+    if (equals == std::string::npos || setter == setters().end())
+      throw ConfigError("run", {.what = "--rdzv-conf",
+                                .expected = "KEY=VALUE,... with the keys " + accepted_keys(),
+                                .got = "\"" + pair + "\""});
+    setter->second(options, pair.substr(equals + 1));
+  }
+}

@@ -1,0 +1,28 @@
+// The flags of `lockstep run` about several nodes and where they meet.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+#include <lockstep/launch/run_program.h>
+
+/// As they were given: torchrun's names, also with `_` for `-`.
+struct RdzvFlags {
+  std::string nnodes = "1";
+  int node_rank = 0;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;
+  bool standalone = false;
+  std::string backend;
+  std::string endpoint;
+  std::string conf;
+  std::string local_addr;
+  double monitor_interval_s = 0.1;
+};
+
+void add_rdzv_flags(CLI::App& verb, RdzvFlags& flags);
+
+/// Sets what they say of nodes, addresses and the rendezvous.
+/// @throws lockstep::ConfigError naming the flag, or the key of --rdzv-conf
+void apply(const RdzvFlags& flags, lockstep::ProgramOptions& options);

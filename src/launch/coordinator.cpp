@@ -1,0 +1,289 @@
+#include "launch/coordinator.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "launch/cause.h"
+
+namespace lockstep::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+// For a better cause than an echo: nodes have kept theirs for a while already.
+constexpr auto kEchoPatience = 100ms;
+constexpr int kFailed = 1;
+
+std::string number_text(std::size_t count, const std::string& word) {
+  return std::to_string(count) + " " + word + (count == 1 ? "" : "s");
+}
+
+std::string listed(const std::vector<std::string>& words) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  const auto ms = time.count();
+  return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
+}
+
+}  // namespace
+
+Coordinator::Coordinator(RendezvousOptions options, JoinRequest host, int max_restarts, Tell tell)
+    : options_(std::move(options)),
+      host_(std::move(host)),
+      max_restarts_(max_restarts),
+      tell_(std::move(tell)) {}
+
+void Coordinator::on_message(Node node, const NodeMessage& message, const std::string& address, Time now) {
+  const auto found = members_.find(node);
+  if (found != members_.end()) found->second.heard_at = now;
+  if (message.kind == NodeMessage::kJoin) return on_join(node, message.join, address, now);
+  if (found == members_.end()) return;
+  switch (message.kind) {
+    case NodeMessage::kFailed:
+      return on_failed(node, message.failure, now);
+    case NodeMessage::kLeave:
+      return on_leave(node, message.signal, now);
+    case NodeMessage::kDone:
+      if (found->second.state == State::kRunning) found->second.state = State::kDone;
+      return end_if_done();
+    default:
+      tell_(node, {.kind = HostMessage::kAlive});
+  }
+}
+
+std::string Coordinator::refusal_of(Node node, const JoinRequest& request) const {
+  const auto differs = [](const std::string& what, const auto& theirs, const auto& ours) {
+    return what + " is " + theirs + " there and " + ours + " at the host of the rendezvous";
+  };
+  const auto nodes = [](const JoinRequest& each) {
+    return std::to_string(each.min_nodes) + ":" + std::to_string(each.max_nodes);
+  };
+  if (request.run_id != host_.run_id) return differs("--rdzv-id", request.run_id, host_.run_id);
+  if (nodes(request) != nodes(host_)) return differs("--nnodes", nodes(request), nodes(host_));
+  if (request.nprocs != host_.nprocs)
+    return differs("--nproc-per-node", std::to_string(request.nprocs), std::to_string(host_.nprocs));
+  for (const auto& [other, member] : members_) {
+    if (other == node || request.node_rank < 0 || member.request.node_rank != request.node_rank) continue;
+    return "--node-rank " + std::to_string(request.node_rank) + " is taken by " + name_of(member);
+  }
+  return {};
+}
+
+void Coordinator::on_join(Node node, const JoinRequest& request, const std::string& address, Time now) {
+  if (end_) return tell_(node, *end_);
+  if (const auto refusal = refusal_of(node, request); !refusal.empty())
+    return tell_(node, {.kind = HostMessage::kRefused, .text = refusal});
+  if (!is_running() && !gathering_since_) gathering_since_ = now;
+  const auto [found, is_new] = members_.try_emplace(node);
+  auto& member = found->second;
+  member.request = request;
+  member.address = request.address.empty() ? address : request.address;
+  member.state = State::kJoined;
+  member.heard_at = now;
+  if (is_new) member.arrival = num_arrivals_++;
+  num_rounds_ = std::max(num_rounds_, request.num_rounds);
+  num_restarts_ = std::max(num_restarts_, request.num_restarts);
+  const auto num_running = members_.size() - count(State::kJoined);
+  if (is_running() && num_running < static_cast<std::size_t>(options_.max_nodes))
+    restart_after(name_of(member) + " has come", std::nullopt, now);
+  form_if_due(now);
+}
+
+void Coordinator::on_failed(Node node, const NodeFailure& failure, Time now) {
+  auto& member = members_.at(node);
+  if (!is_running() || member.state != State::kRunning) return;
+  member.state = State::kFailed;
+  if (suspect_ && suspect_->failure.blame >= failure.blame) return;
+  suspect_ = Suspect{node, failure, member.request.host};
+  const auto at = failure.blame < Blame::kOwnError ? now + kEchoPatience : now;
+  decide_at_ = std::min(at, decide_at_.value_or(at));
+  if (*decide_at_ <= now) decide(now);
+}
+
+void Coordinator::decide(Time now) {
+  decide_at_.reset();
+  const auto suspect = *std::exchange(suspect_, std::nullopt);
+  const auto cause = suspect.failure.cause + ", on host " + suspect.host;
+  if (num_restarts_ >= max_restarts_) return end(suspect.failure.exit_code, cause, suspect.node);
+  ++num_restarts_;
+  const auto count = std::to_string(num_restarts_) + " of " + std::to_string(max_restarts_);
+  restart_after(cause + "; all ranks are started anew: restart " + count, suspect.node, now);
+}
+
+void Coordinator::restart_after(const std::string& why, std::optional<Node> culprit, Time now) {
+  is_running_ = false;
+  suspect_.reset();
+  decide_at_.reset();
+  gathering_since_ = now;
+  for (auto& [node, member] : members_) {
+    if (member.state == State::kJoined) continue;
+    member.state = State::kStopping;
+    tell_(node, {.kind = HostMessage::kStop, .text = why, .is_own = node == culprit});
+  }
+}
+
+void Coordinator::on_leave(Node node, int signal, Time now) {
+  const auto member = members_.extract(node).mapped();
+  if (end_ || member.state == State::kDone || (is_running() && member.state == State::kJoined))
+    return end_if_done();
+  const auto why = name_of(member) + " was stopped by " + signal_name(signal);
+  const bool can_go_on = !options_.is_static && !member.request.hosts &&
+                         members_.size() >= static_cast<std::size_t>(options_.min_nodes);
+  if (!can_go_on) return end(128 + signal, why);
+  if (is_running()) restart_after(why + "; the other nodes go on without it", std::nullopt, now);
+  form_if_due(now);
+}
+
+void Coordinator::on_closed(Node node, Time now) {
+  if (members_.contains(node)) on_lost(node, now);
+}
+
+// A node that is done has nothing more to lose, and one that waits for a place had none.
+void Coordinator::on_lost(Node node, Time now) {
+  const auto member = members_.extract(node).mapped();
+  if (end_ || member.state == State::kDone || (is_running() && member.state == State::kJoined))
+    return end_if_done();
+  const auto why = name_of(member) + " is lost";
+  lost_.push_back(name_of(member));
+  enough_since_.reset();
+  if (options_.is_static && is_running() && num_restarts_ >= max_restarts_) return end(kFailed, why);
+  if (is_running()) restart_after(why + "; all ranks are started anew", std::nullopt, now);
+  form_if_due(now);
+}
+
+void Coordinator::end_if_done() {
+  if (end_ || !is_running()) return;
+  if (count(State::kDone) + count(State::kJoined) == members_.size()) end(0, "");
+}
+
+void Coordinator::end(int exit_code, const std::string& text, std::optional<Node> culprit) {
+  is_running_ = false;
+  gathering_since_.reset();
+  decide_at_.reset();
+  end_ = HostMessage{.kind = HostMessage::kEnd, .text = text, .exit_code = exit_code};
+  for (const auto& [node, member] : members_) {
+    auto message = *end_;
+    message.is_own = node == culprit;
+    tell_(node, message);
+  }
+}
+
+// Nothing while nodes that were told to stop have not joined again, which the deadline of joining limits.
+std::optional<Coordinator::Time> Coordinator::forms_at() const {
+  const auto joined = count(State::kJoined);
+  if (joined >= static_cast<std::size_t>(options_.max_nodes)) return Time::min();
+  if (joined < static_cast<std::size_t>(options_.min_nodes) || joined < members_.size()) return std::nullopt;
+  const bool expects_more = num_rounds_ == 0 || !lost_.empty();
+  return expects_more ? *enough_since_ + options_.last_call_timeout : Time::min();
+}
+
+void Coordinator::form_if_due(Time now) {
+  if (is_running() || end_) return;
+  const bool is_enough = count(State::kJoined) >= static_cast<std::size_t>(options_.min_nodes);
+  if (!is_enough) enough_since_.reset();
+  if (is_enough && !enough_since_) enough_since_ = now;
+  if (const auto at = forms_at(); at && *at <= now) form();
+}
+
+std::vector<Coordinator::Node> Coordinator::in_order() const {
+  std::vector<Node> order;
+  for (const auto& [node, member] : members_)
+    if (member.state == State::kJoined) order.push_back(node);
+  const auto place = [&](Node node) {
+    const auto& member = members_.at(node);
+    const auto& request = member.request;
+    const int fixed = request.node_rank >= 0 ? request.node_rank : member.node_rank.value_or(1 << 30);
+    return std::tuple(fixed, !request.hosts, request.host, member.arrival);
+  };
+  std::ranges::sort(order, {}, place);
+  order.resize(std::min(order.size(), static_cast<std::size_t>(options_.max_nodes)));
+  return order;
+}
+
+void Coordinator::form() {
+  const auto order = in_order();
+  const auto& first = members_.at(order.front());
+  Round round{.number = num_rounds_++,
+              .restarts = num_restarts_,
+              .num_nodes = static_cast<int>(order.size()),
+              .main_address = first.address.empty() ? options_.host : first.address,
+              .main_port = first.request.port};
+  for (const auto node : order) {
+    auto& member = members_.at(node);
+    member.state = State::kRunning;
+    member.node_rank = round.node_rank;
+    tell_(node, {.kind = HostMessage::kRound, .round = round});
+    ++round.node_rank;
+  }
+  is_running_ = true;
+  gathering_since_.reset();
+  enough_since_.reset();
+  lost_.clear();
+}
+
+std::optional<Coordinator::Time> Coordinator::next_deadline() const {
+  if (end_) return std::nullopt;
+  std::optional<Time> next = decide_at_;
+  const auto sooner = [&](std::optional<Time> one) {
+    if (one) next = std::min(*one, next.value_or(*one));
+  };
+  if (gathering_since_) {
+    sooner(*gathering_since_ + options_.join_timeout);
+    sooner(forms_at());
+  }
+  for (const auto& [node, member] : members_)
+    sooner(member.heard_at + options_.keep_alive_interval * options_.keep_alive_max_attempt);
+  return next;
+}
+
+void Coordinator::on_time(Time now) {
+  if (decide_at_ && *decide_at_ <= now) decide(now);
+  form_if_due(now);
+  if (!gathering_since_ || end_ || now < *gathering_since_ + options_.join_timeout) return;
+  if (count(State::kJoined) >= static_cast<std::size_t>(options_.min_nodes)) return form();
+  end(kFailed, absent_text());
+}
+
+std::vector<Coordinator::Node> Coordinator::silent_nodes(Time now) const {
+  std::vector<Node> silent;
+  for (const auto& [node, member] : members_) {
+    if (member.heard_at + options_.keep_alive_interval * options_.keep_alive_max_attempt <= now)
+      silent.push_back(node);
+  }
+  return silent;
+}
+
+std::size_t Coordinator::count(State state) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(members_, [&](const auto& each) { return each.second.state == state; }));
+}
+
+std::string Coordinator::name_of(const Member& member) const {
+  const auto rank =
+      member.request.node_rank >= 0 ? std::optional(member.request.node_rank) : member.node_rank;
+  return (rank ? "node " + std::to_string(*rank) : "a new node") + " (host " + member.request.host +
+         ", launcher's pid " + std::to_string(member.request.pid) + ")";
+}
+
+// Those that were here, and of a static job the numbers that nobody has come with.
+std::string Coordinator::absent_text() const {
+  std::vector<std::string> here, absent = lost_;
+  for (const auto& [node, member] : members_)
+    (member.state == State::kJoined ? here : absent).push_back(name_of(member));
+  for (int rank = 0; options_.is_static && rank < options_.max_nodes; ++rank) {
+    const auto is_it = [name = "node " + std::to_string(rank)](const std::string& text) {
+      return text.starts_with(name + " ");
+    };
+    if (std::ranges::none_of(here, is_it) && std::ranges::none_of(absent, is_it))
+      absent.push_back("node " + std::to_string(rank));
+  }
+  return number_text(here.size(), "node") + " of at least " + std::to_string(options_.min_nodes) +
+         " joined within " + seconds_text(options_.join_timeout) + (here.empty() ? "" : ": " + listed(here)) +
+         (absent.empty() ? "" : "; absent: " + listed(absent));
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,103 @@
+// Who takes part in a job of several nodes, and what happens when one of them fails, leaves or comes: the
+// state machine of the rendezvous. It has no sockets and no clock of its own.
+//
+// A round begins when all nodes that may come have joined, or, with at least min_nodes, when nobody else is
+// expected: at first and after a loss, last_call_timeout after min_nodes were reached; else as soon as all
+// nodes that are connected have joined. It ends when a rank fails (one restart of the job), when a node is
+// lost, leaves or comes (which costs none), or when all nodes are done. Nodes keep their order; new ones get
+// the numbers after them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/launch/rendezvous_options.h>
+
+#include "launch/node_messages.h"
+
+namespace lockstep::launch {
+
+/// See above. Nodes are known by numbers that the caller gives them, one per connection.
+class LOCKSTEP_API Coordinator {
+ public:
+  using Node = std::uint64_t;
+  using Time = std::chrono::steady_clock::time_point;
+  using Tell = std::function<void(Node, const HostMessage&)>;
+
+  /// `host` is the request of the node that hosts: others must agree with it. `tell` sends a message to a
+  /// node that has joined; it may not call back.
+  Coordinator(RendezvousOptions options, JoinRequest host, int max_restarts, Tell tell);
+
+  /// A node has said something. `address` is where it calls from; empty: from the host's own machine.
+  void on_message(Node node, const NodeMessage& message, const std::string& address, Time now);
+  /// Its connection is closed.
+  void on_closed(Node node, Time now);
+
+  /// When on_time() is due, if at all.
+  std::optional<Time> next_deadline() const;
+  void on_time(Time now);
+
+  /// Nodes that have not been heard of for too long.
+  std::vector<Node> silent_nodes(Time now) const;
+
+  /// Whether nodes are here still.
+  bool has_members() const { return !members_.empty(); }
+
+ private:
+  enum class State { kJoined, kRunning, kFailed, kDone, kStopping };
+  struct Member {
+    JoinRequest request;
+    std::string address;
+    State state = State::kJoined;
+    Time heard_at{};
+    std::uint64_t arrival = 0;
+    std::optional<int> node_rank = {};  ///< in the current round, or the last
+  };
+  struct Suspect {
+    Node node;
+    NodeFailure failure;
+    std::string host;
+  };
+
+  bool is_running() const { return is_running_; }
+  std::string refusal_of(Node node, const JoinRequest& request) const;
+  void on_join(Node node, const JoinRequest& request, const std::string& address, Time now);
+  void on_failed(Node node, const NodeFailure& failure, Time now);
+  void on_leave(Node node, int signal, Time now);
+  void on_lost(Node node, Time now);
+  void decide(Time now);
+  void restart_after(const std::string& why, std::optional<Node> culprit, Time now);
+  void end_if_done();
+  void end(int exit_code, const std::string& text, std::optional<Node> culprit = {});
+  std::optional<Time> forms_at() const;
+  void form_if_due(Time now);
+  void form();
+  std::vector<Node> in_order() const;
+  std::size_t count(State state) const;
+  std::string name_of(const Member& member) const;
+  std::string absent_text() const;
+
+  RendezvousOptions options_;
+  JoinRequest host_;
+  int max_restarts_;
+  Tell tell_;
+  std::map<Node, Member> members_;
+  std::vector<std::string> lost_;        ///< since the last round
+  std::optional<Time> gathering_since_;  ///< while no round runs
+  std::optional<Time> enough_since_;     ///< min_nodes have joined
+  std::optional<Suspect> suspect_;
+  std::optional<Time> decide_at_;
+  std::optional<HostMessage> end_;
+  std::uint64_t num_arrivals_ = 0;
+  int num_rounds_ = 0;
+  int num_restarts_ = 0;
+  bool is_running_ = false;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,145 @@
+#include "launch/node_link.h"
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "launch/outlet.h"
+#include "launch/signal_scope.h"
+#include "launch/supervisor.h"
+
+namespace lockstep::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kSignalled = 128;
+constexpr auto kFarewell = 1000ms;
+constexpr auto kPatienceWithReaders = 1000ms;
+
+UniqueFd make_timer(std::chrono::milliseconds interval) {
+  UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  const timespec time{.tv_sec = interval.count() / 1000, .tv_nsec = interval.count() % 1000 * 1'000'000};
+  const itimerspec schedule{.it_interval = time, .it_value = time};
+  if (!timer || ::timerfd_settime(timer.get(), 0, &schedule, nullptr) != 0)
+    throw_errno("cannot make a timer");
+  return timer;
+}
+
+}  // namespace
+
+NodeLink::NodeLink(rendezvous::FrameLink link, const RendezvousOptions& options)
+    : link_(std::move(link)), options_(options), timer_(make_timer(options.keep_alive_interval)) {}
+
+NodeOrder NodeLink::join(const JoinRequest& request) {
+  has_failed_ = false;
+  own_words_.clear();
+  send({.kind = NodeMessage::kJoin, .join = request});
+  return await_order();
+}
+
+NodeOrder NodeLink::after(bool is_done) {
+  if (is_done && orders_.empty() && !has_failed_) send({.kind = NodeMessage::kDone});
+  return await_order();
+}
+
+// What a closed socket has not read can take with it what was sent.
+void NodeLink::leave(int signal) {
+  send({.kind = NodeMessage::kLeave, .signal = signal});
+  link_.finish(Clock::now() + kFarewell);
+}
+
+void NodeLink::print_news() {
+  Outlet err(STDERR_FILENO);
+  err.add(take_news());
+  err.flush_within(kPatienceWithReaders);
+}
+
+NodeOrder NodeLink::await_order() {
+  SignalScope signals;
+  for (look(); orders_.empty(); look()) {
+    print_news();
+    std::vector<pollfd> watched{{.fd = signals.fd(), .events = POLLIN, .revents = 0}};
+    add_to(watched);
+    ::poll(watched.data(), watched.size(), -1);
+    if (const auto request = signals.next()) {
+      leave(request->signal);
+      return {.kind = NodeOrder::kExit, .exit_code = kSignalled + request->signal};
+    }
+  }
+  print_news();
+  const auto order = orders_.front();
+  orders_.pop_front();
+  return order;
+}
+
+void NodeLink::send(const NodeMessage& message) {
+  if (is_over_) return;
+  const auto sent = link_.send(kNodeLetter + to_text(message), Clock::now() + options_.read_timeout);
+  if (!sent) lose_host(sent.error());
+}
+
+void NodeLink::add_to(std::vector<pollfd>& watched) const {
+  if (is_over_) return;
+  watched.push_back({.fd = link_.fd(), .events = POLLIN, .revents = 0});
+  watched.push_back({.fd = timer_.get(), .events = POLLIN, .revents = 0});
+}
+
+void NodeLink::look() {
+  std::uint64_t ticks = 0;
+  if (::read(timer_.get(), &ticks, sizeof ticks) > 0) send({.kind = NodeMessage::kAlive});
+  while (!is_over_) {
+    const auto text = link_.receive(Clock::now());
+    if (!text) return lose_host(text.error());
+    if (!*text) break;
+    heard_at_ = Clock::now();
+    const auto message = parse_host_message(**text);
+    if (!message) return lose_host("it says what nobody understands: " + message.error());
+    take(*message);
+  }
+  const auto patience = options_.keep_alive_interval * (options_.keep_alive_max_attempt + 1);
+  if (Clock::now() > heard_at_ + patience) lose_host("it has been silent for too long");
+}
+
+void NodeLink::take(const HostMessage& message) {
+  announce(message);
+  switch (message.kind) {
+    case HostMessage::kRound:
+      return note({.kind = NodeOrder::kRun, .round = message.round});
+    case HostMessage::kStop:
+      return note({.kind = NodeOrder::kJoin});
+    case HostMessage::kEnd:
+      return note({.kind = NodeOrder::kExit, .exit_code = message.exit_code});
+    case HostMessage::kRefused:
+      throw ConfigError("launch", {.what = "this node cannot join the rendezvous", .got = message.text});
+    default:
+      return;
+  }
+}
+
+void NodeLink::note(NodeOrder order) {
+  is_over_ = order.kind == NodeOrder::kExit || order.kind == NodeOrder::kOrphan;
+  orders_.push_back(std::move(order));
+}
+
+void NodeLink::announce(const HostMessage& message) {
+  if (message.text.empty() || message.kind == HostMessage::kRefused) return;
+  news_ += "lockstep: " + message.text + "\n";
+  if (message.is_own && !own_words_.empty())
+    news_ += "lockstep: its last lines on stderr were\n" + own_words_;
+}
+
+void NodeLink::lose_host(const std::string& why) {
+  if (is_over_) return;
+  note({.kind = NodeOrder::kOrphan, .exit_code = 1});
+  news_ += "lockstep: the host of the rendezvous at " +
+           rendezvous::TcpEndpoint{options_.host, options_.port}.text() + " is lost: " + why + "\n";
+}
+
+void NodeLink::on_failure(const Failure& failure, Blame blame, int exit_code, const std::string& words) {
+  has_failed_ = true;
+  own_words_ = words;
+  send({.kind = NodeMessage::kFailed,
+        .failure = {.cause = failure.cause, .blame = blame, .exit_code = exit_code}});
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,81 @@
+// What the launcher of a node and the host of the rendezvous tell each other: JSON objects in frames.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <lockstep/base/expected.h>
+#include <lockstep/base/export.h>
+
+#include "launch/cause.h"
+
+namespace lockstep::launch {
+
+inline constexpr char kNodeLetter = 'J';  ///< of frames for the host of the rendezvous
+
+/// A node that wants to take part in the next round.
+struct JoinRequest {
+  std::string run_id = {};
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int nprocs = 1;
+  int node_rank = -1;        ///< -1: any
+  std::string host = {};     ///< what the node calls itself
+  int pid = 0;               ///< of its launcher
+  bool hosts = false;        ///< the rendezvous
+  std::string address = {};  ///< where others reach it; empty: where it calls from
+  int port = 0;              ///< free there, for rank 0
+  int num_rounds = 0;        ///< that it has taken part in
+  int num_restarts = 0;
+};
+
+/// One start of the ranks of all nodes.
+struct Round {
+  int number = 0;    ///< from 0
+  int restarts = 0;  ///< after failures, so far
+  int node_rank = 0;
+  int num_nodes = 1;
+  std::string main_address;
+  int main_port = 0;
+};
+
+/// The first failure on a node.
+struct NodeFailure {
+  std::string cause;  ///< in words, beginning with the rank
+  Blame blame = Blame::kNone;
+  int exit_code = 1;
+};
+
+/// From a node to the host. `kind` says which of the fields count.
+struct NodeMessage {
+  enum Kind : char { kJoin = 'j', kFailed = 'f', kDone = 'd', kLeave = 'l', kAlive = 'a' };
+  Kind kind = kAlive;
+  JoinRequest join = {};
+  NodeFailure failure = {};
+  int signal = 0;  ///< of kLeave: what it was stopped by
+};
+
+/// From the host to a node.
+struct HostMessage {
+  enum Kind : char {
+    kRound = 'r',    ///< start your ranks
+    kStop = 's',     ///< stop them and join again: text says why
+    kEnd = 'e',      ///< the job is over, with exit_code: text says why where it is not 0
+    kRefused = 'x',  ///< you cannot take part: text says why
+    kAlive = 'a'
+  };
+  Kind kind = kAlive;
+  Round round = {};
+  std::string text = {};
+  bool is_own = false;  ///< of kStop and kEnd: it is a rank of this node that has failed
+  int exit_code = 0;
+};
+
+LOCKSTEP_API std::string to_text(const NodeMessage& message);
+LOCKSTEP_API std::string to_text(const HostMessage& message);
+
+/// @returns an error where `text` is no such message
+LOCKSTEP_API Expected<NodeMessage> parse_node_message(std::string_view text);
+LOCKSTEP_API Expected<HostMessage> parse_host_message(std::string_view text);
+
+}  // namespace lockstep::launch

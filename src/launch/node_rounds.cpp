@@ -1,0 +1,133 @@
+#include "launch/node_rounds.h"
+
+#include <csignal>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/log.h>
+
+#include "base/host_name.h"
+#include "launch/descendants.h"
+#include "launch/free_port.h"
+#include "launch/meeting_place.h"
+#include "launch/node_link.h"
+
+namespace lockstep::launch {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr int kSignalled = 128;
+
+std::string key_of(const ProgramOptions& options) {
+  const auto& token = options.rendezvous->token;
+  return token.empty() ? job_token().value_or(options.run_id) : token;
+}
+
+JoinRequest request_of(const ProgramOptions& options) {
+  const auto& meeting = *options.rendezvous;
+  return {.run_id = options.run_id,
+          .min_nodes = meeting.min_nodes,
+          .max_nodes = meeting.max_nodes,
+          .nprocs = options.launch.nprocs,
+          .node_rank = meeting.is_static ? options.launch.node_rank : -1,
+          .host = detail::host_name(),
+          .pid = ::getpid(),
+          .address = meeting.local_address};
+}
+
+// What this node is in the round. Who failed first is said by all nodes together.
+ProgramOptions placed(const ProgramOptions& options, const Round& round) {
+  auto here = options;
+  here.launch.num_nodes = round.num_nodes;
+  here.launch.node_rank = round.node_rank;
+  here.launch.main_address = round.main_address;
+  here.launch.main_port = round.main_port;
+  here.launch.print_failure = false;
+  return here;
+}
+
+class Node {
+ public:
+  Node(const ProgramOptions& options, const AttemptRunner& run)
+      : options_(options),
+        run_(run),
+        key_(key_of(options)),
+        request_(request_of(options)),
+        store_({options.rendezvous->host, options.rendezvous->port}, key_) {}
+
+  int run() {
+    meet(steady_clock::now() + options_.rendezvous->join_timeout);
+    for (auto order = join();;) {
+      if (order.kind == NodeOrder::kExit) return leave(order.exit_code);
+      if (order.kind == NodeOrder::kOrphan && !can_meet_again()) return order.exit_code;
+      order = order.kind == NodeOrder::kRun ? run_round(order.round) : join();
+    }
+  }
+
+ private:
+  void meet(Deadline deadline) {
+    seat_ = take_seat(*options_.rendezvous, request_, options_.max_restarts, key_, deadline);
+    request_.hosts = seat_->host != nullptr;
+    link_.emplace(std::move(seat_->link), *options_.rendezvous);
+  }
+
+  // Another launcher of the same machine may host from now on, or the same one come back.
+  bool can_meet_again() {
+    if (options_.rendezvous->is_static) return false;
+    log_warning("looking for another host of the rendezvous");
+    meet(steady_clock::now() + options_.rendezvous->last_call_timeout);
+    return true;
+  }
+
+  // The port is given to rank 0, should this become node 0.
+  NodeOrder join() {
+    const FreePort port;
+    request_.port = port.number();
+    return link_->join(request_);
+  }
+
+  NodeOrder run_round(const Round& round) {
+    request_.num_rounds = round.number + 1;
+    request_.num_restarts = round.restarts;
+    const auto end =
+        run_(placed(options_, round),
+             {.number = round.number, .restarts = round.restarts, .store = &store_, .observer = &*link_});
+    if (end.was_asked_to_stop) {
+      link_->leave(end.exit_code > kSignalled ? end.exit_code - kSignalled : SIGTERM);
+      return {.kind = NodeOrder::kExit, .exit_code = end.exit_code};
+    }
+    const auto order = link_->after(end.exit_code == 0);
+    if (order.kind != NodeOrder::kExit)
+      kill_descendants();  // what ranks have left would hold ports and memory
+    return order;
+  }
+
+  // The others have to hear from the host that it is over.
+  int leave(int exit_code) {
+    link_.reset();
+    if (seat_->host) seat_->host->await_departure(options_.rendezvous->close_timeout);
+    return exit_code;
+  }
+
+  const ProgramOptions& options_;
+  const AttemptRunner& run_;
+  std::string key_;
+  JoinRequest request_;
+  StoreAccess store_;
+  std::optional<Seat> seat_;
+  std::optional<NodeLink> link_;
+};
+
+}  // namespace
+
+std::optional<std::string> job_token() {
+  auto token = env::get("LOCKSTEP_JOB_TOKEN");
+  if (token && token->empty())
+    throw ConfigError("launch",
+                      {.what = "LOCKSTEP_JOB_TOKEN", .expected = "a secret", .got = "an empty text"});
+  return token;
+}
+
+int run_rounds(const ProgramOptions& options, const AttemptRunner& run) { return Node(options, run).run(); }
+
+}  // namespace lockstep::launch

@@ -1,0 +1,195 @@
+#include "rendezvous/frame_server.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+constexpr std::uint64_t kListener = 0, kWake = 1;
+constexpr auto kPatienceWithStrangers = 2000ms;
+constexpr std::size_t kMostStrangers = 256;
+constexpr int kAcceptedAtOnce = 32;
+constexpr int kMessagesAtOnce = 64;
+constexpr auto kPauseWithoutDescriptors = 100ms;
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw CommError("rendezvous", {.what = what, .got = std::strerror(errno)});
+}
+
+void control(const UniqueFd& epoll, int operation, int fd, std::uint32_t events, std::uint64_t id) {
+  epoll_event event{.events = events, .data = {.u64 = id}};
+  require(::epoll_ctl(epoll.get(), operation, fd, &event) == 0, "a socket cannot be watched");
+}
+
+// Signals are for the threads that expect them.
+void block_signals() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+}
+
+}  // namespace
+
+FrameServer::FrameServer(UniqueFd socket, std::string key, FrameServices services)
+    : socket_(std::move(socket)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      key_(std::move(key)),
+      services_(std::move(services)) {
+  require(epoll_ && wake_, "no descriptor is left");
+  control(epoll_, EPOLL_CTL_ADD, socket_.get(), EPOLLIN, kListener);
+  control(epoll_, EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWake);
+  thread_ = std::jthread([this](const std::stop_token& stop) {
+    block_signals();
+    serve(stop);
+  });
+}
+
+FrameServer::~FrameServer() {
+  thread_.request_stop();
+  ::eventfd_write(wake_.get(), 1);
+}
+
+void FrameServer::serve(const std::stop_token& stop) {
+  std::array<epoll_event, 64> events{};
+  while (!stop.stop_requested()) {
+    const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), wait_time_ms());
+    for (int i = 0; i < count; ++i) {
+      const auto id = events[static_cast<std::size_t>(i)].data.u64;
+      if (id == kListener) accept_some();
+      const auto found = connections_.find(id);
+      if (found != connections_.end()) attend(*found->second, events[static_cast<std::size_t>(i)].events);
+    }
+    hand_over_rest();
+    let_services_act();
+    turn_away_late();
+    settle();
+  }
+}
+
+int FrameServer::wait_time_ms() const {
+  if (!unfinished_.empty()) return 0;
+  std::optional<Deadline> next = listens_again_at_;
+  const auto sooner = [&](std::optional<Deadline> one) {
+    if (one) next = std::min(*one, next.value_or(*one));
+  };
+  if (!strangers_.empty()) sooner(strangers_.front().leaves_at);
+  for (const auto& [letter, service] : services_) sooner(service->next_deadline());
+  if (!next) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - steady_clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+}
+
+void FrameServer::accept_some() {
+  for (int i = 0; i < kAcceptedAtOnce; ++i) {
+    UniqueFd caller(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!caller) {
+      if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+      turn_away_oldest();
+      control(epoll_, EPOLL_CTL_MOD, socket_.get(), 0, kListener);
+      listens_again_at_ = steady_clock::now() + kPauseWithoutDescriptors;
+      return;
+    }
+    if (strangers_.size() >= kMostStrangers) turn_away_oldest();
+    const auto id = next_id_++;
+    auto connection = std::make_unique<ServerConnection>(id, std::move(caller), key_, changed_);
+    control(epoll_, EPOLL_CTL_ADD, connection->fd(), EPOLLIN, id);
+    watched_[id] = EPOLLIN;
+    connections_.emplace(id, std::move(connection));
+    strangers_.push_back({id, steady_clock::now() + kPatienceWithStrangers});
+  }
+}
+
+void FrameServer::turn_away_oldest() {
+  if (strangers_.empty()) return;
+  const auto found = connections_.find(strangers_.front().id);
+  strangers_.pop_front();
+  if (found != connections_.end()) found->second->give_up();
+}
+
+void FrameServer::turn_away_late() {
+  const auto now = steady_clock::now();
+  while (!strangers_.empty() && strangers_.front().leaves_at <= now) turn_away_oldest();
+  if (!listens_again_at_ || *listens_again_at_ > now) return;
+  listens_again_at_.reset();
+  control(epoll_, EPOLL_CTL_MOD, socket_.get(), EPOLLIN, kListener);
+}
+
+void FrameServer::attend(ServerConnection& connection, std::uint32_t events) {
+  changed_.insert(connection.id());
+  const bool was_trusted = connection.is_trusted();
+  if ((events & EPOLLOUT) != 0) connection.flush();
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !connection.is_broken()) connection.receive();
+  if (!was_trusted && connection.is_trusted())
+    std::erase_if(strangers_, [&](const Stranger& each) { return each.id == connection.id(); });
+  hand_over_messages(connection);
+}
+
+void FrameServer::hand_over_messages(ServerConnection& connection) {
+  for (int i = 0; i < kMessagesAtOnce; ++i) {
+    const auto message = connection.next_message();
+    if (!message) return;
+    const auto service = message->empty() ? services_.end() : services_.find(message->front());
+    if (service == services_.end()) return connection.give_up();
+    service->second->on_message(connection, std::string_view(*message).substr(1));
+  }
+  unfinished_.insert(connection.id());
+}
+
+void FrameServer::hand_over_rest() {
+  for (const auto id : std::exchange(unfinished_, {})) {
+    const auto found = connections_.find(id);
+    if (found != connections_.end()) hand_over_messages(*found->second);
+  }
+}
+
+void FrameServer::let_services_act() {
+  for (const auto& [letter, service] : services_) {
+    const auto due = service->next_deadline();
+    if (due && *due <= steady_clock::now()) service->on_time();
+  }
+}
+
+// What was said to connections may have left something to send, and some of them are gone. A service that
+// hears of it may speak to others, or give them up.
+void FrameServer::settle() {
+  while (!changed_.empty()) {
+    const auto found = connections_.find(changed_.extract(changed_.begin()).value());
+    if (found == connections_.end()) continue;
+    if (found->second->is_broken()) {
+      forget(*found->second);
+      connections_.erase(found);
+    } else {
+      watch(*found->second);
+    }
+  }
+}
+
+void FrameServer::forget(const ServerConnection& connection) {
+  watched_.erase(connection.id());
+  std::erase_if(strangers_, [&](const Stranger& each) { return each.id == connection.id(); });
+  if (!connection.is_trusted()) return;
+  for (const auto& [letter, service] : services_) service->on_closed(connection);
+}
+
+void FrameServer::watch(ServerConnection& connection) {
+  const std::uint32_t wanted = (connection.wants_to_read() ? std::uint32_t{EPOLLIN} : 0U) |
+                               (connection.wants_to_write() ? std::uint32_t{EPOLLOUT} : 0U);
+  auto& watched = watched_[connection.id()];
+  if (watched != wanted) control(epoll_, EPOLL_CTL_MOD, connection.fd(), watched = wanted, connection.id());
+}
+
+}  // namespace lockstep::rendezvous
