@@ -38,9 +38,11 @@ WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment
     if (asked.devices != local) refuse_devices(asked.devices, local);
     return asked;
   }
-  // Environments that know the size of the world know the number of nodes.
   const int world = environment.world_size();
-  return {.devices = local, .num_nodes = world > 1 ? std::max(1, world / local) : asked.num_nodes};
+  if (world == 1) return {.devices = local, .num_nodes = asked.num_nodes};
+  // Nodes with different numbers of ranks count as one: only the product is the world's size.
+  if (world % local != 0) return {.devices = world, .num_nodes = 1};
+  return {.devices = local, .num_nodes = world / local};
 }
 
 std::shared_ptr<ClusterEnvironment> chosen_environment(const ConnectorOptions& options) {

@@ -64,8 +64,6 @@ std::string Coordinator::refusal_of(Node node, const JoinRequest& request) const
   };
   if (request.run_id != host_.run_id) return differs("--rdzv-id", request.run_id, host_.run_id);
   if (nodes(request) != nodes(host_)) return differs("--nnodes", nodes(request), nodes(host_));
-  if (request.nprocs != host_.nprocs)
-    return differs("--nproc-per-node", std::to_string(request.nprocs), std::to_string(host_.nprocs));
   for (const auto& [other, member] : members_) {
     if (other == node || request.node_rank < 0 || member.request.node_rank != request.node_rank) continue;
     return "--node-rank " + std::to_string(request.node_rank) + " is taken by " + name_of(member);
@@ -204,12 +202,19 @@ std::vector<Coordinator::Node> Coordinator::in_order() const {
   return order;
 }
 
+int Coordinator::num_ranks(const std::vector<Node>& nodes) const {
+  int count = 0;
+  for (const auto node : nodes) count += members_.at(node).request.nprocs;
+  return count;
+}
+
 void Coordinator::form() {
   const auto order = in_order();
   const auto& first = members_.at(order.front());
   Round round{.number = num_rounds_++,
               .restarts = num_restarts_,
               .num_nodes = static_cast<int>(order.size()),
+              .world_size = num_ranks(order),
               .main_address = first.address.empty() ? options_.host : first.address,
               .main_port = first.request.port};
   for (const auto node : order) {
@@ -218,6 +223,7 @@ void Coordinator::form() {
     member.node_rank = round.node_rank;
     tell_(node, {.kind = HostMessage::kRound, .round = round});
     ++round.node_rank;
+    round.first_rank += member.request.nprocs;
   }
   is_running_ = true;
   gathering_since_.reset();

@@ -80,6 +80,7 @@ class LOCKSTEP_API Coordinator {
   void form();
   std::vector<Node> in_order() const;
   std::size_t count(State state) const;
+  int num_ranks(const std::vector<Node>& nodes) const;
   std::string name_of(const Member& member) const;
   std::string absent_text() const;
 

@@ -35,6 +35,8 @@ struct Round {
   int restarts = 0;  ///< after failures, so far
   int node_rank = 0;
   int num_nodes = 1;
+  int first_rank = 0;  ///< of the node
+  int world_size = 1;
   std::string main_address;
   int main_port = 0;
 };

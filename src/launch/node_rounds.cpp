@@ -40,6 +40,8 @@ ProgramOptions placed(const ProgramOptions& options, const Round& round) {
   auto here = options;
   here.launch.num_nodes = round.num_nodes;
   here.launch.node_rank = round.node_rank;
+  here.first_rank = round.first_rank;
+  here.world_size = round.world_size;
   here.launch.main_address = round.main_address;
   here.launch.main_port = round.main_port;
   here.launch.print_failure = false;
