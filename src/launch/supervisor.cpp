@@ -212,6 +212,7 @@ void Supervisor::ask_to_stop(int signal, std::chrono::milliseconds grace) {
     if (!process.alive()) continue;
     process.told_to_stop = true;
     send_signal(process, signal);
+    send_signal(process, SIGCONT);  // one that is stopped would not hear of it
   }
 }
 

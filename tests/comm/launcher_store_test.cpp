@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 using rendezvous::KvClient;
 using std::chrono::steady_clock;
 
-class LauncherStore : public testing::Test {
+class LauncherStore : public ::testing::Test {
  protected:
   LauncherStore() : port_(test::free_port()), key_file_(::memfd_create("lockstep-key-of-test", MFD_CLOEXEC)) {
     EXPECT_EQ(::write(key_file_, kKey.data(), kKey.size()), static_cast<ssize_t>(kKey.size()));

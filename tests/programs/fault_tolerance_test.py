@@ -46,7 +46,8 @@ class Restarts(ProgramTest):
                 self.assertRegex(result.err, r"rank 1 \(node 0, pid \d+\) killed by SIGKILL")
                 first, second = self.steps_logged(f"{name}/metrics.1.csv"), self.steps_logged(f"{name}/metrics.csv")
                 self.assertEqual(first, list(range(step)))
-                self.assertEqual(second, list(range(step // every * every, STEPS)))
+                # A checkpoint is taken before the row of its own step is written, which then comes in both.
+                self.assertEqual(second, list(range(step // every * every - 1, STEPS)))
 
     def test_what_fails_again_ends_the_job(self):
         result = self.run_program(LOCKSTEP, "run", "--nproc-per-node", 2, "--max-restarts", 1, CASE, "fit", "--case.callback", "none",
@@ -65,11 +66,11 @@ class Faults(ProgramTest):
 
     def check(self, kind, rank, step):
         begin = time.monotonic()
-        result = self.run_program(LOCKSTEP, "run", "--nproc-per-node", 3, DIGITS, "fit", "--trainer.strategy", "ddp",
-                                  "--trainer.strategy.timeout", "3s", "--data.file", SOURCE / "data" / "digits.csv.gz",
+        result = self.run_program(LOCKSTEP, "run", "--nproc-per-node", 3, "--shutdown-timeout", 1, DIGITS, "fit", "--trainer.strategy", "ddp",
+                                  "--trainer.strategy.timeout", "2s", "--data.file", SOURCE / "data" / "digits.csv.gz",
                                   "--run_dir", self.folder / f"{kind}_{rank}_{step}", "--fault.kind", kind, "--fault.rank", rank,
                                   "--fault.step", step)
-        self.assertLess(time.monotonic() - begin, 60, result)
+        self.assertLess(time.monotonic() - begin, 20, result)
         self.assertNotEqual(result.code, 0, result)
         if kind in SAID:
             failure = re.search(r"^lockstep: rank (\d+) \(node 0, pid \d+\) (.*)$", result.err, re.MULTILINE)

@@ -24,7 +24,7 @@ using std::chrono::steady_clock;
 
 const std::string kKey = "the token of this job";
 
-class StoreServerTest : public testing::Test {
+class StoreServerTest : public ::testing::Test {
  protected:
   static Deadline soon() { return steady_clock::now() + 5s; }
   KvClient client(const std::string& key = kKey) { return KvClient(server_.endpoint(), key, 5s); }

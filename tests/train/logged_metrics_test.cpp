@@ -43,7 +43,7 @@ struct MeasuredImpl : Module<Example> {
   bool gives_metrics = false;
 };
 
-struct Rows final : Logger {
+struct LoggedRows final : Logger {
   void log_metrics(std::span<const Metric> metrics, std::int64_t, std::int64_t) override {
     for (const auto& [name, value] : metrics) values.emplace_back(name, value);
   }
@@ -79,7 +79,7 @@ class LoggedMetrics : public ::testing::Test {
     TrainerOptions found{.max_epochs = 2, .num_sanity_val_steps = 0, .enable_progress_bar = false};
     found.enable_model_summary = false;
     found.callbacks = std::move(callbacks);
-    found.logger = rows_ = std::make_shared<Rows>();
+    found.logger = rows_ = std::make_shared<LoggedRows>();
     found.run.run_dir = folder_ / "run";
     return found;
   }
@@ -106,7 +106,7 @@ class LoggedMetrics : public ::testing::Test {
   }
 
   test::TemporaryFolder folder_;
-  std::shared_ptr<Rows> rows_;
+  std::shared_ptr<LoggedRows> rows_;
 };
 
 TEST_F(LoggedMetrics, AreOfEveryEpoch) {

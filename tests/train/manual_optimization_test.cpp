@@ -14,8 +14,8 @@ namespace F = torch::nn::functional;
 using ::testing::ElementsAre;
 
 // Two layers, each with an optimizer of its own, that learn from the same batch in turn.
-struct PairImpl : Module<Example> {
-  PairImpl() {
+struct TwoWeightsImpl : Module<Example> {
+  TwoWeightsImpl() {
     register_module("first", first);
     register_module("second", second);
   }
@@ -52,7 +52,7 @@ struct PairImpl : Module<Example> {
   std::vector<std::int64_t> steps;
   std::vector<double> losses;
 };
-TORCH_MODULE(Pair);
+TORCH_MODULE(TwoWeights);
 
 class ManualOptimization : public ::testing::Test {
  protected:
@@ -79,7 +79,7 @@ class ManualOptimization : public ::testing::Test {
   }
 
   test::TemporaryFolder folder_;
-  Pair model_;
+  TwoWeights model_;
 };
 
 TEST_F(ManualOptimization, StepsAsTrainingStepSays) {
@@ -198,7 +198,7 @@ TEST_F(ManualOptimization, ResumesAllOptimizersAndGradientsThatAddUp) {
         if (step.batch_idx() == 2) step.save_checkpoint(folder_ / "mid.ckpt");
       }})};
   fit(6, chosen);
-  Pair resumed;
+  TwoWeights resumed;
   resumed->act = act;
   auto again = options();
   again.run.run_dir = folder_ / "again";
@@ -302,7 +302,7 @@ TEST_F(ManualOptimization, RefusesWhatTheTrainerWouldDoItself) {
 TEST_F(ManualOptimization, RefusesOptimizersThatDoNotFit) {
   model_->act = [](const Example&, StepContext& step, const torch::Tensor&) { step.manual_optimizer(2); };
   expect_refused(options(), {"manual_optimizer(2)", "2"});
-  struct StrangerImpl : PairImpl {
+  struct StrangerImpl : TwoWeightsImpl {
     Optimizers configure_optimizers() override {
       return several_optimizers(
           {{.optimizer = SGD{}, .module = first.ptr()}, {.optimizer = SGD{}, .module = other.ptr()}});
@@ -311,14 +311,14 @@ TEST_F(ManualOptimization, RefusesOptimizersThatDoNotFit) {
   };
   test::expect_error<ConfigError>(
       [&] { Trainer(options()).fit(std::make_shared<StrangerImpl>(), batches(1)); }, {"no part", "Linear"});
-  struct HalfNamedImpl : PairImpl {
+  struct HalfNamedImpl : TwoWeightsImpl {
     Optimizers configure_optimizers() override {
       return several_optimizers({{.optimizer = SGD{}, .module = first.ptr()}, {.optimizer = SGD{}}});
     }
   };
   test::expect_error<ConfigError>(
       [&] { Trainer(options()).fit(std::make_shared<HalfNamedImpl>(), batches(1)); }, {"1 of 2"});
-  struct SharingImpl : PairImpl {
+  struct SharingImpl : TwoWeightsImpl {
     Optimizers configure_optimizers() override {
       return several_optimizers(
           {{.optimizer = SGD{}, .module = first.ptr()}, {.optimizer = SGD{}, .module = shared_from_this()}});
@@ -369,7 +369,7 @@ std::vector<double> numbers(const std::string& text) {
 std::string weights_after_turns(TrainerOptions chosen, bool names_modules, bool toggles,
                                 std::int64_t batch_size) {
   torch::manual_seed(5);
-  Pair model;
+  TwoWeights model;
   model->names_modules = names_modules;
   model->act = [&](const Example& batch, StepContext& step, const torch::Tensor&) {
     for (const std::size_t i : {0U, 1U}) {

@@ -13,8 +13,8 @@ namespace lockstep {
 namespace {
 
 // One weight w; the loss of a batch is w * mean(x), so its gradient is mean(x).
-struct SlopeImpl : Module<Example> {
-  explicit SlopeImpl(OptimizerFactory optimizer = SGD{.lr = 1.0}) : optimizer_(std::move(optimizer)) {
+struct LineImpl : Module<Example> {
+  explicit LineImpl(OptimizerFactory optimizer = SGD{.lr = 1.0}) : optimizer_(std::move(optimizer)) {
     weight = register_parameter("weight", torch::zeros({1}));
   }
   torch::Tensor training_step(const Example& batch, StepContext& step) override {
@@ -37,7 +37,7 @@ struct SlopeImpl : Module<Example> {
  private:
   OptimizerFactory optimizer_;
 };
-TORCH_MODULE(Slope);
+TORCH_MODULE(Line);
 
 class TrainerTest : public ::testing::Test {
  protected:
@@ -52,7 +52,7 @@ class TrainerTest : public ::testing::Test {
     return loader(tensor_dataset(torch::tensor(values).view({count, 1})), {.batch_size = 1});
   }
   float weight_after(TrainerOptions chosen, const std::vector<float>& values) {
-    Slope model;
+    Line model;
     Trainer(std::move(chosen)).fit(model, batches(values));
     return model->weight.item<float>();
   }
@@ -101,7 +101,7 @@ TEST_F(TrainerTest, LimitsBatchesByNumberAndByFraction) {
 }
 
 TEST_F(TrainerTest, MaxStepsEndsInTheMiddleOfAnEpochWithoutValidation) {
-  Slope model;
+  Line model;
   auto chosen = options(-1);
   chosen.max_steps = 5;
   chosen.num_sanity_val_steps = 0;
@@ -113,7 +113,7 @@ TEST_F(TrainerTest, MaxStepsEndsInTheMiddleOfAnEpochWithoutValidation) {
 }
 
 TEST_F(TrainerTest, ValidatesEveryNthEpochAndTriesItFirst) {
-  Slope model;
+  Line model;
   auto chosen = options(4);
   chosen.check_val_every_n_epoch = 2;
   chosen.num_sanity_val_steps = 1;
@@ -134,7 +134,7 @@ TEST_F(TrainerTest, StopIsHonouredOnceTheMinimaAreReached) {
     chosen.min_epochs = min_epochs;
     chosen.min_steps = min_steps;
     chosen.callbacks = {std::make_shared<StopAtOnce>()};
-    Slope model;
+    Line model;
     Trainer trainer(chosen);
     trainer.fit(model, batches(std::vector<float>(train_batches, 1)));
     EXPECT_EQ(trainer.global_step(), expected) << train_batches << ' ' << min_epochs << ' ' << min_steps;
@@ -142,12 +142,12 @@ TEST_F(TrainerTest, StopIsHonouredOnceTheMinimaAreReached) {
 }
 
 TEST_F(TrainerTest, SchedulesBySteppedBatchesOrByEpochs) {
-  Slope model;
+  Line model;
   model->scheduler = LRScheduler{.scheduler = ExponentialLR{.gamma = 0.5}, .interval = Interval::kStep};
   Trainer(options()).fit(model, batches({1, 1, 1}));
   EXPECT_EQ(model->weight.item<float>(), -(1 + 0.5F + 0.25F));
 
-  Slope by_epoch;
+  Line by_epoch;
   by_epoch->scheduler = LRScheduler{.scheduler = ExponentialLR{.gamma = 0.5}, .interval = Interval::kEpoch};
   Trainer(options(2)).fit(by_epoch, batches({1, 1}));
   EXPECT_EQ(by_epoch->weight.item<float>(), -(2 + 1.0F));
@@ -156,7 +156,7 @@ TEST_F(TrainerTest, SchedulesBySteppedBatchesOrByEpochs) {
 TEST_F(TrainerTest, SchedulesEveryFrequencyThStepOrEpoch) {
   const auto steps_of = [&](const LRScheduler& scheduler, const std::function<void(TrainerOptions&)>& change,
                             std::size_t count) {
-    Slope model;
+    Line model;
     model->scheduler = scheduler;
     auto chosen = options();
     change(chosen);
@@ -180,20 +180,20 @@ TEST_F(TrainerTest, SchedulesEveryFrequencyThStepOrEpoch) {
 }
 
 TEST_F(TrainerTest, PlateauWatchesItsMetric) {
-  Slope model;
+  Line model;
   model->scheduler =
       LRScheduler{.scheduler = ReduceLROnPlateau{.factor = 0.5, .patience = 0}, .monitor = "val_mean"};
   Trainer(options(3)).fit(model, batches({1}), batches({4}));
   EXPECT_EQ(model->weight.item<float>(), -(1 + 1 + 0.5F));
 
-  Slope without;
+  Line without;
   without->scheduler = LRScheduler{.scheduler = ReduceLROnPlateau{}, .monitor = "val_maen"};
   test::expect_error<ConfigError>([&] { Trainer(options()).fit(without, batches({1})); },
                                   {"val_maen", "train_loss"});
 }
 
 TEST_F(TrainerTest, WritesWhatTheRunLeaves) {
-  Slope model;
+  Line model;
   auto chosen = options(2);
   chosen.log_every_n_steps = 1;
   chosen.run.save_weights = folder_ / "w.safetensors";
@@ -204,7 +204,7 @@ TEST_F(TrainerTest, WritesWhatTheRunLeaves) {
   EXPECT_EQ(test::content(folder_ / "run" / "metrics.csv"),
             "epoch,step,train_loss_epoch,train_loss_step\n0,0,,0\n0,1,,-3\n0,1,-1.5,\n1,2,,-4\n1,3,,-15\n1,3,"
             "-9.5,\n");
-  Slope other;
+  Line other;
   load_weights(folder_ / "w.safetensors", *other);
   EXPECT_EQ(other->weight.item<float>(), -8);
   load_weights(folder_ / "run" / "checkpoints" / "last.ckpt" / "model.safetensors", *other);
@@ -217,7 +217,7 @@ struct Failing : Callback {
 };
 
 TEST_F(TrainerTest, TellsCallbacksOfAnErrorAndLetsItPass) {
-  Slope model;
+  Line model;
   const auto callback = std::make_shared<Failing>();
   auto chosen = options();
   chosen.callbacks = {callback};
@@ -227,7 +227,7 @@ TEST_F(TrainerTest, TellsCallbacksOfAnErrorAndLetsItPass) {
 }
 
 TEST_F(TrainerTest, AFailedTrainerSaysSoAndItsModelIsBackInTrainingMode) {
-  Slope model;
+  Line model;
   const auto callback = std::make_shared<Failing>();
   auto chosen = options();
   chosen.callbacks = {callback};
@@ -243,14 +243,14 @@ struct FailingTwice : Failing {
 };
 
 TEST_F(TrainerTest, AFailureOfTheHandlersDoesNotHideTheFirst) {
-  Slope model;
+  Line model;
   auto chosen = options();
   chosen.callbacks = {std::make_shared<FailingTwice>()};
   test::expect_error<std::runtime_error>([&] { Trainer(chosen).fit(model, batches({1})); }, {"scripted"});
   EXPECT_EQ(summary().at("status"), "failed");
 }
 
-struct NoLossImpl : SlopeImpl {
+struct NoLossImpl : LineImpl {
   torch::Tensor training_step(const Example&, StepContext&) override { return loss; }
   torch::Tensor loss;
 };
@@ -265,7 +265,7 @@ TEST_F(TrainerTest, NamesWhatALossLacks) {
   test::expect_error<ConfigError>(fit, {"training_step", "no parameter"});
 }
 
-struct WithDropoutImpl : SlopeImpl {
+struct WithDropoutImpl : LineImpl {
   WithDropoutImpl() {
     register_module("frozen", frozen);
     register_module("dropout", dropout);
@@ -289,7 +289,7 @@ TEST_F(TrainerTest, RestoresEverySubmodulesOwnModeAfterValidation) {
 }
 
 TEST_F(TrainerTest, TestAfterFitSeesTheTrainedWeights) {
-  Slope start;
+  Line start;
   write_weights(folder_ / "start", {{"weight", torch::full({1}, 5.0F)}});
   auto chosen = options();
   chosen.run.init_weights = folder_ / "start";
@@ -301,7 +301,7 @@ TEST_F(TrainerTest, TestAfterFitSeesTheTrainedWeights) {
 }
 
 TEST_F(TrainerTest, NamesTheStepThatIsMissing) {
-  Slope model;
+  Line model;
   test::expect_error<ConfigError>([&] { Trainer(options()).test(model, batches({1})); }, {"test_step"});
 }
 
