@@ -9,7 +9,7 @@ from harness import ProgramTest
 REFUSED = {
     "accelerator": [("gpu", "auto or cpu", "docs/status.md"), ("cuda", "docs/status.md"), ("mps", "docs/status.md"),
                     ("tpu", "docs/status.md"), ("gpuu", "auto or cpu")],
-    "devices": [("0", "a number >= 1"), ("-2", "a number >= 1"), ("abc", "a number >= 1"), ("1,3", "no device indices")],
+    "devices": [("0", "a number >= 1"), ("-2", "a number >= 1"), ("abc", "a number of devices"), ("1,3", "no device indices")],
     "num_nodes": [("0", ">= 1"), ("-1", ">= 1"), ("two", "integer")],
     "strategy": [("dpd", "ddp"), *((name, "docs/status.md") for name in (
         "fsdp", "fsdp_cpu_offload", "deepspeed", "deepspeed_stage_3_offload", "xla", "xla_fsdp"))],
