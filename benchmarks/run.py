@@ -118,7 +118,7 @@ def start_bench(bin_dir, python, peers):
 
 
 def recovery_bench(bin_dir, python, peers):
-    restarting = ("--nproc-per-node", "4", "--max-restarts", "1")
+    restarting = ("--nproc-per-node", "4", "--max-restarts", "3")
     watch = (python, str(ROOT / "benchmarks/launch/watch.py"), "{results}", "report")
     programs = (Program("ours", (*watch, "killed by SIGKILL", f"{bin_dir}/lockstep", "run", *restarting,
                                  f"{bin_dir}/bench_recovery", "--resume", "auto", "--bench.results", "{results}")),

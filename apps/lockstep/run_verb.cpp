@@ -60,6 +60,18 @@ void refuse_absent_ranks(const lockstep::ProgramOptions& options, const RunFlags
   check("--local-ranks-filter", filter.empty() ? -1 : *filter.rbegin(), flags.local_ranks_filter);
 }
 
+void check_place(const lockstep::ProgramOptions& options) {
+  const bool is_placed = options.first_rank >= 0;
+  if (is_placed != (options.world_size > 0))
+    refuse(is_placed ? "--first-rank" : "--world-size", "both of --first-rank and --world-size, or neither",
+           std::to_string(is_placed ? options.first_rank : options.world_size));
+  if (is_placed && options.first_rank + options.launch.nprocs > options.world_size)
+    refuse("--world-size",
+           "at least --first-rank + --nproc-per-node = " +
+               std::to_string(options.first_rank + options.launch.nprocs),
+           std::to_string(options.world_size));
+}
+
 std::vector<std::string> command_of(const RunFlags& flags) {
   auto command = flags.command;
   if (!command.empty() && command.front().starts_with('-'))
@@ -129,6 +141,7 @@ int run(RunFlags flags) {
   launch.nprocs = ranks_per_node(flags.nproc_per_node);
   options.first_rank = flags.first_rank;
   options.world_size = flags.world_size;
+  check_place(options);
   apply(flags.rdzv, options);
   launch.run_dir = flags.run_dir;
   if (!(flags.shutdown_timeout_s >= 0 && flags.shutdown_timeout_s <= 1e6))

@@ -1,4 +1,4 @@
-// From the death of a rank to the next step of training, under `lockstep run --max-restarts 1`.
+// From the death of a rank to the next step of training, under `lockstep run --max-restarts 3`.
 //
 // Usage: lockstep run ... bench_recovery --resume auto --bench.results FILE. The peer is peers/recovery.py
 // under torchrun. Both save a checkpoint after every step.

@@ -1,4 +1,4 @@
-"""The first step after a rank was killed, under torchrun --max-restarts 1. Usage: torchrun ... recovery.py RESULTS"""
+"""The first step after a rank was killed, under torchrun --max-restarts 3. Usage: torchrun ... recovery.py RESULTS"""
 import os
 import pathlib
 import signal
@@ -31,7 +31,8 @@ for step in range(done + 1, STEPS + 1):
     torch.nn.functional.cross_entropy(model(data), target).backward()
     optimizer.step()
     if rank == 0:
-        torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, CHECKPOINT)
+        torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, "partial.pt")
+        os.replace("partial.pt", CHECKPOINT)  # the rank may be stopped while it writes
     if is_restarted and rank == 0 and step == done + 1:
         results.add("again", at_ns=time.monotonic_ns())
     if not is_restarted and rank == FAULTY_RANK and step == FAULTY_STEP:

@@ -73,6 +73,7 @@ void Cli::report(const Tuned& tuned, const TuneTargets& targets, const Trainer& 
     tuned.lr_curve->plot(trainer.run_dir() / "lr_find.svg");
   }
   trainer.print(table_of(rows));
+  if (trainer.run_dir().empty()) return;  // nothing was looked for, or nothing is to be written
   const auto config = trainer.run_dir() / "config.yaml";
   write_file_atomically(config, with_values(program_, config, rows));
 }

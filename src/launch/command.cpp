@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <thread>
 
 #include "launch/posix.h"
 
@@ -19,6 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostOutput = 4096;
+constexpr std::chrono::milliseconds kBetweenLooks{5};
 
 struct SpawnPlan {
   posix_spawn_file_actions_t files;
@@ -72,6 +74,16 @@ bool read_all(int fd, std::string& output, Clock::time_point deadline) {
   }
 }
 
+// It may go on after it has closed its output.
+bool ends_in_time(pid_t pid, Clock::time_point deadline) {
+  siginfo_t end{};
+  while (::waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == 0) {
+    if (Clock::now() > deadline) return false;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  return true;
+}
+
 int wait_for(pid_t pid) {
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
@@ -90,7 +102,7 @@ CommandResult run_command(const std::vector<std::string>& words, std::chrono::mi
   const pid_t pid = spawn(words, write_end.get());
   write_end.reset();
   CommandResult result;
-  const bool has_ended = read_all(read_end.get(), result.output, until);
+  const bool has_ended = read_all(read_end.get(), result.output, until) && ends_in_time(pid, until);
   if (!has_ended) ::kill(pid, SIGKILL);
   result.status = wait_for(pid);
   if (has_ended) return result;

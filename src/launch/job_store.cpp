@@ -18,7 +18,6 @@ void StoreAccess::add_to(RankPlan& plan, int round) const {
   plan.variables["LOCKSTEP_STORE_SCOPE"] = "round-" + std::to_string(round);
   plan.variables["LOCKSTEP_STORE_TOKEN_FD"] = std::to_string(key_file_.get());
   plan.inherited_fds.push_back(key_file_.get());
-  plan.unset.emplace_back("LOCKSTEP_JOB_TOKEN");
 }
 
 }  // namespace lockstep::launch

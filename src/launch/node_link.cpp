@@ -61,7 +61,8 @@ NodeOrder NodeLink::await_order() {
     std::vector<pollfd> watched{{.fd = signals.fd(), .events = POLLIN, .revents = 0}};
     add_to(watched);
     ::poll(watched.data(), watched.size(), -1);
-    if (const auto request = signals.next()) {
+    const auto request = signals.next();
+    if (request && request->is_stop()) {
       leave(request->signal);
       return {.kind = NodeOrder::kExit, .exit_code = kSignalled + request->signal};
     }

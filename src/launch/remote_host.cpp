@@ -75,7 +75,8 @@ void RemoteHost::look() {
 
 Blame RemoteHost::blame() const {
   if (failure_) return failure_->blame;
-  return !alive() && !shell_.told_to_stop && shell_.end->failed() ? Blame::kSilentExit : Blame::kNone;
+  const bool has_failed = !alive() && (shell_.end->failed() || !is_ready_);
+  return has_failed && !shell_.told_to_stop ? Blame::kSilentExit : Blame::kNone;
 }
 
 std::string RemoteHost::cause() const {
@@ -85,6 +86,8 @@ std::string RemoteHost::cause() const {
   if (shell_.end->signal != 0)
     return who + "its remote shell was killed by " + signal_name(shell_.end->signal);
   const auto code = std::to_string(shell_.end->exit_code);
+  if (shell_.end->exit_code == 0 && !is_ready_)
+    return who + "its remote shell ended without starting lockstep" + last;
   if (shell_.end->exit_code == kNotFound && !is_ready_) return who + "lockstep is not there" + last;
   if (is_ready_ && shell_.end->exit_code != kNoConnection)
     return who + "lockstep run exited with code " + code + last;

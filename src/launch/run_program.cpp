@@ -122,6 +122,9 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
                                            .world_size = options.world_size});
   for (auto& plan : plans) {
     add_elastic_variables(plan, options, attempt.restarts, errors);
+    // Those of a launcher around this one are of another job.
+    plan.unset.insert(plan.unset.end(), {"LOCKSTEP_JOB_TOKEN", "LOCKSTEP_STORE", "LOCKSTEP_STORE_SCOPE",
+                                         "LOCKSTEP_STORE_TOKEN_FD"});
     if (attempt.store != nullptr) attempt.store->add_to(plan, attempt.number);
     if (!folder.empty()) create_folders(folder / std::to_string(plan.local_rank));
   }

@@ -99,6 +99,11 @@ class Directives {
   std::ostringstream text_;
 };
 
+bool is_plain(char letter) {
+  return std::isalnum(static_cast<unsigned char>(letter)) != 0 ||
+         std::string_view("._-+").find(letter) != std::string_view::npos;
+}
+
 // Later lives of a job write behind what the first has written.
 std::string output_of(const SlurmScriptOptions& o) {
   const std::string name = o.array.empty() ? "%x-%j.out" : "%x-%A_%a.out";
@@ -106,7 +111,9 @@ std::string output_of(const SlurmScriptOptions& o) {
 }
 
 std::string directives(const SlurmScriptOptions& o) {
-  const auto program = std::filesystem::path(o.command.front()).filename().string();
+  auto program = std::filesystem::path(o.command.front()).filename().string();
+  std::ranges::replace_if(
+      program, [](char letter) { return !is_plain(letter); }, '_');
   Directives lines;
   lines.add("job-name", o.job_name.empty() ? program : o.job_name);
   lines.add("nodes", o.nodes);

@@ -162,14 +162,15 @@ void Supervisor::heed_requests() {
 void Supervisor::interrupt(const StopRequest& request) {
   if (!request.is_stop()) return pass_on(request);
   asked_to_stop_ = true;
-  if (stopping_) {
-    if (Clock::now() - interrupted_at_ > kSameRequest) kill_all();
+  if (interrupted_at_) {
+    if (Clock::now() - *interrupted_at_ > kSameRequest) kill_all();
     return;
   }
+  interrupted_at_ = Clock::now();
+  if (stopping_ && culprit_ != nullptr) return;  // the failure was first, and ranks have been told
   culprit_ = nullptr;
   name_at_.reset();
   interrupted_by_ = request.signal;
-  interrupted_at_ = Clock::now();
   say("lockstep: stopped by " + signal_name(request.signal) + "\n");
   // Ranks with sessions of their own are not in the terminal's foreground.
   const bool have_got_it = request.from_terminal && !ranks_.front().leads_session;

@@ -80,12 +80,12 @@ class Supervisor {
   SignalScope& signals_;
   std::vector<RankProcess> ranks_;
   std::vector<RankObserver*> observers_;
-  const RankProcess* culprit_ = nullptr;  ///< best explanation so far
-  std::string cause_;                     ///< in words, once it is named
-  int interrupted_by_ = 0;                ///< signal that the supervisor was asked to stop by
-  Clock::time_point interrupted_at_{};
-  std::optional<Clock::time_point> name_at_ = {};  ///< when culprit_ is taken for the cause
-  std::optional<Clock::time_point> kill_at_ = {};  ///< when patience with stopping ranks ends
+  const RankProcess* culprit_ = nullptr;             ///< best explanation so far
+  std::string cause_;                                ///< in words, once it is named
+  int interrupted_by_ = 0;                           ///< signal that the supervisor was asked to stop by
+  std::optional<Clock::time_point> interrupted_at_;  ///< the first signal to stop
+  std::optional<Clock::time_point> name_at_ = {};    ///< when culprit_ is taken for the cause
+  std::optional<Clock::time_point> kill_at_ = {};    ///< when patience with stopping ranks ends
   bool stopping_ = false;
   bool asked_to_stop_ = false;
 };

@@ -12,6 +12,8 @@ constexpr std::int64_t kMostWaitMs = std::int64_t{1000} * 60 * 60 * 24 * 365;
 
 void reply(ServerConnection& client, const KvWriter& answer) { client.send(answer.bytes()); }
 
+constexpr std::size_t kMostKeyBytes = 1 << 16;  // answers that name a key fit into a frame
+
 std::vector<std::string> keys_in(KvReader& question) {
   std::vector<std::string> keys;
   for (auto left = question.number(); left > 0 && !question.has_failed(); --left)
@@ -36,7 +38,7 @@ void KvService::answer(ServerConnection& client, KvQuery query, KvReader& questi
   const std::string second(query == KvQuery::kCompareSet ? question.text() : "");
   const bool has_number = query == KvQuery::kGet || query == KvQuery::kAdd || query == KvQuery::kWait;
   const auto number = has_number ? question.number() : 0;
-  if (!question.is_sound()) return client.give_up();
+  if (!question.is_sound() || key.size() > kMostKeyBytes) return client.give_up();
   switch (query) {
     case KvQuery::kSet:
       table_.set(key, first);

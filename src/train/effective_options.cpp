@@ -99,10 +99,11 @@ void add_model_checkpoint(TrainerOptions& options) {
   if (options.enable_checkpointing && !is_there)
     options.callbacks.push_back(std::make_shared<ModelCheckpoint>());
   if (options.enable_checkpointing || !is_there) return;
-  throw ConfigError("train",
-                    {.what = "enable_checkpointing = false with a ModelCheckpoint among the callbacks",
-                     .expected = "one without the other",
-                     .got = "both"});
+  throw ConfigError(
+      "train", {.what = std::string(options.barebones ? "barebones = true" : "enable_checkpointing = false") +
+                        " with a ModelCheckpoint among the callbacks",
+                .expected = "one without the other",
+                .got = "both"});
 }
 
 }  // namespace

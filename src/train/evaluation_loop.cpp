@@ -178,7 +178,8 @@ std::optional<c10::InferenceMode> inference_mode(const RunState& state, Stage st
 std::pair<BatchLimit, std::string_view> limit_of(const TrainerOptions& options, Stage stage) {
   if (stage == Stage::kTest) return {options.limit_test_batches, "limit_test_batches"};
   if (stage == Stage::kPredict) return {options.limit_predict_batches, "limit_predict_batches"};
-  return {options.limit_val_batches, "limit_val_batches"};
+  const bool is_overfit = !options.overfit_batches.is_zero();
+  return {options.limit_val_batches, is_overfit ? "overfit_batches" : "limit_val_batches"};
 }
 
 // Of numbered samples rank 0 has the most batches; which rank has of streams, only the ranks can say.

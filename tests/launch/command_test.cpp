@@ -44,6 +44,7 @@ TEST(Command, NamesAProgramThatIsNotThere) {
 TEST(Command, IsKilledWhenTheDeadlineIsOver) {
   const auto start = std::chrono::steady_clock::now();
   expect_error<Error>([] { run_command({"sleep", "60"}, 100ms); }, {"sleep", "100 ms"});
+  expect_error<Error>([] { run_command({"sh", "-c", "exec >&- 2>&-; exec sleep 60"}, 100ms); }, {"100 ms"});
   EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
 }
 

@@ -104,6 +104,23 @@ class Elastic(ProgramTest):
         self.assert_codes(0, results)
         self.assertIn('"world_size": 3', (self.folder / "run" / "summary.json").read_text())
 
+    def test_a_signal_while_ranks_stop_for_a_restart_is_heeded(self):
+        program = self.program('if [ $RANK = 1 ]; then while [ ! -e ready ]; do sleep 0.02; done; exit 7; fi\n'
+                               'trap "touch told; sleep 1; touch saved; exit 0" TERM; touch ready; while :; do sleep 0.02; done')
+        first, second = (self.static(rank, program, "--max-restarts", 3) for rank in (0, 1))
+        self.wait_until((self.folder / "told").exists, "rank 0 was not told to stop")
+        first.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(first, 20).code, 143)
+        self.assertTrue((self.folder / "saved").exists())
+        self.finish(second, 30)
+
+    def test_other_signals_end_no_launcher_that_waits(self):
+        first = self.static(0, self.program(""))
+        self.wait_until(self.is_listening, "nobody hosts")
+        time.sleep(0.3)  # it waits for node 1
+        first.send_signal(signal.SIGUSR1)
+        self.assert_codes(0, self.results(first, self.static(1, self.program(""))))
+
     def test_python_ranks_of_two_nodes_form_a_process_group(self):
         program = self.folder / "all_reduce.py"
         program.write_text("import torch, torch.distributed as dist\n"

@@ -66,6 +66,26 @@ class HostFile(ProgramTest):
         rest = f"head 1234 {self.folder.resolve()}"
         self.assertEqual(places, [f"one: 0 0 0 3 2 2 {rest}", f"one: 1 1 0 3 2 2 {rest}", f"two: 2 0 1 3 1 2 {rest}"])
 
+    def test_a_shell_that_does_nothing_is_a_failure(self):
+        self.host_file()
+        result = self.run_program(LOCKSTEP, "run", "--hostfile", "hosts", "--ssh", "/bin/true", "--master-addr", "127.0.0.1", "/bin/false")
+        self.assertNotEqual(result.code, 0, result)
+        self.assertIn("its remote shell ended without starting lockstep", result.err)
+
+    def test_restarts_are_refused(self):
+        self.host_file()
+        self.assert_refused(self.job("--max-restarts", 1, self.script("exit 0")), 2, "--max-restarts beside --hostfile", "--nnodes")
+
+    def test_ranks_get_nothing_of_a_launcher_around(self):
+        self.host_file()
+        outer = dict(LOCKSTEP_JOB_TOKEN="secret", LOCKSTEP_STORE="nowhere:1", LOCKSTEP_STORE_TOKEN_FD="77")
+        result = self.job(self.script('env > "env_$RANK"'), **outer)
+        self.assertEqual(result.code, 0, result)
+        for rank in range(3):
+            told = (self.folder / f"env_{rank}").read_text()
+            for name in outer:
+                self.assertNotIn(name, told)
+
     def test_ssh_is_called_once_for_each_host(self):
         self.host_file("one slots=1\nuser@two slots=1\n")
         self.assertEqual(self.job("--ssh-port", 2222, "--ssh-args", "-i key", self.script("exit 0"), "secret").code, 0)

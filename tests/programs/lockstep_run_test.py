@@ -80,6 +80,22 @@ class LockstepRun(ProgramTest):
                             self.folder / "run", "--fault.kind", "throw", "--fault.rank", 1, "--fault.step", 3)
         self.assert_refused(result, 1, "rank 1 (node 0, pid", "failed: injected fault at step 3")
 
+    def test_a_place_that_is_none_is_refused(self):
+        program = self.script("exit 0")
+        for flags, words in ((("--first-rank", 1), ("--first-rank", "both")), (("--world-size", 2), ("--world-size", "both")),
+                             (("--first-rank", 1, "--world-size", 2), ("--world-size", "at least", "3"))):
+            self.assert_refused(self.ranks(2, *flags, program), 2, *words)
+
+    def test_the_first_signal_after_a_failure_kills_nobody(self):
+        program = self.script('if [ $RANK = 1 ]; then while [ ! -e ready ]; do sleep 0.02; done; exit 7; fi\n'
+                              'trap "touch told; sleep 1; touch saved; exit 0" TERM; touch ready; while :; do sleep 0.02; done')
+        job = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, "--max-restarts", 3, program)
+        while not (self.folder / "told").exists():
+            time.sleep(0.02)
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(job, 20).code, 7)
+        self.assertTrue((self.folder / "saved").exists())
+
     def test_restarts(self):
         program = self.script('echo "attempt $TORCHELASTIC_RESTART_COUNT" >> "tries_$RANK"; '
                               '[ $TORCHELASTIC_RESTART_COUNT = 2 ] || [ $RANK = 0 ] || exit 5')

@@ -177,6 +177,12 @@ TEST_F(StoreServerTest, TurnsAwayMessagesThatAreNone) {
   }
 }
 
+TEST_F(StoreServerTest, TurnsAwayKeysThatNoAnswerCouldName) {
+  auto friendly = client();
+  EXPECT_THROW(friendly.add(std::string(16 << 20, 'k'), 1), Error);
+  EXPECT_EQ(client().add("short", 1), 1) << "it serves the others";
+}
+
 TEST_F(StoreServerTest, ManyMessagesAtOnceAreAllAnswered) {
   auto link = FrameLink::connect(server_.endpoint(), kKey, soon());
   ASSERT_TRUE(link);
