@@ -242,7 +242,8 @@ std::optional<Coordinator::Time> Coordinator::next_deadline() const {
     sooner(forms_at());
   }
   for (const auto& [node, member] : members_)
-    sooner(member.heard_at + options_.keep_alive_interval * options_.keep_alive_max_attempt);
+    if (!member.request.hosts)
+      sooner(member.heard_at + options_.keep_alive_interval * options_.keep_alive_max_attempt);
   return next;
 }
 
@@ -254,11 +255,15 @@ void Coordinator::on_time(Time now) {
   end(kFailed, absent_text());
 }
 
+void Coordinator::excuse_silence(Time now) {
+  for (auto& [node, member] : members_) member.heard_at = now;
+}
+
 std::vector<Coordinator::Node> Coordinator::silent_nodes(Time now) const {
   std::vector<Node> silent;
   for (const auto& [node, member] : members_) {
-    if (member.heard_at + options_.keep_alive_interval * options_.keep_alive_max_attempt <= now)
-      silent.push_back(node);
+    const auto silent_at = member.heard_at + options_.keep_alive_interval * options_.keep_alive_max_attempt;
+    if (!member.request.hosts && silent_at <= now) silent.push_back(node);
   }
   return silent;
 }

@@ -43,7 +43,9 @@ class LOCKSTEP_API Coordinator {
   std::optional<Time> next_deadline() const;
   void on_time(Time now);
 
-  /// Nodes that have not been heard of for too long.
+  /// Nobody could be heard until now.
+  void excuse_silence(Time now);
+  /// Nodes that have not been heard of for too long; never the one that hosts, which is this process.
   std::vector<Node> silent_nodes(Time now) const;
 
   /// Whether nodes are here still.

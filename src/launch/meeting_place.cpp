@@ -1,9 +1,12 @@
 #include "launch/meeting_place.h"
 
-#include <thread>
+#include <poll.h>
+#include <unistd.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+
+#include "launch/signal_scope.h"
 
 namespace lockstep::launch {
 namespace {
@@ -16,12 +19,14 @@ using std::chrono::steady_clock;
 constexpr auto kPatienceWithPorts = 10s;  // until who has the port must have let it go
 constexpr auto kSaysThatItWaits = 5s;
 constexpr auto kOwnAnswer = 10s;
+constexpr int kSignalled = 128;
 
 class Search {
  public:
   Search(const RendezvousOptions& options, const JoinRequest& request, int max_restarts,
-         const std::string& key, Deadline deadline)
-      : options_(options),
+         const std::string& key, Deadline deadline, RankObserver& lifeline)
+      : lifeline_(lifeline),
+        options_(options),
         request_(request),
         max_restarts_(max_restarts),
         key_(key),
@@ -29,7 +34,11 @@ class Search {
         endpoint_{options.host, options.port} {}
 
   Seat run() {
-    if (must_host()) return host(listen_by(endpoint_, std::min(deadline_, begin_ + kPatienceWithPorts)));
+    if (must_host()) {
+      auto bound = listen_by(endpoint_, std::min(deadline_, begin_ + kPatienceWithPorts));
+      heed_signals();
+      return host(std::move(bound));
+    }
     for (auto pause = 20ms;; pause = std::min(2 * pause, std::chrono::milliseconds(200ms))) {
       if (may_host()) {
         auto bound = rendezvous::try_listen(endpoint_);
@@ -38,7 +47,7 @@ class Search {
       if (auto link = call()) return {nullptr, std::move(*link)};
       if (steady_clock::now() + pause >= deadline_) give_up();
       say_that_it_waits();
-      std::this_thread::sleep_for(pause);
+      wait(pause);
     }
   }
 
@@ -68,6 +77,20 @@ class Search {
                                          "--rdzv-id and LOCKSTEP_JOB_TOKEN"});
   }
 
+  // There are no ranks yet that would have to be told of a signal.
+  void wait(std::chrono::milliseconds pause) {
+    std::vector<pollfd> watched{{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+    lifeline_.add_to(watched);
+    ::poll(watched.data(), watched.size(), static_cast<int>(pause.count()));
+    lifeline_.look();
+    heed_signals();
+  }
+
+  void heed_signals() {
+    while (const auto request = signals_.next())
+      if (request->is_stop()) ::_exit(kSignalled + request->signal);
+  }
+
   void say_that_it_waits() {
     if (has_said_ || steady_clock::now() < begin_ + kSaysThatItWaits) return;
     has_said_ = true;
@@ -81,6 +104,8 @@ class Search {
                                                         : "start the node whose address this is"});
   }
 
+  SignalScope signals_;
+  RankObserver& lifeline_;
   const RendezvousOptions& options_;
   const JoinRequest& request_;
   int max_restarts_;
@@ -95,8 +120,8 @@ class Search {
 }  // namespace
 
 Seat take_seat(const RendezvousOptions& options, const JoinRequest& request, int max_restarts,
-               const std::string& key, Deadline deadline) {
-  return Search(options, request, max_restarts, key, deadline).run();
+               const std::string& key, Deadline deadline, RankObserver& lifeline) {
+  return Search(options, request, max_restarts, key, deadline, lifeline).run();
 }
 
 }  // namespace lockstep::launch

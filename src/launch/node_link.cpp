@@ -27,8 +27,11 @@ UniqueFd make_timer(std::chrono::milliseconds interval) {
 
 }  // namespace
 
-NodeLink::NodeLink(rendezvous::FrameLink link, const RendezvousOptions& options)
-    : link_(std::move(link)), options_(options), timer_(make_timer(options.keep_alive_interval)) {}
+NodeLink::NodeLink(rendezvous::FrameLink link, const RendezvousOptions& options, RankObserver& lifeline)
+    : link_(std::move(link)),
+      options_(options),
+      lifeline_(lifeline),
+      timer_(make_timer(options.keep_alive_interval)) {}
 
 NodeOrder NodeLink::join(const JoinRequest& request) {
   has_failed_ = false;
@@ -60,7 +63,9 @@ NodeOrder NodeLink::await_order() {
     print_news();
     std::vector<pollfd> watched{{.fd = signals.fd(), .events = POLLIN, .revents = 0}};
     add_to(watched);
+    lifeline_.add_to(watched);
     ::poll(watched.data(), watched.size(), -1);
+    lifeline_.look();
     const auto request = signals.next();
     if (request && request->is_stop()) {
       leave(request->signal);
@@ -87,6 +92,9 @@ void NodeLink::add_to(std::vector<pollfd>& watched) const {
 
 void NodeLink::look() {
   std::uint64_t ticks = 0;
+  // Who was stopped for a while has heard nothing, and should not blame the host.
+  if (Clock::now() > looked_at_ + 2 * options_.keep_alive_interval) heard_at_ = Clock::now();
+  looked_at_ = Clock::now();
   if (::read(timer_.get(), &ticks, sizeof ticks) > 0) send({.kind = NodeMessage::kAlive});
   while (!is_over_) {
     const auto text = link_.receive(Clock::now());

@@ -32,7 +32,8 @@ struct NodeOrder {
 /// One connection with the host. Single-threaded.
 class NodeLink final : public RankObserver {
  public:
-  NodeLink(rendezvous::FrameLink link, const RendezvousOptions& options);
+  /// `lifeline` is looked at while this waits.
+  NodeLink(rendezvous::FrameLink link, const RendezvousOptions& options, RankObserver& lifeline);
 
   /// Asks for a place in the next round and blocks until it begins, the job ends, or a signal asks this
   /// process to stop, which the host is told.
@@ -65,8 +66,10 @@ class NodeLink final : public RankObserver {
 
   rendezvous::FrameLink link_;
   RendezvousOptions options_;
+  RankObserver& lifeline_;
   UniqueFd timer_;
   Clock::time_point heard_at_ = Clock::now();
+  Clock::time_point looked_at_ = Clock::now();
   std::deque<NodeOrder> orders_;  ///< of the host, that were not carried out
   bool is_over_ = false;          ///< the host says no more
   std::string news_;              ///< for people

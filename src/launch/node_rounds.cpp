@@ -50,9 +50,10 @@ ProgramOptions placed(const ProgramOptions& options, const Round& round) {
 
 class Node {
  public:
-  Node(const ProgramOptions& options, const AttemptRunner& run)
+  Node(const ProgramOptions& options, const AttemptRunner& run, RankObserver& lifeline)
       : options_(options),
         run_(run),
+        lifeline_(lifeline),
         key_(key_of(options)),
         request_(request_of(options)),
         store_({options.rendezvous->host, options.rendezvous->port}, key_) {}
@@ -68,9 +69,11 @@ class Node {
 
  private:
   void meet(Deadline deadline) {
-    seat_ = take_seat(*options_.rendezvous, request_, options_.max_restarts, key_, deadline);
+    link_.reset();
+    seat_.reset();  // a server of this node that is given up must not keep the endpoint
+    seat_ = take_seat(*options_.rendezvous, request_, options_.max_restarts, key_, deadline, lifeline_);
     request_.hosts = seat_->host != nullptr;
-    link_.emplace(std::move(seat_->link), *options_.rendezvous);
+    link_.emplace(std::move(seat_->link), *options_.rendezvous, lifeline_);
   }
 
   // Another launcher of the same machine may host from now on, or the same one come back.
@@ -113,6 +116,7 @@ class Node {
 
   const ProgramOptions& options_;
   const AttemptRunner& run_;
+  RankObserver& lifeline_;
   std::string key_;
   JoinRequest request_;
   StoreAccess store_;
@@ -130,6 +134,8 @@ std::optional<std::string> job_token() {
   return token;
 }
 
-int run_rounds(const ProgramOptions& options, const AttemptRunner& run) { return Node(options, run).run(); }
+int run_rounds(const ProgramOptions& options, const AttemptRunner& run, RankObserver& lifeline) {
+  return Node(options, run, lifeline).run();
+}
 
 }  // namespace lockstep::launch

@@ -28,10 +28,10 @@ using AttemptRunner = std::function<LaunchEnd(const ProgramOptions& options, con
 std::optional<std::string> job_token();
 
 /// Meets the other nodes at `options.rendezvous`, hosting it where that is this node's part, and runs rounds
-/// until the job is over. Blocks.
+/// until the job is over. Blocks; `lifeline` is looked at also while no ranks run.
 /// @returns the exit code of the job
 /// @throws ConfigError when the others are of another job or differ in flags; Timeout when nobody hosts;
 ///   CommError when this node must, and cannot
-int run_rounds(const ProgramOptions& options, const AttemptRunner& run);
+int run_rounds(const ProgramOptions& options, const AttemptRunner& run, RankObserver& lifeline);
 
 }  // namespace lockstep::launch

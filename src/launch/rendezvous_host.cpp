@@ -5,6 +5,10 @@ namespace lockstep::launch {
 using rendezvous::ServerConnection;
 using std::chrono::steady_clock;
 
+namespace {
+constexpr std::chrono::seconds kOwnPause{1};  // beyond what a busy machine is late: this process was stopped
+}  // namespace
+
 CoordinatorService::CoordinatorService(const RendezvousOptions& options, const JoinRequest& own,
                                        int max_restarts)
     : coordinator_(options, own, max_restarts, [this](Coordinator::Node node, const HostMessage& message) {
@@ -30,6 +34,8 @@ std::optional<Deadline> CoordinatorService::next_deadline() const { return coord
 
 void CoordinatorService::on_time() {
   const auto now = steady_clock::now();
+  const auto due = coordinator_.next_deadline();
+  if (due && now > *due + kOwnPause) coordinator_.excuse_silence(now);
   for (const auto node : coordinator_.silent_nodes(now)) nodes_.at(node)->give_up();
   coordinator_.on_time(now);
 }

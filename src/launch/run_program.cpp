@@ -187,7 +187,7 @@ int run_program(const ProgramOptions& options) {
       if (starter) starter->set_may_restart(attempt.restarts < options.max_restarts);
       return run_once(placed, command, attempt, logs, observers);
     };
-    return options.rendezvous ? launch::run_rounds(options, run) : run_here(options, run);
+    return options.rendezvous ? launch::run_rounds(options, run, lifeline) : run_here(options, run);
   });
 }
 

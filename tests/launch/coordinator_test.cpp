@@ -294,6 +294,18 @@ TEST_F(CoordinatorTest, SilentNodesAreNamed) {
   EXPECT_THAT(coordinator_->silent_nodes(now_), ::testing::ElementsAre(2));
 }
 
+TEST_F(CoordinatorTest, NobodyIsBlamedForTheTimeThatTheHostWasStopped) {
+  make(of_static(2), 0);
+  auto host = request("host0", 0);
+  host.hosts = true;
+  say(1, {.kind = NodeMessage::kJoin, .join = host});
+  join(2, 1);
+  now_ += 1h;
+  EXPECT_THAT(coordinator_->silent_nodes(now_), ::testing::ElementsAre(2)) << "the host is this process";
+  coordinator_->excuse_silence(now_);
+  EXPECT_THAT(coordinator_->silent_nodes(now_), ::testing::IsEmpty());
+}
+
 TEST_F(CoordinatorTest, NodesMayHaveDifferentNumbersOfRanks) {
   make(of_static(3), 0);
   for (const int node : {2, 1, 0}) {

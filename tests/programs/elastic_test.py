@@ -114,6 +114,12 @@ class Elastic(ProgramTest):
         self.assertTrue((self.folder / "saved").exists())
         self.finish(second, 30)
 
+    def test_a_launcher_that_waits_ends_with_its_first_process(self):
+        first = self.static(0, self.program(""))
+        self.wait_until(self.is_listening, "nobody hosts")
+        first.kill()
+        self.wait_until(lambda: not self.is_listening(), "the port is still taken", deadline_s=5)
+
     def test_other_signals_end_no_launcher_that_waits(self):
         first = self.static(0, self.program(""))
         self.wait_until(self.is_listening, "nobody hosts")
