@@ -80,8 +80,8 @@ bool fell_with_its_choice(const LeftOver& left, const std::string& choice,
                   .expected = {},
                   .got = {},
                   .where = shown(assignment.source),
-                  .hint = (others.empty() ? chosen + " has no options" : chosen + " has " + joined(others)) +
-                          "; give " + info.choice + " there as well"});
+                  .hint = others.empty() ? chosen + " has no options: give " + info.choice + " there as well"
+                                         : chosen + " has " + joined(others)});
 }
 
 // For a key that exists, but not in the alternatives that are held: names the outermost of them.

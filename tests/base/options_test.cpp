@@ -182,7 +182,7 @@ TEST(OptionChoice, RefusesMembersOfAnotherAlternative) {
       "demo.strategy.inner.depth");
   EXPECT_EQ(refusal("demo: {strategy: {mode: exact}}"),
             "[options] demo.strategy.mode belongs to shard, but demo.strategy is plain; at conf.yaml:1:19; "
-            "plain has no options");
+            "plain has no options: give demo.strategy there as well");
   EXPECT_NE(refusal("demo: {strategy: {name: pair, mod: exact}}").find("unknown key demo.strategy.mod"),
             std::string::npos);
 }
