@@ -117,18 +117,6 @@ def start_bench(bin_dir, python, peers):
     return Bench("start", tuple(programs), tuple(rows))
 
 
-def recovery_bench(bin_dir, python, peers):
-    restarting = ("--nproc-per-node", "4", "--max-restarts", "3")
-    watch = (python, str(ROOT / "benchmarks/launch/watch.py"), "{results}", "report")
-    programs = (Program("ours", (*watch, "killed by SIGKILL", f"{bin_dir}/lockstep", "run", *restarting,
-                                 f"{bin_dir}/bench_recovery", "--resume", "auto", "--bench.results", "{results}")),
-                Program("peer", (*watch, "(exitcode: -9)", python, "-m", "torch.distributed.run", "--standalone",
-                                 *restarting, f"{peers}/recovery.py", "{results}")))
-    rows = [Row(f"fault_to_{case}", Number("ours", case, minus="fault"), Number("peer", case, minus="fault"), "s")
-            for case in ("report", "again")]
-    return Bench("recovery", programs, tuple(rows))
-
-
 def all_reduce_bench(bin_dir, *_):
     programs = (Program("ours", (f"{bin_dir}/bench_all_reduce", "{results}")),)
     rows = [Row(f"{size}_{ours}", Number("ours", f"{size}/{ours}"), Number("ours", f"{size}/gloo"))
@@ -165,7 +153,7 @@ def profiler_bench(bin_dir, python, peers):
 
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
-    makers = (step_bench, epoch_bench, loader_bench, ddp_bench, start_bench, recovery_bench, all_reduce_bench, adamw_bench, checkpoint_bench,
+    makers = (step_bench, epoch_bench, loader_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench, checkpoint_bench,
               profiler_bench)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 
