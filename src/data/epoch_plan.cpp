@@ -44,7 +44,8 @@ void require_count(const char* what, std::int64_t said, std::size_t given) {
 std::vector<std::int64_t> indices_of(std::int64_t dataset_size, const LoaderOptions& options,
                                      const ShardSpec& spec, std::int64_t epoch) {
   const auto seed = seed_of(options, spec);
-  if (!options.sampler) return dealt(dataset_size, {.shuffle = options.shuffle && !spec.in_order, .seed = seed}, spec, epoch);
+  if (!options.sampler)
+    return dealt(dataset_size, {.shuffle = options.shuffle && !spec.in_order, .seed = seed}, spec, epoch);
   const auto all = options.sampler->indices(epoch, seed);
   require_count("indices", options.sampler->num_samples(), all.size());
   auto mine = select(all, dealt(static_cast<std::int64_t>(all.size()), {.shuffle = false}, spec, epoch));
