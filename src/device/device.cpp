@@ -4,7 +4,6 @@
 #include <iterator>
 #include <numeric>
 
-#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
 namespace lockstep {

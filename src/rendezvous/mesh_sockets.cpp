@@ -13,25 +13,13 @@
 
 #include "rendezvous/rank_text.h"
 #include "rendezvous/reception.h"
+#include "rendezvous/socket_options.h"
 
 namespace lockstep::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-// Messages are small and awaited; and a machine that vanished is noticed after 11 s: by unanswered probes
-// while nothing is under way, and by what is not acknowledged once something is.
-void tune(int fd) {
-  const int on = 1, idle_s = 5, interval_s = 2, count = 3;
-  const unsigned unacknowledged_ms = 11'000;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
-}
 
 // The rank's answer; nothing if it was somebody else's, or did not come.
 std::optional<Hello> answer_from(int fd, const Hello& own, Deadline deadline) {
@@ -87,7 +75,7 @@ std::vector<UniqueFd> connect_mesh(const MeshListener& listener, const Hello& ow
   }
   if (!missing.empty()) report(std::move(missing), own);
   for (const auto& connection : connections) {
-    if (connection) tune(connection.get());
+    if (connection) tune_socket(connection.get());
   }
   return connections;
 }

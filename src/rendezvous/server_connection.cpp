@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "rendezvous/authentication.h"
+#include "rendezvous/socket_options.h"
 
 namespace lockstep::rendezvous {
 namespace {
@@ -19,18 +20,6 @@ constexpr std::size_t kMostUnread = std::size_t{1} << 20;  // answers that wait 
 constexpr std::size_t kAnswerBytes = kChallengeBytes + kProofBytes;
 
 bool is_transient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
-
-// Messages are small and awaited; and a machine that vanished is noticed after 11 s.
-void tune(int fd) {
-  const int on = 1, idle_s = 5, interval_s = 2, count = 3;
-  const unsigned unacknowledged_ms = 11'000;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
-}
 
 template <class Call>
 std::string address_text(int fd, Call ask) {
@@ -52,7 +41,7 @@ ServerConnection::ServerConnection(std::uint64_t id, UniqueFd socket, const std:
       key_(key),
       changed_(changed),
       challenge_(random_bytes(kChallengeBytes)) {
-  tune(fd());
+  tune_socket(fd());
   queue(std::string(kServerGreeting) + challenge_);
   flush();
 }

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -60,6 +61,14 @@ class ProgramTest(unittest.TestCase):
 
     def run_program(self, *command, **environment):
         return self.finish(self.start(*command, **environment))
+
+    def wait_for(self, *names):
+        """Until programs have made these files."""
+        for _ in range(1000):
+            if all((self.folder / name).exists() for name in names):
+                return
+            time.sleep(0.02)
+        self.fail(f"{names} did not come")
 
     def digits(self, *flags, **environment):
         data = [] if any(str(flag).startswith("--data.file") for flag in flags) else ["--data.file", SOURCE / "data" / "digits.csv.gz"]

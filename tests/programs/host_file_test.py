@@ -34,13 +34,6 @@ class HostFile(ProgramTest):
     def calls(self):
         return (self.folder / "calls").read_text().splitlines()
 
-    def wait_for(self, *names):
-        for _ in range(600):
-            if all((self.folder / name).exists() for name in names):
-                return
-            time.sleep(0.02)
-        self.fail(f"{names} did not come")
-
     def assert_ended(self, *names):
         pids = [int((self.folder / name).read_text()) for name in names]
         for _ in range(100):

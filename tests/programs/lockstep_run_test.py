@@ -384,13 +384,6 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
         self.assertEqual(self.ranks(2, self.script(family)).code, 3)
         self.assert_all_end(self.family(2))
 
-    def wait_for(self, *names):
-        for _ in range(400):
-            if all((self.folder / name).exists() for name in names):
-                return
-            time.sleep(0.05)
-        self.fail(f"{names} did not come")
-
     @staticmethod
     def is_running(pid):
         stat = pathlib.Path(f"/proc/{pid}/stat")

@@ -68,13 +68,6 @@ class MultiHost(ProgramTest):
         return self.start(*network.on(0, LOCKSTEP, "run", "--hostfile", "hosts", "--ssh", FAKE_SSH, *command),
                           FAKE_SSH_NETWORK="yes", **variables)
 
-    def wait_for(self, *names):
-        for _ in range(600):
-            if all((self.folder / name).exists() for name in names):
-                return
-            time.sleep(0.02)
-        self.fail(f"{names} did not come")
-
     def assert_nobody_is_left(self, *names):
         pids = [int((self.folder / name).read_text()) for name in names]
         for _ in range(100):
