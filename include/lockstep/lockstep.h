@@ -68,6 +68,9 @@
 #include <lockstep/parallel/autograd.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/ddp/join.h>
+#include <lockstep/parallel/sharded/sharded_engine.h>
+#include <lockstep/parallel/sharded/sharded_modules.h>
+#include <lockstep/parallel/sharded/sharded_state.h>
 #include <lockstep/parallel/sync_batch_norm.h>
 
 #include <lockstep/precision/forward_scope.h>

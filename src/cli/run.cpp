@@ -70,10 +70,10 @@ int print_error(const std::exception& error) {
 template <class Options>
 int ranks_to_fork(const Options& options, bool print_config) {
   if (print_config || started_by_launcher()) return 0;
-  const auto* ddp = std::get_if<Ddp>(&options.strategy);
-  if (ddp != nullptr && ddp->start_method == StartMethod::kSpawn) return 0;
+  const auto start = rank_start(options.strategy);
+  if (start && start->start_method == StartMethod::kSpawn) return 0;
   // With other threads about, only a fresh process will do: Trainer and Fabric start those.
-  if ((ddp == nullptr || ddp->start_method == StartMethod::kAuto) && !can_fork()) return 0;
+  if ((!start || start->start_method == StartMethod::kAuto) && !can_fork()) return 0;
   const int count = devices_to_run_on(options.accelerator, options.devices).count;
   return count * options.num_nodes > 1 ? count : 0;
 }

@@ -46,14 +46,14 @@ WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment
 }
 
 std::shared_ptr<ClusterEnvironment> chosen_environment(const ConnectorOptions& options) {
-  const auto* ddp = std::get_if<Ddp>(&options.strategy);
-  const bool is_strategys = ddp != nullptr && !ddp->cluster_environment.is_detected();
+  const auto start = rank_start(options.strategy);
+  const bool is_strategys = start && !start->cluster_environment.is_detected();
   if (is_strategys && options.cluster_environment)
     throw ConfigError(
         "fabric", {.what = "cluster_environment is given to the strategy, and another one besides",
                    .expected = "one of them",
-                   .got = ddp->cluster_environment.name() + " and " + options.cluster_environment->name()});
-  if (is_strategys) return ddp->cluster_environment.environment();
+                   .got = start->cluster_environment.name() + " and " + options.cluster_environment->name()});
+  if (is_strategys) return start->cluster_environment.environment();
   return options.cluster_environment ? options.cluster_environment : detect_environment();
 }
 
@@ -66,8 +66,8 @@ Connector::Connector(ConnectorOptions options)
 
 bool Connector::must_start_ranks() const {
   if (world_size() == 1 || environment_->creates_processes_externally()) return false;
-  const auto* ddp = std::get_if<Ddp>(&options_.strategy);
-  if (ddp == nullptr || ddp->start_method != StartMethod::kFork) return true;
+  const auto start = rank_start(options_.strategy);
+  if (!start || start->start_method != StartMethod::kFork) return true;
   throw ConfigError(
       "fabric", {.what = "strategy ddp_fork: the ranks can no longer be forked",
                  .expected = "devices to be known to ls::run(), by flag, YAML, environment or ls::Program",

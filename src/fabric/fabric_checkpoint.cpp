@@ -20,12 +20,10 @@ struct Giver {
   Strategy& strategy;
 
   StateValue operator()(const std::shared_ptr<torch::nn::Module>& module) const {
-    StateTree tree;
-    for (const auto& [name, tensor] : strategy.module_state(*module)) tree.set(name, tensor);
-    return tree;
+    return strategy.saved_state(*module);
   }
   StateValue operator()(const std::shared_ptr<FabricOptimizer>& optimizer) const {
-    return state_of(optimizer->optimizer());
+    return strategy.optimizer_state(optimizer->optimizer());
   }
   StateValue operator()(const Scheduler* scheduler) const { return state_of(*scheduler); }
   StateValue operator()(const int* value) const { return std::int64_t{*value}; }
@@ -35,17 +33,34 @@ struct Giver {
   }
 };
 
+// Says which runs of what was saved are wanted.
+struct Wanter {
+  Strategy& strategy;
+
+  StateTree operator()(const std::shared_ptr<torch::nn::Module>& module) const {
+    return strategy.wanted_state(*module);
+  }
+  StateTree operator()(const std::shared_ptr<FabricOptimizer>& optimizer) const {
+    return strategy.optimizer_state(optimizer->optimizer());
+  }
+  template <class Value>
+  StateTree operator()(const Value&) const {
+    return {};
+  }
+};
+
 // Takes what was saved under `name`.
 struct Taker {
+  Strategy& strategy;
   const StateTree& saved;
   const std::string& name;
   bool strict;
 
   void operator()(const std::shared_ptr<torch::nn::Module>& module) const {
-    warn_of(load_module_state(*module, saved.get<StateTree>(name), strict), "\"" + name + "\"");
+    warn_of(strategy.load_module(*module, saved.get<StateTree>(name), strict), "\"" + name + "\"");
   }
   void operator()(const std::shared_ptr<FabricOptimizer>& optimizer) const {
-    load_state(optimizer->optimizer(), saved.get<StateTree>(name));
+    strategy.load_optimizer(optimizer->optimizer(), saved.get<StateTree>(name));
   }
   void operator()(Scheduler* scheduler) const { load_state(*scheduler, saved.get<StateTree>(name)); }
   void operator()(at::Tensor* tensor) const { saved.copy_to(name, *tensor); }
@@ -136,10 +151,12 @@ void Fabric::save(const std::filesystem::path& folder, const NamedStates& states
 StateTree Fabric::load(const std::filesystem::path& folder, const NamedStates& states,
                        const LoadOptions& options) const {
   state_->require_launched("load()");
-  const auto saved = Checkpoint(folder, Verify::kAll, strategy().communicator()).shared();
+  StateTree wanted;
+  for (const auto& [name, state] : states) wanted.set(name, std::visit(Wanter{strategy()}, state.target()));
+  const auto saved = Checkpoint(folder, Verify::kAll, strategy().communicator()).shared(wanted);
   for (const auto& [name, state] : states) {
     if (saved.contains(name)) {
-      std::visit(Taker{saved, name, options.strict}, state.target());
+      std::visit(Taker{strategy(), saved, name, options.strict}, state.target());
     } else if (options.strict) {
       refuse_missing(folder, name, saved);
     }

@@ -104,7 +104,12 @@ double clip_coefficient(double norm, double max_norm) {
 double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm, double norm_type,
                       bool error_if_nonfinite) {
   check_limit("max_norm", max_norm);
-  const auto norm = grad_norm(parameters, norm_type);
+  return scale_gradients_to(parameters, grad_norm(parameters, norm_type), max_norm, error_if_nonfinite);
+}
+
+double scale_gradients_to(std::span<const at::Tensor> parameters, double norm, double max_norm,
+                          bool error_if_nonfinite) {
+  check_limit("max_norm", max_norm);
   if (error_if_nonfinite && !std::isfinite(norm)) refuse_nonfinite(norm);
   const auto coefficient = clip_coefficient(norm, max_norm);
   if (coefficient == 1.0) return norm;

@@ -130,6 +130,7 @@ double Optimizer::step_with(const Closure& closure) {
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
+  if (on_zero_grad_) on_zero_grad_();
   for (auto& parameter : parameters_) {
     auto& gradient = parameter.tensor.mutable_grad();
     if (!gradient.defined()) continue;

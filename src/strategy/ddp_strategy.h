@@ -7,6 +7,8 @@
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/strategy/strategy.h>
 
+#include "strategy/engine_table.h"
+
 namespace lockstep {
 
 class DdpStrategy final : public Strategy {
@@ -31,23 +33,13 @@ class DdpStrategy final : public Strategy {
   void teardown() override;
 
  private:
-  // A module that every rank holds. The optimizers tell whose buffers follow a step.
-  struct Replica {
-    const torch::nn::Module* address;
-    std::weak_ptr<torch::nn::Module> module;
-    std::unique_ptr<DdpEngine> engine;  // null while it is released
-    std::vector<const Optimizer*> optimizers = {};
-    bool awaits_step = false;  // gradients have been averaged since buffers were made equal
-  };
+  using Replica = detail::DrivenModule<DdpEngine>;
 
-  void forget_dropped_modules();
-  Replica& replica_of(const torch::nn::Module& module);
-  Replica& replica_of(const Optimizer& optimizer);
   static void end_step(Replica& replica);
 
   Ddp options_;
   Communicator communicator_;
-  std::vector<Replica> replicas_;  // before the group that they communicate through, in destruction
+  detail::EngineTable<DdpEngine> replicas_;  // before the group that they communicate through, in destruction
 };
 
 }  // namespace lockstep

@@ -1,14 +1,17 @@
 #include "strategy/single_device.h"
 
+#include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 
 namespace lockstep {
 
 void SingleDeviceStrategy::setup_environment(ClusterEnvironment&, const WorldShape&) {}
 
-void SingleDeviceStrategy::setup_module(const std::shared_ptr<torch::nn::Module>&) {}
+void SingleDeviceStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
+  restore_sharded(*module);
+}
 
-void SingleDeviceStrategy::setup_evaluation(torch::nn::Module&) {}
+void SingleDeviceStrategy::setup_evaluation(torch::nn::Module& module) { restore_sharded(module); }
 
 void SingleDeviceStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const>,
                                     const BackwardOptions& options) {

@@ -3,6 +3,8 @@
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/cluster/environment.h>
 #include <lockstep/optim/grad_norm.h>
+#include <lockstep/optim/optim_state.h>
+#include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
 
 #include "strategy/named_parameters.h"
@@ -32,8 +34,7 @@ void Strategy::skip_optimizer_step(Optimizer&) {}
 void Strategy::load_state(const StateTree&) {}
 
 double Strategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
-  std::vector<at::Tensor> parameters;
-  for (const auto& parameter : optimizer.parameters()) parameters.push_back(parameter.tensor);
+  const auto parameters = Strategy::trained_parameters(optimizer);
   if (clip.algorithm == ClipAlgorithm::kNorm) {
     return clip_grad_norm(parameters, clip.value, clip.norm_type, clip.error_if_nonfinite);
   }
@@ -42,5 +43,31 @@ double Strategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) 
 }
 
 NamedTensors Strategy::module_state(torch::nn::Module& module) { return named_tensors(module); }
+
+StateTree Strategy::saved_state(torch::nn::Module& module) {
+  StateTree tree;
+  for (const auto& [name, tensor] : module_state(module)) tree.set(name, tensor);
+  return tree;
+}
+
+StateTree Strategy::wanted_state(torch::nn::Module&) { return {}; }
+
+IncompatibleKeys Strategy::load_module(torch::nn::Module& module, const StateTree& state, bool strict) {
+  return load_module_state(module, state, strict);
+}
+
+StateTree Strategy::optimizer_state(Optimizer& optimizer) { return state_of(optimizer); }
+
+void Strategy::load_optimizer(Optimizer& optimizer, const StateTree& state) {
+  lockstep::load_state(optimizer, state);
+}
+
+std::vector<at::Tensor> Strategy::trained_parameters(const Optimizer& optimizer) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& parameter : optimizer.parameters()) parameters.push_back(parameter.tensor);
+  return parameters;
+}
+
+std::map<std::string, int> Strategy::mesh() const { return {{"replicate", communicator().size()}}; }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <lockstep/strategy/strategy.h>
 
 #include "strategy/ddp_strategy.h"
+#include "strategy/fsdp_strategy.h"
 #include "strategy/single_device.h"
 
 namespace lockstep {
@@ -43,7 +44,7 @@ std::span<const Row> strategy_choices() {
           Ddp{.find_unused_parameters = true, .start_method = StartMethod::kFork},
           "ddp_fork for models that leave parameters unused"},
       Row{"ddp_notebook_find_unused_parameters_false", Ddp{.start_method = StartMethod::kFork}, "ddp_fork"},
-      not_built("fsdp"),
+      Row{"fsdp", Fsdp{}, "parameters, gradients and optimizer state are sharded over the ranks"},
       not_built("fsdp_cpu_offload"),
       not_built("deepspeed"),
       not_built("deepspeed_stage_1"),
@@ -61,9 +62,21 @@ std::span<const Row> strategy_choices() {
   return rows;
 }
 
+std::optional<RankStart> rank_start(const StrategyOptions& options) {
+  const auto of = []<class Options>(const Options& chosen) -> std::optional<RankStart> {
+    if constexpr (requires { chosen.start_method; }) {
+      return RankStart{chosen.start_method, chosen.cluster_environment};
+    } else {
+      return std::nullopt;
+    }
+  };
+  return std::visit(of, options);
+}
+
 std::shared_ptr<Strategy> make_strategy(const StrategyOptions& options, int world_size) {
   if (const auto* own = std::get_if<std::shared_ptr<Strategy>>(&options)) return *own;
   if (const auto* ddp = std::get_if<Ddp>(&options)) return std::make_shared<DdpStrategy>(*ddp);
+  if (const auto* fsdp = std::get_if<Fsdp>(&options)) return std::make_shared<FsdpStrategy>(*fsdp);
   const bool automatic = std::holds_alternative<Auto>(options);
   if (automatic && world_size > 1) return std::make_shared<DdpStrategy>(Ddp{});
   if (world_size > 1) {

@@ -18,12 +18,6 @@
 namespace lockstep::detail {
 namespace {
 
-StateTree tree_of(const std::map<std::string, at::Tensor>& tensors) {
-  StateTree tree;
-  for (const auto& [name, tensor] : tensors) tree.set(name, tensor);
-  return tree;
-}
-
 StateTree tree_of(const Metrics& metrics) {
   StateTree tree;
   for (const auto& [name, value] : metrics) tree.set(name, value);
@@ -93,7 +87,7 @@ FitMoment moment_of(RunState& state) {
 void add_run(const RunState& state, FitMoment moment, CheckpointState& all) {
   for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
     const auto& [module, optimizer, config, scheduler] = state.optimizers[i];
-    all.shared.set(numbered("optimizer", i), state_of(*optimizer));
+    all.shared.set(numbered("optimizer", i), state.strategy->optimizer_state(*optimizer));
     if (scheduler) all.shared.set(numbered("lr_scheduler", i), state_of(*scheduler));
   }
   if (auto own = state.precision->state(); !own.empty())
@@ -153,7 +147,7 @@ void wait_for_writer(RunState& state) {
 
 StateTree weights_of(const RunState& state) {
   StateTree weights;
-  weights.set("model", tree_of(state.strategy->module_state(*state.module)));
+  weights.set("model", state.strategy->saved_state(*state.module));
   weights.set("hyper_parameters", state.options.run.config_yaml);
   return weights;
 }
@@ -171,7 +165,7 @@ void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRe
   const CheckpointInfo info{.epoch = moment.loops.get<std::int64_t>("epoch"),
                             .global_step = state.progress.global_step,
                             .strategy = std::string(state.strategy->name()),
-                            .mesh = {{"replicate", state.communicator().size()}}};
+                            .mesh = state.strategy->mesh()};
   if (!request.weights_only) add_run(state, moment, all);
   TrainContext context(state);
   for (const auto& callback : state.callbacks) callback->on_save_checkpoint(context, all.shared);

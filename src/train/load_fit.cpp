@@ -78,20 +78,29 @@ void load_optimizers(const RunState& state, const StateTree& shared) {
   }
   for (std::size_t i = 0; i < count; ++i) {
     const auto& [module, optimizer, config, scheduler] = state.optimizers[i];
-    load_state(*optimizer, shared.get<StateTree>(numbered("optimizer", i)));
+    state.strategy->load_optimizer(*optimizer, shared.get<StateTree>(numbered("optimizer", i)));
     if (scheduler) load_state(*scheduler, shared.get<StateTree>(numbered("lr_scheduler", i)));
   }
 }
 
+// Of what ranks share, the runs that this one has a use for.
+StateTree wanted_state(const RunState& state) {
+  StateTree wanted;
+  wanted.set("model", state.strategy->wanted_state(*state.module));
+  for (std::size_t i = 0; i < state.optimizers.size(); ++i)
+    wanted.set(numbered("optimizer", i), state.strategy->optimizer_state(*state.optimizers[i].optimizer));
+  return wanted;
+}
+
 void load_model(const RunState& state, const Checkpoint& checkpoint, const StateTree& model) {
-  const auto keys = load_module_state(*state.module, model, state.module->strict_loading());
+  const auto keys = state.strategy->load_module(*state.module, model, state.module->strict_loading());
   if (state.is_global_zero()) warn_of(keys, checkpoint.folder().string());
 }
 
 }  // namespace
 
 void load_fit(RunState& state, const Checkpoint& checkpoint) {
-  const auto shared = checkpoint.shared();
+  const auto shared = checkpoint.shared(wanted_state(state));
   if (!shared.contains("loops")) {
     throw CheckpointError("train",
                           {.what = "checkpoint " + checkpoint.folder().string() + " holds no run of fit",

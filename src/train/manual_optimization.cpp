@@ -37,10 +37,11 @@ void require_manual(const detail::RunState& state, const char* call) {
                      .hint = "override bool automatic_optimization() const { return false; }"});
 }
 
-std::unordered_set<const at::TensorImpl*> parameters_of(const RunOptimizer& optimizer) {
+std::unordered_set<const at::TensorImpl*> parameters_of(detail::RunState& state,
+                                                        const RunOptimizer& optimizer) {
   std::unordered_set<const at::TensorImpl*> all;
-  for (const auto& parameter : optimizer.optimizer->parameters())
-    all.insert(parameter.tensor.unsafeGetTensorImpl());
+  for (const auto& parameter : state.strategy->trained_parameters(*optimizer.optimizer))
+    all.insert(parameter.unsafeGetTensorImpl());
   return all;
 }
 
@@ -124,12 +125,12 @@ ToggledOptimizer::ToggledOptimizer(detail::RunState& state, const RunOptimizer& 
                                    const ToggleOptions& options)
     : local_(options.sync_grad ? nullptr : state.trained.find(*toggled.module)) {
   if (local_) ++local_->local_scopes;
-  const auto own = parameters_of(toggled);
+  const auto own = parameters_of(state, toggled);
   for (const auto& other : state.optimizers) {
-    for (const auto& [name, parameter] : other.optimizer->parameters()) {
+    for (auto& parameter : state.strategy->trained_parameters(*other.optimizer)) {
       if (!parameter.requires_grad() || own.contains(parameter.unsafeGetTensorImpl())) continue;
       frozen_.push_back(parameter);
-      at::Tensor(parameter).set_requires_grad(false);
+      parameter.set_requires_grad(false);
     }
   }
   at::autocast::clear_cache();

@@ -58,11 +58,27 @@ ls::SchedulerOptions scheduler_of(const json& s) {
   Case::refuse("schedulers.type", s.at("type"), "linear, cosine, exponential, step or sequential");
 }
 
+ls::Fsdp fsdp_of(const json& s) {
+  ls::Fsdp options;
+  for (const auto& row : ls::option_names(ls::ShardingStrategy{})) {
+    if (row.name == s.at("sharding_strategy")) options.sharding_strategy = row.value;
+  }
+  if (options.sharding_strategy == ls::ShardingStrategy::kHybridShard)
+    options.device_mesh = {s.at("mesh").at("replicate").get<int>(), s.at("mesh").at("shard").get<int>()};
+  if (s.at("wrap") == "each_linear") {
+    options.auto_wrap_policy = ls::types<torch::nn::Linear>();
+  } else if (s.at("wrap") != "root") {
+    Case::refuse("strategy.wrap", s.at("wrap"), "each_linear or root");
+  }
+  return options;
+}
+
 ls::StrategyOptions strategy_of(const json& s) {
   if (s.at("name") == "single") return ls::SingleDevice{};
   if (s.at("name") == "ddp")
     return ls::Ddp{.find_unused_parameters = s.value("find_unused_parameters", false)};
-  Case::refuse("strategy.name", s.at("name"), "single or ddp");
+  if (s.at("name") == "fsdp") return fsdp_of(s);
+  Case::refuse("strategy.name", s.at("name"), "single, ddp or fsdp");
 }
 
 ls::PrecisionOptions precision_of(const json& name) {

@@ -13,6 +13,7 @@
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
 #include <lockstep/formats/checkpoint_info.h>
+#include <lockstep/state/state_dict_type.h>
 #include <lockstep/state/state_tree.h>
 
 namespace lockstep {
@@ -30,14 +31,8 @@ struct CheckpointState {
   StateTree own = {};
 };
 
-/// Who writes the tensors that all ranks have. FSDP's state_dict_type.
-enum class StateDictType {
-  kFull,    ///< rank 0: one file, as Python expects it
-  kSharded  ///< every rank its share, as large as the others': the fastest
-};
-
 struct SaveOptions {
-  StateDictType state_dict_type = StateDictType::kFull;
+  StateDictType state_dict_type = StateDictType::kFull;  ///< who writes the tensors that all ranks have
 };
 
 /// Writes `folder`, which all ranks must see, and the folders above it that are not there. It gets its name

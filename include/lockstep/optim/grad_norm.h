@@ -44,6 +44,11 @@ LOCKSTEP_API double clip_coefficient(double norm, double max_norm);
 LOCKSTEP_API double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm,
                                    double norm_type = 2.0, bool error_if_nonfinite = false);
 
+/// The second half of clip_grad_norm(), for a norm that was computed elsewhere.
+/// @throws as clip_grad_norm()
+LOCKSTEP_API double scale_gradients_to(std::span<const at::Tensor> parameters, double norm, double max_norm,
+                                       bool error_if_nonfinite = false);
+
 /// Clamps every element of every gradient to [-limit, limit]; as torch.nn.utils.clip_grad_value_.
 /// @throws ConfigError if limit is negative or NaN, or a gradient is sparse
 LOCKSTEP_API void clip_grad_value(std::span<const at::Tensor> parameters, double limit);

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <lockstep/base/export.h>
@@ -81,6 +82,10 @@ class LOCKSTEP_API Optimizer {
   /// Forgets the gradients; or fills them with zeros in place, so that views (a bucket's) stay attached.
   void zero_grad(bool set_to_none = true);
 
+  /// Calls `forget` whenever zero_grad() is called: for a strategy that holds gradients of the parameters
+  /// elsewhere until they are averaged.
+  void on_zero_grad(std::function<void()> forget) { on_zero_grad_ = std::move(forget); }
+
   /// The groups: those with a pattern in the order given, then the rest. Change values, never the parameters.
   std::vector<Group>& groups() { return groups_; }
   const std::vector<Group>& groups() const { return groups_; }
@@ -109,6 +114,7 @@ class LOCKSTEP_API Optimizer {
  private:
   std::vector<NamedParameter> parameters_;
   std::vector<Group> groups_;
+  std::function<void()> on_zero_grad_;
 };
 
 }  // namespace lockstep

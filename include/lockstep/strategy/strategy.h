@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -15,6 +16,7 @@
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/backward_options.h>
+#include <lockstep/state/incompatible_keys.h>
 #include <lockstep/state/state_tree.h>
 
 namespace torch::nn {
@@ -96,6 +98,32 @@ class LOCKSTEP_API Strategy {
   /// All parameters and buffers, full and unsharded, under their PyTorch names. Complete on rank 0;
   /// other ranks may get nothing. The tensors alias the module's where they can.
   virtual std::map<std::string, at::Tensor> module_state(torch::nn::Module& module);
+
+  /// What a checkpoint is to hold of `module`: module_state() by default; of a strategy that shards,
+  /// TensorShards, if it is told to keep them.
+  virtual StateTree saved_state(torch::nn::Module& module);
+
+  /// Which runs of which tensors this rank is to be given for load_module(): those that are TensorShards
+  /// here; of all others it gets the whole. Not Collective.
+  virtual StateTree wanted_state(torch::nn::Module& module);
+
+  /// Copies `state`, whole tensors or the runs that wanted_state() asked for, into `module`; as
+  /// load_module_state(). @throws CheckpointError; nothing is copied then
+  virtual IncompatibleKeys load_module(torch::nn::Module& module, const StateTree& state, bool strict);
+
+  /// The state of an optimizer that setup_optimizer() made: state_of(), with TensorShards where this rank has
+  /// but a run of a tensor. Also what is wanted back. Not Collective.
+  virtual StateTree optimizer_state(Optimizer& optimizer);
+
+  /// Takes it back, in runs or whole. Not Collective. @throws CheckpointError; nothing has changed then
+  virtual void load_optimizer(Optimizer& optimizer, const StateTree& state);
+
+  /// The parameters of modules that `optimizer` trains, which need not be the tensors that it steps. Not
+  /// Collective.
+  virtual std::vector<at::Tensor> trained_parameters(const Optimizer& optimizer);
+
+  /// Ranks along each axis, for checkpoints to tell: {"replicate", 4} by default. Not Collective.
+  virtual std::map<std::string, int> mesh() const;
 
   /// What the strategy keeps from step to step beside modules and optimizers, this rank's own: compression's
   /// errors, for one. To be saved and loaded per rank, for training to go on to the bit. Empty by default.

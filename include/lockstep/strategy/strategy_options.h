@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <variant>
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/options.h>
 #include <lockstep/parallel/ddp/ddp.h>
+#include <lockstep/parallel/sharded/fsdp.h>
 
 namespace lockstep {
 
@@ -20,7 +22,16 @@ struct Auto {};
 struct SingleDevice {};
 
 /// A strategy by its options, or a user's own.
-using StrategyOptions = std::variant<Auto, SingleDevice, Ddp, std::shared_ptr<Strategy>>;
+using StrategyOptions = std::variant<Auto, SingleDevice, Ddp, Fsdp, std::shared_ptr<Strategy>>;
+
+/// How the ranks of a strategy come to be: what options of several ranks have in common.
+struct RankStart {
+  StartMethod start_method = StartMethod::kAuto;
+  EnvironmentChoice cluster_environment = {};
+};
+
+/// Those of `options`; nothing for strategies that do not say.
+LOCKSTEP_API std::optional<RankStart> rank_start(const StrategyOptions& options);
 
 /// Lightning's strategy registry: every name it knows, with the value it stands for. Names of
 /// strategies that are not built yet are listed too and say so when they are picked.

@@ -7,7 +7,7 @@
 #include <lockstep/parallel/ddp/ddp.h>
 
 #include "comm/compat.h"
-#include "parallel/ddp/module_states.h"
+#include "parallel/module_states.h"
 
 namespace lockstep::detail {
 

@@ -10,7 +10,7 @@
 
 #include "parallel/ddp/gradient_arrivals.h"
 #include "parallel/ddp/hook_adapter.h"
-#include "parallel/ddp/module_states.h"
+#include "parallel/module_states.h"
 
 namespace lockstep::detail {
 

@@ -1,20 +1,9 @@
 #include <lockstep/parallel/ddp/ddp.h>
 
 #include "parallel/ddp/choose_hook.h"
+#include "parallel/joining_options.h"
 
 namespace lockstep {
-
-std::span<const OptionName<StartMethod>> option_names(StartMethod) {
-  static constexpr OptionName<StartMethod> kNames[] = {
-      {"popen", StartMethod::kAuto}, {"fork", StartMethod::kFork}, {"spawn", StartMethod::kSpawn}};
-  return kNames;
-}
-
-std::span<const OptionName<Reduction>> option_names(Reduction) {
-  static constexpr OptionName<Reduction> kNames[] = {{"ordered", Reduction::kOrdered},
-                                                     {"fast", Reduction::kFast}};
-  return kNames;
-}
 
 std::span<const OptionName<DdpCommHook>> option_names(DdpCommHook) {
   static constexpr OptionName<DdpCommHook> kNames[] = {{"allreduce", DdpCommHook::kAllreduce},
@@ -45,14 +34,7 @@ void describe(OptionVisitor& v, Ddp& o) {
   v.field("ddp_comm_hook", o.ddp_comm_hook, "How gradients travel");
   v.field("ddp_comm_wrapper", o.ddp_comm_wrapper, "The dtype that the comm hook works on");
   v.group("ddp_comm_state", o.ddp_comm_state, "options of ddp_comm_hook powerSGD");
-  v.field("timeout", o.timeout, "Longest wait for other ranks, when joining and in each collective",
-          more_than(0));
-  v.field("process_group_backend", o.process_group_backend, "What carries the bytes: gloo");
-  v.field("reduction", o.reduction,
-          "ordered: the same bits for every algorithm; fast: the backend's own sums");
-  v.field("check_collectives", o.check_collectives, "Ranks compare what they call before each collective");
-  v.field("start_method", o.start_method, "How ranks are started: popen (fork if possible), fork or spawn");
-  v.field("cluster_environment", o.cluster_environment, "Who told each rank its place: found out by default");
+  detail::describe_joining(v, o);
 }
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include <lockstep/parallel/autograd.h>
 
 #include "parallel/ddp/hook_adapter.h"
-#include "parallel/ddp/module_states.h"
+#include "parallel/module_states.h"
 
 namespace lockstep::detail {
 

@@ -6,7 +6,7 @@
 
 #include <torch/csrc/autograd/variable.h>
 
-#include "parallel/ddp/module_states.h"
+#include "parallel/module_states.h"
 
 namespace lockstep::detail {
 

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-[[noreturn]] void refuse(const char* key, const char* expected, double got) {
+[[noreturn]] void refuse_option(const char* key, const char* expected, double got) {
   throw ConfigError("parallel", {.what = std::string("ddp_comm_state.") + key + " is out of range",
                                  .expected = expected,
                                  .got = std::to_string(got)});
@@ -15,12 +15,12 @@ namespace {
 
 void detail::validate(const PowerSgd& options) {
   if (options.matrix_approximation_rank < 1)
-    refuse("matrix_approximation_rank", ">= 1", options.matrix_approximation_rank);
-  if (options.start_powerSGD_iter < 2) refuse("start_powerSGD_iter", ">= 2", options.start_powerSGD_iter);
+    refuse_option("matrix_approximation_rank", ">= 1", options.matrix_approximation_rank);
+  if (options.start_powerSGD_iter < 2) refuse_option("start_powerSGD_iter", ">= 2", options.start_powerSGD_iter);
   if (!(options.min_compression_rate > 0))
-    refuse("min_compression_rate", "more than 0", options.min_compression_rate);
+    refuse_option("min_compression_rate", "more than 0", options.min_compression_rate);
   if (!(options.orthogonalization_epsilon >= 0))
-    refuse("orthogonalization_epsilon", ">= 0", options.orthogonalization_epsilon);
+    refuse_option("orthogonalization_epsilon", ">= 0", options.orthogonalization_epsilon);
 }
 
 void describe(OptionVisitor& v, PowerSgd& o) {

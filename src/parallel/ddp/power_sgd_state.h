@@ -11,7 +11,7 @@
 #include <lockstep/parallel/ddp/comm_hook.h>
 #include <lockstep/state/state_tree.h>
 
-#include "parallel/ddp/module_states.h"
+#include "parallel/module_states.h"
 
 namespace lockstep::detail {
 

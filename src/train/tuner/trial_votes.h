@@ -69,6 +69,19 @@ class TrialStrategy final : public Strategy {
   std::map<std::string, at::Tensor> module_state(torch::nn::Module& module) override {
     return strategy_->module_state(module);
   }
+  StateTree saved_state(torch::nn::Module& module) override { return strategy_->saved_state(module); }
+  StateTree wanted_state(torch::nn::Module& module) override { return strategy_->wanted_state(module); }
+  IncompatibleKeys load_module(torch::nn::Module& module, const StateTree& state, bool strict) override {
+    return strategy_->load_module(module, state, strict);
+  }
+  StateTree optimizer_state(Optimizer& optimizer) override { return strategy_->optimizer_state(optimizer); }
+  void load_optimizer(Optimizer& optimizer, const StateTree& state) override {
+    strategy_->load_optimizer(optimizer, state);
+  }
+  std::vector<at::Tensor> trained_parameters(const Optimizer& optimizer) override {
+    return strategy_->trained_parameters(optimizer);
+  }
+  std::map<std::string, int> mesh() const override { return strategy_->mesh(); }
   StateTree state() const override { return strategy_->state(); }
   void load_state(const StateTree& state) override { strategy_->load_state(state); }
   void teardown() override { strategy_->teardown(); }

@@ -1,4 +1,4 @@
-#include "parallel/ddp/module_states.h"
+#include "parallel/module_states.h"
 
 #include <functional>
 #include <sstream>

@@ -1,0 +1,63 @@
+// The options of fully sharded data parallelism.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/base/options.h>
+#include <lockstep/cluster/environment_choice.h>
+#include <lockstep/comm/reduce_op.h>
+#include <lockstep/parallel/ddp/ddp.h>
+#include <lockstep/parallel/sharded/wrap_policy.h>
+#include <lockstep/state/state_dict_type.h>
+
+namespace lockstep {
+
+/// What is cut into shards, and over which ranks; FSDP's names.
+enum class ShardingStrategy {
+  kFullShard,        ///< parameters, gradients, optimizer state
+  kShardGradOp,      ///< gradients and optimizer state; parameters stay gathered from forward to backward
+  kNoShard,          ///< nothing: every rank holds all, as under ddp
+  kHybridShard,      ///< FULL_SHARD inside of a node, copies across nodes
+  kHybridShardZero2  ///< SHARD_GRAD_OP inside of a node, copies across nodes
+};
+
+/// When the unit that backward needs next is gathered; FSDP's names.
+enum class BackwardPrefetch {
+  kBackwardPre,   ///< before the gradients of the current one are computed: most overlap
+  kBackwardPost,  ///< after: one unit less in memory
+  kNone           ///< when it is used
+};
+
+/// Fully sharded data parallelism without wrapping: parameters, gradients and optimizer state are cut into
+/// shards, one per rank, and a unit's parameters are gathered when an operator uses them. Options are those
+/// of torch.distributed.fsdp.FullyShardedDataParallel and of Lightning's FSDPStrategy where names agree.
+struct Fsdp {
+  ShardingStrategy sharding_strategy = ShardingStrategy::kFullShard;  ///< what is cut, and over which ranks
+  std::vector<int> device_mesh = {};  ///< of the hybrid ones: {copies, shards}; by default nodes x devices
+  WrapPolicy auto_wrap_policy = {};   ///< which modules become units
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;  ///< see there
+  bool forward_prefetch = true;    ///< gather the next unit of forward while the current one computes
+  bool limit_all_gathers = true;   ///< free what is not needed before more is gathered
+  bool sync_module_states = true;  ///< compare the ranks' modules at setup and make them equal to rank 0's
+  bool broadcast_buffers = true;   ///< buffers follow rank 0's after every step, as under ddp
+  StateDictType state_dict_type = StateDictType::kFull;  ///< how checkpoints hold the model: gathered on
+                                                         ///< rank 0, or every rank its shards
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for joining and for each collective
+  std::string process_group_backend = "gloo";                    ///< what carries the bytes
+  Reduction reduction = Reduction::kOrdered;                     ///< order of sums
+  bool check_collectives = true;                  ///< ranks compare what they call before each collective
+  StartMethod start_method = StartMethod::kAuto;  ///< how ranks come to be
+  EnvironmentChoice cluster_environment = {};     ///< who told each rank its place; by default detected
+};
+
+LOCKSTEP_API std::span<const OptionName<ShardingStrategy>> option_names(ShardingStrategy);
+LOCKSTEP_API std::span<const OptionName<BackwardPrefetch>> option_names(BackwardPrefetch);
+LOCKSTEP_API std::span<const OptionName<StateDictType>> option_names(StateDictType);
+LOCKSTEP_API void describe(OptionVisitor& visitor, Fsdp& options);
+
+}  // namespace lockstep

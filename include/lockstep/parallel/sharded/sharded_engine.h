@@ -1,0 +1,134 @@
+// ShardedEngine: trains a module of which every rank keeps a shard.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/base/export.h>
+#include <lockstep/comm/communicator.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/parallel/backward_options.h>
+#include <lockstep/parallel/sharded/fsdp.h>
+#include <lockstep/parallel/sharded/sharded_stats.h>
+#include <lockstep/state/state_tree.h>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace lockstep {
+
+/// Shards a module that needs no wrapper. One step:
+///
+///     auto loss = ...;             // any forward: units gather themselves when operators use them
+///     engine.backward(loss);       // gradients are averaged, and land on the shards
+///     optimizer.step();            // an optimizer of engine.parameters()
+///     engine.after_step();
+///
+/// The module's tensors stay the same objects. They have no memory while their unit is not gathered;
+/// LibTorch's operators gather it, raw pointers are refused by an exception that says so. Their `.grad()` is
+/// empty after an averaged backward: gradients are those of the shards. To accumulate over several passes,
+/// run all but the last one by loss.backward() or under no_sync(); gradients then wait, whole, on this rank.
+///
+/// A write to a parameter (by an operator; on all ranks alike) is kept. Moving, converting or unfreezing
+/// parameters is not possible any more, and named at the next backward; freezing them for a while is. All
+/// ranks must use units in the same order, in evaluation, too; where they do not, both sides' units are
+/// named. For one thread at a time. Modules on the CPU.
+class LOCKSTEP_API ShardedEngine {
+ public:
+  /// Compares the modules of all ranks, gives every rank rank 0's values, and shards. Peak memory is the
+  /// module, its shards and the largest unit. Collective, blocking.
+  /// @throws CollectiveMismatch naming the first parameter or buffer that differs between ranks
+  /// @throws ConfigError for options that contradict each other or do not fit the number of ranks, a policy
+  /// that matches nothing, parameters that share memory, or are sharded already
+  ShardedEngine(const torch::nn::Module& module, Communicator comm, const Fsdp& options = {},
+                int ranks_per_node = 1);
+  /// Does not communicate. Parameters are left without memory, unless restore() was called.
+  ~ShardedEngine();
+  ShardedEngine(const ShardedEngine&) = delete;
+  ShardedEngine& operator=(const ShardedEngine&) = delete;
+
+  /// This rank's piece of every trained parameter, under its name and in the module's order: flat tensors,
+  /// some of them empty. What an optimizer takes. They share the shards' memory. Not Collective.
+  std::vector<NamedParameter> parameters() const;
+
+  /// loss.backward(), after which the pieces' gradients are the mean over ranks of what each rank had
+  /// accumulated; under no_sync() that waits. When it throws on all ranks alike, the next one starts clean.
+  /// Collective, blocking.
+  /// @throws ConfigError naming a parameter that is no longer what was sharded; for create_graph
+  void backward(const at::Tensor& loss, const BackwardOptions& options = {});
+
+  /// One backward that averages the gradients of several modules, no two of which share a parameter.
+  static void backward(const at::Tensor& loss, std::span<ShardedEngine* const> engines,
+                       const BackwardOptions& options = {});
+
+  /// After the optimizer's step: forgets gathered parameters, which are outdated, and gradients that wait;
+  /// buffers become rank 0's, if broadcast_buffers. Collective, blocking.
+  void after_step();
+
+  /// While it lives, backward passes stay local.
+  class [[nodiscard]] NoSync {
+   public:
+    explicit NoSync(ShardedEngine& engine);
+    ~NoSync();
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    ShardedEngine& engine_;
+  };
+  /// `const auto local = engine.no_sync();`
+  NoSync no_sync() { return NoSync(*this); }
+
+  /// Forgets gradients that wait for a backward that averages. Not Collective.
+  void drop_accumulated_gradients();
+
+  /// The p-norm of the gradients of `parameters`, which are some of parameters(), over all ranks: for p = 2
+  /// the bits of grad_norm() on the whole. Collective, blocking.
+  double grad_norm(std::span<const NamedParameter> parameters, double norm_type = 2.0) const;
+
+  /// Scales the gradients so that their norm is at most `max_norm`; returns what it was. Collective,
+  /// blocking. @throws as clip_grad_norm()
+  double clip_grad_norm(std::span<const NamedParameter> parameters, double max_norm, double norm_type = 2.0,
+                        bool error_if_nonfinite = false) const;
+
+  /// Adds the whole values of all parameters to `values` on rank 0, copies, by the module's tensors.
+  /// Collective, blocking.
+  void gather_whole(std::unordered_map<const at::TensorImpl*, at::Tensor>& values);
+
+  /// This rank's run of `parameter`, in the shard's memory; nothing if it is not sharded here. Not
+  /// Collective.
+  std::optional<TensorShard> shard_of(const at::Tensor& parameter) const;
+  /// This rank's run of a tensor in the shape of parameter `name`, such as its momentum: of `elements`, which
+  /// has as many elements as the parameter's piece. Not Collective.
+  /// @throws ConfigError for a name that parameters() does not give
+  TensorShard shard_of(const std::string& name, const at::Tensor& elements) const;
+
+  /// Before pieces are changed by others than the optimizer's step: forgets what is gathered. Not
+  /// Collective.
+  void forget_gathered();
+
+  /// Gives the module's tensors memory and values of their own again, and ends. Collective, blocking.
+  void restore();
+
+  /// Local.
+  ShardedStats stats() const;
+  /// Into how many shards parameters are cut; as many ranks as hold a copy together. Local.
+  int shards() const;
+  /// Names of the units, the root's empty. Local.
+  std::vector<std::string> unit_names() const;
+  const Communicator& communicator() const;
+  const Fsdp& options() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

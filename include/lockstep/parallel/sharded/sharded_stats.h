@@ -1,0 +1,19 @@
+// What a ShardedEngine has done so far.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep {
+
+/// Counts since the engine was made.
+struct ShardedStats {
+  std::int64_t gathers = 0;              ///< units that were gathered
+  std::int64_t prefetched_gathers = 0;   ///< of these, those that had begun when the unit was used
+  std::int64_t gathered_bytes = 0;       ///< bytes of whole units that gathers put together
+  std::int64_t reductions = 0;           ///< reduce-scatters (or all-reduces) of a unit's gradients
+  std::int64_t reduced_bytes = 0;        ///< bytes of whole units that they took in
+  std::int64_t shard_bytes = 0;          ///< parameters that this rank keeps
+  std::int64_t peak_gathered_bytes = 0;  ///< most bytes in buffers for gathering and reducing at once
+};
+
+}  // namespace lockstep

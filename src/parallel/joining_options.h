@@ -1,0 +1,31 @@
+// The options of strategies that say how ranks find each other and talk.
+#pragma once
+
+#include <span>
+
+#include <lockstep/base/options.h>
+#include <lockstep/comm/reduce_op.h>
+#include <lockstep/parallel/ddp/ddp.h>
+
+namespace lockstep {
+
+std::span<const OptionName<StartMethod>> option_names(StartMethod);
+std::span<const OptionName<Reduction>> option_names(Reduction);
+
+namespace detail {
+
+/// Describes the members of that name, which all strategies of several ranks have.
+template <class Options>
+void describe_joining(OptionVisitor& v, Options& o) {
+  v.field("timeout", o.timeout, "Longest wait for other ranks, when joining and in each collective",
+          more_than(0));
+  v.field("process_group_backend", o.process_group_backend, "What carries the bytes: gloo");
+  v.field("reduction", o.reduction,
+          "ordered: the same bits for every algorithm; fast: the backend's own sums");
+  v.field("check_collectives", o.check_collectives, "Ranks compare what they call before each collective");
+  v.field("start_method", o.start_method, "How ranks are started: popen (fork if possible), fork or spawn");
+  v.field("cluster_environment", o.cluster_environment, "Who told each rank its place: found out by default");
+}
+
+}  // namespace detail
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "parallel/sharded/flat_gradient.h"
+
+#include <lockstep/comm/flat_collectives.h>
+#include <lockstep/torch.h>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr std::int64_t kLine = 32;  // elements; as in ShardLayout
+
+// That of an embedding may name rows.
+at::Tensor dense(const at::Tensor& gradient) {
+  return gradient.layout() == at::kStrided ? gradient.detach() : gradient.detach().to_dense();
+}
+
+at::ScalarType dtype_of_pieces(const FlatParameter& flat) { return flat.piece(0).scalar_type(); }
+
+}  // namespace
+
+FlatGradient::FlatGradient(FlatParameter& flat, const ShardMesh& mesh, at::ScalarType dtype)
+    : flat_(flat),
+      mesh_(mesh),
+      dtype_(dtype),
+      flags_((static_cast<std::int64_t>(flat.members().size()) + kLine - 1) / kLine * kLine) {}
+
+std::int64_t FlatGradient::row_bytes() const {
+  return chunk_elements() * mesh_.shards() * static_cast<std::int64_t>(c10::elementSize(dtype_));
+}
+
+void FlatGradient::fill_chunk(int shard) {
+  auto chunk = row_.narrow(0, shard * chunk_elements(), chunk_elements());
+  auto flags = chunk.narrow(0, flat_.layout().shard_elements(), flags_).zero_();
+  for (const auto& piece : flat_.layout().pieces(shard)) {
+    const auto& gradient = flat_.members()[piece.parameter].tensor.grad();
+    if (gradient.defined()) flags[static_cast<std::int64_t>(piece.parameter)].fill_(1);
+    if (piece.count == 0) continue;
+    auto target = chunk.narrow(0, piece.offset, piece.count);
+    if (gradient.defined()) {
+      target.copy_(dense(gradient).reshape({-1}).narrow(0, piece.begin, piece.count));
+    } else {
+      target.zero_();
+    }
+  }
+}
+
+// Gradients that are there already are added to.
+bool FlatGradient::lands_in_place() const {
+  bool is_free = dtype_ == dtype_of_pieces(flat_);
+  for (std::size_t i = 0; i < flat_.members().size(); ++i)
+    is_free = is_free && !flat_.piece(i).grad().defined();
+  return is_free;
+}
+
+void FlatGradient::start(MemoryPool& pool, std::int64_t number) {
+  const torch::NoGradGuard no_grad;
+  if (!averages_.defined()) averages_ = at::zeros({chunk_elements()}, dtype_of_pieces(flat_));
+  chunk_ = lands_in_place() ? averages_ : pool.take(chunk_elements(), dtype_);
+  row_ = mesh_.shards() == 1 ? chunk_ : pool.take(chunk_elements() * mesh_.shards(), dtype_);
+  for (int shard = 0; shard < mesh_.shards(); ++shard) fill_chunk(shard);
+  drop();
+  if (mesh_.shards() == 1) return;
+  const auto op = mesh_.shards() == mesh_.world_size ? ReduceOp::kAvg : ReduceOp::kSum;
+  work_ = reduce_scatter_flat_async(mesh_.reduce, chunk_, row_, op, number);
+}
+
+void FlatGradient::reduce_copies() {
+  if (mesh_.replicate.size() == 1) return;
+  work_.wait();
+  const auto op = mesh_.replicate.size() == mesh_.world_size ? ReduceOp::kAvg : ReduceOp::kSum;
+  work_ = mesh_.replicate.all_reduce_async(chunk_, op);
+}
+
+void FlatGradient::finish(MemoryPool& pool) {
+  const torch::NoGradGuard no_grad;
+  work_.wait();
+  work_ = {};
+  const auto elements = flat_.layout().shard_elements();
+  const bool is_sum = mesh_.shards() > 1 && mesh_.replicate.size() > 1;
+  if (is_sum) chunk_.narrow(0, 0, elements).div_(mesh_.world_size);
+  const auto flags = chunk_.narrow(0, elements, flags_).to(at::kFloat);
+  for (std::size_t i = 0; i < flat_.members().size(); ++i) {
+    const auto& piece = flat_.place(i);
+    const bool is_used = flags.data_ptr<float>()[i] != 0;
+    if (is_used) take_average(i, chunk_.narrow(0, piece.offset, piece.count));
+  }
+  if (!row_.is_same(chunk_)) pool.give(std::move(row_));
+  if (!chunk_.is_same(averages_)) pool.give(std::move(chunk_));
+  row_.reset();
+  chunk_.reset();
+}
+
+void FlatGradient::take_average(std::size_t member, const at::Tensor& average) {
+  const auto& piece = flat_.place(member);
+  auto& gradient = flat_.piece(member).mutable_grad();
+  if (gradient.defined()) {
+    gradient.add_(average.to(gradient.scalar_type()));
+    return;
+  }
+  gradient = averages_.narrow(0, piece.offset, piece.count);
+  if (!chunk_.is_same(averages_)) gradient.copy_(average);
+}
+
+void FlatGradient::drop() {
+  for (const auto& member : flat_.members()) member.tensor.mutable_grad().reset();
+}
+
+}  // namespace lockstep::detail

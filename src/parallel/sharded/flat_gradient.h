@@ -1,0 +1,55 @@
+// FlatGradient: the gradients of a FlatParameter on their way to the shards.
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/comm/communicator.h>
+
+#include "parallel/sharded/flat_parameter.h"
+#include "parallel/sharded/memory_pool.h"
+#include "parallel/sharded/shard_mesh.h"
+
+namespace lockstep::detail {
+
+/// Sums over ranks the gradients that the module's tensors have, and gives each rank those of its pieces.
+///
+/// What travels to a rank is its shard of the row, followed by one number per parameter that says whether
+/// the sender has a gradient for it: a parameter that no rank used keeps an undefined gradient.
+class FlatGradient {
+ public:
+  /// Gradients travel in `dtype`.
+  FlatGradient(FlatParameter& flat, const ShardMesh& mesh, at::ScalarType dtype);
+
+  /// Takes the gradients off the module's tensors and sends them. `number` is equal on all ranks and names
+  /// the unit. Collective, asynchronous.
+  void start(MemoryPool& pool, std::int64_t number);
+  /// Goes on to the ranks that hold the same shard, where there are any. Blocking for what came before.
+  void reduce_copies();
+  /// Adds the averages to the gradients of the pieces. Blocking.
+  void finish(MemoryPool& pool);
+  /// Drops gradients that have not been sent.
+  void drop();
+
+  bool is_under_way() const { return row_.defined(); }
+  std::int64_t row_bytes() const;
+  const std::string& name_of(std::size_t member) const { return flat_.members()[member].name; }
+
+ private:
+  std::int64_t chunk_elements() const { return flat_.layout().shard_elements() + flags_; }
+  bool lands_in_place() const;
+  void fill_chunk(int shard);
+  void take_average(std::size_t member, const at::Tensor& average);
+
+  FlatParameter& flat_;
+  const ShardMesh& mesh_;
+  at::ScalarType dtype_;
+  std::int64_t flags_;
+  at::Tensor row_;       // what is sent, while it is
+  at::Tensor chunk_;     // what comes
+  at::Tensor averages_;  // where the pieces' gradients lie; kept, since every step needs it
+  Work work_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,165 @@
+#include "parallel/sharded/flat_parameter.h"
+
+#include <algorithm>
+#include <map>
+
+#include <lockstep/base/error.h>
+#include <lockstep/comm/flat_collectives.h>
+#include <lockstep/torch.h>
+
+#include "parallel/sharded/released_storage.h"
+
+namespace lockstep::detail {
+namespace {
+
+std::vector<std::int64_t> sizes_of(const std::vector<ShardedTensor>& members) {
+  std::vector<std::int64_t> sizes;
+  for (const auto& member : members) sizes.push_back(member.tensor.numel());
+  return sizes;
+}
+
+void check_memory(const std::vector<ShardedTensor>& members) {
+  std::map<const void*, std::string> owners;
+  for (const auto& [name, tensor] : members) {
+    const auto [other, is_new] = owners.emplace(tensor.storage().unsafeGetStorageImpl(), name);
+    if (is_new) continue;
+    throw ConfigError("parallel", {.what = "two parameters share memory and cannot be sharded",
+                                   .expected = "one parameter that is registered twice, or a copy",
+                                   .got = name + " in the memory of " + other->second});
+  }
+}
+
+std::string message_of(const std::string& name) {
+  return "parameter " + name +
+         " is sharded over the ranks and has no memory here; LibTorch's operators gather it when they use "
+         "it, "
+         "raw pointers (data_ptr, accessor, torch::save) do not: copy it first, parameter.clone()";
+}
+
+// The tensor in a storage of its own, dense and row by row.
+void give_own_storage(const at::Tensor& tensor, at::ScalarType dtype) {
+  if (owns_its_storage(tensor) && tensor.scalar_type() == dtype) return;
+  auto& mutable_tensor = const_cast<at::Tensor&>(tensor);
+  mutable_tensor.set_data(tensor.detach().to(dtype).clone(at::MemoryFormat::Contiguous));
+}
+
+}  // namespace
+
+FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh& mesh, at::ScalarType dtype,
+                             UseHandler& handler, std::size_t first_tag)
+    : members_(std::move(members)),
+      mesh_(mesh),
+      layout_(sizes_of(members_), mesh.shards()),
+      dtype_(dtype),
+      is_trained_(members_.front().tensor.requires_grad()),
+      is_resident_(mesh.shards() == 1 && dtype == members_.front().tensor.scalar_type()),
+      written_(members_.size()) {
+  check_memory(members_);
+  const torch::NoGradGuard no_grad;
+  shard_ = at::zeros({layout_.shard_elements()}, members_.front().tensor.options().requires_grad(false));
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    take_over(i, dtype);
+    marks_.push_back(std::make_unique<TensorMark>(members_[i].tensor, handler, first_tag + i));
+  }
+  if (!is_resident_) return;
+  row_ = shard_;
+  finish_gather();
+}
+
+void FlatParameter::take_over(std::size_t i, at::ScalarType dtype) {
+  const auto& [name, tensor] = members_[i];
+  const auto& piece = place(i);
+  auto mine = shard_.narrow(0, piece.offset, piece.count);
+  mine.copy_(tensor.detach().reshape({-1}).narrow(0, piece.begin, piece.count));
+  pieces_.push_back(mine.detach().set_requires_grad(is_trained_));
+  give_own_storage(tensor, dtype);
+  messages_.push_back(message_of(name));
+  release_memory(tensor, messages_.back());
+}
+
+FlatParameter::~FlatParameter() = default;
+
+std::int64_t FlatParameter::gathered_bytes() const {
+  return layout_.total_elements() * static_cast<std::int64_t>(c10::elementSize(dtype_));
+}
+
+void FlatParameter::start_gather(MemoryPool& pool, std::int64_t number) {
+  row_ = pool.take(layout_.total_elements(), dtype_);
+  const torch::NoGradGuard no_grad;
+  auto input = shard_;
+  if (shard_.scalar_type() != dtype_) {
+    cast_ = pool.take(layout_.shard_elements(), dtype_);
+    cast_.copy_(shard_);
+    input = cast_;
+  }
+  gathering_ = all_gather_flat_async(mesh_.gather, row_, input, number);
+}
+
+void FlatParameter::finish_gather() {
+  gathering_.wait();
+  gathering_ = {};
+  for (std::size_t i = 0; i < members_.size(); ++i)
+    attach_memory(members_[i].tensor, row_, layout_.offset(i));
+}
+
+// All ranks have written the same; each keeps its part.
+void FlatParameter::write_back() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const auto& piece = place(i);
+    const auto begin = mesh_.shard() * layout_.shard_elements() + piece.offset;
+    if (written_[i] && !is_resident_)
+      shard_.narrow(0, piece.offset, piece.count).copy_(row_.narrow(0, begin, piece.count));
+    written_[i] = false;
+  }
+}
+
+void FlatParameter::release(MemoryPool& pool) {
+  if (is_resident_) return;
+  gathering_.wait();
+  gathering_ = {};
+  write_back();
+  for (std::size_t i = 0; i < members_.size(); ++i) release_memory(members_[i].tensor, messages_[i]);
+  pool.give(std::move(row_));
+  if (cast_.defined()) pool.give(std::move(cast_));
+}
+
+std::vector<at::Tensor> FlatParameter::whole_values() {
+  const torch::NoGradGuard no_grad;
+  if (row_.defined()) write_back();
+  auto row = shard_;
+  if (mesh_.shards() > 1) {
+    row = at::empty({layout_.total_elements()}, shard_.options());
+    mesh_.gather.all_gather(row, shard_);
+  }
+  std::vector<at::Tensor> values;
+  for (std::size_t i = 0; i < members_.size(); ++i)
+    values.push_back(row.narrow(0, layout_.offset(i), members_[i].tensor.numel()).clone());
+  return values;
+}
+
+void FlatParameter::restore(const std::vector<at::Tensor>& values) {
+  const torch::NoGradGuard no_grad;
+  marks_.clear();
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    auto tensor = members_[i].tensor;
+    tensor.set_data(values[i].view(tensor.sizes()));
+  }
+}
+
+void FlatParameter::check_members() const {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const auto& [name, tensor] = members_[i];
+    const bool is_intact = marks_[i]->is_intact();
+    if (is_intact && (is_trained_ || !tensor.requires_grad())) continue;
+    throw ConfigError(
+        "parallel",
+        {.what = "parameter " + name + " is no longer what was sharded",
+         .expected = is_intact ? "a frozen one" : "the tensor of setup",
+         .got = is_intact ? "one that requires a gradient now"
+                          : "one that was moved, converted or replaced (module->to(), set_data())",
+         .hint = "move, convert and unfreeze before the module is set up"});
+  }
+}
+
+}  // namespace lockstep::detail

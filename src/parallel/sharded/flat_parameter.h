@@ -1,0 +1,94 @@
+// FlatParameter: parameters of a unit side by side, of which this rank keeps one shard.
+//
+// The module's tensors stay the same objects all along. What comes and goes is their memory: they lie in the
+// gathered row while it is there, and nowhere otherwise. What an optimizer steps are views of the shard.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/comm/communicator.h>
+#include <lockstep/parallel/dispatch/tensor_mark.h>
+
+#include "parallel/sharded/memory_pool.h"
+#include "parallel/sharded/shard_layout.h"
+#include "parallel/sharded/shard_mesh.h"
+
+namespace lockstep::detail {
+
+/// One parameter of a module.
+struct ShardedTensor {
+  std::string name;   ///< in the module
+  at::Tensor tensor;  ///< the module's own
+};
+
+class FlatParameter {
+ public:
+  /// Takes over `members`, all of one dtype, whose values are the same on all ranks: keeps this rank's shard
+  /// and frees their memory. `handler` is told when they are used; `first_tag` is the tag of the first one,
+  /// the others count on. They lie in `dtype` from now on, the shard in their own. Does not communicate.
+  /// @throws ConfigError if two of them share memory
+  FlatParameter(std::vector<ShardedTensor> members, const ShardMesh& mesh, at::ScalarType dtype,
+                UseHandler& handler, std::size_t first_tag);
+  /// Gives up: the tensors stay without memory unless restore() was called.
+  ~FlatParameter();
+  FlatParameter(const FlatParameter&) = delete;
+  FlatParameter& operator=(const FlatParameter&) = delete;
+
+  const std::vector<ShardedTensor>& members() const { return members_; }
+  const ShardLayout& layout() const { return layout_; }
+  bool is_trained() const { return is_trained_; }
+  /// Whether the members always have memory: nobody else has a shard of them.
+  bool is_resident() const { return is_resident_; }
+
+  /// This rank's elements of member `i`: a leaf that shares the shard's memory.
+  const at::Tensor& piece(std::size_t i) const { return pieces_[i]; }
+  const ShardPiece& place(std::size_t i) const { return layout_.pieces(mesh_.shard())[i]; }
+
+  /// Bytes of the whole row in the dtype of the members.
+  std::int64_t gathered_bytes() const;
+
+  /// Begins to gather. `number` is the same on all ranks and names the unit if they disagree. Collective,
+  /// asynchronous.
+  void start_gather(MemoryPool& pool, std::int64_t number);
+  /// Waits for it, and lets the members lie in the row. Blocking.
+  void finish_gather();
+  /// Takes the row away; members that were written to leave their part in the shard.
+  void release(MemoryPool& pool);
+  /// What release() is to keep of member `i`.
+  void mark_written(std::size_t i) { written_[i] = true; }
+
+  /// The members' whole values in the shard's dtype, flat, in the order of members; memory of their own.
+  /// Collective, blocking.
+  std::vector<at::Tensor> whole_values();
+
+  /// Gives the members memory of their own, with these values, and lets go of them.
+  void restore(const std::vector<at::Tensor>& values);
+
+  /// @throws ConfigError naming the member that was moved, converted or replaced, or (un)frozen
+  void check_members() const;
+
+ private:
+  void take_over(std::size_t i, at::ScalarType dtype);
+  void write_back();
+
+  std::vector<ShardedTensor> members_;
+  const ShardMesh& mesh_;
+  ShardLayout layout_;
+  at::ScalarType dtype_;  // of the members
+  bool is_trained_;
+  bool is_resident_;
+  at::Tensor shard_;
+  std::vector<at::Tensor> pieces_;
+  std::vector<std::string> messages_;  // for who asks for the address of a member that has no memory
+  std::vector<std::unique_ptr<TensorMark>> marks_;
+  std::vector<bool> written_;
+
+  at::Tensor row_, cast_;  // while gathering or gathered
+  Work gathering_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,47 @@
+#include <lockstep/parallel/sharded/fsdp.h>
+
+#include "parallel/joining_options.h"
+
+namespace lockstep {
+
+std::span<const OptionName<ShardingStrategy>> option_names(ShardingStrategy) {
+  static constexpr OptionName<ShardingStrategy> kNames[] = {
+      {"FULL_SHARD", ShardingStrategy::kFullShard},
+      {"SHARD_GRAD_OP", ShardingStrategy::kShardGradOp},
+      {"NO_SHARD", ShardingStrategy::kNoShard},
+      {"HYBRID_SHARD", ShardingStrategy::kHybridShard},
+      {"_HYBRID_SHARD_ZERO2", ShardingStrategy::kHybridShardZero2},
+      {"HYBRID_SHARD_ZERO2", ShardingStrategy::kHybridShardZero2}};
+  return kNames;
+}
+
+std::span<const OptionName<BackwardPrefetch>> option_names(BackwardPrefetch) {
+  static constexpr OptionName<BackwardPrefetch> kNames[] = {
+      {"BACKWARD_PRE", BackwardPrefetch::kBackwardPre},
+      {"BACKWARD_POST", BackwardPrefetch::kBackwardPost},
+      {"none", BackwardPrefetch::kNone}};
+  return kNames;
+}
+
+std::span<const OptionName<StateDictType>> option_names(StateDictType) {
+  static constexpr OptionName<StateDictType> kNames[] = {{"full", StateDictType::kFull},
+                                                         {"sharded", StateDictType::kSharded}};
+  return kNames;
+}
+
+void describe(OptionVisitor& v, Fsdp& o) {
+  v.field("sharding_strategy", o.sharding_strategy, "What is cut into shards, and over which ranks");
+  v.field("device_mesh", o.device_mesh,
+          "Of HYBRID_SHARD: number of copies, then of shards; by default nodes and devices");
+  v.field("auto_wrap_policy", o.auto_wrap_policy, "Which modules become units, gathered as a whole");
+  v.field("backward_prefetch", o.backward_prefetch, "When backward gathers the next unit");
+  v.field("forward_prefetch", o.forward_prefetch, "Gather the next unit of forward ahead of its use");
+  v.field("limit_all_gathers", o.limit_all_gathers, "Free what is not needed before more is gathered");
+  v.field("sync_module_states", o.sync_module_states,
+          "Compare the ranks' modules at setup and make them equal to rank 0's");
+  v.field("broadcast_buffers", o.broadcast_buffers, "Let buffers follow those of rank 0 after every step");
+  v.field("state_dict_type", o.state_dict_type, "How checkpoints hold the model: whole, or in shards");
+  detail::describe_joining(v, o);
+}
+
+}  // namespace lockstep

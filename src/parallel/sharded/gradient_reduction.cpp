@@ -1,0 +1,162 @@
+#include "parallel/sharded/gradient_reduction.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/torch.h>
+
+namespace lockstep::detail {
+namespace {
+
+using torch::autograd::Node;
+
+// A second reduction may be under way while the first one ends; more would only hold memory.
+constexpr std::size_t kMostUnderWay = 2;
+
+template <class Use>
+void for_each_leaf(const at::Tensor& loss, Use&& use) {
+  auto* const root = torch::autograd::impl::gradient_edge(loss).function.get();
+  std::vector<Node*> open{root};
+  std::unordered_set<const Node*> seen{root};
+  while (!open.empty()) {
+    auto* const node = open.back();
+    open.pop_back();
+    if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node)) use(leaf->variable);
+    for (const auto& edge : node->next_edges()) {
+      if (edge.function && seen.insert(edge.function.get()).second) open.push_back(edge.function.get());
+    }
+  }
+}
+
+[[noreturn]] void refuse_late(const std::string& name) {
+  throw ConfigError("parallel",
+                    {.what = "a gradient of " + name + " came after its unit's had been averaged",
+                     .expected = "a graph that leads to all uses of a parameter",
+                     .got = "a function that runs a backward of its own, such as a reentrant checkpoint",
+                     .hint = "use ls::checkpoint()"});
+}
+
+}  // namespace
+
+GradientReduction::GradientReduction(std::vector<ShardedUnit>& units, const ShardMesh& mesh, MemoryPool& pool,
+                                     Residency& residency, std::optional<at::ScalarType> dtype)
+    : units_(units), mesh_(mesh), pool_(pool), residency_(residency) {
+  for (std::size_t unit = 0; unit < units.size(); ++unit) {
+    for (const auto& flat : units[unit].flats) {
+      if (!flat->is_trained()) continue;
+      const auto own = flat->members().front().tensor.scalar_type();
+      flows_.push_back({.unit = unit, .gradient = FlatGradient(*flat, mesh, dtype.value_or(own))});
+      const auto flow = flows_.size() - 1;
+      for (std::size_t i = 0; i < flat->members().size(); ++i) watch(flow, i, flat->members()[i].tensor);
+      flows_.back().missing.resize(flat->members().size());
+    }
+  }
+  for (auto flow = flows_.size(); flow-- > 0;) order_.push_back(flow);
+  // What belongs to no block is mostly used first, too.
+  std::ranges::stable_partition(order_, [&](auto flow) { return !units_[flows_[flow].unit].is_root; });
+}
+
+void GradientReduction::watch(std::size_t flow, std::size_t member, const at::Tensor& parameter) {
+  places_.emplace(parameter.unsafeGetTensorImpl(), std::pair(flow, member));
+  hooks_.emplace_back(register_post_accumulate_grad_hook(
+      parameter, [this, flow, member](const at::Tensor&) { arrive(flow, member); }));
+}
+
+void GradientReduction::begin(const at::Tensor& loss) {
+  for (auto& flow : flows_) {
+    flow.missing.assign(flow.missing.size(), false);
+    flow.missing_count = 0;
+    flow.is_complete = flow.is_sent = false;
+  }
+  completed_.clear();
+  sent_ = 0;
+  expect(loss);
+  is_running_ = true;
+}
+
+void GradientReduction::expect(const at::Tensor& loss) {
+  for_each_leaf(loss, [&](const at::Tensor& leaf) {
+    const auto found = places_.find(leaf.unsafeGetTensorImpl());
+    if (found == places_.end()) return;
+    auto& flow = flows_[found->second.first];
+    flow.missing[found->second.second] = true;
+    ++flow.missing_count;
+  });
+}
+
+// A flow that the graph does not show waits for the end: some functions hide a graph of their own.
+void GradientReduction::arrive(std::size_t index, std::size_t member) {
+  if (!is_running_) return;
+  auto& flow = flows_[index];
+  if (flow.is_sent) refuse_late(flow.gradient.name_of(member));
+  if (!flow.missing[member]) return;
+  flow.missing[member] = false;
+  if (--flow.missing_count > 0) return;
+  flow.is_complete = true;
+  completed_.push_back(index);
+  send_complete();
+  residency_.end_backward_of(flow.unit);
+}
+
+void GradientReduction::send_complete() {
+  while (sent_ < order_.size() && flows_[order_[sent_]].is_complete) send(order_[sent_++]);
+}
+
+void GradientReduction::send(std::size_t index) {
+  auto& flow = flows_[index];
+  if (!under_way_.empty()) flows_[under_way_.back()].gradient.reduce_copies();
+  if (under_way_.size() >= kMostUnderWay) finish_oldest();
+  flow.is_sent = true;
+  flow.gradient.start(pool_, units_[flow.unit].number);
+  under_way_.push_back(index);
+  ++reductions_;
+  reduced_bytes_ += flow.gradient.row_bytes();
+}
+
+void GradientReduction::finish_oldest() {
+  flows_[under_way_.front()].gradient.finish(pool_);
+  under_way_.erase(under_way_.begin());
+}
+
+void GradientReduction::finish() {
+  is_running_ = false;
+  while (sent_ < order_.size()) send(order_[sent_++]);
+  if (!under_way_.empty()) flows_[under_way_.back()].gradient.reduce_copies();
+  while (!under_way_.empty()) finish_oldest();
+  agree_on_order();
+}
+
+void GradientReduction::abandon() noexcept {
+  is_running_ = false;
+  try {
+    while (!under_way_.empty()) finish_oldest();
+  } catch (...) {  // the group is of no further use, and the first error is on its way
+    under_way_.clear();
+  }
+  drop_accumulated();
+}
+
+void GradientReduction::drop_accumulated() {
+  for (auto& flow : flows_) flow.gradient.drop();
+}
+
+// Gradients come in another order than parameters were registered in. The first backward shows which.
+void GradientReduction::agree_on_order() {
+  if (std::exchange(has_order_, true)) return;
+  auto order = completed_;
+  for (const auto flow : order_) {
+    if (std::ranges::find(order, flow) == order.end()) order.push_back(flow);
+  }
+  std::vector<std::int64_t> numbers(order.begin(), order.end());
+  if (numbers.empty()) return;
+  const auto agreed = at::tensor(numbers);
+  if (mesh_.replicate.size() > 1) mesh_.replicate.broadcast(agreed);
+  if (mesh_.shards() > 1) mesh_.reduce.broadcast(agreed);
+  for (std::size_t i = 0; i < order_.size(); ++i)
+    order_[i] = static_cast<std::size_t>(agreed[static_cast<std::int64_t>(i)].item<std::int64_t>());
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,73 @@
+// The gradients of all units during one backward: noticing when a unit's are complete, and sending them in an
+// order that all ranks share.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <lockstep/parallel/autograd.h>
+
+#include "parallel/sharded/flat_gradient.h"
+#include "parallel/sharded/residency.h"
+
+namespace lockstep::detail {
+
+class GradientReduction {
+ public:
+  /// Follows the trained parameters of `units`, whose gradients travel in `dtype`, or their own if none.
+  GradientReduction(std::vector<ShardedUnit>& units, const ShardMesh& mesh, MemoryPool& pool,
+                    Residency& residency, std::optional<at::ScalarType> dtype);
+
+  /// Gradients of the backward from `loss`, which is about to run, and those that have accumulated until
+  /// now, are to be averaged.
+  void begin(const at::Tensor& loss);
+  /// It ran: sends what is left, waits, and gives the pieces their gradients. Collective, blocking.
+  void finish();
+  /// It failed: forgets what has not been sent, and waits for what has.
+  void abandon() noexcept;
+
+  /// Forgets gradients that wait on the module's tensors for a backward that averages.
+  void drop_accumulated();
+
+  std::int64_t reductions() const { return reductions_; }
+  std::int64_t reduced_bytes() const { return reduced_bytes_; }
+
+ private:
+  // One FlatParameter that is trained.
+  struct Flow {
+    std::size_t unit;
+    FlatGradient gradient;
+    std::vector<bool> missing = {};  // members whose gradients are to come
+    std::size_t missing_count = 0;
+    bool is_complete = false;
+    bool is_sent = false;
+  };
+
+  void watch(std::size_t flow, std::size_t member, const at::Tensor& parameter);
+  void expect(const at::Tensor& loss);
+  void arrive(std::size_t flow, std::size_t member);
+  void send_complete();
+  void send(std::size_t flow);
+  void finish_oldest();
+  void agree_on_order();
+
+  std::vector<ShardedUnit>& units_;
+  const ShardMesh& mesh_;
+  MemoryPool& pool_;
+  Residency& residency_;
+  std::vector<Flow> flows_;
+  std::unordered_map<const at::TensorImpl*, std::pair<std::size_t, std::size_t>> places_;
+  std::vector<ScopedHandle> hooks_;
+
+  std::vector<std::size_t> order_;      // in which flows are sent; the same on all ranks
+  std::vector<std::size_t> completed_;  // in this backward, in order
+  std::size_t sent_ = 0;                // of order_
+  std::vector<std::size_t> under_way_;
+  bool is_running_ = false;
+  bool has_order_ = false;  // of a backward, instead of that of registration
+  std::int64_t reductions_ = 0;
+  std::int64_t reduced_bytes_ = 0;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,153 @@
+#include "parallel/sharded/residency.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include <lockstep/base/error.h>
+#include <lockstep/torch.h>
+
+namespace lockstep::detail {
+namespace {
+
+bool is_in(const std::vector<std::size_t>& units, std::size_t unit) {
+  return std::ranges::find(units, unit) != units.end();
+}
+
+bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
+
+}  // namespace
+
+Residency::Residency(std::vector<ShardedUnit>& units, MemoryPool& pool, ResidencyRules rules)
+    : units_(units), pool_(pool), rules_(rules) {}
+
+void Residency::set_members(std::vector<MemberPlace> members) {
+  members_ = std::move(members);
+  for (auto& unit : units_) {
+    const bool is_resident =
+        std::ranges::all_of(unit.flats, [](const auto& flat) { return flat->is_resident(); });
+    if (is_resident) unit.state = UnitState::kLive;
+  }
+}
+
+UsePhase Residency::phase() const {
+  if (in_backward()) return UsePhase::kBackward;
+  return at::GradMode::is_enabled() ? UsePhase::kForward : UsePhase::kEvaluation;
+}
+
+// Units that one operator uses together are all there before it runs.
+void Residency::before_use(OperatorCall&, std::span<const TensorUse> uses) {
+  pinned_.clear();
+  for (const auto& [mark, is_written] : uses) {
+    const auto& place = members_[mark->tag()];
+    auto& unit = units_[place.unit];
+    if (is_written) unit.flats[place.flat]->mark_written(place.member);
+    if (!is_in(pinned_, place.unit)) pinned_.push_back(place.unit);
+  }
+  for (std::size_t i = 0; i < pinned_.size(); ++i) use(pinned_[i]);
+}
+
+void Residency::use(std::size_t unit) {
+  if (current_ == unit && units_[unit].state == UnitState::kLive) return;
+  const auto now = phase();
+  const auto next = predictor_.next_after(unit, now);
+  current_ = unit;
+  if (rules_.limits_gathers) release_unneeded(next);
+  make_live(unit);
+  if (!rules_.limits_gathers) release_unneeded(next);
+  next_ = next;
+  if (next && may_prefetch(now)) start(*next);
+}
+
+bool Residency::may_prefetch(UsePhase phase) const {
+  return phase == UsePhase::kBackward ? rules_.backward_prefetch == BackwardPrefetch::kBackwardPre
+                                      : rules_.prefetches_forward;
+}
+
+bool Residency::is_pinned(std::size_t unit) const { return unit == current_ || is_in(pinned_, unit); }
+
+// The root is used at both ends of a forward pass, and backward begins with it: it stays, as in FSDP.
+void Residency::release_unneeded(std::optional<std::size_t> next) {
+  if (rules_.keeps_after_forward) return;
+  const auto present = present_;
+  for (const auto unit : present) {
+    if (!is_pinned(unit) && unit != next && !units_[unit].is_root) release(unit);
+  }
+}
+
+// A collective knows the unit by its number only.
+void Residency::refuse_mismatch(const CollectiveMismatch& error) const {
+  std::string units;
+  for (const auto& unit : units_) {
+    char number[32];
+    std::snprintf(number, sizeof number, "layout %llx", static_cast<unsigned long long>(unit.number));
+    if (std::string(error.what()).find(number) == std::string::npos) continue;
+    units += (units.empty() ? "" : ", ") + std::string(number) + " is unit " +
+             (unit.name.empty() ? "(root)" : unit.name);
+  }
+  throw CollectiveMismatch("parallel",
+                           {.what = "the ranks do not use the same units of the model in the same order",
+                            .expected = "the same operators on all ranks",
+                            .got = std::string(error.what()) + " where " + units,
+                            .hint = "branches that depend on data or chance must go alike"},
+                           error.ranks());
+}
+
+void Residency::start(std::size_t number) {
+  auto& unit = units_[number];
+  if (unit.state != UnitState::kSharded) return;
+  const c10::InferenceMode off(false);
+  for (const auto& flat : unit.flats) {
+    if (flat->is_resident()) continue;
+    flat->start_gather(pool_, unit.number);
+    stats_.gathered_bytes += flat->gathered_bytes();
+  }
+  unit.state = UnitState::kGathering;
+  present_.push_back(number);
+  ++stats_.gathers;
+}
+
+void Residency::make_live(std::size_t number) {
+  auto& unit = units_[number];
+  if (unit.state == UnitState::kLive) return;
+  if (unit.state == UnitState::kGathering) ++stats_.prefetched_gathers;
+  start(number);
+  const c10::InferenceMode off(false);
+  try {
+    for (const auto& flat : unit.flats) {
+      if (!flat->is_resident()) flat->finish_gather();
+    }
+  } catch (const CollectiveMismatch& error) {
+    refuse_mismatch(error);
+  }
+  unit.state = UnitState::kLive;
+}
+
+void Residency::release(std::size_t number) {
+  auto& unit = units_[number];
+  const c10::InferenceMode off(false);
+  for (const auto& flat : unit.flats) flat->release(pool_);
+  unit.state = UnitState::kSharded;
+  std::erase(present_, number);
+}
+
+// No operator is running between two nodes of a graph. A layer that is used once more gathers it again.
+void Residency::end_backward_of(std::size_t unit) {
+  pinned_.clear();
+  if (is_in(present_, unit)) release(unit);
+  if (rules_.backward_prefetch == BackwardPrefetch::kBackwardPost && next_) start(*next_);
+}
+
+void Residency::release_all() {
+  pinned_.clear();
+  current_.reset();
+  next_.reset();
+  while (!present_.empty()) release(present_.back());
+}
+
+ShardedStats Residency::stats() const {
+  auto stats = stats_;
+  stats.peak_gathered_bytes = pool_.peak_bytes();
+  return stats;
+}
+
+}  // namespace lockstep::detail

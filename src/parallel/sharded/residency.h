@@ -1,0 +1,75 @@
+// Which units are gathered: those in use, the one that is expected next, and as few others as possible.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <lockstep/base/error.h>
+#include <lockstep/parallel/dispatch/tensor_mark.h>
+#include <lockstep/parallel/sharded/fsdp.h>
+#include <lockstep/parallel/sharded/sharded_stats.h>
+
+#include "parallel/sharded/memory_pool.h"
+#include "parallel/sharded/sharded_unit.h"
+#include "parallel/sharded/use_predictor.h"
+
+namespace lockstep::detail {
+
+/// What Fsdp's options come to.
+struct ResidencyRules {
+  bool keeps_after_forward = false;  ///< SHARD_GRAD_OP: units stay gathered until their gradients are there
+  bool prefetches_forward = true;
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;
+  bool limits_gathers = true;  ///< what is not needed goes before anything else comes
+};
+
+/// Gathers units when operators use them, ahead of that where it can be foreseen, and releases them. Used
+/// by the thread that trains. Gathering is Collective: all ranks use units in the same order.
+class Residency final : public UseHandler {
+ public:
+  Residency(std::vector<ShardedUnit>& units, MemoryPool& pool, ResidencyRules rules);
+
+  /// Whose members have tags from 0 on. Before the first use.
+  void set_members(std::vector<MemberPlace> members);
+
+  void before_use(OperatorCall& call, std::span<const TensorUse> uses) override;
+
+  /// Gathers a unit for as long as nothing else is used. Collective.
+  void use(std::size_t unit);
+
+  /// The unit's gradients are complete: it goes, and the next one may come. Collective.
+  void end_backward_of(std::size_t unit);
+
+  /// Releases what is gathered; parameters may change now. What was written to them is kept.
+  void release_all();
+
+  /// A pass is over; what follows is another story.
+  void end_pass() { predictor_.break_off(); }
+
+  ShardedStats stats() const;
+  void reset_peak() { pool_.reset_peak(); }
+
+ private:
+  bool is_pinned(std::size_t unit) const;
+  UsePhase phase() const;
+  void make_live(std::size_t unit);
+  void start(std::size_t unit);
+  void release(std::size_t unit);
+  void release_unneeded(std::optional<std::size_t> next);
+  bool may_prefetch(UsePhase phase) const;
+  [[noreturn]] void refuse_mismatch(const CollectiveMismatch& error) const;
+
+  std::vector<ShardedUnit>& units_;
+  MemoryPool& pool_;
+  ResidencyRules rules_;
+  std::vector<MemberPlace> members_;
+  std::vector<std::size_t> present_;  // units that are gathered or on their way
+  std::vector<std::size_t> pinned_;   // those that the operator needs
+  std::optional<std::size_t> current_;
+  std::optional<std::size_t> next_;  // foreseen in backward
+  UsePredictor predictor_;
+  ShardedStats stats_;
+};
+
+}  // namespace lockstep::detail

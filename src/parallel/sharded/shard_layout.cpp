@@ -1,0 +1,65 @@
+#include "parallel/sharded/shard_layout.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <lockstep/optim/grad_norm.h>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr std::int64_t kLine = 32;  // elements: 64 bytes of a 16-bit type
+constexpr std::int64_t kBlock = kGradNormBlock;
+
+std::int64_t round_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
+
+// Where each parameter begins if shards have `shard` elements; the end of the row comes last.
+std::vector<std::int64_t> offsets_for(std::span<const std::int64_t> sizes, std::int64_t shard) {
+  std::vector<std::int64_t> offsets;
+  std::int64_t end = 0;
+  for (const auto size : sizes) {
+    auto begin = round_up(end, kLine);
+    const bool is_cut = size > 0 && begin / shard != (begin + size - 1) / shard;
+    if (is_cut) begin = round_up(begin, kBlock);
+    offsets.push_back(begin);
+    end = begin + size;
+  }
+  offsets.push_back(end);
+  return offsets;
+}
+
+}  // namespace
+
+ShardLayout::ShardLayout(std::span<const std::int64_t> sizes, int shards) {
+  place(sizes, shards);
+  cut(sizes, shards);
+}
+
+void ShardLayout::place(std::span<const std::int64_t> sizes, int shards) {
+  std::int64_t sum = 0;
+  for (const auto size : sizes) sum += round_up(size, kLine);
+  const auto step = shards > 1 ? kBlock : kLine;
+  shard_elements_ = std::max(step, round_up((sum + shards - 1) / shards, step));
+  for (;; shard_elements_ += step) {
+    offsets_ = offsets_for(sizes, shard_elements_);
+    if (offsets_.back() <= shard_elements_ * shards) break;
+  }
+  offsets_.pop_back();
+}
+
+void ShardLayout::cut(std::span<const std::int64_t> sizes, int shards) {
+  for (int shard = 0; shard < shards; ++shard) {
+    const auto first = shard * shard_elements_;
+    auto& pieces = pieces_.emplace_back();
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const auto begin = std::clamp(offsets_[i], first, first + shard_elements_);
+      const auto end = std::clamp(offsets_[i] + sizes[i], begin, first + shard_elements_);
+      pieces.push_back(
+          {.parameter = i, .begin = begin - offsets_[i], .count = end - begin, .offset = begin - first});
+    }
+    // An empty piece begins where the parameter is already over, or not yet there.
+    for (auto& piece : pieces) piece.begin = std::clamp<std::int64_t>(piece.begin, 0, sizes[piece.parameter]);
+  }
+}
+
+}  // namespace lockstep::detail

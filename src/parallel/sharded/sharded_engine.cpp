@@ -1,0 +1,330 @@
+#include <lockstep/parallel/sharded/sharded_engine.h>
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <unordered_map>
+
+#include <lockstep/base/error.h>
+#include <lockstep/comm/coalesced.h>
+#include <lockstep/optim/grad_norm.h>
+#include <lockstep/torch.h>
+
+#include "parallel/ddp/backward_errors.h"
+#include "parallel/module_states.h"
+#include "parallel/sharded/gradient_reduction.h"
+#include "parallel/sharded/residency.h"
+#include "parallel/sharded/sharded_norm.h"
+#include "parallel/sharded/unit_plan.h"
+
+namespace lockstep {
+namespace {
+
+using namespace detail;
+
+bool is_hybrid(ShardingStrategy strategy) {
+  return strategy == ShardingStrategy::kHybridShard || strategy == ShardingStrategy::kHybridShardZero2;
+}
+
+std::string text_of(const std::vector<int>& mesh) {
+  std::string text;
+  for (const int size : mesh) text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return text;
+}
+
+[[noreturn]] void refuse_mesh(const std::string& expected, const std::string& got) {
+  throw ConfigError("parallel", {.what = "device_mesh does not fit",
+                                 .expected = expected,
+                                 .got = got,
+                                 .hint = "device_mesh: [copies, shards] of HYBRID_SHARD"});
+}
+
+int shards_of_mesh(const Fsdp& options, int world_size) {
+  const auto& mesh = options.device_mesh;
+  const bool fits =
+      mesh.size() == 2 && mesh[0] > 0 && mesh[1] > 0 && std::int64_t{mesh[0]} * mesh[1] == world_size;
+  if (!fits) refuse_mesh("copies x shards = " + std::to_string(world_size) + " ranks", text_of(mesh));
+  return mesh[1];
+}
+
+// Sums of sums are those of a flat tree where the inner groups are of a power of two.
+void check_order(const Fsdp& options, int shards, int world_size) {
+  const bool is_nested = shards > 1 && shards < world_size;
+  if (!is_nested || options.reduction != Reduction::kOrdered || std::has_single_bit(unsigned(shards))) return;
+  refuse_mesh("a number of shards that is a power of two under reduction ordered",
+              std::to_string(shards) + " shards; reduction fast takes any number");
+}
+
+int count_shards(const Fsdp& options, int world_size, int ranks_per_node) {
+  if (!is_hybrid(options.sharding_strategy)) {
+    if (!options.device_mesh.empty())
+      refuse_mesh("none, unless sharding_strategy is HYBRID_SHARD", text_of(options.device_mesh));
+    return options.sharding_strategy == ShardingStrategy::kNoShard ? 1 : world_size;
+  }
+  if (!options.device_mesh.empty()) return shards_of_mesh(options, world_size);
+  if (world_size % ranks_per_node != 0)
+    refuse_mesh("as many ranks on every node",
+                std::to_string(world_size) + " ranks, " + std::to_string(ranks_per_node) + " on this node");
+  return ranks_per_node;
+}
+
+ResidencyRules rules_of(const Fsdp& options) {
+  const bool keeps = options.sharding_strategy == ShardingStrategy::kShardGradOp ||
+                     options.sharding_strategy == ShardingStrategy::kHybridShardZero2;
+  return {.keeps_after_forward = keeps,
+          .prefetches_forward = options.forward_prefetch,
+          .backward_prefetch = options.backward_prefetch,
+          .limits_gathers = options.limit_all_gathers};
+}
+
+// Those of one dtype, trained or not, in the order of members.
+std::vector<std::vector<ShardedTensor>> by_kind(const std::vector<ShardedTensor>& members) {
+  std::vector<std::vector<ShardedTensor>> kinds;
+  const auto is_alike = [](const at::Tensor& a, const at::Tensor& b) {
+    return a.scalar_type() == b.scalar_type() && a.requires_grad() == b.requires_grad();
+  };
+  for (const auto& member : members) {
+    const auto same = std::ranges::find_if(
+        kinds, [&](const auto& kind) { return is_alike(kind.front().tensor, member.tensor); });
+    (same == kinds.end() ? kinds.emplace_back() : *same).push_back(member);
+  }
+  return kinds;
+}
+
+void check_device(const ModuleStates& states) {
+  for (const auto& [name, tensor] : states.parameters) {
+    if (tensor.is_cpu() && tensor.layout() == at::kStrided) continue;
+    throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
+                                   .expected = "a dense tensor on the CPU",
+                                   .got = c10::str(tensor.layout(), " on ", tensor.device())});
+  }
+}
+
+}  // namespace
+
+struct ShardedEngine::Impl {
+  Impl(const torch::nn::Module& module, Communicator ranks, const Fsdp& chosen, int ranks_per_node)
+      : options(chosen),
+        comm(std::move(ranks)),
+        states(module),
+        mesh(checked_mesh(ranks_per_node)),
+        residency(units, pool, rules_of(chosen)) {
+    if (options.sync_module_states) {
+      compare_states(states, comm);
+      broadcast_states(states, comm);
+    }
+    shard(plan_units(module, options.auto_wrap_policy));
+    gradients.emplace(units, mesh, pool, residency, std::nullopt);
+  }
+
+  ShardMesh checked_mesh(int ranks_per_node) const {
+    check_device(states);
+    const int shards = count_shards(options, comm.size(), ranks_per_node);
+    check_order(options, shards, comm.size());
+    return make_shard_mesh(comm, shards);
+  }
+
+  // A unit's memory is gone before the next one's shard is made.
+  void shard(std::vector<PlannedUnit> plan) {
+    std::vector<MemberPlace> members;
+    for (auto& planned : plan) {
+      if (planned.members.empty()) continue;
+      ShardedUnit unit{.name = planned.name,
+                       .number = static_cast<std::int64_t>(units.size()) + 1,
+                       .is_root = planned.name.empty() && plan.size() > 1};
+      for (auto& kind : by_kind(planned.members)) {
+        const auto dtype = kind.front().tensor.scalar_type();
+        const auto first = members.size();
+        unit.flats.push_back(std::make_unique<FlatParameter>(std::move(kind), mesh, dtype, residency, first));
+        for (std::size_t i = 0; i < unit.flats.back()->members().size(); ++i) {
+          members.push_back({.unit = units.size(), .flat = unit.flats.size() - 1, .member = i});
+          const auto& member = unit.flats.back()->members()[i];
+          pieces.emplace(member.name, PieceRef{unit.flats.back().get(), i});
+          by_tensor.emplace(member.tensor.unsafeGetTensorImpl(), PieceRef{unit.flats.back().get(), i});
+        }
+      }
+      units.push_back(std::move(unit));
+      planned.members.clear();
+    }
+    residency.set_members(std::move(members));
+  }
+
+  const PieceRef& piece_of(const std::string& name) const {
+    const auto found = pieces.find(name);
+    if (found != pieces.end()) return found->second;
+    throw ConfigError("parallel", {.what = "a parameter that is not sharded here",
+                                   .expected = "one of the module that was set up",
+                                   .got = name});
+  }
+
+  std::vector<PieceRef> refs_of(std::span<const NamedParameter> parameters) const {
+    std::vector<PieceRef> refs;
+    for (const auto& parameter : parameters) refs.push_back(piece_of(parameter.name));
+    return refs;
+  }
+
+  void begin(const at::Tensor& loss) {
+    for (const auto& unit : units) {
+      for (const auto& flat : unit.flats) flat->check_members();
+    }
+    gradients->begin(loss);
+  }
+
+  void finish() {
+    gradients->finish();
+    end_pass();
+  }
+
+  void abandon() noexcept {
+    gradients->abandon();
+    try {
+      end_pass();
+    } catch (...) {  // the error that led here is on its way
+    }
+  }
+
+  void end_pass() {
+    residency.release_all();
+    residency.end_pass();
+  }
+
+  void broadcast_buffers() const {
+    if (!options.broadcast_buffers || states.buffers.empty() || comm.size() == 1) return;
+    std::vector<at::Tensor> buffers;
+    for (const auto& buffer : states.buffers) buffers.push_back(buffer.tensor);
+    broadcast_coalesced(comm, buffers);
+  }
+
+  Fsdp options;
+  Communicator comm;
+  ModuleStates states;
+  ShardMesh mesh;
+  MemoryPool pool;
+  std::vector<ShardedUnit> units;
+  Residency residency;
+  std::optional<GradientReduction> gradients;
+  std::unordered_map<std::string, PieceRef> pieces;
+  std::unordered_map<const at::TensorImpl*, PieceRef> by_tensor;
+  int local_scopes = 0;
+};
+
+ShardedEngine::ShardedEngine(const torch::nn::Module& module, Communicator comm, const Fsdp& options,
+                             int ranks_per_node)
+    : impl_(std::make_unique<Impl>(module, std::move(comm), options, ranks_per_node)) {}
+
+ShardedEngine::~ShardedEngine() = default;
+
+std::vector<NamedParameter> ShardedEngine::parameters() const {
+  std::vector<NamedParameter> all;
+  for (const auto& [name, tensor] : impl_->states.parameters) {
+    const auto found = impl_->pieces.find(name);
+    if (found == impl_->pieces.end()) continue;
+    const auto& piece = found->second.flat->piece(found->second.member);
+    if (piece.requires_grad()) all.push_back({name, piece});
+  }
+  return all;
+}
+
+void ShardedEngine::backward(const at::Tensor& loss, const BackwardOptions& options) {
+  ShardedEngine* const self = this;
+  backward(loss, std::span(&self, 1), options);
+}
+
+void ShardedEngine::backward(const at::Tensor& loss, std::span<ShardedEngine* const> engines,
+                             const BackwardOptions& options) {
+  std::vector<Impl*> averaging;
+  for (const auto* engine : engines) {
+    if (engine->impl_->local_scopes == 0) averaging.push_back(engine->impl_.get());
+  }
+  if (!averaging.empty() && options.create_graph) refuse_create_graph();
+  try {
+    for (auto* impl : averaging) impl->begin(loss);
+    loss.backward(options.gradient, options.retain_graph, options.create_graph);
+    for (auto* impl : averaging) impl->finish();
+  } catch (...) {
+    for (auto* impl : averaging) impl->abandon();
+    throw;
+  }
+}
+
+void ShardedEngine::after_step() {
+  impl_->residency.release_all();
+  impl_->broadcast_buffers();
+}
+
+ShardedEngine::NoSync::NoSync(ShardedEngine& engine) : engine_(engine) { ++engine_.impl_->local_scopes; }
+ShardedEngine::NoSync::~NoSync() { --engine_.impl_->local_scopes; }
+
+void ShardedEngine::drop_accumulated_gradients() { impl_->gradients->drop_accumulated(); }
+
+double ShardedEngine::grad_norm(std::span<const NamedParameter> parameters, double norm_type) const {
+  return sharded_grad_norm(impl_->refs_of(parameters), norm_type, impl_->mesh.gather);
+}
+
+double ShardedEngine::clip_grad_norm(std::span<const NamedParameter> parameters, double max_norm,
+                                     double norm_type, bool error_if_nonfinite) const {
+  std::vector<at::Tensor> pieces;
+  for (const auto& parameter : parameters) pieces.push_back(parameter.tensor);
+  return scale_gradients_to(pieces, grad_norm(parameters, norm_type), max_norm, error_if_nonfinite);
+}
+
+void ShardedEngine::gather_whole(std::unordered_map<const at::TensorImpl*, at::Tensor>& values) {
+  const bool leads = impl_->comm.rank() == 0;
+  for (const auto& unit : impl_->units) {
+    for (const auto& flat : unit.flats) {
+      const auto whole = flat->whole_values();
+      for (std::size_t i = 0; leads && i < whole.size(); ++i) {
+        const auto& tensor = flat->members()[i].tensor;
+        values[tensor.unsafeGetTensorImpl()] = whole[i].view(tensor.sizes());
+      }
+    }
+  }
+}
+
+std::optional<TensorShard> ShardedEngine::shard_of(const at::Tensor& parameter) const {
+  const auto found = impl_->by_tensor.find(parameter.unsafeGetTensorImpl());
+  if (found == impl_->by_tensor.end()) return std::nullopt;
+  const auto& [flat, member] = found->second;
+  return TensorShard{.elements = flat->piece(member).detach(),
+                     .shape = parameter.sizes().vec(),
+                     .begin = flat->place(member).begin};
+}
+
+TensorShard ShardedEngine::shard_of(const std::string& name, const at::Tensor& elements) const {
+  const auto& [flat, member] = impl_->piece_of(name);
+  return {.elements = elements,
+          .shape = flat->members()[member].tensor.sizes().vec(),
+          .begin = flat->place(member).begin};
+}
+
+void ShardedEngine::forget_gathered() { impl_->residency.release_all(); }
+
+void ShardedEngine::restore() {
+  impl_->residency.release_all();
+  for (const auto& unit : impl_->units) {
+    for (const auto& flat : unit.flats) flat->restore(flat->whole_values());
+  }
+}
+
+ShardedStats ShardedEngine::stats() const {
+  auto stats = impl_->residency.stats();
+  stats.reductions = impl_->gradients->reductions();
+  stats.reduced_bytes = impl_->gradients->reduced_bytes();
+  for (const auto& [name, ref] : impl_->pieces)
+    stats.shard_bytes += static_cast<std::int64_t>(ref.flat->piece(ref.member).nbytes());
+  return stats;
+}
+
+std::vector<std::string> ShardedEngine::unit_names() const {
+  std::vector<std::string> names;
+  for (const auto& unit : impl_->units) names.push_back(unit.name);
+  return names;
+}
+
+int ShardedEngine::shards() const { return impl_->mesh.shards(); }
+
+const Fsdp& ShardedEngine::options() const { return impl_->options; }
+
+const Communicator& ShardedEngine::communicator() const { return impl_->comm; }
+
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+#include <lockstep/parallel/sharded/sharded_modules.h>
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_set>
+
+#include <lockstep/torch.h>
+
+namespace lockstep {
+namespace {
+
+struct Kept {
+  const torch::nn::Module* address;
+  std::weak_ptr<torch::nn::Module> module;
+  std::shared_ptr<ShardedEngine> engine;
+};
+
+struct Registry {
+  std::mutex mutex;  // guards the rows
+  std::vector<Kept> rows;
+};
+
+// Never destroyed: models may be static, too.
+Registry& registry() {
+  static auto* all = new Registry;
+  return *all;
+}
+
+// Takes rows out; their engines end outside of the lock.
+template <class Test>
+std::vector<Kept> take_where(const Test& test) {
+  auto& [mutex, rows] = registry();
+  const std::lock_guard lock(mutex);
+  std::vector<Kept> taken;
+  for (auto& row : rows) {
+    if (test(row)) taken.push_back(std::move(row));
+  }
+  std::erase_if(rows, [](const Kept& row) { return row.engine == nullptr; });
+  return taken;
+}
+
+std::unordered_set<const torch::nn::Module*> parts_of(const torch::nn::Module& module) {
+  std::unordered_set<const torch::nn::Module*> parts{&module};
+  for (const auto& part : module.modules(/*include_self=*/false)) parts.insert(part.get());
+  return parts;
+}
+
+}  // namespace
+
+void forget_dropped_sharded() {
+  (void)take_where([](const Kept& row) { return row.module.expired(); });
+}
+
+void keep_sharded(const std::shared_ptr<torch::nn::Module>& module, std::shared_ptr<ShardedEngine> engine) {
+  (void)take_where([&](const Kept& row) { return row.module.expired() || row.address == module.get(); });
+  auto& [mutex, rows] = registry();
+  const std::lock_guard lock(mutex);
+  rows.push_back({.address = module.get(), .module = module, .engine = std::move(engine)});
+}
+
+std::vector<std::shared_ptr<ShardedEngine>> sharded_engines(const torch::nn::Module& module) {
+  const auto parts = parts_of(module);
+  auto& [mutex, rows] = registry();
+  const std::lock_guard lock(mutex);
+  std::vector<std::shared_ptr<ShardedEngine>> engines;
+  for (const auto& row : rows) {
+    if (parts.contains(row.address) && !row.module.expired()) engines.push_back(row.engine);
+  }
+  return engines;
+}
+
+void restore_sharded(const torch::nn::Module& module) {
+  const auto parts = parts_of(module);
+  const auto taken =
+      take_where([&](const Kept& row) { return parts.contains(row.address) && !row.module.expired(); });
+  for (const auto& row : taken) row.engine->restore();
+}
+
+}  // namespace lockstep

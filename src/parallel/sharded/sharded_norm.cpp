@@ -1,0 +1,90 @@
+#include "parallel/sharded/sharded_norm.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <lockstep/base/error.h>
+#include <lockstep/optim/grad_norm.h>
+#include <lockstep/torch.h>
+
+namespace lockstep::detail {
+namespace {
+
+using Numbers = std::vector<double>;
+
+bool has_gradient(const PieceRef& ref) { return ref.flat->piece(ref.member).grad().defined(); }
+
+const ShardPiece& place_of(const PieceRef& ref, int shard) {
+  return ref.flat->layout().pieces(shard)[ref.member];
+}
+
+// How many numbers a shard has of a parameter. Those of a resident one are the same everywhere.
+using Count = std::size_t (*)(const ShardPiece& piece);
+
+std::size_t blocks_of(const ShardPiece& piece) {
+  return static_cast<std::size_t>((piece.count + kGradNormBlock - 1) / kGradNormBlock);
+}
+
+std::size_t one_if_any(const ShardPiece& piece) { return piece.count > 0 ? 1 : 0; }
+
+// Every shard's numbers of all pieces, in the order of pieces and, within one, of shards.
+Numbers gathered(std::span<const PieceRef> pieces, const Numbers& mine, Count count,
+                 const Communicator& comm) {
+  if (comm.size() == 1) return mine;
+  std::vector<at::Tensor> parts;
+  for (int shard = 0; shard < comm.size(); ++shard) {
+    std::size_t total = 0;
+    for (const auto& ref : pieces) total += has_gradient(ref) ? count(place_of(ref, shard)) : 0;
+    parts.push_back(at::empty({static_cast<std::int64_t>(total)}, at::kDouble));
+  }
+  comm.all_gather(parts, at::tensor(mine, at::kDouble));
+  Numbers all;
+  std::vector<std::int64_t> taken(parts.size());
+  for (const auto& ref : pieces) {
+    if (!has_gradient(ref)) continue;
+    for (int shard = 0; shard < comm.size(); ++shard) {
+      const auto index = static_cast<std::size_t>(shard);
+      const auto* numbers = parts[index].data_ptr<double>() + taken[index];
+      const auto size = count(place_of(ref, shard));
+      all.insert(all.end(), numbers, numbers + size);
+      taken[index] += static_cast<std::int64_t>(size);
+    }
+  }
+  return all;
+}
+
+double two_norm(std::span<const PieceRef> pieces, const Communicator& comm) {
+  Numbers mine;
+  for (const auto& ref : pieces) {
+    if (!has_gradient(ref)) continue;
+    const auto sums = block_square_sums(ref.flat->piece(ref.member).grad());
+    mine.insert(mine.end(), sums.begin(), sums.end());
+  }
+  return std::sqrt(pairwise_sum(gathered(pieces, mine, &blocks_of, comm)));
+}
+
+double other_norm(std::span<const PieceRef> pieces, double p, const Communicator& comm) {
+  Numbers mine;
+  for (const auto& ref : pieces) {
+    const auto& gradient = ref.flat->piece(ref.member).grad();
+    if (!gradient.defined() || gradient.numel() == 0) continue;
+    mine.push_back(at::linalg_vector_norm(gradient.to(at::kDouble), p).item<double>());
+  }
+  const auto all = gathered(pieces, mine, &one_if_any, comm);
+  return all.empty() ? 0.0 : at::linalg_vector_norm(at::tensor(all, at::kDouble), p).item<double>();
+}
+
+}  // namespace
+
+double sharded_grad_norm(std::span<const PieceRef> pieces, double norm_type, const Communicator& comm) {
+  if (!(norm_type > 0)) {
+    throw ConfigError("parallel", {.what = "norm_type is out of range",
+                                   .expected = "a number > 0, or infinity",
+                                   .got = std::to_string(norm_type)});
+  }
+  const torch::NoGradGuard no_grad;
+  return norm_type == 2.0 ? two_norm(pieces, comm) : other_norm(pieces, norm_type, comm);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,166 @@
+#include "parallel/sharded/unit_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <lockstep/base/error.h>
+#include <lockstep/torch.h>
+
+namespace lockstep::detail {
+namespace {
+
+using torch::nn::Module;
+
+// Fewer elements than this are not worth a collective of their own.
+constexpr std::int64_t kSmallestBlock = 4096;
+
+using Chosen = std::unordered_set<const Module*>;
+
+std::int64_t elements_of(const Module& module) {
+  std::int64_t elements = 0;
+  for (const auto& parameter : module.parameters()) elements += parameter.numel();
+  return elements;
+}
+
+std::string type_of(const Module& module) { return type_name(typeid(module)); }
+
+// Inside of a chosen block there is no other.
+void choose_repeated(const Module& module, Chosen& chosen) {
+  std::map<std::string, std::vector<const Module*>> kinds;
+  for (const auto& child : module.children()) kinds[child->name()].push_back(child.get());
+  for (const auto& [kind, blocks] : kinds) {
+    std::int64_t largest = 0;
+    for (const auto* block : blocks) largest = std::max(largest, elements_of(*block));
+    const bool is_repeated = blocks.size() > 1 && largest >= kSmallestBlock;
+    for (const auto* block : blocks) {
+      if (is_repeated && elements_of(*block) > 0) {
+        chosen.insert(block);
+      } else {
+        choose_repeated(*block, chosen);
+      }
+    }
+  }
+}
+
+// Returns the elements that belong to no module chosen so far.
+std::int64_t choose_large(const Module& module, std::int64_t minimum, bool is_root, Chosen& chosen) {
+  const auto type = type_of(module);
+  if (type == "MultiheadAttention" && !is_root) {
+    const auto all = elements_of(module);
+    if (all < minimum) return all;
+    chosen.insert(&module);
+    return 0;
+  }
+  std::int64_t left = 0;
+  for (const auto& parameter : module.parameters(/*recurse=*/false)) left += parameter.numel();
+  for (const auto& child : module.children()) left += choose_large(*child, minimum, false, chosen);
+  const bool is_container = type == "ModuleList" || type == "ModuleDict";
+  if (is_root || is_container || left < minimum) return left;
+  chosen.insert(&module);
+  return 0;
+}
+
+template <class Test>
+void choose_where(const Module& module, const Test& test, Chosen& chosen) {
+  for (const auto& part : module.modules()) {
+    if (test(*part)) chosen.insert(part.get());
+  }
+}
+
+struct Chooser {
+  const Module& module;
+  Chosen& chosen;
+
+  void operator()(const WrapPolicy::RepeatedBlocks&) const { choose_repeated(module, chosen); }
+  void operator()(const WrapPolicy::None&) const {}
+  void operator()(const WrapPolicy::MinNumParams& rule) const {
+    choose_large(module, rule.elements, /*is_root=*/true, chosen);
+  }
+  void operator()(const WrapPolicy::TypeNames& rule) const {
+    choose_where(
+        module, [&](const Module& part) { return std::ranges::count(rule.names, type_of(part)) > 0; },
+        chosen);
+  }
+  void operator()(const WrapPolicy::Predicate& predicate) const { choose_where(module, predicate, chosen); }
+};
+
+[[noreturn]] void refuse_no_match(const Module& module, const WrapPolicy& policy) {
+  std::set<std::string> types;
+  for (const auto& part : module.modules(/*include_self=*/false)) {
+    if (elements_of(*part) > 0) types.insert(type_of(*part));
+  }
+  std::string list;
+  for (const auto& type : types) list += (list.empty() ? "" : ", ") + type;
+  throw ConfigError("parallel", {.what = "auto_wrap_policy matches no module of " + type_of(module),
+                                 .expected = "a policy for some of " + list,
+                                 .got = policy.print(),
+                                 .hint = "repeated_blocks finds the repeated blocks by itself"});
+}
+
+// Walks the modules and hands each parameter to its unit.
+class Planner {
+ public:
+  explicit Planner(const Chosen& chosen) : chosen_(chosen), units_(1) {}
+
+  void visit(const Module& module, const std::string& path, std::size_t unit) {
+    if (chosen_.contains(&module)) unit = unit_of(module, path);
+    for (const auto& item : module.named_parameters(/*recurse=*/false)) {
+      const auto name = path.empty() ? item.key() : path + "." + item.key();
+      if (item.value().defined() && at::isFloatingType(item.value().scalar_type()))
+        own(name, item.value(), unit);
+    }
+    for (const auto& child : module.named_children())
+      visit(*child.value(), path.empty() ? child.key() : path + "." + child.key(), unit);
+  }
+
+  std::vector<PlannedUnit> take() {
+    for (const auto* known : order_) {
+      const auto& [name, tensor, unit] = owners_.at(known);
+      units_[unit].members.push_back({name, tensor});
+    }
+    std::erase_if(units_, [&](const auto& unit) { return !unit.name.empty() && unit.members.empty(); });
+    return std::move(units_);
+  }
+
+ private:
+  struct Owner {
+    std::string name;
+    at::Tensor tensor;
+    std::size_t unit;
+  };
+
+  // A module that stands in several places is one.
+  std::size_t unit_of(const Module& module, const std::string& path) {
+    const auto [found, is_new] = numbers_.emplace(&module, units_.size());
+    if (is_new) units_.push_back({.name = path.empty() ? "model" : path});
+    return found->second;
+  }
+
+  void own(const std::string& name, const at::Tensor& tensor, std::size_t unit) {
+    const auto [found, is_new] = owners_.try_emplace(tensor.unsafeGetTensorImpl(), Owner{name, tensor, unit});
+    if (is_new) order_.push_back(tensor.unsafeGetTensorImpl());
+    if (found->second.unit != unit) found->second.unit = 0;
+  }
+
+  const Chosen& chosen_;
+  std::vector<PlannedUnit> units_;
+  std::unordered_map<const Module*, std::size_t> numbers_;
+  std::unordered_map<const at::TensorImpl*, Owner> owners_;
+  std::vector<const at::TensorImpl*> order_;
+};
+
+}  // namespace
+
+std::vector<PlannedUnit> plan_units(const Module& module, const WrapPolicy& policy) {
+  Chosen chosen;
+  std::visit(Chooser{module, chosen}, policy.rule());
+  if (chosen.empty() && policy.must_match()) refuse_no_match(module, policy);
+  Planner planner(chosen);
+  planner.visit(module, "", 0);
+  return planner.take();
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,162 @@
+#include "strategy/fsdp_strategy.h"
+
+#include <ranges>
+#include <unordered_map>
+
+#include <lockstep/base/error.h>
+#include <lockstep/optim/grad_norm.h>
+#include <lockstep/parallel/ddp/ddp_engine.h>
+#include <lockstep/parallel/sharded/sharded_modules.h>
+#include <lockstep/parallel/sharded/sharded_state.h>
+#include <lockstep/torch.h>
+
+#include "strategy/joined_ranks.h"
+
+namespace lockstep {
+namespace {
+
+void refuse_closure(const Optimizer& optimizer) {
+  if (!optimizer.needs_closure()) return;
+  throw ConfigError("strategy", {.what = std::string(optimizer.name()) + " under fsdp",
+                                 .expected = "an optimizer that updates each element by itself",
+                                 .got = "one that multiplies whole vectors, of which a rank has a shard",
+                                 .hint = "use strategy ddp"});
+}
+
+std::string text_of(Fsdp options) {
+  OptionTree tree;
+  tree.add("fsdp", options);
+  return tree.to_yaml();
+}
+
+std::vector<ShardedEngine*> pointers_to(const std::vector<std::shared_ptr<ShardedEngine>>& engines) {
+  std::vector<ShardedEngine*> pointers;
+  for (const auto& engine : engines) pointers.push_back(engine.get());
+  return pointers;
+}
+
+}  // namespace
+
+void FsdpStrategy::setup_environment(ClusterEnvironment& environment, const WorldShape& shape) {
+  communicator_ = detail::join_ranks(options_, environment, shape);
+  ranks_per_node_ = shape.devices;
+}
+
+// A module stays sharded from one fit to the next, also by another Trainer with the same options.
+void FsdpStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
+  sharded_.forget_dropped();
+  const auto known = sharded_engines(*module);
+  if (known.size() == 1 && is_alike(*known.front())) return sharded_.set(module, known.front());
+  restore_sharded(*module);
+  auto engine = std::make_shared<ShardedEngine>(*module, communicator_, options_, ranks_per_node_);
+  keep_sharded(module, engine);
+  sharded_.set(module, std::move(engine));
+}
+
+bool FsdpStrategy::is_alike(const ShardedEngine& engine) const {
+  return text_of(engine.options()) == text_of(options_) &&
+         engine.communicator().global_ranks() == communicator_.global_ranks();
+}
+
+void FsdpStrategy::release_module(const torch::nn::Module& module) {
+  throw ConfigError("strategy", {.what = "fsdp cannot let go of " + module.name() + " for a while",
+                                 .expected = "a module that stays as it was set up",
+                                 .hint = "freeze, unfreeze and convert before it is set up, or use ddp"});
+}
+
+std::unique_ptr<Optimizer> FsdpStrategy::setup_optimizer(torch::nn::Module& module,
+                                                         const OptimizerFactory& factory) {
+  auto& row = sharded_.of(module);
+  auto optimizer = factory.create(row.engine->parameters());
+  refuse_closure(*optimizer);
+  optimizer->on_zero_grad([engine = std::weak_ptr(row.engine)] {
+    if (const auto alive = engine.lock()) alive->drop_accumulated_gradients();
+  });
+  sharded_.add(row, *optimizer);
+  return optimizer;
+}
+
+// Shards are the same on all ranks that hold them.
+void FsdpStrategy::setup_evaluation(torch::nn::Module& module) {
+  if (sharded_engines(module).empty()) DdpEngine::broadcast_module_states(module, communicator_);
+}
+
+// Gradients of the last models usually come first.
+void FsdpStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
+                            const BackwardOptions& options) {
+  std::vector<ShardedEngine*> averaging;
+  for (const auto* module : synced | std::views::reverse) {
+    auto& row = sharded_.of(*module);
+    row.awaits_step = true;
+    averaging.push_back(row.engine.get());
+  }
+  ShardedEngine::backward(loss, averaging, options);
+}
+
+double FsdpStrategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
+  if (clip.algorithm == ClipAlgorithm::kNorm) {
+    return sharded_.of(optimizer).engine->clip_grad_norm(optimizer.parameters(), clip.value, clip.norm_type,
+                                                         clip.error_if_nonfinite);
+  }
+  return Strategy::clip_gradients(optimizer, clip);
+}
+
+void FsdpStrategy::optimizer_step(Optimizer& optimizer) {
+  optimizer.step();
+  skip_optimizer_step(optimizer);
+}
+
+void FsdpStrategy::skip_optimizer_step(Optimizer& optimizer) {
+  auto& row = sharded_.of(optimizer);
+  row.engine->forget_gathered();
+  if (std::exchange(row.awaits_step, false)) row.engine->after_step();
+}
+
+std::map<std::string, at::Tensor> FsdpStrategy::module_state(torch::nn::Module& module) {
+  const auto engines = sharded_engines(module);
+  return engines.empty() ? Strategy::module_state(module) : full_state(module, pointers_to(engines));
+}
+
+StateTree FsdpStrategy::saved_state(torch::nn::Module& module) {
+  return options_.state_dict_type == StateDictType::kFull ? Strategy::saved_state(module)
+                                                          : wanted_state(module);
+}
+
+StateTree FsdpStrategy::wanted_state(torch::nn::Module& module) {
+  return sharded_state(module, pointers_to(sharded_engines(module)));
+}
+
+IncompatibleKeys FsdpStrategy::load_module(torch::nn::Module& module, const StateTree& state, bool strict) {
+  return load_sharded_state(module, pointers_to(sharded_engines(module)), state, strict);
+}
+
+StateTree FsdpStrategy::optimizer_state(Optimizer& optimizer) {
+  return sharded_optimizer_state(*sharded_.of(optimizer).engine, optimizer);
+}
+
+void FsdpStrategy::load_optimizer(Optimizer& optimizer, const StateTree& state) {
+  load_sharded_optimizer_state(*sharded_.of(optimizer).engine, optimizer, state);
+}
+
+std::vector<at::Tensor> FsdpStrategy::trained_parameters(const Optimizer& optimizer) {
+  const auto module = sharded_.of(optimizer).module.lock();
+  std::vector<at::Tensor> parameters;
+  const auto all = module->named_parameters();
+  for (const auto& piece : optimizer.parameters()) parameters.push_back(all[piece.name]);
+  return parameters;
+}
+
+std::map<std::string, int> FsdpStrategy::mesh() const {
+  const auto& rows = sharded_.rows();
+  const int shards = rows.empty() ? communicator_.size() : rows.front().engine->shards();
+  return {{"replicate", communicator_.size() / shards}, {"shard", shards}};
+}
+
+// Modules stay sharded: whole, they may be more than fits.
+void FsdpStrategy::teardown() {
+  for (auto& row : sharded_.rows()) row.engine->drop_accumulated_gradients();
+  sharded_ = {};
+  forget_dropped_sharded();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,325 @@
+// ShardedEngine against DdpEngine: the same bits, less memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/optim/grad_norm.h>
+#include <lockstep/optim/optimizers.h>
+#include <lockstep/parallel/ddp/ddp_engine.h>
+#include <lockstep/parallel/sharded/sharded_engine.h>
+#include <lockstep/parallel/sharded/sharded_state.h>
+#include <lockstep/testing/run_ranks.h>
+#include <lockstep/torch.h>
+
+#include "strategy/named_parameters.h"
+
+#include "../ddp_support.h"
+
+namespace lockstep {
+namespace {
+
+namespace nn = torch::nn;
+using lockstep::testing::run_ranks;
+
+// A block with odd sizes, two of whose layers are of one type.
+struct OddBlock : nn::Module {
+  OddBlock() {
+    register_module("norm", norm);
+    register_module("up", up);
+    register_module("down", down);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return x + down->forward(at::gelu(up->forward(norm->forward(x))));
+  }
+  nn::LayerNorm norm{nn::LayerNormOptions({37})};
+  nn::Linear up{37, 131}, down{131, 37};
+};
+
+struct OddModel : nn::Module {
+  OddModel() {
+    register_module("stem", stem);
+    register_module("blocks", blocks);
+    register_module("unused", unused);
+    register_module("head", head);
+    for (int i = 0; i < 3; ++i) blocks->push_back(std::make_shared<OddBlock>());
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    auto hidden = stem->forward(x);
+    for (const auto& block : *blocks) hidden = block->as<OddBlock>()->forward(hidden);
+    return head->forward(hidden);
+  }
+  nn::Linear stem{10, 37};
+  nn::ModuleList blocks;
+  nn::Linear unused{5, 5};
+  nn::Linear head{37, 3};
+};
+
+std::shared_ptr<OddModel> make_odd_model() {
+  const std::lock_guard lock(generator_mutex);
+  torch::manual_seed(3);
+  return std::make_shared<OddModel>();
+}
+
+at::Tensor odd_loss(OddModel& model, int step, const Communicator& comm) {
+  return model.forward(share(batch(step), comm)).pow(2).mean();
+}
+
+constexpr int kSteps = 6;
+
+using Weights = std::map<std::string, at::Tensor>;
+
+const OptimizerFactory& adamw() {
+  static const OptimizerFactory factory(AdamW{.lr = 1e-2, .weight_decay = 0.1});
+  return factory;
+}
+
+// Some steps of two micro-batches each, with clipping; `clip` does that for the engine.
+template <class Engine, class Clip>
+void train(OddModel& model, Engine& engine, Optimizer& optimizer, const Communicator& comm,
+           const Clip& clip) {
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad();
+    {
+      const auto local = engine.no_sync();
+      engine.backward(odd_loss(model, 2 * step, comm));
+    }
+    engine.backward(odd_loss(model, 2 * step + 1, comm));
+    clip();
+    optimizer.step();
+    engine.after_step();
+  }
+}
+
+Weights trained_by_ddp(const Communicator& comm) {
+  auto model = make_odd_model();
+  DdpEngine engine(*model, comm, {.find_unused_parameters = true});
+  const auto parameters = model->parameters();
+  const auto optimizer = adamw().create(named_parameters(*model));
+  train(*model, engine, *optimizer, comm, [&] { clip_grad_norm(parameters, 0.05); });
+  Weights weights;
+  for (const auto& item : model->named_parameters()) weights[item.key()] = item.value().detach().clone();
+  return weights;
+}
+
+// On rank 0.
+Weights trained_in_shards(const Communicator& comm, const Fsdp& options) {
+  auto model = make_odd_model();
+  ShardedEngine engine(*model, comm, options, /*ranks_per_node=*/2);
+  const auto optimizer = adamw().create(engine.parameters());
+  train(*model, engine, *optimizer, comm, [&] { engine.clip_grad_norm(optimizer->parameters(), 0.05); });
+  ShardedEngine* const engines[] = {&engine};
+  return full_state(*model, engines);
+}
+
+void expect_same_bits_as_ddp(int ranks, const Fsdp& options) {
+  run_ranks(ranks, [&](const Communicator& comm) {
+    const auto expected = trained_by_ddp(comm);
+    const auto weights = trained_in_shards(comm, options);
+    if (comm.rank() != 0) return;
+    ASSERT_EQ(weights.size(), expected.size());
+    for (const auto& [name, tensor] : expected)
+      EXPECT_TRUE(weights.at(name).equal(tensor)) << name << " on " << ranks << " ranks";
+  });
+}
+
+TEST(ShardedEngine, FullShardGivesTheBitsOfDdp) {
+  for (const int ranks : {1, 2, 3, 4}) expect_same_bits_as_ddp(ranks, {});
+}
+
+TEST(ShardedEngine, ShardGradOpGivesTheBitsOfDdp) {
+  for (const int ranks : {2, 3})
+    expect_same_bits_as_ddp(ranks, {.sharding_strategy = ShardingStrategy::kShardGradOp});
+}
+
+TEST(ShardedEngine, NoShardGivesTheBitsOfDdp) {
+  for (const int ranks : {2, 3})
+    expect_same_bits_as_ddp(ranks, {.sharding_strategy = ShardingStrategy::kNoShard});
+}
+
+TEST(ShardedEngine, HybridShardGivesTheBitsOfDdp) {
+  expect_same_bits_as_ddp(4, {.sharding_strategy = ShardingStrategy::kHybridShard});
+  expect_same_bits_as_ddp(4,
+                          {.sharding_strategy = ShardingStrategy::kHybridShardZero2, .device_mesh = {2, 2}});
+}
+
+TEST(ShardedEngine, GivesTheSameBitsHoweverItGathers) {
+  for (const auto prefetch : {BackwardPrefetch::kBackwardPost, BackwardPrefetch::kNone})
+    expect_same_bits_as_ddp(2, {.backward_prefetch = prefetch, .forward_prefetch = false});
+  expect_same_bits_as_ddp(2, {.auto_wrap_policy = "none"});
+  expect_same_bits_as_ddp(
+      2, {.auto_wrap_policy = types<nn::Linear, nn::LayerNorm>(), .limit_all_gathers = false});
+}
+
+TEST(ShardedEngine, GathersEveryUnitTwiceAndMostOfThemAhead) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    ShardedEngine engine(*model, comm);
+    ASSERT_EQ(engine.unit_names().size(), 4U);
+    const auto step = [&] {
+      engine.backward(odd_loss(*model, 0, comm));
+      engine.drop_accumulated_gradients();
+    };
+    step();
+    step();
+    const auto before = engine.stats();
+    step();
+    const auto after = engine.stats();
+    // The root stays, and the last block is used by backward next.
+    EXPECT_EQ(after.gathers - before.gathers, 4 + 2);
+    EXPECT_EQ(after.reductions - before.reductions, 4);
+    // All but the first: nothing is gathered before a step.
+    EXPECT_EQ(after.prefetched_gathers - before.prefetched_gathers, 5);
+  });
+}
+
+TEST(ShardedEngine, HoldsItsShardAloneBetweenSteps) {
+  run_ranks(4, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    std::int64_t bytes = 0;
+    for (const auto& parameter : model->parameters()) bytes += static_cast<std::int64_t>(parameter.nbytes());
+    ShardedEngine engine(*model, comm);
+    const auto total = at::tensor(engine.stats().shard_bytes);
+    comm.all_reduce(total);
+    EXPECT_EQ(total.item<std::int64_t>(), bytes);
+    engine.backward(odd_loss(*model, 0, comm));
+    for (const auto& parameter : model->parameters()) {
+      EXPECT_EQ(parameter.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->data_ptr().get(),
+                nullptr);
+      EXPECT_FALSE(parameter.grad().defined());
+    }
+  });
+}
+
+TEST(ShardedEngine, RefusesRawPointersByName) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    const ShardedEngine engine(*model, comm);
+    try {
+      model->head->weight.data_ptr<float>();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const std::exception& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("parameter head.weight is sharded over the ranks"));
+    }
+  });
+}
+
+TEST(ShardedEngine, KeepsWhatIsWrittenToParameters) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    ShardedEngine engine(*model, comm);
+    {
+      const torch::NoGradGuard no_grad;
+      model->blocks->at<OddBlock>(1).up->weight.fill_(0.5);
+      model->blocks->at<OddBlock>(1).up->bias[3].fill_(7);
+    }
+    engine.forget_gathered();
+    ShardedEngine* const engines[] = {&engine};
+    const auto state = full_state(*model, engines);
+    if (comm.rank() != 0) return;
+    EXPECT_TRUE(state.at("blocks.1.up.weight").eq(0.5).all().item<bool>());
+    EXPECT_EQ(state.at("blocks.1.up.bias")[3].item<float>(), 7);
+    EXPECT_TRUE(state.at("blocks.0.up.weight").equal(make_odd_model()->blocks->at<OddBlock>(0).up->weight));
+  });
+}
+
+TEST(ShardedEngine, NamesTheUnitsOfRanksThatDisagree) {
+  const auto body = [](const Communicator& comm) {
+    auto model = make_odd_model();
+    const ShardedEngine engine(*model, comm);
+    const torch::NoGradGuard no_grad;
+    model->blocks->at<OddBlock>(comm.rank() == 0 ? 1 : 2).forward(at::ones({1, 37}));
+  };
+  try {
+    run_ranks(2, body);
+    FAIL();
+  } catch (const CollectiveMismatch& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("unit blocks.1"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("unit blocks.2"));
+  }
+}
+
+TEST(ShardedEngine, StartsCleanAfterAFailedBackward) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    ShardedEngine engine(*model, comm);
+    auto loss = odd_loss(*model, 0, comm);
+    loss.register_hook([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("no"); });
+    EXPECT_THROW(engine.backward(loss), std::runtime_error);
+    engine.backward(odd_loss(*model, 0, comm));
+    auto fresh = make_odd_model();
+    ShardedEngine other(*fresh, comm);
+    other.backward(odd_loss(*fresh, 0, comm));
+    const auto mine = engine.parameters();
+    const auto theirs = other.parameters();
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      ASSERT_EQ(mine[i].tensor.grad().defined(), theirs[i].tensor.grad().defined()) << mine[i].name;
+      if (!mine[i].tensor.grad().defined()) continue;
+      EXPECT_TRUE(mine[i].tensor.grad().equal(theirs[i].tensor.grad())) << mine[i].name;
+    }
+  });
+}
+
+TEST(ShardedEngine, NamesAModuleThatWasConverted) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    ShardedEngine engine(*model, comm);
+    model->head->to(at::kDouble);
+    const auto loss = model->head->forward(at::ones({1, 37}, at::kDouble)).sum();
+    try {
+      engine.backward(loss);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("head.weight is no longer what was sharded"));
+    }
+  });
+}
+
+TEST(ShardedEngine, RefusesMeshesThatDoNotFit) {
+  const auto refused = [](const Fsdp& options, int ranks) {
+    run_ranks(ranks, [&](const Communicator& comm) {
+      auto model = make_odd_model();
+      EXPECT_THROW(ShardedEngine(*model, comm, options, 2), ConfigError);
+    });
+  };
+  refused({.sharding_strategy = ShardingStrategy::kHybridShard, .device_mesh = {2, 2}}, 3);
+  refused({.sharding_strategy = ShardingStrategy::kHybridShard}, 3);
+  refused({.device_mesh = {1, 2}}, 2);
+}
+
+TEST(ShardedEngine, LoadsWholeTensorsAndRuns) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    Weights changed;
+    for (const auto& item : model->named_parameters()) changed[item.key()] = item.value().detach() + 1;
+    ShardedEngine engine(*model, comm);
+    ShardedEngine* const engines[] = {&engine};
+    StateTree whole;
+    for (const auto& [name, tensor] : changed) whole.set(name, tensor);
+    load_sharded_state(*model, engines, whole);
+    const auto runs = sharded_state(*model, engines).clone();
+    {
+      const torch::NoGradGuard no_grad;
+      for (const auto& parameter : model->parameters()) at::Tensor(parameter).zero_();
+    }
+    load_sharded_state(*model, engines, runs);
+    const auto state = full_state(*model, engines);
+    for (const auto& [name, tensor] : state) EXPECT_TRUE(tensor.equal(changed.at(name))) << name;
+  });
+}
+
+TEST(ShardedEngine, GivesTheParametersBack) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    {
+      ShardedEngine engine(*model, comm);
+      engine.restore();
+    }
+    const auto fresh = make_odd_model();
+    for (const auto& item : fresh->named_parameters())
+      EXPECT_TRUE(model->named_parameters()[item.key()].equal(item.value())) << item.key();
+    model->head->weight.data_ptr<float>();
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

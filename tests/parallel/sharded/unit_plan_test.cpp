@@ -1,0 +1,105 @@
+// Which modules become units.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/torch.h>
+
+#include "parallel/sharded/unit_plan.h"
+
+namespace lockstep::detail {
+namespace {
+
+namespace nn = torch::nn;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Block : nn::Module {
+  Block() {
+    register_module("a", a);
+    register_module("b", b);
+  }
+  nn::Linear a{64, 64}, b{64, 64};
+};
+
+struct Stack : nn::Module {
+  Stack() {
+    register_module("embedding", embedding);
+    register_module("blocks", blocks);
+    register_module("head", head);
+    for (int i = 0; i < 3; ++i) blocks->push_back(std::make_shared<Block>());
+    head->weight = embedding->weight;
+    head->register_parameter("weight", embedding->weight);
+  }
+  nn::Embedding embedding{128, 64};
+  nn::ModuleList blocks;
+  nn::Linear head{nn::LinearOptions(64, 128).bias(false)};
+};
+
+std::vector<std::string> unit_names(const std::vector<PlannedUnit>& plan) {
+  std::vector<std::string> names;
+  for (const auto& unit : plan) names.push_back(unit.name);
+  return names;
+}
+
+std::vector<std::string> member_names(const PlannedUnit& unit) {
+  std::vector<std::string> names;
+  for (const auto& member : unit.members) names.push_back(member.name);
+  return names;
+}
+
+TEST(UnitPlan, FindsRepeatedBlocksByItself) {
+  const auto plan = plan_units(Stack(), WrapPolicy());
+  EXPECT_THAT(unit_names(plan), ElementsAre("", "blocks.0", "blocks.1", "blocks.2"));
+  EXPECT_THAT(member_names(plan[2]),
+              ElementsAre("blocks.1.a.weight", "blocks.1.a.bias", "blocks.1.b.weight", "blocks.1.b.bias"));
+}
+
+TEST(UnitPlan, GoesByTypes) {
+  const auto plan = plan_units(Stack(), types<nn::Linear, nn::Embedding>());
+  EXPECT_THAT(unit_names(plan), ElementsAre("", "embedding", "blocks.0.a", "blocks.0.b", "blocks.1.a",
+                                            "blocks.1.b", "blocks.2.a", "blocks.2.b"));
+  // The head's only parameter is the embedding's: shared ones belong to the root.
+  EXPECT_EQ(plan.front().members.size(), 1U);
+}
+
+TEST(UnitPlan, TakesTypesByName) {
+  EXPECT_EQ(plan_units(Stack(), "Block").size(), 4U);
+  EXPECT_EQ(plan_units(Stack(), "[Block, torch::nn::EmbeddingImpl]").size(), 5U);
+  EXPECT_EQ(plan_units(Stack(), "none").size(), 1U);
+}
+
+TEST(UnitPlan, GoesBySizeFromTheLeavesUp) {
+  // A block holds 8,320 elements, a layer 4,160.
+  EXPECT_THAT(unit_names(plan_units(Stack(), WrapPolicy::min_num_params(8000))),
+              ElementsAre("", "embedding", "blocks.0", "blocks.1", "blocks.2"));
+  EXPECT_EQ(unit_names(plan_units(Stack(), "min_num_params=4000"))[2], "blocks.0.a");
+}
+
+TEST(UnitPlan, GoesByAFunction) {
+  const auto plan = plan_units(
+      Stack(), [](const nn::Module& module) { return dynamic_cast<const nn::EmbeddingImpl*>(&module); });
+  EXPECT_EQ(plan.size(), 2U);
+}
+
+TEST(UnitPlan, NamesTheTypesThatThereAreWhenNothingMatches) {
+  try {
+    plan_units(Stack(), "TransformerEncoderLayer");
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("auto_wrap_policy matches no module of Stack"));
+    EXPECT_THAT(error.what(), HasSubstr("Block"));
+    EXPECT_THAT(error.what(), HasSubstr("Embedding"));
+  }
+}
+
+TEST(WrapPolicy, IsPrintedAsItIsRead) {
+  for (const auto* text : {"repeated_blocks", "none", "min_num_params=1000000", "Linear,Embedding"})
+    EXPECT_EQ(WrapPolicy(text).print(), text);
+  EXPECT_THROW(WrapPolicy("min_num_params=many"), ConfigError);
+  EXPECT_THROW(WrapPolicy("1x"), ConfigError);
+  EXPECT_THROW(WrapPolicy("A,,B"), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep::detail
