@@ -52,6 +52,7 @@ void Fabric::set_up_module(const std::shared_ptr<torch::nn::Module>& module) {
   state.modules.remove_expired();
   state.refuse_second_setup(*module);
   state.precision->convert_module(*module);
+  state.strategy->set_precision(*state.precision);
   state.strategy->setup_module(module);
   state.modules.add(module);
 }

@@ -41,7 +41,7 @@ struct Wanter {
     return strategy.wanted_state(*module);
   }
   StateTree operator()(const std::shared_ptr<FabricOptimizer>& optimizer) const {
-    return strategy.optimizer_state(optimizer->optimizer());
+    return strategy.wanted_optimizer_state(optimizer->optimizer());
   }
   template <class Value>
   StateTree operator()(const Value&) const {

@@ -8,6 +8,7 @@
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/parallel/sharded/sharded_state.h>
+#include <lockstep/precision/precision.h>
 #include <lockstep/torch.h>
 
 #include "strategy/joined_ranks.h"
@@ -40,6 +41,13 @@ std::vector<ShardedEngine*> pointers_to(const std::vector<std::shared_ptr<Sharde
 void FsdpStrategy::setup_environment(ClusterEnvironment& environment, const WorldShape& shape) {
   communicator_ = detail::join_ranks(options_, environment, shape);
   ranks_per_node_ = shape.devices;
+}
+
+// Lightning's table of types for the mixed precisions.
+void FsdpStrategy::set_precision(const Precision& precision) {
+  if (!options_.mixed_precision.is_none()) return;
+  if (precision.name() == "bf16-mixed") options_.mixed_precision = at::kBFloat16;
+  if (precision.name() == "16-mixed") options_.mixed_precision = at::kHalf;
 }
 
 // A module stays sharded from one fit to the next, also by another Trainer with the same options.
@@ -118,12 +126,12 @@ std::map<std::string, at::Tensor> FsdpStrategy::module_state(torch::nn::Module& 
 }
 
 StateTree FsdpStrategy::saved_state(torch::nn::Module& module) {
-  return options_.state_dict_type == StateDictType::kFull ? Strategy::saved_state(module)
-                                                          : wanted_state(module);
+  if (options_.state_dict_type == StateDictType::kFull) return Strategy::saved_state(module);
+  return sharded_state(module, pointers_to(sharded_engines(module)));
 }
 
 StateTree FsdpStrategy::wanted_state(torch::nn::Module& module) {
-  return sharded_state(module, pointers_to(sharded_engines(module)));
+  return sharded_state(module, pointers_to(sharded_engines(module)), ShardCopies::kAll);
 }
 
 IncompatibleKeys FsdpStrategy::load_module(torch::nn::Module& module, const StateTree& state, bool strict) {
@@ -132,6 +140,14 @@ IncompatibleKeys FsdpStrategy::load_module(torch::nn::Module& module, const Stat
 
 StateTree FsdpStrategy::optimizer_state(Optimizer& optimizer) {
   return sharded_optimizer_state(*sharded_.of(optimizer).engine, optimizer);
+}
+
+StateTree FsdpStrategy::wanted_optimizer_state(Optimizer& optimizer) {
+  return sharded_optimizer_state(*sharded_.of(optimizer).engine, optimizer, ShardCopies::kAll);
+}
+
+double FsdpStrategy::grad_norm(Optimizer& optimizer, double norm_type) {
+  return sharded_.of(optimizer).engine->grad_norm(optimizer.parameters(), norm_type);
 }
 
 void FsdpStrategy::load_optimizer(Optimizer& optimizer, const StateTree& state) {

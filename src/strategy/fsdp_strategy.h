@@ -15,6 +15,7 @@ class FsdpStrategy final : public Strategy {
   std::string_view name() const override { return "fsdp"; }
   void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
   const Communicator& communicator() const override { return communicator_; }
+  void set_precision(const Precision& precision) override;
   void setup_module(const std::shared_ptr<torch::nn::Module>& module) override;
   void release_module(const torch::nn::Module& module) override;
   std::unique_ptr<Optimizer> setup_optimizer(torch::nn::Module& module,
@@ -31,6 +32,8 @@ class FsdpStrategy final : public Strategy {
   StateTree wanted_state(torch::nn::Module& module) override;
   IncompatibleKeys load_module(torch::nn::Module& module, const StateTree& state, bool strict) override;
   StateTree optimizer_state(Optimizer& optimizer) override;
+  StateTree wanted_optimizer_state(Optimizer& optimizer) override;
+  double grad_norm(Optimizer& optimizer, double norm_type) override;
   void load_optimizer(Optimizer& optimizer, const StateTree& state) override;
   std::vector<at::Tensor> trained_parameters(const Optimizer& optimizer) override;
   std::map<std::string, int> mesh() const override;

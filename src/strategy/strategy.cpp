@@ -56,6 +56,14 @@ IncompatibleKeys Strategy::load_module(torch::nn::Module& module, const StateTre
   return load_module_state(module, state, strict);
 }
 
+StateTree Strategy::wanted_optimizer_state(Optimizer&) { return {}; }
+
+void Strategy::set_precision(const Precision&) {}
+
+double Strategy::grad_norm(Optimizer& optimizer, double norm_type) {
+  return lockstep::grad_norm(Strategy::trained_parameters(optimizer), norm_type);
+}
+
 StateTree Strategy::optimizer_state(Optimizer& optimizer) { return state_of(optimizer); }
 
 void Strategy::load_optimizer(Optimizer& optimizer, const StateTree& state) {

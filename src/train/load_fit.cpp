@@ -88,7 +88,8 @@ StateTree wanted_state(const RunState& state) {
   StateTree wanted;
   wanted.set("model", state.strategy->wanted_state(*state.module));
   for (std::size_t i = 0; i < state.optimizers.size(); ++i)
-    wanted.set(numbered("optimizer", i), state.strategy->optimizer_state(*state.optimizers[i].optimizer));
+    wanted.set(numbered("optimizer", i),
+               state.strategy->wanted_optimizer_state(*state.optimizers[i].optimizer));
   return wanted;
 }
 

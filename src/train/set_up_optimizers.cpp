@@ -93,6 +93,7 @@ void set_up_module(RunState& state, const std::shared_ptr<torch::nn::Module>& mo
   if (state.trained.find(*module)) return;
   require_part(state, *module);
   require_disjoint(state, *module);
+  state.strategy->set_precision(*state.precision);
   state.strategy->setup_module(module);
   state.trained.add(module);
 }

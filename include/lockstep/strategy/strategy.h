@@ -26,6 +26,7 @@ class Module;
 namespace lockstep {
 
 class ClusterEnvironment;
+class Precision;
 
 /// How many ranks a node runs, and on how many nodes.
 struct WorldShape {
@@ -55,6 +56,9 @@ class LOCKSTEP_API Strategy {
   /// The group of all ranks; a world of one before setup_environment(). Not Collective.
   virtual const Communicator& communicator() const = 0;
 
+  /// In which types the run computes; before the first setup_module(). Not Collective.
+  virtual void set_precision(const Precision& precision);
+
   /// Prepares `module` for training: moves, shards, makes the ranks equal. Several may be set up, none of
   /// them twice before teardown(). A module that nobody else owns any more is forgotten at the next call.
   virtual void setup_module(const std::shared_ptr<torch::nn::Module>& module) = 0;
@@ -81,6 +85,10 @@ class LOCKSTEP_API Strategy {
   /// Clips the gradients of `optimizer`'s parameters; gradients are those of the global batch. Returns
   /// their norm before that, or 0 where each value is clipped.
   virtual double clip_gradients(Optimizer& optimizer, const GradientClip& clip);
+
+  /// The norm of the gradients of `optimizer`'s parameters, which are those of the global batch.
+  /// @throws as grad_norm()
+  virtual double grad_norm(Optimizer& optimizer, double norm_type = 2.0);
 
   /// Updates the parameters of `optimizer`, which setup_optimizer() made.
   virtual void optimizer_step(Optimizer& optimizer) = 0;
@@ -111,9 +119,13 @@ class LOCKSTEP_API Strategy {
   /// load_module_state(). @throws CheckpointError; nothing is copied then
   virtual IncompatibleKeys load_module(torch::nn::Module& module, const StateTree& state, bool strict);
 
-  /// The state of an optimizer that setup_optimizer() made: state_of(), with TensorShards where this rank has
-  /// but a run of a tensor. Also what is wanted back. Not Collective.
+  /// The state of an optimizer that setup_optimizer() made, for a checkpoint: state_of(), with TensorShards
+  /// where this rank has but a run of a tensor; of runs that several ranks have one of them gives it. Not
+  /// Collective.
   virtual StateTree optimizer_state(Optimizer& optimizer);
+
+  /// wanted_state() of an optimizer. Not Collective.
+  virtual StateTree wanted_optimizer_state(Optimizer& optimizer);
 
   /// Takes it back, in runs or whole. Not Collective. @throws CheckpointError; nothing has changed then
   virtual void load_optimizer(Optimizer& optimizer, const StateTree& state);

@@ -17,9 +17,9 @@ at::ScalarType dtype_of_pieces(const FlatParameter& flat) { return flat.piece(0)
 
 }  // namespace
 
-FlatGradient::FlatGradient(FlatParameter& flat, const ShardMesh& mesh, at::ScalarType dtype)
+FlatGradient::FlatGradient(FlatParameter& flat, at::ScalarType dtype)
     : flat_(flat),
-      mesh_(mesh),
+      mesh_(flat.mesh()),
       dtype_(dtype),
       flags_((static_cast<std::int64_t>(flat.members().size()) + kLine - 1) / kLine * kLine) {}
 

@@ -20,7 +20,7 @@ namespace lockstep::detail {
 class FlatGradient {
  public:
   /// Gradients travel in `dtype`.
-  FlatGradient(FlatParameter& flat, const ShardMesh& mesh, at::ScalarType dtype);
+  FlatGradient(FlatParameter& flat, at::ScalarType dtype);
 
   /// Takes the gradients off the module's tensors and sends them. `number` is equal on all ranks and names
   /// the unit. Collective, asynchronous.

@@ -1,6 +1,7 @@
 #include "parallel/sharded/flat_parameter.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include <lockstep/base/error.h>
@@ -45,20 +46,21 @@ void give_own_storage(const at::Tensor& tensor, at::ScalarType dtype) {
 
 }  // namespace
 
-FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh& mesh, at::ScalarType dtype,
-                             UseHandler& handler, std::size_t first_tag)
+FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh& mesh,
+                             const ComputeDtype& compute, UseHandler& handler, std::size_t first_tag)
     : members_(std::move(members)),
       mesh_(mesh),
       layout_(sizes_of(members_), mesh.shards()),
-      dtype_(dtype),
+      dtype_(compute.dtype.value_or(members_.front().tensor.scalar_type())),
+      casts_arguments_(compute.casts_arguments && dtype_ != members_.front().tensor.scalar_type()),
       is_trained_(members_.front().tensor.requires_grad()),
-      is_resident_(mesh.shards() == 1 && dtype == members_.front().tensor.scalar_type()),
+      is_resident_(mesh.shards() == 1 && dtype_ == members_.front().tensor.scalar_type()),
       written_(members_.size()) {
   check_memory(members_);
   const torch::NoGradGuard no_grad;
   shard_ = at::zeros({layout_.shard_elements()}, members_.front().tensor.options().requires_grad(false));
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    take_over(i, dtype);
+    take_over(i);
     marks_.push_back(std::make_unique<TensorMark>(members_[i].tensor, handler, first_tag + i));
   }
   if (!is_resident_) return;
@@ -66,13 +68,13 @@ FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh
   finish_gather();
 }
 
-void FlatParameter::take_over(std::size_t i, at::ScalarType dtype) {
+void FlatParameter::take_over(std::size_t i) {
   const auto& [name, tensor] = members_[i];
   const auto& piece = place(i);
   auto mine = shard_.narrow(0, piece.offset, piece.count);
   mine.copy_(tensor.detach().reshape({-1}).narrow(0, piece.begin, piece.count));
   pieces_.push_back(mine.detach().set_requires_grad(is_trained_));
-  give_own_storage(tensor, dtype);
+  give_own_storage(tensor, dtype_);
   messages_.push_back(message_of(name));
   release_memory(tensor, messages_.back());
 }
@@ -114,12 +116,13 @@ void FlatParameter::write_back() {
   }
 }
 
-void FlatParameter::release(MemoryPool& pool) {
+void FlatParameter::release(MemoryPool& pool, bool overwrites) {
   if (is_resident_) return;
   gathering_.wait();
   gathering_ = {};
   write_back();
   for (std::size_t i = 0; i < members_.size(); ++i) release_memory(members_[i].tensor, messages_[i]);
+  if (overwrites) row_.fill_(std::numeric_limits<double>::quiet_NaN());
   pool.give(std::move(row_));
   if (cast_.defined()) pool.give(std::move(cast_));
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,13 +26,19 @@ struct ShardedTensor {
   at::Tensor tensor;  ///< the module's own
 };
 
+/// What operators see of parameters, where it is not their own type.
+struct ComputeDtype {
+  std::optional<at::ScalarType> dtype = {};
+  bool casts_arguments = true;  ///< to the same type
+};
+
 class FlatParameter {
  public:
   /// Takes over `members`, all of one dtype, whose values are the same on all ranks: keeps this rank's shard
   /// and frees their memory. `handler` is told when they are used; `first_tag` is the tag of the first one,
-  /// the others count on. They lie in `dtype` from now on, the shard in their own. Does not communicate.
-  /// @throws ConfigError if two of them share memory
-  FlatParameter(std::vector<ShardedTensor> members, const ShardMesh& mesh, at::ScalarType dtype,
+  /// the others count on. They lie in the type that `compute` names from now on, the shard in their own. Does
+  /// not communicate. @throws ConfigError if two of them share memory
+  FlatParameter(std::vector<ShardedTensor> members, const ShardMesh& mesh, const ComputeDtype& compute,
                 UseHandler& handler, std::size_t first_tag);
   /// Gives up: the tensors stay without memory unless restore() was called.
   ~FlatParameter();
@@ -40,6 +47,7 @@ class FlatParameter {
 
   const std::vector<ShardedTensor>& members() const { return members_; }
   const ShardLayout& layout() const { return layout_; }
+  const ShardMesh& mesh() const { return mesh_; }
   bool is_trained() const { return is_trained_; }
   /// Whether the members always have memory: nobody else has a shard of them.
   bool is_resident() const { return is_resident_; }
@@ -47,6 +55,11 @@ class FlatParameter {
   /// This rank's elements of member `i`: a leaf that shares the shard's memory.
   const at::Tensor& piece(std::size_t i) const { return pieces_[i]; }
   const ShardPiece& place(std::size_t i) const { return layout_.pieces(mesh_.shard())[i]; }
+
+  /// The members' element type while the module is sharded.
+  at::ScalarType dtype() const { return dtype_; }
+  /// Whether operators are to be given their other arguments in that type.
+  bool casts_arguments() const { return casts_arguments_; }
 
   /// Bytes of the whole row in the dtype of the members.
   std::int64_t gathered_bytes() const;
@@ -56,8 +69,9 @@ class FlatParameter {
   void start_gather(MemoryPool& pool, std::int64_t number);
   /// Waits for it, and lets the members lie in the row. Blocking.
   void finish_gather();
-  /// Takes the row away; members that were written to leave their part in the shard.
-  void release(MemoryPool& pool);
+  /// Takes the row away; members that were written to leave their part in the shard. If it `overwrites`, who
+  /// reads the old memory all the same reads NaN.
+  void release(MemoryPool& pool, bool overwrites = false);
   /// What release() is to keep of member `i`.
   void mark_written(std::size_t i) { written_[i] = true; }
 
@@ -72,13 +86,14 @@ class FlatParameter {
   void check_members() const;
 
  private:
-  void take_over(std::size_t i, at::ScalarType dtype);
+  void take_over(std::size_t i);
   void write_back();
 
   std::vector<ShardedTensor> members_;
   const ShardMesh& mesh_;
   ShardLayout layout_;
   at::ScalarType dtype_;  // of the members
+  bool casts_arguments_;
   bool is_trained_;
   bool is_resident_;
   at::Tensor shard_;

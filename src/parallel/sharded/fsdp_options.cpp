@@ -34,9 +34,13 @@ void describe(OptionVisitor& v, Fsdp& o) {
   v.field("device_mesh", o.device_mesh,
           "Of HYBRID_SHARD: number of copies, then of shards; by default nodes and devices");
   v.field("auto_wrap_policy", o.auto_wrap_policy, "Which modules become units, gathered as a whole");
+  v.field("ignored_modules", o.ignored_modules, "Modules whose parameters every rank holds whole");
+  v.field("mixed_precision", o.mixed_precision, "Types to compute and communicate in, if others");
   v.field("backward_prefetch", o.backward_prefetch, "When backward gathers the next unit");
   v.field("forward_prefetch", o.forward_prefetch, "Gather the next unit of forward ahead of its use");
   v.field("limit_all_gathers", o.limit_all_gathers, "Free what is not needed before more is gathered");
+  v.field("release_after_every_operator", o.release_after_every_operator,
+          "For tests: overwrite and free gathered memory as soon as an operator is done");
   v.field("sync_module_states", o.sync_module_states,
           "Compare the ranks' modules at setup and make them equal to rank 0's");
   v.field("broadcast_buffers", o.broadcast_buffers, "Let buffers follow those of rank 0 after every step");

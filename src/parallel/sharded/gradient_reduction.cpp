@@ -41,14 +41,14 @@ void for_each_leaf(const at::Tensor& loss, Use&& use) {
 
 }  // namespace
 
-GradientReduction::GradientReduction(std::vector<ShardedUnit>& units, const ShardMesh& mesh, MemoryPool& pool,
-                                     Residency& residency, std::optional<at::ScalarType> dtype)
+GradientReduction::GradientReduction(std::vector<ShardedUnit>& units, MemoryPool& pool, Residency& residency,
+                                     std::optional<at::ScalarType> dtype, const ShardMesh& mesh)
     : units_(units), mesh_(mesh), pool_(pool), residency_(residency) {
   for (std::size_t unit = 0; unit < units.size(); ++unit) {
     for (const auto& flat : units[unit].flats) {
       if (!flat->is_trained()) continue;
       const auto own = flat->members().front().tensor.scalar_type();
-      flows_.push_back({.unit = unit, .gradient = FlatGradient(*flat, mesh, dtype.value_or(own))});
+      flows_.push_back({.unit = unit, .gradient = FlatGradient(*flat, dtype.value_or(own))});
       const auto flow = flows_.size() - 1;
       for (std::size_t i = 0; i < flat->members().size(); ++i) watch(flow, i, flat->members()[i].tensor);
       flows_.back().missing.resize(flat->members().size());

@@ -6,6 +6,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
+#include "parallel/sharded/argument_casts.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -35,15 +37,25 @@ UsePhase Residency::phase() const {
 }
 
 // Units that one operator uses together are all there before it runs.
-void Residency::before_use(OperatorCall&, std::span<const TensorUse> uses) {
+void Residency::before_use(OperatorCall& call, std::span<const TensorUse> uses) {
   pinned_.clear();
+  std::optional<at::ScalarType> cast;
   for (const auto& [mark, is_written] : uses) {
     const auto& place = members_[mark->tag()];
     auto& unit = units_[place.unit];
-    if (is_written) unit.flats[place.flat]->mark_written(place.member);
+    auto& flat = *unit.flats[place.flat];
+    if (is_written) flat.mark_written(place.member);
+    if (flat.casts_arguments()) cast = flat.dtype();
     if (!is_in(pinned_, place.unit)) pinned_.push_back(place.unit);
   }
   for (std::size_t i = 0; i < pinned_.size(); ++i) use(pinned_[i]);
+  if (cast && !in_backward()) cast_arguments(call, *cast);
+}
+
+void Residency::replace(OperatorCall& call, std::span<const TensorUse>) {
+  if (!rules_.releases_at_once) return;
+  call.run();
+  release_all();
 }
 
 void Residency::use(std::size_t unit) {
@@ -55,7 +67,7 @@ void Residency::use(std::size_t unit) {
   make_live(unit);
   if (!rules_.limits_gathers) release_unneeded(next);
   next_ = next;
-  if (next && may_prefetch(now)) start(*next);
+  if (next && may_prefetch(now) && !rules_.releases_at_once) start(*next);
 }
 
 bool Residency::may_prefetch(UsePhase phase) const {
@@ -125,7 +137,7 @@ void Residency::make_live(std::size_t number) {
 void Residency::release(std::size_t number) {
   auto& unit = units_[number];
   const c10::InferenceMode off(false);
-  for (const auto& flat : unit.flats) flat->release(pool_);
+  for (const auto& flat : unit.flats) flat->release(pool_, rules_.releases_at_once);
   unit.state = UnitState::kSharded;
   std::erase(present_, number);
 }

@@ -21,7 +21,8 @@ struct ResidencyRules {
   bool keeps_after_forward = false;  ///< SHARD_GRAD_OP: units stay gathered until their gradients are there
   bool prefetches_forward = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;
-  bool limits_gathers = true;  ///< what is not needed goes before anything else comes
+  bool limits_gathers = true;     ///< what is not needed goes before anything else comes
+  bool releases_at_once = false;  ///< after every operator; memory is overwritten
 };
 
 /// Gathers units when operators use them, ahead of that where it can be foreseen, and releases them. Used
@@ -34,6 +35,7 @@ class Residency final : public UseHandler {
   void set_members(std::vector<MemberPlace> members);
 
   void before_use(OperatorCall& call, std::span<const TensorUse> uses) override;
+  void replace(OperatorCall& call, std::span<const TensorUse> uses) override;
 
   /// Gathers a unit for as long as nothing else is used. Collective.
   void use(std::size_t unit);

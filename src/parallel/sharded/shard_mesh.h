@@ -8,9 +8,9 @@ namespace lockstep::detail {
 /// Groups of this rank. Neighbours in the job shard together. Parameters and gradients travel in groups of
 /// their own, so that neither waits for the other.
 struct ShardMesh {
-  Communicator gather;     ///< the ranks that hold the shards of one copy
-  Communicator reduce;     ///< the same ranks
-  Communicator replicate;  ///< the ranks that hold the same shard
+  Communicator gather = {};     ///< the ranks that hold the shards of one copy
+  Communicator reduce = {};     ///< the same ranks
+  Communicator replicate = {};  ///< the ranks that hold the same shard
   int world_size = 1;
 
   int shards() const { return gather.size(); }

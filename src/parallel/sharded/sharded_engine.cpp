@@ -4,6 +4,7 @@
 #include <bit>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include <lockstep/base/error.h>
 #include <lockstep/comm/coalesced.h>
@@ -74,21 +75,33 @@ ResidencyRules rules_of(const Fsdp& options) {
   return {.keeps_after_forward = keeps,
           .prefetches_forward = options.forward_prefetch,
           .backward_prefetch = options.backward_prefetch,
-          .limits_gathers = options.limit_all_gathers};
+          .limits_gathers = options.limit_all_gathers,
+          .releases_at_once = options.release_after_every_operator};
 }
 
 // Those of one dtype, trained or not, in the order of members.
-std::vector<std::vector<ShardedTensor>> by_kind(const std::vector<ShardedTensor>& members) {
+template <class ComputeOf>
+std::vector<std::vector<ShardedTensor>> by_kind(const std::vector<ShardedTensor>& members,
+                                                const ComputeOf& compute_of) {
   std::vector<std::vector<ShardedTensor>> kinds;
-  const auto is_alike = [](const at::Tensor& a, const at::Tensor& b) {
-    return a.scalar_type() == b.scalar_type() && a.requires_grad() == b.requires_grad();
+  const auto is_alike = [&](const ShardedTensor& a, const ShardedTensor& b) {
+    return a.tensor.scalar_type() == b.tensor.scalar_type() &&
+           a.tensor.requires_grad() == b.tensor.requires_grad() && compute_of(a).dtype == compute_of(b).dtype;
   };
   for (const auto& member : members) {
-    const auto same = std::ranges::find_if(
-        kinds, [&](const auto& kind) { return is_alike(kind.front().tensor, member.tensor); });
+    const auto same =
+        std::ranges::find_if(kinds, [&](const auto& kind) { return is_alike(kind.front(), member); });
     (same == kinds.end() ? kinds.emplace_back() : *same).push_back(member);
   }
   return kinds;
+}
+
+// `elements` as a run, or none where another rank gives it.
+TensorShard shard_in(const PieceRef& ref, const at::Tensor& elements, ShardCopies copies) {
+  const auto& tensor = ref.flat->members()[ref.member].tensor;
+  if (copies == ShardCopies::kOne && ref.flat->mesh().replicate.rank() > 0)
+    return {.elements = elements.reshape({-1}).narrow(0, 0, 0), .shape = tensor.sizes().vec()};
+  return {.elements = elements, .shape = tensor.sizes().vec(), .begin = ref.flat->place(ref.member).begin};
 }
 
 void check_device(const ModuleStates& states) {
@@ -108,13 +121,15 @@ struct ShardedEngine::Impl {
         comm(std::move(ranks)),
         states(module),
         mesh(checked_mesh(ranks_per_node)),
+        whole_mesh({.replicate = mesh.shards() == 1 ? mesh.replicate : comm, .world_size = comm.size()}),
         residency(units, pool, rules_of(chosen)) {
     if (options.sync_module_states) {
       compare_states(states, comm);
       broadcast_states(states, comm);
     }
-    shard(plan_units(module, options.auto_wrap_policy));
-    gradients.emplace(units, mesh, pool, residency, std::nullopt);
+    cast_buffers(module);
+    shard(plan_units(module, options.auto_wrap_policy, options.ignored_modules), batch_norm_tensors(module));
+    gradients.emplace(units, pool, residency, options.mixed_precision.value().reduce_dtype, mesh);
   }
 
   ShardMesh checked_mesh(int ranks_per_node) const {
@@ -124,18 +139,38 @@ struct ShardedEngine::Impl {
     return make_shard_mesh(comm, shards);
   }
 
+  void cast_buffers(const torch::nn::Module& module) const {
+    const auto dtype = options.mixed_precision.value().buffer_dtype;
+    if (!dtype) return;
+    const auto own = batch_norm_tensors(module);
+    const torch::NoGradGuard no_grad;
+    for (auto buffer : module.buffers()) {
+      if (buffer.defined() && buffer.is_floating_point() && !own.contains(buffer.unsafeGetTensorImpl()))
+        buffer.set_data(buffer.to(*dtype));
+    }
+  }
+
+  ComputeDtype compute_dtype(const ShardedTensor& member,
+                             const std::unordered_set<const at::TensorImpl*>& own_dtype) const {
+    if (own_dtype.contains(member.tensor.unsafeGetTensorImpl())) return {};
+    const auto& mixed = options.mixed_precision.value();
+    return {.dtype = mixed.param_dtype, .casts_arguments = mixed.cast_forward_inputs};
+  }
+
   // A unit's memory is gone before the next one's shard is made.
-  void shard(std::vector<PlannedUnit> plan) {
+  void shard(std::vector<PlannedUnit> plan, const std::unordered_set<const at::TensorImpl*>& own_dtype) {
     std::vector<MemberPlace> members;
     for (auto& planned : plan) {
       if (planned.members.empty()) continue;
       ShardedUnit unit{.name = planned.name,
                        .number = static_cast<std::int64_t>(units.size()) + 1,
                        .is_root = planned.name.empty() && plan.size() > 1};
-      for (auto& kind : by_kind(planned.members)) {
-        const auto dtype = kind.front().tensor.scalar_type();
+      const auto compute_of = [&](const auto& member) { return compute_dtype(member, own_dtype); };
+      for (auto& kind : by_kind(planned.members, compute_of)) {
+        const auto compute = compute_of(kind.front());
         const auto first = members.size();
-        unit.flats.push_back(std::make_unique<FlatParameter>(std::move(kind), mesh, dtype, residency, first));
+        unit.flats.push_back(std::make_unique<FlatParameter>(
+            std::move(kind), planned.is_whole ? whole_mesh : mesh, compute, residency, first));
         for (std::size_t i = 0; i < unit.flats.back()->members().size(); ++i) {
           members.push_back({.unit = units.size(), .flat = unit.flats.size() - 1, .member = i});
           const auto& member = unit.flats.back()->members()[i];
@@ -199,6 +234,7 @@ struct ShardedEngine::Impl {
   Communicator comm;
   ModuleStates states;
   ShardMesh mesh;
+  ShardMesh whole_mesh;  // of what is not sharded
   MemoryPool pool;
   std::vector<ShardedUnit> units;
   Residency residency;
@@ -281,20 +317,16 @@ void ShardedEngine::gather_whole(std::unordered_map<const at::TensorImpl*, at::T
   }
 }
 
-std::optional<TensorShard> ShardedEngine::shard_of(const at::Tensor& parameter) const {
+std::optional<TensorShard> ShardedEngine::shard_of(const at::Tensor& parameter, ShardCopies copies) const {
   const auto found = impl_->by_tensor.find(parameter.unsafeGetTensorImpl());
   if (found == impl_->by_tensor.end()) return std::nullopt;
   const auto& [flat, member] = found->second;
-  return TensorShard{.elements = flat->piece(member).detach(),
-                     .shape = parameter.sizes().vec(),
-                     .begin = flat->place(member).begin};
+  return shard_in(found->second, flat->piece(member).detach(), copies);
 }
 
-TensorShard ShardedEngine::shard_of(const std::string& name, const at::Tensor& elements) const {
-  const auto& [flat, member] = impl_->piece_of(name);
-  return {.elements = elements,
-          .shape = flat->members()[member].tensor.sizes().vec(),
-          .begin = flat->place(member).begin};
+TensorShard ShardedEngine::shard_of(const std::string& name, const at::Tensor& elements,
+                                    ShardCopies copies) const {
+  return shard_in(impl_->piece_of(name), elements, copies);
 }
 
 void ShardedEngine::forget_gathered() { impl_->residency.release_all(); }

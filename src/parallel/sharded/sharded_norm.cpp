@@ -15,12 +15,20 @@ using Numbers = std::vector<double>;
 
 bool has_gradient(const PieceRef& ref) { return ref.flat->piece(ref.member).grad().defined(); }
 
-const ShardPiece& place_of(const PieceRef& ref, int shard) {
-  return ref.flat->layout().pieces(shard)[ref.member];
+// What is not sharded lies whole on every rank; the first one answers for it.
+bool is_whole(const PieceRef& ref) { return ref.flat->layout().shards() == 1; }
+
+// How many numbers a shard has of a parameter.
+using Count = std::size_t (*)(const ShardPiece& piece);
+
+std::size_t count_in(const PieceRef& ref, int shard, Count count) {
+  if (!has_gradient(ref) || (is_whole(ref) && shard > 0)) return 0;
+  return count(ref.flat->layout().pieces(shard)[ref.member]);
 }
 
-// How many numbers a shard has of a parameter. Those of a resident one are the same everywhere.
-using Count = std::size_t (*)(const ShardPiece& piece);
+bool answers_for(const PieceRef& ref, const Communicator& comm) {
+  return has_gradient(ref) && (!is_whole(ref) || comm.rank() == 0);
+}
 
 std::size_t blocks_of(const ShardPiece& piece) {
   return static_cast<std::size_t>((piece.count + kGradNormBlock - 1) / kGradNormBlock);
@@ -35,18 +43,17 @@ Numbers gathered(std::span<const PieceRef> pieces, const Numbers& mine, Count co
   std::vector<at::Tensor> parts;
   for (int shard = 0; shard < comm.size(); ++shard) {
     std::size_t total = 0;
-    for (const auto& ref : pieces) total += has_gradient(ref) ? count(place_of(ref, shard)) : 0;
+    for (const auto& ref : pieces) total += count_in(ref, shard, count);
     parts.push_back(at::empty({static_cast<std::int64_t>(total)}, at::kDouble));
   }
   comm.all_gather(parts, at::tensor(mine, at::kDouble));
   Numbers all;
   std::vector<std::int64_t> taken(parts.size());
   for (const auto& ref : pieces) {
-    if (!has_gradient(ref)) continue;
     for (int shard = 0; shard < comm.size(); ++shard) {
       const auto index = static_cast<std::size_t>(shard);
       const auto* numbers = parts[index].data_ptr<double>() + taken[index];
-      const auto size = count(place_of(ref, shard));
+      const auto size = count_in(ref, shard, count);
       all.insert(all.end(), numbers, numbers + size);
       taken[index] += static_cast<std::int64_t>(size);
     }
@@ -57,7 +64,7 @@ Numbers gathered(std::span<const PieceRef> pieces, const Numbers& mine, Count co
 double two_norm(std::span<const PieceRef> pieces, const Communicator& comm) {
   Numbers mine;
   for (const auto& ref : pieces) {
-    if (!has_gradient(ref)) continue;
+    if (!answers_for(ref, comm)) continue;
     const auto sums = block_square_sums(ref.flat->piece(ref.member).grad());
     mine.insert(mine.end(), sums.begin(), sums.end());
   }
@@ -68,7 +75,7 @@ double other_norm(std::span<const PieceRef> pieces, double p, const Communicator
   Numbers mine;
   for (const auto& ref : pieces) {
     const auto& gradient = ref.flat->piece(ref.member).grad();
-    if (!gradient.defined() || gradient.numel() == 0) continue;
+    if (!answers_for(ref, comm) || gradient.numel() == 0) continue;
     mine.push_back(at::linalg_vector_norm(gradient.to(at::kDouble), p).item<double>());
   }
   const auto all = gathered(pieces, mine, &one_if_any, comm);

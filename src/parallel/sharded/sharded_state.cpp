@@ -14,9 +14,9 @@ namespace {
 
 using Engines = std::span<ShardedEngine* const>;
 
-std::optional<TensorShard> shard_in(Engines engines, const at::Tensor& parameter) {
+std::optional<TensorShard> shard_in(Engines engines, const at::Tensor& parameter, ShardCopies copies) {
   for (const auto* engine : engines) {
-    if (auto shard = engine->shard_of(parameter)) return shard;
+    if (auto shard = engine->shard_of(parameter, copies)) return shard;
   }
   return std::nullopt;
 }
@@ -96,10 +96,10 @@ std::map<std::string, at::Tensor> full_state(const torch::nn::Module& module, En
   return state;
 }
 
-StateTree sharded_state(const torch::nn::Module& module, Engines engines) {
+StateTree sharded_state(const torch::nn::Module& module, Engines engines, ShardCopies copies) {
   StateTree state;
   for_each_tensor(module, [&](const std::string& name, const at::Tensor& tensor) {
-    if (auto shard = shard_in(engines, tensor)) {
+    if (auto shard = shard_in(engines, tensor, copies)) {
       state.set(name, *std::move(shard));
     } else {
       state.set(name, tensor.detach());
@@ -110,7 +110,7 @@ StateTree sharded_state(const torch::nn::Module& module, Engines engines) {
 
 IncompatibleKeys load_sharded_state(const torch::nn::Module& module, Engines engines, const StateTree& state,
                                     bool strict) {
-  const auto own = sharded_state(module, engines);
+  const auto own = sharded_state(module, engines, ShardCopies::kAll);
   auto keys = detail::match_tensors(kinds_of(own), kinds_of(state), strict, "the state",
                                     state.path().empty() ? "" : "state " + state.path());
   const torch::NoGradGuard no_grad;
@@ -121,10 +121,10 @@ IncompatibleKeys load_sharded_state(const torch::nn::Module& module, Engines eng
   return keys;
 }
 
-StateTree sharded_optimizer_state(const ShardedEngine& engine, Optimizer& optimizer) {
+StateTree sharded_optimizer_state(const ShardedEngine& engine, Optimizer& optimizer, ShardCopies copies) {
   return with_state(state_of(optimizer),
                     [&](const std::string& parameter, const std::string&, const StateValue& value) {
-                      return StateValue(engine.shard_of(parameter, std::get<at::Tensor>(value)));
+                      return StateValue(engine.shard_of(parameter, std::get<at::Tensor>(value), copies));
                     });
 }
 

@@ -63,11 +63,18 @@ std::int64_t choose_large(const Module& module, std::int64_t minimum, bool is_ro
   return 0;
 }
 
+// Also of a module that no shared_ptr owns.
+template <class Use>
+void for_each_part(const Module& module, Use&& use) {
+  use(module);
+  for (const auto& part : module.modules(/*include_self=*/false)) use(*part);
+}
+
 template <class Test>
 void choose_where(const Module& module, const Test& test, Chosen& chosen) {
-  for (const auto& part : module.modules()) {
-    if (test(*part)) chosen.insert(part.get());
-  }
+  for_each_part(module, [&](const Module& part) {
+    if (test(part)) chosen.insert(&part);
+  });
 }
 
 struct Chooser {
@@ -87,26 +94,35 @@ struct Chooser {
   void operator()(const WrapPolicy::Predicate& predicate) const { choose_where(module, predicate, chosen); }
 };
 
-[[noreturn]] void refuse_no_match(const Module& module, const WrapPolicy& policy) {
+[[noreturn]] void refuse_no_match(const Module& module, const WrapPolicy& policy, const char* option) {
   std::set<std::string> types;
   for (const auto& part : module.modules(/*include_self=*/false)) {
     if (elements_of(*part) > 0) types.insert(type_of(*part));
   }
   std::string list;
   for (const auto& type : types) list += (list.empty() ? "" : ", ") + type;
-  throw ConfigError("parallel", {.what = "auto_wrap_policy matches no module of " + type_of(module),
+  throw ConfigError("parallel", {.what = std::string(option) + " matches no module of " + type_of(module),
                                  .expected = "a policy for some of " + list,
                                  .got = policy.print(),
                                  .hint = "repeated_blocks finds the repeated blocks by itself"});
 }
 
+Chosen choose(const Module& module, const WrapPolicy& policy, const char* option) {
+  Chosen chosen;
+  std::visit(Chooser{module, chosen}, policy.rule());
+  if (chosen.empty() && policy.must_match()) refuse_no_match(module, policy, option);
+  return chosen;
+}
+
 // Walks the modules and hands each parameter to its unit.
 class Planner {
  public:
-  explicit Planner(const Chosen& chosen) : chosen_(chosen), units_(1) {}
+  Planner(const Chosen& chosen, const Chosen& ignored) : chosen_(chosen), ignored_(ignored), units_(1) {}
 
   void visit(const Module& module, const std::string& path, std::size_t unit) {
-    if (chosen_.contains(&module)) unit = unit_of(module, path);
+    const bool is_whole = units_[unit].is_whole || ignored_.contains(&module);
+    if (ignored_.contains(&module) || (chosen_.contains(&module) && !is_whole)) unit = unit_of(module, path);
+    units_[unit].is_whole = is_whole;
     for (const auto& item : module.named_parameters(/*recurse=*/false)) {
       const auto name = path.empty() ? item.key() : path + "." + item.key();
       if (item.value().defined() && at::isFloatingType(item.value().scalar_type()))
@@ -146,6 +162,7 @@ class Planner {
   }
 
   const Chosen& chosen_;
+  const Chosen& ignored_;
   std::vector<PlannedUnit> units_;
   std::unordered_map<const Module*, std::size_t> numbers_;
   std::unordered_map<const at::TensorImpl*, Owner> owners_;
@@ -154,13 +171,24 @@ class Planner {
 
 }  // namespace
 
-std::vector<PlannedUnit> plan_units(const Module& module, const WrapPolicy& policy) {
-  Chosen chosen;
-  std::visit(Chooser{module, chosen}, policy.rule());
-  if (chosen.empty() && policy.must_match()) refuse_no_match(module, policy);
-  Planner planner(chosen);
+std::vector<PlannedUnit> plan_units(const Module& module, const WrapPolicy& policy,
+                                    const std::optional<WrapPolicy>& ignored) {
+  const auto chosen = choose(module, policy, "auto_wrap_policy");
+  const auto whole = ignored ? choose(module, *ignored, "ignored_modules") : Chosen();
+  Planner planner(chosen, whole);
   planner.visit(module, "", 0);
   return planner.take();
+}
+
+std::unordered_set<const at::TensorImpl*> batch_norm_tensors(const Module& module) {
+  std::unordered_set<const at::TensorImpl*> tensors;
+  for_each_part(module, [&](const Module& part) {
+    if (type_of(part).find("BatchNorm") == std::string::npos) return;
+    for (const auto& tensor : part.parameters(/*recurse=*/false))
+      tensors.insert(tensor.unsafeGetTensorImpl());
+    for (const auto& tensor : part.buffers(/*recurse=*/false)) tensors.insert(tensor.unsafeGetTensorImpl());
+  });
+  return tensors;
 }
 
 }  // namespace lockstep::detail

@@ -1,7 +1,9 @@
 // Which parameters of a module form which unit.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include <lockstep/parallel/sharded/wrap_policy.h>
@@ -18,13 +20,19 @@ namespace lockstep::detail {
 struct PlannedUnit {
   std::string name;  ///< of its module; empty: the root
   std::vector<ShardedTensor> members = {};
+  bool is_whole = false;  ///< not to be sharded
 };
 
 /// Every floating-point parameter of `module` in one unit: that of the innermost module that `policy` chose,
-/// or the root's, which comes first and may be empty. A parameter that is registered several times counts
+/// or the root's, which comes first and may be empty. Those of modules that `ignored` chose are in units that
+/// are not to be sharded. A parameter that is registered several times counts
 /// once, under its first name.
 /// @throws ConfigError listing the types that the module has, when a policy by type, size or predicate
 /// chose nothing. Exported for tests.
-LOCKSTEP_API std::vector<PlannedUnit> plan_units(const torch::nn::Module& module, const WrapPolicy& policy);
+LOCKSTEP_API std::vector<PlannedUnit> plan_units(const torch::nn::Module& module, const WrapPolicy& policy,
+                                                 const std::optional<WrapPolicy>& ignored = {});
+
+/// The parameters and buffers of batch normalisations in `module`, which compute in their own type.
+std::unordered_set<const at::TensorImpl*> batch_norm_tensors(const torch::nn::Module& module);
 
 }  // namespace lockstep::detail

@@ -75,6 +75,13 @@ class TrialStrategy final : public Strategy {
     return strategy_->load_module(module, state, strict);
   }
   StateTree optimizer_state(Optimizer& optimizer) override { return strategy_->optimizer_state(optimizer); }
+  StateTree wanted_optimizer_state(Optimizer& optimizer) override {
+    return strategy_->wanted_optimizer_state(optimizer);
+  }
+  void set_precision(const Precision& precision) override { strategy_->set_precision(precision); }
+  double grad_norm(Optimizer& optimizer, double norm_type) override {
+    return strategy_->grad_norm(optimizer, norm_type);
+  }
   void load_optimizer(Optimizer& optimizer, const StateTree& state) override {
     strategy_->load_optimizer(optimizer, state);
   }

@@ -183,8 +183,8 @@ TEST(ShardedEngine, HoldsItsShardAloneBetweenSteps) {
     EXPECT_EQ(total.item<std::int64_t>(), bytes);
     engine.backward(odd_loss(*model, 0, comm));
     for (const auto& parameter : model->parameters()) {
-      EXPECT_EQ(parameter.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->data_ptr().get(),
-                nullptr);
+      auto& storage = *parameter.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+      EXPECT_EQ(storage._mutable_data_ptr_no_checks().get(), nullptr);
       EXPECT_FALSE(parameter.grad().defined());
     }
   });
@@ -284,6 +284,43 @@ TEST(ShardedEngine, RefusesMeshesThatDoNotFit) {
   refused({.sharding_strategy = ShardingStrategy::kHybridShard, .device_mesh = {2, 2}}, 3);
   refused({.sharding_strategy = ShardingStrategy::kHybridShard}, 3);
   refused({.device_mesh = {1, 2}}, 2);
+}
+
+TEST(ShardedEngine, ComputesInAnotherType) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    auto whole = make_odd_model();
+    whole->to(at::kBFloat16);
+    ShardedEngine engine(
+        *model, comm,
+        {.mixed_precision = MixedPrecision{.param_dtype = at::kBFloat16, .reduce_dtype = at::kFloat}});
+    const auto x = share(batch(0), comm);
+    const auto y = model->forward(x);
+    EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+    const auto expected = whole->forward(x.to(at::kBFloat16));
+    EXPECT_TRUE(y.equal(expected));
+    expected.pow(2).mean().backward();
+    engine.backward(y.pow(2).mean());
+    const auto gradients = whole->named_parameters();
+    for (const auto& [name, piece] : engine.parameters()) {
+      EXPECT_EQ(piece.scalar_type(), at::kFloat);
+      if (!piece.grad().defined()) continue;
+      auto mean = gradients[name].grad().to(at::kFloat);
+      comm.all_reduce(mean, ReduceOp::kAvg);
+      const auto begin = engine.shard_of(name, piece).begin;
+      EXPECT_TRUE(piece.grad().equal(mean.view({-1}).narrow(0, begin, piece.numel()))) << name;
+    }
+  });
+}
+
+TEST(ShardedEngine, KeepsIgnoredModulesWhole) {
+  expect_same_bits_as_ddp(2, {.ignored_modules = types<nn::LayerNorm>()});
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    const ShardedEngine engine(*model, comm, {.ignored_modules = types<nn::LayerNorm>()});
+    EXPECT_EQ(engine.shard_of(model->blocks->at<OddBlock>(0).norm->weight)->elements.numel(), 37);
+    model->blocks->at<OddBlock>(0).norm->weight.data_ptr<float>();
+  });
 }
 
 TEST(ShardedEngine, LoadsWholeTensorsAndRuns) {

@@ -26,14 +26,11 @@ struct Stack : nn::Module {
   Stack() {
     register_module("embedding", embedding);
     register_module("blocks", blocks);
-    register_module("head", head);
+    register_parameter("head", embedding->weight);
     for (int i = 0; i < 3; ++i) blocks->push_back(std::make_shared<Block>());
-    head->weight = embedding->weight;
-    head->register_parameter("weight", embedding->weight);
   }
   nn::Embedding embedding{128, 64};
   nn::ModuleList blocks;
-  nn::Linear head{nn::LinearOptions(64, 128).bias(false)};
 };
 
 std::vector<std::string> unit_names(const std::vector<PlannedUnit>& plan) {
@@ -57,29 +54,29 @@ TEST(UnitPlan, FindsRepeatedBlocksByItself) {
 
 TEST(UnitPlan, GoesByTypes) {
   const auto plan = plan_units(Stack(), types<nn::Linear, nn::Embedding>());
-  EXPECT_THAT(unit_names(plan), ElementsAre("", "embedding", "blocks.0.a", "blocks.0.b", "blocks.1.a",
-                                            "blocks.1.b", "blocks.2.a", "blocks.2.b"));
-  // The head's only parameter is the embedding's: shared ones belong to the root.
+  EXPECT_THAT(unit_names(plan), ElementsAre("", "blocks.0.a", "blocks.0.b", "blocks.1.a", "blocks.1.b",
+                                            "blocks.2.a", "blocks.2.b"));
+  // The root's is the embedding's: what modules share belongs to the root.
   EXPECT_EQ(plan.front().members.size(), 1U);
 }
 
 TEST(UnitPlan, TakesTypesByName) {
   EXPECT_EQ(plan_units(Stack(), "Block").size(), 4U);
-  EXPECT_EQ(plan_units(Stack(), "[Block, torch::nn::EmbeddingImpl]").size(), 5U);
+  EXPECT_EQ(plan_units(Stack(), "[Block, torch::nn::LinearImpl]").size(), 7U);
   EXPECT_EQ(plan_units(Stack(), "none").size(), 1U);
 }
 
 TEST(UnitPlan, GoesBySizeFromTheLeavesUp) {
   // A block holds 8,320 elements, a layer 4,160.
   EXPECT_THAT(unit_names(plan_units(Stack(), WrapPolicy::min_num_params(8000))),
-              ElementsAre("", "embedding", "blocks.0", "blocks.1", "blocks.2"));
-  EXPECT_EQ(unit_names(plan_units(Stack(), "min_num_params=4000"))[2], "blocks.0.a");
+              ElementsAre("", "blocks.0", "blocks.1", "blocks.2"));
+  EXPECT_EQ(unit_names(plan_units(Stack(), "min_num_params=4000"))[1], "blocks.0.a");
 }
 
 TEST(UnitPlan, GoesByAFunction) {
   const auto plan = plan_units(
-      Stack(), [](const nn::Module& module) { return dynamic_cast<const nn::EmbeddingImpl*>(&module); });
-  EXPECT_EQ(plan.size(), 2U);
+      Stack(), [](const nn::Module& module) { return dynamic_cast<const nn::LinearImpl*>(&module); });
+  EXPECT_EQ(plan.size(), 7U);
 }
 
 TEST(UnitPlan, NamesTheTypesThatThereAreWhenNothingMatches) {
@@ -89,7 +86,7 @@ TEST(UnitPlan, NamesTheTypesThatThereAreWhenNothingMatches) {
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("auto_wrap_policy matches no module of Stack"));
     EXPECT_THAT(error.what(), HasSubstr("Block"));
-    EXPECT_THAT(error.what(), HasSubstr("Embedding"));
+    EXPECT_THAT(error.what(), HasSubstr("Linear"));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <lockstep/cluster/environment_choice.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/parallel/ddp/ddp.h>
+#include <lockstep/parallel/sharded/mixed_precision.h>
 #include <lockstep/parallel/sharded/wrap_policy.h>
 #include <lockstep/state/state_dict_type.h>
 
@@ -40,9 +41,14 @@ struct Fsdp {
   ShardingStrategy sharding_strategy = ShardingStrategy::kFullShard;  ///< what is cut, and over which ranks
   std::vector<int> device_mesh = {};  ///< of the hybrid ones: {copies, shards}; by default nodes x devices
   WrapPolicy auto_wrap_policy = {};   ///< which modules become units
+  std::optional<WrapPolicy> ignored_modules = {};  ///< modules whose parameters are not sharded: every rank
+                                                   ///< holds them, and their gradients are averaged
+  MixedPrecisionChoice mixed_precision = {};       ///< the types to compute and communicate in, if others
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;  ///< see there
-  bool forward_prefetch = true;    ///< gather the next unit of forward while the current one computes
-  bool limit_all_gathers = true;   ///< free what is not needed before more is gathered
+  bool forward_prefetch = true;   ///< gather the next unit of forward while the current one computes
+  bool limit_all_gathers = true;  ///< free what is not needed before more is gathered
+  bool release_after_every_operator = false;  ///< for tests of operators of one's own: gathered memory is
+                                              ///< overwritten and freed as soon as an operator is done
   bool sync_module_states = true;  ///< compare the ranks' modules at setup and make them equal to rank 0's
   bool broadcast_buffers = true;   ///< buffers follow rank 0's after every step, as under ddp
   StateDictType state_dict_type = StateDictType::kFull;  ///< how checkpoints hold the model: gathered on

@@ -24,6 +24,12 @@ class Module;
 
 namespace lockstep {
 
+/// Which ranks give a run that several of them hold.
+enum class ShardCopies {
+  kOne,  ///< one: for files
+  kAll   ///< each: for what is to be loaded
+};
+
 /// Shards a module that needs no wrapper. One step:
 ///
 ///     auto loss = ...;             // any forward: units gather themselves when operators use them
@@ -104,11 +110,13 @@ class LOCKSTEP_API ShardedEngine {
 
   /// This rank's run of `parameter`, in the shard's memory; nothing if it is not sharded here. Not
   /// Collective.
-  std::optional<TensorShard> shard_of(const at::Tensor& parameter) const;
+  std::optional<TensorShard> shard_of(const at::Tensor& parameter,
+                                      ShardCopies copies = ShardCopies::kAll) const;
   /// This rank's run of a tensor in the shape of parameter `name`, such as its momentum: of `elements`, which
   /// has as many elements as the parameter's piece. Not Collective.
   /// @throws ConfigError for a name that parameters() does not give
-  TensorShard shard_of(const std::string& name, const at::Tensor& elements) const;
+  TensorShard shard_of(const std::string& name, const at::Tensor& elements,
+                       ShardCopies copies = ShardCopies::kAll) const;
 
   /// Before pieces are changed by others than the optimizer's step: forgets what is gathered. Not
   /// Collective.

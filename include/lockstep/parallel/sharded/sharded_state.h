@@ -20,8 +20,8 @@ LOCKSTEP_API std::map<std::string, at::Tensor> full_state(const torch::nn::Modul
                                                           std::span<ShardedEngine* const> engines);
 
 /// The same as TensorShards that share the shards' memory; what is not sharded is whole. Not Collective.
-LOCKSTEP_API StateTree sharded_state(const torch::nn::Module& module,
-                                     std::span<ShardedEngine* const> engines);
+LOCKSTEP_API StateTree sharded_state(const torch::nn::Module& module, std::span<ShardedEngine* const> engines,
+                                     ShardCopies copies = ShardCopies::kOne);
 
 /// Copies `state`, whole tensors or the runs of sharded_state(), into the shards and into what is not
 /// sharded. Unless it is `strict`, names that only one of them has are no error; they are returned. Not
@@ -33,7 +33,8 @@ LOCKSTEP_API IncompatibleKeys load_sharded_state(const torch::nn::Module& module
                                                  const StateTree& state, bool strict = true);
 
 /// state_of() an optimizer of `engine`'s pieces, with TensorShards in the place of pieces. Not Collective.
-LOCKSTEP_API StateTree sharded_optimizer_state(const ShardedEngine& engine, Optimizer& optimizer);
+LOCKSTEP_API StateTree sharded_optimizer_state(const ShardedEngine& engine, Optimizer& optimizer,
+                                               ShardCopies copies = ShardCopies::kOne);
 
 /// Takes it back, or one with whole tensors. Not Collective. @throws CheckpointError as load_state()
 LOCKSTEP_API void load_sharded_optimizer_state(const ShardedEngine& engine, Optimizer& optimizer,

@@ -1,0 +1,96 @@
+#include <lockstep/parallel/sharded/mixed_precision.h>
+
+#include <array>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+using Dtype = std::optional<at::ScalarType>;
+
+constexpr std::pair<std::string_view, at::ScalarType> kNames[] = {
+    {"float32", at::kFloat}, {"fp32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"bf16", at::kBFloat16},
+    {"float16", at::kHalf},  {"fp16", at::kHalf},  {"half", at::kHalf},         {"float64", at::kDouble}};
+
+Dtype dtype_named(std::string_view name) {
+  for (const auto& [known, dtype] : kNames) {
+    if (detail::same_name(known, name)) return dtype;
+  }
+  return std::nullopt;
+}
+
+std::string name_of_dtype(at::ScalarType dtype) {
+  for (const auto& [name, known] : kNames) {
+    if (known == dtype) return std::string(name);
+  }
+  return "unknown";
+}
+
+std::string_view stripped(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+// Sets the field that `entry`, "KEY: VALUE", names; false where it names none.
+bool set_field(MixedPrecision& fields, std::string_view entry) {
+  const auto colon = entry.find(':');
+  if (colon == std::string_view::npos) return false;
+  const auto key = stripped(entry.substr(0, colon));
+  const auto value = stripped(entry.substr(colon + 1));
+  if (key == "cast_forward_inputs") {
+    fields.cast_forward_inputs = value == "true";
+    return value == "true" || value == "false";
+  }
+  const std::array<std::pair<std::string_view, Dtype*>, 3> dtypes{{{"param_dtype", &fields.param_dtype},
+                                                                   {"reduce_dtype", &fields.reduce_dtype},
+                                                                   {"buffer_dtype", &fields.buffer_dtype}}};
+  for (const auto& [name, dtype] : dtypes) {
+    if (name == key) *dtype = dtype_named(value);
+    if (name == key) return dtype->has_value();
+  }
+  return false;
+}
+
+std::optional<MixedPrecision> parse_map(std::string_view text) {
+  MixedPrecision fields;
+  text = text.substr(1, text.size() - 2);
+  while (!stripped(text).empty()) {
+    const auto comma = std::min(text.find(','), text.size());
+    if (!set_field(fields, stripped(text.substr(0, comma)))) return std::nullopt;
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return fields;
+}
+
+}  // namespace
+
+Expected<MixedPrecisionChoice> OptionType<MixedPrecisionChoice>::parse(std::string_view text) {
+  if (detail::same_name(text, "none")) return MixedPrecisionChoice();
+  if (const auto dtype = dtype_named(text)) return MixedPrecisionChoice(*dtype);
+  if (text.size() >= 2 && text.front() == '{' && text.back() == '}') {
+    if (const auto fields = parse_map(text)) return MixedPrecisionChoice(*fields);
+  }
+  return Unexpected{accepted()};
+}
+
+std::string OptionType<MixedPrecisionChoice>::print(const MixedPrecisionChoice& value) {
+  if (value.is_none()) return "none";
+  const auto& fields = value.value();
+  std::string text;
+  const auto add = [&](const char* key, const Dtype& dtype) {
+    if (dtype) text += (text.empty() ? "" : ", ") + std::string(key) + ": " + name_of_dtype(*dtype);
+  };
+  add("param_dtype", fields.param_dtype);
+  add("reduce_dtype", fields.reduce_dtype);
+  add("buffer_dtype", fields.buffer_dtype);
+  if (!fields.cast_forward_inputs) text += ", cast_forward_inputs: false";
+  return "{" + text + "}";
+}
+
+std::string OptionType<MixedPrecisionChoice>::accepted() {
+  return "none, a type (float32, bfloat16, float16), or a map of param_dtype, reduce_dtype, buffer_dtype and "
+         "cast_forward_inputs";
+}
+
+}  // namespace lockstep

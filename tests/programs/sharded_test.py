@@ -1,0 +1,90 @@
+"""Sharded strategies give the bits of ddp, and their checkpoints go from one to the other."""
+import json
+import unittest
+
+from harness import BINARY, ProgramTest
+
+CASE = BINARY / "bin" / "resume_case"
+WINDOWS = ["--trainer.accumulate_grad_batches", 2, "--trainer.gradient_clip_val", 0.5]
+
+
+def strategy(name, ranks, **options):
+    flags = ["--trainer.strategy", name, "--trainer.devices", ranks]
+    for key, value in options.items():
+        flags += [f"--trainer.strategy.{key}", value]
+    return flags
+
+
+def fsdp(ranks, sharding="FULL_SHARD", **options):
+    return strategy("fsdp", ranks, sharding_strategy=sharding, auto_wrap_policy="Linear", **options)
+
+
+class Sharded(ProgramTest):
+    def train(self, name, *flags):
+        weights = self.folder / f"{name}.safetensors"
+        result = self.run_program(CASE, "fit", "--seed_everything", 5, "--run_dir", self.folder / name, "--save_weights", weights,
+                                  *WINDOWS, *flags)
+        self.assertEqual(result.code, 0, result)
+        self.assertNotIn("training goes on", result.err)
+        return weights.read_bytes()
+
+    def checkpoint_of(self, name):
+        return self.folder / name / "checkpoints" / "last.ckpt"
+
+    def test_every_sharding_strategy_gives_the_bits_of_ddp(self):
+        for ranks, shardings in ((2, ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")), (4, ("FULL_SHARD", "HYBRID_SHARD"))):
+            expected = self.train(f"ddp_{ranks}", *strategy("ddp", ranks), "--case.batch_size", 8 // ranks)
+            for sharding in shardings:
+                with self.subTest(sharding, ranks=ranks):
+                    mesh = {"device_mesh": "2,2"} if sharding == "HYBRID_SHARD" else {}
+                    got = self.train(f"{sharding}_{ranks}", *fsdp(ranks, sharding, **mesh), "--case.batch_size", 8 // ranks)
+                    self.assertEqual(got, expected)
+        summary = json.loads((self.folder / "FULL_SHARD_2" / "summary.json").read_text())
+        self.assertEqual(summary["strategy"], "fsdp")
+
+    def test_checkpoints_go_from_one_strategy_to_another(self):
+        ways = {
+            "ddp": strategy("ddp", 2),
+            "fsdp": fsdp(2),
+            "fsdp_sharded": fsdp(2, state_dict_type="sharded"),
+            "fsdp_grad_op": fsdp(2, "SHARD_GRAD_OP", state_dict_type="sharded"),
+        }
+        expected = self.train("whole", *ways["ddp"])
+        for name, flags in ways.items():
+            self.train(f"half_{name}", *flags, "--trainer.max_epochs", 1)
+        for source in ways:
+            for target, flags in ways.items():
+                if "ddp" not in (source, target) and source != "fsdp":
+                    continue
+                with self.subTest(f"{source} to {target}"):
+                    got = self.train(f"{source}_{target}", *flags, "--ckpt_path", self.checkpoint_of(f"half_{source}"))
+                    self.assertEqual(got, expected)
+
+    def test_shards_are_written_by_their_ranks_and_load_on_any_number(self):
+        self.train("four", *fsdp(4, state_dict_type="sharded"), "--case.batch_size", 2, "--trainer.max_epochs", 1)
+        names = {path.name for path in self.checkpoint_of("four").iterdir()}
+        for rank in range(1, 5):
+            self.assertIn(f"model-0000{rank}-of-00004.safetensors", names)
+            self.assertIn(f"optimizer-0000{rank}-of-00004.safetensors", names)
+        path = self.checkpoint_of("four")
+        results = {}
+        for name, flags in {"one": ["--case.batch_size", 8], "ddp": strategy("ddp", 2), "fsdp": fsdp(2),
+                            "three": [*fsdp(3), "--case.batch_size", 8]}.items():
+            weights = self.folder / f"{name}_weights.safetensors"
+            result = self.run_program(CASE, "fit", "--run_dir", self.folder / name, "--ckpt_path", path, "--save_weights", weights,
+                                      "--trainer.max_epochs", 1, *flags)
+            self.assertEqual(result.code, 0, result)
+            results[name] = weights.read_bytes()
+        self.assertEqual(len(set(results.values())), 1, "loading alone changed the weights")
+
+    def test_a_policy_that_matches_nothing_lists_what_there_is(self):
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("fsdp", 2, auto_wrap_policy="Lstm"))
+        self.assert_refused(result, 2, "auto_wrap_policy matches no module", "Linear", "Lstm")
+
+    def test_a_mesh_that_does_not_fit_is_named(self):
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *fsdp(2, "HYBRID_SHARD", device_mesh="2,2"))
+        self.assert_refused(result, 2, "device_mesh does not fit", "copies x shards = 2 ranks", "2 x 2")
+
+
+if __name__ == "__main__":
+    unittest.main()
