@@ -21,6 +21,12 @@ std::optional<TensorShard> shard_in(Engines engines, const at::Tensor& parameter
   return std::nullopt;
 }
 
+// Buffers may differ between ranks; those of rank 0 count.
+TensorShard from_rank_0(const at::Tensor& tensor, const Communicator& comm) {
+  const auto elements = tensor.detach().reshape({-1});
+  return {.elements = comm.rank() == 0 ? elements : elements.narrow(0, 0, 0), .shape = tensor.sizes().vec()};
+}
+
 // Calls use(name, tensor) for all parameters and buffers, by every name that they have.
 template <class Use>
 void for_each_tensor(const torch::nn::Module& module, Use&& use) {
@@ -101,6 +107,8 @@ StateTree sharded_state(const torch::nn::Module& module, Engines engines, ShardC
   for_each_tensor(module, [&](const std::string& name, const at::Tensor& tensor) {
     if (auto shard = shard_in(engines, tensor, copies)) {
       state.set(name, *std::move(shard));
+    } else if (copies == ShardCopies::kOne && !engines.empty()) {
+      state.set(name, from_rank_0(tensor, engines.front()->communicator()));
     } else {
       state.set(name, tensor.detach());
     }
