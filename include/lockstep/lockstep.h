@@ -69,6 +69,7 @@
 #include <lockstep/parallel/autograd.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/ddp/join.h>
+#include <lockstep/parallel/sharded/fully_shard.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/parallel/sharded/sharded_state.h>

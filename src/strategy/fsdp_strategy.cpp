@@ -162,6 +162,12 @@ std::vector<at::Tensor> FsdpStrategy::trained_parameters(const Optimizer& optimi
   return parameters;
 }
 
+std::uint64_t FsdpStrategy::bytes_sent() const {
+  auto bytes = communicator_.bytes_sent();
+  for (const auto& row : sharded_.rows()) bytes += static_cast<std::uint64_t>(row.engine->stats().bytes_sent);
+  return bytes;
+}
+
 std::map<std::string, int> FsdpStrategy::mesh() const {
   const auto& rows = sharded_.rows();
   const int shards = rows.empty() ? communicator_.size() : rows.front().engine->shards();

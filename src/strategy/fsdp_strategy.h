@@ -36,6 +36,7 @@ class FsdpStrategy final : public Strategy {
   double grad_norm(Optimizer& optimizer, double norm_type) override;
   void load_optimizer(Optimizer& optimizer, const StateTree& state) override;
   std::vector<at::Tensor> trained_parameters(const Optimizer& optimizer) override;
+  std::uint64_t bytes_sent() const override;
   std::map<std::string, int> mesh() const override;
   void teardown() override;
 

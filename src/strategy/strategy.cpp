@@ -76,6 +76,8 @@ std::vector<at::Tensor> Strategy::trained_parameters(const Optimizer& optimizer)
   return parameters;
 }
 
+std::uint64_t Strategy::bytes_sent() const { return communicator().bytes_sent(); }
+
 std::map<std::string, int> Strategy::mesh() const { return {{"replicate", communicator().size()}}; }
 
 }  // namespace lockstep

@@ -44,13 +44,13 @@ namespace {
 class LoopFigures {
  public:
   explicit LoopFigures(RunState& state)
-      : state_(state), before_(state.progress), sent_before_(state.communicator().bytes_sent()) {}
+      : state_(state), before_(state.progress), sent_before_(state.strategy->bytes_sent()) {}
   ~LoopFigures() {
     auto& figures = state_.figures;
     figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     figures.steps = state_.progress.global_step - before_.global_step;
     figures.samples = state_.progress.samples - before_.samples;
-    figures.bytes_sent = state_.communicator().bytes_sent() - sent_before_;
+    figures.bytes_sent = state_.strategy->bytes_sent() - sent_before_;
   }
   LoopFigures(const LoopFigures&) = delete;
   LoopFigures& operator=(const LoopFigures&) = delete;

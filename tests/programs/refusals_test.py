@@ -12,7 +12,7 @@ REFUSED = {
     "devices": [("0", "a number >= 1"), ("-2", "a number >= 1"), ("abc", "a number of devices"), ("1,3", "no device indices")],
     "num_nodes": [("0", ">= 1"), ("-1", ">= 1"), ("two", "integer")],
     "strategy": [("dpd", "ddp"), *((name, "docs/status.md") for name in (
-        "fsdp", "fsdp_cpu_offload", "deepspeed", "deepspeed_stage_3_offload", "xla", "xla_fsdp"))],
+        "fsdp_cpu_offload", "deepspeed", "deepspeed_stage_3_offload", "xla", "xla_fsdp"))],
     "precision": [("8", "16-mixed"), ("transformer-engine", "not built yet")],
     "precision.init_scale": [("0", "> 0")],
     "precision.growth_factor": [("0.5", "> 1")],

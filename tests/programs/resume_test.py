@@ -56,7 +56,6 @@ CONFIGURATIONS = {
     "fsdp_bf16": [*FSDP, "--trainer.precision", "bf16-mixed", "--trainer.accumulate_grad_batches", 2],
     "fsdp_16": [*FSDP, *SCALED, "--trainer.gradient_clip_val", 0.5],
     "fsdp_async": [*FSDP, "--trainer.async_checkpoint", "true", "--trainer.strategy.state_dict_type", "sharded"],
-    "fsdp_ema": [*FSDP, "--case.callback", "ema"],
     "single_reloaded": [*SINGLE, "--case.val_loaders", 3, "--trainer.reload_dataloaders_every_n_epochs", 1],
     "ddp_reloaded": [*DDP, "--case.val_loaders", 2, "--trainer.reload_dataloaders_every_n_epochs", 2],
 }

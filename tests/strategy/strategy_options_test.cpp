@@ -44,6 +44,7 @@ TEST(MakeStrategy, AutoIsDdpFromTwoRanksOn) {
   EXPECT_EQ(make_strategy(Auto{}, 1)->name(), "single_device");
   EXPECT_EQ(make_strategy(Auto{}, 2)->name(), "ddp");
   EXPECT_EQ(make_strategy(Ddp{}, 1)->name(), "ddp");
+  EXPECT_EQ(make_strategy(Fsdp{}, 2)->name(), "fsdp");
   test::expect_error<ConfigError>([] { make_strategy(SingleDevice{}, 2); }, {"single_device", "2 ranks"});
 }
 

@@ -1,6 +1,7 @@
 // Strategy: how a model is spread over ranks. Derive your own and hand a shared_ptr to the Trainer.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
@@ -133,6 +134,9 @@ class LOCKSTEP_API Strategy {
   /// The parameters of modules that `optimizer` trains, which need not be the tensors that it steps. Not
   /// Collective.
   virtual std::vector<at::Tensor> trained_parameters(const Optimizer& optimizer);
+
+  /// Payload that this rank handed to others so far, by any group of the strategy. Not Collective.
+  virtual std::uint64_t bytes_sent() const;
 
   /// Ranks along each axis, for checkpoints to tell: {"replicate", 4} by default. Not Collective.
   virtual std::map<std::string, int> mesh() const;

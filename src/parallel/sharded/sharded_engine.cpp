@@ -344,6 +344,8 @@ ShardedStats ShardedEngine::stats() const {
   stats.reduced_bytes = impl_->gradients->reduced_bytes();
   for (const auto& [name, ref] : impl_->pieces)
     stats.shard_bytes += static_cast<std::int64_t>(ref.flat->piece(ref.member).nbytes());
+  for (const auto* group : {&impl_->mesh.gather, &impl_->mesh.reduce, &impl_->mesh.replicate})
+    stats.bytes_sent += static_cast<std::int64_t>(group->bytes_sent());
   return stats;
 }
 

@@ -88,6 +88,7 @@ class TrialStrategy final : public Strategy {
   std::vector<at::Tensor> trained_parameters(const Optimizer& optimizer) override {
     return strategy_->trained_parameters(optimizer);
   }
+  std::uint64_t bytes_sent() const override { return strategy_->bytes_sent(); }
   std::map<std::string, int> mesh() const override { return strategy_->mesh(); }
   StateTree state() const override { return strategy_->state(); }
   void load_state(const StateTree& state) override { strategy_->load_state(state); }
