@@ -1,8 +1,11 @@
 """The examples, on two ranks."""
 import csv
+import math
 import unittest
 
 from harness import BINARY, SOURCE, ProgramTest
+
+TRANSFORMER_STRATEGIES = ("ddp",)
 
 
 class ExamplesTest(ProgramTest):
@@ -35,6 +38,48 @@ class ExamplesTest(ProgramTest):
         self.assertEqual(sum(name.startswith("epoch=") for name in kept), 2, kept)
         best = next(line for line in result.out.splitlines() if line.startswith("best: "))
         self.assertIn(best.removeprefix("best: "), kept)
+
+    def transformer(self, *flags):
+        return self.run_program(BINARY / "bin/example_05_fsdp_transformer", *flags, "--model.size", "tiny", "--data.text",
+                                SOURCE / "LICENSE", "--data.batch_size", "16", "--optimizer.warmup_steps", "5", "--optimizer.lr",
+                                "0.01", "--seed_everything", "1")
+
+    def test_transformer(self):
+        for strategy in TRANSFORMER_STRATEGIES:
+            with self.subTest(strategy):
+                run = self.folder / strategy
+                result = self.transformer("--trainer.devices", "2", "--trainer.strategy", strategy, "--run_dir", run,
+                                          "--trainer.max_epochs", "4")
+                self.assertEqual(result.code, 0, result)
+                self.check_learnt(run)
+                written = result.out[result.out.index("The "):]
+                self.assertGreater(len(written), 300)
+
+                again = self.transformer("predict", "--ckpt_path", run / "checkpoints/last.ckpt")
+                self.assertEqual(again.out[again.out.index("The "):], written)
+
+    def check_learnt(self, run):
+        losses = self.column(run, "val_loss")
+        self.assertEqual(len(losses), 4)
+        self.assertLess(losses[-1], losses[0])
+        self.assertLess(losses[-1], 3.2)  # 5.5 when all bytes are equally likely
+        for loss, perplexity in zip(losses, self.column(run, "perplexity")):
+            self.assertAlmostEqual(math.log(perplexity), loss, places=5)
+        self.assertTrue(all(rate > 0 for rate in self.column(run, "train/items_per_sec")))
+
+    def test_transformer_with_learnt_tokens(self):
+        prompt = "Größe: 1,5  m\n\tTHE Licence's 日本 end"
+        result = self.transformer("--trainer.max_steps", "2", "--data.vocab_size", "300", "--sample.prompt", prompt,
+                                  "--sample.tokens", "1")
+        self.assertIn(prompt, result.out)
+
+    def test_transformer_refusals(self):
+        for flags, code, words in ((("--model.heads", "3"), 2, ("model.width", "model.heads = 3", "32")),
+                                   (("--data.text", "nowhere"), 2, ("data.text", "nowhere")),
+                                   (("--model.context", "20000"), 1, ("data.text", "--model.context")),
+                                   (("--data.vocab_size", "255"), 2, ("data.vocab_size", "255"))):
+            with self.subTest(flags):
+                self.assert_refused(self.transformer(*flags), code, *words)
 
 
 if __name__ == "__main__":
