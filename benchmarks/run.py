@@ -6,11 +6,13 @@ Usage: benchmarks/run.py [--rounds 9] [--only BENCH ...] [--quiet-wait SECONDS]
 In each round every program runs once, ours and the peer's one after the other, and gives one number per
 case; programs warm up before they measure and their start counts only where it is what is measured. The
 number of a case is the 25th percentile of its rounds; of a difference, such as what DDP adds to a step, the
-median over rounds of the difference within the round. ratio is peer / ours: above 1 ours is faster.
+median over rounds of the difference within the round. ratio is peer / ours: above 1 ours is faster, or needs
+less memory. Benchmarks whose programs repeat their work themselves have fewer rounds.
 """
 import argparse
 import collections
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -57,9 +59,11 @@ class Bench:
     name: str
     programs: tuple
     rows: tuple
+    most_rounds: int = sys.maxsize
 
 
-NS_PER_UNIT = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+PER_UNIT = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "MiB": 2**20}  # nanoseconds or bytes
+SHARDED_STRATEGIES = ("ddp",)  # names that both programs of the benchmark know
 
 
 def step_bench(bin_dir, python, peers):
@@ -143,6 +147,23 @@ def checkpoint_bench(bin_dir, python, peers):
     return Bench("checkpoint", programs, rows)
 
 
+def sharded_bench(bin_dir, python, peers):
+    programs, rows = [], []
+    for size, steps in (("10m", "10"), ("85m", "3")):
+        for ranks, strategy in itertools.product(("2", "4"), SHARDED_STRATEGIES):
+            run = f"{size}_{ranks}_{strategy}"
+            ours, peer = f"ours_{run}", f"peer_{run}"
+            programs.append(Program(ours, (f"{bin_dir}/bench_sharded", "--fabric.devices", ranks, "--fabric.strategy",
+                                           strategy, "--bench.results", "{results}", "--bench.size", size,
+                                           "--bench.steps", steps)))
+            programs.append(Program(peer, (python, f"{peers}/fsdp2.py", "{results}", size, ranks, strategy, steps)))
+            for case, unit, minus in (("step", "ms", ""), ("sent", "MiB", ""), ("peak_rss", "MiB", ""),
+                                      ("peak_rss", "MiB", "rss_before")):
+                name = f"{run}_{case}_over_start" if minus else f"{run}_{case}"
+                rows.append(Row(name, Number(ours, case, minus), Number(peer, case, minus), unit))
+    return Bench("sharded", tuple(programs), tuple(rows), most_rounds=3)
+
+
 def profiler_bench(bin_dir, python, peers):
     programs = (Program("ours", (f"{bin_dir}/bench_profiler", "{results}")),
                 Program("peer", (python, f"{peers}/profiler.py", "{results}")))
@@ -154,7 +175,7 @@ def profiler_bench(bin_dir, python, peers):
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
     makers = (step_bench, epoch_bench, loader_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench, checkpoint_bench,
-              profiler_bench)
+              profiler_bench, sharded_bench)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 
 
@@ -188,7 +209,7 @@ def stop(process):
 
 
 def run_program(program, environment):
-    """Runs it on a terminal of its own, since progress bars draw only there. Returns {case: ns}."""
+    """Runs it on a terminal of its own, since progress bars draw only there. Returns {case: ns or bytes}."""
     with tempfile.TemporaryDirectory() as folder:
         results = pathlib.Path(folder, "results.jsonl")
         command = [argument.format(results=results) for argument in program.arguments]
@@ -215,17 +236,21 @@ def run_program(program, environment):
 
 
 def numbers_of(results, start_ns):
-    """A moment becomes the time since the start; of several ranks' moments the last one counts."""
+    """A moment becomes the time since the start; of several ranks' moments, and bytes, the most counts."""
     numbers = {}
     for line in results.read_text().splitlines():
         value = json.loads(line)
-        ns = value["ns"] if "ns" in value else value["at_ns"] - start_ns
-        numbers[value["case"]] = max(ns, numbers.get(value["case"], 0)) if "at_ns" in value else ns
+        case = value["case"]
+        if "ns" in value:
+            numbers[case] = value["ns"]
+        else:
+            number = value["bytes"] if "bytes" in value else value["at_ns"] - start_ns
+            numbers[case] = max(number, numbers.get(case, 0))
     return numbers
 
 
 def measure(bench, rounds, quiet_wait_s, environment):
-    """Returns {(program, case): [ns per round]}."""
+    """Returns {(program, case): [ns or bytes per round]}."""
     samples = collections.defaultdict(list)
     for number in range(rounds):
         print(f"\r{bench.name}: round {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
@@ -277,7 +302,7 @@ def records(bench, samples, rounds, about):
         if ours is None or peer is None:
             missing.append(f"{bench.name}/{row.case}")
             continue
-        scale = NS_PER_UNIT[row.unit]
+        scale = PER_UNIT[row.unit]
         ratio = round(peer / ours, 3) if ours > 0 else None
         lines.append({"bench": bench.name, "case": row.case, "ours": round(ours / scale, 3),
                       "peer": round(peer / scale, 3), "unit": row.unit, "ratio": ratio, "rounds": rounds, **about})
@@ -313,8 +338,9 @@ def main():
     for bench in benches:
         if options.only and bench.name not in options.only:
             continue
-        samples = measure(bench, options.rounds, options.quiet_wait, environment)
-        lines, missing = records(bench, samples, options.rounds, about)
+        rounds = min(options.rounds, bench.most_rounds)
+        samples = measure(bench, rounds, options.quiet_wait, environment)
+        lines, missing = records(bench, samples, rounds, about)
         (out / f"{bench.name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         show(lines)
         all_missing += missing

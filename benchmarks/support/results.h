@@ -24,6 +24,11 @@ class Results {
   /// What one repetition of `name` took.
   void add(const std::string& name, double ns) const { append(name, "ns", std::to_string(ns)); }
 
+  /// How many bytes `name` took on this rank.
+  void add_bytes(const std::string& name, std::int64_t bytes) const {
+    append(name, "bytes", std::to_string(bytes));
+  }
+
   /// When `name` was reached; the driver knows when the program was started.
   void add_moment(const std::string& name, std::int64_t at_ns) const {
     append(name, "at_ns", std::to_string(at_ns));
