@@ -63,7 +63,7 @@ class Bench:
 
 
 PER_UNIT = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "MiB": 2**20}  # nanoseconds or bytes
-SHARDED_STRATEGIES = ("ddp",)  # names that both programs of the benchmark know
+SHARDED_STRATEGIES = ("ddp", "fsdp")  # names that both programs of the benchmark know
 
 
 def step_bench(bin_dir, python, peers):

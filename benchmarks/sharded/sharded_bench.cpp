@@ -86,10 +86,10 @@ void measure(ls::Fabric& fabric, const Options& options) {
   train(fabric, model, optimizer, tokens, kWarmupSteps);
   fabric.barrier();
 
-  const auto sent_before = fabric.strategy().communicator().bytes_sent();
+  const auto sent_before = fabric.strategy().bytes_sent();
   const auto done = train(fabric, model, optimizer, tokens, options.steps);
   results.add_bytes("peak_rss", peak_resident_bytes());
-  const auto sent = fabric.strategy().communicator().bytes_sent() - sent_before;
+  const auto sent = fabric.strategy().bytes_sent() - sent_before;
   results.add_bytes("sent", static_cast<std::int64_t>(sent) / options.steps);
   if (!fabric.is_global_zero()) return;
   results.add("step", median(done.ns));

@@ -66,10 +66,9 @@ bool FsdpStrategy::is_alike(const ShardedEngine& engine) const {
          engine.communicator().global_ranks() == communicator_.global_ranks();
 }
 
+// It stays in its shards, where setup_module() finds it.
 void FsdpStrategy::release_module(const torch::nn::Module& module) {
-  throw ConfigError("strategy", {.what = "fsdp cannot let go of " + module.name() + " for a while",
-                                 .expected = "a module that stays as it was set up",
-                                 .hint = "freeze, unfreeze and convert before it is set up, or use ddp"});
+  sharded_.of(module).engine->drop_accumulated_gradients();
 }
 
 std::unique_ptr<Optimizer> FsdpStrategy::setup_optimizer(torch::nn::Module& module,

@@ -14,14 +14,28 @@ TORCHRUN = [PEERS_PYTHON, "-c", "from torch.distributed.run import main; main()"
 CASES = re.findall(r"^void (\w+)\(ls::Fabric& fabric\);", (pathlib.Path(__file__).parent / "cases.h").read_text(), re.M)
 
 
+# What these do is not what a sharded model does.
+NOT_SHARDED = {
+    "accumulation": "counts the bytes of ddp",
+    "changed_models": "converts a model after setup",
+    "clipping": "looks at the gradients of the model's own tensors",
+    "lost_losses": "expects ddp's error for parameters without gradient",
+    "several_models": "looks at the gradients of the model's own tensors",
+    "towers": "lets ranks use models in different orders",
+}
+
+
 class Cases(ProgramTest):
-    def hold(self, ranks):
+    def hold(self, ranks, *flags, leaving_out=()):
         self.assertGreater(len(CASES), 10)
+        self.assertLessEqual(set(leaving_out), set(CASES))
         for case in CASES:
+            if case in leaving_out:
+                continue
             with self.subTest(case):
                 folder = self.folder / case
                 folder.mkdir()
-                process = self.start(PROGRAM, case, "--fabric.devices", ranks, cwd=folder)
+                process = self.start(PROGRAM, case, "--fabric.devices", ranks, *flags, cwd=folder)
                 result = self.finish(process)
                 self.assertEqual(result.code, 0, result)
 
@@ -33,6 +47,9 @@ class Cases(ProgramTest):
 
     def test_three_ranks(self):
         self.hold(3)
+
+    def test_two_ranks_in_shards(self):
+        self.hold(2, "--fabric.strategy", "fsdp", leaving_out=NOT_SHARDED)
 
 
 class Launch(ProgramTest):

@@ -5,7 +5,7 @@ import unittest
 
 from harness import BINARY, SOURCE, ProgramTest
 
-TRANSFORMER_STRATEGIES = ("ddp",)
+TRANSFORMER_STRATEGIES = ("ddp", "fsdp")
 
 
 class ExamplesTest(ProgramTest):

@@ -1,5 +1,6 @@
 """Sharded strategies give the bits of ddp, and their checkpoints go from one to the other."""
 import json
+import resource
 import unittest
 
 from harness import BINARY, ProgramTest
@@ -85,6 +86,22 @@ class Sharded(ProgramTest):
     def test_a_mesh_that_does_not_fit_is_named(self):
         result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *fsdp(2, "HYBRID_SHARD", device_mesh="2,2"))
         self.assert_refused(result, 2, "device_mesh does not fit", "copies x shards = 2 ranks", "2 x 2")
+
+    def capped(self, limit_mib, *flags):
+        """A language model of 60 million parameters, on ranks that may not have more memory than that."""
+        limit = limit_mib << 20
+        model = ["--model.layers", 19, "--model.width", 512, "--model.heads", 8, "--model.context", 32, "--data.batch_size", 1]
+        return self.finish(self.start(BINARY / "bin" / "example_05_fsdp_transformer", "fit", "--run_dir", self.folder / "capped", *model,
+                                      "--trainer.devices", 4, "--trainer.max_steps", 2, "--trainer.limit_val_batches", 0,
+                                      "--trainer.enable_checkpointing", "false", "--sample.tokens", 0, *flags,
+                                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))))
+
+    def test_a_model_trains_where_ddp_has_not_enough_memory(self):
+        limit_mib = 760  # ddp: 4 x 230 MiB of parameters, gradients and Adam's state
+        result = self.capped(limit_mib, "--trainer.strategy", "ddp")
+        self.assert_refused(result, 1, "memory")
+        result = self.capped(limit_mib, "--trainer.strategy", "fsdp")
+        self.assertEqual(result.code, 0, result)
 
 
 if __name__ == "__main__":
