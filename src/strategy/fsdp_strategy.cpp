@@ -76,8 +76,8 @@ std::unique_ptr<Optimizer> FsdpStrategy::setup_optimizer(torch::nn::Module& modu
   auto& row = sharded_.of(module);
   auto optimizer = factory.create(row.engine->parameters());
   refuse_closure(*optimizer);
-  optimizer->on_zero_grad([engine = std::weak_ptr(row.engine)] {
-    if (const auto alive = engine.lock()) alive->drop_accumulated_gradients();
+  optimizer->on_zero_grad([engine = std::weak_ptr(row.engine), stepping = optimizer.get()] {
+    if (const auto alive = engine.lock()) alive->drop_accumulated_gradients(stepping->parameters());
   });
   sharded_.add(row, *optimizer);
   return optimizer;

@@ -293,6 +293,11 @@ ShardedEngine::NoSync::~NoSync() { --engine_.impl_->local_scopes; }
 
 void ShardedEngine::drop_accumulated_gradients() { impl_->gradients->drop_accumulated(); }
 
+void ShardedEngine::drop_accumulated_gradients(std::span<const NamedParameter> parameters) {
+  for (const auto& [flat, member] : impl_->refs_of(parameters))
+    flat->members()[member].tensor.mutable_grad().reset();
+}
+
 double ShardedEngine::grad_norm(std::span<const NamedParameter> parameters, double norm_type) const {
   return sharded_grad_norm(impl_->refs_of(parameters), norm_type, impl_->mesh.gather);
 }

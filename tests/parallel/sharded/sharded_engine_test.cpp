@@ -259,6 +259,24 @@ TEST(ShardedEngine, StartsCleanAfterAFailedBackward) {
   });
 }
 
+TEST(ShardedEngine, ForgetsWaitingGradientsOfSomeParameters) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    ShardedEngine engine(*model, comm);
+    {
+      const auto local = engine.no_sync();
+      engine.backward(odd_loss(*model, 0, comm));
+    }
+    EXPECT_TRUE(model->head->weight.grad().defined());
+    const auto all = engine.parameters();
+    engine.drop_accumulated_gradients(std::span(all).last(2));
+    EXPECT_FALSE(model->head->weight.grad().defined());
+    EXPECT_TRUE(model->stem->weight.grad().defined());
+    engine.drop_accumulated_gradients();
+    EXPECT_FALSE(model->stem->weight.grad().defined());
+  });
+}
+
 TEST(ShardedEngine, NamesAModuleThatWasConverted) {
   run_ranks(2, [](const Communicator& comm) {
     auto model = make_odd_model();

@@ -92,8 +92,10 @@ class LOCKSTEP_API ShardedEngine {
   /// `const auto local = engine.no_sync();`
   NoSync no_sync() { return NoSync(*this); }
 
-  /// Forgets gradients that wait for a backward that averages. Not Collective.
+  /// Forgets gradients that wait for a backward that averages, of all parameters or of some of parameters().
+  /// Not Collective.
   void drop_accumulated_gradients();
+  void drop_accumulated_gradients(std::span<const NamedParameter> parameters);
 
   /// The p-norm of the gradients of `parameters`, which are some of parameters(), over all ranks: for p = 2
   /// the bits of grad_norm() on the whole. Collective, blocking.
