@@ -1,10 +1,12 @@
 #include "base/sockets.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <vector>
 
 #include "base/system_error_text.h"
 
@@ -19,18 +21,67 @@ int milliseconds_until(Deadline deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
 }
 
-Expected<UniqueFd> connect_to(const addrinfo& address, Deadline deadline) {
-  UniqueFd fd(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return Unexpected{detail::system_error_text(errno)};
-  int error = ::connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
-  if (error == EINPROGRESS) {
-    if (!await_ready(fd.get(), POLLOUT, deadline)) return Unexpected{detail::system_error_text(ETIMEDOUT)};
+constexpr auto kHeadStart = milliseconds(250);  // of an address before the next one is tried as well
+
+// Connections with the addresses of a host that are under way.
+class Attempts {
+ public:
+  Attempts(const addrinfo* addresses, Deadline deadline) : next_(addresses), deadline_(deadline) {}
+
+  Expected<UniqueFd> first_to_succeed() {
+    for (;;) {
+      if (next_ != nullptr && (begun_.empty() || steady_clock::now() >= next_at_)) begin();
+      if (connected_) return std::move(connected_);
+      if (begun_.empty() && next_ == nullptr) return Unexpected{failure_};
+      if (begun_.empty()) continue;
+      look();
+      if (connected_) return std::move(connected_);
+      if (steady_clock::now() >= deadline_ && !begun_.empty())
+        return Unexpected{detail::system_error_text(ETIMEDOUT)};
+    }
+  }
+
+ private:
+  void begin() {
+    const auto& address = *std::exchange(next_, next_->ai_next);
+    next_at_ = steady_clock::now() + kHeadStart;
+    UniqueFd fd(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (fd && ::connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0)
+      connected_ = std::move(fd);
+    else if (fd && errno == EINPROGRESS)
+      begun_.push_back(std::move(fd));
+    else
+      failure_ = detail::system_error_text(errno);
+  }
+
+  void look() {
+    std::vector<pollfd> watched;
+    for (const auto& fd : begun_) watched.push_back({.fd = fd.get(), .events = POLLOUT, .revents = 0});
+    const auto until = next_ != nullptr ? std::min(next_at_, deadline_) : deadline_;
+    ::poll(watched.data(), watched.size(), milliseconds_until(until));
+    for (std::size_t i = watched.size(); i-- > 0;)
+      if (watched[i].revents != 0) take(i);
+  }
+
+  void take(std::size_t index) {
+    UniqueFd fd = std::move(begun_[index]);
+    begun_.erase(begun_.begin() + static_cast<std::ptrdiff_t>(index));
+    int error = 0;
     socklen_t length = sizeof error;
     ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error == 0)
+      connected_ = std::move(fd);
+    else
+      failure_ = detail::system_error_text(error);
   }
-  if (error != 0) return Unexpected{detail::system_error_text(error)};
-  return fd;
-}
+
+  const addrinfo* next_;
+  Deadline deadline_;
+  Deadline next_at_{};
+  std::vector<UniqueFd> begun_;
+  UniqueFd connected_;
+  std::string failure_ = "no address";
+};
 
 }  // namespace
 
@@ -56,11 +107,19 @@ bool await_ready(int fd, short events, Deadline deadline) {
 Expected<UniqueFd> connect_to(const std::string& host, int port, Deadline deadline) {
   const auto addresses = resolve(host, port);
   if (!addresses) return Unexpected{"cannot resolve the host name: " + addresses.error()};
-  Expected<UniqueFd> outcome = Unexpected{"no address"};
-  for (const addrinfo* each = addresses->get(); each != nullptr && !outcome; each = each->ai_next) {
-    outcome = connect_to(*each, deadline);
-  }
-  return outcome;
+  return connect_to(addresses->get(), deadline);
+}
+
+Expected<UniqueFd> connect_to(const addrinfo* addresses, Deadline deadline) {
+  return Attempts(addresses, deadline).first_to_succeed();
+}
+
+int port_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port);
+  return address.ss_family == AF_INET ? ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port) : 0;
 }
 
 }  // namespace lockstep

@@ -23,7 +23,15 @@ LOCKSTEP_API Expected<AddressList> resolve(const std::string& host, int port, in
 /// Blocks until one of poll()'s `events`, or an error, is there; false when the deadline passed.
 LOCKSTEP_API bool await_ready(int fd, short events, Deadline deadline);
 
-/// A connection with host:port that does not block, or why there is none. Tries all addresses of the host.
+/// A connection with host:port that does not block, or why there is none. Tries all addresses of the host:
+/// the next one when one has failed or has been silent for a moment, so that none takes all the time. Blocks
+/// until `deadline` at most, and as long as the system's resolver does. Source: RFC 8305, section 5.
 LOCKSTEP_API Expected<UniqueFd> connect_to(const std::string& host, int port, Deadline deadline);
+
+/// The same with addresses that are known already, to the end of the list.
+LOCKSTEP_API Expected<UniqueFd> connect_to(const addrinfo* addresses, Deadline deadline);
+
+/// The port that a TCP socket is bound to; 0 where it is none.
+LOCKSTEP_API int port_of(int socket);
 
 }  // namespace lockstep

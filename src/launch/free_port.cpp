@@ -3,6 +3,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "base/sockets.h"
+
 namespace lockstep::launch {
 namespace {
 
@@ -22,12 +24,6 @@ UniqueFd bind_any() {
 
 }  // namespace
 
-FreePort::FreePort() : socket_(bind_any()) {
-  sockaddr_in6 address{};  // a sockaddr_in has its port at the same place
-  socklen_t size = sizeof address;
-  if (::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    throw_errno("cannot read a port");
-  number_ = ntohs(address.sin6_port);
-}
+FreePort::FreePort() : socket_(bind_any()), number_(port_of(socket_.get())) {}
 
 }  // namespace lockstep::launch

@@ -26,14 +26,6 @@ UniqueFd try_listen(const addrinfo& address) {
   return listening ? std::move(fd) : UniqueFd();
 }
 
-int port_of(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) throw_errno("cannot read a port");
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
-                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
-}
-
 }  // namespace
 
 ListenSocket listen_on(std::span<const std::string> addresses, int port) {

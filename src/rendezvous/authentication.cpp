@@ -17,6 +17,12 @@ const unsigned char* bytes_of(const Byte* text) {
 
 }  // namespace
 
+std::string reason(std::string_view text) {
+  constexpr std::size_t kMost = 255;
+  const auto shown = text.substr(0, kMost);
+  return std::string(1, static_cast<char>(shown.size())).append(shown);
+}
+
 std::string random_bytes(std::size_t count) {
   std::string bytes(count, '\0');
   if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(count)) != 1)

@@ -14,6 +14,7 @@ namespace lockstep::rendezvous {
 namespace {
 
 constexpr auto kClosed = "the connection is closed";
+constexpr auto kNoAnswer = "no answer";
 
 bool is_transient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
@@ -49,7 +50,7 @@ Expected<std::string> receive_exactly(int fd, std::size_t bytes, Deadline deadli
   while (text.size() < bytes) {
     auto some = receive_some(fd, bytes - text.size(), deadline);
     if (!some) return Unexpected{some.error()};
-    if (!*some) return Unexpected{"no answer"};
+    if (!*some) return Unexpected{kNoAnswer};
     text += **some;
   }
   return text;
@@ -59,21 +60,53 @@ Expected<void, LinkFailure> fail(const std::string& text, bool is_final = false)
   return Unexpected<LinkFailure>{{text, is_final}};
 }
 
+// The server's challenge. Its greeting comes first, so that other programs are known by less.
+Expected<std::string, LinkFailure> await_challenge(int fd, Deadline deadline) {
+  const auto greeting = receive_exactly(fd, kServerGreeting.size(), deadline);
+  if (!greeting && greeting.error() == kNoAnswer)
+    return Unexpected<LinkFailure>{{"somebody listens there, but says nothing", false, true}};
+  if (!greeting) return Unexpected<LinkFailure>{{greeting.error()}};
+  if (*greeting != kServerGreeting) {
+    const bool is_ours = greeting->starts_with(kServerGreeting.substr(0, kServerGreeting.size() - 1));
+    const std::string who = is_ours ? "another version of lockstep" : "another program";
+    return Unexpected<LinkFailure>{{who + " answers there", true, true}};
+  }
+  auto challenge = receive_exactly(fd, kChallengeBytes, deadline);
+  if (!challenge) return Unexpected<LinkFailure>{{challenge.error()}};
+  return std::move(*challenge);
+}
+
+// Letters that could do something to a terminal are left out: whoever sends them is not trusted.
+std::string receive_reason(int fd, Deadline deadline) {
+  const auto length = receive_exactly(fd, 1, deadline);
+  auto text = length ? receive_exactly(fd, static_cast<unsigned char>(length->front()), deadline) : length;
+  if (!text) return "it refuses without a reason";
+  for (char& letter : *text)
+    if (letter < ' ' || letter == '\x7f') letter = '?';
+  return *text;
+}
+
+Expected<void, LinkFailure> await_welcome(int fd, const std::string& expected_proof, Deadline deadline) {
+  const auto welcome = receive_exactly(fd, 1, deadline);
+  if (!welcome) return fail(welcome.error());
+  if (welcome->front() == static_cast<char>(Welcome::kLater)) return fail(receive_reason(fd, deadline));
+  if (welcome->front() == static_cast<char>(Welcome::kRefused))
+    return fail(receive_reason(fd, deadline), true);
+  const auto shown = receive_exactly(fd, kProofBytes, deadline);
+  if (!shown) return fail(shown.error());
+  if (same_secret(*shown, expected_proof)) return {};
+  return fail("it is of another job, or has another token", true);
+}
+
 Expected<void, LinkFailure> introduce(int fd, const std::string& key, Deadline deadline) {
   const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  const auto greeting = receive_exactly(fd, kServerGreeting.size() + kChallengeBytes, deadline);
-  if (!greeting) return fail(greeting.error());
-  if (!greeting->starts_with(kServerGreeting)) return fail("another program answers there", true);
-  const auto theirs = greeting->substr(kServerGreeting.size());
+  const auto theirs = await_challenge(fd, deadline);
+  if (!theirs) return Unexpected{theirs.error()};
   const auto own = random_bytes(kChallengeBytes);
-  if (const auto sent = send_all(fd, own + proof(key, Side::kClient, theirs, own), deadline); !sent)
+  if (const auto sent = send_all(fd, own + proof(key, Side::kClient, *theirs, own), deadline); !sent)
     return fail(sent.error());
-  const auto answer = receive_exactly(fd, kProofBytes, deadline);
-  if (!answer && answer.error() == "no answer") return fail(answer.error());
-  if (!answer || !same_secret(*answer, proof(key, Side::kServer, theirs, own)))
-    return fail("it is of another job, or has another token", true);
-  return {};
+  return await_welcome(fd, proof(key, Side::kServer, *theirs, own), deadline);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ namespace lockstep::rendezvous {
 struct LinkFailure {
   std::string text;
   bool is_final = false;  ///< it would be the same at the next attempt: a server of another key, or no server
+  bool is_foreign = false;  ///< somebody listens there, but does not talk as our servers do
 };
 
 /// A connection on which both sides have shown that they know the key. Not thread-safe.

@@ -18,8 +18,9 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-constexpr std::uint64_t kListener = 0, kWake = 1;
+constexpr std::uint64_t kWake = 0, kFirstListener = 1;
 constexpr auto kPatienceWithStrangers = 2000ms;
+constexpr auto kTimeToAnswer = 250ms;  // of somebody who means to, also from afar
 constexpr std::size_t kMostStrangers = 256;
 constexpr int kAcceptedAtOnce = 32;
 constexpr int kMessagesAtOnce = 64;
@@ -43,14 +44,16 @@ void block_signals() {
 
 }  // namespace
 
-FrameServer::FrameServer(UniqueFd socket, std::string key, FrameServices services)
-    : socket_(std::move(socket)),
+FrameServer::FrameServer(std::vector<UniqueFd> sockets, std::string key, FrameServices services)
+    : sockets_(std::move(sockets)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       key_(std::move(key)),
-      services_(std::move(services)) {
+      services_(std::move(services)),
+      next_id_(kFirstListener + sockets_.size()) {
   require(epoll_ && wake_, "no descriptor is left");
-  control(epoll_, EPOLL_CTL_ADD, socket_.get(), EPOLLIN, kListener);
+  for (std::size_t i = 0; i < sockets_.size(); ++i)
+    control(epoll_, EPOLL_CTL_ADD, sockets_[i].get(), EPOLLIN, kFirstListener + i);
   control(epoll_, EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWake);
   thread_ = std::jthread([this](const std::stop_token& stop) {
     block_signals();
@@ -69,7 +72,8 @@ void FrameServer::serve(const std::stop_token& stop) {
     const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), wait_time_ms());
     for (int i = 0; i < count; ++i) {
       const auto id = events[static_cast<std::size_t>(i)].data.u64;
-      if (id == kListener) accept_some();
+      if (id >= kFirstListener && id < kFirstListener + sockets_.size())
+        accept_some(sockets_[id - kFirstListener]);
       const auto found = connections_.find(id);
       if (found != connections_.end()) attend(*found->second, events[static_cast<std::size_t>(i)].events);
     }
@@ -86,46 +90,65 @@ int FrameServer::wait_time_ms() const {
   const auto sooner = [&](std::optional<Deadline> one) {
     if (one) next = std::min(*one, next.value_or(*one));
   };
-  if (!strangers_.empty()) sooner(strangers_.front().leaves_at);
+  if (!strangers_.empty()) sooner(strangers_.front().came_at + kPatienceWithStrangers);
   for (const auto& [letter, service] : services_) sooner(service->next_deadline());
   if (!next) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - steady_clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
 }
 
-void FrameServer::accept_some() {
+void FrameServer::listen(bool wanted) {
+  for (std::size_t i = 0; i < sockets_.size(); ++i)
+    control(epoll_, EPOLL_CTL_MOD, sockets_[i].get(), wanted ? std::uint32_t{EPOLLIN} : 0U,
+            kFirstListener + i);
+}
+
+void FrameServer::accept_some(const UniqueFd& socket) {
   for (int i = 0; i < kAcceptedAtOnce; ++i) {
-    UniqueFd caller(::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    UniqueFd caller(::accept4(socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!caller) {
       if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-      turn_away_oldest();
-      control(epoll_, EPOLL_CTL_MOD, socket_.get(), 0, kListener);
+      make_room();
+      listen(false);
       listens_again_at_ = steady_clock::now() + kPauseWithoutDescriptors;
       return;
     }
-    if (strangers_.size() >= kMostStrangers) turn_away_oldest();
+    if (strangers_.size() >= kMostStrangers) make_room();
     const auto id = next_id_++;
     auto connection = std::make_unique<ServerConnection>(id, std::move(caller), key_, changed_);
     control(epoll_, EPOLL_CTL_ADD, connection->fd(), EPOLLIN, id);
     watched_[id] = EPOLLIN;
     connections_.emplace(id, std::move(connection));
-    strangers_.push_back({id, steady_clock::now() + kPatienceWithStrangers});
+    strangers_.push_back({id, steady_clock::now()});
   }
 }
 
-void FrameServer::turn_away_oldest() {
-  if (strangers_.empty()) return;
-  const auto found = connections_.find(strangers_.front().id);
-  strangers_.pop_front();
-  if (found != connections_.end()) found->second->give_up();
+void FrameServer::turn_away(std::list<Stranger>::iterator stranger, std::string_view why) {
+  const auto found = connections_.find(stranger->id);
+  strangers_.erase(stranger);
+  if (found != connections_.end()) found->second->turn_away(why);
+}
+
+// The oldest one that has said nothing though it had the time; else the oldest, which had more time than
+// others.
+void FrameServer::make_room() {
+  const auto silent_since = steady_clock::now() - kTimeToAnswer;
+  const auto is_idle = [&](const Stranger& each) {
+    const auto found = connections_.find(each.id);
+    return each.came_at <= silent_since && (found == connections_.end() || found->second->is_silent());
+  };
+  const auto idle = std::ranges::find_if(strangers_, is_idle);
+  if (!strangers_.empty())
+    turn_away(idle != strangers_.end() ? idle : strangers_.begin(), "too many connect at once");
 }
 
 void FrameServer::turn_away_late() {
   const auto now = steady_clock::now();
-  while (!strangers_.empty() && strangers_.front().leaves_at <= now) turn_away_oldest();
+  while (!strangers_.empty() && strangers_.front().came_at + kPatienceWithStrangers <= now)
+    turn_away(strangers_.begin(), "it took too long to show the token");
   if (!listens_again_at_ || *listens_again_at_ > now) return;
   listens_again_at_.reset();
-  control(epoll_, EPOLL_CTL_MOD, socket_.get(), EPOLLIN, kListener);
+  listen(true);
 }
 
 void FrameServer::attend(ServerConnection& connection, std::uint32_t events) {

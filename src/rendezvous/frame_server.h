@@ -1,8 +1,8 @@
 // A server of messages over TCP for those who know a key: one thread, sockets that never block.
 //
 // A client can be silent, slow, hostile or many: whoever has not shown the key within two seconds is turned
-// away, so is the oldest of too many such strangers; reads are small and go round, writes stop where the
-// other side does not read, and no message may be longer than 16 MiB.
+// away, so is one of too many such strangers, first those who have said nothing yet; reads are small and go
+// round, writes stop where the other side does not read, and no message may be longer than 16 MiB.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ using FrameServices = std::map<char, FrameService*>;
 /// See above. Its thread lives as long as it does.
 class LOCKSTEP_API FrameServer {
  public:
-  /// `socket` listens; services outlive the server.
-  FrameServer(UniqueFd socket, std::string key, FrameServices services);
+  /// `sockets` listen; services outlive the server.
+  FrameServer(std::vector<UniqueFd> sockets, std::string key, FrameServices services);
 
   /// Closes all connections.
   ~FrameServer();
@@ -53,13 +53,15 @@ class LOCKSTEP_API FrameServer {
  private:
   struct Stranger {
     std::uint64_t id;
-    Deadline leaves_at;
+    Deadline came_at;
   };
 
   void serve(const std::stop_token& stop);
   int wait_time_ms() const;
-  void accept_some();
-  void turn_away_oldest();
+  void listen(bool wanted);
+  void accept_some(const UniqueFd& socket);
+  void turn_away(std::list<Stranger>::iterator stranger, std::string_view why);
+  void make_room();
   void turn_away_late();
   void attend(ServerConnection& connection, std::uint32_t events);
   void hand_over_messages(ServerConnection& connection);
@@ -69,12 +71,12 @@ class LOCKSTEP_API FrameServer {
   void settle();
   void forget(const ServerConnection& connection);
 
-  UniqueFd socket_;
+  std::vector<UniqueFd> sockets_;
   UniqueFd epoll_;
   UniqueFd wake_;
   std::string key_;
   FrameServices services_;
-  std::uint64_t next_id_ = 2;  ///< below are the server's own descriptors
+  std::uint64_t next_id_;  ///< below are the server's own descriptors
   std::map<std::uint64_t, std::unique_ptr<ServerConnection>> connections_;
   std::map<std::uint64_t, std::uint32_t> watched_;  ///< epoll's events by connection
   std::set<std::uint64_t> changed_;                 ///< connections that settle() has to look at

@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 
-#include "rendezvous/authentication.h"
 #include "rendezvous/socket_options.h"
 
 namespace lockstep::rendezvous {
@@ -51,6 +50,14 @@ void ServerConnection::give_up() {
   changed_.insert(id_);
 }
 
+void ServerConnection::turn_away(std::string_view why) { refuse(Welcome::kLater, why); }
+
+void ServerConnection::refuse(Welcome how, std::string_view why) {
+  queue(static_cast<char>(how) + reason(why));
+  flush();
+  give_up();
+}
+
 void ServerConnection::receive() {
   std::array<char, kReadBytes> bytes;
   const auto wanted = is_trusted_ ? bytes.size() : kAnswerBytes - answer_.size();
@@ -71,8 +78,8 @@ void ServerConnection::check_proof() {
   const auto theirs = std::string_view(answer_).substr(0, kChallengeBytes);
   const auto shown = std::string_view(answer_).substr(kChallengeBytes);
   is_trusted_ = same_secret(shown, proof(key_, Side::kClient, challenge_, theirs));
-  if (!is_trusted_) return give_up();
-  queue(proof(key_, Side::kServer, challenge_, theirs));
+  if (!is_trusted_) return refuse(Welcome::kRefused, "it is of another job, or has another token");
+  queue(static_cast<char>(Welcome::kTrusted) + proof(key_, Side::kServer, challenge_, theirs));
   flush();
 }
 

@@ -11,6 +11,7 @@
 #include <lockstep/base/unique_fd.h>
 
 #include "base/sockets.h"
+#include "rendezvous/authentication.h"
 #include "rendezvous/frames.h"
 
 namespace lockstep::rendezvous {
@@ -29,6 +30,10 @@ class LOCKSTEP_API ServerConnection {
   /// Closed by the other side, or not worth keeping.
   bool is_broken() const { return is_broken_; }
   void give_up();
+  /// Gives up a stranger, and tells it why: others need its place.
+  void turn_away(std::string_view why);
+  /// A stranger that has sent nothing so far.
+  bool is_silent() const { return !is_trusted_ && answer_.empty(); }
 
   /// Takes in some of what has arrived, not all, so that nobody takes the server's time alone.
   void receive();
@@ -48,6 +53,7 @@ class LOCKSTEP_API ServerConnection {
 
  private:
   void check_proof();
+  void refuse(Welcome how, std::string_view why);
   void queue(std::string_view bytes);
 
   std::uint64_t id_;

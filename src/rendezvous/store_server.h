@@ -13,7 +13,7 @@ class StoreServer {
   /// `more`: services beside the store, which outlive this.
   StoreServer(BoundSocket socket, std::string key, FrameServices more = {})
       : endpoint_(std::move(socket.endpoint)),
-        server_(std::move(socket.fd), std::move(key), with_store(std::move(more))) {}
+        server_(std::move(socket.fds), std::move(key), with_store(std::move(more))) {}
 
   /// Where clients find it.
   const TcpEndpoint& endpoint() const { return endpoint_; }

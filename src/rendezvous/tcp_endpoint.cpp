@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <thread>
 
 #include <lockstep/base/error.h>
@@ -29,25 +30,68 @@ Expected<int> parse_port(std::string_view text) {
   return port;
 }
 
-int port_of(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
-                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
-}
-
-UniqueFd listening_socket(const addrinfo& address) {
+UniqueFd listening_socket(const addrinfo& address, int port) {
   UniqueFd fd(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const int on = 1;
   if (!fd) return fd;
+  const int on = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(fd.get(), address.ai_addr, address.ai_addrlen) == 0 && ::listen(fd.get(), SOMAXCONN) == 0)
+  if (address.ai_family == AF_INET6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+  sockaddr_storage at{};
+  std::memcpy(&at, address.ai_addr, address.ai_addrlen);
+  auto& number = address.ai_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(at).sin6_port
+                                               : reinterpret_cast<sockaddr_in&>(at).sin_port;
+  number = htons(static_cast<std::uint16_t>(port));
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&at), address.ai_addrlen) == 0 &&
+      ::listen(fd.get(), SOMAXCONN) == 0)
     return fd;
   const int error = errno;  // which close() may change
   fd.reset();
   errno = error;
   return fd;
+}
+
+bool is_same(const addrinfo& one, const addrinfo& other) {
+  return one.ai_addrlen == other.ai_addrlen && std::memcmp(one.ai_addr, other.ai_addr, one.ai_addrlen) == 0;
+}
+
+// A host may have an address twice, of which the second would find the port taken.
+std::vector<const addrinfo*> different_ones(const AddressList& list) {
+  std::vector<const addrinfo*> all;
+  for (const addrinfo* each = list.get(); each != nullptr; each = each->ai_next) {
+    const bool is_internet = each->ai_family == AF_INET || each->ai_family == AF_INET6;
+    const bool is_known = std::ranges::any_of(all, [&](const auto* known) { return is_same(*known, *each); });
+    if (is_internet && !is_known) all.push_back(each);
+  }
+  return all;
+}
+
+// Not one of these addresses, or not one that this kernel knows.
+bool is_others(int error) { return error == EADDRNOTAVAIL || error == EAFNOSUPPORT; }
+
+bool is_ipv4(const UniqueFd& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  return ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+         address.ss_family == AF_INET;
+}
+
+using Listening = Expected<BoundSocket, ListenFailure>;
+
+Listening listen_on(const std::vector<const addrinfo*>& addresses, const TcpEndpoint& endpoint) {
+  BoundSocket bound{.fds = {}, .endpoint = endpoint};
+  int error = EADDRNOTAVAIL;
+  for (const auto* address : addresses) {
+    if (auto fd = listening_socket(*address, bound.endpoint.port)) {
+      bound.endpoint.port = lockstep::port_of(fd.get());
+      bound.fds.push_back(std::move(fd));
+    } else if (!is_others(errno)) {
+      error = errno;
+      bound.fds.clear();
+      break;
+    }
+  }
+  if (!bound.fds.empty()) return bound;
+  return Unexpected<ListenFailure>{{error, detail::system_error_text(error)}};
 }
 
 }  // namespace
@@ -79,32 +123,35 @@ Expected<TcpEndpoint> parse_endpoint(std::string_view text, int default_port) {
 Expected<BoundSocket, ListenFailure> try_listen(const TcpEndpoint& endpoint) {
   const auto addresses = resolve(endpoint.host, endpoint.port);
   if (!addresses) return Unexpected<ListenFailure>{{0, "cannot resolve the host name: " + addresses.error()}};
-  int error = EADDRNOTAVAIL;
-  for (const addrinfo* each = addresses->get(); each != nullptr; each = each->ai_next) {
-    auto fd = listening_socket(*each);
-    if (fd) {
-      const int port = port_of(fd.get());
-      return BoundSocket{std::move(fd), {endpoint.host, port}};
-    }
-    if (errno != EADDRNOTAVAIL) error = errno;
-  }
-  return Unexpected<ListenFailure>{{error, detail::system_error_text(error)}};
+  return listen_on(different_ones(*addresses), endpoint);
+}
+
+Expected<BoundSocket, ListenFailure> try_listen_everywhere(int port) {
+  const auto old = resolve("0.0.0.0", port, AI_NUMERICHOST), current = resolve("::", port, AI_NUMERICHOST);
+  std::vector<const addrinfo*> addresses;
+  if (old) addresses.push_back(old->get());
+  if (current) addresses.push_back(current->get());
+  auto bound = listen_on(addresses, {"127.0.0.1", port});
+  if (bound && !is_ipv4(bound->fds.front())) bound->endpoint.host = "::1";
+  return bound;
 }
 
 BoundSocket listen_by(const TcpEndpoint& endpoint, Deadline deadline) {
   for (;;) {
     auto bound = try_listen(endpoint);
     if (bound) return std::move(*bound);
-    if (bound.error().error == EADDRINUSE && steady_clock::now() + kPause < deadline) {
-      std::this_thread::sleep_for(kPause);
-      continue;
-    }
-    throw CommError("rendezvous", {.what = "cannot listen on " + endpoint.text(),
-                                   .got = bound.error().text,
-                                   .hint = bound.error().error == EADDRINUSE
-                                               ? "end the program that uses the port, or choose another one"
-                                               : "it must be an address of this machine"});
+    const auto& failure = bound.error();
+    const bool may_change = failure.error == EADDRINUSE || failure.error == 0;
+    if (!may_change || steady_clock::now() + kPause >= deadline) throw listen_error(endpoint, failure);
+    std::this_thread::sleep_for(kPause);
   }
+}
+
+CommError listen_error(const TcpEndpoint& endpoint, const ListenFailure& failure) {
+  const auto hint = failure.error == EADDRINUSE ? "end the program that uses the port, or choose another one"
+                    : failure.error == 0        ? "check the name and /etc/hosts"
+                                                : "it must be an address of this machine";
+  return {"rendezvous", {.what = "cannot listen on " + endpoint.text(), .got = failure.text, .hint = hint}};
 }
 
 }  // namespace lockstep::rendezvous

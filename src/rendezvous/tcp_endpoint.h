@@ -3,7 +3,9 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <lockstep/base/error.h>
 #include <lockstep/base/expected.h>
 #include <lockstep/base/export.h>
 #include <lockstep/base/unique_fd.h>
@@ -27,24 +29,31 @@ struct LOCKSTEP_API TcpEndpoint {
 /// @returns what was expected where `text` is none of them
 LOCKSTEP_API Expected<TcpEndpoint> parse_endpoint(std::string_view text, int default_port);
 
-/// A socket that listens, and where.
+/// Sockets that listen, one for each address, and where: never none.
 struct BoundSocket {
-  UniqueFd fd;
-  TcpEndpoint endpoint;  ///< with the port that it got
+  std::vector<UniqueFd> fds;
+  TcpEndpoint endpoint;  ///< with the port that they got; an address at which this machine reaches them
 };
 
 /// Why nobody listens there.
 struct ListenFailure {
-  int error = 0;  ///< errno; 0: the host is not known
+  int error = 0;  ///< errno; 0: the host is not known, or not yet
   std::string text = {};
 };
 
-/// Listens on the addresses of `endpoint.host` that are this machine's, the first that can be had, and on
-/// that one alone. Port 0: a free one.
+/// Listens on all addresses of `endpoint.host` that are this machine's, and on no others; where another
+/// program has the port at one of them, on none. Port 0: a free one.
 LOCKSTEP_API Expected<BoundSocket, ListenFailure> try_listen(const TcpEndpoint& endpoint);
 
-/// The same, again and again while another program has the port, until `deadline`. Blocks.
+/// The same on all addresses of this machine.
+LOCKSTEP_API Expected<BoundSocket, ListenFailure> try_listen_everywhere(int port);
+
+/// try_listen(), again and again while another program has the port or the host is not known, until
+/// `deadline`. Blocks.
 /// @throws CommError naming the endpoint and the reason
 LOCKSTEP_API BoundSocket listen_by(const TcpEndpoint& endpoint, Deadline deadline);
+
+/// What listen_by() throws.
+LOCKSTEP_API CommError listen_error(const TcpEndpoint& endpoint, const ListenFailure& failure);
 
 }  // namespace lockstep::rendezvous

@@ -244,7 +244,7 @@ TEST(ListenTest, ATakenPortIsTriedAgainUntilTheDeadline) {
   EXPECT_THROW(listen_by(endpoint, steady_clock::now() + 100ms), CommError);
   std::thread later([&] {
     std::this_thread::sleep_for(100ms);
-    first.fd.reset();
+    first.fds.clear();
   });
   EXPECT_EQ(listen_by(endpoint, steady_clock::now() + 5s).endpoint, endpoint);
   later.join();
