@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "launch/cause.h"
+#include "rendezvous/tcp_endpoint.h"
 
 namespace lockstep::launch {
 namespace {
@@ -13,6 +14,8 @@ using namespace std::chrono_literals;
 // For a better cause than an echo: nodes have kept theirs for a while already.
 constexpr auto kEchoPatience = 100ms;
 constexpr int kFailed = 1;
+constexpr auto kFirstNews = 5s;
+constexpr auto kBetweenNews = 60s;
 
 std::string number_text(std::size_t count, const std::string& word) {
   return std::to_string(count) + " " + word + (count == 1 ? "" : "s");
@@ -41,8 +44,13 @@ void Coordinator::on_message(Node node, const NodeMessage& message, const std::s
   const auto found = members_.find(node);
   if (found != members_.end()) found->second.heard_at = now;
   if (message.kind == NodeMessage::kJoin) return on_join(node, message.join, address, now);
-  if (found == members_.end()) return;
+  if (found == members_.end()) {
+    if (claims_.contains(node)) tell_(node, {.kind = HostMessage::kAlive});
+    return;
+  }
   switch (message.kind) {
+    case NodeMessage::kHere:
+      return refuse_claims(node);
     case NodeMessage::kFailed:
       return on_failed(node, message.failure, now);
     case NodeMessage::kLeave:
@@ -55,7 +63,7 @@ void Coordinator::on_message(Node node, const NodeMessage& message, const std::s
   }
 }
 
-std::string Coordinator::refusal_of(Node node, const JoinRequest& request) const {
+std::string Coordinator::refusal_of(const JoinRequest& request) const {
   const auto differs = [](const std::string& what, const auto& theirs, const auto& ours) {
     return what + " is " + theirs + " there and " + ours + " at the host of the rendezvous";
   };
@@ -64,20 +72,53 @@ std::string Coordinator::refusal_of(Node node, const JoinRequest& request) const
   };
   if (request.run_id != host_.run_id) return differs("--rdzv-id", request.run_id, host_.run_id);
   if (nodes(request) != nodes(host_)) return differs("--nnodes", nodes(request), nodes(host_));
-  for (const auto& [other, member] : members_) {
-    if (other == node || request.node_rank < 0 || member.request.node_rank != request.node_rank) continue;
-    return "--node-rank " + std::to_string(request.node_rank) + " is taken by " + name_of(member);
-  }
   return {};
+}
+
+std::optional<Coordinator::Node> Coordinator::holder_of_number(Node node, const JoinRequest& request) const {
+  for (const auto& [other, member] : members_)
+    if (other != node && request.node_rank >= 0 && member.request.node_rank == request.node_rank)
+      return other;
+  return std::nullopt;
 }
 
 void Coordinator::on_join(Node node, const JoinRequest& request, const std::string& address, Time now) {
   if (end_) return tell_(node, *end_);
-  if (const auto refusal = refusal_of(node, request); !refusal.empty())
+  if (const auto refusal = refusal_of(request); !refusal.empty())
     return tell_(node, {.kind = HostMessage::kRefused, .text = refusal});
-  if (!is_running() && !gathering_since_) gathering_since_ = now;
+  if (const auto holder = holder_of_number(node, request))
+    return claim({.newcomer = node, .holder = *holder, .request = request, .address = address}, now);
+  admit(node, request, address, now);
+}
+
+void Coordinator::claim(const NodeClaims::Claim& claim, Time now) {
+  const auto& holder = members_.at(claim.holder);
+  claims_.add(claim, holder.request, now);
+  if (holder.request.hosts) return refuse_claims(claim.holder);  // this process
+  tell_(claim.holder, {.kind = HostMessage::kAsk});
+}
+
+// Who has the number is there.
+void Coordinator::refuse_claims(Node holder) {
+  for (const auto& claim : claims_.take(holder)) {
+    const auto who = Member{.request = claim.request, .address = claim.address};
+    tell_(claim.newcomer,
+          {.kind = HostMessage::kRefused,
+           .text = "--node-rank " + std::to_string(claim.request.node_rank) + " is taken by " +
+                   name_of(members_.at(holder)) + ", which is there, and asked for by " + name_of(who)});
+  }
+}
+
+// Who had the number is gone.
+void Coordinator::settle_claims(Node holder, Time now) {
+  for (const auto& claim : claims_.take(holder)) on_join(claim.newcomer, claim.request, claim.address, now);
+}
+
+void Coordinator::admit(Node node, const JoinRequest& request, const std::string& address, Time now) {
+  if (!is_running() && !gathering_since_) begin_gathering(now);
   const auto [found, is_new] = members_.try_emplace(node);
   auto& member = found->second;
+  stopped(member, now);
   member.request = request;
   member.address = request.address.empty() ? address : request.address;
   member.state = State::kJoined;
@@ -116,7 +157,7 @@ void Coordinator::restart_after(const std::string& why, std::optional<Node> culp
   is_running_ = false;
   suspect_.reset();
   decide_at_.reset();
-  gathering_since_ = now;
+  begin_gathering(now);
   for (auto& [node, member] : members_) {
     if (member.state == State::kJoined) continue;
     member.state = State::kStopping;
@@ -124,8 +165,19 @@ void Coordinator::restart_after(const std::string& why, std::optional<Node> culp
   }
 }
 
+void Coordinator::begin_gathering(Time now) {
+  gathering_since_ = now;
+  news_at_ = now + kFirstNews;
+}
+
+// How long that takes says nothing of those who are still to come.
+void Coordinator::stopped(const Member& member, Time now) {
+  if (member.state == State::kStopping && gathering_since_) gathering_since_ = now;
+}
+
 void Coordinator::on_leave(Node node, int signal, Time now) {
   const auto member = members_.extract(node).mapped();
+  stopped(member, now);
   if (end_ || member.state == State::kDone || (is_running() && member.state == State::kJoined))
     return end_if_done();
   const auto why = name_of(member) + " was stopped by " + signal_name(signal);
@@ -134,15 +186,20 @@ void Coordinator::on_leave(Node node, int signal, Time now) {
   if (!can_go_on) return end(128 + signal, why);
   if (is_running()) restart_after(why + "; the other nodes go on without it", std::nullopt, now);
   form_if_due(now);
+  settle_claims(node, now);
 }
 
 void Coordinator::on_closed(Node node, Time now) {
-  if (members_.contains(node)) on_lost(node, now);
+  claims_.forget(node);
+  if (!members_.contains(node)) return;
+  on_lost(node, now);
+  settle_claims(node, now);
 }
 
 // A node that is done has nothing more to lose, and one that waits for a place had none.
 void Coordinator::on_lost(Node node, Time now) {
   const auto member = members_.extract(node).mapped();
+  stopped(member, now);
   if (end_ || member.state == State::kDone || (is_running() && member.state == State::kJoined))
     return end_if_done();
   const auto why = name_of(member) + " is lost";
@@ -170,7 +227,12 @@ void Coordinator::end(int exit_code, const std::string& text, std::optional<Node
   }
 }
 
-// Nothing while nodes that were told to stop have not joined again, which the deadline of joining limits.
+// Nothing while nodes stop their ranks, which they do in a time of their own.
+std::optional<Coordinator::Time> Coordinator::joins_by() const {
+  if (!gathering_since_ || count(State::kStopping) > 0) return std::nullopt;
+  return *gathering_since_ + options_.join_timeout;
+}
+
 std::optional<Coordinator::Time> Coordinator::forms_at() const {
   const auto joined = count(State::kJoined);
   if (joined >= static_cast<std::size_t>(options_.max_nodes)) return Time::min();
@@ -227,6 +289,7 @@ void Coordinator::form() {
   }
   is_running_ = true;
   gathering_since_.reset();
+  news_at_.reset();
   enough_since_.reset();
   lost_.clear();
 }
@@ -238,9 +301,11 @@ std::optional<Coordinator::Time> Coordinator::next_deadline() const {
     if (one) next = std::min(*one, next.value_or(*one));
   };
   if (gathering_since_) {
-    sooner(*gathering_since_ + options_.join_timeout);
+    sooner(joins_by());
     sooner(forms_at());
+    sooner(news_at_);
   }
+  sooner(claims_.next_deadline());
   for (const auto& [node, member] : members_)
     if (!member.request.hosts)
       sooner(member.heard_at + options_.keep_alive_interval * options_.keep_alive_max_attempt);
@@ -250,17 +315,20 @@ std::optional<Coordinator::Time> Coordinator::next_deadline() const {
 void Coordinator::on_time(Time now) {
   if (decide_at_ && *decide_at_ <= now) decide(now);
   form_if_due(now);
-  if (!gathering_since_ || end_ || now < *gathering_since_ + options_.join_timeout) return;
+  tell_news(now);
+  const auto joined_by = joins_by();
+  if (!joined_by || end_ || now < *joined_by) return;
   if (count(State::kJoined) >= static_cast<std::size_t>(options_.min_nodes)) return form();
   end(kFailed, absent_text());
 }
 
 void Coordinator::excuse_silence(Time now) {
   for (auto& [node, member] : members_) member.heard_at = now;
+  claims_.excuse_silence(now);
 }
 
 std::vector<Coordinator::Node> Coordinator::silent_nodes(Time now) const {
-  std::vector<Node> silent;
+  auto silent = claims_.silent_holders(now);
   for (const auto& [node, member] : members_) {
     const auto silent_at = member.heard_at + options_.keep_alive_interval * options_.keep_alive_max_attempt;
     if (!member.request.hosts && silent_at <= now) silent.push_back(node);
@@ -280,21 +348,52 @@ std::string Coordinator::name_of(const Member& member) const {
          ", launcher's pid " + std::to_string(member.request.pid) + ")";
 }
 
-// Those that were here, and of a static job the numbers that nobody has come with.
+// Of a static job, those that nobody has come with.
+std::vector<int> Coordinator::absent_numbers() const {
+  std::vector<int> absent;
+  for (int rank = 0; options_.is_static && rank < options_.max_nodes; ++rank)
+    if (std::ranges::none_of(members_,
+                             [&](const auto& each) { return each.second.request.node_rank == rank; }))
+      absent.push_back(rank);
+  return absent;
+}
+
+// Those that were here, and those that were not.
 std::string Coordinator::absent_text() const {
   std::vector<std::string> here, absent = lost_;
   for (const auto& [node, member] : members_)
     (member.state == State::kJoined ? here : absent).push_back(name_of(member));
-  for (int rank = 0; options_.is_static && rank < options_.max_nodes; ++rank) {
-    const auto is_it = [name = "node " + std::to_string(rank)](const std::string& text) {
-      return text.starts_with(name + " ");
+  for (const int rank : absent_numbers()) {
+    const auto is_it = [name = "node " + std::to_string(rank) + " "](const std::string& text) {
+      return text.starts_with(name);
     };
-    if (std::ranges::none_of(here, is_it) && std::ranges::none_of(absent, is_it))
-      absent.push_back("node " + std::to_string(rank));
+    if (std::ranges::none_of(absent, is_it)) absent.push_back("node " + std::to_string(rank));
   }
   return number_text(here.size(), "node") + " of at least " + std::to_string(options_.min_nodes) +
          " joined within " + seconds_text(options_.join_timeout) + (here.empty() ? "" : ": " + listed(here)) +
          (absent.empty() ? "" : "; absent: " + listed(absent));
+}
+
+std::string Coordinator::waiting_text() const {
+  std::vector<std::string> awaited;
+  for (const auto& [node, member] : members_)
+    if (member.state == State::kStopping) awaited.push_back(name_of(member) + ", which stops its ranks");
+  for (const int rank : absent_numbers())
+    awaited.push_back("node " + std::to_string(rank) + " of " + std::to_string(options_.max_nodes));
+  const auto least = static_cast<std::size_t>(options_.min_nodes);
+  if (!options_.is_static && members_.size() < least)
+    awaited.push_back(number_text(least - members_.size(), "more node") + ", of at least " +
+                      std::to_string(least));
+  if (awaited.empty()) awaited.push_back("more nodes, of at most " + std::to_string(options_.max_nodes));
+  return "waiting at " + rendezvous::TcpEndpoint{options_.host, options_.port}.text() + " for " +
+         listed(awaited);
+}
+
+void Coordinator::tell_news(Time now) {
+  if (!news_at_ || end_ || now < *news_at_) return;
+  news_at_ = now + kBetweenNews;
+  for (const auto& [node, member] : members_)
+    if (member.state == State::kJoined) tell_(node, {.kind = HostMessage::kNews, .text = waiting_text()});
 }
 
 }  // namespace lockstep::launch

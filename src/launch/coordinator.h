@@ -5,7 +5,7 @@
 // expected: at first and after a loss, last_call_timeout after min_nodes were reached; else as soon as all
 // nodes that are connected have joined. It ends when a rank fails (one restart of the job), when a node is
 // lost, leaves or comes (which costs none), or when all nodes are done. Nodes keep their order; new ones get
-// the numbers after them.
+// the numbers after them. The time to join runs while no node is busy stopping its ranks.
 #pragma once
 
 #include <chrono>
@@ -19,6 +19,7 @@
 #include <lockstep/base/export.h>
 #include <lockstep/launch/rendezvous_options.h>
 
+#include "launch/node_claims.h"
 #include "launch/node_messages.h"
 
 namespace lockstep::launch {
@@ -45,7 +46,8 @@ class LOCKSTEP_API Coordinator {
 
   /// Nobody could be heard until now.
   void excuse_silence(Time now);
-  /// Nodes that have not been heard of for too long; never the one that hosts, which is this process.
+  /// Nodes that have not been heard of for too long, or not in time where they were asked; never the one that
+  /// hosts, which is this process.
   std::vector<Node> silent_nodes(Time now) const;
 
   /// Whether nodes are here still.
@@ -68,8 +70,13 @@ class LOCKSTEP_API Coordinator {
   };
 
   bool is_running() const { return is_running_; }
-  std::string refusal_of(Node node, const JoinRequest& request) const;
+  std::string refusal_of(const JoinRequest& request) const;
+  std::optional<Node> holder_of_number(Node node, const JoinRequest& request) const;
   void on_join(Node node, const JoinRequest& request, const std::string& address, Time now);
+  void admit(Node node, const JoinRequest& request, const std::string& address, Time now);
+  void claim(const NodeClaims::Claim& claim, Time now);
+  void refuse_claims(Node holder);
+  void settle_claims(Node holder, Time now);
   void on_failed(Node node, const NodeFailure& failure, Time now);
   void on_leave(Node node, int signal, Time now);
   void on_lost(Node node, Time now);
@@ -77,6 +84,9 @@ class LOCKSTEP_API Coordinator {
   void restart_after(const std::string& why, std::optional<Node> culprit, Time now);
   void end_if_done();
   void end(int exit_code, const std::string& text, std::optional<Node> culprit = {});
+  void begin_gathering(Time now);
+  void stopped(const Member& member, Time now);
+  std::optional<Time> joins_by() const;
   std::optional<Time> forms_at() const;
   void form_if_due(Time now);
   void form();
@@ -84,15 +94,20 @@ class LOCKSTEP_API Coordinator {
   std::size_t count(State state) const;
   int num_ranks(const std::vector<Node>& nodes) const;
   std::string name_of(const Member& member) const;
+  std::vector<int> absent_numbers() const;
   std::string absent_text() const;
+  std::string waiting_text() const;
+  void tell_news(Time now);
 
   RendezvousOptions options_;
   JoinRequest host_;
   int max_restarts_;
   Tell tell_;
   std::map<Node, Member> members_;
+  NodeClaims claims_;
   std::vector<std::string> lost_;        ///< since the last round
-  std::optional<Time> gathering_since_;  ///< while no round runs
+  std::optional<Time> gathering_since_;  ///< while no round runs; since the last node stopped
+  std::optional<Time> news_at_;          ///< when people are told what is waited for
   std::optional<Time> enough_since_;     ///< min_nodes have joined
   std::optional<Suspect> suspect_;
   std::optional<Time> decide_at_;

@@ -23,10 +23,13 @@ constexpr int kKilled = 128;
 // Also where both processes have been stopped, this one sees to the ranks when the first one is killed.
 void wake_at_end_of_first_process() { ::prctl(PR_SET_PDEATHSIG, SIGCONT); }
 
-[[noreturn]] void be_supervisor(const std::function<int(Lifeline&)>& body, UniqueFd first_process) {
+[[noreturn]] void be_supervisor(const std::function<int(LauncherEvents&)>& body, SignalScope& signals,
+                                UniqueFd first_process) {
   adopt_orphans();
   Lifeline lifeline(std::move(first_process));
-  const int code = guard_rank([&] { return body(lifeline); });
+  LauncherEvents events(signals);
+  events.add(lifeline);
+  const int code = guard_rank([&] { return body(events); });
   std::cout.flush();
   std::fflush(nullptr);
   ::_exit(code);
@@ -66,7 +69,7 @@ void Lifeline::look() {
   ::_exit(kKilled + SIGKILL);
 }
 
-int run_guarded(const std::function<int(Lifeline&)>& body) {
+int run_guarded(const std::function<int(LauncherEvents&)>& body) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_errno("cannot make a pipe");
   UniqueFd reader(ends[0]), writer(ends[1]);
@@ -79,10 +82,10 @@ int run_guarded(const std::function<int(Lifeline&)>& body) {
   const pid_t supervisor = ::fork();
   if (supervisor < 0) throw_errno("cannot start the supervisor of the ranks");
   if (supervisor == 0) {
-    signals.restore_in_child();
+    signals.renew_in_child();
     writer.reset();
     wake_at_end_of_first_process();
-    be_supervisor(body, std::move(reader));
+    be_supervisor(body, signals, std::move(reader));
   }
   signals.release();
   adopt_orphans();

@@ -7,6 +7,7 @@
 
 #include <functional>
 
+#include "launch/launcher_events.h"
 #include "launch/posix.h"
 #include "launch/rank_observer.h"
 
@@ -26,8 +27,9 @@ class Lifeline final : public RankObserver {
 };
 
 /// Calls `body` in the second process and returns in the first what it returned, or 128 + the signal that
-/// killed it. Call it while this process has one thread.
+/// killed it. In the second process signals are events from its first moment to its last, and a Lifeline is
+/// among the observers. Call it while this process has one thread.
 /// @throws Error when there can be no second process
-int run_guarded(const std::function<int(Lifeline&)>& body);
+int run_guarded(const std::function<int(LauncherEvents&)>& body);
 
 }  // namespace lockstep::launch

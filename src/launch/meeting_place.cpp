@@ -1,12 +1,12 @@
 #include "launch/meeting_place.h"
 
-#include <poll.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <optional>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-
-#include "launch/signal_scope.h"
 
 namespace lockstep::launch {
 namespace {
@@ -19,13 +19,14 @@ using std::chrono::steady_clock;
 constexpr auto kPatienceWithPorts = 10s;  // until who has the port must have let it go
 constexpr auto kSaysThatItWaits = 5s;
 constexpr auto kOwnAnswer = 10s;
+constexpr auto kAttempt = 3s;  // in which signals are not heeded
 constexpr int kSignalled = 128;
 
 class Search {
  public:
   Search(const RendezvousOptions& options, const JoinRequest& request, int max_restarts,
-         const std::string& key, Deadline deadline, RankObserver& lifeline)
-      : lifeline_(lifeline),
+         const std::string& key, Deadline deadline, const LauncherEvents& events)
+      : events_(events),
         options_(options),
         request_(request),
         max_restarts_(max_restarts),
@@ -34,18 +35,10 @@ class Search {
         endpoint_{options.host, options.port} {}
 
   Seat run() {
-    if (must_host()) {
-      auto bound = listen_by(endpoint_, std::min(deadline_, begin_ + kPatienceWithPorts));
-      heed_signals();
-      return host(std::move(bound));
-    }
+    heed_signals();
     for (auto pause = 20ms;; pause = std::min(2 * pause, std::chrono::milliseconds(200ms))) {
-      if (may_host()) {
-        auto bound = rendezvous::try_listen(endpoint_);
-        if (bound) return host(std::move(*bound));
-      }
-      if (auto link = call()) return {nullptr, std::move(*link)};
-      if (steady_clock::now() + pause >= deadline_) give_up();
+      auto seat = must_host() ? try_to_host(pause) : try_to_join(pause);
+      if (seat) return std::move(*seat);
       say_that_it_waits();
       wait(pause);
     }
@@ -55,57 +48,97 @@ class Search {
   bool must_host() const { return options_.is_host.value_or(options_.is_static && request_.node_rank == 0); }
   bool may_host() const { return !options_.is_static && options_.is_host.value_or(true); }
 
+  std::optional<Seat> try_to_host(std::chrono::milliseconds pause) {
+    auto bound = rendezvous::try_listen(endpoint_);
+    if (bound) return host(std::move(*bound));
+    const auto failure = bound.error();
+    if (failure.error == EADDRNOTAVAIL && options_.is_host == true) return host_everywhere();
+    const auto patience = failure.error == 0            ? deadline_  // a name that is only just being given
+                          : failure.error == EADDRINUSE ? std::min(deadline_, begin_ + kPatienceWithPorts)
+                                                        : begin_;
+    if (steady_clock::now() + pause >= patience) throw rendezvous::listen_error(endpoint_, failure);
+    why_not_ = failure.text;
+    return std::nullopt;
+  }
+
+  // The address belongs to something before this machine, which passes on what comes.
+  Seat host_everywhere() {
+    auto bound = rendezvous::try_listen_everywhere(endpoint_.port);
+    if (!bound) throw rendezvous::listen_error(endpoint_, bound.error());
+    log_warning(endpoint_.host + " is no address of this machine: the rendezvous listens on all that it has");
+    return host(std::move(*bound));
+  }
+
+  std::optional<Seat> try_to_join(std::chrono::milliseconds pause) {
+    if (may_host()) {
+      auto bound = rendezvous::try_listen(endpoint_);
+      if (bound) return host(std::move(*bound));
+      is_port_taken_here_ = bound.error().error == EADDRINUSE;
+    }
+    if (auto link = call()) return Seat{nullptr, std::move(*link), endpoint_};
+    if (steady_clock::now() + pause >= deadline_) give_up();
+    return std::nullopt;
+  }
+
   Seat host(rendezvous::BoundSocket bound) {
+    const auto at = bound.endpoint;
     auto own = std::make_unique<RendezvousHost>(std::move(bound), options_, request_, max_restarts_, key_);
-    auto link = FrameLink::connect(endpoint_, key_, steady_clock::now() + kOwnAnswer);
+    auto link = FrameLink::connect(at, key_, steady_clock::now() + kOwnAnswer);
     if (!link)
-      throw CommError("launch", {.what = "the rendezvous at " + endpoint_.text() +
-                                         " cannot be reached from its own machine",
-                                 .got = link.error().text});
-    return {std::move(own), std::move(*link)};
+      throw CommError("launch",
+                      {.what = "the rendezvous at " + at.text() + " cannot be reached from its own machine",
+                       .got = link.error().text});
+    return {std::move(own), std::move(*link), at};
   }
 
   std::optional<FrameLink> call() {
-    const auto until = std::min(deadline_, steady_clock::now() + options_.read_timeout);
-    auto link = FrameLink::connect(endpoint_, key_, until);
+    const auto patience = std::min(options_.read_timeout, std::chrono::milliseconds(kAttempt));
+    auto link = FrameLink::connect(endpoint_, key_, std::min(deadline_, steady_clock::now() + patience));
     if (link) return std::move(*link);
     why_not_ = link.error().text;
+    is_foreign_ = link.error().is_foreign;
     if (!link.error().is_final) return std::nullopt;
     throw ConfigError("launch", {.what = "the rendezvous at " + endpoint_.text() + " cannot be joined",
                                  .got = why_not_,
-                                 .hint = "give each job a port of its own, and all nodes of a job the same "
-                                         "--rdzv-id and LOCKSTEP_JOB_TOKEN"});
+                                 .hint = is_foreign_ ? hint_about_port()
+                                                     : "give each job a port of its own, and all nodes of a "
+                                                       "job the same --rdzv-id and LOCKSTEP_JOB_TOKEN"});
+  }
+
+  std::string hint_about_port() const {
+    return (is_port_taken_here_ ? "end the program that uses the port of this machine"
+                                : "end the program that uses the port there") +
+           std::string(", or give all nodes another one");
   }
 
   // There are no ranks yet that would have to be told of a signal.
   void wait(std::chrono::milliseconds pause) {
-    std::vector<pollfd> watched{{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
-    lifeline_.add_to(watched);
-    ::poll(watched.data(), watched.size(), static_cast<int>(pause.count()));
-    lifeline_.look();
+    events_.wait({}, static_cast<int>(pause.count()));
     heed_signals();
   }
 
   void heed_signals() {
-    while (const auto request = signals_.next())
+    while (const auto request = events_.signals().next())
       if (request->is_stop()) ::_exit(kSignalled + request->signal);
   }
 
   void say_that_it_waits() {
     if (has_said_ || steady_clock::now() < begin_ + kSaysThatItWaits) return;
     has_said_ = true;
-    log_warning("waiting for the host of the rendezvous at " + endpoint_.text() + ": " + why_not_);
+    log_warning(
+        (must_host() ? "waiting to host the rendezvous at " : "waiting for the host of the rendezvous at ") +
+        endpoint_.text() + ": " + why_not_);
   }
 
   [[noreturn]] void give_up() const {
     throw Timeout("launch", {.what = "nobody hosts the rendezvous at " + endpoint_.text(),
                              .got = why_not_,
-                             .hint = options_.is_static ? "start node 0, whose address this must be"
-                                                        : "start the node whose address this is"});
+                             .hint = is_foreign_          ? hint_about_port()
+                                     : options_.is_static ? "start node 0, whose address this must be"
+                                                          : "start the node whose address this is"});
   }
 
-  SignalScope signals_;
-  RankObserver& lifeline_;
+  const LauncherEvents& events_;
   const RendezvousOptions& options_;
   const JoinRequest& request_;
   int max_restarts_;
@@ -114,14 +147,16 @@ class Search {
   TcpEndpoint endpoint_;
   Deadline begin_ = steady_clock::now();
   std::string why_not_;
+  bool is_foreign_ = false;
+  bool is_port_taken_here_ = false;
   bool has_said_ = false;
 };
 
 }  // namespace
 
 Seat take_seat(const RendezvousOptions& options, const JoinRequest& request, int max_restarts,
-               const std::string& key, Deadline deadline, RankObserver& lifeline) {
-  return Search(options, request, max_restarts, key, deadline, lifeline).run();
+               const std::string& key, Deadline deadline, const LauncherEvents& events) {
+  return Search(options, request, max_restarts, key, deadline, events).run();
 }
 
 }  // namespace lockstep::launch

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "launch/outlet.h"
-#include "launch/signal_scope.h"
 #include "launch/supervisor.h"
 
 namespace lockstep::launch {
@@ -27,10 +26,12 @@ UniqueFd make_timer(std::chrono::milliseconds interval) {
 
 }  // namespace
 
-NodeLink::NodeLink(rendezvous::FrameLink link, const RendezvousOptions& options, RankObserver& lifeline)
+NodeLink::NodeLink(rendezvous::FrameLink link, const RendezvousOptions& options, const LauncherEvents& events,
+                   bool is_quiet)
     : link_(std::move(link)),
       options_(options),
-      lifeline_(lifeline),
+      events_(events),
+      is_quiet_(is_quiet),
       timer_(make_timer(options.keep_alive_interval)) {}
 
 NodeOrder NodeLink::join(const JoinRequest& request) {
@@ -58,16 +59,13 @@ void NodeLink::print_news() {
 }
 
 NodeOrder NodeLink::await_order() {
-  SignalScope signals;
   for (look(); orders_.empty(); look()) {
     print_news();
-    std::vector<pollfd> watched{{.fd = signals.fd(), .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> watched;
     add_to(watched);
-    lifeline_.add_to(watched);
-    ::poll(watched.data(), watched.size(), -1);
-    lifeline_.look();
-    const auto request = signals.next();
-    if (request && request->is_stop()) {
+    events_.wait(std::move(watched), -1);
+    while (const auto request = events_.signals().next()) {
+      if (!request->is_stop()) continue;
       leave(request->signal);
       return {.kind = NodeOrder::kExit, .exit_code = kSignalled + request->signal};
     }
@@ -118,6 +116,8 @@ void NodeLink::take(const HostMessage& message) {
       return note({.kind = NodeOrder::kJoin});
     case HostMessage::kEnd:
       return note({.kind = NodeOrder::kExit, .exit_code = message.exit_code});
+    case HostMessage::kAsk:
+      return send({.kind = NodeMessage::kHere});
     case HostMessage::kRefused:
       throw ConfigError("launch", {.what = "this node cannot join the rendezvous", .got = message.text});
     default:
@@ -132,7 +132,7 @@ void NodeLink::note(NodeOrder order) {
 
 void NodeLink::announce(const HostMessage& message) {
   if (message.text.empty() || message.kind == HostMessage::kRefused) return;
-  news_ += "lockstep: " + message.text + "\n";
+  if (!is_quiet_) news_ += "lockstep: " + message.text + "\n";
   if (message.is_own && !own_words_.empty())
     news_ += "lockstep: its last lines on stderr were\n" + own_words_;
 }

@@ -9,6 +9,7 @@
 
 #include <lockstep/launch/rendezvous_options.h>
 
+#include "launch/launcher_events.h"
 #include "launch/node_messages.h"
 #include "launch/posix.h"
 #include "launch/rank_observer.h"
@@ -32,8 +33,10 @@ struct NodeOrder {
 /// One connection with the host. Single-threaded.
 class NodeLink final : public RankObserver {
  public:
-  /// `lifeline` is looked at while this waits.
-  NodeLink(rendezvous::FrameLink link, const RendezvousOptions& options, RankObserver& lifeline);
+  /// Borrows `events`, by which this wakes while it waits. With `is_quiet` what concerns all nodes is left
+  /// for another one to say.
+  NodeLink(rendezvous::FrameLink link, const RendezvousOptions& options, const LauncherEvents& events,
+           bool is_quiet = false);
 
   /// Asks for a place in the next round and blocks until it begins, the job ends, or a signal asks this
   /// process to stop, which the host is told.
@@ -66,7 +69,8 @@ class NodeLink final : public RankObserver {
 
   rendezvous::FrameLink link_;
   RendezvousOptions options_;
-  RankObserver& lifeline_;
+  const LauncherEvents& events_;
+  bool is_quiet_;
   UniqueFd timer_;
   Clock::time_point heard_at_ = Clock::now();
   Clock::time_point looked_at_ = Clock::now();

@@ -21,6 +21,7 @@ struct JoinRequest {
   int nprocs = 1;
   int node_rank = -1;        ///< -1: any
   std::string host = {};     ///< what the node calls itself
+  std::string boot_id = {};  ///< of its kernel: another one each time that the machine starts
   int pid = 0;               ///< of its launcher
   bool hosts = false;        ///< the rendezvous
   std::string address = {};  ///< where others reach it; empty: where it calls from
@@ -50,7 +51,14 @@ struct NodeFailure {
 
 /// From a node to the host. `kind` says which of the fields count.
 struct NodeMessage {
-  enum Kind : char { kJoin = 'j', kFailed = 'f', kDone = 'd', kLeave = 'l', kAlive = 'a' };
+  enum Kind : char {
+    kJoin = 'j',
+    kFailed = 'f',
+    kDone = 'd',
+    kLeave = 'l',
+    kAlive = 'a',
+    kHere = 'h'  ///< the answer to kAsk
+  };
   Kind kind = kAlive;
   JoinRequest join = {};
   NodeFailure failure = {};
@@ -64,6 +72,8 @@ struct HostMessage {
     kStop = 's',     ///< stop them and join again: text says why
     kEnd = 'e',      ///< the job is over, with exit_code: text says why where it is not 0
     kRefused = 'x',  ///< you cannot take part: text says why
+    kAsk = 'q',      ///< are you there?
+    kNews = 'n',     ///< text is for people
     kAlive = 'a'
   };
   Kind kind = kAlive;

@@ -31,6 +31,7 @@ JoinRequest request_of(const ProgramOptions& options) {
           .nprocs = options.launch.nprocs,
           .node_rank = meeting.is_static ? options.launch.node_rank : -1,
           .host = detail::host_name(),
+          .boot_id = detail::boot_id(),
           .pid = ::getpid(),
           .address = meeting.local_address};
 }
@@ -50,13 +51,8 @@ ProgramOptions placed(const ProgramOptions& options, const Round& round) {
 
 class Node {
  public:
-  Node(const ProgramOptions& options, const AttemptRunner& run, RankObserver& lifeline)
-      : options_(options),
-        run_(run),
-        lifeline_(lifeline),
-        key_(key_of(options)),
-        request_(request_of(options)),
-        store_({options.rendezvous->host, options.rendezvous->port}, key_) {}
+  Node(const ProgramOptions& options, const AttemptRunner& run, const LauncherEvents& events)
+      : options_(options), run_(run), events_(events), key_(key_of(options)), request_(request_of(options)) {}
 
   int run() {
     meet(steady_clock::now() + options_.rendezvous->join_timeout);
@@ -71,9 +67,10 @@ class Node {
   void meet(Deadline deadline) {
     link_.reset();
     seat_.reset();  // a server of this node that is given up must not keep the endpoint
-    seat_ = take_seat(*options_.rendezvous, request_, options_.max_restarts, key_, deadline, lifeline_);
+    seat_ = take_seat(*options_.rendezvous, request_, options_.max_restarts, key_, deadline, events_);
     request_.hosts = seat_->host != nullptr;
-    link_.emplace(std::move(seat_->link), *options_.rendezvous, lifeline_);
+    store_.emplace(seat_->endpoint, key_);
+    link_.emplace(std::move(seat_->link), *options_.rendezvous, events_);
   }
 
   // Another launcher of the same machine may host from now on, or the same one come back.
@@ -96,7 +93,7 @@ class Node {
     request_.num_restarts = round.restarts;
     const auto end =
         run_(placed(options_, round),
-             {.number = round.number, .restarts = round.restarts, .store = &store_, .observer = &*link_});
+             {.number = round.number, .restarts = round.restarts, .store = &*store_, .observer = &*link_});
     if (end.was_asked_to_stop) {
       link_->leave(end.exit_code > kSignalled ? end.exit_code - kSignalled : SIGTERM);
       return {.kind = NodeOrder::kExit, .exit_code = end.exit_code};
@@ -116,10 +113,10 @@ class Node {
 
   const ProgramOptions& options_;
   const AttemptRunner& run_;
-  RankObserver& lifeline_;
+  const LauncherEvents& events_;
   std::string key_;
   JoinRequest request_;
-  StoreAccess store_;
+  std::optional<StoreAccess> store_;
   std::optional<Seat> seat_;
   std::optional<NodeLink> link_;
 };
@@ -134,8 +131,8 @@ std::optional<std::string> job_token() {
   return token;
 }
 
-int run_rounds(const ProgramOptions& options, const AttemptRunner& run, RankObserver& lifeline) {
-  return Node(options, run, lifeline).run();
+int run_rounds(const ProgramOptions& options, const AttemptRunner& run, const LauncherEvents& events) {
+  return Node(options, run, events).run();
 }
 
 }  // namespace lockstep::launch

@@ -9,6 +9,7 @@
 
 #include "launch/forked_ranks.h"
 #include "launch/job_store.h"
+#include "launch/launcher_events.h"
 #include "launch/rank_observer.h"
 
 namespace lockstep::launch {
@@ -28,10 +29,10 @@ using AttemptRunner = std::function<LaunchEnd(const ProgramOptions& options, con
 std::optional<std::string> job_token();
 
 /// Meets the other nodes at `options.rendezvous`, hosting it where that is this node's part, and runs rounds
-/// until the job is over. Blocks; `lifeline` is looked at also while no ranks run.
+/// until the job is over. Blocks; `events` are heeded also while no ranks run.
 /// @returns the exit code of the job
 /// @throws ConfigError when the others are of another job or differ in flags; Timeout when nobody hosts;
 ///   CommError when this node must, and cannot
-int run_rounds(const ProgramOptions& options, const AttemptRunner& run, RankObserver& lifeline);
+int run_rounds(const ProgramOptions& options, const AttemptRunner& run, const LauncherEvents& events);
 
 }  // namespace lockstep::launch

@@ -77,6 +77,7 @@ void RemoteJob::look() {
 void RemoteJob::heed_requests() {
   while (const auto request = signals_.next()) {
     if (!request->is_stop()) {
+      if (start_by_) continue;  // there are no ranks yet, and hosts expect nothing but kGo
       for (auto& host : hosts_)
         if (host.alive() && host.is_ready())
           host.send(std::string(kSignal) + std::to_string(request->signal));

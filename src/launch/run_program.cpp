@@ -37,6 +37,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kCannotExecute = 127;  // as shells say
+constexpr int kSignalled = 128;
 
 std::vector<std::string> whole_command(const ProgramOptions& options) {
   auto command = options.command;
@@ -106,12 +107,11 @@ std::set<pid_t> pids_of(const std::vector<launch::RankProcess>& ranks) {
 
 launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std::string>& command,
                            const launch::Attempt& attempt, const fs::path& logs,
-                           std::vector<launch::RankObserver*> observers) {
+                           const launch::LauncherEvents& events) {
   const auto folder = logs.empty() ? logs : logs / ("attempt_" + std::to_string(attempt.number));
   const auto& chosen = options.launch;
   launch::RunFiles files(chosen);
   launch::StatusTable statuses(chosen.nprocs);
-  launch::SignalScope signals;
   launch::OrphanReaper orphans;
   launch::ErrorFiles errors(folder);
   launch::OutputRelay relay(options.output, chosen.nprocs, folder);
@@ -131,7 +131,7 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
   bind(plans, options.binding);
   const auto program = launch::find_program(command.front());
   const auto images = launch::make_images(plans, program, command);
-  auto ranks = launch::start_ranks(plans, signals, [&](const launch::RankPlan& plan) {
+  auto ranks = launch::start_ranks(plans, events.signals(), [&](const launch::RankPlan& plan) {
     relay.become_output_of(plan.local_rank);
     ::signal(SIGPIPE, SIG_DFL);
     images[static_cast<std::size_t>(plan.local_rank)].execute();
@@ -140,22 +140,32 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
   });
   relay.close_writers();
   orphans.leave_alone(pids_of(ranks));
+  auto observers = events.observers();
   observers.insert(observers.begin(), {&relay, &errors, &orphans});
   if (attempt.observer != nullptr) observers.push_back(attempt.observer);
-  launch::Supervisor supervisor(chosen, files, statuses, signals, std::move(ranks), std::move(observers));
+  launch::Supervisor supervisor(chosen, files, statuses, events.signals(), std::move(ranks),
+                                std::move(observers));
   const int exit_code = supervisor.run();
   return {.exit_code = exit_code,
           .was_asked_to_stop = supervisor.was_asked_to_stop(),
           .failure = supervisor.failure()};
 }
 
+// What came while no ranks ran; signals to pass on have nobody to go to.
+std::optional<int> stop_signal(launch::SignalScope& signals) {
+  while (const auto request = signals.next())
+    if (request->is_stop()) return request->signal;
+  return std::nullopt;
+}
+
 int run_with_restarts(const ProgramOptions& options, const launch::AttemptRunner& run,
-                      const launch::StoreAccess* store) {
+                      launch::SignalScope& signals, const launch::StoreAccess* store) {
   for (int restarts = 0;; ++restarts) {
     const auto end = run(options, {.number = restarts, .restarts = restarts, .store = store});
     const bool may_restart = end.failure && !end.was_asked_to_stop && restarts < options.max_restarts;
     if (!may_restart) return end.exit_code;
     launch::kill_descendants();  // what ranks have left would hold ports and memory
+    if (const auto signal = stop_signal(signals)) return kSignalled + *signal;
     log_warning("all ranks are started anew: restart " + std::to_string(restarts + 1) + " of " +
                 std::to_string(options.max_restarts));
   }
@@ -163,13 +173,13 @@ int run_with_restarts(const ProgramOptions& options, const launch::AttemptRunner
 
 // Nobody else has to reach the store of a lone node. Of several nodes that are placed by somebody else none
 // serves one: their ranks meet at the main port.
-int run_here(const ProgramOptions& options, const launch::AttemptRunner& run) {
-  if (options.launch.num_nodes > 1) return run_with_restarts(options, run, nullptr);
+int run_here(const ProgramOptions& options, const launch::AttemptRunner& run, launch::SignalScope& signals) {
+  if (options.launch.num_nodes > 1) return run_with_restarts(options, run, signals, nullptr);
   const auto key = launch::job_token().value_or(rendezvous::random_bytes(rendezvous::kChallengeBytes));
   const rendezvous::StoreServer store(
       rendezvous::listen_by({"127.0.0.1", 0}, std::chrono::steady_clock::now()), key);
   const launch::StoreAccess access(store.endpoint(), key);
-  return run_with_restarts(options, run, &access);
+  return run_with_restarts(options, run, signals, &access);
 }
 
 }  // namespace
@@ -179,15 +189,15 @@ int run_program(const ProgramOptions& options) {
   const auto command = whole_command(options);
   launch::find_program(command.front());
   const auto logs = make_log_folder(options);
-  return launch::run_guarded([&](launch::Lifeline& lifeline) {
-    std::vector<launch::RankObserver*> observers{&lifeline};
+  return launch::run_guarded([&](launch::LauncherEvents& events) {
     std::optional<launch::StarterLink> starter;
-    if (options.tied_to_stdin) observers.push_back(&starter.emplace());
+    if (options.tied_to_stdin) events.add(starter.emplace());
     const auto run = [&](const ProgramOptions& placed, const launch::Attempt& attempt) {
       if (starter) starter->set_may_restart(attempt.restarts < options.max_restarts);
-      return run_once(placed, command, attempt, logs, observers);
+      return run_once(placed, command, attempt, logs, events);
     };
-    return options.rendezvous ? launch::run_rounds(options, run, lifeline) : run_here(options, run);
+    return options.rendezvous ? launch::run_rounds(options, run, events)
+                              : run_here(options, run, events.signals());
   });
 }
 

@@ -28,12 +28,16 @@ void install(int signal, struct sigaction& old) {
 
 }  // namespace
 
-SignalScope::SignalScope() {
+void SignalScope::make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) throw_errno("cannot create a pipe");
   read_end_ = UniqueFd(ends[0]);
   write_end_ = UniqueFd(ends[1]);
   request_pipe.store(ends[1]);
+}
+
+SignalScope::SignalScope() {
+  make_pipe();
   for (std::size_t i = 0; i < kSignals.size(); ++i) install(kSignals[i], old_[i]);
   struct sigaction reset {};
   reset.sa_handler = SIG_DFL;
@@ -63,6 +67,11 @@ void SignalScope::restore_in_child() {
   restore_handlers();
   read_end_.reset();
   write_end_.reset();
+  release();
+}
+
+void SignalScope::renew_in_child() {
+  make_pipe();
   release();
 }
 

@@ -37,8 +37,12 @@ class SignalScope {
   void release();
   /// In a child, after hold() of its parent: everything as it was before the scope.
   void restore_in_child();
+  /// The same in a child that goes on with this scope: signals are its own from now on, and none is missed.
+  /// @throws Error without descriptors
+  void renew_in_child();
 
  private:
+  void make_pipe();
   void restore_handlers();
 
   UniqueFd read_end_;

@@ -23,6 +23,9 @@ bool is_readable(int fd) {
 }
 
 [[noreturn]] void end_all() {
+  constexpr std::string_view kText =
+      "lockstep: stdin has ended, to which this run is tied: all ranks are killed\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kText.data(), kText.size());
   kill_descendants();
   ::_exit(128 + SIGKILL);
 }

@@ -65,12 +65,27 @@ class CoordinatorTest : public ::testing::Test {
     for (const auto& [node, messages] : told_) say(node, {.kind = NodeMessage::kAlive});
   }
 
-  // What a node was told last, without signs of life.
+  // What a node was told last, without signs of life and what is for people.
   HostMessage last(Node node) {
-    auto& messages = told_[node];
-    std::erase_if(messages, [](const HostMessage& each) { return each.kind == HostMessage::kAlive; });
+    auto messages = told_[node];
+    std::erase_if(messages, [](const HostMessage& each) {
+      return each.kind == HostMessage::kAlive || each.kind == HostMessage::kNews;
+    });
     return messages.empty() ? HostMessage{} : messages.back();
   }
+  std::vector<std::string> news(Node node) {
+    std::vector<std::string> texts;
+    for (const auto& each : told_[node])
+      if (each.kind == HostMessage::kNews) texts.push_back(each.text);
+    return texts;
+  }
+  void join_from(Node node, int node_rank, const std::string& host, const std::string& boot_id) {
+    auto wanted = request(host, node_rank);
+    wanted.boot_id = boot_id;
+    wanted.pid = 100 + static_cast<int>(node);
+    say(node, {.kind = NodeMessage::kJoin, .join = wanted});
+  }
+  std::vector<Node> silent() const { return coordinator_->silent_nodes(now_); }
   std::vector<int> node_ranks(const std::vector<Node>& nodes) {
     std::vector<int> ranks;
     for (const auto node : nodes)
@@ -323,14 +338,122 @@ TEST_F(CoordinatorTest, RefusesWhoDiffers) {
   make(of_static(2), 0);
   join(1, 0);
   join(2, 0);
+  EXPECT_EQ(last(1).kind, HostMessage::kAsk);
+  say(1, {.kind = NodeMessage::kHere});
   EXPECT_EQ(last(2).kind, HostMessage::kRefused);
   EXPECT_THAT(last(2).text, HasSubstr("--node-rank 0 is taken by node 0 (host host1"));
+  EXPECT_THAT(last(2).text, HasSubstr("asked for by node 0 (host host2"));
   auto other = request("other", 1);
   other.max_nodes = 5;
   say(4, {.kind = NodeMessage::kJoin, .join = other});
   EXPECT_THAT(last(4).text, HasSubstr("--nnodes is 2:5 there and 2:2"));
   join(2, 1);
   EXPECT_EQ(node_ranks({1, 2}), (std::vector{0, 1})) << "refusals leave nothing behind";
+}
+
+TEST_F(CoordinatorTest, ANodeThatComesBackToItsMachineTakesThePlaceOfOneThatDoesNotAnswer) {
+  make(of_static(2), 1);
+  join_from(1, 0, "a", "x");
+  join_from(2, 1, "b", "y");
+  join_from(3, 1, "b", "y");
+  EXPECT_EQ(last(2).kind, HostMessage::kAsk);
+  EXPECT_THAT(silent(), ::testing::IsEmpty());
+  now_ += 2s;
+  EXPECT_THAT(silent(), ::testing::ElementsAre(2)) << "long before a sign of life is missed";
+  coordinator_->on_closed(2, now_);
+  join_from(1, 0, "a", "x");
+  EXPECT_EQ(node_ranks({1, 3}), (std::vector{0, 1}));
+  EXPECT_EQ(last(3).round.number, 1);
+}
+
+TEST_F(CoordinatorTest, AMachineThatWasStartedAnewHasNoOlderNode) {
+  make(of_static(2), 1);
+  join_from(1, 0, "a", "x");
+  join_from(2, 1, "b", "y");
+  join_from(3, 1, "b", "z");
+  EXPECT_THAT(silent(), ::testing::ElementsAre(2));
+}
+
+TEST_F(CoordinatorTest, OfTwoMachinesTheSilentOneGetsItsUsualTime) {
+  make(of_static(2), 1);
+  join_from(1, 0, "a", "x");
+  join_from(2, 1, "b", "y");
+  join_from(3, 1, "c", "y");
+  now_ += 14s;
+  say(1, {.kind = NodeMessage::kAlive});
+  EXPECT_THAT(silent(), ::testing::IsEmpty());
+  say(3, {.kind = NodeMessage::kAlive});
+  EXPECT_EQ(told_[3].size(), 1U) << "the host is heard of while it asks";
+  now_ += 1s;
+  EXPECT_THAT(silent(), ::testing::ElementsAre(2));
+}
+
+TEST_F(CoordinatorTest, ANodeThatAsksForTheHostsNumberIsRefusedAtOnce) {
+  make(of_static(2), 1);
+  auto host = request("a", 0);
+  host.hosts = true;
+  say(1, {.kind = NodeMessage::kJoin, .join = host});
+  join_from(2, 0, "a", "another");
+  EXPECT_EQ(last(2).kind, HostMessage::kRefused);
+}
+
+TEST_F(CoordinatorTest, TheTimeToJoinBeginsWhenTheLastNodeHasStopped) {
+  make(of_static(2), 1);
+  join(1, 0);
+  join(2, 1);
+  fail(2, Blame::kOwnError, "rank 1 broke");
+  join(1, 0);
+  pass(150s);
+  EXPECT_EQ(last(1).kind, HostMessage::kStop) << "node 1 may take its time to stop";
+  coordinator_->on_closed(2, now_);
+  pass(99s);
+  EXPECT_EQ(last(1).kind, HostMessage::kStop);
+  pass(1s);
+  EXPECT_EQ(last(1).kind, HostMessage::kEnd);
+  EXPECT_THAT(last(1).text, HasSubstr("absent: node 1 (host host2"));
+}
+
+TEST_F(CoordinatorTest, NoRoundBeginsWithoutANodeThatIsStillStopping) {
+  make(elastic(1, 2), 1);
+  join(1);
+  join(2);
+  fail(2, Blame::kOwnError, "rank 1 broke");
+  join(1);
+  pass(150s);
+  EXPECT_EQ(last(1).kind, HostMessage::kStop);
+  join(2);
+  EXPECT_EQ(node_ranks({1, 2}), (std::vector{0, 1}));
+}
+
+TEST_F(CoordinatorTest, PeopleAreToldWhatIsWaitedFor) {
+  make(of_static(3), 1);
+  join(1, 0);
+  pass(4999ms);
+  EXPECT_THAT(news(1), ::testing::IsEmpty());
+  pass(1ms);
+  EXPECT_THAT(news(1), ::testing::ElementsAre("waiting at head:29400 for node 1 of 3, node 2 of 3"));
+  join(3, 2);
+  pass(59s);
+  EXPECT_EQ(news(1).size(), 1U);
+  pass(1s);
+  EXPECT_THAT(news(3), ::testing::ElementsAre("waiting at head:29400 for node 1 of 3"));
+  join(2, 1);
+  fail(2, Blame::kOwnError, "rank 1 broke");
+  join(1, 0);
+  join(3, 2);
+  pass(5s);
+  EXPECT_THAT(news(1).back(), HasSubstr("for node 1 (host host2, launcher's pid 7), which stops its ranks"));
+}
+
+TEST_F(CoordinatorTest, OfAnElasticJobTheNumberThatIsMissingIsTold) {
+  make(elastic(3, 4), 1);
+  join(1);
+  pass(5s);
+  EXPECT_THAT(news(1), ::testing::ElementsAre("waiting at head:29400 for 2 more nodes, of at least 3"));
+  join(2);
+  join(3);
+  pass(9s);
+  EXPECT_EQ(news(1).size(), 1U);
 }
 
 TEST_F(CoordinatorTest, MessagesSurviveTheirText) {

@@ -384,6 +384,51 @@ class Elastic(ProgramTest):
         rest = self.static(2, program, nodes=3)
         self.assert_codes(0, self.results(host, rest, other if refused is one else one))
 
+    def test_a_node_that_comes_back_before_its_loss_is_noticed_gets_its_place(self):
+        program = self.program("[ $ROUND = 1 ] || sleep 60")
+        slow = QUICK.replace("keep_alive_interval=0.2", "keep_alive_interval=10")
+        host, guest = (self.static(rank, program, "--max-restarts", 1, conf=slow) for rank in (0, 1))
+        stopped = [guest.pid, int(self.told(0, 1)["launcher"])]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+            self.addCleanup(self.wake, pid)
+        again = self.static(1, program, "--max-restarts", 1, conf=slow)
+        self.assertEqual(self.told(1, 1, deadline_s=15)["node"], "1")
+        self.assert_codes(0, self.results(host, again))
+        for pid in stopped:
+            self.wake(pid)
+        self.assertNotEqual(self.finish(guest).code, 0)
+
+    def test_a_host_whose_address_is_not_its_machines(self):
+        program = self.program("")
+        outside = ("--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"198.51.100.7:{self.port}", program)
+        host = self.node(*outside, conf=f"{QUICK},is_host=true")
+        results = self.results(host, self.elastic("2", program, "--rdzv-backend", "c10d", conf=f"{QUICK},is_host=false"))
+        self.assert_codes(0, results)
+        self.assertIn("198.51.100.7 is no address of this machine", results[0].err)
+        told = self.told(0, 0)
+        self.assertEqual(told["master"].split(":")[0], "198.51.100.7")
+
+    def test_a_port_that_another_program_has(self):
+        program = self.program("")
+        with socket.create_server(("127.0.0.1", self.port)) as other:
+            node = self.elastic("1:2", program)
+            with other.accept()[0] as caller:
+                caller.sendall(b"SSH-2.0-other\r\n")
+                self.assert_refused(self.finish(node, deadline_s=10), 2, "another program answers there", "the port of this machine")
+            node = self.elastic("1:2", program, conf=QUICK.replace("join_timeout=20", "join_timeout=1"))
+            self.assert_refused(self.finish(node, deadline_s=10), 1, "says nothing", "end the program that uses the port of this machine")
+
+    def test_who_waits_says_for_whom(self):
+        program = self.program("")
+        host = self.static(0, program)
+        lines = []
+        while not lines or "waiting" not in lines[-1]:
+            lines.append(host.stderr.readline())
+            self.assertTrue(lines[-1], lines)
+        self.assertIn(f"waiting at 127.0.0.1:{self.port} for node 1 of 2", lines[-1])
+        self.assert_codes(0, self.results(host, self.static(1, program)))
+
     def test_silent_clients_hold_up_no_rendezvous(self):
         program = self.program("")
         host = self.elastic("2", program, "--rdzv-backend", "c10d")

@@ -157,6 +157,28 @@ class HostFile(ProgramTest):
         self.assertTrue(all((self.folder / f"stopped_{rank}").exists() for rank in range(3)))
         self.assert_ended("child_0", "child_1", "child_2")
 
+    def test_signals_to_pass_on_end_no_job_that_has_not_begun(self):
+        self.host_file("one slots=1\nlate slots=1\n")
+        process = self.start_job("--master-addr", "one", self.script("exit 0"))
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while not any("node" in command for command in self.commands_below(children)):
+            time.sleep(0.02)
+        time.sleep(0.2)  # host one says that it is ready
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(0.2)  # nothing shall come of it
+        (self.folder / "go_late").touch()
+        self.assertEqual(self.finish(process, 20).code, 0)
+
+    @classmethod
+    def commands_below(cls, children):
+        """The command lines of all processes below."""
+        try:
+            for pid in children.read_text().split():
+                yield pathlib.Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+                yield from cls.commands_below(pathlib.Path(f"/proc/{pid}/task/{pid}/children"))
+        except (FileNotFoundError, ProcessLookupError):
+            return
+
     def test_a_second_signal_kills(self):
         self.host_file()
         process = self.start_job(self.script('trap "" TERM; echo $$ > rank_$RANK; touch ready_$RANK; while :; do sleep 0.1; done'))
