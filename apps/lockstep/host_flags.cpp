@@ -102,17 +102,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
-// Each host would start its own ranks anew, while the others fail.
-void refuse_restarts(const RunFlags& flags) {
-  if (flags.max_restarts > 0)
-    throw ConfigError("run", {.what = "--max-restarts beside --hostfile",
-                              .expected = "0",
-                              .got = std::to_string(flags.max_restarts),
-                              .hint = "--nnodes N --node-rank R on each host restarts all of them together"});
-}
-
 lockstep::HostsOptions options_of(const RunFlags& flags, std::vector<Host> hosts) {
-  refuse_restarts(flags);
   constexpr double kMoreGrace = 5;  // a host needs a moment beyond what its ranks are given
   const double timeout_s = flags.hosts.ssh_timeout_s;
   if (!(timeout_s > 0 && timeout_s <= 1e6))
@@ -120,6 +110,7 @@ lockstep::HostsOptions options_of(const RunFlags& flags, std::vector<Host> hosts
   lockstep::HostsOptions options{.hosts = std::move(hosts),
                                  .command = flags.command,
                                  .run_flags = flags_for_hosts(*flags.verb),
+                                 .max_restarts = flags.max_restarts,
                                  .shell = shell_of(flags.hosts),
                                  .start_timeout = milliseconds(timeout_s),
                                  .grace = milliseconds(flags.shutdown_timeout_s + kMoreGrace)};

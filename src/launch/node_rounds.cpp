@@ -70,7 +70,9 @@ class Node {
     seat_ = take_seat(*options_.rendezvous, request_, options_.max_restarts, key_, deadline, events_);
     request_.hosts = seat_->host != nullptr;
     store_.emplace(seat_->endpoint, key_);
-    link_.emplace(std::move(seat_->link), *options_.rendezvous, events_);
+    // Where one terminal shows all nodes, one of them says what concerns all.
+    const bool is_quiet = options_.tied_to_stdin && !request_.hosts;
+    link_.emplace(std::move(seat_->link), *options_.rendezvous, events_, is_quiet);
   }
 
   // Another launcher of the same machine may host from now on, or the same one come back.

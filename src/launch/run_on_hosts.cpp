@@ -17,6 +17,7 @@
 #include "launch/order.h"
 #include "launch/remote_command.h"
 #include "launch/remote_job.h"
+#include "rendezvous/authentication.h"
 
 namespace lockstep {
 namespace {
@@ -43,6 +44,9 @@ struct Place {
   std::string main_address = {};
 };
 
+// Whether launchers have something to agree on.
+bool meet(const HostsOptions& options) { return options.max_restarts > 0 && options.hosts.size() > 1; }
+
 std::vector<std::string> arguments_of(const HostsOptions& options, const Place& place) {
   const auto& host = options.hosts[place.node];
   std::vector<std::string> words{"run", "--tied-to-stdin"};
@@ -52,8 +56,12 @@ std::vector<std::string> arguments_of(const HostsOptions& options, const Place& 
   add("--nnodes", std::to_string(options.hosts.size()));
   add("--node-rank", std::to_string(place.node));
   add("--nproc-per-node", std::to_string(host.slots.size()));
-  add("--first-rank", std::to_string(place.first_rank));
-  add("--world-size", std::to_string(place.world_size));
+  if (!meet(options)) {
+    add("--first-rank", std::to_string(place.first_rank));
+    add("--world-size", std::to_string(place.world_size));
+  } else if (place.node == 0) {
+    add("--rdzv-conf", "is_host=true");
+  }
   add("--master-addr", place.main_address);
   add("--master-port", std::to_string(options.main_port));
   words.insert(words.end(), options.run_flags.begin(), options.run_flags.end());
@@ -61,9 +69,18 @@ std::vector<std::string> arguments_of(const HostsOptions& options, const Place& 
   return words;
 }
 
+std::string new_token() {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const unsigned char byte : rendezvous::random_bytes(rendezvous::kChallengeBytes))
+    text.append({kDigits[byte >> 4], kDigits[byte & 15]});
+  return text;
+}
+
 std::vector<std::string> encoded_orders(const HostsOptions& options) {
   const auto folder = fs::current_path();
-  const auto variables = exported_variables(folder);
+  auto variables = exported_variables(folder);
+  if (meet(options)) variables["LOCKSTEP_JOB_TOKEN"] = new_token();
   Place place{.main_address = options.main_address.empty()
                                   ? launch::address_of_host(options.hosts.front().name)
                                   : options.main_address};

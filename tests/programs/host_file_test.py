@@ -2,6 +2,7 @@
 import os
 import pathlib
 import signal
+import socket
 import time
 import unittest
 
@@ -65,9 +66,82 @@ class HostFile(ProgramTest):
         self.assertNotEqual(result.code, 0, result)
         self.assertIn("its remote shell ended without starting lockstep", result.err)
 
-    def test_restarts_are_refused(self):
+    def restarting(self, *command, **variables):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        return self.start_job("--master-addr", "127.0.0.1", "--master-port", port, *command, **variables)
+
+    def test_a_failure_restarts_the_ranks_of_all_hosts_together(self):
         self.host_file()
-        self.assert_refused(self.job("--max-restarts", 1, self.script("exit 0")), 2, "--max-restarts beside --hostfile", "--nnodes")
+        program = self.script('N=$TORCHELASTIC_RESTART_COUNT; echo "$FAKE_HOST $RANK $LOCAL_RANK $GROUP_RANK $WORLD_SIZE" > place_${N}_$RANK\n'
+                              '[ $N = 2 ] && exit 0\n'
+                              'while [ ! -e place_${N}_0 -o ! -e place_${N}_1 -o ! -e place_${N}_2 ]; do sleep 0.01; done\n'
+                              '[ $RANK = 2 ] && { echo "last words $N" >&2; exit 7; }\n' + WAIT)
+        result = self.finish(self.restarting("--max-restarts", 2, program), 40)
+        self.assertEqual(result.code, 0, result)
+        for attempt in range(3):
+            places = [(self.folder / f"place_{attempt}_{rank}").read_text().strip() for rank in range(3)]
+            self.assertEqual(places, ["one 0 0 0 3", "one 1 1 0 3", "two 2 0 1 3"])
+        for restart in (1, 2):
+            self.assertEqual(result.err.count(f"restart {restart} of 2"), 1, result)
+        self.assertRegex(result.err, r"one: lockstep: rank 2 \(node 1, pid \d+\) exited with code 7")
+        self.assertIn("two: lockstep: its last lines on stderr were\ntwo: last words 0\n", result.err)
+        self.assert_ended("child_0", "child_1", "rank_0", "rank_1")
+
+    def test_when_restarts_are_used_up_the_last_failure_is_named_with_its_host(self):
+        self.host_file()
+        result = self.finish(self.restarting("--max-restarts", 1, self.script("[ $RANK = 2 ] && exit 7\nsleep 60")), 30)
+        self.assert_refused(result, 7, "restart 1 of 1", "lockstep: host two: rank 2 (node 1, pid", "exited with code 7")
+        self.assertEqual(result.err.count("lockstep: host"), 1)
+
+    def test_the_token_of_restarting_hosts_is_in_no_command_line_and_no_rank(self):
+        self.host_file()
+        program = self.script('env > env_$RANK\nP=$PPID; while [ $P -gt 1 ]; do tr "\\0" " " < /proc/$P/cmdline >> lines_$RANK; '
+                              'tr "\\0" "\\n" < /proc/$P/environ | sed -n "s/^LOCKSTEP_JOB_TOKEN=//p" >> token_$RANK; '
+                              'P=$(cut -d" " -f4 /proc/$P/stat); done')
+        self.assertEqual(self.finish(self.restarting("--max-restarts", 1, program), 30).code, 0)
+        tokens = {token for rank in range(3) for token in (self.folder / f"token_{rank}").read_text().split()}
+        self.assertEqual([len(token) for token in tokens], [64])
+        for rank in range(3):
+            for name in ("env", "lines"):
+                self.assertNotIn(*tokens, (self.folder / f"{name}_{rank}").read_text())
+
+    def test_signals_and_kills_while_hosts_wait_for_each_other(self):
+        self.host_file("one slots=1\ntwo slots=1\n")
+        program = self.script('[ $RANK = 0 ] && { while [ ! -e ready_1 ]; do sleep 0.02; done; exit 3; }\n'
+                              'trap "touch stopping; while [ ! -e go ]; do sleep 0.02; done; exit 0" TERM; echo $$ > rank_1; touch ready_1\n'
+                              'while :; do sleep 0.02; done')
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(end=end):
+                process = self.restarting("--max-restarts", 1, program)
+                self.wait_for("stopping")
+                process.send_signal(end)
+                time.sleep(0.2)  # host one waits for host two, whose rank does not stop
+                if end == signal.SIGTERM:
+                    (self.folder / "go").touch()
+                    self.assertEqual(self.finish(process, 10).code, 143)
+                else:
+                    self.finish(process, 10)
+                self.assert_ended("rank_1")
+                self.assertFalse(self.launchers_left())
+                for path in ("stopping", "ready_1", "go"):
+                    (self.folder / path).unlink(missing_ok=True)
+
+    def launchers_left(self):
+        """Those of this test that are still there after a moment."""
+        for _ in range(100):
+            left = [path for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if str(self.folder).encode() in self.bytes_of(path)]
+            if not left:
+                return []
+            time.sleep(0.02)
+        return left
+
+    @staticmethod
+    def bytes_of(path):
+        try:
+            return path.read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            return b""
 
     def test_ranks_get_nothing_of_a_launcher_around(self):
         self.host_file()

@@ -4,6 +4,8 @@
 // is to do comes over its stdin, so that nothing need be quoted for a shell and no secret is in a list of
 // processes. Once all hosts have answered, all become `lockstep run`; before that no rank is started. From
 // then on stdin brings signals, and its end is the end of all ranks there; stderr brings the first failure.
+// Where ranks may be started anew, the launchers meet at a rendezvous on the first host, whose token is new for
+// each job and comes over stdin, too.
 #pragma once
 
 #include <chrono>
@@ -27,7 +29,8 @@ struct HostsOptions {
   std::vector<Host> hosts = {};  ///< rank 0 is on the first one; as many ranks on each as it has slots
   std::vector<std::string> command = {};  ///< program and arguments
   std::vector<std::string> run_flags =
-      {};  ///< flags of `lockstep run` for each host, beside those of its place
+      {};  ///< flags of `lockstep run` for each host, beside those of its place; `max_restarts` among them
+  int max_restarts = 0;  ///< times that all ranks of all hosts are started anew after one has failed, >= 0
   RemoteShell shell = {};
   std::string main_address = {};  ///< empty: an address of the first host
   int main_port = 29'500;
