@@ -39,16 +39,18 @@ void add_binding_flags(CLI::App& verb, BindingFlags& flags) {
 }
 
 lockstep::BindingOptions binding_of(const BindingFlags& flags) {
-  const bool binds_cores = flags.cores || !flags.core_list.empty();
+  if (flags.core_list && flags.core_list->empty())
+    refuse("--bind-core-list", "numbers of processors, such as 0-3,8", "\"\"");
+  const bool binds_cores = flags.cores || flags.core_list;
   if (!binds_cores && flags.numa.empty()) return {};
   for (const char* variable : {"KMP_AFFINITY", "GOMP_CPU_AFFINITY"})
     if (const auto value = lockstep::env::get(variable))
       refuse(std::string("environment variable ") + variable, "unset, as ranks are bound by flags", *value);
   if (flags.numa.empty())
     return {.kind = BindingKind::kCores,
-            .processors = flags.core_list.empty() ? std::vector<int>{}
-                                                  : value_of("--bind-core-list", flags.core_list,
-                                                             lockstep::parse_processors(flags.core_list))};
+            .processors = !flags.core_list ? std::vector<int>{}
+                                           : value_of("--bind-core-list", *flags.core_list,
+                                                      lockstep::parse_processors(*flags.core_list))};
   if (binds_cores) refuse("--numa-binding", "no --bind-cores beside it", "both");
   refuse_beside_accelerators("--numa-binding");
   return {.kind =

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <optional>
 #include <string>
 
 #include <lockstep/launch/binding.h>
@@ -10,7 +11,7 @@
 /// DeepSpeed's names, and torchrun's.
 struct BindingFlags {
   bool cores = false;
-  std::string core_list;
+  std::optional<std::string> core_list;
   std::string numa;
 };
 

@@ -13,6 +13,7 @@
 #include <lockstep/launch/exported_variables.h>
 #include <lockstep/launch/run_on_hosts.h>
 
+#include "number_checks.h"
 #include "run_verb.h"
 
 namespace {
@@ -54,8 +55,6 @@ std::string name_of(const CLI::Option& option) {
 
 lockstep::RemoteShell shell_of(const HostFlags& flags) {
   const auto by_variable = lockstep::env::get("LOCKSTEP_SSH").value_or("ssh");
-  if (flags.ssh_port < 0 || flags.ssh_port > 65'535)
-    refuse("--ssh-port", "1..65535", std::to_string(flags.ssh_port));
   return {.program = flags.ssh.empty() ? by_variable : flags.ssh,
           .arguments = words_of(flags.ssh_args),
           .port = flags.ssh_port};
@@ -104,18 +103,16 @@ std::chrono::milliseconds milliseconds(double seconds) {
 
 lockstep::HostsOptions options_of(const RunFlags& flags, std::vector<Host> hosts) {
   constexpr double kMoreGrace = 5;  // a host needs a moment beyond what its ranks are given
-  const double timeout_s = flags.hosts.ssh_timeout_s;
-  if (!(timeout_s > 0 && timeout_s <= 1e6))
-    refuse("--ssh-timeout", "more than 0, up to 1000000 seconds", std::to_string(timeout_s));
   lockstep::HostsOptions options{.hosts = std::move(hosts),
                                  .command = flags.command,
                                  .run_flags = flags_for_hosts(*flags.verb),
                                  .max_restarts = flags.max_restarts,
                                  .shell = shell_of(flags.hosts),
-                                 .start_timeout = milliseconds(timeout_s),
+                                 .start_timeout = milliseconds(flags.hosts.ssh_timeout_s),
                                  .grace = milliseconds(flags.shutdown_timeout_s + kMoreGrace)};
   if (flags.verb->count("--master-addr") > 0) options.main_address = flags.rdzv.master_addr;
-  if (flags.rdzv.master_port != 0) options.main_port = flags.rdzv.master_port;
+  options.main_port = flags.rdzv.master_port.value_or(options.main_port);
+  if (options.main_port == 0) refuse("--master-port", "1..65535, as all hosts have to know it", "0");
   return options;
 }
 
@@ -136,10 +133,12 @@ void add_host_flags(CLI::App& verb, HostFlags& flags) {
   verb.add_flag("--force-multi,--force_multi", flags.force_multi,
                 "Over ssh, also where the host file has one host");
   verb.add_option("--ssh", flags.ssh, "Program to call as ssh (default: LOCKSTEP_SSH, else ssh)");
-  verb.add_option("--ssh-port,--ssh_port", flags.ssh_port, "Port of the hosts' ssh");
+  verb.add_option("--ssh-port,--ssh_port", flags.ssh_port, "Port of the hosts' ssh")
+      ->check(whole_number(1, 65'535));
   verb.add_option("--ssh-args,--ssh_args", flags.ssh_args, "More arguments of ssh, in one word with blanks");
   verb.add_option("--ssh-timeout,--ssh_timeout", flags.ssh_timeout_s,
                   "Seconds until all hosts must have answered")
+      ->check(number_of_seconds(0.001))
       ->capture_default_str();
 }
 

@@ -36,6 +36,8 @@ std::string refusal(const CLI::App*, const CLI::Error& error) {
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
     text = "flag " + text.substr(0, text.find(':')) +
            (is_given_twice(text) ? " is given twice" : " needs a value");
+  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr && text.find(": ") != std::string::npos)
+    text.replace(text.find(": "), 2, "; ");
   return "lockstep: " + text + "; see lockstep --help\n";
 }
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include <lockstep/base/error.h>
@@ -64,6 +65,9 @@ void read_token(RendezvousOptions& options, const std::string& file) {
          std::string_view("\r\n").find(options.token.back()) != std::string_view::npos)
     options.token.pop_back();
   if (options.token.empty()) refuse("token_file", "a file that can be read, and is not empty", file);
+  if (options.token.size() > lockstep::kMostTokenBytes)
+    refuse("token_file", "a token of at most " + std::to_string(lockstep::kMostTokenBytes) + " bytes",
+           file + ": " + std::to_string(options.token.size()) + " bytes");
   struct stat status {};
   if (::stat(file.c_str(), &status) == 0 && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     lockstep::log_warning("other users may read the token in " + file + ": chmod 600");
@@ -92,10 +96,23 @@ std::string accepted_keys() {
   return keys;
 }
 
+// Times of the clock have no room for more.
+void check_patience(const RendezvousOptions& options) {
+  constexpr double kMostPatience = 1e9;
+  const std::chrono::duration<double> interval = options.keep_alive_interval;
+  const double patience_s = interval.count() * options.keep_alive_max_attempt;
+  if (patience_s <= kMostPatience) return;
+  throw ConfigError("run", {.what = "--rdzv-conf keep_alive_interval x keep_alive_max_attempt",
+                            .expected = "at most 1000000000 seconds",
+                            .got = std::to_string(static_cast<std::int64_t>(interval.count())) + " x " +
+                                   std::to_string(options.keep_alive_max_attempt)});
+}
+
 }  // namespace
 
 void apply_rdzv_conf(const std::string& text, RendezvousOptions& options) {
   std::stringstream pairs(text);
+  std::set<std::string> given;
   for (std::string pair; std::getline(pairs, pair, ',');) {
     const auto equals = pair.find('=');
     const auto setter = setters().find(pair.substr(0, equals));
@@ -103,6 +120,8 @@ void apply_rdzv_conf(const std::string& text, RendezvousOptions& options) {
       throw ConfigError("run", {.what = "--rdzv-conf",
                                 .expected = "KEY=VALUE,... with the keys " + accepted_keys(),
                                 .got = "\"" + pair + "\""});
+    if (!given.insert(setter->first).second) refuse(setter->first, "each key once", text);
     setter->second(options, pair.substr(equals + 1));
   }
+  check_patience(options);
 }

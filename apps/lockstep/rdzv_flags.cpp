@@ -3,9 +3,11 @@
 #include <utility>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/base/option_type.h>
 
 #include "either_name.h"
+#include "number_checks.h"
 #include "rdzv_conf.h"
 
 namespace {
@@ -15,6 +17,7 @@ using lockstep::RendezvousOptions;
 
 constexpr int kStaticPort = 29'500;  // torchrun's, as all defaults here
 constexpr int kElasticPort = 29'400;
+constexpr int kLastPort = 65'535;
 
 [[noreturn]] void refuse(const std::string& flag, const std::string& expected, const std::string& got,
                          const std::string& hint = {}) {
@@ -45,8 +48,7 @@ bool is_static(const RdzvFlags& flags, const NodeRange& nodes) {
 }
 
 std::pair<std::string, int> endpoint_of(const RdzvFlags& flags, bool is_static) {
-  if (flags.endpoint.empty())
-    return {flags.master_addr, flags.master_port != 0 ? flags.master_port : kStaticPort};
+  if (flags.endpoint.empty()) return {flags.master_addr, flags.master_port.value_or(kStaticPort)};
   const auto endpoint =
       lockstep::parse_rendezvous_endpoint(flags.endpoint, is_static ? kStaticPort : kElasticPort);
   if (!endpoint) refuse("--rdzv-endpoint", endpoint.error(), flags.endpoint);
@@ -55,7 +57,7 @@ std::pair<std::string, int> endpoint_of(const RdzvFlags& flags, bool is_static) 
 
 // Nobody else can know a port that the system chooses.
 void require_meeting_place(const RdzvFlags& flags, const RendezvousOptions& meeting) {
-  const bool is_port = meeting.port >= 1 && meeting.port <= 65'535;
+  const bool is_port = meeting.port >= 1 && meeting.port <= kLastPort;
   if (!is_port)
     refuse(flags.endpoint.empty() ? "--master-port" : "--rdzv-endpoint", "a port of 1 to 65535",
            std::to_string(meeting.port), "all nodes have to know it");
@@ -67,12 +69,14 @@ void require_meeting_place(const RdzvFlags& flags, const RendezvousOptions& meet
 
 void add_rdzv_flags(CLI::App& verb, RdzvFlags& flags) {
   verb.add_option("--nnodes", flags.nnodes, "Nodes of the job: a number, or MIN:MAX")->capture_default_str();
-  verb.add_option(either("--node-rank"), flags.node_rank, "This node's number, from 0; not with c10d")
-      ->capture_default_str();
+  verb.add_option(either("--node-rank"), flags.node_rank,
+                  "This node's number, from 0 (default: 0); not with c10d")
+      ->check(whole_number(0));
   verb.add_option(either("--master-addr"), flags.master_addr, "Address of node 0; not with c10d")
       ->capture_default_str();
   verb.add_option(either("--master-port"), flags.master_port,
-                  "Port of rank 0; 0: a free one. With several nodes: where the launchers meet (29500)");
+                  "Port of rank 0; 0: a free one. With several nodes: where the launchers meet (29500)")
+      ->check(whole_number(0, kLastPort));
   verb.add_flag("--standalone", flags.standalone, "One node, and a free port");
   verb.add_option(either("--rdzv-backend"), flags.backend,
                   "static: nodes have numbers; c10d: they come and go (default with MIN:MAX)");
@@ -83,7 +87,7 @@ void add_rdzv_flags(CLI::App& verb, RdzvFlags& flags) {
                   "Where other nodes reach this one (default: where it calls the endpoint from)");
   verb.add_option(either("--monitor-interval"), flags.monitor_interval_s,
                   "Accepted for torchrun's sake: ranks are watched all the time")
-      ->check(CLI::PositiveNumber);
+      ->check(number_of_seconds(0.001));
 }
 
 void apply(const RdzvFlags& flags, lockstep::ProgramOptions& options) {
@@ -96,11 +100,14 @@ void apply(const RdzvFlags& flags, lockstep::ProgramOptions& options) {
   apply_rdzv_conf(flags.conf, meeting);
   auto& launch = options.launch;
   launch.num_nodes = meeting.is_static ? nodes.max : 1;
-  launch.node_rank = meeting.is_static ? flags.node_rank : 0;
+  launch.node_rank = meeting.is_static ? flags.node_rank.value_or(0) : 0;
   launch.main_address = flags.master_addr;
-  launch.main_port = nodes.max > 1 ? meeting.port : flags.master_port;
+  launch.main_port = nodes.max > 1 ? meeting.port : flags.master_port.value_or(0);
   const bool is_placed = options.first_rank >= 0;  // somebody else knows where all nodes are
   if (is_placed || (nodes.max == 1 && (flags.endpoint.empty() || flags.standalone))) return;
   require_meeting_place(flags, meeting);
+  if (!meeting.is_static && flags.node_rank)
+    lockstep::log_warning("--node-rank " + std::to_string(*flags.node_rank) +
+                          " is not used with --rdzv-backend c10d: nodes get their numbers when they meet");
   options.rendezvous = meeting;
 }

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <optional>
 #include <string>
 
 #include <lockstep/launch/run_program.h>
@@ -10,9 +11,9 @@
 /// As they were given: torchrun's names, also with `_` for `-`.
 struct RdzvFlags {
   std::string nnodes = "1";
-  int node_rank = 0;
+  std::optional<int> node_rank = {};
   std::string master_addr = "127.0.0.1";
-  int master_port = 0;
+  std::optional<int> master_port = {};
   bool standalone = false;
   std::string backend;
   std::string endpoint;

@@ -7,6 +7,7 @@
 #include <lockstep/launch/run_program.h>
 
 #include "either_name.h"
+#include "number_checks.h"
 
 namespace {
 
@@ -72,12 +73,22 @@ void check_place(const lockstep::ProgramOptions& options) {
            std::to_string(options.world_size));
 }
 
+// It becomes part of a folder's name, and of a job without a token it is the key.
+std::string job_name_of(const RunFlags& flags) {
+  constexpr std::size_t kMost = 240;
+  if (flags.rdzv_id.empty() || flags.rdzv_id.size() > kMost)
+    refuse("--rdzv-id", "a name of 1 to " + std::to_string(kMost) + " bytes",
+           flags.rdzv_id.size() > kMost ? flags.rdzv_id.substr(0, 20) + "..." : "");
+  return flags.rdzv_id;
+}
+
 std::vector<std::string> command_of(const RunFlags& flags) {
   auto command = flags.command;
   if (!command.empty() && command.front().starts_with('-'))
     refuse("flags before the program", "those that lockstep run --help lists", command.front());
   if (flags.module && flags.no_python)
     refuse("--module", "a Python module, without --no-python", "--no-python");
+  if (flags.module && command.empty()) refuse("--module", "the name of a Python module", "");
   if (flags.module) command.insert(command.begin(), {"python3", "-u", "-m"});
   return command;
 }
@@ -94,7 +105,7 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
   add_rdzv_flags(*verb, flags.rdzv);
   verb->add_option(either("--max-restarts"), flags.max_restarts,
                    "Times to start all ranks anew after a failure")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0));
   verb->add_option(either("--rdzv-id"), flags.rdzv_id, "What the ranks know the job by")
       ->capture_default_str();
   verb->add_option("--role", flags.role, "Prefix of the ranks' lines")->capture_default_str();
@@ -106,15 +117,16 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
   verb->add_option(either("--local-ranks-filter"), flags.local_ranks_filter,
                    "Show the output of these ranks only: 0,1");
   verb->add_option(either("--shutdown-timeout"), flags.shutdown_timeout_s, "Seconds from SIGTERM to SIGKILL")
+      ->check(number_of_seconds(0))
       ->capture_default_str();
   verb->add_option(either("--run-dir"), flags.run_dir, "Folder for ranks.json and failure.json");
   verb->add_flag("-m,--module", flags.module, "PROGRAM is a Python module");
   verb->add_flag(either("--no-python"), flags.no_python, "PROGRAM is executed itself, be it *.py");
   verb->add_option(either("--first-rank"), flags.first_rank,
                    "Of this node, where nodes have different numbers of ranks")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0));
   verb->add_option(either("--world-size"), flags.world_size, "Of the job, with --first-rank")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   verb->add_flag(either("--tied-to-stdin"), flags.tied_to_stdin,
                  "End all when stdin ends; ranks get /dev/null");
   add_host_flags(*verb, flags.hosts);
@@ -144,8 +156,6 @@ int run(RunFlags flags) {
   check_place(options);
   apply(flags.rdzv, options);
   launch.run_dir = flags.run_dir;
-  if (!(flags.shutdown_timeout_s >= 0 && flags.shutdown_timeout_s <= 1e6))
-    refuse("--shutdown-timeout", "0 to 1000000 seconds", std::to_string(flags.shutdown_timeout_s));
   launch.grace = std::chrono::milliseconds(static_cast<std::int64_t>(flags.shutdown_timeout_s * 1000));
   launch.interrupt_grace = launch.grace;
   options.output = {
@@ -155,7 +165,7 @@ int run(RunFlags flags) {
       .local_ranks_filter = ranks_in(flags.local_ranks_filter),
       .role = flags.role};
   if (!flags.tied_to_stdin) refuse_absent_ranks(options, flags);
-  options.run_id = flags.rdzv_id;
+  options.run_id = job_name_of(flags);
   options.no_python = flags.no_python;
   options.max_restarts = flags.max_restarts;
   options.tied_to_stdin = flags.tied_to_stdin;

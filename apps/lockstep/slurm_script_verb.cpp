@@ -5,15 +5,18 @@
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
 
+#include "number_checks.h"
+
 CLI::App* add_slurm_script(CLI::App& app, SlurmScriptFlags& flags) {
   auto& o = flags.options;
   auto* verb = app.add_subcommand(
       "slurm-script", "Write the file by which sbatch starts PROGRAM [ARGUMENTS...] on several nodes");
   verb->prefix_command();
-  verb->add_option("-N,--nodes", o.nodes, "Nodes of the job")->capture_default_str();
-  verb->add_option("--ntasks-per-node", o.ntasks_per_node, "Ranks on each node (default: one for each GPU)");
-  verb->add_option("--gpus-per-node", o.gpus_per_node, "GPUs on each node");
-  verb->add_option("-c,--cpus-per-task", o.cpus_per_task, "Processors of each rank");
+  verb->add_option("-N,--nodes", o.nodes, "Nodes of the job")->check(whole_number(1))->capture_default_str();
+  verb->add_option("--ntasks-per-node", o.ntasks_per_node, "Ranks on each node (default: one for each GPU)")
+      ->check(whole_number(1));
+  verb->add_option("--gpus-per-node", o.gpus_per_node, "GPUs on each node")->check(whole_number(1));
+  verb->add_option("-c,--cpus-per-task", o.cpus_per_task, "Processors of each rank")->check(whole_number(1));
   verb->add_option("--mem", o.mem, "Memory on each node: 16G");
   verb->add_option("-t,--time", o.time, "Limit: MINUTES, HOURS:MINUTES:SECONDS or DAYS-HOURS");
   verb->add_option("--signal", o.signal,

@@ -1,7 +1,6 @@
 #include "launch/host_address.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 
@@ -29,20 +28,32 @@ std::string text_of(const sockaddr& address) {
   return text.data();
 }
 
-// As `hostname -I` does; IPv4, which all hosts have.
+// An address of IPv6 that is of use on one link only needs more than a name.
+bool is_for_one_link(const sockaddr& address) {
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
 std::string address_of_interface() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const auto* each = list; each != nullptr; each = each->ifa_next) {
-    const bool is_usable = each->ifa_addr != nullptr && (each->ifa_flags & IFF_UP) != 0 &&
-                           each->ifa_addr->sa_family == AF_INET && !is_loopback(*each->ifa_addr);
-    if (is_usable) return text_of(*each->ifa_addr);
-  }
-  return {};
+  return reachable_address(list);
 }
 
 }  // namespace
+
+// As `hostname -I` does.
+std::string reachable_address(const ifaddrs* interfaces) {
+  for (const int family : {AF_INET, AF_INET6})
+    for (const auto* each = interfaces; each != nullptr; each = each->ifa_next) {
+      const bool is_up = each->ifa_addr != nullptr && (each->ifa_flags & IFF_UP) != 0;
+      if (is_up && each->ifa_addr->sa_family == family && !is_loopback(*each->ifa_addr) &&
+          !is_for_one_link(*each->ifa_addr))
+        return text_of(*each->ifa_addr);
+    }
+  return {};
+}
 
 std::string address_of_host(const std::string& host) {
   const auto name = host.substr(host.find('@') + 1);

@@ -6,6 +6,7 @@
 #include <lockstep/base/log.h>
 
 #include "base/host_name.h"
+#include "base/sockets.h"
 #include "launch/descendants.h"
 #include "launch/free_port.h"
 #include "launch/meeting_place.h"
@@ -23,8 +24,18 @@ std::string key_of(const ProgramOptions& options) {
   return token.empty() ? job_token().value_or(options.run_id) : token;
 }
 
+void check_local_address(const std::string& address) {
+  if (address.empty()) return;
+  const auto known = resolve(address, 0);
+  if (known) return;
+  throw ConfigError("launch", {.what = "--local-addr",
+                               .expected = "a name or address at which other nodes reach this one",
+                               .got = "\"" + address + "\": " + known.error()});
+}
+
 JoinRequest request_of(const ProgramOptions& options) {
   const auto& meeting = *options.rendezvous;
+  check_local_address(meeting.local_address);
   return {.run_id = options.run_id,
           .min_nodes = meeting.min_nodes,
           .max_nodes = meeting.max_nodes,
@@ -127,9 +138,10 @@ class Node {
 
 std::optional<std::string> job_token() {
   auto token = env::get("LOCKSTEP_JOB_TOKEN");
-  if (token && token->empty())
-    throw ConfigError("launch",
-                      {.what = "LOCKSTEP_JOB_TOKEN", .expected = "a secret", .got = "an empty text"});
+  if (token && (token->empty() || token->size() > kMostTokenBytes))
+    throw ConfigError("launch", {.what = "LOCKSTEP_JOB_TOKEN",
+                                 .expected = "a secret of 1 to " + std::to_string(kMostTokenBytes) + " bytes",
+                                 .got = token->empty() ? "an empty text" : std::to_string(token->size())});
   return token;
 }
 

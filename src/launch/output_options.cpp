@@ -22,15 +22,17 @@ Expected<StreamChoice> StreamChoice::parse(std::string_view text) {
     choice.all_ = *all;
     return choice;
   }
-  while (!text.empty()) {
+  for (bool is_over = false; !is_over;) {
     const auto item = text.substr(0, text.find(','));
     const auto colon = item.find(':');
     if (colon == std::string_view::npos) return Unexpected{kAccepted};
     const auto rank = number_of(item.substr(0, colon), kMaxRank),
                streams = number_of(item.substr(colon + 1), kBoth);
     if (!rank || !streams) return Unexpected{kAccepted};
-    choice.by_rank_[*rank] = *streams;
-    text.remove_prefix(std::min(text.size(), item.size() + 1));
+    if (!choice.by_rank_.emplace(*rank, *streams).second)
+      return Unexpected{"each local rank once, in LOCAL_RANK:NUMBER,..."};
+    is_over = item.size() == text.size();
+    text.remove_prefix(is_over ? item.size() : item.size() + 1);
   }
   return choice;
 }

@@ -453,8 +453,21 @@ class Elastic(ProgramTest):
         self.assertEqual(json.loads((run / "failure.node-1.json").read_text())["exit_code"], 3)
         self.assertFalse((run / "failure.json").exists())
 
+    def test_a_number_that_c10d_does_not_use_is_said(self):
+        result = self.finish(self.elastic("1:1", self.program(""), "--rdzv-backend", "c10d", "--node-rank", 1))
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("--node-rank 1 is not used with --rdzv-backend c10d", result.err)
+
+    def test_bad_tokens(self):
+        program = self.program("")
+        for token, got in (("", "an empty text"), ("x" * 5000, "5000")):
+            self.assert_refused(self.finish(self.elastic("2", program, LOCKSTEP_JOB_TOKEN=token)), 2,
+                                "LOCKSTEP_JOB_TOKEN", "1 to 4096 bytes", got)
+
     def test_bad_flags(self):
         program = self.program("")
+        long_token = self.folder / "long_token"
+        long_token.write_text("x" * 5000)
         for flags, words in (
                 (["--nnodes", "1:2"], ["--rdzv-endpoint", "HOST[:PORT]"]),
                 (["--nnodes", "1:2", "--rdzv-backend", "static"], ["--nnodes", "1:2", "static"]),
@@ -468,6 +481,16 @@ class Elastic(ProgramTest):
                 (["--rdzv-conf", "is_host=perhaps"], ["is_host", "perhaps", "true or false"]),
                 (["--rdzv-conf", "token_file=absent"], ["token_file", "absent"]),
                 (["--monitor-interval", "0"], ["--monitor-interval"]),
+                (["--rdzv-conf", "join_timeout=1,read_timeout=2,join_timeout=3"], ["join_timeout", "each key once"]),
+                (["--rdzv-conf", "keep_alive_interval=1000000,keep_alive_max_attempt=1001"],
+                 ["keep_alive_interval x keep_alive_max_attempt", "at most 1000000000 seconds", "1000000 x 1001"]),
+                (["--rdzv-conf", f"token_file={long_token}"], ["token_file", "at most 4096 bytes", "5000 bytes"]),
+                (["--nnodes", "2", "--master-port", "0"], ["--master-port", "1 to 65535", "all nodes have to know it"]),
+                (["--master-port", "65536"], ["--master-port", "0 to 65535", '"65536"']),
+                (["--node-rank", "-1"], ["--node-rank", ">= 0", '"-1"']),
+                (["--rdzv-id", ""], ["--rdzv-id", "a name of 1 to 240 bytes"]),
+                (["--rdzv-id", "x" * 300], ["--rdzv-id", "a name of 1 to 240 bytes"]),
+                (["--nnodes", "2", "--local-addr", "no-such-host.invalid"], ["--local-addr", "no-such-host.invalid"]),
                 (["--nnodes", "2", "--node-rank", "2"], ["node_rank", "0..1", "2"])):
             with self.subTest(flags=flags):
                 self.assert_refused(self.run_program(LOCKSTEP, "run", *flags, program), 2, *words)

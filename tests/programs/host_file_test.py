@@ -332,7 +332,8 @@ class HostFile(ProgramTest):
                 ([*hosts, "--ssh", "/no/such/ssh"], ["/no/such/ssh", "no such file"]),
                 ([*hosts, "--ssh", "no_such_ssh"], ["no_such_ssh", "not in PATH"]),
                 ([*hosts, "--ssh-port", "70000"], ["--ssh-port", "65535"]),
-                ([*hosts, "--ssh-timeout", "0"], ["--ssh-timeout"])):
+                ([*hosts, "--ssh-timeout", "0"], ["--ssh-timeout", "seconds", '"0"']),
+                ([*hosts, "--master-port", "0"], ["--master-port", "1..65535", "all hosts"])):
             with self.subTest(flags=flags):
                 self.assert_refused(self.run_program(LOCKSTEP, "run", *flags, program), 2, *words)
         (self.folder / ".lockstep_env").write_text("A=1\nno equals sign\n")

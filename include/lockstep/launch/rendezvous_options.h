@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,9 @@
 #include <lockstep/base/export.h>
 
 namespace lockstep {
+
+/// The longest token, in bytes.
+inline constexpr std::size_t kMostTokenBytes = 4096;
 
 /// One launcher hosts the rendezvous at host:port; all of them join it, one per node. Sources: torchrun's
 /// --nnodes, --rdzv-endpoint and --rdzv-conf, whose names and defaults these are.
