@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
@@ -10,13 +11,15 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kSetBy = "torchrun";
+// Our own launcher sets the same variables.
+std::string_view set_by() { return env::get("LOCKSTEP_LAUNCHED") == "run" ? "lockstep run" : "torchrun"; }
+
 constexpr const char* kDefaultAddress = "127.0.0.1";
 constexpr int kDefaultPort = 12910;
 
 int require_rank(const char* name, int world_size) {
   return cluster::require_int(
-      {.name = name, .set_by = kSetBy, .max = world_size - 1, .max_name = "WORLD_SIZE - 1"});
+      {.name = name, .set_by = set_by(), .max = world_size - 1, .max_name = "WORLD_SIZE - 1"});
 }
 
 void warn_if_unset(const std::string& name, const std::string& fallback, int rank) {
@@ -27,20 +30,20 @@ void warn_if_unset(const std::string& name, const std::string& fallback, int ran
 void require_local_rank(const RankPlace& place) {
   if (!place.local_world_size) return;
   cluster::require_int({.name = "LOCAL_RANK",
-                        .set_by = kSetBy,
+                        .set_by = set_by(),
                         .max = *place.local_world_size - 1,
                         .max_name = "LOCAL_WORLD_SIZE - 1"});
 }
 
 RankPlace read_place() {
-  const int world_size = cluster::require_int({.name = "WORLD_SIZE", .set_by = kSetBy, .min = 1});
+  const int world_size = cluster::require_int({.name = "WORLD_SIZE", .set_by = set_by(), .min = 1});
   RankPlace place{.world_size = world_size,
                   .global_rank = require_rank("RANK", world_size),
                   .local_rank = require_rank("LOCAL_RANK", world_size),
-                  .node_rank = cluster::read_int({.name = "GROUP_RANK", .set_by = kSetBy}, 0),
-                  .local_world_size = cluster::read_local_world_size(kSetBy),
-                  .main_address = cluster::read_address(kSetBy, kDefaultAddress),
-                  .main_port = cluster::read_port(kSetBy, kDefaultPort)};
+                  .node_rank = cluster::read_int({.name = "GROUP_RANK", .set_by = set_by()}, 0),
+                  .local_world_size = cluster::read_local_world_size(set_by()),
+                  .main_address = cluster::read_address(set_by(), kDefaultAddress),
+                  .main_port = cluster::read_port(set_by(), kDefaultPort)};
   require_local_rank(place);
   warn_if_unset("MASTER_ADDR", kDefaultAddress, place.global_rank);
   warn_if_unset("MASTER_PORT", std::to_string(kDefaultPort), place.global_rank);
@@ -52,16 +55,17 @@ RankPlace read_place() {
 bool TorchElasticEnvironment::detect() { return cluster::is_set("TORCHELASTIC_RUN_ID"); }
 
 TorchElasticEnvironment::TorchElasticEnvironment()
-    : ExternalEnvironment("torchelastic", std::string(kSetBy), read_place()) {}
+    : ExternalEnvironment("torchelastic", std::string(set_by()), read_place()) {}
 
 void TorchElasticEnvironment::validate_settings(int num_devices, int num_nodes) const {
   if (std::int64_t{num_devices} * num_nodes == world_size()) return;
+  const std::string launcher(set_by());
   throw ConfigError(
       "cluster",
-      {.what = "the settings do not match the ranks that torchrun started",
+      {.what = "the settings do not match the ranks that " + launcher + " started",
        .expected = "devices * num_nodes = WORLD_SIZE = " + std::to_string(world_size()),
        .got = "devices=" + std::to_string(num_devices) + " * num_nodes=" + std::to_string(num_nodes),
-       .hint = "start torchrun with --nproc-per-node=" + std::to_string(num_devices) +
+       .hint = "start " + launcher + " with --nproc-per-node=" + std::to_string(num_devices) +
                " --nnodes=" + std::to_string(num_nodes) + ", or change devices and num_nodes"});
 }
 

@@ -28,7 +28,9 @@ std::string read_key(int fd) {
     throw ConfigError("comm",
                       {.what = kKeyFile,
                        .expected = "the descriptor of a file that the launcher has left open",
-                       .got = std::to_string(fd) + ": " + system_error_text(count < 0 ? errno : EIO)});
+                       .got = std::to_string(fd) + ": " + system_error_text(count < 0 ? errno : EIO),
+                       .hint = "a program between the launcher and this one may have closed it, as Python's "
+                               "subprocess does unless it gets close_fds=False"});
   return {bytes.data(), static_cast<std::size_t>(count)};
 }
 

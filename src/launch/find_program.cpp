@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
@@ -30,6 +31,21 @@ void refuse_program(const std::string& name, const std::string& why) {
   const auto shown = name.size() > kMaxShown ? name.substr(0, kMaxShown) + "..." : name;
   throw ConfigError("launch",
                     {.what = "program " + shown, .expected = "one that can be executed", .got = why});
+}
+
+void require_interpreter(const fs::path& program) {
+  std::ifstream file(program, std::ios::binary);
+  std::string line;
+  if (file.get() != '#' || file.get() != '!' || !std::getline(file, line)) return;
+  const auto begin = std::min(line.find_first_not_of(" \t"), line.size());
+  auto interpreter = line.substr(begin, line.find_first_of(" \t", begin) - begin);
+  const auto why = why_not(interpreter);
+  if (interpreter.empty() || why.empty()) return;
+  const bool has_return = interpreter.ends_with('\r');
+  if (has_return) interpreter.pop_back();
+  refuse_program(program.string(),
+                 "a script for the interpreter " + interpreter +
+                     (has_return ? " and a carriage return, which ends its first line" : "") + ": " + why);
 }
 
 fs::path find_program(const std::string& name) {

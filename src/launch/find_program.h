@@ -10,6 +10,11 @@ namespace lockstep::launch {
 /// @throws ConfigError naming the program and why it cannot be executed
 std::filesystem::path find_program(const std::string& name);
 
+/// Looks whether what `#!` of a script names can be executed: the system says of the script that it is not
+/// there.
+/// @throws ConfigError naming both
+void require_interpreter(const std::filesystem::path& program);
+
 /// @throws ConfigError as find_program()
 [[noreturn]] void refuse_program(const std::string& name, const std::string& why);
 

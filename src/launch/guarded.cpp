@@ -76,7 +76,7 @@ int run_guarded(const std::function<int(LauncherEvents&)>& body) {
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   std::cout.flush();
   std::fflush(nullptr);
-  ::signal(SIGPIPE, SIG_IGN);  // a reader that goes away must not end a run
+  ignore_refused_writes();  // a reader that goes away must not end a run
   SignalScope signals;
   signals.hold();
   const pid_t supervisor = ::fork();

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 
 namespace lockstep::launch {
 namespace {
@@ -48,10 +49,31 @@ void OrphanReaper::add_to(std::vector<pollfd>& watched) const {
   watched.push_back({.fd = read_end_.get(), .events = POLLIN, .revents = 0});
 }
 
+void OrphanReaper::leave_alone(const std::vector<RankProcess>& ranks) {
+  ranks_.clear();
+  for (const auto& process : ranks) {
+    UniqueFd copy(::fcntl(process.pidfd.get(), F_DUPFD_CLOEXEC, 0));
+    if (!copy) throw_errno("cannot watch a rank");
+    ranks_[process.pid] = std::move(copy);
+  }
+}
+
+// A process that was waited for is no child any more, whoever has its number now.
+bool OrphanReaper::is_rank(pid_t pid) {
+  constexpr auto kPidFd = static_cast<idtype_t>(3);  // P_PIDFD, which older headers lack
+  const auto found = ranks_.find(pid);
+  if (found == ranks_.end()) return false;
+  siginfo_t info{};
+  const auto id = static_cast<id_t>(found->second.get());
+  if (::waitid(kPidFd, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD) return true;
+  ranks_.erase(found);
+  return false;
+}
+
 // A rank that has ended hides those behind it: the pipe stays readable until it is waited for.
 void OrphanReaper::look() {
   for (pid_t pid = ended_child(); pid != 0; pid = ended_child()) {
-    if (ranks_.contains(pid)) return;
+    if (is_rank(pid)) return;
     ::waitpid(pid, nullptr, WNOHANG);
   }
   std::array<char, 64> ends;

@@ -2,17 +2,21 @@
 #pragma once
 
 #include <csignal>
-#include <set>
+#include <map>
+#include <vector>
+
+#include <lockstep/base/export.h>
 
 #include "launch/posix.h"
 #include "launch/rank_observer.h"
+#include "launch/rank_process.h"
 
 namespace lockstep::launch {
 
 /// Waits for orphans that this process has adopted (descendants.h) as they end, so that they do not stay as
 /// zombies until the run does. One at a time per process; lives within a SignalScope, which takes SIGCHLD
 /// back.
-class OrphanReaper final : public RankObserver {
+class LOCKSTEP_API OrphanReaper final : public RankObserver {
  public:
   /// @throws Error without descriptors
   OrphanReaper();
@@ -20,17 +24,20 @@ class OrphanReaper final : public RankObserver {
   OrphanReaper(const OrphanReaper&) = delete;
   OrphanReaper& operator=(const OrphanReaper&) = delete;
 
-  /// The processes that the supervisor waits for itself.
-  void leave_alone(std::set<pid_t> ranks) { ranks_ = std::move(ranks); }
+  /// The processes that the supervisor waits for itself. Others may get their numbers once it has.
+  /// @throws Error without descriptors
+  void leave_alone(const std::vector<RankProcess>& ranks);
 
   void add_to(std::vector<pollfd>& watched) const override;
   void look() override;
   std::string last_words(int) const override { return {}; }
 
  private:
+  bool is_rank(pid_t pid);
+
   UniqueFd read_end_;
   UniqueFd write_end_;
-  std::set<pid_t> ranks_ = {};
+  std::map<pid_t, UniqueFd> ranks_ = {};  ///< and a pidfd of each
   struct sigaction old_ {};
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <string>
 
@@ -14,6 +15,16 @@ namespace lockstep::launch {
 [[noreturn]] inline void throw_errno(const std::string& what, const std::string& hint = {}) {
   const char* reason = std::strerror(errno);
   throw Error("launch", {.what = what, .got = reason, .hint = hint});
+}
+
+/// A reader that goes away and a file that may not grow must not end a launcher: its writes fail instead.
+inline void ignore_refused_writes() {
+  for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
+}
+
+/// As it is by default, for programs that this process executes. Safe in a signal handler.
+inline void heed_refused_writes() {
+  for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);
 }
 
 }  // namespace lockstep::launch

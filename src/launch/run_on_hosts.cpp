@@ -130,7 +130,7 @@ int run_on_hosts(const HostsOptions& options) {
   const auto orders = encoded_orders(options);
   const auto plans = plan_shells(options);
   const auto images = plan_images(options, plans);
-  ::signal(SIGPIPE, SIG_IGN);  // a host that goes away is seen by its end
+  launch::ignore_refused_writes();  // a host that goes away is seen by its end
   launch::SignalScope signals;
   launch::OutputRelay relay(prefixes_of(options));
   std::vector<Pipe> pipes(options.hosts.size());
@@ -138,7 +138,7 @@ int run_on_hosts(const HostsOptions& options) {
     const auto host = static_cast<std::size_t>(plan.local_rank);
     ::dup2(pipes[host].reader.get(), STDIN_FILENO);
     relay.become_output_of(plan.local_rank);
-    ::signal(SIGPIPE, SIG_DFL);
+    launch::heed_refused_writes();
     images[host].execute();
     ::dprintf(STDERR_FILENO, "cannot execute %s: %s\n", options.shell.program.c_str(), std::strerror(errno));
     ::_exit(kCannotExecute);

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <optional>
-#include <set>
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/env.h>
@@ -86,23 +85,35 @@ bool writes_files(const OutputOptions& output) {
   return !output.log_dir.empty() || !output.redirects.is_none() || !output.tee.is_none();
 }
 
+[[noreturn]] void refuse_folder(const std::string& flag, const fs::path& folder, const std::string& why) {
+  throw ConfigError("launch", {.what = flag + " " + folder.string(),
+                               .expected = "a folder for the output of ranks, in which files can be made",
+                               .got = why});
+}
+
+fs::path temporary_folder() {
+  std::error_code failure;
+  auto folder = fs::temp_directory_path(failure);
+  if (failure) refuse_folder("TMPDIR", env::get("TMPDIR").value_or("/tmp"), failure.message());
+  return folder;
+}
+
 fs::path make_log_folder(const ProgramOptions& options) {
   if (!writes_files(options.output)) return {};
   const auto& chosen = options.output.log_dir;
-  const auto parent = chosen.empty() ? fs::temp_directory_path() : chosen;
-  create_folders(parent);
+  const auto parent = chosen.empty() ? temporary_folder() : chosen;
+  const auto flag = chosen.empty() ? "TMPDIR" : "--log-dir";
+  try {
+    create_folders(parent);
+  } catch (const IoError& error) {
+    refuse_folder(flag, parent, error.what());
+  }
   auto job = options.run_id;
   std::ranges::replace(job, '/', '_');
   std::string name = (parent / (job + "_XXXXXX")).string();
-  if (::mkdtemp(name.data()) == nullptr) launch::throw_errno("cannot make a folder in " + parent.string());
+  if (::mkdtemp(name.data()) == nullptr) refuse_folder(flag, parent, std::strerror(errno));
   if (chosen.empty()) log_info("logs are in " + name);
   return name;
-}
-
-std::set<pid_t> pids_of(const std::vector<launch::RankProcess>& ranks) {
-  std::set<pid_t> pids;
-  for (const auto& process : ranks) pids.insert(process.pid);
-  return pids;
 }
 
 launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std::string>& command,
@@ -133,13 +144,13 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
   const auto images = launch::make_images(plans, program, command);
   auto ranks = launch::start_ranks(plans, events.signals(), [&](const launch::RankPlan& plan) {
     relay.become_output_of(plan.local_rank);
-    ::signal(SIGPIPE, SIG_DFL);
+    launch::heed_refused_writes();
     images[static_cast<std::size_t>(plan.local_rank)].execute();
     ::dprintf(STDERR_FILENO, "cannot execute %s: %s\n", program.c_str(), std::strerror(errno));
     ::_exit(kCannotExecute);
   });
   relay.close_writers();
-  orphans.leave_alone(pids_of(ranks));
+  orphans.leave_alone(ranks);
   auto observers = events.observers();
   observers.insert(observers.begin(), {&relay, &errors, &orphans});
   if (attempt.observer != nullptr) observers.push_back(attempt.observer);
@@ -187,7 +198,7 @@ int run_here(const ProgramOptions& options, const launch::AttemptRunner& run, la
 int run_program(const ProgramOptions& options) {
   launch::validate(options.launch);
   const auto command = whole_command(options);
-  launch::find_program(command.front());
+  launch::require_interpreter(launch::find_program(command.front()));
   const auto logs = make_log_folder(options);
   return launch::run_guarded([&](launch::LauncherEvents& events) {
     std::optional<launch::StarterLink> starter;

@@ -3,12 +3,17 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <memory>
+
+#include <lockstep/base/log.h>
 
 namespace lockstep::launch {
 namespace {
 
 using Mark = std::atomic<std::uint32_t>;
+
+constexpr auto kName = "lockstep-status";
 
 std::size_t table_bytes(int ranks) {
   return static_cast<std::size_t>(ranks) * (sizeof(RankStatus) + sizeof(Mark));
@@ -22,8 +27,15 @@ RankStatus* map_table(int fd, int ranks) {
   return static_cast<RankStatus*>(memory);
 }
 
+// Whoever closes descriptors may have opened others since.
+bool is_table(int fd) {
+  std::error_code gone;
+  const auto file = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), gone);
+  return file.string().starts_with(std::string("/memfd:") + kName);
+}
+
 UniqueFd make_file(int ranks) {
-  UniqueFd fd(::memfd_create("lockstep-status", MFD_CLOEXEC));
+  UniqueFd fd(::memfd_create(kName, MFD_CLOEXEC));
   if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(table_bytes(ranks))) != 0) {
     throw_errno("cannot create the status of the ranks");
   }
@@ -48,6 +60,13 @@ void StatusTable::expect_all_written() {
 }
 
 void attach_rank_status(int fd, int ranks, int local_rank) {
+  if (!is_table(fd)) {
+    warn_once("launch.status",
+              "LOCKSTEP_STATUS_FD: descriptor " + std::to_string(fd) +
+                  " is not the launcher's any more: a program between it and this one has closed it, as "
+                  "Python's subprocess does by default; what a rank was doing when it failed cannot be told");
+    return;
+  }
   UniqueFd owned(fd);
   struct stat file {};
   const bool fits = ::fstat(fd, &file) == 0 && file.st_size == static_cast<off_t>(table_bytes(ranks));

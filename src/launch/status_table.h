@@ -34,7 +34,8 @@ class StatusTable {
   std::atomic<std::uint32_t>* written_;  ///< behind the slots, one for each
 };
 
-/// Makes slot `local_rank` of the table behind `fd` this process's slot until it ends; closes `fd`.
+/// Makes slot `local_rank` of the table behind `fd` this process's slot until it ends; closes `fd`. Where
+/// that is something else, since a program in between has closed it, only warns.
 /// @throws ConfigError when `fd` is no table of `ranks` slots
 void attach_rank_status(int fd, int ranks, int local_rank);
 

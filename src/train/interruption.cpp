@@ -18,9 +18,13 @@ namespace lockstep::detail {
 
 namespace fs = std::filesystem;
 
+// Reads the variables of the job once: asking each time would cost every micro-batch a few of them.
+Interruption::Interruption(RunState& state) : state_(state) {
+  if (const auto* slurm = requeuing_environment(state)) requeue_signal_ = slurm->requeue_signal();
+}
+
 StopSignal Interruption::own_wish() const {
-  const auto* slurm = requeuing_environment(state_);
-  if (slurm != nullptr && launch::is_flagged(slurm->requeue_signal())) return StopSignal::kRequeue;
+  if (requeue_signal_ && launch::is_flagged(*requeue_signal_)) return StopSignal::kRequeue;
   return launch::is_flagged(SIGTERM) ? StopSignal::kTerminate : StopSignal::kNone;
 }
 
@@ -54,13 +58,13 @@ void Interruption::terminate() {
 }
 
 bool Interruption::is_requeued_for_another_job() const {
-  if (requeuing_environment(state_) == nullptr) return false;
+  if (!requeue_signal_) return false;
   const bool is_requeued = state_.is_global_zero() && requeue_preempted_job();
   return !state_.communicator().broadcast_bytes(is_requeued ? "requeued" : "").empty();
 }
 
 void Interruption::requeue() {
-  launch::lower_flag(requeuing_environment(state_)->requeue_signal());
+  launch::lower_flag(*requeue_signal_);
   const auto& communicator = state_.communicator();
   const bool is_first = state_.is_global_zero();
   const fs::path folder = communicator.broadcast_bytes(is_first ? next_hpc_checkpoint(state_).string() : "");

@@ -1,6 +1,8 @@
 // How a fit ends that a signal has asked to end.
 #pragma once
 
+#include <optional>
+
 #include "train/run_state.h"
 #include "train/signal_vote.h"
 
@@ -9,7 +11,7 @@ namespace lockstep::detail {
 /// The fit of a FitLoop. Signals are flags of launch::SignalFlag, which Trainer::fit has.
 class Interruption {
  public:
-  explicit Interruption(RunState& state) : state_(state) {}
+  explicit Interruption(RunState& state);
 
   /// Behind each micro-batch: on SIGTERM writes last.ckpt, on the requeue signal of a SLURM job
   /// hpc_ckpt_N.ckpt. Then, and where SIGTERM was to make room for another job, it has SLURM start the job
@@ -26,6 +28,7 @@ class Interruption {
   [[noreturn]] void end(const std::string& why, const std::string& saved) const;
 
   RunState& state_;
+  std::optional<int> requeue_signal_;  ///< of a job that SLURM may start again
   SignalVote vote_;
 };
 

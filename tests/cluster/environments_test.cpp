@@ -82,6 +82,16 @@ TEST(TorchElasticEnvironment, NamesBothSidesWhenSettingsDisagree) {
                     HasSubstr("--nproc-per-node=3"), HasSubstr("--nnodes=2")));
 }
 
+TEST(TorchElasticEnvironment, NamesTheLauncherThatSetItsVariables) {
+  auto variables = torchrun();
+  variables["LOCKSTEP_LAUNCHED"] = "run";
+  const ScopedVariables scope(variables);
+  const TorchElasticEnvironment environment;
+  EXPECT_THAT(config_error([&] { environment.validate_settings(3, 2); }),
+              AllOf(HasSubstr("that lockstep run started"), HasSubstr("start lockstep run with"),
+                    ::testing::Not(HasSubstr("torchrun"))));
+}
+
 TEST(LightningEnvironment, IsOneProcessByDefault) {
   const ScopedVariables scope({{"RANK", "5"}, {"WORLD_SIZE", "9"}});
   const LightningEnvironment environment;

@@ -198,7 +198,7 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
 
     def test_a_full_disk_is_said_once_and_ends_no_run(self):
         def limit():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
         program = self.script("for i in $(seq 3000); do echo line $i; done; echo done > done_$RANK")
@@ -362,7 +362,30 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
         program = self.folder / "program"
         program.write_text("#!/no/such/interpreter\n")
         program.chmod(0o755)
-        self.assert_refused(self.ranks(1, program), 127, "cannot execute", "No such file or directory")
+        self.assert_refused(self.ranks(1, program), 2, program, "the interpreter /no/such/interpreter: no such file")
+        program.write_text("#! /bin/sh\r\nexit 0\r\n")
+        self.assert_refused(self.ranks(1, program), 2, "the interpreter /bin/sh and a carriage return")
+        program.write_text("no program")
+        self.assert_refused(self.ranks(1, program), 127, "cannot execute", "Exec format error")
+
+    def test_folders_that_cannot_be_used_are_named(self):
+        program = self.script("exit 0")
+        plain = self.folder / "plain"
+        plain.write_text("")
+        self.assert_refused(self.ranks(1, "--tee", 1, "--log-dir", plain / "logs", program), 2, f"--log-dir {plain}/logs", "File exists")
+        self.assert_refused(self.ranks(1, "--tee", 1, program, TMPDIR=str(plain)), 2, f"TMPDIR {plain}", "Not a directory")
+
+    def test_a_program_in_between_may_close_descriptors(self):
+        program = self.folder / "wrapper.py"
+        program.write_text(f"import subprocess, sys\nsys.exit(subprocess.run(['{BINARY}/bin/launch_case', '{self.folder}', 'none']).returncode)\n")
+        result = self.ranks(1, program)
+        self.assertIn("Python's subprocess does by default", result.err)
+        self.assertNotIn("the same version", result.err)
+
+    def test_who_is_tied_to_stdin_says_why_it_ends(self):
+        process = self.start("sh", "-c", f"(while [ ! -e ready_0 ]; do sleep 0.02; done) | {LOCKSTEP} run --tied-to-stdin "
+                             f"{self.script('touch ready_0; sleep 60')}")
+        self.assert_refused(self.finish(process, 20), 137, "stdin has ended, to which this run is tied")
 
     def test_a_line_that_is_not_over_is_shown(self):
         result = self.ranks(1, self.script('printf "one\nfatal: x" >&2; exit 3'))
