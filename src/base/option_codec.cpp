@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/format.h"
+#include "base/trimmed.h"
 
 namespace lockstep::detail {
 namespace {
@@ -48,11 +49,10 @@ std::string with_range(std::string accepted, const OptionRange& range) {
 }
 
 OptionText item_of(const OptionText& list, std::string_view text) {
-  const auto first = text.find_first_not_of(' ');
-  const auto last = text.find_last_not_of(' ');
-  const auto trimmed =
-      first == std::string_view::npos ? std::string_view() : text.substr(first, last - first + 1);
-  return {.text = std::string(trimmed), .quoted = list.quoted, .line = list.line, .column = list.column};
+  return {.text = std::string(detail::trimmed(text)),
+          .quoted = list.quoted,
+          .line = list.line,
+          .column = list.column};
 }
 
 }  // namespace

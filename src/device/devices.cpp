@@ -5,14 +5,10 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/trimmed.h"
+
 namespace lockstep {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(' ');
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(' ') - first + 1);
-}
 
 std::optional<int> integer(std::string_view text) {
   int value = 0;
@@ -26,7 +22,7 @@ std::optional<Devices> parse_list(std::string_view text) {
   Devices::Indices indices;
   while (!text.empty()) {
     const auto comma = std::min(text.find(','), text.size());
-    const auto item = trimmed(text.substr(0, comma));
+    const auto item = detail::trimmed(text.substr(0, comma));
     text.remove_prefix(std::min(comma + 1, text.size()));
     if (item.empty()) continue;
     const auto index = integer(item);
@@ -37,7 +33,7 @@ std::optional<Devices> parse_list(std::string_view text) {
 }
 
 std::optional<Devices> parse_text(std::string_view text) {
-  text = trimmed(text);
+  text = detail::trimmed(text);
   if (detail::same_name(text, "auto")) return Devices();
   if (text.starts_with('[') && text.ends_with(']')) return parse_list(text.substr(1, text.size() - 2));
   if (text.find(',') != std::string_view::npos) return parse_list(text);

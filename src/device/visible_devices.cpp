@@ -4,14 +4,10 @@
 #include <charconv>
 #include <set>
 
+#include "base/trimmed.h"
+
 namespace lockstep::detail {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(' ');
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(' ') - first + 1);
-}
 
 std::optional<int> by_ordinal(std::string_view entry, std::size_t count) {
   int ordinal = -1;

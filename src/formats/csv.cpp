@@ -8,6 +8,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/csv.h>
 
+#include "base/trimmed.h"
 #include "formats/in_quotes.h"
 #include "formats/line_reader.h"
 
@@ -16,14 +17,10 @@ namespace {
 
 using detail::in_quotes;
 
-std::string_view trimmed(std::string_view field) {
-  const std::size_t begin = field.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return {};
-  return field.substr(begin, field.find_last_not_of(" \t") - begin + 1);
-}
+constexpr std::string_view kBlanks = " \t";
 
 std::optional<double> number(std::string_view field) {
-  field = trimmed(field);
+  field = detail::trimmed(field, kBlanks);
   if (field.size() > 1 && field[0] == '+' && field[1] != '-') field.remove_prefix(1);
   double value = 0;
   const char* end = field.data() + field.size();
@@ -69,12 +66,12 @@ class Reader {
     bool any_number = false;
     each_field(line, options_.delimiter,
                [&](std::string_view field) { return !(any_number = number(field).has_value()); });
-    return !any_number && !trimmed(line).empty();
+    return !any_number && !detail::trimmed(line, kBlanks).empty();
   }
 
   void take_names(std::string_view line) {
     each_field(line, options_.delimiter, [&](std::string_view field) {
-      table_.names.emplace_back(trimmed(field));
+      table_.names.emplace_back(detail::trimmed(field, kBlanks));
       return true;
     });
     table_.columns = static_cast<std::int64_t>(table_.names.size());
@@ -82,14 +79,14 @@ class Reader {
   }
 
   void take_row(std::string_view line) {
-    if (trimmed(line).empty()) fail("empty line", "a row of numbers", "");
+    if (detail::trimmed(line, kBlanks).empty()) fail("empty line", "a row of numbers", "");
     std::int64_t fields = 0;
     each_field(line, options_.delimiter, [&](std::string_view field) {
       ++fields;
       const auto value = number(field);
       if (!value) {
         fail("column " + std::to_string(fields) + " holds no number", "a finite number",
-             trimmed(field).empty() ? "an empty field" : in_quotes(field));
+             detail::trimmed(field, kBlanks).empty() ? "an empty field" : in_quotes(field));
       }
       table_.values.push_back(*value);
       return true;

@@ -10,6 +10,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
 
+#include "base/trimmed.h"
+
 namespace lockstep {
 namespace {
 
@@ -31,12 +33,6 @@ struct Line {
                               .where = std::string(line.file) + ":" + std::to_string(line.number)});
 }
 
-std::string_view trimmed(std::string_view text) {
-  const auto begin = text.find_first_not_of(kBlanks);
-  return begin == std::string_view::npos ? ""
-                                         : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
 // What begins with a dash would be a flag of ssh.
 bool is_host_name(std::string_view name) {
   const auto is_plain = [](unsigned char letter) { return letter > ' ' && letter != 127; };
@@ -55,7 +51,7 @@ std::vector<int> slots_of(const Line& line, std::string_view number) {
 
 Host host_of(const Line& line) {
   const auto name = line.text.substr(0, line.text.find_first_of(kBlanks));
-  const auto rest = trimmed(line.text.substr(name.size()));
+  const auto rest = detail::trimmed(line.text.substr(name.size()), kBlanks);
   if (!is_host_name(name) || !rest.starts_with(kSlots))
     refuse(line, "a line of the host file", "HOST slots=N");
   return {.name = std::string(name), .slots = slots_of(line, rest.substr(kSlots.size()))};
@@ -71,7 +67,7 @@ std::vector<Host> parse_host_file(std::string_view text, std::string_view file) 
     const auto whole = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), whole.size() + 1));
     ++line.number;
-    line.text = trimmed(whole.substr(0, whole.find('#')));
+    line.text = detail::trimmed(whole.substr(0, whole.find('#')), kBlanks);
     if (line.text.empty()) continue;
     auto host = host_of(line);
     const auto [known, is_new] = line_of.emplace(host.name, line.number);

@@ -8,21 +8,17 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/trimmed.h"
+
 namespace lockstep::detail {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return text.substr(text.size());
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
 
 // `|  Action  |  12  |` as its cells.
 std::vector<std::string_view> cells_of(std::string_view line) {
   std::vector<std::string_view> cells;
   line.remove_prefix(1);
   for (auto bar = line.find('|'); bar != std::string_view::npos; bar = line.find('|')) {
-    cells.push_back(trimmed(line.substr(0, bar)));
+    cells.push_back(trimmed(line.substr(0, bar), " \t\r"));
     line.remove_prefix(bar + 1);
   }
   return cells;

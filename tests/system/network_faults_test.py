@@ -52,13 +52,6 @@ class NetworkFaults(ProgramTest):
         self.assertEqual(result.code, 0, result)
         self.assertEqual([(self.folder / f"sum_{rank}").read_text() for rank in range(2)], ["3.0 3.0", "3.0 3.0"])
 
-    def wait_for(self, *names):
-        for _ in range(1000):
-            if all((self.folder / name).exists() for name in names):
-                return
-            time.sleep(0.02)
-        self.fail(f"{names} did not come")
-
     def test_gloo_takes_the_interface_that_it_is_told(self):
         self.sums(megabytes=8, GLOO_SOCKET_IFNAME="eth1")
         sent = [self.network.sent_bytes(0, interface) for interface in ("eth0", "eth1")]
