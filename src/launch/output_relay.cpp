@@ -14,7 +14,7 @@ namespace lockstep::launch {
 namespace {
 
 constexpr std::size_t kLastLines = 20;
-constexpr std::size_t kLongestLine = 65'536;  // longer ones are passed on in parts
+constexpr std::size_t kLongestPart = 65'536;  // longer lines are passed on in parts
 constexpr std::size_t kLongestWords = 1'000;  // of a line in the report of a failure
 constexpr auto kPatience = std::chrono::seconds(1);
 
@@ -90,19 +90,27 @@ void OutputRelay::add_to(std::vector<pollfd>& watched) const {
   stdout_.add_to(watched);
   stderr_.add_to(watched);
   for (const auto& stream : streams_) {
-    if (stream.reader && !outlet_of(stream).is_full())
+    if (stream.reader && !must_wait(stream))
       watched.push_back({.fd = stream.reader.get(), .events = POLLIN, .revents = 0});
   }
 }
 
 void OutputRelay::look() {
   for (auto& stream : streams_)
-    if (stream.reader && !outlet_of(stream).is_full()) read(stream);
-  stdout_.flush();
-  stderr_.flush();
+    if (stream.reader && !must_wait(stream)) read(stream);
+  stdout_.look();
+  stderr_.look();
+}
+
+// A part of a long line cannot be kept aside, as whole lines of others are.
+bool OutputRelay::must_wait(const Stream& stream) const {
+  const auto& outlet = outlet_of(stream);
+  const bool is_long = stream.begun.size() > kLongestPart;
+  return stream.is_shown && (outlet.is_full_for(&stream) || (is_long && !outlet.is_free_for(&stream)));
 }
 
 OutputRelay::~OutputRelay() {
+  for (auto* outlet : {&stdout_, &stderr_}) outlet->cut();
   look();
   for (auto& stream : streams_)
     if (!stream.begun.empty()) take(stream, "\n");
@@ -110,8 +118,7 @@ OutputRelay::~OutputRelay() {
 }
 
 bool OutputRelay::say(const std::string& text) {
-  stderr_.add(text);
-  stderr_.flush();
+  stderr_.say(text);
   return true;
 }
 
@@ -134,7 +141,7 @@ void OutputRelay::read(Stream& stream) {
   if (stream.file) write_log(stream, bytes);
   take(stream, bytes);
   if (count > 0) return;
-  if (!stream.begun.empty()) take(stream, "\n");
+  if (!stream.begun.empty() || outlet_of(stream).is_amid(&stream)) take(stream, "\n");
   stream.reader.reset();
 }
 
@@ -151,7 +158,7 @@ void OutputRelay::write_log(Stream& stream, std::string_view bytes) {
 // end.
 void OutputRelay::take(Stream& stream, std::string_view bytes) {
   if (stream.may_go_on && bytes.starts_with('\n')) {
-    if (stream.is_shown) outlet_of(stream).add("\n");
+    if (stream.is_shown) outlet_of(stream).add(&stream, "\n", true);
     bytes.remove_prefix(1);
   }
   if (!bytes.empty()) stream.may_go_on = false;
@@ -162,23 +169,29 @@ void OutputRelay::take(Stream& stream, std::string_view bytes) {
     stream.begun += part;
     bytes.remove_prefix(part.size());
     stream.may_go_on = bytes.empty() && part.ends_with('\r');
-    if (end != std::string_view::npos || stream.begun.size() > kLongestLine) end_line(stream);
+    const bool ends = end != std::string_view::npos;
+    const bool is_long = stream.begun.size() > kLongestPart && outlet_of(stream).is_free_for(&stream);
+    if (ends || is_long) show_part(stream, ends);
   }
 }
 
-void OutputRelay::end_line(Stream& stream) {
+void OutputRelay::show_part(Stream& stream, bool ends) {
   const bool is_error = stream.number == STDERR_FILENO;
-  if (is_error && filter_ && filter_(stream.local_rank, stream.begun)) {
-    stream.begun.clear();
-    return;
+  const bool is_message = is_error && !stream.is_known && filter_ && filter_(stream.local_rank, stream.begun);
+  if (!is_message) {
+    auto& outlet = outlet_of(stream);
+    const auto prefix = outlet.is_amid(&stream) ? std::string() : stream.prefix;
+    if (stream.is_shown) outlet.add(&stream, prefix + stream.begun, ends);
+    if (is_error && !stream.is_known) remember(stream);
   }
-  if (stream.is_shown) outlet_of(stream).add(stream.prefix + stream.begun);
-  if (is_error) {
-    const bool is_long = stream.begun.size() > kLongestWords;
-    stream.last.push_back(is_long ? stream.begun.substr(0, kLongestWords) + "...\n" : stream.begun);
-  }
-  if (stream.last.size() > kLastLines) stream.last.pop_front();
+  stream.is_known = !ends && !is_message;
   stream.begun.clear();
+}
+
+void OutputRelay::remember(Stream& stream) {
+  const bool is_long = stream.begun.size() > kLongestWords;
+  stream.last.push_back(is_long ? stream.begun.substr(0, kLongestWords) + "...\n" : stream.begun);
+  if (stream.last.size() > kLastLines) stream.last.pop_front();
 }
 
 }  // namespace lockstep::launch

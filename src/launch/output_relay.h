@@ -1,4 +1,5 @@
-// Passes on what ranks write: whole lines, so that no two ranks share one.
+// Passes on what ranks write: whole lines, so that no two ranks share one. Long ones in parts that stay
+// together.
 #pragma once
 
 #include <deque>
@@ -9,7 +10,7 @@
 
 #include <lockstep/launch/output_options.h>
 
-#include "launch/outlet.h"
+#include "launch/line_outlet.h"
 #include "launch/posix.h"
 #include "launch/rank_observer.h"
 
@@ -58,7 +59,8 @@ class OutputRelay final : public RankObserver {
     UniqueFd writer = {};
     UniqueFd file = {};
     std::filesystem::path path = {};  ///< of `file`
-    std::string begun = {};           ///< a line that is not over
+    std::string begun = {};           ///< of a line that is not over, what was not shown
+    bool is_known = false;            ///< of that line, the beginning was remembered, and is no message
     bool may_go_on = false;           ///< the last line ended in \r: a \n belongs to it
     std::deque<std::string> last = {};
   };
@@ -69,14 +71,16 @@ class OutputRelay final : public RankObserver {
   void read(Stream& stream);
   void write_log(Stream& stream, std::string_view bytes);
   void take(Stream& stream, std::string_view bytes);
-  void end_line(Stream& stream);
-  Outlet& outlet_of(const Stream& stream) { return stream.number == 1 ? stdout_ : stderr_; }
-  const Outlet& outlet_of(const Stream& stream) const { return stream.number == 1 ? stdout_ : stderr_; }
+  void show_part(Stream& stream, bool ends);
+  void remember(Stream& stream);
+  bool must_wait(const Stream& stream) const;
+  LineOutlet& outlet_of(const Stream& stream) { return stream.number == 1 ? stdout_ : stderr_; }
+  const LineOutlet& outlet_of(const Stream& stream) const { return stream.number == 1 ? stdout_ : stderr_; }
 
   std::vector<Stream> streams_;
   std::function<bool(int local_rank, std::string_view line)> filter_ = {};
-  Outlet stdout_{1};
-  Outlet stderr_{2};
+  LineOutlet stdout_{1};
+  LineOutlet stderr_{2};
 };
 
 }  // namespace lockstep::launch

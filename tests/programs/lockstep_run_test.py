@@ -121,6 +121,27 @@ class LockstepRun(ProgramTest):
         self.assertEqual(len(lines), 600)
         self.assertEqual(set(lines), {f"[default{rank}]:{rank}{rank}{rank}" for rank in range(3)})
 
+    def test_long_lines_stay_whole(self):
+        program = self.script('for i in 1 2 3; do head -c 300000 /dev/zero | tr "\\0" $RANK; echo; echo short $RANK; done')
+        lines = self.succeed(3, "--tee", 1, "--log-dir", "logs", program).out.splitlines()
+        self.assertEqual(len(lines), 18)
+        self.assertEqual(set(lines), {f"[default{rank}]:{text}" for rank in range(3) for text in (str(rank) * 300000, f"short {rank}")})
+        result = self.ranks(1, self.script('(head -c 300000 /dev/zero | tr "\\0" x; echo; echo last words) >&2; exit 3'))
+        self.assertTrue(result.err.startswith("x" * 300000 + "\nlast words\n"))
+        self.assertIn("stderr were\n" + "x" * 1000 + "...\nlast words\n", result.err)
+
+    def test_a_long_line_that_is_not_over_holds_up_nobody(self):
+        program = self.script('if [ $RANK = 0 ]; then head -c 100000 /dev/zero | tr "\\0" x; touch begun; while [ ! -e go ]; do sleep 0.02; done; echo end\n'
+                              'else while [ ! -e begun ]; do sleep 0.02; done; sleep 0.2; echo hello; fi')
+        process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, "--tee", 1, "--log-dir", "logs", program)
+        first = process.stdout.readline()
+        self.assertTrue(first.startswith("[default0]:xxx") and len(first) > 65536, first[:100])
+        self.assertEqual(process.stdout.readline(), "[default1]:hello\n")
+        (self.folder / "go").touch()
+        rest = self.finish(process).out
+        self.assertEqual(first.count("x") + rest.count("x"), 100000)
+        self.assertTrue(rest.startswith("[default0]:") and rest.endswith("end\n"), rest[:30])
+
     def test_only_some_ranks_are_shown(self):
         result = self.succeed(3, "--local-ranks-filter", "1", self.script("echo out $RANK; echo err $RANK >&2"))
         self.assertEqual((result.out, result.err), ("out 1\n", "err 1\n"))

@@ -1,0 +1,71 @@
+#include "launch/line_outlet.h"
+
+#include <sys/timerfd.h>
+
+#include <cstdint>
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::size_t kLongestLine = std::size_t{16} << 20;
+constexpr std::size_t kMostHeld = std::size_t{1} << 20;
+constexpr itimerspec kPatience{.it_interval = {}, .it_value = {.tv_sec = 1, .tv_nsec = 0}};
+
+}  // namespace
+
+LineOutlet::LineOutlet(int fd)
+    : out_(fd), timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+  if (!timer_) throw_errno("cannot make a timer for the output of ranks");
+}
+
+void LineOutlet::add(Writer writer, std::string_view part, bool ends) {
+  if (!is_free_for(writer)) {
+    held_ += part;
+    return;
+  }
+  out_.add(part);
+  if (ends) return release();
+  owner_ = writer;
+  length_ += part.size();
+  if (length_ > kLongestLine) return cut();
+  start_timer();
+}
+
+void LineOutlet::say(std::string_view line) {
+  cut();
+  out_.add(line);
+  out_.flush();
+}
+
+bool LineOutlet::is_full_for(Writer writer) const {
+  return out_.is_full() || (!is_free_for(writer) && held_.size() > kMostHeld);
+}
+
+void LineOutlet::add_to(std::vector<pollfd>& watched) const {
+  out_.add_to(watched);
+  if (owner_ != nullptr && !held_.empty())
+    watched.push_back({.fd = timer_.get(), .events = POLLIN, .revents = 0});
+}
+
+void LineOutlet::look() {
+  std::uint64_t ticks = 0;
+  const bool others_wait = owner_ != nullptr && !held_.empty();
+  if (others_wait && ::read(timer_.get(), &ticks, sizeof ticks) > 0) cut();
+  out_.flush();
+}
+
+void LineOutlet::cut() {
+  if (owner_ == nullptr) return;
+  out_.add("\n");
+  release();
+}
+
+void LineOutlet::release() {
+  owner_ = nullptr;
+  length_ = 0;
+  out_.add(std::exchange(held_, {}));
+}
+
+void LineOutlet::start_timer() { ::timerfd_settime(timer_.get(), 0, &kPatience, nullptr); }
+
+}  // namespace lockstep::launch
