@@ -84,10 +84,10 @@ Listening listen_on(const std::vector<const addrinfo*>& addresses, const TcpEndp
     if (auto fd = listening_socket(*address, bound.endpoint.port)) {
       bound.endpoint.port = lockstep::port_of(fd.get());
       bound.fds.push_back(std::move(fd));
+    } else if (errno == EADDRINUSE) {
+      return Unexpected<ListenFailure>{{EADDRINUSE, detail::system_error_text(EADDRINUSE)}};
     } else if (!is_others(errno)) {
       error = errno;
-      bound.fds.clear();
-      break;
     }
   }
   if (!bound.fds.empty()) return bound;

@@ -86,6 +86,15 @@ class MultiHost(ProgramTest):
                 others = [f"{rank}@{network.address(rank // 2)}" for rank in range(1, 2 * hosts)]
                 self.assertEqual((result.code, result.out), (0, f"node-0: heard {' '.join(others)}\n"), result)
 
+    def test_a_failure_on_one_host_starts_the_ranks_of_all_anew(self):
+        network = self.network(2)
+        fails_at_first = 'import os, sys\nif os.environ["RANK"] == "3" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0": sys.exit(7)\n'
+        result = self.finish(self.start_job(network, "--max-restarts", 1, self.program(fails_at_first + ROLL_CALL)), 40)
+        others = [f"{rank}@{network.address(rank // 2)}" for rank in range(1, 4)]
+        self.assertEqual((result.code, result.out), (0, f"node-0: heard {' '.join(others)}\n"), result)
+        self.assertEqual(result.err.count("restart 1 of 1"), 1, result)
+        self.assertIn("rank 3 (node 1, pid", result.err)
+
     # Ranks that tell who they are, and stay.
     STAY = """
 import os, pathlib, time
