@@ -15,6 +15,7 @@
 
 #include "launch/guard_rank.h"
 #include "launch/run_files.h"
+#include "launch/status_table.h"
 
 namespace lockstep {
 namespace {
@@ -37,14 +38,17 @@ int exit_code_of(const std::exception& error) {
   return dynamic_cast<const ConfigError*>(&error) != nullptr ? kUsage : kFailure;
 }
 
+// By somebody who says what this rank has noted.
+bool is_supervised() { return env::get("LOCKSTEP_LAUNCHED") && !launch::is_status_lost(); }
+
 // All ranks end together: one of them says so.
 void print_end(const Terminated& end) {
-  if (!env::get("LOCKSTEP_LAUNCHED") && told_rank().value_or("0") == "0")
+  if (!is_supervised() && told_rank().value_or("0") == "0")
     std::cerr << "lockstep: " + one_line(end.what()) + "\n";
 }
 
 void print_unless_supervised(const std::string& text) {
-  if (env::get("LOCKSTEP_LAUNCHED")) return;
+  if (is_supervised()) return;
   const auto rank = told_rank();
   const auto who = rank ? "rank " + *rank + " (pid " + std::to_string(::getpid()) + ") failed: " : "";
   std::cerr << "lockstep: " + who + one_line(text) + "\n";

@@ -15,6 +15,8 @@ using Mark = std::atomic<std::uint32_t>;
 
 constexpr auto kName = "lockstep-status";
 
+std::atomic<bool> status_is_lost = false;
+
 std::size_t table_bytes(int ranks) {
   return static_cast<std::size_t>(ranks) * (sizeof(RankStatus) + sizeof(Mark));
 }
@@ -59,8 +61,11 @@ void StatusTable::expect_all_written() {
   for (int local_rank = 0; local_rank < ranks_; ++local_rank) written_[local_rank] = 1;
 }
 
+bool is_status_lost() { return status_is_lost.load(); }
+
 void attach_rank_status(int fd, int ranks, int local_rank) {
   if (!is_table(fd)) {
+    status_is_lost.store(true);
     warn_once("launch.status",
               "LOCKSTEP_STATUS_FD: descriptor " + std::to_string(fd) +
                   " is not the launcher's any more: a program between it and this one has closed it, as "

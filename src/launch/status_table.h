@@ -39,4 +39,7 @@ class StatusTable {
 /// @throws ConfigError when `fd` is no table of `ranks` slots
 void attach_rank_status(int fd, int ranks, int local_rank);
 
+/// Whether attach_rank_status() has found something else, so that the supervisor hears nothing of this rank.
+bool is_status_lost();
+
 }  // namespace lockstep::launch

@@ -398,10 +398,13 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
 
     def test_a_program_in_between_may_close_descriptors(self):
         program = self.folder / "wrapper.py"
-        program.write_text(f"import subprocess, sys\nsys.exit(subprocess.run(['{BINARY}/bin/launch_case', '{self.folder}', 'none']).returncode)\n")
-        result = self.ranks(1, program)
-        self.assertIn("Python's subprocess does by default", result.err)
-        self.assertNotIn("the same version", result.err)
+        for kind, ranks, code in (("none", 1, 0), ("throw", 2, 1)):
+            program.write_text(f"import subprocess, sys\nsys.exit(subprocess.run(['{BINARY}/bin/launch_case', '{self.folder}', '{kind}']).returncode)\n")
+            result = self.ranks(ranks, "--shutdown-timeout", 1, program)
+            self.assertEqual(result.code, code, result)
+            self.assertIn("Python's subprocess does by default", result.err)
+            self.assertNotIn("the same version", result.err)
+        self.assertRegex(result.err, r"lockstep: rank 1 \(pid \d+\) failed: injected fault")
 
     def test_who_is_tied_to_stdin_says_why_it_ends(self):
         process = self.start("sh", "-c", f"(while [ ! -e ready_0 ]; do sleep 0.02; done) | {LOCKSTEP} run --tied-to-stdin "
