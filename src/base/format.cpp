@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include <fmt/format.h>
 
 namespace lockstep {
 
-std::string number_text(double number) { return fmt::format("{}", number); }
+std::string number_text(double number) {
+  return std::isnan(number) ? "nan" : fmt::format("{}", number);  // of whatever sign
+}
 
 std::string joined(std::span<const std::string> words, std::string_view separator) {
   return fmt::format("{}", fmt::join(words.begin(), words.end(), separator));

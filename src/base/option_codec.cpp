@@ -15,16 +15,35 @@ constexpr std::string_view kPlainFirst =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+";
 constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+@=";
 
+// The character of two or three bytes at the start of UTF-8 text that readers of YAML refuse or take for the
+// end of a line: C1 controls, U+2028, U+2029, U+FEFF, U+FFFE, U+FFFF; 0 for any other.
+char32_t unprintable_at_start(std::string_view text) {
+  const auto byte = [&](std::size_t i) -> char32_t {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+  };
+  if (byte(0) == 0xc2 && byte(1) >= 0x80 && byte(1) < 0xa0) return byte(1);
+  if ((byte(0) & 0xf0) != 0xe0 || (byte(1) & 0xc0) != 0x80 || (byte(2) & 0xc0) != 0x80) return 0;
+  const char32_t code = (byte(0) & 0x0f) << 12 | (byte(1) & 0x3f) << 6 | (byte(2) & 0x3f);
+  constexpr std::array<char32_t, 5> kThreeBytes{0x2028, 0x2029, 0xfeff, 0xfffe, 0xffff};
+  return std::ranges::find(kThreeBytes, code) != kThreeBytes.end() ? code : 0;
+}
+
 std::string quoted(std::string_view text) {
   std::string result = "\"";
-  for (const char c : text) {
+  while (!text.empty()) {
+    const char c = text.front();
+    std::size_t length = 1;
     if (c == '"' || c == '\\') {
       result += {'\\', c};
     } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
       result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else if (const auto code = unprintable_at_start(text)) {
+      result += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(code));
+      length = code < 0x100 ? 2 : 3;
     } else {
       result += c;
     }
+    text.remove_prefix(length);
   }
   return result + '"';
 }

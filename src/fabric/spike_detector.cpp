@@ -81,7 +81,7 @@ void SpikeDetector::report(double loss, std::int64_t batch_idx, const Communicat
   throw TrainingSpike(batch_idx, {.what = "training spike detected in batch " + std::to_string(batch_idx),
                                   .expected = "a loss near the running mean " +
                                               std::to_string(running_mean()) + " on every rank",
-                                  .got = std::to_string(loss),
+                                  .got = std::isnan(loss) ? "nan" : std::to_string(loss),
                                   .where = "rank " + std::to_string(communicator.rank()),
                                   .hint = "leave out the batches that " + path_.string() + " names"});
 }

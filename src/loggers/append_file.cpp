@@ -11,6 +11,7 @@
 #include <lockstep/base/unique_fd.h>
 
 #include "base/system_error_text.h"
+#include "loggers/put_aside.h"
 #include "loggers/version_folder.h"
 
 namespace lockstep::detail {
@@ -43,6 +44,7 @@ void AppendFile::flush() {
   int flags = O_WRONLY | O_CLOEXEC;
   if (!begun_) {
     if (file_.has_parent_path()) make_folder(file_.parent_path());
+    if (existing_ == Existing::kPutAside) put_aside(file_);
     flags |= existing_ == Existing::kReplaced ? O_CREAT | O_TRUNC : O_CREAT;
   }
   const UniqueFd fd(::open(file_.c_str(), flags, 0666));

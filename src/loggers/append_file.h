@@ -16,7 +16,11 @@ namespace lockstep::detail {
 class LOCKSTEP_API AppendFile {
  public:
   /// What becomes of a file of that name that is there already.
-  enum class Existing { kReplaced, kContinued };
+  enum class Existing {
+    kReplaced,
+    kContinued,
+    kPutAside  ///< called FILE.1.EXT
+  };
 
   /// Touches no file yet.
   explicit AppendFile(std::filesystem::path file, Existing existing = Existing::kReplaced)

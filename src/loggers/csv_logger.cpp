@@ -2,17 +2,26 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <fstream>
+#include <utility>
 
 #include <lockstep/base/atomic_file.h>
 
 #include "loggers/append_file.h"
 #include "loggers/hparams_file.h"
+#include "loggers/put_aside.h"
 #include "loggers/write_or_warn.h"
 
 namespace lockstep {
 namespace {
 
+using Columns = std::vector<std::string>;
+
+constexpr std::size_t kKeys = 2;  // epoch and step come before the metrics
+
 void append_number(std::string& text, double value) {
+  if (std::isnan(value)) return void(text += "nan");  // of whatever sign
   char digits[32];
   const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
   text.append(digits, end);
@@ -24,6 +33,44 @@ std::string quoted(const std::string& field) {
   std::string text = "\"";
   for (const char letter : field) text += letter == '"' ? "\"\"" : std::string(1, letter);
   return text + "\"";
+}
+
+std::string header(const Columns& columns) {
+  std::string text = "epoch,step";
+  for (const auto& name : columns) text += "," + quoted(name);
+  return text + "\n";
+}
+
+// The fields of a row: numbers, and nothing, neither of which is ever quoted.
+std::vector<std::string_view> fields_of(std::string_view line) {
+  std::vector<std::string_view> fields;
+  for (auto comma = line.find(','); comma != line.npos; comma = line.find(',')) {
+    fields.push_back(line.substr(0, comma));
+    line.remove_prefix(comma + 1);
+  }
+  fields.push_back(line);
+  return fields;
+}
+
+// Where each of `columns` stands in rows of `before`; npos: nowhere.
+std::vector<std::size_t> places_in(const Columns& before, const Columns& columns) {
+  std::vector<std::size_t> places;
+  for (const auto& name : columns) {
+    const auto found = std::ranges::lower_bound(before, name);
+    const bool is_there = found != before.end() && *found == name;
+    places.push_back(is_there ? kKeys + static_cast<std::size_t>(found - before.begin()) : std::string::npos);
+  }
+  return places;
+}
+
+std::string with_columns(std::string_view line, const std::vector<std::size_t>& places) {
+  const auto fields = fields_of(line);
+  const auto field = [&](std::size_t place) {
+    return place < fields.size() ? fields[place] : std::string_view();
+  };
+  std::string text = std::string(field(0)).append(",").append(field(1));
+  for (const auto place : places) text.append(",").append(field(place));
+  return text + "\n";
 }
 
 }  // namespace
@@ -47,54 +94,66 @@ void CsvLogger::log_hyperparams(const HyperParameters& params) {
 
 void CsvLogger::flush() {
   schedule_.flushed();
-  const bool missing = !created_ && !rows_.empty();  // the last write failed: the next one writes all rows
-  if (missing || !pending_.empty()) created_ = detail::write_or_warn(file_, [&] { write_rows(); });
+  if (!pending_.empty()) detail::write_or_warn(file_, [&] { write_rows(); });
   detail::write_or_warn(file_.parent_path() / "hparams.yaml", [&] { hparams_->write(file_.parent_path()); });
 }
 
 void CsvLogger::write_rows() {
-  const bool rewrite = add_columns(pending_) || !created_;
-  const auto first_new = rewrite ? 0 : rows_.size();
-  std::ranges::move(pending_, std::back_inserter(rows_));
-  pending_.clear();
-  std::string text = rewrite ? header() : "";
-  for (std::size_t row = first_new; row < rows_.size(); ++row) text += line(rows_[row]);
-  if (rewrite) {
-    write_file_atomically(file_, text);
-  } else {
+  if (!is_begun_) detail::put_aside(file_);
+  auto columns = columns_with_pending();
+  if (columns == columns_ && std::filesystem::exists(file_)) {
     detail::AppendFile file(file_, detail::AppendFile::Existing::kContinued);
-    file.append(text);
+    file.append(pending_lines(columns));
     file.flush();
+  } else {
+    rewrite(columns);
   }
+  is_begun_ = true;
+  columns_ = std::move(columns);
+  pending_.clear();
+}
+
+// A new column goes into the rows that are there.
+void CsvLogger::rewrite(const Columns& columns) const {
+  constexpr std::size_t kChunk = 1 << 16;
+  const auto places = places_in(columns_, columns);
+  write_file_atomically(file_, [&](FileWriter& file) {
+    std::ifstream written(file_);
+    written.seekg(static_cast<std::streamoff>(header(columns_).size()));
+    auto text = header(columns);
+    for (std::string line; std::getline(written, line);) {
+      text += with_columns(line, places);
+      if (text.size() >= kChunk) file.write(std::exchange(text, {}));
+    }
+    file.write(text + pending_lines(columns));
+  });
 }
 
 void CsvLogger::finalize(const std::string&) { flush(); }
 
-bool CsvLogger::add_columns(std::span<const Row> rows) {
-  const auto before = columns_.size();
-  for (const Row& row : rows) {
+CsvLogger::Columns CsvLogger::columns_with_pending() const {
+  auto columns = columns_;
+  for (const Row& row : pending_) {
     for (const auto& [name, value] : row.metrics) {
-      const auto place = std::ranges::lower_bound(columns_, name);
-      if (place == columns_.end() || *place != name) columns_.insert(place, name);
+      const auto place = std::ranges::lower_bound(columns, name);
+      if (place == columns.end() || *place != name) columns.insert(place, name);
     }
   }
-  return columns_.size() != before;
+  return columns;
 }
 
-std::string CsvLogger::header() const {
-  std::string text = "epoch,step";
-  for (const auto& name : columns_) text += "," + quoted(name);
-  return text + "\n";
-}
-
-std::string CsvLogger::line(const Row& row) const {
-  std::string text = std::to_string(row.epoch) + "," + std::to_string(row.step);
-  for (const auto& name : columns_) {
-    text += ',';
-    const auto metric = std::ranges::find(row.metrics, name, &Metric::first);
-    if (metric != row.metrics.end()) append_number(text, metric->second);
+std::string CsvLogger::pending_lines(const Columns& columns) const {
+  std::string text;
+  for (const Row& row : pending_) {
+    text += std::to_string(row.epoch) + "," + std::to_string(row.step);
+    for (const auto& name : columns) {
+      text += ',';
+      const auto metric = std::ranges::find(row.metrics, name, &Metric::first);
+      if (metric != row.metrics.end()) append_number(text, metric->second);
+    }
+    text += '\n';
   }
-  return text + "\n";
+  return text;
 }
 
 }  // namespace lockstep

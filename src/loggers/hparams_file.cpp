@@ -4,6 +4,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include <nlohmann/json.hpp>
+
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/option_codec.h>
 
@@ -23,6 +25,12 @@ std::string yaml_float(double value) {
   return text;
 }
 
+// What is no UTF-8 gets U+FFFD in its place: readers would refuse the whole file.
+std::string text_of(const std::string& bytes) {
+  using Json = nlohmann::json;
+  return Json::parse(Json(bytes).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+}
+
 std::string yaml_value(const HyperParameter& param) {
   return std::visit(
       [](const auto& value) -> std::string {
@@ -30,7 +38,7 @@ std::string yaml_value(const HyperParameter& param) {
         if constexpr (std::is_same_v<T, bool>) return value ? "true" : "false";
         if constexpr (std::is_same_v<T, std::int64_t>) return std::to_string(value);
         if constexpr (std::is_same_v<T, double>) return yaml_float(value);
-        if constexpr (std::is_same_v<T, std::string>) return yaml_scalar(value, true);
+        if constexpr (std::is_same_v<T, std::string>) return yaml_scalar(text_of(value), true);
       },
       param);
 }
@@ -64,7 +72,7 @@ class YamlWriter {
 
  private:
   void line(const std::string& key, const std::string& value) {
-    text += std::string(2 * depth_, ' ') + yaml_scalar(key, true) + ":" + value + "\n";
+    text += std::string(2 * depth_, ' ') + yaml_scalar(text_of(key), true) + ":" + value + "\n";
   }
 
   const Params& params_;

@@ -28,7 +28,7 @@ Json json_number(double value) {
 struct JsonlLogger::State {
   std::filesystem::path folder;
   FlushSchedule schedule;
-  detail::AppendFile file{folder / "metrics.jsonl"};
+  detail::AppendFile file{folder / "metrics.jsonl", detail::AppendFile::Existing::kPutAside};
   detail::HparamsFile hparams = {};
 };
 

@@ -42,7 +42,7 @@ std::vector<double> square_sums(const T* values, std::int64_t size) {
 [[noreturn]] void refuse_nonfinite(double norm) {
   throw Error("optim", {.what = "the norm of the gradients is not finite",
                         .expected = "a finite number, as error_if_nonfinite is set",
-                        .got = std::to_string(norm),
+                        .got = std::isnan(norm) ? "nan" : std::to_string(norm),
                         .hint = "look at the batch's data and at the learning rate"});
 }
 

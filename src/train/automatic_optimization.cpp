@@ -27,7 +27,7 @@ void require_finite(double loss, const StepContext& step) {
   if (std::isfinite(loss)) return;
   throw Error("train", {.what = "detect_anomaly: the loss is not finite",
                         .expected = "a finite number",
-                        .got = std::to_string(loss),
+                        .got = OptionType<double>::print(loss),
                         .where = place_of(step) + ", step " + std::to_string(step.global_step()),
                         .hint = "look at this batch's data and at the learning rate"});
 }

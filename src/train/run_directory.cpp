@@ -11,6 +11,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/cluster/slurm_environment.h>
 
+#include "loggers/put_aside.h"
+
 namespace lockstep {
 namespace {
 
@@ -68,17 +70,6 @@ fs::path new_folder(const fs::path& parent) {
   return version ? folder_of_version(parent, *version) : first_free_version(parent);
 }
 
-// An earlier run's rows: it may have been interrupted, and go on now.
-void put_aside(const fs::path& file) {
-  if (!fs::exists(file)) return;
-  for (int number = 1;; ++number) {
-    auto aside = file;
-    aside.replace_filename(file.stem().string() + "." + std::to_string(number) + file.extension().string());
-    if (fs::exists(aside)) continue;
-    return fs::rename(file, aside);
-  }
-}
-
 }  // namespace
 
 fs::path claim_run_directory(const fs::path& wanted, const std::string& name, const fs::path& root) {
@@ -88,7 +79,7 @@ fs::path claim_run_directory(const fs::path& wanted, const std::string& name, co
   create(folder / "checkpoints");
   // What an earlier run said of itself must not be taken for this one's word.
   for (const char* verdict : {"summary.json", "failure.json"}) fs::remove(folder / verdict);
-  for (const char* rows : {"metrics.csv", "metrics.jsonl"}) put_aside(folder / rows);
+  for (const char* rows : {"metrics.csv", "metrics.jsonl"}) detail::put_aside(folder / rows);
   return folder;
 }
 

@@ -242,6 +242,7 @@ TEST(OptionTree, ChecksValuesSetInCode) {
   EXPECT_NO_THROW(tree_of(fine).validate());
   EXPECT_EQ(invalid({.epochs = -5}),
             "[options] demo.epochs; expected an integer >= -1; got -5 (set in code)");
+  EXPECT_NE(invalid({.lr = -std::nan("")}).find("got nan"), std::string::npos);
   EXPECT_NE(invalid({.lr = std::nan("")}).find("demo.lr; expected a finite number 0..1; got nan"),
             std::string::npos);
   EXPECT_NE(invalid({.timeout = 0ms}).find("demo.timeout; expected a duration"), std::string::npos);
@@ -266,7 +267,8 @@ TEST(OptionTree, PrintsYamlThatSetsEveryValueAgain) {
                       .clip = 0.25,
                       .tag = "none",
                       .hidden = {},
-                      .words = {"", "- x", "a: b", "#", "true", "1", "line\nbreak\t\"q\"\\"},
+                      .words = {"", "- x", "a: b", "#", "true", "1", "line\nbreak\t\"q\"\\",
+                                "\xc2\x85\xe2\x80\xa8\xef\xbb\xbf\xe2\x82\xac"},
                       .strategy = Pair{.timeout = 1h, .inner = {.depth = 4}}};
   const auto printed = tree_of(first).to_yaml();
   demo::Options second{.strategy = Shard{}};

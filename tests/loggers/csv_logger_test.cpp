@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 #include <lockstep/loggers/csv_logger.h>
 
+#include <cmath>
+#include <limits>
+
 #include "support/temporary_folder.h"
 
 namespace lockstep {
@@ -25,13 +28,43 @@ TEST(CsvLogger, ANewColumnGoesIntoTheRowsThatWereWritten) {
   EXPECT_EQ(test::content(folder / "metrics.csv"), "epoch,step,a,m\n0,0,,1\n0,1,2,\n0,2,,3\n");
 }
 
-TEST(CsvLogger, ReplacesTheFileOfAnOlderRun) {
+TEST(CsvLogger, PutsTheFilesOfOlderRunsAside) {
   const test::TemporaryFolder folder;
-  folder.file("metrics.csv", "old");
-  CsvLogger logger(folder.path());
+  for (const double value : {1, 2, 3}) {
+    CsvLogger logger(folder.path());
+    logger.log_metrics(std::vector<Metric>{{"m", value}}, 0, 0);
+    logger.finalize("success");
+  }
+  EXPECT_EQ(test::content(folder / "metrics.csv"), "epoch,step,m\n0,0,3\n");
+  EXPECT_EQ(test::content(folder / "metrics.1.csv"), "epoch,step,m\n0,0,1\n");
+  EXPECT_EQ(test::content(folder / "metrics.2.csv"), "epoch,step,m\n0,0,2\n");
+}
+
+TEST(CsvLogger, ForgetsTheRowsThatAreInTheFile) {
+  const test::TemporaryFolder folder;
+  CsvLogger logger(folder.path(), 1);
+  logger.log_metrics(std::vector<Metric>{{"a\nb", 1}, {"m", 1}}, 0, 0);
+  folder.file("metrics.csv", "epoch,step,\"a\nb\",m\n0,0,7,8\n");
+  logger.log_metrics(std::vector<Metric>{{"c", 2}}, 0, 1);
+  EXPECT_EQ(test::content(folder / "metrics.csv"), "epoch,step,\"a\nb\",c,m\n0,0,7,,8\n0,1,,2,\n");
+}
+
+TEST(CsvLogger, AFileThatWasRemovedBeginsAnewWithItsHeader) {
+  const test::TemporaryFolder folder;
+  CsvLogger logger(folder.path(), 1);
   logger.log_metrics(std::vector<Metric>{{"m", 1}}, 0, 0);
-  logger.flush();
-  EXPECT_EQ(test::content(folder / "metrics.csv"), "epoch,step,m\n0,0,1\n");
+  std::filesystem::remove(folder / "metrics.csv");
+  logger.log_metrics(std::vector<Metric>{{"m", 2}}, 0, 1);
+  EXPECT_EQ(test::content(folder / "metrics.csv"), "epoch,step,m\n0,1,2\n");
+}
+
+TEST(CsvLogger, WritesWhatIsNotFinite) {
+  const test::TemporaryFolder folder;
+  CsvLogger logger(folder.path());
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  logger.log_metrics(std::vector<Metric>{{"a", nan}, {"b", -nan}, {"c", -INFINITY}}, 0, 0);
+  logger.finalize("success");
+  EXPECT_EQ(test::content(folder / "metrics.csv"), "epoch,step,a,b,c\n0,0,nan,nan,-inf\n");
 }
 
 TEST(CsvLogger, QuotesNamesThatNeedIt) {

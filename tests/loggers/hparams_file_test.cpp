@@ -35,6 +35,14 @@ TEST(HparamsYaml, QuotesTextThatNeedsIt) {
             "\"\": \"\"\n\"a: b\": \"x: \\\"y\\\"\\x0a\"\n");
 }
 
+// PyYAML refuses a file that holds them, or takes them for ends of lines.
+TEST(HparamsYaml, EscapesWhatReadersRefuse) {
+  EXPECT_EQ(hparams_yaml({{"a", "\xc2\x80\xc2\x9f\xc2\xa0"}}), "a: \"\\u0080\\u009f\xc2\xa0\"\n");
+  EXPECT_EQ(hparams_yaml({{"a", "\xe2\x80\xa8\xef\xbf\xbf\xe2\x82\xac"}}),
+            "a: \"\\u2028\\uffff\xe2\x82\xac\"\n");
+  EXPECT_EQ(hparams_yaml({{"a\x80", "b\xff"}}), "\"a\xef\xbf\xbd\": \"b\xef\xbf\xbd\"\n");
+}
+
 TEST(HparamsYaml, KeepsTheSlashOfANameThatIsAlsoAGroup) {
   EXPECT_EQ(hparams_yaml({{"a", 1}, {"a-b", 2}, {"a/b", 3}, {"c/d", 4}, {"c/d/e", 5}}),
             "a: 1\na-b: 2\na/b: 3\nc:\n  d: 4\n  d/e: 5\n");

@@ -53,5 +53,16 @@ TEST(JsonlLogger, ReplacesTheFileOfAnOlderRunAndMakesItsFolder) {
   EXPECT_EQ(content(folder / "run" / "hparams.yaml"), "run: 1\n");
 }
 
+TEST(JsonlLogger, PutsTheFileOfAnOlderRunAside) {
+  const test::TemporaryFolder folder;
+  folder.file("metrics.jsonl", "old\n");
+  JsonlLogger logger(folder.path(), 1);
+  EXPECT_EQ(content(folder / "metrics.jsonl"), "old\n");
+  for (const double value : {1, 2}) logger.log_metrics(std::vector<Metric>{{"m", value}}, 0, 0);
+  EXPECT_EQ(content(folder / "metrics.1.jsonl"), "old\n");
+  EXPECT_EQ(content(folder / "metrics.jsonl"),
+            "{\"epoch\":0,\"step\":0,\"m\":1.0}\n{\"epoch\":0,\"step\":0,\"m\":2.0}\n");
+}
+
 }  // namespace
 }  // namespace lockstep

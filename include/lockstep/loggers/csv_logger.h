@@ -20,8 +20,9 @@ class HparamsFile;
 /// A full disk never stops training: it is reported once, and the rows are written when there is room.
 class LOCKSTEP_API CsvLogger final : public Logger {
  public:
-  /// Rows are written in batches of `flush_every_n_rows`, or once a second. An older metrics.csv there
-  /// is replaced.
+  /// Rows are written in batches of `flush_every_n_rows`, or once a second, and forgotten; a new column has
+  /// the file written anew. An older metrics.csv there is called metrics.1.csv, metrics.2.csv, ... when the
+  /// first are.
   explicit CsvLogger(std::filesystem::path folder, int flush_every_n_rows = 100);
   ~CsvLogger() override;
 
@@ -40,18 +41,19 @@ class LOCKSTEP_API CsvLogger final : public Logger {
     std::vector<Metric> metrics;
   };
 
+  using Columns = std::vector<std::string>;  // sorted
+
   void write_rows();
-  bool add_columns(std::span<const Row> rows);
-  std::string header() const;
-  std::string line(const Row& row) const;
+  void rewrite(const Columns& columns) const;
+  Columns columns_with_pending() const;
+  std::string pending_lines(const Columns& columns) const;
 
   std::filesystem::path file_;
   FlushSchedule schedule_;
   std::unique_ptr<detail::HparamsFile> hparams_;
-  std::vector<std::string> columns_;  // sorted
-  std::vector<Row> pending_;
-  std::vector<Row> rows_;  // kept: a new column goes into all of them
-  bool created_ = false;   // the file holds rows_ under columns_
+  Columns columns_;           // of the file
+  std::vector<Row> pending_;  // what is not in the file yet
+  bool is_begun_ = false;     // the file is this logger's
 };
 
 }  // namespace lockstep

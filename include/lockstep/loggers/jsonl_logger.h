@@ -16,7 +16,7 @@ namespace lockstep {
 class LOCKSTEP_API JsonlLogger final : public Logger {
  public:
   /// Rows are written in batches of `flush_every_n_rows`, or once a second. An older metrics.jsonl there is
-  /// replaced.
+  /// called metrics.1.jsonl, metrics.2.jsonl, ... when the first are.
   explicit JsonlLogger(std::filesystem::path folder, int flush_every_n_rows = 100);
   ~JsonlLogger() override;
 

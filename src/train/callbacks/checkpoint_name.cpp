@@ -67,7 +67,8 @@ std::string checkpoint_name(std::string_view text, bool inserts_names,
     const auto spec = key.size() < field.size() ? field.substr(key.size() + 1) : std::string_view();
     if (!is_spec(spec)) refuse(text, "{name}, {name:.2f}, {name:03d} or {name:.1e}", field);
     if (inserts_names) name += std::string(key) + "=";
-    const auto value = value_of(key);
+    auto value = value_of(key);
+    if (std::isnan(value.value)) value.value = NAN;  // without its sign
     name += spec.empty() ? without_spec(value) : with_spec(spec, value);
   }
   return name;

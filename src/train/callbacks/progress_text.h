@@ -2,9 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <lockstep/base/export.h>
@@ -12,12 +15,26 @@
 
 namespace lockstep::detail {
 
-/// printf's.
+/// printf prints the sign of what is not a number.
+template <class Value>
+Value without_sign_of_nan(Value value) {
+  if constexpr (std::is_floating_point_v<Value>) {
+    if (std::isnan(value)) return std::numeric_limits<Value>::quiet_NaN();
+  }
+  return value;
+}
+
 template <class... Values>
-std::string printed(const char* format, Values... values) {
+std::string printed_as(const char* format, Values... values) {
   std::string text(static_cast<std::size_t>(std::max(0, std::snprintf(nullptr, 0, format, values...))), ' ');
   std::snprintf(text.data(), text.size() + 1, format, values...);
   return text;
+}
+
+/// printf's, but for the sign of NaN.
+template <class... Values>
+std::string printed(const char* format, Values... given) {
+  return printed_as(format, without_sign_of_nan(given)...);
 }
 
 /// "3/10"; of a stream that has not told its length yet, "3/?".

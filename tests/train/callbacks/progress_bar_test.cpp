@@ -43,6 +43,7 @@ struct PlainBar : ProgressBar {
 TEST(ProgressText, PlainLines) {
   EXPECT_EQ(detail::plain_line(kTraining, {{"loss", 0.5}}), "epoch 3: batch 3/12, 0.5 it/s, loss=0.5");
   EXPECT_EQ(detail::plain_line(kStream, {}), "epoch 0: batch 3/?, 0.5 it/s");
+  EXPECT_EQ(detail::plain_line(kStream, {{"loss", -NAN}}), "epoch 0: batch 3/?, 0.5 it/s, loss=nan");
 }
 
 TEST(ProgressText, RowsOfEpochs) {
