@@ -18,6 +18,7 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/run_directory.h>
 
+#include "cli/own_parts.h"
 #include "cli/settings.h"
 
 namespace lockstep {
@@ -96,9 +97,11 @@ const std::string& Cli::verb() const {
 TrainerOptions Cli::trainer() const { return trainer(program_.trainer); }
 
 TrainerOptions Cli::trainer(TrainerOptions defaults) const {
+  const auto code = defaults;
   OptionTree tree;
   tree.add("trainer", defaults);
   tree.apply(command_line_.assignments, "trainer");
+  detail::keep_own_parts(code, defaults);
   Settings settings{.trainer = std::move(defaults), .run = run_, .tune = tune_};
   settings.run.run_dir = wanted_run_dir_;  // another run of the saved configuration gets a folder of its own
   settings.run.config_yaml = tree_of(program_, settings).to_yaml();
@@ -117,9 +120,11 @@ FabricOptions Cli::fabric(FabricOptions defaults) const {
                               .expected = "ls::run(argc, argv, {.fabric = ls::FabricOptions{}}, ...)",
                               .got = "a Program whose fabric is not set"});
   }
+  const auto code = defaults.strategy;
   OptionTree tree;
   tree.add("fabric", defaults);
   tree.apply(command_line_.assignments, "fabric");
+  detail::keep_own_parts(code, defaults.strategy);
   Settings settings{.fabric = std::move(defaults)};
   settings.fabric.run = {.run_dir = wanted_run_dir_, .seed_everything = run_.seed_everything};
   print_if_asked(tree_of(program_, settings).to_yaml());

@@ -9,9 +9,11 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kDetected = "auto";
+constexpr std::string_view kOwn = "own";  // stands, as text, for one of the program's own
 
 // Empty: no environment has this name.
 std::string spelling_of(std::string_view name) {
+  if (name == kOwn) return std::string(name);
   for (const auto& kind : environment_kinds())
     if (detail::same_name(kind.name, name)) return std::string(kind.spelling);
   return {};
@@ -46,7 +48,8 @@ Expected<EnvironmentChoice> OptionType<EnvironmentChoice>::parse(std::string_vie
 }
 
 std::string OptionType<EnvironmentChoice>::print(const EnvironmentChoice& value) {
-  return value.is_detected() ? std::string(kDetected) : value.name();
+  if (value.is_detected()) return std::string(kDetected);
+  return spelling_of(value.name()).empty() ? std::string(kOwn) : value.name();
 }
 
 std::string OptionType<EnvironmentChoice>::accepted() { return detail::one_of(names()); }

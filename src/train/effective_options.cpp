@@ -23,6 +23,12 @@ void check(TrainerOptions& options) {
   tree.add("trainer", options);
   tree.add("", options.run);
   tree.validate();
+  for (const auto& item : options.logger.items()) {
+    const auto* name = std::get_if<std::string>(&item);
+    if (name == nullptr || *name != "own") continue;
+    throw ConfigError("train",
+                      {.what = "logger", .expected = "loggers in the place of this word", .got = *name});
+  }
 }
 
 void check_validation(const TrainerOptions& options) {

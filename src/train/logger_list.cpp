@@ -1,12 +1,15 @@
 #include <lockstep/train/logger_list.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_codec.h>
 
 namespace lockstep {
 namespace {
+
+constexpr std::string_view kOwn = "own";
 
 bool is_name(std::string_view text) {
   const auto names = logger_names();
@@ -20,7 +23,7 @@ std::vector<std::string> logger_names() { return {"csv", "jsonl", "mlflow", "ten
 std::string OptionType<LoggerList>::accepted() {
   std::string names;
   for (const auto& name : logger_names()) names += ", " + name;
-  return "true (csv), false, or names of loggers" + names;
+  return "true (csv), false, or names of loggers" + names + ", own (those of the program's code)";
 }
 
 LoggerList::LoggerList(bool csv) {
@@ -42,19 +45,23 @@ LoggerList::LoggerList(std::vector<Item> items) : items_(std::move(items)) {
 
 Expected<LoggerList> LoggerList::parse(std::string_view text) {
   if (const auto csv = OptionType<bool>::parse(text)) return LoggerList(*csv);
-  std::vector<Item> items;
+  LoggerList loggers(false);
   for (auto& word : detail::items_of({.text = std::string(text)})) {
-    if (!is_name(word.text)) return Unexpected{OptionType<LoggerList>::accepted()};
-    items.emplace_back(std::move(word.text));
+    if (!is_name(word.text) && word.text != kOwn) return Unexpected{OptionType<LoggerList>::accepted()};
+    loggers.items_.emplace_back(std::move(word.text));
   }
-  return LoggerList(std::move(items));
+  return loggers;
 }
 
-// Loggers of the program's own have no name that could be read back.
+// One word stands for all loggers of the program's own, at the place of the first.
 std::string LoggerList::print() const {
   std::string text;
+  bool has_own = false;
   for (const auto& item : items_) {
-    if (const auto* name = std::get_if<std::string>(&item)) text += (text.empty() ? "" : ",") + *name;
+    const auto* name = std::get_if<std::string>(&item);
+    const bool is_own = name == nullptr || *name == kOwn;
+    if (is_own && std::exchange(has_own, true)) continue;
+    text.append(text.empty() ? "" : ",").append(is_own ? kOwn : *name);
   }
   return text.empty() ? "false" : text;
 }

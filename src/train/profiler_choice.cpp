@@ -8,6 +8,8 @@
 namespace lockstep {
 namespace {
 
+constexpr std::string_view kOwn = "own";
+
 bool is_name(std::string_view text) {
   const auto names = profiler_names();
   return std::ranges::find(names, text) != names.end();
@@ -18,7 +20,7 @@ bool is_name(std::string_view text) {
 std::string OptionType<ProfilerChoice>::accepted() {
   std::string names;
   for (const auto& name : profiler_names()) names += name + ", ";
-  return "one of " + names + "or none";
+  return "one of " + names + "own (that of the program's code) or none";
 }
 
 ProfilerChoice::ProfilerChoice(std::string name) : name_(std::move(name)) {
@@ -36,8 +38,15 @@ std::shared_ptr<Profiler> ProfilerChoice::get() const {
 Expected<ProfilerChoice> ProfilerChoice::parse(std::string_view text) {
   if (detail::same_name(text, "none") || detail::same_name(text, "null") || text.empty())
     return ProfilerChoice();
-  if (!is_name(text)) return Unexpected{OptionType<ProfilerChoice>::accepted()};
-  return ProfilerChoice(std::string(text));
+  if (!is_name(text) && text != kOwn) return Unexpected{OptionType<ProfilerChoice>::accepted()};
+  ProfilerChoice choice;
+  choice.name_ = text;
+  return choice;
+}
+
+std::string ProfilerChoice::print() const {
+  if (profiler_) return std::string(kOwn);
+  return name_.empty() ? "none" : name_;
 }
 
 }  // namespace lockstep

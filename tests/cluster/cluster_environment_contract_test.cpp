@@ -207,6 +207,21 @@ TEST(EnvironmentChoice, TakesLightningsNamesAndEnvironments) {
   EXPECT_EQ(EnvironmentChoice(own).name(), "own");
 }
 
+// A saved configuration says `own` for what code has, which is none by itself.
+TEST(EnvironmentChoice, HasAWordForOnesOwn) {
+  struct Cluster final : ExternalEnvironment {
+    Cluster()
+        : ExternalEnvironment("ours", "a friend",
+                              {.world_size = 1, .main_address = "there", .main_port = 7}) {}
+  };
+  const auto word = OptionType<EnvironmentChoice>::print(EnvironmentChoice(std::make_shared<Cluster>()));
+  EXPECT_EQ(word, "own");
+  const auto read = OptionType<EnvironmentChoice>::parse(word);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(OptionType<EnvironmentChoice>::print(*read), "own");
+  EXPECT_THROW(read->environment(), ConfigError);
+}
+
 TEST(EnvironmentChoice, RefusesOtherNames) {
   for (const auto& refuse : std::vector<std::function<void()>>{
            [] { EnvironmentChoice("PBS"); }, [] { EnvironmentChoice(std::shared_ptr<Own>()); }})

@@ -33,6 +33,23 @@ TEST(LoggerList, TakesNamesAndLoggers) {
   test::expect_error<ConfigError>([] { LoggerList list{std::shared_ptr<Logger>()}; }, {"logger", "null"});
 }
 
+// So that a saved configuration keeps them: see tests/programs/trainers_test.py.
+TEST(LoggerList, HasAWordForThoseOfTheProgram) {
+  const auto own = std::make_shared<MemoryLogger>();
+  EXPECT_EQ(LoggerList(own).print(), "own");
+  EXPECT_EQ(LoggerList({own, "csv", own}).print(), "own,csv");
+  EXPECT_EQ(LoggerList::parse("csv,own")->print(), "csv,own");
+  EXPECT_THROW(LoggerList("own"), ConfigError);
+  test::expect_error<ConfigError>([] { Trainer({.logger = *LoggerList::parse("own")}); }, {"logger", "own"});
+}
+
+TEST(ProfilerChoice, HasAWordForThatOfTheProgram) {
+  EXPECT_EQ(ProfilerChoice(std::make_shared<SimpleProfiler>()).print(), "own");
+  EXPECT_EQ(ProfilerChoice::parse("own")->print(), "own");
+  EXPECT_THROW(ProfilerChoice("own"), ConfigError);
+  EXPECT_THROW(ProfilerChoice::parse("own")->get(), ConfigError);
+}
+
 TEST(ProfilerChoice, TakesNames) {
   EXPECT_FALSE(ProfilerChoice());
   EXPECT_EQ(ProfilerChoice::parse("simple")->print(), "simple");

@@ -17,7 +17,8 @@ namespace lockstep {
 class Logger;
 
 /// Which loggers a run has: `true` for the CSV logger, `false` for none, names of those that have one, or
-/// loggers made by the program, which may go on to use them.
+/// loggers made by the program, which may go on to use them. As text these are `own`: a saved configuration
+/// that is given back keeps those that code has at that place.
 class LOCKSTEP_API LoggerList {
  public:
   using Item = std::variant<std::string, std::shared_ptr<Logger>>;

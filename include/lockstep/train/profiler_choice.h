@@ -14,7 +14,8 @@ namespace lockstep {
 
 class Profiler;
 
-/// No profiler, the one of that name ("simple", "advanced", "trace"), or one that the program made.
+/// No profiler, the one of that name ("simple", "advanced", "trace"), or one that the program made, which as
+/// text is `own`.
 class LOCKSTEP_API ProfilerChoice {
  public:
   ProfilerChoice() = default;
@@ -27,10 +28,11 @@ class LOCKSTEP_API ProfilerChoice {
 
   explicit operator bool() const { return profiler_ || !name_.empty(); }
   /// The profiler chosen, made anew where it was named; null for none.
+  /// @throws ConfigError for the word `own` in the place of the profiler that it stands for
   std::shared_ptr<Profiler> get() const;
 
   static Expected<ProfilerChoice> parse(std::string_view text);
-  std::string print() const { return name_.empty() ? "none" : name_; }
+  std::string print() const;
 
  private:
   std::string name_;
