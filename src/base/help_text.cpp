@@ -64,7 +64,11 @@ std::string help_text(const OptionTree& tree, const CommandLineInfo& info) {
     const auto title = group.help.empty() ? group.key : group.help;
     text += fmt::format("\n{}{}:\n{}", title, group.key.empty() ? "" : " (--" + group.key + ".*)", entries);
   }
-  return text + "\nEvery option is also a YAML key and an environment variable: --a.b_c is LOCKSTEP_A_B_C.\n";
+  return text +
+         "\nEvery option is also a YAML key and an environment variable: --a.b_c is LOCKSTEP_A_B_C.\n"
+         "Defaults are those from before the program's own code has run: --print_config shows what that "
+         "makes of "
+         "them.\n";
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include <lockstep/base/atomic_file.h>
+#include <lockstep/base/error.h>
 #include <lockstep/base/option_sources.h>
 
 #include "cli/settings.h"
@@ -64,7 +65,15 @@ std::optional<LrFindOptions> Cli::lr_search(const TuneTargets& targets) const {
 }
 
 void Cli::report(const Tuned& tuned, const TuneTargets& targets, const Trainer& trainer) const {
-  if (!trainer.is_global_zero()) return;
+  if (trainer.is_global_zero()) write_report(tuned, targets, trainer);
+  if (!tuned.lr_curve || tuned.lr_curve->suggestion()) return;
+  throw Error("tuner", {.what = "no learning rate was found for --" + targets.lr,
+                        .expected = "a loss that falls, over more than a few steps",
+                        .got = std::to_string(tuned.lr_curve->lr.size()) + " steps",
+                        .hint = "--tune.lr_find.num_training sets how many there are"});
+}
+
+void Cli::write_report(const Tuned& tuned, const TuneTargets& targets, const Trainer& trainer) const {
   std::vector<Row> rows;
   if (tuned.batch_size) rows.emplace_back(targets.batch_size, std::to_string(*tuned.batch_size));
   if (tuned.lr_curve) {

@@ -96,8 +96,8 @@ DevicePlan devices_to_run_on(std::string_view accelerator, const Devices& device
   if (accelerator != "auto" && accelerator != "cpu") {
     if (std::ranges::find(kPlanned, accelerator) == std::end(kPlanned))
       refuse_accelerator(accelerator, "no such accelerator", "auto or cpu");
-    refuse_accelerator(accelerator, "this accelerator is not built yet", "auto or cpu",
-                       "docs/status.md says what is planned");
+    refuse_accelerator(accelerator, "accelerator " + std::string(accelerator) + " is not built yet",
+                       "auto or cpu", "docs/status.md says what is planned");
   }
   return parse_devices(accelerator, devices);
 }

@@ -9,6 +9,7 @@
 #include <lockstep/torch.h>
 
 #include "fabric/fabric_state.h"
+#include "strategy/scaled_step.h"
 
 namespace lockstep {
 
@@ -67,6 +68,7 @@ std::shared_ptr<FabricOptimizer> Fabric::set_up_optimizer(torch::nn::Module& mod
                                                           const OptimizerFactory& factory) {
   known_module(module);
   auto optimizer = state_->strategy->setup_optimizer(module, factory);
+  detail::begin_with(*state_->precision, *optimizer);
   return std::make_shared<FabricOptimizer>(state_->strategy, state_->precision, std::move(optimizer),
                                            callbacks());
 }

@@ -44,6 +44,10 @@ double clip_gradients(Strategy& strategy, Precision& precision, Optimizer& optim
 
 void zero_grad(Precision& precision, Optimizer& optimizer, bool set_to_none) {
   optimizer.zero_grad(set_to_none);
+  begin_with(precision, optimizer);
+}
+
+void begin_with(Precision& precision, const Optimizer& optimizer) {
   if (auto* const scaler = precision.grad_scaler()) scaler->discard(optimizer);
 }
 

@@ -24,6 +24,9 @@ LOCKSTEP_API double clip_gradients(Strategy& strategy, Precision& precision, Opt
 /// Forgets the optimizer's gradients, and what a scaler knows of them.
 LOCKSTEP_API void zero_grad(Precision& precision, Optimizer& optimizer, bool set_to_none);
 
+/// Forgets what a scaler knows of gradients of an optimizer that was at this address before and is gone.
+LOCKSTEP_API void begin_with(Precision& precision, const Optimizer& optimizer);
+
 /// Steps, or leaves the step out; returns whether it was taken. Collective.
 LOCKSTEP_API bool step_optimizer(Strategy& strategy, Precision& precision, Optimizer& optimizer);
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
 #include "train/log_scope.h"
@@ -98,6 +99,7 @@ struct Pass {
   const std::vector<std::int64_t>& limits;
   const EvaluationHooks& hooks;
   EvaluationProgress& progress;
+  const std::function<void()>& between_batches;
 
   std::size_t loader() const { return static_cast<std::size_t>(progress.loader); }
 };
@@ -120,6 +122,18 @@ void run_batch(RunState& state, const Pass& pass, const StepMeasure& measure, co
   state.write_metrics(state.evaluation_log.step_row(), row_number);
 }
 
+// How many batches every rank has of the loader that runs, where they know without a word: the last rank has
+// the fewest of numbered samples.
+std::int64_t batches_of_all(const RunState& state, const Pass& pass) {
+  const auto own = pass.limits[pass.loader()];
+  if (state.communicator().size() == 1) return own;
+  const auto& loader = *pass.loaders[pass.loader()];
+  if (loader.num_samples() == kUnknownLength) return 0;
+  auto spec = state.shard(/*pad=*/false);
+  spec.rank = spec.num_replicas - 1;
+  return std::min(loader.num_batches(spec), own);
+}
+
 // The rest of the loader that runs.
 void run_loader(RunState& state, const Pass& pass) {
   const auto& loader = *pass.loaders[pass.loader()];
@@ -131,9 +145,12 @@ void run_loader(RunState& state, const Pass& pass) {
   if (pass.loaders.size() > 1) scope.dataloader_idx = pass.progress.loader;
   const LogScopeGuard guard(state, state.evaluation_log, scope);
   const StepMeasure measure(state, pass.hooks.step_name);
+  const auto shared = pass.between_batches ? batches_of_all(state, pass) : 0;
   AnyBatch batch;
-  while (pass.progress.batches < pass.limits[pass.loader()] && measure.next(*stream, batch))
+  while (pass.progress.batches < pass.limits[pass.loader()] && measure.next(*stream, batch)) {
     run_batch(state, pass, measure, batch);
+    if (pass.progress.batches < shared) pass.between_batches();
+  }
 }
 
 void run_loaders(RunState& state, const Pass& pass) {
@@ -165,6 +182,7 @@ void evaluate(RunState& state, const Pass& pass, Stage stage) {
   state.write_metrics(row, inside_fit ? state.progress.batches_that_stepped : state.progress.global_step);
   if (stage != Stage::kSanityCheck && !inside_fit) state.results = by_loader(row, pass.loaders.size());
   progress.phase = EvaluationPhase::kEnd;
+  const LogScopeGuard closed(state, state.evaluation_log, kNoLog);
   state.hooks.call(hooks.end, context);
 }
 
@@ -209,6 +227,17 @@ EvaluationLimits evaluation_limits(const RunState& state, const LoaderList& load
   return limits;
 }
 
+void warn_of_empty(const RunState& state, const LoaderList& loaders, Stage stage) {
+  if (!state.is_global_zero()) return;
+  auto spec = state.shard(/*pad=*/false);
+  spec.rank = 0;
+  for (std::size_t i = 0; i < loaders.size(); ++i) {
+    if (loaders[i]->num_samples() == kUnknownLength || loaders[i]->num_batches(spec) > 0) continue;
+    log_warning("loader " + std::to_string(i) + " of " + std::string(stage_name(stage)) +
+                " has no batch: nothing comes of it");
+  }
+}
+
 void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage,
                          const EvaluationLimits& limits) {
   EvaluationProgress progress;
@@ -216,9 +245,10 @@ void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage
 }
 
 void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage,
-                         const EvaluationLimits& limits, EvaluationProgress& progress) {
+                         const EvaluationLimits& limits, EvaluationProgress& progress,
+                         const std::function<void()>& between_batches) {
   if (limits.is_empty || progress.phase == EvaluationPhase::kEnd) return;
-  const Pass pass{loaders, limits.batches, hooks_of(stage), progress};
+  const Pass pass{loaders, limits.batches, hooks_of(stage), progress, between_batches};
   const torch::NoGradGuard no_grad;
   const auto inference = inference_mode(state, stage);
   TrainContext context(state);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "train/run_state.h"
@@ -23,8 +24,13 @@ EvaluationLimits evaluation_limits(const RunState& state, const LoaderList& load
 /// Runs `loaders` one after the other as `stage`. Collective.
 void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage,
                          const EvaluationLimits& limits);
-/// The same from where `progress` is, which it keeps.
+/// The same from where `progress` is, which it keeps. `between_batches` is called equally often on all ranks:
+/// not behind batches that not all of them have, nor between those of streams, which differ in their lengths.
 void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage,
-                         const EvaluationLimits& limits, EvaluationProgress& progress);
+                         const EvaluationLimits& limits, EvaluationProgress& progress,
+                         const std::function<void()>& between_batches = {});
+
+/// Says on rank 0 which of `loaders` have no batch on any rank. Not Collective.
+void warn_of_empty(const RunState& state, const LoaderList& loaders, Stage stage);
 
 }  // namespace lockstep::detail

@@ -10,6 +10,7 @@
 
 #include "train/checkpoint_candidates.h"
 #include "train/job_checkpoints.h"
+#include "train/program_folder.h"
 
 namespace lockstep::detail {
 namespace {
@@ -23,7 +24,9 @@ bool is_last(const fs::path& name) {
 
 // This run's, else that of the newest one.
 fs::path newest_last(const fs::path& run_dir) {
-  const auto candidates = candidates_in(folders_of_program(run_dir));
+  auto folders = folders_of_program(run_dir);
+  if (const auto first = folder_of_first_trainer(run_dir); !first.empty()) folders.push_back(first);
+  const auto candidates = candidates_in(folders);
   const auto own = std::ranges::find_if(candidates, [&](const CheckpointCandidate& candidate) {
     return is_last(candidate.folder) && candidate.folder.parent_path() == run_dir / "checkpoints";
   });

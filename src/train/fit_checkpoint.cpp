@@ -100,13 +100,19 @@ void add_run(const RunState& state, FitMoment moment, CheckpointState& all) {
 void check_has_place(const RunState& state, bool in_hook) {
   const bool between_batches = state.moment || (in_hook && state.progress.phase != FitPhase::kInBatch);
   if (state.stage == Stage::kFit && !state.trained.empty() && between_batches) return;
-  throw ConfigError("train",
-                    {.what = "a checkpoint cannot be taken here",
-                     .expected = "a hook of fit between batches, such as on_train_batch_end, or of its "
-                                 "validation",
-                     .got = state.stage != Stage::kFit ? "stage " + std::string(stage_name(state.stage))
-                            : in_hook                  ? "a hook inside a batch"
-                                                       : "no hook"});
+  const bool is_of_fit = state.stage == Stage::kFit;
+  if (!in_hook) {
+    throw ConfigError("train", {.what = "save_checkpoint() saves a run as fit left it",
+                                .expected = "a call right after fit",
+                                .got = is_of_fit ? "one before fit, or after a fit that had nothing to train"
+                                                 : "one after " + std::string(stage_name(state.stage))});
+  }
+  throw ConfigError(
+      "train",
+      {.what = "a checkpoint cannot be taken here",
+       .expected = "a hook of fit between batches, such as on_train_batch_end, or of its "
+                   "validation",
+       .got = is_of_fit ? "a hook inside a batch" : "stage " + std::string(stage_name(state.stage))});
 }
 
 bool is_resumed_from(const RunState& state, const std::filesystem::path& folder) {

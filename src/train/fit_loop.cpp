@@ -266,7 +266,8 @@ void FitLoop::validate_if_due() {
     reload_validation_data(state_);
   }
   const auto limits = evaluation_limits(state_, state_.val_loaders, Stage::kValidate);
-  run_evaluation_loop(state_, state_.val_loaders, Stage::kFit, limits, state_.progress.validation);
+  run_evaluation_loop(state_, state_.val_loaders, Stage::kFit, limits, state_.progress.validation,
+                      [this] { interruption_.heed(); });
   val_schedule_->restart();
   stop_vote_.take();  // by what was measured
 }

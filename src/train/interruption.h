@@ -13,9 +13,10 @@ class Interruption {
  public:
   explicit Interruption(RunState& state);
 
-  /// Behind each micro-batch: on SIGTERM writes last.ckpt, on the requeue signal of a SLURM job
-  /// hpc_ckpt_N.ckpt. Then, and where SIGTERM was to make room for another job, it has SLURM start the job
-  /// again. Where that is refused for the requeue signal, training goes on. Collective in some calls.
+  /// Behind each micro-batch, and between batches of its validation: on SIGTERM writes last.ckpt, on the
+  /// requeue signal of a SLURM job hpc_ckpt_N.ckpt. Then, and where SIGTERM was to make room for another job,
+  /// it has SLURM start the job again. Where that is refused for the requeue signal, training goes on.
+  /// Collective in some calls.
   /// @throws Terminated when the run is to end here, on all ranks alike
   void heed();
 

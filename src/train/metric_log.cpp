@@ -64,6 +64,8 @@ MetricLog::Entry& MetricLog::entry_of(std::string_view name, LogOptions options)
     refuse(name, "the options that it was logged with before", "other ones", "log it under another name");
   }
   require_text(name);
+  if (std::ranges::find(metrics_, name, &LoggedMetric::name) != metrics_.end())
+    refuse(name, "numbers under one name, and metrics under another", "a number; a metric has the name", "");
   const bool on_step = options.on_step.value_or(scope_.on_step);
   const bool on_epoch = options.on_epoch.value_or(scope_.on_epoch);
   if (!on_step && !on_epoch) refuse(name, "on_step or on_epoch", "both false", "");
@@ -88,6 +90,7 @@ MetricLog::Entry MetricLog::make_entry(std::string name, const LogOptions& optio
 void MetricLog::check_name(std::string_view name) const {
   if (!scope_.allowed)
     refuse(name, "a call from a step, a batch hook or an epoch hook", "a hook that cannot log", "");
+  if (name.empty()) refuse(name, "a name", "none", "");
   if (name.find(kLoaderSuffix) != std::string_view::npos)
     refuse(name, "a name without " + std::string(kLoaderSuffix), "one with it",
            "the number of the loader is added where a stage has several");
@@ -132,7 +135,9 @@ void MetricLog::log(std::string_view plain_name, metrics::Metric& metric, const 
     return void(metrics_.push_back({.name = name, .metric = &metric, .options = options}));
   }
   if (known != metrics_.end() && !known->is_here()) return claim(*known, metric);
-  if (known == metrics_.end() || known->metric != &metric)
+  if (known == metrics_.end())
+    refuse(name, "numbers under one name, and metrics under another", "a metric; a number has the name", "");
+  if (known->metric != &metric)
     refuse(name, "one metric per name", "another one", "log it under another name");
 }
 

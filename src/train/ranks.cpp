@@ -13,33 +13,36 @@
 
 #include "fabric/connector.h"
 #include "train/make_loggers.h"
+#include "train/program_folder.h"
 
 namespace lockstep::detail {
 namespace {
 
-// Our own launcher has written this file already, before its ranks ran.
-void write_ranks(const std::filesystem::path& run_dir, const std::vector<std::string>& pids) {
+namespace fs = std::filesystem;
+
+// Our own launcher has written this file already, before its ranks ran, for their first Trainer.
+void write_ranks(const fs::path& run_dir, const std::vector<std::string>& pids) {
   nlohmann::ordered_json ranks;
   for (std::size_t rank = 0; rank < pids.size(); ++rank) ranks[std::to_string(rank)] = std::stol(pids[rank]);
   write_file_atomically(run_dir / "ranks.json", ranks.dump(2) + "\n");
 }
 
 // Better before training than after it.
-void check_target(const std::filesystem::path& save_weights) {
+void check_target(const fs::path& save_weights) {
   if (save_weights.empty()) return;
-  const auto folder = std::filesystem::absolute(save_weights).parent_path();
-  if (std::filesystem::is_directory(folder) && !std::filesystem::is_directory(save_weights)) return;
+  const auto folder = fs::absolute(save_weights).parent_path();
+  if (fs::is_directory(folder) && !fs::is_directory(save_weights)) return;
   throw ConfigError("train", {.what = "save_weights " + save_weights.string() + " cannot be written",
                               .expected = "a file name in a folder that exists",
-                              .got = std::filesystem::is_directory(folder) ? "a folder" : "no such folder"});
+                              .got = fs::is_directory(folder) ? "a folder" : "no such folder"});
 }
 
 // The folder that this rank wants instead of rank 0's, if it names one.
 std::string other_run_dir(const RunState& state) {
   const auto& wanted = state.options.run.run_dir;
   std::error_code ignored;
-  if (wanted.empty() || std::filesystem::equivalent(wanted, state.run_dir, ignored)) return {};
-  return std::filesystem::absolute(wanted).string();
+  if (wanted.empty() || fs::equivalent(wanted, state.run_dir, ignored)) return {};
+  return fs::absolute(wanted).string();
 }
 
 // It would stay empty, or be a mixture of runs. Another node may have a place of its own for what its
@@ -90,12 +93,16 @@ void join_ranks(RunState& state) {
 
 void open_run_directory(RunState& state) {
   if (!state.run_dir.empty()) return;
+  auto& run = state.options.run;
+  const int number = state.has_run_dir_of_program ? count_trainer_of(run.run_dir) : 1;
   std::string folder;
   if (state.is_global_zero()) {
-    folder =
-        claim_run_directory(state.options.run.run_dir, state.options.run.name, state.options.default_root_dir)
-            .string();
+    const auto claimed = number == 1
+                             ? claim_run_directory(run.run_dir, run.name, state.options.default_root_dir)
+                             : claim_folder_of_trainer(number, fs::absolute(run.run_dir), state.options);
+    folder = claimed.string();
   }
+  if (number > 1) run.run_dir.clear();  // that of another Trainer
   state.run_dir = state.communicator().broadcast_bytes(folder, 0);
   check_run_dirs(state);
   configure_log({.rank = state.environment->global_rank(),
@@ -104,7 +111,7 @@ void open_run_directory(RunState& state) {
                          ("rank_" + std::to_string(state.environment->global_rank()) + ".log")});
   const auto pids = state.communicator().all_gather_bytes(std::to_string(getpid()));
   if (!state.is_global_zero()) return;
-  if (!env::get("LOCKSTEP_LAUNCHED")) write_ranks(state.run_dir, pids);
+  if (!env::get("LOCKSTEP_LAUNCHED") || number > 1) write_ranks(state.run_dir, pids);
   check_target(state.options.run.save_weights);
   if (!state.options.run.config_yaml.empty()) {
     write_file_atomically(state.run_dir / "config.yaml", state.options.run.config_yaml);

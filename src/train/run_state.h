@@ -53,6 +53,7 @@ struct RunState {
   /// What takes the place of options.accumulate_grad_batches when the next epoch begins.
   std::optional<AccumulationSchedule> next_accumulation;
   std::filesystem::path run_dir;
+  bool has_run_dir_of_program = false;  ///< options.run.run_dir is what ls::run() or a launcher gave
   std::shared_ptr<ClusterEnvironment> environment;
   WorldShape shape;
   std::shared_ptr<Strategy> strategy;
@@ -102,11 +103,11 @@ struct RunState {
   std::exception_ptr save_failure;              ///< of what is written at the end of this fit
   std::vector<Metrics> results;                 ///< of the last validate or test, by loader
   bool has_warned_of_no_loss = false;
-  std::function<void()> search = {};         ///< the Tuner's: runs in the place of training or evaluation
-  bool is_trial = false;                     ///< what runs is a part of a search: it saves nothing
-  std::map<std::string, double> tuned = {};  ///< what searches have found, for summary.json
-  std::unique_ptr<FailureMeeting> failure_meeting;  ///< null: nothing to be agreed on after failures
-  const std::exception* failure = nullptr;          ///< while on_exception is called
+  std::function<void()> search = {};  ///< the Tuner's: runs in the place of training or evaluation
+  bool is_trial = false;              ///< what runs is a part of a search: it saves nothing
+  std::map<std::string, HyperParameter> tuned = {};  ///< what searches have found, for summary.json
+  std::unique_ptr<FailureMeeting> failure_meeting;   ///< null: nothing to be agreed on after failures
+  const std::exception* failure = nullptr;           ///< while on_exception is called
   bool keeps_predictions = false;
   std::vector<std::vector<at::Tensor>> predictions;  ///< of this rank, by loader and batch
 

@@ -5,6 +5,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
+#include "strategy/scaled_step.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -118,6 +120,7 @@ void set_up_optimizers(RunState& state) {
     RunOptimizer made{.module = one.module ? one.module : state.module, .lr_scheduler = one.lr_scheduler};
     set_up_module(state, made.module);
     made.optimizer = state.strategy->setup_optimizer(*made.module, one.optimizer);
+    begin_with(*state.precision, *made.optimizer);
     check_closure(state, *made.optimizer);
     if (made.lr_scheduler)
       made.scheduler = std::make_unique<Scheduler>(made.lr_scheduler->scheduler, *made.optimizer);

@@ -46,7 +46,8 @@ void write_summary(const RunState& state, const std::string& status,
       {"peak_rss_bytes_per_rank", peak_rss},
       {"metrics", state.all_metrics},
       {"versions", {{"lockstep", kVersion}, {"libtorch", TORCH_VERSION}}}};
-  if (!state.tuned.empty()) summary["tuned"] = state.tuned;
+  for (const auto& [name, found] : state.tuned)
+    std::visit([&](const auto& value) { summary["tuned"][name] = value; }, found);
   write_file_atomically(state.run_dir / "summary.json",
                         summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }

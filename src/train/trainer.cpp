@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <functional>
+#include <stdexcept>
 #include <utility>
 
 #include <lockstep/base/env.h>
@@ -155,6 +156,9 @@ void run_guarded(RunState& state, const std::function<void()>& body) {
   } catch (const std::exception& error) {
     end_failed_run(state, error);
     throw;
+  } catch (...) {
+    end_failed_run(state, std::runtime_error("an exception that is no std::exception"));
+    throw;
   }
 }
 
@@ -165,7 +169,9 @@ using namespace detail;
 
 Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<RunState>()) {
   options = effective(std::move(options));
+  const bool is_of_program = options.run.run_dir.empty() || !options.run.config_yaml.empty();
   if (options.run.run_dir.empty()) options.run.run_dir = env::get("LOCKSTEP_RUN_DIR").value_or("");
+  state_->has_run_dir_of_program = is_of_program && !options.run.run_dir.empty();
   state_->options = std::move(options);
   apply_determinism(state_->options);
   find_ranks(*state_);
@@ -211,6 +217,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
     const bool goes_on = resume(state, is_first_fit);
     state.hooks.call(hook::on_fit_start, context);
     log_hyper_parameters(state);
+    warn_of_empty(state, state.val_loaders, Stage::kValidate);
     if (!goes_on) sanity_check(state);
     terminate.emplace(SIGTERM);
     train(state);
@@ -241,6 +248,7 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource da
     }
     if (const auto from = take_wanted_checkpoint(state)) load_weights_of(state, *from);
     state.strategy->setup_evaluation(*state.module);
+    warn_of_empty(state, loaders, stage);
     state.predictions.assign(loaders.size(), {});
     state.results.assign(loaders.size(), {});
     run_evaluation_loop(state, loaders, stage, evaluation_limits(state, loaders, stage));

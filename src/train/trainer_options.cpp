@@ -74,9 +74,11 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("detect_anomaly", o.detect_anomaly, "Fail at the first loss or gradient that is not finite");
   v.field("log_every_n_steps", o.log_every_n_steps, "Write step metrics every n optimizer steps; 0: never",
           at_least(0));
-  v.field("logger", o.logger, "Where metrics go: true (csv), false, or csv, jsonl, mlflow, tensorboard");
+  v.field("logger", o.logger,
+          "Where metrics go: true (csv), false, or csv, jsonl, mlflow, tensorboard, own (those in the code)");
   v.field("enable_autolog_hparams", o.enable_autolog_hparams, "Give the program's options to the loggers");
-  v.field("profiler", o.profiler, "Measure where the time goes: simple, advanced, trace or none");
+  v.field("profiler", o.profiler,
+          "Measure where the time goes: simple, advanced, trace, own (that in the code) or none");
   v.field("enable_checkpointing", o.enable_checkpointing,
           "Write checkpoints of the latest epoch and, at the end of fit, last.ckpt");
   v.field("async_checkpoint", o.async_checkpoint, "Write checkpoints while training goes on");
@@ -92,9 +94,11 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
 }
 
 void describe(OptionVisitor& v, RunOptions& o) {
-  v.field("run_dir", o.run_dir, "The exact folder of this run; empty: runs/NAME/version_N");
+  v.field("run_dir", o.run_dir,
+          "The exact folder of this run, and trainer_2, ... in it of further Trainers; empty: "
+          "runs/NAME/version_N");
   v.field("seed_everything", o.seed_everything, "Seed of all random generators and samplers");
-  v.field("ckpt_path", o.ckpt_path, "Go on from this checkpoint: a folder, last or hpc");
+  v.field("ckpt_path", o.ckpt_path, "Go on from this checkpoint: a folder, last, best or hpc");
   v.field("resume", o.resume, "Go on from the newest complete checkpoint of this program, if there is one");
   v.field("verify", o.verify, "How much of a checkpoint is compared with its checksums when it is loaded");
   v.field("init_weights", o.init_weights,

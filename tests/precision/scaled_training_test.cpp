@@ -198,6 +198,21 @@ TEST(ShardedGradients, AnOverflowOnOneRankSkipsTheStepOnAll) {
   });
 }
 
+// An address says nothing of an optimizer whose predecessor there has left unscaled gradients.
+TEST(ScaledStep, BeginsWithoutAPast) {
+  ShardedStrategy strategy{Communicator()};
+  const auto precision = make_precision(Fp16Mixed{.scaler = {.init_scale = 4}});
+  const auto parameter = torch::ones({2}).requires_grad_();
+  const auto optimizer = OptimizerFactory(SGD{.lr = 0.5}).create({{"parameter", parameter}});
+  for (const double gradient : {1, 2}) {
+    detail::begin_with(*precision, *optimizer);
+    optimizer->zero_grad();
+    strategy.backward(detail::scaled_loss(*precision, gradient * parameter.sum()), {}, {});
+    detail::unscale_gradients(strategy, *precision, *optimizer);
+    EXPECT_EQ(parameter.grad()[0].item<float>(), gradient);
+  }
+}
+
 // Lightning's: nothing is unscaled, stepped or learned where training_step gave no loss.
 TEST_F(ScaledTraining, AStepWithoutALossLeavesTheScalerAlone) {
   precision_ = make_precision(Fp16Mixed{.scaler = {.init_scale = 4, .growth_interval = 3}});

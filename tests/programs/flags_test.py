@@ -169,7 +169,7 @@ class Flags(ProgramTest):
         "tune.lr_find.max_lr": lambda t: t.tuned("--tune.lr_find.max_lr", 1e-6)["lr"] < 1e-6,
         "tune.lr_find.num_training": lambda t: t.points("--tune.lr_find.num_training", 33) == 33,
         "tune.lr_find.mode": lambda t: "logarithmic" in t.curve() and "logarithmic" not in t.curve("--tune.lr_find.mode", "linear"),
-        "tune.lr_find.early_stop_threshold": lambda t: t.points("--tune.lr_find.early_stop_threshold", 0.5) < 30,
+        "tune.lr_find.early_stop_threshold": lambda t: t.refuses(1, "got 2 steps", *t.TUNE, "--tune.batch_size", "false", "--tune.lr_find.early_stop_threshold", 0.5),
         "data.file": lambda t: t.refuses(1, "nowhere", "--data.file", "nowhere"),
         "data.batch_size": lambda t: t.summary(*ONE_EPOCH, "--data.batch_size", 1000)["steps"] == 2,
         "data.val_fraction": lambda t: t.summary(*ONE_EPOCH, "--data.val_fraction", 0.5)["samples"] == 899,

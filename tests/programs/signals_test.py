@@ -98,6 +98,21 @@ class Terminate(Signals):
         self.assert_saved(self.interrupted(*flags))
         self.goes_on(*flags)
 
+    def assert_left_within_validation(self, *flags):
+        flags = ("--case.val_batches", 100, "--trainer.num_sanity_val_steps", 0, *flags)
+        result = self.interrupted(*flags, at=8 + 10)  # eight steps, and ten batches of the first validation
+        self.assert_saved(result)
+        self.assertEqual(self.summary()["steps"], 8)
+        self.assertLess(len(self.steps.read_text().split()), 8 + 80)
+        self.goes_on(*flags)
+        self.assertEqual(self.summary()["metrics"]["val_loss"], self.summary("undisturbed")["metrics"]["val_loss"])
+
+    def test_a_validation_is_left_between_two_batches(self):
+        self.assert_left_within_validation()
+
+    def test_ranks_leave_a_validation_together(self):
+        self.assert_left_within_validation("--trainer.devices", 2)
+
     def test_checkpoints_in_the_background_are_written_before_the_end(self):
         self.assert_saved(self.interrupted("--trainer.async_checkpoint", "true"))
         self.goes_on()

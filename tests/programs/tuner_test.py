@@ -81,6 +81,15 @@ class Verb(ProgramTest):
         self.assertIn("batch_size: 64\n", (self.folder / "run" / "config.yaml").read_text())
         self.assertFalse((self.folder / "run" / "lr_find.svg").exists())
 
+    def test_a_search_that_finds_nothing_says_so_in_the_end(self):
+        result = self.digits("tune", *self.FLAGS[:-1], 5)
+        self.assert_refused(result, 1, "no learning rate was found for --optimizer.lr", "5 steps", "num_training")
+        self.assertIn("data.batch_size          64", result.out)
+        self.assertTrue((self.folder / "run" / "lr_find.svg").exists())
+        self.assertIn("batch_size: 64\n", (self.folder / "run" / "config.yaml").read_text())
+        result = self.digits("tune", *self.FLAGS, "--trainer.limit_train_batches", 0)
+        self.assert_refused(result, 2, "limit_train_batches above 0", "got 0")
+
     def test_wrong_flags_are_named(self):
         self.assert_refused(self.digits("tune", "--tune.scale_batch_size.mode", "linear"), 2, "tune.scale_batch_size.mode", "power, binsearch")
         self.assert_refused(self.digits("tune", "--tune.batch_size", "false", "--tune.lr_find.min_lr", 2), 2, "max_lr", "2")

@@ -155,7 +155,7 @@ TEST_F(BatchSizeFinderTest, LeavesNothingBehind) {
   EXPECT_FALSE(std::filesystem::exists(model->save_in));
   EXPECT_TRUE(std::filesystem::is_empty(folder_ / "run" / "checkpoints"));
   const auto summary = json::parse(std::ifstream(folder_ / "run" / "summary.json"));
-  EXPECT_EQ(summary["tuned"]["batch_size"], 16);
+  EXPECT_EQ(summary["tuned"]["batch_size"].dump(), "16");
   EXPECT_EQ(summary["steps"], 0);
 }
 
@@ -218,6 +218,11 @@ TEST_F(BatchSizeFinderTest, WhatCannotWorkIsRefused) {
                             {"do not change", "from 2 to 4", "got 2"});
   expect_error<ConfigError>([&] { find(model, {.margin = 1}, data(8)); }, {"margin", "0..0.9999"});
   expect_error<ConfigError>([&] { find(model, {.method = Stage::kSanityCheck}, data(8)); }, {"method"});
+  auto without = options();
+  without.limit_train_batches = 0;
+  Trainer limited(without);
+  expect_error<ConfigError>([&] { Tuner(limited).scale_batch_size(model, data(8)); },
+                            {"scale_batch_size needs batches", "limit_train_batches above 0"});
   const auto finder = std::make_shared<BatchSizeFinder>();
   expect_error<ConfigError>(
       [&] { Trainer(options({finder})).fit(model, loader(rows(8), {.batch_size = 2})); },

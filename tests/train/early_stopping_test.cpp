@@ -219,5 +219,23 @@ TEST_F(EarlyStoppingTest, ACheckpointOfTheEpochThatItEndedDoesNotStopTheNextRun)
   EXPECT_EQ(run(2, from), 4);  // the next check finds the same
 }
 
+// There would be nothing to go by, and the fit would never stop.
+TEST_F(EarlyStoppingTest, GoesByTheEpochWhereNothingIsValidated) {
+  for (const bool says_when : {false, true}) {
+    EarlyStoppingOptions wanted{.monitor = "train_loss", .patience = 1, .mode = MonitorMode::kMax};
+    if (says_when) wanted.check_on_train_epoch_end = false;
+    const auto callback = std::make_shared<EarlyStopping>(wanted);
+    auto chosen = options(5);
+    chosen.val_check_interval = 0.5;
+    chosen.callbacks = {callback};
+    Trainer trainer(chosen);
+    ::testing::internal::CaptureStderr();
+    trainer.fit(testing::Slope(), batches(2));
+    const auto said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(trainer.current_epoch(), says_when ? 5 : 2);
+    EXPECT_EQ(said.find("it will never stop the fit") != said.npos, says_when) << said;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -173,6 +173,11 @@ TEST_F(LrFinderTest, WhatCannotWorkIsRefused) {
   chosen.fast_dev_run = true;
   Trainer trying(chosen);
   EXPECT_FALSE(Tuner(trying).lr_find(model, loader(rows(4), {.batch_size = 1})));
+  chosen = options();
+  chosen.limit_train_batches = 0;
+  Trainer limited(chosen);
+  expect_error<ConfigError>([&] { Tuner(limited).lr_find(model, loader(rows(4), {.batch_size = 1})); },
+                            {"lr_find needs batches", "limit_train_batches above 0", "got 0"});
   EXPECT_TRUE(model->rates.empty());
 }
 

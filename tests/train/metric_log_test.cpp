@@ -329,5 +329,23 @@ TEST(MetricLogRanks, MetricsGoOnWhereOnlySomeRanksHaveBatchesLeft) {
   });
 }
 
+TEST_F(MetricLogTest, ANameIsOfNumbersOrOfAMetric) {
+  metrics::Mean mean;
+  log_.set_scope(kEvalStepLog);
+  log_.log("mean", mean, {});
+  test::expect_error<ConfigError>([&] { log_.log("mean", 1.0, {}); },
+                                  {"log(\"mean\")", "a metric has the name"});
+  log_.log("loss", 1.0, {});
+  test::expect_error<ConfigError>([&] { log_.log("loss", mean, {}); },
+                                  {"log(\"loss\")", "a number has the name"});
+}
+
+TEST_F(MetricLogTest, ANameHasLetters) {
+  metrics::Mean mean;
+  log_.set_scope(kEvalStepLog);
+  test::expect_error<ConfigError>([&] { log_.log("", 1.0, {}); }, {"log(\"\")", "a name", "none"});
+  test::expect_error<ConfigError>([&] { log_.log("", mean, {}); }, {"log(\"\")", "a name", "none"});
+}
+
 }  // namespace
 }  // namespace lockstep::detail

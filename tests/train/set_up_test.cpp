@@ -180,5 +180,62 @@ TEST_F(SetUp, EarlierRowsOfARunDirectoryArePutAside) {
   EXPECT_EQ(file_size(run_dir() / "metrics.1.jsonl"), size);
 }
 
+// Lightning's rule, inside of fit as well: the epoch's values are written by then.
+TEST_F(SetUp, NobodyLogsWhereAValidationHasEnded) {
+  struct LogsLate final : Callback {
+    void on_validation_end(TrainContext& context) override { context.log("late", 1.0); }
+  };
+  auto chosen = options();
+  chosen.callbacks = {std::make_shared<LogsLate>()};
+  test::expect_error<ConfigError>([&] { Trainer(chosen).fit(model_, batches(2), batches(1)); },
+                                  {"log(\"late\")", "a hook that cannot log"});
+}
+
+TEST_F(SetUp, WhatIsSavedByHandIsARunOfFit) {
+  Trainer trainer(options());
+  const auto save = [&] { trainer.save_checkpoint(folder_ / "x.ckpt"); };
+  test::expect_error<ConfigError>(save, {"save_checkpoint()", "right after fit", "before fit"});
+  trainer.fit(model_, batches(2));
+  save();
+  trainer.test(model_, batches(1));
+  test::expect_error<ConfigError>(save, {"save_checkpoint()", "right after fit", "after test"});
+}
+
+TEST_F(SetUp, DataWithoutABatchAreNamed) {
+  const auto too_few = loader(tensor_dataset(torch::ones({1, 1})), {.batch_size = 2, .drop_last = true});
+  const auto said_of = [&](const auto& run) {
+    ::testing::internal::CaptureStderr();
+    Trainer trainer(options());
+    run(trainer);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said_of([&](Trainer& trainer) {
+                trainer.fit(model_, batches(1), {batches(1), too_few});
+              }),
+              HasSubstr("loader 1 of validate has no batch"));
+  EXPECT_THAT(said_of([&](Trainer& trainer) { trainer.test(model_, too_few); }),
+              HasSubstr("loader 0 of test has no batch"));
+  test::expect_error<DataError>([&] { Trainer(options()).fit(model_, too_few); }, {"no rank gets a batch"});
+  EXPECT_EQ(said_of([&](Trainer& trainer) { trainer.fit(model_, batches(1), batches(1)); }).find("no batch"),
+            std::string::npos);
+}
+
+// Whose class is none of std::exception's.
+TEST_F(SetUp, WhatIsThrownIsToldToAllWhateverItIs) {
+  struct Throws final : Callback {
+    void on_train_start(TrainContext&) override { throw 42; }
+    void on_exception(TrainContext&, const std::exception& error) override { told = error.what(); }
+    std::string told;
+  };
+  const auto callback = std::make_shared<Throws>();
+  auto chosen = options();
+  chosen.callbacks = {callback};
+  Trainer trainer(chosen);
+  EXPECT_THROW(trainer.fit(model_, batches(1)), int);
+  EXPECT_THAT(callback->told, HasSubstr("no std::exception"));
+  EXPECT_THAT(test::content(run_dir() / "summary.json"), HasSubstr("\"failed\""));
+  test::expect_error<ConfigError>([&] { trainer.fit(model_, batches(1)); }, {"last run failed"});
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -66,7 +66,8 @@ class LOCKSTEP_API Cli {
   /// these options of the program. Rank 0 prints them, and writes them to config.yaml of the run directory,
   /// with which fit starts from them, to summary.json, and the sweep of learning rates to lr_find.svg.
   /// Collective, blocking.
-  /// @throws ConfigError for a key that no option of the program's own has; as Tuner's functions
+  /// @throws ConfigError for a key that no option of the program's own has; Error, when all of that is done,
+  /// where the sweep has shown no learning rate; as Tuner's functions
   template <class Model, std::derived_from<AnyDataModule> Data>
   void tune(Trainer& trainer, const Model& model, const std::shared_ptr<Data>& data,
             const TuneTargets& targets) const {
@@ -88,6 +89,7 @@ class LOCKSTEP_API Cli {
   std::optional<LrFindOptions> lr_search(const TuneTargets& targets) const;
   void set_option(const std::string& key, const std::string& value) const;
   void report(const Tuned& tuned, const TuneTargets& targets, const Trainer& trainer) const;
+  void write_report(const Tuned& tuned, const TuneTargets& targets, const Trainer& trainer) const;
   void print_if_asked(const std::string& config_yaml) const;
 
   CommandLine command_line_;

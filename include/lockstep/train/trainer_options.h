@@ -57,8 +57,10 @@ enum class Resume {
 
 /// The part of a run's settings that ls::run() fills in from the command line; see docs/quickstart.md.
 struct RunOptions {
-  std::string name = "lockstep";       ///< program name: runs/NAME/version_N
-  std::filesystem::path run_dir = {};  ///< the exact folder of this run; empty: runs/NAME/version_N
+  std::string name = "lockstep";  ///< program name: runs/NAME/version_N
+  /// The exact folder of this run; empty: runs/NAME/version_N. Further Trainers of a program of ls::run() get
+  /// the next version_N, or run_dir/trainer_2, trainer_3, ...
+  std::filesystem::path run_dir = {};
   std::optional<std::uint64_t> seed_everything = {};  ///< seeds the generators and the samplers of all ranks
   /// Checkpoint to go on from: a folder, or "last", the last.ckpt of this run directory, else of the newest
   /// run of this name, or "hpc", the hpc_ckpt_N.ckpt there with the largest N, or "best", that of the first

@@ -45,10 +45,19 @@ void EarlyStopping::setup(TrainContext& context) {
   if (context.stage() == Stage::kFit) begin_anew();
 }
 
+// Where nothing is ever validated there is nothing else to go by.
 bool EarlyStopping::checks_on_train_epoch_end(const TrainContext& context) const {
   const auto& trainer = context.options();
-  return options_.check_on_train_epoch_end.value_or(trainer.val_check_interval.is_whole_epoch() &&
-                                                    trainer.check_val_every_n_epoch == 1);
+  return options_.check_on_train_epoch_end.value_or(
+      !context.has_validation() ||
+      (trainer.val_check_interval.is_whole_epoch() && trainer.check_val_every_n_epoch == 1));
+}
+
+void EarlyStopping::on_train_start(TrainContext& context) {
+  if (context.has_validation() || checks_on_train_epoch_end(context) || !context.is_global_zero()) return;
+  log_warning(
+      "EarlyStopping(\"" + options_.monitor +
+      "\"): check_on_train_epoch_end is false and there is no validation: it will never stop the fit");
 }
 
 void EarlyStopping::on_train_epoch_end(TrainContext& context) {

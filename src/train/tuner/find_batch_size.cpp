@@ -154,7 +154,7 @@ std::optional<std::int64_t> find_batch_size(RunState& state, const ScaleBatchSiz
   BatchSizeSetter setter(state, options);
   const auto size = largest_that_fits(state, options, setter);
   setter.set(size);
-  state.tuned["batch_size"] = static_cast<double>(size);
+  state.tuned["batch_size"] = size;
   log_info("Finished batch size finder, will continue with full run using batch size " +
            std::to_string(size));
   return size;

@@ -16,15 +16,19 @@ std::optional<std::int64_t> find_batch_size(RunState& state, const ScaleBatchSiz
 
 void refuse_closures(const RunState& state);
 
+/// Where a search of fit, called `name`, would train on nothing. @throws ConfigError
+void require_training(const RunState& state, const char* name);
+
 /// Checks the options of a search, called `name`, and refuses optimizers that evaluate the loss themselves:
-/// their state grows with their steps, and ranks whose gradients differ would part in them. @throws
-/// ConfigError
+/// their state grows with their steps, and ranks whose gradients differ would part in them. What has no batch
+/// to train on is refused as well. @throws ConfigError
 template <class Options>
 void check_search(const RunState& state, const char* name, Options options) {
   OptionTree tree;
   tree.add(name, options);
   tree.validate();
   refuse_closures(state);
+  require_training(state, name);
 }
 
 /// Sweeps the learning rates; with update_attr the optimizer goes on with what is suggested. Nothing, and a

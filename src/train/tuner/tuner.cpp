@@ -7,6 +7,7 @@
 #include <lockstep/train/callbacks/batch_size_finder.h>
 #include <lockstep/train/callbacks/learning_rate_finder.h>
 
+#include "train/data_place.h"
 #include "train/tuner/searches.h"
 
 namespace lockstep {
@@ -18,6 +19,14 @@ void detail::refuse_closures(const RunState& state) {
                                 .expected = "one that takes a step from gradients, such as SGD or AdamW",
                                 .got = "one that evaluates the loss itself"});
   }
+}
+
+void detail::require_training(const RunState& state, const char* name) {
+  if (state.stage != Stage::kFit || num_training_batches(state) != 0) return;
+  const bool is_limited = state.options.limit_train_batches.is_zero();
+  throw ConfigError("tuner", {.what = std::string(name) + " needs batches to train on",
+                              .expected = is_limited ? "limit_train_batches above 0" : "data with a batch",
+                              .got = is_limited ? state.options.limit_train_batches.print() : "none"});
 }
 
 namespace {

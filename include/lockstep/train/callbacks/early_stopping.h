@@ -21,7 +21,7 @@ struct EarlyStoppingOptions {
   std::optional<double> stopping_threshold = {};    ///< better than this is good enough
   std::optional<double> divergence_threshold = {};  ///< worse than this is hopeless
   /// Check at the end of the training epoch, or of each validation. Default: of the epoch, where validation
-  /// comes once in each.
+  /// comes once in each or never.
   std::optional<bool> check_on_train_epoch_end = {};
 };
 
@@ -55,6 +55,7 @@ class LOCKSTEP_API EarlyStopping final : public Callback {
   void load_state(const StateTree& state) override;
 
   void setup(TrainContext& context) override;
+  void on_train_start(TrainContext& context) override;
   void on_train_epoch_end(TrainContext& context) override;
   void on_validation_end(TrainContext& context) override;
 
