@@ -4,8 +4,8 @@
 // is to do comes over its stdin, so that nothing need be quoted for a shell and no secret is in a list of
 // processes. Once all hosts have answered, all become `lockstep run`; before that no rank is started. From
 // then on stdin brings signals, and its end is the end of all ranks there; stderr brings the first failure.
-// Where ranks may be started anew, the launchers meet at a rendezvous on the first host, whose token is new for
-// each job and comes over stdin, too.
+// Where ranks may be started anew, the launchers meet at a rendezvous on the first host, whose token is new
+// for each job and comes over stdin, too.
 #pragma once
 
 #include <chrono>

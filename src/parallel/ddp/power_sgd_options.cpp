@@ -16,7 +16,8 @@ namespace {
 void detail::validate(const PowerSgd& options) {
   if (options.matrix_approximation_rank < 1)
     refuse_option("matrix_approximation_rank", ">= 1", options.matrix_approximation_rank);
-  if (options.start_powerSGD_iter < 2) refuse_option("start_powerSGD_iter", ">= 2", options.start_powerSGD_iter);
+  if (options.start_powerSGD_iter < 2)
+    refuse_option("start_powerSGD_iter", ">= 2", options.start_powerSGD_iter);
   if (!(options.min_compression_rate > 0))
     refuse_option("min_compression_rate", "more than 0", options.min_compression_rate);
   if (!(options.orthogonalization_epsilon >= 0))

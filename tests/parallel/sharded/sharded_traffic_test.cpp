@@ -103,7 +103,8 @@ TEST(ShardedTraffic, HoldsAShardAndAFewUnits) {
     const auto engine = fully_shard(tower, comm);
     for (int i = 0; i < 3; ++i) step(*tower, *engine);
     const auto stats = engine->stats();
-    EXPECT_NEAR(static_cast<double>(stats.shard_bytes), static_cast<double>(model) / 4, 0.01 * static_cast<double>(model));
+    EXPECT_NEAR(static_cast<double>(stats.shard_bytes), static_cast<double>(model) / 4,
+                0.01 * static_cast<double>(model));
     // Two units gathered, two on their way to the shards.
     EXPECT_LE(stats.peak_gathered_bytes, static_cast<std::int64_t>(4.1 * static_cast<double>(unit)));
   });
