@@ -18,6 +18,7 @@ constexpr std::size_t kMostUnderWay = 2;
 
 template <class Use>
 void for_each_leaf(const at::Tensor& loss, Use&& use) {
+  if (!loss.defined() || !loss.requires_grad()) return;  // backward says so
   auto* const root = torch::autograd::impl::gradient_edge(loss).function.get();
   std::vector<Node*> open{root};
   std::unordered_set<const Node*> seen{root};

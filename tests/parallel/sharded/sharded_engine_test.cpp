@@ -259,6 +259,15 @@ TEST(ShardedEngine, StartsCleanAfterAFailedBackward) {
   });
 }
 
+TEST(ShardedEngine, RefusesALossWithoutGraph) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    ShardedEngine engine(*model, comm);
+    EXPECT_ANY_THROW(engine.backward(at::ones({})));
+    engine.backward(odd_loss(*model, 0, comm));
+  });
+}
+
 TEST(ShardedEngine, ForgetsWaitingGradientsOfSomeParameters) {
   run_ranks(2, [](const Communicator& comm) {
     auto model = make_odd_model();
