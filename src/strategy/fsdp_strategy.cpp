@@ -54,7 +54,8 @@ void FsdpStrategy::set_precision(const Precision& precision) {
 void FsdpStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
   sharded_.forget_dropped();
   const auto known = sharded_engines(*module);
-  if (known.size() == 1 && is_alike(*known.front())) return sharded_.set(module, known.front());
+  if (known.size() == 1 && is_alike(*known.front()) && known.front()->still_holds(*module))
+    return sharded_.set(module, known.front());
   restore_sharded(*module);
   auto engine = std::make_shared<ShardedEngine>(*module, communicator_, options_, ranks_per_node_);
   keep_sharded(module, engine);

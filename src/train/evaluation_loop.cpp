@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <lockstep/base/log.h>
+#include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 
 #include "train/log_scope.h"
@@ -134,6 +135,41 @@ std::int64_t batches_of_all(const RunState& state, const Pass& pass) {
   return std::min(loader.num_batches(spec), own);
 }
 
+// Where ranks hold shards, each forward pass takes all of them. A rank that has more batches than others runs
+// the last ones with the whole model, which all ranks gather when the first of them is done.
+class SharedForward {
+ public:
+  SharedForward(const RunState& state, std::int64_t batches) {
+    if (state.communicator().size() == 1) return;
+    engines_ = sharded_engines(*state.module);
+    if (engines_.empty()) return;
+    const auto counts = at::empty({state.communicator().size()}, at::kLong);
+    state.communicator().all_gather(counts, at::scalar_tensor(batches, at::kLong).view({1}));
+    fewest_ = counts.min().item<std::int64_t>();
+    is_uneven_ = fewest_ < counts.max().item<std::int64_t>();
+  }
+  ~SharedForward() {
+    if (!is_uneven_) return;
+    for (const auto& engine : engines_) engine->forget_gathered();
+  }
+  SharedForward(const SharedForward&) = delete;
+  SharedForward& operator=(const SharedForward&) = delete;
+
+  void before_batch(std::int64_t index) const { gather_if(index == fewest_); }
+  // For the ranks with the fewest.
+  void after_batches(std::int64_t count) const { gather_if(count == fewest_); }
+
+ private:
+  void gather_if(bool is_time) const {
+    if (!is_uneven_ || !is_time) return;
+    for (const auto& engine : engines_) engine->gather_all();
+  }
+
+  std::vector<std::shared_ptr<ShardedEngine>> engines_;
+  std::int64_t fewest_ = 0;
+  bool is_uneven_ = false;
+};
+
 // The rest of the loader that runs.
 void run_loader(RunState& state, const Pass& pass) {
   const auto& loader = *pass.loaders[pass.loader()];
@@ -146,11 +182,14 @@ void run_loader(RunState& state, const Pass& pass) {
   const LogScopeGuard guard(state, state.evaluation_log, scope);
   const StepMeasure measure(state, pass.hooks.step_name);
   const auto shared = pass.between_batches ? batches_of_all(state, pass) : 0;
+  const SharedForward forward(state, pass.limits[pass.loader()]);
   AnyBatch batch;
   while (pass.progress.batches < pass.limits[pass.loader()] && measure.next(*stream, batch)) {
+    forward.before_batch(pass.progress.batches);
     run_batch(state, pass, measure, batch);
     if (pass.progress.batches < shared) pass.between_batches();
   }
+  forward.after_batches(pass.progress.batches);
 }
 
 void run_loaders(RunState& state, const Pass& pass) {

@@ -9,9 +9,10 @@ namespace {
 using Words = std::vector<std::string>;
 
 // Texts of all types: each option takes at least one of them that is not its default.
-const Words kCandidates{"7",         "0.25",     "3s",   "true",  "false", "value", "fp16_compress",
-                        "powerSGD",  "ddp",      "warn", "jsonl", "spawn", "fast",  "simple",
-                        "lightning", "16-mixed", "gloo"};
+const Words kCandidates{
+    "7",         "0.25",     "3s",   "true",     "false",         "value",   "fp16_compress",
+    "powerSGD",  "ddp",      "warn", "jsonl",    "spawn",         "fast",    "simple",
+    "lightning", "16-mixed", "gloo", "NO_SHARD", "BACKWARD_POST", "sharded", "bfloat16"};
 constexpr auto kWrong = "no such value";
 
 std::string yaml_of(const Words& words) {

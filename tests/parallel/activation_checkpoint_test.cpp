@@ -136,6 +136,20 @@ TEST(ActivationCheckpoint, NoticesASecondRunThatDiffers) {
   }
 }
 
+TEST(ActivationCheckpoint, CastsArgumentsInTheSecondRun) {
+  testing::run_ranks(2, [](const Communicator& comm) {
+    const auto plain = make_block(), block = make_block();
+    const Fsdp mixed{.mixed_precision = at::kBFloat16};
+    ShardedEngine expected(*plain, comm, mixed), engine(*block, comm, mixed);
+    const auto x = share(batch(0), comm);
+    expected.backward(plain->forward(x).pow(2).mean());
+    engine.backward(checkpointed(*block, x).pow(2).mean());
+    const auto mine = engine.parameters(), theirs = expected.parameters();
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      EXPECT_TRUE(mine[i].tensor.grad().equal(theirs[i].tensor.grad())) << mine[i].name;
+  });
+}
+
 TEST(ActivationCheckpoint, GathersAShardedUnitNoMoreOften) {
   testing::run_ranks(2, [](const Communicator& comm) {
     const auto plain = make_block(), block = make_block();

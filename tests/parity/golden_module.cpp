@@ -26,7 +26,7 @@ void GoldenModule::on_before_optimizer_step(ls::StepContext& step) {
   for (std::size_t i = 0; i < firsts.size(); ++i) {
     record_.lrs_per_group[i].push_back(step.optimizer().groups().at(firsts[i]).lr);
   }
-  record_.grad_norms.push_back(step.strategy().grad_norm(step.optimizer()));
+  record_.grad_norms.push_back(ls::grad_norm(step));
 }
 
 void GoldenModule::evaluate(const Rows& batch, ls::StepContext& step, const std::string& prefix) {

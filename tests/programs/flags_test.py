@@ -9,6 +9,7 @@ from harness import DIGITS, SOURCE, ProgramTest
 ONE_EPOCH = ["--trainer.max_epochs", 1]
 POWER_SGD = ["--trainer.strategy.ddp_comm_hook", "powerSGD", "--trainer.strategy.ddp_comm_state.start_powerSGD_iter", 2]
 DDP = ["--trainer.strategy", "ddp", "--trainer.devices", 2]
+FSDP = ["--trainer.strategy", "fsdp", "--trainer.devices", 2]
 STOPPED = [*DDP, "--trainer.strategy.timeout", "3s", "--fault.kind", "stop", "--fault.rank", 1]
 
 # Options whose effect the program cannot show; the unit test that looks at it names the option.
@@ -23,6 +24,12 @@ ELSEWHERE = {
     "trainer.strategy.ddp_comm_state.warm_start": "tests/parallel",
     "trainer.strategy.ddp_comm_state.orthogonalization_epsilon": "tests/parallel",
     "trainer.strategy.ddp_comm_state.random_seed": "tests/parallel",
+    "trainer.strategy.backward_prefetch": "tests/parallel",
+    "trainer.strategy.forward_prefetch": "tests/parallel",
+    "trainer.strategy.ignored_modules": "tests/parallel",
+    "trainer.strategy.limit_all_gathers": "tests/parallel",
+    "trainer.strategy.release_after_every_operator": "tests/parallel",
+    "trainer.strategy.sync_module_states": "tests/parallel",
     "trainer.async_checkpoint": "tests/train",
     "trainer.min_epochs": "tests/train",
     "trainer.min_steps": "tests/train",
@@ -147,6 +154,13 @@ class Flags(ProgramTest):
         and t.refuses(2, "barebones", "--trainer.barebones", "--trainer.fast_dev_run", "true"),
         "trainer.use_distributed_sampler": lambda t: t.summary(*ONE_EPOCH, *DDP, "--trainer.use_distributed_sampler", "false")["steps"] == 45,
         "trainer.default_root_dir": lambda t: t.run_below_root(),
+        "trainer.strategy.sharding_strategy": lambda t: t.summary(*ONE_EPOCH, *FSDP)["bytes_sent_per_step"]
+        > t.summary(*ONE_EPOCH, *FSDP, "--trainer.strategy.sharding_strategy", "NO_SHARD")["bytes_sent_per_step"],
+        "trainer.strategy.device_mesh": lambda t: t.refuses(2, "device_mesh", *FSDP, "--trainer.strategy.device_mesh", "1,2"),
+        "trainer.strategy.auto_wrap_policy": lambda t: t.refuses(2, "auto_wrap_policy", *FSDP, "--trainer.strategy.auto_wrap_policy", "LSTM"),
+        "trainer.strategy.mixed_precision": lambda t: t.weights(*FSDP) != t.weights(*FSDP, "--trainer.strategy.mixed_precision", "bfloat16"),
+        "trainer.strategy.state_dict_type": lambda t: t.succeed(*ONE_EPOCH, *FSDP, "--trainer.strategy.state_dict_type", "sharded")
+        and (t.folder / "run" / "checkpoints" / "last.ckpt" / "model.safetensors.index.json").exists(),
         "trainer.gradient_clip_val": lambda t: t.changes_weights("--trainer.gradient_clip_val", 0.01),
         "trainer.gradient_clip_algorithm": lambda t: t.weights("--trainer.gradient_clip_val", 0.01)
         != t.weights("--trainer.gradient_clip_val", 0.01, "--trainer.gradient_clip_algorithm", "value"),

@@ -87,6 +87,14 @@ class Sharded(ProgramTest):
         result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *fsdp(2, "HYBRID_SHARD", device_mesh="2,2"))
         self.assert_refused(result, 2, "device_mesh does not fit", "copies x shards = 2 ranks", "2 x 2")
 
+    def test_ranks_may_have_more_batches_to_validate_than_others(self):
+        # In the third epoch two of the ranks have a batch more.
+        expected = self.train("ddp", *strategy("ddp", 3), "--case.num_samples", 90)
+        got = self.train("fsdp", *fsdp(3), "--case.num_samples", 90)
+        self.assertEqual(got, expected)
+        metrics = [json.loads((self.folder / name / "summary.json").read_text())["metrics"]["val_loss"] for name in ("ddp", "fsdp")]
+        self.assertEqual(metrics[0], metrics[1])
+
     def capped(self, limit_mib, *flags):
         """A language model of 60 million parameters, on ranks that may not have more memory than that."""
         limit = limit_mib << 20

@@ -22,12 +22,19 @@ void cast_list(c10::IValue& argument, at::ScalarType dtype) {
   if (is_changed) argument = c10::IValue(std::move(tensors));
 }
 
+// Statistics are written to, though schemas do not say so.
+bool is_statistic(const c10::Argument& argument) { return argument.name().starts_with("running_"); }
+
 }  // namespace
 
 void cast_arguments(OperatorCall& call, at::ScalarType dtype) {
   const auto written = operator_info(call.op()).written;
   if (written != 0) return;
-  for (auto& argument : call.arguments()) {
+  const auto& schema = call.op().schema().arguments();
+  const auto arguments = call.arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    auto& argument = arguments[i];
+    if (is_statistic(schema[i])) continue;
     if (argument.isTensor() && must_cast(argument.toTensor(), dtype)) {
       argument = argument.toTensor().to(dtype);
     } else if (argument.isTensorList()) {

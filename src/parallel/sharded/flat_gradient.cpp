@@ -1,5 +1,7 @@
 #include "parallel/sharded/flat_gradient.h"
 
+#include <utility>
+
 #include <lockstep/comm/flat_collectives.h>
 #include <lockstep/torch.h>
 
@@ -8,9 +10,11 @@ namespace {
 
 constexpr std::int64_t kLine = 32;  // elements; as in ShardLayout
 
-// That of an embedding may name rows.
-at::Tensor dense(const at::Tensor& gradient) {
-  return gradient.layout() == at::kStrided ? gradient.detach() : gradient.detach().to_dense();
+// Flat; undefined as it is. That of an embedding may name rows only.
+at::Tensor row_by_row(const at::Tensor& gradient) {
+  if (!gradient.defined()) return gradient;
+  const auto whole = gradient.layout() == at::kStrided ? gradient.detach() : gradient.detach().to_dense();
+  return whole.reshape({-1});
 }
 
 at::ScalarType dtype_of_pieces(const FlatParameter& flat) { return flat.piece(0).scalar_type(); }
@@ -27,16 +31,16 @@ std::int64_t FlatGradient::row_bytes() const {
   return chunk_elements() * mesh_.shards() * static_cast<std::int64_t>(c10::elementSize(dtype_));
 }
 
-void FlatGradient::fill_chunk(int shard) {
+void FlatGradient::fill_chunk(int shard, std::span<const at::Tensor> gradients) {
   auto chunk = row_.narrow(0, shard * chunk_elements(), chunk_elements());
   auto flags = chunk.narrow(0, flat_.layout().shard_elements(), flags_).zero_();
   for (const auto& piece : flat_.layout().pieces(shard)) {
-    const auto& gradient = flat_.members()[piece.parameter].tensor.grad();
+    const auto& gradient = gradients[piece.parameter];
     if (gradient.defined()) flags[static_cast<std::int64_t>(piece.parameter)].fill_(1);
     if (piece.count == 0) continue;
     auto target = chunk.narrow(0, piece.offset, piece.count);
     if (gradient.defined()) {
-      target.copy_(dense(gradient).reshape({-1}).narrow(0, piece.begin, piece.count));
+      target.copy_(gradient.narrow(0, piece.begin, piece.count));
     } else {
       target.zero_();
     }
@@ -56,7 +60,9 @@ void FlatGradient::start(MemoryPool& pool, std::int64_t number) {
   if (!averages_.defined()) averages_ = at::zeros({chunk_elements()}, dtype_of_pieces(flat_));
   chunk_ = lands_in_place() ? averages_ : pool.take(chunk_elements(), dtype_);
   row_ = mesh_.shards() == 1 ? chunk_ : pool.take(chunk_elements() * mesh_.shards(), dtype_);
-  for (int shard = 0; shard < mesh_.shards(); ++shard) fill_chunk(shard);
+  std::vector<at::Tensor> gradients;
+  for (const auto& member : flat_.members()) gradients.push_back(row_by_row(member.tensor.grad()));
+  for (int shard = 0; shard < mesh_.shards(); ++shard) fill_chunk(shard, gradients);
   drop();
   if (mesh_.shards() == 1) return;
   const auto op = mesh_.shards() == mesh_.world_size ? ReduceOp::kAvg : ReduceOp::kSum;
@@ -70,10 +76,14 @@ void FlatGradient::reduce_copies() {
   work_ = mesh_.replicate.all_reduce_async(chunk_, op);
 }
 
-void FlatGradient::finish(MemoryPool& pool) {
+void FlatGradient::land(MemoryPool& pool) {
+  std::exchange(work_, {}).wait();
+  if (!row_.is_same(chunk_)) pool.give(std::move(row_));
+  row_.reset();
+}
+
+void FlatGradient::install(MemoryPool& pool) {
   const torch::NoGradGuard no_grad;
-  work_.wait();
-  work_ = {};
   const auto elements = flat_.layout().shard_elements();
   const bool is_sum = mesh_.shards() > 1 && mesh_.replicate.size() > 1;
   if (is_sum) chunk_.narrow(0, 0, elements).div_(mesh_.world_size);
@@ -83,10 +93,22 @@ void FlatGradient::finish(MemoryPool& pool) {
     const bool is_used = flags.data_ptr<float>()[i] != 0;
     if (is_used) take_average(i, chunk_.narrow(0, piece.offset, piece.count));
   }
-  if (!row_.is_same(chunk_)) pool.give(std::move(row_));
+  give_back(pool);
+}
+
+void FlatGradient::give_back(MemoryPool& pool) {
+  if (row_.defined() && !row_.is_same(chunk_)) pool.give(std::move(row_));
   if (!chunk_.is_same(averages_)) pool.give(std::move(chunk_));
   row_.reset();
   chunk_.reset();
+}
+
+void FlatGradient::discard(MemoryPool& pool) noexcept {
+  try {
+    std::exchange(work_, {}).wait();
+  } catch (...) {  // the group is of no further use, and the first error is on its way
+  }
+  give_back(pool);
 }
 
 void FlatGradient::take_average(std::size_t member, const at::Tensor& average) {

@@ -1,6 +1,7 @@
 // FlatGradient: the gradients of a FlatParameter on their way to the shards.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -27,19 +28,23 @@ class FlatGradient {
   void start(MemoryPool& pool, std::int64_t number);
   /// Goes on to the ranks that hold the same shard, where there are any. Blocking for what came before.
   void reduce_copies();
-  /// Adds the averages to the gradients of the pieces. Blocking.
-  void finish(MemoryPool& pool);
+  /// Waits for what is under way. Blocking.
+  void land(MemoryPool& pool);
+  /// Adds the averages, which have landed, to the gradients of the pieces.
+  void install(MemoryPool& pool);
+  /// Waits for what is under way, and forgets it, or what has landed. Errors of the group are not told again.
+  void discard(MemoryPool& pool) noexcept;
   /// Drops gradients that have not been sent.
   void drop();
 
-  bool is_under_way() const { return row_.defined(); }
   std::int64_t row_bytes() const;
   const std::string& name_of(std::size_t member) const { return flat_.members()[member].name; }
 
  private:
   std::int64_t chunk_elements() const { return flat_.layout().shard_elements() + flags_; }
   bool lands_in_place() const;
-  void fill_chunk(int shard);
+  void fill_chunk(int shard, std::span<const at::Tensor> gradients);
+  void give_back(MemoryPool& pool);
   void take_average(std::size_t member, const at::Tensor& average);
 
   FlatParameter& flat_;

@@ -54,8 +54,7 @@ FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh
       dtype_(compute.dtype.value_or(members_.front().tensor.scalar_type())),
       casts_arguments_(compute.casts_arguments && dtype_ != members_.front().tensor.scalar_type()),
       is_trained_(members_.front().tensor.requires_grad()),
-      is_resident_(mesh.shards() == 1 && dtype_ == members_.front().tensor.scalar_type()),
-      written_(members_.size()) {
+      is_resident_(mesh.shards() == 1 && dtype_ == members_.front().tensor.scalar_type()) {
   check_memory(members_);
   const torch::NoGradGuard no_grad;
   shard_ = at::zeros({layout_.shard_elements()}, members_.front().tensor.options().requires_grad(false));
@@ -104,15 +103,19 @@ void FlatParameter::finish_gather() {
     attach_memory(members_[i].tensor, row_, layout_.offset(i));
 }
 
-// All ranks have written the same; each keeps its part.
-void FlatParameter::write_back() {
+// What was not changed keeps the digits that the members' type has no room for.
+void FlatParameter::keep_written(std::size_t i) {
+  if (is_resident_) return;
   const torch::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    const auto& piece = place(i);
-    const auto begin = mesh_.shard() * layout_.shard_elements() + piece.offset;
-    if (written_[i] && !is_resident_)
-      shard_.narrow(0, piece.offset, piece.count).copy_(row_.narrow(0, begin, piece.count));
-    written_[i] = false;
+  const c10::InferenceMode off(false);
+  const auto& piece = place(i);
+  const auto begin = mesh_.shard() * layout_.shard_elements() + piece.offset;
+  const auto now = row_.narrow(0, begin, piece.count);
+  auto own = shard_.narrow(0, piece.offset, piece.count);
+  if (own.scalar_type() == dtype_) {
+    own.copy_(now);
+  } else {
+    own.copy_(at::where(now.eq(own.to(dtype_)), own, now.to(own.scalar_type())));
   }
 }
 
@@ -120,7 +123,6 @@ void FlatParameter::release(MemoryPool& pool, bool overwrites) {
   if (is_resident_) return;
   gathering_.wait();
   gathering_ = {};
-  write_back();
   for (std::size_t i = 0; i < members_.size(); ++i) release_memory(members_[i].tensor, messages_[i]);
   if (overwrites) row_.fill_(std::numeric_limits<double>::quiet_NaN());
   pool.give(std::move(row_));
@@ -129,7 +131,7 @@ void FlatParameter::release(MemoryPool& pool, bool overwrites) {
 
 std::vector<at::Tensor> FlatParameter::whole_values() {
   const torch::NoGradGuard no_grad;
-  if (row_.defined()) write_back();
+  const c10::InferenceMode off(false);
   auto row = shard_;
   if (mesh_.shards() > 1) {
     row = at::empty({layout_.total_elements()}, shard_.options());
@@ -141,19 +143,30 @@ std::vector<at::Tensor> FlatParameter::whole_values() {
   return values;
 }
 
+// What the user has put in the place of a member stays.
 void FlatParameter::restore(const std::vector<at::Tensor>& values) {
   const torch::NoGradGuard no_grad;
-  marks_.clear();
+  const c10::InferenceMode off(false);
   for (std::size_t i = 0; i < members_.size(); ++i) {
     auto tensor = members_[i].tensor;
-    tensor.set_data(values[i].view(tensor.sizes()));
+    const bool is_intact = marks_[i]->is_intact();
+    marks_[i].reset();
+    if (is_intact) tensor.set_data(values[i].view(tensor.sizes()));
   }
+}
+
+bool FlatParameter::is_intact() const {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (!marks_[i] || !marks_[i]->is_intact() || members_[i].tensor.requires_grad() != is_trained_)
+      return false;
+  }
+  return true;
 }
 
 void FlatParameter::check_members() const {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const auto& [name, tensor] = members_[i];
-    const bool is_intact = marks_[i]->is_intact();
+    const bool is_intact = marks_[i] && marks_[i]->is_intact();
     if (is_intact && (is_trained_ || !tensor.requires_grad())) continue;
     throw ConfigError(
         "parallel",

@@ -69,11 +69,10 @@ class FlatParameter {
   void start_gather(MemoryPool& pool, std::int64_t number);
   /// Waits for it, and lets the members lie in the row. Blocking.
   void finish_gather();
-  /// Takes the row away; members that were written to leave their part in the shard. If it `overwrites`, who
-  /// reads the old memory all the same reads NaN.
+  /// Takes the row away. If it `overwrites`, who reads the old memory all the same reads NaN.
   void release(MemoryPool& pool, bool overwrites = false);
-  /// What release() is to keep of member `i`.
-  void mark_written(std::size_t i) { written_[i] = true; }
+  /// Member `i` was written to, on all ranks alike: the shard takes its part. While gathered.
+  void keep_written(std::size_t i);
 
   /// The members' whole values in the shard's dtype, flat, in the order of members; memory of their own.
   /// Collective, blocking.
@@ -82,12 +81,13 @@ class FlatParameter {
   /// Gives the members memory of their own, with these values, and lets go of them.
   void restore(const std::vector<at::Tensor>& values);
 
+  /// Whether all members are what they were when they were taken over, trained or frozen as then.
+  bool is_intact() const;
   /// @throws ConfigError naming the member that was moved, converted or replaced, or (un)frozen
   void check_members() const;
 
  private:
   void take_over(std::size_t i);
-  void write_back();
 
   std::vector<ShardedTensor> members_;
   const ShardMesh& mesh_;
@@ -100,7 +100,6 @@ class FlatParameter {
   std::vector<at::Tensor> pieces_;
   std::vector<std::string> messages_;  // for who asks for the address of a member that has no memory
   std::vector<std::unique_ptr<TensorMark>> marks_;
-  std::vector<bool> written_;
 
   at::Tensor row_, cast_;  // while gathering or gathered
   Work gathering_;

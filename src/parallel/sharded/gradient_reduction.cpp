@@ -99,7 +99,8 @@ void GradientReduction::arrive(std::size_t index, std::size_t member) {
   flow.is_complete = true;
   completed_.push_back(index);
   send_complete();
-  residency_.end_backward_of(flow.unit);
+  const auto awaits = [&](const Flow& other) { return other.unit == flow.unit && !other.is_complete; };
+  if (std::ranges::none_of(flows_, awaits)) residency_.end_backward_of(flow.unit);
 }
 
 void GradientReduction::send_complete() {
@@ -109,7 +110,7 @@ void GradientReduction::send_complete() {
 void GradientReduction::send(std::size_t index) {
   auto& flow = flows_[index];
   if (!under_way_.empty()) flows_[under_way_.back()].gradient.reduce_copies();
-  if (under_way_.size() >= kMostUnderWay) finish_oldest();
+  if (under_way_.size() >= kMostUnderWay) land_oldest();
   flow.is_sent = true;
   flow.gradient.start(pool_, units_[flow.unit].number);
   under_way_.push_back(index);
@@ -117,8 +118,10 @@ void GradientReduction::send(std::size_t index) {
   reduced_bytes_ += flow.gradient.row_bytes();
 }
 
-void GradientReduction::finish_oldest() {
-  flows_[under_way_.front()].gradient.finish(pool_);
+void GradientReduction::land_oldest() {
+  const auto oldest = under_way_.front();
+  flows_[oldest].gradient.land(pool_);
+  landed_.push_back(oldest);
   under_way_.erase(under_way_.begin());
 }
 
@@ -126,17 +129,15 @@ void GradientReduction::finish() {
   is_running_ = false;
   while (sent_ < order_.size()) send(order_[sent_++]);
   if (!under_way_.empty()) flows_[under_way_.back()].gradient.reduce_copies();
-  while (!under_way_.empty()) finish_oldest();
+  while (!under_way_.empty()) land_oldest();
+  for (const auto flow : std::exchange(landed_, {})) flows_[flow].gradient.install(pool_);
   agree_on_order();
 }
 
 void GradientReduction::abandon() noexcept {
   is_running_ = false;
-  try {
-    while (!under_way_.empty()) finish_oldest();
-  } catch (...) {  // the group is of no further use, and the first error is on its way
-    under_way_.clear();
-  }
+  for (const auto flow : std::exchange(under_way_, {})) flows_[flow].gradient.discard(pool_);
+  for (const auto flow : std::exchange(landed_, {})) flows_[flow].gradient.discard(pool_);
   drop_accumulated();
 }
 

@@ -49,7 +49,7 @@ class GradientReduction {
   void arrive(std::size_t flow, std::size_t member);
   void send_complete();
   void send(std::size_t flow);
-  void finish_oldest();
+  void land_oldest();
   void agree_on_order();
 
   std::vector<ShardedUnit>& units_;
@@ -64,6 +64,7 @@ class GradientReduction {
   std::vector<std::size_t> completed_;  // in this backward, in order
   std::size_t sent_ = 0;                // of order_
   std::vector<std::size_t> under_way_;
+  std::vector<std::size_t> landed_;  // averages that the pieces have yet to take
   bool is_running_ = false;
   bool has_order_ = false;  // of a backward, instead of that of registration
   std::int64_t reductions_ = 0;

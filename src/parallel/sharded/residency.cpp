@@ -1,6 +1,7 @@
 #include "parallel/sharded/residency.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 
 #include <lockstep/base/error.h>
@@ -13,6 +14,15 @@ namespace {
 
 bool is_in(const std::vector<std::size_t>& units, std::size_t unit) {
   return std::ranges::find(units, unit) != units.end();
+}
+
+// Whether `text` has `word`, and not as the beginning of a longer number.
+bool names(const std::string& text, const std::string& word) {
+  for (auto at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+    const auto end = at + word.size();
+    if (end == text.size() || std::isxdigit(static_cast<unsigned char>(text[end])) == 0) return true;
+  }
+  return false;
 }
 
 bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
@@ -40,26 +50,38 @@ UsePhase Residency::phase() const {
 void Residency::before_use(OperatorCall& call, std::span<const TensorUse> uses) {
   pinned_.clear();
   std::optional<at::ScalarType> cast;
-  for (const auto& [mark, is_written] : uses) {
-    const auto& place = members_[mark->tag()];
+  for (const auto& use : uses) {
+    const auto& place = members_[use.mark->tag()];
     auto& unit = units_[place.unit];
     auto& flat = *unit.flats[place.flat];
-    if (is_written) flat.mark_written(place.member);
     if (flat.casts_arguments()) cast = flat.dtype();
     if (!is_in(pinned_, place.unit)) pinned_.push_back(place.unit);
   }
   for (std::size_t i = 0; i < pinned_.size(); ++i) use(pinned_[i]);
-  if (cast && !in_backward()) cast_arguments(call, *cast);
+  // Of backward only what a checkpointed part computes again, with gradients on.
+  if (cast && (!in_backward() || at::GradMode::is_enabled())) cast_arguments(call, *cast);
 }
 
-void Residency::replace(OperatorCall& call, std::span<const TensorUse>) {
-  if (!rules_.releases_at_once) return;
+// What is written is kept at once: the optimizer may step the shard before the unit is released.
+void Residency::replace(OperatorCall& call, std::span<const TensorUse> uses) {
+  const bool writes = std::ranges::any_of(uses, [](const TensorUse& use) { return use.is_written; });
+  if (!writes && !rules_.releases_at_once) return;
   call.run();
-  release_all();
+  for (const auto& [mark, is_written] : uses) {
+    const auto& place = members_[mark->tag()];
+    if (is_written) units_[place.unit].flats[place.flat]->keep_written(place.member);
+  }
+  if (rules_.releases_at_once) release_all();
+}
+
+void Residency::gather_all() {
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) start(unit);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) make_live(unit);
+  holds_all_ = true;
 }
 
 void Residency::use(std::size_t unit) {
-  if (current_ == unit && units_[unit].state == UnitState::kLive) return;
+  if (holds_all_ || (current_ == unit && units_[unit].state == UnitState::kLive)) return;
   const auto now = phase();
   const auto next = predictor_.next_after(unit, now);
   current_ = unit;
@@ -79,7 +101,7 @@ bool Residency::is_pinned(std::size_t unit) const { return unit == current_ || i
 
 // The root is used at both ends of a forward pass, and backward begins with it: it stays, as in FSDP.
 void Residency::release_unneeded(std::optional<std::size_t> next) {
-  if (rules_.keeps_after_forward) return;
+  if (rules_.keeps_after_forward && phase() != UsePhase::kEvaluation) return;
   const auto present = present_;
   for (const auto unit : present) {
     if (!is_pinned(unit) && unit != next && !units_[unit].is_root) release(unit);
@@ -92,7 +114,7 @@ void Residency::refuse_mismatch(const CollectiveMismatch& error) const {
   for (const auto& unit : units_) {
     char number[32];
     std::snprintf(number, sizeof number, "layout %llx", static_cast<unsigned long long>(unit.number));
-    if (std::string(error.what()).find(number) == std::string::npos) continue;
+    if (!names(error.what(), number)) continue;
     units += (units.empty() ? "" : ", ") + std::string(number) + " is unit " +
              (unit.name.empty() ? "(root)" : unit.name);
   }
@@ -145,11 +167,13 @@ void Residency::release(std::size_t number) {
 // No operator is running between two nodes of a graph. A layer that is used once more gathers it again.
 void Residency::end_backward_of(std::size_t unit) {
   pinned_.clear();
-  if (is_in(present_, unit)) release(unit);
+  const auto is_frozen = [](const auto& flat) { return !flat->is_trained(); };
+  if (is_in(present_, unit) && std::ranges::none_of(units_[unit].flats, is_frozen)) release(unit);
   if (rules_.backward_prefetch == BackwardPrefetch::kBackwardPost && next_) start(*next_);
 }
 
 void Residency::release_all() {
+  holds_all_ = false;
   pinned_.clear();
   current_.reset();
   next_.reset();

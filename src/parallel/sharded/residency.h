@@ -37,6 +37,9 @@ class Residency final : public UseHandler {
   void before_use(OperatorCall& call, std::span<const TensorUse> uses) override;
   void replace(OperatorCall& call, std::span<const TensorUse> uses) override;
 
+  /// Gathers everything, until release_all(). Collective.
+  void gather_all();
+
   /// Gathers a unit for as long as nothing else is used. Collective.
   void use(std::size_t unit);
 
@@ -67,7 +70,8 @@ class Residency final : public UseHandler {
   ResidencyRules rules_;
   std::vector<MemberPlace> members_;
   std::vector<std::size_t> present_;  // units that are gathered or on their way
-  std::vector<std::size_t> pinned_;   // those that the operator needs
+  bool holds_all_ = false;
+  std::vector<std::size_t> pinned_;  // those that the operator needs
   std::optional<std::size_t> current_;
   std::optional<std::size_t> next_;  // foreseen in backward
   UsePredictor predictor_;

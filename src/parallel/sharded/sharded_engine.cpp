@@ -12,6 +12,7 @@
 #include <lockstep/torch.h>
 
 #include "parallel/ddp/backward_errors.h"
+#include "parallel/dispatch/mark_table.h"
 #include "parallel/module_states.h"
 #include "parallel/sharded/gradient_reduction.h"
 #include "parallel/sharded/residency.h"
@@ -79,6 +80,13 @@ ResidencyRules rules_of(const Fsdp& options) {
           .releases_at_once = options.release_after_every_operator};
 }
 
+bool is_sharded(const at::Tensor& tensor) {
+  TensorUses uses;
+  mark_table().find(tensor.storage().unsafeGetStorageImpl(), /*is_written=*/false, uses);
+  return std::ranges::any_of(
+      uses, [](const TensorUse& use) { return dynamic_cast<Residency*>(&use.mark->handler()) != nullptr; });
+}
+
 // Those of one dtype, trained or not, in the order of members.
 template <class ComputeOf>
 std::vector<std::vector<ShardedTensor>> by_kind(const std::vector<ShardedTensor>& members,
@@ -104,8 +112,19 @@ TensorShard shard_in(const PieceRef& ref, const at::Tensor& elements, ShardCopie
   return {.elements = elements, .shape = tensor.sizes().vec(), .begin = ref.flat->place(ref.member).begin};
 }
 
-void check_device(const ModuleStates& states) {
+void check_parameters(const ModuleStates& states) {
   for (const auto& [name, tensor] : states.parameters) {
+    if (tensor.requires_grad() && !tensor.is_floating_point()) {
+      throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
+                                     .expected = "real numbers",
+                                     .got = c10::str(tensor.scalar_type()),
+                                     .hint = "use strategy ddp, or view_as_real"});
+    }
+    if (is_sharded(tensor)) {
+      throw ConfigError("parallel", {.what = "parameter " + name + " is sharded already",
+                                     .expected = "a module with all its parameters",
+                                     .hint = "call restore_sharded() before"});
+    }
     if (tensor.is_cpu() && tensor.layout() == at::kStrided) continue;
     throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
                                    .expected = "a dense tensor on the CPU",
@@ -133,20 +152,22 @@ struct ShardedEngine::Impl {
   }
 
   ShardMesh checked_mesh(int ranks_per_node) const {
-    check_device(states);
+    check_parameters(states);
     const int shards = count_shards(options, comm.size(), ranks_per_node);
     check_order(options, shards, comm.size());
     return make_shard_mesh(comm, shards);
   }
 
-  void cast_buffers(const torch::nn::Module& module) const {
+  void cast_buffers(const torch::nn::Module& module) {
     const auto dtype = options.mixed_precision.value().buffer_dtype;
     if (!dtype) return;
     const auto own = batch_norm_tensors(module);
     const torch::NoGradGuard no_grad;
     for (auto buffer : module.buffers()) {
-      if (buffer.defined() && buffer.is_floating_point() && !own.contains(buffer.unsafeGetTensorImpl()))
-        buffer.set_data(buffer.to(*dtype));
+      if (!buffer.defined() || !buffer.is_floating_point() || own.contains(buffer.unsafeGetTensorImpl()))
+        continue;
+      cast_from.emplace_back(buffer, buffer.scalar_type());
+      buffer.set_data(buffer.to(*dtype));
     }
   }
 
@@ -165,7 +186,9 @@ struct ShardedEngine::Impl {
       ShardedUnit unit{.name = planned.name,
                        .number = static_cast<std::int64_t>(units.size()) + 1,
                        .is_root = planned.name.empty() && plan.size() > 1};
-      const auto compute_of = [&](const auto& member) { return compute_dtype(member, own_dtype); };
+      const auto compute_of = [&](const auto& member) {
+        return planned.is_whole ? ComputeDtype() : compute_dtype(member, own_dtype);
+      };
       for (auto& kind : by_kind(planned.members, compute_of)) {
         const auto compute = compute_of(kind.front());
         const auto first = members.size();
@@ -198,7 +221,15 @@ struct ShardedEngine::Impl {
     return refs;
   }
 
+  void check_lives() const {
+    if (is_over)
+      throw ConfigError("parallel", {.what = "the module is not sharded any more",
+                                     .expected = "an engine that restore() has not ended",
+                                     .hint = "shard it anew"});
+  }
+
   void begin(const at::Tensor& loss) {
+    check_lives();
     for (const auto& unit : units) {
       for (const auto& flat : unit.flats) flat->check_members();
     }
@@ -211,7 +242,7 @@ struct ShardedEngine::Impl {
   }
 
   void abandon() noexcept {
-    gradients->abandon();
+    if (gradients) gradients->abandon();
     try {
       end_pass();
     } catch (...) {  // the error that led here is on its way
@@ -241,7 +272,9 @@ struct ShardedEngine::Impl {
   std::optional<GradientReduction> gradients;
   std::unordered_map<std::string, PieceRef> pieces;
   std::unordered_map<const at::TensorImpl*, PieceRef> by_tensor;
+  std::vector<std::pair<at::Tensor, at::ScalarType>> cast_from;  // buffers, and what they were
   int local_scopes = 0;
+  bool is_over = false;
 };
 
 ShardedEngine::ShardedEngine(const torch::nn::Module& module, Communicator comm, const Fsdp& options,
@@ -285,13 +318,16 @@ void ShardedEngine::backward(const at::Tensor& loss, std::span<ShardedEngine* co
 
 void ShardedEngine::after_step() {
   impl_->residency.release_all();
+  drop_accumulated_gradients();
   impl_->broadcast_buffers();
 }
 
 ShardedEngine::NoSync::NoSync(ShardedEngine& engine) : engine_(engine) { ++engine_.impl_->local_scopes; }
 ShardedEngine::NoSync::~NoSync() { --engine_.impl_->local_scopes; }
 
-void ShardedEngine::drop_accumulated_gradients() { impl_->gradients->drop_accumulated(); }
+void ShardedEngine::drop_accumulated_gradients() {
+  if (impl_->gradients) impl_->gradients->drop_accumulated();
+}
 
 void ShardedEngine::drop_accumulated_gradients(std::span<const NamedParameter> parameters) {
   for (const auto& [flat, member] : impl_->refs_of(parameters))
@@ -310,6 +346,7 @@ double ShardedEngine::clip_grad_norm(std::span<const NamedParameter> parameters,
 }
 
 void ShardedEngine::gather_whole(std::unordered_map<const at::TensorImpl*, at::Tensor>& values) {
+  impl_->check_lives();
   const bool leads = impl_->comm.rank() == 0;
   for (const auto& unit : impl_->units) {
     for (const auto& flat : unit.flats) {
@@ -337,16 +374,49 @@ TensorShard ShardedEngine::shard_of(const std::string& name, const at::Tensor& e
 void ShardedEngine::forget_gathered() { impl_->residency.release_all(); }
 
 void ShardedEngine::restore() {
+  impl_->check_lives();
   impl_->residency.release_all();
   for (const auto& unit : impl_->units) {
     for (const auto& flat : unit.flats) flat->restore(flat->whole_values());
   }
+  const torch::NoGradGuard no_grad;
+  const c10::InferenceMode off(false);
+  for (auto& [buffer, dtype] : impl_->cast_from) buffer.set_data(buffer.to(dtype));
+  impl_->gradients.reset();
+  impl_->is_over = true;
+}
+
+void ShardedEngine::gather_all() {
+  impl_->check_lives();
+  impl_->residency.gather_all();
+}
+
+bool ShardedEngine::still_holds(const torch::nn::Module& module) const {
+  const ModuleStates now(module);
+  const auto& then = impl_->states.parameters;
+  const auto is_same = [](const NamedTensor& a, const NamedTensor& b) {
+    return a.name == b.name && a.tensor.is_same(b.tensor);
+  };
+  const auto is_intact = [](const ShardedUnit& unit) {
+    return std::ranges::all_of(unit.flats, [](const auto& flat) { return flat->is_intact(); });
+  };
+  return !impl_->is_over && std::ranges::equal(now.parameters, then, is_same) &&
+         std::ranges::all_of(impl_->units, is_intact);
+}
+
+at::Tensor ShardedEngine::in_own_type(const at::Tensor& buffer) const {
+  for (const auto& [cast, dtype] : impl_->cast_from) {
+    if (cast.is_same(buffer)) return buffer.detach().to(dtype);
+  }
+  return buffer.detach();
 }
 
 ShardedStats ShardedEngine::stats() const {
   auto stats = impl_->residency.stats();
-  stats.reductions = impl_->gradients->reductions();
-  stats.reduced_bytes = impl_->gradients->reduced_bytes();
+  if (impl_->gradients) {
+    stats.reductions = impl_->gradients->reductions();
+    stats.reduced_bytes = impl_->gradients->reduced_bytes();
+  }
   for (const auto& [name, ref] : impl_->pieces)
     stats.shard_bytes += static_cast<std::int64_t>(ref.flat->piece(ref.member).nbytes());
   for (const auto* group : {&impl_->mesh.gather, &impl_->mesh.reduce, &impl_->mesh.replicate})

@@ -27,6 +27,15 @@ TensorShard from_rank_0(const at::Tensor& tensor, const Communicator& comm) {
   return {.elements = comm.rank() == 0 ? elements : elements.narrow(0, 0, 0), .shape = tensor.sizes().vec()};
 }
 
+// What is not sharded, in its own type: mixed precision may have changed that of a buffer.
+at::Tensor own_type(Engines engines, const at::Tensor& tensor) {
+  for (const auto* engine : engines) {
+    auto own = engine->in_own_type(tensor);
+    if (own.scalar_type() != tensor.scalar_type()) return own;
+  }
+  return tensor.detach();
+}
+
 // Calls use(name, tensor) for all parameters and buffers, by every name that they have.
 template <class Use>
 void for_each_tensor(const torch::nn::Module& module, Use&& use) {
@@ -62,11 +71,14 @@ at::Tensor run_of(const StateValue& saved, const TensorShard& own, const std::st
   return shard.elements;
 }
 
-void copy_entry(const StateValue& saved, const StateValue& own, const std::string& name) {
+// `target` is what is not sharded.
+void copy_entry(const StateValue& saved, const StateValue& own, const at::Tensor& target,
+                const std::string& name) {
   if (const auto* shard = std::get_if<TensorShard>(&own)) {
     shard->elements.copy_(run_of(saved, *shard, name));
   } else {
-    std::get<at::Tensor>(own).copy_(std::get<at::Tensor>(saved));
+    const TensorShard whole{.elements = target.detach().reshape({-1}), .shape = target.sizes().vec()};
+    target.detach().copy_(run_of(saved, whole, name).view(target.sizes()));
   }
 }
 
@@ -97,7 +109,7 @@ std::map<std::string, at::Tensor> full_state(const torch::nn::Module& module, En
   if (engines.empty() || engines.front()->communicator().rank() != 0) return state;
   for_each_tensor(module, [&](const std::string& name, const at::Tensor& tensor) {
     const auto found = values.find(tensor.unsafeGetTensorImpl());
-    state[name] = found == values.end() ? tensor.detach() : found->second;
+    state[name] = found == values.end() ? own_type(engines, tensor) : found->second;
   });
   return state;
 }
@@ -108,9 +120,9 @@ StateTree sharded_state(const torch::nn::Module& module, Engines engines, ShardC
     if (auto shard = shard_in(engines, tensor, copies)) {
       state.set(name, *std::move(shard));
     } else if (copies == ShardCopies::kOne && !engines.empty()) {
-      state.set(name, from_rank_0(tensor, engines.front()->communicator()));
+      state.set(name, from_rank_0(own_type(engines, tensor), engines.front()->communicator()));
     } else {
-      state.set(name, tensor.detach());
+      state.set(name, own_type(engines, tensor));
     }
   });
   return state;
@@ -123,9 +135,9 @@ IncompatibleKeys load_sharded_state(const torch::nn::Module& module, Engines eng
                                     state.path().empty() ? "" : "state " + state.path());
   const torch::NoGradGuard no_grad;
   for (auto* engine : engines) engine->forget_gathered();
-  for (const auto& [name, value] : own.entries()) {
-    if (const auto* saved = state.find(name)) copy_entry(*saved, value, name);
-  }
+  for_each_tensor(module, [&](const std::string& name, const at::Tensor& tensor) {
+    if (const auto* saved = state.find(name)) copy_entry(*saved, *own.find(name), tensor, name);
+  });
   return keys;
 }
 

@@ -286,6 +286,117 @@ TEST(ShardedEngine, ForgetsWaitingGradientsOfSomeParameters) {
   });
 }
 
+TEST(ShardedEngine, StartsWithTheModelOfRank0) {
+  run_ranks(2, [](const Communicator& comm) {
+    for (const bool syncs : {true, false}) {
+      auto model = make_odd_model();
+      if (comm.rank() == 1) {
+        const torch::NoGradGuard no_grad;
+        for (const auto& parameter : model->parameters()) at::Tensor(parameter).zero_();
+      }
+      ShardedEngine engine(*model, comm, {.sync_module_states = syncs});
+      const auto expected = make_odd_model();
+      bool is_equal = true;
+      for (const auto& item : expected->named_parameters())
+        is_equal = is_equal && model->named_parameters()[item.key()].equal(item.value());
+      EXPECT_EQ(is_equal, syncs);
+    }
+  });
+}
+
+TEST(ShardedEngine, KeepsAStepAfterAWrite) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    ShardedEngine engine(*model, comm);
+    const auto optimizer = adamw().create(engine.parameters());
+    engine.backward(odd_loss(*model, 0, comm));
+    {
+      const torch::NoGradGuard no_grad;
+      model->head->weight.clamp_(-100, 100);
+    }
+    const auto before = model->head->weight.clone();
+    optimizer->step();
+    engine.after_step();
+    EXPECT_FALSE(model->head->weight.equal(before));
+  });
+}
+
+TEST(ShardedEngine, KeepsTheDigitsOfWhatIsNotWritten) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto whole = make_odd_model();
+    auto model = make_odd_model();
+    ShardedEngine engine(*model, comm, {.mixed_precision = at::kBFloat16});
+    {
+      const torch::NoGradGuard no_grad;
+      model->head->weight[0].zero_();
+    }
+    ShardedEngine* const engines[] = {&engine};
+    const auto state = full_state(*model, engines);
+    if (comm.rank() != 0) return;
+    EXPECT_TRUE(state.at("head.weight")[1].equal(whole->head->weight[1]));
+    EXPECT_EQ(state.at("head.weight")[0].abs().max().item<float>(), 0);
+  });
+}
+
+TEST(ShardedEngine, ForgetsAFailedBackwardWhoseGradientsWereUnderWay) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    ShardedEngine engine(*model, comm);
+    auto hidden = model->stem->forward(share(batch(0), comm));
+    hidden.register_hook([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("no"); });
+    for (const auto& block : *model->blocks) hidden = block->as<OddBlock>()->forward(hidden);
+    EXPECT_THROW(engine.backward(model->head->forward(hidden).pow(2).mean()), std::runtime_error);
+    for (const auto& [name, piece] : engine.parameters()) EXPECT_FALSE(piece.grad().defined()) << name;
+  });
+}
+
+TEST(ShardedEngine, SaysThatItHasEnded) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    ShardedEngine engine(*model, comm);
+    engine.restore();
+    EXPECT_THROW(engine.backward(odd_loss(*model, 0, comm)), ConfigError);
+    EXPECT_THROW(engine.restore(), ConfigError);
+    odd_loss(*model, 0, comm).backward();
+    EXPECT_TRUE(model->head->weight.grad().defined());
+  });
+}
+
+TEST(ShardedEngine, RefusesWhatIsShardedAlready) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    const ShardedEngine engine(*model, comm);
+    EXPECT_THROW(ShardedEngine(*model->head, comm), ConfigError);
+    EXPECT_TRUE(engine.still_holds(*model));
+    EXPECT_FALSE(engine.still_holds(*model->head));
+  });
+}
+
+TEST(ShardedEngine, ReleasesTheModelInEvaluationUnderShardGradOp) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    const ShardedEngine engine(*model, comm, {.sharding_strategy = ShardingStrategy::kShardGradOp});
+    const torch::NoGradGuard no_grad;
+    model->forward(share(batch(0), comm));
+    EXPECT_ANY_THROW(model->blocks->at<OddBlock>(0).up->weight.data_ptr<float>());
+  });
+}
+
+TEST(ShardedEngine, LetsARankGoOnAloneWithTheWholeModel) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    ShardedEngine engine(*model, comm);
+    const auto expected = make_odd_model()->forward(batch(0));
+    engine.gather_all();
+    const torch::NoGradGuard no_grad;
+    if (comm.rank() == 1) {
+      EXPECT_TRUE(model->forward(batch(0)).equal(expected));
+    }
+    engine.forget_gathered();
+    EXPECT_TRUE(model->forward(batch(0)).equal(expected));
+  });
+}
+
 TEST(ShardedEngine, NamesAModuleThatWasConverted) {
   run_ranks(2, [](const Communicator& comm) {
     auto model = make_odd_model();

@@ -124,6 +124,17 @@ class LOCKSTEP_API ShardedEngine {
   /// Collective.
   void forget_gathered();
 
+  /// Gathers all units at once, which then stay until forget_gathered() or a backward: for as long, a rank
+  /// may use the module by itself. Needs memory for the whole model. Collective, blocking.
+  void gather_all();
+
+  /// Whether `module` has the parameters that were sharded, and they are trained or frozen as they were. Not
+  /// Collective.
+  bool still_holds(const torch::nn::Module& module) const;
+
+  /// A buffer in the element type that it had before mixed precision. Not Collective.
+  at::Tensor in_own_type(const at::Tensor& buffer) const;
+
   /// Gives the module's tensors memory and values of their own again, and ends. Collective, blocking.
   void restore();
 
