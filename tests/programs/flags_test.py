@@ -160,7 +160,7 @@ class Flags(ProgramTest):
         "trainer.strategy.auto_wrap_policy": lambda t: t.refuses(2, "auto_wrap_policy", *FSDP, "--trainer.strategy.auto_wrap_policy", "LSTM"),
         "trainer.strategy.mixed_precision": lambda t: t.weights(*FSDP) != t.weights(*FSDP, "--trainer.strategy.mixed_precision", "bfloat16"),
         "trainer.strategy.state_dict_type": lambda t: t.succeed(*ONE_EPOCH, *FSDP, "--trainer.strategy.state_dict_type", "sharded")
-        and (t.folder / "run" / "checkpoints" / "last.ckpt" / "model.safetensors.index.json").exists(),
+        and (t.folder / "run" / "checkpoints" / "last.ckpt" / "model-00001-of-00002.safetensors").exists(),
         "trainer.gradient_clip_val": lambda t: t.changes_weights("--trainer.gradient_clip_val", 0.01),
         "trainer.gradient_clip_algorithm": lambda t: t.weights("--trainer.gradient_clip_val", 0.01)
         != t.weights("--trainer.gradient_clip_val", 0.01, "--trainer.gradient_clip_algorithm", "value"),
