@@ -64,7 +64,7 @@ at::Tensor odd_loss(OddModel& model, int step, const Communicator& comm) {
   return model.forward(share(batch(step), comm)).pow(2).mean();
 }
 
-constexpr int kSteps = 6;
+constexpr int kSteps = 50;
 
 using Weights = std::map<std::string, at::Tensor>;
 
