@@ -1,5 +1,8 @@
 """What the peers share: the tiny network, a source of batches that keeps time, and the results file."""
 import json
+import multiprocessing
+import sys
+import tempfile
 import time
 
 import numpy
@@ -62,3 +65,15 @@ class Results:
     def add(self, case, **value):
         with open(self.path, "a") as file:
             file.write(json.dumps({"case": case, **value}) + "\n")
+
+
+def run_ranks(count, run_rank, *args):
+    """Forks `count` ranks that call run_rank(rank, store, *args), `store` being a file to meet at; exits as the worst did."""
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [fork.Process(target=run_rank, args=(rank, f"{folder}/store", *args)) for rank in range(count)]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
+    sys.exit(max(abs(rank.exitcode) for rank in ranks))

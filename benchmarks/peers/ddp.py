@@ -2,9 +2,7 @@
 
 Usage: ddp.py RESULTS STEPS
 """
-import multiprocessing
 import sys
-import tempfile
 
 import torch
 import torch.distributed as dist
@@ -12,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from common import Results, Source, tiny_batch, tiny_mlp
+from common import Results, Source, run_ranks, tiny_batch, tiny_mlp
 
 RANKS = 2
 MID_STEPS = 20
@@ -56,15 +54,7 @@ def run_rank(rank, store, results, steps):
 
 def main():
     results, steps = Results(sys.argv[1]), int(sys.argv[2])
-    fork = multiprocessing.get_context("fork")
-    with tempfile.TemporaryDirectory() as folder:
-        ranks = [fork.Process(target=run_rank, args=(rank, f"{folder}/store", results, steps))
-                 for rank in range(RANKS)]
-        for rank in ranks:
-            rank.start()
-        for rank in ranks:
-            rank.join()
-    sys.exit(max(abs(rank.exitcode) for rank in ranks))
+    run_ranks(RANKS, run_rank, results, steps)
 
 
 if __name__ == "__main__":

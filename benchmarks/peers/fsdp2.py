@@ -8,10 +8,8 @@ reduce-scatter, n * (ranks - 1) / ranks from each rank. (Gloo's reduce-scatter i
 twice that.) DDP's are called from C++, out of sight: its gradients count once, as an all-reduce.
 """
 import math
-import multiprocessing
 import statistics
 import sys
-import tempfile
 import time
 
 import torch
@@ -22,7 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from common import Results
+from common import Results, run_ranks
 
 VOCAB, TOKENS = 256, 128  # of one sample, which is a rank's batch
 WARMUP_STEPS = 2
@@ -168,7 +166,7 @@ def measure(size, strategy, steps, results):
         print(f"fsdp2.py: {strategy}, {size}, loss {losses[0]:.6f} -> {losses[-1]:.6f}")
 
 
-def run_rank(rank, ranks, store, size, strategy, steps, results):
+def run_rank(rank, store, ranks, size, strategy, steps, results):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
     measure(size, strategy, steps, results)
@@ -178,15 +176,7 @@ def run_rank(rank, ranks, store, size, strategy, steps, results):
 
 def main():
     results, size, world, strategy, steps = Results(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
-    fork = multiprocessing.get_context("fork")
-    with tempfile.TemporaryDirectory() as folder:
-        ranks = [fork.Process(target=run_rank, args=(rank, world, f"{folder}/store", size, strategy, steps, results))
-                 for rank in range(world)]
-        for rank in ranks:
-            rank.start()
-        for rank in ranks:
-            rank.join()
-    sys.exit(max(abs(rank.exitcode) for rank in ranks))
+    run_ranks(world, run_rank, world, size, strategy, steps, results)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 #include "strategy/ddp_strategy.h"
 
-#include <ranges>
-
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
@@ -39,37 +37,25 @@ void DdpStrategy::setup_evaluation(torch::nn::Module& module) {
   DdpEngine::broadcast_module_states(module, communicator_);
 }
 
-// Gradients of the last models usually come first.
 void DdpStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                            const BackwardOptions& options) {
-  std::vector<DdpEngine*> engines;
-  for (const auto* module : synced | std::views::reverse) {
-    auto& replica = replicas_.of(*module);
-    replica.awaits_step = true;
-    engines.push_back(replica.engine.get());
-  }
-  DdpEngine::backward(loss, engines, options);
-}
-
-// Of several optimizers of a module the first that steps makes its buffers equal.
-void DdpStrategy::end_step(Replica& replica) {
-  if (std::exchange(replica.awaits_step, false)) replica.engine->after_step();
+  DdpEngine::backward(loss, replicas_.averaging(synced), options);
 }
 
 void DdpStrategy::optimizer_step(Optimizer& optimizer) {
   auto& replica = replicas_.of(optimizer);
   optimizer.step();
-  end_step(replica);
+  Replicas::end_step(replica);
 }
 
 double DdpStrategy::optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) {
   auto& replica = replicas_.of(optimizer);
   const double loss = optimizer.step_with(closure);
-  end_step(replica);
+  Replicas::end_step(replica);
   return loss;
 }
 
-void DdpStrategy::skip_optimizer_step(Optimizer& optimizer) { end_step(replicas_.of(optimizer)); }
+void DdpStrategy::skip_optimizer_step(Optimizer& optimizer) { Replicas::end_step(replicas_.of(optimizer)); }
 
 StateTree DdpStrategy::state() const {
   StateList modules;

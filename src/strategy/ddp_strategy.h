@@ -33,13 +33,11 @@ class DdpStrategy final : public Strategy {
   void teardown() override;
 
  private:
-  using Replica = detail::DrivenModule<DdpEngine>;
-
-  static void end_step(Replica& replica);
+  using Replicas = detail::EngineTable<DdpEngine>;
 
   Ddp options_;
   Communicator communicator_;
-  detail::EngineTable<DdpEngine> replicas_;  // before the group that they communicate through, in destruction
+  Replicas replicas_;  // before the group that they communicate through, in destruction
 };
 
 }  // namespace lockstep

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <ranges>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/base/error.h>
@@ -66,6 +69,23 @@ class EngineTable {
   void add(Row& row, const Optimizer& optimizer) {
     for (auto& other : rows_) std::erase(other.optimizers, &optimizer);
     row.optimizers.push_back(&optimizer);
+  }
+
+  /// The engines of `synced`, whose gradients the backward that begins will average, last module first: its
+  /// gradients usually come first. @throws ConfigError for a module that is not set up
+  std::vector<Engine*> averaging(std::span<torch::nn::Module* const> synced) {
+    std::vector<Engine*> engines;
+    for (const auto* module : synced | std::views::reverse) {
+      auto& row = of(*module);
+      row.awaits_step = true;
+      engines.push_back(row.engine.get());
+    }
+    return engines;
+  }
+
+  /// An optimizer of the module has stepped: of several, the first makes its buffers equal.
+  static void end_step(Row& row) {
+    if (std::exchange(row.awaits_step, false)) row.engine->after_step();
   }
 
   std::vector<Row>& rows() { return rows_; }

@@ -1,10 +1,6 @@
 #include "strategy/fsdp_strategy.h"
 
-#include <ranges>
-#include <unordered_map>
-
 #include <lockstep/base/error.h>
-#include <lockstep/optim/grad_norm.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/parallel/sharded/sharded_state.h>
@@ -89,16 +85,9 @@ void FsdpStrategy::setup_evaluation(torch::nn::Module& module) {
   if (sharded_engines(module).empty()) DdpEngine::broadcast_module_states(module, communicator_);
 }
 
-// Gradients of the last models usually come first.
 void FsdpStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                             const BackwardOptions& options) {
-  std::vector<ShardedEngine*> averaging;
-  for (const auto* module : synced | std::views::reverse) {
-    auto& row = sharded_.of(*module);
-    row.awaits_step = true;
-    averaging.push_back(row.engine.get());
-  }
-  ShardedEngine::backward(loss, averaging, options);
+  ShardedEngine::backward(loss, sharded_.averaging(synced), options);
 }
 
 double FsdpStrategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
@@ -117,7 +106,7 @@ void FsdpStrategy::optimizer_step(Optimizer& optimizer) {
 void FsdpStrategy::skip_optimizer_step(Optimizer& optimizer) {
   auto& row = sharded_.of(optimizer);
   row.engine->forget_gathered();
-  if (std::exchange(row.awaits_step, false)) row.engine->after_step();
+  detail::EngineTable<ShardedEngine>::end_step(row);
 }
 
 std::map<std::string, at::Tensor> FsdpStrategy::module_state(torch::nn::Module& module) {

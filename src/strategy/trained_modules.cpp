@@ -3,31 +3,13 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
-
 #include <lockstep/base/error.h>
 
+#include "parallel/graph_leaves.h"
 #include "strategy/gradient_watch.h"
 
 namespace lockstep::detail {
 namespace {
-
-// Calls use(variable) for every leaf below `root`, until it returns false.
-template <class Use>
-void for_each_leaf(torch::autograd::Node* root, Use&& use) {
-  std::vector<torch::autograd::Node*> open{root};
-  std::unordered_set<const torch::autograd::Node*> seen{root};
-  while (!open.empty()) {
-    auto* const node = open.back();
-    open.pop_back();
-    if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node)) {
-      if (!use(leaf->variable)) return;
-    }
-    for (const auto& edge : node->next_edges()) {
-      if (edge.function && seen.insert(edge.function.get()).second) open.push_back(edge.function.get());
-    }
-  }
-}
 
 [[noreturn]] void refuse_stranger(const torch::nn::Module& module) {
   throw ConfigError("strategy", {.what = "backward() was given a model that was not set up",
@@ -86,7 +68,7 @@ std::shared_ptr<TrainedModule> TrainedModules::find(const torch::nn::Module& mod
 
 std::vector<const TrainedModule*> TrainedModules::reached_by(const at::Tensor& loss) const {
   std::unordered_set<const TrainedModule*> found;
-  for_each_leaf(torch::autograd::impl::gradient_edge(loss).function.get(), [&](const at::Tensor& leaf) {
+  for_each_leaf(loss, [&](const at::Tensor& leaf) {
     const auto owner = owners_.find(leaf.unsafeGetTensorImpl());
     if (owner != owners_.end()) found.insert(owner->second);
     return found.size() < modules_.size();

@@ -8,8 +8,6 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::int64_t kLine = 32;  // elements; as in ShardLayout
-
 // Flat; undefined as it is. That of an embedding may name rows only.
 at::Tensor row_by_row(const at::Tensor& gradient) {
   if (!gradient.defined()) return gradient;
@@ -25,18 +23,18 @@ FlatGradient::FlatGradient(FlatParameter& flat, at::ScalarType dtype)
     : flat_(flat),
       mesh_(flat.mesh()),
       dtype_(dtype),
-      flags_((static_cast<std::int64_t>(flat.members().size()) + kLine - 1) / kLine * kLine) {}
+      flags_((static_cast<std::int64_t>(flat.members().size()) + kRowAlignment - 1) / kRowAlignment *
+             kRowAlignment) {}
 
 std::int64_t FlatGradient::row_bytes() const {
   return chunk_elements() * mesh_.shards() * static_cast<std::int64_t>(c10::elementSize(dtype_));
 }
 
-void FlatGradient::fill_chunk(int shard, std::span<const at::Tensor> gradients) {
+void FlatGradient::fill_chunk(int shard, std::span<const at::Tensor> gradients, const at::Tensor& flags) {
   auto chunk = row_.narrow(0, shard * chunk_elements(), chunk_elements());
-  auto flags = chunk.narrow(0, flat_.layout().shard_elements(), flags_).zero_();
+  chunk.narrow(0, flat_.layout().shard_elements(), flags_).copy_(flags);
   for (const auto& piece : flat_.layout().pieces(shard)) {
     const auto& gradient = gradients[piece.parameter];
-    if (gradient.defined()) flags[static_cast<std::int64_t>(piece.parameter)].fill_(1);
     if (piece.count == 0) continue;
     auto target = chunk.narrow(0, piece.offset, piece.count);
     if (gradient.defined()) {
@@ -61,8 +59,12 @@ void FlatGradient::start(MemoryPool& pool, std::int64_t number) {
   chunk_ = lands_in_place() ? averages_ : pool.take(chunk_elements(), dtype_);
   row_ = mesh_.shards() == 1 ? chunk_ : pool.take(chunk_elements() * mesh_.shards(), dtype_);
   std::vector<at::Tensor> gradients;
-  for (const auto& member : flat_.members()) gradients.push_back(row_by_row(member.tensor.grad()));
-  for (int shard = 0; shard < mesh_.shards(); ++shard) fill_chunk(shard, gradients);
+  const auto flags = at::zeros({flags_}, at::kFloat);
+  for (const auto& member : flat_.members()) {
+    if (member.tensor.grad().defined()) flags.data_ptr<float>()[gradients.size()] = 1;
+    gradients.push_back(row_by_row(member.tensor.grad()));
+  }
+  for (int shard = 0; shard < mesh_.shards(); ++shard) fill_chunk(shard, gradients, flags);
   drop();
   if (mesh_.shards() == 1) return;
   const auto op = mesh_.shards() == mesh_.world_size ? ReduceOp::kAvg : ReduceOp::kSum;

@@ -43,7 +43,7 @@ class FlatGradient {
  private:
   std::int64_t chunk_elements() const { return flat_.layout().shard_elements() + flags_; }
   bool lands_in_place() const;
-  void fill_chunk(int shard, std::span<const at::Tensor> gradients);
+  void fill_chunk(int shard, std::span<const at::Tensor> gradients, const at::Tensor& flags);
   void give_back(MemoryPool& pool);
   void take_average(std::size_t member, const at::Tensor& average);
 

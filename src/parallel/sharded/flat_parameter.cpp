@@ -33,8 +33,7 @@ void check_memory(const std::vector<ShardedTensor>& members) {
 std::string message_of(const std::string& name) {
   return "parameter " + name +
          " is sharded over the ranks and has no memory here; LibTorch's operators gather it when they use "
-         "it, "
-         "raw pointers (data_ptr, accessor, torch::save) do not: copy it first, parameter.clone()";
+         "it, raw pointers (data_ptr, accessor, torch::save) do not: copy it first, parameter.clone()";
 }
 
 // The tensor in a storage of its own, dense and row by row.

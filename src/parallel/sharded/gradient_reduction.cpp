@@ -1,36 +1,17 @@
 #include "parallel/sharded/gradient_reduction.h"
 
 #include <algorithm>
-#include <unordered_set>
-
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
+#include "parallel/graph_leaves.h"
+
 namespace lockstep::detail {
 namespace {
 
-using torch::autograd::Node;
-
 // A second reduction may be under way while the first one ends; more would only hold memory.
 constexpr std::size_t kMostUnderWay = 2;
-
-template <class Use>
-void for_each_leaf(const at::Tensor& loss, Use&& use) {
-  if (!loss.defined() || !loss.requires_grad()) return;  // backward says so
-  auto* const root = torch::autograd::impl::gradient_edge(loss).function.get();
-  std::vector<Node*> open{root};
-  std::unordered_set<const Node*> seen{root};
-  while (!open.empty()) {
-    auto* const node = open.back();
-    open.pop_back();
-    if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node)) use(leaf->variable);
-    for (const auto& edge : node->next_edges()) {
-      if (edge.function && seen.insert(edge.function.get()).second) open.push_back(edge.function.get());
-    }
-  }
-}
 
 [[noreturn]] void refuse_late(const std::string& name) {
   throw ConfigError("parallel",
@@ -81,10 +62,11 @@ void GradientReduction::begin(const at::Tensor& loss) {
 void GradientReduction::expect(const at::Tensor& loss) {
   for_each_leaf(loss, [&](const at::Tensor& leaf) {
     const auto found = places_.find(leaf.unsafeGetTensorImpl());
-    if (found == places_.end()) return;
+    if (found == places_.end()) return true;
     auto& flow = flows_[found->second.first];
     flow.missing[found->second.second] = true;
     ++flow.missing_count;
+    return true;
   });
 }
 

@@ -16,9 +16,7 @@ class MemoryPool {
   /// Takes back what take() gave; nobody may use it any more.
   void give(at::Tensor buffer);
 
-  std::int64_t bytes_in_use() const { return in_use_; }
   std::int64_t peak_bytes() const { return peak_; }
-  void reset_peak() { peak_ = in_use_; }
 
  private:
   std::vector<at::Tensor> free_;

@@ -3,6 +3,8 @@
 #include <array>
 #include <utility>
 
+#include "base/trimmed.h"
+
 namespace lockstep {
 namespace {
 
@@ -26,18 +28,12 @@ std::string name_of_dtype(at::ScalarType dtype) {
   return "unknown";
 }
 
-std::string_view stripped(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
 // Sets the field that `entry`, "KEY: VALUE", names; false where it names none.
 bool set_field(MixedPrecision& fields, std::string_view entry) {
   const auto colon = entry.find(':');
   if (colon == std::string_view::npos) return false;
-  const auto key = stripped(entry.substr(0, colon));
-  const auto value = stripped(entry.substr(colon + 1));
+  const auto key = detail::trimmed(entry.substr(0, colon));
+  const auto value = detail::trimmed(entry.substr(colon + 1));
   if (key == "cast_forward_inputs") {
     fields.cast_forward_inputs = value == "true";
     return value == "true" || value == "false";
@@ -55,9 +51,9 @@ bool set_field(MixedPrecision& fields, std::string_view entry) {
 std::optional<MixedPrecision> parse_map(std::string_view text) {
   MixedPrecision fields;
   text = text.substr(1, text.size() - 2);
-  while (!stripped(text).empty()) {
+  while (!detail::trimmed(text).empty()) {
     const auto comma = std::min(text.find(','), text.size());
-    if (!set_field(fields, stripped(text.substr(0, comma)))) return std::nullopt;
+    if (!set_field(fields, detail::trimmed(text.substr(0, comma)))) return std::nullopt;
     text.remove_prefix(std::min(comma + 1, text.size()));
   }
   return fields;

@@ -53,7 +53,6 @@ class Residency final : public UseHandler {
   void end_pass() { predictor_.break_off(); }
 
   ShardedStats stats() const;
-  void reset_peak() { pool_.reset_peak(); }
 
  private:
   bool is_pinned(std::size_t unit) const;

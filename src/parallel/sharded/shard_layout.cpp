@@ -8,7 +8,6 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::int64_t kLine = 32;  // elements: 64 bytes of a 16-bit type
 constexpr std::int64_t kBlock = kGradNormBlock;
 
 std::int64_t round_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
@@ -18,7 +17,7 @@ std::vector<std::int64_t> offsets_for(std::span<const std::int64_t> sizes, std::
   std::vector<std::int64_t> offsets;
   std::int64_t end = 0;
   for (const auto size : sizes) {
-    auto begin = round_up(end, kLine);
+    auto begin = round_up(end, kRowAlignment);
     const bool is_cut = size > 0 && begin / shard != (begin + size - 1) / shard;
     if (is_cut) begin = round_up(begin, kBlock);
     offsets.push_back(begin);
@@ -37,8 +36,8 @@ ShardLayout::ShardLayout(std::span<const std::int64_t> sizes, int shards) {
 
 void ShardLayout::place(std::span<const std::int64_t> sizes, int shards) {
   std::int64_t sum = 0;
-  for (const auto size : sizes) sum += round_up(size, kLine);
-  const auto step = shards > 1 ? kBlock : kLine;
+  for (const auto size : sizes) sum += round_up(size, kRowAlignment);
+  const auto step = shards > 1 ? kBlock : kRowAlignment;
   shard_elements_ = std::max(step, round_up((sum + shards - 1) / shards, step));
   for (;; shard_elements_ += step) {
     offsets_ = offsets_for(sizes, shard_elements_);

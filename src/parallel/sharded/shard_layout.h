@@ -14,6 +14,9 @@
 
 namespace lockstep::detail {
 
+/// What lies in a row begins at multiples of this many elements: 64 bytes of a 16-bit type.
+inline constexpr std::int64_t kRowAlignment = 32;
+
 /// A run of one parameter's elements in one shard.
 struct ShardPiece {
   std::size_t parameter;  ///< its number

@@ -318,7 +318,6 @@ void ShardedEngine::backward(const at::Tensor& loss, std::span<ShardedEngine* co
 
 void ShardedEngine::after_step() {
   impl_->residency.release_all();
-  drop_accumulated_gradients();
   impl_->broadcast_buffers();
 }
 

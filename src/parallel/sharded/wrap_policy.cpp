@@ -8,6 +8,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/trimmed.h"
+
 namespace lockstep {
 namespace {
 
@@ -32,18 +34,12 @@ bool is_type_name(std::string_view text) {
          std::ranges::all_of(text, is_allowed);
 }
 
-std::string_view trimmed_part(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
 std::optional<std::vector<std::string>> parse_names(std::string_view text) {
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
   std::vector<std::string> names;
   while (true) {
     const auto comma = text.find(',');
-    const auto name = trimmed_part(text.substr(0, comma));
+    const auto name = detail::trimmed(text.substr(0, comma));
     if (!is_type_name(name)) return std::nullopt;
     names.emplace_back(name);
     if (comma == std::string_view::npos) return names;

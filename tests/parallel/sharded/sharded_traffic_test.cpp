@@ -110,6 +110,41 @@ TEST(ShardedTraffic, HoldsAShardAndAFewUnits) {
   });
 }
 
+// Of the third step.
+std::int64_t gathered_ahead(const Communicator& comm, const Fsdp& options) {
+  const auto tower = make_tower();
+  const auto engine = fully_shard(tower, comm, options);
+  for (int i = 0; i < 2; ++i) step(*tower, *engine);
+  const auto before = engine->stats().prefetched_gathers;
+  step(*tower, *engine);
+  return engine->stats().prefetched_gathers - before;
+}
+
+TEST(ShardedTraffic, GathersAheadWhereItIsTold) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto both = gathered_ahead(comm, {});
+    const auto backward = gathered_ahead(comm, {.forward_prefetch = false});
+    const auto forward = gathered_ahead(comm, {.backward_prefetch = BackwardPrefetch::kNone});
+    EXPECT_GT(backward, 0);
+    EXPECT_GT(forward, 0);
+    EXPECT_EQ(backward + forward, both);
+    EXPECT_GT(gathered_ahead(comm, {.backward_prefetch = BackwardPrefetch::kBackwardPost}), forward);
+  });
+}
+
+TEST(ShardedTraffic, HoldsAUnitMoreWithoutALimit) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto peak = [&](bool limits) {
+      const auto tower = make_tower();
+      const auto engine = fully_shard(tower, comm, {.forward_prefetch = false, .limit_all_gathers = limits});
+      const torch::NoGradGuard no_grad;
+      tower->forward(at::ones({4, kWidth}));
+      return engine->stats().peak_gathered_bytes;
+    };
+    EXPECT_EQ(peak(false), 2 * peak(true));
+  });
+}
+
 TEST(ShardedTraffic, MostGathersBeginAheadOfTheirUse) {
   run_ranks(2, [](const Communicator& comm) {
     const auto tower = make_tower();

@@ -74,8 +74,8 @@ class LOCKSTEP_API ShardedEngine {
   static void backward(const at::Tensor& loss, std::span<ShardedEngine* const> engines,
                        const BackwardOptions& options = {});
 
-  /// After the optimizer's step: forgets gathered parameters, which are outdated, and gradients that wait;
-  /// buffers become rank 0's, if broadcast_buffers. Collective, blocking.
+  /// After the optimizer's step: forgets gathered parameters, which are outdated; buffers become rank 0's, if
+  /// broadcast_buffers. Collective, blocking.
   void after_step();
 
   /// While it lives, backward passes stay local.

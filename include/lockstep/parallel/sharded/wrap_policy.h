@@ -48,7 +48,7 @@ class LOCKSTEP_API WrapPolicy {
   /// What the text would be; "own" for a predicate.
   std::string print() const;
 
-  /// Whether any module may go by it: the default and none() match every model.
+  /// Whether it is a mistake to match nothing; the default and none() suit every model.
   bool must_match() const;
 
   struct RepeatedBlocks {};
