@@ -50,13 +50,14 @@ class Diagnosis {
   void ask(std::span<const int> ranks);
   void note_answer(int rank, Whereabouts whereabouts);
 
+  /// What this rank does.
+  Whereabouts own() const;
   /// Answers rank `asker`.
   void answer(int asker);
   /// Passes on the trail that came with a question. Returns what is wrong if it is a circle.
   std::optional<Verdict> follow(Trail trail);
 
  private:
-  Whereabouts own() const;
   void send_question(int rank, const std::string& trail);
 
   int rank_;

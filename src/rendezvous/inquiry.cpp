@@ -29,10 +29,18 @@ Inquiry::Inquiry(Diagnosis& diagnosis, std::span<const int> ranks)
 void Inquiry::ask(std::span<const int> ranks) {
   const auto already = asked_.size();
   for (const int rank : ranks) {
-    const bool is_other = rank != diagnosis_.rank() && !diagnosis_.peer(rank).has_left;
-    if (is_other && std::ranges::find(asked_, rank) == asked_.end()) asked_.push_back(rank);
+    if (diagnosis_.peer(rank).has_left || std::ranges::find(asked_, rank) != asked_.end()) continue;
+    asked_.push_back(rank);
   }
   diagnosis_.ask(std::span(asked_).subspan(already));
+}
+
+bool Inquiry::has_answered(int rank) const {
+  return rank == diagnosis_.rank() || diagnosis_.peer(rank).heard_at >= asked_at_;
+}
+
+Whereabouts Inquiry::whereabouts(int rank) const {
+  return rank == diagnosis_.rank() ? diagnosis_.own() : diagnosis_.peer(rank).whereabouts;
 }
 
 bool Inquiry::is_silent(int rank) const {
@@ -44,9 +52,9 @@ bool Inquiry::is_silent(int rank) const {
 bool Inquiry::is_over() {
   std::vector<int> awaited;
   for (const int rank : asked_) {
-    const auto& whereabouts = diagnosis_.peer(rank).whereabouts;
-    if (!has_answered(rank) || whereabouts.doing != Doing::kWaiting) continue;
-    awaited.insert(awaited.end(), whereabouts.missing.begin(), whereabouts.missing.end());
+    const auto said = whereabouts(rank);
+    if (!has_answered(rank) || said.doing != Doing::kWaiting) continue;
+    awaited.insert(awaited.end(), said.missing.begin(), said.missing.end());
   }
   ask(awaited);
   return std::ranges::all_of(asked_, [&](int rank) {
@@ -63,17 +71,19 @@ std::vector<int> Inquiry::silent() const {
 std::vector<int> Inquiry::culprits(std::span<const int> others) const {
   if (auto ranks = silent(); !ranks.empty()) return ranks;
   auto idle = those(asked_, [&](int rank) {
-    return has_answered(rank) && diagnosis_.peer(rank).whereabouts.doing == Doing::kElse;
+    return has_answered(rank) && whereabouts(rank).doing == Doing::kElse;
   });
   std::ranges::sort(idle);
   return idle.empty() ? std::vector<int>(others.begin(), others.end()) : idle;
 }
 
 std::string Inquiry::states() const {
+  auto ranks = asked_;
+  std::ranges::sort(ranks);
   std::string states;
-  for (const int rank : asked_) {
+  for (const int rank : ranks) {
     states += (states.empty() ? "rank " : "; rank ") + std::to_string(rank);
-    const auto& [doing, missing, text] = diagnosis_.peer(rank).whereabouts;
+    const auto [doing, missing, text] = whereabouts(rank);
     if (!has_answered(rank) && diagnosis_.peer(rank).has_left) {
       states += " has left";
     } else if (!has_answered(rank)) {

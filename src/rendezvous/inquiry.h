@@ -26,17 +26,19 @@ class Inquiry {
   /// `others`.
   std::vector<int> culprits(std::span<const int> others) const;
 
-  /// "rank 1 is outside of collectives; rank 2 does not answer ...", of all that were asked.
+  /// "rank 1 is outside of collectives; rank 2 does not answer ...", of all that were asked, by rank: ranks
+  /// that ask at the same time say the same.
   std::string states() const;
 
  private:
   void ask(std::span<const int> ranks);
-  bool has_answered(int rank) const { return diagnosis_.peer(rank).heard_at >= asked_at_; }
+  bool has_answered(int rank) const;
+  Whereabouts whereabouts(int rank) const;
   bool is_silent(int rank) const;
 
   Diagnosis& diagnosis_;
   Peer::TimePoint asked_at_;
-  std::vector<int> asked_;
+  std::vector<int> asked_;  // this rank among them where others wait for it
 };
 
 }  // namespace lockstep::rendezvous

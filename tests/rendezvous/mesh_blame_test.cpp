@@ -73,6 +73,30 @@ TEST(MeshBlame, ARankThatSaysNothingIsBlamedAndNotThoseThatItHoldsUp) {
   }
 }
 
+// Ranks that find out at the same moment each draw the conclusion: all must say the same.
+TEST(MeshBlame, WhoAsksTellsOfItselfWhatOthersWouldTellOfIt) {
+  auto sockets = connected_sockets(3);
+  std::vector<std::string> texts(2);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto r = static_cast<std::size_t>(rank);
+      ControlMesh mesh(rank, std::move(sockets[r]),
+                       Words{.describe = &describe_op, .activity = [] { return "all_reduce seq 6"; }});
+      try {
+        mesh.explain(testing::all_of(mesh), "", 0ms);
+      } catch (const Timeout& error) {
+        texts[r] = error.what();
+      }
+    });
+  }
+  threads.clear();
+  for (const auto& text : texts) {
+    EXPECT_THAT(text, HasSubstr("got rank 0 is in all_reduce seq 6; rank 1 is in all_reduce seq 6; rank 2 "
+                                "does not answer"));
+  }
+}
+
 // Rank 0 waits for 1, which waits elsewhere for 2, which computes.
 TEST(MeshBlame, ARankThatIsHeldUpElsewhereIsNotBlamed) {
   std::latch all_waited(2);
