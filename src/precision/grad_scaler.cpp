@@ -1,5 +1,6 @@
 #include <lockstep/precision/grad_scaler.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ std::optional<ErrorParts> problem_of(const GradScalerOptions& o) {
   if (!(o.growth_factor > 1)) return problem("growth_factor", "> 1", o.growth_factor);
   if (!(o.backoff_factor > 0 && o.backoff_factor < 1))
     return problem("backoff_factor", "between 0 and 1", o.backoff_factor);
+  if (o.hysteresis < 1) return problem("hysteresis", "> 0", o.hysteresis);
+  if (o.growth_delay < 0) return problem("growth_delay", ">= 0", static_cast<double>(o.growth_delay));
+  if (!(o.min_scale >= 0)) return problem("min_scale", ">= 0", o.min_scale);
   if (o.growth_interval < 1) return problem("growth_interval", "> 0", static_cast<double>(o.growth_interval));
   return std::nullopt;
 }
@@ -48,10 +52,17 @@ void describe(OptionVisitor& v, GradScalerOptions& o) {
   v.field("backoff_factor", o.backoff_factor, "What the scale is multiplied by after a gradient overflowed",
           more_than(0));
   v.field("growth_interval", o.growth_interval, "Good steps in a row before the scale grows", at_least(1));
+  v.field("hysteresis", o.hysteresis, "Overflows until the scale backs off", at_least(1));
+  v.field("consecutive_hysteresis", o.consecutive_hysteresis,
+          "Every good step refills the hysteresis, not only growth of the scale");
+  v.field("growth_delay", o.growth_delay,
+          "Good steps that growth waits longer at the beginning and after an overflow", at_least(0));
+  v.field("min_scale", o.min_scale, "A scale at which an overflow is an error; 0: none", at_least(0));
   v.field("enabled", o.enabled, "Scale losses; else they stay as they are");
 }
 
-GradScaler::GradScaler(const GradScalerOptions& options) : options_(options) {
+GradScaler::GradScaler(const GradScalerOptions& options)
+    : options_(options), init_growth_tracker_(-options.growth_delay), hysteresis_left_(options.hysteresis) {
   if (!options.enabled) return;
   if (const auto problem = problem_of(options)) throw ConfigError("precision", *problem);
 }
@@ -141,10 +152,31 @@ void GradScaler::update(std::optional<double> new_scale) {
       checked = true;
     }
     if (!checked) refuse("update() was called, but nothing was unscaled since the last one");
-    at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor,
-                           options_.backoff_factor, options_.growth_interval);
+    adapt(found_inf);
   }
   per_optimizer_.clear();
+}
+
+void GradScaler::adapt(const at::Tensor& found_inf) {
+  if (found_inf.item<float>() != 0.0F) return back_off();
+  const double before = scale_.item<double>();
+  at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor, options_.backoff_factor,
+                         options_.growth_interval);
+  const bool has_grown = scale_.item<double>() != before;
+  if (has_grown || options_.consecutive_hysteresis) hysteresis_left_ = options_.hysteresis;
+}
+
+void GradScaler::back_off() {
+  growth_tracker_.fill_(-options_.growth_delay);
+  if (hysteresis_left_ > 1) {
+    --hysteresis_left_;
+    return;
+  }
+  const double now = scale_.item<double>();
+  if (options_.min_scale > 0 && now <= options_.min_scale)
+    refuse("a gradient overflowed, and the scale is " + std::to_string(now) + ", its minimum, already",
+           "look for what is infinite or NaN in the model or the data; min_scale sets the minimum");
+  scale_.fill_(std::max(now * options_.backoff_factor, options_.min_scale));
 }
 
 bool GradScaler::is_unscaled(const Optimizer& optimizer) const {
@@ -178,6 +210,7 @@ StateTree GradScaler::state() const {
   state.set("growth_interval", options_.growth_interval);
   state.set("_growth_tracker",
             growth_tracker_.defined() ? growth_tracker_.item<std::int64_t>() : init_growth_tracker_);
+  if (options_.hysteresis > 1) state.set("_hysteresis_left", std::int64_t{hysteresis_left_});
   return state;
 }
 
@@ -195,6 +228,10 @@ void GradScaler::load_state(const StateTree& state) {
   loaded.growth_interval = state.get<std::int64_t>("growth_interval");
   const auto growth_tracker = state.get<std::int64_t>("_growth_tracker");
   if (const auto problem = problem_of(loaded)) throw CheckpointError("precision", *problem);
+  const auto left = state.contains("_hysteresis_left")
+                        ? static_cast<int>(state.get<std::int64_t>("_hysteresis_left"))
+                        : options_.hysteresis;
+  hysteresis_left_ = std::clamp(left, 1, options_.hysteresis);
   options_ = loaded;
   init_growth_tracker_ = growth_tracker;
   per_optimizer_.clear();

@@ -49,6 +49,58 @@ struct Iteration {
   GradScaler scaler;
 };
 
+// The scales that DeepSpeed's DynamicLossScaler goes through: "." for a good step, "I" for an overflow.
+std::vector<double> scales_after(const GradScalerOptions& options, const std::string& steps) {
+  Iteration it(options);
+  std::vector<double> scales;
+  for (const char step : steps) {
+    it.backward();
+    if (step == 'I') it.parameter.mutable_grad().fill_(std::numeric_limits<float>::infinity());
+    it.scaler.step(*it.optimizer);
+    it.scaler.update();
+    scales.push_back(it.scaler.get_scale());
+  }
+  return scales;
+}
+
+TEST(GradScaler, WaitsLongerWithTheFirstGrowthAsDeepSpeedDoes) {
+  const GradScalerOptions options{.init_scale = 16, .growth_interval = 2, .growth_delay = 1};
+  EXPECT_EQ(scales_after(options, "......"), (std::vector<double>{16, 16, 32, 32, 64, 64}));
+  EXPECT_EQ(scales_after(options, "..I..."), (std::vector<double>{16, 16, 8, 8, 8, 16}));
+}
+
+TEST(GradScaler, PutsUpWithOverflowsUntilItBacksOff) {
+  const GradScalerOptions options{.init_scale = 16, .growth_interval = 2, .hysteresis = 2, .growth_delay = 1};
+  // Only growth refills it.
+  EXPECT_EQ(scales_after(options, "I.II"), (std::vector<double>{16, 16, 8, 4}));
+  EXPECT_EQ(scales_after(options, "I...II"), (std::vector<double>{16, 16, 16, 32, 32, 16}));
+  auto refilling = options;
+  refilling.consecutive_hysteresis = true;
+  EXPECT_EQ(scales_after(refilling, "I.II"), (std::vector<double>{16, 16, 16, 8}));
+}
+
+TEST(GradScaler, RefusesAnOverflowAtItsMinimum) {
+  const GradScalerOptions options{.init_scale = 4, .growth_interval = 2, .min_scale = 2};
+  EXPECT_EQ(scales_after(options, "I"), (std::vector<double>{2}));
+  expect_error<Error>([&] { scales_after(options, "II"); }, {"2.0", "minimum"});
+}
+
+TEST(GradScaler, KeepsTheHysteresisThatIsLeft) {
+  const GradScalerOptions options{.init_scale = 16, .growth_interval = 9, .hysteresis = 2};
+  Iteration first(options);
+  first.backward();
+  first.parameter.mutable_grad().fill_(std::numeric_limits<float>::infinity());
+  first.scaler.step(*first.optimizer);
+  first.scaler.update();
+  Iteration second(options);
+  second.scaler.load_state(first.scaler.state());
+  second.backward();
+  second.parameter.mutable_grad().fill_(std::numeric_limits<float>::infinity());
+  second.scaler.step(*second.optimizer);
+  second.scaler.update();
+  EXPECT_EQ(second.scaler.get_scale(), 8);
+}
+
 float scripted(const std::string& kind) {
   if (kind == "N") return std::numeric_limits<float>::quiet_NaN();
   return kind == "I" ? std::numeric_limits<float>::infinity() : -std::numeric_limits<float>::infinity();

@@ -53,7 +53,8 @@ class LOCKSTEP_API GradScaler {
 
   /// Adapts the scale: times backoff_factor when a gradient was not finite since the last update(), times
   /// growth_factor after growth_interval updates without one; or sets it to `new_scale`.
-  /// @throws Error before scale(), or when nothing was unscaled since the last update()
+  /// @throws Error before scale(), when nothing was unscaled since the last update(), or for an overflow at
+  /// min_scale
   void update(std::optional<double> new_scale = std::nullopt);
 
   /// Beyond torch: whether the optimizer's gradients are unscaled, its step still to come.
@@ -69,8 +70,8 @@ class LOCKSTEP_API GradScaler {
   double get_backoff_factor() const { return options_.backoff_factor; }
   std::int64_t get_growth_interval() const { return options_.growth_interval; }
 
-  /// torch's state_dict(): scale, growth_factor, backoff_factor, growth_interval, _growth_tracker. Empty when
-  /// disabled. Of moments after update().
+  /// torch's state_dict(): scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; with
+  /// hysteresis also _hysteresis_left. Empty when disabled. Of moments after update().
   StateTree state() const;
   /// Takes it back; ignored when disabled. @throws CheckpointError when it is empty or does not fit
   void load_state(const StateTree& state);
@@ -84,10 +85,13 @@ class LOCKSTEP_API GradScaler {
   };
 
   void require_scale(const char* call) const;
+  void adapt(const at::Tensor& found_inf);
+  void back_off();
   void unscale_gradients(Optimizer& optimizer, PerOptimizer& found) const;
 
   GradScalerOptions options_;
   std::int64_t init_growth_tracker_ = 0;
+  int hysteresis_left_ = 1;
   at::Tensor scale_ = {};           // float32; none before the first scale()
   at::Tensor growth_tracker_ = {};  // int32: updates in a row without an overflow
   std::unordered_map<const Optimizer*, PerOptimizer> per_optimizer_;
