@@ -91,6 +91,16 @@ std::int64_t batches_in_terms_of(std::int64_t batch, const RunState& state, cons
        .hint = "the checkpoint's batch was " + std::to_string(saved.batch) + " samples; take a divisor"});
 }
 
+// Where one began in an epoch that is over, it cannot begin anew.
+void refuse_carried_window(const RunState& state) {
+  if (state.options.partial_window != PartialWindow::kCarry || !is_inside_window(state)) return;
+  throw CheckpointError(
+      "train", {.what = "the checkpoint was taken inside of a window that runs on across epochs",
+                .expected = "the number of ranks, batch size and accumulate_grad_batches of the checkpoint",
+                .got = "others",
+                .hint = "partial_window = carry, which strategy deepspeed sets, keeps windows open"});
+}
+
 void check_window_start(const RunState& state, const SavedPlace& saved) {
   const auto window = state.window_length();
   if (state.progress.batches % window == 0) return;
@@ -109,8 +119,9 @@ void check_window_start(const RunState& state, const SavedPlace& saved) {
 
 bool is_inside_window(const RunState& state) {
   const auto& progress = state.progress;
-  return progress.batches != progress.num_training_batches &&
-         progress.batches != window_start(progress.batches, state.window_length());
+  const bool is_cut = state.options.partial_window != PartialWindow::kCarry &&
+                      progress.batches == progress.num_training_batches;
+  return !is_cut && state.open_window(progress.batches) != 0;
 }
 
 std::int64_t num_training_batches(const RunState& state) {
@@ -160,7 +171,9 @@ void adopt_data_place(RunState& state, const StateTree& place) {
   adopt_seed(state, place);
   const bool knows_end = knows_its_end(progress, saved);
   if (!knows_end) progress.num_training_batches = num_training_batches(state);
-  if (progress.batches == 0 || (same_batches && same_windows)) return;
+  if (same_batches && same_windows) return;
+  refuse_carried_window(state);
+  if (progress.batches == 0) return;
   if (!same_batches) progress.validation = {};
   if (progress.batches == saved.batches_of_epoch) {  // all of them
     progress.batches = num_training_batches(state);

@@ -36,7 +36,9 @@ std::optional<std::int64_t> estimated_steps(const RunState& state) {
   const auto limit = max_steps >= 0 ? std::optional(max_steps) : std::nullopt;
   const auto batches = num_training_batches(state);
   if (max_epochs < 0 || batches == kUnknownLength) return limit;
-  const auto steps = steps_of_epochs(state, batches, max_epochs);
+  const bool carries = state.options.partial_window == PartialWindow::kCarry;
+  const auto steps = carries ? batches * max_epochs / state.options.accumulate_grad_batches.at(0)
+                             : steps_of_epochs(state, batches, max_epochs);
   return limit ? std::min(*limit, steps) : steps;
 }
 

@@ -34,7 +34,7 @@ Progress place_to_go_on(const RunState& state) {
     ++progress.batches;
     progress.phase = FitPhase::kBatchEnd;
   } else {
-    progress.batches -= progress.batches % state.window_length();
+    progress.batches -= std::min(progress.batches, state.open_window(progress.batches));
     progress.phase = FitPhase::kBatches;
   }
   return progress;

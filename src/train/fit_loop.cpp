@@ -80,8 +80,9 @@ bool FitLoop::done() const {
 
 Window FitLoop::window_of(std::int64_t batch_idx) const {
   const std::int64_t length = state_.window_length();
-  const std::int64_t start = batch_idx - batch_idx % length;
-  const std::int64_t end = std::min(start + length, num_batches_);
+  const std::int64_t start = batch_idx - state_.open_window(batch_idx);
+  const bool carries = state_.options.partial_window == PartialWindow::kCarry;
+  const std::int64_t end = carries ? start + length : std::min(start + length, num_batches_);
   // The windows of a stream are all divided alike: where the last one ends is known too late.
   const bool true_mean = state_.options.partial_window == PartialWindow::kAccumulated && !is_stream_;
   return {.first = batch_idx == start,

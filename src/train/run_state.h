@@ -115,6 +115,11 @@ struct RunState {
   bool is_global_zero() const { return environment->global_rank() == 0; }
   /// Micro-batches per optimizer step in the epoch that runs.
   std::int64_t window_length() const { return options.accumulate_grad_batches.at(progress.epoch); }
+  /// Micro-batches of the window that is open when `batches` of this epoch are done.
+  std::int64_t open_window(std::int64_t batches) const {
+    const bool carries = options.partial_window == PartialWindow::kCarry;
+    return ((carries ? progress.batches_before : 0) + batches) % window_length();
+  }
   /// This rank's part of a data set; padded so that all ranks run equally many batches, or not.
   ShardSpec shard(bool pad) const;
   /// What the precision makes of the tensors of batches.

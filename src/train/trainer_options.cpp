@@ -4,7 +4,8 @@ namespace lockstep {
 
 std::span<const OptionName<PartialWindow>> option_names(PartialWindow) {
   static constexpr OptionName<PartialWindow> kNames[] = {{"accumulated", PartialWindow::kAccumulated},
-                                                         {"lightning", PartialWindow::kLightning}};
+                                                         {"lightning", PartialWindow::kLightning},
+                                                         {"carry", PartialWindow::kCarry}};
   return kNames;
 }
 

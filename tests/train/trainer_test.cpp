@@ -76,6 +76,17 @@ TEST_F(TrainerTest, DividesAPartialWindowByWhatItHas) {
   EXPECT_EQ(weight_after(chosen, {1, 2, 3, 4, 6, 8}), -2.5F - 3.5F);
 }
 
+// DeepSpeed's: windows know nothing of epochs, and what is open at the end is left.
+TEST_F(TrainerTest, CarriesAWindowIntoTheNextEpoch) {
+  auto chosen = options(/*max_epochs=*/3);
+  chosen.accumulate_grad_batches = 2;
+  chosen.partial_window = PartialWindow::kCarry;
+  EXPECT_EQ(weight_after(chosen, {1, 2, 4}), -(1.5F + 2.5F + 3.0F + 1.5F));
+  EXPECT_EQ(summary().at("steps"), 4);
+  chosen.max_epochs = 1;
+  EXPECT_EQ(weight_after(chosen, {1, 2, 4}), -1.5F);
+}
+
 TEST_F(TrainerTest, ClipsTheNormOrEachValue) {
   auto chosen = options();
   chosen.gradient_clip_val = 2;

@@ -36,10 +36,11 @@ class ClusterEnvironment;
 using Plugin = std::variant<std::shared_ptr<ClusterEnvironment>, std::shared_ptr<Precision>,
                             std::shared_ptr<CheckpointIO>>;
 
-/// What the gradients of a window that the end of the epoch cut short are divided by.
+/// What becomes of a window of accumulated gradients that is open when an epoch ends.
 enum class PartialWindow {
-  kAccumulated,  ///< the micro-batches that it has: a true mean
-  kLightning     ///< accumulate_grad_batches, as Lightning does
+  kAccumulated,  ///< a step, with gradients divided by the micro-batches that it has: a true mean
+  kLightning,    ///< a step, with gradients divided by accumulate_grad_batches, as Lightning does
+  kCarry         ///< it goes on in the next epoch, as DeepSpeed's; the last one of a run has no step
 };
 
 /// Whether algorithms that may give other bits from run to run are refused.
