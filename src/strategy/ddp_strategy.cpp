@@ -1,9 +1,12 @@
 #include "strategy/ddp_strategy.h"
 
+#include <optional>
+
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 
+#include "strategy/gradient_window.h"
 #include "strategy/joined_ranks.h"
 
 namespace lockstep {
@@ -39,6 +42,8 @@ void DdpStrategy::setup_evaluation(torch::nn::Module& module) {
 
 void DdpStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                            const BackwardOptions& options) {
+  std::optional<detail::GradientWindow> window;
+  if (options_.reduce_every_micro_batch) window.emplace(synced, options_.gradient_as_bucket_view);
   DdpEngine::backward(loss, replicas_.averaging(synced), options);
 }
 

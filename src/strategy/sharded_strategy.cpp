@@ -1,29 +1,20 @@
-#include "strategy/fsdp_strategy.h"
+#include "strategy/sharded_strategy.h"
 
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/parallel/sharded/sharded_state.h>
-#include <lockstep/precision/precision.h>
 #include <lockstep/torch.h>
-
-#include "strategy/joined_ranks.h"
 
 namespace lockstep {
 namespace {
 
 void refuse_closure(const Optimizer& optimizer) {
   if (!optimizer.needs_closure()) return;
-  throw ConfigError("strategy", {.what = std::string(optimizer.name()) + " under fsdp",
+  throw ConfigError("strategy", {.what = std::string(optimizer.name()) + " under a strategy that shards",
                                  .expected = "an optimizer that updates each element by itself",
                                  .got = "one that multiplies whole vectors, of which a rank has a shard",
                                  .hint = "use strategy ddp"});
-}
-
-std::string text_of(Fsdp options) {
-  OptionTree tree;
-  tree.add("fsdp", options);
-  return tree.to_yaml();
 }
 
 std::vector<ShardedEngine*> pointers_to(const std::vector<std::shared_ptr<ShardedEngine>>& engines) {
@@ -34,42 +25,34 @@ std::vector<ShardedEngine*> pointers_to(const std::vector<std::shared_ptr<Sharde
 
 }  // namespace
 
-void FsdpStrategy::setup_environment(ClusterEnvironment& environment, const WorldShape& shape) {
-  communicator_ = detail::join_ranks(options_, environment, shape);
-  ranks_per_node_ = shape.devices;
-}
-
-// Lightning's table of types for the mixed precisions.
-void FsdpStrategy::set_precision(const Precision& precision) {
-  if (!options_.mixed_precision.is_none()) return;
-  if (precision.name() == "bf16-mixed") options_.mixed_precision = at::kBFloat16;
-  if (precision.name() == "16-mixed") options_.mixed_precision = at::kHalf;
+void ShardedStrategy::set_ranks(Communicator communicator, int ranks_per_node) {
+  communicator_ = std::move(communicator);
+  ranks_per_node_ = ranks_per_node;
 }
 
 // A module stays sharded from one fit to the next, also by another Trainer with the same options.
-void FsdpStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
+void ShardedStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
   sharded_.forget_dropped();
   const auto known = sharded_engines(*module);
   if (known.size() == 1 && is_alike(*known.front()) && known.front()->still_holds(*module))
     return sharded_.set(module, known.front());
   restore_sharded(*module);
-  auto engine = std::make_shared<ShardedEngine>(*module, communicator_, options_, ranks_per_node_);
+  auto engine = std::make_shared<ShardedEngine>(*module, plan(), communicator_);
   keep_sharded(module, engine);
   sharded_.set(module, std::move(engine));
 }
 
-bool FsdpStrategy::is_alike(const ShardedEngine& engine) const {
-  return text_of(engine.options()) == text_of(options_) &&
-         engine.communicator().global_ranks() == communicator_.global_ranks();
+bool ShardedStrategy::is_alike(const ShardedEngine& engine) const {
+  return engine.plan() == plan() && engine.communicator().global_ranks() == communicator_.global_ranks();
 }
 
 // It stays in its shards, where setup_module() finds it.
-void FsdpStrategy::release_module(const torch::nn::Module& module) {
+void ShardedStrategy::release_module(const torch::nn::Module& module) {
   sharded_.of(module).engine->drop_accumulated_gradients();
 }
 
-std::unique_ptr<Optimizer> FsdpStrategy::setup_optimizer(torch::nn::Module& module,
-                                                         const OptimizerFactory& factory) {
+std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& module,
+                                                            const OptimizerFactory& factory) {
   auto& row = sharded_.of(module);
   auto optimizer = factory.create(row.engine->parameters());
   refuse_closure(*optimizer);
@@ -81,16 +64,38 @@ std::unique_ptr<Optimizer> FsdpStrategy::setup_optimizer(torch::nn::Module& modu
 }
 
 // Shards are the same on all ranks that hold them.
-void FsdpStrategy::setup_evaluation(torch::nn::Module& module) {
+void ShardedStrategy::setup_evaluation(torch::nn::Module& module) {
   if (sharded_engines(module).empty()) DdpEngine::broadcast_module_states(module, communicator_);
 }
 
-void FsdpStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
-                            const BackwardOptions& options) {
+// What has been averaged lies on the shards.
+std::vector<NamedParameter> ShardedStrategy::accumulating_parameters(torch::nn::Module& module) {
+  if (!averages_every_backward()) return Strategy::accumulating_parameters(module);
+  std::vector<NamedParameter> pieces;
+  for (const auto& engine : sharded_engines(module)) {
+    for (auto& piece : engine->parameters()) pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+bool ShardedStrategy::shares_forward(const torch::nn::Module& module) const {
+  return communicator_.size() > 1 && !sharded_engines(module).empty();
+}
+
+std::shared_ptr<void> ShardedStrategy::hold_whole(torch::nn::Module& module) {
+  const auto engines = std::make_shared<std::vector<std::shared_ptr<ShardedEngine>>>(sharded_engines(module));
+  for (const auto& engine : *engines) engine->gather_all();
+  return std::shared_ptr<void>(engines.get(), [engines](void*) {
+    for (const auto& engine : *engines) engine->forget_gathered();
+  });
+}
+
+void ShardedStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
+                               const BackwardOptions& options) {
   ShardedEngine::backward(loss, sharded_.averaging(synced), options);
 }
 
-double FsdpStrategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
+double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
   if (clip.algorithm == ClipAlgorithm::kNorm) {
     return sharded_.of(optimizer).engine->clip_grad_norm(optimizer.parameters(), clip.value, clip.norm_type,
                                                          clip.error_if_nonfinite);
@@ -98,52 +103,57 @@ double FsdpStrategy::clip_gradients(Optimizer& optimizer, const GradientClip& cl
   return Strategy::clip_gradients(optimizer, clip);
 }
 
-void FsdpStrategy::optimizer_step(Optimizer& optimizer) {
+void ShardedStrategy::optimizer_step(Optimizer& optimizer) {
   optimizer.step();
   skip_optimizer_step(optimizer);
 }
 
-void FsdpStrategy::skip_optimizer_step(Optimizer& optimizer) {
+void ShardedStrategy::skip_optimizer_step(Optimizer& optimizer) {
   auto& row = sharded_.of(optimizer);
   row.engine->forget_gathered();
   detail::EngineTable<ShardedEngine>::end_step(row);
 }
 
-std::map<std::string, at::Tensor> FsdpStrategy::module_state(torch::nn::Module& module) {
+std::map<std::string, at::Tensor> ShardedStrategy::module_state(torch::nn::Module& module) {
   const auto engines = sharded_engines(module);
   return engines.empty() ? Strategy::module_state(module) : full_state(module, pointers_to(engines));
 }
 
-StateTree FsdpStrategy::saved_state(torch::nn::Module& module) {
-  if (options_.state_dict_type == StateDictType::kFull) return Strategy::saved_state(module);
-  return sharded_state(module, pointers_to(sharded_engines(module)));
+StateTree ShardedStrategy::saved_state(torch::nn::Module& module) {
+  const auto engines = pointers_to(sharded_engines(module));
+  if (state_dict_type_ == StateDictType::kSharded) return sharded_state(module, engines);
+  if (engines.empty()) return Strategy::saved_state(module);
+  StateTree tree;
+  for (const auto& [name, tensor] : full_state(module, engines, WholeValues::kMaster)) tree.set(name, tensor);
+  return tree;
 }
 
-StateTree FsdpStrategy::wanted_state(torch::nn::Module& module) {
+StateTree ShardedStrategy::wanted_state(torch::nn::Module& module) {
   return sharded_state(module, pointers_to(sharded_engines(module)), ShardCopies::kAll);
 }
 
-IncompatibleKeys FsdpStrategy::load_module(torch::nn::Module& module, const StateTree& state, bool strict) {
+IncompatibleKeys ShardedStrategy::load_module(torch::nn::Module& module, const StateTree& state,
+                                              bool strict) {
   return load_sharded_state(module, pointers_to(sharded_engines(module)), state, strict);
 }
 
-StateTree FsdpStrategy::optimizer_state(Optimizer& optimizer) {
+StateTree ShardedStrategy::optimizer_state(Optimizer& optimizer) {
   return sharded_optimizer_state(*sharded_.of(optimizer).engine, optimizer);
 }
 
-StateTree FsdpStrategy::wanted_optimizer_state(Optimizer& optimizer) {
+StateTree ShardedStrategy::wanted_optimizer_state(Optimizer& optimizer) {
   return sharded_optimizer_state(*sharded_.of(optimizer).engine, optimizer, ShardCopies::kAll);
 }
 
-double FsdpStrategy::grad_norm(Optimizer& optimizer, double norm_type) {
+double ShardedStrategy::grad_norm(Optimizer& optimizer, double norm_type) {
   return sharded_.of(optimizer).engine->grad_norm(optimizer.parameters(), norm_type);
 }
 
-void FsdpStrategy::load_optimizer(Optimizer& optimizer, const StateTree& state) {
+void ShardedStrategy::load_optimizer(Optimizer& optimizer, const StateTree& state) {
   load_sharded_optimizer_state(*sharded_.of(optimizer).engine, optimizer, state);
 }
 
-std::vector<at::Tensor> FsdpStrategy::trained_parameters(const Optimizer& optimizer) {
+std::vector<at::Tensor> ShardedStrategy::trained_parameters(const Optimizer& optimizer) {
   const auto module = sharded_.of(optimizer).module.lock();
   std::vector<at::Tensor> parameters;
   const auto all = module->named_parameters();
@@ -151,20 +161,20 @@ std::vector<at::Tensor> FsdpStrategy::trained_parameters(const Optimizer& optimi
   return parameters;
 }
 
-std::uint64_t FsdpStrategy::bytes_sent() const {
+std::uint64_t ShardedStrategy::bytes_sent() const {
   auto bytes = communicator_.bytes_sent();
   for (const auto& row : sharded_.rows()) bytes += static_cast<std::uint64_t>(row.engine->stats().bytes_sent);
   return bytes;
 }
 
-std::map<std::string, int> FsdpStrategy::mesh() const {
+std::map<std::string, int> ShardedStrategy::mesh() const {
   const auto& rows = sharded_.rows();
   const int shards = rows.empty() ? communicator_.size() : rows.front().engine->shards();
   return {{"replicate", communicator_.size() / shards}, {"shard", shards}};
 }
 
 // Modules stay sharded: whole, they may be more than fits.
-void FsdpStrategy::teardown() {
+void ShardedStrategy::teardown() {
   for (auto& row : sharded_.rows()) row.engine->drop_accumulated_gradients();
   sharded_ = {};
   forget_dropped_sharded();

@@ -1,21 +1,17 @@
-// Fsdp: every rank keeps a shard of parameters, gradients and optimizer state.
+// What strategies have in common whose models a ShardedEngine drives: they differ in the plan.
 #pragma once
 
 #include <lockstep/parallel/sharded/sharded_engine.h>
+#include <lockstep/state/state_dict_type.h>
 #include <lockstep/strategy/strategy.h>
 
 #include "strategy/engine_table.h"
 
 namespace lockstep {
 
-class FsdpStrategy final : public Strategy {
+class ShardedStrategy : public Strategy {
  public:
-  explicit FsdpStrategy(Fsdp options) : options_(std::move(options)) {}
-
-  std::string_view name() const override { return "fsdp"; }
-  void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
   const Communicator& communicator() const override { return communicator_; }
-  void set_precision(const Precision& precision) override;
   void setup_module(const std::shared_ptr<torch::nn::Module>& module) override;
   void release_module(const torch::nn::Module& module) override;
   std::unique_ptr<Optimizer> setup_optimizer(torch::nn::Module& module,
@@ -27,6 +23,9 @@ class FsdpStrategy final : public Strategy {
   void optimizer_step(Optimizer& optimizer) override;
   void skip_optimizer_step(Optimizer& optimizer) override;
   bool shards_gradients() const override { return true; }
+  std::vector<NamedParameter> accumulating_parameters(torch::nn::Module& module) override;
+  bool shares_forward(const torch::nn::Module& module) const override;
+  std::shared_ptr<void> hold_whole(torch::nn::Module& module) override;
   std::map<std::string, at::Tensor> module_state(torch::nn::Module& module) override;
   StateTree saved_state(torch::nn::Module& module) override;
   StateTree wanted_state(torch::nn::Module& module) override;
@@ -40,10 +39,21 @@ class FsdpStrategy final : public Strategy {
   std::map<std::string, int> mesh() const override;
   void teardown() override;
 
+ protected:
+  /// `type`: how checkpoints hold models.
+  explicit ShardedStrategy(StateDictType type) : state_dict_type_(type) {}
+
+  /// What is to be done with a model. @throws ConfigError where options do not fit the number of ranks
+  virtual ShardingPlan plan(int world_size, int ranks_per_node) const = 0;
+
+  /// The group that the ranks have formed.
+  void set_ranks(Communicator communicator, int ranks_per_node);
+
  private:
+  ShardingPlan plan() const { return plan(communicator_.size(), ranks_per_node_); }
   bool is_alike(const ShardedEngine& engine) const;
 
-  Fsdp options_;
+  StateDictType state_dict_type_;
   Communicator communicator_;
   int ranks_per_node_ = 1;
   detail::EngineTable<ShardedEngine> sharded_;  // before the group that they communicate through

@@ -23,6 +23,14 @@ std::unique_ptr<Optimizer> Strategy::setup_optimizer(torch::nn::Module& module,
   return factory.create(named_parameters(module));
 }
 
+std::vector<NamedParameter> Strategy::accumulating_parameters(torch::nn::Module& module) {
+  return named_parameters(module);
+}
+
+bool Strategy::shares_forward(const torch::nn::Module&) const { return false; }
+
+std::shared_ptr<void> Strategy::hold_whole(torch::nn::Module&) { return nullptr; }
+
 void Strategy::release_module(const torch::nn::Module&) {}
 
 double Strategy::optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) {
@@ -58,7 +66,7 @@ IncompatibleKeys Strategy::load_module(torch::nn::Module& module, const StateTre
 
 StateTree Strategy::wanted_optimizer_state(Optimizer&) { return {}; }
 
-void Strategy::set_precision(const Precision&) {}
+void Strategy::set_precision(Precision&) {}
 
 double Strategy::grad_norm(Optimizer& optimizer, double norm_type) {
   return lockstep::grad_norm(Strategy::trained_parameters(optimizer), norm_type);

@@ -84,7 +84,7 @@ void TrainedModules::backward(Strategy& strategy, const at::Tensor& loss, const 
                               std::span<const torch::nn::Module* const> models) {
   averaged_.clear();
   const auto average = [&](const TrainedModule& known) {
-    if (known.local_scopes == 0) averaged_.push_back(known.address);
+    if (known.local_scopes == 0 || strategy.averages_every_backward()) averaged_.push_back(known.address);
   };
   GradientWatch others;
   if (!models.empty()) {

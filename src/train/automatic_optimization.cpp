@@ -107,7 +107,8 @@ void AutomaticOptimization::backward(at::Tensor loss, const Window& window, Step
   torch::nn::Module* const module = state_.optimizers.front().module.get();
   {
     const auto measured = measure_.backward();
-    state_.strategy->backward(loss, {&module, window.last ? 1U : 0U});
+    const bool averages = window.last || state_.strategy->averages_every_backward();
+    state_.strategy->backward(loss, {&module, averages ? 1U : 0U});
   }
   state_.hooks.call(hook::on_after_backward, step);
 }

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <lockstep/base/log.h>
-#include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 
 #include "train/log_scope.h"
@@ -135,39 +134,31 @@ std::int64_t batches_of_all(const RunState& state, const Pass& pass) {
   return std::min(loader.num_batches(spec), own);
 }
 
-// Where ranks hold shards, each forward pass takes all of them. A rank that has more batches than others runs
-// the last ones with the whole model, which all ranks gather when the first of them is done.
+// Where forward passes communicate, ranks run them together. A rank that has more batches than others runs
+// the last ones by itself, on the whole module, which all ranks gather when the first of them is done.
 class SharedForward {
  public:
-  SharedForward(const RunState& state, std::int64_t batches) {
-    if (state.communicator().size() == 1) return;
-    engines_ = sharded_engines(*state.module);
-    if (engines_.empty()) return;
+  SharedForward(const RunState& state, std::int64_t batches) : state_(state) {
+    if (!state.strategy->shares_forward(*state.module)) return;
     const auto counts = at::empty({state.communicator().size()}, at::kLong);
     state.communicator().all_gather(counts, at::scalar_tensor(batches, at::kLong).view({1}));
     fewest_ = counts.min().item<std::int64_t>();
     is_uneven_ = fewest_ < counts.max().item<std::int64_t>();
   }
-  ~SharedForward() {
-    if (!is_uneven_) return;
-    for (const auto& engine : engines_) engine->forget_gathered();
-  }
-  SharedForward(const SharedForward&) = delete;
-  SharedForward& operator=(const SharedForward&) = delete;
 
-  void before_batch(std::int64_t index) const { gather_if(index == fewest_); }
+  void before_batch(std::int64_t index) { hold_if(index == fewest_); }
   // For the ranks with the fewest.
-  void after_batches(std::int64_t count) const { gather_if(count == fewest_); }
+  void after_batches(std::int64_t count) { hold_if(count == fewest_); }
 
  private:
-  void gather_if(bool is_time) const {
-    if (!is_uneven_ || !is_time) return;
-    for (const auto& engine : engines_) engine->gather_all();
+  void hold_if(bool is_time) {
+    if (is_uneven_ && is_time) whole_ = state_.strategy->hold_whole(*state_.module);
   }
 
-  std::vector<std::shared_ptr<ShardedEngine>> engines_;
+  const RunState& state_;
   std::int64_t fewest_ = 0;
   bool is_uneven_ = false;
+  std::shared_ptr<void> whole_;
 };
 
 // The rest of the loader that runs.
@@ -182,7 +173,7 @@ void run_loader(RunState& state, const Pass& pass) {
   const LogScopeGuard guard(state, state.evaluation_log, scope);
   const StepMeasure measure(state, pass.hooks.step_name);
   const auto shared = pass.between_batches ? batches_of_all(state, pass) : 0;
-  const SharedForward forward(state, pass.limits[pass.loader()]);
+  SharedForward forward(state, pass.limits[pass.loader()]);
   AnyBatch batch;
   while (pass.progress.batches < pass.limits[pass.loader()] && measure.next(*stream, batch)) {
     forward.before_batch(pass.progress.batches);

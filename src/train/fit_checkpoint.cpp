@@ -28,7 +28,7 @@ StateTree tree_of(const Metrics& metrics) {
 StateTree gradients_of(const RunState& state) {
   StateTree tree;
   if (!has_gradients_to_keep(state)) return tree;
-  for (const auto& [name, parameter] : named_parameters(*state.module)) {
+  for (const auto& [name, parameter] : state.strategy->accumulating_parameters(*state.module)) {
     if (parameter.grad().defined()) tree.set(name, parameter.grad());
   }
   return tree;

@@ -25,7 +25,7 @@ Metrics metrics_of(const StateTree& tree) {
 }
 
 void load_gradients(const RunState& state, const StateTree& gradients) {
-  for (const auto& [name, parameter] : named_parameters(*state.module)) {
+  for (const auto& [name, parameter] : state.strategy->accumulating_parameters(*state.module)) {
     if (gradients.contains(name)) parameter.mutable_grad() = gradients.get<at::Tensor>(name).clone();
   }
 }

@@ -30,6 +30,8 @@ CONFIGURATIONS = {
     "ddp_own_buffers": [*DDP, "--trainer.strategy.broadcast_buffers", "false"],
     "ddp_static_graph": [*DDP, "--trainer.accumulate_grad_batches", 2, "--trainer.strategy.static_graph", "true"],
     "ddp_bf16": [*DDP, "--trainer.precision", "bf16-mixed", "--trainer.accumulate_grad_batches", 2],
+    "ddp_carried_windows": [*DDP, "--trainer.accumulate_grad_batches", 3, "--trainer.partial_window", "carry"],
+    "ddp_every_micro_batch": [*DDP, "--trainer.accumulate_grad_batches", 3, "--trainer.strategy.reduce_every_micro_batch", "true"],
     "single_64": [*SINGLE, "--trainer.precision", "64-true", "--trainer.accumulate_grad_batches", 2],
     "ddp_16": [*DDP, *SCALED, "--trainer.accumulate_grad_batches", 2],
     "single_16_clipped": [*SINGLE, *SCALED, "--trainer.gradient_clip_val", 0.5],

@@ -57,8 +57,9 @@ class LOCKSTEP_API Strategy {
   /// The group of all ranks; a world of one before setup_environment(). Not Collective.
   virtual const Communicator& communicator() const = 0;
 
-  /// In which types the run computes; before the first setup_module(). Not Collective.
-  virtual void set_precision(const Precision& precision);
+  /// In which types the run computes; before the first setup_module(). A strategy may set up the precision's
+  /// scaler. Not Collective.
+  virtual void set_precision(Precision& precision);
 
   /// Prepares `module` for training: moves, shards, makes the ranks equal. Several may be set up, none of
   /// them twice before teardown(). A module that nobody else owns any more is forgotten at the next call.
@@ -82,6 +83,21 @@ class LOCKSTEP_API Strategy {
   /// starts clean; what gradients have got by then stays.
   virtual void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                         const BackwardOptions& options = {}) = 0;
+
+  /// Whether gradients are averaged in every backward, also within a window that accumulates: callers then
+  /// give all modules in each. Not Collective.
+  virtual bool averages_every_backward() const { return false; }
+
+  /// What the gradients of a window that is open lie on: tensors that go by the names of the parameters of
+  /// `module`, by default these. Not Collective.
+  virtual std::vector<NamedParameter> accumulating_parameters(torch::nn::Module& module);
+
+  /// Whether a forward pass of `module` communicates: all ranks run it together. Not Collective.
+  virtual bool shares_forward(const torch::nn::Module& module) const;
+
+  /// While the result lives, this rank may run `module` in evaluation by itself; null where it always may.
+  /// Where a strategy shards, that takes the memory of the whole model. Collective, blocking.
+  virtual std::shared_ptr<void> hold_whole(torch::nn::Module& module);
 
   /// Clips the gradients of `optimizer`'s parameters; gradients are those of the global batch. Returns
   /// their norm before that, or 0 where each value is clipped.

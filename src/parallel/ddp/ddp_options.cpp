@@ -27,6 +27,8 @@ void describe(OptionVisitor& v, Ddp& o) {
   v.field("static_graph", o.static_graph, "Promise that every step has the graph of the first");
   v.field("gradient_as_bucket_view", o.gradient_as_bucket_view,
           "Let gradients be views of the buckets: saves a copy");
+  v.field("reduce_every_micro_batch", o.reduce_every_micro_batch,
+          "Average gradients in every backward of a window, as ZeRO does, not in the last one only");
   v.field("broadcast_buffers", o.broadcast_buffers, "Let buffers follow those of rank 0 after every step");
   v.field("init_sync", o.init_sync, "Compare the ranks' modules at setup and make them equal to rank 0's");
   v.field("skip_all_reduce_unused_params", o.skip_all_reduce_unused_params,

@@ -19,6 +19,10 @@ std::vector<std::int64_t> sizes_of(const std::vector<ShardedTensor>& members) {
   return sizes;
 }
 
+at::ScalarType master_dtype(const std::vector<ShardedTensor>& members, const ComputeDtype& compute) {
+  return compute.master.value_or(members.front().tensor.scalar_type());
+}
+
 void check_memory(const std::vector<ShardedTensor>& members) {
   std::map<const void*, std::string> owners;
   for (const auto& [name, tensor] : members) {
@@ -51,12 +55,13 @@ FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh
       mesh_(mesh),
       layout_(sizes_of(members_), mesh.shards()),
       dtype_(compute.dtype.value_or(members_.front().tensor.scalar_type())),
-      casts_arguments_(compute.casts_arguments && dtype_ != members_.front().tensor.scalar_type()),
+      own_dtype_(members_.front().tensor.scalar_type()),
+      casts_arguments_(compute.casts_arguments && (dtype_ != own_dtype_ || compute.master)),
       is_trained_(members_.front().tensor.requires_grad()),
-      is_resident_(mesh.shards() == 1 && dtype_ == members_.front().tensor.scalar_type()) {
+      is_resident_(mesh.shards() == 1 && dtype_ == master_dtype(members_, compute)) {
   check_memory(members_);
   const torch::NoGradGuard no_grad;
-  shard_ = at::zeros({layout_.shard_elements()}, members_.front().tensor.options().requires_grad(false));
+  shard_ = at::zeros({layout_.shard_elements()}, master_dtype(members_, compute));
   for (std::size_t i = 0; i < members_.size(); ++i) {
     take_over(i);
     marks_.push_back(std::make_unique<TensorMark>(members_[i].tensor, handler, first_tag + i));
@@ -150,7 +155,7 @@ void FlatParameter::restore(const std::vector<at::Tensor>& values) {
     auto tensor = members_[i].tensor;
     const bool is_intact = marks_[i]->is_intact();
     marks_[i].reset();
-    if (is_intact) tensor.set_data(values[i].view(tensor.sizes()));
+    if (is_intact) tensor.set_data(values[i].to(own_dtype_).view(tensor.sizes()));
   }
 }
 

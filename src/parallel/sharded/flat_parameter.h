@@ -26,10 +26,11 @@ struct ShardedTensor {
   at::Tensor tensor;  ///< the module's own
 };
 
-/// What operators see of parameters, where it is not their own type.
+/// The types of parameters, where they are not their own.
 struct ComputeDtype {
-  std::optional<at::ScalarType> dtype = {};
-  bool casts_arguments = true;  ///< to the same type
+  std::optional<at::ScalarType> dtype = {};   ///< that operators see
+  bool casts_arguments = true;                ///< theirs, to the same type
+  std::optional<at::ScalarType> master = {};  ///< of the shard
 };
 
 class FlatParameter {
@@ -56,6 +57,8 @@ class FlatParameter {
   const at::Tensor& piece(std::size_t i) const { return pieces_[i]; }
   const ShardPiece& place(std::size_t i) const { return layout_.pieces(mesh_.shard())[i]; }
 
+  /// The members' element type before the module was sharded.
+  at::ScalarType own_dtype() const { return own_dtype_; }
   /// The members' element type while the module is sharded.
   at::ScalarType dtype() const { return dtype_; }
   /// Whether operators are to be given their other arguments in that type.
@@ -92,7 +95,8 @@ class FlatParameter {
   std::vector<ShardedTensor> members_;
   const ShardMesh& mesh_;
   ShardLayout layout_;
-  at::ScalarType dtype_;  // of the members
+  at::ScalarType dtype_;      // of the members
+  at::ScalarType own_dtype_;  // of the members before
   bool casts_arguments_;
   bool is_trained_;
   bool is_resident_;

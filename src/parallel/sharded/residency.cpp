@@ -25,6 +25,12 @@ bool names(const std::string& text, const std::string& word) {
   return false;
 }
 
+std::int64_t elements_of(const ShardedUnit& unit) {
+  std::int64_t elements = 0;
+  for (const auto& flat : unit.flats) elements += flat->is_resident() ? 0 : flat->layout().total_elements();
+  return elements;
+}
+
 bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 }  // namespace
@@ -82,17 +88,25 @@ void Residency::gather_all() {
 
 void Residency::use(std::size_t unit) {
   if (holds_all_ || (current_ == unit && units_[unit].state == UnitState::kLive)) return;
+  if (stands_apart(unit)) return make_live(unit);
   const auto now = phase();
   const auto next = predictor_.next_after(unit, now);
   current_ = unit;
+  if (std::erase(present_, unit) > 0) present_.push_back(unit);  // the least recently used first
   if (rules_.limits_gathers) release_unneeded(next);
   make_live(unit);
   if (!rules_.limits_gathers) release_unneeded(next);
   next_ = next;
-  if (next && may_prefetch(now) && !rules_.releases_at_once) start(*next);
+  if (next && may_prefetch(*next, now) && !rules_.releases_at_once) start(*next);
 }
 
-bool Residency::may_prefetch(UsePhase phase) const {
+// Persistent parameters are used beside those of every unit: they say nothing about what comes next.
+bool Residency::stands_apart(std::size_t unit) const {
+  return units_[unit].keeps_until_step && rules_.keep != KeepGathered::kUntilStep;
+}
+
+bool Residency::may_prefetch(std::size_t unit, UsePhase phase) const {
+  if (elements_of(units_[unit]) > rules_.most_prefetched_elements) return false;
   return phase == UsePhase::kBackward ? rules_.backward_prefetch == BackwardPrefetch::kBackwardPre
                                       : rules_.prefetches_forward;
 }
@@ -101,11 +115,23 @@ bool Residency::is_pinned(std::size_t unit) const { return unit == current_ || i
 
 // The root is used at both ends of a forward pass, and backward begins with it: it stays, as in FSDP.
 void Residency::release_unneeded(std::optional<std::size_t> next) {
-  if (rules_.keeps_after_forward && phase() != UsePhase::kEvaluation) return;
+  const bool is_evaluation = phase() == UsePhase::kEvaluation;
+  if (rules_.keep == KeepGathered::kUntilBackward && !is_evaluation) return;
+  const auto most = is_evaluation ? 0 : rules_.max_live_elements;
   const auto present = present_;
   for (const auto unit : present) {
-    if (!is_pinned(unit) && unit != next && !units_[unit].is_root) release(unit);
+    if (live_elements() <= most) return;
+    const auto& candidate = units_[unit];
+    if (is_pinned(unit) || unit == next || candidate.is_root || candidate.keeps_until_step) continue;
+    release(unit);
   }
+}
+
+// With the one that is about to come.
+std::int64_t Residency::live_elements() const {
+  std::int64_t elements = current_ && !is_in(present_, *current_) ? elements_of(units_[*current_]) : 0;
+  for (const auto unit : present_) elements += elements_of(units_[unit]);
+  return elements;
 }
 
 // A collective knows the unit by its number only.
@@ -168,16 +194,29 @@ void Residency::release(std::size_t number) {
 void Residency::end_backward_of(std::size_t unit) {
   pinned_.clear();
   const auto is_frozen = [](const auto& flat) { return !flat->is_trained(); };
-  if (is_in(present_, unit) && std::ranges::none_of(units_[unit].flats, is_frozen)) release(unit);
+  const bool may_go = !units_[unit].keeps_until_step && std::ranges::none_of(units_[unit].flats, is_frozen);
+  if (may_go && is_in(present_, unit)) release(unit);
   if (rules_.backward_prefetch == BackwardPrefetch::kBackwardPost && next_) start(*next_);
 }
 
-void Residency::release_all() {
+void Residency::forget_uses() {
   holds_all_ = false;
   pinned_.clear();
   current_.reset();
   next_.reset();
+}
+
+void Residency::release_all() {
+  forget_uses();
   while (!present_.empty()) release(present_.back());
+}
+
+void Residency::release_passing() {
+  forget_uses();
+  const auto present = present_;
+  for (const auto unit : present) {
+    if (!units_[unit].keeps_until_step) release(unit);
+  }
 }
 
 ShardedStats Residency::stats() const {

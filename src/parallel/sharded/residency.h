@@ -7,8 +7,8 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/dispatch/tensor_mark.h>
-#include <lockstep/parallel/sharded/fsdp.h>
 #include <lockstep/parallel/sharded/sharded_stats.h>
+#include <lockstep/parallel/sharded/sharding_plan.h>
 
 #include "parallel/sharded/memory_pool.h"
 #include "parallel/sharded/sharded_unit.h"
@@ -16,11 +16,13 @@
 
 namespace lockstep::detail {
 
-/// What Fsdp's options come to.
+/// What a plan says about it; see there.
 struct ResidencyRules {
-  bool keeps_after_forward = false;  ///< SHARD_GRAD_OP: units stay gathered until their gradients are there
+  KeepGathered keep = KeepGathered::kWhileUsed;
+  std::int64_t max_live_elements = 0;
   bool prefetches_forward = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;
+  std::int64_t most_prefetched_elements = ShardingPlan::kNoLimit;
   bool limits_gathers = true;     ///< what is not needed goes before anything else comes
   bool releases_at_once = false;  ///< after every operator; memory is overwritten
 };
@@ -49,6 +51,9 @@ class Residency final : public UseHandler {
   /// Releases what is gathered; parameters may change now. What was written to them is kept.
   void release_all();
 
+  /// Releases what is not kept until parameters change.
+  void release_passing();
+
   /// A pass is over; what follows is another story.
   void end_pass() { predictor_.break_off(); }
 
@@ -61,7 +66,10 @@ class Residency final : public UseHandler {
   void start(std::size_t unit);
   void release(std::size_t unit);
   void release_unneeded(std::optional<std::size_t> next);
-  bool may_prefetch(UsePhase phase) const;
+  bool stands_apart(std::size_t unit) const;
+  bool may_prefetch(std::size_t unit, UsePhase phase) const;
+  std::int64_t live_elements() const;
+  void forget_uses();
   [[noreturn]] void refuse_mismatch(const CollectiveMismatch& error) const;
 
   std::vector<ShardedUnit>& units_;

@@ -24,60 +24,14 @@ namespace {
 
 using namespace detail;
 
-bool is_hybrid(ShardingStrategy strategy) {
-  return strategy == ShardingStrategy::kHybridShard || strategy == ShardingStrategy::kHybridShardZero2;
-}
-
-std::string text_of(const std::vector<int>& mesh) {
-  std::string text;
-  for (const int size : mesh) text += (text.empty() ? "" : " x ") + std::to_string(size);
-  return text;
-}
-
-[[noreturn]] void refuse_mesh(const std::string& expected, const std::string& got) {
-  throw ConfigError("parallel", {.what = "device_mesh does not fit",
-                                 .expected = expected,
-                                 .got = got,
-                                 .hint = "device_mesh: [copies, shards] of HYBRID_SHARD"});
-}
-
-int shards_of_mesh(const Fsdp& options, int world_size) {
-  const auto& mesh = options.device_mesh;
-  const bool fits =
-      mesh.size() == 2 && mesh[0] > 0 && mesh[1] > 0 && std::int64_t{mesh[0]} * mesh[1] == world_size;
-  if (!fits) refuse_mesh("copies x shards = " + std::to_string(world_size) + " ranks", text_of(mesh));
-  return mesh[1];
-}
-
-// Sums of sums are those of a flat tree where the inner groups are of a power of two.
-void check_order(const Fsdp& options, int shards, int world_size) {
-  const bool is_nested = shards > 1 && shards < world_size;
-  if (!is_nested || options.reduction != Reduction::kOrdered || std::has_single_bit(unsigned(shards))) return;
-  refuse_mesh("a number of shards that is a power of two under reduction ordered",
-              std::to_string(shards) + " shards; reduction fast takes any number");
-}
-
-int count_shards(const Fsdp& options, int world_size, int ranks_per_node) {
-  if (!is_hybrid(options.sharding_strategy)) {
-    if (!options.device_mesh.empty())
-      refuse_mesh("none, unless sharding_strategy is HYBRID_SHARD", text_of(options.device_mesh));
-    return options.sharding_strategy == ShardingStrategy::kNoShard ? 1 : world_size;
-  }
-  if (!options.device_mesh.empty()) return shards_of_mesh(options, world_size);
-  if (world_size % ranks_per_node != 0)
-    refuse_mesh("as many ranks on every node",
-                std::to_string(world_size) + " ranks, " + std::to_string(ranks_per_node) + " on this node");
-  return ranks_per_node;
-}
-
-ResidencyRules rules_of(const Fsdp& options) {
-  const bool keeps = options.sharding_strategy == ShardingStrategy::kShardGradOp ||
-                     options.sharding_strategy == ShardingStrategy::kHybridShardZero2;
-  return {.keeps_after_forward = keeps,
-          .prefetches_forward = options.forward_prefetch,
-          .backward_prefetch = options.backward_prefetch,
-          .limits_gathers = options.limit_all_gathers,
-          .releases_at_once = options.release_after_every_operator};
+ResidencyRules rules_of(const ShardingPlan& plan) {
+  return {.keep = plan.keep,
+          .max_live_elements = plan.max_live_elements,
+          .prefetches_forward = plan.forward_prefetch,
+          .backward_prefetch = plan.backward_prefetch,
+          .most_prefetched_elements = plan.most_prefetched_elements,
+          .limits_gathers = plan.limit_all_gathers,
+          .releases_at_once = plan.release_after_every_operator};
 }
 
 bool is_sharded(const at::Tensor& tensor) {
@@ -135,31 +89,31 @@ void check_parameters(const ModuleStates& states) {
 }  // namespace
 
 struct ShardedEngine::Impl {
-  Impl(const torch::nn::Module& module, Communicator ranks, const Fsdp& chosen, int ranks_per_node)
-      : options(chosen),
+  Impl(const torch::nn::Module& module, Communicator ranks, const ShardingPlan& chosen)
+      : plan(chosen),
         comm(std::move(ranks)),
         states(module),
-        mesh(checked_mesh(ranks_per_node)),
+        mesh(checked_mesh()),
         whole_mesh({.replicate = mesh.shards() == 1 ? mesh.replicate : comm, .world_size = comm.size()}),
         residency(units, pool, rules_of(chosen)) {
-    if (options.sync_module_states) {
+    if (plan.sync_module_states) {
       compare_states(states, comm);
       broadcast_states(states, comm);
     }
     cast_buffers(module);
-    shard(plan_units(module, options.auto_wrap_policy, options.ignored_modules), batch_norm_tensors(module));
-    gradients.emplace(units, pool, residency, options.mixed_precision.value().reduce_dtype, mesh);
+    shard(with_persistent_unit(plan_units(module, plan.units, plan.whole_modules), plan),
+          batch_norm_tensors(module));
+    gradients.emplace(units, pool, residency, plan.mixed_precision.reduce_dtype, mesh);
   }
 
-  ShardMesh checked_mesh(int ranks_per_node) const {
+  ShardMesh checked_mesh() const {
     check_parameters(states);
-    const int shards = count_shards(options, comm.size(), ranks_per_node);
-    check_order(options, shards, comm.size());
-    return make_shard_mesh(comm, shards);
+    check_plan(plan, comm.size());
+    return make_shard_mesh(comm, plan.shards);
   }
 
   void cast_buffers(const torch::nn::Module& module) {
-    const auto dtype = options.mixed_precision.value().buffer_dtype;
+    const auto dtype = plan.mixed_precision.buffer_dtype;
     if (!dtype) return;
     const auto own = batch_norm_tensors(module);
     const torch::NoGradGuard no_grad;
@@ -173,21 +127,26 @@ struct ShardedEngine::Impl {
 
   ComputeDtype compute_dtype(const ShardedTensor& member,
                              const std::unordered_set<const at::TensorImpl*>& own_dtype) const {
-    if (own_dtype.contains(member.tensor.unsafeGetTensorImpl())) return {};
-    const auto& mixed = options.mixed_precision.value();
-    return {.dtype = mixed.param_dtype, .casts_arguments = mixed.cast_forward_inputs};
+    if (own_dtype.contains(member.tensor.unsafeGetTensorImpl())) return {.master = plan.master_dtype};
+    const auto& mixed = plan.mixed_precision;
+    return {.dtype = mixed.param_dtype,
+            .casts_arguments = mixed.cast_forward_inputs,
+            .master = plan.master_dtype};
   }
 
   // A unit's memory is gone before the next one's shard is made.
-  void shard(std::vector<PlannedUnit> plan, const std::unordered_set<const at::TensorImpl*>& own_dtype) {
+  void shard(std::vector<PlannedUnit> planned_units,
+             const std::unordered_set<const at::TensorImpl*>& own_dtype) {
     std::vector<MemberPlace> members;
-    for (auto& planned : plan) {
+    for (auto& planned : planned_units) {
       if (planned.members.empty()) continue;
       ShardedUnit unit{.name = planned.name,
                        .number = static_cast<std::int64_t>(units.size()) + 1,
-                       .is_root = planned.name.empty() && plan.size() > 1};
+                       .is_root = planned.name.empty() && planned_units.size() > 1,
+                       .keeps_until_step = planned.is_persistent || plan.keep == KeepGathered::kUntilStep};
       const auto compute_of = [&](const auto& member) {
-        return planned.is_whole ? ComputeDtype() : compute_dtype(member, own_dtype);
+        return planned.is_whole ? ComputeDtype{.master = plan.master_dtype}
+                                : compute_dtype(member, own_dtype);
       };
       for (auto& kind : by_kind(planned.members, compute_of)) {
         const auto compute = compute_of(kind.front());
@@ -250,18 +209,18 @@ struct ShardedEngine::Impl {
   }
 
   void end_pass() {
-    residency.release_all();
+    residency.release_passing();
     residency.end_pass();
   }
 
   void broadcast_buffers() const {
-    if (!options.broadcast_buffers || states.buffers.empty() || comm.size() == 1) return;
+    if (!plan.broadcast_buffers || states.buffers.empty() || comm.size() == 1) return;
     std::vector<at::Tensor> buffers;
     for (const auto& buffer : states.buffers) buffers.push_back(buffer.tensor);
     broadcast_coalesced(comm, buffers);
   }
 
-  Fsdp options;
+  ShardingPlan plan;
   Communicator comm;
   ModuleStates states;
   ShardMesh mesh;
@@ -279,7 +238,10 @@ struct ShardedEngine::Impl {
 
 ShardedEngine::ShardedEngine(const torch::nn::Module& module, Communicator comm, const Fsdp& options,
                              int ranks_per_node)
-    : impl_(std::make_unique<Impl>(module, std::move(comm), options, ranks_per_node)) {}
+    : ShardedEngine(module, plan_of(options, comm.size(), ranks_per_node), comm) {}
+
+ShardedEngine::ShardedEngine(const torch::nn::Module& module, const ShardingPlan& plan, Communicator comm)
+    : impl_(std::make_unique<Impl>(module, std::move(comm), plan)) {}
 
 ShardedEngine::~ShardedEngine() = default;
 
@@ -344,7 +306,8 @@ double ShardedEngine::clip_grad_norm(std::span<const NamedParameter> parameters,
   return scale_gradients_to(pieces, grad_norm(parameters, norm_type), max_norm, error_if_nonfinite);
 }
 
-void ShardedEngine::gather_whole(std::unordered_map<const at::TensorImpl*, at::Tensor>& values) {
+void ShardedEngine::gather_whole(std::unordered_map<const at::TensorImpl*, at::Tensor>& values,
+                                 WholeValues type) {
   impl_->check_lives();
   const bool leads = impl_->comm.rank() == 0;
   for (const auto& unit : impl_->units) {
@@ -352,7 +315,8 @@ void ShardedEngine::gather_whole(std::unordered_map<const at::TensorImpl*, at::T
       const auto whole = flat->whole_values();
       for (std::size_t i = 0; leads && i < whole.size(); ++i) {
         const auto& tensor = flat->members()[i].tensor;
-        values[tensor.unsafeGetTensorImpl()] = whole[i].view(tensor.sizes());
+        const auto dtype = type == WholeValues::kMaster ? whole[i].scalar_type() : flat->own_dtype();
+        values[tensor.unsafeGetTensorImpl()] = whole[i].to(dtype).view(tensor.sizes());
       }
     }
   }
@@ -431,7 +395,7 @@ std::vector<std::string> ShardedEngine::unit_names() const {
 
 int ShardedEngine::shards() const { return impl_->mesh.shards(); }
 
-const Fsdp& ShardedEngine::options() const { return impl_->options; }
+const ShardingPlan& ShardedEngine::plan() const { return impl_->plan; }
 
 const Communicator& ShardedEngine::communicator() const { return impl_->comm; }
 

@@ -102,9 +102,10 @@ StateTree with_state(const StateTree& tree, Change&& change) {
 
 }  // namespace
 
-std::map<std::string, at::Tensor> full_state(const torch::nn::Module& module, Engines engines) {
+std::map<std::string, at::Tensor> full_state(const torch::nn::Module& module, Engines engines,
+                                             WholeValues type) {
   std::unordered_map<const at::TensorImpl*, at::Tensor> values;
-  for (auto* engine : engines) engine->gather_whole(values);
+  for (auto* engine : engines) engine->gather_whole(values, type);
   std::map<std::string, at::Tensor> state;
   if (engines.empty() || engines.front()->communicator().rank() != 0) return state;
   for_each_tensor(module, [&](const std::string& name, const at::Tensor& tensor) {

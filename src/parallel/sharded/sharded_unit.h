@@ -17,9 +17,10 @@ enum class UnitState {
 };
 
 struct ShardedUnit {
-  std::string name;         ///< the module's, such as "layers.3"; empty for what belongs to no block
-  std::int64_t number = 0;  ///< equal on all ranks, from 1
-  bool is_root = false;     ///< holds what belongs to no block: often used first and last
+  std::string name;               ///< the module's, such as "layers.3"; empty for what belongs to no block
+  std::int64_t number = 0;        ///< equal on all ranks, from 1
+  bool is_root = false;           ///< holds what belongs to no block: often used first and last
+  bool keeps_until_step = false;  ///< stays gathered, once it is, until parameters change
   std::vector<std::unique_ptr<FlatParameter>> flats = {};  ///< one per dtype, trained and frozen apart
   UnitState state = UnitState::kSharded;
 };

@@ -180,6 +180,24 @@ std::vector<PlannedUnit> plan_units(const Module& module, const WrapPolicy& poli
   return planner.take();
 }
 
+std::vector<PlannedUnit> with_persistent_unit(std::vector<PlannedUnit> units, const ShardingPlan& plan) {
+  PlannedUnit persistent{.name = "persistent", .is_persistent = true};
+  auto left = plan.most_persistent_elements;
+  for (auto& unit : units) {
+    if (unit.is_whole) continue;
+    std::vector<ShardedTensor> others;
+    for (auto& member : unit.members) {
+      const auto elements = member.tensor.numel();
+      const bool is_small = elements <= plan.persistent_elements && elements <= left;
+      if (is_small) left -= elements;
+      (is_small ? persistent.members : others).push_back(std::move(member));
+    }
+    unit.members = std::move(others);
+  }
+  if (!persistent.members.empty()) units.push_back(std::move(persistent));
+  return units;
+}
+
 std::unordered_set<const at::TensorImpl*> batch_norm_tensors(const Module& module) {
   std::unordered_set<const at::TensorImpl*> tensors;
   for_each_part(module, [&](const Module& part) {

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include <lockstep/parallel/sharded/sharding_plan.h>
 #include <lockstep/parallel/sharded/wrap_policy.h>
 
 #include "parallel/sharded/flat_parameter.h"
@@ -20,7 +21,8 @@ namespace lockstep::detail {
 struct PlannedUnit {
   std::string name;  ///< of its module; empty: the root
   std::vector<ShardedTensor> members = {};
-  bool is_whole = false;  ///< not to be sharded
+  bool is_whole = false;       ///< not to be sharded
+  bool is_persistent = false;  ///< stays gathered until parameters change
 };
 
 /// Every floating-point parameter of `module` in one unit: that of the innermost module that `policy` chose,
@@ -31,6 +33,10 @@ struct PlannedUnit {
 /// chose nothing. Exported for tests.
 LOCKSTEP_API std::vector<PlannedUnit> plan_units(const torch::nn::Module& module, const WrapPolicy& policy,
                                                  const std::optional<WrapPolicy>& ignored = {});
+
+/// `units` with the parameters that `plan` wants to be persistent in a unit of their own, the last.
+LOCKSTEP_API std::vector<PlannedUnit> with_persistent_unit(std::vector<PlannedUnit> units,
+                                                           const ShardingPlan& plan);
 
 /// The parameters and buffers of batch normalisations in `module`, which compute in their own type.
 std::unordered_set<const at::TensorImpl*> batch_norm_tensors(const torch::nn::Module& module);

@@ -66,6 +66,16 @@ class TrialStrategy final : public Strategy {
   }
   void skip_optimizer_step(Optimizer& optimizer) override { strategy_->skip_optimizer_step(optimizer); }
   bool shards_gradients() const override { return strategy_->shards_gradients(); }
+  bool averages_every_backward() const override { return strategy_->averages_every_backward(); }
+  std::vector<NamedParameter> accumulating_parameters(torch::nn::Module& module) override {
+    return strategy_->accumulating_parameters(module);
+  }
+  bool shares_forward(const torch::nn::Module& module) const override {
+    return strategy_->shares_forward(module);
+  }
+  std::shared_ptr<void> hold_whole(torch::nn::Module& module) override {
+    return strategy_->hold_whole(module);
+  }
   std::map<std::string, at::Tensor> module_state(torch::nn::Module& module) override {
     return strategy_->module_state(module);
   }
@@ -78,7 +88,7 @@ class TrialStrategy final : public Strategy {
   StateTree wanted_optimizer_state(Optimizer& optimizer) override {
     return strategy_->wanted_optimizer_state(optimizer);
   }
-  void set_precision(const Precision& precision) override { strategy_->set_precision(precision); }
+  void set_precision(Precision& precision) override { strategy_->set_precision(precision); }
   double grad_norm(Optimizer& optimizer, double norm_type) override {
     return strategy_->grad_norm(optimizer, norm_type);
   }

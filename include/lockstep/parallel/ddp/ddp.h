@@ -45,8 +45,11 @@ struct Ddp {
   bool static_graph = false;  ///< promises that the graphs of every window are those of the first
   bool gradient_as_bucket_view = false;  ///< gradients are views of the buckets: saves one copy of them; for
                                          ///< lockstep's optimizers (torch::optim's zero_grad() throws)
-  bool broadcast_buffers = true;         ///< buffers follow rank 0's after every step
-  bool init_sync = true;  ///< compares the ranks' modules at setup and makes them equal to rank 0's
+  bool reduce_every_micro_batch =
+      false;                      ///< average gradients in every backward of a window that
+                                  ///< accumulates, as ZeRO's stages 2 and 3 do, instead of in the last
+  bool broadcast_buffers = true;  ///< buffers follow rank 0's after every step
+  bool init_sync = true;          ///< compares the ranks' modules at setup and makes them equal to rank 0's
   bool skip_all_reduce_unused_params =
       false;  ///< with find_unused_parameters: leaves out buckets that no rank uses; all ranks must agree
   DdpCommHook ddp_comm_hook = DdpCommHook::kAllreduce;           ///< how gradients travel

@@ -16,6 +16,7 @@
 #include <lockstep/parallel/backward_options.h>
 #include <lockstep/parallel/sharded/fsdp.h>
 #include <lockstep/parallel/sharded/sharded_stats.h>
+#include <lockstep/parallel/sharded/sharding_plan.h>
 #include <lockstep/state/state_tree.h>
 
 namespace torch::nn {
@@ -28,6 +29,12 @@ namespace lockstep {
 enum class ShardCopies {
   kOne,  ///< one: for files
   kAll   ///< each: for what is to be loaded
+};
+
+/// The element type of values that are gathered.
+enum class WholeValues {
+  kOwnType,  ///< the model's own
+  kMaster    ///< that of the shards, which may be wider
 };
 
 /// Shards a module that needs no wrapper. One step:
@@ -55,6 +62,8 @@ class LOCKSTEP_API ShardedEngine {
   /// that matches nothing, parameters that share memory, or are sharded already
   ShardedEngine(const torch::nn::Module& module, Communicator comm, const Fsdp& options = {},
                 int ranks_per_node = 1);
+  /// The same by a plan.
+  ShardedEngine(const torch::nn::Module& module, const ShardingPlan& plan, Communicator comm);
   /// Does not communicate. Parameters are left without memory, unless restore() was called.
   ~ShardedEngine();
   ShardedEngine(const ShardedEngine&) = delete;
@@ -108,7 +117,8 @@ class LOCKSTEP_API ShardedEngine {
 
   /// Adds the whole values of all parameters to `values` on rank 0, copies, by the module's tensors.
   /// Collective, blocking.
-  void gather_whole(std::unordered_map<const at::TensorImpl*, at::Tensor>& values);
+  void gather_whole(std::unordered_map<const at::TensorImpl*, at::Tensor>& values,
+                    WholeValues type = WholeValues::kOwnType);
 
   /// This rank's run of `parameter`, in the shard's memory; nothing if it is not sharded here. Not
   /// Collective.
@@ -145,7 +155,7 @@ class LOCKSTEP_API ShardedEngine {
   /// Names of the units, the root's empty. Local.
   std::vector<std::string> unit_names() const;
   const Communicator& communicator() const;
-  const Fsdp& options() const;
+  const ShardingPlan& plan() const;
 
  private:
   struct Impl;

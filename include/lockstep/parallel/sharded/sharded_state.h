@@ -15,9 +15,11 @@
 namespace lockstep {
 
 /// All parameters and buffers of `module`, whole, under their PyTorch names, on rank 0; nothing on the
-/// others. `engines` have sharded it, or parts of it. Sharded ones are copies. Collective, blocking.
+/// others. `engines` have sharded it, or parts of it. Sharded ones are copies, of type `type`.
+/// Collective, blocking.
 LOCKSTEP_API std::map<std::string, at::Tensor> full_state(const torch::nn::Module& module,
-                                                          std::span<ShardedEngine* const> engines);
+                                                          std::span<ShardedEngine* const> engines,
+                                                          WholeValues type = WholeValues::kOwnType);
 
 /// The same as TensorShards that share the shards' memory; what is not sharded is whole. Not Collective.
 LOCKSTEP_API StateTree sharded_state(const torch::nn::Module& module, std::span<ShardedEngine* const> engines,

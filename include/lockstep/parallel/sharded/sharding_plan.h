@@ -1,0 +1,58 @@
+// ShardingPlan: what a sharded engine does with a model. FSDP's options come to one, and so do DeepSpeed's.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include <lockstep/base/export.h>
+#include <lockstep/comm/reduce_op.h>
+#include <lockstep/parallel/sharded/fsdp.h>
+#include <lockstep/parallel/sharded/mixed_precision.h>
+#include <lockstep/parallel/sharded/wrap_policy.h>
+
+namespace lockstep {
+
+/// How long parameters stay gathered that forward has used.
+enum class KeepGathered {
+  kWhileUsed,      ///< until another unit is used: FULL_SHARD, ZeRO stage 3
+  kUntilBackward,  ///< until their gradients are there: SHARD_GRAD_OP
+  kUntilStep       ///< until the optimizer's step, over all passes of a window: ZeRO stages 1 and 2
+};
+
+/// Counts elements, where it does not say otherwise.
+struct ShardingPlan {
+  static constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+
+  int shards = 1;                                ///< neighbours that hold one copy together
+  KeepGathered keep = KeepGathered::kWhileUsed;  ///< how long
+  std::int64_t max_live_elements = 0;            ///< kWhileUsed: what may stay gathered beyond its use, for
+                                                 ///< as long as there are no more; least recently used first
+  std::int64_t persistent_elements = 0;          ///< parameters of at most so many stay until the step
+  std::int64_t most_persistent_elements = kNoLimit;  ///< of all of these; the first ones of the model count
+  WrapPolicy units = {};                             ///< which modules are gathered as a whole
+  std::optional<WrapPolicy> whole_modules = {};      ///< those that every rank holds whole
+  MixedPrecision mixed_precision = {};               ///< types to compute and communicate in
+  std::optional<at::ScalarType> master_dtype = {};   ///< of shards, gradients on them, and the optimizer's
+                                                     ///< state, where it is not the model's own type
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;  ///< see there
+  bool forward_prefetch = true;                                         ///< gather ahead in forward
+  std::int64_t most_prefetched_elements = kNoLimit;                     ///< of a unit that is gathered ahead
+  bool limit_all_gathers = true;                                        ///< free before more is gathered
+  bool release_after_every_operator = false;                            ///< for tests
+  bool sync_module_states = true;                                       ///< compare, and take rank 0's values
+  Reduction reduction = Reduction::kOrdered;  ///< order of sums of the group that is given
+  bool broadcast_buffers = true;              ///< buffers follow rank 0's after every step
+};
+
+/// Whether an engine of `a` does for a model what one of `b` does. Policies by predicate are taken for equal.
+LOCKSTEP_API bool operator==(const ShardingPlan& a, const ShardingPlan& b);
+
+/// @throws ConfigError where the options do not fit the number of ranks
+LOCKSTEP_API ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks_per_node);
+
+/// @throws ConfigError for a number of shards that does not divide the ranks, or on which sums in a fixed
+/// order cannot be nested: several copies of several shards, and no power of two
+LOCKSTEP_API void check_plan(const ShardingPlan& plan, int world_size);
+
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+#include <lockstep/parallel/sharded/sharding_plan.h>
+
+#include <bit>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <lockstep/base/error.h>
+#include <lockstep/parallel/sharded/mixed_precision.h>
+
+namespace lockstep {
+namespace {
+
+bool is_hybrid(ShardingStrategy strategy) {
+  return strategy == ShardingStrategy::kHybridShard || strategy == ShardingStrategy::kHybridShardZero2;
+}
+
+std::string text_of(const std::vector<int>& mesh) {
+  std::string text;
+  for (const int size : mesh) text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return text;
+}
+
+[[noreturn]] void refuse_mesh(const std::string& expected, const std::string& got) {
+  throw ConfigError("parallel", {.what = "device_mesh does not fit",
+                                 .expected = expected,
+                                 .got = got,
+                                 .hint = "device_mesh: [copies, shards] of HYBRID_SHARD"});
+}
+
+int shards_of_mesh(const Fsdp& options, int world_size) {
+  const auto& mesh = options.device_mesh;
+  const bool fits =
+      mesh.size() == 2 && mesh[0] > 0 && mesh[1] > 0 && std::int64_t{mesh[0]} * mesh[1] == world_size;
+  if (!fits) refuse_mesh("copies x shards = " + std::to_string(world_size) + " ranks", text_of(mesh));
+  return mesh[1];
+}
+
+int count_shards(const Fsdp& options, int world_size, int ranks_per_node) {
+  if (!is_hybrid(options.sharding_strategy)) {
+    if (!options.device_mesh.empty())
+      refuse_mesh("none, unless sharding_strategy is HYBRID_SHARD", text_of(options.device_mesh));
+    return options.sharding_strategy == ShardingStrategy::kNoShard ? 1 : world_size;
+  }
+  if (!options.device_mesh.empty()) return shards_of_mesh(options, world_size);
+  if (world_size % ranks_per_node != 0)
+    refuse_mesh("as many ranks on every node",
+                std::to_string(world_size) + " ranks, " + std::to_string(ranks_per_node) + " on this node");
+  return ranks_per_node;
+}
+
+KeepGathered keep_of(ShardingStrategy strategy) {
+  const bool until_backward =
+      strategy == ShardingStrategy::kShardGradOp || strategy == ShardingStrategy::kHybridShardZero2;
+  return until_backward ? KeepGathered::kUntilBackward : KeepGathered::kWhileUsed;
+}
+
+}  // namespace
+
+ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks_per_node) {
+  return {.shards = count_shards(options, world_size, ranks_per_node),
+          .keep = keep_of(options.sharding_strategy),
+          .units = options.auto_wrap_policy,
+          .whole_modules = options.ignored_modules,
+          .mixed_precision = options.mixed_precision.value(),
+          .backward_prefetch = options.backward_prefetch,
+          .forward_prefetch = options.forward_prefetch,
+          .limit_all_gathers = options.limit_all_gathers,
+          .release_after_every_operator = options.release_after_every_operator,
+          .sync_module_states = options.sync_module_states,
+          .reduction = options.reduction,
+          .broadcast_buffers = options.broadcast_buffers};
+}
+
+bool operator==(const ShardingPlan& a, const ShardingPlan& b) {
+  const auto numbers = [](const ShardingPlan& p) {
+    return std::tuple(p.shards, p.keep, p.master_dtype, p.max_live_elements, p.persistent_elements,
+                      p.most_persistent_elements, p.backward_prefetch, p.forward_prefetch,
+                      p.most_prefetched_elements, p.limit_all_gathers, p.release_after_every_operator,
+                      p.sync_module_states, p.reduction, p.broadcast_buffers);
+  };
+  const auto texts = [](const ShardingPlan& p) {
+    return std::tuple(p.units.print(), p.whole_modules ? p.whole_modules->print() : "",
+                      OptionType<MixedPrecisionChoice>::print(p.mixed_precision));
+  };
+  return numbers(a) == numbers(b) && texts(a) == texts(b);
+}
+
+// Sums of sums are those of a flat tree where the inner groups are of a power of two.
+void check_plan(const ShardingPlan& plan, int world_size) {
+  if (plan.shards < 1 || world_size % plan.shards != 0)
+    refuse_mesh("a number of shards that divides " + std::to_string(world_size) + " ranks",
+                std::to_string(plan.shards) + " shards");
+  const bool is_nested = plan.shards > 1 && plan.shards < world_size;
+  if (!is_nested || plan.reduction != Reduction::kOrdered || std::has_single_bit(unsigned(plan.shards)))
+    return;
+  refuse_mesh("a number of shards that is a power of two under reduction ordered",
+              std::to_string(plan.shards) + " shards; reduction fast takes any number");
+}
+
+}  // namespace lockstep
