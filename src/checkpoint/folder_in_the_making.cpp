@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -12,8 +10,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "base/folder_lock.h"
 #include "checkpoint/folder_leftovers.h"
-#include "checkpoint/folder_lock.h"
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
 
@@ -53,14 +51,6 @@ void check_may_be_replaced(const fs::path& there, const fs::path& target) {
                                .got = "something else"});
 }
 
-// Locked from the begin. Between the two someone else may find it without a lock, and remove it.
-UniqueFd make(const fs::path& folder) {
-  if (::mkdir(folder.c_str(), 0777) != 0) return {};
-  auto lock = lock_for_use(folder);
-  if (!lock) ::rmdir(folder.c_str());
-  return lock && is_locked_one(lock, folder) ? std::move(lock) : UniqueFd();
-}
-
 // ENOTDIR: by a link.
 bool was_taken(int error_number) {
   return error_number == ENOTEMPTY || error_number == EEXIST || error_number == ENOTDIR;
@@ -81,7 +71,7 @@ FolderInTheMaking::FolderInTheMaking(const fs::path& target) : target_(target_of
   for (int round = 0; round < kRounds && !lock_; ++round) {
     path_ = new_sibling(target_, kDraft);
     errno = 0;
-    lock_ = make(path_);
+    lock_ = make_locked_folder(path_);
     if (!lock_ && errno != 0 && errno != EEXIST && errno != EWOULDBLOCK && errno != ENOENT) break;
   }
   if (!lock_) refuse(target_, "created", errno);

@@ -5,7 +5,7 @@
 
 #include <lockstep/base/log.h>
 
-#include "checkpoint/folder_lock.h"
+#include "base/folder_lock.h"
 #include "formats/checkpoint_siblings.h"
 
 namespace lockstep::detail {

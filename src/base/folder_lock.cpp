@@ -1,10 +1,12 @@
-#include "checkpoint/folder_lock.h"
+#include "base/folder_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 namespace lockstep::detail {
 namespace {
@@ -14,6 +16,13 @@ UniqueFd opened(const std::filesystem::path& folder) {
 }
 
 }  // namespace
+
+UniqueFd make_locked_folder(const std::filesystem::path& folder) {
+  if (::mkdir(folder.c_str(), 0777) != 0) return {};
+  auto lock = lock_for_use(folder);
+  if (!lock) ::rmdir(folder.c_str());
+  return lock && is_locked_one(lock, folder) ? std::move(lock) : UniqueFd();
+}
 
 // Where the file system has no locks nobody can lock for removal either.
 UniqueFd lock_for_use(const std::filesystem::path& folder) {
