@@ -172,10 +172,18 @@ def profiler_bench(bin_dir, python, peers):
     return Bench("profiler", programs, tuple(rows))
 
 
+def swap_bench(bin_dir, *_):
+    programs = (Program("ours", (f"{bin_dir}/bench_swap", "{results}", str(ROOT / "build/bench/swap"))),)
+    rows = [Row(f"{engine}_{ours}_vs_raw", Number("ours", f"{engine}/{ours}"), Number("ours", f"raw/{peer}"), "ms")
+            for engine in ("io_uring", "threads")
+            for ours, peer in (("update", "read_and_write"), ("read", "read"), ("fill", "write"))]
+    return Bench("swap", programs, tuple(rows), most_rounds=5)
+
+
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
     makers = (step_bench, epoch_bench, loader_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench, checkpoint_bench,
-              profiler_bench, sharded_bench)
+              profiler_bench, sharded_bench, swap_bench)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 
 

@@ -11,6 +11,7 @@ import sys
 LAYERS = {  # module -> (may see torch, modules it may include)
     "base": (False, ""),
     "formats": (False, "base"),
+    "offload": (False, "base"),
     "cluster": (False, "base"),
     "rendezvous": (False, "base cluster"),
     "launch": (False, "base cluster rendezvous"),
@@ -22,8 +23,8 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "data": (True, "base formats device state"),
     "optim": (True, "base device state"),
     "checkpoint": (True, "base formats comm device state"),
-    "parallel": (True, "base cluster device comm state optim"),
-    "strategy": (True, "base formats cluster device comm state precision optim checkpoint parallel"),
+    "parallel": (True, "base offload cluster device comm state optim"),
+    "strategy": (True, "base formats offload cluster device comm state precision optim checkpoint parallel"),
     "loggers": (False, "base formats"),
     "profilers": (False, "base formats"),
     "fabric": (True, "base formats cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers"),

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 torch_version=2.13.0
 packages=(g++ cmake ninja-build make ccache mold python3 python3-pip python3-venv ca-certificates
           libcli11-dev nlohmann-json3-dev libyaml-cpp-dev libspdlog-dev libfmt-dev zlib1g-dev libssl-dev libxxhash-dev
-          libpng-dev libjpeg-dev libgtest-dev libgmock-dev)
+          libpng-dev libjpeg-dev liburing-dev libgtest-dev libgmock-dev)
 
 install_packages() {
   command -v dpkg-query >/dev/null || { echo "setup: no dpkg here; install the equivalents of: ${packages[*]}" >&2; return 0; }

@@ -1,0 +1,66 @@
+#include "offload/file_space.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+
+#include <cerrno>
+
+#include <lockstep/base/error.h>
+
+#include "base/system_error_text.h"
+#include "offload/byte_text.h"
+
+namespace lockstep::offload {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Request {
+  const fs::path& path;
+  std::uint64_t bytes;
+  const std::string& owner;
+};
+
+[[noreturn]] void refuse(const Request& wanted, const std::string& got, const std::string& hint = {}) {
+  throw IoError("offload", {.what = "no room for swap file '" + wanted.path.string() + "'",
+                            .expected = byte_text(wanted.bytes),
+                            .got = got,
+                            .where = wanted.owner,
+                            .hint = hint});
+}
+
+[[noreturn]] void refuse_full(const Request& wanted, std::uint64_t free) {
+  refuse(wanted, byte_text(free) + " free", "free some, name a directory on another disk, or use more ranks");
+}
+
+// Going beyond it would end the process with SIGXFSZ.
+void check_limit(const Request& wanted) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      limit.rlim_cur >= wanted.bytes)
+    return;
+  refuse(wanted, "a limit of " + byte_text(limit.rlim_cur) + " for each file",
+         "raise it: ulimit -f unlimited");
+}
+
+}  // namespace
+
+std::uint64_t free_bytes(const fs::path& path) {
+  struct statvfs status {};
+  if (::statvfs(path.c_str(), &status) != 0) return 0;
+  return std::uint64_t{status.f_bavail} * status.f_frsize;
+}
+
+// The check comes first because a file system may take minutes to fill, and is full for all meanwhile.
+void allocate_file(int fd, const fs::path& path, std::uint64_t bytes, const std::string& owner) {
+  const Request wanted{path, bytes, owner};
+  check_limit(wanted);
+  if (const auto free = free_bytes(path); free < bytes) refuse_full(wanted, free);
+  int failure = EINTR;
+  while (failure == EINTR) failure = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+  if (failure == ENOSPC) refuse_full(wanted, free_bytes(path));
+  if (failure != 0) refuse(wanted, detail::system_error_text(failure));
+}
+
+}  // namespace lockstep::offload
