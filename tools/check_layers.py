@@ -21,7 +21,7 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "metrics": (True, "base comm state"),
     "precision": (True, "base device state optim"),
     "data": (True, "base formats device state"),
-    "optim": (True, "base device state"),
+    "optim": (True, "base device state offload"),
     "checkpoint": (True, "base formats comm device state"),
     "parallel": (True, "base offload cluster device comm state optim"),
     "strategy": (True, "base formats offload cluster device comm state precision optim checkpoint parallel"),

@@ -77,6 +77,7 @@ SwapFile::SwapFile(const SwapFolder& folder, std::string_view name, std::uint64_
                    const SwapOptions& options) {
   validate(options);
   opened_ = std::make_unique<Opened>(folder, name, bytes, options);
+  if (folder.options().rank != 0) return;
   log_info("offload: " + path().string() + " holds " + byte_text(opened_->bytes) + ", by " +
            std::string(engine()) + (is_direct() ? ", past the page cache" : ", through the page cache"));
 }

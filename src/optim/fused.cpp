@@ -1,6 +1,7 @@
 #include "optim/fused.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <unordered_set>
 
@@ -66,11 +67,36 @@ void FusedOptimizer::prepare(std::span<Slot* const> slots) {
     for (const Slot* slot : same) like.push_back(parameter(*slot).tensor);
     const auto steps = carve_arena(scalars, at::kLong);
     for (std::size_t i = 0; i < same.size(); ++i) same[i]->step = steps[i];
+    if (swap_ && arena_elements(like, dtype) > 0) {
+      prepare_in_file(same, like, dtype);
+      continue;
+    }
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
       const auto buffers = carve_arena(like, dtype);
       for (std::size_t i = 0; i < same.size(); ++i) same[i]->buffers.push_back(buffers[i]);
     }
   }
+}
+
+void FusedOptimizer::prepare_in_file(std::span<Slot* const> slots, std::span<const at::Tensor> like,
+                                     at::ScalarType dtype) {
+  static std::atomic<int> files = 0;  // several optimizers may have one folder
+  const auto name = "state_" + std::to_string(files++);
+  std::unique_ptr<SwappedSlots> swapped(
+      new SwappedSlots{.slots = {}, .tiles = SwappedTiles(*swap_, name, like, kinds_.size(), dtype)});
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    swapped->slots.push_back(static_cast<std::size_t>(slots[i] - slots_.data()));
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind)
+      slots[i]->buffers.push_back(swapped->tiles.tensor(i, kind));
+  }
+  swapped_.push_back(std::move(swapped));
+}
+
+void FusedOptimizer::swap_state(const StateSwap& where) {
+  const auto has_begun = [](const Slot& slot) { return slot.step.defined(); };
+  if (std::ranges::any_of(slots_, has_begun))
+    refuse("state is to be kept on disk", "an optimizer without state", "one that has some already");
+  swap_ = where;
 }
 
 void FusedOptimizer::adopt_parameters(std::size_t first) {

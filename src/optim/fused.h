@@ -4,14 +4,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "optim/groups.h"
 #include "optim/kernels.h"
 #include "optim/parallel.h"
+#include "optim/swapped_tiles.h"
 
 namespace lockstep::detail {
 
@@ -42,6 +46,7 @@ void update_all(std::span<const Segment> segments) {
 class FusedOptimizer : public Optimizer {
  public:
   std::vector<OptimizerState> state() override;
+  void swap_state(const StateSwap& where) override;
 
  protected:
   /// A parameter's state. Without state until prepared; then `buffers` has one tensor per kind.
@@ -50,11 +55,14 @@ class FusedOptimizer : public Optimizer {
     std::size_t group;
     at::Tensor step = {};
     std::vector<at::Tensor> buffers = {};
+    const std::ptrdiff_t* shifts =
+        nullptr;  // bytes, by kind: where the buffers are while a tile is in memory
 
     std::int64_t& steps() const { return *step.data_ptr<std::int64_t>(); }
     template <class T>
     T* buffer(std::size_t kind) const {
-      return buffers[kind].data_ptr<T>();
+      auto* const bytes = reinterpret_cast<std::byte*>(buffers[kind].data_ptr<T>());
+      return reinterpret_cast<T*>(shifts ? bytes + shifts[kind] : bytes);
     }
   };
 
@@ -78,16 +86,53 @@ class FusedOptimizer : public Optimizer {
     at::Tensor grad;
   };
 
+  /// State of some slots that lies in a file.
+  struct SwappedSlots {
+    std::vector<std::size_t> slots;
+    SwappedTiles tiles;
+  };
+
   std::vector<Slot*> slots_with_gradient();
   void prepare_trained();
   void prepare(std::span<Slot* const> slots);
+  void prepare_in_file(std::span<Slot* const> slots, std::span<const at::Tensor> like, at::ScalarType dtype);
+  template <class Update>
+  void update_in_memory_and_files(std::span<Slot* const> slots, Update&& update);
   const NamedParameter& parameter(const Slot& slot) const { return parameters()[slot.parameter]; }
   static bool lies_ready(const at::Tensor& param, const at::Tensor& grad);
   static Staged stage(const at::Tensor& param, const at::Tensor& grad);
 
   std::vector<std::string> kinds_;
   std::vector<Slot> slots_;
+  std::optional<StateSwap> swap_ = {};
+  std::vector<std::unique_ptr<SwappedSlots>> swapped_ = {};
 };
+
+// Those in files tile by tile.
+template <class Update>
+void FusedOptimizer::update_in_memory_and_files(std::span<Slot* const> slots, Update&& update) {
+  if (swapped_.empty()) return update(slots);
+  std::unordered_set<const Slot*> left(slots.begin(), slots.end());
+  std::vector<Slot*> chosen;
+  for (const auto& swapped : swapped_) {
+    swapped->tiles.walk([&](std::span<const std::size_t> members, std::span<const std::ptrdiff_t> shifts) {
+      chosen.clear();
+      for (const auto member : members) {
+        auto& slot = slots_[swapped->slots[member]];
+        if (left.erase(&slot) == 0) continue;
+        slot.shifts = shifts.data();
+        chosen.push_back(&slot);
+      }
+      update(std::span<Slot* const>(chosen));
+      for (auto* slot : chosen) slot->shifts = nullptr;
+    });
+  }
+  chosen.clear();
+  for (auto* slot : slots) {
+    if (left.contains(slot)) chosen.push_back(slot);
+  }
+  update(std::span<Slot* const>(chosen));
+}
 
 template <class Make>
 void FusedOptimizer::update_parameters(Make&& make) {
@@ -109,20 +154,22 @@ void FusedOptimizer::update_parameters(Make&& make) {
       floats.push_back(segment(slot, param, grad, float{}));
     }
   };
-  for (Slot* slot : slots_with_gradient()) {
-    const auto& param = parameter(*slot).tensor;
-    if (lies_ready(param, param.grad())) {
-      add(*slot, param, param.grad());
-      continue;
+  update_in_memory_and_files(slots_with_gradient(), [&](std::span<Slot* const> slots) {
+    for (Slot* slot : slots) {
+      const auto& param = parameter(*slot).tensor;
+      if (lies_ready(param, param.grad())) {
+        add(*slot, param, param.grad());
+        continue;
+      }
+      // One staged parameter at a time, so that memory for copies stays small.
+      flush();
+      const auto staged = stage(param, param.grad());
+      add(*slot, staged.param, staged.grad);
+      flush();
+      if (!staged.param.is_same(param)) param.copy_(staged.param);
     }
-    // One staged parameter at a time, so that memory for copies stays small.
     flush();
-    const auto staged = stage(param, param.grad());
-    add(*slot, staged.param, staged.grad);
-    flush();
-    if (!staged.param.is_same(param)) param.copy_(staged.param);
-  }
-  flush();
+  });
 }
 
 }  // namespace lockstep::detail

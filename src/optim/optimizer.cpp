@@ -86,6 +86,13 @@ Optimizer::~Optimizer() = default;
 
 void Optimizer::prepare_state(std::span<const OptimizerState>) {}
 
+void Optimizer::swap_state(const StateSwap&) {
+  throw ConfigError("optim",
+                    {.what = std::string(name()) + " with its state on disk",
+                     .expected = "AdamW, Adam or another optimizer that updates each element by itself",
+                     .got = std::string(name())});
+}
+
 void Optimizer::adopt_parameters(std::size_t) {
   detail::refuse("another group of parameters", "an optimizer that takes it", std::string(name()));
 }

@@ -56,6 +56,7 @@ std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& m
   auto& row = sharded_.of(module);
   auto optimizer = factory.create(row.engine->parameters());
   refuse_closure(*optimizer);
+  row.engine->offload_state(*optimizer);
   optimizer->on_zero_grad([engine = std::weak_ptr(row.engine), stepping = optimizer.get()] {
     if (const auto alive = engine.lock()) alive->drop_accumulated_gradients(stepping->parameters());
   });

@@ -45,7 +45,7 @@ std::span<const Row> strategy_choices() {
           "ddp_fork for models that leave parameters unused"},
       Row{"ddp_notebook_find_unused_parameters_false", Ddp{.start_method = StartMethod::kFork}, "ddp_fork"},
       Row{"fsdp", Fsdp{}, "parameters, gradients and optimizer state are sharded over the ranks"},
-      not_built("fsdp_cpu_offload"),
+      Row{"fsdp_cpu_offload", Fsdp{.cpu_offload = true}, "fsdp whose shards and optimizer state lie on disk"},
       not_built("deepspeed"),
       not_built("deepspeed_stage_1"),
       not_built("deepspeed_stage_1_offload"),

@@ -16,6 +16,8 @@
 
 namespace lockstep {
 
+struct StateSwap;
+
 /// A parameter (or a shard of one) and its name in the model, such as `net.0.weight`.
 struct NamedParameter {
   std::string name;
@@ -65,6 +67,11 @@ class LOCKSTEP_API Optimizer {
   /// One step for which the loss is evaluated by `closure`: once, before step(), unless needs_closure().
   /// Returns the first loss. Collective as the closure is.
   virtual double step_with(const Closure& closure);
+
+  /// Keeps its state on disk from now on, but for what a step works on. Before the first step. For
+  /// strategies.
+  /// @throws ConfigError unless overridden, or when there is state already
+  virtual void swap_state(const StateSwap& where);
 
   /// torch's class name, such as "AdamW".
   virtual std::string_view name() const = 0;

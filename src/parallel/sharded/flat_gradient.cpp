@@ -55,7 +55,7 @@ bool FlatGradient::lands_in_place() const {
 
 void FlatGradient::start(MemoryPool& pool, std::int64_t number) {
   const torch::NoGradGuard no_grad;
-  if (!averages_.defined()) averages_ = at::zeros({chunk_elements()}, dtype_of_pieces(flat_));
+  if (!averages_.defined()) averages_ = flat_.memory().zeros(chunk_elements(), dtype_of_pieces(flat_));
   chunk_ = lands_in_place() ? averages_ : pool.take(chunk_elements(), dtype_);
   row_ = mesh_.shards() == 1 ? chunk_ : pool.take(chunk_elements() * mesh_.shards(), dtype_);
   std::vector<at::Tensor> gradients;

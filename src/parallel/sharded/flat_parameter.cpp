@@ -50,9 +50,11 @@ void give_own_storage(const at::Tensor& tensor, at::ScalarType dtype) {
 }  // namespace
 
 FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh& mesh,
-                             const ComputeDtype& compute, UseHandler& handler, std::size_t first_tag)
+                             const ComputeDtype& compute, UseHandler& handler, std::size_t first_tag,
+                             ShardMemory& memory)
     : members_(std::move(members)),
       mesh_(mesh),
+      memory_(memory),
       layout_(sizes_of(members_), mesh.shards()),
       dtype_(compute.dtype.value_or(members_.front().tensor.scalar_type())),
       own_dtype_(members_.front().tensor.scalar_type()),
@@ -61,7 +63,7 @@ FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh
       is_resident_(mesh.shards() == 1 && dtype_ == master_dtype(members_, compute)) {
   check_memory(members_);
   const torch::NoGradGuard no_grad;
-  shard_ = at::zeros({layout_.shard_elements()}, master_dtype(members_, compute));
+  shard_ = memory_.zeros(layout_.shard_elements(), master_dtype(members_, compute));
   for (std::size_t i = 0; i < members_.size(); ++i) {
     take_over(i);
     marks_.push_back(std::make_unique<TensorMark>(members_[i].tensor, handler, first_tag + i));

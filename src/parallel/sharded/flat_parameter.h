@@ -16,6 +16,7 @@
 
 #include "parallel/sharded/memory_pool.h"
 #include "parallel/sharded/shard_layout.h"
+#include "parallel/sharded/shard_memory.h"
 #include "parallel/sharded/shard_mesh.h"
 
 namespace lockstep::detail {
@@ -37,10 +38,10 @@ class FlatParameter {
  public:
   /// Takes over `members`, all of one dtype, whose values are the same on all ranks: keeps this rank's shard
   /// and frees their memory. `handler` is told when they are used; `first_tag` is the tag of the first one,
-  /// the others count on. They lie in the type that `compute` names from now on, the shard in their own. Does
-  /// not communicate. @throws ConfigError if two of them share memory
+  /// the others count on. The shard lies in `memory`. They lie in the type that `compute` names from now on,
+  /// the shard in their own. Does not communicate. @throws ConfigError if two of them share memory
   FlatParameter(std::vector<ShardedTensor> members, const ShardMesh& mesh, const ComputeDtype& compute,
-                UseHandler& handler, std::size_t first_tag);
+                UseHandler& handler, std::size_t first_tag, ShardMemory& memory);
   /// Gives up: the tensors stay without memory unless restore() was called.
   ~FlatParameter();
   FlatParameter(const FlatParameter&) = delete;
@@ -49,6 +50,7 @@ class FlatParameter {
   const std::vector<ShardedTensor>& members() const { return members_; }
   const ShardLayout& layout() const { return layout_; }
   const ShardMesh& mesh() const { return mesh_; }
+  ShardMemory& memory() const { return memory_; }
   bool is_trained() const { return is_trained_; }
   /// Whether the members always have memory: nobody else has a shard of them.
   bool is_resident() const { return is_resident_; }
@@ -94,6 +96,7 @@ class FlatParameter {
 
   std::vector<ShardedTensor> members_;
   const ShardMesh& mesh_;
+  ShardMemory& memory_;
   ShardLayout layout_;
   at::ScalarType dtype_;      // of the members
   at::ScalarType own_dtype_;  // of the members before

@@ -36,6 +36,10 @@ void describe(OptionVisitor& v, Fsdp& o) {
   v.field("auto_wrap_policy", o.auto_wrap_policy, "Which modules become units, gathered as a whole");
   v.field("ignored_modules", o.ignored_modules, "Modules whose parameters every rank holds whole");
   v.field("mixed_precision", o.mixed_precision, "Types to compute and communicate in, if others");
+  v.field("cpu_offload", o.cpu_offload,
+          "Keep parameters, gradients and optimizer state on the CPU or, if that computes, on disk");
+  v.field("offload_dir", o.offload_dir,
+          "Directory for what is kept on disk; by default that of temporary files");
   v.field("backward_prefetch", o.backward_prefetch, "When backward gathers the next unit");
   v.field("forward_prefetch", o.forward_prefetch, "Gather the next unit of forward ahead of its use");
   v.field("limit_all_gathers", o.limit_all_gathers, "Free what is not needed before more is gathered");

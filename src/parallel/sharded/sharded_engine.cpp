@@ -95,6 +95,8 @@ struct ShardedEngine::Impl {
         states(module),
         mesh(checked_mesh()),
         whole_mesh({.replicate = mesh.shards() == 1 ? mesh.replicate : comm, .world_size = comm.size()}),
+        swap(plan.offload ? make_swap(*plan.offload, comm.rank()) : nullptr),
+        memory(plan.offload && plan.offload->parameters ? swap : nullptr),
         residency(units, pool, rules_of(chosen)) {
     if (plan.sync_module_states) {
       compare_states(states, comm);
@@ -152,7 +154,7 @@ struct ShardedEngine::Impl {
         const auto compute = compute_of(kind.front());
         const auto first = members.size();
         unit.flats.push_back(std::make_unique<FlatParameter>(
-            std::move(kind), planned.is_whole ? whole_mesh : mesh, compute, residency, first));
+            std::move(kind), planned.is_whole ? whole_mesh : mesh, compute, residency, first, memory));
         for (std::size_t i = 0; i < unit.flats.back()->members().size(); ++i) {
           members.push_back({.unit = units.size(), .flat = unit.flats.size() - 1, .member = i});
           const auto& member = unit.flats.back()->members()[i];
@@ -225,6 +227,8 @@ struct ShardedEngine::Impl {
   ModuleStates states;
   ShardMesh mesh;
   ShardMesh whole_mesh;  // of what is not sharded
+  std::shared_ptr<const StateSwap> swap;
+  ShardMemory memory;
   MemoryPool pool;
   std::vector<ShardedUnit> units;
   Residency residency;
@@ -254,6 +258,10 @@ std::vector<NamedParameter> ShardedEngine::parameters() const {
     if (piece.requires_grad()) all.push_back({name, piece});
   }
   return all;
+}
+
+void ShardedEngine::offload_state(Optimizer& optimizer) const {
+  if (impl_->plan.offload && impl_->plan.offload->optimizer) optimizer.swap_state(*impl_->swap);
 }
 
 void ShardedEngine::backward(const at::Tensor& loss, const BackwardOptions& options) {

@@ -55,6 +55,12 @@ KeepGathered keep_of(ShardingStrategy strategy) {
   return until_backward ? KeepGathered::kUntilBackward : KeepGathered::kWhileUsed;
 }
 
+std::optional<DiskOffload> offload_of(const Fsdp& options) {
+  if (!options.cpu_offload) return std::nullopt;
+  return DiskOffload{.directory = options.offload_dir.empty() ? std::filesystem::temp_directory_path()
+                                                              : options.offload_dir};
+}
+
 }  // namespace
 
 ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks_per_node) {
@@ -63,6 +69,7 @@ ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks_per_node) {
           .units = options.auto_wrap_policy,
           .whole_modules = options.ignored_modules,
           .mixed_precision = options.mixed_precision.value(),
+          .offload = offload_of(options),
           .backward_prefetch = options.backward_prefetch,
           .forward_prefetch = options.forward_prefetch,
           .limit_all_gathers = options.limit_all_gathers,
@@ -83,7 +90,7 @@ bool operator==(const ShardingPlan& a, const ShardingPlan& b) {
     return std::tuple(p.units.print(), p.whole_modules ? p.whole_modules->print() : "",
                       OptionType<MixedPrecisionChoice>::print(p.mixed_precision));
   };
-  return numbers(a) == numbers(b) && texts(a) == texts(b);
+  return numbers(a) == numbers(b) && texts(a) == texts(b) && a.offload == b.offload;
 }
 
 // Sums of sums are those of a flat tree where the inner groups are of a power of two.

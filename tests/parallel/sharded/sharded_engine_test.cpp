@@ -12,6 +12,8 @@
 #include <lockstep/torch.h>
 
 #include "strategy/named_parameters.h"
+#include "support/expect_error.h"
+#include "support/temporary_folder.h"
 
 #include "../ddp_support.h"
 
@@ -106,6 +108,7 @@ Weights trained_in_shards(const Communicator& comm, const Fsdp& options) {
   auto model = make_odd_model();
   ShardedEngine engine(*model, comm, options, /*ranks_per_node=*/2);
   const auto optimizer = adamw().create(engine.parameters());
+  engine.offload_state(*optimizer);
   train(*model, engine, *optimizer, comm, [&] { engine.clip_grad_norm(optimizer->parameters(), 0.05); });
   ShardedEngine* const engines[] = {&engine};
   return full_state(*model, engines);
@@ -148,6 +151,27 @@ TEST(ShardedEngine, GivesTheSameBitsHoweverItGathers) {
   expect_same_bits_as_ddp(2, {.auto_wrap_policy = "none"});
   expect_same_bits_as_ddp(
       2, {.auto_wrap_policy = types<nn::Linear, nn::LayerNorm>(), .limit_all_gathers = false});
+}
+
+TEST(ShardedEngine, GivesTheSameBitsFromDisk) {
+  const test::TemporaryFolder folder;
+  for (const int ranks : {1, 2, 3})
+    expect_same_bits_as_ddp(ranks, {.cpu_offload = true, .offload_dir = folder.path()});
+  expect_same_bits_as_ddp(2, {.sharding_strategy = ShardingStrategy::kNoShard,
+                              .cpu_offload = true,
+                              .offload_dir = folder.path()});
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(ShardedEngine, NamesADirectoryThatIsNotThere) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_odd_model();
+    test::expect_error<ConfigError>(
+        [&] {
+          ShardedEngine(*model, comm, {.cpu_offload = true, .offload_dir = "/nowhere/at/all"});
+        },
+        {"offload_dir", "/nowhere/at/all"});
+  });
 }
 
 TEST(ShardedEngine, GathersEveryUnitTwiceAndMostOfThemAhead) {

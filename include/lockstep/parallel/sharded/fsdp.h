@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,6 +45,9 @@ struct Fsdp {
   std::optional<WrapPolicy> ignored_modules = {};  ///< modules whose parameters are not sharded: every rank
                                                    ///< holds them, and their gradients are averaged
   MixedPrecisionChoice mixed_precision = {};       ///< the types to compute and communicate in, if others
+  bool cpu_offload = false;  ///< parameters, gradients and optimizer state lie on the CPU; where that is
+                             ///< where the model computes: on disk
+  std::filesystem::path offload_dir = {};  ///< the directory for that; by default that of temporary files
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;  ///< see there
   bool forward_prefetch = true;   ///< gather the next unit of forward while the current one computes
   bool limit_all_gathers = true;  ///< free what is not needed before more is gathered

@@ -73,6 +73,10 @@ class LOCKSTEP_API ShardedEngine {
   /// some of them empty. What an optimizer takes. They share the shards' memory. Not Collective.
   std::vector<NamedParameter> parameters() const;
 
+  /// Lets `optimizer`, of parameters(), keep its state on disk, if the plan says so. Before its first step.
+  /// Not Collective. @throws ConfigError for one that cannot
+  void offload_state(Optimizer& optimizer) const;
+
   /// loss.backward(), after which the pieces' gradients are the mean over ranks of what each rank had
   /// accumulated; under no_sync() that waits. When it throws on all ranks alike, the next one starts clean.
   /// Collective, blocking.

@@ -1,0 +1,39 @@
+// Bytes of a file that have addresses: memory that the system may write to disk and forget.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include <lockstep/base/export.h>
+
+#include "offload/swap_file.h"
+#include "offload/swap_folder.h"
+
+namespace lockstep::offload {
+
+/// Owns the mapping. It is none of the process's data (RLIMIT_DATA), and under pressure (cgroups) the system
+/// gets it back.
+class LOCKSTEP_API MappedMemory {
+ public:
+  /// Zeros, in a file of their own that has no name any more: it goes with this object. Blocking.
+  /// @throws IoError with the bytes needed and free where the disk has no room
+  MappedMemory(const SwapFolder& folder, std::string_view name, std::uint64_t bytes);
+  /// The bytes of `file`, which outlives this object. Its transfers go past the page cache where they can,
+  /// accesses by address through it; the system keeps both in step, as long as nobody uses both at the same
+  /// moment. @throws IoError where it cannot be mapped
+  explicit MappedMemory(const SwapFile& file);
+  ~MappedMemory();
+  MappedMemory(const MappedMemory&) = delete;
+  MappedMemory& operator=(const MappedMemory&) = delete;
+
+  /// Valid as long as this object.
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace lockstep::offload

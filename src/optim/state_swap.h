@@ -1,0 +1,21 @@
+// Where an optimizer keeps state that is not to be in memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "offload/swap_folder.h"
+#include "offload/swap_options.h"
+
+namespace lockstep {
+
+struct StateSwap {
+  std::shared_ptr<const offload::SwapFolder> folder;  ///< for its files
+  offload::SwapOptions options = {};                  ///< how they are read and written
+  std::int64_t tile_elements = 1 << 20;  ///< of parameters whose state is in memory at once; a larger one has
+                                         ///< a tile of its own
+  std::size_t buffers = 3;               ///< tiles in memory: one is stepped, others are read and written
+};
+
+}  // namespace lockstep

@@ -1,0 +1,76 @@
+#include "optim/swapped_tiles.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include "optim/arena.h"
+
+namespace lockstep::detail {
+namespace {
+
+using Members = std::vector<std::size_t>;
+
+std::vector<Members> tiles_of(std::span<const at::Tensor> like, std::int64_t most_elements) {
+  std::vector<Members> tiles;
+  std::int64_t elements = 0;
+  for (std::size_t i = 0; i < like.size(); ++i) {
+    if (tiles.empty() || elements + like[i].numel() > most_elements) {
+      tiles.emplace_back();
+      elements = 0;
+    }
+    tiles.back().push_back(i);
+    elements += like[i].numel();
+  }
+  return tiles;
+}
+
+std::vector<at::Tensor> chosen(std::span<const at::Tensor> like, const Members& members) {
+  std::vector<at::Tensor> tensors;
+  for (const auto member : members) tensors.push_back(like[member]);
+  return tensors;
+}
+
+offload::SwapLayout layout_of(std::span<const at::Tensor> like, const std::vector<Members>& tiles,
+                              std::size_t kinds, at::ScalarType dtype) {
+  offload::SwapLayout layout;
+  for (const auto& tile : tiles) {
+    const auto elements = arena_elements(chosen(like, tile), dtype);
+    const auto bytes = static_cast<std::uint64_t>(elements) * c10::elementSize(dtype);
+    layout.add(std::vector<std::uint64_t>(kinds, bytes));
+  }
+  return layout;
+}
+
+}  // namespace
+
+SwappedTiles::SwappedTiles(const StateSwap& where, const std::string& name, std::span<const at::Tensor> like,
+                           std::size_t kinds, at::ScalarType dtype)
+    : tiles_(tiles_of(like, where.tile_elements)),
+      file_(*where.folder, name, layout_of(like, tiles_, kinds, dtype).bytes(), where.options),
+      memory_(file_),
+      stream_(file_, layout_of(like, tiles_, kinds, dtype), where.buffers),
+      tensors_(kinds, std::vector<at::Tensor>(like.size())) {
+  for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
+    const auto& region = stream_.layout().regions()[tile];
+    for (std::size_t kind = 0; kind < kinds; ++kind) {
+      const auto part =
+          memory_.bytes().subspan(region.offset + region.parts[kind].offset, region.parts[kind].bytes);
+      const auto elements = static_cast<std::int64_t>(part.size() / c10::elementSize(dtype));
+      const auto slices = carve(at::from_blob(part.data(), {elements}, dtype), chosen(like, tiles_[tile]));
+      for (std::size_t i = 0; i < slices.size(); ++i) tensors_[kind][tiles_[tile][i]] = slices[i];
+    }
+  }
+}
+
+void SwappedTiles::walk(const Act& act) {
+  std::vector<std::ptrdiff_t> shifts(tensors_.size());
+  stream_.run([&](std::size_t tile, std::span<const std::span<std::byte>> parts) {
+    const auto& region = stream_.layout().regions()[tile];
+    for (std::size_t kind = 0; kind < parts.size(); ++kind) {
+      const auto* const mapped = memory_.bytes().data() + region.offset + region.parts[kind].offset;
+      shifts[kind] = parts[kind].data() - mapped;
+    }
+    act(tiles_[tile], shifts);
+  });
+}
+
+}  // namespace lockstep::detail

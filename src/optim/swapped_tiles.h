@@ -1,0 +1,46 @@
+// State of parameters in a file, of which a few parameters' at a time, a tile, are in memory.
+//
+// Steps walk over the tiles through buffers, past the page cache, and read and write ahead. For everybody
+// else the tensors have addresses all the same: the file is mapped.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "offload/mapped_memory.h"
+#include "offload/swap_file.h"
+#include "offload/swap_stream.h"
+#include "optim/state_swap.h"
+
+namespace lockstep::detail {
+
+class SwappedTiles {
+ public:
+  /// Zeros in the shape of each of `like`, `kinds` of them each. Makes the file `name`. Blocking.
+  /// @throws IoError naming the bytes needed and free where there is no room
+  SwappedTiles(const StateSwap& where, const std::string& name, std::span<const at::Tensor> like,
+               std::size_t kinds, at::ScalarType dtype);
+
+  /// That of `like[member]`. It lies in the mapped file.
+  const at::Tensor& tensor(std::size_t member, std::size_t kind) const { return tensors_[kind][member]; }
+
+  /// Calls act(members, shifts) for each tile: what lies in the mapping at an address of kind k lies in a
+  /// buffer shifts[k] bytes behind that, until it returns. Blocking. @throws IoError
+  using Act =
+      std::function<void(std::span<const std::size_t> members, std::span<const std::ptrdiff_t> shifts)>;
+  void walk(const Act& act);
+
+ private:
+  std::vector<std::vector<std::size_t>> tiles_;  // members by tile
+  offload::SwapFile file_;
+  offload::MappedMemory memory_;
+  offload::SwapStream stream_;
+  std::vector<std::vector<at::Tensor>> tensors_;  // by kind and member
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,108 @@
+// Optimizers whose state lies on disk: the bits of those whose state is in memory.
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/optimizer_factory.h>
+#include <lockstep/torch.h>
+
+#include "offload/swap_folder.h"
+#include "optim/state_swap.h"
+#include "support/expect_error.h"
+#include "support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kSizes[] = {1, 4097, 0, 300, 77777, 12, 1024};
+
+std::vector<NamedParameter> parameters_of_odd_sizes() {
+  torch::manual_seed(1);
+  std::vector<NamedParameter> parameters;
+  for (const auto size : kSizes)
+    parameters.push_back({"p" + std::to_string(parameters.size()), torch::randn({size}).requires_grad_()});
+  return parameters;
+}
+
+void set_gradients(const Optimizer& optimizer, int step) {
+  torch::manual_seed(100 + step);
+  for (const auto& [name, parameter] : optimizer.parameters()) {
+    const auto gradient = torch::randn(parameter.sizes());
+    const bool is_used = step != 2 || name != "p3";
+    parameter.mutable_grad() = is_used ? gradient : at::Tensor();
+  }
+}
+
+struct SwapTest : ::testing::Test {
+  StateSwap swap(std::int64_t tile_elements = 5000) const {
+    return {.folder = std::make_shared<const offload::SwapFolder>(
+                offload::SwapFolderOptions{.directory = folder_.path()}),
+            .options = {.block_size = 4096},
+            .tile_elements = tile_elements};
+  }
+  test::TemporaryFolder folder_;
+};
+
+struct SwappedState : SwapTest, ::testing::WithParamInterface<OptimizerFactory> {};
+using SwappedStateRefusals = SwapTest;
+
+void expect_equal(Optimizer& a, Optimizer& b) {
+  for (std::size_t i = 0; i < a.parameters().size(); ++i)
+    EXPECT_TRUE(a.parameters()[i].tensor.equal(b.parameters()[i].tensor)) << i;
+  const auto left = a.state(), right = b.state();
+  ASSERT_EQ(left.size(), right.size());
+  for (std::size_t i = 0; i < left.size(); ++i)
+    EXPECT_TRUE(left[i].tensor.equal(right[i].tensor)) << left[i].parameter << " " << left[i].kind;
+}
+
+TEST_P(SwappedState, StepsWithTheBitsOfStateInMemory) {
+  const auto in_memory = GetParam().create(parameters_of_odd_sizes());
+  const auto on_disk = GetParam().create(parameters_of_odd_sizes());
+  on_disk->swap_state(swap());
+  for (int step = 0; step < 5; ++step) {
+    for (auto* optimizer : {in_memory.get(), on_disk.get()}) {
+      set_gradients(*optimizer, step);
+      optimizer->step(0.5);
+    }
+    if (step % 2 == 0) expect_equal(*in_memory, *on_disk);
+  }
+  expect_equal(*in_memory, *on_disk);
+}
+
+TEST_P(SwappedState, GoesOnFromAStateThatIsLoaded) {
+  const auto in_memory = GetParam().create(parameters_of_odd_sizes());
+  set_gradients(*in_memory, 0);
+  in_memory->step();
+  const auto on_disk = GetParam().create(parameters_of_odd_sizes());
+  on_disk->swap_state(swap());
+  for (std::size_t i = 0; i < std::size(kSizes); ++i) {
+    const torch::NoGradGuard no_grad;
+    auto target = on_disk->parameters()[i].tensor;
+    target.copy_(in_memory->parameters()[i].tensor);
+  }
+  load_state(*on_disk, state_of(*in_memory));
+  for (auto* optimizer : {in_memory.get(), on_disk.get()}) {
+    set_gradients(*optimizer, 1);
+    optimizer->step();
+  }
+  expect_equal(*in_memory, *on_disk);
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, SwappedState,
+                         ::testing::Values(OptimizerFactory(AdamW{.lr = 0.1, .weight_decay = 0.1}),
+                                           OptimizerFactory(SGD{.lr = 0.1, .momentum = 0.9})));
+
+TEST_F(SwappedStateRefusals, RefusesStateThatIsThereAlready) {
+  const auto optimizer = OptimizerFactory(AdamW{}).create(parameters_of_odd_sizes());
+  set_gradients(*optimizer, 0);
+  optimizer->step();
+  EXPECT_THROW(optimizer->swap_state(swap()), ConfigError);
+}
+
+TEST_F(SwappedStateRefusals, IsRefusedByOptimizersThatNeedAllOfIt) {
+  const auto optimizer = OptimizerFactory(LBFGS{}).create(parameters_of_odd_sizes());
+  test::expect_error<ConfigError>([&] { optimizer->swap_state(swap()); }, {"LBFGS", "on disk"});
+}
+
+}  // namespace
+}  // namespace lockstep
