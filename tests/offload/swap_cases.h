@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <ostream>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "allowed_engines.h"
 #include "offload/aligned_buffer.h"
 #include "offload/swap_file.h"
 #include "offload/swap_folder.h"
@@ -47,10 +49,17 @@ inline std::ostream& operator<<(std::ostream& out, const SwapCase& way) {
              << (way.direct ? "_direct" : "_cached") << (way.in_memory ? "_tmpfs" : "_disk");
 }
 
-inline const auto kSwapCases = ::testing::Values(
-    SwapCase{EngineKind::kIoUring, true, false}, SwapCase{EngineKind::kIoUring, false, false},
-    SwapCase{EngineKind::kIoUring, true, true}, SwapCase{EngineKind::kThreads, true, false},
-    SwapCase{EngineKind::kThreads, false, false}, SwapCase{EngineKind::kThreads, true, true});
+inline std::vector<SwapCase> ways_of(EngineKind engine) {
+  return {{engine, true, false}, {engine, false, false}, {engine, true, true}};
+}
+
+/// Those that there can be here.
+inline std::vector<SwapCase> swap_cases() {
+  auto cases = ways_of(EngineKind::kThreads);
+  const auto more = uring_is_allowed() ? ways_of(EngineKind::kIoUring) : std::vector<SwapCase>();
+  cases.insert(cases.end(), more.begin(), more.end());
+  return cases;
+}
 
 /// Gives tests a folder for swap files in the way of their case.
 class SwapCases : public ::testing::TestWithParam<SwapCase> {

@@ -20,7 +20,8 @@ using test::expect_error;
 using test::FileSizeLimit;
 
 class SwapErrors : public SwapCases {};
-INSTANTIATE_TEST_SUITE_P(Ways, SwapErrors, kSwapCases, ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ways, SwapErrors, ::testing::ValuesIn(swap_cases()),
+                         ::testing::PrintToStringParamName());
 
 TEST_P(SwapErrors, NeededAndFreeBytesAreNamedWhereThereIsNoRoom) {
   const auto free = free_bytes(folder.path());
@@ -33,8 +34,7 @@ TEST_P(SwapErrors, NeededAndFreeBytesAreNamedWhereThereIsNoRoom) {
 
 TEST_P(SwapErrors, AreTheSameWhenAnotherProcessTakesTheRoomFirst) {
   const FaultyFileCalls full("posix_fallocate", {.error_number = ENOSPC});
-  expect_error<IoError>([&] { SwapFile(folder, "a", 8192, options()); },
-                        {"no room", "8192 bytes", ") free"});
+  expect_error<IoError>([&] { SwapFile(folder, "a", 8192, options()); }, {"no room", "8192 bytes", ") free"});
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 

@@ -17,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 class SwapFiles : public SwapCases {};
-INSTANTIATE_TEST_SUITE_P(Ways, SwapFiles, kSwapCases, ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ways, SwapFiles, ::testing::ValuesIn(swap_cases()),
+                         ::testing::PrintToStringParamName());
 
 // As open_direct() finds it out, by other means.
 bool takes_direct_reads(const fs::path& folder) {

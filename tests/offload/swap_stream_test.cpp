@@ -90,7 +90,8 @@ class SwapStreams : public SwapCases {
     return SwapFile(folder, "a", layout.bytes(), options());
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ways, SwapStreams, kSwapCases, ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ways, SwapStreams, ::testing::ValuesIn(swap_cases()),
+                         ::testing::PrintToStringParamName());
 
 TEST_P(SwapStreams, UpdatesEachRegionInOrder) {
   for (const std::size_t buffers : {1, 2, 3, 5, 40}) {
