@@ -9,6 +9,7 @@
 #include <lockstep/launch/run_on_hosts.h>
 #include <lockstep/report/report.h>
 
+#include "estimate_memory_verb.h"
 #include "run_verb.h"
 #include "slurm_script_verb.h"
 
@@ -96,6 +97,8 @@ int main(int argc, char** argv) {
   auto* running = add_run(app, run_flags);
   SlurmScriptFlags slurm_flags;
   auto* scripting = add_slurm_script(app, slurm_flags);
+  EstimateMemoryFlags memory_flags;
+  auto* estimating = add_estimate_memory(app, memory_flags);
   auto* being_node = app.add_subcommand("node", "What lockstep run --hostfile starts on each host");
 
   try {
@@ -109,6 +112,7 @@ int main(int argc, char** argv) {
   try {
     if (inspecting->parsed()) return inspect(folder, other);
     if (reporting->parsed()) return report(report_flags);
+    if (estimating->parsed()) return estimate_memory(memory_flags);
     if (being_node->parsed()) return lockstep::become_node();
     if (running->parsed()) {
       run_flags.command = running->remaining();

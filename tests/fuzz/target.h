@@ -22,6 +22,7 @@ struct Target {
 };
 
 Target braces_target();
+Target deepspeed_target();
 Target hosts_target();
 Target idx_target();
 Target image_target();
@@ -34,9 +35,9 @@ Target torch_file_target();
 Target zip_target();
 
 inline std::vector<Target> targets() {
-  return {braces_target(),   hosts_target(),      idx_target(),         image_target(),
-          manifest_target(), pickle_target(),     safetensors_target(), tar_target(),
-          tokens_target(),   torch_file_target(), zip_target()};
+  return {braces_target(), deepspeed_target(), hosts_target(),      idx_target(),
+          image_target(),  manifest_target(),  pickle_target(),     safetensors_target(),
+          tar_target(),    tokens_target(),    torch_file_target(), zip_target()};
 }
 
 /// @throws std::logic_error with `what` unless `is_so`

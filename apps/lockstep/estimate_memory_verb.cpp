@@ -1,0 +1,84 @@
+#include "estimate_memory_verb.h"
+
+#include <iostream>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/option_type.h>
+#include <lockstep/deepspeed/memory_estimate.h>
+
+#include "number_checks.h"
+
+namespace {
+
+using lockstep::ConfigError;
+using lockstep::MemoryEstimate;
+
+[[noreturn]] void refuse(const std::string& what, const std::string& expected, const std::string& got,
+                         const std::string& hint = {}) {
+  throw ConfigError("estimate-memory",
+                    {.what = what, .expected = expected, .got = got, .where = {}, .hint = hint});
+}
+
+std::int64_t parameter_count(const std::string& flag, const std::string& text) {
+  const auto count = lockstep::parse_parameter_count(text);
+  if (!count) refuse(flag, count.error(), '"' + text + '"');
+  return *count;
+}
+
+lockstep::MemoryQuestion question_of(const EstimateMemoryFlags& flags) {
+  lockstep::MemoryQuestion question{.gpus_per_node = flags.world / flags.nodes,
+                                    .nodes = flags.nodes,
+                                    .stage = flags.stage,
+                                    .additional_buffer_factor = flags.buffer_factor};
+  if (flags.world % flags.nodes != 0)
+    refuse("--world and --nodes", "as many ranks on each node",
+           std::to_string(flags.world) + " ranks on " + std::to_string(flags.nodes) + " nodes");
+  question.params = parameter_count("NUMEL", flags.params);
+  if (flags.stage < 3) return question;
+  if (flags.largest_layer.empty())
+    refuse("--largest-layer", "the parameters of the largest layer, which stage 3 gathers", "none");
+  question.largest_layer = parameter_count("--largest-layer", flags.largest_layer);
+  return question;
+}
+
+/// Whether `row` is what --offload asks for.
+bool is_asked_for(const MemoryEstimate& row, const std::string& offload) {
+  if (offload == "any") return true;
+  if (offload == "none") return !row.offload_optimizer;
+  return row.offload_optimizer && row.offload_param == (offload == "all");
+}
+
+}  // namespace
+
+CLI::App* add_estimate_memory(CLI::App& app, EstimateMemoryFlags& flags) {
+  auto* verb = app.add_subcommand(
+      "estimate-memory",
+      "Print DeepSpeed's estimate of the memory that parameters, gradients and Adam's states take");
+  verb->add_option("NUMEL", flags.params, "Parameters of the model: 124M, 1.5B, 1500000000")->required();
+  verb->add_option("--world", flags.world, "Ranks in all")->check(whole_number(1))->capture_default_str();
+  verb->add_option("--nodes", flags.nodes, "Nodes they are on")
+      ->check(whole_number(1))
+      ->capture_default_str();
+  verb->add_option("--stage", flags.stage, "ZeRO's stage, 0 to 3")
+      ->check(whole_number(0, 3))
+      ->capture_default_str();
+  verb->add_option("--offload", flags.offload, "Show only: none, optimizer, all (stage 3); or any")
+      ->check(CLI::IsMember({"any", "none", "optimizer", "all"}))
+      ->capture_default_str();
+  verb->add_option("--largest-layer", flags.largest_layer, "Parameters of the largest layer (stage 3)");
+  verb->add_option("--buffer-factor", flags.buffer_factor, "Memory on the host beyond what states take")
+      ->check(CLI::Range(1.0, 100.0))
+      ->capture_default_str();
+  return verb;
+}
+
+int estimate_memory(const EstimateMemoryFlags& flags) {
+  const auto question = question_of(flags);
+  auto rows = lockstep::estimate_memory(question);
+  std::erase_if(rows, [&](const MemoryEstimate& row) { return !is_asked_for(row, flags.offload); });
+  if (rows.empty())
+    refuse("--offload", flags.stage == 0 ? "none at stage 0" : "none or optimizer below stage 3",
+           '"' + flags.offload + '"');
+  std::cout << lockstep::memory_table(question, rows);
+  return 0;
+}

@@ -1,0 +1,21 @@
+// The verb `estimate-memory` of the `lockstep` command.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+struct EstimateMemoryFlags {
+  std::string params;
+  std::string largest_layer;  ///< empty: none given
+  int world = 1;
+  int nodes = 1;
+  int stage = 2;
+  std::string offload = "any";
+  double buffer_factor = 1.5;
+};
+
+CLI::App* add_estimate_memory(CLI::App& app, EstimateMemoryFlags& flags);
+
+/// Prints DeepSpeed's table. @throws lockstep::ConfigError naming the flag
+int estimate_memory(const EstimateMemoryFlags& flags);

@@ -1,0 +1,43 @@
+// How much memory model states will take: DeepSpeed's estimate_zero{2,3}_model_states_mem_needs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/expected.h>
+#include <lockstep/base/export.h>
+
+namespace lockstep {
+
+/// What is trained where, in parameters and processes.
+struct MemoryQuestion {
+  std::int64_t params = 0;
+  std::int64_t largest_layer = 0;  ///< parameters of the largest layer; for stage 3
+  int gpus_per_node = 1;
+  int nodes = 1;
+  int stage = 2;                          ///< 0 to 3
+  double additional_buffer_factor = 1.5;  ///< of memory on the host
+};
+
+/// What one choice of offloading takes. Bytes.
+struct MemoryEstimate {
+  bool offload_optimizer = false;
+  bool offload_param = false;  ///< stage 3 only
+  bool zero_init = false;      ///< stage 3: the model is built in shards
+  std::int64_t cpu_bytes = 0;  ///< of a node
+  std::int64_t gpu_bytes = 0;  ///< of each device
+};
+
+/// All choices that the stage has, in DeepSpeed's order. Of stages 0 and 1 DeepSpeed has no estimate: theirs
+/// count its paper's 16 bytes a parameter, and are without offloading at stage 0.
+LOCKSTEP_API std::vector<MemoryEstimate> estimate_memory(const MemoryQuestion& question);
+
+/// The table that DeepSpeed prints of `rows`; its GB are GiB.
+LOCKSTEP_API std::string memory_table(const MemoryQuestion& question,
+                                      const std::vector<MemoryEstimate>& rows);
+
+/// `1500000000`, `1.5B`, `124M`, `35K`, `1T`: a whole number, in powers of 1000.
+LOCKSTEP_API Expected<std::int64_t> parse_parameter_count(std::string_view text);
+
+}  // namespace lockstep

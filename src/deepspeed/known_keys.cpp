@@ -1,0 +1,167 @@
+#include "deepspeed/known_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include <lockstep/base/error.h>
+
+namespace lockstep::deepspeed {
+namespace {
+
+struct Note {
+  std::string_view path;
+  std::string_view text;
+};
+
+constexpr std::string_view kZero = "zero_optimization";
+
+// Sections whose unknown keys DeepSpeed does not see. Those below them are as theirs, unless they are strict.
+constexpr std::array<std::string_view, 13> kLax{"",
+                                                "aio",
+                                                "activation_checkpointing",
+                                                "flops_profiler",
+                                                "checkpoint",
+                                                "checkpoint.writer",
+                                                "checkpoint.parallel_write",
+                                                "data_types",
+                                                "amp",
+                                                "torch_autocast",
+                                                "optimizer",
+                                                "scheduler",
+                                                "timers"};
+
+constexpr std::array kUnsupported{
+    Note{"autotuning", "measure with the Tuner"},
+    Note{"comet", "loggers of the Trainer do this"},
+    Note{"compile", "there is no compiler of graphs"},
+    Note{"compression_training", "models are not compressed"},
+    Note{"curriculum_learning", "order data in the data set"},
+    Note{"data_efficiency", "order data in the data set"},
+    Note{"datastates", "checkpoints have a format of their own"},
+    Note{"eigenvalue", "models are not compressed"},
+    Note{"elasticity", "batch sizes are not chosen by the number of ranks"},
+    Note{"expert_parallel", "there is no expert parallelism"},
+    Note{"graph_harvesting", "there are no CUDA graphs"},
+    Note{"hybrid_engine", "there is no inference engine"},
+    Note{"log_level", "LOCKSTEP_LOG_LEVEL says it"},
+    Note{"nebula", "checkpoints have a format of their own"},
+    Note{"optimizer.legacy_fusion", "there is one kernel"},
+    Note{"pipeline", "there is no pipeline parallelism"},
+    Note{"progressive_layer_drop", "layers are not dropped"},
+    Note{"quantize_training", "models are not compressed"},
+    Note{"sequence_parallel_size", "there is no sequence parallelism"},
+    Note{"sparse_attention", "attention is the model's"},
+    Note{"tensor_parallel", "there is no tensor parallelism"},
+    Note{"use_data_before_expert_parallelism", "there is no expert parallelism"},
+    Note{"vocabulary_size", "it is used for a warning only"},
+    Note{"wandb", "loggers of the Trainer do this"},
+    Note{"weight_quantization", "models are not quantised"},
+    Note{"zero_optimization.cpu_offload_use_pin_memory",
+         "pin_memory of offload_param and offload_optimizer says it"},
+    Note{"zero_optimization.grad_hooks", "it is in DeepSpeed's documents, not in its source"},
+    Note{"zero_optimization.zenflow", "steps are not spread over time"},
+};
+
+constexpr std::array kInstead{
+    Note{"optimizer.params.max_grad_norm", "use gradient_clipping, at the top level"},
+};
+
+std::string_view find(std::span<const Note> notes, std::string_view path) {
+  const auto found = std::ranges::find(notes, path, &Note::path);
+  return found == notes.end() ? std::string_view() : found->text;
+}
+
+enum class Form {
+  kSame,        // another name of the same
+  kDeprecated,  // the same, with a warning
+  kCpu,         // deprecated: true is an offload section with device cpu
+};
+
+struct Alias {
+  std::string_view section;
+  std::string_view old_key;
+  std::string_view new_key;
+  Form form = Form::kSame;
+};
+
+constexpr std::array kAliases{
+    Alias{"", "bfloat16", "bf16"},
+    Alias{"aio", "thread_count", "intra_op_parallelism"},
+    Alias{"bf16", "check_overflow", "check_grad_overflow"},
+    Alias{kZero, "allgather_sequential", "stage3_allgather_sequential"},
+    Alias{kZero, "cpu_offload", "offload_optimizer", Form::kCpu},
+    Alias{kZero, "cpu_offload_param", "offload_param", Form::kCpu},
+    Alias{kZero, "gather_16bit_weights_on_model_save", "stage3_gather_16bit_weights_on_model_save"},
+    Alias{kZero, "max_live_parameters", "stage3_max_live_parameters"},
+    Alias{kZero, "max_reuse_distance", "stage3_max_reuse_distance"},
+    Alias{kZero, "model_persistence_threshold", "stage3_model_persistence_threshold"},
+    Alias{kZero, "module_granularity_threshold", "stage3_module_granularity_threshold"},
+    Alias{kZero, "param_persistence_threshold", "stage3_param_persistence_threshold"},
+    Alias{kZero, "prefetch_bucket_size", "stage3_prefetch_bucket_size"},
+    Alias{kZero, "stage3_gather_fp16_weights_on_model_save", "stage3_gather_16bit_weights_on_model_save",
+          Form::kDeprecated},
+    Alias{kZero, "use_all_reduce_for_fetch_params", "stage3_use_all_reduce_for_fetch_params"},
+};
+
+HjsonMember* find_member(Hjson& object, std::string_view key) {
+  const auto found = std::ranges::find(object.members, key, &HjsonMember::key);
+  return found == object.members.end() ? nullptr : &*found;
+}
+
+[[noreturn]] void refuse_both(const Alias& alias, const std::string& name, Place first, Place second) {
+  throw ConfigError("deepspeed", {.what = std::string(alias.old_key) + " and " + std::string(alias.new_key) +
+                                          " are names of the same setting",
+                                  .expected = "one of them",
+                                  .got = "both",
+                                  .where = place_in(name, first) + " and " + place_in(name, second),
+                                  .hint = {}});
+}
+
+/// An offload section for the CPU, or for no device.
+Hjson cpu_section(const Hjson& old) {
+  Hjson section{.kind = Hjson::Kind::kObject, .place = old.place};
+  Hjson device{.kind = Hjson::Kind::kText, .text = old.text == "true" ? "cpu" : "none", .place = old.place};
+  section.members.push_back({"device", old.place, std::move(device)});
+  return section;
+}
+
+void rename(Hjson& section, const Alias& alias, const std::string& name, std::vector<std::string>& warnings) {
+  auto* member = find_member(section, alias.old_key);
+  if (member == nullptr) return;
+  if (const auto* other = find_member(section, alias.new_key))
+    refuse_both(alias, name, member->place, other->place);
+  if (alias.form != Form::kSame)
+    warnings.push_back(place_in(name, member->place) + ": " + member->key + " is deprecated; use " +
+                       std::string(alias.new_key));
+  member->key = alias.new_key;
+  if (alias.form == Form::kCpu && member->value.kind == Hjson::Kind::kBool)
+    member->value = cpu_section(member->value);
+}
+
+/// `zero_optimization: true` is stage 1.
+void replace_legacy_zero(Hjson& root, const std::string& name, std::vector<std::string>& warnings) {
+  auto* zero = root.find(kZero);
+  if (zero == nullptr || zero->kind != Hjson::Kind::kBool) return;
+  warnings.push_back(place_in(name, zero->place) +
+                     ": zero_optimization as true or false is deprecated; use {\"stage\": 1}");
+  Hjson stage{.kind = Hjson::Kind::kNumber, .text = zero->text == "true" ? "1" : "0", .place = zero->place};
+  zero->kind = Hjson::Kind::kObject;
+  zero->members.push_back({"stage", zero->place, std::move(stage)});
+}
+
+}  // namespace
+
+bool is_strict(std::string_view path) { return std::ranges::find(kLax, path) == kLax.end(); }
+std::string_view unsupported(std::string_view path) { return find(kUnsupported, path); }
+std::string_view instead_of(std::string_view path) { return find(kInstead, path); }
+
+void rename_keys(Hjson& root, const std::string& name, std::vector<std::string>& warnings) {
+  replace_legacy_zero(root, name, warnings);
+  for (const auto& alias : kAliases) {
+    auto* section = alias.section.empty() ? &root : root.find(alias.section);
+    if (section != nullptr) rename(*section, alias, name, warnings);
+  }
+}
+
+}  // namespace lockstep::deepspeed

@@ -1,0 +1,60 @@
+// Keys of fp16, bf16, data_types, torch_autocast and amp.
+#include <lockstep/deepspeed/precision_config.h>
+
+#include <array>
+
+namespace lockstep::deepspeed {
+
+void describe(OptionVisitor& v, Fp16& o) {
+  v.field("enabled", o.enabled, "Train in fp16");
+  v.field("auto_cast", o.auto_cast, "Cast inputs to fp16");
+  v.field("loss_scale", o.loss_scale, "Factor of the loss; 0: found while training", at_least(0));
+  v.field("initial_scale_power", o.initial_scale_power, "The first factor is 2 to this power", at_least(0));
+  v.field("loss_scale_window", o.loss_scale_window, "Steps without overflow before the factor doubles");
+  v.field("hysteresis", o.hysteresis, "Overflows put up with before the factor is halved", at_least(1));
+  v.field("consecutive_hysteresis", o.consecutive_hysteresis,
+          "Put up with as many again after each clean step");
+  v.field("min_loss_scale", o.min_loss_scale, "Smallest factor");
+  v.field("fp16_master_weights_and_grads", o.fp16_master_weights_and_grads,
+          "No fp32 copy of weights; stages 1 to 3");
+}
+
+void describe(OptionVisitor& v, Bf16& o) {
+  v.field("enabled", o.enabled, "Train in bf16");
+  v.field("immediate_grad_update", o.immediate_grad_update, "Add gradients up in fp32 as they come");
+  v.field("check_grad_overflow", o.check_grad_overflow, "Skip steps whose gradients are not finite");
+  v.field("bf16_master_weights_and_grads", o.bf16_master_weights_and_grads,
+          "No fp32 copy of weights; stages 1 to 3");
+  v.field("bf16_optimizer_states", o.bf16_optimizer_states,
+          "Optimizer states in bf16; needs bf16_master_weights_and_grads");
+}
+
+void describe(OptionVisitor& v, DataTypes& o) {
+  v.field("grad_accum_dtype", o.grad_accum_dtype, "Gradients while they add up");
+  v.field("param_dtype", o.param_dtype, "Parameters");
+  v.field("buffer_dtype", o.buffer_dtype, "Buffers");
+}
+
+void describe(OptionVisitor& v, TorchAutocast& o) {
+  v.field("enabled", o.enabled, "Operators choose their type; the module is not cast");
+  v.field("dtype", o.dtype, "The lower type");
+  v.field("lower_precision_safe_modules", o.lower_precision_safe_modules, "Types of modules that may use it");
+}
+
+void describe(OptionVisitor& v, Amp& o) { v.field("enabled", o.enabled, "Apex's mixed precision"); }
+
+std::span<const OptionName<Dtype>> option_names(Dtype) {
+  static constexpr std::array<OptionName<Dtype>, 10> rows{{{"fp32", Dtype::kFp32},
+                                                           {"fp16", Dtype::kFp16},
+                                                           {"bf16", Dtype::kBf16},
+                                                           {"float32", Dtype::kFp32},
+                                                           {"float", Dtype::kFp32},
+                                                           {"float16", Dtype::kFp16},
+                                                           {"half", Dtype::kFp16},
+                                                           {"bfloat16", Dtype::kBf16},
+                                                           {"torch.float16", Dtype::kFp16},
+                                                           {"torch.bfloat16", Dtype::kBf16}}};
+  return rows;
+}
+
+}  // namespace lockstep::deepspeed

@@ -1,0 +1,252 @@
+#include "deepspeed/rules.h"
+
+#include <algorithm>
+#include <array>
+
+#include <lockstep/base/error.h>
+
+#include "deepspeed/value_finder.h"
+
+namespace lockstep {
+
+namespace deepspeed {
+namespace {
+
+using Config = DeepSpeedConfig;
+
+/// Settings that contradict each other, and what would do.
+struct Rule {
+  std::vector<std::string> keys;  ///< those that the error names with their values; the first is at fault
+  bool (*is_broken)(const Config&);
+  std::string expected;
+  std::string hint = {};
+};
+
+bool shards(const Config& c) { return c.zero_optimization.stage > 0; }
+bool offloads_optimizer(const Config& c) {
+  return c.zero_optimization.offload_optimizer.device != OffloadDevice::kNone;
+}
+bool is_on(const AutoOr<bool>& enabled) { return !enabled.is_auto && enabled.value; }
+
+template <class T>
+const T* optimizer(const Config& c) {
+  return std::get_if<T>(&c.optimizer);
+}
+
+template <class T>
+const T* scheduler(const Config& c) {
+  return std::get_if<T>(&c.scheduler);
+}
+
+bool has_dynamic_scale(const Config& c) { return is_on(c.fp16.enabled) && c.fp16.loss_scale == 0.0; }
+
+bool is_untested(const Config& c) {
+  return shards(c) && !c.zero_allow_untested_optimizer &&
+         (optimizer<Lamb>(c) != nullptr || optimizer<Sgd>(c) != nullptr);
+}
+
+bool has_amsgrad(const Config& c) {
+  const auto has = [](const auto& o) {
+    if constexpr (requires { o.amsgrad; }) return o.amsgrad;
+    return false;
+  };
+  return std::visit(has, c.optimizer);
+}
+
+bool lacks_total_steps(const Config& c) {
+  const auto lacks = [](const auto& s) {
+    if constexpr (requires { s.total_num_steps; })
+      return !s.total_num_steps.is_auto && !s.total_num_steps.value;
+    return false;
+  };
+  return std::visit(lacks, c.scheduler);
+}
+
+bool lacks_path(OffloadDevice device, const std::optional<std::filesystem::path>& path) {
+  return device == OffloadDevice::kNvme && (!path || path->empty());
+}
+
+/// Whether parameters have another type than fp16 and bf16 say.
+bool has_other_param_dtype(const Config& c) {
+  if (!c.data_types.param_dtype) return false;
+  if (is_on(c.fp16.enabled)) return c.data_types.param_dtype != Dtype::kFp16;
+  if (is_on(c.bf16.enabled)) return c.data_types.param_dtype != Dtype::kBf16;
+  return false;
+}
+
+const std::string kStage = "zero_optimization.stage";
+const std::string kOffload = "zero_optimization.offload_optimizer.";
+
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> rules{
+      {{"bf16.enabled", "fp16.enabled"},
+       [](const Config& c) { return is_on(c.fp16.enabled) && is_on(c.bf16.enabled); },
+       "one of them"},
+      {{"amp.enabled", kStage},
+       [](const Config& c) { return c.amp.enabled && shards(c); },
+       "no amp with ZeRO",
+       "use fp16 or bf16"},
+      {{"zero_optimization.legacy_stage1"},
+       [](const Config& c) { return c.zero_optimization.legacy_stage1; },
+       "false"},
+      {{"zero_optimization.allgather_bucket_size"},
+       [](const Config& c) { return shards(c) && c.zero_optimization.allgather_bucket_size % 2 != 0; },
+       "an even number"},
+      {{kOffload + "ratio", kStage},
+       [](const Config& c) {
+         return c.zero_optimization.offload_optimizer.ratio < 1 && c.zero_optimization.stage < 3;
+       },
+       "stage 3 where ratio is below 1"},
+      {{kOffload + "nvme_path", kOffload + "device"},
+       [](const Config& c) {
+         const auto& o = c.zero_optimization.offload_optimizer;
+         return lacks_path(o.device, o.nvme_path);
+       },
+       "a folder"},
+      {{"zero_optimization.offload_param.nvme_path", "zero_optimization.offload_param.device"},
+       [](const Config& c) {
+         const auto& o = c.zero_optimization.offload_param;
+         return lacks_path(o.device, o.nvme_path);
+       },
+       "a folder"},
+      {{"prescale_gradients", "zero_optimization.reduce_scatter", kStage},
+       [](const Config& c) {
+         const auto& z = c.zero_optimization;
+         return z.stage >= 2 && z.reduce_scatter && c.prescale_gradients &&
+                c.gradient_allreduce_op == AllreduceOp::kMean;
+       },
+       "no prescale_gradients with reduce_scatter at stages 2 and 3"},
+      {{"gradient_predivide_factor", "zero_optimization.reduce_scatter", kStage},
+       [](const Config& c) {
+         const auto& z = c.zero_optimization;
+         return z.stage >= 2 && z.reduce_scatter && c.gradient_predivide_factor != 1.0 &&
+                c.gradient_allreduce_op == AllreduceOp::kMean;
+       },
+       "1 with reduce_scatter at stages 2 and 3"},
+      {{"gradient_allreduce_op", kStage},
+       [](const Config& c) {
+         return c.gradient_allreduce_op == AllreduceOp::kSum && c.zero_optimization.stage == 3;
+       },
+       "mean at stage 3"},
+      {{"fp16.loss_scale_window"},
+       [](const Config& c) { return has_dynamic_scale(c) && c.fp16.loss_scale_window <= 0; },
+       "> 0 when loss_scale is 0"},
+      {{"fp16.min_loss_scale"},
+       [](const Config& c) { return has_dynamic_scale(c) && c.fp16.min_loss_scale <= 0; },
+       "> 0 when loss_scale is 0"},
+      {{"fp16.fp16_master_weights_and_grads", kStage, kOffload + "device"},
+       [](const Config& c) {
+         return c.fp16.fp16_master_weights_and_grads && !(shards(c) && offloads_optimizer(c));
+       },
+       "stage 1, 2 or 3 with offload_optimizer"},
+      {{"bf16.bf16_master_weights_and_grads", kStage, kOffload + "device"},
+       [](const Config& c) {
+         return c.bf16.bf16_master_weights_and_grads &&
+                !(shards(c) && (offloads_optimizer(c) || c.bf16.bf16_optimizer_states));
+       },
+       "stage 1, 2 or 3, with offload_optimizer unless there is bf16_optimizer_states"},
+      {{"bf16.bf16_optimizer_states", "bf16.bf16_master_weights_and_grads"},
+       [](const Config& c) { return c.bf16.bf16_optimizer_states && !c.bf16.bf16_master_weights_and_grads; },
+       "bf16_master_weights_and_grads as well"},
+      {{"data_types.param_dtype", "fp16.enabled", "bf16.enabled"},
+       has_other_param_dtype,
+       "the type that fp16 or bf16 says"},
+      {{"activation_checkpointing.contiguous_memory_optimization",
+        "activation_checkpointing.partition_activations", "activation_checkpointing.number_checkpoints"},
+       [](const Config& c) {
+         const auto& a = c.activation_checkpointing;
+         return a.contiguous_memory_optimization && !(a.partition_activations && a.number_checkpoints);
+       },
+       "partition_activations and number_checkpoints as well"},
+      {{"optimizer.params.amsgrad"}, has_amsgrad, "false"},
+      {{"optimizer.type", kStage},
+       is_untested,
+       "Adam, AdamW, Adagrad, Lion or Muon with ZeRO",
+       "or set zero_allow_untested_optimizer to true"},
+      {{"fp16.loss_scale", "optimizer.type"},
+       [](const Config& c) {
+         return optimizer<Lamb>(c) != nullptr && is_on(c.fp16.enabled) && c.fp16.loss_scale != 0.0;
+       },
+       "0 with Lamb"},
+      {{"scheduler.params.total_num_steps", "scheduler.type"}, lacks_total_steps, "a number of steps"},
+      {{"scheduler.params.cycle_min_lr", "scheduler.type"},
+       [](const Config& c) {
+         return scheduler<OneCycle>(c) != nullptr && scheduler<OneCycle>(c)->cycle_min_lr.empty();
+       },
+       "a learning rate"},
+      {{"scheduler.params.cycle_max_lr", "scheduler.type"},
+       [](const Config& c) {
+         return scheduler<OneCycle>(c) != nullptr && scheduler<OneCycle>(c)->cycle_max_lr.empty();
+       },
+       "a learning rate"},
+  };
+  return rules;
+}
+
+std::string values_of(const Config& config, const std::vector<std::string>& keys) {
+  std::string text;
+  for (const auto& key : keys) {
+    const auto value = value_at(config, key);
+    text += (text.empty() ? "" : ", ") + config.named(key) + " = " + (value.empty() ? "none" : value);
+  }
+  return text;
+}
+
+[[noreturn]] void refuse(const Config& config, const Rule& rule) {
+  throw ConfigError("deepspeed",
+                    {.what = rule.keys.front() +
+                             (rule.keys.size() > 1 ? " does not go with " + rule.keys[1] : " is refused"),
+                     .expected = rule.expected,
+                     .got = values_of(config, rule.keys),
+                     .where = {},
+                     .hint = rule.hint});
+}
+
+struct Advice {
+  std::string key;
+  bool (*is_due)(const Config&);
+  std::string text;
+};
+
+const std::vector<Advice>& all_advice() {
+  static const std::vector<Advice> advice{
+      {"zero_optimization.offload_param",
+       [](const Config& c) {
+         return c.zero_optimization.offload_param.device != OffloadDevice::kNone &&
+                c.zero_optimization.stage < 3;
+       },
+       "has no effect below stage 3"},
+      {"zero_optimization.offload_optimizer",
+       [](const Config& c) { return offloads_optimizer(c) && !shards(c); }, "has no effect at stage 0"},
+      {"zero_optimization.offload_optimizer.device",
+       [](const Config& c) {
+         const auto& z = c.zero_optimization;
+         return z.offload_optimizer.device == OffloadDevice::kNvme && shards(c) && z.stage < 3;
+       },
+       "nvme is taken for cpu by DeepSpeed below stage 3"},
+      {"activation_checkpointing.partition_activations",
+       [](const Config& c) { return c.activation_checkpointing.partition_activations; },
+       "has no effect without model parallelism"},
+  };
+  return advice;
+}
+
+}  // namespace
+
+std::vector<std::string> advice(const DeepSpeedConfig& config) {
+  std::vector<std::string> sentences;
+  for (const auto& row : all_advice()) {
+    if (row.is_due(config)) sentences.push_back(config.named(row.key) + " " + row.text);
+  }
+  return sentences;
+}
+
+}  // namespace deepspeed
+
+void validate(const DeepSpeedConfig& config) {
+  for (const auto& rule : deepspeed::rules()) {
+    if (rule.is_broken(config)) deepspeed::refuse(config, rule);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// What no single key of a configuration can say.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <lockstep/deepspeed/config.h>
+
+namespace lockstep::deepspeed {
+
+/// Sentences about settings that have no effect beside others.
+std::vector<std::string> advice(const DeepSpeedConfig& config);
+
+}  // namespace lockstep::deepspeed

@@ -1,0 +1,105 @@
+// Keys of aio, activation_checkpointing, the profilers and monitors, and checkpoint.
+#include <lockstep/deepspeed/side_sections.h>
+
+#include <array>
+
+namespace lockstep::deepspeed {
+
+void describe(OptionVisitor& v, Aio& o) {
+  v.field("block_size", o.block_size, "Bytes of one access to the disk", at_least(1));
+  v.field("queue_depth", o.queue_depth, "Accesses under way at a time", at_least(1));
+  v.field("intra_op_parallelism", o.intra_op_parallelism, "Threads of one transfer", at_least(1));
+  v.field("single_submit", o.single_submit, "Hand over accesses one by one");
+  v.field("overlap_events", o.overlap_events, "Hand over while others complete");
+  v.field("use_gds", o.use_gds, "From disk to GPU directly");
+}
+
+void describe(OptionVisitor& v, ActivationCheckpointing& o) {
+  v.field("partition_activations", o.partition_activations,
+          "Shard kept activations over model parallel ranks");
+  v.field("cpu_checkpointing", o.cpu_checkpointing, "Keep activations on the CPU");
+  v.field("contiguous_memory_optimization", o.contiguous_memory_optimization,
+          "Keep activations side by side; needs partition_activations and number_checkpoints");
+  v.field("number_checkpoints", o.number_checkpoints, "How many pieces are checkpointed", at_least(0));
+  v.field("synchronize_checkpoint_boundary", o.synchronize_checkpoint_boundary,
+          "Wait for the device at each piece");
+  v.field("profile", o.profile, "Measure each piece");
+}
+
+void describe(OptionVisitor& v, FlopsProfiler& o) {
+  v.field("enabled", o.enabled, "Count operations; turns wall_clock_breakdown on");
+  v.field("recompute_fwd_factor", o.recompute_fwd_factor, "Share of forward that backward repeats",
+          at_least(0));
+  v.field("profile_step", o.profile_step, "The step that is measured", at_least(1));
+  v.field("module_depth", o.module_depth, "Levels of modules that are shown; -1: all");
+  v.field("top_modules", o.top_modules, "Modules shown for each level", at_least(1));
+  v.field("detailed", o.detailed, "Show each module");
+  v.field("output_file", o.output_file, "File instead of standard output");
+}
+
+void describe(OptionVisitor& v, Monitor& o) {
+  v.field("enabled", o.enabled, "Write metrics");
+  v.field("output_path", o.output_path, "Folder; empty: where the program runs");
+  v.field("job_name", o.job_name, "Folder in it");
+}
+
+void describe(OptionVisitor& v, CommsLogger& o) {
+  v.field("enabled", o.enabled, "Measure collectives");
+  v.field("verbose", o.verbose, "Print each as it is done");
+  v.field("prof_all", o.prof_all, "Measure all");
+  v.field("debug", o.debug, "Name the function that called");
+  v.field("prof_ops", o.prof_ops, "Those that are measured without prof_all");
+}
+
+void describe(OptionVisitor& v, ThroughputTimer& o) {
+  v.field("enabled", o.enabled, "Measure samples per second");
+  v.field("synchronized", o.synchronized, "Wait for the device before looking at the clock");
+}
+
+void describe(OptionVisitor& v, Timers& o) { v.group("throughput", o.throughput, "Samples per second"); }
+
+void describe(OptionVisitor& v, CheckpointWriter& o) {
+  v.field("type", o.type, "How files are written");
+  v.field("decoupled", o.decoupled, "Write beside training");
+  v.field("io_buffer_size", o.io_buffer_size, "Bytes of a buffer", at_least(1));
+  v.field("io_buffer_double", o.io_buffer_double, "Two buffers");
+  v.field("show_statistics", o.show_statistics, "Say how fast files were written");
+  v.field("data_parallel", o.data_parallel, "Who of the replicas writes");
+  v.field("io_multiplier", o.io_multiplier, "Writers for each of them", at_least(1));
+}
+
+void describe(OptionVisitor& v, ParallelWrite& o) {
+  v.field("pipeline_stage", o.pipeline_stage, "Ranks of a pipeline stage write in parallel");
+}
+
+void describe(OptionVisitor& v, CheckpointConfig& o) {
+  v.field("tag_validation", o.tag_validation, "What happens when ranks save under different tags");
+  v.field("load_universal", o.load_universal, "Load a universal checkpoint");
+  v.field("use_node_local_storage", o.use_node_local_storage, "Each node has its own folder");
+  v.group("parallel_write", o.parallel_write, "Writing by several ranks");
+  v.field("checkpoint_serialization", o.checkpoint_serialization, "Write tensors by torch.save");
+  v.group("writer", o.writer, "How files are written");
+}
+
+std::span<const OptionName<TagValidation>> option_names(TagValidation) {
+  static constexpr std::array<OptionName<TagValidation>, 3> rows{
+      {{"Warn", TagValidation::kWarn}, {"Ignore", TagValidation::kIgnore}, {"Fail", TagValidation::kFail}}};
+  return rows;
+}
+
+std::span<const OptionName<CheckpointWriterType>> option_names(CheckpointWriterType) {
+  static constexpr std::array<OptionName<CheckpointWriterType>, 3> rows{
+      {{"fast", CheckpointWriterType::kFast},
+       {"python", CheckpointWriterType::kPython},
+       {"mock", CheckpointWriterType::kMock}}};
+  return rows;
+}
+
+std::span<const OptionName<WriterUnit>> option_names(WriterUnit) {
+  static constexpr std::array<OptionName<WriterUnit>, 3> rows{{{"replica", WriterUnit::kReplica},
+                                                               {"socket", WriterUnit::kSocket},
+                                                               {"machine", WriterUnit::kMachine}}};
+  return rows;
+}
+
+}  // namespace lockstep::deepspeed

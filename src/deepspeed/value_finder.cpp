@@ -1,0 +1,40 @@
+#include "deepspeed/value_finder.h"
+
+#include "base/option_keys.h"
+
+namespace lockstep::deepspeed {
+namespace {
+
+class Finder final : public KeyedVisitor {
+ public:
+  explicit Finder(const std::string& wanted) : wanted_(wanted) {}
+
+  std::string value;
+
+  void visit_field(OptionField& field) override {
+    if (key(field.name()) == wanted_) value = field.print();
+  }
+
+  void visit_choice(OptionChoice& choice) override {
+    const auto held = choice.held();
+    if (!held) return;
+    inside(choice.name(), [&] {
+      if (key("type") == wanted_) value = choice.rows()[*held].name;
+      inside("params", [&] { choice.describe_held(*this); });
+    });
+  }
+
+ private:
+  const std::string& wanted_;
+};
+
+}  // namespace
+
+std::string value_at(const DeepSpeedConfig& config, const std::string& key) {
+  Finder finder(key);
+  DeepSpeedConfig copy = config;
+  describe(finder, copy);
+  return finder.value;
+}
+
+}  // namespace lockstep::deepspeed

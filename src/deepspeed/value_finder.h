@@ -1,0 +1,14 @@
+// What one setting of a configuration is.
+#pragma once
+
+#include <string>
+
+#include <lockstep/deepspeed/config.h>
+
+namespace lockstep::deepspeed {
+
+/// The value at `key` (`zero_optimization.stage`, `optimizer.type`, `optimizer.params.lr`), as it is printed;
+/// empty without such a key.
+LOCKSTEP_API std::string value_at(const DeepSpeedConfig& config, const std::string& key);
+
+}  // namespace lockstep::deepspeed
