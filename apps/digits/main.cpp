@@ -8,8 +8,9 @@
 namespace digits {
 
 std::span<const ls::OptionName<OptimizerName>> option_names(OptimizerName) {
-  static constexpr ls::OptionName<OptimizerName> kNames[] = {{"sgd", OptimizerName::kSgd},
-                                                             {"adamw", OptimizerName::kAdamW}};
+  static constexpr ls::OptionName<OptimizerName> kNames[] = {
+      {"sgd", OptimizerName::kSgd},   {"adamw", OptimizerName::kAdamW}, {"adagrad", OptimizerName::kAdagrad},
+      {"lion", OptimizerName::kLion}, {"lamb", OptimizerName::kLamb},   {"muon", OptimizerName::kMuon}};
   return kNames;
 }
 

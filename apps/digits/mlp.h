@@ -13,7 +13,7 @@ namespace nn = torch::nn;
 namespace F = torch::nn::functional;
 
 /// Which optimizer, and how fast.
-enum class OptimizerName { kSgd, kAdamW };
+enum class OptimizerName { kSgd, kAdamW, kAdagrad, kLion, kLamb, kMuon };
 
 struct OptimizerOptions {
   OptimizerName name = OptimizerName::kAdamW;
@@ -45,15 +45,30 @@ struct MlpImpl : ls::Module<ls::Example> {
   }
   void test_step(const ls::Example& batch, ls::StepContext& step) override { evaluate(batch, step, "test"); }
 
-  ls::Optimizers configure_optimizers() override {
-    if (optimizer_.name == OptimizerName::kSgd)
-      return {.optimizer = ls::SGD{.lr = optimizer_.lr, .momentum = 0.9}};
-    return {.optimizer = ls::AdamW{.lr = optimizer_.lr}};
-  }
+  ls::Optimizers configure_optimizers() override { return {.optimizer = factory()}; }
 
   nn::Sequential net;
 
  private:
+  ls::OptimizerFactory factory() const {
+    const double lr = optimizer_.lr;
+    switch (optimizer_.name) {
+      case OptimizerName::kSgd:
+        return ls::SGD{.lr = lr, .momentum = 0.9};
+      case OptimizerName::kAdagrad:
+        return ls::Adagrad{.lr = lr};
+      case OptimizerName::kLion:
+        return ls::Lion{.lr = lr};
+      case OptimizerName::kLamb:
+        return ls::Lamb{.lr = lr};
+      case OptimizerName::kMuon:
+        return ls::Muon{.lr = lr, .adam_lr = lr};
+      case OptimizerName::kAdamW:
+        break;
+    }
+    return ls::AdamW{.lr = lr};
+  }
+
   void evaluate(const ls::Example& batch, ls::StepContext& step, const std::string& stage) {
     const auto logits = net->forward(batch.data);
     const auto correct = logits.argmax(1).eq(batch.target).to(torch::kFloat);

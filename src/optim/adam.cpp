@@ -1,67 +1,34 @@
 // Adam and AdamW: they differ in where weight decay enters.
-#include <cmath>
-#include <optional>
-
+#include "optim/adam_steps.h"
 #include "optim/fused.h"
 #include "optim/make_optimizer.h"
 
 namespace lockstep::detail {
 namespace {
 
-struct AdamSettings {
-  std::string_view name;
-  double eps;
-  bool decoupled;
-  bool maximize;
-};
-
 class AdamOptimizer final : public FusedOptimizer {
  public:
-  AdamOptimizer(std::vector<NamedParameter> parameters, Grouping grouping, AdamSettings settings)
+  AdamOptimizer(std::vector<NamedParameter> parameters, Grouping grouping, std::string_view name,
+                const AdamSettings& settings)
       : FusedOptimizer(std::move(parameters), std::move(grouping), {"exp_avg", "exp_avg_sq"}),
+        name_(name),
         settings_(settings) {}
 
-  std::string_view name() const override { return settings_.name; }
+  std::string_view name() const override { return name_; }
 
   void step(double grad_scale) override {
     at::NoGradGuard no_grad;
-    Last last;
+    AdamSteps steps(settings_, groups(), grad_scale);
     update_parameters([&]<class T>(Slot& slot, T* param, const T* grad, std::int64_t size) {
-      const auto& by = coefficients(slot, grad_scale, last);
+      const auto& by = steps.at(slot.group, ++slot.steps());
       return AdamSegment<T>{param, grad, slot.buffer<T>(0), slot.buffer<T>(1), size, by};
     });
   }
 
  private:
-  // Neighbours mostly share group and step count, and with them two powers and a root.
-  struct Last {
-    std::size_t group = 0;
-    std::int64_t step = 0;
-    AdamCoefficients by = {};
-  };
-
   bool has_state(const Group&) const override { return true; }
 
-  const AdamCoefficients& coefficients(const Slot& slot, double grad_scale, Last& last) const {
-    const auto step = ++slot.steps();
-    if (last.step != step || last.group != slot.group) {
-      last = {slot.group, step, at_step(groups()[slot.group], step, grad_scale)};
-    }
-    return last.by;
-  }
-
-  AdamCoefficients at_step(const Group& group, std::int64_t step, double grad_scale) const {
-    const auto [beta1, beta2] = *group.betas;
-    return {.grad_scale = settings_.maximize ? -grad_scale : grad_scale,
-            .l2 = settings_.decoupled ? 0.0 : group.weight_decay,
-            .decay = settings_.decoupled ? 1.0 - group.lr * group.weight_decay : 1.0,
-            .beta1 = beta1,
-            .beta2 = beta2,
-            .eps = settings_.eps,
-            .step_size = group.lr / (1.0 - std::pow(beta1, static_cast<double>(step))),
-            .root_bias2 = std::sqrt(1.0 - std::pow(beta2, static_cast<double>(step)))};
-  }
-
+  std::string_view name_;
   AdamSettings settings_;
 };
 
@@ -74,9 +41,8 @@ std::unique_ptr<Optimizer> make_adam(const Options& options, std::vector<NamedPa
                                   .weight_decay = options.weight_decay,
                                   .betas = options.betas};
   auto grouping = group_parameters(parameters, defaults, options.groups);
-  const AdamSettings settings{
-      .name = name, .eps = options.eps, .decoupled = decoupled, .maximize = options.maximize};
-  return std::make_unique<AdamOptimizer>(std::move(parameters), std::move(grouping), settings);
+  const AdamSettings settings{.eps = options.eps, .decoupled = decoupled, .maximize = options.maximize};
+  return std::make_unique<AdamOptimizer>(std::move(parameters), std::move(grouping), name, settings);
 }
 
 }  // namespace

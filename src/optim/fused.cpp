@@ -63,36 +63,55 @@ void FusedOptimizer::prepare(std::span<Slot* const> slots) {
     if (wanted) bare[compute_dtype(parameter(*slot).tensor)].push_back(slot);
   }
   for (const auto& [dtype, same] : bare) {
-    std::vector<at::Tensor> like, scalars(same.size(), at::empty({}));
-    for (const Slot* slot : same) like.push_back(parameter(*slot).tensor);
+    const std::vector<at::Tensor> scalars(same.size(), at::empty({}));
     const auto steps = carve_arena(scalars, at::kLong);
     for (std::size_t i = 0; i < same.size(); ++i) same[i]->step = steps[i];
-    if (swap_ && arena_elements(like, dtype) > 0) {
-      prepare_in_file(same, like, dtype);
-      continue;
+    add_buffers(same, dtype);
+  }
+}
+
+// All first buffers lie side by side, then all second ones.
+void FusedOptimizer::add_buffers(std::span<Slot* const> slots, at::ScalarType dtype) {
+  if (swap_) {
+    std::vector<at::Tensor> all;
+    for (const Slot* slot : slots) all.push_back(parameter(*slot).tensor);
+    if (arena_elements(all, dtype) > 0) return add_buffers_in_file(slots, all, dtype);
+  }
+  for (std::size_t kind = 0;; ++kind) {
+    std::vector<Slot*> having;
+    std::vector<at::Tensor> like;
+    for (Slot* slot : slots) {
+      if (kinds(groups()[slot->group]).size() <= kind) continue;
+      having.push_back(slot);
+      like.push_back(parameter(*slot).tensor);
     }
-    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
-      const auto buffers = carve_arena(like, dtype);
-      for (std::size_t i = 0; i < same.size(); ++i) same[i]->buffers.push_back(buffers[i]);
+    if (having.empty()) return;
+    const auto buffers = carve_arena(like, dtype);
+    for (std::size_t i = 0; i < having.size(); ++i) {
+      if (initial_state() != 0.0) at::Tensor(buffers[i]).fill_(initial_state());
+      having[i]->buffers.push_back(buffers[i]);
     }
   }
 }
 
-void FusedOptimizer::prepare_in_file(std::span<Slot* const> slots, std::span<const at::Tensor> like,
-                                     at::ScalarType dtype) {
+void FusedOptimizer::add_buffers_in_file(std::span<Slot* const> slots, std::span<const at::Tensor> like,
+                                         at::ScalarType dtype) {
   static std::atomic<int> files = 0;  // several optimizers may have one folder
   const auto name = "state_" + std::to_string(files++);
   std::unique_ptr<SwappedSlots> swapped(
       new SwappedSlots{.slots = {}, .tiles = SwappedTiles(*swap_, name, like, kinds_.size(), dtype)});
   for (std::size_t i = 0; i < slots.size(); ++i) {
     swapped->slots.push_back(static_cast<std::size_t>(slots[i] - slots_.data()));
-    for (std::size_t kind = 0; kind < kinds_.size(); ++kind)
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
       slots[i]->buffers.push_back(swapped->tiles.tensor(i, kind));
+      if (initial_state() != 0.0) slots[i]->buffers.back().fill_(initial_state());
+    }
   }
   swapped_.push_back(std::move(swapped));
 }
 
 void FusedOptimizer::swap_state(const StateSwap& where) {
+  if (!is_elementwise()) return Optimizer::swap_state(where);
   const auto has_begun = [](const Slot& slot) { return slot.step.defined(); };
   if (std::ranges::any_of(slots_, has_begun))
     refuse("state is to be kept on disk", "an optimizer without state", "one that has some already");
@@ -129,8 +148,9 @@ std::vector<OptimizerState> FusedOptimizer::state() {
   for (const auto& slot : slots_) {
     if (!slot.step.defined()) continue;
     result.push_back({parameter(slot).name, "step", slot.step});
-    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
-      result.push_back({parameter(slot).name, kinds_[kind], slot.buffers[kind]});
+    const auto names = kinds(groups()[slot.group]);
+    for (std::size_t kind = 0; kind < names.size(); ++kind) {
+      result.push_back({parameter(slot).name, names[kind], slot.buffers[kind]});
     }
   }
   return result;

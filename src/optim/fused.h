@@ -19,27 +19,42 @@
 
 namespace lockstep::detail {
 
-/// Updates all segments, in chunks on several threads when there is enough to do.
+/// Elements [begin, end) of one of several segments.
+struct Chunk {
+  std::size_t segment;
+  std::int64_t begin, end;
+};
+
+/// The segments cut into chunks of a fixed length, in order.
 template <class Segment>
-void update_all(std::span<const Segment> segments) {
-  constexpr std::int64_t kChunk = 16384;
-  struct Chunk {
-    const Segment* segment;
-    std::int64_t begin, end;
-  };
+std::vector<Chunk> chunks_of(std::span<const Segment> segments) {
+  constexpr std::int64_t kLength = 16384;
   std::vector<Chunk> chunks;
-  std::int64_t elements = 0;
-  for (const auto& segment : segments) {
-    elements += segment.size;
-    for (std::int64_t at = 0; at < segment.size; at += kChunk) {
-      chunks.push_back({&segment, at, std::min(segment.size, at + kChunk)});
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    for (std::int64_t at = 0; at < segments[i].size; at += kLength) {
+      chunks.push_back({i, at, std::min(segments[i].size, at + kLength)});
     }
   }
-  const auto update_chunk = [&, isa = best_isa()](std::size_t i) {
-    update(*chunks[i].segment, chunks[i].begin, chunks[i].end, isa);
-  };
-  if (elements > 2 * kChunk) return parallel_for_each(chunks.size(), update_chunk);
-  for (std::size_t i = 0; i < chunks.size(); ++i) update_chunk(i);
+  return chunks;
+}
+
+/// Calls body(index of a chunk), on several threads when there is enough to do.
+template <class Body>
+void for_each_chunk(std::span<const Chunk> chunks, const Body& body) {
+  constexpr std::int64_t kElementsOfOneThread = 32768;
+  std::int64_t elements = 0;
+  for (const auto& chunk : chunks) elements += chunk.end - chunk.begin;
+  if (elements > kElementsOfOneThread) return parallel_for_each(chunks.size(), body);
+  for (std::size_t i = 0; i < chunks.size(); ++i) body(i);
+}
+
+/// Updates all segments.
+template <class Segment>
+void update_all(std::span<const Segment> segments) {
+  const auto chunks = chunks_of(segments);
+  for_each_chunk(std::span(chunks), [&, isa = best_isa()](std::size_t i) {
+    update(segments[chunks[i].segment], chunks[i].begin, chunks[i].end, isa);
+  });
 }
 
 /// An optimizer whose step is one kernel call over many segments.
@@ -71,10 +86,27 @@ class FusedOptimizer : public Optimizer {
   /// Whether parameters of this group have state at the moment.
   virtual bool has_state(const Group& group) const = 0;
 
-  /// Calls make(slot, T* param, const T* grad, size) for each parameter with a gradient, T being float or
-  /// double, and updates the segments that it returns.
+  /// Names of the buffers that parameters of this group have.
+  virtual std::span<const std::string> kinds(const Group&) const { return kinds_; }
+
+  /// What the buffers start with.
+  virtual double initial_state() const { return 0.0; }
+
+  /// The parameters with a gradient, their state prepared. @throws ConfigError for a gradient of no use
+  std::vector<Slot*> slots_with_gradient();
+  const NamedParameter& parameter(const Slot& slot) const { return parameters()[slot.parameter]; }
+
+  /// Calls make(slot, T* param, const T* grad, size) for each of `slots`, T being float or double, and
+  /// updates the segments that it returns.
   template <class Make>
-  void update_parameters(Make&& make);
+  void update_parameters(std::span<Slot* const> slots, Make&& make);
+
+  /// The same for each parameter with a gradient.
+  template <class Make>
+  void update_parameters(Make&& make) {
+    const auto slots = slots_with_gradient();
+    update_parameters(std::span(slots), std::forward<Make>(make));
+  }
 
   void prepare_state(std::span<const OptimizerState> saved) override;
   void adopt_parameters(std::size_t first) override;
@@ -92,13 +124,13 @@ class FusedOptimizer : public Optimizer {
     SwappedTiles tiles;
   };
 
-  std::vector<Slot*> slots_with_gradient();
   void prepare_trained();
   void prepare(std::span<Slot* const> slots);
-  void prepare_in_file(std::span<Slot* const> slots, std::span<const at::Tensor> like, at::ScalarType dtype);
+  void add_buffers(std::span<Slot* const> slots, at::ScalarType dtype);
+  void add_buffers_in_file(std::span<Slot* const> slots, std::span<const at::Tensor> like,
+                           at::ScalarType dtype);
   template <class Update>
   void update_in_memory_and_files(std::span<Slot* const> slots, Update&& update);
-  const NamedParameter& parameter(const Slot& slot) const { return parameters()[slot.parameter]; }
   static bool lies_ready(const at::Tensor& param, const at::Tensor& grad);
   static Staged stage(const at::Tensor& param, const at::Tensor& grad);
 
@@ -135,7 +167,7 @@ void FusedOptimizer::update_in_memory_and_files(std::span<Slot* const> slots, Up
 }
 
 template <class Make>
-void FusedOptimizer::update_parameters(Make&& make) {
+void FusedOptimizer::update_parameters(std::span<Slot* const> slots, Make&& make) {
   const auto segment = [&]<class T>(Slot& slot, const at::Tensor& param, const at::Tensor& grad, T) {
     return make(slot, param.data_ptr<T>(), static_cast<const T*>(grad.data_ptr<T>()), param.numel());
   };
@@ -154,8 +186,8 @@ void FusedOptimizer::update_parameters(Make&& make) {
       floats.push_back(segment(slot, param, grad, float{}));
     }
   };
-  update_in_memory_and_files(slots_with_gradient(), [&](std::span<Slot* const> slots) {
-    for (Slot* slot : slots) {
+  update_in_memory_and_files(slots, [&](std::span<Slot* const> chosen) {
+    for (Slot* slot : chosen) {
       const auto& param = parameter(*slot).tensor;
       if (lies_ready(param, param.grad())) {
         add(*slot, param, param.grad());

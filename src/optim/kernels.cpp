@@ -2,14 +2,7 @@
 
 #include <cmath>
 
-#if defined(__x86_64__)
-#define LOCKSTEP_FOR_AVX2 __attribute__((target("avx2")))
-#define LOCKSTEP_FOR_AVX512 __attribute__((target("avx512f")))
-#else
-#define LOCKSTEP_FOR_AVX2
-#define LOCKSTEP_FOR_AVX512
-#endif
-#define LOCKSTEP_INLINE inline __attribute__((always_inline))
+#include "optim/kernel_targets.h"
 
 namespace lockstep::detail {
 namespace {
@@ -64,27 +57,46 @@ LOCKSTEP_INLINE void update_elements(const SgdSegment<T>& s, std::int64_t begin,
   }
 }
 
-template <class Segment>
-void update_baseline(const Segment& segment, std::int64_t begin, std::int64_t end) {
-  update_elements(segment, begin, end);
+template <class T>
+LOCKSTEP_INLINE void update_elements(const AdagradSegment<T>& s, std::int64_t begin, std::int64_t end) {
+  T* __restrict param = s.param;
+  const T* __restrict grad = s.grad;
+  T* __restrict sum = s.sum;
+  const auto scale = static_cast<T>(s.by.grad_scale), l2 = static_cast<T>(s.by.l2);
+  const auto step_size = static_cast<T>(s.by.step_size), eps = static_cast<T>(s.by.eps);
+  for (std::int64_t i = begin; i < end; ++i) {
+    T g = scale * grad[i];
+    if (l2 != 0) g += l2 * param[i];
+    const T squares = sum[i] + g * g;
+    sum[i] = squares;
+    param[i] -= step_size * g / (std::sqrt(squares) + eps);
+  }
 }
 
-template <class Segment>
-LOCKSTEP_FOR_AVX2 void update_avx2(const Segment& segment, std::int64_t begin, std::int64_t end) {
-  update_elements(segment, begin, end);
+template <class T>
+LOCKSTEP_INLINE void update_elements(const LionSegment<T>& s, std::int64_t begin, std::int64_t end) {
+  T* __restrict param = s.param;
+  const T* __restrict grad = s.grad;
+  T* __restrict exp_avg = s.exp_avg;
+  const auto scale = static_cast<T>(s.by.grad_scale), decay = static_cast<T>(s.by.decay);
+  const auto beta1 = static_cast<T>(s.by.beta1), rest1 = static_cast<T>(1.0 - s.by.beta1);
+  const auto beta2 = static_cast<T>(s.by.beta2), rest2 = static_cast<T>(1.0 - s.by.beta2);
+  const auto lr = static_cast<T>(s.by.lr);
+  for (std::int64_t i = begin; i < end; ++i) {
+    const T g = scale * grad[i];
+    const T direction = beta1 * exp_avg[i] + rest1 * g;
+    const T step = direction > 0 ? lr : direction < 0 ? -lr : T(0);
+    param[i] = param[i] * decay - step;
+    exp_avg[i] = beta2 * exp_avg[i] + rest2 * g;
+  }
 }
 
-template <class Segment>
-LOCKSTEP_FOR_AVX512 void update_avx512(const Segment& segment, std::int64_t begin, std::int64_t end) {
-  update_elements(segment, begin, end);
-}
-
-template <class Segment>
-void dispatch(const Segment& segment, std::int64_t begin, std::int64_t end, Isa isa) {
-  if (isa == Isa::kAvx512) return update_avx512(segment, begin, end);
-  if (isa == Isa::kAvx2) return update_avx2(segment, begin, end);
-  update_baseline(segment, begin, end);
-}
+struct Update {
+  template <class Segment>
+  static LOCKSTEP_INLINE void run(const Segment& segment, std::int64_t begin, std::int64_t end) {
+    update_elements(segment, begin, end);
+  }
+};
 
 template <class T>
 LOCKSTEP_INLINE double sum_in_lanes(const T* values, std::int64_t size) {
@@ -118,12 +130,22 @@ Isa best_isa() {
 
 template <class T>
 void update(const AdamSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa) {
-  dispatch(segment, begin, end, isa);
+  run_for<Update>(isa, segment, begin, end);
 }
 
 template <class T>
 void update(const SgdSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa) {
-  dispatch(segment, begin, end, isa);
+  run_for<Update>(isa, segment, begin, end);
+}
+
+template <class T>
+void update(const AdagradSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa) {
+  run_for<Update>(isa, segment, begin, end);
+}
+
+template <class T>
+void update(const LionSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa) {
+  run_for<Update>(isa, segment, begin, end);
 }
 
 template <class T>
@@ -137,5 +159,9 @@ template void update(const AdamSegment<float>&, std::int64_t, std::int64_t, Isa)
 template void update(const AdamSegment<double>&, std::int64_t, std::int64_t, Isa);
 template void update(const SgdSegment<float>&, std::int64_t, std::int64_t, Isa);
 template void update(const SgdSegment<double>&, std::int64_t, std::int64_t, Isa);
+template void update(const AdagradSegment<float>&, std::int64_t, std::int64_t, Isa);
+template void update(const AdagradSegment<double>&, std::int64_t, std::int64_t, Isa);
+template void update(const LionSegment<float>&, std::int64_t, std::int64_t, Isa);
+template void update(const LionSegment<double>&, std::int64_t, std::int64_t, Isa);
 
 }  // namespace lockstep::detail

@@ -2,9 +2,9 @@
 //
 // LibTorch's fused kernels use multiply-add in their vector bodies and not in their tails, so an element's
 // last bit depends on where it lies: a shard would differ from the whole. Here each operation is rounded on
-// its own (kernels.cpp is compiled without contraction), so the bits depend on the element alone, never on
-// position, length, instruction set or thread. Order of operations: torch.optim's.
-// Exported for the tests that prove this.
+// its own (kernel sources are compiled without contraction), so the bits depend on the element alone, never
+// on position, length, instruction set or thread. Order of operations: torch.optim's. Exported for the tests
+// that prove this.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,21 @@ struct SgdCoefficients {
   bool nesterov = false;
 };
 
+struct AdagradCoefficients {
+  double grad_scale = 1.0;  // as above
+  double l2 = 0.0;          // as above
+  double step_size = 0.0;   // lr / (1 + lr_decay * (step - 1))
+  double eps = 1e-10;
+};
+
+struct LionCoefficients {
+  double grad_scale = 1.0;  // as above
+  double decay = 1.0;       // as above
+  double beta1 = 0.9;       // of the mean whose sign is the direction
+  double beta2 = 0.999;     // of the mean that is kept
+  double lr = 0.0;
+};
+
 /// One contiguous parameter with its gradient and state.
 template <class T>
 struct AdamSegment {
@@ -61,11 +76,35 @@ struct SgdSegment {
   SgdCoefficients by;
 };
 
+/// As AdamSegment.
+template <class T>
+struct AdagradSegment {
+  T* param;
+  const T* grad;
+  T* sum;
+  std::int64_t size;
+  AdagradCoefficients by;
+};
+
+/// As AdamSegment.
+template <class T>
+struct LionSegment {
+  T* param;
+  const T* grad;
+  T* exp_avg;
+  std::int64_t size;
+  LionCoefficients by;
+};
+
 /// Updates elements [begin, end) of the segment. Instantiated for float and double.
 template <class T>
 LOCKSTEP_API void update(const AdamSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa);
 template <class T>
 LOCKSTEP_API void update(const SgdSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa);
+template <class T>
+LOCKSTEP_API void update(const AdagradSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa);
+template <class T>
+LOCKSTEP_API void update(const LionSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa);
 
 /// The sum of squares in float64, in 16 lanes that are then added in pairs. Instantiated for float and
 /// double.

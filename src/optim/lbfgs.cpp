@@ -38,6 +38,7 @@ class LbfgsOptimizer final : public Optimizer {
   }
 
   std::string_view name() const override { return "LBFGS"; }
+  bool is_elementwise() const override { return false; }
   bool needs_closure() const override { return true; }
 
   void step(double) override {

@@ -4,6 +4,10 @@
 #include <memory>
 #include <vector>
 
+#include <lockstep/optim/adagrad_options.h>
+#include <lockstep/optim/lamb_options.h>
+#include <lockstep/optim/lion_options.h>
+#include <lockstep/optim/muon_options.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_options.h>
 
@@ -13,11 +17,19 @@ namespace lockstep::detail {
 void validate(const SGD& options);
 void validate(const Adam& options);
 void validate(const AdamW& options);
+void validate(const Adagrad& options);
+void validate(const Lion& options);
+void validate(const Lamb& options);
+void validate(const Muon& options);
 void validate(const LBFGS& options);
 
 std::unique_ptr<Optimizer> make_optimizer(const SGD& options, std::vector<NamedParameter> parameters);
 std::unique_ptr<Optimizer> make_optimizer(const Adam& options, std::vector<NamedParameter> parameters);
 std::unique_ptr<Optimizer> make_optimizer(const AdamW& options, std::vector<NamedParameter> parameters);
+std::unique_ptr<Optimizer> make_optimizer(const Adagrad& options, std::vector<NamedParameter> parameters);
+std::unique_ptr<Optimizer> make_optimizer(const Lion& options, std::vector<NamedParameter> parameters);
+std::unique_ptr<Optimizer> make_optimizer(const Lamb& options, std::vector<NamedParameter> parameters);
+std::unique_ptr<Optimizer> make_optimizer(const Muon& options, std::vector<NamedParameter> parameters);
 std::unique_ptr<Optimizer> make_optimizer(const LBFGS& options, std::vector<NamedParameter> parameters);
 
 }  // namespace lockstep::detail

@@ -21,12 +21,16 @@ OptimizerFactory::Function maker(Options options) {
 OptimizerFactory::OptimizerFactory(SGD options) : create_(maker(std::move(options))) {}
 OptimizerFactory::OptimizerFactory(Adam options) : create_(maker(std::move(options))) {}
 OptimizerFactory::OptimizerFactory(AdamW options) : create_(maker(std::move(options))) {}
+OptimizerFactory::OptimizerFactory(Adagrad options) : create_(maker(std::move(options))) {}
+OptimizerFactory::OptimizerFactory(Lion options) : create_(maker(std::move(options))) {}
+OptimizerFactory::OptimizerFactory(Lamb options) : create_(maker(std::move(options))) {}
+OptimizerFactory::OptimizerFactory(Muon options) : create_(maker(std::move(options))) {}
 OptimizerFactory::OptimizerFactory(LBFGS options) : create_(maker(std::move(options))) {}
 
 std::unique_ptr<Optimizer> OptimizerFactory::create(std::vector<NamedParameter> parameters) const {
   if (!create_)
-    detail::refuse("there is no optimizer to create", "SGD, Adam, AdamW, LBFGS or a function",
-                   "an empty factory");
+    detail::refuse("there is no optimizer to create",
+                   "SGD, Adam, AdamW, Adagrad, Lion, Lamb, Muon, LBFGS or a function", "an empty factory");
   auto optimizer = create_(std::move(parameters));
   if (!optimizer)
     detail::refuse("there is no optimizer", "one from the factory's function", "a null pointer");

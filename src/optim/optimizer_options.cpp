@@ -9,10 +9,6 @@
 namespace lockstep::detail {
 namespace {
 
-void require_not_negative(const std::string& field, double value) {
-  require(std::isfinite(value) && value >= 0.0, field, value, "a finite number >= 0");
-}
-
 void validate_betas(const std::string& field, const std::array<double, 2>& betas) {
   for (std::size_t i = 0; i < betas.size(); ++i) {
     require(betas[i] >= 0.0 && betas[i] < 1.0, field + "[" + std::to_string(i) + "]", betas[i],
@@ -20,25 +16,32 @@ void validate_betas(const std::string& field, const std::array<double, 2>& betas
   }
 }
 
-void validate_group(const std::string& owner, const ParameterGroup& group, bool has_momentum) {
+// The optional settings of a group that an optimizer has.
+struct Has {
+  bool momentum = false;
+  bool betas = false;
+};
+
+void validate_group(const std::string& owner, const ParameterGroup& group, Has has) {
   const auto field = owner + ".groups[\"" + group.pattern + "\"]";
   if (group.lr) require_not_negative(field + ".lr", *group.lr);
   if (group.weight_decay) require_not_negative(field + ".weight_decay", *group.weight_decay);
-  if (group.momentum && !has_momentum)
+  if (group.momentum && !has.momentum)
     refuse(field + ".momentum is given", "no momentum: " + owner + " has none", "one");
-  if (group.betas && has_momentum)
+  if (group.betas && !has.betas)
     refuse(field + ".betas is given", "no betas: " + owner + " has none", "some");
   if (group.momentum) require_not_negative(field + ".momentum", *group.momentum);
   if (group.betas) validate_betas(field + ".betas", *group.betas);
 }
 
+// What Adam, AdamW and Lamb have in common.
 template <class Options>
 void validate_adam(const std::string& name, const Options& options) {
   require_not_negative(name + ".lr", options.lr);
   validate_betas(name + ".betas", options.betas);
   require_not_negative(name + ".eps", options.eps);
   require_not_negative(name + ".weight_decay", options.weight_decay);
-  for (const auto& group : options.groups) validate_group(name, group, /*has_momentum=*/false);
+  for (const auto& group : options.groups) validate_group(name, group, {.betas = true});
 }
 
 void require_nesterov(const SGD& options, double momentum) {
@@ -66,12 +69,53 @@ void validate(const SGD& options) {
   require_not_negative("SGD.weight_decay", options.weight_decay);
   require_nesterov(options, options.momentum);
   for (const auto& group : options.groups) {
-    validate_group("SGD", group, /*has_momentum=*/true);
+    validate_group("SGD", group, {.momentum = true});
     require_nesterov(options, group.momentum.value_or(options.momentum));
   }
 }
 
 void validate(const Adam& options) { validate_adam("Adam", options); }
 void validate(const AdamW& options) { validate_adam("AdamW", options); }
+
+void validate(const Adagrad& options) {
+  require_not_negative("Adagrad.lr", options.lr);
+  require_not_negative("Adagrad.lr_decay", options.lr_decay);
+  require_not_negative("Adagrad.weight_decay", options.weight_decay);
+  require_not_negative("Adagrad.initial_accumulator_value", options.initial_accumulator_value);
+  require_not_negative("Adagrad.eps", options.eps);
+  for (const auto& group : options.groups) validate_group("Adagrad", group, {});
+}
+
+void validate(const Lion& options) {
+  require_not_negative("Lion.lr", options.lr);
+  validate_betas("Lion.betas", options.betas);
+  require_not_negative("Lion.weight_decay", options.weight_decay);
+  for (const auto& group : options.groups) validate_group("Lion", group, {.betas = true});
+}
+
+void validate(const Lamb& options) {
+  validate_adam("Lamb", options);
+  require_not_negative("Lamb.min_coeff", options.min_coeff);
+  require(options.max_coeff >= options.min_coeff, "Lamb.max_coeff", options.max_coeff,
+          "a number >= min_coeff");
+}
+
+void validate(const Muon& options) {
+  require_not_negative("Muon.lr", options.lr);
+  require_not_negative("Muon.weight_decay", options.weight_decay);
+  require_share("Muon.momentum", options.momentum);
+  for (const double coefficient : options.ns_coefficients)
+    require(std::isfinite(coefficient), "Muon.ns_coefficients", coefficient, "finite numbers");
+  require_not_negative("Muon.eps", options.eps);
+  require(options.ns_steps >= 1 && options.ns_steps < 100, "Muon.ns_steps", options.ns_steps,
+          "an integer from 1 to 99");
+  require_not_negative("Muon.adam_lr", options.adam_lr);
+  validate_betas("Muon.adam_betas", options.adam_betas);
+  require_not_negative("Muon.adam_eps", options.adam_eps);
+  for (const auto& group : options.groups) {
+    validate_group("Muon", group, {.momentum = true, .betas = true});
+    if (group.momentum) require_share("Muon.groups[\"" + group.pattern + "\"].momentum", *group.momentum);
+  }
+}
 
 }  // namespace lockstep::detail

@@ -1,6 +1,7 @@
 #include "optim/refuse.h"
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
 namespace lockstep::detail {
@@ -18,6 +19,14 @@ void require(bool allowed, const std::string& field, double value, const std::st
   std::ostringstream got;
   got << value;
   refuse(field + " is out of range", expected, got.str());
+}
+
+void require_not_negative(const std::string& field, double value) {
+  require(std::isfinite(value) && value >= 0.0, field, value, "a finite number >= 0");
+}
+
+void require_share(const std::string& field, double value) {
+  require(value >= 0.0 && value <= 1.0, field, value, "a number in [0, 1]");
 }
 
 std::string some_of(std::span<const std::string> names) {

@@ -15,6 +15,12 @@ namespace lockstep::detail {
 /// wanted
 void require(bool allowed, const std::string& field, double value, const std::string& expected);
 
+/// require() that `value` is a finite number >= 0.
+void require_not_negative(const std::string& field, double value);
+
+/// require() that `value` lies in [0, 1].
+void require_share(const std::string& field, double value);
+
 /// `a, b, c, ... (12)`: the first few of many names, for an error's text.
 std::string some_of(std::span<const std::string> names);
 

@@ -14,17 +14,9 @@ void require_positive(const std::string& field, double value) {
   require(std::isfinite(value) && value > 0.0, field, value, "a finite number > 0");
 }
 
-void require_not_negative(const std::string& field, double value) {
-  require(std::isfinite(value) && value >= 0.0, field, value, "a finite number >= 0");
-}
-
 void require_at_least(std::int64_t least, const std::string& field, std::int64_t value) {
   if (value < least)
     refuse(field + " is out of range", "an integer >= " + std::to_string(least), std::to_string(value));
-}
-
-void require_share(const std::string& field, double value) {
-  require(value >= 0.0 && value <= 1.0, field, value, "a number in [0, 1]");
 }
 
 void require_momentum(const std::string& field, double value) {

@@ -48,9 +48,13 @@ bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
 }
 
 std::vector<OptimizerFactory> factories() {
-  return {AdamW{.lr = 3e-3}, Adam{.lr = 3e-3, .weight_decay = 0.1}, SGD{.lr = 0.05, .weight_decay = 0.1},
+  return {AdamW{.lr = 3e-3},
+          Adam{.lr = 3e-3, .weight_decay = 0.1},
+          SGD{.lr = 0.05, .weight_decay = 0.1},
           SGD{.lr = 0.05, .momentum = 0.9, .dampening = 0.1, .weight_decay = 0.1},
-          SGD{.lr = 0.05, .momentum = 0.9, .nesterov = true}};
+          SGD{.lr = 0.05, .momentum = 0.9, .nesterov = true},
+          Adagrad{.weight_decay = 0.1},
+          Lion{.lr = 0.05, .weight_decay = 0.1}};
 }
 
 TEST(KernelBits, DoNotDependOnPositionLengthOrThreads) {
@@ -97,7 +101,7 @@ void compare_instruction_sets() {
   torch::Tensor reference;
   for (const auto isa : {detail::Isa::kBaseline, detail::Isa::kAvx2, detail::Isa::kAvx512}) {
     if (isa > detail::best_isa()) continue;
-    auto adam = start.clone(), sgd = start.clone();
+    auto adam = start.clone(), sgd = start.clone(), adagrad = start.clone(), lion = start.clone();
     const auto row = [&](torch::Tensor& of, int i) { return of.data_ptr<T>() + i * n; };
     detail::update(detail::AdamSegment<T>{row(adam, 0),
                                           row(adam, 1),
@@ -113,8 +117,15 @@ void compare_instruction_sets() {
                               n,
                               {.l2 = 0.1, .lr = 0.1, .momentum = 0.9, .lookahead = 0.9, .nesterov = true}},
         0, n, isa);
+    detail::update(
+        detail::AdagradSegment<T>{
+            row(adagrad, 0), row(adagrad, 1), row(adagrad, 2), n, {.l2 = 0.1, .step_size = 0.1}},
+        0, n, isa);
+    detail::update(
+        detail::LionSegment<T>{row(lion, 0), row(lion, 1), row(lion, 2), n, {.decay = 0.99, .lr = 0.1}}, 0, n,
+        isa);
     const auto sum = torch::full({1, n}, detail::square_sum(row(adam, 0), n, isa), dtype);
-    const auto all = torch::cat({adam, sgd, sum});
+    const auto all = torch::cat({adam, sgd, adagrad, lion, sum});
     if (!reference.defined()) reference = all;
     EXPECT_TRUE(same_bits(all, reference)) << "instruction set " << static_cast<int>(isa);
   }

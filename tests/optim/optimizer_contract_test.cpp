@@ -97,7 +97,8 @@ TEST(OptimizerState, HasTorchsNamesAndShapes) {
 
 TEST(OptimizerState, ResumesExactly) {
   for (const OptimizerFactory& factory :
-       {OptimizerFactory(AdamW{}), OptimizerFactory(SGD{.momentum = 0.9})}) {
+       {OptimizerFactory(AdamW{}), OptimizerFactory(SGD{.momentum = 0.9}), OptimizerFactory(Adagrad{}),
+        OptimizerFactory(Lion{}), OptimizerFactory(Lamb{}), OptimizerFactory(Muon{})}) {
     auto through = optim_test::model();
     auto first = factory.create(parameters_of(through));
     for (int step = 0; step < 3; ++step) optim_test::set_gradients(through, step), first->step();
@@ -170,10 +171,10 @@ TEST(OptimizerFactory, TakesAUsersFunction) {
   const Optimizers optimizers{.optimizer = AdamW{.lr = 3e-4},
                               .lr_scheduler = LRScheduler{.scheduler = LinearLR{}}};
   EXPECT_EQ(optimizers.optimizer.create(two_layers())->name(), "AdamW");
-  EXPECT_EQ(
-      refusal(none),
-      "[optim] there is no optimizer to create; expected SGD, Adam, AdamW, LBFGS or a function; got an empty "
-      "factory");
+  EXPECT_EQ(refusal(none),
+            "[optim] there is no optimizer to create; expected SGD, Adam, AdamW, Adagrad, Lion, Lamb, Muon, "
+            "LBFGS or a "
+            "function; got an empty factory");
   const OptimizerFactory null = [](std::vector<NamedParameter>) { return std::unique_ptr<Optimizer>(); };
   EXPECT_EQ(refusal(null),
             "[optim] there is no optimizer; expected one from the factory's function; got a null pointer");

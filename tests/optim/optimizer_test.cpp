@@ -85,7 +85,8 @@ TEST(Optimizers, MaximizeClimbs) {
 
 TEST(Optimizers, GradScaleEqualsScaledGradients) {
   for (const OptimizerFactory& factory :
-       {OptimizerFactory(AdamW{}), OptimizerFactory(SGD{.momentum = 0.9})}) {
+       {OptimizerFactory(AdamW{}), OptimizerFactory(SGD{.momentum = 0.9}), OptimizerFactory(Adagrad{}),
+        OptimizerFactory(Lion{}), OptimizerFactory(Lamb{}), OptimizerFactory(Muon{})}) {
     auto scaled = optim_test::model(), plain = optim_test::model();
     auto first = factory.create(parameters_of(scaled)), second = factory.create(parameters_of(plain));
     optim_test::set_gradients(scaled, 0);
@@ -98,8 +99,11 @@ TEST(Optimizers, GradScaleEqualsScaledGradients) {
 }
 
 TEST(Optimizers, TakeGroupsLater) {
-  for (const OptimizerFactory& factory : {OptimizerFactory(AdamW{.lr = 0.1, .weight_decay = 0.5}),
-                                          OptimizerFactory(SGD{.lr = 0.1, .momentum = 0.9})}) {
+  for (const OptimizerFactory& factory :
+       {OptimizerFactory(AdamW{.lr = 0.1, .weight_decay = 0.5}),
+        OptimizerFactory(SGD{.lr = 0.1, .momentum = 0.9}),
+        OptimizerFactory(Adagrad{.lr = 0.1, .initial_accumulator_value = 0.5}),
+        OptimizerFactory(Lion{.lr = 0.1}), OptimizerFactory(Lamb{.lr = 0.1})}) {
     auto grown = optim_test::model(), whole = optim_test::model();
     const auto named = parameters_of(grown);
     const auto optimizer = factory.create({named[0], named[1]}), other = factory.create(parameters_of(whole));
@@ -138,8 +142,11 @@ TEST(Optimizers, OfOnesOwnNeedNotTakeGroupsLater) {
 }
 
 TEST(Optimizers, LeaveParametersWithoutGradientAlone) {
-  for (const OptimizerFactory& factory : {OptimizerFactory(AdamW{.weight_decay = 0.5}),
-                                          OptimizerFactory(SGD{.momentum = 0.9, .weight_decay = 0.5})}) {
+  for (const OptimizerFactory& factory :
+       {OptimizerFactory(AdamW{.weight_decay = 0.5}),
+        OptimizerFactory(SGD{.momentum = 0.9, .weight_decay = 0.5}),
+        OptimizerFactory(Adagrad{.weight_decay = 0.5}), OptimizerFactory(Lion{.weight_decay = 0.5}),
+        OptimizerFactory(Lamb{.weight_decay = 0.5}), OptimizerFactory(Muon{.weight_decay = 0.5})}) {
     auto model = optim_test::model();
     const auto before = model[1].detach().clone();
     auto optimizer = factory.create(parameters_of(model));
@@ -162,7 +169,8 @@ TEST(Optimizers, HandleParametersAndGradientsThatAreNotContiguous) {
   const auto values = torch::randn({6, 4}), gradient = torch::randn({6, 4});
   ASSERT_FALSE(turned(values).is_contiguous());
   for (const OptimizerFactory& factory :
-       {OptimizerFactory(AdamW{}), OptimizerFactory(SGD{.momentum = 0.9})}) {
+       {OptimizerFactory(AdamW{}), OptimizerFactory(SGD{.momentum = 0.9}), OptimizerFactory(Adagrad{}),
+        OptimizerFactory(Lion{}), OptimizerFactory(Lamb{}), OptimizerFactory(Muon{})}) {
     auto row_major = values.clone(), column_major = turned(values);
     auto first = factory.create({{"p", row_major}}), second = factory.create({{"p", column_major}});
     for (int step = 0; step < 3; ++step) {
@@ -177,16 +185,20 @@ TEST(Optimizers, HandleParametersAndGradientsThatAreNotContiguous) {
 }
 
 TEST(Optimizers, ComputeLowPrecisionInFloat32) {
-  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
-    auto low = torch::randn({33}).to(dtype), high = low.to(at::kFloat);
-    auto low_optimizer = OptimizerFactory(AdamW{.lr = 0.1}).create({{"p", low}});
-    auto high_optimizer = OptimizerFactory(AdamW{.lr = 0.1}).create({{"p", high}});
-    low.mutable_grad() = torch::randn({33}).to(dtype);
-    high.mutable_grad() = low.grad().to(at::kFloat);
-    low_optimizer->step();
-    high_optimizer->step();
-    EXPECT_TRUE(torch::equal(low, high.to(dtype)));
-    EXPECT_EQ(optim_test::state_of(*low_optimizer, "p", "exp_avg").scalar_type(), at::kFloat);
+  for (const OptimizerFactory& factory :
+       {OptimizerFactory(AdamW{.lr = 0.1}), OptimizerFactory(Adagrad{.lr = 0.1}),
+        OptimizerFactory(Lion{.lr = 0.1}), OptimizerFactory(Lamb{.lr = 0.1}),
+        OptimizerFactory(Muon{.lr = 0.1})}) {
+    for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+      auto low = torch::randn({11, 3}).to(dtype), high = low.to(at::kFloat);
+      auto low_optimizer = factory.create({{"p", low}}), high_optimizer = factory.create({{"p", high}});
+      low.mutable_grad() = torch::randn({11, 3}).to(dtype);
+      high.mutable_grad() = low.grad().to(at::kFloat);
+      low_optimizer->step();
+      high_optimizer->step();
+      EXPECT_TRUE(torch::equal(low, high.to(dtype))) << low_optimizer->name();
+      EXPECT_EQ(low_optimizer->state().back().tensor.scalar_type(), at::kFloat);
+    }
   }
 }
 

@@ -88,9 +88,11 @@ TEST_P(SwappedState, GoesOnFromAStateThatIsLoaded) {
   expect_equal(*in_memory, *on_disk);
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, SwappedState,
-                         ::testing::Values(OptimizerFactory(AdamW{.lr = 0.1, .weight_decay = 0.1}),
-                                           OptimizerFactory(SGD{.lr = 0.1, .momentum = 0.9})));
+INSTANTIATE_TEST_SUITE_P(
+    Optimizers, SwappedState,
+    ::testing::Values(OptimizerFactory(AdamW{.lr = 0.1, .weight_decay = 0.1}),
+                      OptimizerFactory(SGD{.lr = 0.1, .momentum = 0.9}), OptimizerFactory(Lion{.lr = 0.1}),
+                      OptimizerFactory(Adagrad{.lr = 0.1, .initial_accumulator_value = 0.5})));
 
 TEST_F(SwappedStateRefusals, RefusesStateThatIsThereAlready) {
   const auto optimizer = OptimizerFactory(AdamW{}).create(parameters_of_odd_sizes());
@@ -102,6 +104,7 @@ TEST_F(SwappedStateRefusals, RefusesStateThatIsThereAlready) {
 TEST_F(SwappedStateRefusals, IsRefusedByOptimizersThatNeedAllOfIt) {
   const auto optimizer = OptimizerFactory(LBFGS{}).create(parameters_of_odd_sizes());
   test::expect_error<ConfigError>([&] { optimizer->swap_state(swap()); }, {"LBFGS", "on disk"});
+  EXPECT_THROW(OptimizerFactory(Lamb{}).create(parameters_of_odd_sizes())->swap_state(swap()), ConfigError);
 }
 
 }  // namespace

@@ -75,7 +75,8 @@ class Completion(ProgramTest):
     def test_words_of_a_flag_behind_a_blank_and_behind_an_equals_sign(self):
         self.assertEqual(self.bash.complete("digits --trainer.strategy single"), ["--trainer.strategy", "single_device"])
         self.assertEqual(self.bash.complete("digits --trainer.strategy=single"), ["--trainer.strategy=single_device"])
-        self.assertEqual(self.bash.complete("digits --optimizer.name "), ["--optimizer.name", "adamw", "sgd"])
+        self.assertEqual(self.bash.complete("digits --optimizer.name "),
+                         ["--optimizer.name", "adagrad", "adamw", "lamb", "lion", "muon", "sgd"])
         self.assertEqual(self.bash.complete("digits --trainer.barebones t"), ["--trainer.barebones", "true"])
         self.assertEqual(self.bash.complete("digits --trainer.barebones --print"), ["--trainer.barebones", "--print_config"])
 

@@ -46,8 +46,8 @@ class LOCKSTEP_API Optimizer {
     double lr = 0.0;                           ///< learning rate of the next step
     double initial_lr = 0.0;  ///< learning rate before any scheduler: schedulers start from it
     double weight_decay = 0.0;
-    std::optional<double> momentum = {};              ///< where the optimizer has one (SGD)
-    std::optional<std::array<double, 2>> betas = {};  ///< where the optimizer has them (Adam, AdamW)
+    std::optional<double> momentum = {};              ///< where the optimizer has one (SGD, Muon)
+    std::optional<std::array<double, 2>> betas = {};  ///< where the optimizer has them (Adam, Lion)
   };
 
   virtual ~Optimizer();
@@ -60,6 +60,11 @@ class LOCKSTEP_API Optimizer {
 
   /// Forgets the gradients, computes the loss and its gradients, and returns the loss, the same on all ranks.
   using Closure = std::function<double()>;
+
+  /// Whether the update of an element depends on that element alone, so that an optimizer over a shard of a
+  /// parameter does what one over the whole does. Strategies that shard refuse the others (Lamb, Muon,
+  /// LBFGS): override it where yours is one.
+  virtual bool is_elementwise() const { return true; }
 
   /// Whether a step evaluates the loss itself, any number of times (LBFGS): step() throws then.
   virtual bool needs_closure() const { return false; }

@@ -8,6 +8,10 @@
 #include <vector>
 
 #include <lockstep/base/export.h>
+#include <lockstep/optim/adagrad_options.h>
+#include <lockstep/optim/lamb_options.h>
+#include <lockstep/optim/lion_options.h>
+#include <lockstep/optim/muon_options.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_options.h>
 
@@ -27,6 +31,14 @@ class LOCKSTEP_API OptimizerFactory {
   OptimizerFactory(Adam options);
   /// @throws ConfigError naming the field that is out of range
   OptimizerFactory(AdamW options);
+  /// @throws ConfigError naming the field that is out of range
+  OptimizerFactory(Adagrad options);
+  /// @throws ConfigError naming the field that is out of range
+  OptimizerFactory(Lion options);
+  /// @throws ConfigError naming the field that is out of range
+  OptimizerFactory(Lamb options);
+  /// @throws ConfigError naming the field that is out of range
+  OptimizerFactory(Muon options);
   /// @throws ConfigError naming the field that is out of range
   OptimizerFactory(LBFGS options);
   template <class F>

@@ -14,8 +14,8 @@ struct ParameterGroup {
   std::string pattern;            ///< glob over whole parameter names: `*.bias`, `encoder.*`, `?.weight`
   std::optional<double> lr = {};  ///< learning rate, >= 0
   std::optional<double> weight_decay = {};          ///< >= 0
-  std::optional<double> momentum = {};              ///< SGD: >= 0
-  std::optional<std::array<double, 2>> betas = {};  ///< Adam, AdamW: each in [0, 1)
+  std::optional<double> momentum = {};              ///< SGD, Muon: >= 0
+  std::optional<std::array<double, 2>> betas = {};  ///< Adam, AdamW, Lion, Lamb: each in [0, 1)
 };
 
 /// Stochastic gradient descent with momentum; as torch.optim.SGD.

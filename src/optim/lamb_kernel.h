@@ -1,0 +1,55 @@
+// Lamb's arithmetic, in two passes over a parameter with its trust ratio between them; free of torch.
+//
+// The ratio rests on sums over the whole tensor, which are taken in a fixed order: the bits do not depend on
+// position, instruction set or thread, but they do depend on all elements. Order of operations: DeepSpeed's
+// FusedLamb, except that the sums are in float64.
+// Exported for the tests.
+#pragma once
+
+#include "optim/kernels.h"
+
+namespace lockstep::detail {
+
+struct LambCoefficients {
+  double grad_scale = 1.0;  // multiplies the gradient first
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  bool eps_inside_sqrt = false;
+  double weight_decay = 0.0;  // times the parameter, added to the update
+  double step_size = 0.0;     // lr, with the corrections of both means
+  double min_ratio = 0.01;
+  double max_ratio = 10.0;
+};
+
+/// One contiguous parameter with its gradient and state.
+template <class T>
+struct LambSegment {
+  T* param;
+  const T* grad;
+  T* exp_avg;
+  T* exp_avg_sq;
+  std::int64_t size;
+  LambCoefficients by;
+};
+
+struct LambSquares {
+  double param = 0.0;
+  double update = 0.0;
+};
+
+/// Takes the gradient into the means of elements [begin, end), and returns the sums of squares of these
+/// parameters and of their update. Instantiated for float and double.
+template <class T>
+LOCKSTEP_API LambSquares update_moments(const LambSegment<T>& segment, std::int64_t begin, std::int64_t end,
+                                        Isa isa);
+
+/// The norm of the parameter over that of the update, within the bounds; 1 where one of them is 0.
+LOCKSTEP_API double trust_ratio(const LambSquares& sums, const LambCoefficients& by);
+
+/// Moves elements [begin, end) by their update times `ratio`. Instantiated for float and double.
+template <class T>
+LOCKSTEP_API void apply_update(const LambSegment<T>& segment, std::int64_t begin, std::int64_t end,
+                               double ratio, Isa isa);
+
+}  // namespace lockstep::detail
