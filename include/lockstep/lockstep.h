@@ -66,6 +66,7 @@
 #include <lockstep/optim/scheduler.h>
 
 #include <lockstep/parallel/activation_checkpoint.h>
+#include <lockstep/parallel/activation_checkpointing.h>
 #include <lockstep/parallel/autograd.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/ddp/join.h>

@@ -163,6 +163,9 @@ class Flags(ProgramTest):
         > t.summary(*ONE_EPOCH, *FSDP, "--trainer.strategy.sharding_strategy", "NO_SHARD")["bytes_sent_per_step"],
         "trainer.strategy.device_mesh": lambda t: t.refuses(2, "device_mesh", *FSDP, "--trainer.strategy.device_mesh", "1,2"),
         "trainer.strategy.auto_wrap_policy": lambda t: t.refuses(2, "auto_wrap_policy", *FSDP, "--trainer.strategy.auto_wrap_policy", "LSTM"),
+        "trainer.strategy.activation_checkpointing": lambda t: t.weights(*FSDP)
+        == t.weights(*FSDP, "--trainer.strategy.activation_checkpointing", "Linear")
+        and t.refuses(2, "activation_checkpointing", *FSDP, "--trainer.strategy.activation_checkpointing", "LSTM"),
         "trainer.strategy.mixed_precision": lambda t: t.weights(*FSDP) != t.weights(*FSDP, "--trainer.strategy.mixed_precision", "bfloat16"),
         "trainer.strategy.state_dict_type": lambda t: t.succeed(*ONE_EPOCH, *FSDP, "--trainer.strategy.state_dict_type", "sharded")
         and (t.folder / "run" / "checkpoints" / "last.ckpt" / "model-00001-of-00002.safetensors").exists(),

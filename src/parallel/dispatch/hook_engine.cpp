@@ -6,6 +6,8 @@
 #include <lockstep/base/log.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include "parallel/dispatch/operator_recorder.h"
+
 namespace lockstep {
 namespace {
 
@@ -81,6 +83,7 @@ class HookEngine final : public Engine {
     const auto run = [&] {
       return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
     };
+    detail::set_operator_recorder(nullptr);
     auto& thread = *detail::backward_thread();
     const Depth depth(thread.depth);
     if (thread.depth > 1 || thread.observers.empty()) return run();

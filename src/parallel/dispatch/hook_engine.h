@@ -19,7 +19,11 @@ struct BackwardThread {
 /// This thread's; shared with the observers' scopes, which may outlive it.
 const std::shared_ptr<BackwardThread>& backward_thread();
 
-/// Hooks for the tensor that autograd is about to save in this thread, or null if no scope is open.
+/// Hooks for the tensor that autograd is about to save in this thread, or null if no scope is open and no
+/// recorder wants it.
 std::unique_ptr<torch::autograd::SavedVariableHooks> hooks_of_next_saved_tensor();
+
+/// Whether this thread is inside of a ScopedSavedTensorHooks.
+bool has_saved_tensor_scope();
 
 }  // namespace lockstep::detail

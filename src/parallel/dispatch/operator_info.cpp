@@ -19,6 +19,7 @@ bool is_view(const c10::OperatorHandle& op) {
 
 OperatorInfo read_schema(const c10::OperatorHandle& op) {
   OperatorInfo info;
+  if (op.operator_name().name == "aten::_backward") info.kind = OperatorKind::kBackward;
   if (is_view(op)) {
     const bool is_composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
     info.kind = is_composite ? OperatorKind::kCompositeView : OperatorKind::kView;

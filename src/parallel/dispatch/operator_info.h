@@ -10,9 +10,10 @@ class OperatorHandle;
 namespace lockstep::detail {
 
 enum class OperatorKind {
-  kUse,           ///< reads or writes elements
-  kView,          ///< only makes tensors that share the memory of an argument
-  kCompositeView  ///< the same, but calls other operators, which may copy
+  kUse,            ///< reads or writes elements
+  kView,           ///< only makes tensors that share the memory of an argument
+  kCompositeView,  ///< the same, but calls other operators, which may copy
+  kBackward        ///< runs the autograd engine
 };
 
 struct OperatorInfo {

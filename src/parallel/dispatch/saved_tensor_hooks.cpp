@@ -7,6 +7,7 @@
 #include <lockstep/base/error.h>
 
 #include "parallel/dispatch/hook_engine.h"
+#include "parallel/dispatch/operator_recorder.h"
 
 namespace lockstep {
 namespace {
@@ -34,8 +35,12 @@ class PackedTensor final : public torch::autograd::SavedVariableHooks {
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> detail::hooks_of_next_saved_tensor() {
   const auto& scopes = open_scopes();
-  return scopes.empty() ? nullptr : std::make_unique<PackedTensor>(scopes.back());
+  if (!scopes.empty()) return std::make_unique<PackedTensor>(scopes.back());
+  const auto& recorder = operator_recorder();
+  return recorder ? recorder->hooks_of_saved_tensor() : nullptr;
 }
+
+bool detail::has_saved_tensor_scope() { return !open_scopes().empty(); }
 
 ScopedSavedTensorHooks::ScopedSavedTensorHooks(SavedTensorHooks hooks) {
   if (!hooks.pack || !hooks.unpack) {

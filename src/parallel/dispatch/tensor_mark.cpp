@@ -33,6 +33,8 @@ void set_keys(const at::Tensor& tensor, c10::DispatchKeySet keys) {
 
 }  // namespace
 
+void UseHandler::announce(std::span<const TensorUse>) {}
+
 void UseHandler::replace(OperatorCall&, std::span<const TensorUse>) {}
 
 TensorMark::TensorMark(const at::Tensor& tensor, UseHandler& handler, std::size_t tag)

@@ -10,6 +10,7 @@
 
 #include "parallel/dispatch/mark_table.h"
 #include "parallel/dispatch/operator_info.h"
+#include "parallel/dispatch/operator_recorder.h"
 
 namespace lockstep::detail {
 namespace {
@@ -55,9 +56,16 @@ void for_each_handler(TensorUses& uses, Visit visit) {
   }
 }
 
-void run_use(const c10::OperatorHandle& op, Stack& stack) {
-  OperatorCall call(op, stack);
-  auto uses = uses_of(call);
+template <class Run>
+void run_recorded(OperatorCall& call, const Run& run) {
+  if (const auto recorder = operator_recorder()) {
+    recorder->record(call, run);
+  } else {
+    run();
+  }
+}
+
+void run_handled(OperatorCall& call, TensorUses& uses) {
   for_each_handler(uses, [&](UseHandler& handler, auto its_uses) { handler.before_use(call, its_uses); });
   for_each_handler(uses, [&](UseHandler& handler, auto its_uses) {
     if (!call.is_done()) handler.replace(call, its_uses);
@@ -65,17 +73,30 @@ void run_use(const c10::OperatorHandle& op, Stack& stack) {
   if (!call.is_done()) call.run();
 }
 
+void run_use(const c10::OperatorHandle& op, Stack& stack) {
+  OperatorCall call(op, stack);
+  auto uses = uses_of(call);
+  for_each_handler(uses, [](UseHandler& handler, auto its_uses) { handler.announce(its_uses); });
+  run_recorded(call, [&] { run_handled(call, uses); });
+}
+
+void run_view(const c10::OperatorHandle& op, Stack& stack) {
+  OperatorCall call(op, stack);
+  run_recorded(call, [&] { call.run(); });
+}
+
 // The exclusion holds for this thread and call: what the operator or a handler calls does not come back.
-// What a composite view calls does, with the key still there: one of them may be a copy.
+// What a composite view calls does, with the key still there: one of them may be a copy. So does a backward.
 void fallback(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   const auto kind = operator_info(op).kind;
-  if (kind == OperatorKind::kCompositeView) {
+  if (kind == OperatorKind::kBackward) set_operator_recorder(nullptr);
+  if (kind == OperatorKind::kCompositeView || kind == OperatorKind::kBackward) {
     op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, use_key()), stack);
     return;
   }
   const c10::impl::ExcludeDispatchKeyGuard guard(use_key());
   if (kind == OperatorKind::kView) {
-    op.callBoxed(*stack);
+    run_view(op, *stack);
   } else {
     run_use(op, *stack);
   }

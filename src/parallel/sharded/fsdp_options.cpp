@@ -35,6 +35,8 @@ void describe(OptionVisitor& v, Fsdp& o) {
           "Of HYBRID_SHARD: number of copies, then of shards; by default nodes and devices");
   v.field("auto_wrap_policy", o.auto_wrap_policy, "Which modules become units, gathered as a whole");
   v.field("ignored_modules", o.ignored_modules, "Modules whose parameters every rank holds whole");
+  v.field("activation_checkpointing", o.activation_checkpointing,
+          "Modules that backward runs again instead of keeping what they computed; true: every unit");
   v.field("mixed_precision", o.mixed_precision, "Types to compute and communicate in, if others");
   v.field("cpu_offload", o.cpu_offload,
           "Keep parameters, gradients and optimizer state on the CPU or, if that computes, on disk");

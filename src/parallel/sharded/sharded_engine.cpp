@@ -11,6 +11,7 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/torch.h>
 
+#include "parallel/activations/block_segments.h"
 #include "parallel/ddp/backward_errors.h"
 #include "parallel/dispatch/mark_table.h"
 #include "parallel/module_states.h"
@@ -106,6 +107,9 @@ struct ShardedEngine::Impl {
     shard(with_persistent_unit(plan_units(module, plan.units, plan.whole_modules), plan),
           batch_norm_tensors(module));
     gradients.emplace(units, pool, residency, plan.mixed_precision.reduce_dtype, mesh);
+    mark_checkpointed_again(module);
+    const auto& checkpointing = plan.activation_checkpointing;
+    if (checkpointing.is_on()) checkpointed.emplace(module, checkpointing.policy().value_or(plan.units));
   }
 
   ShardMesh checked_mesh() const {
@@ -233,6 +237,7 @@ struct ShardedEngine::Impl {
   std::vector<ShardedUnit> units;
   Residency residency;
   std::optional<GradientReduction> gradients;
+  std::optional<BlockSegments> checkpointed;
   std::unordered_map<std::string, PieceRef> pieces;
   std::unordered_map<const at::TensorImpl*, PieceRef> by_tensor;
   std::vector<std::pair<at::Tensor, at::ScalarType>> cast_from;  // buffers, and what they were
@@ -347,6 +352,7 @@ void ShardedEngine::forget_gathered() { impl_->residency.release_all(); }
 void ShardedEngine::restore() {
   impl_->check_lives();
   impl_->residency.release_all();
+  impl_->checkpointed.reset();
   for (const auto& unit : impl_->units) {
     for (const auto& flat : unit.flats) flat->restore(flat->whole_values());
   }

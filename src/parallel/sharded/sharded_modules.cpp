@@ -4,6 +4,7 @@
 #include <mutex>
 #include <unordered_set>
 
+#include <lockstep/parallel/activation_checkpointing.h>
 #include <lockstep/torch.h>
 
 namespace lockstep {
@@ -74,6 +75,7 @@ void restore_sharded(const torch::nn::Module& module) {
   const auto taken =
       take_where([&](const Kept& row) { return parts.contains(row.address) && !row.module.expired(); });
   for (const auto& row : taken) row.engine->restore();
+  detail::mark_checkpointed_again(module);
 }
 
 }  // namespace lockstep

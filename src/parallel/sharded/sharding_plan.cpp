@@ -68,6 +68,7 @@ ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks_per_node) {
           .keep = keep_of(options.sharding_strategy),
           .units = options.auto_wrap_policy,
           .whole_modules = options.ignored_modules,
+          .activation_checkpointing = options.activation_checkpointing,
           .mixed_precision = options.mixed_precision.value(),
           .offload = offload_of(options),
           .backward_prefetch = options.backward_prefetch,
@@ -88,6 +89,7 @@ bool operator==(const ShardingPlan& a, const ShardingPlan& b) {
   };
   const auto texts = [](const ShardingPlan& p) {
     return std::tuple(p.units.print(), p.whole_modules ? p.whole_modules->print() : "",
+                      OptionType<ActivationCheckpointing>::print(p.activation_checkpointing),
                       OptionType<MixedPrecisionChoice>::print(p.mixed_precision));
   };
   return numbers(a) == numbers(b) && texts(a) == texts(b) && a.offload == b.offload;

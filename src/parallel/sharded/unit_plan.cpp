@@ -198,6 +198,16 @@ std::vector<PlannedUnit> with_persistent_unit(std::vector<PlannedUnit> units, co
   return units;
 }
 
+std::vector<PlannedUnit> plan_blocks(const Module& module, const WrapPolicy& policy, const char* option) {
+  const auto chosen = choose(module, policy, option);
+  const Chosen ignored;
+  Planner planner(chosen, ignored);
+  planner.visit(module, "", 0);
+  auto blocks = planner.take();
+  if (blocks.size() < 2) refuse_no_match(module, policy, option);
+  return blocks;
+}
+
 std::unordered_set<const at::TensorImpl*> batch_norm_tensors(const Module& module) {
   std::unordered_set<const at::TensorImpl*> tensors;
   for_each_part(module, [&](const Module& part) {

@@ -38,6 +38,11 @@ LOCKSTEP_API std::vector<PlannedUnit> plan_units(const torch::nn::Module& module
 LOCKSTEP_API std::vector<PlannedUnit> with_persistent_unit(std::vector<PlannedUnit> units,
                                                            const ShardingPlan& plan);
 
+/// plan_units() for `option`, which must choose modules with parameters: the root and at least one more.
+/// @throws ConfigError listing the types that the module has, when it chose nothing
+std::vector<PlannedUnit> plan_blocks(const torch::nn::Module& module, const WrapPolicy& policy,
+                                     const char* option);
+
 /// The parameters and buffers of batch normalisations in `module`, which compute in their own type.
 std::unordered_set<const at::TensorImpl*> batch_norm_tensors(const torch::nn::Module& module);
 

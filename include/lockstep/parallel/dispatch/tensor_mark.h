@@ -32,6 +32,10 @@ class LOCKSTEP_API UseHandler {
  public:
   virtual ~UseHandler() = default;
 
+  /// First of all: an operator is about to use tensors of this handler. For what must be in place before any
+  /// handler changes arguments.
+  virtual void announce(std::span<const TensorUse> uses);
+
   /// Before an operator runs, once per operator whose arguments hold tensors of this handler: those are
   /// `uses`, one entry per argument. An operator that calls others inside (linear, batch_norm) is one
   /// operator. One that makes a view uses nothing; one that may copy instead (contiguous, to, reshape)

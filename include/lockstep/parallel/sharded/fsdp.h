@@ -12,6 +12,7 @@
 #include <lockstep/base/options.h>
 #include <lockstep/cluster/environment_choice.h>
 #include <lockstep/comm/reduce_op.h>
+#include <lockstep/parallel/activation_checkpointing.h>
 #include <lockstep/parallel/ddp/ddp.h>
 #include <lockstep/parallel/sharded/mixed_precision.h>
 #include <lockstep/parallel/sharded/wrap_policy.h>
@@ -44,7 +45,9 @@ struct Fsdp {
   WrapPolicy auto_wrap_policy = {};   ///< which modules become units
   std::optional<WrapPolicy> ignored_modules = {};  ///< modules whose parameters are not sharded: every rank
                                                    ///< holds them, and their gradients are averaged
-  MixedPrecisionChoice mixed_precision = {};       ///< the types to compute and communicate in, if others
+  ActivationCheckpointing activation_checkpointing = {};  ///< modules that backward runs again instead of
+                                                          ///< keeping what they computed; `true`: every unit
+  MixedPrecisionChoice mixed_precision = {};  ///< the types to compute and communicate in, if others
   bool cpu_offload = false;  ///< parameters, gradients and optimizer state lie on the CPU; where that is
                              ///< where the model computes: on disk
   std::filesystem::path offload_dir = {};  ///< the directory for that; by default that of temporary files

@@ -7,6 +7,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/reduce_op.h>
+#include <lockstep/parallel/activation_checkpointing.h>
 #include <lockstep/parallel/sharded/disk_offload.h>
 #include <lockstep/parallel/sharded/fsdp.h>
 #include <lockstep/parallel/sharded/mixed_precision.h>
@@ -33,10 +34,11 @@ struct ShardingPlan {
   std::int64_t most_persistent_elements = kNoLimit;  ///< of all of these; the first ones of the model count
   WrapPolicy units = {};                             ///< which modules are gathered as a whole
   std::optional<WrapPolicy> whole_modules = {};      ///< those that every rank holds whole
-  MixedPrecision mixed_precision = {};               ///< types to compute and communicate in
-  std::optional<at::ScalarType> master_dtype = {};   ///< of shards, gradients on them, and the optimizer's
-                                                     ///< state, where it is not the model's own type
-  std::optional<DiskOffload> offload = {};           ///< what lies on disk
+  ActivationCheckpointing activation_checkpointing = {};  ///< what backward computes again; see there
+  MixedPrecision mixed_precision = {};                    ///< types to compute and communicate in
+  std::optional<at::ScalarType> master_dtype = {};  ///< of shards, gradients on them, and the optimizer's
+                                                    ///< state, where it is not the model's own type
+  std::optional<DiskOffload> offload = {};          ///< what lies on disk
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;  ///< see there
   bool forward_prefetch = true;                                         ///< gather ahead in forward
   std::int64_t most_prefetched_elements = kNoLimit;                     ///< of a unit that is gathered ahead

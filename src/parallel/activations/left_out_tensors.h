@@ -1,0 +1,52 @@
+// Tensors that autograd wanted to keep for backward, and that are computed once more instead.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace lockstep::detail {
+
+/// What is known of a tensor that was not kept.
+struct LeftOutTensor {
+  std::vector<std::int64_t> sizes;
+  at::ScalarType dtype;
+  std::optional<std::uint64_t> checksum = {};  ///< of its bytes, where those are compared
+};
+
+/// Counts tensors of the first run from 0 on, and hands out those of the second run by these numbers.
+class LeftOutTensors {
+ public:
+  /// With `compares_bytes` both runs must give the same bytes, not just tensors of the same kind.
+  explicit LeftOutTensors(bool compares_bytes) : compares_bytes_(compares_bytes) {}
+
+  /// First run: the tensor's number.
+  std::size_t leave_out(const at::Tensor& tensor);
+  std::size_t size() const { return left_out_.size(); }
+
+  /// Second run: what it gives from now on has the numbers from `number` on.
+  void continue_at(std::size_t number) { next_ = number; }
+  /// @throws Error if the first run had given another one
+  void keep(const at::Tensor& tensor);
+  /// Both runs: the operator that gave the latest ones is done; it may have written to them until now.
+  /// @throws Error if the second run's have other bytes than the first one's
+  void end_operator();
+  /// @throws Error if keep() was not called for exactly those before `number`
+  void expect_next(std::size_t number) const;
+
+  /// The tensor, if a second run gave it and nobody has taken it since; else undefined. Goes with this call.
+  at::Tensor take(std::size_t number);
+  void forget() { again_.clear(); }
+
+ private:
+  bool compares_bytes_;
+  std::vector<LeftOutTensor> left_out_;
+  std::vector<std::pair<std::size_t, at::Tensor>> latest_;  // to be compared
+  std::vector<at::Tensor> again_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace lockstep::detail
