@@ -1,6 +1,6 @@
 // What a Trainer adds to a configuration, and where it contradicts it.
 #include <lockstep/base/error.h>
-#include <lockstep/deepspeed/arguments.h>
+#include <lockstep/deepspeed/complete.h>
 
 #include "base/format.h"
 

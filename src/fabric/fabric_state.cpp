@@ -3,6 +3,8 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include "strategy/deepspeed_run.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -21,6 +23,13 @@ FabricOptions checked(FabricOptions options) {
                                .hint = "create another optimizer for a model by setup_optimizers()"});
 }
 
+// DeepSpeed's configuration may say it.
+PrecisionOptions wanted_precision(const FabricOptions& options) {
+  const auto* const chosen = std::get_if<DeepSpeed>(&options.strategy);
+  if (chosen == nullptr) return options.precision;
+  return precision_of(deepspeed_run(*chosen, deepspeed::Dtype::kFp32).config, options.precision);
+}
+
 }  // namespace
 
 FabricState::FabricState(FabricOptions chosen)
@@ -30,7 +39,7 @@ FabricState::FabricState(FabricOptions chosen)
                  .num_nodes = options.num_nodes,
                  .strategy = options.strategy,
                  .cluster_environment = options.cluster_environment}),
-      precision(make_precision(options.precision)) {
+      precision(make_precision(wanted_precision(options))) {
   if (!connector.must_start_ranks()) strategy = connector.join();
 }
 

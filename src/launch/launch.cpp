@@ -8,6 +8,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/launch/join.h>
 
+#include "base/end_of_process.h"
 #include "launch/exec_image.h"
 #include "launch/forked_ranks.h"
 #include "launch/guard_rank.h"
@@ -111,6 +112,7 @@ launch::LaunchEnd launch::run_forked_ranks(const LaunchOptions& options,
     use_rank_status(launch.statuses[plan.local_rank]);
     if (plan.inherited_fds.empty()) launch.socket.fd.reset();
     const int code = launch::guard_rank(rank_main);
+    detail::end_of_process();
     flush_output();
     ::_exit(code);
   });

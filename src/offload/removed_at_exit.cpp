@@ -9,6 +9,8 @@
 
 #include <lockstep/base/log.h>
 
+#include "base/end_of_process.h"
+
 namespace lockstep::offload {
 namespace {
 
@@ -17,11 +19,6 @@ namespace fs = std::filesystem;
 /// Folders and the processes that own them.
 class ToBeRemoved {
  public:
-  ~ToBeRemoved() {
-    for (const auto& [folder, owner] : owners_)
-      if (owner == ::getpid()) remove_or_warn(folder);
-  }
-
   void add(const fs::path& folder) {
     const std::scoped_lock lock(mutex_);
     owners_.emplace(folder, ::getpid());
@@ -39,8 +36,9 @@ class ToBeRemoved {
   std::map<fs::path, pid_t> owners_;
 };
 
+// It outlives the end of the process, which comes by various ways.
 ToBeRemoved& to_be_removed() {
-  static ToBeRemoved folders;
+  static auto& folders = *new ToBeRemoved;
   return folders;
 }
 
@@ -53,7 +51,10 @@ void remove_or_warn(const fs::path& folder) {
     log_warning(folder.string() + ", which is no longer needed, cannot be removed: " + failure.message());
 }
 
-void remove_at_exit(const fs::path& folder) { to_be_removed().add(folder); }
+void remove_at_exit(const fs::path& folder) {
+  to_be_removed().add(folder);
+  detail::at_end_of_process([folder] { remove_now(folder); });
+}
 
 void remove_now(const fs::path& folder) {
   if (to_be_removed().take(folder)) remove_or_warn(folder);

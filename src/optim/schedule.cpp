@@ -118,6 +118,15 @@ Rates at(const SWALR& s, std::int64_t k, double base, std::size_t group) {
   return {swa_lr * alpha + base * (1.0 - alpha)};
 }
 
+Rates at(const DeepSpeedLR& s, std::int64_t k, double base, std::size_t group) {
+  const deepspeed::Group own{.lr = base, .index = group};
+  Rates rates{deepspeed::learning_rate(s.scheduler, k - 1, own)};
+  if (const auto* cycle = std::get_if<deepspeed::OneCycle>(&s.scheduler)) {
+    if (const auto betas = deepspeed::cycled_betas(*cycle, k - 1, own)) rates.momentum = betas->beta1;
+  }
+  return rates;
+}
+
 Rates at(const SequentialLR& s, std::int64_t k, double base, std::size_t group) {
   const auto i = passed(s.milestones, k);
   return rates_at(s.schedulers[i], i == 0 ? k : k - s.milestones[i - 1], base, group);
@@ -148,6 +157,10 @@ void check_groups(const SchedulerOptions& options, std::size_t groups) {
 
 bool cycles_momentum(const SchedulerOptions& options) {
   if (const auto* cycle = std::get_if<OneCycleLR>(&options)) return cycle->cycle_momentum;
+  if (const auto* section = std::get_if<DeepSpeedLR>(&options)) {
+    const auto* cycle = std::get_if<deepspeed::OneCycle>(&section->scheduler);
+    return cycle != nullptr && cycle->cycle_momentum;
+  }
   const auto* sequence = std::get_if<SequentialLR>(&options);
   return sequence != nullptr &&
          std::any_of(sequence->schedulers.begin(), sequence->schedulers.end(), cycles_momentum);

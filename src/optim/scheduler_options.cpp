@@ -114,6 +114,11 @@ void check(const SWALR& s) {
   require_one_of("SWALR.anneal_strategy", s.anneal_strategy, "cos", "linear");
 }
 
+void check(const DeepSpeedLR& s) {
+  if (std::holds_alternative<deepspeed::NoScheduler>(s.scheduler))
+    refuse("DeepSpeedLR.scheduler is empty", "a section \"scheduler\"", "none");
+}
+
 void check(const SequentialLR& s) {
   if (s.schedulers.empty()) refuse("SequentialLR.schedulers is empty", "at least one scheduler", "none");
   if (s.milestones.size() + 1 != s.schedulers.size()) {

@@ -9,11 +9,11 @@
 namespace lockstep {
 namespace {
 
-void refuse_closure(const Optimizer& optimizer) {
-  if (!optimizer.needs_closure()) return;
+void refuse_whole_tensors(const Optimizer& optimizer) {
+  if (optimizer.is_elementwise()) return;
   throw ConfigError("strategy", {.what = std::string(optimizer.name()) + " under a strategy that shards",
                                  .expected = "an optimizer that updates each element by itself",
-                                 .got = "one that multiplies whole vectors, of which a rank has a shard",
+                                 .got = "one that looks at whole tensors, of which a rank has a shard",
                                  .hint = "use strategy ddp"});
 }
 
@@ -55,7 +55,7 @@ std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& m
                                                             const OptimizerFactory& factory) {
   auto& row = sharded_.of(module);
   auto optimizer = factory.create(row.engine->parameters());
-  refuse_closure(*optimizer);
+  refuse_whole_tensors(*optimizer);
   row.engine->offload_state(*optimizer);
   optimizer->on_zero_grad([engine = std::weak_ptr(row.engine), stepping = optimizer.get()] {
     if (const auto alive = engine.lock()) alive->drop_accumulated_gradients(stepping->parameters());

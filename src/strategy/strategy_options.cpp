@@ -6,6 +6,7 @@
 #include <lockstep/strategy/strategy.h>
 
 #include "strategy/ddp_strategy.h"
+#include "strategy/deepspeed_strategy.h"
 #include "strategy/fsdp_strategy.h"
 #include "strategy/single_device.h"
 
@@ -46,14 +47,26 @@ std::span<const Row> strategy_choices() {
       Row{"ddp_notebook_find_unused_parameters_false", Ddp{.start_method = StartMethod::kFork}, "ddp_fork"},
       Row{"fsdp", Fsdp{}, "parameters, gradients and optimizer state are sharded over the ranks"},
       Row{"fsdp_cpu_offload", Fsdp{.cpu_offload = true}, "fsdp whose shards and optimizer state lie on disk"},
-      not_built("deepspeed"),
-      not_built("deepspeed_stage_1"),
-      not_built("deepspeed_stage_1_offload"),
-      not_built("deepspeed_stage_2"),
-      not_built("deepspeed_stage_2_offload"),
-      not_built("deepspeed_stage_3"),
-      not_built("deepspeed_stage_3_offload"),
-      not_built("deepspeed_stage_3_offload_nvme"),
+      Row{"deepspeed", DeepSpeed{},
+          "ZeRO: optimizer state and gradients are sharded (stage 2), or as config says"},
+      Row{"deepspeed_stage_1", DeepSpeed{.stage = 1}, "optimizer state is sharded over the ranks"},
+      Row{"deepspeed_stage_1_offload", DeepSpeed{.stage = 1, .offload_optimizer = true},
+          "stage 1, optimizer state on the CPU"},
+      Row{"deepspeed_stage_2", DeepSpeed{.stage = 2}, "optimizer state and gradients are sharded"},
+      Row{"deepspeed_stage_2_offload", DeepSpeed{.stage = 2, .offload_optimizer = true},
+          "stage 2, optimizer state on the CPU"},
+      Row{"deepspeed_stage_3", DeepSpeed{.stage = 3},
+          "optimizer state, gradients and parameters are sharded"},
+      Row{"deepspeed_stage_3_offload",
+          DeepSpeed{.stage = 3, .offload_optimizer = true, .offload_parameters = true},
+          "stage 3, optimizer state and parameters on the CPU"},
+      Row{"deepspeed_stage_3_offload_nvme",
+          DeepSpeed{.stage = 3,
+                    .offload_optimizer = true,
+                    .offload_parameters = true,
+                    .offload_optimizer_device = deepspeed::OffloadDevice::kNvme,
+                    .offload_params_device = deepspeed::OffloadDevice::kNvme},
+          "stage 3, optimizer state and parameters on disk, in nvme_path"},
       not_built("single_xla"),
       not_built("xla"),
       not_built("xla_debug"),
@@ -76,6 +89,8 @@ std::optional<RankStart> rank_start(const StrategyOptions& options) {
 std::shared_ptr<Strategy> make_strategy(const StrategyOptions& options, int world_size) {
   if (const auto* own = std::get_if<std::shared_ptr<Strategy>>(&options)) return *own;
   if (const auto* ddp = std::get_if<Ddp>(&options)) return std::make_shared<DdpStrategy>(*ddp);
+  if (const auto* deepspeed = std::get_if<DeepSpeed>(&options))
+    return std::make_shared<DeepSpeedStrategy>(*deepspeed);
   if (const auto* fsdp = std::get_if<Fsdp>(&options)) return std::make_shared<FsdpStrategy>(*fsdp);
   const bool automatic = std::holds_alternative<Auto>(options);
   if (automatic && world_size > 1) return std::make_shared<DdpStrategy>(Ddp{});

@@ -8,7 +8,7 @@ namespace lockstep {
 
 AnyModule::~AnyModule() = default;
 
-Optimizers AnyModule::configure_optimizers() { refuse_missing("configure_optimizers"); }
+Optimizers AnyModule::configure_optimizers() { return {}; }
 
 void AnyModule::optimizer_zero_grad(StepContext& step) { step.optimizer().zero_grad(); }
 

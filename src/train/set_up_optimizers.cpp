@@ -6,6 +6,7 @@
 #include <lockstep/torch.h>
 
 #include "strategy/scaled_step.h"
+#include "train/deepspeed_options.h"
 
 namespace lockstep::detail {
 namespace {
@@ -110,7 +111,7 @@ void check_closure(const RunState& state, const Optimizer& optimizer) {
 }  // namespace
 
 void set_up_optimizers(RunState& state) {
-  auto all = numbered(state.module->configure_optimizers());
+  auto all = numbered(with_deepspeed(state.module->configure_optimizers(), state.options.strategy));
   check_number(state, all.size());
   check_each(all);
   // What belongs to no optimizer is to be the same on all ranks as well.

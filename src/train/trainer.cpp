@@ -14,6 +14,7 @@
 #include <lockstep/parallel/sync_batch_norm.h>
 
 #include "launch/signal_flag.h"
+#include "train/deepspeed_options.h"
 #include "train/determinism.h"
 #include "train/effective_options.h"
 #include "train/end_run.h"
@@ -175,6 +176,7 @@ Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<RunState>()) 
   state_->options = std::move(options);
   apply_determinism(state_->options);
   find_ranks(*state_);
+  apply_deepspeed(state_->options, state_->shape.devices * state_->shape.num_nodes, state_->is_global_zero());
   state_->precision = make_precision(state_->options.precision);
   state_->checkpoint_io = checkpoint_io(state_->options);
   state_->profiler = state_->options.profiler.get();

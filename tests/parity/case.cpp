@@ -1,5 +1,7 @@
 #include "case.h"
 
+#include <unistd.h>
+
 #include <fstream>
 #include <map>
 
@@ -49,13 +51,18 @@ ls::SchedulerOptions scheduler_of(const json& s) {
   if (type == "cosine") return ls::CosineAnnealingLR{.T_max = s.at("t_max"), .eta_min = s.at("eta_min")};
   if (type == "exponential") return ls::ExponentialLR{.gamma = s.at("gamma")};
   if (type == "step") return ls::StepLR{.step_size = s.at("step_size"), .gamma = s.at("gamma")};
+  if (type == "warmup")
+    return ls::WarmupLR{.min_lr = s.at("min_lr"),
+                        .max_lr = s.at("max_lr"),
+                        .num_steps = s.at("num_steps"),
+                        .warmup_type = s.at("warmup_type")};
   if (type == "sequential") {
     ls::SequentialLR sequence;
     for (const auto& part : s.at("schedulers")) sequence.schedulers.push_back(scheduler_of(part));
     for (const auto& milestone : s.at("milestones")) sequence.milestones.push_back(milestone);
     return sequence;
   }
-  Case::refuse("schedulers.type", s.at("type"), "linear, cosine, exponential, step or sequential");
+  Case::refuse("schedulers.type", s.at("type"), "linear, cosine, exponential, step, warmup or sequential");
 }
 
 ls::Fsdp fsdp_of(const json& s) {
@@ -73,12 +80,21 @@ ls::Fsdp fsdp_of(const json& s) {
   return options;
 }
 
-ls::StrategyOptions strategy_of(const json& s) {
+// The file, unchanged, as DeepSpeed was given it.
+ls::DeepSpeed deepspeed_of(const json& s, const std::filesystem::path& folder) {
+  const auto file = std::filesystem::temp_directory_path() /
+                    ("parity_" + folder.filename().string() + "_" + std::to_string(::getpid()) + ".json");
+  std::ofstream(file) << s.at("config").dump(2);
+  return {.config = file};
+}
+
+ls::StrategyOptions strategy_of(const json& s, const std::filesystem::path& folder) {
   if (s.at("name") == "single") return ls::SingleDevice{};
   if (s.at("name") == "ddp")
     return ls::Ddp{.find_unused_parameters = s.value("find_unused_parameters", false)};
   if (s.at("name") == "fsdp") return fsdp_of(s);
-  Case::refuse("strategy.name", s.at("name"), "single, ddp or fsdp");
+  if (s.at("name") == "deepspeed") return deepspeed_of(s, folder);
+  Case::refuse("strategy.name", s.at("name"), "single, ddp, fsdp or deepspeed");
 }
 
 ls::PrecisionOptions precision_of(const json& name) {
@@ -99,7 +115,8 @@ Case Case::read(const std::filesystem::path& folder) {
   if (!file) throw ls::DataError("parity", {.what = (folder / "case.json").string() + " cannot be read"});
   Case found{.folder = folder, .json = json::parse(file)};
   const auto& c = found.json;
-  if (c.at("semantics") != "lightning") refuse("semantics", c.at("semantics"), "lightning");
+  if (c.at("semantics") != "lightning" && c.at("semantics") != "deepspeed")
+    refuse("semantics", c.at("semantics"), "lightning or deepspeed");
   return found;
 }
 
@@ -118,23 +135,28 @@ ls::Optimizers Case::optimizers() const {
   return found;
 }
 
+// DeepSpeed has this from its own configuration.
+void Case::set_steps(ls::TrainerOptions& options) const {
+  options.accumulate_grad_batches = json.at("accumulate_grad_batches").get<int>();
+  options.partial_window = ls::PartialWindow::kLightning;
+  const auto& clip = json.at("gradient_clip");
+  if (clip.is_null()) return;
+  options.gradient_clip_val = clip.at("value").get<double>();
+  options.gradient_clip_algorithm =
+      clip.at("algorithm") == "norm" ? ls::ClipAlgorithm::kNorm : ls::ClipAlgorithm::kValue;
+}
+
 ls::TrainerOptions Case::trainer() const {
   ls::TrainerOptions options{
       .max_epochs = json.at("max_epochs").get<std::int64_t>(),
-      .strategy = strategy_of(json.at("strategy")),
+      .strategy = strategy_of(json.at("strategy"), folder),
       .precision = precision_of(json.at("precision")),
       .devices = json.at("world_size").get<int>(),
       .num_sanity_val_steps = 0,
-      .accumulate_grad_batches = json.at("accumulate_grad_batches").get<int>(),
-      .partial_window = ls::PartialWindow::kLightning,
       .sync_batchnorm = json.at("sync_batchnorm").get<bool>(),
   };
+  if (json.at("semantics") == "lightning") set_steps(options);
   if (!json.at("max_steps").is_null()) options.max_steps = json.at("max_steps");
-  if (const auto& clip = json.at("gradient_clip"); !clip.is_null()) {
-    options.gradient_clip_val = clip.at("value").get<double>();
-    options.gradient_clip_algorithm =
-        clip.at("algorithm") == "norm" ? ls::ClipAlgorithm::kNorm : ls::ClipAlgorithm::kValue;
-  }
   options.run.init_weights = folder / "init.safetensors";
   options.run.seed_everything = json.at("sampler").value("seed", std::uint64_t{0});
   return options;
@@ -153,7 +175,8 @@ std::vector<std::size_t> Case::first_group_of_each() const {
 }
 
 void Case::check_logits(const at::Tensor& logits) const {
-  const std::map<std::string, at::ScalarType> others{{"bf16-mixed", at::kBFloat16}, {"16-mixed", at::kHalf}};
+  const std::map<std::string, at::ScalarType> others{
+      {"bf16-mixed", at::kBFloat16}, {"bf16-true", at::kBFloat16}, {"16-mixed", at::kHalf}};
   const auto other = others.find(json.at("precision").get<std::string>());
   const auto expected = other == others.end() ? at::kFloat : other->second;
   if (logits.scalar_type() == expected) return;

@@ -25,6 +25,7 @@ struct Case {
   std::filesystem::path data_file() const;
   ls::Optimizers optimizers() const;
   ls::TrainerOptions trainer() const;
+  void set_steps(ls::TrainerOptions& options) const;
 
   /// The optimizer's group that the case's group i begins with: the case lists names, and each name is a
   /// group of its own. One entry when the case has no groups.

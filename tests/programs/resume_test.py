@@ -18,6 +18,7 @@ ROUNDS = int(os.environ.get("LOCKSTEP_RESUME_MOMENTS", "4"))
 SINGLE = ["--case.batch_size", 8]
 DDP = ["--trainer.strategy", "ddp", "--trainer.devices", 2]
 FSDP = ["--trainer.strategy", "fsdp", "--trainer.devices", 2, "--trainer.strategy.auto_wrap_policy", "Linear"]
+DEEPSPEED = ["--trainer.strategy", "deepspeed", "--trainer.devices", 2, "--trainer.strategy.stage"]
 SPAWN = ["--trainer.strategy", "ddp", "--trainer.strategy.start_method", "spawn", "--trainer.devices", 2]
 # Overflows at first, then grows every third step: the scale matters at every moment.
 SCALED = ["--trainer.precision", "16-mixed", "--trainer.precision.init_scale", 2.0**22, "--trainer.precision.growth_interval", 3]
@@ -58,6 +59,14 @@ CONFIGURATIONS = {
     "fsdp_bf16": [*FSDP, "--trainer.precision", "bf16-mixed", "--trainer.accumulate_grad_batches", 2],
     "fsdp_16": [*FSDP, *SCALED, "--trainer.gradient_clip_val", 0.5],
     "fsdp_async": [*FSDP, "--trainer.async_checkpoint", "true", "--trainer.strategy.state_dict_type", "sharded"],
+    "deepspeed_1": [*DEEPSPEED, 1, "--trainer.accumulate_grad_batches", 3],
+    "deepspeed_2": [*DEEPSPEED, 2, "--trainer.accumulate_grad_batches", 3],
+    "deepspeed_3_bf16": [*DEEPSPEED, 3, "--trainer.precision", "bf16-true", "--trainer.accumulate_grad_batches", 2],
+    "deepspeed_2_16": [*DEEPSPEED, 2, "--trainer.precision", "16-mixed", "--trainer.strategy.initial_scale_power", 22,
+                       "--trainer.strategy.loss_scale_window", 3],
+    "deepspeed_3_disk": [*DEEPSPEED, 3, "--trainer.strategy.offload_optimizer", "true", "--trainer.strategy.offload_optimizer_device",
+                         "nvme", "--trainer.strategy.offload_parameters", "true", "--trainer.strategy.offload_params_device", "nvme",
+                         "--trainer.strategy.nvme_path", "."],
     "single_reloaded": [*SINGLE, "--case.val_loaders", 3, "--trainer.reload_dataloaders_every_n_epochs", 1],
     "ddp_reloaded": [*DDP, "--case.val_loaders", 2, "--trainer.reload_dataloaders_every_n_epochs", 2],
 }

@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include <lockstep/deepspeed/lr_schedules.h>
+
 namespace lockstep {
 
 /// base * factor for k < total_iters, then base.
@@ -110,6 +112,12 @@ struct SWALR {
   std::string anneal_strategy = "cos";  ///< "cos" or "linear"
 };
 
+/// What section "scheduler" of DeepSpeed's JSON says. k is its t + 1: the first two steps of a warm-up are at
+/// the minimum.
+struct DeepSpeedLR {
+  deepspeed::Scheduler scheduler = {};  ///< required
+};
+
 struct SchedulerOptions;
 
 /// schedulers[0] until milestones[0], then schedulers[1] with its own k counted from there, and so on.
@@ -121,7 +129,7 @@ struct SequentialLR {
 /// Any of the above.
 struct SchedulerOptions
     : std::variant<ConstantLR, LinearLR, ExponentialLR, StepLR, MultiStepLR, CosineAnnealingLR, LambdaLR,
-                   OneCycleLR, WarmupLR, WarmupDecayLR, ReduceLROnPlateau, SWALR, SequentialLR> {
+                   OneCycleLR, WarmupLR, WarmupDecayLR, ReduceLROnPlateau, SWALR, DeepSpeedLR, SequentialLR> {
   using variant::variant;
 };
 

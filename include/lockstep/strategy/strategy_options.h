@@ -10,6 +10,7 @@
 #include <lockstep/base/options.h>
 #include <lockstep/parallel/ddp/ddp.h>
 #include <lockstep/parallel/sharded/fsdp.h>
+#include <lockstep/strategy/deepspeed.h>
 
 namespace lockstep {
 
@@ -22,7 +23,7 @@ struct Auto {};
 struct SingleDevice {};
 
 /// A strategy by its options, or a user's own.
-using StrategyOptions = std::variant<Auto, SingleDevice, Ddp, Fsdp, std::shared_ptr<Strategy>>;
+using StrategyOptions = std::variant<Auto, SingleDevice, Ddp, Fsdp, DeepSpeed, std::shared_ptr<Strategy>>;
 
 /// How the ranks of a strategy come to be: what options of several ranks have in common.
 struct RankStart {

@@ -1,12 +1,12 @@
 // Keys of Lightning's DeepSpeedStrategy, and the JSON that it makes of them.
-#include <lockstep/deepspeed/arguments.h>
+#include <lockstep/strategy/deepspeed.h>
 
-#include <lockstep/base/options.h>
+#include "parallel/joining_options.h"
 
 namespace lockstep {
 namespace {
 
-void describe_offloading(OptionVisitor& v, DeepSpeedArguments& o) {
+void describe_offloading(OptionVisitor& v, DeepSpeed& o) {
   v.field("offload_optimizer", o.offload_optimizer, "Keep and step optimizer states outside the device");
   v.field("offload_parameters", o.offload_parameters, "Keep parameters outside the device (stage 3)");
   v.field("offload_optimizer_device", o.offload_optimizer_device, "Where optimizer states go");
@@ -25,7 +25,7 @@ void describe_offloading(OptionVisitor& v, DeepSpeedArguments& o) {
   v.field("thread_count", o.thread_count, "Threads of one transfer", at_least(1));
 }
 
-void describe_sharding(OptionVisitor& v, DeepSpeedArguments& o) {
+void describe_sharding(OptionVisitor& v, DeepSpeed& o) {
   v.field("zero_optimization", o.zero_optimization, "Shard at all");
   v.field("stage", o.stage,
           "What is sharded: 0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters", between(0, 3));
@@ -40,7 +40,7 @@ void describe_sharding(OptionVisitor& v, DeepSpeedArguments& o) {
           "Accept optimizers that DeepSpeed does not test with ZeRO");
 }
 
-void describe_activations(OptionVisitor& v, DeepSpeedArguments& o) {
+void describe_activations(OptionVisitor& v, DeepSpeed& o) {
   v.field("partition_activations", o.partition_activations,
           "Shard kept activations over model parallel ranks");
   v.field("cpu_checkpointing", o.cpu_checkpointing, "Keep checkpointed activations on the CPU");
@@ -50,7 +50,7 @@ void describe_activations(OptionVisitor& v, DeepSpeedArguments& o) {
           "Wait for the device at each checkpointed piece");
 }
 
-void describe_loss_scale(OptionVisitor& v, DeepSpeedArguments& o) {
+void describe_loss_scale(OptionVisitor& v, DeepSpeed& o) {
   v.field("loss_scale", o.loss_scale, "Factor of the loss in fp16; 0: found while training", at_least(0));
   v.field("initial_scale_power", o.initial_scale_power, "The first factor is 2 to this power", at_least(0));
   v.field("loss_scale_window", o.loss_scale_window, "Steps without overflow before the factor doubles",
@@ -59,7 +59,7 @@ void describe_loss_scale(OptionVisitor& v, DeepSpeedArguments& o) {
   v.field("min_loss_scale", o.min_loss_scale, "Smallest factor", at_least(1));
 }
 
-deepspeed::OffloadOptimizer offload_optimizer(const DeepSpeedArguments& a) {
+deepspeed::OffloadOptimizer offload_optimizer(const DeepSpeed& a) {
   if (!a.offload_optimizer) return {};
   return {.device = a.offload_optimizer_device,
           .nvme_path = a.nvme_path,
@@ -67,7 +67,7 @@ deepspeed::OffloadOptimizer offload_optimizer(const DeepSpeedArguments& a) {
           .pin_memory = a.pin_memory};
 }
 
-deepspeed::OffloadParam offload_param(const DeepSpeedArguments& a) {
+deepspeed::OffloadParam offload_param(const DeepSpeed& a) {
   if (!a.offload_parameters) return {};
   return {.device = a.offload_params_device,
           .nvme_path = a.nvme_path,
@@ -77,7 +77,7 @@ deepspeed::OffloadParam offload_param(const DeepSpeedArguments& a) {
           .pin_memory = a.pin_memory};
 }
 
-deepspeed::ZeroConfig zero_config(const DeepSpeedArguments& a) {
+deepspeed::ZeroConfig zero_config(const DeepSpeed& a) {
   deepspeed::ZeroConfig zero;
   if (!a.zero_optimization) return zero;
   zero.stage = a.stage;
@@ -93,7 +93,7 @@ deepspeed::ZeroConfig zero_config(const DeepSpeedArguments& a) {
   return zero;
 }
 
-deepspeed::Fp16 fp16_config(const DeepSpeedArguments& a) {
+deepspeed::Fp16 fp16_config(const DeepSpeed& a) {
   return {.enabled = true,
           .loss_scale = a.loss_scale,
           .initial_scale_power = a.initial_scale_power,
@@ -102,7 +102,7 @@ deepspeed::Fp16 fp16_config(const DeepSpeedArguments& a) {
           .min_loss_scale = a.min_loss_scale};
 }
 
-void check_ranges(const DeepSpeedArguments& arguments) {
+void check_ranges(const DeepSpeed& arguments) {
   auto copy = arguments;
   OptionTree tree;
   tree.add("deepspeed", copy);
@@ -111,14 +111,18 @@ void check_ranges(const DeepSpeedArguments& arguments) {
 
 }  // namespace
 
-void describe(OptionVisitor& v, DeepSpeedArguments& o) {
+void describe(OptionVisitor& v, DeepSpeed& o) {
+  v.field("config", o.config,
+          "A file of DeepSpeed's JSON, which then says all that the arguments here could");
   describe_sharding(v, o);
   describe_offloading(v, o);
   describe_activations(v, o);
   describe_loss_scale(v, o);
+  v.field("state_dict_type", o.state_dict_type, "How checkpoints hold the model: whole, or in shards");
+  detail::describe_joining(v, o);
 }
 
-DeepSpeedConfig deepspeed_config(const DeepSpeedArguments& arguments, deepspeed::Dtype precision) {
+DeepSpeedConfig deepspeed_config(const DeepSpeed& arguments, deepspeed::Dtype precision) {
   check_ranges(arguments);
   DeepSpeedConfig config{.gradient_clipping = 0.0,
                          .zero_allow_untested_optimizer = arguments.zero_allow_untested_optimizer};

@@ -1,0 +1,29 @@
+// DeepSpeed's stages on the sharded engine: a front end that turns a configuration into a plan.
+#pragma once
+
+#include <lockstep/deepspeed/config.h>
+#include <lockstep/strategy/deepspeed.h>
+
+#include "strategy/sharded_strategy.h"
+
+namespace lockstep {
+
+class DeepSpeedStrategy final : public ShardedStrategy {
+ public:
+  /// @throws ConfigError for a configuration that cannot be read or contradicts itself
+  explicit DeepSpeedStrategy(DeepSpeed options);
+
+  std::string_view name() const override { return "deepspeed"; }
+  void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
+  void set_precision(Precision& precision) override;
+  bool averages_every_backward() const override { return config_.zero_optimization.stage >= 2; }
+
+ private:
+  ShardingPlan plan(int world_size, int ranks_per_node) const override;
+
+  DeepSpeed options_;
+  DeepSpeedConfig config_;
+  std::optional<at::ScalarType> compute_dtype_ = {};  // none: the model's own
+};
+
+}  // namespace lockstep

@@ -1,0 +1,151 @@
+"""Strategy deepspeed: every stage has the bits of ddp, from arguments and from DeepSpeed's own JSON."""
+import json
+import unittest
+
+from harness import BINARY, DIGITS, SOURCE, ProgramTest
+
+CASE = BINARY / "bin" / "resume_case"
+LM = BINARY / "bin" / "example_05_fsdp_transformer"
+WINDOWS = ["--trainer.accumulate_grad_batches", 2, "--trainer.gradient_clip_val", 0.5]
+
+# A file as tutorials show it.
+TUTORIAL = """{
+  "zero_optimization": {
+    "stage": 2,
+    "offload_optimizer": {
+      "device": "cpu",
+      "pin_memory": true
+    },
+    "allgather_bucket_size": 2e8,
+    "reduce_bucket_size": 2e8
+  },
+  "activation_checkpointing": {
+    "partition_activations": true,
+    "cpu_checkpointing": true
+  },
+  "fp16": {
+    "enabled": true
+  },
+  "gradient_clipping": 1.0
+}
+"""
+
+
+def strategy(name, ranks, **options):
+    flags = ["--trainer.strategy", name, "--trainer.devices", ranks]
+    for key, value in options.items():
+        flags += [f"--trainer.strategy.{key}", value]
+    return flags
+
+
+class DeepSpeed(ProgramTest):
+    def train(self, name, *flags, program=CASE):
+        weights = self.folder / f"{name}.safetensors"
+        result = self.run_program(program, "fit", "--seed_everything", 5, "--run_dir", self.folder / name, "--save_weights", weights,
+                                  *flags)
+        self.assertEqual(result.code, 0, result)
+        self.assertNotIn("training goes on", result.err)
+        return weights.read_bytes()
+
+    def checkpoint_of(self, name):
+        return self.folder / name / "checkpoints" / "last.ckpt"
+
+    def summary(self, name):
+        return json.loads((self.folder / name / "summary.json").read_text())
+
+    def config(self, text):
+        path = self.folder / "ds_config.json"
+        path.write_text(text if isinstance(text, str) else json.dumps(text))
+        return path
+
+    def test_every_stage_gives_the_bits_of_ddp(self):
+        carry = ["--trainer.partial_window", "carry"]
+        for ranks in (2, 4):
+            size = ["--case.batch_size", 8 // ranks]
+            at_the_end = self.train(f"ddp_{ranks}", *WINDOWS, *carry, *size, *strategy("ddp", ranks))
+            each_time = self.train(f"ddp_each_{ranks}", *WINDOWS, *carry, *size, *strategy("ddp", ranks, reduce_every_micro_batch="true"))
+            for stage, expected in ((0, at_the_end), (1, at_the_end), (2, each_time), (3, each_time)):
+                with self.subTest(stage=stage, ranks=ranks):
+                    got = self.train(f"stage_{stage}_{ranks}", *WINDOWS, *size, *strategy("deepspeed", ranks, stage=stage))
+                    self.assertEqual(got, expected)
+            for stage, expected in ((1, at_the_end), (2, each_time), (3, each_time)):
+                with self.subTest(stage=stage, ranks=ranks, offload="nvme"):
+                    parameters = {"offload_parameters": "true", "offload_params_device": "nvme"} if stage == 3 else {}
+                    got = self.train(f"nvme_{stage}_{ranks}", *WINDOWS, *size, *strategy(
+                        "deepspeed", ranks, stage=stage, offload_optimizer="true", offload_optimizer_device="nvme",
+                        nvme_path=self.folder, **parameters))
+                    self.assertEqual(got, expected)
+        self.assertEqual(list(self.folder.glob("lockstep-swap*")), [])
+
+    def test_the_file_of_the_tutorials_trains(self):
+        file = self.config(TUTORIAL)
+        for ranks in (2, 4):
+            with self.subTest(ranks=ranks):
+                self.train(f"digits_{ranks}", *strategy("deepspeed", ranks, config=file), "--trainer.max_epochs", 1, "--data.file", SOURCE / "data" / "digits.csv.gz", program=DIGITS)
+                summary = self.summary(f"digits_{ranks}")
+                self.assertEqual(summary["strategy"], "deepspeed")
+                self.assertGreater(summary["metrics"]["val_accuracy"], 0.5)
+        self.train("lm", *strategy("deepspeed", 2, config=file), "--trainer.max_steps", 3, "--trainer.limit_val_batches", 1,
+                   "--sample.tokens", 0, program=LM)
+
+    def test_the_environment_may_name_the_file(self):
+        file = self.config({"zero_optimization": {"stage": 7}})
+        result = self.finish(self.start(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2),
+                                        LOCKSTEP_DEEPSPEED_CONFIG_PATH=str(file)))
+        self.assert_refused(result, 2, "ds_config.json", "stage", "7")
+
+    def test_wrong_files_are_refused_with_their_place(self):
+        for text, words in (('{\n  "zero_optimization": {"stage": 4}\n}', (":2:", "stage", "4")),
+                            ('{"fp16": {"enabled": true}, "bf16": {"enabled": true}}', ("fp16", "bf16")),
+                            ('{"zero_optimization": {"stge": 2}}', ("stge", "stage")),
+                            ('{"train_batch_size": 33, "train_micro_batch_size_per_gpu": 17}', ("33", "17")),
+                            ('{"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}', ("nvme_path",)),
+                            ("{", (":1:",))):
+            with self.subTest(text):
+                result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=self.config(text)))
+                self.assert_refused(result, 2, *words)
+
+    def test_flags_that_disagree_with_the_file_are_named(self):
+        file = self.config({"gradient_clipping": 1.0, "gradient_accumulation_steps": 2, "bf16": {"enabled": True}})
+        for flags, words in ((["--trainer.gradient_clip_val", 0.5], ("gradient_clipping", "gradient_clip_val", "1", "0.5")),
+                             (["--trainer.accumulate_grad_batches", 3],
+                              ("gradient_accumulation_steps", "accumulate_grad_batches", "2", "3")),
+                             (["--trainer.precision", "16-mixed"], ("bf16", "precision"))):
+            with self.subTest(flags):
+                result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=file), *flags)
+                self.assert_refused(result, 2, "ds_config.json", *words)
+
+    def test_a_typo_is_noted_and_training_goes_on(self):
+        file = self.config({"zero_optimisation": {"stage": 3}})
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=file),
+                                  "--trainer.max_steps", 1)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("zero_optimization", result.err)
+
+    def test_checkpoints_go_from_stage_to_stage_and_to_other_strategies(self):
+        ways = {
+            "ddp": strategy("ddp", 2, reduce_every_micro_batch="true"),
+            "fsdp": strategy("fsdp", 2, state_dict_type="sharded"),
+            "stage_2": strategy("deepspeed", 2, stage=2),
+            "stage_3": strategy("deepspeed", 2, stage=3),
+            "stage_3_full": strategy("deepspeed", 2, stage=3, state_dict_type="full"),
+        }
+        expected = self.train("whole", *ways["ddp"])
+        for name, flags in ways.items():
+            self.train(f"half_{name}", *flags, "--trainer.max_epochs", 1)
+        for source in ways:
+            for target in ("ddp", "stage_3") if source.startswith("stage") else ("stage_2", "stage_3"):
+                if source == target:
+                    continue
+                with self.subTest(f"{source} to {target}"):
+                    got = self.train(f"{source}_{target}", *ways[target], "--ckpt_path", self.checkpoint_of(f"half_{source}"))
+                    self.assertEqual(got, expected)
+
+    def test_a_directory_that_is_not_there_is_named(self):
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run",
+                                  *strategy("deepspeed_stage_3_offload_nvme", 2, nvme_path="/nowhere/at/all"))
+        self.assert_refused(result, 2, "nvme_path", "/nowhere/at/all")
+
+
+if __name__ == "__main__":
+    unittest.main()
