@@ -10,6 +10,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/formats/safetensors.h>
+#include <lockstep/state/incompatible_keys.h>
+
+namespace torch::nn {
+class Module;
+}
 
 namespace lockstep::detail {
 
@@ -28,5 +33,10 @@ StoredWeights stored_weights(const std::filesystem::path& path);
 
 /// Those of a safetensors file or a folder of Hugging Face.
 StoredWeights stored_safetensors(const std::filesystem::path& path);
+
+/// As lockstep::load_weights(), but hands each tensor of `module` that `path` has to `put`, with what reads
+/// it.
+IncompatibleKeys load_weights(const std::filesystem::path& path, const torch::nn::Module& module, bool strict,
+                              const std::function<void(const at::Tensor&, const StoredTensor&)>& put);
 
 }  // namespace lockstep::detail

@@ -50,16 +50,23 @@ void write_weights(const fs::path& file, const NamedTensors& tensors) {
   safetensors::write(file, views, {{"format", "pt"}});
 }
 
-IncompatibleKeys load_weights(const fs::path& path, torch::nn::Module& module, bool strict) {
-  const auto weights = detail::stored_weights(path);
+IncompatibleKeys detail::load_weights(
+    const fs::path& path, const torch::nn::Module& module, bool strict,
+    const std::function<void(const at::Tensor&, const StoredTensor&)>& put) {
+  const auto weights = stored_weights(path);
   const auto targets = named_tensors(module);
-  auto keys =
-      detail::match_tensors(kinds_of(targets), kinds_of(weights), strict, "weights in " + path.string());
-  const torch::NoGradGuard no_grad;
+  auto keys = match_tensors(kinds_of(targets), kinds_of(weights), strict, "weights in " + path.string());
   for (const auto& [name, tensor] : targets) {
-    if (const auto stored = weights.find(name); stored != weights.end()) tensor.copy_(stored->second.read());
+    if (const auto stored = weights.find(name); stored != weights.end()) put(tensor, stored->second);
   }
   return keys;
+}
+
+IncompatibleKeys load_weights(const fs::path& path, torch::nn::Module& module, bool strict) {
+  const torch::NoGradGuard no_grad;
+  return detail::load_weights(path, module, strict, [](const at::Tensor& tensor, const auto& stored) {
+    tensor.copy_(stored.read());
+  });
 }
 
 }  // namespace lockstep

@@ -52,7 +52,11 @@ void Fabric::set_up_module(const std::shared_ptr<torch::nn::Module>& module) {
   if (!module) throw ConfigError("fabric", {.what = "setup() was given no model", .got = "a null pointer"});
   state.modules.remove_expired();
   state.refuse_second_setup(*module);
-  state.precision->convert_module(*module);
+  {
+    std::optional<DeferredInit> deferral;
+    if (state.strategy->defers_init()) deferral.emplace();
+    state.precision->convert_module(*module);
+  }
   state.strategy->set_precision(*state.precision);
   state.strategy->setup_module(module);
   state.modules.add(module);
@@ -77,7 +81,7 @@ ForwardScope Fabric::autocast() const { return state_->precision->forward_scope(
 
 InitScope Fabric::init_module() const {
   state_->require_launched("init_module()");
-  return InitScope(state_->precision->init_dtype());
+  return {state_->precision->init_dtype(), state_->strategy->defers_init()};
 }
 
 Example Fabric::to_device(const Example& batch) const {

@@ -7,6 +7,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/comm/coalesced.h>
 
+#include "parallel/deferred/deferred_tensor.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -86,6 +88,13 @@ void compare_states(const ModuleStates& states, const Communicator& comm) {
   const auto descriptions = comm.all_gather_bytes(mine);
   for (std::size_t rank = 1; rank < descriptions.size(); ++rank) {
     if (descriptions[rank] != descriptions[0]) name_difference(descriptions[0], descriptions[rank], rank);
+  }
+}
+
+void materialize_states(const ModuleStates& states) {
+  for (const auto& tensor : all_tensors(states)) {
+    materialize(tensor);
+    forget_deferral(tensor);
   }
 }
 

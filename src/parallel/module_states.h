@@ -31,6 +31,9 @@ struct ModuleStates {
 /// requires_grad differs
 void compare_states(const ModuleStates& states, const Communicator& comm);
 
+/// Gives memory to what DeferredInit has put off.
+void materialize_states(const ModuleStates& states);
+
 /// Everything becomes rank 0's. Collective, blocking.
 void broadcast_states(const ModuleStates& states, const Communicator& comm);
 

@@ -7,7 +7,7 @@ namespace {
 
 // In place: optimizers and whoever else holds the tensor see the new one.
 void convert(at::Tensor& tensor, at::ScalarType dtype) {
-  if (at::isFloatingType(tensor.scalar_type())) tensor.set_data(tensor.to(dtype));
+  if (at::isFloatingType(tensor.scalar_type())) tensor.set_data(tensor.detach().to(dtype));
 }
 
 }  // namespace

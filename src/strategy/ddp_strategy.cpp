@@ -3,6 +3,7 @@
 #include <optional>
 
 #include <lockstep/base/error.h>
+#include <lockstep/parallel/deferred_init.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 
@@ -18,6 +19,7 @@ void DdpStrategy::setup_environment(ClusterEnvironment& environment, const World
 void DdpStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
   replicas_.forget_dropped();
   restore_sharded(*module);
+  materialize_module(*module);
   replicas_.set(module, std::make_shared<DdpEngine>(*module, communicator_, options_));
 }
 
@@ -37,6 +39,7 @@ std::unique_ptr<Optimizer> DdpStrategy::setup_optimizer(torch::nn::Module& modul
 
 void DdpStrategy::setup_evaluation(torch::nn::Module& module) {
   restore_sharded(module);
+  materialize_module(module);
   DdpEngine::broadcast_module_states(module, communicator_);
 }
 

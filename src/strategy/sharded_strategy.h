@@ -23,6 +23,7 @@ class ShardedStrategy : public Strategy {
   void optimizer_step(Optimizer& optimizer) override;
   void skip_optimizer_step(Optimizer& optimizer) override;
   bool shards_gradients() const override { return true; }
+  bool defers_init() const override { return true; }
   std::vector<NamedParameter> accumulating_parameters(torch::nn::Module& module) override;
   bool shares_forward(const torch::nn::Module& module) const override;
   std::shared_ptr<void> hold_whole(torch::nn::Module& module) override;

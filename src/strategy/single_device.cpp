@@ -1,5 +1,6 @@
 #include "strategy/single_device.h"
 
+#include <lockstep/parallel/deferred_init.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 
@@ -9,9 +10,13 @@ void SingleDeviceStrategy::setup_environment(ClusterEnvironment&, const WorldSha
 
 void SingleDeviceStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
   restore_sharded(*module);
+  materialize_module(*module);
 }
 
-void SingleDeviceStrategy::setup_evaluation(torch::nn::Module& module) { restore_sharded(module); }
+void SingleDeviceStrategy::setup_evaluation(torch::nn::Module& module) {
+  restore_sharded(module);
+  materialize_module(module);
+}
 
 void SingleDeviceStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const>,
                                     const BackwardOptions& options) {

@@ -9,9 +9,12 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/checkpoint/weights.h>
+#include <lockstep/parallel/deferred_init.h>
 #include <lockstep/train/callbacks/model_summary.h>
 #include <lockstep/train/callbacks/progress_bar.h>
 
+#include "checkpoint/stored_weights.h"
+#include "parallel/deferred/deferred_tensor.h"
 #include "train/evaluation_loop.h"
 
 namespace lockstep::detail {
@@ -79,16 +82,49 @@ void collect_hooks(RunState& state) {
   state.hooks.add(*state.module, "Module", false);
 }
 
+namespace {
+
+// What is made meanwhile is put off, where the strategy would have it so.
+std::optional<DeferredInit> deferral(const RunState& state) {
+  return state.strategy->defers_init() ? std::optional<DeferredInit>(std::in_place) : std::nullopt;
+}
+
+// What has no memory yet is read when it gets some.
+IncompatibleKeys load_first_weights(const RunState& state, const std::filesystem::path& path) {
+  const torch::NoGradGuard no_grad;
+  const auto put = [](const at::Tensor& tensor, const StoredTensor& stored) {
+    if (!replace_history(tensor, stored.read)) tensor.copy_(stored.read());
+  };
+  return load_weights(path, *state.module, state.module->strict_loading(), put);
+}
+
+}  // namespace
+
+void forget_first_values(const RunState& state) {
+  const auto forget = [](const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    replace_history(tensor, [shape = tensor.sizes().vec(), dtype = tensor.scalar_type()] {
+      return at::zeros(shape, dtype);
+    });
+  };
+  for (const auto& parameter : state.module->parameters()) forget(parameter);
+  for (const auto& buffer : state.module->buffers()) forget(buffer);
+}
+
 void prepare_module(RunState& state) {
   if (state.environment->local_rank() == 0) state.module->prepare_data();
   state.strategy->barrier();
   TrainContext context(state);
   state.hooks.call(hook::setup, context);
-  state.module->configure_model(context);
+  {
+    const auto scope = deferral(state);
+    state.module->configure_model(context);
+  }
   // Once: a test after fit is about what fit made of them. The strategy gives every rank what rank 0 has.
   const auto weights = std::exchange(state.options.run.init_weights, {});
   if (!weights.empty() && state.is_global_zero())
-    warn_of(load_weights(weights, *state.module, state.module->strict_loading()), weights.string());
+    warn_of(load_first_weights(state, weights), weights.string());
+  const auto scope = deferral(state);
   state.precision->convert_module(*state.module);
 }
 

@@ -16,6 +16,9 @@ void collect_hooks(RunState& state);
 /// Data, setup hooks, configure_model, the weights to start from, the precision. Collective.
 void prepare_module(RunState& state);
 
+/// All values of the module are about to be loaded: those that DeferredInit has put off need not be computed.
+void forget_first_values(const RunState& state);
+
 /// A short validation, of which nothing stays. Collective.
 void sanity_check(RunState& state);
 

@@ -117,9 +117,16 @@ void save_results(RunState& state) {
     remove_hpc_checkpoints(state);
 }
 
+// What the fit goes on from, if anything: what it brings need not be computed first.
+std::optional<Checkpoint> wanted_checkpoint(RunState& state, bool is_first_fit) {
+  if (state.search) return std::nullopt;
+  auto from = take_wanted_checkpoint(state, is_first_fit);
+  if (from && state.module->strict_loading()) forget_first_values(state);
+  return from;
+}
+
 // The checkpoint is open no longer than this: its place on the disk may be wanted for another one.
-bool resume(RunState& state, bool is_first_fit) {
-  const auto from = take_wanted_checkpoint(state, is_first_fit);
+bool resume(RunState& state, std::optional<Checkpoint> from) {
   if (from) load_fit(state, *from);
   return from.has_value();
 }
@@ -210,13 +217,14 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
     if (state.options.detect_anomaly) anomaly.emplace();
     TrainContext context(state);
     prepare_module(state);
+    auto from = wanted_checkpoint(state, is_first_fit);
     set_up_optimizers(state);
     const auto batch_norm = synced_batch_norm(state);
     if (state.search) {
       state.search();
       return end_search(state);
     }
-    const bool goes_on = resume(state, is_first_fit);
+    const bool goes_on = resume(state, std::exchange(from, std::nullopt));
     state.hooks.call(hook::on_fit_start, context);
     log_hyper_parameters(state);
     warn_of_empty(state, state.val_loaders, Stage::kValidate);

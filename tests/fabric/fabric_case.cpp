@@ -13,6 +13,7 @@ const std::map<std::string, void (*)(ls::Fabric&)> kCases{{"properties", propert
                                                           {"collectives", collectives},
                                                           {"rank_zero_first", rank_zero_first},
                                                           {"setup_forms", setup_forms},
+                                                          {"deferred_models", deferred_models},
                                                           {"models_come_and_go", models_come_and_go},
                                                           {"equals_one_process", equals_one_process},
                                                           {"clipping", clipping},

@@ -43,6 +43,23 @@ void setup_forms(ls::Fabric& fabric) {
   require_error([&] { fabric.setup(std::shared_ptr<NetImpl>()); }, "null");
 }
 
+// Under a strategy that shards, what is built there has no memory until it is set up.
+void deferred_models(ls::Fabric& fabric) {
+  torch::manual_seed(4);
+  const torch::nn::Linear expected(64, 64);
+  const auto next = torch::randn({3});
+  torch::manual_seed(4);
+  torch::nn::Linear linear{nullptr};
+  {
+    const auto scope = fabric.init_module();
+    linear = torch::nn::Linear(64, 64);
+  }
+  require(torch::equal(torch::randn({3}), next), "the generator is left as ever");
+  require(ls::is_deferred(linear->weight) == (fabric.strategy().name() == "fsdp"), "deferred in shards only");
+  fabric.setup(linear);
+  require(torch::equal(linear->weight.detach().clone(), expected->weight), "the same weights");
+}
+
 // A model that nobody owns any more does not stand in the way of the next one.
 void models_come_and_go(ls::Fabric& fabric) {
   for (int fold = 0; fold < 3; ++fold) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include <lockstep/base/export.h>
+#include <lockstep/parallel/deferred_init.h>
 #include <lockstep/precision/forward_scope.h>
 
 namespace lockstep {
@@ -26,14 +28,18 @@ class LOCKSTEP_API NoBackwardSync {
 };
 
 /// Models constructed within it have parameters of the precision's element type, float32 but for those of
-/// "true" precisions, whatever the default element type is otherwise.
+/// "true" precisions, whatever the default element type is otherwise. Under a strategy that shards parameters
+/// they have no memory yet: see DeferredInit.
 class LOCKSTEP_API InitScope {
  public:
   /// For Fabric.
-  explicit InitScope(at::ScalarType dtype) : scope_(dtype) {}
+  InitScope(at::ScalarType dtype, bool defers) : scope_(dtype) {
+    if (defers) deferral_.emplace();
+  }
 
  private:
   DefaultDtypeScope scope_;
+  std::optional<DeferredInit> deferral_;
 };
 
 }  // namespace lockstep

@@ -61,6 +61,10 @@ class LOCKSTEP_API Strategy {
   /// scaler. Not Collective.
   virtual void set_precision(Precision& precision);
 
+  /// Whether modules are best built within a DeferredInit: setup_module() keeps a part of their tensors only,
+  /// and materializes one after the other. Not Collective.
+  virtual bool defers_init() const { return false; }
+
   /// Prepares `module` for training: moves, shards, makes the ranks equal. Several may be set up, none of
   /// them twice before teardown(). A module that nobody else owns any more is forgotten at the next call.
   virtual void setup_module(const std::shared_ptr<torch::nn::Module>& module) = 0;

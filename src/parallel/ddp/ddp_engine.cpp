@@ -117,6 +117,7 @@ DdpEngine::DdpEngine(const torch::nn::Module& module, Communicator comm, const D
   validate(options);
   refuse_sparse_embeddings(module);
   const detail::ModuleStates states(module);
+  detail::materialize_states(states);
   if (options.init_sync) {
     detail::compare_states(states, comm);
     detail::broadcast_states(states, comm);
@@ -211,6 +212,7 @@ const Communicator& DdpEngine::communicator() const { return impl_->comm; }
 
 void DdpEngine::broadcast_module_states(const torch::nn::Module& module, const Communicator& comm) {
   const detail::ModuleStates states(module);
+  detail::materialize_states(states);
   detail::compare_states(states, comm);
   detail::broadcast_states(states, comm);
 }

@@ -17,6 +17,32 @@ bool is_view(const c10::OperatorHandle& op) {
   return !returns.empty() && !op.hasTag(at::Tag::inplace_view) && std::ranges::all_of(returns, only_aliases);
 }
 
+bool is_in_place(const c10::OperatorHandle& op) {
+  const auto& schema = op.schema();
+  if (schema.returns().size() != 1 || op.hasTag(at::Tag::inplace_view)) return false;
+  const auto* alias = schema.returns()[0].alias_info();
+  const auto is_output = [](const c10::Argument& argument) { return argument.is_out(); };
+  return alias && alias->isWrite() && std::ranges::none_of(schema.arguments(), is_output);
+}
+
+bool is_elementwise(const c10::OperatorHandle& op) {
+  const auto& name = op.operator_name().name;
+  const bool is_known = op.hasTag(at::Tag::pointwise) || name == "aten::clone" || name == "aten::_to_copy";
+  const auto& returns = op.schema().returns();
+  return is_known && returns.size() == 1 && !returns[0].alias_info() &&
+         returns[0].type()->kind() == c10::TypeKind::TensorType;
+}
+
+// What has a gradient of its own may do without other operators (copy_), unless it makes a tensor of nothing.
+bool is_composite(const c10::OperatorHandle& op) {
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return true;
+  const auto takes_tensor = [](const c10::Argument& argument) {
+    return argument.type()->str().find("Tensor") != std::string::npos;
+  };
+  return !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+         std::ranges::none_of(op.schema().arguments(), takes_tensor);
+}
+
 OperatorInfo read_schema(const c10::OperatorHandle& op) {
   OperatorInfo info;
   if (op.operator_name().name == "aten::_backward") info.kind = OperatorKind::kBackward;
@@ -24,6 +50,10 @@ OperatorInfo read_schema(const c10::OperatorHandle& op) {
     const bool is_composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
     info.kind = is_composite ? OperatorKind::kCompositeView : OperatorKind::kView;
   }
+  info.is_composite = is_composite(op);
+  info.is_random = op.hasTag(at::Tag::nondeterministic_seeded);
+  info.is_in_place = is_in_place(op);
+  info.is_elementwise = is_elementwise(op);
   const auto& arguments = op.schema().arguments();
   for (std::size_t i = 0; i < std::min<std::size_t>(arguments.size(), 64); ++i) {
     const auto* alias = arguments[i].alias_info();

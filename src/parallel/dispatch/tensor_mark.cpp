@@ -1,10 +1,9 @@
 #include <lockstep/parallel/dispatch/tensor_mark.h>
 
-#include <torch/torch.h>
-
 #include <lockstep/base/error.h>
 
 #include "parallel/dispatch/mark_table.h"
+#include "parallel/dispatch/tensor_keys.h"
 #include "parallel/dispatch/use_key.h"
 
 namespace lockstep {
@@ -21,16 +20,6 @@ c10::weak_intrusive_ptr<c10::StorageImpl> storage_of(const at::Tensor& tensor) {
   return tensor.storage().getWeakStorageImpl();
 }
 
-// A tensor's keys can only be changed by giving it the contents of another, here its own with other keys.
-void set_keys(const at::Tensor& tensor, c10::DispatchKeySet keys) {
-  const at::NoGradGuard no_grad;
-  const c10::impl::ExcludeDispatchKeyGuard guard(detail::use_key());
-  auto twin = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(tensor.storage()), keys, tensor.dtype());
-  twin.unsafeGetTensorImpl()->set_storage_offset(tensor.storage_offset());
-  twin.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides());
-  tensor.set_data(twin);
-}
-
 }  // namespace
 
 void UseHandler::announce(std::span<const TensorUse>) {}
@@ -40,13 +29,13 @@ void UseHandler::replace(OperatorCall&, std::span<const TensorUse>) {}
 TensorMark::TensorMark(const at::Tensor& tensor, UseHandler& handler, std::size_t tag)
     : tensor_(check(tensor)), handler_(&handler), tag_(tag), storage_(storage_of(tensor)) {
   const auto keys = tensor_.key_set();
-  if (!keys.has(detail::use_key())) set_keys(tensor_, keys.add(detail::use_key()));
+  if (!keys.has(detail::use_key())) detail::set_keys(tensor_, keys.add(detail::use_key()));
   detail::mark_table().add(storage_._unsafe_get_target(), this);
 }
 
 TensorMark::~TensorMark() {
   const bool was_last = detail::mark_table().remove(storage_._unsafe_get_target(), this);
-  if (was_last && is_intact()) set_keys(tensor_, tensor_.key_set().remove(detail::use_key()));
+  if (was_last && is_intact()) detail::set_keys(tensor_, tensor_.key_set().remove(detail::use_key()));
 }
 
 bool TensorMark::is_intact() const {

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.h>
 #include <torch/library.h>
 
+#include "parallel/deferred/deferred_operators.h"
 #include "parallel/dispatch/mark_table.h"
 #include "parallel/dispatch/operator_info.h"
 #include "parallel/dispatch/operator_recorder.h"
@@ -73,33 +74,38 @@ void run_handled(OperatorCall& call, TensorUses& uses) {
   if (!call.is_done()) call.run();
 }
 
-void run_use(const c10::OperatorHandle& op, Stack& stack) {
-  OperatorCall call(op, stack);
-  auto uses = uses_of(call);
+void run_use(OperatorCall& call, TensorUses& uses) {
   for_each_handler(uses, [](UseHandler& handler, auto its_uses) { handler.announce(its_uses); });
   run_recorded(call, [&] { run_handled(call, uses); });
 }
 
 void run_view(const c10::OperatorHandle& op, Stack& stack) {
+  const c10::impl::ExcludeDispatchKeyGuard guard(use_key());
   OperatorCall call(op, stack);
   run_recorded(call, [&] { call.run(); });
 }
 
+// What it calls comes here, with the key still there.
+void run_inner_operators(const c10::OperatorHandle& op, DispatchKeySet keys, Stack& stack) {
+  op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, use_key()), &stack);
+}
+
 // The exclusion holds for this thread and call: what the operator or a handler calls does not come back.
-// What a composite view calls does, with the key still there: one of them may be a copy. So does a backward.
+// What a composite view calls does: one of them may be a copy. So does a backward, and what makes a tensor of
+// others in several steps where one of them may be deferred.
 void fallback(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-  const auto kind = operator_info(op).kind;
-  if (kind == OperatorKind::kBackward) set_operator_recorder(nullptr);
-  if (kind == OperatorKind::kCompositeView || kind == OperatorKind::kBackward) {
-    op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, use_key()), stack);
-    return;
-  }
+  const auto& info = operator_info(op);
+  if (info.kind == OperatorKind::kBackward) set_operator_recorder(nullptr);
+  if (info.kind == OperatorKind::kCompositeView || info.kind == OperatorKind::kBackward)
+    return run_inner_operators(op, keys, *stack);
+  if (info.kind == OperatorKind::kView) return run_view(op, *stack);
+  if (may_defer() && defer_operator(op, info, *stack)) return;
+  OperatorCall call(op, *stack);
+  auto uses = uses_of(call);
+  if (info.is_composite && uses.empty() && may_defer()) return run_inner_operators(op, keys, *stack);
   const c10::impl::ExcludeDispatchKeyGuard guard(use_key());
-  if (kind == OperatorKind::kView) {
-    run_view(op, *stack);
-  } else {
-    run_use(op, *stack);
-  }
+  if (may_defer()) materialize_arguments(call.arguments());
+  run_use(call, uses);
 }
 
 // The only keys above autograd and autocast for which LibTorch itself registers nothing.

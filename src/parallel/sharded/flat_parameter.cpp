@@ -40,18 +40,18 @@ std::string message_of(const std::string& name) {
          "it, raw pointers (data_ptr, accessor, torch::save) do not: copy it first, parameter.clone()";
 }
 
-// The tensor in a storage of its own, dense and row by row.
+// The tensor in a storage of its own, dense and row by row, for memory that comes later.
 void give_own_storage(const at::Tensor& tensor, at::ScalarType dtype) {
   if (owns_its_storage(tensor) && tensor.scalar_type() == dtype) return;
   auto& mutable_tensor = const_cast<at::Tensor&>(tensor);
-  mutable_tensor.set_data(tensor.detach().to(dtype).clone(at::MemoryFormat::Contiguous));
+  mutable_tensor.set_data(without_memory(tensor.sizes(), dtype));
 }
 
 }  // namespace
 
 FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh& mesh,
                              const ComputeDtype& compute, UseHandler& handler, std::size_t first_tag,
-                             ShardMemory& memory)
+                             ShardMemory& memory, const FetchParameter& fetch)
     : members_(std::move(members)),
       mesh_(mesh),
       memory_(memory),
@@ -65,6 +65,7 @@ FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh
   const torch::NoGradGuard no_grad;
   shard_ = memory_.zeros(layout_.shard_elements(), master_dtype(members_, compute));
   for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (fetch) fetch(members_[i].tensor);
     take_over(i);
     marks_.push_back(std::make_unique<TensorMark>(members_[i].tensor, handler, first_tag + i));
   }

@@ -4,6 +4,7 @@
 // gathered row while it is there, and nowhere otherwise. What an optimizer steps are views of the shard.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,14 +35,19 @@ struct ComputeDtype {
   std::optional<at::ScalarType> master = {};  ///< of the shard
 };
 
+/// Called with each member before its shard is cut: gives it its values, if it has none yet.
+using FetchParameter = std::function<void(const at::Tensor&)>;
+
 class FlatParameter {
  public:
   /// Takes over `members`, all of one dtype, whose values are the same on all ranks: keeps this rank's shard
   /// and frees their memory. `handler` is told when they are used; `first_tag` is the tag of the first one,
   /// the others count on. The shard lies in `memory`. They lie in the type that `compute` names from now on,
-  /// the shard in their own. Does not communicate. @throws ConfigError if two of them share memory
+  /// the shard in their own. Does not communicate, but for `fetch`. @throws ConfigError if two of them share
+  /// memory
   FlatParameter(std::vector<ShardedTensor> members, const ShardMesh& mesh, const ComputeDtype& compute,
-                UseHandler& handler, std::size_t first_tag, ShardMemory& memory);
+                UseHandler& handler, std::size_t first_tag, ShardMemory& memory,
+                const FetchParameter& fetch = {});
   /// Gives up: the tensors stay without memory unless restore() was called.
   ~FlatParameter();
   FlatParameter(const FlatParameter&) = delete;

@@ -2,6 +2,8 @@
 
 #include <c10/core/StorageImpl.h>
 
+#include <lockstep/torch.h>
+
 namespace lockstep::detail {
 namespace {
 
@@ -17,6 +19,15 @@ void release_memory(const at::Tensor& tensor, const std::string& message) {
   auto& storage = storage_of(tensor);
   storage.set_data_ptr_noswap(c10::DataPtr(nullptr, tensor.device()));
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(message);
+}
+
+at::Tensor without_memory(at::IntArrayRef sizes, at::ScalarType dtype) {
+  const auto shape = at::empty(sizes, at::device(at::kMeta).dtype(dtype));
+  auto tensor = at::empty({0}, dtype);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), static_cast<std::int64_t>(shape.nbytes()),
+      c10::DataPtr(nullptr, at::kCPU), c10::GetAllocator(at::kCPU), /*resizable=*/true);
+  return tensor.set_(c10::Storage(std::move(storage)), 0, sizes, shape.strides());
 }
 
 void attach_memory(const at::Tensor& tensor, const at::Tensor& owner, std::int64_t offset) {

@@ -13,9 +13,11 @@
 
 #include "parallel/activations/block_segments.h"
 #include "parallel/ddp/backward_errors.h"
+#include "parallel/deferred/deferred_operators.h"
 #include "parallel/dispatch/mark_table.h"
 #include "parallel/module_states.h"
 #include "parallel/sharded/gradient_reduction.h"
+#include "parallel/sharded/late_parameters.h"
 #include "parallel/sharded/residency.h"
 #include "parallel/sharded/sharded_norm.h"
 #include "parallel/sharded/unit_plan.h"
@@ -99,13 +101,12 @@ struct ShardedEngine::Impl {
         swap(plan.offload ? make_swap(*plan.offload, comm.rank()) : nullptr),
         memory(plan.offload && plan.offload->parameters ? swap : nullptr),
         residency(units, pool, rules_of(chosen)) {
-    if (plan.sync_module_states) {
-      compare_states(states, comm);
-      broadcast_states(states, comm);
-    }
+    const MemoryAtOnce at_once;
+    if (plan.sync_module_states) compare_states(states, comm);
+    const LateParameters late(states, comm, plan.sync_module_states);
     cast_buffers(module);
     shard(with_persistent_unit(plan_units(module, plan.units, plan.whole_modules), plan),
-          batch_norm_tensors(module));
+          batch_norm_tensors(module), late);
     gradients.emplace(units, pool, residency, plan.mixed_precision.reduce_dtype, mesh);
     mark_checkpointed_again(module);
     const auto& checkpointing = plan.activation_checkpointing;
@@ -142,8 +143,9 @@ struct ShardedEngine::Impl {
 
   // A unit's memory is gone before the next one's shard is made.
   void shard(std::vector<PlannedUnit> planned_units,
-             const std::unordered_set<const at::TensorImpl*>& own_dtype) {
+             const std::unordered_set<const at::TensorImpl*>& own_dtype, const LateParameters& late) {
     std::vector<MemberPlace> members;
+    const auto fetch = [&late](const at::Tensor& parameter) { late.fetch(parameter); };
     for (auto& planned : planned_units) {
       if (planned.members.empty()) continue;
       ShardedUnit unit{.name = planned.name,
@@ -158,7 +160,7 @@ struct ShardedEngine::Impl {
         const auto compute = compute_of(kind.front());
         const auto first = members.size();
         unit.flats.push_back(std::make_unique<FlatParameter>(
-            std::move(kind), planned.is_whole ? whole_mesh : mesh, compute, residency, first, memory));
+            std::move(kind), planned.is_whole ? whole_mesh : mesh, compute, residency, first, memory, fetch));
         for (std::size_t i = 0; i < unit.flats.back()->members().size(); ++i) {
           members.push_back({.unit = units.size(), .flat = unit.flats.size() - 1, .member = i});
           const auto& member = unit.flats.back()->members()[i];

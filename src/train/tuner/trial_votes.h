@@ -46,6 +46,7 @@ class TrialStrategy final : public Strategy {
     strategy_->setup_environment(environment, shape);
   }
   const Communicator& communicator() const override { return strategy_->communicator(); }
+  bool defers_init() const override { return strategy_->defers_init(); }
   void setup_module(const std::shared_ptr<torch::nn::Module>& module) override {
     strategy_->setup_module(module);
   }
