@@ -7,8 +7,9 @@ cd "$(dirname "$0")/.."
 venv=build/peers
 requirements="safetensors==0.6.2 numpy==2.2.6 packaging typing_extensions filelock sympy networkx jinja2 fsspec \
 lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 lightning-utilities==0.15.3 setuptools==80.9.0 \
-tensorboard==2.21.0 mlflow-skinny==3.17.2"
-[ "$(cat "$venv/requirements.txt" 2>/dev/null)" = "$requirements" ] && exit 0
+tensorboard==2.21.0 mlflow-skinny==3.17.2 ninja hjson msgpack psutil py-cpuinfo pydantic tqdm einops"
+deepspeed="deepspeed==0.19.8"
+[ "$(cat "$venv/requirements.txt" 2>/dev/null)" = "$requirements $deepspeed" ] && exit 0
 
 echo "peers: making $venv for programs in Python"
 torch_root=$(sed -n 's/^LOCKSTEP_TORCH_ROOT:PATH=//p' build/*/CMakeCache.txt | head -1)
@@ -21,5 +22,7 @@ pathlib.Path(site.getsitepackages()[0], "lockstep_torch.pth").write_text(sys.arg
 PY
 # shellcheck disable=SC2086
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check $requirements
+# Built against the torch that is there; its own operators are not needed.
+DS_BUILD_OPS=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-build-isolation "$deepspeed"
 "$venv/bin/python" -c 'import torch, safetensors.torch'
-echo "$requirements" > "$venv/requirements.txt"
+echo "$requirements $deepspeed" > "$venv/requirements.txt"

@@ -1,8 +1,7 @@
 // A training step of a transformer under a strategy that is chosen by name: its time, memory and traffic.
 //
-// Usage: bench_sharded --fabric.devices RANKS --fabric.strategy NAME --bench.results FILE [--bench.size
-// 10m|85m]
-// [--bench.steps N]. The peer is peers/fsdp2.py.
+// Usage: bench_sharded --fabric.devices RANKS --fabric.strategy NAME --bench.results FILE
+// [--bench.size 10m|14m|85m] [--bench.steps N]. The peers are peers/fsdp2.py and peers/zero.py.
 #include <lockstep/lockstep.h>
 
 #include <algorithm>
@@ -18,13 +17,14 @@ namespace ls = lockstep;
 
 namespace bench {
 
-constexpr std::int64_t kTokens = 128;  // of one sample, which is a rank's batch
+constexpr std::int64_t kTokens = 128;  // of one sample
 constexpr std::int64_t kWarmupSteps = 2;
 
-enum class Size { k10m, k85m };
+enum class Size { k10m, k14m, k85m };
 
 std::span<const ls::OptionName<Size>> option_names(Size) {
-  static constexpr ls::OptionName<Size> kNames[] = {{"10m", Size::k10m}, {"85m", Size::k85m}};
+  static constexpr ls::OptionName<Size> kNames[] = {
+      {"10m", Size::k10m}, {"14m", Size::k14m}, {"85m", Size::k85m}};
   return kNames;
 }
 
@@ -42,8 +42,12 @@ void describe(ls::OptionVisitor& visitor, Options& options) {
 
 lm::GptShape shape_of(Size size) {
   if (size == Size::k10m) return {.layers = 6, .heads = 6, .width = 384, .context = kTokens};
+  if (size == Size::k14m) return {.layers = 6, .heads = 6, .width = 384, .context = kTokens, .vocab = 4096};
   return {.layers = 12, .heads = 12, .width = 768, .context = kTokens};
 }
+
+// Samples of a rank's batch.
+std::int64_t batch_of(Size size) { return size == Size::k14m ? 4 : 1; }
 
 struct Steps {
   std::vector<double> ns;
@@ -82,7 +86,8 @@ void measure(ls::Fabric& fabric, const Options& options) {
   }
   auto [model, optimizer] = fabric.setup(network, ls::AdamW{.lr = 1e-4});
   torch::manual_seed(1 + static_cast<std::uint64_t>(fabric.global_rank()));
-  const auto tokens = torch::randint(lm::GptShape{}.vocab, {1, kTokens + 1}, torch::kLong);
+  const auto tokens =
+      torch::randint(shape_of(options.size).vocab, {batch_of(options.size), kTokens + 1}, torch::kLong);
   train(fabric, model, optimizer, tokens, kWarmupSteps);
   fabric.barrier();
 
