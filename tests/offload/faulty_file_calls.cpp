@@ -27,11 +27,15 @@ Function next(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
 }
 
-// Zero: do it. The bytes that it may move are changed.
-int error_of(const char* name, std::size_t& bytes) {
-  if (!is_faulty(name)) return 0;
-  if (current.most_bytes != 0) bytes = std::min(bytes, current.most_bytes);
-  return current.error_number;
+// What a call says to have moved that moved that much, or failed.
+ssize_t said(bool has_fault, ssize_t moved) {
+  return has_fault && moved > 0 && current.most_bytes != 0 ? std::min(moved, current.most_bytes) : moved;
+}
+
+/// Sets errno. Whether the call fails.
+bool fails(bool has_fault) {
+  if (has_fault) errno = current.error_number;
+  return has_fault && current.error_number != 0;
 }
 
 }  // namespace
@@ -46,27 +50,24 @@ FaultyFileCalls::~FaultyFileCalls() { faulty_call = nullptr; }
 
 int FaultyFileCalls::calls() const { return calls_made; }
 
-}  // namespace lockstep::offload
-
 // In front of libc's.
 #pragma GCC visibility push(default)
 extern "C" {
 ssize_t pread(int fd, void* bytes, std::size_t count, off_t offset) {
-  static const auto real = lockstep::offload::next<ssize_t (*)(int, void*, std::size_t, off_t)>("pread");
-  errno = lockstep::offload::error_of("pread", count);
-  return errno != 0 ? -1 : real(fd, bytes, count, offset);
+  static const auto real = next<ssize_t (*)(int, void*, std::size_t, off_t)>("pread");
+  const bool has_fault = is_faulty("pread");
+  return fails(has_fault) ? -1 : said(has_fault, real(fd, bytes, count, offset));
 }
 ssize_t pwrite(int fd, const void* bytes, std::size_t count, off_t offset) {
-  static const auto real =
-      lockstep::offload::next<ssize_t (*)(int, const void*, std::size_t, off_t)>("pwrite");
-  errno = lockstep::offload::error_of("pwrite", count);
-  return errno != 0 ? -1 : real(fd, bytes, count, offset);
+  static const auto real = next<ssize_t (*)(int, const void*, std::size_t, off_t)>("pwrite");
+  const bool has_fault = is_faulty("pwrite");
+  return fails(has_fault) ? -1 : said(has_fault, real(fd, bytes, count, offset));
 }
 int posix_fallocate(int fd, off_t offset, off_t count) {
-  static const auto real = lockstep::offload::next<int (*)(int, off_t, off_t)>("posix_fallocate");
-  std::size_t ignored = 0;
-  const int error = lockstep::offload::error_of("posix_fallocate", ignored);
-  return error != 0 ? error : real(fd, offset, count);
+  static const auto real = next<int (*)(int, off_t, off_t)>("posix_fallocate");
+  return is_faulty("posix_fallocate") ? current.error_number : real(fd, offset, count);
 }
 }
 #pragma GCC visibility pop
+
+}  // namespace lockstep::offload

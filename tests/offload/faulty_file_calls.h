@@ -1,14 +1,15 @@
-// Makes calls of pread, pwrite and posix_fallocate in this process fail, or do less than they were asked for.
+// Makes calls of pread, pwrite and posix_fallocate in this process fail, or say that they did less than they
+// were asked for.
 #pragma once
 
-#include <cstddef>
+#include <sys/types.h>
 
 namespace lockstep::offload {
 
 struct Fault {
-  int after = 0;               ///< calls that succeed first
-  int error_number = 0;        ///< that all later ones fail with; 0: none
-  std::size_t most_bytes = 0;  ///< that a call moves; 0: as many as it was asked for
+  int after = 0;           ///< calls that succeed first
+  int error_number = 0;    ///< that all later ones fail with; 0: none
+  ssize_t most_bytes = 0;  ///< that a call says to have moved; 0: as many as it was asked for
 };
 
 /// While alive, calls have this fault; those of one kind, by name.

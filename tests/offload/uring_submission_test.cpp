@@ -21,6 +21,11 @@ void count_batch(io_uring* ring) {
   if (const unsigned entries = ::io_uring_sq_ready(ring)) batches.push_back(entries);
 }
 
+void forget_batches() {
+  const std::scoped_lock lock(mutex);
+  batches.clear();
+}
+
 template <class Function>
 Function next(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
@@ -67,6 +72,7 @@ std::vector<unsigned> batches_with(SwapOptions options) {
   const SwapFolder folder({.directory = directory.path()});
   SwapFile file(folder, "a", kBlocks * kBlock, options);
   AlignedBuffer buffer(kBlocks * kBlock);
+  forget_batches();
   auto write = file.write(0, buffer.bytes());
   write.wait();
   const std::scoped_lock lock(mutex);
