@@ -62,6 +62,16 @@ bool lacks_total_steps(const Config& c) {
   return std::visit(lacks, c.scheduler);
 }
 
+/// Whether the run is over before its warm-up is.
+bool ends_early(const Config& c) {
+  const auto ends = [](const auto& s) {
+    if constexpr (requires { s.total_num_steps; })
+      return s.total_num_steps.value && *s.total_num_steps.value < s.warmup_num_steps.value;
+    return false;
+  };
+  return std::visit(ends, c.scheduler);
+}
+
 bool lacks_path(OffloadDevice device, const std::optional<std::filesystem::path>& path) {
   return device == OffloadDevice::kNvme && (!path || path->empty());
 }
@@ -123,6 +133,13 @@ const std::vector<Rule>& rules() {
                 c.gradient_allreduce_op == AllreduceOp::kMean;
        },
        "1 with reduce_scatter at stages 2 and 3"},
+      {{"zero_optimization.compute_grad_norm", kStage, "gradient_clipping"},
+       [](const Config& c) {
+         const auto stage = c.zero_optimization.stage;
+         const bool clips = !c.gradient_clipping.is_auto && c.gradient_clipping.value > 0.0;
+         return !c.zero_optimization.compute_grad_norm && (stage == 0 || stage == 3 || clips);
+       },
+       "stage 1 or 2 and gradient_clipping 0"},
       {{"gradient_allreduce_op", kStage},
        [](const Config& c) {
          return c.gradient_allreduce_op == AllreduceOp::kSum && c.zero_optimization.stage == 3;
@@ -227,6 +244,7 @@ const std::vector<Advice>& all_advice() {
       {"activation_checkpointing.partition_activations",
        [](const Config& c) { return c.activation_checkpointing.partition_activations; },
        "has no effect without model parallelism"},
+      {"scheduler.params.total_num_steps", ends_early, "is less than warmup_num_steps"},
   };
   return advice;
 }

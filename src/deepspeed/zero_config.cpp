@@ -9,7 +9,7 @@ namespace {
 void describe_gradients(OptionVisitor& v, ZeroConfig& o) {
   v.field("contiguous_gradients", o.contiguous_gradients, "Copy gradients into a bucket as they come");
   v.field("reduce_scatter", o.reduce_scatter, "Give each rank the sum of its own gradients only");
-  v.field("reduce_bucket_size", o.reduce_bucket_size, "Elements reduced at a time", at_least(0));
+  v.field("reduce_bucket_size", o.reduce_bucket_size, "Elements reduced at a time", at_least(1));
   v.field("use_multi_rank_bucket_allreduce", o.use_multi_rank_bucket_allreduce,
           "Reduce a bucket of several ranks' gradients at once");
   v.field("allgather_partitions", o.allgather_partitions, "Has no effect, in DeepSpeed neither");
@@ -18,6 +18,8 @@ void describe_gradients(OptionVisitor& v, ZeroConfig& o) {
   v.field("round_robin_gradients", o.round_robin_gradients, "Spread offloaded gradients over the ranks");
   v.field("ignore_unused_parameters", o.ignore_unused_parameters,
           "Stage 2: put up with parameters that got no gradient");
+  v.field("compute_grad_norm", o.compute_grad_norm, "Stages 1 and 2: false where nobody asks for the norm");
+  v.field("parameter_alignment", o.parameter_alignment, "Stages 1 and 2: start each parameter at 16 bytes");
 }
 
 void describe_stage3(OptionVisitor& v, ZeroConfig& o) {

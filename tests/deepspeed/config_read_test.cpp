@@ -110,7 +110,7 @@ TEST(DeepSpeedConfig, RefusesValuesWithTheirPlaceAndWhatIsAccepted) {
                  {"zero_optimization.stage", "expected an integer 0..3", "got 4", "ds.json:2:33"});
   expect_refused(R"({"zero_optimization": {"stage": -1}})", {"0..3", "got -1"});
   expect_refused(R"({"zero_optimization": {"reduce_bucket_size": 2.5}})", {"an integer", "got 2.5"});
-  expect_refused(R"({"zero_optimization": {"reduce_bucket_size": -2e8}})", {">= 0", "got -2e8"});
+  expect_refused(R"({"zero_optimization": {"reduce_bucket_size": -2e8}})", {">= 1", "got -2e8"});
   expect_refused(R"({"zero_optimization": {"reduce_bucket_size": 1e30}})", {"an integer", "got 1e30"});
   expect_refused(R"({"zero_optimization": {"stage": true}})", {"an integer", "got true"});
   expect_refused(R"({"zero_optimization": {"stage": [2]}})", {"zero_optimization.stage", "got a list"});
@@ -182,6 +182,15 @@ TEST(DeepSpeedConfig, WarnsOfSettingsWithoutEffect) {
           R"({"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/x"}}})")
           .warnings,
       ElementsAre(HasSubstr("nvme is taken for cpu")));
+}
+
+TEST(DeepSpeedConfig, WarnsOfARunThatIsShorterThanItsWarmUp) {
+  const auto warnings = [](const std::string& total) {
+    return read(R"({"scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": )" + total + "}}}")
+        .warnings;
+  };
+  EXPECT_THAT(warnings("999"), ElementsAre(HasSubstr("total_num_steps (ds.json:1:53) is less than")));
+  EXPECT_THAT(warnings("1000"), IsEmpty());
 }
 
 TEST(DeepSpeedConfig, TakesOldNames) {

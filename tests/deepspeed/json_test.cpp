@@ -61,6 +61,8 @@ json company_of(const std::string& path) {
   if (path.ends_with("offload_optimizer.ratio")) return {{"zero_optimization", {{"stage", 3}}}};
   if (path.ends_with("contiguous_memory_optimization"))
     return {{"activation_checkpointing", {{"partition_activations", true}, {"number_checkpoints", 2}}}};
+  if (path.ends_with("compute_grad_norm"))
+    return {{"gradient_clipping", 0}, {"zero_optimization", {{"stage", 1}}}};
   const json offloaded = {{"stage", 1}, {"offload_optimizer", {{"device", "cpu"}}}};
   if (path.ends_with("master_weights_and_grads")) return {{"zero_optimization", offloaded}};
   if (path.ends_with("bf16_optimizer_states"))

@@ -63,6 +63,7 @@ struct ZeroConfig {
   bool allgather_partitions = true;
   std::int64_t allgather_bucket_size = 500'000'000;  ///< even
   std::optional<bool> overlap_comm = {};             ///< none: stage 3 only; see overlaps_comm
+  bool compute_grad_norm = true;                     ///< false: stages 1 and 2 without clipping only
   bool load_from_fp32_weights = true;
   bool elastic_checkpoint = false;
   OffloadParam offload_param = {};
@@ -87,6 +88,7 @@ struct ZeroConfig {
   LocoParam zeropp_loco_param = {};
   std::int64_t mics_shard_size = -1;
   bool mics_hierarchical_params_gather = false;
+  bool parameter_alignment = false;
   bool memory_efficient_linear = true;
   bool pipeline_loading_checkpoint = false;
   bool override_module_apply = true;
