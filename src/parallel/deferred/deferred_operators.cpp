@@ -48,7 +48,8 @@ bool makes_memory(const c10::OperatorHandle& op) {
 // torch::tensor({...}) fills its tensor by hand, and this is what tells it from torch::empty().
 bool fills_by_hand() {
   const auto excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
-  return excluded.has(c10::DispatchKey::AutogradFunctionality) && !excluded.has(c10::DispatchKey::ADInplaceOrView);
+  return excluded.has(c10::DispatchKey::AutogradFunctionality) &&
+         !excluded.has(c10::DispatchKey::ADInplaceOrView);
 }
 
 bool asks_for_cpu(const c10::IValue& device) { return device.isNone() || device.toDevice().is_cpu(); }

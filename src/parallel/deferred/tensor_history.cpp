@@ -1,5 +1,6 @@
 #include "parallel/deferred/tensor_history.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <lockstep/torch.h>
@@ -63,12 +64,14 @@ TensorHistory::TensorHistory(std::size_t n_bytes, TensorPlace place, Origin orig
 
 c10::Storage TensorHistory::beginning() const {
   if (!origin_) return new_memory(n_bytes_);
-  const auto made = origin_();
+  auto made = origin_();
   const bool is_in_place = made.scalar_type() == place_->dtype && made.storage_offset() == place_->offset &&
                            made.strides() == place_->strides && made.storage().nbytes() == n_bytes_;
-  if (is_in_place) return made.storage();
+  if (is_in_place && n_bytes_ < kSmallestMapping) return made.storage();
   auto memory = new_memory(n_bytes_);
   place_->in(memory).copy_(made);
+  made.reset();
+  ::malloc_trim(0);
   return memory;
 }
 
