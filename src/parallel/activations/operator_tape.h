@@ -39,6 +39,8 @@ class OperatorTape {
   /// First run: a tensor that the operator would save for backward.
   std::size_t leave_out(const at::Tensor& tensor) { return tensors_.leave_out(tensor); }
   std::size_t left_out() const { return tensors_.size(); }
+  /// Whether it is there anyway, since it came from outside.
+  bool keeps(const at::Tensor& tensor) const { return values_.keeps(tensor); }
 
   /// That tensor, by a second run of all operators, which gives the others, too. Each goes once it was taken.
   /// @throws Error if a second run gives others, or what was given to the block has changed

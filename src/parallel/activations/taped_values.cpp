@@ -1,5 +1,7 @@
 #include "parallel/activations/taped_values.h"
 
+#include <algorithm>
+
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
@@ -68,6 +70,12 @@ std::span<const std::size_t> TapedValues::outers_in_memory_of(const at::Tensor& 
   if (!tensor.defined() || !tensor.has_storage()) return {};
   const auto found = outers_.find(tensor.storage().unsafeGetStorageImpl());
   return found == outers_.end() ? std::span<const std::size_t>() : found->second;
+}
+
+bool TapedValues::keeps(const at::Tensor& tensor) const {
+  const auto outers = outers_in_memory_of(tensor);
+  if (outers.empty() || made_.contains(tensor.storage().unsafeGetStorageImpl())) return false;
+  return std::ranges::none_of(outers, [this](std::size_t number) { return values_[number].is_copied; });
 }
 
 // Two tensors on one memory, neither of which was made from the other by a recorded operator, would be two

@@ -26,6 +26,8 @@ class TapedValues {
   TapedTensor use(const at::Tensor& tensor, std::size_t by);
   /// It gives `tensor`. None for an outer value, which it was given.
   std::optional<std::size_t> define(const at::Tensor& tensor, std::size_t by);
+  /// Whether the memory of `tensor` is that of an outer value, which stays anyway.
+  bool keeps(const at::Tensor& tensor) const;
   /// Whether a second run can repeat a write to `tensor`: not to a parameter, nor to memory that several
   /// outer values share.
   bool can_write(const at::Tensor& tensor) const;

@@ -94,7 +94,10 @@ struct Chooser {
   void operator()(const WrapPolicy::Predicate& predicate) const { choose_where(module, predicate, chosen); }
 };
 
-[[noreturn]] void refuse_no_match(const Module& module, const WrapPolicy& policy, const char* option) {
+constexpr const char* kFindsRepeated = "repeated_blocks finds the repeated blocks by itself";
+
+[[noreturn]] void refuse_no_match(const Module& module, const WrapPolicy& policy, const char* option,
+                                  const char* hint = kFindsRepeated) {
   std::set<std::string> types;
   for (const auto& part : module.modules(/*include_self=*/false)) {
     if (elements_of(*part) > 0) types.insert(type_of(*part));
@@ -104,7 +107,7 @@ struct Chooser {
   throw ConfigError("parallel", {.what = std::string(option) + " matches no module of " + type_of(module),
                                  .expected = "a policy for some of " + list,
                                  .got = policy.print(),
-                                 .hint = "repeated_blocks finds the repeated blocks by itself"});
+                                 .hint = hint});
 }
 
 Chosen choose(const Module& module, const WrapPolicy& policy, const char* option) {
@@ -204,7 +207,11 @@ std::vector<PlannedUnit> plan_blocks(const Module& module, const WrapPolicy& pol
   Planner planner(chosen, ignored);
   planner.visit(module, "", 0);
   auto blocks = planner.take();
-  if (blocks.size() < 2) refuse_no_match(module, policy, option);
+  if (blocks.size() < 2) {
+    refuse_no_match(module, policy, option,
+                    "a part without parameters, or of a single block, is checkpointed where it is called: "
+                    "x = ls::checkpoint([this](const at::Tensor& x) { return part->forward(x); }, x)");
+  }
   return blocks;
 }
 
