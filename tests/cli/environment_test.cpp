@@ -12,7 +12,8 @@ using Words = std::vector<std::string>;
 const Words kCandidates{
     "7",         "0.25",     "3s",   "true",     "false",         "value",   "fp16_compress",
     "powerSGD",  "ddp",      "warn", "jsonl",    "spawn",         "fast",    "simple",
-    "lightning", "16-mixed", "gloo", "NO_SHARD", "BACKWARD_POST", "sharded", "bfloat16"};
+    "lightning", "16-mixed", "gloo", "NO_SHARD", "BACKWARD_POST", "sharded", "bfloat16",
+    "3",         "nvme",     "full"};
 constexpr auto kWrong = "no such value";
 
 std::string yaml_of(const Words& words) {
