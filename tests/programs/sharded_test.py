@@ -1,5 +1,6 @@
 """Sharded strategies give the bits of ddp, and their checkpoints go from one to the other."""
 import json
+import os
 import resource
 import unittest
 
@@ -95,21 +96,25 @@ class Sharded(ProgramTest):
         metrics = [json.loads((self.folder / name / "summary.json").read_text())["metrics"]["val_loss"] for name in ("ddp", "fsdp")]
         self.assertEqual(metrics[0], metrics[1])
 
-    def capped(self, limit_mib, *flags):
-        """A language model of 60 million parameters, on ranks that may not have more memory than that."""
+    def capped(self, limit_mib, layers, width, *flags):
+        """A language model on ranks that may not have more memory than that."""
         limit = limit_mib << 20
-        model = ["--model.layers", 19, "--model.width", 512, "--model.heads", 8, "--model.context", 32, "--data.batch_size", 1]
+        model = ["--model.layers", layers, "--model.width", width, "--model.heads", 8, "--model.context", 32, "--data.batch_size", 1]
         return self.finish(self.start(BINARY / "bin" / "example_05_fsdp_transformer", "fit", "--run_dir", self.folder / "capped", *model,
                                       "--trainer.devices", 4, "--trainer.max_steps", 2, "--trainer.limit_val_batches", 0,
                                       "--trainer.enable_checkpointing", "false", "--sample.tokens", 0, *flags,
-                                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))))
+                                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))), deadline_s=300)
 
     def test_a_model_trains_where_ddp_has_not_enough_memory(self):
-        limit_mib = 760  # ddp: 4 x 230 MiB of parameters, gradients and Adam's state
-        result = self.capped(limit_mib, "--trainer.strategy", "ddp")
-        self.assert_refused(result, 1, "memory")
-        result = self.capped(limit_mib, "--trainer.strategy", "fsdp")
-        self.assertEqual(result.code, 0, result)
+        models = [(760, 19, 512)]  # 60 million parameters; ddp: 4 x 230 MiB of them, their gradients and Adam's state
+        if "LOCKSTEP_LARGE_MODELS" in os.environ:
+            models.append((2200, 21, 1024))  # 1 GiB of parameters
+        for model in models:
+            with self.subTest(model):
+                result = self.capped(*model, "--trainer.strategy", "ddp")
+                self.assert_refused(result, 1, "memory")
+                result = self.capped(*model, "--trainer.strategy", "fsdp")
+                self.assertEqual(result.code, 0, result)
 
 
 if __name__ == "__main__":
