@@ -6,6 +6,7 @@
 #include <c10/core/Allocator.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/fabric/fabric.h>
 #include <lockstep/parallel/activation_checkpoint.h>
 #include <lockstep/parallel/activation_checkpointing.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
@@ -515,6 +516,16 @@ TEST(ActivationCheckpointing, OutlivesShardingAndConversion) {
     model->forward(batch(0).to(at::kDouble)).sum().backward();
     EXPECT_TRUE(model->block(0).seen.front().expired());
   });
+}
+
+TEST(ActivationCheckpointing, OutlivesTheSetupOfAStrategy) {
+  Fabric fabric({.precision = Fp64{}});
+  fabric.launch();
+  const auto model = make_stack();
+  apply_activation_checkpointing(*model, types<StackBlock>());
+  fabric.setup(model);
+  fabric.backward(model->forward(batch(0).to(at::kDouble)).sum());
+  EXPECT_TRUE(model->block(0).seen.front().expired());
 }
 
 TEST(ActivationCheckpointing, RefusesTwoPoliciesOfOneModel) {
