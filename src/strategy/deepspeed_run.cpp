@@ -5,6 +5,8 @@
 #include <lockstep/deepspeed/batch_sizes.h>
 #include <lockstep/deepspeed/complete.h>
 
+#include "strategy/deepspeed_effects.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -36,6 +38,7 @@ DeepSpeedRun deepspeed_run(const DeepSpeed& options, Dtype dtype) {
   const auto file = file_of(options);
   if (file.empty()) return {.config = deepspeed_config(options, dtype)};
   auto read = read_deepspeed_config(file);
+  for (auto& sentence : without_effect(read.config)) read.warnings.push_back(std::move(sentence));
   return {.config = std::move(read.config), .warnings = std::move(read.warnings)};
 }
 

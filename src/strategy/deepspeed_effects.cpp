@@ -1,0 +1,64 @@
+#include "strategy/deepspeed_effects.h"
+
+#include <lockstep/base/error.h>
+
+namespace lockstep::detail {
+namespace {
+
+struct Setting {
+  const char* key;
+  bool (*is_asked_for)(const DeepSpeedConfig&);
+};
+
+// They change speed, memory or what is printed, not the numbers.
+constexpr Setting kWithoutEffect[] = {
+    {"zero_optimization.zero_quantized_weights",
+     [](const auto& c) { return c.zero_optimization.zero_quantized_weights; }},
+    {"zero_optimization.zero_quantized_gradients",
+     [](const auto& c) { return c.zero_optimization.zero_quantized_gradients; }},
+    {"zero_optimization.zero_quantized_nontrainable_weights",
+     [](const auto& c) { return c.zero_optimization.zero_quantized_nontrainable_weights; }},
+    {"zero_optimization.zero_hpz_partition_size",
+     [](const auto& c) { return c.zero_optimization.zero_hpz_partition_size > 1; }},
+    {"zero_optimization.round_robin_gradients",
+     [](const auto& c) { return c.zero_optimization.round_robin_gradients; }},
+    {"zero_optimization.ignore_unused_parameters",
+     [](const auto& c) { return !c.zero_optimization.ignore_unused_parameters; }},
+    {"activation_checkpointing.cpu_checkpointing",
+     [](const auto& c) { return c.activation_checkpointing.cpu_checkpointing; }},
+    {"bf16.bf16_master_weights_and_grads",
+     [](const auto& c) { return c.bf16.bf16_master_weights_and_grads; }},
+    {"fp16.fp16_master_weights_and_grads",
+     [](const auto& c) { return c.fp16.fp16_master_weights_and_grads; }},
+    {"sparse_gradients", [](const auto& c) { return c.sparse_gradients; }},
+    {"steps_per_print", [](const auto& c) { return c.steps_per_print.has_value(); }},
+    {"wall_clock_breakdown", [](const auto& c) { return c.wall_clock_breakdown; }},
+    {"memory_breakdown", [](const auto& c) { return c.memory_breakdown; }},
+    {"dump_state", [](const auto& c) { return c.dump_state; }},
+    {"flops_profiler.enabled", [](const auto& c) { return c.flops_profiler.enabled; }},
+    {"tensorboard.enabled", [](const auto& c) { return c.tensorboard.enabled; }},
+    {"csv_monitor.enabled", [](const auto& c) { return c.csv_monitor.enabled; }},
+    {"comms_logger.enabled", [](const auto& c) { return c.comms_logger.enabled; }},
+};
+
+void refuse(const DeepSpeedConfig& config, const char* key, const char* expected) {
+  throw ConfigError("deepspeed", {.what = config.named(key) + " is not there yet",
+                                  .expected = expected,
+                                  .got = "another value",
+                                  .hint = "docs/deepspeed.md says what training acts on"});
+}
+
+}  // namespace
+
+std::vector<std::string> without_effect(const DeepSpeedConfig& config) {
+  if (config.gradient_allreduce_op != deepspeed::AllreduceOp::kMean)
+    refuse(config, "gradient_allreduce_op", "mean");
+  if (config.torch_autocast.enabled) refuse(config, "torch_autocast.enabled", "false");
+  std::vector<std::string> sentences;
+  for (const auto& [key, is_asked_for] : kWithoutEffect) {
+    if (is_asked_for(config)) sentences.push_back(config.named(key) + " has no effect yet");
+  }
+  return sentences;
+}
+
+}  // namespace lockstep::detail

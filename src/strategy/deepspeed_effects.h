@@ -1,0 +1,15 @@
+// What of DeepSpeed's configuration training does not act on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <lockstep/deepspeed/config.h>
+
+namespace lockstep::detail {
+
+/// A sentence for each setting that asks for something that has no effect here; empty where all is done.
+/// @throws ConfigError for what would change the numbers
+std::vector<std::string> without_effect(const DeepSpeedConfig& config);
+
+}  // namespace lockstep::detail
