@@ -1,9 +1,8 @@
 #include "case.h"
 
-#include <unistd.h>
-
 #include <fstream>
 #include <map>
+#include <random>
 
 namespace parity {
 namespace {
@@ -83,7 +82,7 @@ ls::Fsdp fsdp_of(const json& s) {
 // The file, unchanged, as DeepSpeed was given it.
 ls::DeepSpeed deepspeed_of(const json& s, const std::filesystem::path& folder) {
   const auto file = std::filesystem::temp_directory_path() /
-                    ("parity_" + folder.filename().string() + "_" + std::to_string(::getpid()) + ".json");
+                    ("parity_" + folder.filename().string() + "_" + std::to_string(std::random_device()()) + ".json");
   std::ofstream(file) << s.at("config").dump(2);
   return {.config = file};
 }
