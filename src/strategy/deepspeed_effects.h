@@ -9,7 +9,7 @@
 namespace lockstep::detail {
 
 /// A sentence for each setting that asks for something that has no effect here; empty where all is done.
-/// @throws ConfigError for what would change the numbers
-std::vector<std::string> without_effect(const DeepSpeedConfig& config);
+/// @throws ConfigError for what would change the numbers. Exported for tests
+LOCKSTEP_API std::vector<std::string> without_effect(const DeepSpeedConfig& config);
 
 }  // namespace lockstep::detail

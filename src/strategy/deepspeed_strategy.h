@@ -23,7 +23,7 @@ class DeepSpeedStrategy final : public ShardedStrategy {
 
   DeepSpeed options_;
   DeepSpeedConfig config_;
-  std::optional<at::ScalarType> compute_dtype_ = {};  // none: the model's own
+  deepspeed::Dtype dtype_ = deepspeed::Dtype::kFp32;  // to compute in
 };
 
 }  // namespace lockstep

@@ -96,12 +96,12 @@ class Sharded(ProgramTest):
         metrics = [json.loads((self.folder / name / "summary.json").read_text())["metrics"]["val_loss"] for name in ("ddp", "fsdp")]
         self.assertEqual(metrics[0], metrics[1])
 
-    def capped(self, limit_mib, layers, width, *flags):
+    def capped(self, limit_mib, layers, width, *flags, ranks=4):
         """A language model on ranks that may not have more memory than that."""
         limit = limit_mib << 20
         model = ["--model.layers", layers, "--model.width", width, "--model.heads", 8, "--model.context", 32, "--data.batch_size", 1]
         return self.finish(self.start(BINARY / "bin" / "example_05_fsdp_transformer", "fit", "--run_dir", self.folder / "capped", *model,
-                                      "--trainer.devices", 4, "--trainer.max_steps", 2, "--trainer.limit_val_batches", 0,
+                                      "--trainer.devices", ranks, "--trainer.max_steps", 2, "--trainer.limit_val_batches", 0,
                                       "--trainer.enable_checkpointing", "false", "--sample.tokens", 0, *flags,
                                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))), deadline_s=300)
 
@@ -114,6 +114,16 @@ class Sharded(ProgramTest):
                 result = self.capped(*model, "--trainer.strategy", "ddp")
                 self.assert_refused(result, 1, "memory")
                 result = self.capped(*model, "--trainer.strategy", "fsdp")
+                self.assertEqual(result.code, 0, result)
+
+    def test_a_model_trains_from_disk_whose_state_is_four_times_the_memory(self):
+        model = (260, 44, 512)  # 139 million parameters: 1058 MiB of Adam's state, besides parameters and gradients
+        result = self.capped(*model, "--trainer.strategy", "fsdp", ranks=1)
+        self.assert_refused(result, 1, "memory")
+        for flags in (["fsdp_cpu_offload", "--trainer.strategy.offload_dir", self.folder],
+                      ["deepspeed_stage_3_offload_nvme", "--trainer.strategy.nvme_path", self.folder]):
+            with self.subTest(flags[0]):
+                result = self.capped(*model, "--trainer.strategy", *flags, ranks=1)
                 self.assertEqual(result.code, 0, result)
 
 

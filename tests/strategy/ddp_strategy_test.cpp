@@ -62,6 +62,27 @@ TEST(DdpStrategy, KeepsAStateOnlyWhereSomethingIsKept) {
   test::expect_error<CheckpointError>([&] { power->load_state(state); }, {"models"});
 }
 
+// Two backward passes of a window, averaged each time or not.
+float gradient_of_a_window(bool reduces_every_micro_batch, bool bucket_views) {
+  const auto strategy = make_strategy(
+      Ddp{.gradient_as_bucket_view = bucket_views, .reduce_every_micro_batch = reduces_every_micro_batch}, 1);
+  EXPECT_EQ(strategy->averages_every_backward(), reduces_every_micro_batch);
+  const auto module = std::make_shared<Linear>(torch::nn::LinearOptions(1, 1).bias(false));
+  strategy->setup_module(module);
+  torch::nn::Module* const synced[] = {module.get()};
+  for (const float x : {2.0F, 3.0F}) {
+    const std::size_t averaged = x == 3.0F || strategy->averages_every_backward() ? 1 : 0;
+    strategy->backward(module->forward(torch::full({1, 1}, x)).sum(), std::span(synced).first(averaged));
+  }
+  return module->weight.grad().item<float>();
+}
+
+TEST(DdpStrategy, AddsUpWhatEveryMicroBatchIsAveragedTo) {
+  for (const bool every : {false, true}) {
+    for (const bool views : {false, true}) EXPECT_EQ(gradient_of_a_window(every, views), 5) << every << views;
+  }
+}
+
 TEST(DdpStrategy, ForgetsModulesThatNobodyOwns) {
   const auto strategy = make_strategy(Ddp{}, 1);
   auto dropped = std::make_shared<Linear>(2, 1);

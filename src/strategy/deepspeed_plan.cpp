@@ -1,0 +1,93 @@
+#include "strategy/deepspeed_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace lockstep::detail {
+namespace {
+
+using deepspeed::Dtype;
+
+at::ScalarType scalar_type(Dtype dtype) {
+  if (dtype == Dtype::kFp16) return at::kHalf;
+  return dtype == Dtype::kBf16 ? at::kBFloat16 : at::kFloat;
+}
+
+WrapPolicy units_of(const deepspeed::LeafModule& leaves) {
+  return leaves.classes.empty() ? WrapPolicy() : WrapPolicy::type_names(leaves.classes);
+}
+
+int shards_of(const deepspeed::ZeroConfig& zero, int world_size) {
+  if (zero.stage == 0) return 1;
+  return zero.mics_shard_size > 0 ? static_cast<int>(zero.mics_shard_size) : world_size;
+}
+
+// Stages 1 and 2 hold parameters from step to step, stage 3 what its limits leave room for.
+void set_residency(ShardingPlan& plan, const deepspeed::ZeroConfig& zero) {
+  plan.keep = zero.stage == 3 ? KeepGathered::kWhileUsed : KeepGathered::kUntilStep;
+  if (zero.stage != 3) return;
+  plan.max_live_elements =
+      std::min(zero.stage3_max_live_parameters.value, zero.stage3_max_reuse_distance.value);
+  plan.persistent_elements = zero.stage3_param_persistence_threshold.value;
+  plan.most_persistent_elements = zero.stage3_model_persistence_threshold;
+  plan.most_prefetched_elements = zero.stage3_prefetch_bucket_size.value;
+}
+
+// What would be on the CPU is there already.
+std::optional<DiskOffload> offload_of(const DeepSpeedConfig& config) {
+  const auto& zero = config.zero_optimization;
+  const bool parameters = zero.offload_param.device == deepspeed::OffloadDevice::kNvme && zero.stage == 3;
+  const bool optimizer = zero.offload_optimizer.device == deepspeed::OffloadDevice::kNvme;
+  if (!parameters && !optimizer) return std::nullopt;
+  constexpr std::int64_t kLargestTile = 1 << 20;
+  return DiskOffload{
+      .directory = (optimizer ? zero.offload_optimizer.nvme_path : zero.offload_param.nvme_path).value_or(""),
+      .option = "nvme_path",
+      .parameters = parameters,
+      .optimizer = optimizer,
+      .tile_elements = std::min(zero.sub_group_size, kLargestTile),
+      .buffers = static_cast<std::size_t>(std::max<std::int64_t>(zero.offload_optimizer.buffer_count - 1, 1)),
+      .block_size = config.aio.block_size,
+      .queue_depth = config.aio.queue_depth,
+      .single_submit = config.aio.single_submit,
+      .overlap_events = config.aio.overlap_events};
+}
+
+}  // namespace
+
+// DeepSpeed's dynamic scale, or its static one, which neither grows nor backs off.
+GradScalerOptions scaler_options(const deepspeed::Fp16& fp16) {
+  if (fp16.loss_scale > 0) {
+    return {.init_scale = fp16.loss_scale,
+            .growth_interval = std::numeric_limits<std::int32_t>::max(),
+            .hysteresis = std::numeric_limits<int>::max()};
+  }
+  return {.init_scale = std::ldexp(1.0, fp16.initial_scale_power),
+          .growth_interval = fp16.loss_scale_window,
+          .hysteresis = fp16.hysteresis,
+          .consecutive_hysteresis = fp16.consecutive_hysteresis,
+          .growth_delay = 1,
+          .min_scale = static_cast<double>(fp16.min_loss_scale)};
+}
+
+ShardingPlan plan_of(const DeepSpeedConfig& config, Dtype dtype, int world_size) {
+  const auto& zero = config.zero_optimization;
+  const auto compute = dtype == Dtype::kFp32 ? std::nullopt : std::optional(scalar_type(dtype));
+  ShardingPlan plan{
+      .shards = shards_of(zero, world_size),
+      .units = units_of(zero.leaf_module),
+      .mixed_precision = {.param_dtype = compute, .reduce_dtype = compute, .buffer_dtype = compute}};
+  if (config.communication_data_type)
+    plan.mixed_precision.reduce_dtype = scalar_type(*config.communication_data_type);
+  if (compute) plan.master_dtype = at::kFloat;
+  if (!zero.overlap_comm.value_or(true)) {
+    plan.forward_prefetch = false;
+    plan.backward_prefetch = BackwardPrefetch::kNone;
+  }
+  set_residency(plan, zero);
+  plan.offload = offload_of(config);
+  return plan;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,15 @@
+// What DeepSpeed's configuration comes to for the engine and the scaler.
+#pragma once
+
+#include <lockstep/deepspeed/config.h>
+#include <lockstep/parallel/sharded/sharding_plan.h>
+#include <lockstep/precision/grad_scaler_options.h>
+
+namespace lockstep::detail {
+
+/// For a run of `world_size` ranks that computes in `dtype`. Exported for tests, as the next.
+LOCKSTEP_API ShardingPlan plan_of(const DeepSpeedConfig& config, deepspeed::Dtype dtype, int world_size);
+
+LOCKSTEP_API GradScalerOptions scaler_options(const deepspeed::Fp16& fp16);
+
+}  // namespace lockstep::detail

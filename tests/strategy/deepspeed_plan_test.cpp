@@ -1,0 +1,144 @@
+// What each setting of DeepSpeed's comes to.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/strategy/deepspeed.h>
+
+#include "strategy/deepspeed_effects.h"
+#include "strategy/deepspeed_plan.h"
+#include "support/expect_error.h"
+
+namespace lockstep {
+namespace {
+
+using deepspeed::Dtype;
+using deepspeed::OffloadDevice;
+
+// Of 4 ranks.
+ShardingPlan plan(const DeepSpeed& options, Dtype dtype = Dtype::kFp32) {
+  return detail::plan_of(deepspeed_config(options, dtype), dtype, 4);
+}
+
+ShardingPlan plan_from(const std::string& zero) {
+  const auto config = parse_deepspeed_config("{\"zero_optimization\": " + zero + "}", "ds.json").config;
+  return detail::plan_of(config, Dtype::kFp32, 4);
+}
+
+TEST(DeepSpeedPlan, StagesDifferInWhatIsCutAndHowLongUnitsStay) {
+  EXPECT_EQ(plan({.stage = 0}).shards, 1);
+  EXPECT_EQ(plan({.zero_optimization = false, .stage = 3}).shards, 1);
+  for (const int stage : {1, 2}) {
+    EXPECT_EQ(plan({.stage = stage}).shards, 4);
+    EXPECT_EQ(plan({.stage = stage}).keep, KeepGathered::kUntilStep);
+  }
+  EXPECT_EQ(plan({.stage = 3}).keep, KeepGathered::kWhileUsed);
+}
+
+TEST(DeepSpeedPlan, Stage3KeepsWhatItsLimitsLeaveRoomFor) {
+  const auto found =
+      plan_from(R"({"stage": 3, "stage3_max_live_parameters": 700, "stage3_max_reuse_distance": 900,
+      "stage3_param_persistence_threshold": 10, "stage3_model_persistence_threshold": 50,
+      "stage3_prefetch_bucket_size": 600})");
+  EXPECT_EQ(found.max_live_elements, 700);
+  EXPECT_EQ(found.persistent_elements, 10);
+  EXPECT_EQ(found.most_persistent_elements, 50);
+  EXPECT_EQ(found.most_prefetched_elements, 600);
+  EXPECT_EQ(plan_from(R"({"stage": 3, "mics_shard_size": 2})").shards, 2);
+  EXPECT_EQ(plan_from(R"({"stage": 3, "leaf_module": {"classes": ["Block"]}})").units.print(), "Block");
+}
+
+TEST(DeepSpeedPlan, OverlapCommGathersAhead) {
+  EXPECT_TRUE(plan({.overlap_comm = true}).forward_prefetch);
+  EXPECT_FALSE(plan({.overlap_comm = false}).forward_prefetch);
+  EXPECT_EQ(plan({.overlap_comm = false}).backward_prefetch, BackwardPrefetch::kNone);
+}
+
+TEST(DeepSpeedPlan, ComputesInHalfAPrecisionAndStepsInFloat32) {
+  const auto bf16 = plan({}, Dtype::kBf16);
+  EXPECT_EQ(bf16.mixed_precision.param_dtype, at::kBFloat16);
+  EXPECT_EQ(bf16.mixed_precision.reduce_dtype, at::kBFloat16);
+  EXPECT_EQ(bf16.master_dtype, at::kFloat);
+  EXPECT_FALSE(plan(DeepSpeed{}).master_dtype);
+}
+
+TEST(DeepSpeedPlan, OffloadGoesToDisk) {
+  EXPECT_FALSE(plan({.stage = 3, .offload_optimizer = true, .offload_parameters = true}).offload)
+      << "what would be on the CPU is there";
+  const auto found = plan({.stage = 3,
+                           .offload_optimizer = true,
+                           .offload_parameters = true,
+                           .offload_optimizer_device = OffloadDevice::kNvme,
+                           .offload_params_device = OffloadDevice::kNvme,
+                           .nvme_path = "/scratch",
+                           .optimizer_buffer_count = 6,
+                           .block_size = 8192,
+                           .queue_depth = 3,
+                           .single_submit = true,
+                           .overlap_events = false,
+                           .sub_group_size = 1234})
+                         .offload;
+  const DiskOffload expected{.directory = "/scratch",
+                             .option = "nvme_path",
+                             .parameters = true,
+                             .optimizer = true,
+                             .tile_elements = 1234,
+                             .buffers = 5,
+                             .block_size = 8192,
+                             .queue_depth = 3,
+                             .single_submit = true,
+                             .overlap_events = false};
+  EXPECT_EQ(found, expected);
+}
+
+TEST(DeepSpeedPlan, LossScalesGoToTheScaler) {
+  const auto scaler = [](const DeepSpeed& options) {
+    return detail::scaler_options(deepspeed_config(options, Dtype::kFp16).fp16);
+  };
+  const auto dynamic =
+      scaler({.initial_scale_power = 8, .loss_scale_window = 7, .hysteresis = 3, .min_loss_scale = 2});
+  EXPECT_EQ(dynamic.init_scale, 256);
+  EXPECT_EQ(dynamic.growth_interval, 7);
+  EXPECT_EQ(dynamic.hysteresis, 3);
+  EXPECT_EQ(dynamic.growth_delay, 1);
+  EXPECT_EQ(dynamic.min_scale, 2);
+  const auto fixed = scaler({.loss_scale = 128});
+  EXPECT_EQ(fixed.init_scale, 128);
+  EXPECT_GT(fixed.growth_interval, 1'000'000'000);
+  EXPECT_GT(fixed.hysteresis, 1'000'000'000);
+}
+
+// Names of Lightning's that are taken, so that its programs work, and change nothing: docs/deepspeed.md.
+TEST(DeepSpeedPlan, SomeArgumentsAreTakenForTheirNamesOnly) {
+  const DeepSpeed others{.params_buffer_count = 7,
+                         .params_buffer_size = 7,
+                         .max_in_cpu = 7,
+                         .pin_memory = true,
+                         .thread_count = 7,
+                         .contiguous_gradients = false,
+                         .allgather_partitions = false,
+                         .reduce_scatter = false,
+                         .allgather_bucket_size = 8,
+                         .reduce_bucket_size = 7,
+                         .zero_allow_untested_optimizer = false,
+                         .partition_activations = true,
+                         .cpu_checkpointing = true,
+                         .synchronize_checkpoint_boundary = true};
+  EXPECT_TRUE(plan(others) == plan(DeepSpeed{}));
+  test::expect_error<ConfigError>([] { plan({.contiguous_memory_optimization = true}); },
+                                  {"contiguous_memory_optimization"});
+}
+
+TEST(DeepSpeedPlan, SaysWhatHasNoEffectAndRefusesWhatWouldChangeNumbers) {
+  const auto config_of = [](const char* text) { return parse_deepspeed_config(text, "ds.json").config; };
+  EXPECT_THAT(
+      detail::without_effect(config_of(R"({"wall_clock_breakdown": true})")),
+      ::testing::ElementsAre(::testing::HasSubstr("wall_clock_breakdown (ds.json:1:2) has no effect")));
+  EXPECT_THAT(detail::without_effect(config_of("{}")), ::testing::IsEmpty());
+  test::expect_error<ConfigError>(
+      [&] { detail::without_effect(config_of(R"({"gradient_allreduce_op": "sum"})")); },
+      {"gradient_allreduce_op", "mean"});
+}
+
+}  // namespace
+}  // namespace lockstep
