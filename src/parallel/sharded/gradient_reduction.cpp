@@ -37,8 +37,8 @@ GradientReduction::GradientReduction(std::vector<ShardedUnit>& units, MemoryPool
     }
   }
   for (auto flow = flows_.size(); flow-- > 0;) order_.push_back(flow);
-  // What belongs to no block is mostly used first, too.
-  std::ranges::stable_partition(order_, [&](auto flow) { return !units_[flows_[flow].unit].is_root; });
+  // What belongs to no block is mostly used first, too, and what belongs to all is complete last.
+  std::ranges::stable_partition(order_, [&](auto flow) { return !units_[flows_[flow].unit].is_spread; });
 }
 
 void GradientReduction::watch(std::size_t flow, std::size_t member, const at::Tensor& parameter) {

@@ -151,7 +151,8 @@ struct ShardedEngine::Impl {
       ShardedUnit unit{.name = planned.name,
                        .number = static_cast<std::int64_t>(units.size()) + 1,
                        .is_root = planned.name.empty() && planned_units.size() > 1,
-                       .keeps_until_step = planned.is_persistent || plan.keep == KeepGathered::kUntilStep};
+                       .keeps_until_step = planned.is_persistent || plan.keep == KeepGathered::kUntilStep,
+                       .is_spread = planned.is_persistent || planned.name.empty()};
       const auto compute_of = [&](const auto& member) {
         return planned.is_whole ? ComputeDtype{.master = plan.master_dtype}
                                 : compute_dtype(member, own_dtype);

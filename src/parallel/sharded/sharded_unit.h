@@ -21,6 +21,7 @@ struct ShardedUnit {
   std::int64_t number = 0;        ///< equal on all ranks, from 1
   bool is_root = false;           ///< holds what belongs to no block: often used first and last
   bool keeps_until_step = false;  ///< stays gathered, once it is, until parameters change
+  bool is_spread = false;         ///< has parameters from all over the model: its gradients come last
   std::vector<std::unique_ptr<FlatParameter>> flats = {};  ///< one per dtype, trained and frozen apart
   UnitState state = UnitState::kSharded;
 };
