@@ -30,8 +30,9 @@ IncompatibleKeys load_module_state(torch::nn::Module& module, const StateTree& s
   const auto own = module_state(module);
   auto keys = detail::match_tensors(kinds_in(own), kinds_in(state), strict, "the state",
                                     state.path().empty() ? "" : "state " + state.path());
+  const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : own.entries()) {
-    if (state.contains(name)) state.copy_to(name, std::get<at::Tensor>(tensor));
+    if (state.contains(name)) std::get<at::Tensor>(tensor).copy_(state.get<at::Tensor>(name));
   }
   return keys;
 }

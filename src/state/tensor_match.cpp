@@ -21,6 +21,20 @@ std::string in_a_row(const std::vector<std::string>& names) {
   return text;
 }
 
+// "tensor Float [3]" and "tensor BFloat16 [3]": copying casts, as in PyTorch. What trains in 16 bits may have
+// been saved from wider shards.
+bool fits(const std::string& own, const std::string& offered) {
+  if (own == offered) return true;
+  const auto shape_of = [](const std::string& kind) -> std::string {
+    for (const std::string_view type : {"tensor Float ", "tensor BFloat16 ", "tensor Half "}) {
+      if (kind.starts_with(type)) return kind.substr(type.size());
+    }
+    return {};
+  };
+  const auto shape = shape_of(own);
+  return !shape.empty() && shape == shape_of(offered);
+}
+
 }  // namespace
 
 void warn_of(const IncompatibleKeys& keys, const std::string& source) {
@@ -44,7 +58,7 @@ IncompatibleKeys match_tensors(const TensorKinds& own, const TensorKinds& offere
   for (const auto& [name, kind] : own) {
     const auto found = offered.find(name);
     if (found == offered.end()) keys.missing_keys.push_back(name);
-    if (found != offered.end() && found->second != kind) add_clause(misfits, name, kind, found->second);
+    if (found != offered.end() && !fits(kind, found->second)) add_clause(misfits, name, kind, found->second);
   }
   for (const auto& [name, kind] : offered) {
     if (!own.contains(name)) keys.unexpected_keys.push_back(name);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include <lockstep/base/error.h>
+
 namespace lockstep::detail {
 namespace {
 
@@ -34,12 +36,24 @@ void set_residency(ShardingPlan& plan, const deepspeed::ZeroConfig& zero) {
   plan.most_prefetched_elements = zero.stage3_prefetch_bucket_size.value;
 }
 
+void require_one_directory(const DeepSpeedConfig& config) {
+  const auto& zero = config.zero_optimization;
+  if (zero.offload_param.nvme_path == zero.offload_optimizer.nvme_path) return;
+  throw ConfigError("deepspeed",
+                    {.what = config.named("zero_optimization.offload_param.nvme_path") + " and " +
+                             config.named("zero_optimization.offload_optimizer.nvme_path") + " differ",
+                     .expected = "one directory for both",
+                     .got = zero.offload_param.nvme_path.value_or("").string() + " and " +
+                            zero.offload_optimizer.nvme_path.value_or("").string()});
+}
+
 // What would be on the CPU is there already.
 std::optional<DiskOffload> offload_of(const DeepSpeedConfig& config) {
   const auto& zero = config.zero_optimization;
   const bool parameters = zero.offload_param.device == deepspeed::OffloadDevice::kNvme && zero.stage == 3;
   const bool optimizer = zero.offload_optimizer.device == deepspeed::OffloadDevice::kNvme;
-  if (!parameters && !optimizer) return std::nullopt;
+  if (zero.stage == 0 || (!parameters && !optimizer)) return std::nullopt;
+  if (parameters && optimizer) require_one_directory(config);
   constexpr std::int64_t kLargestTile = 1 << 20;
   return DiskOffload{
       .directory = (optimizer ? zero.offload_optimizer.nvme_path : zero.offload_param.nvme_path).value_or(""),

@@ -29,6 +29,14 @@ void apply_accumulation(TrainerOptions& options, const DeepSpeedConfig& config, 
 void apply_clipping(TrainerOptions& options, DeepSpeedConfig config) {
   complete(config, {.gradient_clip_val = options.gradient_clip_val});
   const double norm = config.gradient_clipping.value;
+  if (norm > 0 && config.is_given("gradient_clipping") &&
+      options.gradient_clip_algorithm == ClipAlgorithm::kValue) {
+    throw ConfigError(
+        "train",
+        {.what = config.named("gradient_clipping") + " and the Trainer's gradient_clip_algorithm disagree",
+         .expected = "gradient_clip_algorithm = norm, which the file's number is about",
+         .got = "value"});
+  }
   if (norm > 0) options.gradient_clip_val = norm;
 }
 
@@ -41,6 +49,13 @@ Optimizers with_deepspeed(Optimizers own, const StrategyOptions& strategy) {
   if (!own.optimizer && own.others.empty()) return optimizers_of(config);
   if (own.others.empty() && !own.lr_scheduler) own.lr_scheduler = scheduler_of(config);
   return own;
+}
+
+void check_deepspeed_batch(const StrategyOptions& strategy, std::int64_t batch_size) {
+  const auto* const chosen = std::get_if<DeepSpeed>(&strategy);
+  if (chosen == nullptr || batch_size < 1) return;
+  auto config = deepspeed_run(*chosen, deepspeed::Dtype::kFp32).config;
+  complete(config, {.micro_batch_size = batch_size});
 }
 
 void apply_deepspeed(TrainerOptions& options, int world_size, bool is_global_zero) {

@@ -24,9 +24,24 @@ Metrics metrics_of(const StateTree& tree) {
   return metrics;
 }
 
+[[noreturn]] void refuse_other_gradients(const std::string& name, const at::Tensor& saved,
+                                         const at::Tensor& own) {
+  throw CheckpointError(
+      "train",
+      {.what = "the checkpoint was taken inside of a window of accumulated gradients, and the gradient of " +
+               name + " is kept in another way",
+       .expected = c10::str("shape ", own.sizes()),
+       .got = c10::str(saved.sizes()),
+       .hint = "go on with the strategy, stage and options of the checkpoint, at least until its window "
+               "is over"});
+}
+
 void load_gradients(const RunState& state, const StateTree& gradients) {
   for (const auto& [name, parameter] : state.strategy->accumulating_parameters(*state.module)) {
-    if (gradients.contains(name)) parameter.mutable_grad() = gradients.get<at::Tensor>(name).clone();
+    if (!gradients.contains(name)) continue;
+    const auto& saved = gradients.get<at::Tensor>(name);
+    if (saved.sizes() != parameter.sizes()) refuse_other_gradients(name, saved, parameter);
+    parameter.mutable_grad() = saved.clone();
   }
 }
 

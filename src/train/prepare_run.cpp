@@ -93,7 +93,8 @@ std::optional<DeferredInit> deferral(const RunState& state) {
 IncompatibleKeys load_first_weights(const RunState& state, const std::filesystem::path& path) {
   const torch::NoGradGuard no_grad;
   const auto put = [](const at::Tensor& tensor, const StoredTensor& stored) {
-    if (!replace_history(tensor, stored.read)) tensor.copy_(stored.read());
+    const auto read = [read = stored.read, type = tensor.scalar_type()] { return read().to(type); };
+    if (!replace_history(tensor, read)) tensor.copy_(read());
   };
   return load_weights(path, *state.module, state.module->strict_loading(), put);
 }

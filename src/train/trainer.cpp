@@ -212,6 +212,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
   state.save_failure = nullptr;
   run_guarded(state, [&] {
     open_training_data(state, data);
+    check_deepspeed_batch(state.options.strategy, state.train_loader->batch_size());
     collect_hooks(state);
     std::optional<torch::autograd::DetectAnomalyGuard> anomaly;
     if (state.options.detect_anomaly) anomaly.emplace();

@@ -141,6 +141,33 @@ class DeepSpeed(ProgramTest):
                     got = self.train(f"{source}_{target}", *ways[target], "--ckpt_path", self.checkpoint_of(f"half_{source}"))
                     self.assertEqual(got, expected)
 
+    def test_what_was_trained_in_bfloat16_is_evaluated_in_bfloat16(self):
+        flags = [*strategy("deepspeed_stage_3", 2), "--trainer.precision", "bf16-true", "--data.file", SOURCE / "data" / "digits.csv.gz"]
+        self.train("bf16", *flags, "--trainer.max_epochs", 1, program=DIGITS)
+        for name, chosen in (("deepspeed", flags), ("ddp", [*strategy("ddp", 2), *flags[4:]])):
+            with self.subTest(name):
+                result = self.run_program(DIGITS, "validate", "--run_dir", self.folder / name, "--ckpt_path", self.checkpoint_of("bf16"),
+                                          *chosen)
+                self.assertEqual(result.code, 0, result)
+
+    def test_an_open_window_goes_on_in_its_stage_only(self):
+        windows = ["--trainer.accumulate_grad_batches", 2]  # of 11 batches
+        self.train("half", *windows, *strategy("deepspeed", 2, stage=1), "--trainer.max_epochs", 1)
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *windows, *strategy("deepspeed", 2, stage=3),
+                                  "--ckpt_path", self.checkpoint_of("half"))
+        self.assert_refused(result, 1, "inside of a window", "stage")
+
+    def test_what_the_file_says_of_batches_disks_and_clipping_must_hold(self):
+        nvme = {"device": "nvme", "nvme_path": str(self.folder)}
+        for text, flags, words in (
+                ({"train_micro_batch_size_per_gpu": 16}, [], ("train_micro_batch_size_per_gpu", "16", "4")),
+                ({"zero_optimization": {"stage": 3, "offload_param": nvme, "offload_optimizer": {**nvme, "nvme_path": "/other"}}}, [],
+                 ("offload_param.nvme_path", "/other")),
+                ({"gradient_clipping": 0.5}, ["--trainer.gradient_clip_algorithm", "value"], ("gradient_clipping", "gradient_clip_algorithm"))):
+            with self.subTest(text):
+                result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=self.config(text)), *flags)
+                self.assert_refused(result, 2, *words)
+
     def test_a_directory_that_is_not_there_is_named(self):
         result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run",
                                   *strategy("deepspeed_stage_3_offload_nvme", 2, nvme_path="/nowhere/at/all"))

@@ -57,8 +57,14 @@ KeepGathered keep_of(ShardingStrategy strategy) {
 
 std::optional<DiskOffload> offload_of(const Fsdp& options) {
   if (!options.cpu_offload) return std::nullopt;
-  return DiskOffload{.directory = options.offload_dir.empty() ? std::filesystem::temp_directory_path()
-                                                              : options.offload_dir};
+  if (!options.offload_dir.empty()) return DiskOffload{.directory = options.offload_dir};
+  std::error_code failure;
+  const auto directory = std::filesystem::temp_directory_path(failure);
+  if (!failure) return DiskOffload{.directory = directory};
+  throw ConfigError("parallel", {.what = "the directory of temporary files (TMPDIR) is not there",
+                                 .expected = "a directory for what cpu_offload keeps on disk",
+                                 .got = failure.message(),
+                                 .hint = "name one by offload_dir"});
 }
 
 }  // namespace
