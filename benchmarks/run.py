@@ -164,20 +164,6 @@ def sharded_bench(bin_dir, python, peers):
     return Bench("sharded", tuple(programs), tuple(rows), most_rounds=3)
 
 
-def zero_bench(bin_dir, python, peers):
-    programs, rows = [], []
-    for stage in ("1", "2", "3"):
-        ours, peer = f"ours_{stage}", f"peer_{stage}"
-        programs.append(Program(ours, (f"{bin_dir}/bench_sharded", "--fabric.devices", "2", "--fabric.strategy", "deepspeed",
-                                       "--fabric.strategy.stage", stage, "--bench.results", "{results}", "--bench.size", "14m",
-                                       "--bench.steps", "10")))
-        programs.append(Program(peer, (python, f"{peers}/zero.py", "{results}", "2", stage, "10")))
-        for case, unit, minus in (("step", "ms", ""), ("sent", "MiB", ""), ("peak_rss", "MiB", ""), ("peak_rss", "MiB", "rss_before")):
-            name = f"stage_{stage}_{case}_over_start" if minus else f"stage_{stage}_{case}"
-            rows.append(Row(name, Number(ours, case, minus), Number(peer, case, minus), unit))
-    return Bench("zero", tuple(programs), tuple(rows), most_rounds=3)
-
-
 def profiler_bench(bin_dir, python, peers):
     programs = (Program("ours", (f"{bin_dir}/bench_profiler", "{results}")),
                 Program("peer", (python, f"{peers}/profiler.py", "{results}")))
@@ -197,7 +183,7 @@ def swap_bench(bin_dir, *_):
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
     makers = (step_bench, epoch_bench, loader_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench, checkpoint_bench,
-              profiler_bench, sharded_bench, zero_bench, swap_bench)
+              profiler_bench, sharded_bench, swap_bench)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Makes build/peers, a virtual environment with which tests and benchmarks run PyTorch, Lightning and
-# safetensors in Python, on the same LibTorch wheel that C++ was built with. `tools/peers.sh bench` adds what
-# only benchmarks need: DeepSpeed.
+# safetensors in Python, on the same LibTorch wheel that C++ was built with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,29 +8,18 @@ venv=build/peers
 requirements="safetensors==0.6.2 numpy==2.2.6 packaging typing_extensions filelock sympy networkx jinja2 fsspec \
 lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 lightning-utilities==0.15.3 setuptools==80.9.0 \
 tensorboard==2.21.0 mlflow-skinny==3.17.2"
+[ "$(cat "$venv/requirements.txt" 2>/dev/null)" = "$requirements" ] && exit 0
 
-# Built against the torch that is there; its own operators are not needed.
-add_deepspeed() {
-  "$venv/bin/python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("deepspeed") is None)' && return
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check ninja hjson msgpack psutil py-cpuinfo pydantic tqdm einops
-  DS_BUILD_OPS=0 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-build-isolation deepspeed==0.19.8
-}
-
-make_venv() {
-  echo "peers: making $venv for programs in Python"
-  torch_root=$(sed -n 's/^LOCKSTEP_TORCH_ROOT:PATH=//p' build/*/CMakeCache.txt | head -1)
-  rm -rf "$venv"
-  python3 -m venv "$venv"
-  # The wheel's folder first, so that pip finds torch there and does not fetch it again.
-  "$venv/bin/python" - "$(dirname "$torch_root")" <<'PY'
+echo "peers: making $venv for programs in Python"
+torch_root=$(sed -n 's/^LOCKSTEP_TORCH_ROOT:PATH=//p' build/*/CMakeCache.txt | head -1)
+rm -rf "$venv"
+python3 -m venv "$venv"
+# The wheel's folder first, so that pip finds torch there and does not fetch it again.
+"$venv/bin/python" - "$(dirname "$torch_root")" <<'PY'
 import pathlib, site, sys
 pathlib.Path(site.getsitepackages()[0], "lockstep_torch.pth").write_text(sys.argv[1] + "\n")
 PY
-  # shellcheck disable=SC2086
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check $requirements
-  "$venv/bin/python" -c 'import torch, safetensors.torch'
-  echo "$requirements" > "$venv/requirements.txt"
-}
-
-[ "$(cat "$venv/requirements.txt" 2>/dev/null)" = "$requirements" ] || make_venv
-if [ "${1:-}" = bench ]; then add_deepspeed; fi
+# shellcheck disable=SC2086
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check $requirements
+"$venv/bin/python" -c 'import torch, safetensors.torch'
+echo "$requirements" > "$venv/requirements.txt"

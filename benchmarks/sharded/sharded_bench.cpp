@@ -1,7 +1,7 @@
 // A training step of a transformer under a strategy that is chosen by name: its time, memory and traffic.
 //
 // Usage: bench_sharded --fabric.devices RANKS --fabric.strategy NAME --bench.results FILE
-// [--bench.size 10m|14m|85m] [--bench.steps N]. The peers are peers/fsdp2.py and peers/zero.py.
+// [--bench.size 10m|14m|85m] [--bench.steps N]. The peer is peers/fsdp2.py.
 #include <lockstep/lockstep.h>
 
 #include <algorithm>
