@@ -10,8 +10,8 @@ namespace lockstep::detail {
 /// Calls `act` at exit(), or at end_of_process() if that comes first; not in forked children. Thread-safe.
 LOCKSTEP_API void at_end_of_process(std::function<void()> act);
 
-/// For processes that end by _exit(), as ranks do that were forked: does what at_end_of_process() was given by
-/// this process, the last first, once.
+/// For processes that end by _exit(), as ranks do that were forked: does what at_end_of_process() was given
+/// by this process, the last first, once.
 LOCKSTEP_API void end_of_process();
 
 }  // namespace lockstep::detail

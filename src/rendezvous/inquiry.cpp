@@ -70,9 +70,8 @@ std::vector<int> Inquiry::silent() const {
 
 std::vector<int> Inquiry::culprits(std::span<const int> others) const {
   if (auto ranks = silent(); !ranks.empty()) return ranks;
-  auto idle = those(asked_, [&](int rank) {
-    return has_answered(rank) && whereabouts(rank).doing == Doing::kElse;
-  });
+  auto idle =
+      those(asked_, [&](int rank) { return has_answered(rank) && whereabouts(rank).doing == Doing::kElse; });
   std::ranges::sort(idle);
   return idle.empty() ? std::vector<int>(others.begin(), others.end()) : idle;
 }

@@ -53,7 +53,6 @@ TEST(BrokenPipes, AreErrorsInEveryThreadOfGloo) {
   });
 }
 
-
 class KilledRank : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(In, KilledRank,
                          ::testing::Values("all_reduce", "reduce", "broadcast", "all_gather",

@@ -81,8 +81,9 @@ ls::Fsdp fsdp_of(const json& s) {
 
 // The file, unchanged, as DeepSpeed was given it.
 ls::DeepSpeed deepspeed_of(const json& s, const std::filesystem::path& folder) {
-  const auto file = std::filesystem::temp_directory_path() /
-                    ("parity_" + folder.filename().string() + "_" + std::to_string(std::random_device()()) + ".json");
+  const auto file =
+      std::filesystem::temp_directory_path() /
+      ("parity_" + folder.filename().string() + "_" + std::to_string(std::random_device()()) + ".json");
   std::ofstream(file) << s.at("config").dump(2);
   return {.config = file};
 }

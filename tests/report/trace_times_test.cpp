@@ -96,11 +96,9 @@ TEST_F(TraceTimes, AlignsCollectivesFromTheEnd) {
 TEST_F(TraceTimes, ClocksOfTwoMachinesAreNotCompared) {
   const auto trace = [&](const char* name, const char* host) {
     const std::string pid(1, name[4]);
-    return folder_.file(
-        name, R"j({"traceEvents":[{"ph":"M","name":"process_name","pid":)j" + pid +
-                  R"j(,"args":{"name":"rank )j" + pid + " (" + host + R"j(, process 7)"}},
-{"ph":"X","pid":)j" +
-                  pid + R"j(,"tid":1,"ts":5,"dur":2,"name":"all_reduce","cat":"collective"}]})j");
+    return folder_.file(name, R"j({"traceEvents":[{"ph":"M","name":"process_name","pid":)j" + pid +
+                                  R"j(,"args":{"name":"rank )j" + pid + " (" + host + R"j(, process 7)"}},
+{"ph":"X","pid":)j" + pid + R"j(,"tid":1,"ts":5,"dur":2,"name":"all_reduce","cat":"collective"}]})j");
   };
   const std::vector files{trace("fit-0.json", "here"), trace("fit-1.json", "there")};
   EXPECT_FALSE(read_trace_times(files).at(0).skew);

@@ -19,7 +19,7 @@ enum class OperatorKind {
 struct OperatorInfo {
   OperatorKind kind = OperatorKind::kUse;
   std::uint64_t written = 0;    ///< bit i: argument i, of the first 64, is written to
-  bool is_composite = false;  ///< does nothing itself but call other operators, which can be followed
+  bool is_composite = false;    ///< does nothing itself but call other operators, which can be followed
   bool is_random = false;       ///< draws random numbers
   bool is_in_place = false;     ///< changes one argument, which it returns, and nothing else
   bool is_elementwise = false;  ///< makes one new tensor, each element of those in the same place

@@ -157,9 +157,9 @@ TEST(ShardedEngine, GivesTheSameBitsFromDisk) {
   const test::TemporaryFolder folder;
   for (const int ranks : {1, 2, 3})
     expect_same_bits_as_ddp(ranks, {.cpu_offload = true, .offload_dir = folder.path()});
-  expect_same_bits_as_ddp(2, {.sharding_strategy = ShardingStrategy::kNoShard,
-                              .cpu_offload = true,
-                              .offload_dir = folder.path()});
+  expect_same_bits_as_ddp(
+      2,
+      {.sharding_strategy = ShardingStrategy::kNoShard, .cpu_offload = true, .offload_dir = folder.path()});
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
@@ -167,9 +167,7 @@ TEST(ShardedEngine, NamesADirectoryThatIsNotThere) {
   run_ranks(2, [](const Communicator& comm) {
     auto model = make_odd_model();
     test::expect_error<ConfigError>(
-        [&] {
-          ShardedEngine(*model, comm, {.cpu_offload = true, .offload_dir = "/nowhere/at/all"});
-        },
+        [&] { ShardedEngine(*model, comm, {.cpu_offload = true, .offload_dir = "/nowhere/at/all"}); },
         {"offload_dir", "/nowhere/at/all"});
   });
 }

@@ -56,8 +56,8 @@ enum class WholeValues {
 class LOCKSTEP_API ShardedEngine {
  public:
   /// Compares the modules of all ranks, gives every rank rank 0's values, and shards. Peak memory is the
-  /// module, its shards and the largest unit; of a module that was built within DeferredInit the shards and the
-  /// largest parameter. Collective, blocking.
+  /// module, its shards and the largest unit; of a module that was built within DeferredInit the shards and
+  /// the largest parameter. Collective, blocking.
   /// @throws CollectiveMismatch naming the first parameter or buffer that differs between ranks
   /// @throws ConfigError for options that contradict each other or do not fit the number of ranks, a policy
   /// that matches nothing, parameters that share memory, or are sharded already
