@@ -44,6 +44,14 @@ class Sharded(ProgramTest):
         summary = json.loads((self.folder / "FULL_SHARD_2" / "summary.json").read_text())
         self.assertEqual(summary["strategy"], "fsdp")
 
+    def test_synchronised_batch_norm_gives_the_bits_of_ddp(self):
+        for name, flags in {"sync": ["--trainer.sync_batchnorm", "true"],
+                            "disk": ["--trainer.sync_batchnorm", "true", "--trainer.strategy.cpu_offload", "true",
+                                     "--trainer.strategy.offload_dir", self.folder]}.items():
+            with self.subTest(name):
+                expected = self.train(f"ddp_{name}", *strategy("ddp", 2), *flags[:2])
+                self.assertEqual(self.train(f"fsdp_{name}", *fsdp(2), *flags), expected)
+
     def test_checkpoints_go_from_one_strategy_to_another(self):
         ways = {
             "ddp": strategy("ddp", 2),
