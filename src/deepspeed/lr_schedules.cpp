@@ -30,8 +30,8 @@ std::int64_t total_of(const AutoOr<std::optional<std::int64_t>>& total_num_steps
   return *total_num_steps.value;
 }
 
-std::int64_t warmup_steps(const AutoOr<std::int64_t>& warmup_num_steps) {
-  return std::max<std::int64_t>(2, warmup_num_steps.value);
+std::int64_t warmup_steps(std::int64_t warmup_num_steps) {
+  return std::max<std::int64_t>(2, warmup_num_steps);
 }
 
 /// The share of its way that a warm-up of `steps` has gone at time t < steps.
@@ -67,27 +67,35 @@ double decays(const OneCycle& s, std::int64_t t) {
 
 }  // namespace
 
+double warmup_share(WarmupType type, std::int64_t t, std::int64_t steps) {
+  if (t < 0) return 0.0;
+  steps = warmup_steps(steps);
+  return t < steps ? risen(type, t, steps) : 1.0;
+}
+
+double warmup_decay_share(WarmupType type, std::int64_t t, std::int64_t steps, std::int64_t total) {
+  steps = warmup_steps(steps);
+  if (t < steps) return warmup_share(type, t, steps);
+  const auto span = std::max(1.0, static_cast<double>(total - steps));
+  return std::max(0.0, static_cast<double>(total - t) / span);
+}
+
 double learning_rate(const WarmupLR& s, std::int64_t t, const Group& group) {
   const auto low = of_group("warmup_min_lr", s.warmup_min_lr.value, group);
   const auto& highest = s.warmup_max_lr.value;
   const auto high = highest.empty() ? group.lr : of_group("warmup_max_lr", highest, group);
-  if (t < 0) return low;
-  const auto steps = warmup_steps(s.warmup_num_steps);
-  return low + (high - low) * (t < steps ? risen(s.warmup_type, t, steps) : 1.0);
+  return low + (high - low) * warmup_share(s.warmup_type, t, s.warmup_num_steps.value);
 }
 
 double learning_rate(const WarmupDecayLR& s, std::int64_t t, const Group& group) {
   const auto low = of_group("warmup_min_lr", s.warmup_min_lr.value, group);
   const auto high = of_group("warmup_max_lr", s.warmup_max_lr.value, group);
-  const auto total = total_of(s.total_num_steps), steps = warmup_steps(s.warmup_num_steps);
-  if (t < 0) return low;
-  if (t < steps) return low + (high - low) * risen(s.warmup_type, t, steps);
-  const auto span = std::max(1.0, static_cast<double>(total - steps));
-  return low + (high - low) * std::max(0.0, static_cast<double>(total - t) / span);
+  const auto total = total_of(s.total_num_steps);
+  return low + (high - low) * warmup_decay_share(s.warmup_type, t, s.warmup_num_steps.value, total);
 }
 
 double learning_rate(const WarmupCosineLR& s, std::int64_t t, const Group& group) {
-  const auto total = total_of(s.total_num_steps), steps = warmup_steps(s.warmup_num_steps);
+  const auto total = total_of(s.total_num_steps), steps = warmup_steps(s.warmup_num_steps.value);
   if (t < 0) return 0.0;
   if (t < steps)
     return group.lr * (s.warmup_min_ratio + risen(s.warmup_type, t, steps) * (1.0 - s.warmup_min_ratio));

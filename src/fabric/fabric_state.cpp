@@ -27,7 +27,7 @@ FabricOptions checked(FabricOptions options) {
 PrecisionOptions wanted_precision(const FabricOptions& options) {
   const auto* const chosen = std::get_if<DeepSpeed>(&options.strategy);
   if (chosen == nullptr) return options.precision;
-  return precision_of(deepspeed_run(*chosen, deepspeed::Dtype::kFp32).config, options.precision);
+  return precision_of(deepspeed_run(*chosen).config, options.precision);
 }
 
 }  // namespace

@@ -21,12 +21,8 @@ double anneal(double from, double to, double share, bool cosine) {
   return to + (from - to) / 2.0 * (1.0 + std::cos(std::numbers::pi * share));
 }
 
-// The share of its way from min to max that a DeepSpeed warm-up has gone at its own index i.
-double warmed_up(std::int64_t i, std::int64_t num_steps, const std::string& type) {
-  const auto steps = static_cast<double>(std::max<std::int64_t>(2, num_steps));
-  const auto at = static_cast<double>(i);
-  if (at >= steps) return 1.0;
-  return type == "log" ? std::log(at + 1.0) / std::log(steps) : at / steps;
+deepspeed::WarmupType type_of(const std::string& type) {
+  return type == "log" ? deepspeed::WarmupType::kLog : deepspeed::WarmupType::kLinear;
 }
 
 Rates at(const ConstantLR& s, std::int64_t k, double base) {
@@ -93,18 +89,15 @@ Rates at(const OneCycleLR& s, std::int64_t k, double) {
   return rates;
 }
 
+// Step k is DeepSpeed's time k - 1.
 Rates at(const WarmupLR& s, std::int64_t k, double) {
-  const auto share = k < 1 ? 0.0 : warmed_up(k - 1, s.num_steps, s.warmup_type);
-  return {s.min_lr + (s.max_lr - s.min_lr) * share};
+  return {s.min_lr +
+          (s.max_lr - s.min_lr) * deepspeed::warmup_share(type_of(s.warmup_type), k - 1, s.num_steps)};
 }
 
 Rates at(const WarmupDecayLR& s, std::int64_t k, double) {
-  const auto steps = std::max<std::int64_t>(2, s.num_steps);
-  auto share = k < 1 ? 0.0 : warmed_up(k - 1, s.num_steps, s.warmup_type);
-  if (k - 1 >= steps) {
-    const auto left = static_cast<double>(s.total_num_steps - (k - 1));
-    share = std::max(0.0, left / std::max(1.0, static_cast<double>(s.total_num_steps - steps)));
-  }
+  const auto share =
+      deepspeed::warmup_decay_share(type_of(s.warmup_type), k - 1, s.num_steps, s.total_num_steps);
   return {s.min_lr + (s.max_lr - s.min_lr) * share};
 }
 

@@ -34,12 +34,12 @@ Dtype dtype_of(std::string_view precision) {
   return precision.starts_with("bf16-") ? Dtype::kBf16 : Dtype::kFp32;
 }
 
-DeepSpeedRun deepspeed_run(const DeepSpeed& options, Dtype dtype) {
+DeepSpeedRun deepspeed_run(const DeepSpeed& options) {
   const auto file = file_of(options);
-  if (file.empty()) return {.config = deepspeed_config(options, dtype)};
+  if (file.empty()) return {.config = deepspeed_config(options, Dtype::kFp32)};
   auto read = read_deepspeed_config(file);
   for (auto& sentence : without_effect(read.config)) read.warnings.push_back(std::move(sentence));
-  return {.config = std::move(read.config), .warnings = std::move(read.warnings)};
+  return {.config = std::move(read.config), .warnings = std::move(read.warnings), .is_from_file = true};
 }
 
 // DeepSpeed's bf16 casts the model; its fp16 needs a scaler, which 16-true has not.

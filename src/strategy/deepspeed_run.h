@@ -16,14 +16,15 @@ namespace lockstep::detail {
 struct DeepSpeedRun {
   DeepSpeedConfig config;
   std::vector<std::string> warnings = {};
+  bool is_from_file = false;
 };
 
 /// The type that a precision computes in.
 deepspeed::Dtype dtype_of(std::string_view precision);
 
 /// Reads the file that `options`, or LOCKSTEP_DEEPSPEED_CONFIG_PATH, names; without one it is what the
-/// arguments come to. @throws ConfigError
-DeepSpeedRun deepspeed_run(const DeepSpeed& options, deepspeed::Dtype dtype);
+/// arguments come to, whatever the precision. @throws ConfigError
+DeepSpeedRun deepspeed_run(const DeepSpeed& options);
 
 /// The precision of a run: that of the configuration, where `given` is the default.
 /// @throws ConfigError naming both, where they disagree

@@ -1,11 +1,10 @@
 #include "strategy/deepspeed_strategy.h"
 
-#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/precision/precision.h>
 
 #include "strategy/deepspeed_plan.h"
-#include "strategy/deepspeed_run.h"
 #include "strategy/joined_ranks.h"
 
 namespace lockstep {
@@ -13,21 +12,24 @@ namespace lockstep {
 DeepSpeedStrategy::DeepSpeedStrategy(DeepSpeed options)
     : ShardedStrategy(options.state_dict_type),
       options_(std::move(options)),
-      config_(detail::deepspeed_run(options_, deepspeed::Dtype::kFp32).config) {}
+      run_(detail::deepspeed_run(options_)) {}
 
 void DeepSpeedStrategy::setup_environment(ClusterEnvironment& environment, const WorldShape& shape) {
   set_ranks(detail::join_ranks(options_, environment, shape), shape.devices);
+  if (communicator().rank() != 0) return;
+  for (const auto& warning : run_.warnings) log_warning(warning);
 }
 
 void DeepSpeedStrategy::set_precision(Precision& precision) {
   dtype_ = detail::dtype_of(precision.name());
-  config_ = detail::deepspeed_run(options_, dtype_).config;
-  if (auto* const scaler = precision.grad_scaler())
-    *scaler = GradScaler(detail::scaler_options(config_.fp16));
+  auto* const scaler = precision.grad_scaler();
+  if (scaler == nullptr) return;
+  const auto fp16 = run_.is_from_file ? run_.config.fp16 : deepspeed_config(options_, dtype_).fp16;
+  *scaler = GradScaler(detail::scaler_options(fp16));
 }
 
 ShardingPlan DeepSpeedStrategy::plan(int world_size, int /*ranks_per_node*/) const {
-  auto plan = detail::plan_of(config_, dtype_, world_size);
+  auto plan = detail::plan_of(run_.config, dtype_, world_size);
   plan.reduction = options_.reduction;
   return plan;
 }

@@ -1,9 +1,9 @@
 // DeepSpeed's stages on the sharded engine: a front end that turns a configuration into a plan.
 #pragma once
 
-#include <lockstep/deepspeed/config.h>
 #include <lockstep/strategy/deepspeed.h>
 
+#include "strategy/deepspeed_run.h"
 #include "strategy/sharded_strategy.h"
 
 namespace lockstep {
@@ -16,13 +16,13 @@ class DeepSpeedStrategy final : public ShardedStrategy {
   std::string_view name() const override { return "deepspeed"; }
   void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
   void set_precision(Precision& precision) override;
-  bool averages_every_backward() const override { return config_.zero_optimization.stage >= 2; }
+  bool averages_every_backward() const override { return run_.config.zero_optimization.stage >= 2; }
 
  private:
   ShardingPlan plan(int world_size, int ranks_per_node) const override;
 
   DeepSpeed options_;
-  DeepSpeedConfig config_;
+  detail::DeepSpeedRun run_;
   deepspeed::Dtype dtype_ = deepspeed::Dtype::kFp32;  // to compute in
 };
 

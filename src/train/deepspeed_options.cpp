@@ -1,7 +1,6 @@
 #include "train/deepspeed_options.h"
 
 #include <lockstep/base/error.h>
-#include <lockstep/base/log.h>
 #include <lockstep/deepspeed/complete.h>
 
 #include "strategy/deepspeed_optimizer.h"
@@ -42,32 +41,24 @@ void apply_clipping(TrainerOptions& options, DeepSpeedConfig config) {
 
 }  // namespace
 
-Optimizers with_deepspeed(Optimizers own, const StrategyOptions& strategy) {
-  const auto* const chosen = std::get_if<DeepSpeed>(&strategy);
-  if (chosen == nullptr) return own;
-  const auto config = deepspeed_run(*chosen, deepspeed::Dtype::kFp32).config;
+Optimizers completed(Optimizers own, const DeepSpeedConfig& config) {
   if (!own.optimizer && own.others.empty()) return optimizers_of(config);
   if (own.others.empty() && !own.lr_scheduler) own.lr_scheduler = scheduler_of(config);
   return own;
 }
 
-void check_deepspeed_batch(const StrategyOptions& strategy, std::int64_t batch_size) {
-  const auto* const chosen = std::get_if<DeepSpeed>(&strategy);
-  if (chosen == nullptr || batch_size < 1) return;
-  auto config = deepspeed_run(*chosen, deepspeed::Dtype::kFp32).config;
-  complete(config, {.micro_batch_size = batch_size});
+void check_batch_size(DeepSpeedConfig config, std::int64_t batch_size) {
+  if (batch_size > 0) complete(config, {.micro_batch_size = batch_size});
 }
 
-void apply_deepspeed(TrainerOptions& options, int world_size, bool is_global_zero) {
+std::optional<DeepSpeedConfig> apply_deepspeed(TrainerOptions& options, int world_size) {
   const auto* const chosen = std::get_if<DeepSpeed>(&options.strategy);
-  if (chosen == nullptr) return;
-  const auto run = deepspeed_run(*chosen, deepspeed::Dtype::kFp32);
-  if (is_global_zero) {
-    for (const auto& warning : run.warnings) log_warning(warning);
-  }
-  options.precision = precision_of(run.config, options.precision);
-  apply_accumulation(options, run.config, world_size);
-  apply_clipping(options, run.config);
+  if (chosen == nullptr) return std::nullopt;
+  auto config = deepspeed_run(*chosen).config;
+  options.precision = precision_of(config, options.precision);
+  apply_accumulation(options, config, world_size);
+  apply_clipping(options, config);
+  return config;
 }
 
 }  // namespace lockstep::detail

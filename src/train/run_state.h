@@ -13,6 +13,7 @@
 #include <lockstep/checkpoint/checkpoint_io.h>
 #include <lockstep/checkpoint/checkpoint_writer.h>
 #include <lockstep/cluster/environment.h>
+#include <lockstep/deepspeed/config.h>
 #include <lockstep/loggers/logger.h>
 #include <lockstep/precision/precision.h>
 #include <lockstep/profilers/profiler.h>
@@ -50,6 +51,7 @@ enum class SkipRequest { kRefused, kPossible, kMade };
 
 struct RunState {
   TrainerOptions options;
+  std::optional<DeepSpeedConfig> deepspeed = {};  ///< of strategy deepspeed
   /// What takes the place of options.accumulate_grad_batches when the next epoch begins.
   std::optional<AccumulationSchedule> next_accumulation;
   std::filesystem::path run_dir;

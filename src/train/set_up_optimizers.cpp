@@ -111,7 +111,8 @@ void check_closure(const RunState& state, const Optimizer& optimizer) {
 }  // namespace
 
 void set_up_optimizers(RunState& state) {
-  auto all = numbered(with_deepspeed(state.module->configure_optimizers(), state.options.strategy));
+  auto own = state.module->configure_optimizers();
+  auto all = numbered(state.deepspeed ? completed(std::move(own), *state.deepspeed) : std::move(own));
   check_number(state, all.size());
   check_each(all);
   // What belongs to no optimizer is to be the same on all ranks as well.

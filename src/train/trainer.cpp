@@ -183,7 +183,7 @@ Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<RunState>()) 
   state_->options = std::move(options);
   apply_determinism(state_->options);
   find_ranks(*state_);
-  apply_deepspeed(state_->options, state_->shape.devices * state_->shape.num_nodes, state_->is_global_zero());
+  state_->deepspeed = apply_deepspeed(state_->options, state_->shape.devices * state_->shape.num_nodes);
   state_->precision = make_precision(state_->options.precision);
   state_->checkpoint_io = checkpoint_io(state_->options);
   state_->profiler = state_->options.profiler.get();
@@ -212,7 +212,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
   state.save_failure = nullptr;
   run_guarded(state, [&] {
     open_training_data(state, data);
-    check_deepspeed_batch(state.options.strategy, state.train_loader->batch_size());
+    if (state.deepspeed) check_batch_size(*state.deepspeed, state.train_loader->batch_size());
     collect_hooks(state);
     std::optional<torch::autograd::DetectAnomalyGuard> anomaly;
     if (state.options.detect_anomaly) anomaly.emplace();

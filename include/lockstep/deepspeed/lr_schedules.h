@@ -90,6 +90,13 @@ struct Group {
   std::size_t index = 0;
 };
 
+/// The share of its way from the smallest to the largest rate that a warm-up has gone at time t >= -1; fewer
+/// than 2 `steps` count as 2.
+LOCKSTEP_API double warmup_share(WarmupType type, std::int64_t t, std::int64_t steps);
+/// The same of a warm-up that is followed by a straight line back, which ends at t = total.
+LOCKSTEP_API double warmup_decay_share(WarmupType type, std::int64_t t, std::int64_t steps,
+                                       std::int64_t total);
+
 /// The rate of a group at time t >= -1. "auto" counts as the default.
 /// @throws ConfigError when a required number is missing, or there is none for the group
 LOCKSTEP_API double learning_rate(const WarmupLR& schedule, std::int64_t t, const Group& group);

@@ -25,8 +25,8 @@ class LOCKSTEP_API AnyModule : public torch::nn::Module, public Hooks, public An
  public:
   ~AnyModule() override;
 
-  /// Optimizer and learning-rate schedule, asked for once, at the start of fit.
-  /// @throws ConfigError unless overridden
+  /// Optimizer and learning-rate schedule, asked for once, at the start of fit. None unless overridden: then
+  /// the strategy's configuration must have one (DeepSpeed's JSON), or training_step needs none.
   virtual Optimizers configure_optimizers();
 
   /// Whether the Trainer runs backward and steps the optimizer. When false, training_step does, by

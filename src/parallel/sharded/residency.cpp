@@ -44,6 +44,7 @@ void Residency::set_members(std::vector<MemberPlace> members) {
     const bool is_resident =
         std::ranges::all_of(unit.flats, [](const auto& flat) { return flat->is_resident(); });
     if (is_resident) unit.state = UnitState::kLive;
+    unit.elements = elements_of(unit);
   }
 }
 
@@ -106,7 +107,7 @@ bool Residency::stands_apart(std::size_t unit) const {
 }
 
 bool Residency::may_prefetch(std::size_t unit, UsePhase phase) const {
-  if (elements_of(units_[unit]) > rules_.most_prefetched_elements) return false;
+  if (units_[unit].elements > rules_.most_prefetched_elements) return false;
   return phase == UsePhase::kBackward ? rules_.backward_prefetch == BackwardPrefetch::kBackwardPre
                                       : rules_.prefetches_forward;
 }
@@ -118,19 +119,21 @@ void Residency::release_unneeded(std::optional<std::size_t> next) {
   const bool is_evaluation = phase() == UsePhase::kEvaluation;
   if (rules_.keep == KeepGathered::kUntilBackward && !is_evaluation) return;
   const auto most = is_evaluation ? 0 : rules_.max_live_elements;
+  auto live = live_elements();
   const auto present = present_;
   for (const auto unit : present) {
-    if (live_elements() <= most) return;
+    if (live <= most) return;
     const auto& candidate = units_[unit];
     if (is_pinned(unit) || unit == next || candidate.is_root || candidate.keeps_until_step) continue;
     release(unit);
+    live -= candidate.elements;
   }
 }
 
 // With the one that is about to come.
 std::int64_t Residency::live_elements() const {
-  std::int64_t elements = current_ && !is_in(present_, *current_) ? elements_of(units_[*current_]) : 0;
-  for (const auto unit : present_) elements += elements_of(units_[unit]);
+  std::int64_t elements = current_ && !is_in(present_, *current_) ? units_[*current_].elements : 0;
+  for (const auto unit : present_) elements += units_[unit].elements;
   return elements;
 }
 

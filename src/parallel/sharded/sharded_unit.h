@@ -19,6 +19,7 @@ enum class UnitState {
 struct ShardedUnit {
   std::string name;               ///< the module's, such as "layers.3"; empty for what belongs to no block
   std::int64_t number = 0;        ///< equal on all ranks, from 1
+  std::int64_t elements = 0;      ///< of the rows that a gather puts together
   bool is_root = false;           ///< holds what belongs to no block: often used first and last
   bool keeps_until_step = false;  ///< stays gathered, once it is, until parameters change
   bool is_spread = false;         ///< has parameters from all over the model: its gradients come last
