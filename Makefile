@@ -38,9 +38,9 @@ test-system: build  ## as root: what needs several hosts or a scheduler, in name
 	@tools/peers.sh
 	@ctest --preset $(PRESET) --label-regex system
 
-bench: setup $(BUILD)/build.ninja  ## measure against PyTorch and Lightning, ROUNDS=9 times each; fills build/bench
+bench: setup $(BUILD)/build.ninja  ## measure against PyTorch, Lightning and DeepSpeed, ROUNDS=9 times each; fills build/bench
 	@cmake --build --preset $(PRESET) --target bench
-	@tools/peers.sh
+	@tools/peers.sh deepspeed
 	@python3 benchmarks/run.py --rounds $(ROUNDS) --build $(BUILD)
 
 fuzz: setup $(BUILD)/build.ninja  ## give each parser ten million broken inputs; FUZZ="--seconds 60" stops by time

@@ -129,10 +129,13 @@ def all_reduce_bench(bin_dir, *_):
     return Bench("all_reduce", programs, tuple(rows))
 
 
-def adamw_bench(bin_dir, *_):
-    programs = (Program("ours", (f"{bin_dir}/bench_adamw", "{results}")),)
+def adamw_bench(bin_dir, python, peers):
+    programs = (Program("ours", (f"{bin_dir}/bench_adamw", "{results}")),
+                Program("deepspeed", (python, f"{peers}/cpu_adam.py", "{results}")))
     rows = [Row(f"{model}_vs_{peer}", Number("ours", f"{model}/ours"), Number("ours", f"{model}/{peer}"))
             for model in ("10M", "tiny_100") for peer in ("fused", "torch_optim")]
+    rows += [Row("10M_vs_deepspeed_cpu_adam", Number("ours", "10M/ours"), Number("deepspeed", "10M")),
+             Row("10M_vs_memory_pass", Number("ours", "10M/ours"), Number("ours", "10M/memory_pass"))]
     return Bench("adamw", programs, tuple(rows))
 
 
@@ -164,6 +167,19 @@ def sharded_bench(bin_dir, python, peers):
     return Bench("sharded", tuple(programs), tuple(rows), most_rounds=3)
 
 
+def zero_bench(bin_dir, python, peers):
+    programs, rows = [], []
+    for stage in ("1", "2", "3"):
+        ours, peer = f"ours_{stage}", f"peer_{stage}"
+        programs.append(Program(ours, (f"{bin_dir}/bench_sharded", "--fabric.devices", "2", "--fabric.strategy",
+                                       f"deepspeed_stage_{stage}", "--bench.results", "{results}", "--bench.size", "14m",
+                                       "--bench.steps", "10")))
+        programs.append(Program(peer, (python, f"{peers}/zero.py", "{results}", "2", stage, "10")))
+        rows += [Row(f"stage_{stage}_{case}", Number(ours, case), Number(peer, case), unit)
+                 for case, unit in (("step", "ms"), ("sent", "MiB"), ("peak_rss", "MiB"))]
+    return Bench("zero", tuple(programs), tuple(rows), most_rounds=5)
+
+
 def profiler_bench(bin_dir, python, peers):
     programs = (Program("ours", (f"{bin_dir}/bench_profiler", "{results}")),
                 Program("peer", (python, f"{peers}/profiler.py", "{results}")))
@@ -183,7 +199,7 @@ def swap_bench(bin_dir, *_):
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
     makers = (step_bench, epoch_bench, loader_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench, checkpoint_bench,
-              profiler_bench, sharded_bench, swap_bench)
+              profiler_bench, sharded_bench, swap_bench, zero_bench)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 
 
@@ -295,8 +311,9 @@ def machine():
 
 
 def versions(python):
-    code = ("import json, platform, torch, lightning; print(json.dumps({'python': platform.python_version(), "
-            "'torch': torch.__version__, 'lightning': lightning.__version__}))")
+    code = ("import json, platform, torch, lightning; from importlib.metadata import version; "
+            "print(json.dumps({'python': platform.python_version(), 'torch': torch.__version__, "
+            "'lightning': lightning.__version__, 'deepspeed': version('deepspeed')}))")
     found = json.loads(subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout)
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return {"lockstep": commit.stdout.strip() or "unknown", **found}

@@ -1,6 +1,7 @@
-// One step of AdamW: ours, at::_fused_adamw_, and torch::optim::AdamW.
+// One step of AdamW: ours, at::_fused_adamw_, torch::optim::AdamW, and a pass over the memory
+// of a step.
 //
-// Usage: bench_adamw RESULTS. A case is MODEL/VARIANT.
+// Usage: bench_adamw RESULTS. A case is MODEL/VARIANT. One more peer is peers/cpu_adam.py.
 #include <lockstep/lockstep.h>
 
 #include <string>
@@ -68,6 +69,33 @@ double torch_optim(const Model& model) {
   return ns_per_step(model.steps, [&] { optimizer.step(); });
 }
 
+// Reads four numbers for each parameter and writes three, as a step of Adam does: 28 bytes.
+#if defined(__x86_64__)
+#define BENCH_FOR_EACH_ISA __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define BENCH_FOR_EACH_ISA
+#endif
+BENCH_FOR_EACH_ISA
+void touch(float* __restrict parameter, const float* __restrict gradient, float* __restrict mean,
+           float* __restrict square, std::int64_t size) {
+  for (std::int64_t i = 0; i < size; ++i) {
+    parameter[i] += gradient[i];
+    mean[i] += gradient[i];
+    square[i] += gradient[i];
+  }
+}
+
+double memory_pass(const Model& model) {
+  const torch::NoGradGuard no_grad;
+  const auto gradients = make_parameters(model), parameters = make_parameters(model);
+  const auto means = make_parameters(model), squares = make_parameters(model);
+  return ns_per_step(model.steps, [&] {
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      touch(parameters[i].data_ptr<float>(), gradients[i].data_ptr<float>(), means[i].data_ptr<float>(),
+            squares[i].data_ptr<float>(), parameters[i].numel());
+  });
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -77,5 +105,6 @@ int main(int, char** argv) {
     results.add(std::string(model.name) + "/ours", ours(model));
     results.add(std::string(model.name) + "/fused", fused(model));
     results.add(std::string(model.name) + "/torch_optim", torch_optim(model));
+    results.add(std::string(model.name) + "/memory_pass", memory_pass(model));
   }
 }
