@@ -15,9 +15,13 @@ std::byte* aligned_start(std::byte* start, std::size_t alignment) {
   return start + (alignment - address % alignment) % alignment;
 }
 
+void unmap(std::span<std::byte> bytes) {
+  if (!bytes.empty()) ::munmap(bytes.data(), bytes.size());
+}
+
 }  // namespace
 
-// What lies before the first huge page is never touched, and takes no memory.
+// Limits count what is mapped, also where it is never touched.
 AlignedBuffer::AlignedBuffer(std::uint64_t wanted) {
   if (wanted == 0) return;
   const std::size_t size = aligned(wanted);
@@ -27,13 +31,14 @@ AlignedBuffer::AlignedBuffer(std::uint64_t wanted) {
                     ? MAP_FAILED
                     : ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED) throw std::bad_alloc();
-  mapped_ = {static_cast<std::byte*>(start), mapped};
-  bytes_ = {is_large ? aligned_start(mapped_.data(), kHugePage) : mapped_.data(), size};
-  if (is_large) (void)::madvise(bytes_.data(), bytes_.size(), MADV_HUGEPAGE);  // a wish
+  auto* const all = static_cast<std::byte*>(start);
+  bytes_ = {is_large ? aligned_start(all, kHugePage) : all, size};
+  if (!is_large) return;
+  unmap({all, bytes_.data()});
+  unmap({bytes_.data() + size, all + mapped});
+  (void)::madvise(bytes_.data(), bytes_.size(), MADV_HUGEPAGE);  // a wish
 }
 
-AlignedBuffer::~AlignedBuffer() {
-  if (!mapped_.empty()) ::munmap(mapped_.data(), mapped_.size());
-}
+AlignedBuffer::~AlignedBuffer() { unmap(bytes_); }
 
 }  // namespace lockstep::offload

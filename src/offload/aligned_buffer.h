@@ -26,10 +26,8 @@ class LOCKSTEP_API AlignedBuffer {
   AlignedBuffer() = default;
   /// `bytes` is rounded up. @throws std::bad_alloc
   explicit AlignedBuffer(std::uint64_t bytes);
-  AlignedBuffer(AlignedBuffer&& other) noexcept
-      : mapped_(std::exchange(other.mapped_, {})), bytes_(std::exchange(other.bytes_, {})) {}
+  AlignedBuffer(AlignedBuffer&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
-    std::swap(mapped_, other.mapped_);
     std::swap(bytes_, other.bytes_);
     return *this;
   }
@@ -39,7 +37,6 @@ class LOCKSTEP_API AlignedBuffer {
   std::span<std::byte> bytes() const { return bytes_; }
 
  private:
-  std::span<std::byte> mapped_;
   std::span<std::byte> bytes_;
 };
 

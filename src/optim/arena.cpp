@@ -1,6 +1,6 @@
 #include "optim/arena.h"
 
-#include <ATen/ops/zeros.h>
+#include "optim/page_memory.h"
 
 namespace lockstep::detail {
 namespace {
@@ -29,7 +29,7 @@ std::vector<at::Tensor> carve(const at::Tensor& arena, std::span<const at::Tenso
 }
 
 std::vector<at::Tensor> carve_arena(std::span<const at::Tensor> like, at::ScalarType dtype) {
-  return carve(at::zeros({arena_elements(like, dtype)}, dtype), like);
+  return carve(zeros_in_pages(arena_elements(like, dtype), dtype), like);
 }
 
 }  // namespace lockstep::detail

@@ -124,8 +124,8 @@ class Sharded(ProgramTest):
                 result = self.capped(*model, "--trainer.strategy", "fsdp")
                 self.assertEqual(result.code, 0, result)
 
-    def test_a_model_trains_from_disk_whose_state_is_three_times_the_memory(self):
-        model = (420, 54, 512)  # 170 million parameters: 1300 MiB of Adam's state, besides parameters and gradients
+    def test_a_model_trains_from_disk_whose_state_is_four_times_the_memory(self):
+        model = (320, 54, 512)  # 170 million parameters: 1300 MiB of Adam's state, besides parameters and gradients
         result = self.capped(*model, "--trainer.strategy", "fsdp", ranks=1)
         self.assert_refused(result, 1, "memory")
         for flags in (["fsdp_cpu_offload", "--trainer.strategy.offload_dir", self.folder],

@@ -4,6 +4,7 @@
 
 #include <lockstep/torch.h>
 
+#include "offload/heap.h"
 #include "offload/mapped_memory.h"
 
 namespace lockstep::detail {
@@ -14,6 +15,7 @@ std::shared_ptr<const StateSwap> make_swap(const DiskOffload& offload, int rank)
                                      .single_submit = offload.single_submit,
                                      .overlap_events = offload.overlap_events};
   offload::validate(options);
+  offload::give_back_what_is_freed();  // who offloads has no memory to spare
   auto folder = std::make_shared<const offload::SwapFolder>(
       offload::SwapFolderOptions{.directory = offload.directory, .rank = rank, .option = offload.option});
   return std::make_shared<const StateSwap>(StateSwap{.folder = std::move(folder),
