@@ -5,13 +5,13 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
 #include <lockstep/deepspeed/memory_estimate.h>
+#include <lockstep/deepspeed/rank_memory.h>
 
 #include "number_checks.h"
 
 namespace {
 
 using lockstep::ConfigError;
-using lockstep::MemoryEstimate;
 
 [[noreturn]] void refuse(const std::string& what, const std::string& expected, const std::string& got,
                          const std::string& hint = {}) {
@@ -42,7 +42,8 @@ lockstep::MemoryQuestion question_of(const EstimateMemoryFlags& flags) {
 }
 
 /// Whether `row` is what --offload asks for.
-bool is_asked_for(const MemoryEstimate& row, const std::string& offload) {
+template <class Row>
+bool is_asked_for(const Row& row, const std::string& offload) {
   if (offload == "any") return true;
   if (offload == "none") return !row.offload_optimizer;
   return row.offload_optimizer && row.offload_param == (offload == "all");
@@ -74,11 +75,14 @@ CLI::App* add_estimate_memory(CLI::App& app, EstimateMemoryFlags& flags) {
 
 int estimate_memory(const EstimateMemoryFlags& flags) {
   const auto question = question_of(flags);
+  const auto is_left_out = [&](const auto& row) { return !is_asked_for(row, flags.offload); };
   auto rows = lockstep::estimate_memory(question);
-  std::erase_if(rows, [&](const MemoryEstimate& row) { return !is_asked_for(row, flags.offload); });
+  auto ranks = lockstep::estimate_rank_memory(question);
+  std::erase_if(rows, is_left_out);
+  std::erase_if(ranks, is_left_out);
   if (rows.empty())
     refuse("--offload", flags.stage == 0 ? "none at stage 0" : "none or optimizer below stage 3",
            '"' + flags.offload + '"');
-  std::cout << lockstep::memory_table(question, rows);
+  std::cout << lockstep::memory_table(question, rows) << lockstep::rank_memory_table(question, ranks);
   return 0;
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include <lockstep/deepspeed/memory_estimate.h>
+#include <lockstep/deepspeed/rank_memory.h>
 
 #include "launch/command.h"
 #include "support/paths.h"
@@ -15,6 +16,10 @@ constexpr std::chrono::seconds kDeadline{20};
 
 std::string table(const MemoryQuestion& question) {
   return memory_table(question, estimate_memory(question));
+}
+
+std::string both_tables(const MemoryQuestion& question) {
+  return table(question) + rank_memory_table(question, estimate_rank_memory(question));
 }
 
 // estimate_zero2_model_states_mem_needs_all_cold(2851e6, 8, 1), with "cpu " where Python 3.11 prints the
@@ -73,6 +78,27 @@ TEST(MemoryEstimate, StagesZeroAndOneAreThePapers) {
   EXPECT_NEAR(gigabytes(1), 31.4, 0.1);
 }
 
+// tests/programs/deepspeed_test.py holds this against what ranks take.
+TEST(RankMemory, CountsShardsOnce) {
+  EXPECT_EQ(rank_memory_table({.params = 1 << 30, .gpus_per_node = 2, .stage = 2},
+                              estimate_rank_memory({.params = 1 << 30, .gpus_per_node = 2, .stage = 2})),
+            "lockstep on CPUs, each rank:\n"
+            "  float32  |  16 bits  |   Options\n"
+            "   12.00GB |   10.00GB | offload_optimizer=none\n"
+            "    8.00GB |    6.00GB | offload_optimizer=nvme\n");
+  const MemoryQuestion whole{
+      .params = 1 << 30, .largest_layer = 1 << 28, .gpus_per_node = 4, .nodes = 2, .stage = 3};
+  EXPECT_EQ(rank_memory_table(whole, estimate_rank_memory(whole)),
+            "lockstep on CPUs, each rank:\n"
+            "  float32  |  16 bits  |   Options\n"
+            "    7.00GB |    4.50GB | offload_param=none, offload_optimizer=none\n"
+            "    6.00GB |    3.50GB | offload_param=none, offload_optimizer=nvme\n"
+            "    5.00GB |    2.50GB | offload_param=nvme, offload_optimizer=nvme\n");
+  EXPECT_EQ(estimate_rank_memory({.params = 1000, .gpus_per_node = 8, .stage = 0}).front().fp32_bytes, 16000);
+  EXPECT_EQ(estimate_rank_memory({.params = 1000, .gpus_per_node = 8, .stage = 0}).front().mixed_bytes,
+            18000);
+}
+
 TEST(MemoryEstimate, ReadsCounts) {
   EXPECT_EQ(parse_parameter_count("1500000000").value_or(0), 1500000000);
   EXPECT_EQ(parse_parameter_count("1.5B").value_or(0), 1500000000);
@@ -90,10 +116,11 @@ launch::CommandResult run_verb(std::vector<std::string> words) {
 
 TEST(EstimateMemoryVerb, PrintsTheTable) {
   EXPECT_EQ(run_verb({"2851M", "--world", "8", "--stage", "2"}).output,
-            table({.params = 2851000000, .gpus_per_node = 8}));
+            both_tables({.params = 2851000000, .gpus_per_node = 8}));
   EXPECT_EQ(
       run_verb({"7B", "--world", "8", "--nodes", "2", "--stage", "3", "--largest-layer", "32M"}).output,
-      table({.params = 7000000000, .largest_layer = 32000000, .gpus_per_node = 4, .nodes = 2, .stage = 3}));
+      both_tables(
+          {.params = 7000000000, .largest_layer = 32000000, .gpus_per_node = 4, .nodes = 2, .stage = 3}));
   const auto offloaded =
       run_verb({"7B", "--stage", "3", "--largest-layer", "32M", "--offload", "all"}).output;
   EXPECT_NE(offloaded.find("offload_param=cpu "), std::string::npos);

@@ -1,5 +1,8 @@
 """Strategy deepspeed: every stage has the bits of ddp, from arguments and from DeepSpeed's own JSON."""
 import json
+import os
+import re
+import subprocess
 import unittest
 
 from harness import BINARY, DIGITS, SOURCE, ProgramTest
@@ -167,6 +170,35 @@ class DeepSpeed(ProgramTest):
             with self.subTest(text):
                 result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=self.config(text)), *flags)
                 self.assert_refused(result, 2, *words)
+
+    def peak_mib(self, layers, *flags):
+        """Memory of the largest rank while a language model trains, without what malloc would keep of freed blocks."""
+        command = [LM, "fit", "--run_dir", self.folder / "peak", "--model.layers", layers, "--model.width", 512, "--model.heads", 8,
+                   "--model.context", 32, "--data.batch_size", 1, "--trainer.max_steps", 2, "--trainer.limit_val_batches", 0,
+                   "--trainer.enable_checkpointing", "false", "--sample.tokens", 0, *flags]
+        process = subprocess.Popen([str(word) for word in command], cwd=self.folder, stdout=subprocess.DEVNULL,
+                                   env=self.environment(MALLOC_MMAP_THRESHOLD_="131072"))
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0)
+        return usage.ru_maxrss / 1024  # of the process and of its children, the most
+
+    def estimated_gb(self, column, *arguments):
+        text = self.run_program(BINARY / "bin" / "lockstep", "estimate-memory", *arguments, "--world", 2, "--offload", "none").out
+        return float(re.findall(r"([\d.]+)GB", text.split("lockstep on CPUs")[1])[column])
+
+    def test_ranks_take_what_is_estimated(self):
+        layer = 12 * 512 * 512 + 13 * 512  # parameters of a block
+        live = self.config({"gradient_clipping": "auto", "zero_optimization": {
+            "stage": 3, "stage3_max_live_parameters": 0, "stage3_param_persistence_threshold": 0}})
+        bf16 = ["--trainer.precision", "bf16-mixed"]
+        for column, stage, flags in ((0, 1, strategy("deepspeed_stage_1", 2)), (0, 3, strategy("deepspeed", 2, config=live)),
+                                     (1, 2, strategy("deepspeed_stage_2", 2) + bf16)):
+            with self.subTest(stage):
+                few, many = (self.peak_mib(layers, *flags) for layers in (4, 12))
+                taken = (many - few) * 2**20 / (8 * layer)  # bytes for each parameter
+                estimated = self.estimated_gb(column, 2**30, "--stage", stage, *(["--largest-layer", 1] if stage == 3 else []))
+                self.assertLess(abs(taken / estimated - 1), 0.15, f"{taken:.2f} bytes, estimated {estimated}")
 
     def test_a_directory_that_is_not_there_is_named(self):
         result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run",

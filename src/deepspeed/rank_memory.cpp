@@ -1,0 +1,71 @@
+// Shards are the masters, so that float32 has them once; gradients lie on shards, in their type.
+#include <lockstep/deepspeed/rank_memory.h>
+
+#include <fmt/format.h>
+
+namespace lockstep {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr double kShardBytes = 4;
+constexpr double kGradientBytes = 4;
+constexpr double kAdamBytes = 8;
+constexpr double kFp32 = 4, kMixed = 2;  // bytes of what is gathered
+
+// Two layers gathered, the gradients of one, and those of two on their way.
+constexpr double kLayersInUse = 5;
+
+struct Choice {
+  bool offload_optimizer, offload_param;
+};
+
+double shard_bytes(const Choice& choice) {
+  const auto adam = choice.offload_optimizer ? 0 : kAdamBytes;
+  return choice.offload_param ? adam : kShardBytes + kGradientBytes + adam;
+}
+
+double gathered(const MemoryQuestion& q, double element_bytes) {
+  if (q.stage == 3) return kLayersInUse * static_cast<double>(q.largest_layer) * element_bytes;
+  const bool is_the_shard = q.stage == 0 && element_bytes == kFp32;
+  return is_the_shard ? 0 : static_cast<double>(q.params) * element_bytes;
+}
+
+std::int64_t bytes(const MemoryQuestion& q, const Choice& choice, double element_bytes) {
+  const double shards = q.stage == 0 ? 1 : static_cast<double>(q.gpus_per_node) * q.nodes;
+  const double kept = static_cast<double>(q.params) * shard_bytes(choice) / shards;
+  return static_cast<std::int64_t>(kept + gathered(q, element_bytes));
+}
+
+std::vector<Choice> choices_of(int stage) {
+  if (stage == 0) return {{false, false}};
+  if (stage < 3) return {{false, false}, {true, false}};
+  return {{false, false}, {true, false}, {true, true}};
+}
+
+const char* place(bool is_on_disk) { return is_on_disk ? "nvme" : "none"; }
+
+}  // namespace
+
+std::vector<RankMemory> estimate_rank_memory(const MemoryQuestion& question) {
+  std::vector<RankMemory> rows;
+  for (const auto& choice : choices_of(question.stage)) {
+    rows.push_back({.offload_optimizer = choice.offload_optimizer,
+                    .offload_param = choice.offload_param,
+                    .fp32_bytes = bytes(question, choice, kFp32),
+                    .mixed_bytes = bytes(question, choice, kMixed)});
+  }
+  return rows;
+}
+
+std::string rank_memory_table(const MemoryQuestion& question, const std::vector<RankMemory>& rows) {
+  std::string text = "lockstep on CPUs, each rank:\n  float32  |  16 bits  |   Options\n";
+  for (const auto& row : rows) {
+    text += fmt::format(" {:7.2f}GB | {:7.2f}GB | ", static_cast<double>(row.fp32_bytes) / kGiB,
+                        static_cast<double>(row.mixed_bytes) / kGiB);
+    if (question.stage == 3) text += fmt::format("offload_param={}, ", place(row.offload_param));
+    text += fmt::format("offload_optimizer={}\n", place(row.offload_optimizer));
+  }
+  return text;
+}
+
+}  // namespace lockstep
