@@ -28,4 +28,10 @@ Work reduce_scatter_flat_async(const Communicator& comm, const at::Tensor& outpu
                         .layout = layout});
 }
 
+Work all_to_all_flat_async(const Communicator& comm, const at::Tensor& output, const at::Tensor& input,
+                           std::int64_t layout) {
+  return started(
+      comm, {.kind = detail::CollectiveKind::kAllToAll, .output = output, .input = input, .layout = layout});
+}
+
 }  // namespace lockstep

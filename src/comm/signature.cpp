@@ -68,7 +68,7 @@ std::string dtype_text(std::int8_t dtype) {
 
 // Tensors that hold others have one dimension.
 std::string layout_text(const Signature& signature) {
-  if (signature.dimensions != 1 || signature.sizes.back() == 0) return "";
+  if (signature.dimensions > 1 || signature.sizes.back() == 0) return "";
   std::ostringstream text;
   text << " holding tensors of layout " << std::hex << signature.sizes.back();
   return text.str();
@@ -151,7 +151,8 @@ std::string describe(const Signature& signature) {
   if (is_reduction(kind) || is_rooted(kind)) text += ")";
   if (signature.dtype < 0) return text;
   text += (takes_lists(kind) ? " of lists of " : " of ") + dtype_text(signature.dtype);
-  return is_uneven(kind) ? text : text + " " + shape_text(signature) + layout_text(signature);
+  if (!is_uneven(kind)) text += " " + shape_text(signature);
+  return text + layout_text(signature);
 }
 
 Bytes bytes_moved(const Collective& collective, int rank, int size) {

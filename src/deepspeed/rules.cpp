@@ -84,6 +84,8 @@ bool has_other_param_dtype(const Config& c) {
   return false;
 }
 
+bool is_below_stage_3(const Config& c) { return c.zero_optimization.stage < 3; }
+
 const std::string kStage = "zero_optimization.stage";
 const std::string kOffload = "zero_optimization.offload_optimizer.";
 
@@ -102,6 +104,17 @@ const std::vector<Rule>& rules() {
       {{"zero_optimization.allgather_bucket_size"},
        [](const Config& c) { return shards(c) && c.zero_optimization.allgather_bucket_size % 2 != 0; },
        "an even number"},
+      {{"zero_optimization.zero_hpz_partition_size", "zero_optimization.mics_shard_size"},
+       [](const Config& c) {
+         const auto& z = c.zero_optimization;
+         return z.zero_hpz_partition_size > 1 && z.mics_shard_size > 0;
+       },
+       "one of them"},
+      {{"zero_optimization.zero_quantized_gradients", "zero_optimization.mics_shard_size"},
+       [](const Config& c) {
+         return c.zero_optimization.zero_quantized_gradients && c.zero_optimization.mics_shard_size > 0;
+       },
+       "one of them"},
       {{kOffload + "ratio", kStage},
        [](const Config& c) {
          return c.zero_optimization.offload_optimizer.ratio < 1 && c.zero_optimization.stage < 3;
@@ -225,14 +238,35 @@ struct Advice {
   std::string text;
 };
 
+constexpr const char* kNotBelow3 = "has no effect below stage 3";
+
 const std::vector<Advice>& all_advice() {
   static const std::vector<Advice> advice{
       {"zero_optimization.offload_param",
        [](const Config& c) {
-         return c.zero_optimization.offload_param.device != OffloadDevice::kNone &&
-                c.zero_optimization.stage < 3;
+         return c.zero_optimization.offload_param.device != OffloadDevice::kNone && is_below_stage_3(c);
        },
-       "has no effect below stage 3"},
+       kNotBelow3},
+      {"zero_optimization.zero_hpz_partition_size",
+       [](const Config& c) { return c.zero_optimization.zero_hpz_partition_size > 1 && is_below_stage_3(c); },
+       kNotBelow3},
+      {"zero_optimization.zero_quantized_weights",
+       [](const Config& c) { return c.zero_optimization.zero_quantized_weights && is_below_stage_3(c); },
+       kNotBelow3},
+      {"zero_optimization.zero_quantized_nontrainable_weights",
+       [](const Config& c) {
+         return c.zero_optimization.zero_quantized_nontrainable_weights && is_below_stage_3(c);
+       },
+       kNotBelow3},
+      {"zero_optimization.zero_quantized_gradients",
+       [](const Config& c) { return c.zero_optimization.zero_quantized_gradients && is_below_stage_3(c); },
+       kNotBelow3},
+      {"zero_optimization.zeropp_loco_param",
+       [](const Config& c) {
+         return c.is_given("zero_optimization.zeropp_loco_param") &&
+                !c.zero_optimization.zero_quantized_gradients;
+       },
+       "has no effect without zero_quantized_gradients"},
       {"zero_optimization.offload_optimizer",
        [](const Config& c) { return offloads_optimizer(c) && !shards(c); }, "has no effect at stage 0"},
       {"zero_optimization.offload_optimizer.device",

@@ -51,7 +51,7 @@ void describe_plus_plus(OptionVisitor& v, ZeroConfig& o) {
           at_least(0));
   v.field("zero_quantized_weights", o.zero_quantized_weights, "ZeRO++: gather weights as 8 bits");
   v.field("zero_quantized_nontrainable_weights", o.zero_quantized_nontrainable_weights,
-          "ZeRO++: keep frozen weights as 8 bits");
+          "ZeRO++: gather frozen weights as 8 bits");
   v.field("zero_quantized_gradients", o.zero_quantized_gradients, "ZeRO++: reduce gradients as 4 bits");
   v.group("zeropp_loco_param", o.zeropp_loco_param, "ZeRO++: error feedback");
   v.field("mics_shard_size", o.mics_shard_size, "MiCS: ranks of a shard group; -1: off");

@@ -12,14 +12,6 @@ struct Setting {
 
 // They change speed, memory or what is printed, not the numbers.
 constexpr Setting kWithoutEffect[] = {
-    {"zero_optimization.zero_quantized_weights",
-     [](const auto& c) { return c.zero_optimization.zero_quantized_weights; }},
-    {"zero_optimization.zero_quantized_gradients",
-     [](const auto& c) { return c.zero_optimization.zero_quantized_gradients; }},
-    {"zero_optimization.zero_quantized_nontrainable_weights",
-     [](const auto& c) { return c.zero_optimization.zero_quantized_nontrainable_weights; }},
-    {"zero_optimization.zero_hpz_partition_size",
-     [](const auto& c) { return c.zero_optimization.zero_hpz_partition_size > 1; }},
     {"zero_optimization.round_robin_gradients",
      [](const auto& c) { return c.zero_optimization.round_robin_gradients; }},
     {"zero_optimization.ignore_unused_parameters",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include <lockstep/base/error.h>
 
@@ -68,6 +69,44 @@ std::optional<DiskOffload> offload_of(const DeepSpeedConfig& config) {
       .overlap_events = config.aio.overlap_events};
 }
 
+// As many as there are, at most.
+int secondary_shards_of(const DeepSpeedConfig& config, int world_size) {
+  const auto asked = config.zero_optimization.zero_hpz_partition_size;
+  const auto shards = static_cast<int>(std::clamp<std::int64_t>(asked, 1, world_size));
+  if (world_size % shards == 0) return shards;
+  throw ConfigError("deepspeed",
+                    {.what = config.named("zero_optimization.zero_hpz_partition_size") + " does not fit",
+                     .expected = "a number that divides " + std::to_string(world_size) + " ranks",
+                     .got = std::to_string(asked)});
+}
+
+std::optional<ErrorFeedback> error_feedback_of(const DeepSpeedConfig& config) {
+  const std::string key = "zero_optimization.zeropp_loco_param.";
+  if (!config.is_given(key + "err_beta") && !config.is_given(key + "reset_T")) return std::nullopt;
+  const auto& loco = config.zero_optimization.zeropp_loco_param;
+  return ErrorFeedback{.decay = loco.err_beta, .reset_every = loco.reset_T};
+}
+
+// Gradients are summed inside of a node first: among those who share a secondary copy, if any do.
+int gradient_neighbours(int secondary_shards, int world_size, int ranks_per_node) {
+  if (secondary_shards > 1) return secondary_shards;
+  return ranks_per_node > 0 && world_size % ranks_per_node == 0 ? ranks_per_node : 1;
+}
+
+// Below stage 3 DeepSpeed reads none of it, nor here.
+ZeroPlusPlus zero_plus_plus_of(const DeepSpeedConfig& config, int world_size, int ranks_per_node) {
+  const auto& zero = config.zero_optimization;
+  if (zero.stage < 3) return {};
+  const auto secondary = secondary_shards_of(config, world_size);
+  return {.secondary_shards = secondary,
+          .quantized_weights = zero.zero_quantized_weights,
+          .quantized_frozen_weights = zero.zero_quantized_nontrainable_weights,
+          .quantized_gradients = zero.zero_quantized_gradients,
+          .gradient_neighbours =
+              zero.zero_quantized_gradients ? gradient_neighbours(secondary, world_size, ranks_per_node) : 1,
+          .error_feedback = error_feedback_of(config)};
+}
+
 }  // namespace
 
 // DeepSpeed's dynamic scale, or its static one, which neither grows nor backs off.
@@ -85,7 +124,7 @@ GradScalerOptions scaler_options(const deepspeed::Fp16& fp16) {
           .min_scale = static_cast<double>(fp16.min_loss_scale)};
 }
 
-ShardingPlan plan_of(const DeepSpeedConfig& config, Dtype dtype, int world_size) {
+ShardingPlan plan_of(const DeepSpeedConfig& config, Dtype dtype, int world_size, int ranks_per_node) {
   const auto& zero = config.zero_optimization;
   const auto compute = dtype == Dtype::kFp32 ? std::nullopt : std::optional(scalar_type(dtype));
   ShardingPlan plan{
@@ -101,6 +140,7 @@ ShardingPlan plan_of(const DeepSpeedConfig& config, Dtype dtype, int world_size)
   }
   set_residency(plan, zero);
   plan.offload = offload_of(config);
+  plan.zero_plus_plus = zero_plus_plus_of(config, world_size, ranks_per_node);
   return plan;
 }
 

@@ -7,8 +7,10 @@
 
 namespace lockstep::detail {
 
-/// For a run of `world_size` ranks that computes in `dtype`. Exported for tests, as the next.
-LOCKSTEP_API ShardingPlan plan_of(const DeepSpeedConfig& config, deepspeed::Dtype dtype, int world_size);
+/// For a run of `world_size` ranks that computes in `dtype`; `ranks_per_node` of them are neighbours.
+/// Exported for tests, as the next. @throws ConfigError for settings that do not fit the number of ranks
+LOCKSTEP_API ShardingPlan plan_of(const DeepSpeedConfig& config, deepspeed::Dtype dtype, int world_size,
+                                  int ranks_per_node = 1);
 
 LOCKSTEP_API GradScalerOptions scaler_options(const deepspeed::Fp16& fp16);
 

@@ -28,8 +28,8 @@ void DeepSpeedStrategy::set_precision(Precision& precision) {
   *scaler = GradScaler(detail::scaler_options(fp16));
 }
 
-ShardingPlan DeepSpeedStrategy::plan(int world_size, int /*ranks_per_node*/) const {
-  auto plan = detail::plan_of(run_.config, dtype_, world_size);
+ShardingPlan DeepSpeedStrategy::plan(int world_size, int ranks_per_node) const {
+  auto plan = detail::plan_of(run_.config, dtype_, world_size, ranks_per_node);
   plan.reduction = options_.reduction;
   return plan;
 }

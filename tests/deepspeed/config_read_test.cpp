@@ -175,6 +175,10 @@ TEST(DeepSpeedConfig, WarnsOfSettingsWithoutEffect) {
   EXPECT_THAT(read(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})").warnings,
               ElementsAre(AllOf(HasSubstr("zero_optimization.offload_param (ds.json:1:36)"),
                                 HasSubstr("below stage 3"))));
+  EXPECT_THAT(read(R"({"zero_optimization": {"stage": 2, "zero_hpz_partition_size": 2}})").warnings,
+              ElementsAre(HasSubstr("zero_hpz_partition_size (ds.json:1:36) has no effect below stage 3")));
+  EXPECT_THAT(read(R"({"zero_optimization": {"stage": 3, "zeropp_loco_param": {"err_beta": 0.5}}})").warnings,
+              ElementsAre(HasSubstr("has no effect without zero_quantized_gradients")));
   EXPECT_THAT(read(R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})").warnings,
               ElementsAre(HasSubstr("no effect at stage 0")));
   EXPECT_THAT(

@@ -200,6 +200,42 @@ class DeepSpeed(ProgramTest):
                 estimated = self.estimated_gb(column, 2**30, "--stage", stage, *(["--largest-layer", 1] if stage == 3 else []))
                 self.assertLess(abs(taken / estimated - 1), 0.15, f"{taken:.2f} bytes, estimated {estimated}")
 
+    def stage_3(self, **options):
+        # Units come and go, and nothing is too small for them.
+        always = {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_max_live_parameters": 0}
+        return self.config({"zero_optimization": always | options, "gradient_clipping": 0.5})
+
+    def test_secondary_shards_keep_the_bits(self):
+        windows = ["--trainer.accumulate_grad_batches", 2]
+        got = [self.train(f"hpz_{size}", *windows, *strategy("deepspeed", 4, config=self.stage_3(zero_hpz_partition_size=size)))
+               for size in (1, 2)]
+        self.assertEqual(got[0], got[1])
+
+    def test_what_travels_in_few_bits_resumes_with_the_same_bits(self):
+        flags = strategy("deepspeed", 2, config=self.stage_3(zero_quantized_weights=True, zero_quantized_gradients=True))
+        whole = self.train("whole", *flags)
+        self.train("half", *flags, "--trainer.max_epochs", 1)
+        self.assertEqual(self.train("rest", *flags, "--ckpt_path", self.checkpoint_of("half")), whole)
+
+    def test_what_travels_in_few_bits_trains_as_well(self):
+        fewer = {"zero_quantized_weights": True, "zero_quantized_gradients": True, "zero_hpz_partition_size": 2}
+        ways = {"plain": {}, "qwz": {"zero_quantized_weights": True}, "qgz": {"zero_quantized_gradients": True}, "all": fewer,
+                "loco": fewer | {"zeropp_loco_param": {"err_beta": 0.8, "reset_T": 1024}}}
+        losses = {}
+        for name, options in ways.items():
+            self.train(name, *strategy("deepspeed", 4, config=self.stage_3(**options)), "--model.size", "tiny", "--data.batch_size", 8,
+                       "--trainer.max_steps", 60, "--trainer.limit_val_batches", 8, "--sample.tokens", 0, program=LM)
+            losses[name] = self.summary(name)["metrics"]["val_loss"]
+        for name, loss in losses.items():
+            with self.subTest(name):
+                self.assertLess(loss, 1.02 * losses["plain"])
+                self.assertEqual(loss == losses["plain"], name == "plain")
+
+    def test_neighbours_that_do_not_fit_the_ranks_are_named(self):
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run",
+                                  *strategy("deepspeed", 4, config=self.stage_3(zero_hpz_partition_size=3)))
+        self.assert_refused(result, 2, "zero_hpz_partition_size", "ds_config.json", "4 ranks", "3")
+
     def test_a_directory_that_is_not_there_is_named(self):
         result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run",
                                   *strategy("deepspeed_stage_3_offload_nvme", 2, nvme_path="/nowhere/at/all"))

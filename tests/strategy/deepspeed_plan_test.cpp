@@ -20,9 +20,9 @@ ShardingPlan plan(const DeepSpeed& options, Dtype dtype = Dtype::kFp32) {
   return detail::plan_of(deepspeed_config(options, dtype), dtype, 4);
 }
 
-ShardingPlan plan_from(const std::string& zero) {
+ShardingPlan plan_from(const std::string& zero, int ranks_per_node = 1) {
   const auto config = parse_deepspeed_config("{\"zero_optimization\": " + zero + "}", "ds.json").config;
-  return detail::plan_of(config, Dtype::kFp32, 4);
+  return detail::plan_of(config, Dtype::kFp32, 4, ranks_per_node);
 }
 
 TEST(DeepSpeedPlan, StagesDifferInWhatIsCutAndHowLongUnitsStay) {
@@ -106,6 +106,33 @@ TEST(DeepSpeedPlan, LossScalesGoToTheScaler) {
   EXPECT_EQ(fixed.init_scale, 128);
   EXPECT_GT(fixed.growth_interval, 1'000'000'000);
   EXPECT_GT(fixed.hysteresis, 1'000'000'000);
+}
+
+TEST(DeepSpeedPlan, ZeroPlusPlusIsForStage3) {
+  const auto all = R"("zero_hpz_partition_size": 2, "zero_quantized_weights": true,
+      "zero_quantized_nontrainable_weights": true, "zero_quantized_gradients": true,
+      "zeropp_loco_param": {"err_beta": 0.5, "reset_T": 7}})";
+  const ZeroPlusPlus expected{.secondary_shards = 2,
+                              .quantized_weights = true,
+                              .quantized_frozen_weights = true,
+                              .quantized_gradients = true,
+                              .gradient_neighbours = 2,
+                              .error_feedback = ErrorFeedback{.decay = 0.5, .reset_every = 7}};
+  EXPECT_EQ(plan_from(std::string(R"({"stage": 3, )") + all).zero_plus_plus, expected);
+  EXPECT_EQ(plan_from(std::string(R"({"stage": 2, )") + all).zero_plus_plus, ZeroPlusPlus());
+  EXPECT_EQ(plan_from(R"({"stage": 3})", 2).zero_plus_plus, ZeroPlusPlus());
+}
+
+TEST(DeepSpeedPlan, ZeroPlusPlusFitsTheRanks) {
+  const auto neighbours = [](int ranks_per_node) {
+    return plan_from(R"({"stage": 3, "zero_quantized_gradients": true})", ranks_per_node)
+        .zero_plus_plus.gradient_neighbours;
+  };
+  EXPECT_EQ(neighbours(2), 2) << "those of a node";
+  EXPECT_EQ(neighbours(3), 1) << "nodes differ";
+  EXPECT_EQ(plan_from(R"({"stage": 3, "zero_hpz_partition_size": 8})").zero_plus_plus.secondary_shards, 4);
+  test::expect_error<ConfigError>([] { plan_from(R"({"stage": 3, "zero_hpz_partition_size": 3})"); },
+                                  {"zero_hpz_partition_size (ds.json:1:", "divides 4 ranks", "got 3"});
 }
 
 // Names of Lightning's that are taken, so that its programs work, and change nothing: docs/deepspeed.md.

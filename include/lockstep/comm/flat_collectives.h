@@ -20,4 +20,8 @@ namespace lockstep {
                                                           const at::Tensor& input, ReduceOp op,
                                                           std::int64_t layout);
 
+/// As Communicator::all_to_all_async() with equal parts; `layout` as above. Collective, asynchronous.
+[[nodiscard]] LOCKSTEP_API Work all_to_all_flat_async(const Communicator& comm, const at::Tensor& output,
+                                                      const at::Tensor& input, std::int64_t layout);
+
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include <lockstep/comm/flat_collectives.h>
 #include <lockstep/torch.h>
 
 namespace lockstep::detail {
@@ -19,12 +18,18 @@ at::ScalarType dtype_of_pieces(const FlatParameter& flat) { return flat.piece(0)
 
 }  // namespace
 
-FlatGradient::FlatGradient(FlatParameter& flat, at::ScalarType dtype)
+// Sums of quantised gradients are float32: rounding them again would gain nothing.
+FlatGradient::FlatGradient(FlatParameter& flat, at::ScalarType dtype, const ZeroPlusPlus& options)
     : flat_(flat),
       mesh_(flat.mesh()),
       dtype_(dtype),
+      landing_type_(flat.reduces_quantized() ? dtype_of_pieces(flat) : dtype),
       flags_((static_cast<std::int64_t>(flat.members().size()) + kRowAlignment - 1) / kRowAlignment *
-             kRowAlignment) {}
+             kRowAlignment),
+      reduction_(
+          flat.reduces_quantized()
+              ? quantized_reduction(mesh_, {flat.layout().shard_elements(), flags_}, options.error_feedback)
+              : plain_reduction(mesh_)) {}
 
 std::int64_t FlatGradient::row_bytes() const {
   return chunk_elements() * mesh_.shards() * static_cast<std::int64_t>(c10::elementSize(dtype_));
@@ -47,7 +52,7 @@ void FlatGradient::fill_chunk(int shard, std::span<const at::Tensor> gradients, 
 
 // Gradients that are there already are added to.
 bool FlatGradient::lands_in_place() const {
-  bool is_free = dtype_ == dtype_of_pieces(flat_);
+  bool is_free = landing_type_ == dtype_of_pieces(flat_);
   for (std::size_t i = 0; i < flat_.members().size(); ++i)
     is_free = is_free && !flat_.piece(i).grad().defined();
   return is_free;
@@ -56,8 +61,9 @@ bool FlatGradient::lands_in_place() const {
 void FlatGradient::start(MemoryPool& pool, std::int64_t number) {
   const torch::NoGradGuard no_grad;
   if (!averages_.defined()) averages_ = flat_.memory().zeros(chunk_elements(), dtype_of_pieces(flat_));
-  chunk_ = lands_in_place() ? averages_ : pool.take(chunk_elements(), dtype_);
+  chunk_ = lands_in_place() ? averages_ : pool.take(chunk_elements(), landing_type_);
   row_ = mesh_.shards() == 1 ? chunk_ : pool.take(chunk_elements() * mesh_.shards(), dtype_);
+  if (flat_.reduces_quantized()) row_.zero_();  // what lies between gradients takes part in scales
   std::vector<at::Tensor> gradients;
   const auto flags = at::zeros({flags_}, at::kFloat);
   for (const auto& member : flat_.members()) {
@@ -66,29 +72,12 @@ void FlatGradient::start(MemoryPool& pool, std::int64_t number) {
   }
   for (int shard = 0; shard < mesh_.shards(); ++shard) fill_chunk(shard, gradients, flags);
   drop();
-  if (mesh_.shards() == 1) return;
-  const auto op = mesh_.shards() == mesh_.world_size ? ReduceOp::kAvg : ReduceOp::kSum;
-  work_ = reduce_scatter_flat_async(mesh_.reduce, chunk_, row_, op, number);
-}
-
-void FlatGradient::reduce_copies() {
-  if (mesh_.replicate.size() == 1) return;
-  work_.wait();
-  const auto op = mesh_.replicate.size() == mesh_.world_size ? ReduceOp::kAvg : ReduceOp::kSum;
-  work_ = mesh_.replicate.all_reduce_async(chunk_, op);
-}
-
-void FlatGradient::land(MemoryPool& pool) {
-  std::exchange(work_, {}).wait();
-  if (!row_.is_same(chunk_)) pool.give(std::move(row_));
-  row_.reset();
+  reduction_->start(pool, std::exchange(row_, {}), chunk_, number);
 }
 
 void FlatGradient::install(MemoryPool& pool) {
   const torch::NoGradGuard no_grad;
   const auto elements = flat_.layout().shard_elements();
-  const bool is_sum = mesh_.shards() > 1 && mesh_.replicate.size() > 1;
-  if (is_sum) chunk_.narrow(0, 0, elements).div_(mesh_.world_size);
   const auto flags = chunk_.narrow(0, elements, flags_).to(at::kFloat);
   for (std::size_t i = 0; i < flat_.members().size(); ++i) {
     const auto& piece = flat_.place(i);
@@ -99,17 +88,12 @@ void FlatGradient::install(MemoryPool& pool) {
 }
 
 void FlatGradient::give_back(MemoryPool& pool) {
-  if (row_.defined() && !row_.is_same(chunk_)) pool.give(std::move(row_));
   if (!chunk_.is_same(averages_)) pool.give(std::move(chunk_));
-  row_.reset();
   chunk_.reset();
 }
 
 void FlatGradient::discard(MemoryPool& pool) noexcept {
-  try {
-    std::exchange(work_, {}).wait();
-  } catch (...) {  // the group is of no further use, and the first error is on its way
-  }
+  reduction_->drop(pool);
   give_back(pool);
 }
 

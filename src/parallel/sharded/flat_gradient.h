@@ -1,6 +1,7 @@
 // FlatGradient: the gradients of a FlatParameter on their way to the shards.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,7 @@
 
 #include "parallel/sharded/flat_parameter.h"
 #include "parallel/sharded/memory_pool.h"
+#include "parallel/sharded/row_reduction.h"
 #include "parallel/sharded/shard_mesh.h"
 
 namespace lockstep::detail {
@@ -20,16 +22,16 @@ namespace lockstep::detail {
 /// the sender has a gradient for it: a parameter that no rank used keeps an undefined gradient.
 class FlatGradient {
  public:
-  /// Gradients travel in `dtype`.
-  FlatGradient(FlatParameter& flat, at::ScalarType dtype);
+  /// Gradients travel in `dtype`, or quantised if `flat` says so.
+  FlatGradient(FlatParameter& flat, at::ScalarType dtype, const ZeroPlusPlus& options = {});
 
   /// Takes the gradients off the module's tensors and sends them. `number` is equal on all ranks and names
   /// the unit. Collective, asynchronous.
   void start(MemoryPool& pool, std::int64_t number);
-  /// Goes on to the ranks that hold the same shard, where there are any. Blocking for what came before.
-  void reduce_copies();
+  /// Goes on to ranks that are further away, where there are any. Blocking for what came before.
+  void go_on() { reduction_->go_on(); }
   /// Waits for what is under way. Blocking.
-  void land(MemoryPool& pool);
+  void land(MemoryPool& pool) { reduction_->finish(pool); }
   /// Adds the averages, which have landed, to the gradients of the pieces.
   void install(MemoryPool& pool);
   /// Waits for what is under way, and forgets it, or what has landed. Errors of the group are not told again.
@@ -49,12 +51,13 @@ class FlatGradient {
 
   FlatParameter& flat_;
   const ShardMesh& mesh_;
-  at::ScalarType dtype_;
+  at::ScalarType dtype_;         // of the row
+  at::ScalarType landing_type_;  // of the chunk
   std::int64_t flags_;
-  at::Tensor row_;       // what is sent, while it is
+  std::unique_ptr<RowReduction> reduction_;
+  at::Tensor row_;       // what is to be sent
   at::Tensor chunk_;     // what comes
   at::Tensor averages_;  // where the pieces' gradients lie; kept, since every step needs it
-  Work work_;
 };
 
 }  // namespace lockstep::detail

@@ -5,7 +5,6 @@
 #include <map>
 
 #include <lockstep/base/error.h>
-#include <lockstep/comm/flat_collectives.h>
 #include <lockstep/torch.h>
 
 #include "parallel/sharded/released_storage.h"
@@ -59,8 +58,10 @@ FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh
       dtype_(compute.dtype.value_or(members_.front().tensor.scalar_type())),
       own_dtype_(members_.front().tensor.scalar_type()),
       casts_arguments_(compute.casts_arguments && (dtype_ != own_dtype_ || compute.master)),
+      reduces_quantized_(compute.reduces_quantized),
       is_trained_(members_.front().tensor.requires_grad()),
-      is_resident_(mesh.shards() == 1 && dtype_ == master_dtype(members_, compute)) {
+      is_resident_(mesh.shards() == 1 && dtype_ == master_dtype(members_, compute)),
+      gather_(mesh, layout_.shard_elements(), dtype_, compute.gathers_quantized, memory) {
   check_memory(members_);
   const torch::NoGradGuard no_grad;
   shard_ = memory_.zeros(layout_.shard_elements(), master_dtype(members_, compute));
@@ -71,7 +72,7 @@ FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh
   }
   if (!is_resident_) return;
   row_ = shard_;
-  finish_gather();
+  attach_members();
 }
 
 void FlatParameter::take_over(std::size_t i) {
@@ -93,24 +94,20 @@ std::int64_t FlatParameter::gathered_bytes() const {
 
 void FlatParameter::start_gather(MemoryPool& pool, std::int64_t number) {
   row_ = pool.take(layout_.total_elements(), dtype_);
-  const torch::NoGradGuard no_grad;
-  auto input = shard_;
-  if (shard_.scalar_type() != dtype_) {
-    cast_ = pool.take(layout_.shard_elements(), dtype_);
-    cast_.copy_(shard_);
-    input = cast_;
-  }
-  gathering_ = all_gather_flat_async(mesh_.gather, row_, input, number);
+  gather_.start(pool, shard_, row_, number);
 }
 
-void FlatParameter::finish_gather() {
-  gathering_.wait();
-  gathering_ = {};
+void FlatParameter::finish_gather(MemoryPool& pool) {
+  gather_.finish(pool);
+  attach_members();
+}
+
+void FlatParameter::attach_members() {
   for (std::size_t i = 0; i < members_.size(); ++i)
     attach_memory(members_[i].tensor, row_, layout_.offset(i));
 }
 
-// What was not changed keeps the digits that the members' type has no room for.
+// What was not changed keeps the digits that what travels has no room for.
 void FlatParameter::keep_written(std::size_t i) {
   if (is_resident_) return;
   const torch::NoGradGuard no_grad;
@@ -119,21 +116,24 @@ void FlatParameter::keep_written(std::size_t i) {
   const auto begin = mesh_.shard() * layout_.shard_elements() + piece.offset;
   const auto now = row_.narrow(0, begin, piece.count);
   auto own = shard_.narrow(0, piece.offset, piece.count);
-  if (own.scalar_type() == dtype_) {
+  gather_.forget();
+  if (!gather_.changes(shard_.scalar_type())) {
     own.copy_(now);
-  } else {
-    own.copy_(at::where(now.eq(own.to(dtype_)), own, now.to(own.scalar_type())));
+    return;
   }
+  if (!seen_.defined()) seen_ = gather_.as_gathered(shard_);
+  auto seen = seen_.narrow(0, piece.offset, piece.count);
+  own.copy_(at::where(now.eq(seen), own, now.to(own.scalar_type())));
+  seen.copy_(now);
 }
 
 void FlatParameter::release(MemoryPool& pool, bool overwrites) {
   if (is_resident_) return;
-  gathering_.wait();
-  gathering_ = {};
+  gather_.drop(pool);
+  seen_.reset();
   for (std::size_t i = 0; i < members_.size(); ++i) release_memory(members_[i].tensor, messages_[i]);
   if (overwrites) row_.fill_(std::numeric_limits<double>::quiet_NaN());
   pool.give(std::move(row_));
-  if (cast_.defined()) pool.give(std::move(cast_));
 }
 
 std::vector<at::Tensor> FlatParameter::whole_values() {

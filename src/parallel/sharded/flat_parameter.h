@@ -16,6 +16,7 @@
 #include <lockstep/parallel/dispatch/tensor_mark.h>
 
 #include "parallel/sharded/memory_pool.h"
+#include "parallel/sharded/row_gather.h"
 #include "parallel/sharded/shard_layout.h"
 #include "parallel/sharded/shard_memory.h"
 #include "parallel/sharded/shard_mesh.h"
@@ -28,11 +29,13 @@ struct ShardedTensor {
   at::Tensor tensor;  ///< the module's own
 };
 
-/// The types of parameters, where they are not their own.
+/// The types of parameters, and what they travel as, where they are not their own.
 struct ComputeDtype {
   std::optional<at::ScalarType> dtype = {};   ///< that operators see
   bool casts_arguments = true;                ///< theirs, to the same type
   std::optional<at::ScalarType> master = {};  ///< of the shard
+  bool gathers_quantized = false;
+  bool reduces_quantized = false;  ///< their gradients
 };
 
 /// Called with each member before its shard is cut: gives it its values, if it has none yet.
@@ -71,6 +74,8 @@ class FlatParameter {
   at::ScalarType dtype() const { return dtype_; }
   /// Whether operators are to be given their other arguments in that type.
   bool casts_arguments() const { return casts_arguments_; }
+  /// Whether gradients are to travel quantised.
+  bool reduces_quantized() const { return reduces_quantized_; }
 
   /// Bytes of the whole row in the dtype of the members.
   std::int64_t gathered_bytes() const;
@@ -79,11 +84,17 @@ class FlatParameter {
   /// asynchronous.
   void start_gather(MemoryPool& pool, std::int64_t number);
   /// Waits for it, and lets the members lie in the row. Blocking.
-  void finish_gather();
+  void finish_gather(MemoryPool& pool);
   /// Takes the row away. If it `overwrites`, who reads the old memory all the same reads NaN.
   void release(MemoryPool& pool, bool overwrites = false);
   /// Member `i` was written to, on all ranks alike: the shard takes its part. While gathered.
   void keep_written(std::size_t i);
+  /// The shard is about to change: neighbours are not asked for it until it has been gathered again.
+  void forget_secondary() { gather_.forget(); }
+  /// Whether the next gather asks the neighbours only.
+  bool has_secondary() const { return gather_.has_secondary(); }
+  /// Of what this rank keeps for its neighbours.
+  std::int64_t secondary_bytes() const { return gather_.secondary_bytes(); }
 
   /// The members' whole values in the shard's dtype, flat, in the order of members; memory of their own.
   /// Collective, blocking.
@@ -99,6 +110,7 @@ class FlatParameter {
 
  private:
   void take_over(std::size_t i);
+  void attach_members();
 
   std::vector<ShardedTensor> members_;
   const ShardMesh& mesh_;
@@ -107,6 +119,7 @@ class FlatParameter {
   at::ScalarType dtype_;      // of the members
   at::ScalarType own_dtype_;  // of the members before
   bool casts_arguments_;
+  bool reduces_quantized_;
   bool is_trained_;
   bool is_resident_;
   at::Tensor shard_;
@@ -114,8 +127,9 @@ class FlatParameter {
   std::vector<std::string> messages_;  // for who asks for the address of a member that has no memory
   std::vector<std::unique_ptr<TensorMark>> marks_;
 
-  at::Tensor row_, cast_;  // while gathering or gathered
-  Work gathering_;
+  RowGather gather_;
+  at::Tensor row_;   // while gathering or gathered
+  at::Tensor seen_;  // this rank's part as operators have seen it, once a member was written to
 };
 
 }  // namespace lockstep::detail

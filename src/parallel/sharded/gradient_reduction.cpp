@@ -24,13 +24,14 @@ constexpr std::size_t kMostUnderWay = 2;
 }  // namespace
 
 GradientReduction::GradientReduction(std::vector<ShardedUnit>& units, MemoryPool& pool, Residency& residency,
-                                     std::optional<at::ScalarType> dtype, const ShardMesh& mesh)
+                                     std::optional<at::ScalarType> dtype, const ShardMesh& mesh,
+                                     const ZeroPlusPlus& options)
     : units_(units), mesh_(mesh), pool_(pool), residency_(residency) {
   for (std::size_t unit = 0; unit < units.size(); ++unit) {
     for (const auto& flat : units[unit].flats) {
       if (!flat->is_trained()) continue;
       const auto own = flat->members().front().tensor.scalar_type();
-      flows_.push_back({.unit = unit, .gradient = FlatGradient(*flat, dtype.value_or(own))});
+      flows_.push_back({.unit = unit, .gradient = FlatGradient(*flat, dtype.value_or(own), options)});
       const auto flow = flows_.size() - 1;
       for (std::size_t i = 0; i < flat->members().size(); ++i) watch(flow, i, flat->members()[i].tensor);
       flows_.back().missing.resize(flat->members().size());
@@ -91,7 +92,7 @@ void GradientReduction::send_complete() {
 
 void GradientReduction::send(std::size_t index) {
   auto& flow = flows_[index];
-  if (!under_way_.empty()) flows_[under_way_.back()].gradient.reduce_copies();
+  if (!under_way_.empty()) flows_[under_way_.back()].gradient.go_on();
   if (under_way_.size() >= kMostUnderWay) land_oldest();
   flow.is_sent = true;
   flow.gradient.start(pool_, units_[flow.unit].number);
@@ -110,7 +111,7 @@ void GradientReduction::land_oldest() {
 void GradientReduction::finish() {
   is_running_ = false;
   while (sent_ < order_.size()) send(order_[sent_++]);
-  if (!under_way_.empty()) flows_[under_way_.back()].gradient.reduce_copies();
+  if (!under_way_.empty()) flows_[under_way_.back()].gradient.go_on();
   while (!under_way_.empty()) land_oldest();
   for (const auto flow : std::exchange(landed_, {})) flows_[flow].gradient.install(pool_);
   agree_on_order();

@@ -17,7 +17,8 @@ class GradientReduction {
  public:
   /// Follows the trained parameters of `units`, whose gradients travel in `dtype`, or their own if none.
   GradientReduction(std::vector<ShardedUnit>& units, MemoryPool& pool, Residency& residency,
-                    std::optional<at::ScalarType> dtype, const ShardMesh& mesh);
+                    std::optional<at::ScalarType> dtype, const ShardMesh& mesh,
+                    const ZeroPlusPlus& options = {});
 
   /// Gradients of the backward from `loss`, which is about to run, and those that have accumulated until
   /// now, are to be averaged.

@@ -78,7 +78,7 @@ void Residency::replace(OperatorCall& call, std::span<const TensorUse> uses) {
     const auto& place = members_[mark->tag()];
     if (is_written) units_[place.unit].flats[place.flat]->keep_written(place.member);
   }
-  if (rules_.releases_at_once) release_all();
+  if (rules_.releases_at_once) release_present();
 }
 
 void Residency::gather_all() {
@@ -161,8 +161,9 @@ void Residency::start(std::size_t number) {
   const c10::InferenceMode off(false);
   for (const auto& flat : unit.flats) {
     if (flat->is_resident()) continue;
-    flat->start_gather(pool_, unit.number);
     stats_.gathered_bytes += flat->gathered_bytes();
+    if (flat->has_secondary()) stats_.secondary_gathered_bytes += flat->gathered_bytes();
+    flat->start_gather(pool_, unit.number);
   }
   unit.state = UnitState::kGathering;
   present_.push_back(number);
@@ -177,7 +178,7 @@ void Residency::make_live(std::size_t number) {
   const c10::InferenceMode off(false);
   try {
     for (const auto& flat : unit.flats) {
-      if (!flat->is_resident()) flat->finish_gather();
+      if (!flat->is_resident()) flat->finish_gather(pool_);
     }
   } catch (const CollectiveMismatch& error) {
     refuse_mismatch(error);
@@ -210,6 +211,13 @@ void Residency::forget_uses() {
 }
 
 void Residency::release_all() {
+  release_present();
+  for (const auto& unit : units_) {
+    for (const auto& flat : unit.flats) flat->forget_secondary();
+  }
+}
+
+void Residency::release_present() {
   forget_uses();
   while (!present_.empty()) release(present_.back());
 }

@@ -65,6 +65,7 @@ class Residency final : public UseHandler {
   void make_live(std::size_t unit);
   void start(std::size_t unit);
   void release(std::size_t unit);
+  void release_present();
   void release_unneeded(std::optional<std::size_t> next);
   bool stands_apart(std::size_t unit) const;
   bool may_prefetch(std::size_t unit, UsePhase phase) const;

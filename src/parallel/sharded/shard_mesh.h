@@ -2,22 +2,35 @@
 #pragma once
 
 #include <lockstep/comm/communicator.h>
+#include <lockstep/parallel/sharded/sharded_stats.h>
 
 namespace lockstep::detail {
 
 /// Groups of this rank. Neighbours in the job shard together. Parameters and gradients travel in groups of
 /// their own, so that neither waits for the other.
 struct ShardMesh {
-  Communicator gather = {};     ///< the ranks that hold the shards of one copy
-  Communicator reduce = {};     ///< the same ranks
-  Communicator replicate = {};  ///< the ranks that hold the same shard
+  Communicator gather = {};       ///< the ranks that hold the shards of one copy
+  Communicator gather_near = {};  ///< those of them that keep a secondary copy together
+  Communicator reduce = {};       ///< the ranks of `gather`
+  Communicator reduce_near = {};  ///< those of them among which quantised gradients are summed first,
+  Communicator reduce_far = {};   ///< and those with this rank's place among other neighbours
+  Communicator replicate = {};    ///< the ranks that hold the same shard
   int world_size = 1;
 
   int shards() const { return gather.size(); }
   int shard() const { return gather.rank(); }
+
+  /// Adds what this rank sent in these groups.
+  void count_sent(ShardedStats& stats) const;
 };
 
-/// `shards` divides the number of ranks of `comm`. Collective, blocking.
-ShardMesh make_shard_mesh(const Communicator& comm, int shards);
+/// Numbers of neighbours that do something among themselves first. 1, or all that shard: none do.
+struct Neighbours {
+  int gather = 1;
+  int reduce = 1;
+};
+
+/// `shards` divides the number of ranks of `comm`, and neighbours divide the shards. Collective, blocking.
+ShardMesh make_shard_mesh(const Communicator& comm, int shards, Neighbours near = {});
 
 }  // namespace lockstep::detail

@@ -44,6 +44,11 @@ bool is_sharded(const at::Tensor& tensor) {
       uses, [](const TensorUse& use) { return dynamic_cast<Residency*>(&use.mark->handler()) != nullptr; });
 }
 
+bool travels_alike(const ComputeDtype& a, const ComputeDtype& b) {
+  return a.dtype == b.dtype && a.gathers_quantized == b.gathers_quantized &&
+         a.reduces_quantized == b.reduces_quantized;
+}
+
 // Those of one dtype, trained or not, in the order of members.
 template <class ComputeOf>
 std::vector<std::vector<ShardedTensor>> by_kind(const std::vector<ShardedTensor>& members,
@@ -51,7 +56,8 @@ std::vector<std::vector<ShardedTensor>> by_kind(const std::vector<ShardedTensor>
   std::vector<std::vector<ShardedTensor>> kinds;
   const auto is_alike = [&](const ShardedTensor& a, const ShardedTensor& b) {
     return a.tensor.scalar_type() == b.tensor.scalar_type() &&
-           a.tensor.requires_grad() == b.tensor.requires_grad() && compute_of(a).dtype == compute_of(b).dtype;
+           a.tensor.requires_grad() == b.tensor.requires_grad() &&
+           travels_alike(compute_of(a), compute_of(b));
   };
   for (const auto& member : members) {
     const auto same =
@@ -107,7 +113,7 @@ struct ShardedEngine::Impl {
     cast_buffers(module);
     shard(with_persistent_unit(plan_units(module, plan.units, plan.whole_modules), plan),
           batch_norm_tensors(module), late);
-    gradients.emplace(units, pool, residency, plan.mixed_precision.reduce_dtype, mesh);
+    gradients.emplace(units, pool, residency, plan.mixed_precision.reduce_dtype, mesh, plan.zero_plus_plus);
     mark_checkpointed_again(module);
     const auto& checkpointing = plan.activation_checkpointing;
     if (checkpointing.is_on()) checkpointed.emplace(module, checkpointing.policy().value_or(plan.units));
@@ -116,7 +122,11 @@ struct ShardedEngine::Impl {
   ShardMesh checked_mesh() const {
     check_parameters(states);
     check_plan(plan, comm.size());
-    return make_shard_mesh(comm, plan.shards);
+    const auto& options = plan.zero_plus_plus;
+    if (plan.shards == 1) return make_shard_mesh(comm, 1);
+    return make_shard_mesh(comm, plan.shards,
+                           {.gather = options.secondary_shards,
+                            .reduce = options.quantized_gradients ? options.gradient_neighbours : 1});
   }
 
   void cast_buffers(const torch::nn::Module& module) {
@@ -141,6 +151,19 @@ struct ShardedEngine::Impl {
             .master = plan.master_dtype};
   }
 
+  ComputeDtype compute_in(const PlannedUnit& unit, const ShardedTensor& member,
+                          const std::unordered_set<const at::TensorImpl*>& own_dtype) const {
+    if (unit.is_whole) return {.master = plan.master_dtype};
+    auto compute = compute_dtype(member, own_dtype);
+    if (mesh.shards() == 1 || member.tensor.dim() < 2) return compute;
+    const auto& options = plan.zero_plus_plus;
+    const bool is_trained = member.tensor.requires_grad();
+    compute.gathers_quantized = !unit.is_persistent && (options.quantized_weights ||
+                                                        (options.quantized_frozen_weights && !is_trained));
+    compute.reduces_quantized = options.quantized_gradients && is_trained;
+    return compute;
+  }
+
   // A unit's memory is gone before the next one's shard is made.
   void shard(std::vector<PlannedUnit> planned_units,
              const std::unordered_set<const at::TensorImpl*>& own_dtype, const LateParameters& late) {
@@ -153,10 +176,7 @@ struct ShardedEngine::Impl {
                        .is_root = planned.name.empty() && planned_units.size() > 1,
                        .keeps_until_step = planned.is_persistent || plan.keep == KeepGathered::kUntilStep,
                        .is_spread = planned.is_persistent || planned.name.empty()};
-      const auto compute_of = [&](const auto& member) {
-        return planned.is_whole ? ComputeDtype{.master = plan.master_dtype}
-                                : compute_dtype(member, own_dtype);
-      };
+      const auto compute_of = [&](const auto& member) { return compute_in(planned, member, own_dtype); };
       for (auto& kind : by_kind(planned.members, compute_of)) {
         const auto compute = compute_of(kind.front());
         const auto first = members.size();
@@ -399,8 +419,10 @@ ShardedStats ShardedEngine::stats() const {
   }
   for (const auto& [name, ref] : impl_->pieces)
     stats.shard_bytes += static_cast<std::int64_t>(ref.flat->piece(ref.member).nbytes());
-  for (const auto* group : {&impl_->mesh.gather, &impl_->mesh.reduce, &impl_->mesh.replicate})
-    stats.bytes_sent += static_cast<std::int64_t>(group->bytes_sent());
+  for (const auto& unit : impl_->units) {
+    for (const auto& flat : unit.flats) stats.secondary_bytes += flat->secondary_bytes();
+  }
+  impl_->mesh.count_sent(stats);
   return stats;
 }
 

@@ -67,6 +67,23 @@ std::optional<DiskOffload> offload_of(const Fsdp& options) {
                                  .hint = "name one by offload_dir"});
 }
 
+void check_neighbours(const char* what, int neighbours, int shards) {
+  if (neighbours >= 1 && shards % neighbours == 0) return;
+  throw ConfigError("parallel", {.what = std::string(what) + " does not fit",
+                                 .expected = "a number that divides " + std::to_string(shards) + " shards",
+                                 .got = std::to_string(neighbours)});
+}
+
+void check_zero_plus_plus(const ZeroPlusPlus& options, int shards, int world_size) {
+  check_neighbours("zero_plus_plus.secondary_shards", options.secondary_shards, shards);
+  check_neighbours("zero_plus_plus.gradient_neighbours", options.gradient_neighbours, shards);
+  if (!options.quantized_gradients || shards == world_size) return;
+  throw ConfigError("parallel",
+                    {.what = "zero_plus_plus.quantized_gradients does not go with several copies",
+                     .expected = "as many shards as ranks",
+                     .got = std::to_string(shards) + " shards of " + std::to_string(world_size) + " ranks"});
+}
+
 }  // namespace
 
 ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks_per_node) {
@@ -98,7 +115,8 @@ bool operator==(const ShardingPlan& a, const ShardingPlan& b) {
                       OptionType<ActivationCheckpointing>::print(p.activation_checkpointing),
                       OptionType<MixedPrecisionChoice>::print(p.mixed_precision));
   };
-  return numbers(a) == numbers(b) && texts(a) == texts(b) && a.offload == b.offload;
+  return numbers(a) == numbers(b) && texts(a) == texts(b) && a.offload == b.offload &&
+         a.zero_plus_plus == b.zero_plus_plus;
 }
 
 // Sums of sums are those of a flat tree where the inner groups are of a power of two.
@@ -106,6 +124,7 @@ void check_plan(const ShardingPlan& plan, int world_size) {
   if (plan.shards < 1 || world_size % plan.shards != 0)
     refuse_mesh("a number of shards that divides " + std::to_string(world_size) + " ranks",
                 std::to_string(plan.shards) + " shards");
+  if (plan.shards > 1) check_zero_plus_plus(plan.zero_plus_plus, plan.shards, world_size);
   const bool is_nested = plan.shards > 1 && plan.shards < world_size;
   if (!is_nested || plan.reduction != Reduction::kOrdered || std::has_single_bit(unsigned(plan.shards)))
     return;

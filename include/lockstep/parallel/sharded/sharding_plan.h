@@ -12,6 +12,7 @@
 #include <lockstep/parallel/sharded/fsdp.h>
 #include <lockstep/parallel/sharded/mixed_precision.h>
 #include <lockstep/parallel/sharded/wrap_policy.h>
+#include <lockstep/parallel/sharded/zero_plus_plus.h>
 
 namespace lockstep {
 
@@ -39,6 +40,7 @@ struct ShardingPlan {
   std::optional<at::ScalarType> master_dtype = {};  ///< of shards, gradients on them, and the optimizer's
                                                     ///< state, where it is not the model's own type
   std::optional<DiskOffload> offload = {};          ///< what lies on disk
+  ZeroPlusPlus zero_plus_plus = {};                 ///< what travels less
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;  ///< see there
   bool forward_prefetch = true;                                         ///< gather ahead in forward
   std::int64_t most_prefetched_elements = kNoLimit;                     ///< of a unit that is gathered ahead
@@ -56,7 +58,8 @@ LOCKSTEP_API bool operator==(const ShardingPlan& a, const ShardingPlan& b);
 LOCKSTEP_API ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks_per_node);
 
 /// @throws ConfigError for a number of shards that does not divide the ranks, or on which sums in a fixed
-/// order cannot be nested: several copies of several shards, and no power of two
+/// order cannot be nested: several copies of several shards, and no power of two; for neighbours of ZeRO++
+/// that do not divide the shards, and gradients that are quantised with several copies
 LOCKSTEP_API void check_plan(const ShardingPlan& plan, int world_size);
 
 }  // namespace lockstep

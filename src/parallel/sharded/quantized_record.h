@@ -1,0 +1,35 @@
+// A run of numbers as it travels: their codes, then the scales of the blocks, in one tensor of bytes.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/base/export.h>
+
+#include "parallel/sharded/block_quantizer.h"
+
+namespace lockstep::detail {
+
+/// Flat tensors on the CPU; records are of bytes() bytes and begin at multiples of 4. Exported for tests.
+class LOCKSTEP_API RecordFormat {
+ public:
+  RecordFormat(std::int64_t elements, CodeBits bits) : elements_(elements), bits_(bits) {}
+
+  std::int64_t elements() const { return elements_; }
+  std::int64_t bytes() const;
+
+  /// `values` are of any floating-point type.
+  void write(const at::Tensor& values, const at::Tensor& record) const;
+  void read(const at::Tensor& record, const at::Tensor& values) const;
+  /// What the records, which lie side by side, stand for, side by side.
+  void read_all(const at::Tensor& records, const at::Tensor& values) const;
+  /// Adds it to `sums`, which are float32.
+  void add(const at::Tensor& record, const at::Tensor& sums) const;
+
+ private:
+  std::int64_t elements_;
+  CodeBits bits_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,131 @@
+// qgZ. A chunk travels as a slot: its record in 4 bits, and what is exact as float32.
+//
+// Ranks are a grid of nodes by places. In the first exchange a rank gives neighbour p the chunks of all ranks
+// at place p; neighbour p sums them and gives each sum, in the second exchange, to the node it is for.
+#include <utility>
+
+#include <lockstep/comm/flat_collectives.h>
+#include <lockstep/torch.h>
+
+#include "parallel/sharded/chunk_errors.h"
+#include "parallel/sharded/quantized_record.h"
+#include "parallel/sharded/row_reduction.h"
+
+namespace lockstep::detail {
+namespace {
+
+class QuantizedReduction final : public RowReduction {
+ public:
+  QuantizedReduction(const ShardMesh& mesh, ChunkShape shape, const std::optional<ErrorFeedback>& feedback)
+      : near_(mesh.reduce_near.size() > 1 ? mesh.reduce_near : mesh.reduce),
+        far_(mesh.reduce_far),
+        shape_(shape),
+        format_(shape.numbers, CodeBits::k4) {
+    if (!feedback) return;
+    near_errors_.emplace(near_.size() * far_.size(), shape.numbers, *feedback);
+    if (far_.size() > 1) far_errors_.emplace(far_.size(), shape.numbers, *feedback);
+  }
+
+  void start(MemoryPool& pool, at::Tensor row, at::Tensor chunk, std::int64_t number) override;
+  void go_on() override;
+  void finish(MemoryPool& pool) override;
+
+ private:
+  using Errors = std::optional<ChunkErrors>;
+
+  int ranks() const { return near_.size() * far_.size(); }
+  std::int64_t elements() const { return shape_.numbers + shape_.exact; }
+  std::int64_t slot_bytes() const { return format_.bytes() + shape_.exact * 4; }
+  at::Tensor slots(const at::Tensor& all, std::int64_t first, std::int64_t count) const;
+  at::Tensor exact_in(const at::Tensor& slot) const;
+  void write(const at::Tensor& chunk, Errors& errors, std::int64_t index);
+  void sum(std::int64_t first, std::int64_t step, std::int64_t count);
+
+  Communicator near_, far_;
+  ChunkShape shape_;
+  RecordFormat format_;
+  Errors near_errors_, far_errors_;
+  std::int64_t number_ = 0;
+  at::Tensor sent_, received_, sums_;  // while reducing
+};
+
+at::Tensor QuantizedReduction::slots(const at::Tensor& all, std::int64_t first, std::int64_t count) const {
+  return all.narrow(0, first * slot_bytes(), count * slot_bytes());
+}
+
+at::Tensor QuantizedReduction::exact_in(const at::Tensor& slot) const {
+  return slot.narrow(0, format_.bytes(), shape_.exact * 4).view(at::kFloat);
+}
+
+void QuantizedReduction::write(const at::Tensor& chunk, Errors& errors, std::int64_t index) {
+  const auto slot = slots(sent_, index, 1);
+  const auto numbers = chunk.narrow(0, 0, shape_.numbers);
+  if (errors) {
+    errors->write(index, numbers, format_, slot);
+  } else {
+    format_.write(numbers, slot);
+  }
+  exact_in(slot).copy_(chunk.narrow(0, shape_.numbers, shape_.exact));
+}
+
+// Of the slots that were received.
+void QuantizedReduction::sum(std::int64_t first, std::int64_t step, std::int64_t count) {
+  const auto numbers = sums_.narrow(0, 0, shape_.numbers);
+  auto exact = sums_.narrow(0, shape_.numbers, shape_.exact);
+  sums_.zero_();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto slot = slots(received_, first + i * step, 1);
+    format_.add(slot, numbers);
+    exact.add_(exact_in(slot));
+  }
+}
+
+void QuantizedReduction::start(MemoryPool& pool, at::Tensor row, at::Tensor chunk, std::int64_t number) {
+  const torch::NoGradGuard no_grad;
+  number_ = number;
+  chunk_ = std::move(chunk);
+  sent_ = hold(pool.take(ranks() * slot_bytes(), at::kByte));
+  received_ = hold(pool.take(ranks() * slot_bytes(), at::kByte));
+  sums_ = chunk_.scalar_type() == at::kFloat ? chunk_ : hold(pool.take(elements(), at::kFloat));
+  if (near_errors_) near_errors_->begin();
+  if (far_errors_) far_errors_->begin();
+  for (int shard = 0; shard < ranks(); ++shard) {
+    const auto node = shard / near_.size(), place = shard % near_.size();
+    write(row.narrow(0, shard * elements(), elements()), near_errors_, place * far_.size() + node);
+  }
+  pool.give(std::move(row));
+  work_ = all_to_all_flat_async(near_, received_, sent_, number);
+}
+
+void QuantizedReduction::go_on() {
+  if (far_.size() == 1) return;
+  const torch::NoGradGuard no_grad;
+  work_.wait();
+  for (int node = 0; node < far_.size(); ++node) {
+    sum(node, far_.size(), near_.size());
+    write(sums_, far_errors_, node);
+  }
+  work_ =
+      all_to_all_flat_async(far_, slots(received_, 0, far_.size()), slots(sent_, 0, far_.size()), number_);
+}
+
+void QuantizedReduction::finish(MemoryPool& pool) {
+  const torch::NoGradGuard no_grad;
+  std::exchange(work_, {}).wait();
+  sum(0, 1, far_.size() > 1 ? far_.size() : near_.size());
+  sums_.div_(ranks());
+  if (!sums_.is_same(chunk_)) chunk_.copy_(sums_);
+  sent_.reset();
+  received_.reset();
+  sums_.reset();
+  give_back(pool);
+}
+
+}  // namespace
+
+std::unique_ptr<RowReduction> quantized_reduction(const ShardMesh& mesh, ChunkShape shape,
+                                                  const std::optional<ErrorFeedback>& feedback) {
+  return std::make_unique<QuantizedReduction>(mesh, shape, feedback);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,86 @@
+#include "parallel/sharded/row_gather.h"
+
+#include <utility>
+
+#include <lockstep/comm/flat_collectives.h>
+#include <lockstep/torch.h>
+
+namespace lockstep::detail {
+
+RowGather::RowGather(const ShardMesh& mesh, std::int64_t shard_elements, at::ScalarType dtype,
+                     bool is_quantized, ShardMemory& memory)
+    : mesh_(mesh), format_(shard_elements, CodeBits::k8), dtype_(dtype), is_quantized_(is_quantized) {
+  if (mesh.gather_near.size() == 1) return;
+  const auto shards = mesh.shards() / mesh.gather_near.size();
+  secondary_ = is_quantized ? memory.zeros(shards * format_.bytes(), at::kByte)
+                            : memory.zeros(shards * shard_elements, dtype);
+}
+
+void RowGather::start(MemoryPool& pool, const at::Tensor& shard, const at::Tensor& row, std::int64_t number) {
+  const torch::NoGradGuard no_grad;
+  row_ = row;
+  travelling_ = is_quantized_ ? pool.take(format_.bytes() * mesh_.shards(), at::kByte) : row;
+  work_ = has_secondary_ ? all_gather_flat_async(mesh_.gather_near, travelling_, secondary_, number)
+                         : all_gather_flat_async(mesh_.gather, travelling_, part_of(pool, shard), number);
+}
+
+// This rank's part of what travels.
+at::Tensor RowGather::part_of(MemoryPool& pool, const at::Tensor& shard) {
+  if (!changes(shard.scalar_type())) return shard;
+  if (is_quantized_) {
+    part_ = pool.take(format_.bytes(), at::kByte);
+    format_.write(shard, part_);
+  } else {
+    part_ = pool.take(shard.numel(), dtype_);
+    part_.copy_(shard);
+  }
+  return part_;
+}
+
+void RowGather::finish(MemoryPool& pool) {
+  const torch::NoGradGuard no_grad;
+  wait();
+  if (is_quantized_) format_.read_all(travelling_, row_);
+  land(pool);
+}
+
+// What has failed fails again: nothing of it may be kept.
+void RowGather::wait() {
+  work_.wait();
+  work_ = {};
+}
+
+void RowGather::drop(MemoryPool& pool) {
+  wait();
+  if (travelling_.defined()) land(pool);
+}
+
+// Whether anybody has use for it or not: the bytes have come.
+void RowGather::land(MemoryPool& pool) {
+  const torch::NoGradGuard no_grad;
+  if (secondary_.defined() && !std::exchange(has_secondary_, true)) secondary_.copy_(own_slice());
+  if (is_quantized_) pool.give(std::move(travelling_));
+  if (part_.defined()) pool.give(std::move(part_));
+  row_.reset();
+  travelling_.reset();
+  part_.reset();
+}
+
+at::Tensor RowGather::own_slice() const {
+  return travelling_.narrow(0, mesh_.gather_near.rank() * secondary_.numel(), secondary_.numel());
+}
+
+std::int64_t RowGather::secondary_bytes() const {
+  return secondary_.defined() ? static_cast<std::int64_t>(secondary_.nbytes()) : 0;
+}
+
+at::Tensor RowGather::as_gathered(const at::Tensor& shard) const {
+  if (!is_quantized_) return shard.to(dtype_);
+  const auto record = at::empty({format_.bytes()}, at::kByte);
+  auto values = at::empty({shard.numel()}, dtype_);
+  format_.write(shard, record);
+  format_.read(record, values);
+  return values;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,61 @@
+#include "parallel/sharded/row_reduction.h"
+
+#include <utility>
+
+#include <lockstep/comm/flat_collectives.h>
+#include <lockstep/torch.h>
+
+namespace lockstep::detail {
+namespace {
+
+// An average is divided once, after the last sum.
+class PlainReduction final : public RowReduction {
+ public:
+  explicit PlainReduction(const ShardMesh& mesh) : mesh_(mesh) {}
+
+  void start(MemoryPool&, at::Tensor row, at::Tensor chunk, std::int64_t number) override {
+    chunk_ = std::move(chunk);
+    if (mesh_.shards() == 1) return;
+    const auto op = mesh_.shards() == mesh_.world_size ? ReduceOp::kAvg : ReduceOp::kSum;
+    work_ = reduce_scatter_flat_async(mesh_.reduce, chunk_, hold(std::move(row)), op, number);
+  }
+
+  void go_on() override {
+    if (mesh_.replicate.size() == 1) return;
+    work_.wait();
+    const auto op = mesh_.replicate.size() == mesh_.world_size ? ReduceOp::kAvg : ReduceOp::kSum;
+    work_ = mesh_.replicate.all_reduce_async(chunk_, op);
+  }
+
+  void finish(MemoryPool& pool) override {
+    std::exchange(work_, {}).wait();
+    if (mesh_.shards() > 1 && mesh_.replicate.size() > 1) chunk_.div_(mesh_.world_size);
+    give_back(pool);
+  }
+
+ private:
+  const ShardMesh& mesh_;
+};
+
+}  // namespace
+
+at::Tensor RowReduction::hold(at::Tensor buffer) { return held_.emplace_back(std::move(buffer)); }
+
+void RowReduction::give_back(MemoryPool& pool) {
+  for (auto& buffer : std::exchange(held_, {})) pool.give(std::move(buffer));
+  chunk_.reset();
+}
+
+void RowReduction::drop(MemoryPool& pool) noexcept {
+  try {
+    std::exchange(work_, {}).wait();
+  } catch (...) {  // the group is of no further use, and the first error is on its way
+  }
+  give_back(pool);
+}
+
+std::unique_ptr<RowReduction> plain_reduction(const ShardMesh& mesh) {
+  return std::make_unique<PlainReduction>(mesh);
+}
+
+}  // namespace lockstep::detail
