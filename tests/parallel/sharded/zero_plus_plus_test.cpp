@@ -438,18 +438,48 @@ TEST(QuantizedGradients, SendAnEighthOfFloat32) {
   });
 }
 
+const ZeroPlusPlus kAllOfIt{
+    .secondary_shards = 2, .quantized_weights = true, .quantized_gradients = true, .gradient_neighbours = 2};
+
 TEST(ZeroPlusPlus, AllOfItTrainsToNearlyTheSame) {
   run_ranks(4, [](const Communicator& comm) {
     const auto weights = trained(comm, plan_with({}), 20);
-    const ZeroPlusPlus all{.secondary_shards = 2,
-                           .quantized_weights = true,
-                           .quantized_gradients = true,
-                           .gradient_neighbours = 2};
-    const auto fewer = trained(comm, plan_with(all), 20);
+    const auto fewer = trained(comm, plan_with(kAllOfIt), 20);
     for (const auto& [name, weight] : weights) {
       const auto start = make_house(40)->named_parameters()[name];
       const auto way = (weight - start).norm().item<double>();
       EXPECT_LT((fewer.at(name) - weight).norm().item<double>(), 0.5 * way) << name;
+    }
+  });
+}
+
+TEST(ZeroPlusPlus, BitsDoNotDependOnWhereAndWhenThingsAreHeld) {
+  const test::TemporaryFolder folder;
+  run_ranks(4, [&](const Communicator& comm) {
+    const auto expected = trained(comm, plan_with(kAllOfIt));
+    auto plan = plan_with(kAllOfIt);
+    plan.offload = DiskOffload{.directory = folder.path()};
+    expect_same_weights(trained(comm, plan), expected);
+    plan = plan_with(kAllOfIt);
+    plan.activation_checkpointing = true;
+    expect_same_weights(trained(comm, plan), expected);
+    expect_same_weights(trained(comm, plan_with(kAllOfIt, ShardingPlan::kNoLimit)), expected);
+  });
+}
+
+TEST(ZeroPlusPlus, GoesWithHalfPrecision) {
+  run_ranks(4, [](const Communicator& comm) {
+    for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+      auto plan = plan_with({});
+      plan.mixed_precision = {.param_dtype = dtype, .reduce_dtype = dtype};
+      plan.master_dtype = at::kFloat;
+      const auto weights = trained(comm, plan);
+      plan.zero_plus_plus = kAllOfIt;
+      for (const auto& [name, weight] : trained(comm, plan)) {
+        const auto start = make_house(40)->named_parameters()[name];
+        const auto way = (weights.at(name) - start).norm().item<double>();
+        EXPECT_LT((weight - weights.at(name)).norm().item<double>(), way) << name << " in " << dtype;
+      }
     }
   });
 }
