@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/comm/flat_collectives.h>
 #include <lockstep/testing/run_ranks.h>
 
 namespace lockstep {
@@ -47,6 +48,19 @@ TEST(BroadcastCoalesced, RefusesOtherDtypes) {
 
 TEST(BroadcastCoalesced, RefusesAnotherNumberOfTensors) {
   expect_refusal({at::zeros({4}), at::zeros({2}), at::zeros({2})}, {at::zeros({4}), at::zeros({4})});
+}
+
+TEST(FlatCollectives, AllToAllGivesPartsAndRefusesAnotherLayout) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto input = at::arange(6, at::kByte).add_(10 * comm.rank()), output = at::empty_like(input);
+    all_to_all_flat_async(comm, output, input, 7).wait();
+    for (int rank = 0; rank < 2; ++rank)
+      EXPECT_TRUE(
+          output.narrow(0, 3 * rank, 3).equal(at::arange(3, at::kByte) + 3 * comm.rank() + 10 * rank));
+    EXPECT_THAT(
+        [&] { all_to_all_flat_async(comm, output, input, 7 + comm.rank()).wait(); },
+        ThrowsMessage<CollectiveMismatch>(HasSubstr("all_to_all of uint8 holding tensors of layout")));
+  });
 }
 
 }  // namespace

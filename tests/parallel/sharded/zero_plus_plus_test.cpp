@@ -382,6 +382,40 @@ TEST(QuantizedGradients, WhatIsNotFiniteStaysVisible) {
   }
 }
 
+// Two matrices, with room between them or not.
+struct Pair : nn::Module {
+  Pair(at::IntArrayRef of_a, at::IntArrayRef of_b) {
+    a = register_parameter("a", at::zeros(of_a));
+    b = register_parameter("b", at::zeros(of_b));
+  }
+  at::Tensor loss(double gradient) const { return gradient * (a.sum() + b.sum()); }
+  at::Tensor a, b;
+};
+
+struct TwoPairs : nn::Module {
+  TwoPairs() {
+    register_module("loose", loose);
+    register_module("dense", dense);
+  }
+  std::shared_ptr<Pair> loose = std::make_shared<Pair>(at::IntArrayRef{3, 11}, at::IntArrayRef{1, 900});
+  std::shared_ptr<Pair> dense = std::make_shared<Pair>(at::IntArrayRef{2, 512}, at::IntArrayRef{2, 512});
+};
+
+// Rows of units are of one size, and share memory one after the other.
+TEST(QuantizedGradients, WhatLiesBetweenThemDoesNotCount) {
+  run_ranks(2, [](const Communicator& comm) {
+    const TwoPairs model;
+    const ShardingPlan plan{
+        .shards = 2, .units = types<Pair>(), .zero_plus_plus = {.quantized_gradients = true}};
+    ShardedEngine engine(model, plan, comm);
+    engine.backward(model.dense->loss(1e6) + model.loose->loss(1));
+    for (const auto& [name, piece] : engine.parameters()) {
+      const double gradient = name.starts_with("dense") ? 1e6 : 1;
+      EXPECT_TRUE(piece.grad().allclose(at::full_like(piece, gradient))) << name;
+    }
+  });
+}
+
 // The largest error of the mean of several averages of one gradient.
 double error_of_mean(const Communicator& comm, const std::optional<ErrorFeedback>& feedback) {
   const Sheet sheet;
