@@ -75,7 +75,8 @@ void FlatGradient::start(MemoryPool& pool, std::int64_t number) {
   reduction_->start(pool, std::exchange(row_, {}), chunk_, number);
 }
 
-void FlatGradient::install(MemoryPool& pool) {
+void FlatGradient::land(MemoryPool& pool) {
+  reduction_->finish(pool);
   const torch::NoGradGuard no_grad;
   const auto elements = flat_.layout().shard_elements();
   const auto flags = chunk_.narrow(0, elements, flags_).to(at::kFloat);
@@ -110,6 +111,10 @@ void FlatGradient::take_average(std::size_t member, const at::Tensor& average) {
 
 void FlatGradient::drop() {
   for (const auto& member : flat_.members()) member.tensor.mutable_grad().reset();
+}
+
+void FlatGradient::drop_averages() {
+  for (std::size_t i = 0; i < flat_.members().size(); ++i) flat_.piece(i).mutable_grad().reset();
 }
 
 }  // namespace lockstep::detail

@@ -30,14 +30,14 @@ class FlatGradient {
   void start(MemoryPool& pool, std::int64_t number);
   /// Goes on to ranks that are further away, where there are any. Blocking for what came before.
   void go_on() { reduction_->go_on(); }
-  /// Waits for what is under way. Blocking.
-  void land(MemoryPool& pool) { reduction_->finish(pool); }
-  /// Adds the averages, which have landed, to the gradients of the pieces.
-  void install(MemoryPool& pool);
-  /// Waits for what is under way, and forgets it, or what has landed. Errors of the group are not told again.
+  /// Waits for what is under way, and adds the averages to the gradients of the pieces. Blocking.
+  void land(MemoryPool& pool);
+  /// Waits for what is under way, and forgets it. Errors of the group are not told again.
   void discard(MemoryPool& pool) noexcept;
   /// Drops gradients that have not been sent.
   void drop();
+  /// Drops those of the pieces.
+  void drop_averages();
 
   std::int64_t row_bytes() const;
   const std::string& name_of(std::size_t member) const { return flat_.members()[member].name; }

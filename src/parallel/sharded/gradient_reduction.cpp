@@ -104,7 +104,6 @@ void GradientReduction::send(std::size_t index) {
 void GradientReduction::land_oldest() {
   const auto oldest = under_way_.front();
   flows_[oldest].gradient.land(pool_);
-  landed_.push_back(oldest);
   under_way_.erase(under_way_.begin());
 }
 
@@ -113,15 +112,14 @@ void GradientReduction::finish() {
   while (sent_ < order_.size()) send(order_[sent_++]);
   if (!under_way_.empty()) flows_[under_way_.back()].gradient.go_on();
   while (!under_way_.empty()) land_oldest();
-  for (const auto flow : std::exchange(landed_, {})) flows_[flow].gradient.install(pool_);
   agree_on_order();
 }
 
 void GradientReduction::abandon() noexcept {
   is_running_ = false;
   for (const auto flow : std::exchange(under_way_, {})) flows_[flow].gradient.discard(pool_);
-  for (const auto flow : std::exchange(landed_, {})) flows_[flow].gradient.discard(pool_);
   drop_accumulated();
+  for (auto& flow : flows_) flow.gradient.drop_averages();
 }
 
 void GradientReduction::drop_accumulated() {

@@ -23,9 +23,11 @@ class GradientReduction {
   /// Gradients of the backward from `loss`, which is about to run, and those that have accumulated until
   /// now, are to be averaged.
   void begin(const at::Tensor& loss);
-  /// It ran: sends what is left, waits, and gives the pieces their gradients. Collective, blocking.
+  /// It ran: sends what is left, waits, and gives the pieces the rest of their gradients. Collective,
+  /// blocking.
   void finish();
-  /// It failed: forgets what has not been sent, and waits for what has.
+  /// It failed: waits for what is under way, and forgets all gradients, also those that the pieces have: some
+  /// of this backward are part of them.
   void abandon() noexcept;
 
   /// Forgets gradients that wait on the module's tensors for a backward that averages.
@@ -65,7 +67,6 @@ class GradientReduction {
   std::vector<std::size_t> completed_;  // in this backward, in order
   std::size_t sent_ = 0;                // of order_
   std::vector<std::size_t> under_way_;
-  std::vector<std::size_t> landed_;  // averages that the pieces have yet to take
   bool is_running_ = false;
   bool has_order_ = false;  // of a backward, instead of that of registration
   std::int64_t reductions_ = 0;

@@ -79,7 +79,8 @@ class LOCKSTEP_API ShardedEngine {
   void offload_state(Optimizer& optimizer) const;
 
   /// loss.backward(), after which the pieces' gradients are the mean over ranks of what each rank had
-  /// accumulated; under no_sync() that waits. When it throws on all ranks alike, the next one starts clean.
+  /// accumulated; under no_sync() that waits. When it throws on all ranks alike, all gradients are gone,
+  /// those of earlier backwards, too, and the next one starts clean.
   /// Collective, blocking.
   /// @throws ConfigError naming a parameter that is no longer what was sharded; for create_graph
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
