@@ -7,7 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/interop.h>
 
-#include "checkpoint/opened_torch_file.h"
+#include "formats/opened_torch_file.h"
 #include "checkpoint/pickle_state.h"
 
 // A folder of torch.distributed.checkpoint: .metadata is a pickle that says for every entry, by its flat

@@ -1,16 +1,21 @@
 #include "checkpoint/stored_weights.h"
 
+#include <cstring>
 #include <memory>
+
+#include <ATen/ops/empty.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/checkpoint/interop.h>
 #include <lockstep/state/tensor_bytes.h>
 
-#include "checkpoint/opened_torch_file.h"
 #include "checkpoint/pickle_state.h"
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
+#include "formats/opened_torch_file.h"
+#include "formats/tagged_folder.h"
+#include "formats/zero_weights.h"
 
 namespace lockstep::detail {
 namespace {
@@ -73,12 +78,35 @@ StoredWeights checkpoint_weights(const std::filesystem::path& folder) {
   return weights;
 }
 
+at::Tensor read_as_float32(const StoredTensorView& stored) {
+  auto tensor = at::empty(stored.shape, scalar_type(as_float32(stored.elements.dtype)));
+  auto* to = static_cast<std::byte*>(tensor.mutable_data_ptr());
+  write_as_float32(stored.elements, [&](std::span<const std::byte> bytes) {
+    if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
+    to += bytes.size();
+  });
+  return tensor;
+}
+
+StoredWeights deepspeed_weights(const std::filesystem::path& folder) {
+  const auto checkpoint = std::make_shared<const ZeroCheckpoint>(folder);
+  StoredWeights weights;
+  for (const auto& tensor : zero_weights(*checkpoint))
+    weights.emplace(tensor.name,
+                    StoredTensor{.dtype = as_float32(tensor.elements.dtype),
+                                 .shape = tensor.shape,
+                                 .read = [checkpoint, tensor] { return read_as_float32(tensor); }});
+  return weights;
+}
+
 }  // namespace
 
-StoredWeights stored_weights(const std::filesystem::path& path) {
+StoredWeights stored_weights(const std::filesystem::path& named) {
+  const auto path = tagged_folder(named);
   std::error_code ignored;  // what cannot be looked at cannot be opened either, which will say why
   if (std::filesystem::exists(place_of_checkpoint(path) / kManifestName, ignored))
     return checkpoint_weights(path);
+  if (has_zero_files(path)) return deepspeed_weights(path);
   if (std::filesystem::is_directory(path, ignored)) return stored_safetensors(path);
   MappedFile mapping(path);
   if (torch_file::is_archive(mapping.bytes())) return torch_weights(path, std::move(mapping));

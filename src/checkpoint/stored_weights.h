@@ -26,8 +26,9 @@ struct StoredTensor {
 
 using StoredWeights = std::map<std::string, StoredTensor>;
 
-/// The weights in `path`, whose content tells what it is: a safetensors file, a checkpoint, a folder of
-/// Hugging Face, or a state_dict by torch.save, also one inside a checkpoint of Lightning.
+/// The weights in `path`, whose content tells what it is: a safetensors file, a checkpoint, one of
+/// DeepSpeed, a folder of Hugging Face, or a state_dict by torch.save, also one inside a checkpoint of
+/// Lightning.
 /// @throws IoError when it cannot be read; CheckpointError naming file and tensor
 StoredWeights stored_weights(const std::filesystem::path& path);
 

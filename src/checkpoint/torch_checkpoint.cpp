@@ -1,7 +1,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/interop.h>
 
-#include "checkpoint/opened_torch_file.h"
+#include "formats/opened_torch_file.h"
 #include "checkpoint/pickle_state.h"
 
 namespace lockstep {

@@ -7,6 +7,8 @@
 #include <lockstep/formats/checksum.h>
 
 #include "formats/checkpoint_siblings.h"
+#include "formats/tagged_folder.h"
+#include "formats/zero_files.h"
 
 namespace lockstep::detail {
 namespace {
@@ -16,6 +18,16 @@ namespace {
   throw CheckpointError(
       "checkpoint",
       {.what = file.string() + ": " + what, .expected = std::move(expected), .got = std::move(got)});
+}
+
+Manifest manifest_in(const std::filesystem::path& folder) {
+  if (has_zero_files(folder))
+    throw CheckpointError(
+        "checkpoint",
+        {.what = folder.string() + " is a checkpoint of DeepSpeed",
+         .expected = "one of lockstep",
+         .hint = "its weights can be loaded as any others; `lockstep zero-to-fp32` makes a file of them"});
+  return read_manifest(folder);
 }
 
 // What lies between `runs`, which are in order and do not overlap.
@@ -34,7 +46,7 @@ std::string checksum_outside(std::span<const std::byte> bytes, const Runs& runs)
 }  // namespace
 
 CheckpointFiles::CheckpointFiles(const std::filesystem::path& folder, Verify verify, const OpenShare& share)
-    : folder_(place_of_checkpoint(folder)), verify_(verify), manifest_(read_manifest(folder_)) {
+    : folder_(place_of_checkpoint(tagged_folder(folder))), verify_(verify), manifest_(manifest_in(folder_)) {
   for (const auto& [name, record] : manifest_.files) {
     auto mapped = std::make_shared<const MappedFile>(folder_ / name, MappedFile::Access::kPrivate);
     if (mapped->bytes().size() != record.bytes) {

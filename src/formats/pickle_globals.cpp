@@ -25,9 +25,17 @@ constexpr Global kGlobals[] = {
     {"torch.serialization._get_layout", Meaning::kFirstArgument},
     {"torch._utils._rebuild_tensor_v2", Meaning::kTensor},
     {"torch._utils._rebuild_tensor_v3", Meaning::kTensorWithDtype},
+    {"torch._tensor._rebuild_from_type_v2", Meaning::kTensorOfType},
+    {"torch.Tensor", Meaning::kName},
     {"torch._utils._rebuild_parameter", Meaning::kFirstArgument},
     {"torch._utils._rebuild_parameter_with_state", Meaning::kFirstArgument},
     {"torch.storage.UntypedStorage", Meaning::kStorage},
+    {"deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler", Meaning::kRecord},
+    {"deepspeed.runtime.fp16.loss_scaler.LossScaleConfig", Meaning::kRecord},
+    {"deepspeed.runtime.fp16.loss_scaler.LossScaleProfile", Meaning::kFirstArgument},
+    {"deepspeed.runtime.fp16.loss_scaler.LossScaler", Meaning::kRecord},
+    {"deepspeed.runtime.zero.config.ZeroStageEnum", Meaning::kFirstArgument},
+    {"deepspeed.utils.tensor_fragment.fragment_address", Meaning::kRecord},
 };
 
 std::vector<Global> make_table() {

@@ -86,6 +86,17 @@ Expected<Value> tensor_with_dtype(const Tuple& arguments) {
   return tensor_of(arguments, name == nullptr ? std::nullopt : named_torch_dtype(name->text), 7);
 }
 
+/// A tensor of a class: the function that makes one, the class, that function's arguments, the attributes.
+Expected<Value> tensor_of_type(const Tuple& arguments) {
+  const auto* function = argument<Name>(arguments, 0);
+  const auto* inner = argument<Tuple>(arguments, 2);
+  if (function != nullptr && inner != nullptr && function->text == "torch._utils._rebuild_tensor_v2")
+    return typed_tensor(*inner);
+  if (function != nullptr && inner != nullptr && function->text == "torch._utils._rebuild_tensor_v3")
+    return tensor_with_dtype(*inner);
+  return Unexpected{"needs a function that makes a tensor, and its arguments"};
+}
+
 /// The code points of `text`, each as a byte, if all of them are in Latin-1.
 std::optional<Bytes> latin1(std::string_view text) {
   Bytes bytes;
@@ -135,6 +146,8 @@ Expected<Value> call(const Global& global, const Value& tuple) {
       return typed_tensor(arguments);
     case Meaning::kTensorWithDtype:
       return tensor_with_dtype(arguments);
+    case Meaning::kTensorOfType:
+      return tensor_of_type(arguments);
     case Meaning::kName:
     case Meaning::kDict:
     case Meaning::kRecord:

@@ -10,6 +10,18 @@
 
 namespace lockstep::safetensors {
 
+/// A tensor without its bytes.
+struct TensorHead {
+  std::string name;
+  Dtype dtype = Dtype::kF32;
+  std::vector<std::int64_t> shape;
+  std::size_t bytes = 0;
+};
+
+/// Bytes of a tensor of that shape. @throws CheckpointError naming it when there cannot be one
+LOCKSTEP_API std::size_t bytes_of_shape(const std::string& name, Dtype dtype,
+                                        const std::vector<std::int64_t>& shape);
+
 struct Layout {
   std::string head;                    ///< the bytes before the tensors'
   std::vector<std::size_t> order;      ///< the numbers of the tensors as their bytes follow
@@ -19,5 +31,6 @@ struct Layout {
 
 /// The layout that write() gives `tensors`. @throws CheckpointError as write()
 LOCKSTEP_API Layout layout_of(std::span<const TensorView> tensors, const Metadata& metadata = {});
+LOCKSTEP_API Layout layout_of(std::span<const TensorHead> tensors, const Metadata& metadata = {});
 
 }  // namespace lockstep::safetensors

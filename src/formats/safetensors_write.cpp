@@ -18,36 +18,27 @@ namespace {
 
 using detail::shown;
 
-[[noreturn]] void refuse(const TensorView& tensor, const std::string& why, const std::string& expected = "",
+[[noreturn]] void refuse(const std::string& tensor, const std::string& why, const std::string& expected = "",
                          const std::string& got = "") {
-  throw CheckpointError(
-      "formats", {.what = "tensor " + shown(tensor.name) + " " + why, .expected = expected, .got = got});
+  throw CheckpointError("formats",
+                        {.what = "tensor " + shown(tensor) + " " + why, .expected = expected, .got = got});
 }
 
-void check_bytes(const TensorView& tensor) {
-  std::size_t bytes = dtype_bytes(tensor.dtype);
-  for (const std::int64_t extent : tensor.shape) {
-    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes)) {
-      refuse(tensor, "has an impossible shape");
-    }
-  }
-  if (bytes != tensor.bytes.size()) {
-    refuse(tensor, "cannot be written", std::to_string(bytes) + " bytes for its shape and dtype",
-           std::to_string(tensor.bytes.size()));
-  }
-}
-
-void check(std::span<const TensorView> tensors) {
+void check(std::span<const TensorHead> tensors) {
   std::set<std::string_view> names;
-  for (const TensorView& tensor : tensors) {
-    check_bytes(tensor);
-    if (tensor.name == "__metadata__") refuse(tensor, "has a reserved name");
-    if (!names.insert(tensor.name).second) refuse(tensor, "occurs twice");
+  for (const TensorHead& tensor : tensors) {
+    const auto bytes = bytes_of_shape(tensor.name, tensor.dtype, tensor.shape);
+    if (bytes != tensor.bytes) {
+      refuse(tensor.name, "cannot be written", std::to_string(bytes) + " bytes for its shape and dtype",
+             std::to_string(tensor.bytes));
+    }
+    if (tensor.name == "__metadata__") refuse(tensor.name, "has a reserved name");
+    if (!names.insert(tensor.name).second) refuse(tensor.name, "occurs twice");
   }
 }
 
 /// In the order of their data: the widest elements first, else as given.
-std::vector<std::size_t> by_alignment(std::span<const TensorView> tensors) {
+std::vector<std::size_t> by_alignment(std::span<const TensorHead> tensors) {
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::ranges::greater(),
@@ -56,12 +47,12 @@ std::vector<std::size_t> by_alignment(std::span<const TensorView> tensors) {
 }
 
 /// The header as text, padded to 8 bytes; `offsets` are from the first tensor's byte on.
-std::string header_text(std::span<const TensorView> tensors, std::span<const std::uint64_t> offsets,
+std::string header_text(std::span<const TensorHead> tensors, std::span<const std::uint64_t> offsets,
                         const Metadata& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::array data_offsets{offsets[i], offsets[i] + tensors[i].bytes.size()};
+    const std::array data_offsets{offsets[i], offsets[i] + tensors[i].bytes};
     header.get_ref<nlohmann::ordered_json::object_t&>().push_back({tensors[i].name,
                                                                    {{"dtype", dtype_name(tensors[i].dtype)},
                                                                     {"shape", tensors[i].shape},
@@ -74,13 +65,22 @@ std::string header_text(std::span<const TensorView> tensors, std::span<const std
 
 }  // namespace
 
-Layout layout_of(std::span<const TensorView> tensors, const Metadata& metadata) try {
+std::size_t bytes_of_shape(const std::string& name, Dtype dtype, const std::vector<std::int64_t>& shape) {
+  std::size_t bytes = dtype_bytes(dtype);
+  for (const std::int64_t extent : shape) {
+    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes)) {
+      refuse(name, "has an impossible shape");
+    }
+  }
+  return bytes;
+}
+
+Layout layout_of(std::span<const TensorHead> tensors, const Metadata& metadata) try {
   check(tensors);
   Layout layout{.head = {}, .order = by_alignment(tensors), .offsets = {}};
   layout.offsets.resize(tensors.size());
   for (const std::size_t number : layout.order) {
-    layout.offsets[number] =
-        std::exchange(layout.file_bytes, layout.file_bytes + tensors[number].bytes.size());
+    layout.offsets[number] = std::exchange(layout.file_bytes, layout.file_bytes + tensors[number].bytes);
   }
   const auto text = header_text(tensors, layout.offsets, metadata);
   const std::uint64_t length = text.size();
@@ -91,6 +91,13 @@ Layout layout_of(std::span<const TensorView> tensors, const Metadata& metadata) 
 } catch (const nlohmann::json::exception& error) {
   throw CheckpointError("formats",
                         {.what = "a tensor's name or the metadata is not UTF-8", .got = error.what()});
+}
+
+Layout layout_of(std::span<const TensorView> tensors, const Metadata& metadata) {
+  std::vector<TensorHead> heads;
+  for (const TensorView& tensor : tensors)
+    heads.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes.size()});
+  return layout_of(heads, metadata);
 }
 
 void write(const std::filesystem::path& path, std::span<const TensorView> tensors, const Metadata& metadata) {

@@ -31,6 +31,19 @@ std::string plain_values() {
   return write(root);
 }
 
+/// As DeepSpeed writes the optimizer's file: a stage, a record, a tensor of a class.
+std::string optimizer_state() {
+  const auto tensor = pickled_name("torch._tensor", "_rebuild_from_type_v2") + "(" +
+                      pickled_name("torch._utils", "_rebuild_tensor_v2") + pickled_name("torch", "Tensor") +
+                      "(" + pickled_storage("0", 6) + "K\x00K\x06\x85K\x01\x85\x89" +
+                      pickled_name("collections", "OrderedDict") + ")Rt}tR";
+  return pickle_of("}(" + pickled_text("zero_stage") +
+                   pickled_name("deepspeed.runtime.zero.config", "ZeroStageEnum") + "K\x03\x85R" +
+                   pickled_text("loss_scaler") +
+                   pickled_name("deepspeed.runtime.fp16.loss_scaler", "LossScaler") + ")\x81}" +
+                   pickled_text("cur_scale") + pickled(1) + "sb" + pickled_text("fp32") + tensor + "u");
+}
+
 /// Lists of ten times the list before: short to write, endless to walk over.
 std::string billion_laughs(char levels) {
   std::string body = "(]q"s + '\0';
@@ -53,6 +66,7 @@ std::vector<std::string> pickle_seeds() {
       "b\x94h\x01u."s;
   return {
       state_dict(),
+      optimizer_state(),
       plain_values(),
       protocol4,
       billion_laughs(2),

@@ -32,12 +32,13 @@ Target safetensors_target();
 Target tar_target();
 Target tokens_target();
 Target torch_file_target();
+Target zero_target();
 Target zip_target();
 
 inline std::vector<Target> targets() {
-  return {braces_target(), deepspeed_target(), hosts_target(),      idx_target(),
-          image_target(),  manifest_target(),  pickle_target(),     safetensors_target(),
-          tar_target(),    tokens_target(),    torch_file_target(), zip_target()};
+  return {braces_target(),     deepspeed_target(), hosts_target(),       idx_target(), image_target(),
+          manifest_target(),   pickle_target(),    safetensors_target(), tar_target(), tokens_target(),
+          torch_file_target(), zero_target(),      zip_target()};
 }
 
 /// @throws std::logic_error with `what` unless `is_so`

@@ -17,9 +17,10 @@
 namespace lockstep {
 
 /// The weights in `path`, on the CPU, under the names that they have there. Its content tells what it is: a
-/// safetensors file, a checkpoint of ours (its "model"; every byte of it is checked), a folder of Hugging
-/// Face (model.safetensors, also in several files with an index), or a state_dict by torch.save (.pt, .pth),
-/// also one inside a checkpoint of Lightning (.ckpt).
+/// safetensors file, a checkpoint of ours (its "model"; every byte of it is checked), one of DeepSpeed (in
+/// float32; also the folder with its `latest`), a folder of Hugging Face (model.safetensors, also in several
+/// files with an index), or a state_dict by torch.save (.pt, .pth), also one inside a checkpoint of Lightning
+/// (.ckpt).
 /// @throws IoError when it cannot be read; CheckpointError naming file and tensor
 LOCKSTEP_API NamedTensors read_weights(const std::filesystem::path& path);
 

@@ -116,16 +116,17 @@ class LOCKSTEP_API Value {
 
 /// What a pickle makes of a name from Python.
 enum class Meaning {
-  kName,            ///< itself
-  kDict,            ///< called without arguments: a dict; attributes set later are dropped
-  kRecord,          ///< made without arguments: a dict of the attributes set later
-  kFirstArgument,   ///< called: its one argument
-  kArguments,       ///< called: a tuple of its arguments
-  kDevice,          ///< called: "cpu", "cuda:0"
-  kBytes,           ///< called with bytes, or with text to be encoded in Latin-1
-  kStorage,         ///< the type of a storage of that element type; none: of bytes
-  kTensor,          ///< torch._utils._rebuild_tensor_v2
-  kTensorWithDtype  ///< torch._utils._rebuild_tensor_v3
+  kName,             ///< itself
+  kDict,             ///< called without arguments: a dict; attributes set later are dropped
+  kRecord,           ///< made without arguments: a dict of the attributes set later
+  kFirstArgument,    ///< called: its one argument
+  kArguments,        ///< called: a tuple of its arguments
+  kDevice,           ///< called: "cpu", "cuda:0"
+  kBytes,            ///< called with bytes, or with text to be encoded in Latin-1
+  kStorage,          ///< the type of a storage of that element type; none: of bytes
+  kTensor,           ///< torch._utils._rebuild_tensor_v2
+  kTensorWithDtype,  ///< torch._utils._rebuild_tensor_v3
+  kTensorOfType  ///< torch._tensor._rebuild_from_type_v2: one of the two before; its attributes are dropped
 };
 
 /// A name that a pickle may use.
@@ -135,7 +136,8 @@ struct Global {
   std::optional<Dtype> dtype = {};
 };
 
-/// The names in checkpoints of PyTorch and Lightning: tensors, containers, element types, devices, paths.
+/// The names in checkpoints of PyTorch, Lightning and DeepSpeed: tensors, containers, element types, devices,
+/// paths, and DeepSpeed's records of plain values.
 LOCKSTEP_API std::span<const Global> torch_globals();
 
 /// What a pickle holds.

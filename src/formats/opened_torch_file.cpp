@@ -1,4 +1,4 @@
-#include "checkpoint/opened_torch_file.h"
+#include "formats/opened_torch_file.h"
 
 #include <lockstep/base/error.h>
 
@@ -34,10 +34,13 @@ torch_file::Contents torch_contents(std::span<const std::byte> bytes, const std:
 OpenedTorchFile::OpenedTorchFile(const std::filesystem::path& path)
     : OpenedTorchFile(path, MappedFile(path)) {}
 
-OpenedTorchFile::OpenedTorchFile(std::filesystem::path path, MappedFile mapping)
-    : where_(path.string()),
-      mapping_(std::move(mapping)),
-      contents_(torch_contents(mapping_.bytes(), where_)) {
+OpenedTorchFile::OpenedTorchFile(const std::filesystem::path& path, MappedFile mapping)
+    : OpenedTorchFile(path, mapping.bytes()) {
+  mapping_ = std::move(mapping);
+}
+
+OpenedTorchFile::OpenedTorchFile(const std::filesystem::path& path, std::span<const std::byte> bytes)
+    : where_(path.string()), contents_(torch_contents(bytes, where_)) {
   if (contents_.root().as<pickle::Dict>() != nullptr) return;
   throw CheckpointError("checkpoint", {.what = "'" + where_ + "' does not hold a dict",
                                        .got = std::string(contents_.root().kind()),

@@ -1,22 +1,28 @@
 // A file of torch.save, mapped into memory.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 
+#include <lockstep/base/export.h>
 #include <lockstep/formats/mapped_file.h>
 #include <lockstep/formats/torch_file.h>
 
 namespace lockstep::detail {
 
 /// @throws CheckpointError naming `where` when `bytes` are no file of torch.save, or one that is refused
-torch_file::Contents torch_contents(std::span<const std::byte> bytes, const std::string& where);
+LOCKSTEP_API torch_file::Contents torch_contents(std::span<const std::byte> bytes, const std::string& where);
 
-class OpenedTorchFile {
+class LOCKSTEP_API OpenedTorchFile {
  public:
   /// @throws IoError; CheckpointError as torch_contents(), and when it holds no dict
   explicit OpenedTorchFile(const std::filesystem::path& path);
-  OpenedTorchFile(std::filesystem::path path, MappedFile mapping);
+  OpenedTorchFile(const std::filesystem::path& path, MappedFile mapping);
+  /// Of `bytes`, which someone else keeps, as if they lay in `path`.
+  OpenedTorchFile(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
   const std::string& where() const { return where_; }
   const torch_file::Contents& contents() const { return contents_; }
@@ -24,7 +30,7 @@ class OpenedTorchFile {
 
  private:
   std::string where_;
-  MappedFile mapping_;
+  std::optional<MappedFile> mapping_;
   torch_file::Contents contents_;
 };
 

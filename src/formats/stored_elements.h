@@ -1,0 +1,31 @@
+// The elements of a tensor in files that are mapped, where they need not lie in one piece.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <lockstep/formats/safetensors.h>
+
+namespace lockstep::detail {
+
+/// Takes bytes in order.
+using ByteSink = std::function<void(std::span<const std::byte>)>;
+
+/// Whole elements, row-major: those of the first run come first.
+struct StoredElements {
+  safetensors::Dtype dtype = safetensors::Dtype::kF32;
+  std::vector<std::span<const std::byte>> runs = {};
+  std::shared_ptr<const std::vector<std::byte>> made = {};  ///< what the runs are in, if in no file
+};
+
+/// float32 for element types that it stands for: float64, float16, bfloat16 and itself; else the same.
+LOCKSTEP_API safetensors::Dtype as_float32(safetensors::Dtype dtype);
+
+/// Hands over the elements as as_float32() says, a megabyte at a time where they are converted, else in
+/// place. Rounds float64 to the nearest, as PyTorch does.
+LOCKSTEP_API void write_as_float32(const StoredElements& elements, const ByteSink& sink);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,29 @@
+// How DeepSpeed keeps several checkpoints in a folder: each under a name of its own, the tag, beside a file
+// `latest` with the tag of the newest one.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <lockstep/base/export.h>
+
+namespace lockstep::detail {
+
+inline constexpr auto kLatestName = "latest";
+
+/// Whether `tag` can name a folder beside `latest`, and nothing else.
+LOCKSTEP_API bool is_tag(std::string_view tag);
+
+/// What `folder`/latest says; nothing where there is no such file.
+/// @throws IoError when it cannot be read; CheckpointError when it is no tag
+LOCKSTEP_API std::optional<std::string> latest_tag(const std::filesystem::path& folder);
+
+/// The checkpoint that `folder` means: the one of that tag, if any is given; else the one that
+/// `folder`/latest names; else `folder`.
+/// @throws as latest_tag(); CheckpointError when it is not there
+LOCKSTEP_API std::filesystem::path tagged_folder(const std::filesystem::path& folder,
+                                                 const std::string& tag = {});
+
+}  // namespace lockstep::detail

@@ -1,0 +1,157 @@
+#include "formats/weight_files.h"
+
+#include <cstdio>
+
+#include <lockstep/base/atomic_file.h>
+#include <lockstep/base/error.h>
+
+#include <nlohmann/json.hpp>
+
+#include "formats/checkpoint_siblings.h"
+#include "formats/safetensors_layout.h"
+#include "formats/torch_file_write.h"
+
+namespace lockstep::detail {
+namespace {
+
+namespace fs = std::filesystem;
+using Tensors = std::span<const StoredTensorView>;
+
+std::vector<safetensors::TensorHead> heads_of(Tensors tensors) {
+  std::vector<safetensors::TensorHead> heads;
+  for (const auto& tensor : tensors) {
+    const auto dtype = as_float32(tensor.elements.dtype);
+    heads.push_back(
+        {tensor.name, dtype, tensor.shape, safetensors::bytes_of_shape(tensor.name, dtype, tensor.shape)});
+  }
+  return heads;
+}
+
+std::uint64_t bytes_of(const StoredTensorView& tensor) {
+  return safetensors::bytes_of_shape(tensor.name, as_float32(tensor.elements.dtype), tensor.shape);
+}
+
+/// Numbers of tensors by the file that they go to, as huggingface_hub's split_torch_state_dict_into_shards
+/// does.
+std::vector<std::vector<std::size_t>> split(Tensors tensors, std::uint64_t max_bytes) {
+  std::vector<std::vector<std::size_t>> shards;
+  std::vector<std::size_t> open;
+  std::uint64_t open_bytes = 0;
+  for (std::size_t number = 0; number < tensors.size(); ++number) {
+    const auto bytes = bytes_of(tensors[number]);
+    if (bytes > max_bytes) {
+      shards.push_back({number});
+      continue;
+    }
+    if (bytes > max_bytes - open_bytes) {
+      shards.push_back(std::exchange(open, {}));
+      open_bytes = 0;
+    }
+    open.push_back(number);
+    open_bytes += bytes;
+  }
+  if (!open.empty() || shards.empty()) shards.push_back(open);
+  return shards;
+}
+
+std::string shard_name(std::size_t number, std::size_t count) {
+  if (count == 1) return "model.safetensors";
+  char name[80];
+  std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", number + 1, count);
+  return name;
+}
+
+void write_shards(const fs::path& folder, Tensors tensors, std::uint64_t max_bytes) {
+  const auto shards = split(tensors, max_bytes);
+  nlohmann::json weight_map = nlohmann::json::object();
+  std::uint64_t total = 0;
+  for (std::size_t number = 0; number < shards.size(); ++number) {
+    const auto name = shard_name(number, shards.size());
+    std::vector<StoredTensorView> of_shard;
+    for (const auto tensor : shards[number]) {
+      of_shard.push_back(tensors[tensor]);
+      weight_map[tensors[tensor].name] = name;
+      total += bytes_of(tensors[tensor]);
+    }
+    write_safetensors(folder / name, of_shard);
+  }
+  if (shards.size() == 1) return;
+  const nlohmann::json index{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
+  write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+void refuse_files_in(const fs::path& folder) {
+  std::error_code ignored;
+  const auto status = fs::status(folder, ignored);
+  const bool is_free = !fs::exists(status) || (fs::is_directory(status) && fs::is_empty(folder, ignored));
+  if (is_free) return;
+  throw IoError("checkpoint", {.what = "'" + folder.string() + "' is not written",
+                               .expected = "a folder that is empty or not there, or the name of a file: "
+                                           "NAME.safetensors, NAME.pt, NAME.pth or NAME.bin",
+                               .got = fs::is_directory(status) ? "a folder with files" : "a file"});
+}
+
+}  // namespace
+
+void write_safetensors(const fs::path& file, Tensors tensors) {
+  const auto layout = safetensors::layout_of(heads_of(tensors), {{"format", "pt"}});
+  write_file_atomically(file, [&](FileWriter& writer) {
+    writer.write(layout.head);
+    const ByteSink sink = [&](std::span<const std::byte> bytes) { writer.write(bytes); };
+    for (const auto number : layout.order) write_as_float32(tensors[number].elements, sink);
+  });
+}
+
+void write_state_dict(const fs::path& file, Tensors tensors) {
+  pickle::Dict root;
+  std::vector<torch_file::StorageSource> storages;
+  std::vector<std::byte> buffer;  // of the tensor that is being written
+  for (const auto& tensor : tensors) {
+    const auto* const tied = tensor.tied_to.empty() ? nullptr : root.find(tensor.tied_to);
+    if (tied != nullptr) {
+      root.set(tensor.name, pickle::Value(*tied));
+      continue;
+    }
+    const auto dtype = as_float32(tensor.elements.dtype);
+    const auto key = std::to_string(storages.size());
+    std::vector<std::int64_t> stride(tensor.shape.size(), 1);
+    for (std::size_t dim = stride.size(); dim-- > 1;)
+      stride[dim - 1] = stride[dim] * std::max<std::int64_t>(tensor.shape[dim], 1);
+    auto storage = std::make_shared<const pickle::Storage>(
+        pickle::Storage{.key = key, .bytes = bytes_of(tensor), .dtype = dtype});
+    root.set(tensor.name, pickle::Tensor{.storage = std::move(storage),
+                                         .dtype = dtype,
+                                         .offset = 0,
+                                         .shape = tensor.shape,
+                                         .stride = std::move(stride)});
+    storages.push_back({.key = key, .bytes = [&tensor, &buffer]() -> std::span<const std::byte> {
+                          buffer.clear();
+                          write_as_float32(tensor.elements, [&](std::span<const std::byte> bytes) {
+                            buffer.insert(buffer.end(), bytes.begin(), bytes.end());
+                          });
+                          return buffer;
+                        }});
+  }
+  write_file_atomically(file, [&](FileWriter& writer) {
+    zip::Writer archive([&](std::span<const std::byte> bytes) { writer.write(bytes); });
+    torch_file::write_each(archive, root, storages);
+  });
+}
+
+void write_sharded(const fs::path& folder, Tensors tensors, std::uint64_t max_bytes) {
+  refuse_files_in(folder);
+  const auto draft = new_sibling(folder, kDraft);
+  create_folders(draft);
+  try {
+    write_shards(draft, tensors, max_bytes);
+    sync_folder(draft);
+    fs::rename(draft, without_slash(folder));
+    sync_folder(draft.parent_path());
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(draft, ignored);
+    throw;
+  }
+}
+
+}  // namespace lockstep::detail

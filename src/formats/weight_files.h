@@ -1,0 +1,28 @@
+// Files of weights in float32, made of elements that lie elsewhere, a tensor at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include <lockstep/base/export.h>
+
+#include "formats/zero_weights.h"
+
+namespace lockstep::detail {
+
+/// Writes `file`, completely or not at all. @throws CheckpointError, IoError as safetensors::write()
+LOCKSTEP_API void write_safetensors(const std::filesystem::path& file,
+                                    std::span<const StoredTensorView> tensors);
+
+/// The same, as a dict that torch.load reads. Tied tensors are one.
+LOCKSTEP_API void write_state_dict(const std::filesystem::path& file,
+                                   std::span<const StoredTensorView> tensors);
+
+/// Writes `folder`, completely or not at all: model.safetensors, or as many files of up to `max_bytes` of
+/// tensors as it takes, with an index, as Hugging Face's tools do. A larger tensor has a file of its own.
+/// @throws IoError when there is a folder with files; CheckpointError
+LOCKSTEP_API void write_sharded(const std::filesystem::path& folder,
+                                std::span<const StoredTensorView> tensors, std::uint64_t max_bytes);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,175 @@
+#include "formats/zero_checkpoint.h"
+
+#include <lockstep/base/error.h>
+
+#include "formats/in_quotes.h"
+
+namespace lockstep::detail {
+namespace {
+
+using Groups = std::vector<std::vector<ZeroParameter>>;
+
+constexpr int kPiecesStage = 3;
+
+bool has_gaps(const pickle::Tensor& tensor) {
+  std::int64_t step = 1;
+  for (std::size_t dim = tensor.shape.size(); dim-- > 0;) {
+    if (tensor.shape[dim] != 1 && tensor.stride[dim] != step) return true;
+    step *= tensor.shape[dim];
+  }
+  return false;
+}
+
+/// Copies the elements in row-major order; the last dimension changes first.
+std::vector<std::byte> gathered(const pickle::Tensor& tensor, std::span<const std::byte> storage,
+                                std::uint64_t elements) {
+  const auto bytes = dtype_bytes(tensor.dtype);
+  std::vector<std::byte> all;
+  all.reserve(elements * bytes);
+  std::vector<std::int64_t> index(tensor.shape.size(), 0);
+  for (std::uint64_t done = 0; done < elements; ++done) {
+    auto place = tensor.offset;
+    for (std::size_t dim = 0; dim < index.size(); ++dim) place += index[dim] * tensor.stride[dim];
+    const auto element = storage.subspan(static_cast<std::size_t>(place) * bytes, bytes);
+    all.insert(all.end(), element.begin(), element.end());
+    for (std::size_t dim = index.size(); dim-- > 0 && ++index[dim] == tensor.shape[dim];) index[dim] = 0;
+  }
+  return all;
+}
+
+std::uint64_t padding_of(const OpenedTorchFile& file, const pickle::List* paddings, std::size_t group,
+                         std::size_t parameter) {
+  if (paddings == nullptr) return 0;
+  const auto* of_group = group < paddings->size() ? (*paddings)[group].as<pickle::List>() : nullptr;
+  const auto* padding = of_group != nullptr && parameter < of_group->size()
+                            ? (*of_group)[parameter].as<std::int64_t>()
+                            : nullptr;
+  if (padding != nullptr && *padding >= 0) return static_cast<std::uint64_t>(*padding);
+  refuse_key(file, "param_alignment_paddings", "a number for each parameter", "fewer, or other values");
+}
+
+std::vector<ZeroParameter> read_group(const OpenedTorchFile& file, const pickle::Value& shapes) {
+  const auto* dict = shapes.as<pickle::Dict>();
+  if (dict == nullptr) refuse_key(file, "param_shapes", "a list of dicts", std::string(shapes.kind()));
+  std::vector<ZeroParameter> group;
+  for (const auto& [key, value] : dict->entries) {
+    const auto* name = key.as<std::string>();
+    if (name == nullptr) refuse_key(file, "param_shapes", "names of parameters", std::string(key.kind()));
+    ZeroParameter parameter{.name = *name, .shape = zero_shape(file, *name, value)};
+    parameter.elements = zero_elements(file, *name, parameter.shape);
+    group.push_back(std::move(parameter));
+  }
+  return group;
+}
+
+std::uint64_t length_of(const StoredElements& row) {
+  return row.runs.front().size() / dtype_bytes(row.dtype);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> zero_shape(const OpenedTorchFile& file, const std::string& name,
+                                     const pickle::Value& shape) {
+  std::vector<std::int64_t> extents;
+  const auto* tuple = shape.as<pickle::Tuple>();
+  const auto* list = shape.as<pickle::List>();
+  if (tuple == nullptr && list == nullptr)
+    refuse_key(file, "the shape of " + in_quotes(name), "a torch.Size", std::string(shape.kind()));
+  for (const auto& item : tuple == nullptr ? *list : tuple->items) {
+    const auto* extent = item.as<std::int64_t>();
+    if (extent == nullptr || *extent < 0)
+      refuse_key(file, "the shape of " + in_quotes(name), "integers, 0 or more", std::string(item.kind()));
+    extents.push_back(*extent);
+  }
+  return extents;
+}
+
+std::uint64_t zero_elements(const OpenedTorchFile& file, const std::string& name,
+                            const std::vector<std::int64_t>& shape) {
+  std::int64_t elements = 1;
+  for (const auto extent : shape) {
+    if (__builtin_mul_overflow(elements, extent, &elements))
+      refuse_key(file, "the shape of " + in_quotes(name), "a possible one", "more than 2^63 elements");
+  }
+  return static_cast<std::uint64_t>(elements);
+}
+
+StoredElements elements_of(const OpenedTorchFile& file, const pickle::Tensor& tensor) {
+  const auto bytes = dtype_bytes(tensor.dtype);
+  const auto storage = file.contents().bytes_of(*tensor.storage);
+  std::uint64_t elements = 1;  // what was read lies in its storage
+  for (const auto extent : tensor.shape) elements *= static_cast<std::uint64_t>(extent);
+  StoredElements found{.dtype = tensor.dtype};
+  if (elements == 0) {
+    found.runs.emplace_back();
+  } else if (has_gaps(tensor)) {
+    found.made = std::make_shared<const std::vector<std::byte>>(gathered(tensor, storage, elements));
+    found.runs.emplace_back(*found.made);
+  } else {
+    found.runs.push_back(storage.subspan(static_cast<std::size_t>(tensor.offset) * bytes, elements * bytes));
+  }
+  return found;
+}
+
+ZeroCheckpoint::ZeroCheckpoint(ZeroFiles files) : files_(std::move(files)) {
+  if (stage() == 0) return;
+  read_rows();
+  find_runs(read_groups());
+}
+
+std::vector<std::vector<ZeroParameter>> ZeroCheckpoint::read_groups() const {
+  const auto& optimizer = files_.optimizers.front();
+  const auto* held = zero_state(optimizer).find("param_alignment_paddings");
+  const auto* paddings = held == nullptr ? nullptr : held->as<pickle::List>();
+  Groups groups;
+  for (const auto& shapes : held_in<pickle::List>(model(), model().root(), "param_shapes")) {
+    auto& group = groups.emplace_back(read_group(model(), shapes));
+    for (std::size_t number = 0; number < group.size(); ++number)
+      group[number].padding = padding_of(optimizer, paddings, groups.size() - 1, number);
+  }
+  return groups;
+}
+
+void ZeroCheckpoint::read_rows() {
+  const auto* key = stage() == kPiecesStage ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
+  for (const auto& file : files_.optimizers) {
+    auto& rows = rows_.emplace_back();
+    for (const auto& value : held_in<pickle::List>(file, zero_state(file), key)) {
+      const auto* tensor = value.as<pickle::Tensor>();
+      if (tensor == nullptr) refuse_key(file, key, "a list of tensors", std::string(value.kind()));
+      rows.push_back(elements_of(file, *tensor));
+      if (!rows_.front().empty() && rows.back().dtype != rows_.front().front().dtype)
+        refuse_key(file, key, "tensors of one element type", std::string(dtype_name(rows.back().dtype)));
+    }
+  }
+}
+
+void ZeroCheckpoint::find_runs(const std::vector<std::vector<ZeroParameter>>& groups) {
+  for (const auto& group : groups) parameters_.insert(parameters_.end(), group.begin(), group.end());
+  ZeroLengths lengths;
+  for (const auto& rows : rows_) {
+    auto& of_rank = lengths.emplace_back();
+    for (const auto& row : rows) of_rank.push_back(length_of(row));
+  }
+  auto runs = stage() == kPiecesStage ? zero_runs_of_pieces(parameters_, lengths)
+                                      : zero_runs_of_groups(groups, lengths);
+  if (!runs)
+    throw CheckpointError("checkpoint", {.what = "the files of DeepSpeed in " + files_.folder.string() +
+                                                 " do not fit each other",
+                                         .got = runs.error(),
+                                         .hint = "were they all saved at the same step?"});
+  runs_ = std::move(*runs);
+}
+
+StoredElements ZeroCheckpoint::weights_of(std::size_t number) const {
+  StoredElements found;
+  for (const auto& run : runs_.at(number)) {
+    const auto& row = rows_[run.rank][run.row];
+    const auto bytes = dtype_bytes(row.dtype);
+    found.dtype = row.dtype;
+    found.runs.push_back(row.runs.front().subspan(run.begin * bytes, run.elements * bytes));
+  }
+  return found;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,57 @@
+// What ZeRO's ranks have saved, by parameter: where the elements of each are.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/export.h>
+
+#include "formats/stored_elements.h"
+#include "formats/zero_files.h"
+#include "formats/zero_layout.h"
+
+namespace lockstep::detail {
+
+class LOCKSTEP_API ZeroCheckpoint {
+ public:
+  /// Opens the checkpoint in `folder`, which has the tag's name.
+  /// @throws as open_zero_files(); CheckpointError naming file and key, or parameter, of what does not fit
+  explicit ZeroCheckpoint(const std::filesystem::path& folder) : ZeroCheckpoint(open_zero_files(folder)) {}
+  explicit ZeroCheckpoint(ZeroFiles files);
+
+  const ZeroFiles& files() const { return files_; }
+  int stage() const { return files_.stage; }
+  /// The model's file of rank 0.
+  const OpenedTorchFile& model() const { return files_.models.front(); }
+
+  /// The parameters that are trained, in the optimizer's order; none at stage 0.
+  const std::vector<ZeroParameter>& parameters() const { return parameters_; }
+  /// The float32 weights of the parameter of that number.
+  StoredElements weights_of(std::size_t number) const;
+
+ private:
+  std::vector<std::vector<ZeroParameter>> read_groups() const;
+  void read_rows();
+  void find_runs(const std::vector<std::vector<ZeroParameter>>& groups);
+
+  ZeroFiles files_;
+  std::vector<ZeroParameter> parameters_;
+  std::vector<std::vector<StoredElements>> rows_;  // of float32, by rank
+  ZeroRuns runs_;                                  // by parameter
+};
+
+/// The shape that a torch.Size in `file` says. @throws CheckpointError naming file and tensor
+std::vector<std::int64_t> zero_shape(const OpenedTorchFile& file, const std::string& name,
+                                     const pickle::Value& shape);
+
+/// The product of `shape`. @throws CheckpointError when it is none
+std::uint64_t zero_elements(const OpenedTorchFile& file, const std::string& name,
+                            const std::vector<std::int64_t>& shape);
+
+/// The elements of a tensor in `file`, in row-major order whatever they lie in.
+StoredElements elements_of(const OpenedTorchFile& file, const pickle::Tensor& tensor);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,189 @@
+#include "formats/zero_weights.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+#include "formats/in_quotes.h"
+
+namespace lockstep::detail {
+namespace {
+
+using safetensors::Dtype;
+using Tensors = std::vector<StoredTensorView>;
+
+/// The dict under `key`, or nullptr where it is None or missing.
+const pickle::Dict* dict_or_none(const OpenedTorchFile& file, const char* key) {
+  const auto* value = file.root().find(key);
+  if (value == nullptr || value->as<pickle::None>() != nullptr) return nullptr;
+  return &held_in<pickle::Dict>(file, file.root(), key);
+}
+
+class Collector {
+ public:
+  explicit Collector(const ZeroCheckpoint& checkpoint)
+      : checkpoint_(checkpoint), model_(checkpoint.model()) {}
+
+  Tensors all(bool exclude_frozen) {
+    if (checkpoint_.stage() == 0) {
+      add_model();
+    } else {
+      add_buffers();
+      if (!exclude_frozen) add_frozen();
+      add_trained();
+      add_tied();
+    }
+    return std::move(tensors_);
+  }
+
+ private:
+  const pickle::Dict& module() const { return held_in<pickle::Dict>(model_, model_.root(), "module"); }
+
+  /// The entry of the model of that name, as a tensor.
+  StoredTensorView view(const std::string& name, const pickle::Value& value,
+                        const OpenedTorchFile& file) const {
+    const auto* tensor = value.as<pickle::Tensor>();
+    if (tensor == nullptr) refuse_key(file, in_quotes(name), "a tensor", std::string(value.kind()));
+    return {.name = name, .shape = tensor->shape, .elements = elements_of(file, *tensor)};
+  }
+
+  void add(StoredTensorView tensor) {
+    if (!names_.insert(tensor.name).second)
+      refuse_key(model_, "the tensor " + in_quotes(tensor.name), "one of that name", "two");
+    tensors_.push_back(std::move(tensor));
+  }
+
+  const std::string& text(const pickle::Value& value, const char* key) const {
+    const auto* held = value.as<std::string>();
+    if (held == nullptr) refuse_key(model_, key, "names", std::string(value.kind()));
+    return *held;
+  }
+
+  void add_buffers() {
+    std::unordered_set<std::string> buffers;
+    for (const auto& name : held_in<pickle::List>(model_, model_.root(), "buffer_names"))
+      buffers.insert(text(name, "buffer_names"));
+    for (const auto& [key, value] : module().entries) {
+      const auto& name = text(key, "module");
+      if (buffers.contains(name)) add(view(name, value, model_));
+    }
+  }
+
+  void add_frozen() {
+    const auto* shapes = dict_or_none(model_, "frozen_param_shapes");
+    if (shapes == nullptr) return checkpoint_.stage() == 1 ? add_rest_of_model() : void();
+    for (const auto& [key, shape] : shapes->entries) {
+      const auto& name = text(key, "frozen_param_shapes");
+      add(checkpoint_.stage() < 3 ? whole_fragment(name) : joined_fragments(name, shape));
+    }
+  }
+
+  const pickle::Value& fragment(const OpenedTorchFile& file, const std::string& name) const {
+    const auto* found = held_in<pickle::Dict>(file, file.root(), "frozen_param_fragments").find(name);
+    if (found == nullptr)
+      refuse_key(file, "frozen_param_fragments", "the parameter " + in_quotes(name), "none of that name");
+    return *found;
+  }
+
+  StoredTensorView whole_fragment(const std::string& name) const {
+    return view(name, fragment(model_, name), model_);
+  }
+
+  /// Stage 3: equal pieces of all ranks, the last ones padded.
+  StoredTensorView joined_fragments(const std::string& name, const pickle::Value& shape) const {
+    StoredTensorView tensor{.name = name, .shape = zero_shape(model_, name, shape), .elements = {}};
+    auto missing = zero_elements(model_, name, tensor.shape);
+    for (const auto& file : checkpoint_.files().models) {
+      const auto piece = view(name, fragment(file, name), file).elements;
+      if (piece.made) refuse_key(file, in_quotes(name), "a piece without gaps", "one with gaps");
+      const auto bytes = dtype_bytes(piece.dtype);
+      const auto taken = std::min<std::uint64_t>(missing, piece.runs.front().size() / bytes);
+      if (&file != &model_ && piece.dtype != tensor.elements.dtype)
+        refuse_key(file, in_quotes(name), "the element type of rank 0's",
+                   std::string(dtype_name(piece.dtype)));
+      tensor.elements.dtype = piece.dtype;
+      tensor.elements.runs.push_back(piece.runs.front().first(taken * bytes));
+      missing -= taken;
+    }
+    if (missing != 0)
+      refuse_key(model_, in_quotes(name), "all elements in the files of the ranks",
+                 std::to_string(missing) + " too few");
+    return tensor;
+  }
+
+  /// Stage 1 does not say which parameters are frozen: those that it does not train.
+  void add_rest_of_model() {
+    std::unordered_set<std::string> others;
+    for (const auto& parameter : checkpoint_.parameters()) others.insert(parameter.name);
+    if (const auto* tied = dict_or_none(model_, "shared_params"))
+      for (const auto& [name, of] : tied->entries) others.insert(text(name, "shared_params"));
+    for (const auto& [key, value] : module().entries) {
+      const auto& name = text(key, "module");
+      if (!others.contains(name) && !names_.contains(name)) add(view(name, value, model_));
+    }
+  }
+
+  void add_trained() {
+    const auto& parameters = checkpoint_.parameters();
+    for (std::size_t number = 0; number < parameters.size(); ++number)
+      add({.name = parameters[number].name,
+           .shape = parameters[number].shape,
+           .elements = checkpoint_.weights_of(number)});
+  }
+
+  void add_tied() {
+    const auto* tied = dict_or_none(model_, "shared_params");
+    if (tied == nullptr) return;
+    for (const auto& [key, value] : tied->entries) {
+      const auto& of = text(value, "shared_params");
+      const auto found = std::ranges::find(tensors_, of, &StoredTensorView::name);
+      if (found == tensors_.end()) continue;
+      auto copy = *found;
+      copy.name = text(key, "shared_params");
+      copy.tied_to = of;
+      add(std::move(copy));
+    }
+  }
+
+  /// Stage 0: as they were trained. Tensors at one place of one storage are tied.
+  void add_model() {
+    std::unordered_map<const void*, std::string> first;
+    bool is_of_16_bits = false;
+    for (const auto& [key, value] : module().entries) {
+      auto tensor = view(text(key, "module"), value, model_);
+      const auto& run = tensor.elements.runs.front();
+      const auto [place, is_new] = first.try_emplace(run.data(), tensor.name);
+      is_of_16_bits |= tensor.elements.dtype == Dtype::kBF16 || tensor.elements.dtype == Dtype::kF16;
+      if (!is_new && !run.empty() && has_shape(place->second, tensor.shape)) tensor.tied_to = place->second;
+      add(std::move(tensor));
+    }
+    if (is_of_16_bits)
+      log_warning("'" + model_.where() +
+                  "' is of stage 0, which keeps weights as the model has them: in 16 bits");
+  }
+
+  bool has_shape(const std::string& name, const std::vector<std::int64_t>& shape) const {
+    const auto found = std::ranges::find(tensors_, name, &StoredTensorView::name);
+    return found != tensors_.end() && found->shape == shape;
+  }
+
+  const ZeroCheckpoint& checkpoint_;
+  const OpenedTorchFile& model_;
+  Tensors tensors_;
+  std::unordered_set<std::string> names_;
+};
+
+}  // namespace
+
+std::vector<StoredTensorView> zero_weights(const ZeroCheckpoint& checkpoint, bool exclude_frozen) {
+  if (exclude_frozen && checkpoint.stage() == 0)
+    throw ConfigError("checkpoint", {.what = "exclude_frozen_parameters",
+                                     .expected = "a checkpoint that says which parameters are frozen",
+                                     .got = checkpoint.files().folder.string() + ", of stage 0"});
+  return Collector(checkpoint).all(exclude_frozen);
+}
+
+}  // namespace lockstep::detail
