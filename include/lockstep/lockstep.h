@@ -101,6 +101,7 @@
 #include <lockstep/profilers/trace_profiler.h>
 
 #include <lockstep/fabric/batch_agreement.h>
+#include <lockstep/fabric/deepspeed_checkpoint.h>
 #include <lockstep/fabric/fabric.h>
 #include <lockstep/fabric/spike_detector.h>
 #include <lockstep/fabric/throughput.h>

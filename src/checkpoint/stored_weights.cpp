@@ -78,28 +78,29 @@ StoredWeights checkpoint_weights(const std::filesystem::path& folder) {
   return weights;
 }
 
-at::Tensor read_as_float32(const StoredTensorView& stored) {
-  auto tensor = at::empty(stored.shape, scalar_type(as_float32(stored.elements.dtype)));
+StoredWeights deepspeed_weights(const std::filesystem::path& folder) {
+  const auto checkpoint = std::make_shared<const ZeroCheckpoint>(folder);
+  StoredWeights weights;
+  for (const auto& tensor : zero_weights(*checkpoint))
+    weights.emplace(tensor.name, StoredTensor{.dtype = as_float32(tensor.elements.dtype),
+                                              .shape = tensor.shape,
+                                              .read = [checkpoint, tensor] {
+                                                return float32_tensor(tensor.elements, tensor.shape);
+                                              }});
+  return weights;
+}
+
+}  // namespace
+
+at::Tensor float32_tensor(const StoredElements& elements, const std::vector<std::int64_t>& shape) {
+  auto tensor = at::empty(shape, scalar_type(as_float32(elements.dtype)));
   auto* to = static_cast<std::byte*>(tensor.mutable_data_ptr());
-  write_as_float32(stored.elements, [&](std::span<const std::byte> bytes) {
+  write_as_float32(elements, [&](std::span<const std::byte> bytes) {
     if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
     to += bytes.size();
   });
   return tensor;
 }
-
-StoredWeights deepspeed_weights(const std::filesystem::path& folder) {
-  const auto checkpoint = std::make_shared<const ZeroCheckpoint>(folder);
-  StoredWeights weights;
-  for (const auto& tensor : zero_weights(*checkpoint))
-    weights.emplace(tensor.name,
-                    StoredTensor{.dtype = as_float32(tensor.elements.dtype),
-                                 .shape = tensor.shape,
-                                 .read = [checkpoint, tensor] { return read_as_float32(tensor); }});
-  return weights;
-}
-
-}  // namespace
 
 StoredWeights stored_weights(const std::filesystem::path& named) {
   const auto path = tagged_folder(named);

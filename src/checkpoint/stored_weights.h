@@ -12,6 +12,8 @@
 #include <lockstep/formats/safetensors.h>
 #include <lockstep/state/incompatible_keys.h>
 
+#include "formats/stored_elements.h"
+
 namespace torch::nn {
 class Module;
 }
@@ -31,6 +33,9 @@ using StoredWeights = std::map<std::string, StoredTensor>;
 /// Lightning.
 /// @throws IoError when it cannot be read; CheckpointError naming file and tensor
 StoredWeights stored_weights(const std::filesystem::path& path);
+
+/// A tensor of its own with these elements, in float32 as as_float32() says.
+at::Tensor float32_tensor(const StoredElements& elements, const std::vector<std::int64_t>& shape);
 
 /// Those of a safetensors file or a folder of Hugging Face.
 StoredWeights stored_safetensors(const std::filesystem::path& path);

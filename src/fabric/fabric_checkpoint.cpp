@@ -9,7 +9,11 @@
 #include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
 
+#include "fabric/fabric_checkpoint.h"
 #include "fabric/fabric_state.h"
+#include "fabric/read_deepspeed.h"
+#include "formats/tagged_folder.h"
+#include "formats/zero_files.h"
 #include "strategy/scaled_step.h"
 
 namespace lockstep {
@@ -148,22 +152,19 @@ void Fabric::save(const std::filesystem::path& folder, const NamedStates& states
   save_checkpoint(folder, all, {.strategy = std::string(strategy().name())}, strategy().communicator());
 }
 
-StateTree Fabric::load(const std::filesystem::path& folder, const NamedStates& states,
-                       const LoadOptions& options) const {
-  state_->require_launched("load()");
-  StateTree wanted;
-  for (const auto& [name, state] : states) wanted.set(name, std::visit(Wanter{strategy()}, state.target()));
-  const auto saved = Checkpoint(folder, Verify::kAll, strategy().communicator()).shared(wanted);
+StateTree detail::take_states(const Fabric& fabric, const std::filesystem::path& folder,
+                              const StateTree& saved, const NamedStates& states, const LoadOptions& options) {
   for (const auto& [name, state] : states) {
     if (saved.contains(name)) {
-      std::visit(Taker{strategy(), saved, name, options.strict}, state.target());
+      std::visit(Taker{fabric.strategy(), saved, name, options.strict}, state.target());
     } else if (options.strict) {
       refuse_missing(folder, name, saved);
     }
   }
-  const auto key = precision().state_key();
-  const bool takes_precision = has_optimizer(states) && saved.contains(key) && !precision().state().empty();
-  if (takes_precision) precision().load_state(saved.get<StateTree>(key));
+  const auto key = fabric.precision().state_key();
+  const bool takes_precision =
+      has_optimizer(states) && saved.contains(key) && !fabric.precision().state().empty();
+  if (takes_precision) fabric.precision().load_state(saved.get<StateTree>(key));
   StateTree rest;
   for (const auto& [name, value] : saved.entries()) {
     const auto is_it = [&, &name = name](const auto& state) { return state.first == name; };
@@ -171,6 +172,17 @@ StateTree Fabric::load(const std::filesystem::path& folder, const NamedStates& s
     if (!is_precision && std::ranges::none_of(states, is_it)) rest.set(name, value);
   }
   return rest;
+}
+
+StateTree Fabric::load(const std::filesystem::path& folder, const NamedStates& states,
+                       const LoadOptions& options) const {
+  state_->require_launched("load()");
+  if (const auto place = detail::tagged_folder(folder); detail::has_zero_files(place))
+    return detail::take_states(*this, place, detail::read_deepspeed(*this, place, states), states, options);
+  StateTree wanted;
+  for (const auto& [name, state] : states) wanted.set(name, std::visit(Wanter{strategy()}, state.target()));
+  const auto saved = Checkpoint(folder, Verify::kAll, strategy().communicator()).shared(wanted);
+  return detail::take_states(*this, folder, saved, states, options);
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
 
 namespace lockstep::detail {
 namespace {
@@ -48,6 +49,21 @@ void convert(std::span<const std::byte> run, std::size_t bytes, const ByteSink& 
 }
 
 }  // namespace
+
+StoredElements slice_of(const StoredElements& elements, std::uint64_t begin, std::uint64_t count) {
+  StoredElements slice{.dtype = elements.dtype, .runs = {}, .made = elements.made};
+  const auto bytes = dtype_bytes(elements.dtype);
+  for (const auto& run : elements.runs) {
+    const auto has = run.size() / bytes;
+    const auto skipped = std::min<std::uint64_t>(begin, has);
+    const auto taken = std::min<std::uint64_t>(count, has - skipped);
+    if (taken > 0) slice.runs.push_back(run.subspan(skipped * bytes, taken * bytes));
+    begin -= skipped;
+    count -= taken;
+  }
+  if (count > 0) throw std::out_of_range("elements beyond the end of a tensor");
+  return slice;
+}
 
 Dtype as_float32(Dtype dtype) {
   const bool is_converted = dtype == Dtype::kF64 || dtype == Dtype::kF16 || dtype == Dtype::kBF16;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -20,6 +21,10 @@ struct StoredElements {
   std::vector<std::span<const std::byte>> runs = {};
   std::shared_ptr<const std::vector<std::byte>> made = {};  ///< what the runs are in, if in no file
 };
+
+/// `count` of the elements, from number `begin` on. @throws std::out_of_range unless it has them
+LOCKSTEP_API StoredElements slice_of(const StoredElements& elements, std::uint64_t begin,
+                                     std::uint64_t count);
 
 /// float32 for element types that it stands for: float64, float16, bfloat16 and itself; else the same.
 LOCKSTEP_API safetensors::Dtype as_float32(safetensors::Dtype dtype);

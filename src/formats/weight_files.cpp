@@ -1,6 +1,8 @@
 #include "formats/weight_files.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
@@ -80,6 +82,50 @@ void write_shards(const fs::path& folder, Tensors tensors, std::uint64_t max_byt
   write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
+/// A dict of tensors, and what gives the bytes of each. Borrows the tensors.
+class StateDict {
+ public:
+  void add(const StoredTensorView& tensor) {
+    const auto* const tied = tensor.tied_to.empty() ? nullptr : root_.find(tensor.tied_to);
+    root_.set(tensor.name, tied == nullptr ? stored(tensor) : pickle::Value(*tied));
+  }
+
+  void write(zip::Writer& archive) const { torch_file::write_each(archive, root_, storages_); }
+
+ private:
+  pickle::Value stored(const StoredTensorView& tensor) {
+    const auto key = std::to_string(storages_.size());
+    const auto dtype = as_float32(tensor.elements.dtype);
+    storages_.push_back({.key = key, .bytes = [this, &tensor] { return gathered(tensor); }});
+    return pickle::Tensor{.storage = std::make_shared<const pickle::Storage>(
+                              pickle::Storage{.key = key, .bytes = bytes_of(tensor), .dtype = dtype}),
+                          .dtype = dtype,
+                          .offset = 0,
+                          .shape = tensor.shape,
+                          .stride = row_major(tensor.shape)};
+  }
+
+  static std::vector<std::int64_t> row_major(const std::vector<std::int64_t>& shape) {
+    std::vector<std::int64_t> stride(shape.size(), 1);
+    for (std::size_t dim = stride.size(); dim-- > 1;)
+      stride[dim - 1] = stride[dim] * std::max<std::int64_t>(shape[dim], 1);
+    return stride;
+  }
+
+  std::span<const std::byte> gathered(const StoredTensorView& tensor) {
+    buffer_.clear();
+    buffer_.reserve(bytes_of(tensor));
+    write_as_float32(tensor.elements, [this](std::span<const std::byte> bytes) {
+      buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+    });
+    return buffer_;
+  }
+
+  pickle::Dict root_;
+  std::vector<torch_file::StorageSource> storages_;
+  std::vector<std::byte> buffer_;  // of the tensor that is being written
+};
+
 void refuse_files_in(const fs::path& folder) {
   std::error_code ignored;
   const auto status = fs::status(folder, ignored);
@@ -103,38 +149,11 @@ void write_safetensors(const fs::path& file, Tensors tensors) {
 }
 
 void write_state_dict(const fs::path& file, Tensors tensors) {
-  pickle::Dict root;
-  std::vector<torch_file::StorageSource> storages;
-  std::vector<std::byte> buffer;  // of the tensor that is being written
-  for (const auto& tensor : tensors) {
-    const auto* const tied = tensor.tied_to.empty() ? nullptr : root.find(tensor.tied_to);
-    if (tied != nullptr) {
-      root.set(tensor.name, pickle::Value(*tied));
-      continue;
-    }
-    const auto dtype = as_float32(tensor.elements.dtype);
-    const auto key = std::to_string(storages.size());
-    std::vector<std::int64_t> stride(tensor.shape.size(), 1);
-    for (std::size_t dim = stride.size(); dim-- > 1;)
-      stride[dim - 1] = stride[dim] * std::max<std::int64_t>(tensor.shape[dim], 1);
-    auto storage = std::make_shared<const pickle::Storage>(
-        pickle::Storage{.key = key, .bytes = bytes_of(tensor), .dtype = dtype});
-    root.set(tensor.name, pickle::Tensor{.storage = std::move(storage),
-                                         .dtype = dtype,
-                                         .offset = 0,
-                                         .shape = tensor.shape,
-                                         .stride = std::move(stride)});
-    storages.push_back({.key = key, .bytes = [&tensor, &buffer]() -> std::span<const std::byte> {
-                          buffer.clear();
-                          write_as_float32(tensor.elements, [&](std::span<const std::byte> bytes) {
-                            buffer.insert(buffer.end(), bytes.begin(), bytes.end());
-                          });
-                          return buffer;
-                        }});
-  }
+  StateDict dict;
+  for (const auto& tensor : tensors) dict.add(tensor);
   write_file_atomically(file, [&](FileWriter& writer) {
     zip::Writer archive([&](std::span<const std::byte> bytes) { writer.write(bytes); });
-    torch_file::write_each(archive, root, storages);
+    dict.write(archive);
   });
 }
 

@@ -126,6 +126,7 @@ std::vector<std::vector<ZeroParameter>> ZeroCheckpoint::read_groups() const {
     auto& group = groups.emplace_back(read_group(model(), shapes));
     for (std::size_t number = 0; number < group.size(); ++number)
       group[number].padding = padding_of(optimizer, paddings, groups.size() - 1, number);
+    for (auto& parameter : group) parameter.group = groups.size() - 1;
   }
   return groups;
 }

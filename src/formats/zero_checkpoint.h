@@ -29,6 +29,8 @@ class LOCKSTEP_API ZeroCheckpoint {
 
   /// The parameters that are trained, in the optimizer's order; none at stage 0.
   const std::vector<ZeroParameter>& parameters() const { return parameters_; }
+  /// Where the ranks keep the parameter of that number.
+  const std::vector<ZeroRun>& runs_of(std::size_t number) const { return runs_.at(number); }
   /// The float32 weights of the parameter of that number.
   StoredElements weights_of(std::size_t number) const;
 

@@ -117,6 +117,34 @@ TEST(PickleRead, KnowsNamesOfPythonAndTorch) {
               tuple({"/", "a"}));
 }
 
+TEST(PickleRead, MakesRecordsOfWhatDeepSpeedNames) {
+  const auto scaler = [](const std::string& name) {
+    return pickled_name("deepspeed.runtime.fp16.loss_scaler", name) + ")\x81}" + pickled_text("cur_scale") +
+           pickled(8) + "sb";
+  };
+  expect_body(scaler("DynamicLossScaler"), dict({{"cur_scale", integer(8)}}));
+  expect_body(scaler("LossScaler"), dict({{"cur_scale", integer(8)}}));
+  expect_body(pickled_name("deepspeed.runtime.zero.config", "ZeroStageEnum") + pickled(3) + "\x85R",
+              integer(3));
+  expect_reason(scaler("Other"), "'deepspeed.runtime.fp16.loss_scaler.Other', which is not allowed");
+  expect_reason(pickled_name("deepspeed", "initialize"), "'deepspeed.initialize', which is not allowed");
+}
+
+TEST(PickleRead, MakesTensorsOfAClassOnlyByFunctionsOfTensors) {
+  const auto made_by = [](const std::string& function, const std::string& arguments) {
+    return pickled_name("torch._tensor", "_rebuild_from_type_v2") + "(" + function +
+           pickled_name("torch", "Tensor") + arguments + "}tR";
+  };
+  const auto place = "(" + pickled_storage("0", 2) + "K\x00K\x02\x85K\x01\x85\x89}t"s;
+  const auto body = made_by(pickled_name("torch._utils", "_rebuild_tensor_v2"), place);
+  const auto document = read(pickle_of(body));
+  ASSERT_TRUE(document) << document.error();
+  ASSERT_NE(document->root.as<Tensor>(), nullptr);
+  EXPECT_EQ(document->root.as<Tensor>()->shape, std::vector<std::int64_t>{2});
+  expect_reason(made_by(pickled_name("torch", "device"), place), "needs a function that makes a tensor");
+  expect_reason(made_by(pickled_name("torch._utils", "_rebuild_tensor_v2"), "N"), "and its arguments");
+}
+
 TEST(PickleRead, RefusesEveryOtherName) {
   const auto called = pickled_text("true") + "\x85R";
   expect_reason(pickled_name("os", "system") + called,

@@ -1,0 +1,128 @@
+#include "checkpoint/deepspeed_state.h"
+
+#include <algorithm>
+#include <array>
+
+#include <ATen/ops/full_like.h>
+
+#include <lockstep/base/error.h>
+
+#include "checkpoint/pickle_state.h"
+#include "checkpoint/stored_weights.h"
+#include "formats/zero_optimizer.h"
+#include "formats/zero_weights.h"
+
+namespace lockstep::detail {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+/// What a program has no use for beside the model and the optimizer, or what says where these are.
+constexpr std::array kOfDeepSpeed{"module",
+                                  "buffer_names",
+                                  "optimizer",
+                                  "param_shapes",
+                                  "frozen_param_shapes",
+                                  "frozen_param_fragments",
+                                  "shared_params",
+                                  "ds_config"};
+
+/// The tensor, or the run of it that `wanted` has.
+StateValue zero_value(const StoredElements& elements, const Shape& shape, const StateValue* wanted) {
+  const auto* shard = wanted == nullptr ? nullptr : std::get_if<TensorShard>(wanted);
+  if (shard == nullptr || shard->shape != shape) return float32_tensor(elements, shape);
+  const auto count = shard->elements.numel();
+  const auto run =
+      slice_of(elements, static_cast<std::uint64_t>(shard->begin), static_cast<std::uint64_t>(count));
+  return TensorShard{.elements = float32_tensor(run, {count}), .shape = shape, .begin = shard->begin};
+}
+
+/// The state of one parameter.
+StateTree zero_kinds(const ZeroCheckpoint& checkpoint, const ZeroOptimizer& optimizer, std::size_t number,
+                     const StateTree& own) {
+  StateTree kinds;
+  for (const auto& [kind, value] : own.entries()) {
+    if (kind == "step") {
+      kinds.set(kind, at::full_like(own.get<at::Tensor>(kind), optimizer.steps_of(number)));
+    } else {
+      kinds.set(kind,
+                zero_value(optimizer.state_of(number, kind), checkpoint.parameters()[number].shape, &value));
+    }
+  }
+  return kinds;
+}
+
+double real_of(const pickle::Value* value, double otherwise) {
+  const auto* real = value == nullptr ? nullptr : value->as<double>();
+  return real == nullptr ? otherwise : *real;
+}
+
+/// Settings of a group, as those of the group that has its first parameter.
+StateTree zero_group(const ZeroOptimizer& optimizer, StateTree own) {
+  const auto names = own.get_all<std::string>("parameters");
+  if (names.empty()) return own;
+  const auto number = optimizer.number_of(names.front());
+  for (const auto* key : {"lr", "weight_decay"})
+    own.set(key, real_of(optimizer.setting_of(number, key), own.get<double>(key)));
+  const auto* held = optimizer.setting_of(number, "betas");
+  const auto* betas = held == nullptr ? nullptr : held->as<pickle::Tuple>();
+  if (own.contains("betas") && betas != nullptr && betas->items.size() == 2)
+    own.set("betas", StateList(std::array{real_of(&betas->items[0], 0), real_of(&betas->items[1], 0)}));
+  return own;
+}
+
+std::optional<std::int64_t> scheduler_steps(const pickle::Dict& scheduler) {
+  const auto number = [&](const char* key) {
+    const auto* value = scheduler.find(key);
+    return value == nullptr ? nullptr : value->as<std::int64_t>();
+  };
+  if (const auto* last = number("last_batch_iteration")) return *last + 1;  // DeepSpeed's begin at -1
+  if (const auto* last = number("last_epoch")) return *last;
+  return std::nullopt;
+}
+
+}  // namespace
+
+StateTree deepspeed_model(const ZeroCheckpoint& checkpoint, const StateTree& wanted) {
+  std::vector<StateTree::Entry> entries;
+  for (const auto& tensor : zero_weights(checkpoint))
+    entries.push_back({tensor.name, zero_value(tensor.elements, tensor.shape, wanted.find(tensor.name))});
+  return StateTree(std::move(entries));
+}
+
+StateTree deepspeed_optimizer(const ZeroCheckpoint& checkpoint, const StateTree& own) {
+  const ZeroOptimizer optimizer(checkpoint);
+  StateTree state = own;
+  StateTree parameters;
+  for (const auto& [name, kinds] : own.get<StateTree>("state").entries())
+    parameters.set(name,
+                   zero_kinds(checkpoint, optimizer, optimizer.number_of(name), std::get<StateTree>(kinds)));
+  StateList groups;
+  for (auto& group : own.get_all<StateTree>("groups"))
+    groups.push_back(zero_group(optimizer, std::move(group)));
+  state.set("state", std::move(parameters));
+  state.set("groups", std::move(groups));
+  return state;
+}
+
+StateTree deepspeed_scheduler(const ZeroCheckpoint& checkpoint, const StateTree& own) {
+  const auto& file = checkpoint.model();
+  const auto steps = scheduler_steps(held_in<pickle::Dict>(file, file.root(), "lr_scheduler"));
+  if (!steps) refuse_key(file, "lr_scheduler", "last_batch_iteration or last_epoch", "neither");
+  StateTree state = own;
+  state.set("last_step", *steps);
+  return state;
+}
+
+StateTree deepspeed_client_state(const ZeroCheckpoint& checkpoint) {
+  const auto& file = checkpoint.model();
+  pickle::Dict rest;
+  for (const auto& [key, value] : file.root().entries) {
+    const auto* name = key.as<std::string>();
+    if (name != nullptr && std::ranges::find(kOfDeepSpeed, *name) == kOfDeepSpeed.end())
+      rest.set(*name, value);
+  }
+  return StateOfPickle(file.contents(), file.where()).tree(rest);
+}
+
+}  // namespace lockstep::detail

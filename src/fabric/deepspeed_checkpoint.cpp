@@ -1,0 +1,148 @@
+#include <lockstep/fabric/deepspeed_checkpoint.h>
+
+#include <algorithm>
+
+#include <lockstep/base/atomic_file.h>
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/torch.h>
+
+#include "checkpoint/together.h"
+#include "formats/checkpoint_manifest.h"
+#include "formats/in_quotes.h"
+#include "formats/tagged_folder.h"
+#include "formats/zero_files.h"
+#include "strategy/deepspeed_strategy.h"
+
+namespace lockstep::deepspeed {
+namespace {
+
+namespace fs = std::filesystem;
+using detail::in_quotes;
+
+std::string chosen_tag(const SaveCheckpointOptions& options) {
+  if (!options.tag.empty() || !options.global_step) return options.tag;
+  return "global_step" + std::to_string(*options.global_step);
+}
+
+TagValidation validation_of(const Fabric& fabric, const SaveCheckpointOptions& options) {
+  if (options.tag_validation) return *options.tag_validation;
+  const auto* const strategy = dynamic_cast<const DeepSpeedStrategy*>(&fabric.strategy());
+  return strategy == nullptr ? TagValidation::kWarn : strategy->config().checkpoint.tag_validation;
+}
+
+/// A rank's tag that is not that of rank 0, in words; empty where all are the same.
+std::string difference(const std::vector<std::string>& tags) {
+  for (std::size_t rank = 0; rank < tags.size(); ++rank)
+    if (tags[rank] != tags.front())
+      return in_quotes(tags.front()) + " on rank 0, " + in_quotes(tags[rank]) + " on rank " +
+             std::to_string(rank);
+  return {};
+}
+
+/// The tag of all ranks. The same error on all of them.
+std::string agreed_tag(const Fabric& fabric, const SaveCheckpointOptions& options) {
+  const auto tags = fabric.strategy().communicator().all_gather_bytes(chosen_tag(options));
+  const auto validation = validation_of(fabric, options);
+  if (const auto found = difference(tags); !found.empty() && validation != TagValidation::kIgnore) {
+    if (validation == TagValidation::kFail)
+      throw ConfigError("deepspeed", {.what = "save_checkpoint() was given tags that differ",
+                                      .expected = "one tag, as checkpoint.tag_validation is Fail",
+                                      .got = found});
+    if (fabric.is_global_zero()) log_warning("save_checkpoint() takes the tag of rank 0; got " + found);
+  }
+  if (detail::is_tag(tags.front()) && tags.front() != detail::kLatestName) return tags.front();
+  throw ConfigError("deepspeed", {.what = "save_checkpoint(), tag",
+                                  .expected = "the name of a folder, or a global_step",
+                                  .got = in_quotes(tags.front())});
+}
+
+constexpr char kFound = '+';
+constexpr char kFailed = '-';
+
+bool is_checkpoint(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / detail::kManifestName, ignored) || detail::has_zero_files(folder);
+}
+
+/// What there is to load, as rank 0 sees it, for all ranks; or why there is nothing.
+std::string look(const fs::path& directory, const std::string& tag) try {
+  const auto folder = detail::tagged_folder(directory, tag);
+  const bool is_there = !tag.empty() || folder != directory || is_checkpoint(directory);
+  return is_there ? kFound + folder.filename().string() : std::string();
+} catch (const std::exception& error) {
+  return kFailed + std::string(error.what());
+}
+
+/// The checkpoint, the same on all ranks; empty where there is none.
+fs::path agreed_folder(const Fabric& fabric, const fs::path& directory, const std::string& tag) {
+  const auto seen = fabric.strategy().communicator().broadcast_bytes(
+      fabric.is_global_zero() ? look(directory, tag) : std::string());
+  if (seen.empty()) return {};
+  if (seen.front() == kFailed)
+    throw CheckpointError("deepspeed",
+                          {.what = "load_checkpoint()", .got = seen.substr(1), .where = "rank 0"});
+  const auto name = seen.substr(1);
+  const bool is_itself = tag.empty() && name == directory.filename().string() && is_checkpoint(directory);
+  return is_itself ? directory : directory / name;
+}
+
+struct Wanted {
+  const LoadCheckpointOptions& options;
+
+  bool operator()(const std::shared_ptr<torch::nn::Module>&) const { return true; }
+  bool operator()(const std::shared_ptr<FabricOptimizer>&) const {
+    return options.load_optimizer_states && !options.load_module_only;
+  }
+  bool operator()(const Scheduler*) const {
+    return options.load_lr_scheduler_states && !options.load_module_only;
+  }
+  template <class Value>
+  bool operator()(const Value*) const {
+    return !options.load_module_only;
+  }
+};
+
+StateTree without(const StateTree& tree, const NamedStates& names) {
+  StateTree rest;
+  for (const auto& [name, value] : tree.entries()) {
+    const auto is_it = [&, &name = name](const auto& state) { return state.first == name; };
+    if (std::ranges::none_of(names, is_it)) rest.set(name, value);
+  }
+  return rest;
+}
+
+}  // namespace
+
+fs::path save_checkpoint(const Fabric& fabric, const fs::path& directory, const NamedStates& states,
+                         const SaveCheckpointOptions& options) {
+  const auto tag = agreed_tag(fabric, options);
+  const auto folder = directory / tag;
+  fabric.save(folder, states, options.filter);
+  if (!options.save_latest) return folder;
+  const auto latest = directory / detail::kLatestName;
+  detail::together(fabric.strategy().communicator(), latest, [&] {
+    if (fabric.is_global_zero()) write_file_atomically(latest, tag);
+    return std::string();
+  });
+  return folder;
+}
+
+std::optional<LoadedCheckpoint> load_checkpoint(const Fabric& fabric, const fs::path& directory,
+                                                const NamedStates& states,
+                                                const LoadCheckpointOptions& options) {
+  const auto folder = agreed_folder(fabric, directory, options.tag);
+  if (folder.empty()) {
+    if (fabric.is_global_zero())
+      log_warning("nothing is loaded: " + directory.string() + " has no file latest, and no tag was given");
+    return std::nullopt;
+  }
+  NamedStates wanted;
+  for (const auto& state : states)
+    if (std::visit(Wanted{options}, state.second.target())) wanted.push_back(state);
+  const LoadOptions how{.strict = options.load_module_strict};
+  auto rest = fabric.load(folder, wanted, how);
+  return LoadedCheckpoint{.folder = folder, .client_state = without(rest, states)};
+}
+
+}  // namespace lockstep::deepspeed

@@ -1,0 +1,113 @@
+#include "formats/zero_optimizer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <lockstep/base/error.h>
+
+#include "formats/in_quotes.h"
+
+namespace lockstep::detail {
+namespace {
+
+std::optional<double> number_in(const pickle::Value* value) {
+  if (value == nullptr) return std::nullopt;
+  if (const auto* real = value->as<double>()) return *real;
+  if (const auto* integer = value->as<std::int64_t>()) return static_cast<double>(*integer);
+  return std::nullopt;
+}
+
+/// The number in a tensor of one element.
+std::optional<double> number_in(const OpenedTorchFile& file, const pickle::Tensor& tensor) {
+  const auto elements = elements_of(file, tensor);
+  std::vector<float> floats;
+  write_as_float32(elements, [&](std::span<const std::byte> bytes) {
+    if (as_float32(elements.dtype) != safetensors::Dtype::kF32 || bytes.size() != sizeof(float)) return;
+    floats.resize(1);
+    std::memcpy(floats.data(), bytes.data(), sizeof(float));
+  });
+  return floats.empty() ? std::nullopt : std::optional<double>(floats.front());
+}
+
+}  // namespace
+
+ZeroOptimizer::ZeroOptimizer(const ZeroCheckpoint& checkpoint) : checkpoint_(checkpoint) {
+  if (checkpoint.stage() == 0)
+    throw CheckpointError("checkpoint",
+                          {.what = checkpoint.files().folder.string() + " is of stage 0",
+                           .expected = "a checkpoint of stage 1, 2 or 3, which says whose state is whose",
+                           .hint = "load the model alone"});
+  for (std::size_t rank = 0; rank < checkpoint.files().optimizers.size(); ++rank)
+    (void)held_in<pickle::Dict>(file(rank), inner(rank), "state");
+}
+
+const pickle::Dict& ZeroOptimizer::inner(std::size_t rank) const {
+  const auto* key = checkpoint_.stage() == 3 ? "optimizer_state_dict" : "base_optimizer_state";
+  return held_in<pickle::Dict>(file(rank), zero_state(file(rank)), key);
+}
+
+const pickle::Dict& ZeroOptimizer::row(std::size_t rank, std::size_t number) const {
+  const auto key = pickle::Value(static_cast<std::int64_t>(number));
+  for (const auto& [id, value] : held_in<pickle::Dict>(file(rank), inner(rank), "state").entries)
+    if (const auto* held = value.as<pickle::Dict>(); held != nullptr && id == key) return *held;
+  refuse_key(file(rank), "the state of row " + std::to_string(number), "a dict", "none");
+}
+
+std::size_t ZeroOptimizer::number_of(const std::string& name) const {
+  const auto& parameters = checkpoint_.parameters();
+  const auto found = std::ranges::find(parameters, name, &ZeroParameter::name);
+  if (found != parameters.end()) return static_cast<std::size_t>(found - parameters.begin());
+  throw CheckpointError("checkpoint",
+                        {.what = "the optimizer's state in " + checkpoint_.files().folder.string(),
+                         .expected = "that of " + in_quotes(name),
+                         .got = "none of that parameter"});
+}
+
+StoredElements ZeroOptimizer::state_of(std::size_t number, const std::string& kind) const {
+  StoredElements found;
+  for (const auto& run : checkpoint_.runs_of(number)) {
+    const auto* value = row(run.rank, run.row).find(kind);
+    const auto* tensor = value == nullptr ? nullptr : value->as<pickle::Tensor>();
+    if (tensor == nullptr)
+      refuse_key(file(run.rank), "the state of row " + std::to_string(run.row), "a tensor " + in_quotes(kind),
+                 "none of that name: is the optimizer another one?");
+    auto elements = elements_of(file(run.rank), *tensor);
+    const auto bytes = dtype_bytes(elements.dtype);
+    const bool fits = !elements.made && elements.runs.front().size() / bytes >= run.begin + run.elements &&
+                      (found.runs.empty() || found.dtype == elements.dtype);
+    if (!fits)
+      refuse_key(file(run.rank), kind + " of row " + std::to_string(run.row), "as many elements as weights",
+                 "fewer, or others");
+    found.dtype = elements.dtype;
+    found.runs.push_back(elements.runs.front().subspan(run.begin * bytes, run.elements * bytes));
+  }
+  return found;
+}
+
+double ZeroOptimizer::steps_of(std::size_t number) const {
+  const auto& runs = checkpoint_.runs_of(number);
+  const auto rank = runs.empty() ? 0 : runs.front().rank;
+  const auto* value = runs.empty() ? nullptr : row(rank, runs.front().row).find("step");
+  const auto* tensor = value == nullptr ? nullptr : value->as<pickle::Tensor>();
+  const auto steps = tensor == nullptr ? number_in(value) : number_in(file(rank), *tensor);
+  if (steps) return *steps;
+  if (const auto of_group = number_in(setting_of(number, "step"))) return *of_group;
+  refuse_key(file(rank), "step", "a number of updates", "none");
+}
+
+const pickle::Value* ZeroOptimizer::setting_of(std::size_t number, const char* key) const {
+  const auto& groups = held_in<pickle::List>(file(0), inner(0), "param_groups");
+  const auto group = checkpoint_.parameters()[number].group;
+  const auto* settings = group < groups.size() ? groups[group].as<pickle::Dict>() : nullptr;
+  return settings == nullptr ? nullptr : settings->find(key);
+}
+
+std::optional<double> ZeroOptimizer::loss_scale() const {
+  const auto* value = zero_state(file(0)).find("loss_scaler");
+  const auto* scaler = value == nullptr ? nullptr : value->as<pickle::Dict>();
+  const auto* is_dynamic = zero_state(file(0)).find("dynamic_loss_scale");
+  const bool stays = is_dynamic == nullptr || is_dynamic->as<bool>() == nullptr || !*is_dynamic->as<bool>();
+  return scaler == nullptr || stays ? std::nullopt : number_in(scaler->find("cur_scale"));
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,112 @@
+// A loop of its own that saves and loads by DeepSpeed's names. The model has the tensors of those that
+// tests/formats/deepspeed/make_folders.py trains.
+//
+//   zero_case save --case.dir DIR      trains and saves, by the tag of --case.tag or the number of steps
+//   zero_case load --case.dir DIR --case.out CKPT     loads, and saves what it has then to CKPT
+#include <lockstep/lockstep.h>
+
+namespace ls = lockstep;
+namespace nn = torch::nn;
+
+namespace {
+
+struct CaseOptions {
+  std::string dir;
+  std::string tag;
+  std::string out;
+  std::int64_t steps = 3;
+  bool odd_rank = false;
+  bool module_only = false;
+  bool latest = true;
+};
+
+void describe(ls::OptionVisitor& v, CaseOptions& o) {
+  v.field("dir", o.dir, "Where checkpoints are");
+  v.field("tag", o.tag, "Which one");
+  v.field("out", o.out, "Checkpoint to write in the end");
+  v.field("steps", o.steps, "Steps to train");
+  v.field("odd_rank", o.odd_rank, "Let rank 1 have a tag of its own");
+  v.field("module_only", o.module_only, "Load nothing but the model");
+  v.field("latest", o.latest, "Write the file latest");
+}
+
+struct HeadImpl : nn::Module {
+  explicit HeadImpl(const torch::Tensor& tied) { weight = register_parameter("weight", tied); }
+  torch::Tensor weight;
+};
+TORCH_MODULE(Head);
+
+struct NetImpl : nn::Module {
+  NetImpl() {
+    scale = register_parameter("scale", torch::ones({1}));
+    frozen = register_parameter("frozen", torch::zeros({7, 5}), false);
+    shift = register_buffer("shift", torch::zeros({7}));
+    calls = register_buffer("calls", torch::zeros({}, torch::kLong));
+    register_module("embed", embed);
+    register_module("hidden", hidden);
+    register_module("norm", norm);
+    register_module("back", back);
+    head = register_module("head", Head(embed->weight));
+  }
+  torch::Tensor forward(const torch::Tensor& tokens) {
+    auto x = norm->forward(hidden->forward(embed->forward(tokens))) + shift;
+    x = x + torch::mm(embed->forward(tokens), frozen.t());
+    return torch::mm(back->forward(torch::tanh(x)), head->weight.t()) * scale;
+  }
+
+  torch::Tensor scale, frozen, shift, calls;
+  nn::Embedding embed{3, 5};
+  nn::Linear hidden{5, 7};
+  nn::LayerNorm norm{nn::LayerNormOptions({7})};
+  nn::Linear back{nn::LinearOptions(7, 5).bias(false)};
+  Head head{nullptr};
+};
+TORCH_MODULE(Net);
+
+void train(ls::Fabric& fabric, Net& model, ls::FabricOptimizer& optimizer, std::int64_t steps) {
+  for (std::int64_t step = 0; step < steps; ++step) {
+    torch::manual_seed(static_cast<std::uint64_t>(100 * step + fabric.global_rank()));
+    const auto tokens = torch::randint(3, {4}, torch::kLong);
+    optimizer.zero_grad();
+    const auto scope = fabric.autocast();
+    fabric.backward(torch::nn::functional::cross_entropy(model->forward(tokens), (tokens + 1) % 3));
+    optimizer.step();
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CaseOptions options;
+  const ls::Program program{.verbs = {"save", "load"},
+                            .fabric = ls::FabricOptions{.strategy = ls::Ddp{}},
+                            .options = {ls::options("case", options)}};
+  return ls::run(argc, argv, program, [&](ls::Cli& cli) {
+    ls::Fabric fabric(cli.fabric());
+    fabric.launch();
+    fabric.seed_everything(1);
+    auto [model, optimizer] = fabric.setup(Net(), ls::AdamW{.lr = 0.5});
+    const ls::NamedStates states{{"model", model}, {"optimizer", optimizer}};
+    if (cli.verb() == "save") {
+      train(fabric, model, *optimizer, options.steps);
+      const auto own = options.odd_rank && fabric.global_rank() == 1 ? "odd" : options.tag;
+      auto all = states;
+      all.emplace_back("global_steps", options.steps);
+      const auto folder = ls::deepspeed::save_checkpoint(
+          fabric, options.dir, all,
+          {.tag = own, .global_step = options.steps, .save_latest = options.latest});
+      return fabric.print("saved " + folder.filename().string());
+    }
+    std::int64_t global_steps = -1;
+    auto all = states;
+    all.emplace_back("global_steps", global_steps);
+    const auto loaded = ls::deepspeed::load_checkpoint(
+        fabric, options.dir, all, {.tag = options.tag, .load_module_only = options.module_only});
+    fabric.save(options.out, states);
+    fabric.print(!loaded ? "nothing" : "loaded " + loaded->folder.filename().string());
+    fabric.print("global_steps " + std::to_string(global_steps));
+    fabric.print("lr " + std::to_string(optimizer->groups().front().lr));
+    if (loaded && loaded->client_state.contains("note"))
+      fabric.print(loaded->client_state.get<std::string>("note"));
+  });
+}

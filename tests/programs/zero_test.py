@@ -1,0 +1,178 @@
+"""Checkpoints of DeepSpeed, and by DeepSpeed's names, on real ranks: what one run saves, another one goes on from."""
+import json
+import resource
+import shutil
+import sys
+import unittest
+
+from harness import BINARY, SOURCE, ProgramTest, use_peers
+
+use_peers("safetensors")
+
+import safetensors.numpy  # noqa: E402
+import torch  # noqa: E402
+
+CASE = BINARY / "bin" / "zero_case"
+COMMAND = BINARY / "bin" / "lockstep"
+RESUME = BINARY / "bin" / "resume_case"
+FOLDERS = SOURCE / "tests" / "formats" / "deepspeed"
+STAGE_3 = ("--fabric.strategy", "deepspeed_stage_3")
+
+
+class ZeroTest(ProgramTest):
+    def case(self, verb, folder, ranks, *flags):
+        out = [] if verb == "save" else ["--case.out", self.folder / "out.ckpt"]
+        return self.run_program(CASE, verb, "--case.dir", folder, "--fabric.devices", ranks, *out, *flags)
+
+    def tensors(self, checkpoint, entry="model"):
+        file = self.folder / "entry.safetensors"
+        result = self.run_program(COMMAND, "consolidate", checkpoint, file, "--entry", entry)
+        self.assertEqual(result.code, 0, result)
+        return safetensors.numpy.load_file(file)
+
+    def assert_same(self, got, expected):
+        self.assertEqual(sorted(got), sorted(expected))
+        for name, value in expected.items():
+            self.assertEqual((got[name].dtype, got[name].shape), (value.dtype, value.shape), name)
+            self.assertEqual(got[name].tobytes(), value.tobytes(), name)
+
+
+class ByDeepSpeedsNames(ZeroTest):
+    def test_from_two_ranks_to_three(self):
+        saved = self.case("save", self.folder / "run", 2, *STAGE_3)
+        self.assertEqual((saved.code, saved.out), (0, "saved global_step3\n"), saved)
+        self.assertEqual((self.folder / "run" / "latest").read_text(), "global_step3")
+        self.assertEqual(sorted(p.name for p in (self.folder / "run").iterdir()), ["global_step3", "latest"])
+        loaded = self.case("load", self.folder / "run", 3, *STAGE_3)
+        self.assertEqual((loaded.code, loaded.out), (0, "loaded global_step3\nglobal_steps 3\nlr 0.500000\n"), loaded)
+        for entry in ("model", "optimizer"):
+            self.assert_same(self.tensors(self.folder / "out.ckpt", entry), self.tensors(self.folder / "run", entry))
+        file = self.folder / "fp32.safetensors"
+        self.assertEqual(self.run_program(COMMAND, "zero-to-fp32", self.folder / "run", file).code, 0)
+        self.assert_same(safetensors.numpy.load_file(file), self.tensors(self.folder / "run"))
+        refused = self.run_program(COMMAND, "zero-to-fp32", self.folder / "run", file, "--exclude_frozen_parameters")
+        self.assert_refused(refused, 2, "exclude_frozen_parameters", "does not say which parameters are frozen")
+        only = self.case("load", self.folder / "run", 2, "--case.module_only", "true")
+        self.assertEqual((only.code, only.out), (0, "loaded global_step3\nglobal_steps -1\nlr 0.500000\n"), only)
+        self.assert_same(self.tensors(self.folder / "out.ckpt"), self.tensors(self.folder / "run"))
+
+    def test_latest_names_the_newest(self):
+        run = self.folder / "run"
+        self.assertEqual(self.case("load", run, 1).out.splitlines()[0], "nothing")
+        self.assertEqual(self.case("save", run, 1, "--case.tag", "first").code, 0)
+        self.assertEqual(self.case("save", run, 1, "--case.steps", 4).code, 0)
+        self.assertEqual(self.case("save", run, 1, "--case.tag", "aside", "--case.latest", "false").code, 0)
+        self.assertEqual(self.case("load", run, 1).out.splitlines()[:2], ["loaded global_step4", "global_steps 4"])
+        self.assertEqual(self.case("load", run, 1, "--case.tag", "first").out.splitlines()[:2], ["loaded first", "global_steps 3"])
+        self.assertEqual(self.case("load", run / "aside", 1).out.splitlines()[:2], ["loaded aside", "global_steps 3"])
+        self.assertIn("global_step4", self.run_program(COMMAND, "inspect", run).out)
+        (run / "latest").write_text("gone")
+        self.assert_refused(self.case("load", run, 2), 1, "latest", "'gone'", "not there")
+
+    def test_tags_that_differ(self):
+        run = self.folder / "run"
+        warned = self.case("save", run, 2, "--case.odd_rank", "true", "--case.tag", "even")
+        self.assertEqual((warned.code, warned.out), (0, "saved even\n"), warned)
+        self.assertIn("takes the tag of rank 0; got 'even' on rank 0, 'odd' on rank 1", warned.err)
+        config = self.folder / "ds.json"
+        for word in ("Ignore", "Fail"):
+            config.write_text(json.dumps({"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 1},
+                                          "zero_allow_untested_optimizer": True, "checkpoint": {"tag_validation": word}}))
+            result = self.case("save", run, 2, "--case.odd_rank", "true", "--case.tag", word, "--fabric.strategy", "deepspeed",
+                               "--fabric.strategy.config", config)
+            if word == "Ignore":
+                self.assertEqual(result.code, 0, result)
+                self.assertNotIn("rank 1", result.err)
+            else:
+                self.assert_refused(result, 2, "'Fail' on rank 0, 'odd' on rank 1", "tag_validation")
+        self.assertFalse((run / "Fail").exists() or (run / "odd").exists())
+        self.assert_refused(self.case("save", run, 2, "--case.tag", "a/b"), 2, "the name of a folder", "'a/b'")
+
+    def test_a_trainer_takes_the_folder(self):
+        run = self.folder / "run"
+        result = self.run_program(RESUME, "fit", "--run_dir", run, "--seed_everything", 1)
+        self.assertEqual(result.code, 0, result)
+        (run / "checkpoints" / "latest").write_text("last.ckpt")
+        result = self.run_program(RESUME, "fit", "--run_dir", self.folder / "again", "--ckpt_path", run / "checkpoints")
+        self.assertEqual(result.code, 0, result)
+        last = [folder / "checkpoints" / "last.ckpt" for folder in (run, self.folder / "again")]
+        self.assert_same(self.tensors(last[1]), self.tensors(last[0]))
+
+
+class OfDeepSpeed(ZeroTest):
+    def assert_loaded(self, name, ranks, *flags):
+        result = self.case("load", FOLDERS / name, ranks, *flags)
+        self.assertEqual((result.code, result.out.splitlines()),
+                         (0, ["loaded global_step3", "global_steps 3", "lr 0.007925", "of the program"]), result)
+        expected = safetensors.numpy.load_file(FOLDERS / f"{name}.safetensors")
+        expected.setdefault("frozen", safetensors.numpy.load_file(FOLDERS / "stage2.safetensors")["frozen"])
+        self.assert_same(self.tensors(self.folder / "out.ckpt"), expected)
+        moments = safetensors.numpy.load_file(FOLDERS / f"{name}.adam.safetensors")
+        got = self.tensors(self.folder / "out.ckpt", "optimizer")
+        for path, value in moments.items():
+            self.assertEqual(got["state/" + path].ravel().tobytes(), value.tobytes(), path)
+            self.assertEqual(got["state/" + path.rpartition("/")[0] + "/step"], 3)
+
+    def test_every_stage_to_every_strategy(self):
+        for name in ("stage1", "stage2", "stage3", "stage3_three_ranks", "stage2_bf16", "stage3_bf16"):
+            with self.subTest(name):
+                self.assert_loaded(name, 2)
+        self.assert_loaded("stage3_three_ranks", 2, *STAGE_3)
+        self.assert_loaded("stage2", 3, *STAGE_3)
+
+    def test_of_stage_0_the_model(self):
+        result = self.case("load", FOLDERS / "stage0", 2, "--case.module_only", "true")
+        self.assertEqual(result.code, 0, result)
+        self.assert_same(self.tensors(self.folder / "out.ckpt"), safetensors.numpy.load_file(FOLDERS / "stage0.safetensors"))
+        self.assert_refused(self.case("load", FOLDERS / "stage0", 2), 1, "stage 0", "load the model alone")
+
+    def test_weights_are_read_as_others(self):
+        for name in ("stage0", "stage2", "stage3_bf16"):
+            out = self.folder / "weights.safetensors"
+            result = self.run_program(BINARY / "bin" / "interop_case", "weights", FOLDERS / name, out)
+            self.assertEqual(result.code, 0, result)
+            self.assert_same(safetensors.numpy.load_file(out), safetensors.numpy.load_file(FOLDERS / f"{name}.safetensors"))
+
+    def test_what_is_wrong_is_named(self):
+        copy = self.folder / "copy"
+        shutil.copytree(FOLDERS / "stage3", copy)
+        missing = copy / "global_step3" / "zero_pp_rank_1_mp_rank_00_optim_states.pt"
+        missing.unlink()
+        self.assert_refused(self.case("load", copy, 2), 1, copy, "lacks the file", missing.name)
+        result = self.run_program(RESUME, "fit", "--run_dir", self.folder / "run", "--ckpt_path", FOLDERS / "stage3")
+        self.assert_refused(result, 1, "is a checkpoint of DeepSpeed", "zero-to-fp32")
+
+    def test_memory_is_for_one_tensor(self):
+        step = self.folder / "large" / "global_step1"
+        step.mkdir(parents=True)
+        shapes = {f"layer.{i}": torch.Size([1024, 2048]) for i in range(8)}  # 8 MiB each
+        torch.save({"module": {}, "buffer_names": [], "param_shapes": [shapes], "shared_params": {}}, step / "mp_rank_00_model_states.pt")
+        for rank in range(2):
+            state = {"zero_stage": 2, "partition_count": 2, "single_partition_of_fp32_groups": [torch.full((4 * 2**21,), 1.0 + rank)]}
+            torch.save({"optimizer_state_dict": state}, step / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+        for name, limit_mib in (("out.safetensors", 16), ("out.pt", 24), ("out", 16)):
+            limit = (limit_mib << 20, limit_mib << 20)
+            result = self.finish(self.start(COMMAND, "zero-to-fp32", step, self.folder / name,
+                                            preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_DATA, limit)))
+            self.assertEqual(result.code, 0, result)
+        state = torch.load(self.folder / "out.pt", mmap=True)
+        self.assertEqual([value[0, 0].item() for value in state.values()], [1.0] * 4 + [2.0] * 4)
+
+    def test_the_command(self):
+        out = self.folder / "out"
+        self.assertEqual(self.run_program(COMMAND, "zero-to-fp32", FOLDERS / "stage3", out, "--max_shard_size", "1KB").code, 0)
+        self.assert_same(safetensors.numpy.load_file(out / "model.safetensors"),
+                         safetensors.numpy.load_file(FOLDERS / "stage3.safetensors"))
+        one = self.folder / "one.safetensors"
+        self.assertEqual(self.run_program(COMMAND, "zero_to_fp32", FOLDERS / "stage3", one, "-t", "global_step3",
+                                          "--exclude-frozen-parameters").code, 0)
+        self.assertNotIn("frozen", safetensors.numpy.load_file(one))
+        for flags, words in ((["--tag", "x"], ["'x'", "not there"]), (["--max-shard-size", "5"], ["max_shard_size", "'5'"])):
+            result = self.run_program(COMMAND, "zero-to-fp32", FOLDERS / "stage3", self.folder / "none", *flags)
+            self.assertNotEqual(result.code, 0)
+            self.assert_refused(result, result.code, *words)
+        self.assertFalse((self.folder / "none").exists())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)
