@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using detail::in_quotes;
 
 std::string chosen_tag(const SaveCheckpointOptions& options) {
-  if (!options.tag.empty() || !options.global_step) return options.tag;
+  if (!options.tag.empty() || options.global_step.value_or(-1) < 0) return options.tag;
   return "global_step" + std::to_string(*options.global_step);
 }
 

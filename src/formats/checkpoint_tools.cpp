@@ -12,6 +12,7 @@
 
 #include "formats/checkpoint_files.h"
 #include "formats/in_quotes.h"
+#include "formats/tagged_folder.h"
 
 namespace lockstep {
 namespace {
@@ -103,9 +104,9 @@ std::string describe_checkpoint(const fs::path& folder, Verify verify) {
   const CheckpointFiles files(folder, verify);
   const auto& manifest = files.manifest();
   std::ostringstream text;
-  text << folder.string() << ": epoch " << manifest.info.epoch << ", step " << manifest.info.global_step
-       << ", " << manifest.info.world_size << " ranks, strategy " << printable(manifest.info.strategy)
-       << "\n";
+  text << detail::tagged_folder(folder).string() << ": epoch " << manifest.info.epoch << ", step "
+       << manifest.info.global_step << ", " << manifest.info.world_size << " ranks, strategy "
+       << printable(manifest.info.strategy) << "\n";
   for (const auto& [name, version] : manifest.info.versions)
     text << "  written by " << printable(name + ' ' + version) << "\n";
   text << "files\n";
