@@ -26,7 +26,8 @@ Manifest manifest_in(const std::filesystem::path& folder) {
         "checkpoint",
         {.what = folder.string() + " is a checkpoint of DeepSpeed",
          .expected = "one of lockstep",
-         .hint = "its weights can be loaded as any others; `lockstep zero-to-fp32` makes a file of them"});
+         .hint =
+             "start from its weights with --init_weights, or make a file of them: lockstep zero-to-fp32"});
   return read_manifest(folder);
 }
 

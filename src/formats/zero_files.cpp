@@ -100,13 +100,21 @@ std::vector<OpenedTorchFile> open_optimizers(const fs::path& folder, const Names
   const auto name_of = [&](std::size_t rank) {
     return (is_bf16 ? kBf16 : "") + of_rank(rank, kOptimizerEnd);
   };
+  auto others = names;
   std::vector<OpenedTorchFile> files;
-  files.push_back(opened(folder, names, name_of(0)));
+  const auto open_next = [&] {
+    const auto name = name_of(files.size());
+    files.push_back(opened(folder, names, name));
+    others.erase(name);
+  };
+  open_next();
   const auto ranks = count_of_ranks(files.front());
-  while (files.size() < ranks) files.push_back(opened(folder, names, name_of(files.size())));
-  if (names.contains(name_of(ranks)))
-    refuse(folder, "has " + name_of(ranks) + ", but " + std::to_string(ranks) + " ranks have saved it",
-           "it is of an older checkpoint of that tag: move the files of ranks that did not save away");
+  while (files.size() < ranks) open_next();
+  for (const auto& name : others) {
+    if (name.ends_with(kOptimizerEnd))
+      refuse(folder, "has " + name + ", but " + std::to_string(ranks) + " ranks have saved it",
+             "it is of an older checkpoint of that tag: move the files of ranks that did not save away");
+  }
   check_agreement(files);
   return files;
 }

@@ -202,7 +202,9 @@ TEST(ZeroToFp32, RefusesFilesOfSeveralCheckpoints) {
   const std::string name = "zero_pp_rank_2_mp_rank_00_optim_states.pt";
   fs::copy(three / name, root / name);
   expect_error<CheckpointError>(convert, {name, "2 ranks", "older checkpoint"});
-  fs::remove(root / name);
+  fs::rename(root / name, root / "zero_pp_rank_7_mp_rank_00_optim_states.pt");
+  expect_error<CheckpointError>(convert, {"rank_7", "2 ranks", "older checkpoint"});
+  fs::remove(root / "zero_pp_rank_7_mp_rank_00_optim_states.pt");
   const std::string other = "zero_pp_rank_1_mp_rank_00_optim_states.pt";
   fs::copy_file(three / other, root / other, fs::copy_options::overwrite_existing);
   expect_error<CheckpointError>(convert, {other, "partition_count", "2, as in that of rank 0", "got 3"});
