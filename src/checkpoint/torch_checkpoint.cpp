@@ -1,8 +1,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/interop.h>
 
-#include "formats/opened_torch_file.h"
 #include "checkpoint/pickle_state.h"
+#include "formats/opened_torch_file.h"
 
 namespace lockstep {
 namespace {

@@ -10,6 +10,7 @@ from harness import BINARY, SOURCE, ProgramTest, use_peers
 use_peers("safetensors")
 
 import safetensors.numpy  # noqa: E402
+import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 
 CASE = BINARY / "bin" / "zero_case"
@@ -142,14 +143,37 @@ class OfDeepSpeed(ZeroTest):
         result = self.run_program(RESUME, "fit", "--run_dir", self.folder / "run", "--ckpt_path", FOLDERS / "stage3")
         self.assert_refused(result, 1, "is a checkpoint of DeepSpeed", "zero-to-fp32")
 
-    def test_memory_is_for_one_tensor(self):
-        step = self.folder / "large" / "global_step1"
+    def make_folder(self, shapes, flat, buffers=()):
+        """A checkpoint of stage 2 of two ranks, with the parameters in `flat`."""
+        step = self.folder / "made" / "global_step1"
         step.mkdir(parents=True)
-        shapes = {f"layer.{i}": torch.Size([1024, 2048]) for i in range(8)}  # 8 MiB each
-        torch.save({"module": {}, "buffer_names": [], "param_shapes": [shapes], "shared_params": {}}, step / "mp_rank_00_model_states.pt")
-        for rank in range(2):
-            state = {"zero_stage": 2, "partition_count": 2, "single_partition_of_fp32_groups": [torch.full((4 * 2**21,), 1.0 + rank)]}
+        torch.save({"module": dict(buffers), "buffer_names": list(dict(buffers)), "param_shapes": [shapes], "shared_params": {}},
+                   step / "mp_rank_00_model_states.pt")
+        for rank, part in enumerate(flat.chunk(2)):
+            state = {"zero_stage": 2, "partition_count": 2, "single_partition_of_fp32_groups": [part.clone()]}
             torch.save({"optimizer_state_dict": state}, step / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+        (step.parent / "latest").write_text("global_step1")
+        return step
+
+    def test_training_starts_from_its_weights(self):
+        saved = self.folder / "weights.safetensors"
+        result = self.run_program(RESUME, "fit", "--run_dir", self.folder / "run", "--save_weights", saved)
+        self.assertEqual(result.code, 0, result)
+        weights = safetensors.torch.load_file(saved)
+        buffers = {name: value for name, value in weights.items() if "running" in name or "num_batches" in name}
+        trained = {name: value for name, value in weights.items() if name not in buffers}
+        step = self.make_folder({name: value.shape for name, value in trained.items()},
+                                torch.cat([value.flatten() for value in trained.values()]), buffers)
+        for place in (step, step.parent):
+            again = self.folder / "again.safetensors"
+            result = self.run_program(RESUME, "fit", "--run_dir", self.folder / "run", "--init_weights", place,
+                                      "--trainer.max_epochs", 0, "--save_weights", again)
+            self.assertEqual(result.code, 0, result)
+            self.assert_same(safetensors.numpy.load_file(again), safetensors.numpy.load_file(saved))
+
+    def test_memory_is_for_one_tensor(self):
+        shapes = {f"layer.{i}": torch.Size([1024, 2048]) for i in range(8)}  # 8 MiB each
+        step = self.make_folder(shapes, torch.cat([torch.full((4 * 2**21,), value) for value in (1.0, 2.0)]))
         for name, limit_mib in (("out.safetensors", 16), ("out.pt", 24), ("out", 16)):
             limit = (limit_mib << 20, limit_mib << 20)
             result = self.finish(self.start(COMMAND, "zero-to-fp32", step, self.folder / name,

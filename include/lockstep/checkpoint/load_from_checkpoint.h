@@ -10,7 +10,7 @@
 namespace lockstep {
 
 /// `std::make_shared<Model>(arguments...)` with the weights in `path`, of any format that read_weights()
-/// reads: checkpoints of ours, .ckpt, .pt, safetensors, Hugging Face. What Lightning's
+/// reads: checkpoints of ours and DeepSpeed, .ckpt, .pt, safetensors, Hugging Face. What Lightning's
 /// `Model.load_from_checkpoint` does; a model whose `strict_loading()` is false takes the tensors that both
 /// have, and the others are said in a warning. Not Collective.
 /// @throws IoError, CheckpointError as load_weights()

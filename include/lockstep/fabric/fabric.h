@@ -254,8 +254,8 @@ class LOCKSTEP_API Fabric {
             const SaveFilter& filter = {}) const;
 
   /// Sets models, optimizers and variables to what save() wrote, in place, in the order given; returns what
-  /// else the checkpoint holds. A checkpoint of DeepSpeed will do, too: see deepspeed_checkpoint.h. Every rank
-  /// reads the folder. Collective in effect: all ranks must load alike.
+  /// else the checkpoint holds. A checkpoint of DeepSpeed will do, too: see deepspeed_checkpoint.h. Every
+  /// rank reads the folder. Collective in effect: all ranks must load alike.
   /// @throws IoError; CheckpointError naming the entry that is missing, damaged or of another model
   StateTree load(const std::filesystem::path& folder, const NamedStates& states = {},
                  const LoadOptions& options = {}) const;
