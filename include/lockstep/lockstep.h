@@ -76,6 +76,7 @@
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/parallel/sharded/sharded_state.h>
 #include <lockstep/parallel/sync_batch_norm.h>
+#include <lockstep/parallel/zero.h>
 
 #include <lockstep/precision/forward_scope.h>
 #include <lockstep/precision/grad_scaler.h>

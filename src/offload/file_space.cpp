@@ -1,8 +1,10 @@
 #include "offload/file_space.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 
 #include <cerrno>
 
@@ -50,6 +52,21 @@ std::uint64_t free_bytes(const fs::path& path) {
   struct statvfs status {};
   if (::statvfs(path.c_str(), &status) != 0) return 0;
   return std::uint64_t{status.f_bavail} * status.f_frsize;
+}
+
+bool is_in_memory(const fs::path& path) {
+  struct statfs status {};
+  if (::statfs(path.c_str(), &status) != 0) return false;
+  return status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC;
+}
+
+void check_room(const fs::path& directory, const RoomRequest& wanted) {
+  const auto free = free_bytes(directory);
+  if (free >= wanted.bytes) return;
+  throw IoError("offload", {.what = "no room in '" + directory.string() + "' for " + wanted.what,
+                            .expected = byte_text(wanted.bytes),
+                            .got = byte_text(free) + " free",
+                            .hint = "free some, name a directory on another disk, or use more ranks"});
 }
 
 // The check comes first because a file system may take minutes to fill, and is full for all meanwhile.

@@ -13,6 +13,18 @@ namespace lockstep::offload {
 /// out.
 LOCKSTEP_API std::uint64_t free_bytes(const std::filesystem::path& path);
 
+/// Whether what lies there takes memory: a tmpfs, or the like.
+LOCKSTEP_API bool is_in_memory(const std::filesystem::path& path);
+
+/// What is about to be written to a file system.
+struct RoomRequest {
+  std::uint64_t bytes;
+  std::string what;
+};
+
+/// @throws IoError with the bytes that are needed and those that are free, if these are fewer
+LOCKSTEP_API void check_room(const std::filesystem::path& directory, const RoomRequest& wanted);
+
 /// Gives the file `fd` of that path `bytes` bytes on disk, so that no write to them can find the disk full.
 /// Blocking. `owner` is named in errors.
 /// @throws IoError with the bytes that are needed and those that are free, or that files may have

@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "offload/file_space.h"
 #include "optim/arena.h"
 #include "optim/refuse.h"
 
@@ -70,13 +71,27 @@ void FusedOptimizer::prepare(std::span<Slot* const> slots) {
   }
 }
 
-// All first buffers lie side by side, then all second ones.
+// Of state that is to be in files the first parameters' may stay in memory.
 void FusedOptimizer::add_buffers(std::span<Slot* const> slots, at::ScalarType dtype) {
-  if (swap_) {
-    std::vector<at::Tensor> all;
-    for (const Slot* slot : slots) all.push_back(parameter(*slot).tensor);
-    if (arena_elements(all, dtype) > 0) return add_buffers_in_file(slots, all, dtype);
+  if (!swap_) return add_buffers_in_memory(slots, dtype);
+  double elements = 0, in_memory = 0;
+  for (const Slot* slot : slots) elements += static_cast<double>(parameter(*slot).tensor.numel());
+  std::size_t kept = 0;
+  while (kept < slots.size()) {
+    in_memory += static_cast<double>(parameter(*slots[kept]).tensor.numel());
+    if (in_memory > elements * (1.0 - swap_->share)) break;
+    ++kept;
   }
+  const auto others = slots.subspan(kept);
+  std::vector<at::Tensor> like;
+  for (const Slot* slot : others) like.push_back(parameter(*slot).tensor);
+  const bool needs_file = arena_elements(like, dtype) > 0;
+  add_buffers_in_memory(needs_file ? slots.first(kept) : slots, dtype);
+  if (needs_file) add_buffers_in_file(others, like, dtype);
+}
+
+// All first buffers lie side by side, then all second ones.
+void FusedOptimizer::add_buffers_in_memory(std::span<Slot* const> slots, at::ScalarType dtype) {
   for (std::size_t kind = 0;; ++kind) {
     std::vector<Slot*> having;
     std::vector<at::Tensor> like;
@@ -116,6 +131,22 @@ void FusedOptimizer::swap_state(const StateSwap& where) {
   if (std::ranges::any_of(slots_, has_begun))
     refuse("state is to be kept on disk", "an optimizer without state", "one that has some already");
   swap_ = where;
+  offload::check_room(
+      where.folder->path().parent_path(),
+      {.bytes = (bytes_in_files() + where.other_bytes) * static_cast<std::uint64_t>(where.ranks),
+       .what = "the optimizer state and gradients of " + std::to_string(where.ranks) + " rank(s)"});
+}
+
+// About: tensors begin on cache lines of their own.
+std::uint64_t FusedOptimizer::bytes_in_files() const {
+  double bytes = 0;
+  for (const auto& slot : slots_) {
+    const auto& param = parameter(slot).tensor;
+    if (!param.requires_grad() || !has_state(groups()[slot.group])) continue;
+    bytes += static_cast<double>(kinds(groups()[slot.group]).size()) * static_cast<double>(param.numel()) *
+             static_cast<double>(c10::elementSize(compute_dtype(param)));
+  }
+  return static_cast<std::uint64_t>(bytes * swap_->share);
 }
 
 void FusedOptimizer::adopt_parameters(std::size_t first) {

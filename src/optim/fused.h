@@ -127,6 +127,8 @@ class FusedOptimizer : public Optimizer {
   void prepare_trained();
   void prepare(std::span<Slot* const> slots);
   void add_buffers(std::span<Slot* const> slots, at::ScalarType dtype);
+  std::uint64_t bytes_in_files() const;
+  void add_buffers_in_memory(std::span<Slot* const> slots, at::ScalarType dtype);
   void add_buffers_in_file(std::span<Slot* const> slots, std::span<const at::Tensor> like,
                            at::ScalarType dtype);
   template <class Update>

@@ -1,53 +1,106 @@
 // Lamb: Adam's update, scaled for each parameter tensor by its trust ratio.
 #include <cmath>
 
+#include <c10/util/accumulate.h>
+
 #include "optim/fused.h"
 #include "optim/lamb_kernel.h"
 #include "optim/make_optimizer.h"
 
 namespace lockstep::detail {
 
-/// As update_all() of fused.h, which finds it by its segments, in two passes.
+/// A parameter in the first pass, and in the second. update_all() of fused.h cuts them into chunks.
 template <class T>
-void update_all(std::span<const LambSegment<T>> segments) {
-  const auto chunks = chunks_of(segments);
-  const auto isa = best_isa();
-  std::vector<LambSquares> of_chunk(chunks.size()), of_segment(segments.size());
-  for_each_chunk(std::span(chunks), [&](std::size_t i) {
-    of_chunk[i] = update_moments(segments[chunks[i].segment], chunks[i].begin, chunks[i].end, isa);
-  });
-  for (std::size_t i = 0; i < chunks.size(); ++i) {
-    of_segment[chunks[i].segment].param += of_chunk[i].param;
-    of_segment[chunks[i].segment].update += of_chunk[i].update;
-  }
-  for_each_chunk(std::span(chunks), [&](std::size_t i) {
-    const auto& segment = segments[chunks[i].segment];
-    const double ratio = trust_ratio(of_segment[chunks[i].segment], segment.by);
-    apply_update(segment, chunks[i].begin, chunks[i].end, ratio, isa);
-  });
+struct LambMoments {
+  LambSegment<T> segment;
+  LambSquares* blocks;
+  std::int64_t size;
+};
+
+template <class T>
+struct LambMove {
+  LambSegment<T> segment;
+  double ratio;
+  std::int64_t size;
+};
+
+template <class T>
+void update(const LambMoments<T>& moments, std::int64_t begin, std::int64_t end, Isa isa) {
+  update_moments(moments.segment, begin, end, isa, moments.blocks + begin / kLambBlock);
+}
+
+template <class T>
+void update(const LambMove<T>& move, std::int64_t begin, std::int64_t end, Isa isa) {
+  apply_update(move.segment, begin, end, move.ratio, isa);
 }
 
 namespace {
 
+std::size_t blocks_in(std::int64_t elements) {
+  return static_cast<std::size_t>((elements + kLambBlock - 1) / kLambBlock);
+}
+
 class LambOptimizer final : public FusedOptimizer {
  public:
-  LambOptimizer(std::vector<NamedParameter> parameters, Grouping grouping, const Lamb& options)
+  LambOptimizer(std::vector<NamedParameter> parameters, Grouping grouping, const Lamb& options,
+                std::shared_ptr<PieceExchange> exchange)
       : FusedOptimizer(std::move(parameters), std::move(grouping), {"exp_avg", "exp_avg_sq"}),
-        options_(options) {}
+        options_(options),
+        exchange_(std::move(exchange)) {}
 
   std::string_view name() const override { return "Lamb"; }
   bool is_elementwise() const override { return false; }
+  bool takes_pieces() const override { return exchange_ != nullptr; }
 
   void step(double grad_scale) override {
     at::NoGradGuard no_grad;
-    update_parameters([&]<class T>(Slot& slot, T* param, const T* grad, std::int64_t size) {
-      const auto by = coefficients(groups()[slot.group], ++slot.steps(), grad_scale);
-      return LambSegment<T>{param, grad, slot.buffer<T>(0), slot.buffer<T>(1), size, by};
+    const auto slots = slots_with_gradient();
+    Blocks blocks(parameters().size());
+    update_parameters(std::span(slots), [&]<class T>(Slot& slot, T* param, const T* grad, std::int64_t size) {
+      ++slot.steps();
+      auto& own = blocks[slot.parameter];
+      own.resize(blocks_in(size));
+      return LambMoments<T>{segment_of(slot, param, grad, size, grad_scale), own.data(), size};
+    });
+    if (exchange_ && !slots.empty()) join(slots, blocks);
+    update_parameters(std::span(slots), [&]<class T>(Slot& slot, T* param, const T* grad, std::int64_t size) {
+      const auto segment = segment_of(slot, param, grad, size, grad_scale);
+      return LambMove<T>{segment, trust_ratio(sum_of(blocks[slot.parameter]), segment.by), size};
     });
   }
 
  private:
+  using Blocks = std::vector<std::vector<LambSquares>>;  // by parameter
+
   bool has_state(const Group&) const override { return true; }
+
+  template <class T>
+  LambSegment<T> segment_of(const Slot& slot, T* param, const T* grad, std::int64_t size,
+                            double grad_scale) const {
+    return {param,
+            grad,
+            slot.buffer<T>(0),
+            slot.buffer<T>(1),
+            size,
+            coefficients(groups()[slot.group], slot.steps(), grad_scale)};
+  }
+
+  // Blocks of pieces become those of whole parameters.
+  void join(std::span<Slot* const> slots, Blocks& blocks) const {
+    std::vector<std::string> names;
+    std::vector<double> mine;
+    for (const auto* slot : slots) {
+      names.push_back(parameter(*slot).name);
+      for (const auto& block : blocks[slot->parameter]) mine.insert(mine.end(), {block.param, block.update});
+    }
+    const auto all = exchange_->join_blocks(names, mine, 2);
+    auto next = all.begin();
+    for (const auto* slot : slots) {
+      auto& whole = blocks[slot->parameter];
+      whole.assign(blocks_in(c10::multiply_integers(exchange_->shape_of(parameter(*slot).name))), {});
+      for (auto& block : whole) block = {.param = *next++, .update = *next++};
+    }
+  }
 
   LambCoefficients coefficients(const Group& group, std::int64_t step, double grad_scale) const {
     return {.grad_scale = grad_scale,
@@ -68,18 +121,21 @@ class LambOptimizer final : public FusedOptimizer {
   }
 
   Lamb options_;
+  std::shared_ptr<PieceExchange> exchange_;  // null where parameters are whole
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_optimizer(const Lamb& options, std::vector<NamedParameter> parameters) {
+std::unique_ptr<Optimizer> make_optimizer(const Lamb& options, std::vector<NamedParameter> parameters,
+                                          std::shared_ptr<PieceExchange> exchange) {
   const Optimizer::Group defaults{.pattern = "",
                                   .lr = options.lr,
                                   .initial_lr = options.lr,
                                   .weight_decay = options.weight_decay,
                                   .betas = options.betas};
   auto grouping = group_parameters(parameters, defaults, options.groups);
-  return std::make_unique<LambOptimizer>(std::move(parameters), std::move(grouping), options);
+  return std::make_unique<LambOptimizer>(std::move(parameters), std::move(grouping), options,
+                                         std::move(exchange));
 }
 
 }  // namespace lockstep::detail

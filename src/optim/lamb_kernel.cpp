@@ -56,17 +56,30 @@ struct Apply {
 }  // namespace
 
 template <class T>
-LambSquares update_moments(const LambSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa) {
-  constexpr std::int64_t kBlock = 1024;
-  T updates[kBlock];
-  LambSquares sums;
-  for (std::int64_t at = begin; at < end; at += kBlock) {
-    const auto size = std::min(kBlock, end - at);
+void update_moments(const LambSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa,
+                    LambSquares* blocks) {
+  T updates[kLambBlock];
+  for (std::int64_t at = begin; at < end; at += kLambBlock) {
+    const auto size = std::min(kLambBlock, end - at);
     run_for<Moments>(isa, segment, at, at + size, static_cast<T*>(updates));
-    sums.param += square_sum(segment.param + at, size, isa);
-    sums.update += square_sum(updates, size, isa);
+    *blocks++ = {.param = square_sum(segment.param + at, size, isa),
+                 .update = square_sum(updates, size, isa)};
   }
-  return sums;
+}
+
+LambSquares sum_of(std::span<const LambSquares> blocks) {
+  constexpr std::size_t kRow = 16;
+  LambSquares all;
+  for (std::size_t at = 0; at < blocks.size(); at += kRow) {
+    LambSquares row;
+    for (const auto& block : blocks.subspan(at, std::min(kRow, blocks.size() - at))) {
+      row.param += block.param;
+      row.update += block.update;
+    }
+    all.param += row.param;
+    all.update += row.update;
+  }
+  return all;
 }
 
 double trust_ratio(const LambSquares& sums, const LambCoefficients& by) {
@@ -80,8 +93,8 @@ void apply_update(const LambSegment<T>& segment, std::int64_t begin, std::int64_
   run_for<Apply>(isa, segment, begin, end, static_cast<T>(segment.by.step_size * ratio));
 }
 
-template LambSquares update_moments(const LambSegment<float>&, std::int64_t, std::int64_t, Isa);
-template LambSquares update_moments(const LambSegment<double>&, std::int64_t, std::int64_t, Isa);
+template void update_moments(const LambSegment<float>&, std::int64_t, std::int64_t, Isa, LambSquares*);
+template void update_moments(const LambSegment<double>&, std::int64_t, std::int64_t, Isa, LambSquares*);
 template void apply_update(const LambSegment<float>&, std::int64_t, std::int64_t, double, Isa);
 template void apply_update(const LambSegment<double>&, std::int64_t, std::int64_t, double, Isa);
 

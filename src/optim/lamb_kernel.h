@@ -6,6 +6,8 @@
 // Exported for the tests.
 #pragma once
 
+#include <span>
+
 #include "optim/kernels.h"
 
 namespace lockstep::detail {
@@ -38,11 +40,18 @@ struct LambSquares {
   double update = 0.0;
 };
 
-/// Takes the gradient into the means of elements [begin, end), and returns the sums of squares of these
-/// parameters and of their update. Instantiated for float and double.
+/// Elements whose squares are summed as one block; kGradNormBlock.
+inline constexpr std::int64_t kLambBlock = 1024;
+
+/// Takes the gradient into the means of elements [begin, end), and writes the sums of squares of these
+/// parameters and of their update to `blocks`, one for each kLambBlock elements. Instantiated for float and
+/// double.
 template <class T>
-LOCKSTEP_API LambSquares update_moments(const LambSegment<T>& segment, std::int64_t begin, std::int64_t end,
-                                        Isa isa);
+LOCKSTEP_API void update_moments(const LambSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa,
+                                 LambSquares* blocks);
+
+/// The sum of the blocks of a whole tensor: of 16 in a row, then of these sums.
+LOCKSTEP_API LambSquares sum_of(std::span<const LambSquares> blocks);
 
 /// The norm of the parameter over that of the update, within the bounds; 1 where one of them is 0.
 LOCKSTEP_API double trust_ratio(const LambSquares& sums, const LambCoefficients& by);

@@ -10,6 +10,7 @@
 #include <lockstep/optim/muon_options.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_options.h>
+#include <lockstep/optim/piece_exchange.h>
 
 namespace lockstep::detail {
 
@@ -28,8 +29,12 @@ std::unique_ptr<Optimizer> make_optimizer(const Adam& options, std::vector<Named
 std::unique_ptr<Optimizer> make_optimizer(const AdamW& options, std::vector<NamedParameter> parameters);
 std::unique_ptr<Optimizer> make_optimizer(const Adagrad& options, std::vector<NamedParameter> parameters);
 std::unique_ptr<Optimizer> make_optimizer(const Lion& options, std::vector<NamedParameter> parameters);
-std::unique_ptr<Optimizer> make_optimizer(const Lamb& options, std::vector<NamedParameter> parameters);
-std::unique_ptr<Optimizer> make_optimizer(const Muon& options, std::vector<NamedParameter> parameters);
 std::unique_ptr<Optimizer> make_optimizer(const LBFGS& options, std::vector<NamedParameter> parameters);
+
+/// `exchange`: null for whole tensors.
+std::unique_ptr<Optimizer> make_optimizer(const Lamb& options, std::vector<NamedParameter> parameters,
+                                          std::shared_ptr<PieceExchange> exchange);
+std::unique_ptr<Optimizer> make_optimizer(const Muon& options, std::vector<NamedParameter> parameters,
+                                          std::shared_ptr<PieceExchange> exchange);
 
 }  // namespace lockstep::detail

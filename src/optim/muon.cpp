@@ -14,9 +14,17 @@
 namespace lockstep::detail {
 namespace {
 
+using Shape = std::vector<std::int64_t>;
+
+// Of the whole parameter. `exchange` knows it where ranks have pieces.
+Shape shape_of(const NamedParameter& parameter, const PieceExchange* exchange) {
+  if (!parameter.tensor.defined()) return {};
+  return exchange ? exchange->shape_of(parameter.name) : parameter.tensor.sizes().vec();
+}
+
 // DeepSpeed's rule, except that it takes tensors of more dimensions for batches of matrices.
-bool is_hidden_matrix(const NamedParameter& parameter) {
-  if (!parameter.tensor.defined() || parameter.tensor.dim() != 2) return false;
+bool is_hidden_matrix(const NamedParameter& parameter, const PieceExchange* exchange) {
+  if (shape_of(parameter, exchange).size() != 2) return false;
   auto name = parameter.name;
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
   return name.find("embed") == std::string::npos && name.find("lm_head") == std::string::npos;
@@ -24,12 +32,15 @@ bool is_hidden_matrix(const NamedParameter& parameter) {
 
 class MuonOptimizer final : public FusedOptimizer {
  public:
-  MuonOptimizer(std::vector<NamedParameter> parameters, Grouping grouping, const Muon& options)
+  MuonOptimizer(std::vector<NamedParameter> parameters, Grouping grouping, const Muon& options,
+                std::shared_ptr<PieceExchange> exchange)
       : FusedOptimizer(std::move(parameters), std::move(grouping), {"exp_avg", "exp_avg_sq"}),
-        options_(options) {}
+        options_(options),
+        exchange_(std::move(exchange)) {}
 
   std::string_view name() const override { return "Muon"; }
   bool is_elementwise() const override { return false; }
+  bool takes_pieces() const override { return exchange_ != nullptr; }
 
   void step(double grad_scale) override {
     at::NoGradGuard no_grad;
@@ -37,7 +48,9 @@ class MuonOptimizer final : public FusedOptimizer {
     const auto others = std::ranges::stable_partition(
         slots, [&](const Slot* slot) { return is_of_matrices(groups()[slot->group]); });
     step_adam(std::span(others.begin(), others.end()), grad_scale);
-    for (Slot* slot : std::span(slots.begin(), others.begin())) step_matrix(*slot, grad_scale);
+    const std::span matrices(slots.begin(), others.begin());
+    if (exchange_) return step_pieces(matrices, grad_scale);
+    for (Slot* slot : matrices) move(*slot, orthogonal(momentum_of(*slot, grad_scale)).contiguous());
   }
 
  private:
@@ -60,43 +73,64 @@ class MuonOptimizer final : public FusedOptimizer {
     });
   }
 
-  void step_matrix(Slot& slot, double grad_scale) {
-    const auto& group = groups()[slot.group];
-    const auto param = parameter(slot).tensor;
-    const auto values = param.to(slot.buffers[0].scalar_type());
-    ++slot.steps();
-    values.mul_(1.0 - group.lr * group.weight_decay).add_(update_of(slot, grad_scale), -adjusted_lr(slot));
-    if (!values.is_same(param)) param.copy_(values);
+  // Sent in bfloat16, the type that the iterations begin with and end in.
+  void step_pieces(std::span<Slot* const> slots, double grad_scale) const {
+    std::vector<PieceExchange::Part> parts;
+    for (Slot* slot : slots) {
+      const auto shape = shape_of(parameter(*slot), exchange_.get());
+      const auto elements = static_cast<double>(shape[0]) * static_cast<double>(shape[1]);
+      parts.push_back({.parameter = parameter(*slot).name,
+                       .elements = momentum_of(*slot, grad_scale).to(at::kBFloat16),
+                       .cost = elements * static_cast<double>(std::min(shape[0], shape[1]))});
+    }
+    exchange_->change_whole(parts, [this](const at::Tensor& whole) { return orthogonal(whole); });
+    for (std::size_t i = 0; i < slots.size(); ++i) move(*slots[i], parts[i].elements);
   }
 
-  at::Tensor update_of(const Slot& slot, double grad_scale) const {
+  // Element by element, as all but orthogonal() is.
+  at::Tensor momentum_of(Slot& slot, double grad_scale) const {
     const double momentum = *groups()[slot.group].momentum;
     const auto& buffer = slot.buffers[0];
     auto grad = parameter(slot).tensor.grad().to(buffer.scalar_type()).contiguous();
     if (grad_scale != 1.0) grad = grad * grad_scale;
+    ++slot.steps();
     buffer.lerp_(grad, 1.0 - momentum);
+    return options_.nesterov ? grad.lerp(buffer, momentum) : buffer;
+  }
+
+  at::Tensor orthogonal(const at::Tensor& matrix) const {
     return orthogonalized(
-        options_.nesterov ? grad.lerp(buffer, momentum) : buffer,
-        {.coefficients = options_.ns_coefficients, .steps = options_.ns_steps, .eps = options_.eps});
+        matrix, {.coefficients = options_.ns_coefficients, .steps = options_.ns_steps, .eps = options_.eps});
+  }
+
+  void move(const Slot& slot, const at::Tensor& update) const {
+    const auto& group = groups()[slot.group];
+    const auto param = parameter(slot).tensor;
+    const auto values = param.to(slot.buffers[0].scalar_type());
+    values.mul_(1.0 - group.lr * group.weight_decay).add_(update, -adjusted_lr(slot));
+    if (!values.is_same(param)) param.copy_(values);
   }
 
   double adjusted_lr(const Slot& slot) const {
     const double lr = groups()[slot.group].lr;
-    const auto rows = static_cast<double>(slot.buffers[0].size(0));
-    const auto columns = static_cast<double>(slot.buffers[0].size(1));
+    const auto shape = shape_of(parameter(slot), exchange_.get());
+    const auto rows = static_cast<double>(shape[0]), columns = static_cast<double>(shape[1]);
     if (options_.adjust_lr_fn == AdjustLr::kMatchRmsAdamw)
       return lr * 0.2 * std::sqrt(std::max(rows, columns));
     return lr * std::sqrt(std::max(1.0, rows / columns));
   }
 
   Muon options_;
+  std::shared_ptr<PieceExchange> exchange_;  // null where parameters are whole
 };
 
 // Splits each group into its matrices and its other parameters.
 class MuonGroups {
  public:
-  MuonGroups(const Muon& options, std::span<const NamedParameter> parameters)
-      : options_(options), parameters_(parameters) {}
+  MuonGroups(const Muon& options, std::span<const NamedParameter> parameters, const PieceExchange* exchange)
+      : options_(options), parameters_(parameters) {
+    for (const auto& parameter : parameters) are_matrices_.push_back(is_hidden_matrix(parameter, exchange));
+  }
 
   Grouping split(const Grouping& whole) {
     result_.group_of.resize(parameters_.size());
@@ -121,7 +155,7 @@ class MuonGroups {
     if (matrices) group.betas.reset();
     group.parameters.clear();
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (whole.group_of[i] != index || is_hidden_matrix(parameters_[i]) != matrices) continue;
+      if (whole.group_of[i] != index || are_matrices_[i] != matrices) continue;
       group.parameters.push_back(parameters_[i].name);
       result_.group_of[i] = result_.groups.size();
     }
@@ -130,20 +164,23 @@ class MuonGroups {
 
   const Muon& options_;
   std::span<const NamedParameter> parameters_;
+  std::vector<bool> are_matrices_;
   Grouping result_;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_optimizer(const Muon& options, std::vector<NamedParameter> parameters) {
+std::unique_ptr<Optimizer> make_optimizer(const Muon& options, std::vector<NamedParameter> parameters,
+                                          std::shared_ptr<PieceExchange> exchange) {
   const Optimizer::Group defaults{.pattern = "",
                                   .lr = options.lr,
                                   .initial_lr = options.lr,
                                   .weight_decay = options.weight_decay,
                                   .momentum = options.momentum};
   const auto whole = group_parameters(parameters, defaults, options.groups);
-  auto grouping = MuonGroups(options, parameters).split(whole);
-  return std::make_unique<MuonOptimizer>(std::move(parameters), std::move(grouping), options);
+  auto grouping = MuonGroups(options, parameters, exchange.get()).split(whole);
+  return std::make_unique<MuonOptimizer>(std::move(parameters), std::move(grouping), options,
+                                         std::move(exchange));
 }
 
 }  // namespace lockstep::detail

@@ -9,10 +9,15 @@ namespace lockstep {
 namespace {
 
 template <class Options>
-OptimizerFactory::Function maker(Options options) {
+OptimizerFactory::PieceFunction maker(Options options) {
   detail::validate(options);
-  return [options = std::move(options)](std::vector<NamedParameter> parameters) {
-    return detail::make_optimizer(options, std::move(parameters));
+  return [options = std::move(options)](std::vector<NamedParameter> parameters,
+                                        std::shared_ptr<PieceExchange> exchange) {
+    if constexpr (requires { detail::make_optimizer(options, std::move(parameters), std::move(exchange)); }) {
+      return detail::make_optimizer(options, std::move(parameters), std::move(exchange));
+    } else {
+      return detail::make_optimizer(options, std::move(parameters));
+    }
   };
 }
 
@@ -27,11 +32,21 @@ OptimizerFactory::OptimizerFactory(Lamb options) : create_(maker(std::move(optio
 OptimizerFactory::OptimizerFactory(Muon options) : create_(maker(std::move(options))) {}
 OptimizerFactory::OptimizerFactory(LBFGS options) : create_(maker(std::move(options))) {}
 
-std::unique_ptr<Optimizer> OptimizerFactory::create(std::vector<NamedParameter> parameters) const {
+// Nothing comes of nothing.
+OptimizerFactory::PieceFunction OptimizerFactory::without_exchange(Function function) {
+  if (!function) return {};
+  return [function = std::move(function)](std::vector<NamedParameter> parameters,
+                                          const std::shared_ptr<PieceExchange>&) {
+    return function(std::move(parameters));
+  };
+}
+
+std::unique_ptr<Optimizer> OptimizerFactory::create(std::vector<NamedParameter> parameters,
+                                                    std::shared_ptr<PieceExchange> exchange) const {
   if (!create_)
     detail::refuse("there is no optimizer to create",
                    "SGD, Adam, AdamW, Adagrad, Lion, Lamb, Muon, LBFGS or a function", "an empty factory");
-  auto optimizer = create_(std::move(parameters));
+  auto optimizer = create_(std::move(parameters), std::move(exchange));
   if (!optimizer)
     detail::refuse("there is no optimizer", "one from the factory's function", "a null pointer");
   return optimizer;

@@ -10,9 +10,9 @@ namespace lockstep {
 namespace {
 
 void refuse_whole_tensors(const Optimizer& optimizer) {
-  if (optimizer.is_elementwise()) return;
+  if (optimizer.takes_pieces()) return;
   throw ConfigError("strategy", {.what = std::string(optimizer.name()) + " under a strategy that shards",
-                                 .expected = "an optimizer that updates each element by itself",
+                                 .expected = "an optimizer that takes pieces of tensors",
                                  .got = "one that looks at whole tensors, of which a rank has a shard",
                                  .hint = "use strategy ddp"});
 }
@@ -54,9 +54,10 @@ void ShardedStrategy::release_module(const torch::nn::Module& module) {
 std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& module,
                                                             const OptimizerFactory& factory) {
   auto& row = sharded_.of(module);
-  auto optimizer = factory.create(row.engine->parameters());
+  auto optimizer = factory.create(row.engine->parameters(), row.engine->exchange());
   refuse_whole_tensors(*optimizer);
   row.engine->offload_state(*optimizer);
+  if (row.engine->plan().offload) barrier();  // all have seen how much room there is before any takes some
   optimizer->on_zero_grad([engine = std::weak_ptr(row.engine), stepping = optimizer.get()] {
     if (const auto alive = engine.lock()) alive->drop_accumulated_gradients(stepping->parameters());
   });

@@ -94,6 +94,36 @@ INSTANTIATE_TEST_SUITE_P(
                       OptimizerFactory(SGD{.lr = 0.1, .momentum = 0.9}), OptimizerFactory(Lion{.lr = 0.1}),
                       OptimizerFactory(Adagrad{.lr = 0.1, .initial_accumulator_value = 0.5})));
 
+TEST_F(SwappedStateRefusals, NamesTheBytesThatAreNeededAndFree) {
+  auto where = swap();
+  where.ranks = 4;
+  where.other_bytes = std::uint64_t{1} << 50;
+  const auto optimizer = OptimizerFactory(AdamW{}).create(parameters_of_odd_sizes());
+  test::expect_error<IoError>([&] { optimizer->swap_state(where); },
+                              {folder_.path().string(), "4 rank(s)", "4.0 PiB", "free"});
+}
+
+struct PartlySwappedState : SwapTest {};
+
+TEST_F(PartlySwappedState, StepsWithTheBitsOfStateInMemory) {
+  for (const double share : {0.0, 0.1, 0.95}) {
+    const auto in_memory = OptimizerFactory(AdamW{}).create(parameters_of_odd_sizes());
+    const auto partly = OptimizerFactory(AdamW{}).create(parameters_of_odd_sizes());
+    auto where = swap();
+    where.share = share;
+    partly->swap_state(where);
+    for (int step = 0; step < 4; ++step) {
+      for (auto* const optimizer : {in_memory.get(), partly.get()}) {
+        set_gradients(*optimizer, step);
+        optimizer->step();
+      }
+    }
+    expect_equal(*in_memory, *partly);
+    const auto files = std::distance(std::filesystem::directory_iterator(where.folder->path()), {});
+    EXPECT_EQ(files, share == 0.0 ? 0 : 1);
+  }
+}
+
 TEST_F(SwappedStateRefusals, RefusesStateThatIsThereAlready) {
   const auto optimizer = OptimizerFactory(AdamW{}).create(parameters_of_odd_sizes());
   set_gradients(*optimizer, 0);

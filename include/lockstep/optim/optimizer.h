@@ -32,7 +32,8 @@ struct OptimizerState {
 };
 
 /// Updates parameters from their gradients. Holds the parameters' tensors (shared with the model), owns its
-/// state. Nothing here is a collective: under data parallelism every rank steps with the same gradients.
+/// state. Nothing here is a collective, but for step() of optimizers that exchange pieces: under data
+/// parallelism every rank steps with the same gradients.
 /// Not thread-safe.
 ///
 /// To write your own: derive, hand the parameters to the constructor, implement the three functions, and
@@ -54,7 +55,8 @@ class LOCKSTEP_API Optimizer {
 
   /// One update of every parameter whose gradient is defined, with the gradients taken times `grad_scale`
   /// (1, or what clipping asks for: saves a pass over the gradients). A parameter whose gradient is undefined
-  /// is left alone: no decay, no momentum, and its step count stays. Never a collective.
+  /// is left alone: no decay, no momentum, and its step count stays. Collective where pieces are exchanged,
+  /// see takes_pieces().
   /// @throws ConfigError for a gradient it cannot use (sparse, other shape); nothing has changed then
   virtual void step(double grad_scale = 1.0) = 0;
 
@@ -62,9 +64,12 @@ class LOCKSTEP_API Optimizer {
   using Closure = std::function<double()>;
 
   /// Whether the update of an element depends on that element alone, so that an optimizer over a shard of a
-  /// parameter does what one over the whole does. Strategies that shard refuse the others (Lamb, Muon,
-  /// LBFGS): override it where yours is one.
+  /// parameter does what one over the whole does. Not Lamb, Muon and LBFGS; override it where yours does not.
   virtual bool is_elementwise() const { return true; }
+
+  /// Whether its parameters may be pieces of tensors that lie on several ranks: where is_elementwise(), and
+  /// where it asks the other ranks by a PieceExchange, which makes step() Collective.
+  virtual bool takes_pieces() const { return is_elementwise(); }
 
   /// Whether a step evaluates the loss itself, any number of times (LBFGS): step() throws then.
   virtual bool needs_closure() const { return false; }

@@ -14,6 +14,7 @@
 #include <lockstep/optim/muon_options.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_options.h>
+#include <lockstep/optim/piece_exchange.h>
 
 namespace lockstep {
 
@@ -22,6 +23,9 @@ namespace lockstep {
 class LOCKSTEP_API OptimizerFactory {
  public:
   using Function = std::function<std::unique_ptr<Optimizer>(std::vector<NamedParameter>)>;
+  /// Of optimizers that look at whole tensors, of which ranks may have pieces.
+  using PieceFunction =
+      std::function<std::unique_ptr<Optimizer>(std::vector<NamedParameter>, std::shared_ptr<PieceExchange>)>;
 
   /// No optimizer.
   OptimizerFactory() = default;
@@ -44,17 +48,25 @@ class LOCKSTEP_API OptimizerFactory {
   template <class F>
   requires std::constructible_from<Function, F> &&
       (!std::same_as<std::remove_cvref_t<F>, OptimizerFactory>)OptimizerFactory(F&& function)
+      : create_(without_exchange(Function(std::forward<F>(function)))) {}
+  template <class F>
+  requires std::constructible_from<PieceFunction, F> &&
+      (!std::constructible_from<Function, F>)OptimizerFactory(F&& function)
       : create_(std::forward<F>(function)) {}
 
-  /// A new optimizer over `parameters`, which it shares with the caller.
+  /// A new optimizer over `parameters`, which it shares with the caller; if they are pieces, `exchange` is
+  /// for those that look at whole tensors.
   /// @throws ConfigError for parameters it cannot take, or a group's pattern that matches none of their names
-  std::unique_ptr<Optimizer> create(std::vector<NamedParameter> parameters) const;
+  std::unique_ptr<Optimizer> create(std::vector<NamedParameter> parameters,
+                                    std::shared_ptr<PieceExchange> exchange = nullptr) const;
 
   /// Whether there is one to create.
   explicit operator bool() const { return static_cast<bool>(create_); }
 
  private:
-  Function create_;
+  static PieceFunction without_exchange(Function function);
+
+  PieceFunction create_;
 };
 
 }  // namespace lockstep

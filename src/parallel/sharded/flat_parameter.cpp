@@ -46,6 +46,11 @@ void give_own_storage(const at::Tensor& tensor, at::ScalarType dtype) {
   mutable_tensor.set_data(without_memory(tensor.sizes(), dtype));
 }
 
+// What was not changed keeps the digits that what operators see has no room for.
+void take_changes(const at::Tensor& own, const at::Tensor& before, const at::Tensor& now) {
+  own.copy_(at::where(now.eq(before), own, now.to(own.scalar_type())));
+}
+
 }  // namespace
 
 FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh& mesh,
@@ -103,18 +108,24 @@ void FlatParameter::finish_gather(MemoryPool& pool) {
 }
 
 void FlatParameter::attach_members() {
-  for (std::size_t i = 0; i < members_.size(); ++i)
-    attach_memory(members_[i].tensor, row_, layout_.offset(i));
+  is_live_ = true;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (!is_held(i)) attach_memory(members_[i].tensor, row_, layout_.offset(i));
+  }
 }
 
-// What was not changed keeps the digits that what travels has no room for.
+// Of member `i`, what this rank's shard has.
+at::Tensor FlatParameter::part_of(const at::Tensor& row, std::size_t i) const {
+  const auto& piece = place(i);
+  return row.narrow(0, mesh_.shard() * layout_.shard_elements() + piece.offset, piece.count);
+}
+
 void FlatParameter::keep_written(std::size_t i) {
-  if (is_resident_) return;
+  if (is_resident_ || is_held(i)) return;
   const torch::NoGradGuard no_grad;
   const c10::InferenceMode off(false);
   const auto& piece = place(i);
-  const auto begin = mesh_.shard() * layout_.shard_elements() + piece.offset;
-  const auto now = row_.narrow(0, begin, piece.count);
+  const auto now = part_of(row_, i);
   auto own = shard_.narrow(0, piece.offset, piece.count);
   gather_.forget();
   if (!gather_.changes(shard_.scalar_type())) {
@@ -123,7 +134,7 @@ void FlatParameter::keep_written(std::size_t i) {
   }
   if (!seen_.defined()) seen_ = gather_.as_gathered(shard_);
   auto seen = seen_.narrow(0, piece.offset, piece.count);
-  own.copy_(at::where(now.eq(seen), own, now.to(own.scalar_type())));
+  take_changes(own, seen, now);
   seen.copy_(now);
 }
 
@@ -131,9 +142,53 @@ void FlatParameter::release(MemoryPool& pool, bool overwrites) {
   if (is_resident_) return;
   gather_.drop(pool);
   seen_.reset();
-  for (std::size_t i = 0; i < members_.size(); ++i) release_memory(members_[i].tensor, messages_[i]);
+  is_live_ = false;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (!is_held(i)) release_memory(members_[i].tensor, messages_[i]);
+  }
   if (overwrites) row_.fill_(std::numeric_limits<double>::quiet_NaN());
   pool.give(std::move(row_));
+}
+
+// In the members' type, in memory that nobody else has.
+at::Tensor FlatParameter::gathered_row() const {
+  const auto own = shard_.to(dtype_);
+  if (mesh_.shards() == 1) return own.is_same(shard_) ? shard_.clone() : own;
+  auto row = at::empty({layout_.total_elements()}, own.options());
+  mesh_.gather.all_gather(row, own);
+  return row;
+}
+
+void FlatParameter::hold(std::span<const std::size_t> held) {
+  const torch::NoGradGuard no_grad;
+  const c10::InferenceMode off(false);
+  held_.resize(members_.size());
+  at::Tensor row;
+  for (const auto i : held) {
+    if (held_[i].count++ > 0) continue;
+    if (!row.defined()) row = gathered_row();
+    held_[i].row = row;
+    attach_memory(members_[i].tensor, row, layout_.offset(i));
+  }
+}
+
+void FlatParameter::keep_held(std::size_t i) {
+  const torch::NoGradGuard no_grad;
+  const c10::InferenceMode off(false);
+  const auto& piece = place(i);
+  const auto own = shard_.narrow(0, piece.offset, piece.count);
+  gather_.forget();
+  take_changes(own, own.to(dtype_), part_of(held_[i].row, i));
+}
+
+void FlatParameter::let_go(std::size_t i) {
+  if (--held_[i].count > 0) return;
+  held_[i].row.reset();
+  if (is_live_) {
+    attach_memory(members_[i].tensor, row_, layout_.offset(i));
+  } else {
+    release_memory(members_[i].tensor, messages_[i]);
+  }
 }
 
 std::vector<at::Tensor> FlatParameter::whole_values() {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,15 @@ class FlatParameter {
   /// Of what this rank keeps for its neighbours.
   std::int64_t secondary_bytes() const { return gather_.secondary_bytes(); }
 
+  /// Lets these members lie whole in a row of their own, whatever is gathered or released, until let_go() was
+  /// called as often; what is written there is not kept. Collective, blocking.
+  void hold(std::span<const std::size_t> held);
+  bool is_held(std::size_t i) const { return !held_.empty() && held_[i].count > 0; }
+  /// The shard takes its part of what held member `i` is, on all ranks alike.
+  void keep_held(std::size_t i);
+  /// The member is again what is gathered, or nothing. Not Collective.
+  void let_go(std::size_t i);
+
   /// The members' whole values in the shard's dtype, flat, in the order of members; memory of their own.
   /// Collective, blocking.
   std::vector<at::Tensor> whole_values();
@@ -109,8 +119,16 @@ class FlatParameter {
   void check_members() const;
 
  private:
+  /// A member that lies in a row of its own.
+  struct Held {
+    int count = 0;  // how often it is held
+    at::Tensor row = {};
+  };
+
   void take_over(std::size_t i);
   void attach_members();
+  at::Tensor gathered_row() const;
+  at::Tensor part_of(const at::Tensor& row, std::size_t i) const;
 
   std::vector<ShardedTensor> members_;
   const ShardMesh& mesh_;
@@ -128,8 +146,10 @@ class FlatParameter {
   std::vector<std::unique_ptr<TensorMark>> marks_;
 
   RowGather gather_;
-  at::Tensor row_;   // while gathering or gathered
-  at::Tensor seen_;  // this rank's part as operators have seen it, once a member was written to
+  at::Tensor row_;          // while gathering or gathered
+  at::Tensor seen_;         // this rank's part as operators have seen it, once a member was written to
+  bool is_live_ = false;    // gathered
+  std::vector<Held> held_;  // by member, once one has been held
 };
 
 }  // namespace lockstep::detail

@@ -1,9 +1,15 @@
 #include "parallel/sharded/shard_memory.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
 #include <string>
 
+#include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
+#include "base/host_name.h"
+#include "offload/file_space.h"
 #include "offload/heap.h"
 #include "offload/mapped_memory.h"
 
@@ -16,12 +22,25 @@ std::shared_ptr<const StateSwap> make_swap(const DiskOffload& offload, int rank)
                                      .overlap_events = offload.overlap_events};
   offload::validate(options);
   offload::give_back_what_is_freed();  // who offloads has no memory to spare
+  if (rank == 0 && offload::is_in_memory(offload.directory)) {
+    log_warning(offload.option + " '" + offload.directory.string() +
+                "' is a tmpfs: what lies there takes memory, and saves none");
+  }
   auto folder = std::make_shared<const offload::SwapFolder>(
       offload::SwapFolderOptions{.directory = offload.directory, .rank = rank, .option = offload.option});
   return std::make_shared<const StateSwap>(StateSwap{.folder = std::move(folder),
                                                      .options = options,
                                                      .tile_elements = offload.tile_elements,
-                                                     .buffers = offload.buffers});
+                                                     .buffers = offload.buffers,
+                                                     .share = offload.optimizer_share});
+}
+
+int ranks_on_disk(const Communicator& ranks, const std::filesystem::path& directory) {
+  struct stat status {};
+  const bool is_known = ::stat(directory.c_str(), &status) == 0;
+  const auto mine = host_name() + " " + (is_known ? std::to_string(status.st_dev) : directory.string());
+  const auto all = ranks.all_gather_bytes(mine);
+  return static_cast<int>(std::ranges::count(all, mine));
 }
 
 at::Tensor ShardMemory::zeros(std::int64_t elements, at::ScalarType dtype) {

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <lockstep/comm/communicator.h>
 #include <lockstep/parallel/sharded/disk_offload.h>
 
 #include "optim/state_swap.h"
@@ -14,6 +15,9 @@ namespace lockstep::detail {
 
 /// What `offload` comes to on this rank: makes the folder. @throws ConfigError naming option and directory
 std::shared_ptr<const StateSwap> make_swap(const DiskOffload& offload, int rank);
+
+/// How many of `ranks` keep files on the file system of `directory`. Collective, blocking.
+int ranks_on_disk(const Communicator& ranks, const std::filesystem::path& directory);
 
 class ShardMemory {
  public:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -19,6 +20,7 @@
 #include "parallel/sharded/gradient_reduction.h"
 #include "parallel/sharded/late_parameters.h"
 #include "parallel/sharded/residency.h"
+#include "parallel/sharded/shard_exchange.h"
 #include "parallel/sharded/sharded_norm.h"
 #include "parallel/sharded/unit_plan.h"
 
@@ -105,14 +107,15 @@ struct ShardedEngine::Impl {
         mesh(checked_mesh()),
         whole_mesh({.replicate = mesh.shards() == 1 ? mesh.replicate : comm, .world_size = comm.size()}),
         swap(plan.offload ? make_swap(*plan.offload, comm.rank()) : nullptr),
+        ranks_on_disk(swap ? detail::ranks_on_disk(comm, plan.offload->directory) : 0),
         memory(plan.offload && plan.offload->parameters ? swap : nullptr),
         residency(units, pool, rules_of(chosen)) {
     const MemoryAtOnce at_once;
     if (plan.sync_module_states) compare_states(states, comm);
     const LateParameters late(states, comm, plan.sync_module_states);
     cast_buffers(module);
-    shard(with_persistent_unit(plan_units(module, plan.units, plan.whole_modules), plan),
-          batch_norm_tensors(module), late);
+    auto planned = plan_units(module, plan.units, plan.whole_modules, plan.units_option);
+    shard(with_persistent_unit(std::move(planned), plan), batch_norm_tensors(module), late);
     gradients.emplace(units, pool, residency, plan.mixed_precision.reduce_dtype, mesh, plan.zero_plus_plus);
     mark_checkpointed_again(module);
     const auto& checkpointing = plan.activation_checkpointing;
@@ -185,7 +188,7 @@ struct ShardedEngine::Impl {
         for (std::size_t i = 0; i < unit.flats.back()->members().size(); ++i) {
           members.push_back({.unit = units.size(), .flat = unit.flats.size() - 1, .member = i});
           const auto& member = unit.flats.back()->members()[i];
-          pieces.emplace(member.name, PieceRef{unit.flats.back().get(), i});
+          pieces->emplace(member.name, PieceRef{unit.flats.back().get(), i});
           by_tensor.emplace(member.tensor.unsafeGetTensorImpl(), PieceRef{unit.flats.back().get(), i});
         }
       }
@@ -196,11 +199,17 @@ struct ShardedEngine::Impl {
   }
 
   const PieceRef& piece_of(const std::string& name) const {
-    const auto found = pieces.find(name);
-    if (found != pieces.end()) return found->second;
+    const auto found = pieces->find(name);
+    if (found != pieces->end()) return found->second;
     throw ConfigError("parallel", {.what = "a parameter that is not sharded here",
                                    .expected = "one of the module that was set up",
                                    .got = name});
+  }
+
+  /// Nothing where it is not sharded here.
+  std::optional<PieceRef> find(const at::Tensor& parameter) const {
+    const auto found = by_tensor.find(parameter.unsafeGetTensorImpl());
+    return found == by_tensor.end() ? std::nullopt : std::optional(found->second);
   }
 
   std::vector<PieceRef> refs_of(std::span<const NamedParameter> parameters) const {
@@ -255,13 +264,14 @@ struct ShardedEngine::Impl {
   ShardMesh mesh;
   ShardMesh whole_mesh;  // of what is not sharded
   std::shared_ptr<const StateSwap> swap;
+  int ranks_on_disk;  // that offload there
   ShardMemory memory;
   MemoryPool pool;
   std::vector<ShardedUnit> units;
   Residency residency;
   std::optional<GradientReduction> gradients;
   std::optional<BlockSegments> checkpointed;
-  std::unordered_map<std::string, PieceRef> pieces;
+  std::shared_ptr<PieceTable> pieces = std::make_shared<PieceTable>();  // exchanges ask whether it is there
   std::unordered_map<const at::TensorImpl*, PieceRef> by_tensor;
   std::vector<std::pair<at::Tensor, at::ScalarType>> cast_from;  // buffers, and what they were
   int local_scopes = 0;
@@ -280,16 +290,25 @@ ShardedEngine::~ShardedEngine() = default;
 std::vector<NamedParameter> ShardedEngine::parameters() const {
   std::vector<NamedParameter> all;
   for (const auto& [name, tensor] : impl_->states.parameters) {
-    const auto found = impl_->pieces.find(name);
-    if (found == impl_->pieces.end()) continue;
+    const auto found = impl_->pieces->find(name);
+    if (found == impl_->pieces->end()) continue;
     const auto& piece = found->second.flat->piece(found->second.member);
     if (piece.requires_grad()) all.push_back({name, piece});
   }
   return all;
 }
 
+std::shared_ptr<PieceExchange> ShardedEngine::exchange() const {
+  return std::make_shared<ShardExchange>(impl_->pieces, impl_->mesh.gather);
+}
+
 void ShardedEngine::offload_state(Optimizer& optimizer) const {
-  if (impl_->plan.offload && impl_->plan.offload->optimizer) optimizer.swap_state(*impl_->swap);
+  if (!impl_->plan.offload || !impl_->plan.offload->optimizer) return;
+  auto where = *impl_->swap;
+  where.ranks = impl_->ranks_on_disk;
+  for (const auto& piece : parameters())
+    where.other_bytes += impl_->plan.offload->parameters ? piece.tensor.nbytes() : 0;
+  optimizer.swap_state(where);
 }
 
 void ShardedEngine::backward(const at::Tensor& loss, const BackwardOptions& options) {
@@ -359,10 +378,9 @@ void ShardedEngine::gather_whole(std::unordered_map<const at::TensorImpl*, at::T
 }
 
 std::optional<TensorShard> ShardedEngine::shard_of(const at::Tensor& parameter, ShardCopies copies) const {
-  const auto found = impl_->by_tensor.find(parameter.unsafeGetTensorImpl());
-  if (found == impl_->by_tensor.end()) return std::nullopt;
-  const auto& [flat, member] = found->second;
-  return shard_in(found->second, flat->piece(member).detach(), copies);
+  const auto found = impl_->find(parameter);
+  if (!found) return std::nullopt;
+  return shard_in(*found, found->flat->piece(found->member).detach(), copies);
 }
 
 TensorShard ShardedEngine::shard_of(const std::string& name, const at::Tensor& elements,
@@ -384,6 +402,39 @@ void ShardedEngine::restore() {
   for (auto& [buffer, dtype] : impl_->cast_from) buffer.set_data(buffer.to(dtype));
   impl_->gradients.reset();
   impl_->is_over = true;
+}
+
+// Unit by unit, on all ranks alike.
+void ShardedEngine::hold(std::span<const at::Tensor> parameters) {
+  impl_->check_lives();
+  std::map<const FlatParameter*, std::vector<std::size_t>> wanted;
+  for (const auto& parameter : parameters) {
+    if (const auto ref = impl_->find(parameter)) wanted[ref->flat].push_back(ref->member);
+  }
+  for (const auto& unit : impl_->units) {
+    for (const auto& flat : unit.flats) {
+      if (wanted.contains(flat.get())) flat->hold(wanted.at(flat.get()));
+    }
+  }
+}
+
+void ShardedEngine::keep_held(std::span<const at::Tensor> parameters) {
+  for (const auto& parameter : parameters) {
+    if (const auto ref = impl_->find(parameter)) ref->flat->keep_held(ref->member);
+  }
+  impl_->residency.release_all();
+}
+
+void ShardedEngine::let_go(std::span<const at::Tensor> parameters) noexcept {
+  if (impl_->is_over) return;
+  for (const auto& parameter : parameters) {
+    if (const auto ref = impl_->find(parameter)) ref->flat->let_go(ref->member);
+  }
+}
+
+std::string ShardedEngine::name_of(const at::Tensor& parameter) const {
+  const auto ref = impl_->find(parameter);
+  return ref ? ref->flat->members()[ref->member].name : std::string();
 }
 
 void ShardedEngine::gather_all() {
@@ -417,7 +468,7 @@ ShardedStats ShardedEngine::stats() const {
     stats.reductions = impl_->gradients->reductions();
     stats.reduced_bytes = impl_->gradients->reduced_bytes();
   }
-  for (const auto& [name, ref] : impl_->pieces)
+  for (const auto& [name, ref] : *impl_->pieces)
     stats.shard_bytes += static_cast<std::int64_t>(ref.flat->piece(ref.member).nbytes());
   for (const auto& unit : impl_->units) {
     for (const auto& flat : unit.flats) stats.secondary_bytes += flat->secondary_bytes();

@@ -70,6 +70,16 @@ std::vector<std::shared_ptr<ShardedEngine>> sharded_engines(const torch::nn::Mod
   return engines;
 }
 
+std::shared_ptr<ShardedEngine> sharded_engine_of(const at::Tensor& parameter) {
+  auto& [mutex, rows] = registry();
+  const std::lock_guard lock(mutex);
+  const auto has_it = [&](const Kept& row) {
+    return !row.module.expired() && !row.engine->name_of(parameter).empty();
+  };
+  const auto found = std::ranges::find_if(rows, has_it);
+  return found == rows.end() ? nullptr : found->engine;
+}
+
 void restore_sharded(const torch::nn::Module& module) {
   const auto parts = parts_of(module);
   const auto taken =

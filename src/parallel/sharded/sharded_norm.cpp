@@ -18,10 +18,9 @@ bool has_gradient(const PieceRef& ref) { return ref.flat->piece(ref.member).grad
 // What is not sharded lies whole on every rank; the first one answers for it.
 bool is_whole(const PieceRef& ref) { return ref.flat->layout().shards() == 1; }
 
-// How many numbers a shard has of a parameter.
-using Count = std::size_t (*)(const ShardPiece& piece);
-
-std::size_t count_in(const PieceRef& ref, int shard, Count count) {
+// `count`: how many numbers a shard has of a parameter's piece.
+template <class Count>
+std::size_t count_in(const PieceRef& ref, int shard, const Count& count) {
   if (!has_gradient(ref) || (is_whole(ref) && shard > 0)) return 0;
   return count(ref.flat->layout().pieces(shard)[ref.member]);
 }
@@ -37,7 +36,8 @@ std::size_t blocks_of(const ShardPiece& piece) {
 std::size_t one_if_any(const ShardPiece& piece) { return piece.count > 0 ? 1 : 0; }
 
 // Every shard's numbers of all pieces, in the order of pieces and, within one, of shards.
-Numbers gathered(std::span<const PieceRef> pieces, const Numbers& mine, Count count,
+template <class Count>
+Numbers gathered(std::span<const PieceRef> pieces, const Numbers& mine, const Count& count,
                  const Communicator& comm) {
   if (comm.size() == 1) return mine;
   std::vector<at::Tensor> parts;
@@ -83,6 +83,19 @@ double other_norm(std::span<const PieceRef> pieces, double p, const Communicator
 }
 
 }  // namespace
+
+std::vector<double> joined_blocks(std::span<const PieceRef> pieces, const std::vector<double>& mine,
+                                  std::size_t per_block, const Communicator& comm) {
+  const auto count = [per_block](const ShardPiece& piece) { return per_block * blocks_of(piece); };
+  Numbers answers;
+  auto next = mine.begin();
+  for (const auto& ref : pieces) {
+    const auto end = next + static_cast<std::ptrdiff_t>(count(ref.flat->place(ref.member)));
+    if (answers_for(ref, comm)) answers.insert(answers.end(), next, end);
+    next = end;
+  }
+  return gathered(pieces, answers, count, comm);
+}
 
 double sharded_grad_norm(std::span<const PieceRef> pieces, double norm_type, const Communicator& comm) {
   if (!(norm_type > 0)) {

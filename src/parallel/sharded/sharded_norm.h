@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -14,9 +15,15 @@ namespace lockstep::detail {
 
 /// A member of a FlatParameter.
 struct PieceRef {
-  const FlatParameter* flat;
+  FlatParameter* flat;
   std::size_t member;
 };
+
+/// `mine` has `per_block` numbers for each block of kGradNormBlock elements of this rank's `pieces`, in
+/// order; returns every shard's, in the order of pieces and, within one, of elements. All pieces have
+/// gradients. Collective, blocking.
+std::vector<double> joined_blocks(std::span<const PieceRef> pieces, const std::vector<double>& mine,
+                                  std::size_t per_block, const Communicator& comm);
 
 /// The 2-norm of the gradients of `pieces`, with the bits of grad_norm() on the whole; any other p-norm in
 /// float64. `comm` is that of the ranks that hold the shards. Collective, blocking.

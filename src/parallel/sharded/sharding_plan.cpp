@@ -21,11 +21,15 @@ std::string text_of(const std::vector<int>& mesh) {
   return text;
 }
 
-[[noreturn]] void refuse_mesh(const std::string& expected, const std::string& got) {
-  throw ConfigError("parallel", {.what = "device_mesh does not fit",
-                                 .expected = expected,
-                                 .got = got,
-                                 .hint = "device_mesh: [copies, shards] of HYBRID_SHARD"});
+constexpr const char* kMesh = "device_mesh";
+
+[[noreturn]] void refuse_mesh(const std::string& expected, const std::string& got,
+                              const std::string& option = kMesh) {
+  throw ConfigError("parallel",
+                    {.what = option + " does not fit",
+                     .expected = expected,
+                     .got = got,
+                     .hint = option == kMesh ? "device_mesh: [copies, shards] of HYBRID_SHARD" : ""});
 }
 
 int shards_of_mesh(const Fsdp& options, int world_size) {
@@ -123,13 +127,13 @@ bool operator==(const ShardingPlan& a, const ShardingPlan& b) {
 void check_plan(const ShardingPlan& plan, int world_size) {
   if (plan.shards < 1 || world_size % plan.shards != 0)
     refuse_mesh("a number of shards that divides " + std::to_string(world_size) + " ranks",
-                std::to_string(plan.shards) + " shards");
+                std::to_string(plan.shards) + " shards", plan.shards_option);
   if (plan.shards > 1) check_zero_plus_plus(plan.zero_plus_plus, plan.shards, world_size);
   const bool is_nested = plan.shards > 1 && plan.shards < world_size;
   if (!is_nested || plan.reduction != Reduction::kOrdered || std::has_single_bit(unsigned(plan.shards)))
     return;
   refuse_mesh("a number of shards that is a power of two under reduction ordered",
-              std::to_string(plan.shards) + " shards; reduction fast takes any number");
+              std::to_string(plan.shards) + " shards; reduction fast takes any number", plan.shards_option);
 }
 
 }  // namespace lockstep

@@ -91,6 +91,14 @@ struct Chooser {
         module, [&](const Module& part) { return std::ranges::count(rule.names, type_of(part)) > 0; },
         chosen);
   }
+  void operator()(const WrapPolicy::Modules& rule) const {
+    for (const auto& part : module.named_modules(/*name_prefix=*/"", /*include_self=*/false)) {
+      const auto ends = [&](const auto& suffix) { return part.key().ends_with(suffix); };
+      if (std::ranges::count(rule.types, type_of(*part.value())) > 0 ||
+          std::ranges::count(rule.names, part.key()) > 0 || std::ranges::any_of(rule.name_suffixes, ends))
+        chosen.insert(part.value().get());
+    }
+  }
   void operator()(const WrapPolicy::Predicate& predicate) const { choose_where(module, predicate, chosen); }
 };
 
@@ -175,8 +183,8 @@ class Planner {
 }  // namespace
 
 std::vector<PlannedUnit> plan_units(const Module& module, const WrapPolicy& policy,
-                                    const std::optional<WrapPolicy>& ignored) {
-  const auto chosen = choose(module, policy, "auto_wrap_policy");
+                                    const std::optional<WrapPolicy>& ignored, const std::string& option) {
+  const auto chosen = choose(module, policy, option.c_str());
   const auto whole = ignored ? choose(module, *ignored, "ignored_modules") : Chosen();
   Planner planner(chosen, whole);
   planner.visit(module, "", 0);

@@ -28,11 +28,12 @@ struct PlannedUnit {
 /// Every floating-point parameter of `module` in one unit: that of the innermost module that `policy` chose,
 /// or the root's, which comes first and may be empty. Those of modules that `ignored` chose are in units that
 /// are not to be sharded. A parameter that is registered several times counts
-/// once, under its first name.
+/// once, under its first name. `option` is what users call the policy.
 /// @throws ConfigError listing the types that the module has, when a policy by type, size or predicate
 /// chose nothing. Exported for tests.
 LOCKSTEP_API std::vector<PlannedUnit> plan_units(const torch::nn::Module& module, const WrapPolicy& policy,
-                                                 const std::optional<WrapPolicy>& ignored = {});
+                                                 const std::optional<WrapPolicy>& ignored = {},
+                                                 const std::string& option = "auto_wrap_policy");
 
 /// `units` with the parameters that `plan` wants to be persistent in a unit of their own, the last.
 LOCKSTEP_API std::vector<PlannedUnit> with_persistent_unit(std::vector<PlannedUnit> units,

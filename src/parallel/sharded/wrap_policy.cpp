@@ -54,16 +54,21 @@ std::optional<std::int64_t> parse_count(std::string_view text) {
   return value;
 }
 
+std::string joined(const std::vector<std::string>& names, std::string_view before = "") {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : ",") + std::string(before) + name;
+  return text;
+}
+
 struct Printer {
   std::string operator()(const WrapPolicy::RepeatedBlocks&) const { return "repeated_blocks"; }
   std::string operator()(const WrapPolicy::None&) const { return "none"; }
   std::string operator()(const WrapPolicy::MinNumParams& rule) const {
     return std::string(kMinimum) + std::to_string(rule.elements);
   }
-  std::string operator()(const WrapPolicy::TypeNames& rule) const {
-    std::string text;
-    for (const auto& name : rule.names) text += (text.empty() ? "" : ",") + name;
-    return text;
+  std::string operator()(const WrapPolicy::TypeNames& rule) const { return joined(rule.names); }
+  std::string operator()(const WrapPolicy::Modules& rule) const {
+    return joined({joined(rule.types), joined(rule.names, "name "), joined(rule.name_suffixes, "name ...")});
   }
   std::string operator()(const WrapPolicy::Predicate&) const { return "own"; }
 };
@@ -98,6 +103,14 @@ WrapPolicy WrapPolicy::type_names(std::vector<std::string> names) {
   for (auto& name : names) name = short_name(name);
   WrapPolicy policy;
   policy.rule_ = TypeNames{std::move(names)};
+  return policy;
+}
+
+WrapPolicy WrapPolicy::modules(std::vector<std::string> types, std::vector<std::string> names,
+                               std::vector<std::string> name_suffixes) {
+  for (auto& type : types) type = short_name(type);
+  WrapPolicy policy;
+  policy.rule_ = Modules{std::move(types), std::move(names), std::move(name_suffixes)};
   return policy;
 }
 

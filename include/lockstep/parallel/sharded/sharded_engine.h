@@ -13,6 +13,7 @@
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/optim/piece_exchange.h>
 #include <lockstep/parallel/backward_options.h>
 #include <lockstep/parallel/sharded/fsdp.h>
 #include <lockstep/parallel/sharded/sharded_stats.h>
@@ -73,6 +74,11 @@ class LOCKSTEP_API ShardedEngine {
   /// This rank's piece of every trained parameter, under its name and in the module's order: flat tensors,
   /// some of them empty. What an optimizer takes. They share the shards' memory. Not Collective.
   std::vector<NamedParameter> parameters() const;
+
+  /// What an optimizer of parameters() that looks at whole tensors (Lamb, Muon) asks the other ranks by:
+  /// `OptimizerFactory(Muon{}).create(engine.parameters(), engine.exchange())`. Of no use once the engine is
+  /// gone. Not Collective.
+  std::shared_ptr<PieceExchange> exchange() const;
 
   /// Lets `optimizer`, of parameters(), keep its state on disk, if the plan says so. Before its first step.
   /// Not Collective. @throws ConfigError for one that cannot
@@ -143,6 +149,18 @@ class LOCKSTEP_API ShardedEngine {
   /// Gathers all units at once, which then stay until forget_gathered() or a backward: for as long, a rank
   /// may use the module by itself. Needs memory for the whole model. Collective, blocking.
   void gather_all();
+
+  /// Lets each of `parameters` that is sharded here lie whole in memory of its own until let_go() was called
+  /// as often: operators and pointers read and write that, and shards stay as they are. What
+  /// zero::GatheredParameters rests on. Collective, blocking.
+  void hold(std::span<const at::Tensor> parameters);
+  /// Shards take their parts of `parameters`, which are held and the same on all ranks. Not Collective.
+  void keep_held(std::span<const at::Tensor> parameters);
+  /// Not Collective.
+  void let_go(std::span<const at::Tensor> parameters) noexcept;
+
+  /// The name of `parameter`; empty if it is not sharded here. Not Collective.
+  std::string name_of(const at::Tensor& parameter) const;
 
   /// Whether `module` has the parameters that were sharded, and they are trained or frozen as they were. Not
   /// Collective.

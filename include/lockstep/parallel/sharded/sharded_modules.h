@@ -21,6 +21,9 @@ LOCKSTEP_API void keep_sharded(const std::shared_ptr<torch::nn::Module>& module,
 /// The engines of `module` and of the modules inside of it. Thread-safe; not Collective.
 LOCKSTEP_API std::vector<std::shared_ptr<ShardedEngine>> sharded_engines(const torch::nn::Module& module);
 
+/// The engine that has sharded `parameter`; null if none has. Thread-safe; not Collective.
+LOCKSTEP_API std::shared_ptr<ShardedEngine> sharded_engine_of(const at::Tensor& parameter);
+
 /// Gives `module`, and the modules inside of it, their parameters back, whole on every rank. Nothing happens
 /// where they are not sharded. Collective over the ranks that hold the shards, blocking.
 LOCKSTEP_API void restore_sharded(const torch::nn::Module& module);

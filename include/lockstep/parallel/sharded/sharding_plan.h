@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/reduce_op.h>
@@ -47,8 +48,10 @@ struct ShardingPlan {
   bool limit_all_gathers = true;                                        ///< free before more is gathered
   bool release_after_every_operator = false;                            ///< for tests
   bool sync_module_states = true;                                       ///< compare, and take rank 0's values
-  Reduction reduction = Reduction::kOrdered;  ///< order of sums of the group that is given
-  bool broadcast_buffers = true;              ///< buffers follow rank 0's after every step
+  Reduction reduction = Reduction::kOrdered;      ///< order of sums of the group that is given
+  bool broadcast_buffers = true;                  ///< buffers follow rank 0's after every step
+  std::string units_option = "auto_wrap_policy";  ///< by which users name `units`, for errors
+  std::string shards_option = "device_mesh";      ///< and `shards`
 };
 
 /// Whether an engine of `a` does for a model what one of `b` does. Policies by predicate are taken for equal.

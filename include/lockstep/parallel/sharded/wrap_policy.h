@@ -44,6 +44,10 @@ class LOCKSTEP_API WrapPolicy {
   static WrapPolicy min_num_params(std::int64_t elements);
   /// Modules of these types, by name with or without namespace and "Impl".
   static WrapPolicy type_names(std::vector<std::string> names);
+  /// Modules of these types, those with these names ("layers.0.mlp"), and those whose names end so (".mlp").
+  /// DeepSpeed's leaf_module.
+  static WrapPolicy modules(std::vector<std::string> types, std::vector<std::string> names,
+                            std::vector<std::string> name_suffixes);
 
   /// What the text would be; "own" for a predicate.
   std::string print() const;
@@ -59,7 +63,10 @@ class LOCKSTEP_API WrapPolicy {
   struct TypeNames {
     std::vector<std::string> names;
   };
-  using Rule = std::variant<RepeatedBlocks, None, MinNumParams, TypeNames, Predicate>;
+  struct Modules {
+    std::vector<std::string> types, names, name_suffixes;
+  };
+  using Rule = std::variant<RepeatedBlocks, None, MinNumParams, TypeNames, Modules, Predicate>;
   const Rule& rule() const { return rule_; }
 
  private:

@@ -1,0 +1,7 @@
+#include <lockstep/optim/piece_exchange.h>
+
+namespace lockstep {
+
+PieceExchange::~PieceExchange() = default;
+
+}  // namespace lockstep

@@ -1,0 +1,322 @@
+// zero::Init and zero::GatheredParameters, over the plans of DeepSpeed's stages, fsdp and none.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/optim/optimizers.h>
+#include <lockstep/parallel/sharded/sharded_modules.h>
+#include <lockstep/parallel/sharded/sharded_state.h>
+#include <lockstep/parallel/zero.h>
+#include <lockstep/strategy/deepspeed.h>
+#include <lockstep/testing/run_ranks.h>
+#include <lockstep/torch.h>
+
+#include "strategy/deepspeed_plan.h"
+#include "support/expect_error.h"
+
+#include "ddp_support.h"
+
+namespace lockstep {
+namespace {
+
+namespace nn = torch::nn;
+using deepspeed::Dtype;
+using lockstep::testing::run_ranks;
+
+struct ZeroBlock : nn::Module {
+  ZeroBlock() { register_module("linear", linear); }
+  at::Tensor forward(const at::Tensor& x) { return x + linear->forward(x).tanh(); }
+  nn::Linear linear{75, 75};
+};
+
+struct ZeroModel : nn::Module {
+  ZeroModel() {
+    register_module("blocks", blocks);
+    register_module("head", head);
+    for (int i = 0; i < 2; ++i) blocks->push_back(std::make_shared<ZeroBlock>());
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (const auto& block : *blocks) x = block->as<ZeroBlock>()->forward(x);
+    return head->forward(x);
+  }
+  nn::ModuleList blocks;
+  nn::Linear head{75, 3};
+};
+
+std::shared_ptr<ZeroModel> make_zero_model() {
+  const std::lock_guard lock(generator_mutex);
+  torch::manual_seed(8);
+  return std::make_shared<ZeroModel>();
+}
+
+std::map<std::string, at::Tensor> original() {
+  std::map<std::string, at::Tensor> values;
+  for (const auto& item : make_zero_model()->named_parameters())
+    values[item.key()] = item.value().detach().clone();
+  return values;
+}
+
+// A sharded model, as strategies hold it.
+struct Sharded {
+  Sharded(const ShardingPlan& plan, const Communicator& ranks, Dtype type)
+      : comm(ranks),
+        dtype(type == Dtype::kBf16 ? at::kBFloat16 : at::kFloat),
+        model(make_zero_model()),
+        engine(std::make_shared<ShardedEngine>(*model, plan, comm)) {
+    keep_sharded(model, engine);
+  }
+
+  // On rank 0: what the shards hold, in their own type.
+  std::map<std::string, at::Tensor> masters() const {
+    ShardedEngine* const engines[] = {engine.get()};
+    return full_state(*model, engines, WholeValues::kMaster);
+  }
+
+  void expect_masters(const std::map<std::string, at::Tensor>& expected) const {
+    const auto found = masters();
+    for (const auto& [name, tensor] : found) EXPECT_TRUE(tensor.equal(expected.at(name))) << name;
+  }
+
+  bool is_rank(int rank) const { return comm.rank() == rank; }
+
+  Communicator comm;
+  at::ScalarType dtype;
+  std::shared_ptr<ZeroModel> model;
+  std::shared_ptr<ShardedEngine> engine;
+};
+
+std::vector<ShardingPlan> all_plans(int ranks, Dtype type) {
+  std::vector<ShardingPlan> plans;
+  for (const int stage : {0, 1, 2, 3})
+    plans.push_back(detail::plan_of(deepspeed_config({.stage = stage}, type), type, ranks));
+  if (type == Dtype::kFp32) plans.push_back(plan_of(Fsdp{}, ranks, 1));
+  return plans;
+}
+
+template <class Body>
+void for_each_plan(const Body& body) {
+  for (const int ranks : {2, 4}) {
+    run_ranks(ranks, [&](const Communicator& comm) {
+      for (const auto type : {Dtype::kFp32, Dtype::kBf16}) {
+        int number = 0;
+        for (const auto& plan : all_plans(ranks, type)) {
+          SCOPED_TRACE(c10::str("plan ", number++, " on ", ranks, " ranks"));
+          Sharded sharded(plan, comm, type);
+          body(sharded);
+        }
+      }
+    });
+  }
+}
+
+at::Tensor through_pointer(const at::Tensor& tensor) {
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.scalar_type()).clone();
+}
+
+void set_first(const at::Tensor& tensor, float value) {
+  if (tensor.scalar_type() == at::kFloat) *tensor.data_ptr<float>() = value;
+  if (tensor.scalar_type() == at::kBFloat16) *tensor.data_ptr<at::BFloat16>() = value;
+}
+
+TEST(GatheredParameters, AreWholeForPointersAndForOneRankAlone) {
+  for_each_plan([](Sharded& sharded) {
+    const auto expected = original();
+    const auto x = batch(0).repeat({1, 8}).narrow(1, 0, 75).to(sharded.dtype);
+    {
+      zero::GatheredParameters whole(*sharded.model, sharded.comm);
+      for (const auto& item : sharded.model->named_parameters())
+        EXPECT_TRUE(through_pointer(item.value()).equal(expected.at(item.key()).to(sharded.dtype)))
+            << item.key();
+      const torch::NoGradGuard no_grad;
+      if (sharded.is_rank(1)) {
+        EXPECT_EQ(sharded.model->forward(x).size(1), 3);
+      }
+      whole.close();
+    }
+    const torch::NoGradGuard no_grad;
+    sharded.model->forward(x);  // gathers again
+    sharded.expect_masters(expected);
+  });
+}
+
+TEST(GatheredParameters, KeepWhatTheirModifierRankHasWritten) {
+  for_each_plan([](Sharded& sharded) {
+    auto expected = original();
+    auto& linear = sharded.model->blocks->at<ZeroBlock>(1).linear;
+    const int writer = sharded.comm.size() - 1;
+    {
+      const std::vector<at::Tensor> some{sharded.model->head->weight, linear->weight, linear->bias};
+      zero::GatheredParameters whole(some, sharded.comm, {.modifier_rank = writer});
+      const torch::NoGradGuard no_grad;
+      if (sharded.is_rank(writer)) {
+        set_first(sharded.model->head->weight, 42);
+        linear->bias.fill_(0.5);
+      }
+      whole.close();
+    }
+    expected.at("head.weight")[0][0] = 42;
+    expected.at("blocks.1.linear.bias").fill_(0.5);
+    sharded.expect_masters(expected);
+    const torch::NoGradGuard no_grad;
+    EXPECT_TRUE((linear->bias * 2).eq(1).all().item<bool>());
+  });
+}
+
+TEST(GatheredParameters, NameWhoWroteWithoutBeingTheModifierRank) {
+  for_each_plan([](Sharded& sharded) {
+    for (const auto modifier : {std::optional<int>(), std::optional(0)}) {
+      zero::GatheredParameters whole(*sharded.model, sharded.comm, {.modifier_rank = modifier});
+      if (sharded.is_rank(1)) set_first(sharded.model->head->bias, 42);
+      test::expect_error<ConfigError>([&] { whole.close(); }, {"head.bias", "rank 1", "modifier_rank"});
+    }
+    sharded.expect_masters(original());
+  });
+}
+
+TEST(GatheredParameters, LeaveShardsAsTheyWereAfterAnException) {
+  for_each_plan([](Sharded& sharded) {
+    try {
+      zero::GatheredParameters whole(*sharded.model, sharded.comm, {.modifier_rank = 0});
+      set_first(sharded.model->head->bias, 42);
+      throw std::runtime_error("in between");
+    } catch (const std::runtime_error&) {
+    }
+    sharded.expect_masters(original());
+    const torch::NoGradGuard no_grad;
+    EXPECT_TRUE((sharded.model->head->bias * 1).equal(original().at("head.bias").to(sharded.dtype)));
+  });
+}
+
+TEST(GatheredParameters, LieInsideOfEachOther) {
+  for_each_plan([](Sharded& sharded) {
+    auto expected = original();
+    auto& head = sharded.model->head;
+    {
+      zero::GatheredParameters outer(*sharded.model, sharded.comm, {.modifier_rank = 1});
+      if (sharded.is_rank(1)) set_first(head->weight, 7);
+      {
+        zero::GatheredParameters reading(*head, sharded.comm);
+        reading.close();
+      }
+      {
+        zero::GatheredParameters inner(*head, sharded.comm, {.modifier_rank = 1});
+        if (sharded.is_rank(1)) set_first(head->bias, 8);
+        inner.close();
+      }
+      EXPECT_EQ(through_pointer(head->bias)[0].item<float>(), 8);
+      outer.close();
+    }
+    expected.at("head.weight")[0][0] = 7;
+    expected.at("head.bias")[0] = 8;
+    sharded.expect_masters(expected);
+  });
+}
+
+// Some steps of training; `between` runs after each forward.
+template <class Between>
+std::map<std::string, at::Tensor> trained(Sharded& sharded, const Between& between) {
+  const auto optimizer = OptimizerFactory(AdamW{.lr = 1e-2}).create(sharded.engine->parameters());
+  for (int step = 0; step < 3; ++step) {
+    optimizer->zero_grad();
+    const auto x = share(batch(step), sharded.comm).repeat({1, 8}).narrow(1, 0, 75).to(sharded.dtype);
+    const auto loss = sharded.model->forward(x).pow(2).mean();
+    between();
+    sharded.engine->backward(loss);
+    optimizer->step();
+    sharded.engine->after_step();
+  }
+  return sharded.masters();
+}
+
+TEST(GatheredParameters, LeaveTrainingAsItIs) {
+  run_ranks(2, [](const Communicator& comm) {
+    for (const auto& plan : all_plans(2, Dtype::kFp32)) {
+      Sharded plain(plan, comm, Dtype::kFp32), looked_at(plan, comm, Dtype::kFp32);
+      const auto expected = trained(plain, [] {});
+      const auto found = trained(looked_at, [&] {
+        zero::GatheredParameters whole(*looked_at.model, comm);
+        through_pointer(looked_at.model->head->weight);
+        whole.close();
+      });
+      for (const auto& [name, tensor] : found) EXPECT_TRUE(tensor.equal(expected.at(name))) << name;
+    }
+  });
+}
+
+TEST(GatheredParameters, AreMadeEqualWhereNothingIsSharded) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto model = make_zero_model();
+    const auto expected = original();
+    {
+      zero::GatheredParameters whole(*model, comm, {.modifier_rank = 1});
+      if (comm.rank() == 1) set_first(model->head->weight, 9);
+      whole.close();
+    }
+    EXPECT_EQ(model->head->weight[0][0].item<float>(), 9);
+    {
+      zero::GatheredParameters whole(*model, comm);
+      if (comm.rank() == 1) set_first(model->head->bias, 9);
+      test::expect_error<ConfigError>([&] { whole.close(); }, {"head.bias", "rank 1"});
+    }
+    EXPECT_TRUE(model->head->bias.equal(expected.at("head.bias")));
+  });
+}
+
+TEST(GatheredParameters, NameRanksThatGatherOthers) {
+  const auto body = [](const Communicator& comm) {
+    const auto model = make_zero_model();
+    const zero::GatheredParameters whole(*model, comm, {.modifier_rank = comm.rank()});
+  };
+  try {
+    run_ranks(2, body);
+    FAIL();
+  } catch (const CollectiveMismatch& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("modifier_rank 0 on rank 0"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("modifier_rank 1 on rank 1"));
+  }
+  run_ranks(2, [](const Communicator& comm) {
+    const auto model = make_zero_model();
+    test::expect_error<ConfigError>(
+        [&] { const zero::GatheredParameters whole(*model, comm, {.modifier_rank = 2}); },
+        {"modifier_rank", "0 to 1", "2"});
+  });
+}
+
+TEST(GatheredParameters, GiveDeferredOnesTheirValues) {
+  const auto model = [] {
+    const std::lock_guard lock(generator_mutex);
+    torch::manual_seed(8);
+    const zero::Init scope;
+    return std::make_shared<ZeroModel>();
+  }();
+  auto& weight = model->blocks->at<ZeroBlock>(0).linear->weight;
+  ASSERT_TRUE(is_deferred(weight));
+  zero::GatheredParameters whole(*model, Communicator());
+  EXPECT_TRUE(through_pointer(weight).equal(original().at("blocks.0.linear.weight")));
+  whole.close();
+}
+
+TEST(ZeroInit, DoesNothingWhereItIsNotEnabled) {
+  const zero::Init scope(zero::InitOptions{.enabled = false});
+  EXPECT_FALSE(is_deferred(nn::Linear(75, 75)->weight));
+}
+
+TEST(ZeroInit, LetsAModelTakeItsValuesWhenItIsSharded) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto model = [] {
+      const std::lock_guard lock(generator_mutex);
+      torch::manual_seed(8);
+      const zero::Init scope;
+      return std::make_shared<ZeroModel>();
+    }();
+    EXPECT_TRUE(is_deferred(model->blocks->at<ZeroBlock>(0).linear->weight));
+    ShardedEngine engine(*model, comm);
+    ShardedEngine* const engines[] = {&engine};
+    const auto expected = original();
+    for (const auto& [name, tensor] : full_state(*model, engines))
+      EXPECT_TRUE(tensor.equal(expected.at(name))) << name;
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
