@@ -20,6 +20,7 @@
 
 #include "cli/own_parts.h"
 #include "cli/settings.h"
+#include "strategy/deepspeed_run.h"
 
 namespace lockstep {
 
@@ -94,6 +95,24 @@ const std::string& Cli::verb() const {
   return command_line_.verb.empty() ? program_.verbs.front() : command_line_.verb;
 }
 
+namespace {
+
+// The environment may name DeepSpeed's file: from here on the options do.
+void name_deepspeed_file(StrategyOptions& strategy) {
+  if (auto* const chosen = std::get_if<DeepSpeed>(&strategy))
+    chosen->config = detail::deepspeed_file(*chosen);
+}
+
+std::map<std::string, std::string> flags_of(const CommandLine& command_line) {
+  std::map<std::string, std::string> flags;
+  for (const auto& [key, value, source] : command_line.assignments) {
+    if (source.kind == Source::Kind::kFlag) flags[key] = value.text;
+  }
+  return flags;
+}
+
+}  // namespace
+
 TrainerOptions Cli::trainer() const { return trainer(program_.trainer); }
 
 TrainerOptions Cli::trainer(TrainerOptions defaults) const {
@@ -102,12 +121,14 @@ TrainerOptions Cli::trainer(TrainerOptions defaults) const {
   tree.add("trainer", defaults);
   tree.apply(command_line_.assignments, "trainer");
   detail::keep_own_parts(code, defaults);
+  name_deepspeed_file(defaults.strategy);
   Settings settings{.trainer = std::move(defaults), .run = run_, .tune = tune_};
   settings.run.run_dir = wanted_run_dir_;  // another run of the saved configuration gets a folder of its own
   settings.run.config_yaml = tree_of(program_, settings).to_yaml();
   settings.run.run_dir = run_.run_dir;
   print_if_asked(settings.run.config_yaml);
   settings.run.hyper_parameters = hyper_parameters_of(program_);
+  settings.run.flags = flags_of(command_line_);
   settings.trainer.run = std::move(settings.run);
   return std::move(settings.trainer);
 }
@@ -125,6 +146,7 @@ FabricOptions Cli::fabric(FabricOptions defaults) const {
   tree.add("fabric", defaults);
   tree.apply(command_line_.assignments, "fabric");
   detail::keep_own_parts(code, defaults.strategy);
+  name_deepspeed_file(defaults.strategy);
   Settings settings{.fabric = std::move(defaults)};
   settings.fabric.run = {.run_dir = wanted_run_dir_, .seed_everything = run_.seed_everything};
   print_if_asked(tree_of(program_, settings).to_yaml());

@@ -9,7 +9,8 @@ void describe(OptionVisitor& v, Fp16& o) {
   v.field("enabled", o.enabled, "Train in fp16");
   v.field("auto_cast", o.auto_cast, "Cast inputs to fp16");
   v.field("loss_scale", o.loss_scale, "Factor of the loss; 0: found while training", at_least(0));
-  v.field("initial_scale_power", o.initial_scale_power, "The first factor is 2 to this power", at_least(0));
+  v.field("initial_scale_power", o.initial_scale_power, "The first factor is 2 to this power",
+          between(0, 127));  // larger ones are infinite in fp32
   v.field("loss_scale_window", o.loss_scale_window, "Steps without overflow before the factor doubles");
   v.field("hysteresis", o.hysteresis, "Overflows put up with before the factor is halved", at_least(1));
   v.field("consecutive_hysteresis", o.consecutive_hysteresis,

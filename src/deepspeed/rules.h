@@ -9,6 +9,6 @@
 namespace lockstep::deepspeed {
 
 /// Sentences about settings that have no effect beside others.
-std::vector<std::string> advice(const DeepSpeedConfig& config);
+LOCKSTEP_API std::vector<std::string> advice(const DeepSpeedConfig& config);
 
 }  // namespace lockstep::deepspeed

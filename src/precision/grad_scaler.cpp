@@ -135,6 +135,8 @@ bool GradScaler::step(Optimizer& optimizer, const std::function<void()>& update)
   const bool is_finite = found.found_inf.item<float>() == 0.0F;
   if (is_finite) update();
   found.stage = Stage::kStepped;
+  skipped_ += is_finite ? 0 : 1;
+  skipped_in_a_row_ = is_finite ? 0 : skipped_in_a_row_ + 1;
   return is_finite;
 }
 

@@ -10,7 +10,18 @@ struct Setting {
   bool (*is_asked_for)(const DeepSpeedConfig&);
 };
 
-// They change speed, memory or what is printed, not the numbers.
+// Stages 2 and 3 add up what is averaged in the type of the shards, the others in that of the model.
+bool adds_up_otherwise(const DeepSpeedConfig& c) {
+  const auto& wanted = c.data_types.grad_accum_dtype;
+  if (!wanted) return false;
+  const bool in_shards = c.zero_optimization.stage >= 2 && !c.bf16.bf16_master_weights_and_grads;
+  auto used = deepspeed::Dtype::kFp32;
+  if (!in_shards && c.fp16.enabled.value) used = deepspeed::Dtype::kFp16;
+  if (!in_shards && c.bf16.enabled.value) used = deepspeed::Dtype::kBf16;
+  return *wanted != used;
+}
+
+// They change speed, memory, what is printed or the last digits.
 constexpr Setting kWithoutEffect[] = {
     {"zero_optimization.round_robin_gradients",
      [](const auto& c) { return c.zero_optimization.round_robin_gradients; }},
@@ -18,10 +29,16 @@ constexpr Setting kWithoutEffect[] = {
      [](const auto& c) { return !c.zero_optimization.ignore_unused_parameters; }},
     {"activation_checkpointing.cpu_checkpointing",
      [](const auto& c) { return c.activation_checkpointing.cpu_checkpointing; }},
-    {"bf16.bf16_master_weights_and_grads",
-     [](const auto& c) { return c.bf16.bf16_master_weights_and_grads; }},
+    {"bf16.bf16_optimizer_states", [](const auto& c) { return c.bf16.bf16_optimizer_states; }},
     {"fp16.fp16_master_weights_and_grads",
      [](const auto& c) { return c.fp16.fp16_master_weights_and_grads; }},
+    {"data_types.grad_accum_dtype", &adds_up_otherwise},
+    {"activation_checkpointing.number_checkpoints",
+     [](const auto& c) { return c.activation_checkpointing.number_checkpoints.has_value(); }},
+    {"aio.use_gds", [](const auto& c) { return c.aio.use_gds; }},
+    {"managed_gradient_accumulation", [](const auto& c) { return !c.managed_gradient_accumulation; }},
+    {"dataloader_drop_last", [](const auto& c) { return c.dataloader_drop_last; }},
+    {"optimizer.params.ns_method", [](const auto& c) { return c.is_given("optimizer.params.ns_method"); }},
     {"sparse_gradients", [](const auto& c) { return c.sparse_gradients; }},
     {"steps_per_print", [](const auto& c) { return c.steps_per_print.has_value(); }},
     {"wall_clock_breakdown", [](const auto& c) { return c.wall_clock_breakdown; }},
@@ -45,6 +62,7 @@ void refuse(const DeepSpeedConfig& config, const char* key, const char* expected
 std::vector<std::string> without_effect(const DeepSpeedConfig& config) {
   if (config.gradient_allreduce_op != deepspeed::AllreduceOp::kMean)
     refuse(config, "gradient_allreduce_op", "mean");
+  if (config.amp.enabled) refuse(config, "amp.enabled", "false; use fp16 or bf16");
   if (config.torch_autocast.enabled) refuse(config, "torch_autocast.enabled", "false");
   std::vector<std::string> sentences;
   for (const auto& [key, is_asked_for] : kWithoutEffect) {

@@ -23,11 +23,28 @@ OptimizerFactory factory_of(const deepspeed::NoOptimizer&) { return {}; }
 OptimizerFactory factory_of(const deepspeed::Adam& s) { return adam_of(s, s.adam_w_mode); }
 OptimizerFactory factory_of(const deepspeed::AdamW& s) { return adam_of(s, true); }
 
-OptimizerFactory factory_of(const deepspeed::Adagrad&) { return {}; }
+OptimizerFactory factory_of(const deepspeed::Adagrad& s) {
+  return Adagrad{.lr = s.lr.value,
+                 .lr_decay = s.lr_decay,
+                 .weight_decay = s.weight_decay.value,
+                 .initial_accumulator_value = s.initial_accumulator_value,
+                 .eps = s.eps.value};
+}
 
-OptimizerFactory factory_of(const deepspeed::Lion&) { return {}; }
+OptimizerFactory factory_of(const deepspeed::Lion& s) {
+  return Lion{.lr = s.lr.value, .betas = array_of(s.betas), .weight_decay = s.weight_decay.value};
+}
 
-OptimizerFactory factory_of(const deepspeed::Lamb&) { return {}; }
+OptimizerFactory factory_of(const deepspeed::Lamb& s) {
+  return Lamb{.lr = s.lr.value,
+              .betas = array_of(s.betas),
+              .eps = s.eps.value,
+              .weight_decay = s.weight_decay.value,
+              .bias_correction = s.bias_correction,
+              .eps_inside_sqrt = s.eps_inside_sqrt,
+              .max_coeff = s.max_coeff,
+              .min_coeff = s.min_coeff};
+}
 
 OptimizerFactory factory_of(const deepspeed::Sgd& s) {
   return SGD{.lr = s.lr.value,
@@ -38,7 +55,15 @@ OptimizerFactory factory_of(const deepspeed::Sgd& s) {
              .maximize = s.maximize};
 }
 
-OptimizerFactory factory_of(const deepspeed::Muon&) { return {}; }
+OptimizerFactory factory_of(const deepspeed::Muon& s) {
+  const auto& lr = s.lr.value;
+  return Muon{.lr = s.muon_lr.value_or(lr.value_or(0.02)),
+              .weight_decay = s.weight_decay.value,
+              .momentum = s.momentum,
+              .adam_lr = s.adam_lr.value_or(lr.value_or(3e-4)),
+              .adam_betas = array_of(s.betas),
+              .adam_eps = s.eps.value};
+}
 
 }  // namespace
 

@@ -52,7 +52,8 @@ void describe_activations(OptionVisitor& v, DeepSpeed& o) {
 
 void describe_loss_scale(OptionVisitor& v, DeepSpeed& o) {
   v.field("loss_scale", o.loss_scale, "Factor of the loss in fp16; 0: found while training", at_least(0));
-  v.field("initial_scale_power", o.initial_scale_power, "The first factor is 2 to this power", at_least(0));
+  v.field("initial_scale_power", o.initial_scale_power, "The first factor is 2 to this power",
+          between(0, 127));
   v.field("loss_scale_window", o.loss_scale_window, "Steps without overflow before the factor doubles",
           at_least(1));
   v.field("hysteresis", o.hysteresis, "Overflows put up with before the factor is halved", at_least(1));

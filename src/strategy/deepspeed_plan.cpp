@@ -18,6 +18,8 @@ at::ScalarType scalar_type(Dtype dtype) {
 }
 
 WrapPolicy units_of(const deepspeed::LeafModule& leaves) {
+  if (!leaves.names.empty() || !leaves.name_suffixes.empty())
+    return WrapPolicy::modules(leaves.classes, leaves.names, leaves.name_suffixes);
   return leaves.classes.empty() ? WrapPolicy() : WrapPolicy::type_names(leaves.classes);
 }
 
@@ -61,6 +63,7 @@ std::optional<DiskOffload> offload_of(const DeepSpeedConfig& config) {
       .option = "nvme_path",
       .parameters = parameters,
       .optimizer = optimizer,
+      .optimizer_share = zero.offload_optimizer.ratio,
       .tile_elements = std::min(zero.sub_group_size, kLargestTile),
       .buffers = static_cast<std::size_t>(std::max<std::int64_t>(zero.offload_optimizer.buffer_count - 1, 1)),
       .block_size = config.aio.block_size,
@@ -130,10 +133,13 @@ ShardingPlan plan_of(const DeepSpeedConfig& config, Dtype dtype, int world_size,
   ShardingPlan plan{
       .shards = shards_of(zero, world_size),
       .units = units_of(zero.leaf_module),
-      .mixed_precision = {.param_dtype = compute, .reduce_dtype = compute, .buffer_dtype = compute}};
+      .mixed_precision = {.param_dtype = compute, .reduce_dtype = compute, .buffer_dtype = compute},
+      .units_option = config.named("zero_optimization.leaf_module"),
+      .shards_option = config.named("zero_optimization.mics_shard_size")};
   if (config.communication_data_type)
     plan.mixed_precision.reduce_dtype = scalar_type(*config.communication_data_type);
-  if (compute) plan.master_dtype = at::kFloat;
+  const bool has_half_masters = dtype == Dtype::kBf16 && config.bf16.bf16_master_weights_and_grads;
+  if (compute) plan.master_dtype = has_half_masters ? at::kBFloat16 : at::kFloat;
   if (!zero.overlap_comm.value_or(true)) {
     plan.forward_prefetch = false;
     plan.backward_prefetch = BackwardPrefetch::kNone;

@@ -1,10 +1,14 @@
 #include "strategy/deepspeed_run.h"
 
+#include <algorithm>
+
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/deepspeed/batch_sizes.h>
 #include <lockstep/deepspeed/complete.h>
 
+#include "deepspeed/rules.h"
+#include "strategy/deepspeed_conflicts.h"
 #include "strategy/deepspeed_effects.h"
 
 namespace lockstep::detail {
@@ -12,13 +16,9 @@ namespace {
 
 using deepspeed::Dtype;
 
-std::filesystem::path file_of(const DeepSpeed& options) {
-  if (!options.config.empty()) return options.config;
-  return env::get("LOCKSTEP_DEEPSPEED_CONFIG_PATH").value_or("");
-}
-
-// Nothing for the default, which says nothing about what the user wants.
-std::optional<Dtype> chosen_dtype(const PrecisionOptions& given) {
+// Nothing for the default, which says nothing about what the user wants, unless it is asked for.
+std::optional<Dtype> chosen_dtype(const PrecisionOptions& given, bool is_asked_for) {
+  if (is_asked_for && std::holds_alternative<Fp32>(given)) return Dtype::kFp32;
   if (std::holds_alternative<Fp16Mixed>(given) || std::holds_alternative<Fp16True>(given))
     return Dtype::kFp16;
   if (std::holds_alternative<Bf16Mixed>(given) || std::holds_alternative<Bf16True>(given))
@@ -27,28 +27,80 @@ std::optional<Dtype> chosen_dtype(const PrecisionOptions& given) {
   return std::nullopt;
 }
 
+class ScalerTexts final : public OptionVisitor {
+ public:
+  std::vector<std::pair<std::string, std::string>> fields;
+
+  void visit_field(OptionField& field) override { fields.emplace_back(field.name(), field.print()); }
+  void visit_choice(OptionChoice&) override {}
+  void visit_group(std::string_view, std::string_view, const Members&) override {}
+};
+
+auto scaler_texts_of(Fp16Mixed options) {
+  ScalerTexts texts;
+  describe(texts, options);
+  return std::move(texts.fields);
+}
+
+// The scaler is made of DeepSpeed's own settings.
+void refuse_scaler_options(const PrecisionOptions& given) {
+  const auto* const mixed = std::get_if<Fp16Mixed>(&given);
+  if (mixed == nullptr) return;
+  const auto texts = scaler_texts_of(*mixed), defaults = scaler_texts_of({});
+  const auto [own, other] = std::ranges::mismatch(texts, defaults);
+  if (own == texts.end()) return;
+  throw ConfigError("deepspeed",
+                    {.what = "precision." + own->first + " under strategy deepspeed",
+                     .expected = "initial_scale_power, loss_scale, loss_scale_window, hysteresis or "
+                                 "min_loss_scale: arguments of the strategy, or of fp16 in its file",
+                     .got = own->first + " = " + own->second});
+}
+
+// For what is said of arguments: keys are those of the file that they come to.
+void name_arguments(DeepSpeedConfig& config) {
+  config.given = {{"zero_optimization.offload_param", "argument offload_parameters"},
+                  {"zero_optimization.offload_optimizer", "argument offload_optimizer"},
+                  {"zero_optimization.offload_optimizer.device", "argument offload_optimizer_device"},
+                  {"activation_checkpointing.partition_activations", "an argument"},
+                  {"activation_checkpointing.cpu_checkpointing", "an argument"}};
+}
+
 }  // namespace
+
+std::filesystem::path deepspeed_file(const DeepSpeed& options) {
+  if (!options.config.empty()) return options.config;
+  return env::get("LOCKSTEP_DEEPSPEED_CONFIG_PATH").value_or("");
+}
 
 Dtype dtype_of(std::string_view precision) {
   if (precision.starts_with("16-")) return Dtype::kFp16;
   return precision.starts_with("bf16-") ? Dtype::kBf16 : Dtype::kFp32;
 }
 
-DeepSpeedRun deepspeed_run(const DeepSpeed& options) {
-  const auto file = file_of(options);
-  if (file.empty()) return {.config = deepspeed_config(options, Dtype::kFp32)};
+DeepSpeedRun deepspeed_run(const DeepSpeed& options, const std::set<std::string>& given) {
+  const auto file = deepspeed_file(options);
+  if (file.empty()) {
+    DeepSpeedRun run{.config = deepspeed_config(options, Dtype::kFp32)};
+    name_arguments(run.config);
+    run.warnings = deepspeed::advice(run.config);
+    for (auto& sentence : without_effect(run.config)) run.warnings.push_back(std::move(sentence));
+    return run;
+  }
   auto read = read_deepspeed_config(file);
+  check_arguments(options, read.config, given);
   for (auto& sentence : without_effect(read.config)) read.warnings.push_back(std::move(sentence));
   return {.config = std::move(read.config), .warnings = std::move(read.warnings), .is_from_file = true};
 }
 
 // DeepSpeed's bf16 casts the model; its fp16 needs a scaler, which 16-true has not.
-PrecisionOptions precision_of(const DeepSpeedConfig& config, const PrecisionOptions& given) {
+PrecisionOptions precision_of(const DeepSpeedConfig& config, const PrecisionOptions& given,
+                              bool is_asked_for) {
+  refuse_scaler_options(given);
   auto completed = config;
-  complete(completed, {.precision = chosen_dtype(given)});
+  complete(completed, {.precision = chosen_dtype(given, is_asked_for)});
   const bool is_half = completed.fp16.enabled.value;
   if (is_half && !std::holds_alternative<Fp16Mixed>(given)) return Fp16Mixed{};
-  if (completed.bf16.enabled.value && !chosen_dtype(given)) return Bf16True{};
+  if (completed.bf16.enabled.value && !chosen_dtype(given, is_asked_for)) return Bf16True{};
   return given;
 }
 

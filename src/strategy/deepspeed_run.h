@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include <lockstep/base/export.h>
 #include <lockstep/deepspeed/config.h>
 #include <lockstep/precision/precision_options.h>
 #include <lockstep/strategy/deepspeed.h>
@@ -22,13 +24,20 @@ struct DeepSpeedRun {
 /// The type that a precision computes in.
 deepspeed::Dtype dtype_of(std::string_view precision);
 
-/// Reads the file that `options`, or LOCKSTEP_DEEPSPEED_CONFIG_PATH, names; without one it is what the
-/// arguments come to, whatever the precision. @throws ConfigError
-DeepSpeedRun deepspeed_run(const DeepSpeed& options);
+/// The file that `options` name, or LOCKSTEP_DEEPSPEED_CONFIG_PATH; empty without one.
+LOCKSTEP_API std::filesystem::path deepspeed_file(const DeepSpeed& options);
 
-/// The precision of a run: that of the configuration, where `given` is the default.
-/// @throws ConfigError naming both, where they disagree
-PrecisionOptions precision_of(const DeepSpeedConfig& config, const PrecisionOptions& given);
+/// Reads that file; without one it is what the arguments come to, whatever the precision. `given`: arguments
+/// that somebody has asked for, also those that are the defaults.
+/// @throws ConfigError, also as check_arguments()
+LOCKSTEP_API DeepSpeedRun deepspeed_run(const DeepSpeed& options, const std::set<std::string>& given = {});
+
+/// The precision of a run: that of the configuration, where `given` is the default and nobody has asked for
+/// it.
+/// @throws ConfigError naming both, where they disagree; for options of a loss scale that are not
+/// DeepSpeed's
+LOCKSTEP_API PrecisionOptions precision_of(const DeepSpeedConfig& config, const PrecisionOptions& given,
+                                           bool is_asked_for = false);
 
 /// Micro-batches per step, where the configuration says it, or its batch sizes do for `world_size` ranks.
 /// @throws ConfigError quoting the numbers where they contradict each other, or `accumulate_grad_batches`

@@ -1,6 +1,8 @@
 #include "strategy/scaled_step.h"
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/precision/grad_scaler.h>
 
 namespace lockstep::detail {
@@ -9,6 +11,17 @@ namespace {
 GradScaler* active_scaler(Precision& precision) {
   auto* const scaler = precision.grad_scaler();
   return scaler != nullptr && scaler->is_enabled() ? scaler : nullptr;
+}
+
+// Some are how a scale is found; so many in a row mean that something is wrong.
+void warn_of_skipped(const GradScaler& scaler) {
+  constexpr std::int64_t kMany = 10;
+  if (scaler.skipped_in_a_row() != kMany) return;
+  log_warning("the last " + std::to_string(kMany) + " optimizer steps were left out, of " +
+              std::to_string(scaler.skipped_steps()) +
+              " in all: gradients overflowed in float16; the loss scale was " +
+              OptionType<double>::print(scaler.get_scale()) +
+              " in the last of them; look for what is infinite or NaN, or train in bfloat16");
 }
 
 }  // namespace
@@ -60,6 +73,7 @@ bool step_optimizer(Strategy& strategy, Precision& precision, Optimizer& optimiz
   unscale_gradients(strategy, precision, optimizer);
   const bool taken = scaler->step(optimizer, [&] { strategy.optimizer_step(optimizer); });
   if (!taken) strategy.skip_optimizer_step(optimizer);
+  if (!taken && strategy.communicator().rank() == 0) warn_of_skipped(*scaler);
   return taken;
 }
 

@@ -6,6 +6,7 @@
 #include <lockstep/base/process.h>
 #include <lockstep/launch/run_rank.h>
 #include <lockstep/launch/terminated.h>
+#include <lockstep/precision/grad_scaler.h>
 
 #include "train/fit_checkpoint.h"
 #include "train/open_data.h"
@@ -51,12 +52,32 @@ void tell_of_failure(RunState& state, const std::exception& error) {
   state.failure = nullptr;
 }
 
+// What metrics alone do not show.
+void warn_of_missing_steps(const RunState& state) {
+  if (state.stage != Stage::kFit || !state.is_global_zero()) return;
+  const auto* const scaler = state.precision->grad_scaler();
+  const auto skipped = scaler == nullptr ? 0 : scaler->skipped_steps();
+  const auto steps = std::to_string(state.figures.steps);
+  if (skipped > 0 && 2 * skipped >= state.figures.steps) {
+    log_warning(std::to_string(skipped) + " of " + steps +
+                " optimizer steps were left out: gradients overflowed in float16");
+  } else if (skipped > 0) {
+    log_info(std::to_string(skipped) + " of " + steps +
+             " optimizer steps were left out while the loss scale was found");
+  }
+  const bool was_open = state.figures.samples > 0 && state.figures.steps == 0;
+  if (!was_open || !state.module->automatic_optimization()) return;
+  log_warning("no optimizer step was taken: the run ended within its first window of " +
+              std::to_string(state.window_length()) + " batches (accumulate_grad_batches)");
+}
+
 }  // namespace
 
 // The summary comes last, when all ranks are through: until then any of them may still fail.
 void end_run(RunState& state) {
   TrainContext context(state);
   keep_metrics(state);
+  warn_of_missing_steps(state);
   state.strategy->teardown();
   if (state.stage == Stage::kFit) state.hooks.call(hook::on_fit_end, context);
   close_data(state);

@@ -1,8 +1,11 @@
 """Strategy deepspeed: every stage has the bits of ddp, from arguments and from DeepSpeed's own JSON."""
 import json
 import os
+import pathlib
 import re
+import shutil
 import subprocess
+import tempfile
 import unittest
 
 from harness import BINARY, DIGITS, SOURCE, ProgramTest
@@ -236,6 +239,80 @@ class DeepSpeed(ProgramTest):
         result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run",
                                   *strategy("deepspeed", 4, config=self.stage_3(zero_hpz_partition_size=3)))
         self.assert_refused(result, 2, "zero_hpz_partition_size", "ds_config.json", "4 ranks", "3")
+
+    def test_optimizers_of_whole_tensors_give_the_bits_of_ddp(self):
+        for optimizer in ("lamb", "muon"):
+            flags = ["--optimizer.name", optimizer, "--trainer.max_epochs", 1, "--trainer.limit_train_batches", 8, "--trainer.limit_val_batches", 0,
+                     "--data.file", SOURCE / "data" / "digits.csv.gz"]
+            expected = self.train(f"ddp_{optimizer}", *flags, *strategy("ddp", 2), program=DIGITS)
+            for name in ("fsdp", "deepspeed_stage_1", "deepspeed_stage_3"):
+                with self.subTest(f"{optimizer} under {name}"):
+                    self.assertEqual(self.train(f"{name}_{optimizer}", *flags, *strategy(name, 2), program=DIGITS), expected)
+
+    def test_arguments_beside_a_file_must_say_the_same(self):
+        file = self.config({"zero_optimization": {"stage": 3}, "fp16": {"enabled": True}})
+        refused = (
+            (strategy("deepspeed_stage_2", 2, config=file), ("strategy.stage", "zero_optimization.stage (", "stage = 2", "= 3")),
+            (strategy("deepspeed", 2, config=file, overlap_comm="false"), ("strategy.overlap_comm", "zero_optimization.overlap_comm")),
+            ([*strategy("deepspeed", 2, config=file), "--trainer.precision", "32-true"], ("fp16.enabled (", "precision")),
+            ([*strategy("deepspeed", 2, config=file), "--trainer.precision", "16-mixed", "--trainer.precision.init_scale", 8],
+             ("precision.init_scale", "initial_scale_power")),
+            ([*strategy("deepspeed", 2, config=file), "--trainer.partial_window", "accumulated"], ("partial_window", "carry")),
+        )
+        for flags, words in refused:
+            with self.subTest(flags):
+                self.assert_refused(self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *flags), 2, *words)
+
+    def test_the_environment_is_in_config_yaml(self):
+        file = self.config({"zero_optimization": {"stage": 3}})
+        step = ["--trainer.max_steps", 1, "--run_dir", self.folder / "run"]
+        environment = {"LOCKSTEP_DEEPSPEED_CONFIG_PATH": str(file)}
+        result = self.run_program(CASE, "fit", *step, *strategy("deepspeed_stage_1", 2), **environment)
+        self.assert_refused(result, 2, "strategy.stage", "zero_optimization.stage (")
+        self.assertEqual(self.run_program(CASE, "fit", *step, *strategy("deepspeed", 2), **environment).code, 0)
+        saved = self.folder / "run" / "config.yaml"
+        self.assertIn(str(file), saved.read_text())
+        self.assertEqual(self.run_program(CASE, "fit", "-c", saved, "--run_dir", self.folder / "again").code, 0)
+
+    def test_steps_that_are_not_taken_are_said(self):
+        file = self.config({"fp16": {"enabled": True, "initial_scale_power": 127, "hysteresis": 100}})
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=file), "--trainer.max_steps", 12)
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual(result.err.count("the last 10 optimizer steps were left out"), 1, result)
+        self.assertIn("12 of 12 optimizer steps were left out", result.err)
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "none", *strategy("deepspeed", 2), "--trainer.accumulate_grad_batches", 4,
+                                  "--trainer.fast_dev_run", 2)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("no optimizer step was taken", result.err)
+        self.assertIn("4 batches", result.err)
+
+    def test_settings_of_arguments_without_effect_are_said(self):
+        memory = pathlib.Path(tempfile.mkdtemp(dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, memory, ignore_errors=True)
+        flags = strategy("deepspeed", 2, offload_parameters="true", offload_optimizer="true", offload_optimizer_device="nvme", nvme_path=memory)
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *flags, "--trainer.max_steps", 1)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("offload_parameters", result.err)
+        self.assertEqual(result.err.count("is a tmpfs"), 1, result)
+
+    def test_a_part_of_the_state_may_stay_in_memory(self):
+        bits = set()
+        for ratio in (1.0, 0.4, 0.0):
+            file = self.config({"zero_optimization": {"stage": 3, "offload_optimizer": {
+                "device": "nvme", "nvme_path": str(self.folder), "ratio": ratio}}})
+            bits.add(self.train(f"ratio_{ratio}", *strategy("deepspeed", 2, config=file), "--trainer.max_steps", 3))
+        self.assertEqual(len(bits), 1)
+
+    def test_modules_may_be_chosen_by_name(self):
+        plain = self.train("plain", *strategy("deepspeed", 2, stage=3), "--trainer.max_steps", 2)
+        for leaves, words in (({"name_suffixes": ["no such end"]}, ("zero_optimization.leaf_module (", "no such end")),
+                              ({"names": ["layers"]}, None)):
+            file = self.config({"zero_optimization": {"stage": 3, "leaf_module": leaves}})
+            flags = [*strategy("deepspeed", 2, config=file), "--trainer.max_steps", 2]
+            if words:
+                self.assert_refused(self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *flags), 2, *words)
+            else:
+                self.assertEqual(self.train("named", *flags), plain)
 
     def test_a_directory_that_is_not_there_is_named(self):
         result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run",

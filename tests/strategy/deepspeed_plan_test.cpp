@@ -5,8 +5,10 @@
 #include <lockstep/base/error.h>
 #include <lockstep/strategy/deepspeed.h>
 
+#include "strategy/deepspeed_conflicts.h"
 #include "strategy/deepspeed_effects.h"
 #include "strategy/deepspeed_plan.h"
+#include "strategy/deepspeed_run.h"
 #include "support/expect_error.h"
 
 namespace lockstep {
@@ -46,6 +48,26 @@ TEST(DeepSpeedPlan, Stage3KeepsWhatItsLimitsLeaveRoomFor) {
   EXPECT_EQ(found.most_prefetched_elements, 600);
   EXPECT_EQ(plan_from(R"({"stage": 3, "mics_shard_size": 2})").shards, 2);
   EXPECT_EQ(plan_from(R"({"stage": 3, "leaf_module": {"classes": ["Block"]}})").units.print(), "Block");
+  EXPECT_EQ(
+      plan_from(R"({"leaf_module": {"names": ["a.b"], "name_suffixes": ["mlp", "attn"]}})").units.print(),
+      "name a.b,name ...mlp,name ...attn");
+}
+
+TEST(DeepSpeedPlan, NamesItsOwnKeys) {
+  const auto named = plan_from(R"({"leaf_module": {"names": ["a"]}})");
+  EXPECT_EQ(named.units_option, "zero_optimization.leaf_module (ds.json:1:24)");
+  const auto cut = plan_from(R"({"stage": 3, "mics_shard_size": 3})");
+  test::expect_error<ConfigError>([&] { check_plan(cut, 4); },
+                                  {"zero_optimization.mics_shard_size (ds.json", "4 ranks", "3 shards"});
+}
+
+TEST(DeepSpeedPlan, Bf16MastersAreAsked) {
+  const auto config =
+      parse_deepspeed_config(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
+      "bf16": {"enabled": true, "bf16_master_weights_and_grads": true}})",
+                             "ds.json")
+          .config;
+  EXPECT_EQ(detail::plan_of(config, Dtype::kBf16, 4).master_dtype, at::kBFloat16);
 }
 
 TEST(DeepSpeedPlan, OverlapCommGathersAhead) {
@@ -89,6 +111,9 @@ TEST(DeepSpeedPlan, OffloadGoesToDisk) {
                              .single_submit = true,
                              .overlap_events = false};
   EXPECT_EQ(found, expected);
+  const auto half =
+      plan_from(R"({"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/d", "ratio": 0.5}})");
+  EXPECT_EQ(half.offload->optimizer_share, 0.5);
 }
 
 TEST(DeepSpeedPlan, LossScalesGoToTheScaler) {
@@ -162,9 +187,57 @@ TEST(DeepSpeedPlan, SaysWhatHasNoEffectAndRefusesWhatWouldChangeNumbers) {
       detail::without_effect(config_of(R"({"wall_clock_breakdown": true})")),
       ::testing::ElementsAre(::testing::HasSubstr("wall_clock_breakdown (ds.json:1:2) has no effect")));
   EXPECT_THAT(detail::without_effect(config_of("{}")), ::testing::IsEmpty());
+  EXPECT_THAT(detail::without_effect(config_of(R"({"managed_gradient_accumulation": false,
+      "dataloader_drop_last": true, "aio": {"use_gds": true}, "activation_checkpointing": {"number_checkpoints": 4},
+      "bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"}})")),
+              ::testing::SizeIs(5));
+  EXPECT_THAT(
+      detail::without_effect(config_of(R"({"zero_optimization": {"stage": 2}, "bf16": {"enabled": true},
+      "data_types": {"grad_accum_dtype": "fp32"}})")),
+      ::testing::IsEmpty());
+  test::expect_error<ConfigError>([&] { detail::without_effect(config_of(R"({"amp": {"enabled": true}})")); },
+                                  {"amp.enabled", "fp16 or bf16"});
   test::expect_error<ConfigError>(
       [&] { detail::without_effect(config_of(R"({"gradient_allreduce_op": "sum"})")); },
       {"gradient_allreduce_op", "mean"});
+}
+
+TEST(DeepSpeedArguments, ThatSayOtherThanTheFileAreNamed) {
+  const auto file = parse_deepspeed_config(R"({"zero_optimization": {"stage": 3}})", "ds.json").config;
+  EXPECT_NO_THROW(detail::check_arguments({}, file, {})) << "defaults say nothing";
+  EXPECT_NO_THROW(detail::check_arguments({.stage = 3}, file, {"stage"}));
+  test::expect_error<ConfigError>(
+      [&] { detail::check_arguments({}, file, {"stage"}); },
+      {"strategy.stage", "zero_optimization.stage (ds.json:1:24)", "stage = 2", "= 3"});
+  test::expect_error<ConfigError>([&] { detail::check_arguments({.offload_optimizer = true}, file, {}); },
+                                  {"offload_optimizer", "zero_optimization.offload_optimizer.device"});
+  test::expect_error<ConfigError>([&] { detail::check_arguments({.nvme_path = "/scratch"}, file, {}); },
+                                  {"nvme_path", "/scratch"});
+  test::expect_error<ConfigError>([&] { detail::check_arguments({.initial_scale_power = 8}, file, {}); },
+                                  {"initial_scale_power", "8", "16"});
+}
+
+TEST(DeepSpeedArguments, WithoutEffectAreSaidSo) {
+  const auto run = detail::deepspeed_run({.stage = 2, .offload_parameters = true, .cpu_checkpointing = true});
+  EXPECT_THAT(run.warnings,
+              ::testing::ElementsAre(::testing::AllOf(::testing::HasSubstr("offload_parameters"),
+                                                      ::testing::HasSubstr("below stage 3")),
+                                     ::testing::HasSubstr("cpu_checkpointing")));
+}
+
+TEST(DeepSpeedPrecision, IsTheFilesUnlessItWasAskedFor) {
+  const auto half = parse_deepspeed_config(R"({"fp16": {"enabled": true}})", "ds.json").config;
+  EXPECT_TRUE(std::holds_alternative<Fp16Mixed>(detail::precision_of(half, Fp32{})));
+  test::expect_error<ConfigError>([&] { detail::precision_of(half, Fp32{}, /*is_asked_for=*/true); },
+                                  {"fp16.enabled (ds.json", "precision"});
+  test::expect_error<ConfigError>([&] { detail::precision_of(half, Fp16Mixed{.scaler = {.init_scale = 8}}); },
+                                  {"precision.init_scale", "initial_scale_power", "8"});
+}
+
+TEST(DeepSpeedPrecision, HasAFirstScaleThatIsFinite) {
+  test::expect_error<ConfigError>(
+      [] { parse_deepspeed_config(R"({"fp16": {"initial_scale_power": 200}})", "ds.json"); },
+      {"fp16.initial_scale_power", "0..127", "200", "ds.json:1:"});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -74,7 +75,9 @@ struct RunOptions {
   std::filesystem::path save_weights = {};  ///< safetensors file to write at the end of fit; empty: none
   Fault fault = {};                         ///< test aid: break one rank on purpose
   std::string config_yaml = {};             ///< the effective configuration, saved as config.yaml
-  HyperParameters hyper_parameters = {};    ///< the program's own options, given to the loggers
+  std::map<std::string, std::string> flags = {};  ///< what the command line said, by keys: also of values
+                                                  ///< that are the defaults
+  HyperParameters hyper_parameters = {};  ///< the program's own options, given to the loggers
 };
 
 struct TrainerOptions {
