@@ -135,6 +135,7 @@ bool GradScaler::step(Optimizer& optimizer, const std::function<void()>& update)
   const bool is_finite = found.found_inf.item<float>() == 0.0F;
   if (is_finite) update();
   found.stage = Stage::kStepped;
+  ++steps_;
   skipped_ += is_finite ? 0 : 1;
   skipped_in_a_row_ = is_finite ? 0 : skipped_in_a_row_ + 1;
   return is_finite;
@@ -176,7 +177,8 @@ void GradScaler::back_off() {
   }
   const double now = scale_.item<double>();
   if (options_.min_scale > 0 && now <= options_.min_scale)
-    refuse("a gradient overflowed, and the scale is " + std::to_string(now) + ", its minimum, already",
+    refuse("a gradient overflowed in step " + std::to_string(steps_) + ", and the scale is " +
+               std::to_string(now) + ", its minimum, already",
            "look for what is infinite or NaN in the model or the data; min_scale sets the minimum");
   scale_.fill_(std::max(now * options_.backoff_factor, options_.min_scale));
 }

@@ -17,11 +17,10 @@ GradScaler* active_scaler(Precision& precision) {
 void warn_of_skipped(const GradScaler& scaler) {
   constexpr std::int64_t kMany = 10;
   if (scaler.skipped_in_a_row() != kMany) return;
-  log_warning("the last " + std::to_string(kMany) + " optimizer steps were left out, of " +
-              std::to_string(scaler.skipped_steps()) +
-              " in all: gradients overflowed in float16; the loss scale was " +
+  log_warning("the last " + std::to_string(kMany) + " optimizer steps were left out, up to step " +
+              std::to_string(scaler.steps()) + ", of which the loss scale was " +
               OptionType<double>::print(scaler.get_scale()) +
-              " in the last of them; look for what is infinite or NaN, or train in bfloat16");
+              ": gradients overflowed in float16; look for what is infinite or NaN, or train in bfloat16");
 }
 
 }  // namespace

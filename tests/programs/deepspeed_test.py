@@ -250,13 +250,15 @@ class DeepSpeed(ProgramTest):
                     self.assertEqual(self.train(f"{name}_{optimizer}", *flags, *strategy(name, 2), program=DIGITS), expected)
 
     def test_arguments_beside_a_file_must_say_the_same(self):
-        file = self.config({"zero_optimization": {"stage": 3}, "fp16": {"enabled": True}})
+        file = self.config({"zero_optimization": {"stage": 3}, "fp16": {"enabled": True}, "gradient_accumulation_steps": 2})
         refused = (
             (strategy("deepspeed_stage_2", 2, config=file), ("strategy.stage", "zero_optimization.stage (", "stage = 2", "= 3")),
             (strategy("deepspeed", 2, config=file, overlap_comm="false"), ("strategy.overlap_comm", "zero_optimization.overlap_comm")),
             ([*strategy("deepspeed", 2, config=file), "--trainer.precision", "32-true"], ("fp16.enabled (", "precision")),
             ([*strategy("deepspeed", 2, config=file), "--trainer.precision", "16-mixed", "--trainer.precision.init_scale", 8],
              ("precision.init_scale", "initial_scale_power")),
+            ([*strategy("deepspeed", 2, config=file), "--trainer.accumulate_grad_batches", 1],
+             ("gradient_accumulation_steps (", "accumulate_grad_batches", "2 and 1")),
             ([*strategy("deepspeed", 2, config=file), "--trainer.partial_window", "accumulated"], ("partial_window", "carry")),
         )
         for flags, words in refused:
@@ -305,7 +307,7 @@ class DeepSpeed(ProgramTest):
 
     def test_modules_may_be_chosen_by_name(self):
         plain = self.train("plain", *strategy("deepspeed", 2, stage=3), "--trainer.max_steps", 2)
-        for leaves, words in (({"name_suffixes": ["no such end"]}, ("zero_optimization.leaf_module (", "no such end")),
+        for leaves, words in (({"name_suffixes": ["no such end"]}, ("zero_optimization.leaf_module (", "no such end", "without this key")),
                               ({"names": ["layers"]}, None)):
             file = self.config({"zero_optimization": {"stage": 3, "leaf_module": leaves}})
             flags = [*strategy("deepspeed", 2, config=file), "--trainer.max_steps", 2]

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/optim/optimizers.h>
 #include <lockstep/strategy/deepspeed.h>
 
 #include "strategy/deepspeed_conflicts.h"
 #include "strategy/deepspeed_effects.h"
+#include "strategy/deepspeed_optimizer.h"
 #include "strategy/deepspeed_plan.h"
 #include "strategy/deepspeed_run.h"
 #include "support/expect_error.h"
@@ -200,6 +202,29 @@ TEST(DeepSpeedPlan, SaysWhatHasNoEffectAndRefusesWhatWouldChangeNumbers) {
   test::expect_error<ConfigError>(
       [&] { detail::without_effect(config_of(R"({"gradient_allreduce_op": "sum"})")); },
       {"gradient_allreduce_op", "mean"});
+}
+
+std::unique_ptr<Optimizer> made_of(const std::string& section) {
+  const auto config = parse_deepspeed_config("{\"optimizer\": " + section + "}", "ds.json").config;
+  const std::vector<NamedParameter> parameters{{"matrix", at::ones({2, 2})}, {"bias", at::ones({2})}};
+  return detail::optimizers_of(config).optimizer.create(parameters);
+}
+
+TEST(DeepSpeedOptimizers, AreThoseOfTheFile) {
+  const std::pair<const char*, const char*> names[] = {{"Adam", "AdamW"},      {"AdamW", "AdamW"},
+                                                       {"Adagrad", "Adagrad"}, {"Lion", "Lion"},
+                                                       {"Lamb", "Lamb"},       {"SGD", "SGD"}};
+  for (const auto& [type, name] : names) {
+    const auto optimizer = made_of(std::string(R"({"type": ")") + type + R"(", "params": {"lr": 0.25}})");
+    EXPECT_EQ(optimizer->name(), name);
+    EXPECT_EQ(optimizer->groups()[0].lr, 0.25) << type;
+  }
+  const auto muon = made_of(R"({"type": "Muon", "params": {"lr": 0.5, "adam_lr": 0.125, "momentum": 0.75}})");
+  EXPECT_EQ(muon->name(), "Muon");
+  EXPECT_EQ(muon->groups()[0].lr, 0.5);
+  EXPECT_EQ(muon->groups()[0].momentum, 0.75);
+  EXPECT_EQ(muon->groups()[1].lr, 0.125);
+  EXPECT_EQ(made_of(R"({"type": "Muon"})")->groups()[0].lr, 0.02);
 }
 
 TEST(DeepSpeedArguments, ThatSayOtherThanTheFileAreNamed) {

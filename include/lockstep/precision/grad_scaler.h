@@ -64,8 +64,9 @@ class LOCKSTEP_API GradScaler {
   /// Beyond torch: drops what unscale() found, for gradients that are thrown away.
   void discard(const Optimizer& optimizer);
 
-  /// Beyond torch: steps that were left out since the scaler was made, and those since the last that was
-  /// taken.
+  /// Beyond torch: steps since the scaler was made, those of them that were left out, and those of these
+  /// since the last that was taken.
+  std::int64_t steps() const { return steps_; }
   std::int64_t skipped_steps() const { return skipped_; }
   std::int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
 
@@ -97,9 +98,9 @@ class LOCKSTEP_API GradScaler {
   GradScalerOptions options_;
   std::int64_t init_growth_tracker_ = 0;
   int hysteresis_left_ = 1;
-  std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;  // steps
-  at::Tensor scale_ = {};                            // float32; none before the first scale()
-  at::Tensor growth_tracker_ = {};                   // int32: updates in a row without an overflow
+  std::int64_t steps_ = 0, skipped_ = 0, skipped_in_a_row_ = 0;
+  at::Tensor scale_ = {};           // float32; none before the first scale()
+  at::Tensor growth_tracker_ = {};  // int32: updates in a row without an overflow
   std::unordered_map<const Optimizer*, PerOptimizer> per_optimizer_;
 };
 

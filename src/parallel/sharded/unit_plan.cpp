@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -102,10 +103,15 @@ struct Chooser {
   void operator()(const WrapPolicy::Predicate& predicate) const { choose_where(module, predicate, chosen); }
 };
 
-constexpr const char* kFindsRepeated = "repeated_blocks finds the repeated blocks by itself";
+// DeepSpeed has no word for it.
+const char* hint_for(std::string_view option) {
+  return option.find("leaf_module") == std::string_view::npos
+             ? "repeated_blocks finds the repeated blocks by itself"
+             : "without this key the repeated blocks are found";
+}
 
 [[noreturn]] void refuse_no_match(const Module& module, const WrapPolicy& policy, const char* option,
-                                  const char* hint = kFindsRepeated) {
+                                  const char* hint) {
   std::set<std::string> types;
   for (const auto& part : module.modules(/*include_self=*/false)) {
     if (elements_of(*part) > 0) types.insert(type_of(*part));
@@ -121,7 +127,7 @@ constexpr const char* kFindsRepeated = "repeated_blocks finds the repeated block
 Chosen choose(const Module& module, const WrapPolicy& policy, const char* option) {
   Chosen chosen;
   std::visit(Chooser{module, chosen}, policy.rule());
-  if (chosen.empty() && policy.must_match()) refuse_no_match(module, policy, option);
+  if (chosen.empty() && policy.must_match()) refuse_no_match(module, policy, option, hint_for(option));
   return chosen;
 }
 
