@@ -74,7 +74,8 @@ struct Sharded {
 
   void expect_masters(const std::map<std::string, at::Tensor>& expected) const {
     const auto found = masters();
-    for (const auto& [name, tensor] : found) EXPECT_TRUE(tensor.equal(expected.at(name))) << name;
+    for (const auto& [name, tensor] : found)
+      EXPECT_TRUE(tensor.equal(expected.at(name).to(tensor.scalar_type()))) << name;
   }
 
   bool is_rank(int rank) const { return comm.rank() == rank; }
@@ -89,7 +90,12 @@ std::vector<ShardingPlan> all_plans(int ranks, Dtype type) {
   std::vector<ShardingPlan> plans;
   for (const int stage : {0, 1, 2, 3})
     plans.push_back(detail::plan_of(deepspeed_config({.stage = stage}, type), type, ranks));
-  if (type == Dtype::kFp32) plans.push_back(plan_of(Fsdp{}, ranks, 1));
+  if (type == Dtype::kFp32) {
+    plans.push_back(plan_of(Fsdp{}, ranks, 1));
+  } else {
+    plans.push_back(plans.back());
+    plans.back().master_dtype = at::kBFloat16;
+  }
   return plans;
 }
 
@@ -260,6 +266,17 @@ TEST(GatheredParameters, AreMadeEqualWhereNothingIsSharded) {
     }
     EXPECT_TRUE(model->head->bias.equal(expected.at("head.bias")));
   });
+}
+
+TEST(GatheredParameters, SayWhatIsDroppedWithoutClose) {
+  const auto model = make_zero_model();
+  ::testing::internal::CaptureStderr();
+  {
+    const zero::GatheredParameters whole(*model, Communicator(), {.modifier_rank = 0});
+    set_first(model->head->bias, 9);
+  }
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("head.bias is dropped"));
+  EXPECT_TRUE(model->head->bias.equal(original().at("head.bias")));
 }
 
 TEST(GatheredParameters, NameRanksThatGatherOthers) {

@@ -248,6 +248,10 @@ class DeepSpeed(ProgramTest):
             for name in ("fsdp", "deepspeed_stage_1", "deepspeed_stage_3"):
                 with self.subTest(f"{optimizer} under {name}"):
                     self.assertEqual(self.train(f"{name}_{optimizer}", *flags, *strategy(name, 2), program=DIGITS), expected)
+            longer = ["--trainer.max_epochs", 2]
+            expected = self.train(f"longer_{optimizer}", *flags, *longer, *strategy("ddp", 2), program=DIGITS)
+            self.assertEqual(self.train(f"resumed_{optimizer}", *flags, *longer, *strategy("ddp", 2), "--ckpt_path",
+                                        self.checkpoint_of(f"deepspeed_stage_3_{optimizer}"), program=DIGITS), expected)
 
     def test_arguments_beside_a_file_must_say_the_same(self):
         file = self.config({"zero_optimization": {"stage": 3}, "fp16": {"enabled": True}, "gradient_accumulation_steps": 2})

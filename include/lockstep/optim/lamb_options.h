@@ -9,7 +9,7 @@
 namespace lockstep {
 
 /// Adam whose step is scaled, for each parameter tensor, by the trust ratio |parameter| / |update|: for large
-/// batches. As DeepSpeed's FusedLamb. You et al.: arXiv 1904.00962. A tensor is needed whole: no shards.
+/// batches. As DeepSpeed's FusedLamb. You et al.: arXiv 1904.00962. Takes pieces, see PieceExchange.
 struct Lamb {
   double lr = 1e-3;  ///< learning rate, >= 0
   std::array<double, 2> betas = {0.9,

@@ -18,7 +18,7 @@ enum class AdjustLr {
 /// torch.optim.Muon. Jordan et al.: kellerjordan.github.io/posts/muon. For hidden matrices: parameters that
 /// do not have two dimensions, and those whose name contains "embed" or "lm_head" (DeepSpeed's rule), get
 /// AdamW with the settings that start with adam_. A group of parameters that has both kinds becomes two,
-/// the matrices first. A matrix is needed whole: no shards. add_param_group() is refused.
+/// the matrices first. Takes pieces, see PieceExchange. add_param_group() is refused.
 struct Muon {
   double lr = 1e-3;           ///< learning rate of the matrices, >= 0
   double weight_decay = 0.1;  ///< of all parameters, >= 0; they shrink by their lr * weight_decay each step
