@@ -18,6 +18,7 @@ struct CaseOptions {
   bool odd_rank = false;
   bool module_only = false;
   bool latest = true;
+  bool schedule = false;
 };
 
 void describe(ls::OptionVisitor& v, CaseOptions& o) {
@@ -27,6 +28,7 @@ void describe(ls::OptionVisitor& v, CaseOptions& o) {
   v.field("steps", o.steps, "Steps to train");
   v.field("odd_rank", o.odd_rank, "Let rank 1 have a tag of its own");
   v.field("module_only", o.module_only, "Load nothing but the model");
+  v.field("schedule", o.schedule, "Load how far a schedule has come");
   v.field("latest", o.latest, "Write the file latest");
 }
 
@@ -100,12 +102,22 @@ int main(int argc, char** argv) {
     std::int64_t global_steps = -1;
     auto all = states;
     all.emplace_back("global_steps", global_steps);
+    const ls::deepspeed::WarmupLR warmup{.warmup_max_lr = {{0.01}}, .warmup_num_steps = 4};
+    std::optional<ls::Scheduler> schedule;
+    if (options.schedule) {
+      schedule.emplace(ls::DeepSpeedLR{.scheduler = warmup}, *optimizer);
+      all.emplace_back("schedule", *schedule);
+    }
     const auto loaded = ls::deepspeed::load_checkpoint(
         fabric, options.dir, all, {.tag = options.tag, .load_module_only = options.module_only});
     fabric.save(options.out, states);
     fabric.print(!loaded ? "nothing" : "loaded " + loaded->folder.filename().string());
     fabric.print("global_steps " + std::to_string(global_steps));
     fabric.print("lr " + std::to_string(optimizer->groups().front().lr));
+    if (schedule) {
+      schedule->step();
+      fabric.print("next lr " + std::to_string(optimizer->groups().front().lr));
+    }
     if (loaded && loaded->client_state.contains("note"))
       fabric.print(loaded->client_state.get<std::string>("note"));
   });

@@ -1,9 +1,12 @@
 """Checkpoints of DeepSpeed, and by DeepSpeed's names, on real ranks: what one run saves, another one goes on from."""
+import contextlib
 import json
 import resource
 import shutil
 import sys
+import types
 import unittest
+import unittest.mock
 
 from harness import BINARY, SOURCE, ProgramTest, use_peers
 
@@ -18,6 +21,25 @@ COMMAND = BINARY / "bin" / "lockstep"
 RESUME = BINARY / "bin" / "resume_case"
 FOLDERS = SOURCE / "tests" / "formats" / "deepspeed"
 STAGE_3 = ("--fabric.strategy", "deepspeed_stage_3")
+
+
+@contextlib.contextmanager
+def stand_ins_of_deepspeed():
+    """Fakes of the classes that DeepSpeed's pickles name; gives that of its loss scaler of float16."""
+    class Record:
+        def __init__(self, **attributes):
+            self.__dict__.update(attributes)
+
+    made = {}
+    for name, base in (("runtime.fp16.loss_scaler.LossScaler", Record), ("runtime.fp16.loss_scaler.DynamicLossScaler", Record),
+                       ("runtime.zero.config.ZeroStageEnum", int), ("utils.tensor_fragment.fragment_address", Record)):
+        module, _, name = f"deepspeed.{name}".rpartition(".")
+        for end in range(module.count(".") + 1):
+            package = ".".join(module.split(".")[:end + 1])
+            made.setdefault(package, types.ModuleType(package))
+        setattr(made[module], name, type(name, (base,), {"__module__": module}))
+    with unittest.mock.patch.dict(sys.modules, made):
+        yield made["deepspeed.runtime.fp16.loss_scaler"].DynamicLossScaler
 
 
 class ZeroTest(ProgramTest):
@@ -120,6 +142,26 @@ class OfDeepSpeed(ZeroTest):
                 self.assert_loaded(name, 2)
         self.assert_loaded("stage3_three_ranks", 2, *STAGE_3)
         self.assert_loaded("stage2", 3, *STAGE_3)
+
+    def test_the_schedule_goes_on(self):
+        result = self.case("load", FOLDERS / "stage2", 2, "--case.schedule", "true")
+        self.assertEqual((result.code, result.out.splitlines()[2:4]), (0, ["lr 0.007925", "next lr 0.010000"]), result)
+        run = self.folder / "run"  # which has none
+        self.assertEqual(self.case("save", run, 1).code, 0)
+        self.assert_refused(self.case("load", run, 1, "--case.schedule", "true"), 1, "has no \"schedule\"")
+
+    def test_the_loss_scale_goes_on(self):
+        copy = self.folder / "copy"
+        shutil.copytree(FOLDERS / "stage2", copy)
+        for file in (copy / "global_step3").glob("*optim_states.pt"):
+            with stand_ins_of_deepspeed() as scaler:
+                saved = torch.load(file, weights_only=False)
+                state = saved["optimizer_state_dict"]
+                state["dynamic_loss_scale"], state["loss_scaler"] = True, scaler(cur_scale=4096.0, dtype=torch.float16)
+                torch.save(saved, file)
+        result = self.case("load", copy, 2, "--fabric.precision", "16-mixed")
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("MixedPrecision/scale: 4096.0", self.run_program(COMMAND, "inspect", self.folder / "out.ckpt").out)
 
     def test_of_stage_0_the_model(self):
         result = self.case("load", FOLDERS / "stage0", 2, "--case.module_only", "true")
