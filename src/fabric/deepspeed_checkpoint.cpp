@@ -94,7 +94,7 @@ struct Wanted {
   bool operator()(const std::shared_ptr<FabricOptimizer>&) const {
     return options.load_optimizer_states && !options.load_module_only;
   }
-  bool operator()(const Scheduler*) const {
+  bool operator()(const lockstep::Scheduler*) const {
     return options.load_lr_scheduler_states && !options.load_module_only;
   }
   template <class Value>

@@ -19,6 +19,8 @@ struct CaseOptions {
   bool module_only = false;
   bool latest = true;
   bool schedule = false;
+  bool optimizer_states = true;
+  bool lr_scheduler_states = true;
 };
 
 void describe(ls::OptionVisitor& v, CaseOptions& o) {
@@ -29,6 +31,8 @@ void describe(ls::OptionVisitor& v, CaseOptions& o) {
   v.field("odd_rank", o.odd_rank, "Let rank 1 have a tag of its own");
   v.field("module_only", o.module_only, "Load nothing but the model");
   v.field("schedule", o.schedule, "Load how far a schedule has come");
+  v.field("optimizer_states", o.optimizer_states, "Load what optimizers keep");
+  v.field("lr_scheduler_states", o.lr_scheduler_states, "Load how far schedules have come");
   v.field("latest", o.latest, "Write the file latest");
 }
 
@@ -108,8 +112,12 @@ int main(int argc, char** argv) {
       schedule.emplace(ls::DeepSpeedLR{.scheduler = warmup}, *optimizer);
       all.emplace_back("schedule", *schedule);
     }
-    const auto loaded = ls::deepspeed::load_checkpoint(
-        fabric, options.dir, all, {.tag = options.tag, .load_module_only = options.module_only});
+    const auto loaded =
+        ls::deepspeed::load_checkpoint(fabric, options.dir, all,
+                                       {.tag = options.tag,
+                                        .load_optimizer_states = options.optimizer_states,
+                                        .load_lr_scheduler_states = options.lr_scheduler_states,
+                                        .load_module_only = options.module_only});
     fabric.save(options.out, states);
     fabric.print(!loaded ? "nothing" : "loaded " + loaded->folder.filename().string());
     fabric.print("global_steps " + std::to_string(global_steps));

@@ -146,6 +146,11 @@ class OfDeepSpeed(ZeroTest):
     def test_the_schedule_goes_on(self):
         result = self.case("load", FOLDERS / "stage2", 2, "--case.schedule", "true")
         self.assertEqual((result.code, result.out.splitlines()[2:4]), (0, ["lr 0.007925", "next lr 0.010000"]), result)
+        anew = self.case("load", FOLDERS / "stage2", 2, "--case.schedule", "true", "--case.lr_scheduler_states", "false")
+        self.assertEqual((anew.code, anew.out.splitlines()[2:4]), (0, ["lr 0.007925", "next lr 0.000000"]), anew)
+        alone = self.case("load", FOLDERS / "stage2", 2, "--case.optimizer_states", "false")
+        self.assertEqual((alone.code, alone.out.splitlines()[2]), (0, "lr 0.500000"), alone)
+        self.assertTrue((self.tensors(self.folder / "out.ckpt", "optimizer")["state/hidden.weight/exp_avg"] == 0).all())
         run = self.folder / "run"  # which has none
         self.assertEqual(self.case("save", run, 1).code, 0)
         self.assert_refused(self.case("load", run, 1, "--case.schedule", "true"), 1, "has no \"schedule\"")
