@@ -66,7 +66,7 @@ FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh
       reduces_quantized_(compute.reduces_quantized),
       is_trained_(members_.front().tensor.requires_grad()),
       is_resident_(mesh.shards() == 1 && dtype_ == master_dtype(members_, compute)),
-      gather_(mesh, layout_.shard_elements(), dtype_, compute.gathers_quantized, memory) {
+      gather_(mesh, layout_.shard_elements(), dtype_, compute.travel, memory) {
   check_memory(members_);
   const torch::NoGradGuard no_grad;
   shard_ = memory_.zeros(layout_.shard_elements(), master_dtype(members_, compute));

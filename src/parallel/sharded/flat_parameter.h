@@ -35,8 +35,8 @@ struct ComputeDtype {
   std::optional<at::ScalarType> dtype = {};   ///< that operators see
   bool casts_arguments = true;                ///< theirs, to the same type
   std::optional<at::ScalarType> master = {};  ///< of the shard
-  bool gathers_quantized = false;
-  bool reduces_quantized = false;  ///< their gradients
+  RowTravel travel = {};                      ///< theirs
+  bool reduces_quantized = false;             ///< of their gradients
 };
 
 /// Called with each member before its shard is cut: gives it its values, if it has none yet.

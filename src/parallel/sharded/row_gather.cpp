@@ -8,12 +8,12 @@
 namespace lockstep::detail {
 
 RowGather::RowGather(const ShardMesh& mesh, std::int64_t shard_elements, at::ScalarType dtype,
-                     bool is_quantized, ShardMemory& memory)
-    : mesh_(mesh), format_(shard_elements, CodeBits::k8), dtype_(dtype), is_quantized_(is_quantized) {
-  if (mesh.gather_near.size() == 1) return;
+                     RowTravel travel, ShardMemory& memory)
+    : mesh_(mesh), format_(shard_elements, CodeBits::k8), dtype_(dtype), is_quantized_(travel.is_quantized) {
+  if (!travel.has_secondary || mesh.gather_near.size() == 1) return;
   const auto shards = mesh.shards() / mesh.gather_near.size();
-  secondary_ = is_quantized ? memory.zeros(shards * format_.bytes(), at::kByte)
-                            : memory.zeros(shards * shard_elements, dtype);
+  secondary_ = is_quantized_ ? memory.zeros(shards * format_.bytes(), at::kByte)
+                             : memory.zeros(shards * shard_elements, dtype);
 }
 
 void RowGather::start(MemoryPool& pool, const at::Tensor& shard, const at::Tensor& row, std::int64_t number) {

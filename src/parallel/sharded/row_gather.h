@@ -15,12 +15,18 @@
 
 namespace lockstep::detail {
 
+/// What becomes of a row on its way.
+struct RowTravel {
+  bool is_quantized = false;
+  bool has_secondary = false;  ///< neighbours keep it, where the mesh has any
+};
+
 /// One gather at a time. What travels is the row itself, or a record for each shard; a neighbour's secondary
 /// shard is its part of that, so that it gives the same bits.
 class RowGather {
  public:
   /// Of shards of `shard_elements`, seen in `dtype`. A secondary shard lies in `memory`.
-  RowGather(const ShardMesh& mesh, std::int64_t shard_elements, at::ScalarType dtype, bool is_quantized,
+  RowGather(const ShardMesh& mesh, std::int64_t shard_elements, at::ScalarType dtype, RowTravel travel,
             ShardMemory& memory);
 
   /// Begins to fill `row` from all ranks' `shard`, which may be of another type. `number` is the same on all

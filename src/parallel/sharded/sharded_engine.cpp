@@ -47,7 +47,7 @@ bool is_sharded(const at::Tensor& tensor) {
 }
 
 bool travels_alike(const ComputeDtype& a, const ComputeDtype& b) {
-  return a.dtype == b.dtype && a.gathers_quantized == b.gathers_quantized &&
+  return a.dtype == b.dtype && a.travel.is_quantized == b.travel.is_quantized &&
          a.reduces_quantized == b.reduces_quantized;
 }
 
@@ -158,11 +158,12 @@ struct ShardedEngine::Impl {
                           const std::unordered_set<const at::TensorImpl*>& own_dtype) const {
     if (unit.is_whole) return {.master = plan.master_dtype};
     auto compute = compute_dtype(member, own_dtype);
+    compute.travel.has_secondary = !unit.is_persistent && plan.keep != KeepGathered::kUntilStep;
     if (mesh.shards() == 1 || member.tensor.dim() < 2) return compute;
     const auto& options = plan.zero_plus_plus;
     const bool is_trained = member.tensor.requires_grad();
-    compute.gathers_quantized = !unit.is_persistent && (options.quantized_weights ||
-                                                        (options.quantized_frozen_weights && !is_trained));
+    compute.travel.is_quantized = !unit.is_persistent && (options.quantized_weights ||
+                                                          (options.quantized_frozen_weights && !is_trained));
     compute.reduces_quantized = options.quantized_gradients && is_trained;
     return compute;
   }

@@ -283,14 +283,15 @@ TEST(QuantizedWeights, FrozenOnesMayBeTheOnlyOnes) {
   });
 }
 
-TEST(QuantizedWeights, ParametersThatStayGatheredAreExact) {
-  run_ranks(2, [](const Communicator& comm) {
+TEST(QuantizedWeights, ParametersThatStayGatheredAreExactAndHaveNoSecondaryShards) {
+  run_ranks(4, [](const Communicator& comm) {
     const auto house = make_house(40);
     const auto exact = weight_in(*house).detach().clone();
-    ShardingPlan plan{
-        .shards = 2, .persistent_elements = 1 << 20, .zero_plus_plus = {.quantized_weights = true}};
+    auto plan = plan_with({.secondary_shards = 2, .quantized_weights = true});
+    plan.persistent_elements = 1 << 20;
     ShardedEngine engine(*house, plan, comm);
     EXPECT_TRUE(seen(*house).equal(exact));
+    EXPECT_EQ(engine.stats().secondary_bytes, 0);
   });
 }
 

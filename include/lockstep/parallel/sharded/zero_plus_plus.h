@@ -16,8 +16,8 @@ struct ErrorFeedback {
   bool operator==(const ErrorFeedback&) const = default;
 };
 
-/// Neighbours are consecutive ranks, such as those of a node. Tensors of fewer than two dimensions, which are
-/// small and sensitive, and parameters that stay gathered until the step, are never quantised.
+/// Neighbours are consecutive ranks, such as those of a node. Tensors of fewer than two dimensions are never
+/// quantised. For parameters that stay gathered until the step only what is said of gradients counts.
 struct ZeroPlusPlus {
   int secondary_shards = 1;  ///< neighbours that keep together what has been gathered once, and gather it
                              ///< from each other until parameters change; divides the shards. 1: nobody does
