@@ -218,16 +218,20 @@ TEST(GatheredParameters, LieInsideOfEachOther) {
   });
 }
 
-// Some steps of training; `between` runs after each forward.
-template <class Between>
-std::map<std::string, at::Tensor> trained(Sharded& sharded, const Between& between) {
+// Some steps of training. `between` runs after each forward, what `around` gives lives from before it until
+// after backward.
+template <class Between, class Around>
+std::map<std::string, at::Tensor> trained(Sharded& sharded, const Between& between, const Around& around) {
   const auto optimizer = OptimizerFactory(AdamW{.lr = 1e-2}).create(sharded.engine->parameters());
   for (int step = 0; step < 3; ++step) {
     optimizer->zero_grad();
     const auto x = share(batch(step), sharded.comm).repeat({1, 8}).narrow(1, 0, 75).to(sharded.dtype);
-    const auto loss = sharded.model->forward(x).pow(2).mean();
-    between();
-    sharded.engine->backward(loss);
+    {
+      [[maybe_unused]] const auto living = around();
+      const auto loss = sharded.model->forward(x).pow(2).mean();
+      between();
+      sharded.engine->backward(loss);
+    }
     optimizer->step();
     sharded.engine->after_step();
   }
@@ -238,13 +242,20 @@ TEST(GatheredParameters, LeaveTrainingAsItIs) {
   run_ranks(2, [](const Communicator& comm) {
     for (const auto& plan : all_plans(2, Dtype::kFp32)) {
       Sharded plain(plan, comm, Dtype::kFp32), looked_at(plan, comm, Dtype::kFp32);
-      const auto expected = trained(plain, [] {});
-      const auto found = trained(looked_at, [&] {
+      Sharded held(plan, comm, Dtype::kFp32);
+      const auto nothing = [] { return 0; };
+      const auto look = [&] {
         zero::GatheredParameters whole(*looked_at.model, comm);
         through_pointer(looked_at.model->head->weight);
         whole.close();
-      });
-      for (const auto& [name, tensor] : found) EXPECT_TRUE(tensor.equal(expected.at(name))) << name;
+      };
+      const auto hold = [&] { return std::make_unique<zero::GatheredParameters>(*held.model, comm); };
+      const auto expected = trained(plain, nothing, nothing);
+      const auto found = trained(looked_at, look, nothing), around = trained(held, nothing, hold);
+      for (const auto& [name, tensor] : found) {
+        EXPECT_TRUE(tensor.equal(expected.at(name))) << name;
+        EXPECT_TRUE(around.at(name).equal(expected.at(name))) << name;
+      }
     }
   });
 }
