@@ -24,7 +24,7 @@ constexpr auto kPresent = "roll_call/present";    // processes that came
 constexpr auto kVerdict = "roll_call/verdict";    // why the group cannot come about
 constexpr auto kVerdicts = "roll_call/verdicts";  // how many were given; the first one counts
 constexpr auto kHeard = "roll_call/heard";        // processes that know it, and need the store no more
-constexpr auto kFarewell = milliseconds(1000);    // the server's wait for them
+constexpr auto kLastWords = milliseconds(1000);   // the server's wait for them
 constexpr auto kPatience = milliseconds(100);     // between two looks at all missing ranks
 
 std::string roll_call_key(int rank) { return "roll_call/" + std::to_string(rank); }
@@ -108,7 +108,7 @@ class RollCall {
     const auto key = roll_call_key(own_.rank);
     if (store_.add(key + "/count", 1) > 1) {
       std::string first = "a process that did not say";
-      if (store_.wait(std::span(&key, 1), kFarewell)) {
+      if (store_.wait(std::span(&key, 1), kLastWords)) {
         const auto entry = roll_entry_from_text(store_.get(key, kPatience));
         refuse_if_left_over(own_.rank, entry);
         first = entry.whereabouts();
@@ -179,7 +179,7 @@ class RollCall {
     const auto have_heard = [&] {
       return store_.add(kHeard, 0) >= std::max(awaited, store_.add(kPresent, 0));
     };
-    if (own_.is_server) (void)poll_until(steady_clock::now() + kFarewell, have_heard);
+    if (own_.is_server) (void)poll_until(steady_clock::now() + kLastWords, have_heard);
     rendezvous::raise(verdict);
   }
 

@@ -9,7 +9,7 @@
 namespace lockstep::metrics {
 namespace {
 
-at::Tensor zeros_for(const ClassificationTask& task) {
+at::Tensor no_counts_for(const ClassificationTask& task) {
   if (std::holds_alternative<Multilabel>(task)) return at::zeros({detail::width_of(task), 2, 2}, at::kLong);
   const auto classes = std::holds_alternative<Binary>(task) ? 2 : detail::width_of(task);
   return at::zeros({classes, classes}, at::kLong);
@@ -21,7 +21,7 @@ ConfusionMatrix::ConfusionMatrix(const ClassificationTask& task, const Confusion
     : PredictionMetric("ConfusionMatrix"),
       task_(detail::checked_task_without_top_k(name(), task)),
       normalize_(options.normalize),
-      confmat_(add_state("confmat", zeros_for(task), StateReduction::kSum)) {}
+      confmat_(add_state("confmat", no_counts_for(task), StateReduction::kSum)) {}
 
 at::Tensor ConfusionMatrix::compute() const {
   const auto counts = value(confmat_);

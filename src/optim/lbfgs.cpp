@@ -13,7 +13,7 @@ namespace lockstep::detail {
 namespace {
 
 // How parameters and gradients changed in one iteration, both flat.
-struct Update {
+struct Curvature {
   at::Tensor gradient;
   at::Tensor parameters;
   double inverse_curvature = 0;  // 1 / (gradient . parameters); 0 where not computed yet
@@ -118,14 +118,14 @@ class LbfgsOptimizer final : public Optimizer {
   at::Tensor kept_;
   at::Tensor direction_;
   at::Tensor previous_gradient_;
-  std::deque<Update> history_;  // the oldest first
+  std::deque<Curvature> history_;  // the oldest first
 };
 
 double dot_product(const at::Tensor& a, const at::Tensor& b) { return a.dot(b).item<double>(); }
 double largest(const at::Tensor& flat) { return flat.abs().max().item<double>(); }
 
 void LbfgsOptimizer::remember(const at::Tensor& gradient) {
-  Update update{gradient - previous_gradient_, direction_ * kept(kLength)};
+  Curvature update{gradient - previous_gradient_, direction_ * kept(kLength)};
   const double curvature = dot_product(update.gradient, update.parameters);
   if (curvature <= 1e-10) return;
   if (std::ssize(history_) == options_.history_size) history_.pop_front();

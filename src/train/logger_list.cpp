@@ -9,9 +9,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kOwn = "own";
+constexpr std::string_view kOwnLoggers = "own";
 
-bool is_name(std::string_view text) {
+bool is_logger_name(std::string_view text) {
   const auto names = logger_names();
   return std::ranges::find(names, text) != names.end();
 }
@@ -35,7 +35,8 @@ LoggerList::LoggerList(std::string name) : LoggerList(std::vector<Item>{std::mov
 LoggerList::LoggerList(std::vector<Item> items) : items_(std::move(items)) {
   for (const auto& item : items_) {
     const auto* name = std::get_if<std::string>(&item);
-    const bool usable = name != nullptr ? is_name(*name) : std::get<std::shared_ptr<Logger>>(item) != nullptr;
+    const bool usable =
+        name != nullptr ? is_logger_name(*name) : std::get<std::shared_ptr<Logger>>(item) != nullptr;
     if (usable) continue;
     throw ConfigError("train", {.what = "logger",
                                 .expected = OptionType<LoggerList>::accepted(),
@@ -47,7 +48,8 @@ Expected<LoggerList> LoggerList::parse(std::string_view text) {
   if (const auto csv = OptionType<bool>::parse(text)) return LoggerList(*csv);
   LoggerList loggers(false);
   for (auto& word : detail::items_of({.text = std::string(text)})) {
-    if (!is_name(word.text) && word.text != kOwn) return Unexpected{OptionType<LoggerList>::accepted()};
+    if (!is_logger_name(word.text) && word.text != kOwnLoggers)
+      return Unexpected{OptionType<LoggerList>::accepted()};
     loggers.items_.emplace_back(std::move(word.text));
   }
   return loggers;
@@ -59,9 +61,9 @@ std::string LoggerList::print() const {
   bool has_own = false;
   for (const auto& item : items_) {
     const auto* name = std::get_if<std::string>(&item);
-    const bool is_own = name == nullptr || *name == kOwn;
+    const bool is_own = name == nullptr || *name == kOwnLoggers;
     if (is_own && std::exchange(has_own, true)) continue;
-    text.append(text.empty() ? "" : ",").append(is_own ? kOwn : *name);
+    text.append(text.empty() ? "" : ",").append(is_own ? kOwnLoggers : *name);
   }
   return text.empty() ? "false" : text;
 }

@@ -8,9 +8,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kOwn = "own";
+constexpr std::string_view kOwnProfiler = "own";
 
-bool is_name(std::string_view text) {
+bool is_profiler_name(std::string_view text) {
   const auto names = profiler_names();
   return std::ranges::find(names, text) != names.end();
 }
@@ -24,7 +24,7 @@ std::string OptionType<ProfilerChoice>::accepted() {
 }
 
 ProfilerChoice::ProfilerChoice(std::string name) : name_(std::move(name)) {
-  if (is_name(name_)) return;
+  if (is_profiler_name(name_)) return;
   throw ConfigError(
       "train",
       {.what = "profiler", .expected = OptionType<ProfilerChoice>::accepted(), .got = "\"" + name_ + "\""});
@@ -38,14 +38,15 @@ std::shared_ptr<Profiler> ProfilerChoice::get() const {
 Expected<ProfilerChoice> ProfilerChoice::parse(std::string_view text) {
   if (detail::same_name(text, "none") || detail::same_name(text, "null") || text.empty())
     return ProfilerChoice();
-  if (!is_name(text) && text != kOwn) return Unexpected{OptionType<ProfilerChoice>::accepted()};
+  if (!is_profiler_name(text) && text != kOwnProfiler)
+    return Unexpected{OptionType<ProfilerChoice>::accepted()};
   ProfilerChoice choice;
   choice.name_ = text;
   return choice;
 }
 
 std::string ProfilerChoice::print() const {
-  if (profiler_) return std::string(kOwn);
+  if (profiler_) return std::string(kOwnProfiler);
   return name_.empty() ? "none" : name_;
 }
 

@@ -7,8 +7,8 @@
 namespace lockstep::detail {
 
 namespace {
-constexpr std::chrono::milliseconds kBetweenWords{500};
-constexpr std::int64_t kMostSteps = 100;  // steps may become slow
+constexpr std::chrono::milliseconds kBetweenVotes{500};
+constexpr std::int64_t kMostStepsBetween = 100;  // steps may become slow
 }  // namespace
 
 StopSignal SignalVote::take(StopSignal own, const Communicator& communicator) {
@@ -24,9 +24,9 @@ StopSignal SignalVote::take(StopSignal own, const Communicator& communicator) {
 
 // As many steps as were made lately in the time that is to pass.
 std::int64_t SignalVote::steps_until_next_word() const {
-  const std::chrono::duration<double> taken = Clock::now() - asked_, wanted = kBetweenWords;
+  const std::chrono::duration<double> taken = Clock::now() - asked_, wanted = kBetweenVotes;
   const auto steps = static_cast<double>(steps_) * wanted.count() / std::max(taken.count(), 1e-6);
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(steps), 1, kMostSteps);
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(steps), 1, kMostStepsBetween);
 }
 
 }  // namespace lockstep::detail

@@ -11,7 +11,7 @@ namespace {
 using testing::run_ranks;
 
 // Values of very different sizes, so that almost every other order of summing gives other bits.
-at::Tensor values(int rank, std::int64_t numel, at::ScalarType dtype) {
+at::Tensor unalike_values(int rank, std::int64_t numel, at::ScalarType dtype) {
   const auto x = at::arange(numel, at::kDouble) + 1 + 1000003.0 * (rank + 1);
   return ((x * 0.7391).sin() * (x * 0.0137).sin().mul(6).exp()).to(dtype);
 }
@@ -19,7 +19,7 @@ at::Tensor values(int rank, std::int64_t numel, at::ScalarType dtype) {
 // Neighbours in pairs, then pairs of pairs, an odd one carried up; in `wide`, rounded once.
 at::Tensor tree_sum(int ranks, std::int64_t numel, at::ScalarType dtype, at::ScalarType wide) {
   std::vector<at::Tensor> level;
-  for (int rank = 0; rank < ranks; ++rank) level.push_back(values(rank, numel, dtype).to(wide));
+  for (int rank = 0; rank < ranks; ++rank) level.push_back(unalike_values(rank, numel, dtype).to(wide));
   while (level.size() > 1) {
     std::vector<at::Tensor> next;
     for (std::size_t i = 0; i + 1 < level.size(); i += 2) next.push_back(level[i] + level[i + 1]);
@@ -39,10 +39,10 @@ TEST_P(OrderedSums, AllReduceHasTheBitsOfTheTree) {
            {std::pair{at::kFloat, at::kFloat}, std::pair{at::kDouble, at::kDouble},
             std::pair{at::kBFloat16, at::kFloat}, std::pair{at::kHalf, at::kFloat}}) {
         const auto tree = tree_sum(comm.size(), numel, dtype, wide);
-        const auto sum = values(comm.rank(), numel, dtype);
+        const auto sum = unalike_values(comm.rank(), numel, dtype);
         comm.all_reduce(sum);
         EXPECT_TRUE(sum.equal(tree.to(dtype))) << dtype << " numel " << numel;
-        const auto average = values(comm.rank(), numel, dtype);
+        const auto average = unalike_values(comm.rank(), numel, dtype);
         comm.all_reduce(average, ReduceOp::kAvg);
         EXPECT_TRUE(average.equal((tree / comm.size()).to(dtype))) << dtype << " numel " << numel;
       }
@@ -56,8 +56,8 @@ TEST_P(OrderedSums, ReduceScatterAndAsynchronousHaveTheSameBits) {
     const auto whole = part * comm.size();
     const auto tree = tree_sum(comm.size(), whole, at::kFloat, at::kFloat);
     const auto output = at::zeros({part});
-    const auto work = comm.reduce_scatter_async(output, values(comm.rank(), whole, at::kFloat));
-    const auto sum = values(comm.rank(), whole, at::kFloat);
+    const auto work = comm.reduce_scatter_async(output, unalike_values(comm.rank(), whole, at::kFloat));
+    const auto sum = unalike_values(comm.rank(), whole, at::kFloat);
     comm.all_reduce_async(sum).wait();
     work.wait();
     EXPECT_TRUE(sum.equal(tree));
@@ -70,7 +70,7 @@ TEST(OrderedSums, BitsDoNotDependOnPosition) {
   constexpr std::int64_t numel = 2'200'011;
   const auto tree = tree_sum(3, numel, at::kFloat, at::kFloat);
   run_ranks(3, [&](const Communicator& comm) {
-    const auto mine = values(comm.rank(), numel, at::kFloat);
+    const auto mine = unalike_values(comm.rank(), numel, at::kFloat);
     const auto shifted = at::empty({numel + 3}).narrow(0, 3, numel).copy_(mine);
     comm.all_reduce(shifted);
     EXPECT_TRUE(shifted.equal(tree));

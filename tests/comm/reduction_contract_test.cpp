@@ -20,13 +20,13 @@ using testing::values;
 constexpr std::array kReducedDtypes = {at::kDouble,        at::kFloat,        at::kHalf, at::kBFloat16,
                                        at::kComplexDouble, at::kComplexFloat, at::kLong, at::kInt,
                                        at::kShort,         at::kChar,         at::kByte, at::kBool};
-constexpr std::array kOps = {ReduceOp::kSum,     ReduceOp::kAvg,    ReduceOp::kMin,   ReduceOp::kMax,
-                             ReduceOp::kProduct, ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor};
+constexpr std::array kAllOps = {ReduceOp::kSum,     ReduceOp::kAvg,    ReduceOp::kMin,   ReduceOp::kMax,
+                                ReduceOp::kProduct, ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor};
 
 bool is_bitwise(ReduceOp op) { return op >= ReduceOp::kBitAnd; }
 bool compares(ReduceOp op) { return op == ReduceOp::kMin || op == ReduceOp::kMax; }
 
-bool is_allowed(ReduceOp op, at::ScalarType dtype) {
+bool is_defined_for(ReduceOp op, at::ScalarType dtype) {
   if (dtype == at::kBool) return compares(op) || is_bitwise(op);
   if (is_bitwise(op)) return at::isIntegralType(dtype, /*includeBool=*/true);
   if (compares(op)) return !at::isComplexType(dtype);
@@ -82,8 +82,8 @@ class ReductionContract : public testing::Contract {
 
   static void for_each_case(const std::function<void(at::ScalarType, ReduceOp)>& body) {
     for (const auto dtype : kReducedDtypes) {
-      for (const auto op : kOps) {
-        if (!is_allowed(op, dtype)) continue;
+      for (const auto op : kAllOps) {
+        if (!is_defined_for(op, dtype)) continue;
         SCOPED_TRACE(std::string(c10::toString(dtype)) + " op " + std::to_string(static_cast<int>(op)));
         body(dtype, op);
       }

@@ -354,7 +354,7 @@ TEST_F(LeftOut, StepsOfRanksAreEstimatedAsLightnings) {
 }
 
 // The hooks of stages that have nothing to do.
-struct Noting final : Callback {
+struct NotingStages final : Callback {
   void setup(TrainContext&) override { rows.emplace_back("setup"); }
   void on_fit_start(TrainContext&) override { rows.emplace_back("on_fit_start"); }
   void on_fit_end(TrainContext&) override { rows.emplace_back("on_fit_end"); }
@@ -376,7 +376,7 @@ TEST_F(LeftOut, StagesWithoutBatchesCallNoHooksOfTheirs) {
     SCOPED_TRACE(stage);
     auto chosen = options();
     chosen.num_sanity_val_steps = 2;
-    const auto noting = std::make_shared<Noting>();
+    const auto noting = std::make_shared<NotingStages>();
     chosen.callbacks = {noting};
     auto& limit = stage == "fit0"      ? chosen.limit_train_batches
                   : stage == "test"    ? chosen.limit_test_batches

@@ -124,7 +124,7 @@ std::vector<std::string> cells(const std::string& line) {
 }
 
 // As MemoryLogger has them: "name@step".
-std::map<std::string, double> golden_rows(const std::string& csv) {
+std::map<std::string, double> golden_means(const std::string& csv) {
   std::istringstream lines(csv);
   std::string line;
   std::getline(lines, line);
@@ -157,7 +157,7 @@ TEST(MetricsOfRanks, AreLightningsOfAllSamples) {
   for (std::size_t rank = 0; rank < 2; ++rank) {
     ASSERT_EQ(ranks[rank].error, "");
     const auto found = json::parse(ranks[rank].result);
-    if (rank == 0) expect_equal(found.at("rows"), golden_rows(expected.at("metrics_csv")));
+    if (rank == 0) expect_equal(found.at("rows"), golden_means(expected.at("metrics_csv")));
     expect_equal(found.at("metrics"), expected.at("callback_metrics").at(rank));
   }
 }

@@ -64,7 +64,7 @@ Rows from_training_on(const Rows& rows) {
   return {std::ranges::find(rows, row("on_train_start", 0)), rows.end()};
 }
 
-Rows rows_of(const nlohmann::json& golden) {
+Rows rows_with_epochs(const nlohmann::json& golden) {
   Rows rows;
   for (const auto& entry : golden) {
     const std::string what = entry[0];
@@ -91,7 +91,7 @@ TEST_F(Reload, ComesInLightningsEpochs) {
     chosen.check_val_every_n_epoch = golden.at("check_val_every_n_epoch").get<int>();
     chosen.num_sanity_val_steps = golden.at("num_sanity_val_steps");
     Trainer(chosen).fit(std::make_shared<WatchedImpl>(rows_), std::make_shared<Growing>(rows_));
-    EXPECT_EQ(from_training_on(rows_), from_training_on(rows_of(golden.at("rows"))));
+    EXPECT_EQ(from_training_on(rows_), from_training_on(rows_with_epochs(golden.at("rows"))));
   }
 }
 
@@ -144,11 +144,11 @@ TEST_F(Reload, OtherStagesCallADataModuleInLightningsOrder) {
   const auto data = std::make_shared<Growing>(rows_);
   Trainer trainer(options());
   trainer.validate(model, data);
-  EXPECT_EQ(std::exchange(rows_, {}), rows_of(golden.at("validate")));
+  EXPECT_EQ(std::exchange(rows_, {}), rows_with_epochs(golden.at("validate")));
   trainer.test(model, data);
-  EXPECT_EQ(std::exchange(rows_, {}), rows_of(golden.at("test")));
+  EXPECT_EQ(std::exchange(rows_, {}), rows_with_epochs(golden.at("test")));
   trainer.predict(model, data);
-  EXPECT_EQ(std::exchange(rows_, {}), rows_of(golden.at("predict")));
+  EXPECT_EQ(std::exchange(rows_, {}), rows_with_epochs(golden.at("predict")));
 }
 
 TEST_F(Reload, IsANumberFromZero) {

@@ -44,8 +44,8 @@ TEST(ValCheckInterval, TellsOneBatchFromAWholeEpoch) {
 }
 
 // Numbers up to a count that nobody is told.
-struct Counting : IterableDataset<float, Example> {
-  explicit Counting(int count) : count_(count) {}
+struct CountingStream : IterableDataset<float, Example> {
+  explicit CountingStream(int count) : count_(count) {}
   struct Numbers : ItemStream<float> {
     explicit Numbers(int count) : left(count) {}
     bool next(float& item) override {
@@ -188,7 +188,7 @@ TEST_F(Schedules, ValidateByMicroBatchesAcrossEpochs) {
   model_ = testing::Slope();
   chosen.max_epochs = -1;
   chosen.max_steps = 6;
-  Trainer(chosen).fit(model_, loader(std::make_shared<Counting>(112), {.batch_size = 1}), batches(1));
+  Trainer(chosen).fit(model_, loader(std::make_shared<CountingStream>(112), {.batch_size = 1}), batches(1));
   EXPECT_THAT(model_->validated_after, ElementsAre(3, 6, 9, 12));
 }
 
@@ -283,8 +283,8 @@ TEST_F(Schedules, PredictionsComeBatchByBatch) {
 }
 
 // A data module that says what is asked of it.
-struct Told : DataModule<Example> {
-  explicit Told(std::vector<std::string>& told) : told_(told) {}
+struct TellingData : DataModule<Example> {
+  explicit TellingData(std::vector<std::string>& told) : told_(told) {}
   void prepare_data() override { told_.push_back("prepare_data"); }
   void setup(Stage stage) override { told_.push_back("setup " + std::string(stage_name(stage))); }
   void teardown(Stage stage) override { told_.push_back("teardown " + std::string(stage_name(stage))); }
@@ -299,7 +299,7 @@ struct Told : DataModule<Example> {
 
 TEST_F(Schedules, ADataModuleIsSetUpAndTornDown) {
   std::vector<std::string> told;
-  const auto data = std::make_shared<Told>(told);
+  const auto data = std::make_shared<TellingData>(told);
   Trainer trainer(options());
   trainer.fit(model_, data);
   EXPECT_EQ(trainer.global_step(), 2);
@@ -311,7 +311,7 @@ TEST_F(Schedules, ADataModuleIsSetUpAndTornDown) {
 }
 
 TEST_F(Schedules, AStreamTellsItsLengthAtItsEnd) {
-  const auto stream = loader(std::make_shared<Counting>(5), {.batch_size = 1});
+  const auto stream = loader(std::make_shared<CountingStream>(5), {.batch_size = 1});
   auto chosen = options(2);
   chosen.accumulate_grad_batches = 2;
   Trainer trainer(chosen);
@@ -322,7 +322,7 @@ TEST_F(Schedules, AStreamTellsItsLengthAtItsEnd) {
 }
 
 TEST_F(Schedules, FractionsOfAStreamAreRefused) {
-  const auto stream = loader(std::make_shared<Counting>(5), {.batch_size = 1});
+  const auto stream = loader(std::make_shared<CountingStream>(5), {.batch_size = 1});
   auto chosen = options();
   chosen.val_check_interval = 0.5;
   test::expect_error<ConfigError>([&] { Trainer(chosen).fit(model_, stream, batches(1)); },

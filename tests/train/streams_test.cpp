@@ -68,8 +68,9 @@ struct CombinedSlopeImpl : Module<Parts> {
   std::vector<int> validated_after;
 };
 
-struct SaveAt final : Callback {
-  SaveAt(std::filesystem::path folder_, std::int64_t batch_) : folder(std::move(folder_)), batch(batch_) {}
+struct SaveAfterBatch final : Callback {
+  SaveAfterBatch(std::filesystem::path folder_, std::int64_t batch_)
+      : folder(std::move(folder_)), batch(batch_) {}
   void on_train_batch_end(StepContext& step, const TrainOutput&) override {
     if (step.current_epoch() == 0 && step.batch_idx() == batch) step.save_checkpoint(folder);
   }
@@ -115,7 +116,7 @@ TEST_F(Streams, MustHaveWhatTheyTell) {
 TEST_F(Streams, AreValidatedWhereARunGoesOnBehindTheLastBatch) {
   const auto saved = folder_ / "saved.ckpt";
   auto chosen = windows_of_two(2);
-  chosen.callbacks = {std::make_shared<SaveAt>(saved, 4)};
+  chosen.callbacks = {std::make_shared<SaveAfterBatch>(saved, 4)};
   Trainer(chosen).fit(model_, ones({5}), batches(1));
   ASSERT_THAT(model_->validated_after, ElementsAre(5, 10));
   testing::Slope other;
@@ -133,7 +134,7 @@ TEST_F(Streams, ALimitThatHasEndedAnEpochMayBeRaised) {
   const auto saved = folder_ / "saved.ckpt";
   auto chosen = options();
   chosen.limit_train_batches = 3;
-  chosen.callbacks = {std::make_shared<SaveAt>(saved, 2)};
+  chosen.callbacks = {std::make_shared<SaveAfterBatch>(saved, 2)};
   Trainer(chosen).fit(model_, ones({5}));
   chosen.limit_train_batches = 4;
   chosen.callbacks.clear();

@@ -13,7 +13,7 @@ namespace {
 // A second reduction may be under way while the first one ends; more would only hold memory.
 constexpr std::size_t kMostUnderWay = 2;
 
-[[noreturn]] void refuse_late(const std::string& name) {
+[[noreturn]] void refuse_after_sending(const std::string& name) {
   throw ConfigError("parallel",
                     {.what = "a gradient of " + name + " came after its unit's had been averaged",
                      .expected = "a graph that leads to all uses of a parameter",
@@ -75,7 +75,7 @@ void GradientReduction::expect(const at::Tensor& loss) {
 void GradientReduction::arrive(std::size_t index, std::size_t member) {
   if (!is_running_) return;
   auto& flow = flows_[index];
-  if (flow.is_sent) refuse_late(flow.gradient.name_of(member));
+  if (flow.is_sent) refuse_after_sending(flow.gradient.name_of(member));
   if (!flow.missing[member]) return;
   flow.missing[member] = false;
   if (--flow.missing_count > 0) return;

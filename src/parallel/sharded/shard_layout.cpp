@@ -8,8 +8,6 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::int64_t kBlock = kGradNormBlock;
-
 std::int64_t round_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
 
 // Where each parameter begins if shards have `shard` elements; the end of the row comes last.
@@ -19,7 +17,7 @@ std::vector<std::int64_t> offsets_for(std::span<const std::int64_t> sizes, std::
   for (const auto size : sizes) {
     auto begin = round_up(end, kRowAlignment);
     const bool is_cut = size > 0 && begin / shard != (begin + size - 1) / shard;
-    if (is_cut) begin = round_up(begin, kBlock);
+    if (is_cut) begin = round_up(begin, kGradNormBlock);
     offsets.push_back(begin);
     end = begin + size;
   }
@@ -37,7 +35,7 @@ ShardLayout::ShardLayout(std::span<const std::int64_t> sizes, int shards) {
 void ShardLayout::place(std::span<const std::int64_t> sizes, int shards) {
   std::int64_t sum = 0;
   for (const auto size : sizes) sum += round_up(size, kRowAlignment);
-  const auto step = shards > 1 ? kBlock : kRowAlignment;
+  const auto step = shards > 1 ? kGradNormBlock : kRowAlignment;
   shard_elements_ = std::max(step, round_up((sum + shards - 1) / shards, step));
   for (;; shard_elements_ += step) {
     offsets_ = offsets_for(sizes, shard_elements_);

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kState = "finetuning";
+constexpr const char* kFinetuning = "finetuning";
 
 bool is_batch_norm(torch::nn::Module& part) { return detail::batch_norm_view(part).has_value(); }
 
@@ -104,14 +104,14 @@ void BaseFinetuning::on_save_checkpoint(TrainContext& context, StateTree& shared
   StateTree state;
   state.set("trained", StateList(trained_parameters(context.module())));
   state.set("frozen_statistics", std::move(frozen_statistics));
-  shared.set(kState, std::move(state));
+  shared.set(kFinetuning, std::move(state));
 }
 
 void BaseFinetuning::on_load_checkpoint(TrainContext& context, const StateTree& shared) {
-  if (!shared.contains(kState)) return;
+  if (!shared.contains(kFinetuning)) return;
   auto& module = context.module();
   const auto before = trained_parameters(module);
-  const auto& state = shared.get<StateTree>(kState);
+  const auto& state = shared.get<StateTree>(kFinetuning);
   const auto names = state.get_all<std::string>("trained");
   const std::set<std::string> trained(names.begin(), names.end());
   for (auto& parameter : module.named_parameters())

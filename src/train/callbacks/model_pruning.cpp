@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kState = "pruning";
+constexpr const char* kPruning = "pruning";
 
 constexpr detail::Refusal refuse_pruning{"ModelPruning"};
 
@@ -282,14 +282,14 @@ void ModelPruning::on_save_checkpoint(TrainContext&, StateTree& shared) {
   }
   state.set("masks", std::move(masks));
   state.set("originals", std::move(originals));
-  shared.set(kState, std::move(state));
+  shared.set(kPruning, std::move(state));
 }
 
 void ModelPruning::on_load_checkpoint(TrainContext& context, const StateTree& shared) {
-  if (!shared.contains(kState)) return;
+  if (!shared.contains(kPruning)) return;
   find_parameters(context.module());
-  const auto& masks = shared.get<StateTree>(kState).get<StateTree>("masks");
-  const auto& originals = shared.get<StateTree>(kState).get<StateTree>("originals");
+  const auto& masks = shared.get<StateTree>(kPruning).get<StateTree>("masks");
+  const auto& originals = shared.get<StateTree>(kPruning).get<StateTree>("originals");
   for (auto& parameter : parameters_) {
     if (masks.contains(parameter.name)) masks.copy_to(parameter.name, parameter.mask);
     if (parameter.original.defined() && originals.contains(parameter.name))

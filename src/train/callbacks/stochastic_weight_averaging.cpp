@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kState = "stochastic_weight_averaging";
+constexpr const char* kSwa = "stochastic_weight_averaging";
 
 constexpr detail::Refusal refuse_averaging{"StochasticWeightAveraging"};
 
@@ -115,12 +115,12 @@ void StochasticWeightAveraging::on_save_checkpoint(TrainContext& context, StateT
   state.set("latest_update_epoch", latest_update_epoch_);
   state.set("average_model_state", weights_->averages());
   if (weights_->is_swapped()) state.set("current_model_state", weights_->weights());
-  shared.set(kState, std::move(state));
+  shared.set(kSwa, std::move(state));
 }
 
 void StochasticWeightAveraging::on_load_checkpoint(TrainContext& context, const StateTree& shared) {
-  if (!shared.contains(kState)) return;
-  const auto& state = shared.get<StateTree>(kState);
+  if (!shared.contains(kSwa)) return;
+  const auto& state = shared.get<StateTree>(kSwa);
   if (state.contains("current_model_state"))
     load_module_state(context.module(), state.get<StateTree>("current_model_state"));
   weights_ = std::make_unique<detail::AveragedWeights>(context.module(), /*averages_buffers=*/false);

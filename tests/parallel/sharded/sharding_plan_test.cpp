@@ -22,8 +22,8 @@ constexpr std::int64_t kFloorWidth = 64;
 constexpr std::int64_t kFloorElements = 2 * kFloorWidth * kFloorWidth + 2 * kFloorWidth;
 
 // Blocks of equal size, and nothing else.
-struct Stack : nn::Module {
-  Stack() {
+struct EqualBlocks : nn::Module {
+  EqualBlocks() {
     register_module("blocks", blocks);
     for (int i = 0; i < kFloors; ++i) {
       blocks->push_back(nn::Sequential(nn::Linear(kFloorWidth, kFloorWidth), nn::GELU(),
@@ -37,23 +37,23 @@ struct Stack : nn::Module {
   nn::ModuleList blocks;
 };
 
-std::shared_ptr<Stack> make_stack() {
+std::shared_ptr<EqualBlocks> make_stack() {
   const std::lock_guard lock(generator_mutex);
   torch::manual_seed(2);
-  return std::make_shared<Stack>();
+  return std::make_shared<EqualBlocks>();
 }
 
-at::Tensor stack_loss(Stack& stack) { return stack.forward(at::ones({4, kFloorWidth})).pow(2).mean(); }
+at::Tensor stack_loss(EqualBlocks& stack) { return stack.forward(at::ones({4, kFloorWidth})).pow(2).mean(); }
 
 // One step of some micro-batches, all of which are averaged.
-void micro_batches(Stack& stack, ShardedEngine& engine, int count) {
+void micro_batches(EqualBlocks& stack, ShardedEngine& engine, int count) {
   for (int i = 0; i < count; ++i) engine.backward(stack_loss(stack));
   for (const auto& [name, piece] : engine.parameters()) piece.mutable_grad().reset();
   engine.after_step();
 }
 
 // In one step, when the order of units is known.
-ShardedStats stats_of_a_step(Stack& stack, ShardedEngine& engine, int micro = 1) {
+ShardedStats stats_of_a_step(EqualBlocks& stack, ShardedEngine& engine, int micro = 1) {
   for (int i = 0; i < 2; ++i) micro_batches(stack, engine, micro);
   const auto before = engine.stats();
   micro_batches(stack, engine, micro);

@@ -22,8 +22,8 @@ namespace nn = torch::nn;
 using lockstep::testing::run_ranks;
 
 // Matrices that are wide, tall, cut by shards and not, and one that is never used.
-struct Matrices : nn::Module {
-  Matrices() {
+struct UnlikeMatrices : nn::Module {
+  UnlikeMatrices() {
     register_module("layers", layers);
     register_module("unused", unused);
     register_module("lm_head", head);
@@ -39,17 +39,17 @@ struct Matrices : nn::Module {
   nn::Linear head{5, 3};
 };
 
-std::shared_ptr<Matrices> make_matrices() {
+std::shared_ptr<UnlikeMatrices> make_matrices() {
   const std::lock_guard lock(generator_mutex);
   torch::manual_seed(12);
-  return std::make_shared<Matrices>();
+  return std::make_shared<UnlikeMatrices>();
 }
 
 using NamedValues = std::map<std::string, at::Tensor>;
 
 // Some steps with clipping, of which the second begins with other settings, as a schedule would have it.
 template <class Engine, class Clip>
-void train_matrices(Matrices& model, Engine& engine, Optimizer& optimizer, const Communicator& comm,
+void train_matrices(UnlikeMatrices& model, Engine& engine, Optimizer& optimizer, const Communicator& comm,
                     const Clip& clip) {
   for (int step = 0; step < 4; ++step) {
     optimizer.zero_grad();

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Checks that names in anonymous namespaces differ within a folder, whose files are compiled together (docs/decisions/005).
+
+Usage: tools/check_names.py [ROOT]. Prints file:line and the other place; exit status 1 if any. Reads what clang-format
+has laid out: definitions at namespace scope start in the first column. Overloads of a function may share its name.
+"""
+import pathlib
+import re
+import sys
+
+NAMESPACE = re.compile(r"(?:inline )?namespace\s*([\w:]*)\s*\{$")
+TYPE = re.compile(r"(?:struct|class|enum class|enum|union)\s+(\w+)[^;()]*(?:\{.*|;)$|(?:TEST|TEST_F|TEST_P)\((\w+, \w+)\)")
+CONSTANT = re.compile(r"(?:inline |static |thread_local )*(?:constexpr|const|auto|[\w:]+(?:<.*>)?)\s[\w:<>,\s*&]*?\b(\w+)(?:\[.*?\])?(?:\s*=|\{|;)")
+FUNCTION = re.compile(r"[\w:<>,&*\s\[\]\"().]*?\b(\w+)\((.*)\)[^()]*\{")
+
+
+def lines_of(text):
+    """Numbered lines without comments, those of an unfinished definition joined to its first."""
+    pending, start = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        line = re.sub(r"\s*//.*", "", line).rstrip()
+        if pending:
+            pending += " " + line.strip()
+        elif line and not line[0].isspace() and line[0] != "#":
+            pending, start = line, number
+        if pending and pending[-1] in "{;})" and pending.count("(") <= pending.count(")"):
+            yield start, pending
+            pending = ""
+
+
+def parameter_types(parameters):
+    parameters = re.sub(r"\s*=[^,]*", "", parameters)
+    return re.sub(r"\s*\b\w+(?=,|$)", "", parameters)
+
+
+def names(text):
+    """Pairs of line and what is defined there, with the namespaces around it."""
+    spaces = []  # None: a definition
+    for number, line in lines_of(text):
+        opened = NAMESPACE.match(line)
+        if opened:
+            spaces.append(opened.group(1))
+            continue
+        if line.startswith("}"):
+            spaces and spaces.pop()
+            continue
+        if "" in spaces and None not in spaces and not re.match("using |namespace ", line):
+            where = "::".join(spaces)
+            definition = re.sub(r"^template <.*?>\s+(?=\w)", "", line)
+            if found := TYPE.match(definition):
+                yield number, (where, next(filter(None, found.groups())))
+            elif found := FUNCTION.match(definition):
+                yield number, (where, found.group(1), parameter_types(found.group(2)))
+            elif found := CONSTANT.match(definition):
+                yield number, (where, found.group(1))
+        if line.endswith("{"):
+            spaces.append(None)
+
+
+def united(root):
+    """Files that are compiled together with others of their folder: what includes LibTorch."""
+    for cmake in sorted(f for d in ("src", "tests") for f in (root / d).glob("*/CMakeLists.txt")):
+        for command in re.findall(r"lockstep_(?:module\(\w+|tests\(torch) SOURCES([^)]*)", cmake.read_text()):
+            yield from (cmake.parent / name for name in command.split() if name.endswith(".cpp"))
+
+
+def problems(root):
+    seen = {}
+    for file in united(root):
+        for number, name in names(file.read_text()):
+            other = seen.setdefault((file.relative_to(root).parts[:2], *name), (file, number))
+            if other[0] != file:
+                yield f"{file.relative_to(root)}:{number}: {name[1]} is also in {other[0].relative_to(root)}:{other[1]}"
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    found = list(problems(root))
+    print("\n".join(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
