@@ -9,6 +9,7 @@ import re
 import sys
 
 NAMESPACE = re.compile(r"(?:inline )?namespace\s*([\w:]*)\s*\{$")
+ALIAS = re.compile(r"using\s+(?:(\w+)\s*=|[\w:]*::(\w+);)")
 TYPE = re.compile(r"(?:struct|class|enum class|enum|union)\s+(\w+)[^;()]*(?:\{.*|;)$|(?:TEST|TEST_F|TEST_P)\((\w+, \w+)\)")
 CONSTANT = re.compile(r"(?:inline |static |thread_local )*(?:constexpr|const|auto|[\w:]+(?:<.*>)?)\s[\w:<>,\s*&]*?\b(\w+)(?:\[.*?\])?(?:\s*=|\{|;)")
 FUNCTION = re.compile(r"[\w:<>,&*\s\[\]\"().]*?\b(\w+)\((.*)\)[^()]*\{")
@@ -34,7 +35,7 @@ def parameter_types(parameters):
 
 
 def names(text):
-    """Pairs of line and what is defined there, with the namespaces around it."""
+    """For each definition its line, its name with the namespaces around it, and, where it may be repeated, its text."""
     spaces = []  # None: a definition
     for number, line in lines_of(text):
         opened = NAMESPACE.match(line)
@@ -44,15 +45,17 @@ def names(text):
         if line.startswith("}"):
             spaces and spaces.pop()
             continue
-        if "" in spaces and None not in spaces and not re.match("using |namespace ", line):
+        if "" in spaces and None not in spaces and not re.match("using namespace |namespace ", line):
             where = "::".join(spaces)
             definition = re.sub(r"^template <.*?>\s+(?=\w)", "", line)
-            if found := TYPE.match(definition):
-                yield number, (where, next(filter(None, found.groups())))
+            if found := ALIAS.match(definition):
+                yield number, (where, found.group(1) or found.group(2)), re.sub(r"\w+::|using|\w+ =| ", "", line)
+            elif found := TYPE.match(definition):
+                yield number, (where, next(filter(None, found.groups()))), None
             elif found := FUNCTION.match(definition):
-                yield number, (where, found.group(1), parameter_types(found.group(2)))
+                yield number, (where, found.group(1), parameter_types(found.group(2))), None
             elif found := CONSTANT.match(definition):
-                yield number, (where, found.group(1))
+                yield number, (where, found.group(1)), None
         if line.endswith("{"):
             spaces.append(None)
 
@@ -67,9 +70,9 @@ def united(root):
 def problems(root):
     seen = {}
     for file in united(root):
-        for number, name in names(file.read_text()):
-            other = seen.setdefault((file.relative_to(root).parts[:2], *name), (file, number))
-            if other[0] != file:
+        for number, name, text in names(file.read_text()):
+            other = seen.setdefault((file.relative_to(root).parts[:2], *name), (file, number, text))
+            if other[0] != file and (text is None or text != other[2]):
                 yield f"{file.relative_to(root)}:{number}: {name[1]} is also in {other[0].relative_to(root)}:{other[1]}"
 
 

@@ -12,7 +12,7 @@ namespace lockstep::detail {
 namespace {
 
 using rendezvous::Meeting;
-using Bytes = std::vector<std::int64_t>;
+using Numbers = std::vector<std::int64_t>;
 
 constexpr auto kExplanationPatience = std::chrono::milliseconds(300);
 constexpr auto kLongest = std::chrono::years(10);
@@ -76,10 +76,10 @@ class Traffic {
   std::size_t row() const { return 2 * members_; }
 
   std::size_t members_;
-  Bytes said_;
+  Numbers said_;
 };
 
-std::string_view as_payload(const Bytes& bytes) {
+std::string_view as_payload(const Numbers& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size() * sizeof(std::int64_t)};
 }
 
@@ -123,7 +123,7 @@ void Agreement::meet_within(Lane& lane, const Collective& collective) {
 }
 
 // Every member knows what all have said, and comes to the same conclusion.
-void Agreement::compare_sizes(Lane& lane, const Collective& collective, const Bytes& own) {
+void Agreement::compare_sizes(Lane& lane, const Collective& collective, const Numbers& own) {
   Traffic traffic(lane.members.size());
   traffic.put(identity_.rank, as_payload(own));
   reach(lane, collective, as_payload(own),

@@ -8,7 +8,7 @@
 namespace lockstep::detail {
 namespace {
 
-using Bytes = std::vector<std::int64_t>;
+using Numbers = std::vector<std::int64_t>;
 
 constexpr const char* kOps[] = {"sum", "avg", "min", "max", "product", "bit_and", "bit_or", "bit_xor"};
 
@@ -76,24 +76,24 @@ std::string layout_text(const Signature& signature) {
 
 std::int64_t byte_count(const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
 
-Bytes bytes_of_all(const std::vector<at::Tensor>& tensors) {
-  Bytes bytes;
+Numbers bytes_of_all(const std::vector<at::Tensor>& tensors) {
+  Numbers bytes;
   for (const auto& tensor : tensors) bytes.push_back(byte_count(tensor));
   return bytes;
 }
 
-Bytes none(int size) { return Bytes(static_cast<std::size_t>(size), 0); }
+Numbers none(int size) { return Numbers(static_cast<std::size_t>(size), 0); }
 
-Bytes only_for(int member, std::int64_t amount, int size) {
+Numbers only_for(int member, std::int64_t amount, int size) {
   auto bytes = none(size);
   bytes[static_cast<std::size_t>(member)] = amount;
   return bytes;
 }
 
-Bytes bytes_given(const Collective& collective, int rank, int size) {
+Numbers bytes_given(const Collective& collective, int rank, int size) {
   switch (collective.kind) {
     case CollectiveKind::kAllGatherList:
-      return Bytes(static_cast<std::size_t>(size), byte_count(collective.input));
+      return Numbers(static_cast<std::size_t>(size), byte_count(collective.input));
     case CollectiveKind::kGather:
       return only_for(collective.root, byte_count(collective.input), size);
     case CollectiveKind::kScatter:
@@ -107,7 +107,7 @@ Bytes bytes_given(const Collective& collective, int rank, int size) {
   }
 }
 
-Bytes bytes_expected(const Collective& collective, int rank, int size) {
+Numbers bytes_expected(const Collective& collective, int rank, int size) {
   switch (collective.kind) {
     case CollectiveKind::kAllGatherList:
     case CollectiveKind::kAllToAllList:
@@ -155,7 +155,7 @@ std::string describe(const Signature& signature) {
   return text + layout_text(signature);
 }
 
-Bytes bytes_moved(const Collective& collective, int rank, int size) {
+Numbers bytes_moved(const Collective& collective, int rank, int size) {
   auto bytes = bytes_given(collective, rank, size);
   const auto expected = bytes_expected(collective, rank, size);
   bytes.insert(bytes.end(), expected.begin(), expected.end());

@@ -9,6 +9,7 @@
 #include <lockstep/data/torch_dataset.h>
 #include <lockstep/formats/safetensors.h>
 
+#include "data/recorder.h"
 #include "data/sha256.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
@@ -18,8 +19,8 @@ namespace lockstep {
 namespace {
 
 using test::expect_error;
+using test::Indices;
 using test::TemporaryFolder;
-using Indices = std::vector<std::int64_t>;
 
 const std::filesystem::path kDigits = test::in_repository("data/digits.csv.gz");
 

@@ -15,9 +15,9 @@ namespace {
 
 using test::batches_of;
 using test::expect_error;
+using test::Indices;
 using test::TemporaryFolder;
 using ::testing::ElementsAre;
-using Indices = std::vector<std::int64_t>;
 
 /// A picture of one grey value.
 std::string picture(int width, int height, char value) {

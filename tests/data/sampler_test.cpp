@@ -8,6 +8,7 @@
 #include <lockstep/data/sampler.h>
 #include <nlohmann/json.hpp>
 
+#include "data/recorder.h"
 #include "data/sha256.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
@@ -16,7 +17,7 @@ namespace lockstep {
 namespace {
 
 using nlohmann::json;
-using Indices = std::vector<std::int64_t>;
+using test::Indices;
 
 const json& golden() {
   static const json file = json::parse(std::ifstream(test::in_repository("tests/data/golden_sampler.json")));

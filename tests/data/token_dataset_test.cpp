@@ -15,8 +15,8 @@ namespace lockstep {
 namespace {
 
 using test::expect_error;
+using test::Indices;
 using test::TemporaryFolder;
-using Indices = std::vector<std::int64_t>;
 
 /// A file of the tokens first, first + 1, ..., without a header.
 std::filesystem::path tokens(const TemporaryFolder& folder, const std::string& name, std::uint16_t first,

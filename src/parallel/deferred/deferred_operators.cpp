@@ -15,7 +15,7 @@
 namespace lockstep::detail {
 namespace {
 
-using Stack = std::vector<c10::IValue>;
+using torch::jit::Stack;
 
 // Smaller ones cost nothing, and code that fills them by hand works.
 constexpr std::int64_t kSmallestDeferred = 1024;
