@@ -96,7 +96,9 @@ double grad_norm(std::span<const at::Tensor> parameters, double norm_type) {
   return norms.empty() ? 0.0 : at::linalg_vector_norm(all, norm_type).item<double>();
 }
 
-double clip_coefficient(double norm, double max_norm) {
+double clip_coefficient(double norm, double max_norm, bool error_if_nonfinite) {
+  check_limit("max_norm", max_norm);
+  if (error_if_nonfinite && !std::isfinite(norm)) refuse_nonfinite(norm);
   const auto coefficient = max_norm / (norm + 1e-6);
   return coefficient >= 1.0 ? 1.0 : coefficient;
 }
@@ -109,9 +111,7 @@ double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm, d
 
 double scale_gradients_to(std::span<const at::Tensor> parameters, double norm, double max_norm,
                           bool error_if_nonfinite) {
-  check_limit("max_norm", max_norm);
-  if (error_if_nonfinite && !std::isfinite(norm)) refuse_nonfinite(norm);
-  const auto coefficient = clip_coefficient(norm, max_norm);
+  const auto coefficient = clip_coefficient(norm, max_norm, error_if_nonfinite);
   if (coefficient == 1.0) return norm;
   for_each_gradient(parameters, [&](const at::Tensor& gradient) { gradient.mul_(coefficient); });
   return norm;

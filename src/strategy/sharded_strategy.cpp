@@ -1,6 +1,7 @@
 #include "strategy/sharded_strategy.h"
 
 #include <lockstep/base/error.h>
+#include <lockstep/optim/grad_norm.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/parallel/sharded/sharded_state.h>
@@ -58,7 +59,9 @@ std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& m
   refuse_whole_tensors(*optimizer);
   row.engine->offload_state(*optimizer);
   if (row.engine->plan().offload) barrier();  // all have seen how much room there is before any takes some
-  optimizer->on_zero_grad([engine = std::weak_ptr(row.engine), stepping = optimizer.get()] {
+  optimizer->on_zero_grad([engine = std::weak_ptr(row.engine), stepping = optimizer.get(),
+                           clip_factor = clips_.follow(*optimizer)] {
+    *clip_factor = 1.0;
     if (const auto alive = engine.lock()) alive->drop_accumulated_gradients(stepping->parameters());
   });
   sharded_.add(row, *optimizer);
@@ -72,6 +75,7 @@ void ShardedStrategy::setup_evaluation(torch::nn::Module& module) {
 
 // What has been averaged lies on the shards.
 std::vector<NamedParameter> ShardedStrategy::accumulating_parameters(torch::nn::Module& module) {
+  clips_.apply_all();
   if (!averages_every_backward()) return Strategy::accumulating_parameters(module);
   std::vector<NamedParameter> pieces;
   for (const auto& engine : sharded_engines(module)) {
@@ -94,20 +98,34 @@ std::shared_ptr<void> ShardedStrategy::hold_whole(torch::nn::Module& module) {
 
 void ShardedStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                                const BackwardOptions& options) {
+  clips_.apply_all();
   ShardedEngine::backward(loss, sharded_.averaging(synced), options);
 }
 
 double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
+  clips_.apply(optimizer);
   if (clip.algorithm == ClipAlgorithm::kNorm) {
-    return sharded_.of(optimizer).engine->clip_grad_norm(optimizer.parameters(), clip.value, clip.norm_type,
-                                                         clip.error_if_nonfinite);
+    const auto norm = grad_norm(optimizer, clip.norm_type);
+    clips_.scale(optimizer, clip_coefficient(norm, clip.value, clip.error_if_nonfinite));
+    return norm;
   }
   return Strategy::clip_gradients(optimizer, clip);
 }
 
 void ShardedStrategy::optimizer_step(Optimizer& optimizer) {
-  optimizer.step();
+  optimizer.step(clips_.factor(optimizer));
   skip_optimizer_step(optimizer);
+}
+
+double ShardedStrategy::optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) {
+  if (optimizer.needs_closure()) {
+    const auto loss = optimizer.step_with(closure);
+    skip_optimizer_step(optimizer);
+    return loss;
+  }
+  const auto loss = closure();
+  optimizer_step(optimizer);
+  return loss;
 }
 
 void ShardedStrategy::skip_optimizer_step(Optimizer& optimizer) {
@@ -148,7 +166,8 @@ StateTree ShardedStrategy::wanted_optimizer_state(Optimizer& optimizer) {
 }
 
 double ShardedStrategy::grad_norm(Optimizer& optimizer, double norm_type) {
-  return sharded_.of(optimizer).engine->grad_norm(optimizer.parameters(), norm_type);
+  const auto factor = clips_.factor(optimizer);
+  return factor * sharded_.of(optimizer).engine->grad_norm(optimizer.parameters(), norm_type);
 }
 
 void ShardedStrategy::load_optimizer(Optimizer& optimizer, const StateTree& state) {

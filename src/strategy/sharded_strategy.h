@@ -5,6 +5,7 @@
 #include <lockstep/state/state_dict_type.h>
 #include <lockstep/strategy/strategy.h>
 
+#include "strategy/deferred_clips.h"
 #include "strategy/engine_table.h"
 
 namespace lockstep {
@@ -21,6 +22,7 @@ class ShardedStrategy : public Strategy {
                 const BackwardOptions& options) override;
   double clip_gradients(Optimizer& optimizer, const GradientClip& clip) override;
   void optimizer_step(Optimizer& optimizer) override;
+  double optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) override;
   void skip_optimizer_step(Optimizer& optimizer) override;
   bool shards_gradients() const override { return true; }
   bool defers_init() const override { return true; }
@@ -57,6 +59,7 @@ class ShardedStrategy : public Strategy {
   StateDictType state_dict_type_;
   Communicator communicator_;
   int ranks_per_node_ = 1;
+  detail::DeferredClips clips_;
   detail::EngineTable<ShardedEngine> sharded_;  // before the group that they communicate through
 };
 

@@ -34,7 +34,9 @@ LOCKSTEP_API double grad_norm(std::span<const at::Tensor> parameters);
 LOCKSTEP_API double grad_norm(std::span<const at::Tensor> parameters, double norm_type);
 
 /// What gradients of norm `norm` are to be multiplied by: min(1, max_norm / (norm + 1e-6)).
-LOCKSTEP_API double clip_coefficient(double norm, double max_norm);
+/// @throws ConfigError if max_norm is negative or NaN; Error if `error_if_nonfinite` and the norm is not
+/// finite
+LOCKSTEP_API double clip_coefficient(double norm, double max_norm, bool error_if_nonfinite = false);
 
 /// Scales all gradients by clip_coefficient() and returns the norm they had before; as
 /// torch.nn.utils.clip_grad_norm_. An infinite norm makes gradients zero (infinite ones NaN), a NaN norm

@@ -1,0 +1,67 @@
+#include "strategy/deferred_clips.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/torch.h>
+
+namespace lockstep::detail {
+namespace {
+
+// Kernels compute in float32 at least, where a gradient of 16 bits would be rounded once more in between.
+bool has_same_bits(const Optimizer& optimizer) {
+  return std::ranges::all_of(optimizer.parameters(), [](const NamedParameter& parameter) {
+    const auto& gradient = parameter.tensor.grad();
+    return !gradient.defined() || gradient.scalar_type() == at::kFloat ||
+           gradient.scalar_type() == at::kDouble;
+  });
+}
+
+void multiply(const Optimizer& optimizer, double factor) {
+  if (factor == 1.0) return;
+  const torch::NoGradGuard no_grad;
+  for (const auto& parameter : optimizer.parameters()) {
+    if (parameter.tensor.grad().defined()) parameter.tensor.grad().mul_(factor);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<double> DeferredClips::follow(const Optimizer& optimizer) {
+  std::erase_if(factors_, [](const auto& entry) { return entry.second.expired(); });
+  auto factor = std::make_shared<double>(1.0);
+  factors_[&optimizer] = factor;
+  return factor;
+}
+
+std::shared_ptr<double> DeferredClips::find(const Optimizer& optimizer) const {
+  const auto found = factors_.find(&optimizer);
+  return found == factors_.end() ? nullptr : found->second.lock();
+}
+
+double DeferredClips::factor(const Optimizer& optimizer) const {
+  const auto factor = find(optimizer);
+  return factor ? *factor : 1.0;
+}
+
+void DeferredClips::scale(const Optimizer& optimizer, double factor) {
+  if (factor == 1.0) return;
+  const auto deferred = find(optimizer);
+  if (deferred && has_same_bits(optimizer)) {
+    *deferred *= factor;
+  } else {
+    multiply(optimizer, factor);
+  }
+}
+
+void DeferredClips::apply(const Optimizer& optimizer) {
+  if (const auto factor = find(optimizer)) multiply(optimizer, std::exchange(*factor, 1.0));
+}
+
+void DeferredClips::apply_all() {
+  for (const auto& [optimizer, factor] : factors_) {
+    if (!factor.expired()) apply(*optimizer);
+  }
+}
+
+}  // namespace lockstep::detail
