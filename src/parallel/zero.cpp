@@ -28,7 +28,7 @@ struct Gathered {
   at::Tensor tensor;
   std::string name;
   Engine engine = {};      // of what is sharded
-  at::Tensor values = {};  // of what is not: those to go back to
+  at::Tensor values = {};  // of what is not, and of what another scope holds, too: those to go back to
 };
 
 XXH64_hash_t fingerprint(const at::Tensor& tensor) {
@@ -46,6 +46,7 @@ class Baselines {
     found->second.pop_back();
     if (found->second.empty()) of_.erase(found);
   }
+  bool knows(const at::Tensor& tensor) const { return of_.contains(tensor.unsafeGetTensorImpl()); }
   bool is_written(const at::Tensor& tensor) const {
     return of_.at(tensor.unsafeGetTensorImpl()).back() != fingerprint(tensor);
   }
@@ -142,16 +143,14 @@ Init::Init(InitOptions options) {
 struct GatheredParameters::Impl {
   Impl(std::vector<Gathered> gathered, Communicator group, GatherOptions chosen)
       : all(std::move(gathered)), ranks(std::move(group)), options(chosen) {
-    check(options, ranks);
     compare(description(all, options), ranks);
+    check(options, ranks);
     for (const auto& one : all) check(one, ranks);
     for (const auto& [engine, tensors] : by_engine(all)) engine->hold(tensors);
     const torch::NoGradGuard no_grad;
     for (auto& one : all) {
-      if (!one.engine) {
-        materialize(one.tensor);
-        one.values = one.tensor.detach().clone();
-      }
+      if (!one.engine) materialize(one.tensor);
+      if (!one.engine || before.knows(one.tensor)) one.values = one.tensor.detach().clone();
       before.enter(one.tensor);
     }
   }

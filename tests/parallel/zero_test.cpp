@@ -218,6 +218,24 @@ TEST(GatheredParameters, LieInsideOfEachOther) {
   });
 }
 
+TEST(GatheredParameters, DropWhatWasWrittenInsideAlone) {
+  for_each_plan([](Sharded& sharded) {
+    auto expected = original();
+    auto& head = sharded.model->head;
+    zero::GatheredParameters outer(*sharded.model, sharded.comm, {.modifier_rank = 0});
+    if (sharded.is_rank(0)) set_first(head->bias, 8);
+    const auto before = through_pointer(head->weight)[0][0].item<float>();
+    {
+      zero::GatheredParameters dropped(*head, sharded.comm, {.modifier_rank = 0});
+      if (sharded.is_rank(0)) set_first(head->weight, 7), set_first(head->bias, 9);
+    }
+    EXPECT_EQ(through_pointer(head->weight)[0][0].item<float>(), before);
+    outer.close();
+    expected.at("head.bias")[0] = 8;
+    sharded.expect_masters(expected);
+  });
+}
+
 // Some steps of training. `between` runs after each forward, what `around` gives lives from before it until
 // after backward.
 template <class Between, class Around>

@@ -55,8 +55,10 @@ struct GatherOptions {
 /// close() gives its values to all, and in 16 bits what was not changed keeps its digits. Where close() is
 /// not called, as after an exception, shards stay as they were, and so do parameters that are not sharded.
 /// May lie inside of each other; where the inner one's close() keeps a parameter it also keeps what was
-/// written to it before. Forward and backward may run meanwhile; an optimizer must not step. Memory: the
-/// units (see fsdp) that the parameters are in; of those that are not sharded a copy.
+/// written to it before, by the same modifier_rank. Forward and backward may run meanwhile; an optimizer must
+/// not step. Values are the exact ones, with which forward computes meanwhile, also where weights travel
+/// quantized (ZeroPlusPlus). Memory: the units (see fsdp) that the parameters are in; a copy of those that
+/// are not sharded, or that another guard holds, too.
 ///
 /// deepspeed.zero.GatheredParameters closes by itself; a destructor here neither throws nor communicates.
 class LOCKSTEP_API GatheredParameters {
