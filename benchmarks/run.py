@@ -311,9 +311,9 @@ def machine():
 
 
 def versions(python):
-    code = ("import json, platform, torch, lightning; from importlib.metadata import version; "
+    code = ("import json, platform, torch, lightning; from importlib.metadata import distributions; "
             "print(json.dumps({'python': platform.python_version(), 'torch': torch.__version__, "
-            "'lightning': lightning.__version__, 'deepspeed': version('deepspeed')}))")
+            "'lightning': lightning.__version__, 'deepspeed': next((d.version for d in distributions(name='deepspeed')), None)}))")
     found = json.loads(subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout)
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return {"lockstep": commit.stdout.strip() or "unknown", **found}

@@ -5,21 +5,17 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "deepspeed/estimated_bytes.h"
+
 namespace lockstep {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-constexpr double kBeyondInt64 = 9223372036854775808.0;  // 2^63
-
-// As Python's int(); what does not fit is the largest number that does.
-std::int64_t bytes(double amount) {
-  return amount < kBeyondInt64 ? static_cast<std::int64_t>(amount) : std::numeric_limits<std::int64_t>::max();
-}
+using deepspeed::bytes;
+using deepspeed::kGiB;
 
 /// What the formulas count with.
 struct Numbers {
@@ -128,7 +124,7 @@ Expected<std::int64_t> parse_parameter_count(std::string_view text) {
   const auto count = std::round(number * factor);
   const bool is_whole = std::abs(number * factor - count) < 1e-3;
   if (error != std::errc() || end != digits.data() + digits.size() || !is_whole || !(count >= 1.0) ||
-      count >= kBeyondInt64)
+      count >= deepspeed::kBeyondInt64)
     return Unexpected{kAccepted};
   return static_cast<std::int64_t>(count);
 }

@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include "deepspeed/estimated_bytes.h"
+
 namespace lockstep {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+using deepspeed::kGiB;
+
 constexpr double kShardBytes = 4;
 constexpr double kGradientBytes = 4;
 constexpr double kAdamBytes = 8;
@@ -30,10 +33,10 @@ double gathered(const MemoryQuestion& q, double element_bytes) {
   return is_the_shard ? 0 : static_cast<double>(q.params) * element_bytes;
 }
 
-std::int64_t bytes(const MemoryQuestion& q, const Choice& choice, double element_bytes) {
+std::int64_t bytes_of(const MemoryQuestion& q, const Choice& choice, double element_bytes) {
   const double shards = q.stage == 0 ? 1 : static_cast<double>(q.gpus_per_node) * q.nodes;
   const double kept = static_cast<double>(q.params) * shard_bytes(choice) / shards;
-  return static_cast<std::int64_t>(kept + gathered(q, element_bytes));
+  return deepspeed::bytes(kept + gathered(q, element_bytes));
 }
 
 std::vector<Choice> choices_of(int stage) {
@@ -51,8 +54,8 @@ std::vector<RankMemory> estimate_rank_memory(const MemoryQuestion& question) {
   for (const auto& choice : choices_of(question.stage)) {
     rows.push_back({.offload_optimizer = choice.offload_optimizer,
                     .offload_param = choice.offload_param,
-                    .fp32_bytes = bytes(question, choice, kFp32),
-                    .mixed_bytes = bytes(question, choice, kMixed)});
+                    .fp32_bytes = bytes_of(question, choice, kFp32),
+                    .mixed_bytes = bytes_of(question, choice, kMixed)});
   }
   return rows;
 }

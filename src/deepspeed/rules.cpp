@@ -53,6 +53,14 @@ bool has_amsgrad(const Config& c) {
   return std::visit(has, c.optimizer);
 }
 
+/// Whether Adam's first steps are to be as small as its averages are.
+bool lacks_bias_correction(const Config& c) {
+  const auto lacks = [](const auto& o) { return !o.bias_correction; };
+  if (const auto* adam = optimizer<Adam>(c)) return lacks(*adam);
+  const auto* adamw = optimizer<AdamW>(c);
+  return adamw != nullptr && lacks(*adamw);
+}
+
 bool lacks_total_steps(const Config& c) {
   const auto lacks = [](const auto& s) {
     if constexpr (requires { s.total_num_steps; })
@@ -189,6 +197,7 @@ const std::vector<Rule>& rules() {
        },
        "partition_activations and number_checkpoints as well"},
       {{"optimizer.params.amsgrad"}, has_amsgrad, "false"},
+      {{"optimizer.params.bias_correction"}, lacks_bias_correction, "true"},
       {{"optimizer.type", kStage},
        is_untested,
        "Adam, AdamW, Adagrad, Lion or Muon with ZeRO",

@@ -43,6 +43,7 @@ void Fabric::launch() {
   state.strategy->setup_environment(*state.connector.environment(), state.connector.shape());
   state.strategy->barrier();
   configure_log({.rank = global_rank(), .world_size = world_size()});
+  if (global_rank() == 0) state.warn_of_what_programs_do();
   state.launched = true;
 }
 
@@ -74,7 +75,7 @@ std::shared_ptr<FabricOptimizer> Fabric::set_up_optimizer(torch::nn::Module& mod
   auto optimizer = state_->strategy->setup_optimizer(module, factory);
   detail::begin_with(*state_->precision, *optimizer);
   return std::make_shared<FabricOptimizer>(state_->strategy, state_->precision, std::move(optimizer),
-                                           callbacks());
+                                           callbacks(), state_->clip());
 }
 
 ForwardScope Fabric::autocast() const { return state_->precision->forward_scope(); }

@@ -6,13 +6,16 @@ namespace lockstep {
 
 FabricOptimizer::FabricOptimizer(std::shared_ptr<Strategy> strategy, std::shared_ptr<Precision> precision,
                                  std::unique_ptr<Optimizer> optimizer,
-                                 std::vector<std::shared_ptr<FabricCallback>> callbacks)
+                                 std::vector<std::shared_ptr<FabricCallback>> callbacks,
+                                 const GradientClip& clip)
     : strategy_(std::move(strategy)),
       precision_(std::move(precision)),
       optimizer_(std::move(optimizer)),
-      callbacks_(std::move(callbacks)) {}
+      callbacks_(std::move(callbacks)),
+      clip_(clip) {}
 
 bool FabricOptimizer::step() {
+  if (clip_.value > 0) detail::clip_gradients(*strategy_, *precision_, *optimizer_, clip_);
   const bool taken = detail::step_optimizer(*strategy_, *precision_, *optimizer_);
   for (const auto& callback : callbacks_) callback->on_after_optimizer_step(*this);
   return taken;

@@ -2,6 +2,7 @@
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
 #include "strategy/deepspeed_run.h"
 
@@ -23,24 +24,40 @@ FabricOptions checked(FabricOptions options) {
                                .hint = "create another optimizer for a model by setup_optimizers()"});
 }
 
-// DeepSpeed's configuration may say it.
-PrecisionOptions wanted_precision(const FabricOptions& options) {
-  const auto* const chosen = std::get_if<DeepSpeed>(&options.strategy);
-  if (chosen == nullptr) return options.precision;
-  return precision_of(deepspeed_run(*chosen).config, options.precision);
+std::optional<DeepSpeedConfig> configuration_of(const StrategyOptions& strategy) {
+  const auto* const chosen = std::get_if<DeepSpeed>(&strategy);
+  return chosen == nullptr ? std::nullopt : std::optional(deepspeed_run(*chosen).config);
 }
 
 }  // namespace
 
 FabricState::FabricState(FabricOptions chosen)
     : options(checked(std::move(chosen))),
+      deepspeed(configuration_of(options.strategy)),
       connector({.accelerator = options.accelerator,
                  .devices = options.devices,
                  .num_nodes = options.num_nodes,
                  .strategy = options.strategy,
                  .cluster_environment = options.cluster_environment}),
-      precision(make_precision(wanted_precision(options))) {
+      precision(make_precision(deepspeed ? precision_of(*deepspeed, options.precision) : options.precision)) {
   if (!connector.must_start_ranks()) strategy = connector.join();
+}
+
+GradientClip FabricState::clip() const {
+  if (!deepspeed || !deepspeed->is_given("gradient_clipping")) return {};
+  return {.value = deepspeed->gradient_clipping.value};
+}
+
+void FabricState::warn_of_what_programs_do() const {
+  if (!deepspeed) return;
+  std::string names;
+  for (const char* const key : {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                "gradient_accumulation_steps", "optimizer", "scheduler"}) {
+    if (deepspeed->is_given(key)) names += (names.empty() ? "" : ", ") + deepspeed->named(key);
+  }
+  if (names.empty()) return;
+  log_warning(names +
+              ": no effect under Fabric, whose program loads batches, accumulates and makes optimizers");
 }
 
 void FabricState::require_launched(const char* call) const {

@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include <lockstep/deepspeed/config.h>
 #include <lockstep/fabric/fabric_options.h>
+#include <lockstep/optim/gradient_clip.h>
 #include <lockstep/precision/precision.h>
 #include <lockstep/torch.h>
 
@@ -18,6 +21,7 @@ struct FabricState {
   explicit FabricState(FabricOptions chosen);
 
   FabricOptions options;
+  std::optional<DeepSpeedConfig> deepspeed;  ///< where its strategy was chosen
   Connector connector;
   std::shared_ptr<Strategy> strategy;  ///< none where launch() must start the ranks
   std::shared_ptr<Precision> precision;
@@ -26,6 +30,10 @@ struct FabricState {
   TrainedModules modules;
   std::int64_t next_log_step = 0;
 
+  /// How every optimizer step begins: as DeepSpeed's file says.
+  GradientClip clip() const;
+  /// Says what of DeepSpeed's file is the program's business here.
+  void warn_of_what_programs_do() const;
   /// @throws ConfigError naming `call` when the ranks are not connected yet
   void require_launched(const char* call) const;
   /// @throws ConfigError when the module, or one of its parameters, is set up already

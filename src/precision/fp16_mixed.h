@@ -8,18 +8,14 @@ namespace lockstep {
 
 class Fp16MixedPrecision final : public Precision {
  public:
-  explicit Fp16MixedPrecision(const GradScalerOptions& scaler) : scaler_(scaler) {}
+  explicit Fp16MixedPrecision(const GradScalerOptions& scaler) { set_grad_scaler(scaler); }
 
   std::string_view name() const override { return "16-mixed"; }
   bool converts_inputs() const override { return false; }
   ForwardScope forward_scope() const override { return ForwardScope(at::kHalf); }
-  GradScaler* grad_scaler() override { return &scaler_; }
   std::string_view state_key() const override { return "MixedPrecision"; }
-  StateTree state() const override { return scaler_.state(); }
-  void load_state(const StateTree& state) override { scaler_.load_state(state); }
-
- private:
-  GradScaler scaler_;
+  StateTree state() const override { return scaler()->state(); }
+  void load_state(const StateTree& state) override { scaler()->load_state(state); }
 };
 
 }  // namespace lockstep

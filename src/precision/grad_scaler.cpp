@@ -1,6 +1,7 @@
 #include <lockstep/precision/grad_scaler.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include <ATen/ops/full.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optimizer.h>
 
 namespace lockstep {
@@ -36,6 +38,11 @@ std::optional<ErrorParts> problem_of(const GradScalerOptions& o) {
 
 [[noreturn]] void refuse(std::string what, std::string hint = {}) {
   throw Error("precision", {.what = "GradScaler: " + std::move(what), .hint = std::move(hint)});
+}
+
+// Squares of float32 do not overflow in float64.
+bool is_finite(const at::Tensor& gradient) {
+  return std::isfinite(pairwise_sum(block_square_sums(gradient)));
 }
 
 // What of a gradient is stored: duplicates in a sparse one may overflow when they are added up.
@@ -81,6 +88,11 @@ at::Tensor GradScaler::scale(const at::Tensor& outputs) {
   return outputs * scale_;
 }
 
+// A scale of 1 is for finding them: nothing has to be written.
+bool GradScaler::only_looks(at::ScalarType dtype) const {
+  return dtype == at::kFloat && scale_.item<float>() == 1.0F;
+}
+
 void GradScaler::unscale_gradients(Optimizer& optimizer, PerOptimizer& found) const {
   const at::NoGradGuard no_grad;
   std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
@@ -93,8 +105,13 @@ void GradScaler::unscale_gradients(Optimizer& optimizer, PerOptimizer& found) co
     by_dtype[values.scalar_type()].push_back(values);
   }
   const auto inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
-  for (const auto& [dtype, gradients] : by_dtype)
-    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found.found_inf, inverse);
+  for (const auto& [dtype, gradients] : by_dtype) {
+    if (!only_looks(dtype)) {
+      at::_amp_foreach_non_finite_check_and_unscale_(gradients, found.found_inf, inverse);
+    } else if (!std::ranges::all_of(gradients, is_finite)) {
+      found.found_inf.fill_(1.0);
+    }
+  }
   found.has_gradients = !by_dtype.empty();
 }
 

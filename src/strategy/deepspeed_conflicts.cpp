@@ -10,24 +10,33 @@
 namespace lockstep::detail {
 namespace {
 
+enum class Says {
+  kAlone,
+  kWithSection,    // beside offload_optimizer or offload_parameters
+  kWhereItDiffers  // from its default, which says nothing even where it is given
+};
+
 struct ArgumentKey {
   const char* argument;
   const char* key;
-  bool is_of_section = false;  // says something only beside offload_optimizer or offload_parameters
+  Says says = Says::kAlone;
+  const char* or_key = nullptr;  // will do as well
 };
 
 constexpr ArgumentKey kArgumentKeys[] = {
     {"stage", "zero_optimization.stage"},
+    {"zero_optimization", "zero_optimization.stage", Says::kWhereItDiffers},
     {"offload_optimizer", "zero_optimization.offload_optimizer.device"},
-    {"offload_optimizer_device", "zero_optimization.offload_optimizer.device"},
+    {"offload_optimizer_device", "zero_optimization.offload_optimizer.device", Says::kWithSection},
     {"offload_parameters", "zero_optimization.offload_param.device"},
-    {"offload_params_device", "zero_optimization.offload_param.device"},
-    {"nvme_path", "zero_optimization.offload_optimizer.nvme_path", true},
-    {"optimizer_buffer_count", "zero_optimization.offload_optimizer.buffer_count", true},
-    {"pin_memory", "zero_optimization.offload_optimizer.pin_memory", true},
-    {"params_buffer_count", "zero_optimization.offload_param.buffer_count", true},
-    {"params_buffer_size", "zero_optimization.offload_param.buffer_size", true},
-    {"max_in_cpu", "zero_optimization.offload_param.max_in_cpu", true},
+    {"offload_params_device", "zero_optimization.offload_param.device", Says::kWithSection},
+    {"nvme_path", "zero_optimization.offload_optimizer.nvme_path", Says::kWithSection,
+     "zero_optimization.offload_param.nvme_path"},
+    {"optimizer_buffer_count", "zero_optimization.offload_optimizer.buffer_count", Says::kWithSection},
+    {"pin_memory", "zero_optimization.offload_optimizer.pin_memory", Says::kWithSection},
+    {"params_buffer_count", "zero_optimization.offload_param.buffer_count", Says::kWithSection},
+    {"params_buffer_size", "zero_optimization.offload_param.buffer_size", Says::kWithSection},
+    {"max_in_cpu", "zero_optimization.offload_param.max_in_cpu", Says::kWithSection},
     {"block_size", "aio.block_size"},
     {"queue_depth", "aio.queue_depth"},
     {"single_submit", "aio.single_submit"},
@@ -78,12 +87,13 @@ void check_arguments(const DeepSpeed& arguments, const DeepSpeedConfig& file,
   offloading.offload_optimizer = offloading.offload_parameters = true;
   const auto says = deepspeed_config(arguments, deepspeed::Dtype::kFp16);
   const auto says_of_sections = deepspeed_config(offloading, deepspeed::Dtype::kFp16);
-  for (const auto& [argument, key, is_of_section] : kArgumentKeys) {
+  for (const auto& [argument, key, when, or_key] : kArgumentKeys) {
     const auto& text = texts.at(argument);
-    if (text == defaults.at(argument) && !given.contains(argument)) continue;
-    const auto wanted = deepspeed::value_at(is_of_section ? says_of_sections : says, key);
+    const bool counts_as_given = when != Says::kWhereItDiffers && given.contains(argument);
+    if (text == defaults.at(argument) && !counts_as_given) continue;
+    const auto wanted = deepspeed::value_at(when == Says::kWithSection ? says_of_sections : says, key);
     const auto found = deepspeed::value_at(file, key);
-    if (wanted == found) continue;
+    if (wanted == found || (or_key != nullptr && wanted == deepspeed::value_at(file, or_key))) continue;
     throw ConfigError(
         "deepspeed",
         {.what = "strategy." + std::string(argument) + " and the file's " + file.named(key) + " disagree",

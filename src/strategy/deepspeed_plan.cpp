@@ -113,18 +113,25 @@ ZeroPlusPlus zero_plus_plus_of(const DeepSpeedConfig& config, int world_size, in
 }  // namespace
 
 // DeepSpeed's dynamic scale, or its static one, which neither grows nor backs off.
+GradScalerOptions constant_scale(double scale) {
+  return {.init_scale = scale,
+          .growth_interval = std::numeric_limits<std::int32_t>::max(),
+          .hysteresis = std::numeric_limits<int>::max()};
+}
+
 GradScalerOptions scaler_options(const deepspeed::Fp16& fp16) {
-  if (fp16.loss_scale > 0) {
-    return {.init_scale = fp16.loss_scale,
-            .growth_interval = std::numeric_limits<std::int32_t>::max(),
-            .hysteresis = std::numeric_limits<int>::max()};
-  }
+  if (fp16.loss_scale > 0) return constant_scale(fp16.loss_scale);
   return {.init_scale = std::ldexp(1.0, fp16.initial_scale_power),
           .growth_interval = fp16.loss_scale_window,
           .hysteresis = fp16.hysteresis,
           .consecutive_hysteresis = fp16.consecutive_hysteresis,
           .growth_delay = 1,
           .min_scale = static_cast<double>(fp16.min_loss_scale)};
+}
+
+bool checks_overflow(const DeepSpeedConfig& config, Dtype dtype) {
+  const int stage = config.zero_optimization.stage;
+  return dtype == Dtype::kBf16 && config.bf16.check_grad_overflow && (stage == 1 || stage == 2);
 }
 
 ShardingPlan plan_of(const DeepSpeedConfig& config, Dtype dtype, int world_size, int ranks_per_node) {

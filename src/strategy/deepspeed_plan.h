@@ -14,4 +14,10 @@ LOCKSTEP_API ShardingPlan plan_of(const DeepSpeedConfig& config, deepspeed::Dtyp
 
 LOCKSTEP_API GradScalerOptions scaler_options(const deepspeed::Fp16& fp16);
 
+/// One that stays as it is, whatever overflows.
+GradScalerOptions constant_scale(double scale);
+
+/// Whether steps on gradients that are not finite are left out without a scale: of bf16 at stages 1 and 2.
+LOCKSTEP_API bool checks_overflow(const DeepSpeedConfig& config, deepspeed::Dtype dtype);
+
 }  // namespace lockstep::detail

@@ -22,10 +22,12 @@ void DeepSpeedStrategy::setup_environment(ClusterEnvironment& environment, const
 
 void DeepSpeedStrategy::set_precision(Precision& precision) {
   dtype_ = detail::dtype_of(precision.name());
-  auto* const scaler = precision.grad_scaler();
-  if (scaler == nullptr) return;
-  const auto fp16 = run_.is_from_file ? run_.config.fp16 : deepspeed_config(options_, dtype_).fp16;
-  *scaler = GradScaler(detail::scaler_options(fp16));
+  if (precision.grad_scaler() != nullptr) {
+    const auto fp16 = run_.is_from_file ? run_.config.fp16 : deepspeed_config(options_, dtype_).fp16;
+    precision.set_grad_scaler(detail::scaler_options(fp16));
+  } else if (detail::checks_overflow(run_.config, dtype_)) {
+    precision.set_grad_scaler(detail::constant_scale(1));
+  }
 }
 
 ShardingPlan DeepSpeedStrategy::plan(int world_size, int ranks_per_node) const {

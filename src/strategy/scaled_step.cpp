@@ -17,10 +17,14 @@ GradScaler* active_scaler(Precision& precision) {
 void warn_of_skipped(const GradScaler& scaler) {
   constexpr std::int64_t kMany = 10;
   if (scaler.skipped_in_a_row() != kMany) return;
+  const auto scale = scaler.get_scale();
   log_warning("the last " + std::to_string(kMany) + " optimizer steps were left out, up to step " +
-              std::to_string(scaler.steps()) + ", of which the loss scale was " +
-              OptionType<double>::print(scaler.get_scale()) +
-              ": gradients overflowed in float16; look for what is infinite or NaN, or train in bfloat16");
+              std::to_string(scaler.steps()) +
+              (scale == 1
+                   ? ": gradients were not finite; look for what is infinite or NaN"
+                   : ", of which the loss scale was " + OptionType<double>::print(scale) +
+                         ": gradients overflowed in float16; look for what is infinite or NaN, or train "
+                         "in bfloat16"));
 }
 
 }  // namespace

@@ -60,10 +60,11 @@ void warn_of_missing_steps(const RunState& state) {
   const auto steps = std::to_string(state.figures.steps);
   if (skipped > 0 && 2 * skipped >= state.figures.steps) {
     log_warning(std::to_string(skipped) + " of " + steps +
-                " optimizer steps were left out: gradients overflowed in float16");
+                " optimizer steps were left out: gradients were infinite or NaN");
   } else if (skipped > 0) {
-    log_info(std::to_string(skipped) + " of " + steps +
-             " optimizer steps were left out while the loss scale was found");
+    log_info(
+        std::to_string(skipped) + " of " + steps + " optimizer steps were left out" +
+        (scaler->get_scale() == 1 ? ": gradients were infinite or NaN" : " while the loss scale was found"));
   }
   const bool was_open = state.figures.samples > 0 && state.figures.steps == 0;
   if (!was_open || !state.module->automatic_optimization()) return;

@@ -1,6 +1,7 @@
 // docs/deepspeed.md has a row for every key.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <sstream>
 #include <string>
@@ -66,6 +67,39 @@ TEST(DeepSpeedDocument, HasARowForEveryKeyAndNoOther) {
   const auto documented = documented_keys();
   for (const auto& key : described.all) EXPECT_TRUE(documented.contains(key)) << key << " is not documented";
   for (const auto& key : documented) EXPECT_TRUE(described.all.contains(key)) << key << " does not exist";
+}
+
+// Words in backticks of the chapter that says what training does with the keys.
+std::set<std::string> words_of_effects() {
+  const auto all = test::content(test::in_repository("docs/deepspeed.md"));
+  const auto begin = all.find("## What training does with it");
+  std::istringstream text(all.substr(begin, all.find("\n## ", begin + 1) - begin));
+  std::set<std::string> words;
+  bool is_quoted = false;
+  for (std::string part; std::getline(text, part, '`'); is_quoted = !is_quoted) {
+    if (!is_quoted) continue;
+    std::istringstream quoted(part);
+    for (std::string word; std::getline(quoted, word, ' ');) {
+      if (word.ends_with(':')) word.pop_back();
+      words.insert(word.substr(word.rfind('.') == std::string::npos ? 0 : word.rfind('.') + 1));
+    }
+  }
+  return words;
+}
+
+TEST(DeepSpeedDocument, SaysOfEveryKeyWhatTrainingDoesWithIt) {
+  KeysBySection described;
+  DeepSpeedConfig config;
+  describe(described, config);
+  const auto words = words_of_effects();
+  constexpr const char* kWholeSections[] = {"optimizer",      "scheduler",    "flops_profiler", "tensorboard",
+                                            "csv_monitor",    "comms_logger", "timers",         "amp",
+                                            "torch_autocast", "checkpoint",   "data_types"};
+  for (const auto& key : described.all) {
+    const auto is_of = [&](const char* section) { return key.starts_with(section); };
+    if (std::ranges::any_of(kWholeSections, is_of)) continue;
+    EXPECT_TRUE(words.contains(key.substr(key.find('/') + 1))) << key;
+  }
 }
 
 }  // namespace

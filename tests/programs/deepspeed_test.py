@@ -11,6 +11,8 @@ import unittest
 from harness import BINARY, DIGITS, SOURCE, ProgramTest
 
 CASE = BINARY / "bin" / "resume_case"
+ZERO_CASE = BINARY / "bin" / "zero_case"
+COMMAND = BINARY / "bin" / "lockstep"
 LM = BINARY / "bin" / "example_05_fsdp_transformer"
 WINDOWS = ["--trainer.accumulate_grad_batches", 2, "--trainer.gradient_clip_val", 0.5]
 
@@ -279,6 +281,20 @@ class DeepSpeed(ProgramTest):
         saved = self.folder / "run" / "config.yaml"
         self.assertIn(str(file), saved.read_text())
         self.assertEqual(self.run_program(CASE, "fit", "-c", saved, "--run_dir", self.folder / "again").code, 0)
+
+    def test_fabric_clips_and_says_what_is_the_programs_own(self):
+        def save(name, clipping):
+            file = self.config({"zero_optimization": {"stage": 3}, **clipping, "train_micro_batch_size_per_gpu": 4})
+            result = self.run_program(ZERO_CASE, "save", "--case.dir", self.folder / name, "--fabric.devices", 2,
+                                      "--fabric.strategy", "deepspeed", "--fabric.strategy.config", file)
+            self.assertEqual(result.code, 0, result)
+            self.assertEqual(result.err.count("train_micro_batch_size_per_gpu"), 1, result)
+            self.assertIn("no effect under Fabric", result.err)
+            return self.folder / name / "global_step3"
+
+        plain, wide, tight = save("plain", {}), save("wide", {"gradient_clipping": 1e9}), save("tight", {"gradient_clipping": 1e-6})
+        self.assertEqual(self.run_program(COMMAND, "inspect", plain, "--diff", wide).code, 0)
+        self.assertEqual(self.run_program(COMMAND, "inspect", plain, "--diff", tight).code, 1)
 
     def test_steps_that_are_not_taken_are_said(self):
         file = self.config({"fp16": {"enabled": True, "initial_scale_power": 127, "hysteresis": 100}})

@@ -242,6 +242,22 @@ TEST(DeepSpeedArguments, ThatSayOtherThanTheFileAreNamed) {
                                   {"initial_scale_power", "8", "16"});
 }
 
+TEST(DeepSpeedArguments, ThatSayWhatTheFileSaysAreNotInTheWay) {
+  const auto file = parse_deepspeed_config(
+                        R"({"zero_optimization": {"stage": 3,
+                            "offload_param": {"device": "nvme", "nvme_path": "/scratch"}}})",
+                        "ds.json")
+                        .config;
+  EXPECT_NO_THROW(
+      detail::check_arguments({.offload_params_device = deepspeed::OffloadDevice::kNvme}, file, {}));
+  EXPECT_NO_THROW(detail::check_arguments({.nvme_path = "/scratch"}, file, {}));
+  EXPECT_NO_THROW(detail::check_arguments({}, file, {"zero_optimization"}));
+  test::expect_error<ConfigError>([&] { detail::check_arguments({.zero_optimization = false}, file, {}); },
+                                  {"zero_optimization = false", "zero_optimization.stage = 3"});
+  test::expect_error<ConfigError>([&] { detail::check_arguments({.nvme_path = "/other"}, file, {}); },
+                                  {"nvme_path", "/other"});
+}
+
 TEST(DeepSpeedArguments, WithoutEffectAreSaidSo) {
   const auto run = detail::deepspeed_run({.stage = 2, .offload_parameters = true, .cpu_checkpointing = true});
   EXPECT_THAT(run.warnings,

@@ -8,6 +8,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/fabric/fabric_callback.h>
+#include <lockstep/optim/gradient_clip.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/precision/precision.h>
 #include <lockstep/strategy/strategy.h>
@@ -18,13 +19,14 @@ namespace lockstep {
 /// `ls::Scheduler scheduler(ls::StepLR{.step_size = 10}, *optimizer);`
 class LOCKSTEP_API FabricOptimizer {
  public:
-  /// For Fabric.
+  /// For Fabric. Every step begins with `clip`.
   FabricOptimizer(std::shared_ptr<Strategy> strategy, std::shared_ptr<Precision> precision,
                   std::unique_ptr<Optimizer> optimizer,
-                  std::vector<std::shared_ptr<FabricCallback>> callbacks);
+                  std::vector<std::shared_ptr<FabricCallback>> callbacks, const GradientClip& clip = {});
 
   /// One update of the parameters, then the callbacks' on_after_optimizer_step. Returns whether there was an
-  /// update: precision 16-mixed leaves it out when gradients have overflowed. Collective.
+  /// update: precision 16-mixed leaves it out when gradients have overflowed. Clips them first where a file
+  /// of DeepSpeed says so. Collective.
   bool step();
 
   /// Forgets the gradients; or fills them with zeros in place.
@@ -44,6 +46,7 @@ class LOCKSTEP_API FabricOptimizer {
   std::shared_ptr<Precision> precision_;
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<std::shared_ptr<FabricCallback>> callbacks_;
+  GradientClip clip_;
 };
 
 }  // namespace lockstep

@@ -93,6 +93,7 @@ class LOCKSTEP_API GradScaler {
   void require_scale(const char* call) const;
   void adapt(const at::Tensor& found_inf);
   void back_off();
+  bool only_looks(at::ScalarType dtype) const;
   void unscale_gradients(Optimizer& optimizer, PerOptimizer& found) const;
 
   GradScalerOptions options_;

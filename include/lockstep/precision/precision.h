@@ -2,6 +2,7 @@
 // Trainer; names and meaning are those of Lightning's precision plugins.
 #pragma once
 
+#include <memory>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
@@ -17,6 +18,7 @@ class Module;
 namespace lockstep {
 
 class GradScaler;
+struct GradScalerOptions;
 
 /// Trainer and Fabric call convert_module once, before the strategy spreads the model, hand every batch's
 /// tensors to convert_input, open a forward_scope around every step of the module (in Fabric, its user does),
@@ -42,8 +44,11 @@ class LOCKSTEP_API Precision {
   /// A tensor of a batch, in the element type that the model takes.
   virtual at::Tensor convert_input(const at::Tensor& input) const { return input; }
 
-  /// What scales losses and gradients; null where nothing does. Owned by the precision.
-  virtual GradScaler* grad_scaler() { return nullptr; }
+  /// What scales losses and gradients, and leaves out steps on gradients that are not finite; null where
+  /// nothing does. Owned by the precision.
+  virtual GradScaler* grad_scaler() { return scaler_.get(); }
+  /// Gives it a scaler, or another one; for strategies that have rules of their own. @throws as GradScaler()
+  void set_grad_scaler(const GradScalerOptions& options);
 
   /// What checkpoints call state(): the name of Lightning's class.
   virtual std::string_view state_key() const { return "Precision"; }
@@ -52,6 +57,12 @@ class LOCKSTEP_API Precision {
   virtual StateTree state() const { return {}; }
   /// Takes it back. @throws CheckpointError
   virtual void load_state(const StateTree& /*state*/) {}
+
+ protected:
+  const std::shared_ptr<GradScaler>& scaler() const { return scaler_; }
+
+ private:
+  std::shared_ptr<GradScaler> scaler_;
 };
 
 }  // namespace lockstep

@@ -84,7 +84,7 @@ class LOCKSTEP_API Strategy {
   /// ranks of what each rank has accumulated; those of other modules have added up locally, and nothing
   /// was sent for them. All ranks give the same modules in the same order; gradients travel from the last
   /// module's to the first's, whatever order they come in. When it throws on all ranks alike, the next one
-  /// starts clean; what gradients have got by then stays.
+  /// starts clean: of gradients stays what they have got by then, or nothing where the strategy shards.
   virtual void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                         const BackwardOptions& options = {}) = 0;
 
@@ -104,7 +104,8 @@ class LOCKSTEP_API Strategy {
   virtual std::shared_ptr<void> hold_whole(torch::nn::Module& module);
 
   /// Clips the gradients of `optimizer`'s parameters; gradients are those of the global batch. Returns
-  /// their norm before that, or 0 where each value is clipped.
+  /// their norm before that, or 0 where each value is clipped. By norm it may be optimizer_step() that
+  /// multiplies them.
   virtual double clip_gradients(Optimizer& optimizer, const GradientClip& clip);
 
   /// The norm of the gradients of `optimizer`'s parameters, which are those of the global batch.

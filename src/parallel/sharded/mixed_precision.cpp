@@ -80,7 +80,8 @@ std::string OptionType<MixedPrecisionChoice>::print(const MixedPrecisionChoice& 
   add("param_dtype", fields.param_dtype);
   add("reduce_dtype", fields.reduce_dtype);
   add("buffer_dtype", fields.buffer_dtype);
-  if (!fields.cast_forward_inputs) text += ", cast_forward_inputs: false";
+  if (!fields.cast_forward_inputs)
+    text += (text.empty() ? "" : ", ") + std::string("cast_forward_inputs: false");
   return "{" + text + "}";
 }
 

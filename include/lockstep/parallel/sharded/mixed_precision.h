@@ -32,8 +32,10 @@ class LOCKSTEP_API MixedPrecisionChoice {
   MixedPrecisionChoice(MixedPrecision value) : value_(value) {}
 
   const MixedPrecision& value() const { return value_; }
-  /// Whether nothing differs from the model's own types.
-  bool is_none() const { return !value_.param_dtype && !value_.reduce_dtype && !value_.buffer_dtype; }
+  /// Whether no type differs from the model's own.
+  bool has_no_type() const { return !value_.param_dtype && !value_.reduce_dtype && !value_.buffer_dtype; }
+  /// Whether it says nothing.
+  bool is_none() const { return has_no_type() && value_.cast_forward_inputs; }
 
  private:
   MixedPrecision value_;

@@ -1,0 +1,167 @@
+// What strategies that shard add to their engine; what ranks do is in tests/fabric.
+#include <gtest/gtest.h>
+#include <lockstep/parallel/sharded/sharded_modules.h>
+#include <lockstep/precision/grad_scaler.h>
+#include <lockstep/precision/precision_options.h>
+#include <lockstep/strategy/strategy.h>
+#include <lockstep/strategy/strategy_options.h>
+#include <lockstep/torch.h>
+
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "strategy/scaled_step.h"
+
+namespace lockstep {
+namespace {
+
+using Weights = std::map<std::string, at::Tensor>;
+
+struct Clipped {
+  explicit Clipped(const StrategyOptions& choice, Precision* precision = nullptr)
+      : strategy(make_strategy(choice, 1)) {
+    if (precision != nullptr) strategy->set_precision(*precision);
+    torch::manual_seed(3);
+    module = std::make_shared<torch::nn::LinearImpl>(64, 32);
+    strategy->setup_module(module);
+    optimizer = strategy->setup_optimizer(*module, AdamW{.lr = 0.1, .weight_decay = 0.1});
+  }
+  void backward(double scale, Precision* precision = nullptr) {
+    torch::nn::Module* const synced[] = {module.get()};
+    auto loss = module->forward(torch::full({2, 64}, scale)).to(at::kFloat).pow(2).sum();
+    if (precision != nullptr) loss = detail::scaled_loss(*precision, loss);
+    strategy->backward(loss, synced);
+  }
+  double clip(double norm) { return strategy->clip_gradients(*optimizer, {.value = norm}); }
+  std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> gradients;
+    for (const auto& parameter : optimizer->parameters())
+      gradients.push_back(parameter.tensor.grad().clone());
+    return gradients;
+  }
+
+  std::shared_ptr<Strategy> strategy;
+  std::shared_ptr<torch::nn::LinearImpl> module;
+  std::unique_ptr<Optimizer> optimizer;
+};
+
+// Weights after two steps, each of which `make_gradients`.
+Weights weights_after(const StrategyOptions& choice, const std::function<void(Clipped&)>& make_gradients) {
+  Clipped run(choice);
+  for (int step = 0; step < 2; ++step) {
+    run.optimizer->zero_grad();
+    make_gradients(run);
+    run.strategy->optimizer_step(*run.optimizer);
+  }
+  return run.strategy->module_state(*run.module);
+}
+
+void expect_ddps_bits(const std::function<void(Clipped&)>& make_gradients) {
+  const auto expected = weights_after(Ddp{}, make_gradients), found = weights_after(Fsdp{}, make_gradients);
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(found.at(name).equal(tensor)) << name;
+}
+
+TEST(DeferredClips, AreLeftToTheStep) {
+  Clipped run(Fsdp{});
+  run.backward(1);
+  const auto before = run.gradients();
+  EXPECT_GT(run.clip(0.1), 1);
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(run.gradients()[i].equal(before[i]));
+  EXPECT_NEAR(run.strategy->grad_norm(*run.optimizer), 0.1, 1e-6);
+  run.strategy->clip_gradients(*run.optimizer, {.value = 1, .algorithm = ClipAlgorithm::kValue});
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_FALSE(run.gradients()[i].equal(before[i]));
+}
+
+TEST(DeferredClips, HaveTheBitsOfDdp) {
+  expect_ddps_bits([](Clipped& run) {
+    run.backward(1);
+    run.clip(0.1);
+  });
+}
+
+TEST(DeferredClips, ComeBeforeWhatIsAddedAndClippedLater) {
+  expect_ddps_bits([](Clipped& run) {
+    run.backward(1);
+    run.clip(0.1);
+    run.backward(0.01);
+  });
+  expect_ddps_bits([](Clipped& run) {
+    run.backward(1);
+    run.clip(0.1);
+    run.clip(0.05);
+    run.strategy->clip_gradients(*run.optimizer, {.value = 1e-3, .algorithm = ClipAlgorithm::kValue});
+  });
+}
+
+TEST(DeferredClips, GoWithTheGradients) {
+  expect_ddps_bits([](Clipped& run) {
+    run.backward(1);
+    run.clip(0.1);
+    run.optimizer->zero_grad();
+    run.backward(0.01);
+  });
+}
+
+TEST(DeferredClips, ServeStepsWithAClosure) {
+  const auto weights = [](const StrategyOptions& choice) {
+    Clipped run(choice);
+    const auto loss = run.strategy->optimizer_step_with(*run.optimizer, [&] {
+      run.optimizer->zero_grad();
+      run.backward(1);
+      run.clip(0.1);
+      return 7.0;
+    });
+    EXPECT_EQ(loss, 7);
+    run.backward(1);  // with the new weights
+    run.strategy->optimizer_step(*run.optimizer);
+    return run.strategy->module_state(*run.module);
+  };
+  const auto expected = weights(Ddp{}), found = weights(Fsdp{});
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(found.at(name).equal(tensor)) << name;
+}
+
+TEST(OverflowWithoutAScale, LeavesStepsOutInBf16) {
+  for (const int stage : {1, 2, 3}) {
+    const auto precision = make_precision(Bf16Mixed{});
+    Clipped run(DeepSpeed{.stage = stage}, precision.get());
+    ASSERT_EQ(precision->grad_scaler() != nullptr, stage < 3) << "as in DeepSpeed";
+    if (stage == 3) continue;
+    const auto weights = [&] {
+      return run.strategy->module_state(*run.module).at("weight").to(at::kFloat).clone();
+    };
+    const auto step = [&](double scale) {
+      run.optimizer->zero_grad();
+      run.backward(scale, precision.get());
+      return detail::step_optimizer(*run.strategy, *precision, *run.optimizer);
+    };
+    EXPECT_TRUE(step(1));
+    const auto before = weights();
+    EXPECT_FALSE(step(std::numeric_limits<double>::infinity()));
+    EXPECT_TRUE(weights().equal(before));
+    EXPECT_TRUE(step(1)) << "the scale stays";
+    EXPECT_FALSE(weights().equal(before));
+    EXPECT_EQ(precision->grad_scaler()->get_scale(), 1);
+    EXPECT_EQ(precision->grad_scaler()->skipped_steps(), 1);
+  }
+}
+
+TEST(MixedPrecisionOfFsdp, KeepsWhatIsSaidOfArguments) {
+  const auto text = [](const MixedPrecisionChoice& choice) {
+    return OptionType<MixedPrecisionChoice>::print(choice);
+  };
+  const auto own = OptionType<MixedPrecisionChoice>::parse("{cast_forward_inputs: false}").value();
+  EXPECT_FALSE(own.is_none());
+  EXPECT_EQ(text(own), "{cast_forward_inputs: false}");
+  const auto precision = make_precision(Bf16Mixed{});
+  Clipped run(Fsdp{.mixed_precision = own}, precision.get());
+  const auto engine = sharded_engines(*run.module).front();
+  EXPECT_EQ(
+      text(engine->plan().mixed_precision),
+      "{param_dtype: bfloat16, reduce_dtype: bfloat16, buffer_dtype: bfloat16, cast_forward_inputs: false}");
+}
+
+}  // namespace
+}  // namespace lockstep
