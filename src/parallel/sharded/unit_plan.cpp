@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -103,6 +104,39 @@ struct Chooser {
   void operator()(const WrapPolicy::Predicate& predicate) const { choose_where(module, predicate, chosen); }
 };
 
+// A word of a policy that chooses nothing by itself: a typo, most likely.
+struct IdleWord {
+  const Module& module;
+
+  std::optional<std::string> operator()(const WrapPolicy::TypeNames& rule) const {
+    return first_idle(rule.names, [](const auto& word) { return WrapPolicy::TypeNames{{word}}; });
+  }
+  std::optional<std::string> operator()(const WrapPolicy::Modules& rule) const {
+    using Modules = WrapPolicy::Modules;
+    auto idle = first_idle(rule.types, [](const auto& word) { return Modules{{word}, {}, {}}; });
+    if (!idle) idle = first_idle(rule.names, [](const auto& word) { return Modules{{}, {word}, {}}; });
+    if (!idle)
+      idle = first_idle(rule.name_suffixes, [](const auto& word) { return Modules{{}, {}, {word}}; });
+    return idle;
+  }
+  template <class OtherRule>
+  std::optional<std::string> operator()(const OtherRule&) const {
+    return std::nullopt;
+  }
+
+ private:
+  template <class MakeRule>
+  std::optional<std::string> first_idle(const std::vector<std::string>& words,
+                                        const MakeRule& rule_of) const {
+    for (const auto& word : words) {
+      Chosen chosen;
+      Chooser{module, chosen}(rule_of(word));
+      if (chosen.empty()) return word;
+    }
+    return std::nullopt;
+  }
+};
+
 // DeepSpeed has no word for it.
 const char* hint_for(std::string_view option) {
   return option.find("leaf_module") == std::string_view::npos
@@ -110,7 +144,7 @@ const char* hint_for(std::string_view option) {
              : "without this key the repeated blocks are found";
 }
 
-[[noreturn]] void refuse_no_match(const Module& module, const WrapPolicy& policy, const char* option,
+[[noreturn]] void refuse_no_match(const Module& module, const std::string& what, const std::string& got,
                                   const char* hint) {
   std::set<std::string> types;
   for (const auto& part : module.modules(/*include_self=*/false)) {
@@ -118,16 +152,19 @@ const char* hint_for(std::string_view option) {
   }
   std::string list;
   for (const auto& type : types) list += (list.empty() ? "" : ", ") + type;
-  throw ConfigError("parallel", {.what = std::string(option) + " matches no module of " + type_of(module),
+  throw ConfigError("parallel", {.what = what + " matches no module of " + type_of(module),
                                  .expected = "a policy for some of " + list,
-                                 .got = policy.print(),
+                                 .got = got,
                                  .hint = hint});
 }
 
 Chosen choose(const Module& module, const WrapPolicy& policy, const char* option) {
   Chosen chosen;
   std::visit(Chooser{module, chosen}, policy.rule());
-  if (chosen.empty() && policy.must_match()) refuse_no_match(module, policy, option, hint_for(option));
+  if (chosen.empty() && policy.must_match())
+    refuse_no_match(module, option, policy.print(), hint_for(option));
+  if (const auto word = std::visit(IdleWord{module}, policy.rule()))
+    refuse_no_match(module, "\"" + *word + "\" of " + option, policy.print(), hint_for(option));
   return chosen;
 }
 
@@ -222,7 +259,7 @@ std::vector<PlannedUnit> plan_blocks(const Module& module, const WrapPolicy& pol
   planner.visit(module, "", 0);
   auto blocks = planner.take();
   if (blocks.size() < 2) {
-    refuse_no_match(module, policy, option,
+    refuse_no_match(module, option, policy.print(),
                     "a part without parameters, or of a single block, is checkpointed where it is called: "
                     "x = ls::checkpoint([this](const at::Tensor& x) { return part->forward(x); }, x)");
   }

@@ -90,6 +90,22 @@ TEST(UnitPlan, NamesTheTypesThatThereAreWhenNothingMatches) {
   }
 }
 
+TEST(UnitPlan, NamesTheWordThatMatchesNothing) {
+  const auto message = [](const WrapPolicy& policy) {
+    try {
+      plan_units(Stack(), policy);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message("Linear,Lienar"),
+              HasSubstr("\"Lienar\" of auto_wrap_policy matches no module of Stack"));
+  EXPECT_THAT(message(WrapPolicy::modules({"Linear"}, {}, {".nowhere"})), HasSubstr("\".nowhere\""));
+  EXPECT_THAT(message(WrapPolicy::modules({"Linear"}, {"nobody"}, {})), HasSubstr("\"nobody\""));
+  EXPECT_EQ(message("Linear"), "");
+}
+
 TEST(WrapPolicy, IsPrintedAsItIsRead) {
   for (const auto* text : {"repeated_blocks", "none", "min_num_params=1000000", "Linear,Embedding"})
     EXPECT_EQ(WrapPolicy(text).print(), text);
