@@ -21,6 +21,7 @@ const std::map<std::string, void (*)(ls::Fabric&)> kCases{{"properties", propert
                                                           {"precision", precision},
                                                           {"scaled_gradients", scaled_gradients},
                                                           {"overflows", overflows},
+                                                          {"overflow_in_one_shard", overflow_in_one_shard},
                                                           {"scaled_together", scaled_together},
                                                           {"scaler_state", scaler_state},
                                                           {"one_element_type", one_element_type},

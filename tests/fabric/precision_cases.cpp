@@ -91,6 +91,29 @@ void overflows(ls::Fabric&) {
   require(optimizer->step(), "taken");
 }
 
+// The last element of the gradient, which one rank has.
+void overflow_in_one_shard(ls::Fabric&) {
+  ls::Fabric fabric({.strategy = ls::Fsdp{}, .precision = ls::Fp16Mixed{.scaler = {.init_scale = 1024}}});
+  fabric.launch();
+  fabric.seed_everything(5);
+  torch::nn::Linear model(torch::nn::LinearOptions(64, 64).bias(false));
+  const auto optimizer = std::get<1>(fabric.setup(model, ls::SGD{.lr = 0.1}));
+  const auto weights = [&] {
+    const auto state = fabric.strategy().module_state(*model);
+    return fabric.global_rank() == 0 ? state.at("weight").clone() : torch::Tensor();
+  };
+  const auto before = weights();
+  auto factors = torch::ones({64});
+  factors[63] = kInf;
+  {
+    const auto scope = fabric.autocast();
+    fabric.backward((model->forward(torch::eye(64)).to(torch::kFloat)[63] * factors).sum());
+  }
+  require(!optimizer->step(), "left out on every rank");
+  const auto after = weights();
+  require(fabric.global_rank() > 0 || torch::equal(after, before), "weights");
+}
+
 void scaled_together(ls::Fabric&) {
   const auto scaled = train_two({.init_scale = 4, .growth_interval = 1});
   require(torch::allclose(scaled, train_two({.enabled = false}), 1e-2, 1e-3), "weights of both models");
