@@ -34,6 +34,7 @@ void ShardedStrategy::set_ranks(Communicator communicator, int ranks_per_node) {
 // A module stays sharded from one fit to the next, also by another Trainer with the same options.
 void ShardedStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
   sharded_.forget_dropped();
+  forget_dropped_sharded();
   const auto known = sharded_engines(*module);
   if (known.size() == 1 && is_alike(*known.front()) && known.front()->still_holds(*module))
     return sharded_.set(module, known.front());

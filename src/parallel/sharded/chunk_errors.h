@@ -19,6 +19,9 @@ class ChunkErrors {
   /// A reduction begins: forgets all, when it is time.
   void begin();
 
+  /// Forgets all.
+  void forget();
+
   /// Writes `values`, and what was lost of chunk `chunk` before, to `record`; keeps what that loses. Where
   /// numbers are not finite nothing is kept.
   void write(std::int64_t chunk, const at::Tensor& values, const RecordFormat& format,

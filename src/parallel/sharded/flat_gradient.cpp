@@ -1,5 +1,6 @@
 #include "parallel/sharded/flat_gradient.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <lockstep/torch.h>
@@ -12,6 +13,17 @@ at::Tensor row_by_row(const at::Tensor& gradient) {
   if (!gradient.defined()) return gradient;
   const auto whole = gradient.layout() == at::kStrided ? gradient.detach() : gradient.detach().to_dense();
   return whole.reshape({-1});
+}
+
+// The first `elements` of `chunk`, where no piece lies.
+void zero_gaps(const at::Tensor& chunk, std::span<const ShardPiece> pieces, std::int64_t elements) {
+  std::int64_t end = 0;
+  for (const auto& piece : pieces) {
+    if (piece.count == 0) continue;
+    chunk.narrow(0, end, piece.offset - end).zero_();
+    end = piece.offset + piece.count;
+  }
+  chunk.narrow(0, end, elements - end).zero_();
 }
 
 at::ScalarType dtype_of_pieces(const FlatParameter& flat) { return flat.piece(0).scalar_type(); }
@@ -31,14 +43,23 @@ FlatGradient::FlatGradient(FlatParameter& flat, at::ScalarType dtype, const Zero
               ? quantized_reduction(mesh_, {flat.layout().shard_elements(), flags_}, options.error_feedback)
               : plain_reduction(mesh_)) {}
 
+bool FlatGradient::is_idle() const {
+  return std::ranges::none_of(flat_.members(), [](const auto& member) {
+    return member.tensor.requires_grad() || member.tensor.grad().defined();
+  });
+}
+
 std::int64_t FlatGradient::row_bytes() const {
   return chunk_elements() * mesh_.shards() * static_cast<std::int64_t>(c10::elementSize(dtype_));
 }
 
 void FlatGradient::fill_chunk(int shard, std::span<const at::Tensor> gradients, const at::Tensor& flags) {
   auto chunk = row_.narrow(0, shard * chunk_elements(), chunk_elements());
-  chunk.narrow(0, flat_.layout().shard_elements(), flags_).copy_(flags);
-  for (const auto& piece : flat_.layout().pieces(shard)) {
+  const auto pieces = flat_.layout().pieces(shard);
+  const auto elements = flat_.layout().shard_elements();
+  chunk.narrow(0, elements, flags_).copy_(flags);
+  if (flat_.reduces_quantized()) zero_gaps(chunk, pieces, elements);  // they take part in scales
+  for (const auto& piece : pieces) {
     const auto& gradient = gradients[piece.parameter];
     if (piece.count == 0) continue;
     auto target = chunk.narrow(0, piece.offset, piece.count);
@@ -63,7 +84,6 @@ void FlatGradient::start(MemoryPool& pool, std::int64_t number) {
   if (!averages_.defined()) averages_ = flat_.memory().zeros(chunk_elements(), dtype_of_pieces(flat_));
   chunk_ = lands_in_place() ? averages_ : pool.take(chunk_elements(), landing_type_);
   row_ = mesh_.shards() == 1 ? chunk_ : pool.take(chunk_elements() * mesh_.shards(), dtype_);
-  if (flat_.reduces_quantized()) row_.zero_();  // what lies between gradients takes part in scales
   std::vector<at::Tensor> gradients;
   const auto flags = at::zeros({flags_}, at::kFloat);
   for (const auto& member : flat_.members()) {
@@ -89,7 +109,9 @@ void FlatGradient::land(MemoryPool& pool) {
 }
 
 void FlatGradient::give_back(MemoryPool& pool) {
-  if (!chunk_.is_same(averages_)) pool.give(std::move(chunk_));
+  if (row_.defined() && !row_.is_same(chunk_)) pool.give(std::move(row_));
+  if (chunk_.defined() && !chunk_.is_same(averages_)) pool.give(std::move(chunk_));
+  row_.reset();
   chunk_.reset();
 }
 

@@ -32,12 +32,16 @@ class FlatGradient {
   void go_on() { reduction_->go_on(); }
   /// Waits for what is under way, and adds the averages to the gradients of the pieces. Blocking.
   void land(MemoryPool& pool);
-  /// Waits for what is under way, and forgets it. Errors of the group are not told again.
+  /// After start(), whether it threw or not: waits for what is under way, and forgets it and what it has left
+  /// for the next time. Errors of the group are not told again.
   void discard(MemoryPool& pool) noexcept;
   /// Drops gradients that have not been sent.
   void drop();
   /// Drops those of the pieces.
   void drop_averages();
+
+  /// Whether there is nothing to send: the members are frozen for now, and none has a gradient.
+  bool is_idle() const;
 
   std::int64_t row_bytes() const;
   const std::string& name_of(std::size_t member) const { return flat_.members()[member].name; }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
@@ -20,17 +19,6 @@ std::vector<std::int64_t> sizes_of(const std::vector<ShardedTensor>& members) {
 
 at::ScalarType master_dtype(const std::vector<ShardedTensor>& members, const ComputeDtype& compute) {
   return compute.master.value_or(members.front().tensor.scalar_type());
-}
-
-void check_memory(const std::vector<ShardedTensor>& members) {
-  std::map<const void*, std::string> owners;
-  for (const auto& [name, tensor] : members) {
-    const auto [other, is_new] = owners.emplace(tensor.storage().unsafeGetStorageImpl(), name);
-    if (is_new) continue;
-    throw ConfigError("parallel", {.what = "two parameters share memory and cannot be sharded",
-                                   .expected = "one parameter that is registered twice, or a copy",
-                                   .got = name + " in the memory of " + other->second});
-  }
 }
 
 std::string message_of(const std::string& name) {
@@ -67,7 +55,6 @@ FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh
       is_trained_(members_.front().tensor.requires_grad()),
       is_resident_(mesh.shards() == 1 && dtype_ == master_dtype(members_, compute)),
       gather_(mesh, layout_.shard_elements(), dtype_, compute.travel, memory) {
-  check_memory(members_);
   const torch::NoGradGuard no_grad;
   shard_ = memory_.zeros(layout_.shard_elements(), master_dtype(members_, compute));
   for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -150,10 +137,10 @@ void FlatParameter::release(MemoryPool& pool, bool overwrites) {
   pool.give(std::move(row_));
 }
 
-// In the members' type, in memory that nobody else has.
-at::Tensor FlatParameter::gathered_row() const {
-  const auto own = shard_.to(dtype_);
-  if (mesh_.shards() == 1) return own.is_same(shard_) ? shard_.clone() : own;
+// The shard itself where it is all.
+at::Tensor FlatParameter::whole_row(at::ScalarType dtype) const {
+  const auto own = shard_.to(dtype);
+  if (mesh_.shards() == 1) return own;
   auto row = at::empty({layout_.total_elements()}, own.options());
   mesh_.gather.all_gather(row, own);
   return row;
@@ -166,7 +153,8 @@ void FlatParameter::hold(std::span<const std::size_t> held) {
   at::Tensor row;
   for (const auto i : held) {
     if (held_[i].count++ > 0) continue;
-    if (!row.defined()) row = gathered_row();
+    if (!row.defined()) row = whole_row(dtype_);
+    if (row.is_same(shard_)) row = shard_.clone();
     held_[i].row = row;
     attach_memory(members_[i].tensor, row, layout_.offset(i));
   }
@@ -177,7 +165,6 @@ void FlatParameter::keep_held(std::size_t i) {
   const c10::InferenceMode off(false);
   const auto& piece = place(i);
   const auto own = shard_.narrow(0, piece.offset, piece.count);
-  gather_.forget();
   take_changes(own, own.to(dtype_), part_of(held_[i].row, i));
 }
 
@@ -191,17 +178,13 @@ void FlatParameter::let_go(std::size_t i) {
   }
 }
 
-std::vector<at::Tensor> FlatParameter::whole_values() {
+std::vector<at::Tensor> FlatParameter::whole_values() const {
   const torch::NoGradGuard no_grad;
   const c10::InferenceMode off(false);
-  auto row = shard_;
-  if (mesh_.shards() > 1) {
-    row = at::empty({layout_.total_elements()}, shard_.options());
-    mesh_.gather.all_gather(row, shard_);
-  }
+  const auto row = whole_row(shard_.scalar_type());
   std::vector<at::Tensor> values;
   for (std::size_t i = 0; i < members_.size(); ++i)
-    values.push_back(row.narrow(0, layout_.offset(i), members_[i].tensor.numel()).clone());
+    values.push_back(row.narrow(0, layout_.offset(i), members_[i].tensor.numel()));
   return values;
 }
 
@@ -213,7 +196,9 @@ void FlatParameter::restore(const std::vector<at::Tensor>& values) {
     auto tensor = members_[i].tensor;
     const bool is_intact = marks_[i]->is_intact();
     marks_[i].reset();
-    if (is_intact) tensor.set_data(values[i].to(own_dtype_).view(tensor.sizes()));
+    if (!is_intact) continue;
+    const auto own = values[i].to(own_dtype_, /*non_blocking=*/false, /*copy=*/true);
+    tensor.set_data(own.view(tensor.sizes()));
   }
 }
 

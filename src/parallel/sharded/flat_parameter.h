@@ -47,8 +47,7 @@ class FlatParameter {
   /// Takes over `members`, all of one dtype, whose values are the same on all ranks: keeps this rank's shard
   /// and frees their memory. `handler` is told when they are used; `first_tag` is the tag of the first one,
   /// the others count on. The shard lies in `memory`. They lie in the type that `compute` names from now on,
-  /// the shard in their own. Does not communicate, but for `fetch`. @throws ConfigError if two of them share
-  /// memory
+  /// the shard in their own. Does not communicate, but for `fetch`.
   FlatParameter(std::vector<ShardedTensor> members, const ShardMesh& mesh, const ComputeDtype& compute,
                 UseHandler& handler, std::size_t first_tag, ShardMemory& memory,
                 const FetchParameter& fetch = {});
@@ -101,16 +100,17 @@ class FlatParameter {
   /// called as often; what is written there is not kept. Collective, blocking.
   void hold(std::span<const std::size_t> held);
   bool is_held(std::size_t i) const { return !held_.empty() && held_[i].count > 0; }
-  /// The shard takes its part of what held member `i` is, on all ranks alike.
+  /// The shard takes its part of what held member `i` is, on all ranks alike. forget_secondary() is to
+  /// follow.
   void keep_held(std::size_t i);
   /// The member is again what is gathered, or nothing. Not Collective.
   void let_go(std::size_t i);
 
-  /// The members' whole values in the shard's dtype, flat, in the order of members; memory of their own.
-  /// Collective, blocking.
-  std::vector<at::Tensor> whole_values();
+  /// The members' whole values in the shard's dtype, flat, in the order of members: views of one row, which
+  /// may be the shard itself. Collective, blocking.
+  std::vector<at::Tensor> whole_values() const;
 
-  /// Gives the members memory of their own, with these values, and lets go of them.
+  /// Gives the members memory of their own, with copies of these values, and lets go of them.
   void restore(const std::vector<at::Tensor>& values);
 
   /// Whether all members are what they were when they were taken over, trained or frozen as then.
@@ -127,7 +127,7 @@ class FlatParameter {
 
   void take_over(std::size_t i);
   void attach_members();
-  at::Tensor gathered_row() const;
+  at::Tensor whole_row(at::ScalarType dtype) const;
   at::Tensor part_of(const at::Tensor& row, std::size_t i) const;
 
   std::vector<ShardedTensor> members_;

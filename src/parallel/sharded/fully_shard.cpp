@@ -9,6 +9,7 @@ namespace lockstep {
 std::shared_ptr<ShardedEngine> fully_shard(const std::shared_ptr<torch::nn::Module>& module,
                                            const Communicator& comm, const Fsdp& options,
                                            int ranks_per_node) {
+  forget_dropped_sharded();
   if (!sharded_engines(*module).empty()) {
     throw ConfigError("parallel", {.what = module->name() + ", or a part of it, is sharded already",
                                    .expected = "a module with all its parameters",

@@ -1,6 +1,7 @@
 #include "parallel/sharded/gradient_reduction.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
@@ -53,6 +54,7 @@ void GradientReduction::begin(const at::Tensor& loss) {
     flow.missing.assign(flow.missing.size(), false);
     flow.missing_count = 0;
     flow.is_complete = flow.is_sent = false;
+    flow.is_left_out = flow.gradient.is_idle();
   }
   completed_.clear();
   sent_ = 0;
@@ -71,7 +73,6 @@ void GradientReduction::expect(const at::Tensor& loss) {
   });
 }
 
-// A flow that the graph does not show waits for the end: some functions hide a graph of their own.
 void GradientReduction::arrive(std::size_t index, std::size_t member) {
   if (!is_running_) return;
   auto& flow = flows_[index];
@@ -79,19 +80,30 @@ void GradientReduction::arrive(std::size_t index, std::size_t member) {
   if (!flow.missing[member]) return;
   flow.missing[member] = false;
   if (--flow.missing_count > 0) return;
-  flow.is_complete = true;
+  flow.is_complete = flow.was_shown = true;
   completed_.push_back(index);
   send_complete();
-  const auto awaits = [&](const Flow& other) { return other.unit == flow.unit && !other.is_complete; };
+  const auto awaits = [&](const Flow& other) { return other.unit == flow.unit && other.missing_count > 0; };
   if (std::ranges::none_of(flows_, awaits)) residency_.end_backward_of(flow.unit);
 }
 
 void GradientReduction::send_complete() {
-  while (sent_ < order_.size() && flows_[order_[sent_]].is_complete) send(order_[sent_++]);
+  while (sent_ < order_.size() && may_go(flows_[order_[sent_]])) send(order_[sent_++]);
+}
+
+// A flow that no graph has shown yet waits for the end: some functions hide a graph of their own. One that is
+// not used this time goes in its turn, without gradients. Turns are the same on all ranks, whatever their
+// graphs show.
+bool GradientReduction::may_go(const Flow& flow) const {
+  if (flow.is_complete || flow.is_left_out) return true;
+  if (!flow.was_shown || flow.missing_count > 0) return false;
+  return std::any_of(order_.begin() + static_cast<std::ptrdiff_t>(sent_), order_.end(),
+                     [this](auto later) { return flows_[later].is_complete; });
 }
 
 void GradientReduction::send(std::size_t index) {
   auto& flow = flows_[index];
+  if (flow.is_left_out) return;
   if (!under_way_.empty()) flows_[under_way_.back()].gradient.go_on();
   if (under_way_.size() >= kMostUnderWay) land_oldest();
   flow.is_sent = true;
@@ -113,11 +125,16 @@ void GradientReduction::finish() {
   if (!under_way_.empty()) flows_[under_way_.back()].gradient.go_on();
   while (!under_way_.empty()) land_oldest();
   agree_on_order();
+  for (auto& flow : flows_) flow.is_sent = false;
 }
 
+// Those that have landed, too: they may keep something for the next time.
 void GradientReduction::abandon() noexcept {
   is_running_ = false;
-  for (const auto flow : std::exchange(under_way_, {})) flows_[flow].gradient.discard(pool_);
+  under_way_.clear();
+  for (auto& flow : flows_) {
+    if (std::exchange(flow.is_sent, false)) flow.gradient.discard(pool_);
+  }
   drop_accumulated();
   for (auto& flow : flows_) flow.gradient.drop_averages();
 }

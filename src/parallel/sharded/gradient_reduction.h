@@ -45,12 +45,15 @@ class GradientReduction {
     std::size_t missing_count = 0;
     bool is_complete = false;
     bool is_sent = false;
+    bool is_left_out = false;  // frozen for now
+    bool was_shown = false;    // by the graph of a backward, if not this one
   };
 
   void watch(std::size_t flow, std::size_t member, const at::Tensor& parameter);
   void expect(const at::Tensor& loss);
   void arrive(std::size_t flow, std::size_t member);
   void send_complete();
+  bool may_go(const Flow& flow) const;
   void send(std::size_t flow);
   void land_oldest();
   void agree_on_order();

@@ -22,8 +22,9 @@ at::Tensor MemoryPool::take(std::int64_t elements, at::ScalarType dtype) {
   }
   in_use_ += static_cast<std::int64_t>(buffer.nbytes());
   peak_ = std::max(peak_, in_use_);
+  limit_ = std::max(limit_, in_use_);
   // Sizes that are asked for no more make room for those that are.
-  while (!free_.empty() && in_use_ + kept_ > peak_) {
+  while (!free_.empty() && in_use_ + kept_ > limit_) {
     kept_ -= static_cast<std::int64_t>(free_.front().nbytes());
     free_.erase(free_.begin());
   }
@@ -35,6 +36,12 @@ void MemoryPool::give(at::Tensor buffer) {
   in_use_ -= bytes;
   kept_ += bytes;
   free_.push_back(std::move(buffer));
+}
+
+void MemoryPool::forget_peak() {
+  free_.clear();
+  kept_ = 0;
+  limit_ = in_use_;
 }
 
 }  // namespace lockstep::detail

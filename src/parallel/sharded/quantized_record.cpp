@@ -7,13 +7,11 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::int64_t kTile = 64 * kQuantizedBlock;  // converted at once: stays in the cache
-
 // Calls use(begin, count) for each tile.
 template <class Use>
 void for_each_tile(std::int64_t elements, const Use& use) {
-  for (std::int64_t begin = 0; begin < elements; begin += kTile)
-    use(begin, std::min(kTile, elements - begin));
+  for (std::int64_t begin = 0; begin < elements; begin += kRecordTile)
+    use(begin, std::min(kRecordTile, elements - begin));
 }
 
 // Where the codes and the scale of an element lie that begins a block.
@@ -36,10 +34,18 @@ std::int64_t RecordFormat::bytes() const {
 
 void RecordFormat::write(const at::Tensor& values, const at::Tensor& record) const {
   for_each_tile(elements_, [&](std::int64_t begin, std::int64_t count) {
-    const auto tile = values.narrow(0, begin, count).to(at::kFloat);  // itself where it is that
-    const auto [codes, scales] = place_in(record, elements_, bits_, begin);
-    quantize(tile.const_data_ptr<float>(), count, bits_, codes, scales);
+    write_part(values.narrow(0, begin, count).to(at::kFloat), record, begin);  // itself where it is that
   });
+}
+
+void RecordFormat::write_part(const at::Tensor& values, const at::Tensor& record, std::int64_t begin) const {
+  const auto [codes, scales] = place_in(record, elements_, bits_, begin);
+  quantize(values.const_data_ptr<float>(), values.numel(), bits_, codes, scales);
+}
+
+void RecordFormat::read_part(const at::Tensor& record, std::int64_t begin, const at::Tensor& values) const {
+  const auto [codes, scales] = place_in(record, elements_, bits_, begin);
+  dequantize(codes, scales, values.numel(), bits_, values.data_ptr<float>());
 }
 
 void RecordFormat::read(const at::Tensor& record, const at::Tensor& values) const {
@@ -47,8 +53,7 @@ void RecordFormat::read(const at::Tensor& record, const at::Tensor& values) cons
   for_each_tile(elements_, [&](std::int64_t begin, std::int64_t count) {
     const auto target = values.narrow(0, begin, count);
     const auto tile = is_float ? target : at::empty({count}, at::kFloat);
-    const auto [codes, scales] = place_in(record, elements_, bits_, begin);
-    dequantize(codes, scales, count, bits_, tile.data_ptr<float>());
+    read_part(record, begin, tile);
     if (!is_float) target.copy_(tile);
   });
 }

@@ -11,6 +11,9 @@
 
 namespace lockstep::detail {
 
+/// Elements that are converted at once: they stay in the cache. Whole blocks.
+inline constexpr std::int64_t kRecordTile = 64 * kQuantizedBlock;
+
 /// Flat tensors on the CPU; records are of bytes() bytes and begin at multiples of 4. Exported for tests.
 class LOCKSTEP_API RecordFormat {
  public:
@@ -22,6 +25,9 @@ class LOCKSTEP_API RecordFormat {
   /// `values` are of any floating-point type.
   void write(const at::Tensor& values, const at::Tensor& record) const;
   void read(const at::Tensor& record, const at::Tensor& values) const;
+  /// The same of a part that begins at element `begin`, where a block does: `values` are float32.
+  void write_part(const at::Tensor& values, const at::Tensor& record, std::int64_t begin) const;
+  void read_part(const at::Tensor& record, std::int64_t begin, const at::Tensor& values) const;
   /// What the records, which lie side by side, stand for, side by side.
   void read_all(const at::Tensor& records, const at::Tensor& values) const;
   /// Adds it to `sums`, which are float32.

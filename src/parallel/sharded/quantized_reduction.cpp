@@ -30,6 +30,10 @@ class QuantizedReduction final : public RowReduction {
   void go_on() override;
   void finish(MemoryPool& pool) override;
 
+ protected:
+  void forget_buffers() override;
+  void forget_past() override;
+
  private:
   using Errors = std::optional<ChunkErrors>;
 
@@ -68,12 +72,14 @@ void QuantizedReduction::write(const at::Tensor& chunk, Errors& errors, std::int
   exact_in(slot).copy_(chunk.narrow(0, shape_.numbers, shape_.exact));
 }
 
-// Of the slots that were received.
+// Of the slots that were received. There is at least one.
 void QuantizedReduction::sum(std::int64_t first, std::int64_t step, std::int64_t count) {
   const auto numbers = sums_.narrow(0, 0, shape_.numbers);
   auto exact = sums_.narrow(0, shape_.numbers, shape_.exact);
-  sums_.zero_();
-  for (std::int64_t i = 0; i < count; ++i) {
+  const auto own = slots(received_, first, 1);
+  format_.read(own, numbers);
+  exact.copy_(exact_in(own));
+  for (std::int64_t i = 1; i < count; ++i) {
     const auto slot = slots(received_, first + i * step, 1);
     format_.add(slot, numbers);
     exact.add_(exact_in(slot));
@@ -84,6 +90,7 @@ void QuantizedReduction::start(MemoryPool& pool, at::Tensor row, at::Tensor chun
   const torch::NoGradGuard no_grad;
   number_ = number;
   chunk_ = std::move(chunk);
+  const auto whole = hold(std::move(row));
   sent_ = hold(pool.take(ranks() * slot_bytes(), at::kByte));
   received_ = hold(pool.take(ranks() * slot_bytes(), at::kByte));
   sums_ = chunk_.scalar_type() == at::kFloat ? chunk_ : hold(pool.take(elements(), at::kFloat));
@@ -91,9 +98,9 @@ void QuantizedReduction::start(MemoryPool& pool, at::Tensor row, at::Tensor chun
   if (far_errors_) far_errors_->begin();
   for (int shard = 0; shard < ranks(); ++shard) {
     const auto node = shard / near_.size(), place = shard % near_.size();
-    write(row.narrow(0, shard * elements(), elements()), near_errors_, place * far_.size() + node);
+    write(whole.narrow(0, shard * elements(), elements()), near_errors_, place * far_.size() + node);
   }
-  pool.give(std::move(row));
+  give_back(pool, whole);
   work_ = all_to_all_flat_async(near_, received_, sent_, number);
 }
 
@@ -115,10 +122,19 @@ void QuantizedReduction::finish(MemoryPool& pool) {
   sum(0, 1, far_.size() > 1 ? far_.size() : near_.size());
   sums_.div_(ranks());
   if (!sums_.is_same(chunk_)) chunk_.copy_(sums_);
+  give_back(pool);
+}
+
+void QuantizedReduction::forget_buffers() {
   sent_.reset();
   received_.reset();
   sums_.reset();
-  give_back(pool);
+}
+
+// Part of the failed gradients: better none at all.
+void QuantizedReduction::forget_past() {
+  if (near_errors_) near_errors_->forget();
+  if (far_errors_) far_errors_->forget();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <utility>
 
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
@@ -79,13 +80,13 @@ void Residency::replace(OperatorCall& call, std::span<const TensorUse> uses) {
     const auto& place = members_[mark->tag()];
     if (is_written) units_[place.unit].flats[place.flat]->keep_written(place.member);
   }
-  if (rules_.releases_at_once) release_present();
+  if (rules_.releases_at_once && !holds_all_) release_present();
 }
 
 void Residency::gather_all() {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) start(unit);
   for (std::size_t unit = 0; unit < units_.size(); ++unit) make_live(unit);
-  holds_all_ = true;
+  holds_all_ = has_held_all_ = true;
 }
 
 void Residency::use(std::size_t unit) {
@@ -102,8 +103,10 @@ void Residency::use(std::size_t unit) {
   if (next && may_prefetch(*next, now) && !rules_.releases_at_once) start(*next);
 }
 
-// Persistent parameters are used beside those of every unit: they say nothing about what comes next.
+// Persistent parameters, and those that are whole on every rank, are used beside those of every unit: they
+// say nothing about what comes next.
 bool Residency::stands_apart(std::size_t unit) const {
+  if (units_[unit].elements == 0) return true;
   return units_[unit].keeps_until_step && rules_.keep != KeepGathered::kUntilStep;
 }
 
@@ -216,6 +219,7 @@ void Residency::release_all() {
   for (const auto& unit : units_) {
     for (const auto& flat : unit.flats) flat->forget_secondary();
   }
+  if (std::exchange(has_held_all_, false)) pool_.forget_peak();
 }
 
 void Residency::release_present() {
@@ -234,6 +238,7 @@ void Residency::release_passing() {
 ShardedStats Residency::stats() const {
   auto stats = stats_;
   stats.peak_gathered_bytes = pool_.peak_bytes();
+  stats.buffer_bytes = pool_.bytes();
   return stats;
 }
 

@@ -39,8 +39,10 @@ class Residency final : public UseHandler {
   void before_use(OperatorCall& call, std::span<const TensorUse> uses) override;
   void replace(OperatorCall& call, std::span<const TensorUse> uses) override;
 
-  /// Gathers everything, until release_all(). Collective.
+  /// Gathers everything, until release_all() or end_hold(). Collective.
   void gather_all();
+  /// Units come and go again as they are used: a backward that releases them begins.
+  void end_hold() { holds_all_ = false; }
 
   /// Gathers a unit for as long as nothing else is used. Collective.
   void use(std::size_t unit);
@@ -79,6 +81,7 @@ class Residency final : public UseHandler {
   std::vector<MemberPlace> members_;
   std::vector<std::size_t> present_;  // units that are gathered or on their way
   bool holds_all_ = false;
+  bool has_held_all_ = false;        // since release_all()
   std::vector<std::size_t> pinned_;  // those that the operator needs
   std::optional<std::size_t> current_;
   std::optional<std::size_t> next_;  // foreseen in backward

@@ -19,6 +19,10 @@ RowGather::RowGather(const ShardMesh& mesh, std::int64_t shard_elements, at::Sca
 void RowGather::start(MemoryPool& pool, const at::Tensor& shard, const at::Tensor& row, std::int64_t number) {
   const torch::NoGradGuard no_grad;
   row_ = row;
+  if (mesh_.gather.size() == 1) {
+    row.copy_(shard);
+    return;
+  }
   travelling_ = is_quantized_ ? pool.take(format_.bytes() * mesh_.shards(), at::kByte) : row;
   work_ = has_secondary_ ? all_gather_flat_async(mesh_.gather_near, travelling_, secondary_, number)
                          : all_gather_flat_async(mesh_.gather, travelling_, part_of(pool, shard), number);

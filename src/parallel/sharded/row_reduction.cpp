@@ -1,5 +1,6 @@
 #include "parallel/sharded/row_reduction.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <lockstep/comm/flat_collectives.h>
@@ -41,7 +42,14 @@ class PlainReduction final : public RowReduction {
 
 at::Tensor RowReduction::hold(at::Tensor buffer) { return held_.emplace_back(std::move(buffer)); }
 
+void RowReduction::give_back(MemoryPool& pool, const at::Tensor& buffer) {
+  const auto found = std::ranges::find_if(held_, [&](const auto& held) { return held.is_same(buffer); });
+  pool.give(std::move(*found));
+  held_.erase(found);
+}
+
 void RowReduction::give_back(MemoryPool& pool) {
+  forget_buffers();
   for (auto& buffer : std::exchange(held_, {})) pool.give(std::move(buffer));
   chunk_.reset();
 }
@@ -51,6 +59,7 @@ void RowReduction::drop(MemoryPool& pool) noexcept {
     std::exchange(work_, {}).wait();
   } catch (...) {  // the group is of no further use, and the first error is on its way
   }
+  forget_past();
   give_back(pool);
 }
 

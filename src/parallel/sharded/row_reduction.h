@@ -28,13 +28,21 @@ class RowReduction {
   virtual void go_on() = 0;
   /// Waits until the chunk holds the averages. Blocking.
   virtual void finish(MemoryPool& pool) = 0;
-  /// Waits for what is under way, and forgets it. Errors of the group are not told again.
+  /// Waits for what is under way, and forgets it and what earlier reductions have left for later ones. Errors
+  /// of the group are not told again. Also when none is under way.
   void drop(MemoryPool& pool) noexcept;
 
  protected:
   /// Memory of the pool until the end.
   at::Tensor hold(at::Tensor buffer);
+  /// One of them before the end.
+  void give_back(MemoryPool& pool, const at::Tensor& buffer);
   void give_back(MemoryPool& pool);
+
+  /// Memory of the pool is given back: nobody may use it any more.
+  virtual void forget_buffers() {}
+  /// A reduction has failed: what it has left for later ones is wrong.
+  virtual void forget_past() {}
 
   at::Tensor chunk_;
   Work work_;

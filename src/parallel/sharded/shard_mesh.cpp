@@ -33,6 +33,7 @@ ShardMesh make_shard_mesh(const Communicator& comm, int shards, Neighbours near)
 void ShardMesh::count_sent(ShardedStats& stats) const {
   stats.gather_bytes_sent += sent_in(gather);
   stats.secondary_gather_bytes_sent += sent_in(gather_near);
+  stats.far_reduction_bytes_sent += sent_in(reduce_far);
   for (const auto* group : {&gather, &gather_near, &reduce, &reduce_near, &reduce_far, &replicate})
     stats.bytes_sent += sent_in(*group);
 }

@@ -85,15 +85,29 @@ void check_parameters(const ModuleStates& states) {
                                      .got = c10::str(tensor.scalar_type()),
                                      .hint = "use strategy ddp, or view_as_real"});
     }
+    if (!tensor.is_cpu() || tensor.layout() != at::kStrided) {
+      throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
+                                     .expected = "a dense tensor on the CPU",
+                                     .got = c10::str(tensor.layout(), " on ", tensor.device())});
+    }
     if (is_sharded(tensor)) {
       throw ConfigError("parallel", {.what = "parameter " + name + " is sharded already",
                                      .expected = "a module with all its parameters",
                                      .hint = "call restore_sharded() before"});
     }
-    if (tensor.is_cpu() && tensor.layout() == at::kStrided) continue;
-    throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
-                                   .expected = "a dense tensor on the CPU",
-                                   .got = c10::str(tensor.layout(), " on ", tensor.device())});
+  }
+}
+
+// Each has its memory taken away.
+void check_memory(const ModuleStates& states) {
+  std::unordered_map<const void*, std::string> owners;
+  for (const auto& [name, tensor] : states.parameters) {
+    if (!tensor.is_floating_point()) continue;
+    const auto [other, is_new] = owners.emplace(tensor.storage().unsafeGetStorageImpl(), name);
+    if (is_new) continue;
+    throw ConfigError("parallel", {.what = "two parameters share memory and cannot be sharded",
+                                   .expected = "one parameter that is registered twice, or a copy",
+                                   .got = name + " in the memory of " + other->second});
   }
 }
 
@@ -105,7 +119,7 @@ struct ShardedEngine::Impl {
         comm(std::move(ranks)),
         states(module),
         mesh(checked_mesh()),
-        whole_mesh({.replicate = mesh.shards() == 1 ? mesh.replicate : comm, .world_size = comm.size()}),
+        whole_mesh(make_whole_mesh()),
         swap(plan.offload ? make_swap(*plan.offload, comm.rank()) : nullptr),
         ranks_on_disk(swap ? detail::ranks_on_disk(comm, plan.offload->directory) : 0),
         memory(plan.offload && plan.offload->parameters ? swap : nullptr),
@@ -113,17 +127,20 @@ struct ShardedEngine::Impl {
     const MemoryAtOnce at_once;
     if (plan.sync_module_states) compare_states(states, comm);
     const LateParameters late(states, comm, plan.sync_module_states);
-    cast_buffers(module);
     auto planned = plan_units(module, plan.units, plan.whole_modules, plan.units_option);
-    shard(with_persistent_unit(std::move(planned), plan), batch_norm_tensors(module), late);
-    gradients.emplace(units, pool, residency, plan.mixed_precision.reduce_dtype, mesh, plan.zero_plus_plus);
-    mark_checkpointed_again(module);
     const auto& checkpointing = plan.activation_checkpointing;
     if (checkpointing.is_on()) checkpointed.emplace(module, checkpointing.policy().value_or(plan.units));
+    const auto own_dtype = batch_norm_tensors(module);
+    cast_buffers(own_dtype);
+    shard(with_persistent_unit(std::move(planned), plan), own_dtype, late);
+    gradients.emplace(units, pool, residency, plan.mixed_precision.reduce_dtype, mesh, plan.zero_plus_plus);
+    mark_checkpointed_again(module);
+    if (checkpointed) checkpointed->mark_again();
   }
 
   ShardMesh checked_mesh() const {
     check_parameters(states);
+    check_memory(states);
     check_plan(plan, comm.size());
     const auto& options = plan.zero_plus_plus;
     if (plan.shards == 1) return make_shard_mesh(comm, 1);
@@ -132,14 +149,20 @@ struct ShardedEngine::Impl {
                             .reduce = options.quantized_gradients ? options.gradient_neighbours : 1});
   }
 
-  void cast_buffers(const torch::nn::Module& module) {
+  // What is whole travels in a group of its own: the caller may use `comm` within backward.
+  ShardMesh make_whole_mesh() const {
+    return {.replicate = has_whole_group() ? comm.split(0).value() : mesh.replicate,
+            .world_size = comm.size()};
+  }
+
+  bool has_whole_group() const { return mesh.shards() > 1 && plan.whole_modules; }
+
+  void cast_buffers(const std::unordered_set<const at::TensorImpl*>& own_dtype) {
     const auto dtype = plan.mixed_precision.buffer_dtype;
     if (!dtype) return;
-    const auto own = batch_norm_tensors(module);
     const torch::NoGradGuard no_grad;
-    for (auto buffer : module.buffers()) {
-      if (!buffer.defined() || !buffer.is_floating_point() || own.contains(buffer.unsafeGetTensorImpl()))
-        continue;
+    for (auto& [name, buffer] : states.buffers) {
+      if (!buffer.is_floating_point() || own_dtype.contains(buffer.unsafeGetTensorImpl())) continue;
       cast_from.emplace_back(buffer, buffer.scalar_type());
       buffer.set_data(buffer.to(*dtype));
     }
@@ -231,6 +254,7 @@ struct ShardedEngine::Impl {
     for (const auto& unit : units) {
       for (const auto& flat : unit.flats) flat->check_members();
     }
+    residency.end_hold();
     gradients->begin(loss);
   }
 
@@ -365,6 +389,8 @@ double ShardedEngine::clip_grad_norm(std::span<const NamedParameter> parameters,
 void ShardedEngine::gather_whole(std::unordered_map<const at::TensorImpl*, at::Tensor>& values,
                                  WholeValues type) {
   impl_->check_lives();
+  const torch::NoGradGuard no_grad;
+  const c10::InferenceMode off(false);
   const bool leads = impl_->comm.rank() == 0;
   for (const auto& unit : impl_->units) {
     for (const auto& flat : unit.flats) {
@@ -372,7 +398,8 @@ void ShardedEngine::gather_whole(std::unordered_map<const at::TensorImpl*, at::T
       for (std::size_t i = 0; leads && i < whole.size(); ++i) {
         const auto& tensor = flat->members()[i].tensor;
         const auto dtype = type == WholeValues::kMaster ? whole[i].scalar_type() : flat->own_dtype();
-        values[tensor.unsafeGetTensorImpl()] = whole[i].to(dtype).view(tensor.sizes());
+        values[tensor.unsafeGetTensorImpl()] =
+            whole[i].to(dtype, /*non_blocking=*/false, /*copy=*/true).view(tensor.sizes());
       }
     }
   }
@@ -475,6 +502,7 @@ ShardedStats ShardedEngine::stats() const {
     for (const auto& flat : unit.flats) stats.secondary_bytes += flat->secondary_bytes();
   }
   impl_->mesh.count_sent(stats);
+  if (impl_->has_whole_group()) impl_->whole_mesh.count_sent(stats);
   return stats;
 }
 
@@ -483,6 +511,8 @@ std::vector<std::string> ShardedEngine::unit_names() const {
   for (const auto& unit : impl_->units) names.push_back(unit.name);
   return names;
 }
+
+bool ShardedEngine::is_over() const { return impl_->is_over; }
 
 int ShardedEngine::shards() const { return impl_->mesh.shards(); }
 

@@ -27,6 +27,10 @@ Registry& registry() {
   return *all;
 }
 
+bool is_dropped(const Kept& row) { return row.module.expired(); }
+bool has_ended(const Kept& row) { return row.engine->is_over(); }
+bool is_alive(const Kept& row) { return !is_dropped(row) && !has_ended(row); }
+
 // Takes rows out; their engines end outside of the lock.
 template <class Test>
 std::vector<Kept> take_where(const Test& test) {
@@ -49,11 +53,11 @@ std::unordered_set<const torch::nn::Module*> parts_of(const torch::nn::Module& m
 }  // namespace
 
 void forget_dropped_sharded() {
-  (void)take_where([](const Kept& row) { return row.module.expired(); });
+  (void)take_where([](const Kept& row) { return !is_alive(row); });
 }
 
 void keep_sharded(const std::shared_ptr<torch::nn::Module>& module, std::shared_ptr<ShardedEngine> engine) {
-  (void)take_where([&](const Kept& row) { return row.module.expired() || row.address == module.get(); });
+  (void)take_where([&](const Kept& row) { return !is_alive(row) || row.address == module.get(); });
   auto& [mutex, rows] = registry();
   const std::lock_guard lock(mutex);
   rows.push_back({.address = module.get(), .module = module, .engine = std::move(engine)});
@@ -65,7 +69,7 @@ std::vector<std::shared_ptr<ShardedEngine>> sharded_engines(const torch::nn::Mod
   const std::lock_guard lock(mutex);
   std::vector<std::shared_ptr<ShardedEngine>> engines;
   for (const auto& row : rows) {
-    if (parts.contains(row.address) && !row.module.expired()) engines.push_back(row.engine);
+    if (parts.contains(row.address) && is_alive(row)) engines.push_back(row.engine);
   }
   return engines;
 }
@@ -74,7 +78,7 @@ std::shared_ptr<ShardedEngine> sharded_engine_of(const at::Tensor& parameter) {
   auto& [mutex, rows] = registry();
   const std::lock_guard lock(mutex);
   const auto has_it = [&](const Kept& row) {
-    return !row.module.expired() && !row.engine->name_of(parameter).empty();
+    return is_alive(row) && !row.engine->name_of(parameter).empty();
   };
   const auto found = std::ranges::find_if(rows, has_it);
   return found == rows.end() ? nullptr : found->engine;
@@ -83,8 +87,10 @@ std::shared_ptr<ShardedEngine> sharded_engine_of(const at::Tensor& parameter) {
 void restore_sharded(const torch::nn::Module& module) {
   const auto parts = parts_of(module);
   const auto taken =
-      take_where([&](const Kept& row) { return parts.contains(row.address) && !row.module.expired(); });
-  for (const auto& row : taken) row.engine->restore();
+      take_where([&](const Kept& row) { return parts.contains(row.address) && !is_dropped(row); });
+  for (const auto& row : taken) {
+    if (!has_ended(row)) row.engine->restore();
+  }
   detail::mark_checkpointed_again(module);
 }
 

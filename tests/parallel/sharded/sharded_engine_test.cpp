@@ -212,6 +212,28 @@ TEST(ShardedEngine, HoldsItsShardAloneBetweenSteps) {
   });
 }
 
+TEST(ShardedEngine, HybridShardHoldsACopyPerNode) {
+  const auto check = [](const Fsdp& options) {
+    run_ranks(4, [&](const Communicator& comm) {
+      auto model = make_odd_model();
+      std::int64_t bytes = 0;
+      for (const auto& parameter : model->parameters())
+        bytes += static_cast<std::int64_t>(parameter.nbytes());
+      const ShardedEngine engine(*model, comm, options, /*ranks_per_node=*/2);
+      EXPECT_EQ(engine.shards(), 2);
+      const auto node = comm.split(comm.rank() / 2).value(), copies = comm.split(comm.rank() % 2).value();
+      auto of_node = at::tensor(engine.stats().shard_bytes);
+      node.all_reduce(of_node);
+      EXPECT_EQ(of_node.item<std::int64_t>(), bytes);
+      std::vector<at::Tensor> pieces;
+      for (const auto& [name, piece] : engine.parameters()) pieces.push_back(piece);
+      expect_same_bits(copies, flat(pieces));
+    });
+  };
+  check({.sharding_strategy = ShardingStrategy::kHybridShard});
+  check({.sharding_strategy = ShardingStrategy::kHybridShard, .device_mesh = {2, 2}});
+}
+
 TEST(ShardedEngine, RefusesRawPointersByName) {
   run_ranks(2, [](const Communicator& comm) {
     auto model = make_odd_model();

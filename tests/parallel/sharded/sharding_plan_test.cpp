@@ -9,6 +9,8 @@
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
+#include "parallel/sharded/shard_layout.h"
+
 #include "../ddp_support.h"
 
 namespace lockstep {
@@ -103,6 +105,11 @@ TEST(ShardingPlan, GathersSmallParametersOnceAStep) {
   });
 }
 
+// Of a unit on two ranks.
+std::int64_t row_elements(const std::vector<std::int64_t>& sizes) {
+  return detail::ShardLayout(sizes, 2).total_elements();
+}
+
 TEST(ShardingPlan, LimitsWhatIsPersistent) {
   run_ranks(2, [](const Communicator& comm) {
     const auto stack = make_stack();
@@ -110,6 +117,16 @@ TEST(ShardingPlan, LimitsWhatIsPersistent) {
         .shards = 2, .persistent_elements = kFloorWidth, .most_persistent_elements = 3 * kFloorWidth};
     const ShardedEngine engine(*stack, plan, comm);
     EXPECT_EQ(engine.unit_names().back(), "persistent");
+    {
+      const torch::NoGradGuard no_grad;
+      stack->forward(at::ones({4, kFloorWidth}));
+    }
+    // The first three biases, and each block without those of them that are its own.
+    const auto matrix = kFloorWidth * kFloorWidth, bias = kFloorWidth;
+    const auto elements = row_elements({bias, bias, bias}) + row_elements({matrix, matrix}) +
+                          row_elements({matrix, matrix, bias}) +
+                          (kFloors - 2) * row_elements({matrix, bias, matrix, bias});
+    EXPECT_EQ(engine.stats().gathered_bytes, 4 * elements);
     const ShardingPlan none{
         .shards = 2, .persistent_elements = kFloorWidth, .most_persistent_elements = kFloorWidth - 1};
     const auto other = make_stack();

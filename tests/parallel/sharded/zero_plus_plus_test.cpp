@@ -14,6 +14,9 @@
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 
+#include "parallel/sharded/quantized_record.h"
+#include "parallel/sharded/shard_layout.h"
+
 #include "../ddp_support.h"
 
 namespace lockstep {
@@ -417,6 +420,61 @@ TEST(QuantizedGradients, WhatLiesBetweenThemDoesNotCount) {
   });
 }
 
+double error_of_one(const Communicator& comm, int neighbours) {
+  const Sheet sheet;
+  ShardedEngine engine(sheet, plan_with({.quantized_gradients = true, .gradient_neighbours = neighbours}),
+                       comm);
+  average(sheet, engine, sheet_gradient({64, 333}, comm.rank()), comm.rank());
+  auto error = at::tensor(largest_error(gradient_of(engine, "matrix"), mean_gradient({64, 333}, 4)));
+  comm.all_reduce(error, ReduceOp::kMax);
+  return error.item<double>();
+}
+
+// Ranks 0 and 1 are a node, and so are 2 and 3.
+TEST(QuantizedGradients, GoToTheOtherNodesOnceForAllNeighbours) {
+  run_ranks(4, [](const Communicator& comm) {
+    const Sheet sheet;
+    ShardedEngine engine(sheet, plan_with({.quantized_gradients = true, .gradient_neighbours = 2}), comm);
+    average(sheet, engine, sheet_gradient({64, 333}, comm.rank()), comm.rank());
+    // A chunk for this rank's counterpart in the other node, and the flags of two parameters in its last
+    // line.
+    const auto chunk = detail::ShardLayout(std::vector<std::int64_t>{64 * 333, 7 * 9}, 4).shard_elements();
+    const auto slot = detail::RecordFormat(chunk, detail::CodeBits::k4).bytes() + 4 * detail::kRowAlignment;
+    EXPECT_EQ(engine.stats().far_reduction_bytes_sent, slot);
+    EXPECT_NE(error_of_one(comm, 2), error_of_one(comm, 1)) << "sums of neighbours are rounded once more";
+    EXPECT_EQ(error_of_one(comm, 4), error_of_one(comm, 1));
+  });
+}
+
+// Throws after the gradients of a sheet have been sent.
+void fail_late(const Sheet& sheet, ShardedEngine& engine, int rank) {
+  auto last = at::ones({1}).requires_grad_() * 1;  // backward takes what was made first last
+  last.register_hook([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("no"); });
+  const auto loss = sheet.loss(3 * sheet_gradient({64, 333}, rank + 5), sheet_gradient({500}, rank));
+  EXPECT_THROW(engine.backward(loss + last.sum()), std::runtime_error);
+}
+
+TEST(QuantizedGradients, ErrorFeedbackForgetsGradientsOfAFailedBackward) {
+  run_ranks(4, [](const Communicator& comm) {
+    const auto second = [&](bool fails) {
+      const Sheet sheet;
+      ShardedEngine engine(
+          sheet,
+          plan_with(
+              {.quantized_gradients = true, .gradient_neighbours = 2, .error_feedback = ErrorFeedback{}}),
+          comm);
+      if (fails) {
+        const auto sent = engine.stats().reductions;
+        fail_late(sheet, engine, comm.rank());
+        EXPECT_EQ(engine.stats().reductions - sent, 2);
+      }
+      average(sheet, engine, sheet_gradient({64, 333}, comm.rank()), comm.rank());
+      return gradient_of(engine, "matrix").elements;
+    };
+    EXPECT_TRUE(second(true).equal(second(false)));
+  });
+}
+
 // The largest error of the mean of several averages of one gradient.
 double error_of_mean(const Communicator& comm, const std::optional<ErrorFeedback>& feedback) {
   const Sheet sheet;
@@ -445,6 +503,7 @@ TEST(QuantizedGradients, ErrorFeedbackMakesUpForWhatWasLost) {
     const auto without = error_of_mean(comm, {});
     EXPECT_LT(error_of_mean(comm, ErrorFeedback{}), 0.4 * without);
     EXPECT_EQ(error_of_mean(comm, ErrorFeedback{.reset_every = 1}), without) << "forgotten each time";
+    EXPECT_EQ(error_of_mean(comm, ErrorFeedback{.decay = 1.0}), without) << "of the past alone";
   });
 }
 

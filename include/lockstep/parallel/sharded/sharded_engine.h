@@ -53,7 +53,8 @@ enum class WholeValues {
 /// A write to a parameter (by an operator; on all ranks alike) is kept. Moving, converting or unfreezing
 /// parameters is not possible any more, and named at the next backward; freezing them for a while is. All
 /// ranks must use units in the same order, in evaluation, too; where they do not, both sides' units are
-/// named. For one thread at a time. Modules on the CPU.
+/// named. They freeze the same parameters, too: what is frozen and has no gradient is not averaged. For one
+/// thread at a time. Modules on the CPU.
 class LOCKSTEP_API ShardedEngine {
  public:
   /// Compares the modules of all ranks, gives every rank rank 0's values, and shards. Peak memory is the
@@ -61,7 +62,9 @@ class LOCKSTEP_API ShardedEngine {
   /// the largest parameter. Collective, blocking.
   /// @throws CollectiveMismatch naming the first parameter or buffer that differs between ranks
   /// @throws ConfigError for options that contradict each other or do not fit the number of ranks, a policy
-  /// that matches nothing, parameters that share memory, or are sharded already
+  /// that matches nothing, parameters that share memory, or are sharded already: the module is as before
+  /// @throws IoError where the disk has no room for shards: the module is of no further use, for parts of
+  /// what has been cut are on other ranks alone
   ShardedEngine(const torch::nn::Module& module, Communicator comm, const Fsdp& options = {},
                 int ranks_per_node = 1);
   /// The same by a plan.
@@ -171,6 +174,8 @@ class LOCKSTEP_API ShardedEngine {
 
   /// Gives the module's tensors memory and values of their own again, and ends. Collective, blocking.
   void restore();
+  /// Whether restore() has ended it. Local.
+  bool is_over() const;
 
   /// Local.
   ShardedStats stats() const;

@@ -28,7 +28,8 @@ LOCKSTEP_API std::shared_ptr<ShardedEngine> sharded_engine_of(const at::Tensor& 
 /// where they are not sharded. Collective over the ranks that hold the shards, blocking.
 LOCKSTEP_API void restore_sharded(const torch::nn::Module& module);
 
-/// Lets go of the engines of modules that nobody owns any more. Thread-safe; does not communicate.
+/// Lets go of engines that have ended, and of those of modules that nobody owns any more. Thread-safe; does
+/// not communicate.
 LOCKSTEP_API void forget_dropped_sharded();
 
 }  // namespace lockstep

@@ -15,12 +15,14 @@ struct ShardedStats {
   std::int64_t shard_bytes = 0;          ///< parameters that this rank keeps
   std::int64_t bytes_sent = 0;           ///< payload that this rank handed to others for all of these
   std::int64_t peak_gathered_bytes = 0;  ///< most bytes in buffers for gathering and reducing at once
+  std::int64_t buffer_bytes = 0;         ///< bytes in such buffers now, with those that wait for the next use
 
-  // Of hpZ, see ZeroPlusPlus.
+  // Of ZeRO++, see ZeroPlusPlus.
   std::int64_t secondary_bytes = 0;              ///< parameters that this rank keeps for its neighbours, too
   std::int64_t secondary_gathered_bytes = 0;     ///< of gathered_bytes, those that neighbours had
   std::int64_t gather_bytes_sent = 0;            ///< of bytes_sent, in gathers among all that hold shards
   std::int64_t secondary_gather_bytes_sent = 0;  ///< of bytes_sent, in gathers among neighbours
+  std::int64_t far_reduction_bytes_sent = 0;     ///< of bytes_sent, sums of neighbours' quantised gradients
 };
 
 }  // namespace lockstep
