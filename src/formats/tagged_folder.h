@@ -13,7 +13,8 @@ namespace lockstep::detail {
 
 inline constexpr auto kLatestName = "latest";
 
-/// Whether `tag` can name a folder beside `latest`, and nothing else.
+/// Whether `tag` can name a folder beside `latest`, and nothing else. One with blanks at an end cannot, as
+/// who reads `latest` leaves them out.
 LOCKSTEP_API bool is_tag(std::string_view tag);
 
 /// What `folder`/latest says; nothing where there is no such file.
@@ -21,8 +22,10 @@ LOCKSTEP_API bool is_tag(std::string_view tag);
 LOCKSTEP_API std::optional<std::string> latest_tag(const std::filesystem::path& folder);
 
 /// The checkpoint that `folder` means: the one of that tag, if any is given; else the one that
-/// `folder`/latest names; else `folder`.
-/// @throws as latest_tag(); CheckpointError when it is not there
+/// `folder`/latest names; else `folder`, also where `latest` was left over in a folder that has weights
+/// itself (manifest.json, model.safetensors or its index). One that was moved aside for a replacement that
+/// never came is there, too.
+/// @throws as latest_tag(); ConfigError for a `tag` that is none; CheckpointError when it is not there
 LOCKSTEP_API std::filesystem::path tagged_folder(const std::filesystem::path& folder,
                                                  const std::string& tag = {});
 

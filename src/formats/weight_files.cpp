@@ -1,7 +1,9 @@
 #include "formats/weight_files.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <unordered_map>
 #include <utility>
 
 #include <lockstep/base/atomic_file.h>
@@ -9,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/folder_lock.h"
 #include "formats/checkpoint_siblings.h"
 #include "formats/safetensors_layout.h"
 #include "formats/torch_file_write.h"
@@ -86,8 +89,10 @@ void write_shards(const fs::path& folder, Tensors tensors, std::uint64_t max_byt
 class StateDict {
  public:
   void add(const StoredTensorView& tensor) {
-    const auto* const tied = tensor.tied_to.empty() ? nullptr : root_.find(tensor.tied_to);
-    root_.set(tensor.name, tied == nullptr ? stored(tensor) : pickle::Value(*tied));
+    const auto tied = tensor.tied_to.empty() ? numbers_.end() : numbers_.find(tensor.tied_to);
+    numbers_.try_emplace(tensor.name, root_.entries.size());
+    root_.set(tensor.name,
+              tied == numbers_.end() ? stored(tensor) : pickle::Value(root_.entries[tied->second].second));
   }
 
   void write(zip::Writer& archive) const { torch_file::write_each(archive, root_, storages_); }
@@ -122,6 +127,7 @@ class StateDict {
   }
 
   pickle::Dict root_;
+  std::unordered_map<std::string, std::size_t> numbers_;  // of entries, by name
   std::vector<torch_file::StorageSource> storages_;
   std::vector<std::byte> buffer_;  // of the tensor that is being written
 };
@@ -135,6 +141,62 @@ void refuse_files_in(const fs::path& folder) {
                                .expected = "a folder that is empty or not there, or the name of a file: "
                                            "NAME.safetensors, NAME.pt, NAME.pth or NAME.bin",
                                .got = fs::is_directory(status) ? "a folder with files" : "a file"});
+}
+
+/// A folder that takes the name `target` when it is complete, and is gone otherwise. Locked, so that those of
+/// killed processes can be told from it.
+class Draft {
+ public:
+  explicit Draft(const fs::path& target) : target_(target) {
+    create_folders(target_.parent_path());
+    remove_dead();
+    path_ = new_sibling(target_, kDraft);
+    lock_ = make_locked_folder(path_);
+    if (lock_) return;
+    throw IoError("checkpoint", {.what = "'" + path_.string() + "' cannot be created",
+                                 .got = std::generic_category().message(errno)});
+  }
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
+  ~Draft() {
+    std::error_code ignored;
+    if (!is_complete_) fs::remove_all(path_, ignored);
+  }
+
+  const fs::path& path() const { return path_; }
+
+  void commit() {
+    sync_folder(path_);
+    std::error_code failure;
+    fs::rename(path_, target_, failure);
+    if (failure)
+      throw IoError("checkpoint", {.what = "'" + target_.string() + "' is not written",
+                                   .expected = "a folder that is empty or not there",
+                                   .got = failure.message()});
+    is_complete_ = true;
+    sync_folder(target_.parent_path());
+  }
+
+ private:
+  void remove_dead() const {
+    for (const auto& draft : siblings(target_, kDraft)) {
+      std::error_code ignored;
+      if (!is_of_this_host(draft)) continue;
+      if (const auto lock = lock_for_removal(draft)) fs::remove_all(draft, ignored);
+    }
+  }
+
+  fs::path target_, path_;
+  UniqueFd lock_;
+  bool is_complete_ = false;
+};
+
+/// Where `folder` is when every link is followed; a link is no place to rename a folder to.
+fs::path behind_links(const fs::path& folder) {
+  const auto named = fs::absolute(without_slash(folder));
+  std::error_code failure;
+  auto target = fs::weakly_canonical(named, failure);
+  return failure ? named : target;
 }
 
 }  // namespace
@@ -159,18 +221,9 @@ void write_state_dict(const fs::path& file, Tensors tensors) {
 
 void write_sharded(const fs::path& folder, Tensors tensors, std::uint64_t max_bytes) {
   refuse_files_in(folder);
-  const auto draft = new_sibling(folder, kDraft);
-  create_folders(draft);
-  try {
-    write_shards(draft, tensors, max_bytes);
-    sync_folder(draft);
-    fs::rename(draft, without_slash(folder));
-    sync_folder(draft.parent_path());
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(draft, ignored);
-    throw;
-  }
+  Draft draft(behind_links(folder));
+  write_shards(draft.path(), tensors, max_bytes);
+  draft.commit();
 }
 
 }  // namespace lockstep::detail

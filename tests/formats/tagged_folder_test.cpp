@@ -1,0 +1,54 @@
+// Which checkpoint a folder stands for.
+#include "formats/tagged_folder.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include <lockstep/base/error.h>
+
+#include "formats/checkpoint_siblings.h"
+#include "support/expect_error.h"
+#include "support/temporary_folder.h"
+
+namespace lockstep::detail {
+namespace {
+
+namespace fs = std::filesystem;
+using test::expect_error;
+
+TEST(TaggedFolder, IsItselfWhereLatestWasLeftOverBesideWeights) {
+  for (const auto* name : {"model.safetensors", "model.safetensors.index.json", "manifest.json"}) {
+    const test::TemporaryFolder folder;
+    (void)folder.file("latest", "global_step500");
+    const auto look = [&] { return tagged_folder(folder.path()); };
+    expect_error<CheckpointError>([&] { (void)look(); }, {"latest", "'global_step500'", "not there"});
+    (void)folder.file(name, "x");
+    EXPECT_EQ(look(), folder.path()) << name;
+    fs::create_directory(folder / "global_step500");
+    EXPECT_EQ(look(), folder / "global_step500") << name;
+  }
+}
+
+TEST(TaggedFolder, IsThereWhenItWasMovedAside) {
+  const test::TemporaryFolder folder;
+  (void)folder.file("latest", "global_step3");
+  const auto aside = new_sibling(folder / "global_step3", kOlder);
+  fs::create_directory(aside);
+  const auto look = [&] { return tagged_folder(folder.path()); };
+  expect_error<CheckpointError>([&] { (void)look(); }, {"'global_step3'", "not there"});  // no complete one
+  std::ofstream(aside / "manifest.json") << "{}";
+  EXPECT_EQ(look(), folder / "global_step3");
+  EXPECT_EQ(place_of_checkpoint(look()), aside);
+}
+
+TEST(TaggedFolder, HasNoBlanksAtItsEnds) {
+  for (const auto* tag : {" a", "a ", "a\n", "\ta", "\v", "a/b", "..", ""}) EXPECT_FALSE(is_tag(tag)) << tag;
+  EXPECT_TRUE(is_tag("of three"));
+  const test::TemporaryFolder folder;
+  fs::create_directory(folder / "a ");
+  expect_error<ConfigError>([&] { (void)tagged_folder(folder.path(), "a "); }, {"tag", "'a '"});
+}
+
+}  // namespace
+}  // namespace lockstep::detail
