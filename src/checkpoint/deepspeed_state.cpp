@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include <ATen/ops/full_like.h>
+#include <c10/util/StringUtil.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
 #include "checkpoint/pickle_state.h"
 #include "checkpoint/stored_weights.h"
@@ -52,24 +55,59 @@ StateTree zero_kinds(const ZeroCheckpoint& checkpoint, const ZeroOptimizer& opti
   return kinds;
 }
 
-double real_of(const pickle::Value* value, double otherwise) {
-  const auto* real = value == nullptr ? nullptr : value->as<double>();
-  return real == nullptr ? otherwise : *real;
-}
+/// Settings of DeepSpeed's groups, for groups of the program that may have others of the parameters.
+class GroupSettings {
+ public:
+  GroupSettings(const ZeroCheckpoint& checkpoint, const ZeroOptimizer& optimizer)
+      : checkpoint_(checkpoint), optimizer_(optimizer) {}
 
-/// Settings of a group, as those of the group that has its first parameter.
-StateTree zero_group(const ZeroOptimizer& optimizer, StateTree own) {
-  const auto names = own.get_all<std::string>("parameters");
-  if (names.empty()) return own;
-  const auto number = optimizer.number_of(names.front());
-  for (const auto* key : {"lr", "weight_decay"})
-    own.set(key, real_of(optimizer.setting_of(number, key), own.get<double>(key)));
-  const auto* held = optimizer.setting_of(number, "betas");
-  const auto* betas = held == nullptr ? nullptr : held->as<pickle::Tuple>();
-  if (own.contains("betas") && betas != nullptr && betas->items.size() == 2)
-    own.set("betas", StateList(std::array{real_of(&betas->items[0], 0), real_of(&betas->items[1], 0)}));
-  return own;
-}
+  /// `own`, a group of the program, with the settings on which the groups of all its parameters agree.
+  StateTree taken_over(StateTree own) const {
+    const auto names = own.get_all<std::string>("parameters");
+    for (const auto* key : {"lr", "weight_decay"}) {
+      const auto found = own.contains(key) ? common(names, key, 1) : Numbers();
+      if (!found.empty()) own.set(key, found.front());
+    }
+    const auto betas = own.contains("betas") ? common(names, "betas", 2) : Numbers();
+    if (!betas.empty()) own.set("betas", StateList(betas));
+    return own;
+  }
+
+ private:
+  using Numbers = std::vector<double>;
+
+  static std::string text_of(const Numbers& numbers) {
+    return numbers.empty() ? "none" : c10::Join(", ", numbers);
+  }
+
+  Numbers setting_of(std::size_t parameter, const char* key, std::size_t count) const {
+    auto found = optimizer_.setting_of(parameter, key);
+    if (found.empty() || found.size() == count) return found;
+    refuse_key(checkpoint_.files().optimizers.front(), key + std::string(" of a group"),
+               std::to_string(count) + (count == 1 ? " number" : " numbers"), text_of(found));
+  }
+
+  /// Empty where the groups say nothing, or differ.
+  Numbers common(const std::vector<std::string>& names, const char* key, std::size_t count) const {
+    std::optional<Numbers> all;
+    for (const auto& name : names) {
+      const auto parameter = optimizer_.find(name);
+      if (!parameter) continue;  // frozen
+      const auto found = setting_of(*parameter, key, count);
+      if (!all) all = found;
+      if (found == *all) continue;
+      warn_once("deepspeed_state " + std::string(key) + " of " + names.front(),
+                "DeepSpeed's groups differ in " + std::string(key) + ": " + text_of(*all) + " and, of " +
+                    name + ", " + text_of(found) +
+                    "; the group keeps its own: give the optimizer the groups that were saved");
+      return {};
+    }
+    return all.value_or(Numbers());
+  }
+
+  const ZeroCheckpoint& checkpoint_;
+  const ZeroOptimizer& optimizer_;
+};
 
 std::optional<std::int64_t> scheduler_steps(const pickle::Dict& scheduler) {
   const auto number = [&](const char* key) {
@@ -97,9 +135,10 @@ StateTree deepspeed_optimizer(const ZeroCheckpoint& checkpoint, const StateTree&
   for (const auto& [name, kinds] : own.get<StateTree>("state").entries())
     parameters.set(name,
                    zero_kinds(checkpoint, optimizer, optimizer.number_of(name), std::get<StateTree>(kinds)));
+  const GroupSettings settings(checkpoint, optimizer);
   StateList groups;
   for (auto& group : own.get_all<StateTree>("groups"))
-    groups.push_back(zero_group(optimizer, std::move(group)));
+    groups.push_back(settings.taken_over(std::move(group)));
   state.set("state", std::move(parameters));
   state.set("groups", std::move(groups));
   return state;
@@ -107,6 +146,8 @@ StateTree deepspeed_optimizer(const ZeroCheckpoint& checkpoint, const StateTree&
 
 StateTree deepspeed_scheduler(const ZeroCheckpoint& checkpoint, const StateTree& own) {
   const auto& file = checkpoint.model();
+  const auto* held = file.root().find("lr_scheduler");
+  if (held == nullptr || held->as<pickle::None>() != nullptr) return {};
   const auto steps = scheduler_steps(held_in<pickle::Dict>(file, file.root(), "lr_scheduler"));
   if (!steps) refuse_key(file, "lr_scheduler", "last_batch_iteration or last_epoch", "neither");
   StateTree state = own;

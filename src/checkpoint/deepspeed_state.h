@@ -12,12 +12,13 @@ namespace lockstep::detail {
 LOCKSTEP_API StateTree deepspeed_model(const ZeroCheckpoint& checkpoint, const StateTree& wanted);
 
 /// `own`, the state of an optimizer, with the values that the checkpoint has for it: what it keeps of each
-/// parameter, as TensorShards where `own` has some, and the groups' lr, weight_decay and betas.
+/// parameter, as TensorShards where `own` has some, and the groups' lr, weight_decay and betas. A group of
+/// `own` whose parameters had several values of such a setting keeps its own, with a warning.
 /// @throws CheckpointError as ZeroOptimizer; naming parameter or kind of state that is not there
 LOCKSTEP_API StateTree deepspeed_optimizer(const ZeroCheckpoint& checkpoint, const StateTree& own);
 
-/// `own`, the state of a scheduler, where the checkpoint's has come to; and the groups' rates of that moment.
-/// @throws CheckpointError when there is none
+/// `own`, the state of a scheduler, where the checkpoint's has come to; empty where it has none.
+/// @throws CheckpointError when it does not say where that is
 LOCKSTEP_API StateTree deepspeed_scheduler(const ZeroCheckpoint& checkpoint, const StateTree& own);
 
 /// What else the program and DeepSpeed have saved: global_steps, global_samples, skipped_steps, lr_scheduler,

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,11 +15,21 @@ namespace lockstep::detail {
 /// Takes bytes in order.
 using ByteSink = std::function<void(std::span<const std::byte>)>;
 
+/// Elements that do not follow each other where they lie, such as those of a transposed tensor.
+struct StridedElements {
+  std::span<const std::byte> storage;
+  std::int64_t offset = 0;  ///< elements in `storage` before the first of the tensor
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> stride;  ///< in elements, by dimension
+  std::uint64_t begin = 0;           ///< the first one meant, in row-major order
+  std::uint64_t count = 0;           ///< how many from there on
+};
+
 /// Whole elements, row-major: those of the first run come first.
 struct StoredElements {
   safetensors::Dtype dtype = safetensors::Dtype::kF32;
   std::vector<std::span<const std::byte>> runs = {};
-  std::shared_ptr<const std::vector<std::byte>> made = {};  ///< what the runs are in, if in no file
+  std::optional<StridedElements> strided = {};  ///< instead of runs
 };
 
 /// `count` of the elements, from number `begin` on. @throws std::out_of_range unless it has them
@@ -29,8 +39,8 @@ LOCKSTEP_API StoredElements slice_of(const StoredElements& elements, std::uint64
 /// float32 for element types that it stands for: float64, float16, bfloat16 and itself; else the same.
 LOCKSTEP_API safetensors::Dtype as_float32(safetensors::Dtype dtype);
 
-/// Hands over the elements as as_float32() says, a megabyte at a time where they are converted, else in
-/// place. Rounds float64 to the nearest, as PyTorch does.
+/// Hands over the elements as as_float32() says, a few megabytes at most at a time where they are converted
+/// or gathered, else in place. Rounds float64 to the nearest, as PyTorch does.
 LOCKSTEP_API void write_as_float32(const StoredElements& elements, const ByteSink& sink);
 
 }  // namespace lockstep::detail

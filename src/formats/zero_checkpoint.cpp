@@ -20,23 +20,6 @@ bool has_gaps(const pickle::Tensor& tensor) {
   return false;
 }
 
-/// Copies the elements in row-major order; the last dimension changes first.
-std::vector<std::byte> gathered(const pickle::Tensor& tensor, std::span<const std::byte> storage,
-                                std::uint64_t elements) {
-  const auto bytes = dtype_bytes(tensor.dtype);
-  std::vector<std::byte> all;
-  all.reserve(elements * bytes);
-  std::vector<std::int64_t> index(tensor.shape.size(), 0);
-  for (std::uint64_t done = 0; done < elements; ++done) {
-    auto place = tensor.offset;
-    for (std::size_t dim = 0; dim < index.size(); ++dim) place += index[dim] * tensor.stride[dim];
-    const auto element = storage.subspan(static_cast<std::size_t>(place) * bytes, bytes);
-    all.insert(all.end(), element.begin(), element.end());
-    for (std::size_t dim = index.size(); dim-- > 0 && ++index[dim] == tensor.shape[dim];) index[dim] = 0;
-  }
-  return all;
-}
-
 std::uint64_t padding_of(const OpenedTorchFile& file, const pickle::List* paddings, std::size_t group,
                          std::size_t parameter) {
   if (paddings == nullptr) return 0;
@@ -103,8 +86,11 @@ StoredElements elements_of(const OpenedTorchFile& file, const pickle::Tensor& te
   if (elements == 0) {
     found.runs.emplace_back();
   } else if (has_gaps(tensor)) {
-    found.made = std::make_shared<const std::vector<std::byte>>(gathered(tensor, storage, elements));
-    found.runs.emplace_back(*found.made);
+    found.strided = StridedElements{.storage = storage,
+                                    .offset = tensor.offset,
+                                    .shape = tensor.shape,
+                                    .stride = tensor.stride,
+                                    .count = elements};
   } else {
     found.runs.push_back(storage.subspan(static_cast<std::size_t>(tensor.offset) * bytes, elements * bytes));
   }
@@ -139,6 +125,7 @@ void ZeroCheckpoint::read_rows() {
       const auto* tensor = value.as<pickle::Tensor>();
       if (tensor == nullptr) refuse_key(file, key, "a list of tensors", std::string(value.kind()));
       rows.push_back(elements_of(file, *tensor));
+      if (rows.back().strided) refuse_key(file, key, "tensors without gaps", "one with gaps");
       if (!rows_.front().empty() && rows.back().dtype != rows_.front().front().dtype)
         refuse_key(file, key, "tensors of one element type", std::string(dtype_name(rows.back().dtype)));
     }

@@ -53,7 +53,7 @@ std::vector<std::int64_t> zero_shape(const OpenedTorchFile& file, const std::str
 std::uint64_t zero_elements(const OpenedTorchFile& file, const std::string& name,
                             const std::vector<std::int64_t>& shape);
 
-/// The elements of a tensor in `file`, in row-major order whatever they lie in.
+/// The elements of a tensor in `file`, in row-major order: one run where they lie so.
 StoredElements elements_of(const OpenedTorchFile& file, const pickle::Tensor& tensor);
 
 }  // namespace lockstep::detail

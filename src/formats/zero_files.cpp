@@ -95,6 +95,15 @@ void check_agreement(const std::vector<OpenedTorchFile>& files) {
   }
 }
 
+/// Refuses files in `others` with that end, which nobody who has saved the checkpoint wrote.
+void refuse_left_over(const fs::path& folder, const Names& others, const char* end, std::size_t ranks) {
+  for (const auto& name : others) {
+    if (name.ends_with(end))
+      refuse(folder, "has " + name + ", but " + std::to_string(ranks) + " ranks have saved it",
+             "it is of an older checkpoint of that tag: move the files of ranks that did not save away");
+  }
+}
+
 std::vector<OpenedTorchFile> open_optimizers(const fs::path& folder, const Names& names) {
   const bool is_bf16 = std::ranges::any_of(names, [](const auto& name) { return name.starts_with(kBf16); });
   const auto name_of = [&](std::size_t rank) {
@@ -110,18 +119,20 @@ std::vector<OpenedTorchFile> open_optimizers(const fs::path& folder, const Names
   open_next();
   const auto ranks = count_of_ranks(files.front());
   while (files.size() < ranks) open_next();
-  for (const auto& name : others) {
-    if (name.ends_with(kOptimizerEnd))
-      refuse(folder, "has " + name + ", but " + std::to_string(ranks) + " ranks have saved it",
-             "it is of an older checkpoint of that tag: move the files of ranks that did not save away");
-  }
+  refuse_left_over(folder, others, kOptimizerEnd, ranks);
   check_agreement(files);
   return files;
 }
 
 std::vector<OpenedTorchFile> open_models(const fs::path& folder, const Names& names, std::size_t ranks) {
+  auto others = names;
   std::vector<OpenedTorchFile> files;
-  while (files.size() < ranks) files.push_back(opened(folder, names, of_rank(files.size(), kModelEnd)));
+  while (files.size() < ranks) {
+    const auto name = of_rank(files.size(), kModelEnd);
+    files.push_back(opened(folder, names, name));
+    others.erase(name);
+  }
+  refuse_left_over(folder, others, kModelEnd, ranks);
   return files;
 }
 

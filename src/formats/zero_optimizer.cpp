@@ -29,6 +29,22 @@ std::optional<double> number_in(const OpenedTorchFile& file, const pickle::Tenso
   return floats.empty() ? std::nullopt : std::optional<double>(floats.front());
 }
 
+std::optional<double> number_in(const OpenedTorchFile& file, const pickle::Value* value) {
+  const auto* tensor = value == nullptr ? nullptr : value->as<pickle::Tensor>();
+  return tensor == nullptr ? number_in(value) : number_in(file, *tensor);
+}
+
+/// Where dicts of an optimizer's state begin, by the number of the row.
+std::unordered_map<std::int64_t, const pickle::Dict*> rows_in(const pickle::Dict& state) {
+  std::unordered_map<std::int64_t, const pickle::Dict*> rows;
+  for (const auto& [id, value] : state.entries) {
+    const auto* number = id.as<std::int64_t>();
+    const auto* held = value.as<pickle::Dict>();
+    if (number != nullptr && held != nullptr) rows.try_emplace(*number, held);
+  }
+  return rows;
+}
+
 }  // namespace
 
 ZeroOptimizer::ZeroOptimizer(const ZeroCheckpoint& checkpoint) : checkpoint_(checkpoint) {
@@ -38,25 +54,33 @@ ZeroOptimizer::ZeroOptimizer(const ZeroCheckpoint& checkpoint) : checkpoint_(che
                            .expected = "a checkpoint of stage 1, 2 or 3, which says whose state is whose",
                            .hint = "load the model alone"});
   for (std::size_t rank = 0; rank < checkpoint.files().optimizers.size(); ++rank)
-    (void)held_in<pickle::Dict>(file(rank), inner(rank), "state");
+    rows_.push_back(rows_in(held_in<pickle::Dict>(file(rank), inner(rank), "state")));
+  for (std::size_t number = 0; number < checkpoint.parameters().size(); ++number)
+    numbers_.try_emplace(checkpoint.parameters()[number].name, number);
 }
 
 const pickle::Dict& ZeroOptimizer::inner(std::size_t rank) const {
   const auto* key = checkpoint_.stage() == 3 ? "optimizer_state_dict" : "base_optimizer_state";
+  const auto* value = zero_state(file(rank)).find(key);
+  if (value != nullptr && value->as<pickle::List>() != nullptr)
+    refuse_key(file(rank), key, "a dict, as without zero_optimization.elastic_checkpoint",
+               "a list, as elastic_checkpoint makes it: save once more without it, or load the model alone");
   return held_in<pickle::Dict>(file(rank), zero_state(file(rank)), key);
 }
 
 const pickle::Dict& ZeroOptimizer::row(std::size_t rank, std::size_t number) const {
-  const auto key = pickle::Value(static_cast<std::int64_t>(number));
-  for (const auto& [id, value] : held_in<pickle::Dict>(file(rank), inner(rank), "state").entries)
-    if (const auto* held = value.as<pickle::Dict>(); held != nullptr && id == key) return *held;
+  const auto found = rows_[rank].find(static_cast<std::int64_t>(number));
+  if (found != rows_[rank].end()) return *found->second;
   refuse_key(file(rank), "the state of row " + std::to_string(number), "a dict", "none");
 }
 
+std::optional<std::size_t> ZeroOptimizer::find(const std::string& name) const {
+  const auto found = numbers_.find(name);
+  return found == numbers_.end() ? std::nullopt : std::optional(found->second);
+}
+
 std::size_t ZeroOptimizer::number_of(const std::string& name) const {
-  const auto& parameters = checkpoint_.parameters();
-  const auto found = std::ranges::find(parameters, name, &ZeroParameter::name);
-  if (found != parameters.end()) return static_cast<std::size_t>(found - parameters.begin());
+  if (const auto found = find(name)) return *found;
   throw CheckpointError("checkpoint",
                         {.what = "the optimizer's state in " + checkpoint_.files().folder.string(),
                          .expected = "that of " + in_quotes(name),
@@ -73,7 +97,7 @@ StoredElements ZeroOptimizer::state_of(std::size_t number, const std::string& ki
                  "none of that name: is the optimizer another one?");
     auto elements = elements_of(file(run.rank), *tensor);
     const auto bytes = dtype_bytes(elements.dtype);
-    const bool fits = !elements.made && elements.runs.front().size() / bytes >= run.begin + run.elements &&
+    const bool fits = !elements.strided && elements.runs.front().size() / bytes >= run.begin + run.elements &&
                       (found.runs.empty() || found.dtype == elements.dtype);
     if (!fits)
       refuse_key(file(run.rank), kind + " of row " + std::to_string(run.row), "as many elements as weights",
@@ -84,22 +108,40 @@ StoredElements ZeroOptimizer::state_of(std::size_t number, const std::string& ki
   return found;
 }
 
-double ZeroOptimizer::steps_of(std::size_t number) const {
-  const auto& runs = checkpoint_.runs_of(number);
-  const auto rank = runs.empty() ? 0 : runs.front().rank;
-  const auto* value = runs.empty() ? nullptr : row(rank, runs.front().row).find("step");
-  const auto* tensor = value == nullptr ? nullptr : value->as<pickle::Tensor>();
-  const auto steps = tensor == nullptr ? number_in(value) : number_in(file(rank), *tensor);
-  if (steps) return *steps;
-  if (const auto of_group = number_in(setting_of(number, "step"))) return *of_group;
-  refuse_key(file(rank), "step", "a number of updates", "none");
+std::optional<double> ZeroOptimizer::steps_in(std::size_t rank, std::size_t number) const {
+  return number_in(file(rank), row(rank, number).find("step"));
 }
 
-const pickle::Value* ZeroOptimizer::setting_of(std::size_t number, const char* key) const {
+double ZeroOptimizer::steps_of(std::size_t number) const {
+  const auto& runs = checkpoint_.runs_of(number);
+  const auto steps = runs.empty() ? std::nullopt : steps_in(runs.front().rank, runs.front().row);
+  for (const auto& run : runs) {
+    const auto other = steps_in(run.rank, run.row);
+    if (other != steps)
+      refuse_key(file(run.rank), "step of row " + std::to_string(run.row),
+                 "as in the file of the rank before",
+                 "another number: were the files all saved at the same step?");
+  }
+  if (steps) return *steps;
+  if (const auto of_group = setting_of(number, "step"); of_group.size() == 1) return of_group.front();
+  refuse_key(file(runs.empty() ? 0 : runs.front().rank), "step", "a number of updates", "none");
+}
+
+std::vector<double> ZeroOptimizer::setting_of(std::size_t number, const char* key) const {
   const auto& groups = held_in<pickle::List>(file(0), inner(0), "param_groups");
   const auto group = checkpoint_.parameters()[number].group;
   const auto* settings = group < groups.size() ? groups[group].as<pickle::Dict>() : nullptr;
-  return settings == nullptr ? nullptr : settings->find(key);
+  const auto* value = settings == nullptr ? nullptr : settings->find(key);
+  if (value == nullptr) return {};
+  const auto* list = value->as<pickle::List>();
+  if (const auto* tuple = value->as<pickle::Tuple>()) list = &tuple->items;
+  std::vector<double> numbers;
+  for (const auto& item : list == nullptr ? pickle::List{*value} : *list) {
+    const auto one = number_in(file(0), &item);
+    if (!one) refuse_key(file(0), key + std::string(" of a group"), "numbers", std::string(item.kind()));
+    numbers.push_back(*one);
+  }
+  return numbers;
 }
 
 std::optional<double> ZeroOptimizer::loss_scale() const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <lockstep/base/export.h>
@@ -18,18 +19,23 @@ class LOCKSTEP_API ZeroOptimizer {
   /// whose state is whose, or a form that is not known
   explicit ZeroOptimizer(const ZeroCheckpoint& checkpoint);
 
-  /// The number of the parameter of that name. @throws CheckpointError when it was not trained
+  /// The number of the parameter of that name; none where it was not trained.
+  std::optional<std::size_t> find(const std::string& name) const;
+  /// The same. @throws CheckpointError when it was not trained
   std::size_t number_of(const std::string& name) const;
 
   /// Elements of `kind`, such as exp_avg, as many as the parameter of that number has.
   /// @throws CheckpointError naming the kind when there are none
   StoredElements state_of(std::size_t number, const std::string& kind) const;
 
-  /// Updates of the parameter of that number.
+  /// Updates of the parameter of that number. @throws CheckpointError naming the rank's file when there is
+  /// none, or ranks differ
   double steps_of(std::size_t number) const;
 
-  /// The value under `key` in the settings of the parameter's group: lr, weight_decay, betas.
-  const pickle::Value* setting_of(std::size_t number, const char* key) const;
+  /// What is under `key` in the settings of the parameter's group, such as lr, weight_decay or betas: a
+  /// number, or those of a list or tuple; empty where the key is not there.
+  /// @throws CheckpointError naming file and key when it is anything else
+  std::vector<double> setting_of(std::size_t number, const char* key) const;
 
   /// The factor of the loss; none where it is 1 for good.
   std::optional<double> loss_scale() const;
@@ -38,8 +44,11 @@ class LOCKSTEP_API ZeroOptimizer {
   const OpenedTorchFile& file(std::size_t rank) const { return checkpoint_.files().optimizers[rank]; }
   const pickle::Dict& inner(std::size_t rank) const;
   const pickle::Dict& row(std::size_t rank, std::size_t number) const;
+  std::optional<double> steps_in(std::size_t rank, std::size_t row) const;
 
   const ZeroCheckpoint& checkpoint_;
+  std::unordered_map<std::string, std::size_t> numbers_;                          // by name
+  std::vector<std::unordered_map<std::int64_t, const pickle::Dict*>> rows_ = {};  // by rank
 };
 
 }  // namespace lockstep::detail

@@ -22,6 +22,16 @@ const pickle::Dict* dict_or_none(const OpenedTorchFile& file, const char* key) {
   return &held_in<pickle::Dict>(file, file.root(), key);
 }
 
+/// The values of a dict by their keys; of two under one key the last.
+using ByName = std::unordered_map<std::string_view, const pickle::Value*>;
+
+ByName by_name(const pickle::Dict& dict) {
+  ByName values;
+  for (const auto& [key, value] : dict.entries)
+    if (const auto* name = key.as<std::string>()) values.insert_or_assign(*name, &value);
+  return values;
+}
+
 class Collector {
  public:
   explicit Collector(const ZeroCheckpoint& checkpoint)
@@ -51,7 +61,7 @@ class Collector {
   }
 
   void add(StoredTensorView tensor) {
-    if (!names_.insert(tensor.name).second)
+    if (!numbers_.try_emplace(tensor.name, tensors_.size()).second)
       refuse_key(model_, "the tensor " + in_quotes(tensor.name), "one of that name", "two");
     tensors_.push_back(std::move(tensor));
   }
@@ -81,26 +91,35 @@ class Collector {
     }
   }
 
-  const pickle::Value& fragment(const OpenedTorchFile& file, const std::string& name) const {
-    const auto* found = held_in<pickle::Dict>(file, file.root(), "frozen_param_fragments").find(name);
-    if (found == nullptr)
-      refuse_key(file, "frozen_param_fragments", "the parameter " + in_quotes(name), "none of that name");
-    return *found;
+  const pickle::Value& fragment(const OpenedTorchFile& file, const std::string& name) {
+    constexpr auto kKey = "frozen_param_fragments";
+    const auto [fragments, is_new] = fragments_.try_emplace(&file);
+    if (is_new) fragments->second = by_name(held_in<pickle::Dict>(file, file.root(), kKey));
+    const auto found = fragments->second.find(name);
+    if (found == fragments->second.end())
+      refuse_key(file, kKey, "the parameter " + in_quotes(name), "none of that name");
+    return *found->second;
   }
 
-  StoredTensorView whole_fragment(const std::string& name) const {
+  StoredTensorView whole_fragment(const std::string& name) {
     return view(name, fragment(model_, name), model_);
   }
 
   /// Stage 3: equal pieces of all ranks, the last ones padded.
-  StoredTensorView joined_fragments(const std::string& name, const pickle::Value& shape) const {
+  StoredTensorView joined_fragments(const std::string& name, const pickle::Value& shape) {
     StoredTensorView tensor{.name = name, .shape = zero_shape(model_, name, shape), .elements = {}};
     auto missing = zero_elements(model_, name, tensor.shape);
+    const auto ranks = checkpoint_.files().models.size();
+    const auto expected = missing / ranks + (missing % ranks == 0 ? 0 : 1);
     for (const auto& file : checkpoint_.files().models) {
       const auto piece = view(name, fragment(file, name), file).elements;
-      if (piece.made) refuse_key(file, in_quotes(name), "a piece without gaps", "one with gaps");
+      if (piece.strided) refuse_key(file, in_quotes(name), "a piece without gaps", "one with gaps");
       const auto bytes = dtype_bytes(piece.dtype);
-      const auto taken = std::min<std::uint64_t>(missing, piece.runs.front().size() / bytes);
+      const auto there = piece.runs.front().size() / bytes;
+      if (there != expected)
+        refuse_key(file, in_quotes(name), std::to_string(expected) + " elements, those of a rank",
+                   std::to_string(there));
+      const auto taken = std::min(missing, expected);
       if (&file != &model_ && piece.dtype != tensor.elements.dtype)
         refuse_key(file, in_quotes(name), "the element type of rank 0's",
                    std::string(dtype_name(piece.dtype)));
@@ -108,9 +127,6 @@ class Collector {
       tensor.elements.runs.push_back(piece.runs.front().first(taken * bytes));
       missing -= taken;
     }
-    if (missing != 0)
-      refuse_key(model_, in_quotes(name), "all elements in the files of the ranks",
-                 std::to_string(missing) + " too few");
     return tensor;
   }
 
@@ -122,7 +138,7 @@ class Collector {
       for (const auto& [name, of] : tied->entries) others.insert(text(name, "shared_params"));
     for (const auto& [key, value] : module().entries) {
       const auto& name = text(key, "module");
-      if (!others.contains(name) && !names_.contains(name)) add(view(name, value, model_));
+      if (!others.contains(name) && !numbers_.contains(name)) add(view(name, value, model_));
     }
   }
 
@@ -139,9 +155,9 @@ class Collector {
     if (tied == nullptr) return;
     for (const auto& [key, value] : tied->entries) {
       const auto& of = text(value, "shared_params");
-      const auto found = std::ranges::find(tensors_, of, &StoredTensorView::name);
-      if (found == tensors_.end()) continue;
-      auto copy = *found;
+      const auto found = numbers_.find(of);
+      if (found == numbers_.end()) continue;
+      auto copy = tensors_[found->second];
       copy.name = text(key, "shared_params");
       copy.tied_to = of;
       add(std::move(copy));
@@ -154,10 +170,11 @@ class Collector {
     bool is_of_16_bits = false;
     for (const auto& [key, value] : module().entries) {
       auto tensor = view(text(key, "module"), value, model_);
-      const auto& run = tensor.elements.runs.front();
-      const auto [place, is_new] = first.try_emplace(run.data(), tensor.name);
       is_of_16_bits |= tensor.elements.dtype == Dtype::kBF16 || tensor.elements.dtype == Dtype::kF16;
-      if (!is_new && !run.empty() && has_shape(place->second, tensor.shape)) tensor.tied_to = place->second;
+      if (const auto& runs = tensor.elements.runs; !runs.empty() && !runs.front().empty()) {
+        const auto [place, is_new] = first.try_emplace(runs.front().data(), tensor.name);
+        if (!is_new && has_shape(place->second, tensor.shape)) tensor.tied_to = place->second;
+      }
       add(std::move(tensor));
     }
     if (is_of_16_bits)
@@ -166,14 +183,15 @@ class Collector {
   }
 
   bool has_shape(const std::string& name, const std::vector<std::int64_t>& shape) const {
-    const auto found = std::ranges::find(tensors_, name, &StoredTensorView::name);
-    return found != tensors_.end() && found->shape == shape;
+    const auto found = numbers_.find(name);
+    return found != numbers_.end() && tensors_[found->second].shape == shape;
   }
 
   const ZeroCheckpoint& checkpoint_;
   const OpenedTorchFile& model_;
   Tensors tensors_;
-  std::unordered_set<std::string> names_;
+  std::unordered_map<std::string, std::size_t> numbers_;  // in tensors_, by name
+  std::unordered_map<const OpenedTorchFile*, ByName> fragments_;
 };
 
 }  // namespace

@@ -1,10 +1,12 @@
 // Checkpoints that DeepSpeed wrote (deepspeed/make_folders.py), and what its own script makes of them.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <set>
 
 #include <lockstep/base/error.h>
@@ -213,6 +215,15 @@ TEST(ZeroToFp32, RefusesFilesOfSeveralCheckpoints) {
   expect_error<CheckpointError>(convert, {other, "zero_stage", "3, as in that of rank 0", "got 2"});
 }
 
+TEST(ZeroToFp32, RefusesAModelsFileOfARankThatDidNotSave) {
+  const test::TemporaryFolder folder;
+  const auto root = copy_of("stage3", folder) / "global_step3";
+  const std::string name = "zero_pp_rank_2_mp_rank_00_model_states.pt";
+  fs::copy(of_deepspeed("stage3_three_ranks") / "global_step3" / name, root / name);
+  const auto convert = [&] { zero_to_fp32(root, folder / "out.safetensors"); };
+  expect_error<CheckpointError>(convert, {name, "2 ranks", "older checkpoint"});
+}
+
 TEST(ZeroToFp32, RefusesOtherKinds) {
   const test::TemporaryFolder folder;
   const auto root = copy_of("stage2", folder);
@@ -351,6 +362,37 @@ TEST(StoredElements, BecomeFloats) {
   const auto floats = as_floats(Dtype::kBF16, many);
   ASSERT_EQ(floats.size(), many.size());
   EXPECT_EQ(std::bit_cast<std::uint32_t>(floats.back()) >> 16, many.back());
+}
+
+std::vector<float> as_floats(const StoredElements& elements) {
+  std::vector<float> floats;
+  detail::write_as_float32(elements, [&](auto bytes) {
+    EXPECT_LE(bytes.size(), 1u << 20);
+    floats.resize(floats.size() + bytes.size() / sizeof(float));
+    std::memcpy(floats.data() + floats.size() - bytes.size() / sizeof(float), bytes.data(), bytes.size());
+  });
+  return floats;
+}
+
+// A matrix that was saved transposed, behind one element, in three dimensions.
+TEST(StoredElements, AreGatheredPieceByPiece) {
+  constexpr std::int64_t kRows = 700, kColumns = 1'000;
+  std::vector<float> storage(1 + kRows * kColumns);
+  for (std::size_t i = 0; i < storage.size(); ++i) storage[i] = static_cast<float>(i);
+  const StoredElements transposed{
+      .strided = detail::StridedElements{.storage = std::as_bytes(std::span(storage)),
+                                         .offset = 1,
+                                         .shape = {kRows, 1, kColumns},
+                                         .stride = {1, std::numeric_limits<std::int64_t>::max(), kRows},
+                                         .count = kRows * kColumns}};
+  std::vector<float> expected;
+  for (std::int64_t row = 0; row < kRows; ++row)
+    for (std::int64_t column = 0; column < kColumns; ++column)
+      expected.push_back(static_cast<float>(1 + row + column * kRows));
+  EXPECT_EQ(as_floats(transposed), expected);
+  const auto slice = as_floats(slice_of(slice_of(transposed, 5'000, 400'000), 1'234, 300'000));
+  EXPECT_TRUE(std::ranges::equal(slice, std::span(expected).subspan(6'234, 300'000)));
+  EXPECT_THROW((void)slice_of(transposed, 1, kRows * kColumns), std::out_of_range);
 }
 
 }  // namespace

@@ -61,11 +61,12 @@ void walk(const detail::ZeroCheckpoint& checkpoint) {
     for (const auto extent : tensor.shape) elements *= static_cast<std::uint64_t>(extent);
     unsigned sum = 0;
     std::uint64_t bytes = 0;
-    for (const auto& run : tensor.elements.runs) {
+    detail::write_as_float32(tensor.elements, [&](std::span<const std::byte> run) {
       bytes += run.size();
       for (const auto byte : run) sum += static_cast<unsigned>(byte);
-    }
-    expect(bytes == elements * dtype_bytes(tensor.elements.dtype) && sum <= 255 * bytes, "lost elements");
+    });
+    const auto expected = elements * dtype_bytes(detail::as_float32(tensor.elements.dtype));
+    expect(bytes == expected && sum <= 255 * bytes, "lost elements");
   }
 }
 
