@@ -1,4 +1,4 @@
-// Steps that all ranks succeed in, or none.
+// What all ranks do alike: steps that all succeed in, or none, and the choice of a folder.
 #pragma once
 
 #include <filesystem>
@@ -14,5 +14,11 @@ namespace lockstep::detail {
 /// @throws IoError, the same on all ranks, naming the first rank whose step threw, and what
 std::string together(const Communicator& communicator, const std::filesystem::path& folder,
                      const std::function<std::string()>& step);
+
+/// The checkpoint that `folder` means on rank 0, as tagged_folder() says: all ranks get that one, also while
+/// another job writes `latest` anew. Collective, blocking.
+/// @throws on every rank: on rank 0 as tagged_folder(), on others CheckpointError with the same text
+std::filesystem::path agreed_folder(const Communicator& communicator, const std::filesystem::path& folder,
+                                    const std::string& tag = {});
 
 }  // namespace lockstep::detail

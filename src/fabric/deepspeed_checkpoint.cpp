@@ -9,6 +9,7 @@
 
 #include "checkpoint/together.h"
 #include "formats/checkpoint_manifest.h"
+#include "formats/checkpoint_siblings.h"
 #include "formats/in_quotes.h"
 #include "formats/tagged_folder.h"
 #include "formats/zero_files.h"
@@ -62,7 +63,8 @@ constexpr char kFailed = '-';
 
 bool is_checkpoint(const fs::path& folder) {
   std::error_code ignored;
-  return fs::exists(folder / detail::kManifestName, ignored) || detail::has_zero_files(folder);
+  const auto place = detail::place_of_checkpoint(folder);
+  return fs::exists(place / detail::kManifestName, ignored) || detail::has_zero_files(folder);
 }
 
 /// What there is to load, as rank 0 sees it, for all ranks; or why there is nothing.
@@ -103,11 +105,14 @@ struct Wanted {
   }
 };
 
+constexpr auto kScale = "MixedPrecision";  // of Fp16Mixed
+
+/// What neither the program nor Fabric::save() has put there.
 StateTree without(const StateTree& tree, const NamedStates& names) {
   StateTree rest;
   for (const auto& [name, value] : tree.entries()) {
     const auto is_it = [&, &name = name](const auto& state) { return state.first == name; };
-    if (std::ranges::none_of(names, is_it)) rest.set(name, value);
+    if (name != kScale && std::ranges::none_of(names, is_it)) rest.set(name, value);
   }
   return rest;
 }

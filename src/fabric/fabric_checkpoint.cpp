@@ -9,10 +9,10 @@
 #include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
 
+#include "checkpoint/together.h"
 #include "fabric/fabric_checkpoint.h"
 #include "fabric/fabric_state.h"
 #include "fabric/read_deepspeed.h"
-#include "formats/tagged_folder.h"
 #include "formats/zero_files.h"
 #include "strategy/scaled_step.h"
 
@@ -83,12 +83,6 @@ struct Taker {
   }
 };
 
-bool has_optimizer(const NamedStates& states) {
-  return std::ranges::any_of(states, [](const auto& state) {
-    return std::holds_alternative<std::shared_ptr<FabricOptimizer>>(state.second.target());
-  });
-}
-
 [[noreturn]] void refuse_twice(const std::string& name) {
   throw ConfigError("fabric",
                     {.what = "save()", .expected = "names that differ", .got = "\"" + name + "\" twice"});
@@ -135,6 +129,12 @@ void check_filters(const NamedStates& states, const SaveFilter& filters) {
 
 }  // namespace
 
+bool detail::has_optimizer(const NamedStates& states) {
+  return std::ranges::any_of(states, [](const auto& state) {
+    return std::holds_alternative<std::shared_ptr<FabricOptimizer>>(state.second.target());
+  });
+}
+
 void Fabric::save(const std::filesystem::path& folder, const NamedStates& states,
                   const SaveFilter& filter) const {
   check_filters(states, filter);
@@ -144,7 +144,7 @@ void Fabric::save(const std::filesystem::path& folder, const NamedStates& states
     all.shared.set(name, filtered(name, std::visit(Giver{strategy()}, state.target()), filter));
   }
   detail::adapt_scale(precision());
-  if (auto scale = precision().state(); has_optimizer(states) && !scale.empty()) {
+  if (auto scale = precision().state(); detail::has_optimizer(states) && !scale.empty()) {
     const std::string key(precision().state_key());
     if (all.shared.contains(key)) refuse_twice(key);
     all.shared.set(key, std::move(scale));
@@ -177,11 +177,15 @@ StateTree detail::take_states(const Fabric& fabric, const std::filesystem::path&
 StateTree Fabric::load(const std::filesystem::path& folder, const NamedStates& states,
                        const LoadOptions& options) const {
   state_->require_launched("load()");
-  if (const auto place = detail::tagged_folder(folder); detail::has_zero_files(place))
-    return detail::take_states(*this, place, detail::read_deepspeed(*this, place, states), states, options);
+  const auto& communicator = strategy().communicator();
+  const auto place = detail::agreed_folder(communicator, folder);
+  if (communicator.broadcast_bytes(detail::has_zero_files(place) ? "yes" : "no") == "yes") {
+    const auto saved = detail::read_deepspeed(*this, place, states, options.strict);
+    return detail::take_states(*this, place, saved, states, options);
+  }
   StateTree wanted;
   for (const auto& [name, state] : states) wanted.set(name, std::visit(Wanter{strategy()}, state.target()));
-  const auto saved = Checkpoint(folder, Verify::kAll, strategy().communicator()).shared(wanted);
+  const auto saved = Checkpoint(place, Verify::kAll, communicator).shared(wanted);
   return detail::take_states(*this, folder, saved, states, options);
 }
 

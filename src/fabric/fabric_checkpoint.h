@@ -7,6 +7,9 @@
 
 namespace lockstep::detail {
 
+/// Whether one of `states` is an optimizer.
+bool has_optimizer(const NamedStates& states);
+
 /// Sets `states` to what is in `saved`, which was read from `folder`; returns what is left. The state of the
 /// precision goes with an optimizer's.
 /// @throws CheckpointError naming what is missing or does not fit

@@ -1,13 +1,19 @@
 #include "fabric/read_deepspeed.h"
 
+#include <algorithm>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include <lockstep/base/error.h>
 #include <lockstep/optim/optim_state.h>
 #include <lockstep/torch.h>
 
 #include "checkpoint/deepspeed_state.h"
+#include "fabric/fabric_checkpoint.h"
+#include "formats/in_quotes.h"
 #include "formats/zero_optimizer.h"
+#include "strategy/deepspeed_strategy.h"
 
 namespace lockstep::detail {
 namespace {
@@ -18,11 +24,13 @@ namespace fs = std::filesystem;
 struct DeepSpeedReader {
   const ZeroCheckpoint& checkpoint;
   Strategy& strategy;
+  bool strict;
 
   StateTree operator()(const std::shared_ptr<torch::nn::Module>& module) const {
     return deepspeed_model(checkpoint, strategy.wanted_state(*module));
   }
   StateTree operator()(const std::shared_ptr<FabricOptimizer>& optimizer) const {
+    if (checkpoint.stage() == 0 && !strict) return {};
     auto own = strategy.wanted_optimizer_state(optimizer->optimizer());
     if (own.empty()) own = strategy.optimizer_state(optimizer->optimizer());
     return deepspeed_optimizer(checkpoint, own);
@@ -36,45 +44,73 @@ struct DeepSpeedReader {
   }
 };
 
-/// Of 16-bit floating point, as its own state with the scale that was saved.
-StateTree with_scale(const ZeroCheckpoint& checkpoint, StateTree precision) {
-  const auto scale = checkpoint.stage() == 0 ? std::nullopt : ZeroOptimizer(checkpoint).loss_scale();
+/// Whether fp16.loss_scale says a scale for the whole run.
+bool has_static_scale(const Strategy& strategy) {
+  const auto* const own = dynamic_cast<const DeepSpeedStrategy*>(&strategy);
+  return own != nullptr && own->config().fp16.loss_scale > 0;
+}
+
+/// Of 16-bit floating point, as its own state with the scale that was saved. A static one stays.
+StateTree with_scale(const Fabric& fabric, const ZeroCheckpoint& checkpoint) {
+  auto precision = fabric.precision().state();
+  const bool is_taken = checkpoint.stage() != 0 && !has_static_scale(fabric.strategy());
+  const auto scale = is_taken ? ZeroOptimizer(checkpoint).loss_scale() : std::nullopt;
   if (scale && precision.contains("scale")) precision.set("scale", *scale);
   return precision;
 }
 
-StateTree read_all(const Fabric& fabric, const fs::path& folder, const NamedStates& states) {
-  const ZeroCheckpoint checkpoint(folder);
+StateTree read_all(const Fabric& fabric, const ZeroCheckpoint& checkpoint, const NamedStates& states,
+                   bool strict) {
   auto saved = deepspeed_client_state(checkpoint);
   for (const auto& [name, state] : states) {
-    auto tree = std::visit(DeepSpeedReader{checkpoint, fabric.strategy()}, state.target());
+    auto tree = std::visit(DeepSpeedReader{checkpoint, fabric.strategy(), strict}, state.target());
     if (!tree.empty()) saved.set(name, std::move(tree));
   }
-  if (auto own = fabric.precision().state(); !own.empty())
-    saved.set(fabric.precision().state_key(), with_scale(checkpoint, std::move(own)));
+  if (has_optimizer(states) && !fabric.precision().state().empty())
+    saved.set(fabric.precision().state_key(), with_scale(fabric, checkpoint));
   return saved;
 }
 
+/// What must be the same on all ranks.
+std::string identity_of(const ZeroCheckpoint& checkpoint) {
+  const auto& files = checkpoint.files();
+  return in_quotes(files.folder.filename().string()) + " of stage " + std::to_string(files.stage) +
+         ", saved by " + std::to_string(std::max(files.optimizers.size(), files.models.size())) + " ranks";
+}
+
+[[noreturn]] void refuse_of_rank(const fs::path& folder, std::size_t rank, std::string expected,
+                                 std::string got) {
+  throw CheckpointError("fabric", {.what = "checkpoint " + folder.string() + " cannot be used",
+                                   .expected = std::move(expected),
+                                   .got = std::move(got),
+                                   .where = "rank " + std::to_string(rank)});
+}
+
+constexpr char kReadDeepSpeed = '+';
+constexpr char kRefusedDeepSpeed = '-';
+
 }  // namespace
 
-StateTree read_deepspeed(const Fabric& fabric, const fs::path& folder, const NamedStates& states) {
+StateTree read_deepspeed(const Fabric& fabric, const fs::path& folder, const NamedStates& states,
+                         bool strict) {
   StateTree saved;
   std::exception_ptr failure;
   std::string text;
   try {
-    saved = read_all(fabric, folder, states);
+    const ZeroCheckpoint checkpoint(folder);
+    saved = read_all(fabric, checkpoint, states, strict);
+    text = kReadDeepSpeed + identity_of(checkpoint);
   } catch (const std::exception& error) {
     failure = std::current_exception();
-    text = error.what();
+    text = kRefusedDeepSpeed + std::string(error.what());
   }
   const auto texts = fabric.strategy().communicator().all_gather_bytes(text);
   if (failure) std::rethrow_exception(failure);
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    if (texts[rank].empty()) continue;
-    throw CheckpointError("fabric", {.what = "checkpoint " + folder.string() + " cannot be used",
-                                     .got = texts[rank],
-                                     .where = "rank " + std::to_string(rank)});
-  }
+  for (std::size_t rank = 0; rank < texts.size(); ++rank)
+    if (texts[rank].front() == kRefusedDeepSpeed) refuse_of_rank(folder, rank, "", texts[rank].substr(1));
+  for (std::size_t rank = 0; rank < texts.size(); ++rank)
+    if (texts[rank] != texts.front())
+      refuse_of_rank(folder, rank, texts.front().substr(1) + ", as on rank 0", texts[rank].substr(1));
   return saved;
 }
 

@@ -8,7 +8,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
 
-#include "formats/tagged_folder.h"
+#include "checkpoint/together.h"
 #include "train/checkpoint_candidates.h"
 #include "train/job_checkpoints.h"
 #include "train/program_folder.h"
@@ -142,8 +142,8 @@ std::optional<Checkpoint> take_wanted_checkpoint(RunState& state, bool is_first_
   if (!is_named) return newest_complete(folders, state);
   const auto folder = state.communicator().broadcast_bytes(folders.empty() ? "" : folders.front().string());
   if (folder.empty()) return std::nullopt;
-  state.resumed_from = tagged_folder(folder);
-  return state.checkpoint_io->load(folder, run.verify, state.communicator());
+  state.resumed_from = agreed_folder(state.communicator(), folder);
+  return state.checkpoint_io->load(state.resumed_from, run.verify, state.communicator());
 }
 
 }  // namespace lockstep::detail

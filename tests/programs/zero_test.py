@@ -20,6 +20,10 @@ CASE = BINARY / "bin" / "zero_case"
 COMMAND = BINARY / "bin" / "lockstep"
 RESUME = BINARY / "bin" / "resume_case"
 FOLDERS = SOURCE / "tests" / "formats" / "deepspeed"
+OWN = "group rest: 0.01, 0.8 0.9\nclient state:\n"  # of zero_case's optimizer, and of what it saves
+# What DeepSpeed saves beside the model and the optimizer, and what make_folders.py does.
+CLIENT_STATE = ("lr_scheduler skipped_steps global_samples dp_world_size mp_world_size checkpoint_parallel_dimensions "
+                "ds_version epoch note")
 STAGE_3 = ("--fabric.strategy", "deepspeed_stage_3")
 
 
@@ -67,7 +71,7 @@ class ByDeepSpeedsNames(ZeroTest):
         self.assertEqual((self.folder / "run" / "latest").read_text(), "global_step3")
         self.assertEqual(sorted(p.name for p in (self.folder / "run").iterdir()), ["global_step3", "latest"])
         loaded = self.case("load", self.folder / "run", 3, *STAGE_3)
-        self.assertEqual((loaded.code, loaded.out), (0, "loaded global_step3\nglobal_steps 3\nlr 0.500000\n"), loaded)
+        self.assertEqual((loaded.code, loaded.out), (0, f"loaded global_step3\nglobal_steps 3\nlr 0.500000\n{OWN}"), loaded)
         for entry in ("model", "optimizer"):
             self.assert_same(self.tensors(self.folder / "out.ckpt", entry), self.tensors(self.folder / "run", entry))
         file = self.folder / "fp32.safetensors"
@@ -76,7 +80,7 @@ class ByDeepSpeedsNames(ZeroTest):
         refused = self.run_program(COMMAND, "zero-to-fp32", self.folder / "run", file, "--exclude_frozen_parameters")
         self.assert_refused(refused, 2, "exclude_frozen_parameters", "does not say which parameters are frozen")
         only = self.case("load", self.folder / "run", 2, "--case.module_only", "true")
-        self.assertEqual((only.code, only.out), (0, "loaded global_step3\nglobal_steps -1\nlr 0.500000\n"), only)
+        self.assertEqual((only.code, only.out), (0, f"loaded global_step3\nglobal_steps -1\nlr 0.500000\n{OWN}"), only)
         self.assert_same(self.tensors(self.folder / "out.ckpt"), self.tensors(self.folder / "run"))
 
     def test_latest_names_the_newest(self):
@@ -91,6 +95,42 @@ class ByDeepSpeedsNames(ZeroTest):
         self.assertIn("global_step4", self.run_program(COMMAND, "inspect", run).out)
         (run / "latest").write_text("gone")
         self.assert_refused(self.case("load", run, 2), 1, "latest", "'gone'", "not there")
+
+    def test_one_that_was_moved_aside_is_there(self):
+        run = self.folder / "run"
+        self.assertEqual(self.case("save", run, 1).code, 0)
+        (run / "global_step3").rename(run / ".global_step3.01234567-89abcdef.old")
+        for flags in ((), ("--case.tag", "global_step3")):
+            self.assertEqual(self.case("load", run, 2, *flags).out.splitlines()[:2], ["loaded global_step3", "global_steps 3"])
+        self.assertEqual(self.run_program(COMMAND, "zero-to-fp32", run, self.folder / "out.safetensors").code, 0)
+
+    def test_ranks_read_what_rank_0_has_found(self):
+        for name in ("one", "other"):
+            self.assertEqual(self.case("save", self.folder / name, 1, "--case.tag", name).code, 0)
+        shutil.copytree(self.folder / "one" / "one", self.folder / "other" / "one")
+        result = self.case("load", self.folder / "one", 2, "--case.dir_of_rank_1", self.folder / "other")
+        self.assertEqual(result.code, 0, result)
+        (self.folder / "one" / "latest").write_text("gone")
+        self.assert_refused(self.case("load", self.folder / "one", 2, "--case.dir_of_rank_1", self.folder / "other"), 1, "'gone'")
+        result = self.case("load", FOLDERS / "stage2", 2, "--case.dir_of_rank_1", FOLDERS / "stage3")
+        self.assert_refused(result, 1, "'global_step3' of stage 2, saved by 2 ranks, as on rank 0", "of stage 3")
+
+    def test_what_is_left_out_of_a_model(self):
+        run = self.folder / "run"
+        self.assertEqual(self.case("save", run, 2, "--case.filter", "hidden").code, 0)
+        self.assertEqual(sorted(self.tensors(run)), ["hidden.bias", "hidden.weight"])
+        self.assert_refused(self.case("load", run, 2), 1, "norm.weight")
+        result = self.case("load", run, 2, "--case.strict", "false")
+        self.assertEqual((result.code, result.out.splitlines()[0]), (0, "loaded global_step3"), result)
+        self.assertIn("norm.weight", result.err)
+
+    def test_client_state_is_the_programs(self):
+        run = self.folder / "run"
+        self.assertEqual(self.case("save", run, 1, "--case.steps", 0, "--fabric.precision", "16-mixed").code, 0)
+        self.assertIn("MixedPrecision/scale", self.run_program(COMMAND, "inspect", run).out)
+        for flags in (("--case.module_only", "true"), ("--case.optimizer_states", "false", "--fabric.precision", "16-mixed")):
+            result = self.case("load", run, 1, *flags)
+            self.assertEqual((result.code, result.out.splitlines()[-1]), (0, "client state:"), result)
 
     def test_tags_that_differ(self):
         run = self.folder / "run"
@@ -108,6 +148,12 @@ class ByDeepSpeedsNames(ZeroTest):
                 self.assertNotIn("rank 1", result.err)
             else:
                 self.assert_refused(result, 2, "'Fail' on rank 0, 'odd' on rank 1", "tag_validation")
+        result = self.case("save", run, 2, "--case.odd_rank", "true", "--case.tag", "Fail", "--case.tag_validation", "fail")
+        self.assert_refused(result, 2, "'Fail' on rank 0, 'odd' on rank 1")
+        result = self.case("save", run, 2, "--case.odd_rank", "true", "--case.tag", "even", "--fabric.strategy", "deepspeed",
+                           "--fabric.strategy.config", config, "--case.tag_validation", "warn")
+        self.assertEqual(result.code, 0, result)
+        self.assert_refused(self.case("save", run, 2, "--case.tag", " a"), 2, "the name of a folder", "' a'")
         self.assertFalse((run / "Fail").exists() or (run / "odd").exists())
         self.assert_refused(self.case("save", run, 2, "--case.tag", "a/b"), 2, "the name of a folder", "'a/b'")
 
@@ -123,10 +169,24 @@ class ByDeepSpeedsNames(ZeroTest):
 
 
 class OfDeepSpeed(ZeroTest):
+    def changed(self, name, change, *files):
+        """A copy of a folder in whose files of those names `change` was called with what they hold."""
+        copy = self.folder / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(FOLDERS / name, copy)
+        for pattern in files:
+            for file in (copy / "global_step3").glob(pattern):
+                with stand_ins_of_deepspeed() as scaler:
+                    saved = torch.load(file, weights_only=False)
+                    change(saved, scaler)
+                    torch.save(saved, file)
+        return copy
+
     def assert_loaded(self, name, ranks, *flags):
         result = self.case("load", FOLDERS / name, ranks, *flags)
         self.assertEqual((result.code, result.out.splitlines()),
-                         (0, ["loaded global_step3", "global_steps 3", "lr 0.007925", "of the program"]), result)
+                         (0, ["loaded global_step3", "global_steps 3", "lr 0.007925", "group rest: 0.01, 0.9 0.999",
+                              f"client state: {CLIENT_STATE}", "of the program"]), result)
         expected = safetensors.numpy.load_file(FOLDERS / f"{name}.safetensors")
         expected.setdefault("frozen", safetensors.numpy.load_file(FOLDERS / "stage2.safetensors")["frozen"])
         self.assert_same(self.tensors(self.folder / "out.ckpt"), expected)
@@ -156,17 +216,98 @@ class OfDeepSpeed(ZeroTest):
         self.assert_refused(self.case("load", run, 1, "--case.schedule", "true"), 1, "has no \"schedule\"")
 
     def test_the_loss_scale_goes_on(self):
-        copy = self.folder / "copy"
-        shutil.copytree(FOLDERS / "stage2", copy)
-        for file in (copy / "global_step3").glob("*optim_states.pt"):
-            with stand_ins_of_deepspeed() as scaler:
-                saved = torch.load(file, weights_only=False)
-                state = saved["optimizer_state_dict"]
-                state["dynamic_loss_scale"], state["loss_scaler"] = True, scaler(cur_scale=4096.0, dtype=torch.float16)
-                torch.save(saved, file)
-        result = self.case("load", copy, 2, "--fabric.precision", "16-mixed")
+        def set_scale(saved, scaler):
+            state = saved["optimizer_state_dict"]
+            state["dynamic_loss_scale"], state["loss_scaler"] = True, scaler(cur_scale=4096.0, dtype=torch.float16)
+
+        copy = self.changed("stage2", set_scale, "*optim_states.pt")
+        config = self.folder / "ds.json"
+        config.write_text(json.dumps({"train_micro_batch_size_per_gpu": 4, "fp16": {"enabled": True, "loss_scale": 128},
+                                      "zero_optimization": {"stage": 1}, "zero_allow_untested_optimizer": True}))
+        for flags, scale in ((("--fabric.precision", "16-mixed"), "4096.0"),
+                             (("--fabric.strategy", "deepspeed", "--fabric.strategy.config", config), "128.0")):
+            result = self.case("load", copy, 2, *flags)
+            self.assertEqual(result.code, 0, result)
+            self.assertIn(f"MixedPrecision/scale: {scale}", self.run_program(COMMAND, "inspect", self.folder / "out.ckpt").out)
+
+    def test_settings_of_groups(self):
+        def set_as_json_has_them(saved, _):
+            matrices, others = saved["optimizer_state_dict"]["base_optimizer_state"]["param_groups"]
+            matrices.update(weight_decay=1, betas=[0.7, 0.95])
+            others.update(weight_decay=0, betas=[0.7, 0.95])
+
+        def spoil(saved, _):
+            saved["optimizer_state_dict"]["base_optimizer_state"]["param_groups"][0]["weight_decay"] = "much"
+
+        of_json = self.changed("stage2", set_as_json_has_them, "*optim_states.pt")
+        for folder, decay, betas in ((FOLDERS / "stage3", "0.1", "0.9 0.999"), (of_json, "1", "0.7 0.95")):
+            two = self.case("load", folder, 2, "--case.two_groups", "true")
+            expected = [f"group {name}: 0, {betas}" for name in ("norm.*", "*.bias", "scale")] + [f"group rest: {decay}, {betas}"]
+            self.assertEqual((two.code, two.out.splitlines()[3:7]), (0, expected), two)
+            one = self.case("load", folder, 1)
+            self.assertEqual((one.code, one.out.splitlines()[3]), (0, f"group rest: 0.01, {betas}"), one)
+            self.assertIn("weight_decay", one.err)
+            self.assertIn("the group keeps its own", one.err)
+        result = self.case("load", self.changed("stage2", spoil, "*optim_states.pt"), 1)
+        self.assert_refused(result, 1, "weight_decay of a group", "numbers", "str")
+
+    def test_what_is_missing_may_stay_as_it_is(self):
+        copy = self.changed("stage2", lambda saved, _: saved.update(lr_scheduler=None), "*model_states.pt")
+        flags = ("--case.schedule", "true")
+        self.assert_refused(self.case("load", copy, 1, *flags), 1, 'has no "schedule"')
+        anew = self.case("load", copy, 1, *flags, "--case.strict", "false")
+        self.assertEqual((anew.code, anew.out.splitlines()[:4]),
+                         (0, ["loaded global_step3", "global_steps 3", "lr 0.007925", "next lr 0.000000"]), anew)
+        result = self.case("load", FOLDERS / "stage0", 2, "--case.strict", "false")
+        self.assertEqual((result.code, result.out.splitlines()[:3]), (0, ["loaded global_step3", "global_steps 3", "lr 0.500000"]), result)
+
+    def test_a_renamed_module(self):
+        flags = ("--case.renamed", "true", "--case.optimizer_states", "false")
+        self.assert_refused(self.case("load", FOLDERS / "stage2", 2, *flags), 1, "norm.weight", "other.weight")
+        result = self.case("load", FOLDERS / "stage2", 2, *flags, "--case.strict", "false")
         self.assertEqual(result.code, 0, result)
-        self.assertIn("MixedPrecision/scale: 4096.0", self.run_program(COMMAND, "inspect", self.folder / "out.ckpt").out)
+        self.assertIn("norm.weight", result.err)
+        got = self.tensors(self.folder / "out.ckpt")
+        self.assertTrue((got["other.weight"] == 1).all())
+        self.assertEqual(got["hidden.weight"].tobytes(),
+                         safetensors.numpy.load_file(FOLDERS / "stage2.safetensors")["hidden.weight"].tobytes())
+
+    def test_the_model_alone_needs_no_state_of_the_optimizer(self):
+        def make_elastic(saved, _):
+            state = saved["optimizer_state_dict"]
+            state["base_optimizer_state"] = [state["base_optimizer_state"]["state"]]
+
+        copy = self.changed("stage2", make_elastic, "*optim_states.pt")
+        self.assert_refused(self.case("load", copy, 2), 1, "base_optimizer_state", "elastic_checkpoint")
+        result = self.case("load", copy, 2, "--case.module_only", "true", "--fabric.precision", "16-mixed")
+        self.assertEqual(result.code, 0, result)
+
+    def test_files_of_several_steps(self):
+        def advance(saved, _):
+            for row in saved["optimizer_state_dict"]["base_optimizer_state"]["state"].values():
+                row["step"] += 1
+
+        result = self.case("load", self.changed("stage2", advance, "zero_pp_rank_1*"), 1)
+        self.assert_refused(result, 1, "zero_pp_rank_1", "step of row", "same step")
+
+    def test_pieces_of_what_is_frozen(self):
+        def lengthen(saved, _):
+            pieces = saved["frozen_param_fragments"]
+            pieces["frozen"] = torch.cat([pieces["frozen"], torch.zeros(1)])
+
+        result = self.run_program(COMMAND, "zero-to-fp32", self.changed("stage3", lengthen, "zero_pp_rank_0*model_states.pt"),
+                                  self.folder / "out.safetensors")
+        self.assert_refused(result, 1, "'frozen'", "18 elements", "got 19")
+
+    def test_a_latest_that_was_left_over(self):
+        folder = self.folder / "hub"
+        folder.mkdir()
+        shutil.copy(FOLDERS / "stage2.safetensors", folder / "model.safetensors")
+        (folder / "latest").write_text("global_step500")
+        out = self.folder / "weights.safetensors"
+        result = self.run_program(BINARY / "bin" / "interop_case", "weights", folder, out)
+        self.assertEqual(result.code, 0, result)
+        self.assert_same(safetensors.numpy.load_file(out), safetensors.numpy.load_file(folder / "model.safetensors"))
 
     def test_of_stage_0_the_model(self):
         result = self.case("load", FOLDERS / "stage0", 2, "--case.module_only", "true")
@@ -226,6 +367,16 @@ class OfDeepSpeed(ZeroTest):
             result = self.finish(self.start(COMMAND, "zero-to-fp32", step, self.folder / name,
                                             preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_DATA, limit)))
             self.assertEqual(result.code, 0, result)
+        buffers = {f"turned.{i}": torch.full((1024, 2048), float(i)).t() for i in range(8)}
+        shutil.rmtree(step.parent)
+        step = self.make_folder({"w": torch.Size([4])}, torch.zeros(4), buffers)
+        limit = (16 << 20, 16 << 20)
+        result = self.finish(self.start(COMMAND, "zero-to-fp32", step, self.folder / "turned.safetensors",
+                                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, limit)))
+        self.assertEqual(result.code, 0, result)
+        turned = safetensors.torch.load_file(self.folder / "turned.safetensors")
+        self.assertEqual([(value.shape, value[5, 7].item()) for name, value in sorted(turned.items()) if name != "w"],
+                         [((2048, 1024), float(i)) for i in range(8)])
         state = torch.load(self.folder / "out.pt", mmap=True)
         self.assertEqual([value[0, 0].item() for value in state.values()], [1.0] * 4 + [2.0] * 4)
 
