@@ -251,6 +251,12 @@ class OfDeepSpeed(ZeroTest):
         result = self.case("load", self.changed("stage2", spoil, "*optim_states.pt"), 1)
         self.assert_refused(result, 1, "weight_decay of a group", "numbers", "str")
 
+        def shorten(saved, _):
+            saved["optimizer_state_dict"]["base_optimizer_state"]["param_groups"][0]["betas"] = [0.9]
+
+        result = self.case("load", self.changed("stage2", shorten, "*optim_states.pt"), 1)
+        self.assert_refused(result, 1, "betas of a group", "2 numbers", "got 0.9")
+
     def test_what_is_missing_may_stay_as_it_is(self):
         copy = self.changed("stage2", lambda saved, _: saved.update(lr_scheduler=None), "*model_states.pt")
         flags = ("--case.schedule", "true")
