@@ -16,7 +16,7 @@ using pickle::Dict;
 using pickle::List;
 using pickle::Value;
 
-constexpr std::size_t kTensors = 50'000;
+constexpr std::size_t kTensors = 100'000;
 
 /// A file of torch.save with that pickle and one storage of float32, "0".
 std::string file_of(const Dict& root) {
@@ -62,11 +62,11 @@ TEST(ManyTensors, TakeNoSquareOfTheTime) {
       seconds_of([&] { files.models.emplace_back("model", std::as_bytes(std::span(model))); });
   const ZeroCheckpoint checkpoint(std::move(files));
   std::vector<StoredTensorView> tensors;
-  EXPECT_LT(seconds_of([&] { tensors = zero_weights(checkpoint); }), 4 * to_read);
+  EXPECT_LT(seconds_of([&] { tensors = zero_weights(checkpoint); }), 10 * to_read);
   ASSERT_EQ(tensors.size(), kTensors);
   EXPECT_EQ(tensors.back().tied_to, name_of(kTensors / 2 - 1));
   const test::TemporaryFolder folder;
-  EXPECT_LT(seconds_of([&] { write_state_dict(folder / "out.pt", tensors); }), 4 * to_read);
+  EXPECT_LT(seconds_of([&] { write_state_dict(folder / "out.pt", tensors); }), 10 * to_read);
 }
 
 }  // namespace
