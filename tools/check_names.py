@@ -12,6 +12,7 @@ NAMESPACE = re.compile(r"(?:inline )?namespace\s*([\w:]*)\s*\{$")
 ALIAS = re.compile(r"using\s+(?:(\w+)\s*=|[\w:]*::(\w+);)")
 TYPE = re.compile(r"(?:struct|class|enum class|enum|union)\s+(\w+)[^;()]*(?:\{.*|;)$|(?:TEST|TEST_F|TEST_P)\((\w+, \w+)\)")
 CONSTANT = re.compile(r"(?:inline |static |thread_local )*(?:constexpr|const|auto|[\w:]+(?:<.*>)?)\s[\w:<>,\s*&]*?\b(\w+)(?:\[.*?\])?(?:\s*=|\{|;)")
+INNER_CONSTANT = re.compile(r"\s+(?:static )?constexpr\s.*?\b(k[A-Z]\w*)(?:\[.*?\])?(?:\s*=|\{)")
 FUNCTION = re.compile(r"[\w:<>,&*\s\[\]\"().]*?\b(\w+)\((.*)\)[^()]*\{")
 
 
@@ -68,12 +69,20 @@ def united(root):
 
 
 def problems(root):
-    seen = {}
+    seen, inner = {}, []
     for file in united(root):
-        for number, name, text in names(file.read_text()):
-            other = seen.setdefault((file.relative_to(root).parts[:2], *name), (file, number, text))
-            if other[0] != file and (text is None or text != other[2]):
+        module, text = file.relative_to(root).parts[:2], file.read_text()
+        for number, name, alias in names(text):
+            other = seen.setdefault((module, *name), (file, number, alias))
+            if other[0] != file and (alias is None or alias != other[2]):
                 yield f"{file.relative_to(root)}:{number}: {name[1]} is also in {other[0].relative_to(root)}:{other[1]}"
+        inner += [(module, file, number, found.group(1)) for number, line in enumerate(text.splitlines(), 1)
+                  if (found := INNER_CONSTANT.match(line))]
+    outer = {(module, name): place for (module, _, name, *_), place in seen.items()}
+    for module, file, number, name in inner:
+        other = outer.get((module, name), (file,))
+        if other[0] != file:
+            yield f"{file.relative_to(root)}:{number}: {name} hides that of {other[0].relative_to(root)}:{other[1]}"
 
 
 def main():

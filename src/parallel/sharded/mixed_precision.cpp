@@ -10,19 +10,19 @@ namespace {
 
 using Dtype = std::optional<at::ScalarType>;
 
-constexpr std::pair<std::string_view, at::ScalarType> kNames[] = {
+constexpr std::pair<std::string_view, at::ScalarType> kDtypeNames[] = {
     {"float32", at::kFloat}, {"fp32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"bf16", at::kBFloat16},
     {"float16", at::kHalf},  {"fp16", at::kHalf},  {"half", at::kHalf},         {"float64", at::kDouble}};
 
 Dtype dtype_named(std::string_view name) {
-  for (const auto& [known, dtype] : kNames) {
+  for (const auto& [known, dtype] : kDtypeNames) {
     if (detail::same_name(known, name)) return dtype;
   }
   return std::nullopt;
 }
 
 std::string name_of_dtype(at::ScalarType dtype) {
-  for (const auto& [name, known] : kNames) {
+  for (const auto& [name, known] : kDtypeNames) {
     if (known == dtype) return std::string(name);
   }
   return "unknown";

@@ -14,15 +14,15 @@ namespace nn = torch::nn;
 using lockstep::testing::run_ranks;
 
 constexpr int kBlocks = 6;
-constexpr std::int64_t kWidth = 320;
+constexpr std::int64_t kTowerWidth = 320;
 
 // Blocks of equal size, and nothing else.
 struct Tower : nn::Module {
   Tower() {
     register_module("blocks", blocks);
     for (int i = 0; i < kBlocks; ++i) {
-      blocks->push_back(
-          nn::Sequential(nn::Linear(kWidth, 4 * kWidth), nn::GELU(), nn::Linear(4 * kWidth, kWidth)));
+      blocks->push_back(nn::Sequential(nn::Linear(kTowerWidth, 4 * kTowerWidth), nn::GELU(),
+                                       nn::Linear(4 * kTowerWidth, kTowerWidth)));
     }
   }
   at::Tensor forward(at::Tensor x) {
@@ -45,7 +45,7 @@ std::int64_t bytes_of(const nn::Module& module) {
 }
 
 void step(Tower& tower, ShardedEngine& engine) {
-  engine.backward(tower.forward(at::ones({4, kWidth})).pow(2).mean());
+  engine.backward(tower.forward(at::ones({4, kTowerWidth})).pow(2).mean());
   for (const auto& [name, piece] : engine.parameters()) piece.mutable_grad().reset();
   engine.after_step();
 }
@@ -138,7 +138,7 @@ TEST(ShardedTraffic, HoldsAUnitMoreWithoutALimit) {
       const auto tower = make_tower();
       const auto engine = fully_shard(tower, comm, {.forward_prefetch = false, .limit_all_gathers = limits});
       const torch::NoGradGuard no_grad;
-      tower->forward(at::ones({4, kWidth}));
+      tower->forward(at::ones({4, kTowerWidth}));
       return engine->stats().peak_gathered_bytes;
     };
     EXPECT_EQ(peak(false), 2 * peak(true));
