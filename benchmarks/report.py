@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/performance.md from build/bench/*.jsonl. Usage: benchmarks/report.py
+"""Writes the tables of docs/performance.md from build/bench/*.jsonl. Usage: benchmarks/report.py [NAME...]
+
+Of the tables named, or of all, with what they were measured on.
 
 A table stands between `<!-- bench NAME -->` and `<!-- end -->`; NAME is that of a results file, or `machine`.
 Without results for one of them nothing is written.
@@ -52,14 +54,16 @@ def machine_text(names):
 
 def main():
     page = PAGE.read_text()
-    names = [name for _, name, _ in BLOCK.findall(page)]
+    names = sys.argv[1:] or [name for _, name, _ in BLOCK.findall(page)]
     benches = [name for name in names if name not in ("machine", "profile")]
     texts = {name: table(results(name)) for name in benches}
     if "profile" in names:
         texts["profile"] = profile_table(results("profile"))
-    texts["machine"] = machine_text(benches)
+    if "machine" in names:
+        texts["machine"] = machine_text(benches)
     texts = {name: "\n".join(lines) + "\n" for name, lines in texts.items()}
-    PAGE.write_text(BLOCK.sub(lambda match: match.group(1) + texts[match.group(2)] + match.group(3), page))
+    PAGE.write_text(BLOCK.sub(lambda match: match.group(1) + texts.get(match.group(2), match.group(0)[len(match.group(1)):-len(match.group(3))])
+                              + match.group(3), page))
 
 
 if __name__ == "__main__":

@@ -168,15 +168,18 @@ def sharded_bench(bin_dir, python, peers):
 
 
 def zero_bench(bin_dir, python, peers):
-    programs, rows = [], []
+    def ours_with(*flags):
+        return (f"{bin_dir}/bench_sharded", *flags, "--bench.results", "{results}", "--bench.size", "14m", "--bench.steps", "10")
+
+    programs = [Program("alone", ours_with("--fabric.devices", "1", "--fabric.strategy", "single_device"))]
+    rows = []
     for stage in ("1", "2", "3"):
         ours, peer = f"ours_{stage}", f"peer_{stage}"
-        programs.append(Program(ours, (f"{bin_dir}/bench_sharded", "--fabric.devices", "2", "--fabric.strategy",
-                                       f"deepspeed_stage_{stage}", "--bench.results", "{results}", "--bench.size", "14m",
-                                       "--bench.steps", "10")))
+        programs.append(Program(ours, ours_with("--fabric.devices", "2", "--fabric.strategy", f"deepspeed_stage_{stage}")))
         programs.append(Program(peer, (python, f"{peers}/zero.py", "{results}", "2", stage, "10")))
         rows += [Row(f"stage_{stage}_{case}", Number(ours, case), Number(peer, case), unit)
                  for case, unit in (("step", "ms"), ("sent", "MiB"), ("peak_rss", "MiB"))]
+        rows.append(Row(f"alone_vs_stage_{stage}_step", Number("alone", "step"), Number(peer, "step"), "ms"))
     return Bench("zero", tuple(programs), tuple(rows), most_rounds=5)
 
 
