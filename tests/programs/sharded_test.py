@@ -7,6 +7,7 @@ import unittest
 from harness import BINARY, ProgramTest
 
 CASE = BINARY / "bin" / "resume_case"
+LM = BINARY / "bin" / "example_05_fsdp_transformer"
 WINDOWS = ["--trainer.accumulate_grad_batches", 2, "--trainer.gradient_clip_val", 0.5]
 
 
@@ -43,6 +44,27 @@ class Sharded(ProgramTest):
                     self.assertEqual(got, expected)
         summary = json.loads((self.folder / "FULL_SHARD_2" / "summary.json").read_text())
         self.assertEqual(summary["strategy"], "fsdp")
+
+    def test_a_trace_shows_that_collectives_run_beside_operators(self):
+        run = self.folder / "run"
+        result = self.run_program(LM, "fit", "--run_dir", run, *strategy("fsdp", 2), "--trainer.profiler", "trace", "--trainer.max_steps", 5,
+                                  "--trainer.limit_val_batches", 0, "--sample.tokens", 0)
+        self.assertEqual(result.code, 0, result)
+        for rank in (0, 1):
+            events = [e for e in json.loads((run / f"fit-trace-{rank}.json").read_text())["traceEvents"] if e["ph"] == "X"]
+
+            def named(name):
+                return sorted((e for e in events if e["name"].endswith(name)), key=lambda e: e["ts"])
+
+            def beside(name, span):
+                """Those of other threads that began and ended within `span`."""
+                return sum(e["tid"] != span["tid"] and span["ts"] <= e["ts"] and e["ts"] + e["dur"] <= span["ts"] + span["dur"]
+                           for e in named(name))
+
+            forward, backward = named(".training_step")[3], named("FsdpStrategy.backward")[3]
+            self.assertGreaterEqual(beside("].all_gather", forward), 2, "units of forward")
+            self.assertGreaterEqual(beside("].all_gather", backward), 2, "units of backward")
+            self.assertGreaterEqual(beside("].reduce_scatter", backward), 3, "gradients")
 
     def test_synchronised_batch_norm_gives_the_bits_of_ddp(self):
         for name, flags in {"sync": ["--trainer.sync_batchnorm", "true"],
@@ -108,7 +130,7 @@ class Sharded(ProgramTest):
         """A language model on ranks that may not have more memory than that."""
         limit = limit_mib << 20
         model = ["--model.layers", layers, "--model.width", width, "--model.heads", 8, "--model.context", 32, "--data.batch_size", 1]
-        return self.finish(self.start(BINARY / "bin" / "example_05_fsdp_transformer", "fit", "--run_dir", self.folder / "capped", *model,
+        return self.finish(self.start(LM, "fit", "--run_dir", self.folder / "capped", *model,
                                       "--trainer.devices", ranks, "--trainer.max_steps", 2, "--trainer.limit_val_batches", 0,
                                       "--trainer.enable_checkpointing", "false", "--sample.tokens", 0, *flags,
                                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))), deadline_s=300)
