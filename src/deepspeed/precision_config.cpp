@@ -23,7 +23,8 @@ void describe(OptionVisitor& v, Fp16& o) {
 void describe(OptionVisitor& v, Bf16& o) {
   v.field("enabled", o.enabled, "Train in bf16");
   v.field("immediate_grad_update", o.immediate_grad_update, "Add gradients up in fp32 as they come");
-  v.field("check_grad_overflow", o.check_grad_overflow, "Skip steps whose gradients are not finite");
+  v.field("check_grad_overflow", o.check_grad_overflow,
+          "Stages 1 and 2: skip steps whose gradients are not finite");
   v.field("bf16_master_weights_and_grads", o.bf16_master_weights_and_grads,
           "No fp32 copy of weights; stages 1 to 3");
   v.field("bf16_optimizer_states", o.bf16_optimizer_states,

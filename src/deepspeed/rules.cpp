@@ -276,6 +276,12 @@ const std::vector<Advice>& all_advice() {
                 !c.zero_optimization.zero_quantized_gradients;
        },
        "has no effect without zero_quantized_gradients"},
+      {"zero_optimization.zeropp_loco_param",
+       [](const Config& c) {
+         return c.is_given("zero_optimization.zeropp_loco_param") &&
+                c.zero_optimization.zero_quantized_gradients && is_below_stage_3(c);
+       },
+       kNotBelow3},
       {"zero_optimization.offload_optimizer",
        [](const Config& c) { return offloads_optimizer(c) && !shards(c); }, "has no effect at stage 0"},
       {"zero_optimization.offload_optimizer.device",

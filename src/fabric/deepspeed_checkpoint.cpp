@@ -53,9 +53,11 @@ std::string agreed_tag(const Fabric& fabric, const SaveCheckpointOptions& option
     if (fabric.is_global_zero()) log_warning("save_checkpoint() takes the tag of rank 0; got " + found);
   }
   if (detail::is_tag(tags.front()) && tags.front() != detail::kLatestName) return tags.front();
-  throw ConfigError("deepspeed", {.what = "save_checkpoint(), tag",
-                                  .expected = "the name of a folder, or a global_step",
-                                  .got = in_quotes(tags.front())});
+  throw ConfigError("deepspeed",
+                    {.what = "save_checkpoint(), tag",
+                     .expected = "the name of a folder, or a global_step of 0 or more",
+                     .got = tags.front().empty() && options.global_step ? std::to_string(*options.global_step)
+                                                                        : in_quotes(tags.front())});
 }
 
 constexpr char kFound = '+';

@@ -1,5 +1,8 @@
 #include "formats/zero_checkpoint.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include <lockstep/base/error.h>
 
 #include "formats/in_quotes.h"
@@ -100,6 +103,7 @@ StoredElements elements_of(const OpenedTorchFile& file, const pickle::Tensor& te
 ZeroCheckpoint::ZeroCheckpoint(ZeroFiles files) : files_(std::move(files)) {
   if (stage() == 0) return;
   read_rows();
+  refuse_copies();
   find_runs(read_groups());
 }
 
@@ -128,6 +132,25 @@ void ZeroCheckpoint::read_rows() {
       if (rows.back().strided) refuse_key(file, key, "tensors without gaps", "one with gaps");
       if (!rows_.front().empty() && rows.back().dtype != rows_.front().front().dtype)
         refuse_key(file, key, "tensors of one element type", std::string(dtype_name(rows.back().dtype)));
+    }
+  }
+}
+
+// A file of one rank in the place of another's fits in all else.
+void ZeroCheckpoint::refuse_copies() const {
+  const auto same = [](const StoredElements& a, const StoredElements& b) {
+    return std::ranges::equal(a.runs.front(), b.runs.front());
+  };
+  const auto is_zero = [](const StoredElements& row) {
+    return std::ranges::all_of(row.runs.front(), [](std::byte byte) { return byte == std::byte{}; });
+  };
+  for (std::size_t rank = 1; rank < rows_.size(); ++rank) {
+    for (std::size_t other = 0; other < rank; ++other) {
+      if (!std::ranges::equal(rows_[rank], rows_[other], same) || std::ranges::all_of(rows_[rank], is_zero))
+        continue;
+      refuse_key(files_.optimizers[rank], "its weights",
+                 "other numbers than those of rank " + std::to_string(other),
+                 "the same, as of a copy of that file");
     }
   }
 }

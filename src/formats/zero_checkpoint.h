@@ -37,6 +37,7 @@ class LOCKSTEP_API ZeroCheckpoint {
  private:
   std::vector<std::vector<ZeroParameter>> read_groups() const;
   void read_rows();
+  void refuse_copies() const;
   void find_runs(const std::vector<std::vector<ZeroParameter>>& groups);
 
   ZeroFiles files_;

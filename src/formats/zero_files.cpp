@@ -95,6 +95,24 @@ void check_agreement(const std::vector<OpenedTorchFile>& files) {
   }
 }
 
+/// Refuses files of one checkpoint that were written by different runs, or after different steps.
+void check_moment(const ZeroFiles& files) {
+  const auto compare = [](const std::vector<OpenedTorchFile>& some, const OpenedTorchFile& first,
+                          const char* key) {
+    const auto* expected = first.root().find(key);
+    for (const auto& file : some) {
+      const auto* found = file.root().find(key);
+      if (expected == nullptr || found == nullptr || pickle::write(*found) == pickle::write(*expected))
+        continue;
+      refuse_key(file, key, "that of " + in_quotes(first.where()) + ", as all ranks save at once",
+                 "another one");
+    }
+  };
+  compare(files.models, files.models.front(), "global_steps");
+  compare(files.models, files.models.front(), "ds_config");
+  compare(files.optimizers, files.models.front(), "ds_config");
+}
+
 /// Refuses files in `others` with that end, which nobody who has saved the checkpoint wrote.
 void refuse_left_over(const fs::path& folder, const Names& others, const char* end, std::size_t ranks) {
   for (const auto& name : others) {
@@ -176,6 +194,7 @@ ZeroFiles open_zero_files(const fs::path& folder) {
              "ZeRO keeps the weights of float32 there");
     if (is_whole) files.stage = 0;
   }
+  check_moment(files);
   return files;
 }
 

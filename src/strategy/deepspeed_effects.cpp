@@ -29,6 +29,12 @@ constexpr Setting kWithoutEffect[] = {
      [](const auto& c) { return !c.zero_optimization.ignore_unused_parameters; }},
     {"activation_checkpointing.cpu_checkpointing",
      [](const auto& c) { return c.activation_checkpointing.cpu_checkpointing; }},
+    {"bf16.check_grad_overflow",
+     [](const auto& c) {
+       const int stage = c.zero_optimization.stage;
+       return c.is_given("bf16.check_grad_overflow") && c.bf16.check_grad_overflow && stage != 1 &&
+              stage != 2;
+     }},
     {"bf16.bf16_optimizer_states", [](const auto& c) { return c.bf16.bf16_optimizer_states; }},
     {"fp16.fp16_master_weights_and_grads",
      [](const auto& c) { return c.fp16.fp16_master_weights_and_grads; }},

@@ -84,8 +84,7 @@ int secondary_shards_of(const DeepSpeedConfig& config, int world_size) {
 }
 
 std::optional<ErrorFeedback> error_feedback_of(const DeepSpeedConfig& config) {
-  const std::string key = "zero_optimization.zeropp_loco_param.";
-  if (!config.is_given(key + "err_beta") && !config.is_given(key + "reset_T")) return std::nullopt;
+  if (!config.is_given("zero_optimization.zeropp_loco_param")) return std::nullopt;
   const auto& loco = config.zero_optimization.zeropp_loco_param;
   return ErrorFeedback{.decay = loco.err_beta, .reset_every = loco.reset_T};
 }

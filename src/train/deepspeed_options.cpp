@@ -4,6 +4,7 @@
 #include <set>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/deepspeed/complete.h>
 
 #include "strategy/deepspeed_optimizer.h"
@@ -62,9 +63,18 @@ void apply_clipping(TrainerOptions& options, DeepSpeedConfig config) {
 
 }  // namespace
 
-Optimizers completed(Optimizers own, const DeepSpeedConfig& config) {
+Optimizers completed(Optimizers own, const DeepSpeedConfig& config, bool warns) {
   if (!own.optimizer && own.others.empty()) return optimizers_of(config);
-  if (own.others.empty() && !own.lr_scheduler) own.lr_scheduler = scheduler_of(config);
+  const auto leave_out = [&](const char* key) {
+    if (warns && config.is_given(key))
+      log_warning(config.named(key) + " has no effect: configure_optimizers() gives one");
+  };
+  leave_out("optimizer");
+  if (own.others.empty() && !own.lr_scheduler) {
+    own.lr_scheduler = scheduler_of(config);
+  } else {
+    leave_out("scheduler");
+  }
   return own;
 }
 

@@ -20,7 +20,7 @@ std::optional<DeepSpeedConfig> apply_deepspeed(TrainerOptions& options, int worl
 void check_batch_size(DeepSpeedConfig config, std::int64_t batch_size);
 
 /// `own`, what the module wants, with what the configuration says in the place of what it leaves open: the
-/// optimizer, and the schedule of the only optimizer.
-Optimizers completed(Optimizers own, const DeepSpeedConfig& config);
+/// optimizer, and the schedule of the only optimizer. `warns`: of what it says in vain.
+Optimizers completed(Optimizers own, const DeepSpeedConfig& config, bool warns);
 
 }  // namespace lockstep::detail

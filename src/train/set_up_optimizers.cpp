@@ -112,7 +112,7 @@ void check_closure(const RunState& state, const Optimizer& optimizer) {
 
 void set_up_optimizers(RunState& state) {
   auto own = state.module->configure_optimizers();
-  auto all = numbered(state.deepspeed ? completed(std::move(own), *state.deepspeed) : std::move(own));
+  auto all = numbered(state.deepspeed ? completed(std::move(own), *state.deepspeed, state.is_global_zero()) : std::move(own));
   check_number(state, all.size());
   check_each(all);
   // What belongs to no optimizer is to be the same on all ranks as well.

@@ -18,6 +18,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 ReadDeepSpeedConfig read(std::string_view text) { return parse_deepspeed_config(text, "ds.json"); }
 DeepSpeedConfig config(std::string_view text) { return read(text).config; }
@@ -179,6 +180,12 @@ TEST(DeepSpeedConfig, WarnsOfSettingsWithoutEffect) {
               ElementsAre(HasSubstr("zero_hpz_partition_size (ds.json:1:36) has no effect below stage 3")));
   EXPECT_THAT(read(R"({"zero_optimization": {"stage": 3, "zeropp_loco_param": {"err_beta": 0.5}}})").warnings,
               ElementsAre(HasSubstr("has no effect without zero_quantized_gradients")));
+  EXPECT_THAT(
+      read(
+          R"({"zero_optimization": {"stage": 2, "zero_quantized_gradients": true, "zeropp_loco_param": {}}})")
+          .warnings,
+      UnorderedElementsAre(HasSubstr("zero_quantized_gradients (ds.json:1:36) has no effect below stage 3"),
+                           HasSubstr("zeropp_loco_param (ds.json:1:70) has no effect below stage 3")));
   EXPECT_THAT(read(R"({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})").warnings,
               ElementsAre(HasSubstr("no effect at stage 0")));
   EXPECT_THAT(

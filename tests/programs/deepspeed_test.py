@@ -296,6 +296,14 @@ class DeepSpeed(ProgramTest):
         self.assertEqual(self.run_program(COMMAND, "inspect", plain, "--diff", wide).code, 0)
         self.assertEqual(self.run_program(COMMAND, "inspect", plain, "--diff", tight).code, 1)
 
+    def test_optimizers_of_the_file_that_are_not_used_are_said(self):
+        file = self.config({"optimizer": {"type": "AdamW", "params": {"lr": 0.5}}, "scheduler": {"type": "WarmupLR"},
+                            "bf16": {"enabled": True, "check_grad_overflow": True}, "zero_optimization": {"stage": 3}})
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=file), "--trainer.max_steps", 1)
+        self.assertEqual(result.code, 0, result)
+        for key in ("optimizer (", "scheduler (", "check_grad_overflow ("):
+            self.assertEqual(len(re.findall(f"{re.escape(key)}.*no effect", result.err)), 1, (key, result))
+
     def test_steps_that_are_not_taken_are_said(self):
         file = self.config({"fp16": {"enabled": True, "initial_scale_power": 127, "hysteresis": 100}})
         result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=file), "--trainer.max_steps", 12)

@@ -315,6 +315,32 @@ class OfDeepSpeed(ZeroTest):
         self.assertEqual(result.code, 0, result)
         self.assert_same(safetensors.numpy.load_file(out), safetensors.numpy.load_file(folder / "model.safetensors"))
 
+    def test_files_that_do_not_belong_together(self):
+        def damaged(name, change):
+            copy = self.folder / name
+            shutil.copytree(FOLDERS / "stage3", copy)
+            change(copy / "global_step3")
+            return self.run_program(COMMAND, "zero-to-fp32", copy, self.folder / f"{name}.safetensors")
+
+        def another_step(folder):
+            file = folder / "zero_pp_rank_1_mp_rank_00_model_states.pt"
+            with stand_ins_of_deepspeed():
+                saved = torch.load(file, weights_only=False)
+                saved["global_steps"] = 9
+                torch.save(saved, file)
+
+        def copied(folder):
+            shutil.copy(folder / "zero_pp_rank_1_mp_rank_00_optim_states.pt", folder / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
+
+        def of_another_run(folder):
+            shutil.copy(next((FOLDERS / "stage3_bf16").glob("*/*zero_pp_rank_1_mp_rank_00_optim_states.pt")),
+                        folder / "zero_pp_rank_1_mp_rank_00_optim_states.pt")
+
+        self.assert_refused(damaged("steps", another_step), 1, "zero_pp_rank_1_mp_rank_00_model_states.pt", "global_steps")
+        self.assert_refused(damaged("copied", copied), 1, "zero_pp_rank_1_mp_rank_00_optim_states.pt", "those of rank 0", "a copy")
+        self.assert_refused(damaged("run", of_another_run), 1, "zero_pp_rank_1_mp_rank_00_optim_states.pt", "ds_config")
+        self.assertEqual(list(self.folder.glob("*.safetensors")), [])
+
     def test_of_stage_0_the_model(self):
         result = self.case("load", FOLDERS / "stage0", 2, "--case.module_only", "true")
         self.assertEqual(result.code, 0, result)

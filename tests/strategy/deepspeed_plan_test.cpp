@@ -148,6 +148,9 @@ TEST(DeepSpeedPlan, ZeroPlusPlusIsForStage3) {
   EXPECT_EQ(plan_from(std::string(R"({"stage": 3, )") + all).zero_plus_plus, expected);
   EXPECT_EQ(plan_from(std::string(R"({"stage": 2, )") + all).zero_plus_plus, ZeroPlusPlus());
   EXPECT_EQ(plan_from(R"({"stage": 3})", 2).zero_plus_plus, ZeroPlusPlus());
+  const auto defaults =
+      plan_from(R"({"stage": 3, "zero_quantized_gradients": true, "zeropp_loco_param": {}})");
+  EXPECT_EQ(defaults.zero_plus_plus.error_feedback, ErrorFeedback());
 }
 
 TEST(DeepSpeedPlan, ZeroPlusPlusFitsTheRanks) {

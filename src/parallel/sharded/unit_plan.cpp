@@ -144,7 +144,19 @@ const char* hint_for(std::string_view option) {
              : "without this key the repeated blocks are found";
 }
 
-[[noreturn]] void refuse_no_match(const Module& module, const std::string& what, const std::string& got,
+// The first ones, for an error.
+std::string names_in(const Module& module) {
+  constexpr std::size_t kMost = 12;
+  std::string list;
+  std::size_t count = 0;
+  for (const auto& part : module.named_modules(/*name_prefix=*/"", /*include_self=*/false)) {
+    if (elements_of(*part.value()) == 0 || ++count > kMost) continue;
+    list += (list.empty() ? "" : ", ") + part.key();
+  }
+  return count > kMost ? list + ", ..." : list;
+}
+
+[[noreturn]] void refuse_no_match(const Module& module, const std::string& what, const WrapPolicy& policy,
                                   const char* hint) {
   std::set<std::string> types;
   for (const auto& part : module.modules(/*include_self=*/false)) {
@@ -152,19 +164,21 @@ const char* hint_for(std::string_view option) {
   }
   std::string list;
   for (const auto& type : types) list += (list.empty() ? "" : ", ") + type;
-  throw ConfigError("parallel", {.what = what + " matches no module of " + type_of(module),
-                                 .expected = "a policy for some of " + list,
-                                 .got = got,
-                                 .hint = hint});
+  const bool has_names = std::holds_alternative<WrapPolicy::Modules>(policy.rule());
+  throw ConfigError("parallel",
+                    {.what = what + " matches no module of " + type_of(module),
+                     .expected = has_names ? "types of " + list + ", or names of " + names_in(module)
+                                           : "a policy for some of " + list,
+                     .got = policy.print(),
+                     .hint = hint});
 }
 
 Chosen choose(const Module& module, const WrapPolicy& policy, const char* option) {
   Chosen chosen;
   std::visit(Chooser{module, chosen}, policy.rule());
-  if (chosen.empty() && policy.must_match())
-    refuse_no_match(module, option, policy.print(), hint_for(option));
+  if (chosen.empty() && policy.must_match()) refuse_no_match(module, option, policy, hint_for(option));
   if (const auto word = std::visit(IdleWord{module}, policy.rule()))
-    refuse_no_match(module, "\"" + *word + "\" of " + option, policy.print(), hint_for(option));
+    refuse_no_match(module, "\"" + *word + "\" of " + option, policy, hint_for(option));
   return chosen;
 }
 
@@ -259,7 +273,7 @@ std::vector<PlannedUnit> plan_blocks(const Module& module, const WrapPolicy& pol
   planner.visit(module, "", 0);
   auto blocks = planner.take();
   if (blocks.size() < 2) {
-    refuse_no_match(module, option, policy.print(),
+    refuse_no_match(module, option, policy,
                     "a part without parameters, or of a single block, is checkpointed where it is called: "
                     "x = ls::checkpoint([this](const at::Tensor& x) { return part->forward(x); }, x)");
   }

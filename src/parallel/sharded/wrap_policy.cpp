@@ -68,7 +68,10 @@ struct Printer {
   }
   std::string operator()(const WrapPolicy::TypeNames& rule) const { return joined(rule.names); }
   std::string operator()(const WrapPolicy::Modules& rule) const {
-    return joined({joined(rule.types), joined(rule.names, "name "), joined(rule.name_suffixes, "name ...")});
+    std::vector<std::string> kinds{joined(rule.types), joined(rule.names, "name "),
+                                   joined(rule.name_suffixes, "name ...")};
+    std::erase(kinds, "");
+    return joined(kinds);
   }
   std::string operator()(const WrapPolicy::Predicate&) const { return "own"; }
 };
