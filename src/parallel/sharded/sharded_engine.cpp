@@ -118,9 +118,9 @@ struct ShardedEngine::Impl {
       : plan(chosen),
         comm(std::move(ranks)),
         states(module),
+        swap(plan.offload ? make_swap(*plan.offload, comm.rank()) : nullptr),
         mesh(checked_mesh()),
         whole_mesh(make_whole_mesh()),
-        swap(plan.offload ? make_swap(*plan.offload, comm.rank()) : nullptr),
         ranks_on_disk(swap ? detail::ranks_on_disk(comm, plan.offload->directory) : 0),
         memory(plan.offload && plan.offload->parameters ? swap : nullptr),
         residency(units, pool, rules_of(chosen)) {
@@ -286,9 +286,9 @@ struct ShardedEngine::Impl {
   ShardingPlan plan;
   Communicator comm;
   ModuleStates states;
+  std::shared_ptr<const StateSwap> swap;  // before the mesh: who is refused leaves nobody connecting
   ShardMesh mesh;
   ShardMesh whole_mesh;  // of what is not sharded
-  std::shared_ptr<const StateSwap> swap;
   int ranks_on_disk;  // that offload there
   ShardMemory memory;
   MemoryPool pool;
