@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Checks that names in anonymous namespaces differ within a folder, whose files are compiled together (docs/decisions/005).
+"""Checks that names in anonymous namespaces differ within a folder, whose files are compiled together (docs/decisions/005),
+and those of types and inline functions elsewhere within a program: two of a name, which no file sees together, would pass
+for one.
 
 Usage: tools/check_names.py [ROOT]. Prints file:line and the other place; exit status 1 if any. Reads what clang-format
 has laid out: definitions at namespace scope start in the first column. Overloads of a function may share its name.
 """
+import functools
 import pathlib
 import re
 import sys
 
+ANONYMOUS = "{}"
 NAMESPACE = re.compile(r"(?:inline )?namespace\s*([\w:]*)\s*\{$")
 ALIAS = re.compile(r"using\s+(?:(\w+)\s*=|[\w:]*::(\w+);)")
-TYPE = re.compile(r"(?:struct|class|enum class|enum|union)\s+(\w+)[^;()]*(?:\{.*|;)$|(?:TEST|TEST_F|TEST_P)\((\w+, \w+)\)")
+TYPE = re.compile(r"(?:struct|class|enum class|enum|union)\s+(\w+)(?!\w|::)[^;()]*(?:\{.*|;)$|(?:TEST|TEST_F|TEST_P)\((\w+, \w+)\)")
 CONSTANT = re.compile(r"(?:inline |static |thread_local )*(?:constexpr|const|auto|[\w:]+(?:<.*>)?)\s[\w:<>,\s*&]*?\b(\w+)(?:\[.*?\])?(?:\s*=|\{|;)")
 INNER_CONSTANT = re.compile(r"\s+(?:static )?constexpr\s.*?\b(k[A-Z]\w*)(?:\[.*?\])?(?:\s*=|\{)")
 FUNCTION = re.compile(r"[\w:<>,&*\s\[\]\"().]*?\b(\w+)\((.*)\)[^()]*\{")
@@ -35,18 +39,34 @@ def parameter_types(parameters):
     return re.sub(r"\s*\b\w+(?=,|$)", "", parameters)
 
 
-def names(text):
-    """For each definition its line, its name with the namespaces around it, and, where it may be repeated, its text."""
+@functools.cache
+def names(file):
+    """For each definition its line, its name with the namespaces around it, and, where it may be repeated, its text.
+
+    Outside of anonymous namespaces types, and functions that several files may define.
+    """
+    return [*names_of(file.read_text())]
+
+
+def names_of(text):
     spaces = []  # None: a definition
     for number, line in lines_of(text):
         opened = NAMESPACE.match(line)
         if opened:
-            spaces.append(opened.group(1))
+            spaces.append(opened.group(1) or ANONYMOUS)
             continue
         if line.startswith("}"):
             spaces and spaces.pop()
             continue
-        if "" in spaces and None not in spaces and not re.match("using namespace |namespace ", line):
+        if None not in spaces and ANONYMOUS not in spaces:
+            definition = re.sub(r"^template <.*?>\s+(?=\w)", "", line).replace("LOCKSTEP_API ", "")
+            where = "::".join(spaces)
+            is_specialized = "<" in definition.split("{")[0].split("(")[0].split(":")[0]
+            if "{" in line and not is_specialized and (found := TYPE.match(definition)):
+                yield number, (where, next(filter(None, found.groups()))), None
+            elif re.match("(template|inline|constexpr)", line) and (found := FUNCTION.match(definition)):
+                yield number, (where, found.group(1), parameter_types(found.group(2))), None
+        elif None not in spaces and not re.match("using namespace |namespace ", line):
             where = "::".join(spaces)
             definition = re.sub(r"^template <.*?>\s+(?=\w)", "", line)
             if found := ALIAS.match(definition):
@@ -61,18 +81,45 @@ def names(text):
             spaces.append(None)
 
 
+def listed(root, command):
+    """Files that the CMakeLists.txt of the folders give to `command`, a pattern."""
+    for cmake in sorted(f for d in ("src", "tests") for f in (root / d).glob("*/CMakeLists.txt")):
+        for files in re.findall(command + r" SOURCES([^)]*)", cmake.read_text()):
+            yield from (cmake.parent / name for name in files.split() if (cmake.parent / name).is_file() and name.endswith(".cpp"))
+
+
 def united(root):
     """Files that are compiled together with others of their folder: what includes LibTorch."""
-    for cmake in sorted(f for d in ("src", "tests") for f in (root / d).glob("*/CMakeLists.txt")):
-        for command in re.findall(r"lockstep_(?:module\(\w+|tests\(torch) SOURCES([^)]*)", cmake.read_text()):
-            yield from (cmake.parent / name for name in command.split() if name.endswith(".cpp"))
+    return listed(root, r"lockstep_(?:module\(\w+|tests\(torch)")
+
+
+def programs(root):
+    """The library's files with those of each program of tests; what else is in a folder counts as one program."""
+    library = [f for d in ("src", "include") for f in (root / d).glob("**/*") if f.suffix in (".h", ".cpp")]
+    headers = [*root.glob("tests/*/*.h")]
+    tests = [set(listed(root, rf"lockstep_tests\({kind}")) for kind in ("core", "torch")]
+    rest = [set(folder.glob("*.cpp")).difference(*tests) for folder in (root / "tests").iterdir()]
+    return [library] + [library + headers + [*files] for files in tests] + [library + [*files] for files in rest]
+
+
+def types_of_one_name(root):
+    for files in programs(root):
+        seen = {}
+        for file in sorted(files):
+            for number, name, _ in names(file):
+                other = seen.setdefault(name, (file, number))
+                if ANONYMOUS not in name[0] and other[0] != file:
+                    yield f"{file.relative_to(root)}:{number}: {name[1]} is also in {other[0].relative_to(root)}:{other[1]}"
 
 
 def problems(root):
+    yield from sorted(set(types_of_one_name(root)))
     seen, inner = {}, []
     for file in united(root):
         module, text = file.relative_to(root).parts[:2], file.read_text()
-        for number, name, alias in names(text):
+        for number, name, alias in names(file):
+            if ANONYMOUS not in name[0]:
+                continue
             other = seen.setdefault((module, *name), (file, number, alias))
             if other[0] != file and (alias is None or alias != other[2]):
                 yield f"{file.relative_to(root)}:{number}: {name[1]} is also in {other[0].relative_to(root)}:{other[1]}"

@@ -60,7 +60,7 @@ int become_node() {
   check_version(order.version);
   go_to(order.directory);
   for (const auto& [name, value] : order.variables) env::set(name, value);
-  write_to_starter(encode(launch::HostMessage{.is_ready = true}));
+  write_to_starter(encode(launch::NodeReport{.is_ready = true}));
   if (!is_told_to_go()) return kNotWanted;
   become(order.arguments);
 }

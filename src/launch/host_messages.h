@@ -13,8 +13,8 @@ namespace lockstep::launch {
 inline constexpr std::string_view kGo = "go";           ///< ranks may be started
 inline constexpr std::string_view kSignal = "signal ";  ///< and a number: to be passed on to the ranks
 
-/// A message of a node.
-struct HostMessage {
+/// A report of a node.
+struct NodeReport {
   bool is_ready = false;  ///< the node has its order, and waits for kGo
   // Else a rank has failed, and the node stops the others of its ranks.
   Blame blame = Blame::kNone;
@@ -23,8 +23,8 @@ struct HostMessage {
 };
 
 /// With a newline at the end.
-std::string encode(const HostMessage& message);
+std::string encode(const NodeReport& message);
 /// Nothing where `line`, with or without a newline, is something else.
-std::optional<HostMessage> decode_message(std::string_view line);
+std::optional<NodeReport> decode_message(std::string_view line);
 
 }  // namespace lockstep::launch

@@ -49,7 +49,7 @@ class RemoteHost {
   UniqueFd to_stdin_;
   Outlet orders_;
   bool is_ready_ = false;
-  std::optional<HostMessage> failure_ = {};
+  std::optional<NodeReport> failure_ = {};
   std::string last_line_ = {};  ///< that it printed on stderr
 };
 

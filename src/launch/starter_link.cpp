@@ -65,7 +65,7 @@ void StarterLink::obey(std::string_view line) const {
 void StarterLink::on_failure(const Failure& failure, Blame blame, int exit_code, const std::string&) {
   if (may_restart_) return;
   const auto cause = failure.cause.substr(0, failure.cause.find('\n'));
-  news_ += encode(HostMessage{.blame = blame, .exit_code = exit_code, .cause = cause});
+  news_ += encode(NodeReport{.blame = blame, .exit_code = exit_code, .cause = cause});
 }
 
 }  // namespace lockstep::launch

@@ -39,14 +39,14 @@ void describe(OptionVisitor& visitor, CaseOptions& options) {
   visitor.field("out", options.out, "file to write");
 }
 
-RankReport* share_reports(int world) {
-  void* const memory = ::mmap(nullptr, sizeof(RankReport) * static_cast<std::size_t>(world),
+CaseReport* share_reports(int world) {
+  void* const memory = ::mmap(nullptr, sizeof(CaseReport) * static_cast<std::size_t>(world),
                               PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("mmap");
-  return new (memory) RankReport[static_cast<std::size_t>(world)];
+  return new (memory) CaseReport[static_cast<std::size_t>(world)];
 }
 
-std::vector<pid_t> start_ranks(const CaseInput& input, std::span<RankReport> reports) {
+std::vector<pid_t> start_ranks(const CaseInput& input, std::span<CaseReport> reports) {
   std::vector<pid_t> pids;
   for (int rank = 0; rank < input.world; ++rank) {
     const pid_t pid = ::fork();
@@ -62,10 +62,10 @@ std::vector<pid_t> start_ranks(const CaseInput& input, std::span<RankReport> rep
 }
 
 // A stopped rank stays so until the others are done.
-void await_ranks(std::span<const pid_t> pids, std::span<RankReport> reports) {
+void await_ranks(std::span<const pid_t> pids, std::span<CaseReport> reports) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   for (bool all_done = false; !all_done && std::chrono::steady_clock::now() < deadline;) {
-    all_done = std::ranges::all_of(reports, [](const RankReport& report) { return report.is_done.load(); });
+    all_done = std::ranges::all_of(reports, [](const CaseReport& report) { return report.is_done.load(); });
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   for (std::size_t rank = 0; rank < pids.size(); ++rank) {
@@ -75,7 +75,7 @@ void await_ranks(std::span<const pid_t> pids, std::span<RankReport> reports) {
   }
 }
 
-json to_json(const CaseInput& input, std::span<const RankReport> reports) {
+json to_json(const CaseInput& input, std::span<const CaseReport> reports) {
   json ranks = json::array();
   for (int rank = 0; rank < input.world; ++rank) {
     const auto& report = reports[static_cast<std::size_t>(rank)];

@@ -109,7 +109,7 @@ std::uint64_t reduce_all(const Communicator& comm, const CaseInput& input) {
   return hash;
 }
 
-void misbehave_later(int signal, std::chrono::microseconds delay, RankReport& report) {
+void misbehave_later(int signal, std::chrono::microseconds delay, CaseReport& report) {
   std::thread([=, &report] {
     std::this_thread::sleep_for(delay);
     report.misdeed_ns = now_ns();
@@ -121,7 +121,7 @@ void misbehave_later(int signal, std::chrono::microseconds delay, RankReport& re
 
 class CaseRank {
  public:
-  CaseRank(const CaseInput& input, const Communicator& comm, RankReport& report)
+  CaseRank(const CaseInput& input, const Communicator& comm, CaseReport& report)
       : input_(input), plan_(input), comm_(comm), report_(report), is_victim_(comm.rank() == plan_.victim) {
     x_ = at::ones(plan_.sizes, plan_.dtype);
   }
@@ -169,7 +169,7 @@ class CaseRank {
   const CaseInput& input_;
   Plan plan_;
   Communicator comm_;
-  RankReport& report_;
+  CaseReport& report_;
   bool is_victim_;
   at::Tensor x_;
 };
@@ -195,7 +195,7 @@ const char* class_of(const std::exception& error) {
   return "error";
 }
 
-void note_error(RankReport& report, const std::exception& error) {
+void note_error(CaseReport& report, const std::exception& error) {
   report.set_error(class_of(error), error.what());
   const auto* of_comm = dynamic_cast<const CommError*>(&error);
   if (!of_comm) return;
@@ -206,7 +206,7 @@ void note_error(RankReport& report, const std::exception& error) {
 
 }  // namespace
 
-void RankReport::set_error(std::string_view name, std::string_view what) {
+void CaseReport::set_error(std::string_view name, std::string_view what) {
   error[name.copy(error, sizeof error - 1)] = '\0';
   text[what.copy(text, sizeof text - 1)] = '\0';
 }
@@ -224,7 +224,7 @@ std::string collective_text(const CaseInput& input) {
 
 int victim_of(const CaseInput& input) { return Plan(input).victim; }
 
-void run_case(const CaseInput& input, int rank, std::span<RankReport> reports) {
+void run_case(const CaseInput& input, int rank, std::span<CaseReport> reports) {
   at::set_num_threads(1);
   auto& report = reports[static_cast<std::size_t>(rank)];
   const auto& victim = reports[static_cast<std::size_t>(Plan(input).victim)];

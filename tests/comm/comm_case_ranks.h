@@ -20,7 +20,7 @@ struct CaseInput {
 };
 
 /// What became of one rank, in memory that all processes share.
-struct RankReport {
+struct CaseReport {
   char error[32] = {};  ///< class of the error; empty: none
   char text[1024] = {};
   int named[16] = {};
@@ -42,6 +42,6 @@ std::string collective_text(const CaseInput& input);
 int victim_of(const CaseInput& input);
 
 /// Runs rank `rank`; the one that misbehaves may not return.
-void run_case(const CaseInput& input, int rank, std::span<RankReport> reports);
+void run_case(const CaseInput& input, int rank, std::span<CaseReport> reports);
 
 }  // namespace lockstep::testing

@@ -20,7 +20,7 @@
 namespace lockstep {
 
 /// A root of a program's own options: `--PREFIX.KEY`. Borrows the struct.
-struct ProgramOptions {
+struct ProgramFlags {
   std::string prefix;
   std::function<void(OptionTree&)> add_to;
 };
@@ -28,7 +28,7 @@ struct ProgramOptions {
 /// Makes the described struct `options` part of the program's flags under `prefix`. Its values are
 /// read before the ranks start; it must outlive run().
 template <Described T>
-ProgramOptions options(std::string prefix, T& options, std::string help = {}) {
+ProgramFlags options(std::string prefix, T& options, std::string help = {}) {
   auto add_to = [prefix, &options, help](OptionTree& tree) { tree.add(prefix, options, help); };
   return {std::move(prefix), std::move(add_to)};
 }
@@ -41,7 +41,7 @@ struct Program {
   TuneOptions tune = {};                     ///< the defaults of --tune.*, where "tune" is one of the verbs
   TrainerOptions trainer = {};               ///< the defaults of --trainer.*
   std::optional<FabricOptions> fabric = {};  ///< the defaults of --fabric.*, which then replace --trainer.*
-  std::vector<ProgramOptions> options = {};  ///< the program's own flags
+  std::vector<ProgramFlags> options = {};    ///< the program's own flags
 };
 
 /// What the command line said, for the program's body.

@@ -151,7 +151,7 @@ bool overwrites(const TapedOperator& call, const at::Tensor& self) {
   static const std::unordered_set<std::string> names = {
       "aten::copy_",      "aten::fill_",   "aten::zero_",   "aten::bernoulli_", "aten::exponential_",
       "aten::geometric_", "aten::normal_", "aten::random_", "aten::uniform_"};
-  const auto reads_itself = [](const TapedTensor& tensor) { return tensor.argument > 0 && !tensor.source; };
+  const auto reads_itself = [](const TapedArgument& tensor) { return tensor.argument > 0 && !tensor.source; };
   return names.contains(call.op.operator_name().name) && std::ranges::none_of(call.tensors, reads_itself) &&
          self.nbytes() == self.storage().nbytes() && self.is_non_overlapping_and_dense();
 }

@@ -34,7 +34,7 @@ struct TensorPlace {
 };
 
 /// A tensor among an operator's arguments.
-struct TapedTensor {
+struct TapedArgument {
   std::size_t argument;
   TensorPlace place;
   std::shared_ptr<const TensorHistory> source;  ///< of another storage; null: that which is being written
@@ -46,7 +46,7 @@ struct TapedOperator {
   c10::OperatorHandle op;
   std::vector<c10::IValue>
       arguments;  ///< tensors left out; a generator is a copy that nobody else draws from
-  std::vector<TapedTensor> tensors;
+  std::vector<TapedArgument> tensors;
   bool overwrites = false;  ///< the whole storage, whatever was there before
 
   /// Runs it; `memory` is that of tensors without a source.
