@@ -13,15 +13,32 @@ namespace {
 constexpr char kDone = '+';
 constexpr char kFailed = '-';
 
-// What came of a step, for the others: how it ended, and a text.
-std::string outcome_of(const std::function<std::string()>& step) try {
-  return kDone + step();
+// What came of a step on one rank; `text` tells the others how it ended.
+struct Outcome {
+  std::string text;
+  std::exception_ptr failure = {};
+};
+
+Outcome outcome_of(const std::function<std::string()>& step) try {
+  return {.text = kDone + step()};
 } catch (const c10::Error& error) {
-  return kFailed + std::string(error.what_without_backtrace());
+  return {.text = kFailed + std::string(error.what_without_backtrace()), .failure = std::current_exception()};
 } catch (const std::exception& error) {
-  return kFailed + std::string(error.what());
+  return {.text = kFailed + std::string(error.what()), .failure = std::current_exception()};
 } catch (...) {
-  return kFailed + std::string("something that is no std::exception");
+  return {.text = kFailed + std::string("something that is no std::exception"),
+          .failure = std::current_exception()};
+}
+
+// The outcomes without their marks, by rank; `refuse(rank, reason)` throws for the first that failed.
+template <class Refuse>
+std::vector<std::string> succeeded(std::vector<std::string> outcomes, const Refuse& refuse) {
+  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+    const bool is_done = outcomes[rank].front() == kDone;
+    outcomes[rank].erase(0, 1);
+    if (!is_done) refuse(rank, outcomes[rank]);
+  }
+  return outcomes;
 }
 
 // The tag in `folder` that is meant; nothing where it is `folder` itself.
@@ -34,35 +51,32 @@ std::string tag_in(const std::filesystem::path& folder, const std::string& tag) 
 
 std::string together(const Communicator& communicator, const std::filesystem::path& folder,
                      const std::function<std::string()>& step) {
-  const auto outcomes = communicator.all_gather_bytes(outcome_of(step));
-  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
-    if (outcomes[rank].front() == kDone) continue;
+  const auto refuse = [&](std::size_t rank, const std::string& reason) {
     throw IoError("checkpoint", {.what = "checkpoint " + folder.string() + " was not written",
-                                 .got = outcomes[rank].substr(1),
+                                 .got = reason,
                                  .where = "rank " + std::to_string(rank)});
-  }
-  return outcomes.front().substr(1);
+  };
+  return succeeded(communicator.all_gather_bytes(outcome_of(step).text), refuse).front();
+}
+
+std::vector<std::string> read_together(const Communicator& communicator, const std::filesystem::path& folder,
+                                       const std::function<std::string()>& step) {
+  const auto refuse = [&](std::size_t rank, const std::string& reason) {
+    throw CheckpointError("checkpoint", {.what = "checkpoint " + folder.string() + " cannot be used",
+                                         .got = reason,
+                                         .where = "rank " + std::to_string(rank)});
+  };
+  const auto own = outcome_of(step);
+  auto outcomes = communicator.all_gather_bytes(own.text);
+  if (own.failure) std::rethrow_exception(own.failure);
+  return succeeded(std::move(outcomes), refuse);
 }
 
 std::filesystem::path agreed_folder(const Communicator& communicator, const std::filesystem::path& folder,
                                     const std::string& tag) {
-  std::exception_ptr failure;
-  std::string found;
-  if (communicator.rank() == 0) {
-    try {
-      found = kDone + tag_in(folder, tag);
-    } catch (const std::exception& error) {
-      failure = std::current_exception();
-      found = kFailed + std::string(error.what());
-    }
-  }
-  found = communicator.broadcast_bytes(found);
-  if (failure) std::rethrow_exception(failure);
-  if (found.front() == kFailed)
-    throw CheckpointError("checkpoint", {.what = "checkpoint " + folder.string() + " cannot be used",
-                                         .got = found.substr(1),
-                                         .where = "rank 0"});
-  return found.size() == 1 ? folder : folder / found.substr(1);
+  const auto on_rank0 = [&] { return communicator.rank() == 0 ? tag_in(folder, tag) : std::string(); };
+  const auto found = read_together(communicator, folder, on_rank0).front();
+  return found.empty() ? folder : folder / found;
 }
 
 }  // namespace lockstep::detail

@@ -1,9 +1,10 @@
-// What all ranks do alike: steps that all succeed in, or none, and the choice of a folder.
+// What ranks do together with a checkpoint: steps that succeed on all of them, or on none.
 #pragma once
 
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <lockstep/comm/communicator.h>
 
@@ -15,9 +16,16 @@ namespace lockstep::detail {
 std::string together(const Communicator& communicator, const std::filesystem::path& folder,
                      const std::function<std::string()>& step);
 
+/// Does this rank's `step` of reading the checkpoint `folder`, and returns what those of all ranks gave, by
+/// rank. Collective, blocking.
+/// @throws on every rank when one did: what its own step threw, else CheckpointError naming the first rank
+///         whose step threw, and what
+std::vector<std::string> read_together(const Communicator& communicator, const std::filesystem::path& folder,
+                                       const std::function<std::string()>& step);
+
 /// The checkpoint that `folder` means on rank 0, as tagged_folder() says: all ranks get that one, also while
 /// another job writes `latest` anew. Collective, blocking.
-/// @throws on every rank: on rank 0 as tagged_folder(), on others CheckpointError with the same text
+/// @throws as read_together(), of tagged_folder() on rank 0
 std::filesystem::path agreed_folder(const Communicator& communicator, const std::filesystem::path& folder,
                                     const std::string& tag = {});
 

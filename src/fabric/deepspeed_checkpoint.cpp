@@ -60,35 +60,16 @@ std::string agreed_tag(const Fabric& fabric, const SaveCheckpointOptions& option
                                                                         : in_quotes(tags.front())});
 }
 
-constexpr char kFound = '+';
-constexpr char kFailed = '-';
-
 bool is_checkpoint(const fs::path& folder) {
   std::error_code ignored;
   const auto place = detail::place_of_checkpoint(folder);
   return fs::exists(place / detail::kManifestName, ignored) || detail::has_zero_files(folder);
 }
 
-/// What there is to load, as rank 0 sees it, for all ranks; or why there is nothing.
-std::string look(const fs::path& directory, const std::string& tag) try {
-  const auto folder = detail::tagged_folder(directory, tag);
-  const bool is_there = !tag.empty() || folder != directory || is_checkpoint(directory);
-  return is_there ? kFound + folder.filename().string() : std::string();
-} catch (const std::exception& error) {
-  return kFailed + std::string(error.what());
-}
-
-/// The checkpoint, the same on all ranks; empty where there is none.
-fs::path agreed_folder(const Fabric& fabric, const fs::path& directory, const std::string& tag) {
-  const auto seen = fabric.strategy().communicator().broadcast_bytes(
-      fabric.is_global_zero() ? look(directory, tag) : std::string());
-  if (seen.empty()) return {};
-  if (seen.front() == kFailed)
-    throw CheckpointError("deepspeed",
-                          {.what = "load_checkpoint()", .got = seen.substr(1), .where = "rank 0"});
-  const auto name = seen.substr(1);
-  const bool is_itself = tag.empty() && name == directory.filename().string() && is_checkpoint(directory);
-  return is_itself ? directory : directory / name;
+/// Whether rank 0 finds a checkpoint in `folder` itself; the same on all ranks.
+bool is_checkpoint_on_rank0(const Communicator& communicator, const fs::path& folder) {
+  const bool is_one = communicator.rank() == 0 && is_checkpoint(folder);
+  return !communicator.broadcast_bytes(is_one ? "yes" : "").empty();
 }
 
 struct Wanted {
@@ -138,8 +119,9 @@ fs::path save_checkpoint(const Fabric& fabric, const fs::path& directory, const 
 std::optional<LoadedCheckpoint> load_checkpoint(const Fabric& fabric, const fs::path& directory,
                                                 const NamedStates& states,
                                                 const LoadCheckpointOptions& options) {
-  const auto folder = agreed_folder(fabric, directory, options.tag);
-  if (folder.empty()) {
+  const auto& communicator = fabric.strategy().communicator();
+  const auto folder = detail::agreed_folder(communicator, directory, options.tag);
+  if (folder == directory && !is_checkpoint_on_rank0(communicator, folder)) {
     if (fabric.is_global_zero())
       log_warning("nothing is loaded: " + directory.string() + " has no file latest, and no tag was given");
     return std::nullopt;

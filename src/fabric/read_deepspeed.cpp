@@ -1,7 +1,6 @@
 #include "fabric/read_deepspeed.h"
 
 #include <algorithm>
-#include <exception>
 #include <string>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include <lockstep/torch.h>
 
 #include "checkpoint/deepspeed_state.h"
+#include "checkpoint/together.h"
 #include "fabric/fabric_checkpoint.h"
 #include "formats/in_quotes.h"
 #include "formats/zero_optimizer.h"
@@ -78,39 +78,22 @@ std::string identity_of(const ZeroCheckpoint& checkpoint) {
          ", saved by " + std::to_string(std::max(files.optimizers.size(), files.models.size())) + " ranks";
 }
 
-[[noreturn]] void refuse_of_rank(const fs::path& folder, std::size_t rank, std::string expected,
-                                 std::string got) {
-  throw CheckpointError("fabric", {.what = "checkpoint " + folder.string() + " cannot be used",
-                                   .expected = std::move(expected),
-                                   .got = std::move(got),
-                                   .where = "rank " + std::to_string(rank)});
-}
-
-constexpr char kReadDeepSpeed = '+';
-constexpr char kRefusedDeepSpeed = '-';
-
 }  // namespace
 
 StateTree read_deepspeed(const Fabric& fabric, const fs::path& folder, const NamedStates& states,
                          bool strict) {
   StateTree saved;
-  std::exception_ptr failure;
-  std::string text;
-  try {
+  const auto identities = read_together(fabric.strategy().communicator(), folder, [&] {
     const ZeroCheckpoint checkpoint(folder);
     saved = read_all(fabric, checkpoint, states, strict);
-    text = kReadDeepSpeed + identity_of(checkpoint);
-  } catch (const std::exception& error) {
-    failure = std::current_exception();
-    text = kRefusedDeepSpeed + std::string(error.what());
-  }
-  const auto texts = fabric.strategy().communicator().all_gather_bytes(text);
-  if (failure) std::rethrow_exception(failure);
-  for (std::size_t rank = 0; rank < texts.size(); ++rank)
-    if (texts[rank].front() == kRefusedDeepSpeed) refuse_of_rank(folder, rank, "", texts[rank].substr(1));
-  for (std::size_t rank = 0; rank < texts.size(); ++rank)
-    if (texts[rank] != texts.front())
-      refuse_of_rank(folder, rank, texts.front().substr(1) + ", as on rank 0", texts[rank].substr(1));
+    return identity_of(checkpoint);
+  });
+  for (std::size_t rank = 0; rank < identities.size(); ++rank)
+    if (identities[rank] != identities.front())
+      throw CheckpointError("fabric", {.what = "checkpoint " + folder.string() + " cannot be used",
+                                       .expected = identities.front() + ", as on rank 0",
+                                       .got = identities[rank],
+                                       .where = "rank " + std::to_string(rank)});
   return saved;
 }
 
