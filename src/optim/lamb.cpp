@@ -3,11 +3,15 @@
 
 #include <c10/util/accumulate.h>
 
+#include <lockstep/optim/grad_norm.h>
+
 #include "optim/fused.h"
 #include "optim/lamb_kernel.h"
 #include "optim/make_optimizer.h"
 
 namespace lockstep::detail {
+
+static_assert(kLambBlock == kGradNormBlock, "shards begin and end where blocks do");
 
 /// A parameter in the first pass, and in the second. update_all() of fused.h cuts them into chunks.
 template <class T>

@@ -40,7 +40,7 @@ struct LambSquares {
   double update = 0.0;
 };
 
-/// Elements whose squares are summed as one block; kGradNormBlock.
+/// Elements whose squares are summed as one block.
 inline constexpr std::int64_t kLambBlock = 1024;
 
 /// Takes the gradient into the means of elements [begin, end), and writes the sums of squares of these

@@ -84,13 +84,6 @@ TEST(DeepSpeedConfig, AnEmptyFileHasTheDefaultsOfDeepSpeedsSource) {
   EXPECT_TRUE(c.given.empty());
 }
 
-TEST(DeepSpeedConfig, OverlapsCommunicationAtStage3UnlessTold) {
-  EXPECT_FALSE(overlaps_comm(config(R"({"zero_optimization": {"stage": 2}})").zero_optimization));
-  EXPECT_TRUE(overlaps_comm(config(R"({"zero_optimization": {"stage": 3}})").zero_optimization));
-  EXPECT_TRUE(overlaps_comm(
-      config(R"({"zero_optimization": {"stage": 1, "overlap_comm": true}})").zero_optimization));
-}
-
 TEST(DeepSpeedConfig, TakesNumbersAsDeepSpeedDoes) {
   EXPECT_EQ(config(R"({"zero_optimization": {"sub_group_size": 1e12}})").zero_optimization.sub_group_size,
             1'000'000'000'000);

@@ -62,7 +62,7 @@ struct ZeroConfig {
   bool use_multi_rank_bucket_allreduce = true;
   bool allgather_partitions = true;
   std::int64_t allgather_bucket_size = 500'000'000;  ///< even
-  std::optional<bool> overlap_comm = {};             ///< none: stage 3 only; see overlaps_comm
+  std::optional<bool> overlap_comm = {};             ///< none: yes, at every stage
   bool compute_grad_norm = true;                     ///< false: stages 1 and 2 without clipping only
   bool load_from_fp32_weights = true;
   bool elastic_checkpoint = false;
@@ -97,9 +97,6 @@ struct ZeroConfig {
   bool save_muon_momentum_buffer_in_memory = false;
   LeafModule leaf_module = {};
 };
-
-/// Whether communication overlaps computation: as asked for, else at stage 3.
-LOCKSTEP_API bool overlaps_comm(const ZeroConfig& zero);
 
 LOCKSTEP_API void describe(OptionVisitor& v, OffloadParam& o);
 LOCKSTEP_API void describe(OptionVisitor& v, OffloadOptimizer& o);

@@ -46,8 +46,10 @@ class LOCKSTEP_API Precision {
 
   /// What scales losses and gradients, and leaves out steps on gradients that are not finite; null where
   /// nothing does. Owned by the precision.
-  virtual GradScaler* grad_scaler() { return scaler_.get(); }
-  /// Gives it a scaler, or another one; for strategies that have rules of their own. @throws as GradScaler()
+  GradScaler* grad_scaler() { return scaler_.get(); }
+  const GradScaler* grad_scaler() const { return scaler_.get(); }
+  /// Gives it a scaler, or another one; for precisions that need one, and strategies that have rules of their
+  /// own. @throws as GradScaler()
   void set_grad_scaler(const GradScalerOptions& options);
 
   /// What checkpoints call state(): the name of Lightning's class.
@@ -57,9 +59,6 @@ class LOCKSTEP_API Precision {
   virtual StateTree state() const { return {}; }
   /// Takes it back. @throws CheckpointError
   virtual void load_state(const StateTree& /*state*/) {}
-
- protected:
-  const std::shared_ptr<GradScaler>& scaler() const { return scaler_; }
 
  private:
   std::shared_ptr<GradScaler> scaler_;
