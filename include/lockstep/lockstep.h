@@ -67,6 +67,7 @@
 
 #include <lockstep/parallel/activation_checkpoint.h>
 #include <lockstep/parallel/activation_checkpointing.h>
+#include <lockstep/parallel/activation_offload.h>
 #include <lockstep/parallel/autograd.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/ddp/join.h>

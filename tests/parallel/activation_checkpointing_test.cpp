@@ -17,70 +17,14 @@
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
-#include "ddp_support.h"
+#include "parallel/activations/module_policies.h"
+#include "stack_model.h"
 
 namespace lockstep {
 namespace {
 
 namespace nn = torch::nn;
 using ::testing::HasSubstr;
-
-// What a block computes between its two layers.
-using Middle = std::function<at::Tensor(const at::Tensor&)>;
-
-struct StackBlock : nn::Module {
-  explicit StackBlock(Middle chosen) : middle(std::move(chosen)) {
-    register_module("norm", norm);
-    register_module("up", up);
-    register_module("down", down);
-  }
-  at::Tensor forward(const at::Tensor& x) {
-    auto hidden = middle(up->forward(norm->forward(x)));
-    seen.push_back(hidden.storage().getWeakStorageImpl());
-    return x + at::dropout(down->forward(hidden), 0.25, is_training());
-  }
-  Middle middle;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> seen;
-  nn::LayerNorm norm{nn::LayerNormOptions({10})};
-  nn::Linear up{10, 40}, down{40, 10};
-};
-
-struct Stack : nn::Module {
-  explicit Stack(const Middle& middle) {
-    register_module("stem", stem);
-    register_module("blocks", blocks);
-    register_module("head", head);
-    for (int i = 0; i < 3; ++i) blocks->push_back(std::make_shared<StackBlock>(middle));
-  }
-  at::Tensor forward(const at::Tensor& x) {
-    auto hidden = stem->forward(x);
-    for (const auto& block : *blocks) hidden = block->as<StackBlock>()->forward(hidden);
-    return head->forward(hidden);
-  }
-  StackBlock& block(std::size_t i) { return *blocks[i]->as<StackBlock>(); }
-  nn::Linear stem{10, 10}, head{10, 3};
-  nn::ModuleList blocks;
-};
-
-std::shared_ptr<Stack> make_stack(const Middle& middle = [](const at::Tensor& x) { return at::gelu(x); }) {
-  const std::lock_guard lock(generator_mutex);
-  torch::manual_seed(5);
-  return std::make_shared<Stack>(middle);
-}
-
-at::Tensor seeded_loss(Stack& model, const at::Tensor& x) {
-  torch::manual_seed(11);
-  return model.forward(x).pow(2).mean();
-}
-
-void expect_equal_gradients(const nn::Module& expected, const nn::Module& got) {
-  const auto items = got.named_parameters();
-  for (const auto& item : expected.named_parameters()) {
-    const auto &a = item.value().grad(), &b = items[item.key()].grad();
-    ASSERT_EQ(a.defined(), b.defined()) << item.key();
-    EXPECT_TRUE(!a.defined() || a.equal(b)) << item.key();
-  }
-}
 
 // Two steps, so that what the first leaves behind shows.
 void expect_same_with(const Middle& middle, bool leaves_out = true) {
@@ -512,7 +456,7 @@ TEST(ActivationCheckpointing, OutlivesShardingAndConversion) {
     keep_sharded(model, engine);
     restore_sharded(*model);
     model->to(at::kDouble);
-    detail::mark_checkpointed_again(*model);
+    detail::mark_policies_again(*model);
     model->forward(batch(0).to(at::kDouble)).sum().backward();
     EXPECT_TRUE(model->block(0).seen.front().expired());
   });

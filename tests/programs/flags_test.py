@@ -54,6 +54,7 @@ ELSEWHERE = {
     "trainer.strategy.thread_count": "tests/strategy",
     "trainer.strategy.zero_allow_untested_optimizer": "tests/strategy",
     "trainer.strategy.zero_optimization": "tests/strategy",
+    "trainer.strategy.activation_offload": "tests/parallel",
     "trainer.strategy.cpu_offload": "tests/parallel",
     "trainer.strategy.offload_dir": "tests/parallel",
     "trainer.strategy.reduce_every_micro_batch": "tests/strategy",

@@ -76,11 +76,4 @@ struct LOCKSTEP_API OptionType<ActivationCheckpointing> {
 LOCKSTEP_API void apply_activation_checkpointing(const torch::nn::Module& module,
                                                  const WrapPolicy& policy = {});
 
-namespace detail {
-
-/// After parameters of `module` have got other memory, other element types or another device.
-LOCKSTEP_API void mark_checkpointed_again(const torch::nn::Module& module);
-
-}  // namespace detail
-
 }  // namespace lockstep

@@ -1,43 +1,14 @@
 #include <lockstep/parallel/activation_checkpointing.h>
 
 #include <memory>
-#include <mutex>
-#include <unordered_set>
-#include <vector>
 
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
 #include "parallel/activations/block_segments.h"
+#include "parallel/activations/module_policies.h"
 
 namespace lockstep {
-namespace {
-
-struct CheckpointedModule {
-  const torch::nn::Module* address;
-  std::weak_ptr<const torch::nn::Module> module;
-  std::unique_ptr<detail::BlockSegments> segments;
-};
-
-struct CheckpointedModules {
-  std::mutex mutex;  // guards the rows
-  std::vector<CheckpointedModule> rows;
-};
-
-// Never destroyed: models may be static, too.
-CheckpointedModules& checkpointed_modules() {
-  static auto* all = new CheckpointedModules;
-  return *all;
-}
-
-void refuse_unowned(const torch::nn::Module& module) {
-  if (!module.weak_from_this().expired()) return;
-  throw ConfigError("parallel", {.what = "activation checkpointing of " + module.name(),
-                                 .expected = "a module owned by a std::shared_ptr",
-                                 .got = "one that is not"});
-}
-
-}  // namespace
 
 ActivationCheckpointing::ActivationCheckpointing(std::string_view text) {
   auto parsed = OptionType<ActivationCheckpointing>::parse(text);
@@ -68,23 +39,7 @@ std::string OptionType<ActivationCheckpointing>::accepted() {
 }
 
 void apply_activation_checkpointing(const torch::nn::Module& module, const WrapPolicy& policy) {
-  refuse_unowned(module);
-  auto& [mutex, rows] = checkpointed_modules();
-  const std::lock_guard lock(mutex);
-  std::erase_if(rows, [&](const auto& row) { return row.module.expired() || row.address == &module; });
-  rows.push_back({.address = &module,
-                  .module = module.weak_from_this(),
-                  .segments = std::make_unique<detail::BlockSegments>(module, policy)});
-}
-
-void detail::mark_checkpointed_again(const torch::nn::Module& module) {
-  std::unordered_set<const torch::nn::Module*> parts{&module};
-  for (const auto& part : module.modules(/*include_self=*/false)) parts.insert(part.get());
-  auto& [mutex, rows] = checkpointed_modules();
-  const std::lock_guard lock(mutex);
-  for (const auto& row : rows) {
-    if (parts.contains(row.address) && !row.module.expired()) row.segments->mark_again();
-  }
+  detail::set_policy<detail::BlockSegments>(module, "activation checkpointing", policy);
 }
 
 }  // namespace lockstep

@@ -8,6 +8,8 @@
 #include <lockstep/parallel/dispatch/tensor_mark.h>
 #include <lockstep/parallel/sharded/wrap_policy.h>
 
+#include "parallel/activations/module_policies.h"
+
 namespace torch::nn {
 class Module;
 }
@@ -17,7 +19,7 @@ namespace lockstep::detail {
 /// Records each pass through a block: from the first operator that uses one of its parameters until the
 /// first that uses one of another block's, or of none, or until backward. A block that is run twice in
 /// a row is two passes. Only where gradients are taken.
-class BlockSegments final : public UseHandler {
+class BlockSegments final : public UseHandler, public ModulePolicy {
  public:
   /// Blocks are the modules that `policy` chooses; the innermost, where they lie inside of each other.
   /// @throws ConfigError if it chooses none, or some are checkpointed already
@@ -26,8 +28,7 @@ class BlockSegments final : public UseHandler {
   void announce(std::span<const TensorUse> uses) override;
   void before_use(OperatorCall&, std::span<const TensorUse>) override {}
 
-  /// After parameters have got other memory: uses of it are noticed again.
-  void mark_again();
+  void mark_again() override;
 
   std::vector<std::string> block_names() const;
 

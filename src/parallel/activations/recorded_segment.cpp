@@ -20,19 +20,21 @@ class RecordedSegment::SavedByNumber final : public torch::autograd::SavedVariab
   void call_pack_hook(const at::Tensor& tensor) override {
     number_ = segment_->tape_.leave_out(tensor);
     if (!segment_->tape_.keeps(tensor) || tensor.is_inference()) return;
-    kept_ = tensor;
+    kept_ = keep(tensor);
     version_ = tensor._version();
   }
 
   // A backward that needs nothing but what came in, such as that of an embedding, runs nothing again.
   at::Tensor call_unpack_hook() override {
-    return kept_.defined() && kept_._version() == version_ ? kept_ : segment_->tape_.take(number_);
+    const auto tensor = kept_.get();
+    const bool is_unchanged = kept_.is_copy() || (tensor.defined() && tensor._version() == version_);
+    return is_unchanged ? tensor : segment_->tape_.take(number_);
   }
 
  private:
   std::shared_ptr<RecordedSegment> segment_;
   std::size_t number_ = 0;
-  at::Tensor kept_;
+  KeptTensor kept_;
   std::int64_t version_ = 0;
 };
 

@@ -40,8 +40,9 @@ std::size_t TapedValues::add(const at::Tensor& tensor, std::size_t by) {
 
 void TapedValues::add_outer(const at::Tensor& tensor, std::size_t number) {
   auto& value = values_[number];
-  value.outer = tensor;
+  value.outer = keep(tensor);
   value.version = version_of(tensor);
+  value.requires_grad = tensor.requires_grad() && !tensor.is_leaf();
   if (tensor.has_storage()) outers_[tensor.storage().unsafeGetStorageImpl()].push_back(number);
 }
 
@@ -63,7 +64,7 @@ std::optional<std::size_t> TapedValues::define(const at::Tensor& tensor, std::si
       made_.insert(tensor.storage().unsafeGetStorageImpl());
     return add(tensor, by);
   }
-  return values_[found->second].outer.defined() ? std::nullopt : std::optional(found->second);
+  return values_[found->second].outer.is_defined() ? std::nullopt : std::optional(found->second);
 }
 
 std::span<const std::size_t> TapedValues::outers_in_memory_of(const at::Tensor& tensor) const {
@@ -93,13 +94,17 @@ void TapedValues::keep_before_write(const at::Tensor& tensor) {
   for (const auto number : outers_in_memory_of(tensor)) keep_copy(values_[number]);
 }
 
+void TapedValues::check_unchanged(const Value& value) {
+  if (const auto outer = value.outer.get(); version_of(outer) != value.version) refuse_changed(outer);
+}
+
 void TapedValues::keep_copy(Value& value) {
   if (value.is_copied) return;
-  if (version_of(value.outer) != value.version) refuse_changed(value.outer);
-  const at::NoGradGuard no_grad;
-  value.requires_grad = value.outer.requires_grad() && !value.outer.is_leaf();
-  value.outer = value.outer.detach().clone();
   value.is_copied = true;
+  if (value.outer.is_copy()) return;
+  check_unchanged(value);
+  const at::NoGradGuard no_grad;
+  value.outer = value.outer.get().detach().clone();
 }
 
 void TapedValues::expect_changes(const TapedTensor& used) {
@@ -108,12 +113,13 @@ void TapedValues::expect_changes(const TapedTensor& used) {
 
 // A copy that is written to in the second run, too, must not be a leaf where it was none.
 at::Tensor TapedValues::get_outer(const Value& value) const {
+  auto outer = value.outer.get();
   if (value.is_copied) {
     const at::AutoGradMode with_gradients(value.requires_grad);
-    return value.outer.detach().set_requires_grad(value.requires_grad).clone();
+    return outer.detach().set_requires_grad(value.requires_grad).clone();
   }
-  if (value.is_fixed && version_of(value.outer) != value.version) refuse_changed(value.outer);
-  return value.outer;
+  if (value.is_fixed && !value.outer.is_copy()) check_unchanged(value);
+  return outer;
 }
 
 at::Tensor TapedValues::get(const TapedTensor& used) {

@@ -10,6 +10,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "parallel/dispatch/tensor_keeper.h"
+
 namespace lockstep::detail {
 
 /// A tensor among the arguments of a recorded operator.
@@ -47,17 +49,18 @@ class TapedValues {
   struct Value {
     c10::weak_intrusive_ptr<c10::TensorImpl> identity;  // weak: keeps the address from being used again
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> memory;  // weak for the same reason
-    at::Tensor outer = {};                                            // the tensor, or a copy of what it was
-    std::int64_t version = 0;
+    KeptTensor outer = {};                                            // the tensor, or a copy of what it was
+    std::int64_t version = 0;                                         // of the tensor
     bool is_copied = false;
     bool is_fixed = true;
-    bool requires_grad = false;  // of the copy
+    bool requires_grad = false;  // of what an operator writes to
     std::size_t last_use = 0;
   };
 
   std::size_t add(const at::Tensor& tensor, std::size_t by);
   void add_outer(const at::Tensor& tensor, std::size_t number);
   std::span<const std::size_t> outers_in_memory_of(const at::Tensor& tensor) const;
+  static void check_unchanged(const Value& value);
   void keep_copy(Value& value);
   at::Tensor get_outer(const Value& value) const;
 

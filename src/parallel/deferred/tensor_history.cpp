@@ -37,16 +37,6 @@ c10::Storage new_memory(std::size_t n_bytes) {
       /*resizable=*/true);
 }
 
-TensorPlace::TensorPlace(const at::Tensor& tensor)
-    : sizes(tensor.sizes().vec()),
-      strides(tensor.strides().vec()),
-      offset(tensor.storage_offset()),
-      dtype(tensor.scalar_type()) {}
-
-at::Tensor TensorPlace::in(const c10::Storage& memory) const {
-  return at::empty({0}, dtype).set_(memory, offset, sizes, strides);
-}
-
 // A second run must draw what the first one did.
 at::Tensor TapedOperator::run(const c10::Storage& memory) const {
   auto stack = arguments;

@@ -14,6 +14,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include "parallel/tensor_place.h"
+
 namespace lockstep::detail {
 
 class TensorHistory;
@@ -21,17 +23,6 @@ class TensorHistory;
 /// Memory on the CPU in which nothing is written, zero or not. Much of it at once comes from the system and
 /// goes back there: what comes and goes between small blocks that stay would leave holes in the heap.
 c10::Storage new_memory(std::size_t n_bytes);
-
-/// How a tensor lies in its storage.
-struct TensorPlace {
-  explicit TensorPlace(const at::Tensor& tensor);
-  /// A tensor that lies in `memory` like that.
-  at::Tensor in(const c10::Storage& memory) const;
-
-  std::vector<std::int64_t> sizes, strides;
-  std::int64_t offset;
-  at::ScalarType dtype;
-};
 
 /// A tensor among an operator's arguments.
 struct TapedArgument {

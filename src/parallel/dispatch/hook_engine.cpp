@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include "parallel/dispatch/operator_recorder.h"
+#include "parallel/dispatch/tensor_keeper.h"
 
 namespace lockstep {
 namespace {
@@ -84,6 +85,7 @@ class HookEngine final : public Engine {
       return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
     };
     detail::set_operator_recorder(nullptr);
+    detail::set_tensor_keeper(nullptr);
     auto& thread = *detail::backward_thread();
     const Depth depth(thread.depth);
     if (thread.depth > 1 || thread.observers.empty()) return run();

@@ -8,6 +8,7 @@
 
 #include "parallel/dispatch/hook_engine.h"
 #include "parallel/dispatch/operator_recorder.h"
+#include "parallel/dispatch/tensor_keeper.h"
 
 namespace lockstep {
 namespace {
@@ -31,13 +32,25 @@ class PackedTensor final : public torch::autograd::SavedVariableHooks {
   std::any packed_;
 };
 
+// Stands there for one that this thread's keeper keeps.
+class KeptForBackward final : public torch::autograd::SavedVariableHooks {
+ public:
+  void call_pack_hook(const at::Tensor& tensor) override { kept_ = detail::keep(tensor); }
+  at::Tensor call_unpack_hook() override { return kept_.get(); }
+
+ private:
+  detail::KeptTensor kept_;
+};
+
 }  // namespace
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> detail::hooks_of_next_saved_tensor() {
   const auto& scopes = open_scopes();
   if (!scopes.empty()) return std::make_unique<PackedTensor>(scopes.back());
-  const auto& recorder = operator_recorder();
-  return recorder ? recorder->hooks_of_saved_tensor() : nullptr;
+  if (const auto& recorder = operator_recorder()) {
+    if (auto hooks = recorder->hooks_of_saved_tensor()) return hooks;
+  }
+  return tensor_keeper() ? std::make_unique<KeptForBackward>() : nullptr;
 }
 
 bool detail::has_saved_tensor_scope() { return !open_scopes().empty(); }

@@ -37,6 +37,8 @@ void describe(OptionVisitor& v, Fsdp& o) {
   v.field("ignored_modules", o.ignored_modules, "Modules whose parameters every rank holds whole");
   v.field("activation_checkpointing", o.activation_checkpointing,
           "Modules that backward runs again instead of keeping what they computed; true: every unit");
+  v.field("activation_offload", o.activation_offload,
+          "Keep what forward saves for backward on the CPU or, if that computes, on disk");
   v.field("mixed_precision", o.mixed_precision, "Types to compute and communicate in, if others");
   v.field("cpu_offload", o.cpu_offload,
           "Keep parameters, gradients and optimizer state on the CPU or, if that computes, on disk");

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <string>
 
-#include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
 #include "base/host_name.h"
-#include "offload/file_space.h"
 #include "offload/heap.h"
 #include "offload/mapped_memory.h"
+#include "offload/offload_directory.h"
 
 namespace lockstep::detail {
 
@@ -22,10 +21,7 @@ std::shared_ptr<const StateSwap> make_swap(const DiskOffload& offload, int rank)
                                      .overlap_events = offload.overlap_events};
   offload::validate(options);
   offload::give_back_what_is_freed();  // who offloads has no memory to spare
-  if (rank == 0 && offload::is_in_memory(offload.directory)) {
-    log_warning(offload.option + " '" + offload.directory.string() +
-                "' is a tmpfs: what lies there takes memory, and saves none");
-  }
+  if (rank == 0) offload::warn_of_tmpfs(offload.directory, offload.option);
   auto folder = std::make_shared<const offload::SwapFolder>(
       offload::SwapFolderOptions{.directory = offload.directory, .rank = rank, .option = offload.option});
   return std::make_shared<const StateSwap>(StateSwap{.folder = std::move(folder),

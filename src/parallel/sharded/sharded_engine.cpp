@@ -13,6 +13,7 @@
 #include <lockstep/torch.h>
 
 #include "parallel/activations/block_segments.h"
+#include "parallel/activations/offloaded_activations.h"
 #include "parallel/ddp/backward_errors.h"
 #include "parallel/deferred/deferred_operators.h"
 #include "parallel/dispatch/mark_table.h"
@@ -119,6 +120,9 @@ struct ShardedEngine::Impl {
         comm(std::move(ranks)),
         states(module),
         swap(plan.offload ? make_swap(*plan.offload, comm.rank()) : nullptr),
+        offloaded(plan.activation_offload
+                      ? std::make_unique<OffloadedActivations>(module, *plan.activation_offload, comm.rank())
+                      : nullptr),
         mesh(checked_mesh()),
         whole_mesh(make_whole_mesh()),
         ranks_on_disk(swap ? detail::ranks_on_disk(comm, plan.offload->directory) : 0),
@@ -134,8 +138,9 @@ struct ShardedEngine::Impl {
     cast_buffers(own_dtype);
     shard(with_persistent_unit(std::move(planned), plan), own_dtype, late);
     gradients.emplace(units, pool, residency, plan.mixed_precision.reduce_dtype, mesh, plan.zero_plus_plus);
-    mark_checkpointed_again(module);
+    mark_policies_again(module);
     if (checkpointed) checkpointed->mark_again();
+    if (offloaded) offloaded->mark_again();
   }
 
   ShardMesh checked_mesh() const {
@@ -286,10 +291,11 @@ struct ShardedEngine::Impl {
   ShardingPlan plan;
   Communicator comm;
   ModuleStates states;
-  std::shared_ptr<const StateSwap> swap;  // before the mesh: who is refused leaves nobody connecting
+  std::shared_ptr<const StateSwap> swap;            // these two before the mesh: who is refused leaves
+  std::unique_ptr<OffloadedActivations> offloaded;  // nobody connecting
   ShardMesh mesh;
   ShardMesh whole_mesh;  // of what is not sharded
-  int ranks_on_disk;  // that offload there
+  int ranks_on_disk;     // that offload there
   ShardMemory memory;
   MemoryPool pool;
   std::vector<ShardedUnit> units;
@@ -422,6 +428,7 @@ void ShardedEngine::restore() {
   impl_->check_lives();
   impl_->residency.release_all();
   impl_->checkpointed.reset();
+  impl_->offloaded.reset();
   for (const auto& unit : impl_->units) {
     for (const auto& flat : unit.flats) flat->restore(flat->whole_values());
   }

@@ -4,7 +4,6 @@
 #include <mutex>
 #include <unordered_set>
 
-#include <lockstep/parallel/activation_checkpointing.h>
 #include <lockstep/torch.h>
 
 namespace lockstep {
@@ -91,7 +90,7 @@ void restore_sharded(const torch::nn::Module& module) {
   for (const auto& row : taken) {
     if (!has_ended(row)) row.engine->restore();
   }
-  detail::mark_checkpointed_again(module);
+  detail::mark_policies_again(module);
 }
 
 }  // namespace lockstep

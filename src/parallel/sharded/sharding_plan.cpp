@@ -8,6 +8,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/sharded/mixed_precision.h>
 
+#include "offload/offload_directory.h"
+
 namespace lockstep {
 namespace {
 
@@ -59,16 +61,18 @@ KeepGathered keep_of(ShardingStrategy strategy) {
   return until_backward ? KeepGathered::kUntilBackward : KeepGathered::kWhileUsed;
 }
 
+std::filesystem::path offload_directory(const Fsdp& options) {
+  return options.offload_dir.empty() ? offload::temporary_directory("offload_dir") : options.offload_dir;
+}
+
 std::optional<DiskOffload> offload_of(const Fsdp& options) {
   if (!options.cpu_offload) return std::nullopt;
-  if (!options.offload_dir.empty()) return DiskOffload{.directory = options.offload_dir};
-  std::error_code failure;
-  const auto directory = std::filesystem::temp_directory_path(failure);
-  if (!failure) return DiskOffload{.directory = directory};
-  throw ConfigError("parallel", {.what = "the directory of temporary files (TMPDIR) is not there",
-                                 .expected = "a directory for what cpu_offload keeps on disk",
-                                 .got = failure.message(),
-                                 .hint = "name one by offload_dir"});
+  return DiskOffload{.directory = offload_directory(options)};
+}
+
+std::optional<ActivationOffload> activation_offload_of(const Fsdp& options) {
+  if (!options.activation_offload) return std::nullopt;
+  return ActivationOffload{.directory = offload_directory(options)};
 }
 
 void check_neighbours(const char* what, int neighbours, int shards) {
@@ -98,6 +102,7 @@ ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks_per_node) {
           .activation_checkpointing = options.activation_checkpointing,
           .mixed_precision = options.mixed_precision.value(),
           .offload = offload_of(options),
+          .activation_offload = activation_offload_of(options),
           .backward_prefetch = options.backward_prefetch,
           .forward_prefetch = options.forward_prefetch,
           .limit_all_gathers = options.limit_all_gathers,
@@ -120,7 +125,7 @@ bool operator==(const ShardingPlan& a, const ShardingPlan& b) {
                       OptionType<MixedPrecisionChoice>::print(p.mixed_precision));
   };
   return numbers(a) == numbers(b) && texts(a) == texts(b) && a.offload == b.offload &&
-         a.zero_plus_plus == b.zero_plus_plus;
+         a.activation_offload == b.activation_offload && a.zero_plus_plus == b.zero_plus_plus;
 }
 
 // Sums of sums are those of a flat tree where the inner groups are of a power of two.

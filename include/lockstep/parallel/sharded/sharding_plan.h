@@ -9,6 +9,7 @@
 #include <lockstep/base/export.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/parallel/activation_checkpointing.h>
+#include <lockstep/parallel/activation_offload.h>
 #include <lockstep/parallel/sharded/disk_offload.h>
 #include <lockstep/parallel/sharded/fsdp.h>
 #include <lockstep/parallel/sharded/mixed_precision.h>
@@ -40,8 +41,9 @@ struct ShardingPlan {
   MixedPrecision mixed_precision = {};                    ///< types to compute and communicate in
   std::optional<at::ScalarType> master_dtype = {};  ///< of shards, gradients on them, and the optimizer's
                                                     ///< state, where it is not the model's own type
-  std::optional<DiskOffload> offload = {};          ///< what lies on disk
-  ZeroPlusPlus zero_plus_plus = {};                 ///< what travels less
+  std::optional<DiskOffload> offload = {};          ///< what of the model lies on disk
+  std::optional<ActivationOffload> activation_offload = {};  ///< and where what forward saves, if there
+  ZeroPlusPlus zero_plus_plus = {};                          ///< what travels less
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;  ///< see there
   bool forward_prefetch = true;                                         ///< gather ahead in forward
   std::int64_t most_prefetched_elements = kNoLimit;                     ///< of a unit that is gathered ahead
