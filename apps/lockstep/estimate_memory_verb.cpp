@@ -38,6 +38,9 @@ lockstep::MemoryQuestion question_of(const EstimateMemoryFlags& flags) {
   if (flags.largest_layer.empty())
     refuse("--largest-layer", "the parameters of the largest layer, which stage 3 gathers", "none");
   question.largest_layer = parameter_count("--largest-layer", flags.largest_layer);
+  if (question.largest_layer > question.params)
+    refuse("--largest-layer", "at most the parameters of the model, " + std::to_string(question.params),
+           std::to_string(question.largest_layer));
   return question;
 }
 

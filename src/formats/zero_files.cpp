@@ -114,13 +114,16 @@ void check_moment(const ZeroFiles& files) {
 }
 
 /// Refuses files in `others` with that end, which nobody who has saved the checkpoint wrote.
-void refuse_left_over(const fs::path& folder, const Names& others, const char* end, std::size_t ranks) {
+void refuse_left_over(const fs::path& folder, const Names& others, const char* end, const std::string& fact) {
   for (const auto& name : others) {
     if (name.ends_with(end))
-      refuse(folder, "has " + name + ", but " + std::to_string(ranks) + " ranks have saved it",
-             "it is of an older checkpoint of that tag: move the files of ranks that did not save away");
+      refuse(folder, "has " + name + ", but " + fact,
+             "it is of an older checkpoint of that tag: move the files that were not saved with the others "
+             "away");
   }
 }
+
+std::string saved_by(std::size_t ranks) { return std::to_string(ranks) + " ranks have saved it"; }
 
 std::vector<OpenedTorchFile> open_optimizers(const fs::path& folder, const Names& names) {
   const bool is_bf16 = std::ranges::any_of(names, [](const auto& name) { return name.starts_with(kBf16); });
@@ -137,7 +140,7 @@ std::vector<OpenedTorchFile> open_optimizers(const fs::path& folder, const Names
   open_next();
   const auto ranks = count_of_ranks(files.front());
   while (files.size() < ranks) open_next();
-  refuse_left_over(folder, others, kOptimizerEnd, ranks);
+  refuse_left_over(folder, others, kOptimizerEnd, saved_by(ranks));
   check_agreement(files);
   return files;
 }
@@ -150,8 +153,17 @@ std::vector<OpenedTorchFile> open_models(const fs::path& folder, const Names& na
     files.push_back(opened(folder, names, name));
     others.erase(name);
   }
-  refuse_left_over(folder, others, kModelEnd, ranks);
+  refuse_left_over(folder, others, kModelEnd, saved_by(ranks));
   return files;
+}
+
+/// Below stage 3 one rank saves the model.
+OpenedTorchFile open_model(const fs::path& folder, Names names, int stage) {
+  auto model = opened(folder, names, kModel);
+  names.erase(kModel);
+  refuse_left_over(folder, names, kModelEnd,
+                   "it is of stage " + std::to_string(stage) + ", and has " + kModel);
+  return model;
 }
 
 /// Whether the parameters are cut, which stage 0 does not do.
@@ -187,7 +199,7 @@ ZeroFiles open_zero_files(const fs::path& folder) {
   if (files.stage == kLastStage) {
     files.models = open_models(folder, names, files.optimizers.size());
   } else {
-    files.models.push_back(opened(folder, names, kModel));
+    files.models.push_back(open_model(folder, names, files.stage));
     const bool is_whole = !is_cut(files.models.front());
     if (files.optimizers.empty() && !is_whole)
       refuse(folder, "lacks the file " + of_rank(0, kOptimizerEnd),

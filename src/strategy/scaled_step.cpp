@@ -13,9 +13,12 @@ GradScaler* active_scaler(Precision& precision) {
   return scaler != nullptr && scaler->is_enabled() ? scaler : nullptr;
 }
 
-// Some are how a scale is found; so many in a row mean that something is wrong.
+// Some are how a scale is found; without one the first, and so many in a row mean that something is wrong.
 void warn_of_skipped(const GradScaler& scaler) {
   constexpr std::int64_t kMany = 10;
+  if (scaler.skipped_steps() == 1 && scaler.get_scale() == 1)
+    log_warning("optimizer step " + std::to_string(scaler.steps()) +
+                " was left out: gradients were infinite or NaN (further ones are counted)");
   if (scaler.skipped_in_a_row() != kMany) return;
   const auto scale = scaler.get_scale();
   log_warning("the last " + std::to_string(kMany) + " optimizer steps were left out, up to step " +

@@ -224,6 +224,15 @@ TEST(ZeroToFp32, RefusesAModelsFileOfARankThatDidNotSave) {
   expect_error<CheckpointError>(convert, {name, "2 ranks", "older checkpoint"});
 }
 
+TEST(ZeroToFp32, RefusesAModelsFilesOfAnotherStage) {
+  const test::TemporaryFolder folder;
+  const auto root = copy_of("stage2", folder) / "global_step3";
+  const std::string name = "zero_pp_rank_0_mp_rank_00_model_states.pt";
+  fs::copy(of_deepspeed("stage3") / "global_step3" / name, root / name);
+  const auto convert = [&] { zero_to_fp32(root, folder / "out.safetensors"); };
+  expect_error<CheckpointError>(convert, {name, "stage 2", "older checkpoint"});
+}
+
 TEST(ZeroToFp32, RefusesOtherKinds) {
   const test::TemporaryFolder folder;
   const auto root = copy_of("stage2", folder);

@@ -205,6 +205,10 @@ class DeepSpeed(ProgramTest):
                 estimated = self.estimated_gb(column, 2**30, "--stage", stage, *(["--largest-layer", 1] if stage == 3 else []))
                 self.assertLess(abs(taken / estimated - 1), 0.15, f"{taken:.2f} bytes, estimated {estimated}")
 
+    def test_no_layer_is_larger_than_its_model(self):
+        result = self.run_program(BINARY / "bin" / "lockstep", "estimate-memory", "124M", "--stage", 3, "--largest-layer", "125M")
+        self.assert_refused(result, 2, "--largest-layer", "124000000", "125000000")
+
     def stage_3(self, **options):
         # Units come and go, and nothing is too small for them.
         always = {"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_max_live_parameters": 0}

@@ -156,6 +156,14 @@ class Sharded(ProgramTest):
                 result = self.capped(*model, "--trainer.strategy", *flags, ranks=1)
                 self.assertEqual(result.code, 0, result)
 
+    def test_a_batch_trains_whose_activations_have_not_enough_memory(self):
+        batch = [235, 4, 128, "--model.context", 256, "--data.batch_size", 16]
+        result = self.capped(*batch, "--trainer.strategy", "fsdp", ranks=1)
+        self.assert_refused(result, 1, "memory")
+        result = self.capped(*batch, "--trainer.strategy", "fsdp", "--trainer.strategy.activation_offload", "true",
+                             "--trainer.strategy.offload_dir", self.folder, ranks=1)
+        self.assertEqual(result.code, 0, result)
+
 
 if __name__ == "__main__":
     unittest.main()

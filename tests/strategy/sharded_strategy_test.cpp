@@ -1,4 +1,5 @@
 // What strategies that shard add to their engine; what ranks do is in tests/fabric.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/precision/grad_scaler.h>
@@ -124,6 +125,7 @@ TEST(DeferredClips, ServeStepsWithAClosure) {
 }
 
 TEST(OverflowWithoutAScale, LeavesStepsOutInBf16) {
+  using ::testing::HasSubstr;
   for (const int stage : {1, 2, 3}) {
     const auto precision = make_precision(Bf16Mixed{});
     Clipped run(DeepSpeed{.stage = stage}, precision.get());
@@ -139,7 +141,9 @@ TEST(OverflowWithoutAScale, LeavesStepsOutInBf16) {
     };
     EXPECT_TRUE(step(1));
     const auto before = weights();
+    ::testing::internal::CaptureStderr();
     EXPECT_FALSE(step(std::numeric_limits<double>::infinity()));
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("optimizer step 2 was left out"));
     EXPECT_TRUE(weights().equal(before));
     EXPECT_TRUE(step(1)) << "the scale stays";
     EXPECT_FALSE(weights().equal(before));
