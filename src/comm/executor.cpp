@@ -31,8 +31,15 @@ void part_of(const at::Tensor& output, const at::Tensor& whole, int rank) {
 
 }  // namespace
 
+// Ranks of PyTorch would not come.
+bool Executor::can_meet(const Collective& collective) const {
+  return peers_ == Peers::kLockstep && !is_point_to_point(collective.kind) &&
+         collective.kind != CollectiveKind::kMonitoredBarrier;
+}
+
 void Executor::perform(const Collective& collective) {
   if (is_empty(collective)) return;
+  if (can_meet(collective)) transport_.meet();
   const DenseTwin twin(collective);
   perform_dense(twin.get());
   twin.copy_back();

@@ -23,6 +23,7 @@ class Executor {
   void perform(const Collective& collective);
 
  private:
+  bool can_meet(const Collective& collective) const;
   void perform_dense(const Collective& collective);
   bool is_ordered(const at::Tensor& tensor, ReduceOp op) const;
   void all_reduce(const at::Tensor& tensor, ReduceOp op);

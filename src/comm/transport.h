@@ -26,7 +26,7 @@ bool reduces_as_promised(at::ScalarType dtype, ReduceOp op);
 
 class Transport {
  public:
-  explicit Transport(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {}
+  explicit Transport(c10::intrusive_ptr<c10d::Backend> backend);
   ~Transport();
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
@@ -37,6 +37,11 @@ class Transport {
 
   /// Makes what is under way fail; the backend is of no further use then.
   void abort();
+
+  /// Learns which ranks are on this machine: large parts of what is exchanged with them are read from their
+  /// memory then. Collective, blocking; nothing happens the second time. Until then, all goes through
+  /// sockets.
+  void meet();
 
   // All tensors are contiguous; all but the native reductions take any dtype.
 
@@ -65,11 +70,37 @@ class Transport {
   }
 
  private:
-  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
-  void post_send(Works& works, const at::Tensor& tensor, int dst, int tag);
-  void post_recv(Works& works, const at::Tensor& tensor, int src, int tag);
+  using Work = c10::intrusive_ptr<c10d::Work>;
+  using Works = std::vector<Work>;
+
+  /// Of a part that its receiver reads from its sender's memory.
+  struct Offer {
+    int peer;
+    at::Tensor part;
+    at::Tensor note;  // what the peer tells: a MemoryOffer, or whether it could read
+    Work answer;      // that brings it
+  };
+  using Offers = std::vector<Offer>;
+  struct Peer {
+    bool can_read = false;  // our memory
+    bool is_readable = false;
+  };
+
+  Offers receive_parts(std::span<const at::Tensor> from, Works& works);
+  Offers send_parts(std::span<const at::Tensor> to, Works& works);
+  at::Tensor note_of(const at::Tensor& part) const;
+  void read(Offer& offer, Works& works);
+  void await_reader(Offer& offer, Works& works);
+  Work post_send(const at::Tensor& tensor, int dst, int tag);
+  Work post_recv(const at::Tensor& tensor, int src, int tag);
+  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+
   c10::intrusive_ptr<c10d::Backend> backend_;
   Interruptible waits_;
+  std::vector<Peer> peers_;          // none is near until they have met
+  std::atomic<std::uint64_t> seal_;  // of what is offered
+  bool has_met_ = false;
+  bool are_together_ = false;  // all on this machine
   std::atomic<std::uint64_t> bytes_sent_{0};
 };
 

@@ -1,0 +1,190 @@
+// Large parts of collectives, which ranks of one machine read from each other's memory.
+#include "comm/peer_memory.h"
+
+#include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+#include <lockstep/testing/fork_ranks.h>
+
+#include "support/expect_error.h"
+#include "support/forked.h"
+
+namespace lockstep {
+namespace {
+
+using detail::MemoryOffer;
+using detail::read_peer_memory;
+using testing::fork_ranks;
+
+constexpr std::int64_t kLarge = 300'007;  // floats; uneven on any number of ranks
+
+std::uint64_t seal = 77;
+
+std::uint64_t address_of(const void* at) { return reinterpret_cast<std::uint64_t>(at); }  // NOLINT
+
+MemoryOffer offer_of(const std::vector<int>& values, std::int64_t process) {
+  return {.process = process,
+          .address = address_of(values.data()),
+          .bytes = values.size() * sizeof(int),
+          .seal_address = address_of(&seal),
+          .seal = 77};
+}
+
+TEST(PeerMemory, IsReadFromAnotherProcess) {
+  const std::vector<int> values(100'000, 7);
+  std::vector<int> found(values.size());
+  const auto parent = ::getpid();
+  const auto child = test::start_forked([&] {
+    std::vector<int> read(values.size());
+    const bool is_read = read_peer_memory(offer_of(values, parent), read.data());
+    ::_exit(is_read && read == values ? 0 : 1);
+  });
+  EXPECT_EQ(test::wait_for(child), 0);
+  EXPECT_TRUE(read_peer_memory(offer_of(values, parent), found.data()));
+  EXPECT_EQ(found, values);
+}
+
+TEST(PeerMemory, OfAProcessThatIsGoneIsAnError) {
+  const std::vector<int> values(1000, 7);
+  std::vector<int> found(values.size());
+  const auto child = test::start_forked([] { ::_exit(0); });
+  test::wait_for(child);
+  EXPECT_THROW(read_peer_memory(offer_of(values, child), found.data()), std::runtime_error);
+  auto nowhere = offer_of(values, ::getpid());
+  nowhere.address = 8;
+  EXPECT_THROW(read_peer_memory(nowhere, found.data()), std::runtime_error);
+}
+
+TEST(PeerMemory, ThatWasWithdrawnIsAnError) {
+  const std::vector<int> values(1000, 7);
+  std::vector<int> found(values.size());
+  auto withdrawn = offer_of(values, ::getpid());
+  withdrawn.seal = 78;
+  EXPECT_THROW(read_peer_memory(withdrawn, found.data()), std::runtime_error);
+}
+
+TEST(PeerMemory, IsLeftAloneWhenTheEnvironmentSaysSo) {
+  EXPECT_NE(detail::machine_of_this_process(), 0U);
+  EXPECT_EQ(detail::machine_of_this_process(), detail::machine_of_this_process());
+  env::set("LOCKSTEP_CMA", "0");
+  EXPECT_EQ(detail::machine_of_this_process(), 0U);
+  env::set("LOCKSTEP_CMA", "2");
+  test::expect_error<ConfigError>([] { detail::machine_of_this_process(); }, {"LOCKSTEP_CMA", "0 or 1", "2"});
+  env::unset("LOCKSTEP_CMA");
+}
+
+at::Tensor values_of(int rank, std::int64_t count = kLarge) {
+  return at::arange(count, at::kFloat).remainder(1009) + 2000 * rank;
+}
+
+at::Tensor sum_of(int ranks, std::int64_t count = kLarge) {
+  auto sum = at::zeros({count});
+  for (int rank = 0; rank < ranks; ++rank) sum += values_of(rank, count);  // whole numbers: exact
+  return sum;
+}
+
+void expect_right_sums(const Communicator& comm) {
+  const auto sum = values_of(comm.rank());
+  comm.all_reduce(sum);
+  EXPECT_TRUE(sum.equal(sum_of(comm.size())));
+  const auto at_root = values_of(comm.rank());
+  comm.reduce(at_root, 1);
+  EXPECT_TRUE(at_root.equal(comm.rank() == 1 ? sum_of(comm.size()) : values_of(comm.rank())));
+  const auto whole = kLarge * comm.size();
+  const auto part = at::empty({kLarge});
+  comm.reduce_scatter(part, values_of(comm.rank(), whole));
+  EXPECT_TRUE(part.equal(sum_of(comm.size(), whole).narrow(0, comm.rank() * kLarge, kLarge)));
+}
+
+void expect_right_gathers(const Communicator& comm) {
+  std::vector<at::Tensor> all, parts;
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    all.push_back(values_of(rank));
+    parts.push_back(at::empty({kLarge}));
+  }
+  const auto expected = at::cat(all);
+  const auto flat = at::empty({kLarge * comm.size()});
+  comm.all_gather(flat, values_of(comm.rank()));
+  EXPECT_TRUE(flat.equal(expected));
+  const auto in_place = at::zeros_like(flat);
+  const auto own = in_place.narrow(0, comm.rank() * kLarge, kLarge);
+  own.copy_(values_of(comm.rank()));
+  comm.all_gather(in_place, own);
+  EXPECT_TRUE(in_place.equal(expected));
+  comm.all_gather(parts, values_of(comm.rank()));
+  EXPECT_TRUE(at::cat(parts).equal(expected));
+  // From each rank another number of elements: offers go one way, and small parts the other.
+  std::vector<at::Tensor> to, from;
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    to.push_back(values_of(comm.rank()).narrow(0, 0, comm.rank() == 0 ? kLarge : 5 + rank));
+    from.push_back(at::empty({rank == 0 ? kLarge : 5 + comm.rank()}));
+  }
+  comm.all_to_all(from, to);
+  for (int rank = 0; rank < comm.size(); ++rank)
+    EXPECT_TRUE(from[static_cast<std::size_t>(rank)].equal(
+        values_of(rank).narrow(0, 0, rank == 0 ? kLarge : 5 + comm.rank())));
+}
+
+std::string right_results(const Communicator& comm) {
+  for (int round = 0; round < 3; ++round) {
+    expect_right_sums(comm);
+    expect_right_gathers(comm);
+  }
+  return "right";
+}
+
+void expect_right(int ranks, const char* body) {
+  for (const auto& rank : fork_ranks(ranks, body)) EXPECT_EQ(rank.result, "right") << rank.error;
+}
+
+LOCKSTEP_RANK_BODY(read_each_other)(Communicator comm, std::string)->std::string {
+  return right_results(comm);
+}
+
+TEST(PeerMemory, GivesTheSameResults) {
+  for (const int ranks : {2, 3, 4}) expect_right(ranks, "read_each_other");
+}
+
+LOCKSTEP_RANK_BODY(some_use_sockets)(Communicator comm, std::string)->std::string {
+  if (comm.rank() == 1) env::set("LOCKSTEP_CMA", "0");
+  return right_results(comm);
+}
+
+TEST(PeerMemory, GoesTogetherWithSockets) { expect_right(3, "some_use_sockets"); }
+
+// As another user, or in a container, might find it.
+void hide_from_all_without_rights() { ::prctl(PR_SET_DUMPABLE, 0); }
+
+void lose_rights() {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct none[2] = {};
+  ASSERT_EQ(::syscall(SYS_capset, &header, none), 0);
+}
+
+LOCKSTEP_RANK_BODY(one_may_not_read)(Communicator comm, std::string)->std::string {
+  if (comm.rank() == 0) lose_rights();
+  if (comm.rank() == 1) hide_from_all_without_rights();
+  static const std::vector<int> values(1);
+  const auto processes = comm.all_gather_bytes(std::to_string(::getpid()));
+  const auto addresses = comm.all_gather_bytes(std::to_string(address_of(values.data())));
+  auto of_1 = offer_of(values, std::stoll(processes[1]));
+  of_1.address = std::stoull(addresses[1]);
+  int found = 0;
+  EXPECT_EQ(read_peer_memory(of_1, &found), comm.rank() != 0);
+  return right_results(comm);
+}
+
+TEST(PeerMemory, ThatMayNotBeReadComesThroughSockets) { expect_right(3, "one_may_not_read"); }
+
+}  // namespace
+}  // namespace lockstep
