@@ -1,23 +1,11 @@
 #include "comm/transport.h"
 
-#include <unistd.h>
-
-#include <algorithm>
-#include <cstring>
-#include <random>
-
-#include "comm/broken_pipes.h"
 #include "comm/peer_memory.h"
 
 namespace lockstep::detail {
 namespace {
 
 constexpr int kExchangeTag = kLastTag + 1;
-
-// Below, two more messages cost more than they save.
-constexpr std::size_t kLeastRead = 256 << 10;  // bytes
-
-at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.view({-1}).view(at::kByte); }
 
 c10d::ReduceOp native_op(ReduceOp op) {
   switch (op) {
@@ -45,49 +33,35 @@ at::Tensor as_real(const at::Tensor& tensor) {
   return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
 }
 
-bool can_be_read(const at::Tensor& part) { return part.is_cpu() && part.nbytes() >= kLeastRead; }
-
-at::Tensor part_for(std::span<const at::Tensor> parts, int rank) {
-  if (parts.empty()) return {};
-  const auto& part = parts[static_cast<std::size_t>(rank)];
-  return part.defined() && part.numel() > 0 ? part : at::Tensor();
-}
-
 }  // namespace
 
 Transport::Transport(c10::intrusive_ptr<c10d::Backend> backend)
-    : backend_(std::move(backend)),
-      peers_(static_cast<std::size_t>(size())),
-      seal_(std::uint64_t{std::random_device()()} << 32 | 1U) {}
+    : backend_(std::move(backend)), messages_(*backend_, waits_), exchange_(messages_, kExchangeTag) {}
 
 Transport::~Transport() {
-  seal_ = 0;
+  exchange_.withdraw();
   // Its destructor would wait for what was abandoned: it stays to the end of the process.
   if (waits_.has_abandoned()) (void)backend_.release();
 }
 
 void Transport::abort() {
-  seal_ = 0;
+  exchange_.withdraw();
   backend_->abort();
   waits_.call_off();
 }
 
 void Transport::meet() {
   if (has_met_) return;
+  std::vector<std::uint64_t> machines(static_cast<std::size_t>(size()));
   auto own = at::full({1}, static_cast<std::int64_t>(machine_of_this_process()), at::kLong);
-  auto all = at::empty({size()}, at::kLong);
+  auto all = at::from_blob(machines.data(), {size()}, at::kLong);
   waits_.await_collective(backend_->_allgather_base(all, own));
-  const auto* const machines = all.const_data_ptr<std::int64_t>();
-  for (int i = 0; i < size(); ++i) {
-    const bool is_near = machines[i] != 0 && machines[i] == machines[rank()];
-    peer(i) = {.can_read = is_near, .is_readable = is_near};
-  }
+  exchange_.know(machines);
   has_met_ = true;
-  are_together_ = std::ranges::all_of(peers_, &Peer::can_read);
 }
 
 void Transport::all_gather(at::Tensor output, at::Tensor input) {
-  if (are_together_ && can_be_read(input)) {
+  if (exchange_.offers_to_all(input)) {
     const auto rows = as_bytes(output).chunk(size());
     return exchange(std::vector<at::Tensor>(rows.size(), input), rows);
   }
@@ -116,106 +90,21 @@ void Transport::broadcast(at::Tensor tensor, int root) {
 
 void Transport::barrier() { waits_.await_collective(backend_->barrier()); }
 
-void Transport::exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from) try {
-  Works works;
-  auto offered = receive_parts(from, works);
-  auto offers = send_parts(to, works);
-  const auto own = part_for(from, rank());
-  if (own.defined()) as_bytes(own).copy_(as_bytes(part_for(to, rank())));
-  for (auto& offer : offered) read(offer, works);
-  for (auto& offer : offers) await_reader(offer, works);
-  for (const auto& work : works) waits_.await_message(work);
-} catch (...) {
-  seal_ = 0;  // what was offered goes its own way now
-  throw;
-}
-
-// Between two ranks messages come in the order in which they were sent, and are expected in that order:
-// parts or offers of parts, then what became of offers, then parts of which the offer could not be taken.
-Transport::Offers Transport::receive_parts(std::span<const at::Tensor> from, Works& works) {
-  Offers offered;
-  for (int offset = 1; offset < size(); ++offset) {
-    const int src = (rank() + size() - offset) % size();
-    const auto part = part_for(from, src);
-    if (!part.defined()) continue;
-    if (!can_be_read(part) || !peer(src).is_readable) {
-      works.push_back(post_recv(part, src, kExchangeTag));
-      continue;
-    }
-    const auto note = at::empty({sizeof(MemoryOffer)}, at::kByte);
-    offered.push_back(
-        {.peer = src, .part = part, .note = note, .answer = post_recv(note, src, kExchangeTag)});
+void Transport::exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from) {
+  exchange_.run(to, from);
+  for (std::size_t peer = 0; peer < to.size(); ++peer) {
+    const bool is_sent = to[peer].defined() && peer != static_cast<std::size_t>(rank());
+    if (is_sent) count_sent(static_cast<std::int64_t>(to[peer].nbytes()));
   }
-  return offered;
-}
-
-Transport::Offers Transport::send_parts(std::span<const at::Tensor> to, Works& works) {
-  Offers offers;
-  for (int offset = 1; offset < size(); ++offset) {
-    const int dst = (rank() + offset) % size();
-    const auto part = part_for(to, dst);
-    if (!part.defined()) continue;
-    count_sent(static_cast<std::int64_t>(part.nbytes()));
-    if (!can_be_read(part) || !peer(dst).can_read) {
-      works.push_back(post_send(part, dst, kExchangeTag));
-      continue;
-    }
-    works.push_back(post_send(note_of(part), dst, kExchangeTag));
-    offers.push_back({.peer = dst, .part = part, .note = at::empty({1}, at::kByte), .answer = {}});
-  }
-  for (auto& offer : offers) offer.answer = post_recv(offer.note, offer.peer, kExchangeTag);
-  return offers;
-}
-
-at::Tensor Transport::note_of(const at::Tensor& part) const {
-  const MemoryOffer offer{.process = ::getpid(),
-                          .address = reinterpret_cast<std::uint64_t>(part.const_data_ptr()),  // NOLINT
-                          .bytes = part.nbytes(),
-                          .seal_address = reinterpret_cast<std::uint64_t>(&seal_),  // NOLINT
-                          .seal = seal_};
-  auto note = at::empty({sizeof offer}, at::kByte);
-  std::memcpy(note.mutable_data_ptr(), &offer, sizeof offer);
-  return note;
-}
-
-void Transport::read(Offer& offer, Works& works) {
-  waits_.await_message(offer.answer);
-  MemoryOffer where;
-  std::memcpy(&where, offer.note.const_data_ptr(), sizeof where);
-  const bool is_read = read_peer_memory(where, offer.part.mutable_data_ptr());
-  works.push_back(post_send(at::full({1}, is_read ? 1 : 0, at::kByte), offer.peer, kExchangeTag));
-  if (is_read) return;
-  peer(offer.peer).is_readable = false;
-  works.push_back(post_recv(offer.part, offer.peer, kExchangeTag));
-}
-
-void Transport::await_reader(Offer& offer, Works& works) {
-  waits_.await_message(offer.answer);
-  if (offer.note.const_data_ptr<std::uint8_t>()[0] == 1) return;
-  peer(offer.peer).can_read = false;
-  works.push_back(post_send(offer.part, offer.peer, kExchangeTag));
 }
 
 void Transport::send(const at::Tensor& tensor, int dst, int tag) {
-  waits_.await_message(post_send(tensor, dst, tag));
+  messages_.await(messages_.send(tensor, dst, tag));
   count_sent(static_cast<std::int64_t>(tensor.nbytes()));
 }
 
 void Transport::recv(const at::Tensor& tensor, int src, int tag) {
-  waits_.await_message(post_recv(tensor, src, tag));
-}
-
-// Unlike collectives, messages are written to their sockets by the thread that posts them.
-Transport::Work Transport::post_send(const at::Tensor& tensor, int dst, int tag) {
-  const BrokenPipesAreErrors guard;
-  std::vector<at::Tensor> tensors{as_bytes(tensor)};
-  return backend_->send(tensors, dst, tag);
-}
-
-Transport::Work Transport::post_recv(const at::Tensor& tensor, int src, int tag) {
-  const BrokenPipesAreErrors guard;
-  std::vector<at::Tensor> tensors{as_bytes(tensor)};
-  return backend_->recv(tensors, src, tag);
+  messages_.await(messages_.recv(tensor, src, tag));
 }
 
 bool can_reduce_natively(at::ScalarType dtype, ReduceOp op) {

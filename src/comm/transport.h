@@ -11,7 +11,9 @@
 #include <lockstep/comm/reduce_op.h>
 
 #include "comm/c10d.h"
+#include "comm/exchange.h"
 #include "comm/interruptible.h"
+#include "comm/messages.h"
 
 namespace lockstep::detail {
 
@@ -38,9 +40,8 @@ class Transport {
   /// Makes what is under way fail; the backend is of no further use then.
   void abort();
 
-  /// Learns which ranks are on this machine: large parts of what is exchanged with them are read from their
-  /// memory then. Collective, blocking; nothing happens the second time. Until then, all goes through
-  /// sockets.
+  /// Learns which ranks are on this machine, for exchange() and all_gather(). Collective, blocking; nothing
+  /// happens the second time.
   void meet();
 
   // All tensors are contiguous; all but the native reductions take any dtype.
@@ -52,8 +53,7 @@ class Transport {
                   std::vector<std::int64_t> input_bytes);
   void broadcast(at::Tensor tensor, int root);
   void barrier();
-  /// Tensor to[r] goes to rank r, whose tensor comes to from[r]. Either may be empty as a whole, or have
-  /// undefined or empty tensors, where there is nothing to move: the other rank knows that, too.
+  /// As Exchange::run().
   void exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from);
   /// These two may run beside everything else. Tags 0 to kLastTag.
   void send(const at::Tensor& tensor, int dst, int tag);
@@ -70,37 +70,11 @@ class Transport {
   }
 
  private:
-  using Work = c10::intrusive_ptr<c10d::Work>;
-  using Works = std::vector<Work>;
-
-  /// Of a part that its receiver reads from its sender's memory.
-  struct Offer {
-    int peer;
-    at::Tensor part;
-    at::Tensor note;  // what the peer tells: a MemoryOffer, or whether it could read
-    Work answer;      // that brings it
-  };
-  using Offers = std::vector<Offer>;
-  struct Peer {
-    bool can_read = false;  // our memory
-    bool is_readable = false;
-  };
-
-  Offers receive_parts(std::span<const at::Tensor> from, Works& works);
-  Offers send_parts(std::span<const at::Tensor> to, Works& works);
-  at::Tensor note_of(const at::Tensor& part) const;
-  void read(Offer& offer, Works& works);
-  void await_reader(Offer& offer, Works& works);
-  Work post_send(const at::Tensor& tensor, int dst, int tag);
-  Work post_recv(const at::Tensor& tensor, int src, int tag);
-  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-
   c10::intrusive_ptr<c10d::Backend> backend_;
   Interruptible waits_;
-  std::vector<Peer> peers_;          // none is near until they have met
-  std::atomic<std::uint64_t> seal_;  // of what is offered
+  Messages messages_;
+  Exchange exchange_;
   bool has_met_ = false;
-  bool are_together_ = false;  // all on this machine
   std::atomic<std::uint64_t> bytes_sent_{0};
 };
 

@@ -110,6 +110,15 @@ class Sharded(ProgramTest):
             results[name] = weights.read_bytes()
         self.assertEqual(len(set(results.values())), 1, "loading alone changed the weights")
 
+    def test_checkpoints_tell_the_mesh(self):
+        meshes = {"FULL_SHARD": {"replicate": 1, "shard": 4}, "NO_SHARD": {"replicate": 4, "shard": 1},
+                  "HYBRID_SHARD": {"replicate": 2, "shard": 2}}
+        for name, mesh in meshes.items():
+            with self.subTest(name):
+                flags = fsdp(4, name, **({"device_mesh": "2,2"} if name == "HYBRID_SHARD" else {}))
+                self.train(name, *flags, "--case.batch_size", 2, "--trainer.max_epochs", 1)
+                self.assertEqual(json.loads((self.checkpoint_of(name) / "manifest.json").read_text())["mesh"], mesh)
+
     def test_a_policy_that_matches_nothing_lists_what_there_is(self):
         result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("fsdp", 2, auto_wrap_policy="Lstm"))
         self.assert_refused(result, 2, "auto_wrap_policy matches no module", "Linear", "Lstm")

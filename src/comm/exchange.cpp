@@ -1,0 +1,122 @@
+#include "comm/exchange.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "comm/peer_memory.h"
+
+namespace lockstep::detail {
+namespace {
+
+// Below, two more messages cost more than they save.
+constexpr std::size_t kLeastOffered = 256 << 10;  // bytes
+
+bool is_large(const at::Tensor& part) { return part.is_cpu() && part.nbytes() >= kLeastOffered; }
+
+at::Tensor part_for(std::span<const at::Tensor> parts, int rank) {
+  if (parts.empty()) return {};
+  const auto& part = parts[static_cast<std::size_t>(rank)];
+  return part.defined() && part.numel() > 0 ? part : at::Tensor();
+}
+
+}  // namespace
+
+Exchange::Exchange(Messages& messages, int tag)
+    : messages_(messages),
+      tag_(tag),
+      peers_(static_cast<std::size_t>(messages.size())),
+      seal_(std::uint64_t{std::random_device()()} << 32 | 1U) {}
+
+void Exchange::know(std::span<const std::uint64_t> machines) {
+  const auto own = machines[static_cast<std::size_t>(messages_.rank())];
+  for (std::size_t rank = 0; rank < machines.size(); ++rank) {
+    const bool is_near = own != 0 && machines[rank] == own;
+    peers_[rank] = {.can_read = is_near, .is_readable = is_near};
+  }
+  are_together_ = std::ranges::all_of(peers_, &Peer::can_read);
+}
+
+bool Exchange::offers_to_all(const at::Tensor& part) const { return are_together_ && is_large(part); }
+
+void Exchange::run(std::span<const at::Tensor> to, std::span<const at::Tensor> from) try {
+  Works works;
+  auto offered = receive(from, works);
+  auto offers = send(to, works);
+  const auto own = part_for(from, messages_.rank());
+  if (own.defined()) as_bytes(own).copy_(as_bytes(part_for(to, messages_.rank())));
+  for (auto& offer : offered) read(offer, works);
+  for (auto& offer : offers) await_reader(offer, works);
+  for (const auto& work : works) messages_.await(work);
+} catch (...) {
+  withdraw();
+  throw;
+}
+
+// Between two ranks messages come in the order in which they were sent, and are expected in that order:
+// parts or offers of parts, then what became of offers, then parts of which the offer could not be taken.
+Exchange::Offers Exchange::receive(std::span<const at::Tensor> from, Works& works) {
+  Offers offered;
+  for (int offset = 1; offset < messages_.size(); ++offset) {
+    const int src = (messages_.rank() + messages_.size() - offset) % messages_.size();
+    const auto part = part_for(from, src);
+    if (!part.defined()) continue;
+    if (!is_large(part) || !peer(src).is_readable) {
+      works.push_back(messages_.recv(part, src, tag_));
+      continue;
+    }
+    const auto note = at::empty({sizeof(MemoryOffer)}, at::kByte);
+    offered.push_back({.peer = src, .part = part, .note = note, .answer = messages_.recv(note, src, tag_)});
+  }
+  return offered;
+}
+
+Exchange::Offers Exchange::send(std::span<const at::Tensor> to, Works& works) {
+  Offers offers;
+  for (int offset = 1; offset < messages_.size(); ++offset) {
+    const int dst = (messages_.rank() + offset) % messages_.size();
+    const auto part = part_for(to, dst);
+    if (!part.defined()) continue;
+    if (!is_large(part) || !peer(dst).can_read) {
+      works.push_back(messages_.send(part, dst, tag_));
+      continue;
+    }
+    works.push_back(messages_.send(note_of(part), dst, tag_));
+    offers.push_back({.peer = dst, .part = part, .note = at::empty({1}, at::kByte), .answer = {}});
+  }
+  for (auto& offer : offers) offer.answer = messages_.recv(offer.note, offer.peer, tag_);
+  return offers;
+}
+
+at::Tensor Exchange::note_of(const at::Tensor& part) const {
+  const MemoryOffer offer{.process = ::getpid(),
+                          .address = reinterpret_cast<std::uint64_t>(part.const_data_ptr()),  // NOLINT
+                          .bytes = part.nbytes(),
+                          .seal_address = reinterpret_cast<std::uint64_t>(&seal_),  // NOLINT
+                          .seal = seal_};
+  auto note = at::empty({sizeof offer}, at::kByte);
+  std::memcpy(note.mutable_data_ptr(), &offer, sizeof offer);
+  return note;
+}
+
+void Exchange::read(Offer& offer, Works& works) {
+  messages_.await(offer.answer);
+  MemoryOffer where;
+  std::memcpy(&where, offer.note.const_data_ptr(), sizeof where);
+  const bool is_read = read_peer_memory(where, offer.part.mutable_data_ptr());
+  works.push_back(messages_.send(at::full({1}, is_read ? 1 : 0, at::kByte), offer.peer, tag_));
+  if (is_read) return;
+  peer(offer.peer).is_readable = false;
+  works.push_back(messages_.recv(offer.part, offer.peer, tag_));
+}
+
+void Exchange::await_reader(Offer& offer, Works& works) {
+  messages_.await(offer.answer);
+  if (offer.note.const_data_ptr<std::uint8_t>()[0] == 1) return;
+  peer(offer.peer).can_read = false;
+  works.push_back(messages_.send(offer.part, offer.peer, tag_));
+}
+
+}  // namespace lockstep::detail
