@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <stdexcept>
+#include <string>
 
 #include "comm/peer_memory.h"
 
@@ -105,6 +107,10 @@ void Exchange::read(Offer& offer, Works& works) {
   messages_.await(offer.answer);
   MemoryOffer where;
   std::memcpy(&where, offer.note.const_data_ptr(), sizeof where);
+  if (where.bytes != offer.part.nbytes())
+    throw std::runtime_error("rank " + std::to_string(offer.peer) + " of the group offers " +
+                             std::to_string(where.bytes) + " bytes, expected " +
+                             std::to_string(offer.part.nbytes()));
   const bool is_read = read_peer_memory(where, offer.part.mutable_data_ptr());
   works.push_back(messages_.send(at::full({1}, is_read ? 1 : 0, at::kByte), offer.peer, tag_));
   if (is_read) return;

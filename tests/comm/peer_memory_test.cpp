@@ -15,6 +15,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/testing/fork_ranks.h>
+#include <lockstep/testing/run_ranks.h>
 
 #include "support/expect_error.h"
 #include "support/forked.h"
@@ -161,6 +162,15 @@ LOCKSTEP_RANK_BODY(some_use_sockets)(Communicator comm, std::string)->std::strin
 }
 
 TEST(PeerMemory, GoesTogetherWithSockets) { expect_right(3, "some_use_sockets"); }
+
+TEST(PeerMemory, OfAnotherSizeThanExpectedIsAnError) {
+  const auto gather = [](const Communicator& comm) {
+    const auto count = kLarge + comm.rank();
+    const std::vector<at::Tensor> parts{at::empty({count}), at::empty({count})};
+    EXPECT_THROW(comm.all_gather(parts, at::ones({count})), CommError);
+  };
+  testing::run_ranks(2, gather, {.check_collectives = false});
+}
 
 // As another user, or in a container, might find it.
 void hide_from_all_without_rights() { ::prctl(PR_SET_DUMPABLE, 0); }
