@@ -54,7 +54,8 @@ class CombinedWithWorkers : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Workers, CombinedWithWorkers, ::testing::Values(0, 2));
 
 TEST_P(CombinedWithWorkers, GivesWhatLightningGives) {
-  for (const auto& vector : golden_combined_loader().at("cases")) {
+  const auto golden = golden_combined_loader();
+  for (const auto& vector : golden.at("cases")) {
     SCOPED_TRACE(vector.dump());
     const auto mode = combined_mode(vector.at("mode").get<std::string>());
     const auto loaders = numbered(vector.at("lengths"), GetParam());
