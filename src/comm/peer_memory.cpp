@@ -66,7 +66,7 @@ bool read_peer_memory(const MemoryOffer& offer, void* to) {
   if (!copy(offer.process, offer.address, to, offer.bytes)) return false;
   std::uint64_t seal = 0;
   copy(offer.process, offer.seal_address, &seal, sizeof seal);
-  if (seal != offer.seal) refuse_gone();
+  if (seal != offer.seal || seal == 0) refuse_gone();
   return true;
 }
 

@@ -32,7 +32,7 @@ std::unique_ptr<MappedMemory> MappedPool::take(std::uint64_t bytes) {
       outgrown = std::exchange(unused_, {});
       unused_bytes_ = 0;
     }
-    name = "activations_" + std::to_string(files_++);
+    name = "pool_" + std::to_string(files_++);
   }
   auto memory = std::make_unique<MappedMemory>(folder_, name, bytes);
   const std::lock_guard lock(mutex_);

@@ -72,6 +72,10 @@ TEST(PeerMemory, ThatWasWithdrawnIsAnError) {
   auto withdrawn = offer_of(values, ::getpid());
   withdrawn.seal = 78;
   EXPECT_THROW(read_peer_memory(withdrawn, found.data()), std::runtime_error);
+  const std::uint64_t broken_seal = 0;
+  withdrawn.seal_address = address_of(&broken_seal);
+  withdrawn.seal = 0;  // offered after the breaking
+  EXPECT_THROW(read_peer_memory(withdrawn, found.data()), std::runtime_error);
 }
 
 TEST(PeerMemory, IsLeftAloneWhenTheEnvironmentSaysSo) {

@@ -1,11 +1,12 @@
 #include "parallel/activations/module_policies.h"
 
 #include <mutex>
-#include <unordered_set>
 #include <vector>
 
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
+
+#include "parallel/module_parts.h"
 
 namespace lockstep::detail {
 namespace {
@@ -49,8 +50,7 @@ void set_policy(const torch::nn::Module& module, const char* what, std::type_ind
 }
 
 void mark_policies_again(const torch::nn::Module& module) {
-  std::unordered_set<const torch::nn::Module*> parts{&module};
-  for (const auto& part : module.modules(/*include_self=*/false)) parts.insert(part.get());
+  const auto parts = parts_of(module);
   auto& [mutex, rows] = module_policies();
   const std::lock_guard lock(mutex);
   for (const auto& row : rows) {

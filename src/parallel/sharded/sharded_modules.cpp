@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <mutex>
-#include <unordered_set>
 
 #include <lockstep/torch.h>
+
+#include "parallel/module_parts.h"
 
 namespace lockstep {
 namespace {
@@ -43,12 +44,6 @@ std::vector<Kept> take_where(const Test& test) {
   return taken;
 }
 
-std::unordered_set<const torch::nn::Module*> parts_of(const torch::nn::Module& module) {
-  std::unordered_set<const torch::nn::Module*> parts{&module};
-  for (const auto& part : module.modules(/*include_self=*/false)) parts.insert(part.get());
-  return parts;
-}
-
 }  // namespace
 
 void forget_dropped_sharded() {
@@ -63,7 +58,7 @@ void keep_sharded(const std::shared_ptr<torch::nn::Module>& module, std::shared_
 }
 
 std::vector<std::shared_ptr<ShardedEngine>> sharded_engines(const torch::nn::Module& module) {
-  const auto parts = parts_of(module);
+  const auto parts = detail::parts_of(module);
   auto& [mutex, rows] = registry();
   const std::lock_guard lock(mutex);
   std::vector<std::shared_ptr<ShardedEngine>> engines;
@@ -84,7 +79,7 @@ std::shared_ptr<ShardedEngine> sharded_engine_of(const at::Tensor& parameter) {
 }
 
 void restore_sharded(const torch::nn::Module& module) {
-  const auto parts = parts_of(module);
+  const auto parts = detail::parts_of(module);
   const auto taken =
       take_where([&](const Kept& row) { return parts.contains(row.address) && !is_dropped(row); });
   for (const auto& row : taken) {
