@@ -96,8 +96,20 @@ void Agreement::reach(Lane& lane, const Collective& collective) {
 }
 
 void Agreement::reach(Lane& lane, const Collective& collective, std::string_view bytes, const Take& take) {
+  const auto what = announcement(lane, collective);
+  if (!lane.is_of_messages()) last_ = what;
+  meet(lane, what, bytes, take);
+}
+
+// Connections keep their order, so that the same announcement may come more than once.
+void Agreement::meet_again(const Lane& lane, std::string_view bytes, const Take& take) {
+  meet(lane, last_, bytes, take);
+}
+
+void Agreement::meet(const Lane& lane, const rendezvous::Announcement& what, std::string_view bytes,
+                     const Take& take) {
   const LaneCaller caller(*job_, lane);
-  const Meeting meeting{.announcement = announcement(lane, collective),
+  const Meeting meeting{.announcement = what,
                         .members = lane.members,
                         .home = identity_.id,
                         .payload = bytes,

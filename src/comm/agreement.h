@@ -26,6 +26,10 @@ class Agreement {
   using Take = std::function<void(int member, std::string_view bytes)>;
   void reach(Lane& lane, const Collective& collective, std::string_view bytes, const Take& take);
 
+  /// While the members of a group carry out what they last agreed on: they meet again, and get each other's
+  /// `bytes`. Returns when all have come. From the thread that agreed. @throws as reach()
+  void meet_again(const Lane& lane, std::string_view bytes, const Take& take);
+
   /// After what was agreed on has failed: throws the reason if the members know it, else returns.
   void explain(const Lane& lane, const std::string& place);
 
@@ -33,11 +37,13 @@ class Agreement {
 
  private:
   void meet_within(Lane& lane, const Collective& collective);
+  void meet(const Lane& lane, const rendezvous::Announcement& what, std::string_view bytes, const Take& take);
   void compare_sizes(Lane& lane, const Collective& collective, const std::vector<std::int64_t>& own);
 
   std::shared_ptr<JobMesh> job_;
   GroupIdentity identity_;
   std::chrono::milliseconds timeout_;
+  rendezvous::Announcement last_ = {};  // of the lane of collectives
 };
 
 }  // namespace lockstep::detail

@@ -1,22 +1,14 @@
 #include "comm/exchange.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <stdexcept>
 #include <string>
-
-#include "comm/peer_memory.h"
 
 namespace lockstep::detail {
 namespace {
 
-// Below, two more messages cost more than they save.
-constexpr std::size_t kLeastOffered = 256 << 10;  // bytes
-
-bool is_large(const at::Tensor& part) { return part.is_cpu() && part.nbytes() >= kLeastOffered; }
+bool is_large(const at::Tensor& part) { return part.is_cpu() && part.nbytes() >= kLeastPeerMemoryBytes; }
 
 at::Tensor part_for(std::span<const at::Tensor> parts, int rank) {
   if (parts.empty()) return {};
@@ -26,16 +18,13 @@ at::Tensor part_for(std::span<const at::Tensor> parts, int rank) {
 
 }  // namespace
 
-Exchange::Exchange(Messages& messages, int tag)
-    : messages_(messages),
-      tag_(tag),
-      peers_(static_cast<std::size_t>(messages.size())),
-      seal_(std::uint64_t{std::random_device()()} << 32 | 1U) {}
+Exchange::Exchange(Messages& messages, int tag, Seal& seal)
+    : messages_(messages), tag_(tag), peers_(static_cast<std::size_t>(messages.size())), seal_(seal) {}
 
-void Exchange::know(std::span<const std::uint64_t> machines) {
-  const auto own = machines[static_cast<std::size_t>(messages_.rank())];
-  for (std::size_t rank = 0; rank < machines.size(); ++rank) {
-    const bool is_near = own != 0 && machines[rank] == own;
+void Exchange::know(std::span<const MemoryOwner> ranks) {
+  own_ = ranks[static_cast<std::size_t>(messages_.rank())];
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const bool is_near = own_.machine != 0 && ranks[rank].machine == own_.machine;
     peers_[rank] = {.can_read = is_near, .is_readable = is_near};
   }
   are_together_ = std::ranges::all_of(peers_, &Peer::can_read);
@@ -53,7 +42,7 @@ void Exchange::run(std::span<const at::Tensor> to, std::span<const at::Tensor> f
   for (auto& offer : offers) await_reader(offer, works);
   for (const auto& work : works) messages_.await(work);
 } catch (...) {
-  withdraw();
+  seal_.revoke();
   throw;
 }
 
@@ -93,11 +82,9 @@ Exchange::Offers Exchange::send(std::span<const at::Tensor> to, Works& works) {
 }
 
 at::Tensor Exchange::note_of(const at::Tensor& part) const {
-  const MemoryOffer offer{.process = ::getpid(),
+  const MemoryOffer offer{.owner = own_,
                           .address = reinterpret_cast<std::uint64_t>(part.const_data_ptr()),  // NOLINT
-                          .bytes = part.nbytes(),
-                          .seal_address = reinterpret_cast<std::uint64_t>(&seal_),  // NOLINT
-                          .seal = seal_};
+                          .bytes = part.nbytes()};
   auto note = at::empty({sizeof offer}, at::kByte);
   std::memcpy(note.mutable_data_ptr(), &offer, sizeof offer);
   return note;

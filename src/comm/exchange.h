@@ -4,34 +4,29 @@
 // sender's memory and says so, and only then does the sender go on (docs/decisions/008).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "comm/messages.h"
+#include "comm/peer_memory.h"
 
 namespace lockstep::detail {
 
-/// Not thread-safe, but for withdraw().
+/// Not thread-safe.
 class Exchange {
  public:
-  Exchange(Messages& messages, int tag);
-  ~Exchange() { withdraw(); }
-  Exchange(const Exchange&) = delete;
-  Exchange& operator=(const Exchange&) = delete;
+  /// `seal` vouches for what is offered. Borrows both.
+  Exchange(Messages& messages, int tag, Seal& seal);
 
-  /// `machines` of all ranks, as machine_of_this_process() gives them. Until then all goes through sockets.
-  void know(std::span<const std::uint64_t> machines);
+  /// Who the ranks are, this one included. Until then all goes through sockets.
+  void know(std::span<const MemoryOwner> ranks);
   /// Whether all ranks are on this machine, and `part` is large enough to be offered: the same on all ranks.
   bool offers_to_all(const at::Tensor& part) const;
 
   /// Tensor to[r] goes to rank r, whose tensor comes to from[r]. Either may be empty as a whole, or have
   /// undefined or empty tensors, where there is nothing to move: the other rank knows that, too. Blocking.
   void run(std::span<const at::Tensor> to, std::span<const at::Tensor> from);
-
-  /// What is offered is not what it was any more: who reads it gets an error.
-  void withdraw() { seal_ = 0; }
 
  private:
   using Works = std::vector<Messages::Work>;
@@ -58,7 +53,8 @@ class Exchange {
   int tag_;
   std::vector<Peer> peers_;
   bool are_together_ = false;
-  std::atomic<std::uint64_t> seal_;
+  Seal& seal_;
+  MemoryOwner own_ = {};
 };
 
 }  // namespace lockstep::detail

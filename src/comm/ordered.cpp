@@ -66,6 +66,15 @@ void OrderedReducer::fold_from_all(const Parts& to, const at::Tensor& own, Reduc
   fold(rows, own.scalar_type(), op, output.mutable_data_ptr(), unsigned_of(own.numel()));
 }
 
+// The same where all ranks read each other's memory: what they have for us is folded as it is read.
+void OrderedReducer::fold_slices(const Parts& to, ReduceOp op, const at::Tensor& output) {
+  const auto dtype = output.scalar_type();
+  auto* const bytes = static_cast<std::byte*>(output.mutable_data_ptr());
+  transport_.near_exchange(to, [&](const RowSlice& slice) {
+    fold(slice.rows, dtype, op, bytes + slice.begin, slice.bytes / c10::elementSize(dtype));
+  });
+}
+
 void OrderedReducer::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   const auto flat = tensor.view({-1});
   if (flat.numel() == 0) return;
@@ -102,6 +111,11 @@ void OrderedReducer::reduce_small(const at::Tensor& flat, int root, ReduceOp op)
 // Rank r folds chunk r, in its place, and gives it to all.
 void OrderedReducer::all_reduce_piece(const at::Tensor& piece, ReduceOp op) {
   auto chunks = chunks_of(piece);
+  if (transport_.are_near(chunks.front().nbytes())) {
+    const auto own = chunks[unsigned_of(transport_.rank())];
+    fold_slices(chunks, op, own);
+    return transport_.near_exchange(to_others(own), chunks);
+  }
   const auto own = std::exchange(chunks[unsigned_of(transport_.rank())], {});
   fold_from_all(chunks, own, op, own);
   transport_.exchange(to_others(own), chunks);
@@ -126,6 +140,7 @@ void OrderedReducer::reduce_piece(const at::Tensor& piece, int root, ReduceOp op
 void OrderedReducer::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
   if (input.numel() == 0) return;
   const auto chunks = chunks_of(input.view({-1}));
+  if (transport_.are_near(chunks.front().nbytes())) return fold_slices(chunks, op, output);
   fold_from_all(chunks, chunks[unsigned_of(transport_.rank())], op, output);
 }
 

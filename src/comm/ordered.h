@@ -46,6 +46,7 @@ class OrderedReducer {
   Parts to_others(const at::Tensor& tensor) const;
   at::Tensor row(const at::Tensor& like, int rank);
   void fold_from_all(const Parts& to, const at::Tensor& own, ReduceOp op, const at::Tensor& output);
+  void fold_slices(const Parts& to, ReduceOp op, const at::Tensor& output);
 
   Transport& transport_;
   Scratch rows_;

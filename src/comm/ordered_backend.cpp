@@ -69,7 +69,11 @@ OrderedBackend::OrderedBackend(std::shared_ptr<Transport> transport, const Group
           [this](const auto& lane) {
             if (agreement_) agreement_->job()->forget(*lane);
           }) {
-  if (agreement_) agreement_->job()->add(collectives_);
+  if (!agreement_) return;
+  agreement_->job()->add(collectives_);
+  transport_->meet_by([this](std::string_view bytes, const TakeBytes& take) {
+    agreement_->meet_again(*collectives_, bytes, take);
+  });
 }
 
 OrderedBackend::~OrderedBackend() { close(); }

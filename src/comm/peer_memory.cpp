@@ -3,10 +3,14 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <fstream>
 #include <functional>
+#include <random>
 #include <stdexcept>
 #include <string>
 
@@ -35,12 +39,28 @@ std::string first_line_of(const char* path) {
   throw std::runtime_error("Connection closed by peer: what it offered is gone");
 }
 
-// False where the system does not allow it.
-bool copy(std::int64_t process, std::uint64_t address, void* to, std::uint64_t bytes) {
-  for (std::uint64_t done = 0; done < bytes;) {
-    const iovec here{static_cast<char*>(to) + done, bytes - done};
-    const iovec there{reinterpret_cast<char*>(address + done), bytes - done};  // NOLINT
-    const auto count = ::process_vm_readv(static_cast<pid_t>(process), &here, 1, &there, 1, 0);
+void* at(std::uint64_t address) { return reinterpret_cast<void*>(address); }  // NOLINT
+
+// Bytes here or there, less those that have been copied.
+iovec rest_of(iovec all, std::uint64_t done) {
+  const auto skipped = std::min<std::uint64_t>(done, all.iov_len);
+  return {static_cast<char*>(all.iov_base) + skipped, all.iov_len - skipped};
+}
+
+struct Copy {
+  iovec there;
+  iovec here;
+};
+
+// One after the other. False where the system does not allow it.
+bool copy_both(std::int64_t process, const Copy& first, const Copy& second) {
+  const auto head = first.here.iov_len;
+  for (std::uint64_t done = 0; done < head + second.here.iov_len;) {
+    const auto past = done - std::min<std::uint64_t>(done, head);
+    const std::array here{rest_of(first.here, done), rest_of(second.here, past)};
+    const std::array there{rest_of(first.there, done), rest_of(second.there, past)};
+    const auto count = ::process_vm_readv(static_cast<pid_t>(process), here.data(), here.size(), there.data(),
+                                          there.size(), 0);
     if (count > 0) {
       done += static_cast<std::uint64_t>(count);
     } else if (count < 0 && (errno == EPERM || errno == EACCES || errno == ENOSYS)) {
@@ -62,11 +82,33 @@ std::uint64_t machine_of_this_process() {
   return std::hash<std::string>()(boot + std::to_string(ids.st_dev) + ":" + std::to_string(ids.st_ino)) | 1;
 }
 
-bool read_peer_memory(const MemoryOffer& offer, void* to) {
-  if (!copy(offer.process, offer.address, to, offer.bytes)) return false;
+Seal::Seal() : value_(std::uint64_t{std::random_device()()} << 32 | 1U) {}
+
+MemoryOwner Seal::owner() const {
+  return {.machine = machine_of_this_process(),
+          .process = ::getpid(),
+          .seal_address = reinterpret_cast<std::uint64_t>(&value_),  // NOLINT
+          .seal = value_};
+}
+
+bool can_read_memory_of(const MemoryOwner& owner) try {
   std::uint64_t seal = 0;
-  copy(offer.process, offer.seal_address, &seal, sizeof seal);
-  if (seal != offer.seal || seal == 0) refuse_gone();
+  return read_peer_memory({.owner = owner, .address = owner.seal_address, .bytes = sizeof seal}, &seal);
+} catch (const std::runtime_error&) {
+  return false;
+}
+
+bool read_peer_memory(const MemoryOffer& offer, void* to) {
+  return read_peer_memory(offer, 0, offer.bytes, to);
+}
+
+// The seal is read after what it vouches for.
+bool read_peer_memory(const MemoryOffer& offer, std::uint64_t begin, std::uint64_t bytes, void* to) {
+  std::uint64_t seal = 0;
+  const Copy part{.there = {at(offer.address + begin), bytes}, .here = {to, bytes}};
+  const Copy vouch{.there = {at(offer.owner.seal_address), sizeof seal}, .here = {&seal, sizeof seal}};
+  if (!copy_both(offer.owner.process, part, vouch)) return false;
+  if (seal != offer.owner.seal || seal == 0) refuse_gone();
   return true;
 }
 

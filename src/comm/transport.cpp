@@ -1,6 +1,6 @@
 #include "comm/transport.h"
 
-#include "comm/peer_memory.h"
+#include <algorithm>
 
 namespace lockstep::detail {
 namespace {
@@ -36,31 +36,44 @@ at::Tensor as_real(const at::Tensor& tensor) {
 }  // namespace
 
 Transport::Transport(c10::intrusive_ptr<c10d::Backend> backend)
-    : backend_(std::move(backend)), messages_(*backend_, waits_), exchange_(messages_, kExchangeTag) {}
+    : backend_(std::move(backend)),
+      messages_(*backend_, waits_),
+      exchange_(messages_, kExchangeTag, seal_),
+      near_(backend_->getRank(), seal_) {}
 
 Transport::~Transport() {
-  exchange_.withdraw();
+  seal_.revoke();
   // Its destructor would wait for what was abandoned: it stays to the end of the process.
   if (waits_.has_abandoned()) (void)backend_.release();
 }
 
 void Transport::abort() {
-  exchange_.withdraw();
+  seal_.revoke();
   backend_->abort();
   waits_.call_off();
 }
 
 void Transport::meet() {
   if (has_met_) return;
-  std::vector<std::uint64_t> machines(static_cast<std::size_t>(size()));
-  auto own = at::full({1}, static_cast<std::int64_t>(machine_of_this_process()), at::kLong);
-  auto all = at::from_blob(machines.data(), {size()}, at::kLong);
-  waits_.await_collective(backend_->_allgather_base(all, own));
-  exchange_.know(machines);
+  const auto gather = [this]<class T>(T own) {
+    std::vector<T> all(static_cast<std::size_t>(size()));
+    auto from = at::from_blob(&own, {sizeof own}, at::kByte);
+    auto to = at::from_blob(all.data(), {size() * static_cast<std::int64_t>(sizeof own)}, at::kByte);
+    waits_.await_collective(backend_->_allgather_base(to, from));
+    return all;
+  };
+  const auto ranks = gather(seal_.owner());
+  exchange_.know(ranks);
+  const auto can_read = gather(static_cast<std::uint8_t>(near_.can_read(ranks) ? 1 : 0));
+  if (std::ranges::all_of(can_read, [](auto can) { return can == 1; })) near_.open();
   has_met_ = true;
 }
 
 void Transport::all_gather(at::Tensor output, at::Tensor input) {
+  if (are_near(input.nbytes())) {
+    const auto rows = as_bytes(output).chunk(size());
+    return near_exchange(std::vector<at::Tensor>(rows.size(), as_bytes(input)), rows);
+  }
   if (exchange_.offers_to_all(input)) {
     const auto rows = as_bytes(output).chunk(size());
     return exchange(std::vector<at::Tensor>(rows.size(), input), rows);
@@ -92,6 +105,20 @@ void Transport::barrier() { waits_.await_collective(backend_->barrier()); }
 
 void Transport::exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from) {
   exchange_.run(to, from);
+  count_sent(to);
+}
+
+void Transport::near_exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from) {
+  near_.run(to, from);
+  count_sent(to);
+}
+
+void Transport::near_exchange(std::span<const at::Tensor> to, const TakeSlice& take) {
+  near_.run(to, take);
+  count_sent(to);
+}
+
+void Transport::count_sent(std::span<const at::Tensor> to) {
   for (std::size_t peer = 0; peer < to.size(); ++peer) {
     const bool is_sent = to[peer].defined() && peer != static_cast<std::size_t>(rank());
     if (is_sent) count_sent(static_cast<std::int64_t>(to[peer].nbytes()));

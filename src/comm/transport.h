@@ -14,6 +14,8 @@
 #include "comm/exchange.h"
 #include "comm/interruptible.h"
 #include "comm/messages.h"
+#include "comm/near_exchange.h"
+#include "comm/peer_memory.h"
 
 namespace lockstep::detail {
 
@@ -40,8 +42,10 @@ class Transport {
   /// Makes what is under way fail; the backend is of no further use then.
   void abort();
 
-  /// Learns which ranks are on this machine, for exchange() and all_gather(). Collective, blocking; nothing
-  /// happens the second time.
+  /// How ranks on one machine meet where they may, for large exchanges. Before the first collective.
+  void meet_by(Meet meet) { near_.meet_by(std::move(meet)); }
+  /// Learns which ranks are on this machine, and can be read, for exchanges and all_gather(). Collective,
+  /// blocking; nothing happens the second time.
   void meet();
 
   // All tensors are contiguous; all but the native reductions take any dtype.
@@ -55,6 +59,11 @@ class Transport {
   void barrier();
   /// As Exchange::run().
   void exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from);
+  /// Whether all ranks can exchange parts of so many bytes by near_exchange(): the same on all of them.
+  bool are_near(std::size_t bytes) const { return near_.takes(bytes); }
+  /// As NearExchange::run().
+  void near_exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from);
+  void near_exchange(std::span<const at::Tensor> to, const TakeSlice& take);
   /// These two may run beside everything else. Tags 0 to kLastTag.
   void send(const at::Tensor& tensor, int dst, int tag);
   void recv(const at::Tensor& tensor, int src, int tag);
@@ -70,10 +79,14 @@ class Transport {
   }
 
  private:
+  void count_sent(std::span<const at::Tensor> to);
+
   c10::intrusive_ptr<c10d::Backend> backend_;
   Interruptible waits_;
   Messages messages_;
+  Seal seal_;
   Exchange exchange_;
+  NearExchange near_;
   bool has_met_ = false;
   std::atomic<std::uint64_t> bytes_sent_{0};
 };

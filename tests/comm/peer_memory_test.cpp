@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -29,16 +30,15 @@ using testing::fork_ranks;
 
 constexpr std::int64_t kLarge = 300'007;  // floats; uneven on any number of ranks
 
-std::uint64_t seal = 77;
+detail::Seal seal;
 
 std::uint64_t address_of(const void* at) { return reinterpret_cast<std::uint64_t>(at); }  // NOLINT
 
 MemoryOffer offer_of(const std::vector<int>& values, std::int64_t process) {
-  return {.process = process,
-          .address = address_of(values.data()),
-          .bytes = values.size() * sizeof(int),
-          .seal_address = address_of(&seal),
-          .seal = 77};
+  MemoryOffer offer{
+      .owner = seal.owner(), .address = address_of(values.data()), .bytes = values.size() * sizeof(int)};
+  offer.owner.process = process;
+  return offer;
 }
 
 TEST(PeerMemory, IsReadFromAnotherProcess) {
@@ -69,13 +69,26 @@ TEST(PeerMemory, OfAProcessThatIsGoneIsAnError) {
 TEST(PeerMemory, ThatWasWithdrawnIsAnError) {
   const std::vector<int> values(1000, 7);
   std::vector<int> found(values.size());
-  auto withdrawn = offer_of(values, ::getpid());
-  withdrawn.seal = 78;
-  EXPECT_THROW(read_peer_memory(withdrawn, found.data()), std::runtime_error);
-  const std::uint64_t broken_seal = 0;
-  withdrawn.seal_address = address_of(&broken_seal);
-  withdrawn.seal = 0;  // offered after the breaking
-  EXPECT_THROW(read_peer_memory(withdrawn, found.data()), std::runtime_error);
+  detail::Seal revoked;
+  auto before = offer_of(values, ::getpid());
+  before.owner = revoked.owner();
+  EXPECT_TRUE(read_peer_memory(before, found.data()));
+  EXPECT_TRUE(detail::can_read_memory_of(before.owner));
+  revoked.revoke();
+  auto after = before;
+  after.owner = revoked.owner();
+  for (const auto& offer : {before, after}) {
+    EXPECT_THROW(read_peer_memory(offer, found.data()), std::runtime_error);
+    EXPECT_FALSE(detail::can_read_memory_of(offer.owner));
+  }
+}
+
+TEST(PeerMemory, IsReadInParts) {
+  std::vector<int> values(100'000), found(3);
+  std::iota(values.begin(), values.end(), 0);
+  EXPECT_TRUE(
+      read_peer_memory(offer_of(values, ::getpid()), 70'000 * sizeof(int), 3 * sizeof(int), found.data()));
+  EXPECT_EQ(found, (std::vector{70'000, 70'001, 70'002}));
 }
 
 TEST(PeerMemory, IsLeftAloneWhenTheEnvironmentSaysSo) {
