@@ -53,21 +53,36 @@ std::int64_t FlatGradient::row_bytes() const {
   return chunk_elements() * mesh_.shards() * static_cast<std::int64_t>(c10::elementSize(dtype_));
 }
 
-void FlatGradient::fill_chunk(int shard, std::span<const at::Tensor> gradients, const at::Tensor& flags) {
-  auto chunk = row_.narrow(0, shard * chunk_elements(), chunk_elements());
-  const auto pieces = flat_.layout().pieces(shard);
-  const auto elements = flat_.layout().shard_elements();
-  chunk.narrow(0, elements, flags_).copy_(flags);
-  if (flat_.reduces_quantized()) zero_gaps(chunk, pieces, elements);  // they take part in scales
-  for (const auto& piece : pieces) {
-    const auto& gradient = gradients[piece.parameter];
+at::Tensor FlatGradient::chunk_for(int shard) const {
+  return row_.narrow(0, shard * chunk_elements(), chunk_elements());
+}
+
+// A function with a graph of its own may bring a gradient in two parts. Undefined: zeros.
+void FlatGradient::fill(std::size_t member, const at::Tensor& gradient) {
+  for (int shard = 0; shard < mesh_.shards(); ++shard) {
+    const auto& piece = flat_.layout().pieces(shard)[member];
     if (piece.count == 0) continue;
-    auto target = chunk.narrow(0, piece.offset, piece.count);
-    if (gradient.defined()) {
-      target.copy_(gradient.narrow(0, piece.begin, piece.count));
-    } else {
+    auto target = chunk_for(shard).narrow(0, piece.offset, piece.count);
+    if (!gradient.defined()) {
       target.zero_();
+    } else if (is_filled_[member]) {
+      target.add_(gradient.narrow(0, piece.begin, piece.count));
+    } else {
+      target.copy_(gradient.narrow(0, piece.begin, piece.count));
     }
+  }
+  is_filled_[member] = gradient.defined();
+}
+
+void FlatGradient::fill_flags() {
+  const auto flags = at::zeros({flags_}, at::kFloat);
+  for (std::size_t i = 0; i < is_filled_.size(); ++i) flags.data_ptr<float>()[i] = is_filled_[i] ? 1 : 0;
+  const auto elements = flat_.layout().shard_elements();
+  for (int shard = 0; shard < mesh_.shards(); ++shard) {
+    const auto chunk = chunk_for(shard);
+    chunk.narrow(0, elements, flags_).copy_(flags);
+    if (flat_.reduces_quantized())
+      zero_gaps(chunk, flat_.layout().pieces(shard), elements);  // they take part in scales
   }
 }
 
@@ -79,18 +94,31 @@ bool FlatGradient::lands_in_place() const {
   return is_free;
 }
 
-void FlatGradient::start(MemoryPool& pool, std::int64_t number) {
-  const torch::NoGradGuard no_grad;
+void FlatGradient::take_row(MemoryPool& pool) {
+  if (row_.defined()) return;
   if (!averages_.defined()) averages_ = flat_.memory().zeros(chunk_elements(), dtype_of_pieces(flat_));
   chunk_ = lands_in_place() ? averages_ : pool.take(chunk_elements(), landing_type_);
   row_ = mesh_.shards() == 1 ? chunk_ : pool.take(chunk_elements() * mesh_.shards(), dtype_);
-  std::vector<at::Tensor> gradients;
-  const auto flags = at::zeros({flags_}, at::kFloat);
-  for (const auto& member : flat_.members()) {
-    if (member.tensor.grad().defined()) flags.data_ptr<float>()[gradients.size()] = 1;
-    gradients.push_back(row_by_row(member.tensor.grad()));
+  is_filled_.assign(flat_.members().size(), false);
+}
+
+void FlatGradient::take_early(MemoryPool& pool, std::size_t member) {
+  const torch::NoGradGuard no_grad;
+  auto& gradient = flat_.members()[member].tensor.mutable_grad();
+  if (gradient.layout() != at::kStrided || gradient.scalar_type() != dtype_) return;
+  take_row(pool);
+  fill(member, row_by_row(gradient));
+  gradient.reset();
+}
+
+void FlatGradient::start(MemoryPool& pool, std::int64_t number) {
+  const torch::NoGradGuard no_grad;
+  take_row(pool);
+  for (std::size_t i = 0; i < flat_.members().size(); ++i) {
+    const auto& gradient = flat_.members()[i].tensor.grad();
+    if (gradient.defined() || !is_filled_[i]) fill(i, row_by_row(gradient));
   }
-  for (int shard = 0; shard < mesh_.shards(); ++shard) fill_chunk(shard, gradients, flags);
+  fill_flags();
   drop();
   reduction_->start(pool, std::exchange(row_, {}), chunk_, number);
 }
@@ -114,6 +142,8 @@ void FlatGradient::give_back(MemoryPool& pool) {
   row_.reset();
   chunk_.reset();
 }
+
+void FlatGradient::drop_early(MemoryPool& pool) noexcept { give_back(pool); }
 
 void FlatGradient::discard(MemoryPool& pool) noexcept {
   reduction_->drop(pool);

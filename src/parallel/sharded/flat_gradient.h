@@ -25,13 +25,20 @@ class FlatGradient {
   /// Gradients travel in `dtype`, or quantised if `flat` says so.
   FlatGradient(FlatParameter& flat, at::ScalarType dtype, const ZeroPlusPlus& options = {});
 
-  /// Takes the gradients off the module's tensors and sends them. `number` is equal on all ranks and names
-  /// the unit. Collective, asynchronous.
+  /// Takes the gradient of `member` off the module's tensor, where that needs no conversion: while it is in
+  /// the cache, and so that its memory is free for the next one.
+  void take_early(MemoryPool& pool, std::size_t member);
+  /// Whether it has taken something since the last start().
+  bool has_row() const { return row_.defined(); }
+  /// Takes the other gradients off the module's tensors and sends all. `number` is equal on all ranks and
+  /// names the unit. Collective, asynchronous.
   void start(MemoryPool& pool, std::int64_t number);
   /// Goes on to ranks that are further away, where there are any. Blocking for what came before.
   void go_on() { reduction_->go_on(); }
   /// Waits for what is under way, and adds the averages to the gradients of the pieces. Blocking.
   void land(MemoryPool& pool);
+  /// Forgets what take_early() took. After it, and no start().
+  void drop_early(MemoryPool& pool) noexcept;
   /// After start(), whether it threw or not: waits for what is under way, and forgets it and what it has left
   /// for the next time. Errors of the group are not told again.
   void discard(MemoryPool& pool) noexcept;
@@ -49,7 +56,10 @@ class FlatGradient {
  private:
   std::int64_t chunk_elements() const { return flat_.layout().shard_elements() + flags_; }
   bool lands_in_place() const;
-  void fill_chunk(int shard, std::span<const at::Tensor> gradients, const at::Tensor& flags);
+  void take_row(MemoryPool& pool);
+  at::Tensor chunk_for(int shard) const;
+  void fill(std::size_t member, const at::Tensor& gradient);
+  void fill_flags();
   void give_back(MemoryPool& pool);
   void take_average(std::size_t member, const at::Tensor& average);
 
@@ -59,9 +69,10 @@ class FlatGradient {
   at::ScalarType landing_type_;  // of the chunk
   std::int64_t flags_;
   std::unique_ptr<RowReduction> reduction_;
-  at::Tensor row_;       // what is to be sent
-  at::Tensor chunk_;     // what comes
-  at::Tensor averages_;  // where the pieces' gradients lie; kept, since every step needs it
+  std::vector<bool> is_filled_;  // members, in the row
+  at::Tensor row_;               // what is to be sent
+  at::Tensor chunk_;             // what comes
+  at::Tensor averages_;          // where the pieces' gradients lie; kept, since every step needs it
 };
 
 }  // namespace lockstep::detail

@@ -11,7 +11,8 @@
 namespace lockstep::detail {
 namespace {
 
-// A second reduction may be under way while the first one ends; more would only hold memory.
+// A second reduction may be under way while the first one ends, and before a row is filled; more would only
+// hold memory.
 constexpr std::size_t kMostUnderWay = 2;
 
 [[noreturn]] void refuse_after_sending(const std::string& name) {
@@ -79,12 +80,20 @@ void GradientReduction::arrive(std::size_t index, std::size_t member) {
   if (flow.is_sent) refuse_after_sending(flow.gradient.name_of(member));
   if (!flow.missing[member]) return;
   flow.missing[member] = false;
+  take_early(flow, member);
   if (--flow.missing_count > 0) return;
   flow.is_complete = flow.was_shown = true;
   completed_.push_back(index);
   send_complete();
   const auto awaits = [&](const Flow& other) { return other.unit == flow.unit && other.missing_count > 0; };
   if (std::ranges::none_of(flows_, awaits)) residency_.end_backward_of(flow.unit);
+}
+
+// What is spread over the model is complete last: its row would be there all the time.
+void GradientReduction::take_early(Flow& flow, std::size_t member) {
+  if (units_[flow.unit].is_spread) return;
+  if (!flow.gradient.has_row() && under_way_.size() >= kMostUnderWay) land_oldest();
+  flow.gradient.take_early(pool_, member);
 }
 
 void GradientReduction::send_complete() {
@@ -133,7 +142,10 @@ void GradientReduction::abandon() noexcept {
   is_running_ = false;
   under_way_.clear();
   for (auto& flow : flows_) {
-    if (std::exchange(flow.is_sent, false)) flow.gradient.discard(pool_);
+    if (std::exchange(flow.is_sent, false))
+      flow.gradient.discard(pool_);
+    else
+      flow.gradient.drop_early(pool_);
   }
   drop_accumulated();
   for (auto& flow : flows_) flow.gradient.drop_averages();

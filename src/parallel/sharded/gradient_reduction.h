@@ -52,6 +52,7 @@ class GradientReduction {
   void watch(std::size_t flow, std::size_t member, const at::Tensor& parameter);
   void expect(const at::Tensor& loss);
   void arrive(std::size_t flow, std::size_t member);
+  void take_early(Flow& flow, std::size_t member);
   void send_complete();
   bool may_go(const Flow& flow) const;
   void send(std::size_t flow);
