@@ -79,6 +79,8 @@ void OrderedReducer::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   const auto flat = tensor.view({-1});
   if (flat.numel() == 0) return;
   if (fits_one_round(flat)) return all_reduce_small(flat, op);
+  if (const auto chunks = chunks_of(flat); transport_.are_near(chunks.front().nbytes()))
+    return all_reduce_near(chunks, op);
   const auto piece = elements_of_piece(flat);
   for (std::int64_t begin = 0; begin < flat.numel(); begin += piece) {
     all_reduce_piece(flat.slice(0, begin, begin + piece), op);
@@ -100,6 +102,13 @@ void OrderedReducer::all_reduce_small(const at::Tensor& flat, ReduceOp op) {
   fold_from_all(to_others(flat), flat, op, flat);
 }
 
+// As a piece, whatever its size: it takes no memory.
+void OrderedReducer::all_reduce_near(const Parts& chunks, ReduceOp op) {
+  const auto& own = chunks[unsigned_of(transport_.rank())];
+  fold_slices(chunks, op, own);
+  transport_.near_exchange(to_others(own), chunks);
+}
+
 // The root gets everything and folds it.
 void OrderedReducer::reduce_small(const at::Tensor& flat, int root, ReduceOp op) {
   if (transport_.rank() == root) return fold_from_all({}, flat, op, flat);
@@ -111,11 +120,6 @@ void OrderedReducer::reduce_small(const at::Tensor& flat, int root, ReduceOp op)
 // Rank r folds chunk r, in its place, and gives it to all.
 void OrderedReducer::all_reduce_piece(const at::Tensor& piece, ReduceOp op) {
   auto chunks = chunks_of(piece);
-  if (transport_.are_near(chunks.front().nbytes())) {
-    const auto own = chunks[unsigned_of(transport_.rank())];
-    fold_slices(chunks, op, own);
-    return transport_.near_exchange(to_others(own), chunks);
-  }
   const auto own = std::exchange(chunks[unsigned_of(transport_.rank())], {});
   fold_from_all(chunks, own, op, own);
   transport_.exchange(to_others(own), chunks);

@@ -39,6 +39,7 @@ class OrderedReducer {
   bool fits_one_round(const at::Tensor& flat) const;
   std::int64_t elements_of_piece(const at::Tensor& flat) const;
   void all_reduce_small(const at::Tensor& flat, ReduceOp op);
+  void all_reduce_near(const Parts& chunks, ReduceOp op);
   void all_reduce_piece(const at::Tensor& piece, ReduceOp op);
   void reduce_small(const at::Tensor& flat, int root, ReduceOp op);
   void reduce_piece(const at::Tensor& piece, int root, ReduceOp op);
