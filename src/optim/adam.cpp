@@ -19,7 +19,7 @@ class AdamOptimizer final : public FusedOptimizer {
   void step(double grad_scale) override {
     at::NoGradGuard no_grad;
     AdamSteps steps(settings_, groups(), grad_scale);
-    update_parameters([&]<class T>(Slot& slot, T* param, const T* grad, std::int64_t size) {
+    update_parameters([&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
       const auto& by = steps.at(slot.group, ++slot.steps());
       return AdamSegment<T>{param, grad, slot.buffer<T>(0), slot.buffer<T>(1), size, by};
     });

@@ -187,15 +187,13 @@ std::vector<OptimizerState> FusedOptimizer::state() {
   return result;
 }
 
-bool FusedOptimizer::lies_ready(const at::Tensor& param, const at::Tensor& grad) {
-  const auto dtype = param.scalar_type();
-  return (dtype == at::kFloat || dtype == at::kDouble) && grad.scalar_type() == dtype &&
-         param.is_contiguous() && grad.is_contiguous();
+bool FusedOptimizer::lies_ready(const at::Tensor& param) {
+  return param.scalar_type() == compute_dtype(param) && param.is_contiguous();
 }
 
-FusedOptimizer::Staged FusedOptimizer::stage(const at::Tensor& param, const at::Tensor& grad) {
-  const auto dtype = compute_dtype(param);
-  return {.param = param.to(dtype).contiguous(), .grad = grad.to(dtype).contiguous()};
+// What kernels cannot work on where it lies: of another dtype, or not contiguous.
+at::Tensor FusedOptimizer::stage(const at::Tensor& param) {
+  return param.to(compute_dtype(param)).contiguous();
 }
 
 }  // namespace lockstep::detail

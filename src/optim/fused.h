@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "optim/gradient_tensor.h"
 #include "optim/groups.h"
 #include "optim/kernels.h"
 #include "optim/parallel.h"
@@ -96,7 +97,7 @@ class FusedOptimizer : public Optimizer {
   std::vector<Slot*> slots_with_gradient();
   const NamedParameter& parameter(const Slot& slot) const { return parameters()[slot.parameter]; }
 
-  /// Calls make(slot, T* param, const T* grad, size) for each of `slots`, T being float or double, and
+  /// Calls make(slot, T* param, Gradients grad, size) for each of `slots`, T being float or double, and
   /// updates the segments that it returns.
   template <class Make>
   void update_parameters(std::span<Slot* const> slots, Make&& make);
@@ -112,12 +113,6 @@ class FusedOptimizer : public Optimizer {
   void adopt_parameters(std::size_t first) override;
 
  private:
-  /// A parameter that the kernels cannot read as it lies: of another dtype, or not contiguous.
-  struct Staged {
-    at::Tensor param;
-    at::Tensor grad;
-  };
-
   /// State of some slots that lies in a file.
   struct SwappedSlots {
     std::vector<std::size_t> slots;
@@ -133,8 +128,8 @@ class FusedOptimizer : public Optimizer {
                            at::ScalarType dtype);
   template <class Update>
   void update_in_memory_and_files(std::span<Slot* const> slots, Update&& update);
-  static bool lies_ready(const at::Tensor& param, const at::Tensor& grad);
-  static Staged stage(const at::Tensor& param, const at::Tensor& grad);
+  static bool lies_ready(const at::Tensor& param);
+  static at::Tensor stage(const at::Tensor& param);
 
   std::vector<std::string> kinds_;
   std::vector<Slot> slots_;
@@ -171,7 +166,7 @@ void FusedOptimizer::update_in_memory_and_files(std::span<Slot* const> slots, Up
 template <class Make>
 void FusedOptimizer::update_parameters(std::span<Slot* const> slots, Make&& make) {
   const auto segment = [&]<class T>(Slot& slot, const at::Tensor& param, const at::Tensor& grad, T) {
-    return make(slot, param.data_ptr<T>(), static_cast<const T*>(grad.data_ptr<T>()), param.numel());
+    return make(slot, param.data_ptr<T>(), gradients_in(grad), param.numel());
   };
   std::vector<decltype(segment(slots_[0], {}, {}, float{}))> floats;
   std::vector<decltype(segment(slots_[0], {}, {}, double{}))> doubles;
@@ -191,16 +186,16 @@ void FusedOptimizer::update_parameters(std::span<Slot* const> slots, Make&& make
   update_in_memory_and_files(slots, [&](std::span<Slot* const> chosen) {
     for (Slot* slot : chosen) {
       const auto& param = parameter(*slot).tensor;
-      if (lies_ready(param, param.grad())) {
+      if (lies_ready(param) && is_readable(param.grad())) {
         add(*slot, param, param.grad());
         continue;
       }
       // One staged parameter at a time, so that memory for copies stays small.
       flush();
-      const auto staged = stage(param, param.grad());
-      add(*slot, staged.param, staged.grad);
+      const auto staged = stage(param), grad = readable(param.grad());
+      add(*slot, staged, grad);
       flush();
-      if (!staged.param.is_same(param)) param.copy_(staged.param);
+      if (!staged.is_same(param)) param.copy_(staged);
     }
     flush();
   });

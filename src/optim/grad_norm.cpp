@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "optim/gradient_tensor.h"
 #include "optim/kernels.h"
 #include "optim/parallel.h"
 #include "optim/refuse.h"
@@ -21,8 +22,7 @@ void check_limit(const char* name, double limit) {
   detail::require(limit >= 0.0, name, limit, "a number >= 0");
 }
 
-template <class T>
-std::vector<double> square_sums(const T* values, std::int64_t size) {
+std::vector<double> square_sums(const detail::Gradients& gradients, std::int64_t size) {
   constexpr std::int64_t kBlocksPerTask = 16;
   const auto blocks = (size + kGradNormBlock - 1) / kGradNormBlock;
   std::vector<double> sums(static_cast<std::size_t>(blocks));
@@ -31,7 +31,7 @@ std::vector<double> square_sums(const T* values, std::int64_t size) {
     for (auto block = first; block < std::min(blocks, first + kBlocksPerTask); ++block) {
       const auto begin = block * kGradNormBlock;
       const auto count = std::min(kGradNormBlock, size - begin);
-      sums[static_cast<std::size_t>(block)] = detail::square_sum(values + begin, count, isa);
+      sums[static_cast<std::size_t>(block)] = detail::square_sum(gradients, begin, begin + count, isa);
     }
   };
   detail::parallel_for_each(static_cast<std::size_t>((blocks + kBlocksPerTask - 1) / kBlocksPerTask),
@@ -59,10 +59,8 @@ void for_each_gradient(std::span<const at::Tensor> parameters, Use&& use) {
 
 std::vector<double> block_square_sums(const at::Tensor& gradient) {
   check_gradient(gradient);
-  const auto plain = gradient.detach().contiguous();
-  if (plain.scalar_type() == at::kDouble) return square_sums(plain.data_ptr<double>(), plain.numel());
-  const auto floats = plain.to(at::kFloat);
-  return square_sums(floats.data_ptr<float>(), floats.numel());
+  const auto plain = detail::readable(gradient.detach());
+  return square_sums(detail::gradients_in(plain), plain.numel());
 }
 
 double pairwise_sum(std::span<const double> values) {

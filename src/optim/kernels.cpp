@@ -1,16 +1,18 @@
 #include "optim/kernels.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "optim/gradient_reader.h"
 #include "optim/kernel_targets.h"
 
 namespace lockstep::detail {
 namespace {
 
 template <class T>
-LOCKSTEP_INLINE void update_elements(const AdamSegment<T>& s, std::int64_t begin, std::int64_t end) {
+LOCKSTEP_INLINE void update_elements(const AdamSegment<T>& s, const T* __restrict grad, std::int64_t begin,
+                                     std::int64_t end) {
   T* __restrict param = s.param;
-  const T* __restrict grad = s.grad;
   T* __restrict exp_avg = s.exp_avg;
   T* __restrict exp_avg_sq = s.exp_avg_sq;
   const auto scale = static_cast<T>(s.by.grad_scale), l2 = static_cast<T>(s.by.l2);
@@ -20,7 +22,7 @@ LOCKSTEP_INLINE void update_elements(const AdamSegment<T>& s, std::int64_t begin
   const auto step_size = static_cast<T>(s.by.step_size), root_bias2 = static_cast<T>(s.by.root_bias2);
   for (std::int64_t i = begin; i < end; ++i) {
     const T p = param[i] * decay;
-    T g = scale * grad[i];
+    T g = scale * grad[i - begin];
     if (l2 != 0) g += l2 * param[i];
     const T m = beta1 * exp_avg[i] + rest1 * g;
     const T v = beta2 * exp_avg_sq[i] + rest2 * g * g;
@@ -31,9 +33,9 @@ LOCKSTEP_INLINE void update_elements(const AdamSegment<T>& s, std::int64_t begin
 }
 
 template <class T>
-LOCKSTEP_INLINE void update_elements(const SgdSegment<T>& s, std::int64_t begin, std::int64_t end) {
+LOCKSTEP_INLINE void update_elements(const SgdSegment<T>& s, const T* __restrict grad, std::int64_t begin,
+                                     std::int64_t end) {
   T* __restrict param = s.param;
-  const T* __restrict grad = s.grad;
   T* __restrict buffer = s.momentum_buffer;
   const auto scale = static_cast<T>(s.by.grad_scale), l2 = static_cast<T>(s.by.l2),
              lr = static_cast<T>(s.by.lr);
@@ -42,14 +44,14 @@ LOCKSTEP_INLINE void update_elements(const SgdSegment<T>& s, std::int64_t begin,
   const bool nesterov = s.by.nesterov;
   if (buffer == nullptr) {
     for (std::int64_t i = begin; i < end; ++i) {
-      T g = scale * grad[i];
+      T g = scale * grad[i - begin];
       if (l2 != 0) g += l2 * param[i];
       param[i] -= lr * g;
     }
     return;
   }
   for (std::int64_t i = begin; i < end; ++i) {
-    T g = scale * grad[i];
+    T g = scale * grad[i - begin];
     if (l2 != 0) g += l2 * param[i];
     const T b = momentum * buffer[i] + gradient * g;
     buffer[i] = b;
@@ -58,14 +60,14 @@ LOCKSTEP_INLINE void update_elements(const SgdSegment<T>& s, std::int64_t begin,
 }
 
 template <class T>
-LOCKSTEP_INLINE void update_elements(const AdagradSegment<T>& s, std::int64_t begin, std::int64_t end) {
+LOCKSTEP_INLINE void update_elements(const AdagradSegment<T>& s, const T* __restrict grad, std::int64_t begin,
+                                     std::int64_t end) {
   T* __restrict param = s.param;
-  const T* __restrict grad = s.grad;
   T* __restrict sum = s.sum;
   const auto scale = static_cast<T>(s.by.grad_scale), l2 = static_cast<T>(s.by.l2);
   const auto step_size = static_cast<T>(s.by.step_size), eps = static_cast<T>(s.by.eps);
   for (std::int64_t i = begin; i < end; ++i) {
-    T g = scale * grad[i];
+    T g = scale * grad[i - begin];
     if (l2 != 0) g += l2 * param[i];
     const T squares = sum[i] + g * g;
     sum[i] = squares;
@@ -74,16 +76,16 @@ LOCKSTEP_INLINE void update_elements(const AdagradSegment<T>& s, std::int64_t be
 }
 
 template <class T>
-LOCKSTEP_INLINE void update_elements(const LionSegment<T>& s, std::int64_t begin, std::int64_t end) {
+LOCKSTEP_INLINE void update_elements(const LionSegment<T>& s, const T* __restrict grad, std::int64_t begin,
+                                     std::int64_t end) {
   T* __restrict param = s.param;
-  const T* __restrict grad = s.grad;
   T* __restrict exp_avg = s.exp_avg;
   const auto scale = static_cast<T>(s.by.grad_scale), decay = static_cast<T>(s.by.decay);
   const auto beta1 = static_cast<T>(s.by.beta1), rest1 = static_cast<T>(1.0 - s.by.beta1);
   const auto beta2 = static_cast<T>(s.by.beta2), rest2 = static_cast<T>(1.0 - s.by.beta2);
   const auto lr = static_cast<T>(s.by.lr);
   for (std::int64_t i = begin; i < end; ++i) {
-    const T g = scale * grad[i];
+    const T g = scale * grad[i - begin];
     const T direction = beta1 * exp_avg[i] + rest1 * g;
     const T step = direction > 0 ? lr : direction < 0 ? -lr : T(0);
     param[i] = param[i] * decay - step;
@@ -92,30 +94,51 @@ LOCKSTEP_INLINE void update_elements(const LionSegment<T>& s, std::int64_t begin
 }
 
 struct Update {
-  template <class Segment>
-  static LOCKSTEP_INLINE void run(const Segment& segment, std::int64_t begin, std::int64_t end) {
-    update_elements(segment, begin, end);
+  template <class Segment, class T>
+  static LOCKSTEP_INLINE void run(const Segment& segment, const T* grad, std::int64_t begin,
+                                  std::int64_t end) {
+    update_elements(segment, grad, begin, end);
   }
 };
 
-template <class T>
-LOCKSTEP_INLINE double sum_in_lanes(const T* values, std::int64_t size) {
-  constexpr std::int64_t kLanes = 16;
-  double lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    for (std::int64_t k = 0; k < kLanes; ++k) lanes[k] += double(values[i + k]) * double(values[i + k]);
+template <template <class> class Segment, class T>
+void update_in_runs(const Segment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa) {
+  GradientReader<T> gradients(segment.grad, isa);
+  for (const auto run = gradients.run(end - begin); begin < end; begin += run) {
+    const auto stop = std::min(end, begin + run);
+    run_for<Update>(isa, segment, gradients.read(begin, stop - begin), begin, stop);
   }
-  for (std::int64_t k = 0; i + k < size; ++k) lanes[k] += double(values[i + k]) * double(values[i + k]);
+}
+
+constexpr std::int64_t kLanes = 16;
+
+double sum_of_lanes(double* lanes) {
   for (std::int64_t width = kLanes / 2; width > 0; width /= 2) {
     for (std::int64_t k = 0; k < width; ++k) lanes[k] += lanes[k + width];
   }
   return lanes[0];
 }
 
+struct AddSquares {
+  template <class T>
+  static LOCKSTEP_INLINE void run(const T* values, std::int64_t size, double* lanes) {
+    std::int64_t i = 0;
+    for (; i + kLanes <= size; i += kLanes) {
+      for (std::int64_t k = 0; k < kLanes; ++k) lanes[k] += double(values[i + k]) * double(values[i + k]);
+    }
+    for (std::int64_t k = 0; i + k < size; ++k) lanes[k] += double(values[i + k]) * double(values[i + k]);
+  }
+};
+
 template <class T>
-LOCKSTEP_FOR_AVX512 double sum_avx512(const T* values, std::int64_t size) {
-  return sum_in_lanes(values, size);
+double sum_in_runs(const Gradients& gradients, std::int64_t begin, std::int64_t end, Isa isa) {
+  double lanes[kLanes] = {};
+  GradientReader<T> reader(gradients, isa);
+  for (const auto run = reader.run(end - begin); begin < end; begin += run) {
+    const auto size = std::min(run, end - begin);
+    run_for<AddSquares>(isa, reader.read(begin, size), size, static_cast<double*>(lanes));
+  }
+  return sum_of_lanes(lanes);
 }
 
 }  // namespace
@@ -130,27 +153,33 @@ Isa best_isa() {
 
 template <class T>
 void update(const AdamSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa) {
-  run_for<Update>(isa, segment, begin, end);
+  update_in_runs(segment, begin, end, isa);
 }
 
 template <class T>
 void update(const SgdSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa) {
-  run_for<Update>(isa, segment, begin, end);
+  update_in_runs(segment, begin, end, isa);
 }
 
 template <class T>
 void update(const AdagradSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa) {
-  run_for<Update>(isa, segment, begin, end);
+  update_in_runs(segment, begin, end, isa);
 }
 
 template <class T>
 void update(const LionSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa) {
-  run_for<Update>(isa, segment, begin, end);
+  update_in_runs(segment, begin, end, isa);
 }
 
 template <class T>
 double square_sum(const T* values, std::int64_t size, Isa isa) {
-  return isa == Isa::kAvx512 ? sum_avx512(values, size) : sum_in_lanes(values, size);
+  return sum_in_runs<T>(values, 0, size, isa);
+}
+
+double square_sum(const Gradients& gradients, std::int64_t begin, std::int64_t end, Isa isa) {
+  const bool is_wide = gradients.type == GradientType::kFloat64;
+  return is_wide ? sum_in_runs<double>(gradients, begin, end, isa)
+                 : sum_in_runs<float>(gradients, begin, end, isa);
 }
 
 template double square_sum(const float*, std::int64_t, Isa);

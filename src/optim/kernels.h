@@ -11,6 +11,8 @@
 
 #include <lockstep/base/export.h>
 
+#include "optim/gradients.h"
+
 namespace lockstep::detail {
 
 /// Instruction sets a kernel is compiled for. All give the same bits.
@@ -55,11 +57,11 @@ struct LionCoefficients {
   double lr = 0.0;
 };
 
-/// One contiguous parameter with its gradient and state.
+/// One contiguous parameter with its gradient, which is taken to T as it is read, and state.
 template <class T>
 struct AdamSegment {
   T* param;
-  const T* grad;
+  Gradients grad;
   T* exp_avg;
   T* exp_avg_sq;
   std::int64_t size;
@@ -70,7 +72,7 @@ struct AdamSegment {
 template <class T>
 struct SgdSegment {
   T* param;
-  const T* grad;
+  Gradients grad;
   T* momentum_buffer;
   std::int64_t size;
   SgdCoefficients by;
@@ -80,7 +82,7 @@ struct SgdSegment {
 template <class T>
 struct AdagradSegment {
   T* param;
-  const T* grad;
+  Gradients grad;
   T* sum;
   std::int64_t size;
   AdagradCoefficients by;
@@ -90,7 +92,7 @@ struct AdagradSegment {
 template <class T>
 struct LionSegment {
   T* param;
-  const T* grad;
+  Gradients grad;
   T* exp_avg;
   std::int64_t size;
   LionCoefficients by;
@@ -110,5 +112,8 @@ LOCKSTEP_API void update(const LionSegment<T>& segment, std::int64_t begin, std:
 /// double.
 template <class T>
 LOCKSTEP_API double square_sum(const T* values, std::int64_t size, Isa isa);
+
+/// The same of elements [begin, end): of float64 as they are, else as float32.
+LOCKSTEP_API double square_sum(const Gradients& gradients, std::int64_t begin, std::int64_t end, Isa isa);
 
 }  // namespace lockstep::detail

@@ -60,17 +60,19 @@ class LambOptimizer final : public FusedOptimizer {
     at::NoGradGuard no_grad;
     const auto slots = slots_with_gradient();
     Blocks blocks(parameters().size());
-    update_parameters(std::span(slots), [&]<class T>(Slot& slot, T* param, const T* grad, std::int64_t size) {
-      ++slot.steps();
-      auto& own = blocks[slot.parameter];
-      own.resize(blocks_in(size));
-      return LambMoments<T>{segment_of(slot, param, grad, size, grad_scale), own.data(), size};
-    });
+    update_parameters(
+        std::span(slots), [&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
+          ++slot.steps();
+          auto& own = blocks[slot.parameter];
+          own.resize(blocks_in(size));
+          return LambMoments<T>{segment_of(slot, param, grad, size, grad_scale), own.data(), size};
+        });
     if (exchange_ && !slots.empty()) join(slots, blocks);
-    update_parameters(std::span(slots), [&]<class T>(Slot& slot, T* param, const T* grad, std::int64_t size) {
-      const auto segment = segment_of(slot, param, grad, size, grad_scale);
-      return LambMove<T>{segment, trust_ratio(sum_of(blocks[slot.parameter]), segment.by), size};
-    });
+    update_parameters(
+        std::span(slots), [&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
+          const auto segment = segment_of(slot, param, grad, size, grad_scale);
+          return LambMove<T>{segment, trust_ratio(sum_of(blocks[slot.parameter]), segment.by), size};
+        });
   }
 
  private:
@@ -79,7 +81,7 @@ class LambOptimizer final : public FusedOptimizer {
   bool has_state(const Group&) const override { return true; }
 
   template <class T>
-  LambSegment<T> segment_of(const Slot& slot, T* param, const T* grad, std::int64_t size,
+  LambSegment<T> segment_of(const Slot& slot, T* param, Gradients grad, std::int64_t size,
                             double grad_scale) const {
     return {param,
             grad,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "optim/gradient_reader.h"
 #include "optim/kernel_targets.h"
 
 namespace lockstep::detail {
@@ -17,9 +18,10 @@ LOCKSTEP_INLINE T lamb_update(T exp_avg, T exp_avg_sq, T param, T eps, bool eps_
 // Leaves the updates of elements [begin, end) in `updates`.
 struct Moments {
   template <class T>
-  static LOCKSTEP_INLINE void run(const LambSegment<T>& s, std::int64_t begin, std::int64_t end, T* updates) {
+  static LOCKSTEP_INLINE void run(const LambSegment<T>& s, const T* gradients, std::int64_t begin,
+                                  std::int64_t end, T* updates) {
     const T* __restrict param = s.param;
-    const T* __restrict grad = s.grad;
+    const T* __restrict grad = gradients;
     T* __restrict exp_avg = s.exp_avg;
     T* __restrict exp_avg_sq = s.exp_avg_sq;
     T* __restrict update = updates;
@@ -29,7 +31,7 @@ struct Moments {
     const auto weight_decay = static_cast<T>(s.by.weight_decay);
     const bool inside = s.by.eps_inside_sqrt;
     for (std::int64_t i = begin; i < end; ++i) {
-      const T g = scale * grad[i];
+      const T g = scale * grad[i - begin];
       const T m = beta1 * exp_avg[i] + rest1 * g;
       const T v = beta2 * exp_avg_sq[i] + rest2 * g * g;
       exp_avg[i] = m;
@@ -53,15 +55,18 @@ struct Apply {
   }
 };
 
+static_assert(kLambBlock <= GradientReader<float>::kRun, "a block is read at once");
+
 }  // namespace
 
 template <class T>
 void update_moments(const LambSegment<T>& segment, std::int64_t begin, std::int64_t end, Isa isa,
                     LambSquares* blocks) {
   T updates[kLambBlock];
+  GradientReader<T> gradients(segment.grad, isa);
   for (std::int64_t at = begin; at < end; at += kLambBlock) {
     const auto size = std::min(kLambBlock, end - at);
-    run_for<Moments>(isa, segment, at, at + size, static_cast<T*>(updates));
+    run_for<Moments>(isa, segment, gradients.read(at, size), at, at + size, static_cast<T*>(updates));
     *blocks++ = {.param = square_sum(segment.param + at, size, isa),
                  .update = square_sum(updates, size, isa)};
   }

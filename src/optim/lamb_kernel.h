@@ -24,11 +24,11 @@ struct LambCoefficients {
   double max_ratio = 10.0;
 };
 
-/// One contiguous parameter with its gradient and state.
+/// As AdamSegment.
 template <class T>
 struct LambSegment {
   T* param;
-  const T* grad;
+  Gradients grad;
   T* exp_avg;
   T* exp_avg_sq;
   std::int64_t size;

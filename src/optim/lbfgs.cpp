@@ -82,7 +82,7 @@ class LbfgsOptimizer final : public Optimizer {
     std::vector<at::Tensor> parts;
     for (const auto& [name, tensor] : parameters()) {
       const auto& gradient = tensor.grad();
-      parts.push_back(gradient.defined() ? gradient.reshape(-1)
+      parts.push_back(gradient.defined() ? gradient.reshape(-1).to(tensor.scalar_type())
                                          : torch::zeros({tensor.numel()}, tensor.options()));
     }
     return torch::cat(parts);

@@ -14,7 +14,7 @@ class LionOptimizer final : public FusedOptimizer {
 
   void step(double grad_scale) override {
     at::NoGradGuard no_grad;
-    update_parameters([&]<class T>(Slot& slot, T* param, const T* grad, std::int64_t size) {
+    update_parameters([&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
       ++slot.steps();
       const auto by = coefficients(groups()[slot.group], grad_scale);
       return LionSegment<T>{param, grad, slot.buffer<T>(0), size, by};

@@ -67,7 +67,7 @@ class MuonOptimizer final : public FusedOptimizer {
 
   void step_adam(std::span<Slot* const> slots, double grad_scale) {
     AdamSteps steps({.eps = options_.adam_eps}, groups(), grad_scale);
-    update_parameters(slots, [&]<class T>(Slot& slot, T* param, const T* grad, std::int64_t size) {
+    update_parameters(slots, [&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
       const auto& by = steps.at(slot.group, ++slot.steps());
       return AdamSegment<T>{param, grad, slot.buffer<T>(0), slot.buffer<T>(1), size, by};
     });

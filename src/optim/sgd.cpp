@@ -17,7 +17,7 @@ class SgdOptimizer final : public FusedOptimizer {
 
   void step(double grad_scale) override {
     at::NoGradGuard no_grad;
-    update_parameters([&]<class T>(Slot& slot, T* param, const T* grad, std::int64_t size) {
+    update_parameters([&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
       const auto& group = groups()[slot.group];
       T* buffer = has_state(group) ? slot.buffer<T>(0) : nullptr;
       const bool first = buffer != nullptr && slot.steps()++ == 0;

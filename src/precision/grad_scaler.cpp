@@ -99,7 +99,7 @@ void GradScaler::unscale_gradients(Optimizer& optimizer, PerOptimizer& found) co
   for (const auto& [name, parameter] : optimizer.parameters()) {
     if (!parameter.grad().defined()) continue;
     const auto values = values_of(parameter.grad());
-    if (values.scalar_type() == at::kHalf)
+    if (values.scalar_type() == at::kHalf && parameter.scalar_type() == at::kHalf)
       refuse("the gradient of " + name + " is float16, which has no room to be unscaled",
              "keep parameters in float32 (16-mixed), or use 16-true, which does not scale");
     by_dtype[values.scalar_type()].push_back(values);

@@ -221,6 +221,22 @@ TEST(GradScalerTest, RefusesFloat16Gradients) {
   expect_error<Error>([&] { scaler.unscale(*optimizer); }, {"weight", "float16", "16-true"});
 }
 
+// Those of a sharded model that computes in float16, if they are kept in it.
+TEST(GradScalerTest, UnscalesFloat16GradientsOfFloat32Parameters) {
+  const auto parameter = torch::ones({3}).requires_grad_();
+  const auto optimizer = OptimizerFactory(SGD{.lr = 0.5}).create({{"weight", parameter}});
+  GradScaler scaler(kOptions);
+  scaler.scale(torch::zeros({}));
+  parameter.mutable_grad() = torch::full({3}, 2.0, at::kHalf);
+  EXPECT_TRUE(scaler.step(*optimizer));
+  EXPECT_TRUE(parameter.grad().equal(torch::full({3}, 0.5, at::kHalf)));
+  EXPECT_TRUE(parameter.equal(torch::full({3}, 0.75)));
+  scaler.update();
+  parameter.mutable_grad() = torch::full({3}, std::numeric_limits<float>::infinity()).to(at::kHalf);
+  EXPECT_FALSE(scaler.step(*optimizer));
+  EXPECT_TRUE(parameter.equal(torch::full({3}, 0.75)));
+}
+
 // An overflow of one optimizer skips its step alone, and backs the scale off for both.
 TEST(GradScalerTest, JudgesEachOptimizerByItself) {
   Iteration it;
