@@ -204,7 +204,8 @@ class Flags(ProgramTest):
         "trainer.strategy.activation_checkpointing": lambda t: t.weights(*FSDP)
         == t.weights(*FSDP, "--trainer.strategy.activation_checkpointing", "Linear")
         and t.refuses(2, "activation_checkpointing", *FSDP, "--trainer.strategy.activation_checkpointing", "LSTM"),
-        "trainer.strategy.mixed_precision": lambda t: t.weights(*FSDP) != t.weights(*FSDP, "--trainer.strategy.mixed_precision", "bfloat16"),
+        "trainer.strategy.mixed_precision": lambda t: t.weights(*FSDP) != t.weights(*FSDP, "--trainer.strategy.mixed_precision", "bfloat16")
+        and t.refuses(2, "keep_low_precision_grads", *FSDP, "--trainer.strategy.mixed_precision", "{keep_low_precision_grads: true}"),
         "trainer.strategy.state_dict_type": lambda t: t.succeed(*ONE_EPOCH, *FSDP, "--trainer.strategy.state_dict_type", "sharded")
         and (t.folder / "run" / "checkpoints" / "last.ckpt" / "model-00001-of-00002.safetensors").exists(),
         "trainer.gradient_clip_val": lambda t: t.changes_weights("--trainer.gradient_clip_val", 0.01),

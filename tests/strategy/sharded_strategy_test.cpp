@@ -167,5 +167,36 @@ TEST(MixedPrecisionOfFsdp, KeepsWhatIsSaidOfArguments) {
       "{param_dtype: bfloat16, reduce_dtype: bfloat16, buffer_dtype: bfloat16, cast_forward_inputs: false}");
 }
 
+TEST(MixedPrecisionOfFsdp, KeepsGradientsInTheTypeOfThePrecision) {
+  const auto kept = OptionType<MixedPrecisionChoice>::parse("{keep_low_precision_grads: true}").value();
+  for (const bool is_half : {false, true}) {
+    const auto precision =
+        is_half ? make_precision(Fp16Mixed{.scaler = {.init_scale = 64}}) : make_precision(Bf16Mixed{});
+    Clipped run(Fsdp{.mixed_precision = kept}, precision.get());
+    const auto before = run.strategy->module_state(*run.module).at("weight").clone();
+    run.backward(1, precision.get());
+    for (const auto& gradient : run.gradients())
+      EXPECT_EQ(gradient.scalar_type(), is_half ? at::kHalf : at::kBFloat16);
+    EXPECT_GT(detail::clip_gradients(*run.strategy, *precision, *run.optimizer, {.value = 0.1}), 1);
+    EXPECT_NEAR(run.strategy->grad_norm(*run.optimizer), 0.1, 1e-3);
+    EXPECT_TRUE(detail::step_optimizer(*run.strategy, *precision, *run.optimizer));
+    EXPECT_FALSE(run.strategy->module_state(*run.module).at("weight").equal(before));
+    run.optimizer->zero_grad();
+    run.backward(std::numeric_limits<double>::infinity(), precision.get());
+    EXPECT_EQ(detail::step_optimizer(*run.strategy, *precision, *run.optimizer), !is_half);
+  }
+}
+
+TEST(MixedPrecisionOfFsdp, IsReadAndPrinted) {
+  using Option = OptionType<MixedPrecisionChoice>;
+  for (const std::string text :
+       {"none", "{keep_low_precision_grads: true}", "{param_dtype: bfloat16, keep_low_precision_grads: true}",
+        "{param_dtype: float16, reduce_dtype: float32, cast_forward_inputs: false}"})
+    EXPECT_EQ(Option::print(Option::parse(text).value()), text);
+  EXPECT_FALSE(Option::parse("bfloat16").value().value().keep_low_precision_grads);
+  EXPECT_FALSE(Option::parse("{keep_low_precision_grads: 1}"));
+  EXPECT_THAT(Option::accepted(), ::testing::HasSubstr("keep_low_precision_grads"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -30,12 +30,19 @@ at::ScalarType dtype_of_pieces(const FlatParameter& flat) { return flat.piece(0)
 
 }  // namespace
 
+at::ScalarType gradient_dtype(const FlatParameter& flat, const MixedPrecision& mixed) {
+  const auto own = dtype_of_pieces(flat);
+  const bool is_narrower = c10::elementSize(flat.dtype()) < c10::elementSize(own);
+  return mixed.keep_low_precision_grads && is_narrower ? flat.dtype() : own;
+}
+
 // Sums of quantised gradients are float32: rounding them again would gain nothing.
-FlatGradient::FlatGradient(FlatParameter& flat, at::ScalarType dtype, const ZeroPlusPlus& options)
+FlatGradient::FlatGradient(FlatParameter& flat, const MixedPrecision& mixed, const ZeroPlusPlus& options)
     : flat_(flat),
       mesh_(flat.mesh()),
-      dtype_(dtype),
-      landing_type_(flat.reduces_quantized() ? dtype_of_pieces(flat) : dtype),
+      dtype_(mixed.reduce_dtype.value_or(flat.dtype())),
+      landing_type_(flat.reduces_quantized() ? dtype_of_pieces(flat) : dtype_),
+      gradient_type_(gradient_dtype(flat, mixed)),
       flags_((static_cast<std::int64_t>(flat.members().size()) + kRowAlignment - 1) / kRowAlignment *
              kRowAlignment),
       reduction_(
@@ -88,7 +95,7 @@ void FlatGradient::fill_flags() {
 
 // Gradients that are there already are added to.
 bool FlatGradient::lands_in_place() const {
-  bool is_free = landing_type_ == dtype_of_pieces(flat_);
+  bool is_free = landing_type_ == gradient_type_;
   for (std::size_t i = 0; i < flat_.members().size(); ++i)
     is_free = is_free && !flat_.piece(i).grad().defined();
   return is_free;
@@ -96,7 +103,7 @@ bool FlatGradient::lands_in_place() const {
 
 void FlatGradient::take_row(MemoryPool& pool) {
   if (row_.defined()) return;
-  if (!averages_.defined()) averages_ = flat_.memory().zeros(chunk_elements(), dtype_of_pieces(flat_));
+  if (!averages_.defined()) averages_ = flat_.memory().zeros(chunk_elements(), gradient_type_);
   chunk_ = lands_in_place() ? averages_ : pool.take(chunk_elements(), landing_type_);
   row_ = mesh_.shards() == 1 ? chunk_ : pool.take(chunk_elements() * mesh_.shards(), dtype_);
   is_filled_.assign(flat_.members().size(), false);
@@ -150,15 +157,26 @@ void FlatGradient::discard(MemoryPool& pool) noexcept {
   give_back(pool);
 }
 
+// Sums of averages that have come in a wider type are rounded once, to that of the gradient: PyTorch's way.
 void FlatGradient::take_average(std::size_t member, const at::Tensor& average) {
   const auto& piece = flat_.place(member);
   auto& gradient = flat_.piece(member).mutable_grad();
   if (gradient.defined()) {
-    gradient.add_(average.to(gradient.scalar_type()));
+    const bool is_alike = average.scalar_type() == gradient.scalar_type();
+    gradient.add_(is_alike ? average : average.to(dtype_of_pieces(flat_)));
     return;
   }
   gradient = averages_.narrow(0, piece.offset, piece.count);
   if (!chunk_.is_same(averages_)) gradient.copy_(average);
+}
+
+std::int64_t FlatGradient::average_bytes() const {
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < flat_.members().size(); ++i) {
+    const auto& gradient = flat_.piece(i).grad();
+    if (gradient.defined()) bytes += static_cast<std::int64_t>(gradient.nbytes());
+  }
+  return bytes;
 }
 
 void FlatGradient::drop() {

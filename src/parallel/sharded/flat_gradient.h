@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/comm/communicator.h>
+#include <lockstep/parallel/sharded/mixed_precision.h>
 
 #include "parallel/sharded/flat_parameter.h"
 #include "parallel/sharded/memory_pool.h"
@@ -16,14 +17,18 @@
 
 namespace lockstep::detail {
 
+/// The element type of gradients on the shard of `flat`: the shard's, or the members' where that is narrower
+/// and low precision is kept.
+at::ScalarType gradient_dtype(const FlatParameter& flat, const MixedPrecision& mixed);
+
 /// Sums over ranks the gradients that the module's tensors have, and gives each rank those of its pieces.
 ///
 /// What travels to a rank is its shard of the row, followed by one number per parameter that says whether
 /// the sender has a gradient for it: a parameter that no rank used keeps an undefined gradient.
 class FlatGradient {
  public:
-  /// Gradients travel in `dtype`, or quantised if `flat` says so.
-  FlatGradient(FlatParameter& flat, at::ScalarType dtype, const ZeroPlusPlus& options = {});
+  /// Gradients travel in the type that `mixed` says, by default the members', or quantised if `flat` says so.
+  FlatGradient(FlatParameter& flat, const MixedPrecision& mixed, const ZeroPlusPlus& options = {});
 
   /// Takes the gradient of `member` off the module's tensor, where that needs no conversion: while it is in
   /// the cache, and so that its memory is free for the next one.
@@ -51,6 +56,8 @@ class FlatGradient {
   bool is_idle() const;
 
   std::int64_t row_bytes() const;
+  /// Of the averages that the pieces have.
+  std::int64_t average_bytes() const;
   const std::string& name_of(std::size_t member) const { return flat_.members()[member].name; }
 
  private:
@@ -65,8 +72,9 @@ class FlatGradient {
 
   FlatParameter& flat_;
   const ShardMesh& mesh_;
-  at::ScalarType dtype_;         // of the row
-  at::ScalarType landing_type_;  // of the chunk
+  at::ScalarType dtype_;          // of the row
+  at::ScalarType landing_type_;   // of the chunk
+  at::ScalarType gradient_type_;  // of the pieces' gradients
   std::int64_t flags_;
   std::unique_ptr<RowReduction> reduction_;
   std::vector<bool> is_filled_;  // members, in the row

@@ -26,14 +26,13 @@ constexpr std::size_t kMostUnderWay = 2;
 }  // namespace
 
 GradientReduction::GradientReduction(std::vector<ShardedUnit>& units, MemoryPool& pool, Residency& residency,
-                                     std::optional<at::ScalarType> dtype, const ShardMesh& mesh,
+                                     const MixedPrecision& mixed, const ShardMesh& mesh,
                                      const ZeroPlusPlus& options)
     : units_(units), mesh_(mesh), pool_(pool), residency_(residency) {
   for (std::size_t unit = 0; unit < units.size(); ++unit) {
     for (const auto& flat : units[unit].flats) {
       if (!flat->is_trained()) continue;
-      const auto own = flat->members().front().tensor.scalar_type();
-      flows_.push_back({.unit = unit, .gradient = FlatGradient(*flat, dtype.value_or(own), options)});
+      flows_.push_back({.unit = unit, .gradient = FlatGradient(*flat, mixed, options)});
       const auto flow = flows_.size() - 1;
       for (std::size_t i = 0; i < flat->members().size(); ++i) watch(flow, i, flat->members()[i].tensor);
       flows_.back().missing.resize(flat->members().size());
@@ -149,6 +148,12 @@ void GradientReduction::abandon() noexcept {
   }
   drop_accumulated();
   for (auto& flow : flows_) flow.gradient.drop_averages();
+}
+
+std::int64_t GradientReduction::average_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& flow : flows_) bytes += flow.gradient.average_bytes();
+  return bytes;
 }
 
 void GradientReduction::drop_accumulated() {

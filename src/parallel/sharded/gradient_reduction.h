@@ -15,10 +15,9 @@ namespace lockstep::detail {
 
 class GradientReduction {
  public:
-  /// Follows the trained parameters of `units`, whose gradients travel in `dtype`, or their own if none.
+  /// Follows the trained parameters of `units`, whose gradients travel and are kept as `mixed` says.
   GradientReduction(std::vector<ShardedUnit>& units, MemoryPool& pool, Residency& residency,
-                    std::optional<at::ScalarType> dtype, const ShardMesh& mesh,
-                    const ZeroPlusPlus& options = {});
+                    const MixedPrecision& mixed, const ShardMesh& mesh, const ZeroPlusPlus& options = {});
 
   /// Gradients of the backward from `loss`, which is about to run, and those that have accumulated until
   /// now, are to be averaged.
@@ -35,6 +34,8 @@ class GradientReduction {
 
   std::int64_t reductions() const { return reductions_; }
   std::int64_t reduced_bytes() const { return reduced_bytes_; }
+  /// Of the averages that the pieces have.
+  std::int64_t average_bytes() const;
 
  private:
   // One FlatParameter that is trained.

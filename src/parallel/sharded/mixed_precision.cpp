@@ -34,9 +34,12 @@ bool set_field(MixedPrecision& fields, std::string_view entry) {
   if (colon == std::string_view::npos) return false;
   const auto key = detail::trimmed(entry.substr(0, colon));
   const auto value = detail::trimmed(entry.substr(colon + 1));
-  if (key == "cast_forward_inputs") {
-    fields.cast_forward_inputs = value == "true";
-    return value == "true" || value == "false";
+  const std::array<std::pair<std::string_view, bool*>, 2> switches{
+      {{"keep_low_precision_grads", &fields.keep_low_precision_grads},
+       {"cast_forward_inputs", &fields.cast_forward_inputs}}};
+  for (const auto& [name, is_on] : switches) {
+    if (name == key) *is_on = value == "true";
+    if (name == key) return value == "true" || value == "false";
   }
   const std::array<std::pair<std::string_view, Dtype*>, 3> dtypes{{{"param_dtype", &fields.param_dtype},
                                                                    {"reduce_dtype", &fields.reduce_dtype},
@@ -74,20 +77,20 @@ std::string OptionType<MixedPrecisionChoice>::print(const MixedPrecisionChoice& 
   if (value.is_none()) return "none";
   const auto& fields = value.value();
   std::string text;
-  const auto add = [&](const char* key, const Dtype& dtype) {
-    if (dtype) text += (text.empty() ? "" : ", ") + std::string(key) + ": " + name_of_dtype(*dtype);
+  const auto add = [&](const char* key, const std::string& field) {
+    text += (text.empty() ? "" : ", ") + std::string(key) + ": " + field;
   };
-  add("param_dtype", fields.param_dtype);
-  add("reduce_dtype", fields.reduce_dtype);
-  add("buffer_dtype", fields.buffer_dtype);
-  if (!fields.cast_forward_inputs)
-    text += (text.empty() ? "" : ", ") + std::string("cast_forward_inputs: false");
+  if (fields.param_dtype) add("param_dtype", name_of_dtype(*fields.param_dtype));
+  if (fields.reduce_dtype) add("reduce_dtype", name_of_dtype(*fields.reduce_dtype));
+  if (fields.buffer_dtype) add("buffer_dtype", name_of_dtype(*fields.buffer_dtype));
+  if (fields.keep_low_precision_grads) add("keep_low_precision_grads", "true");
+  if (!fields.cast_forward_inputs) add("cast_forward_inputs", "false");
   return "{" + text + "}";
 }
 
 std::string OptionType<MixedPrecisionChoice>::accepted() {
-  return "none, a type (float32, bfloat16, float16), or a map of param_dtype, reduce_dtype, buffer_dtype and "
-         "cast_forward_inputs";
+  return "none, a type (float32, bfloat16, float16), or a map of param_dtype, reduce_dtype, buffer_dtype, "
+         "keep_low_precision_grads and cast_forward_inputs";
 }
 
 }  // namespace lockstep

@@ -137,7 +137,7 @@ struct ShardedEngine::Impl {
     const auto own_dtype = batch_norm_tensors(module);
     cast_buffers(own_dtype);
     shard(with_persistent_unit(std::move(planned), plan), own_dtype, late);
-    gradients.emplace(units, pool, residency, plan.mixed_precision.reduce_dtype, mesh, plan.zero_plus_plus);
+    gradients.emplace(units, pool, residency, plan.mixed_precision, mesh, plan.zero_plus_plus);
     mark_policies_again(module);
     if (checkpointed) checkpointed->mark_again();
     if (offloaded) offloaded->mark_again();
@@ -247,6 +247,17 @@ struct ShardedEngine::Impl {
     return refs;
   }
 
+  /// Of all gradients on shards, once they are there.
+  std::uint64_t gradient_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& [name, ref] : *pieces) {
+      const auto& piece = ref.flat->piece(ref.member);
+      const auto dtype = gradient_dtype(*ref.flat, plan.mixed_precision);
+      if (piece.requires_grad()) bytes += static_cast<std::uint64_t>(piece.numel()) * c10::elementSize(dtype);
+    }
+    return bytes;
+  }
+
   void check_lives() const {
     if (is_over)
       throw ConfigError("parallel", {.what = "the module is not sharded any more",
@@ -337,8 +348,7 @@ void ShardedEngine::offload_state(Optimizer& optimizer) const {
   if (!impl_->plan.offload || !impl_->plan.offload->optimizer) return;
   auto where = *impl_->swap;
   where.ranks = impl_->ranks_on_disk;
-  for (const auto& piece : parameters())
-    where.other_bytes += impl_->plan.offload->parameters ? piece.tensor.nbytes() : 0;
+  if (impl_->plan.offload->parameters) where.other_bytes = impl_->gradient_bytes();
   optimizer.swap_state(where);
 }
 
@@ -502,6 +512,7 @@ ShardedStats ShardedEngine::stats() const {
   if (impl_->gradients) {
     stats.reductions = impl_->gradients->reductions();
     stats.reduced_bytes = impl_->gradients->reduced_bytes();
+    stats.gradient_bytes = impl_->gradients->average_bytes();
   }
   for (const auto& [name, ref] : *impl_->pieces)
     stats.shard_bytes += static_cast<std::int64_t>(ref.flat->piece(ref.member).nbytes());

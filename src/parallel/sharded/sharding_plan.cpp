@@ -92,6 +92,17 @@ void check_zero_plus_plus(const ZeroPlusPlus& options, int shards, int world_siz
                      .got = std::to_string(shards) + " shards of " + std::to_string(world_size) + " ranks"});
 }
 
+bool has_16_bits(at::ScalarType dtype) { return dtype == at::kBFloat16 || dtype == at::kHalf; }
+
+void check_mixed_precision(const MixedPrecision& mixed) {
+  if (!mixed.keep_low_precision_grads || (mixed.param_dtype && has_16_bits(*mixed.param_dtype))) return;
+  throw ConfigError(
+      "parallel", {.what = "mixed_precision.keep_low_precision_grads keeps gradients in param_dtype",
+                   .expected = "param_dtype bfloat16 or float16",
+                   .got = mixed.param_dtype ? c10::toString(*mixed.param_dtype) : "none",
+                   .hint = "precision bf16-mixed and 16-mixed set it; bf16-true has such gradients anyway"});
+}
+
 }  // namespace
 
 ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks_per_node) {
@@ -133,6 +144,7 @@ void check_plan(const ShardingPlan& plan, int world_size) {
   if (plan.shards < 1 || world_size % plan.shards != 0)
     refuse_mesh("a number of shards that divides " + std::to_string(world_size) + " ranks",
                 std::to_string(plan.shards) + " shards", plan.shards_option);
+  check_mixed_precision(plan.mixed_precision);
   if (plan.shards > 1) check_zero_plus_plus(plan.zero_plus_plus, plan.shards, world_size);
   const bool is_nested = plan.shards > 1 && plan.shards < world_size;
   if (!is_nested || plan.reduction != Reduction::kOrdered || std::has_single_bit(unsigned(plan.shards)))

@@ -12,14 +12,16 @@
 
 namespace lockstep {
 
-/// Fields of torch.distributed.fsdp.MixedPrecision. Shards, their gradients and the optimizer's state keep
-/// the model's own type; what is empty is left as it is.
+/// Fields of torch.distributed.fsdp.MixedPrecision. Shards, the optimizer's state and, unless they are to be
+/// kept in low precision, the gradients on shards have the model's own type; what is empty is left as it is.
 struct MixedPrecision {
   std::optional<at::ScalarType> param_dtype = {};   ///< of gathered parameters: what operators compute in
   std::optional<at::ScalarType> reduce_dtype = {};  ///< that gradients travel in; by default param_dtype
   std::optional<at::ScalarType> buffer_dtype = {};  ///< of floating-point buffers
-  bool cast_forward_inputs = true;  ///< gives operators that use a parameter all their floating-point
-                                    ///< arguments in its type
+  bool keep_low_precision_grads = false;  ///< gradients on shards stay in param_dtype, which is of 16 bits:
+                                          ///< half the memory, and nothing is widened before the optimizer
+  bool cast_forward_inputs = true;        ///< gives operators that use a parameter all their floating-point
+                                          ///< arguments in its type
 };
 
 /// As an option: one type for all, or each by itself. As text (flags, YAML): `bfloat16`, or a map,
@@ -35,7 +37,9 @@ class LOCKSTEP_API MixedPrecisionChoice {
   /// Whether no type differs from the model's own.
   bool has_no_type() const { return !value_.param_dtype && !value_.reduce_dtype && !value_.buffer_dtype; }
   /// Whether it says nothing.
-  bool is_none() const { return has_no_type() && value_.cast_forward_inputs; }
+  bool is_none() const {
+    return has_no_type() && value_.cast_forward_inputs && !value_.keep_low_precision_grads;
+  }
 
  private:
   MixedPrecision value_;

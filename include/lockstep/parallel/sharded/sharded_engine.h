@@ -87,8 +87,9 @@ class LOCKSTEP_API ShardedEngine {
   /// Not Collective. @throws ConfigError for one that cannot
   void offload_state(Optimizer& optimizer) const;
 
-  /// loss.backward(), after which the pieces' gradients are the mean over ranks of what each rank had
-  /// accumulated; under no_sync() that waits. When it throws on all ranks alike, all gradients are gone,
+  /// loss.backward(), after which the pieces' gradients, in the pieces' type or, if the plan keeps low
+  /// precision, in that of the computation, are the mean over ranks of what each rank had accumulated; under
+  /// no_sync() that waits. When it throws on all ranks alike, all gradients are gone,
   /// those of earlier backwards, too, and the next one starts clean.
   /// Collective, blocking.
   /// @throws ConfigError naming a parameter that is no longer what was sharded; for create_graph

@@ -64,7 +64,8 @@ LOCKSTEP_API ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks
 
 /// @throws ConfigError for a number of shards that does not divide the ranks, or on which sums in a fixed
 /// order cannot be nested: several copies of several shards, and no power of two; for neighbours of ZeRO++
-/// that do not divide the shards, and gradients that are quantised with several copies
+/// that do not divide the shards, and gradients that are quantised with several copies; for gradients in low
+/// precision where nothing is computed in any
 LOCKSTEP_API void check_plan(const ShardingPlan& plan, int world_size);
 
 }  // namespace lockstep
