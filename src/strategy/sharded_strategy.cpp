@@ -74,15 +74,16 @@ void ShardedStrategy::setup_evaluation(torch::nn::Module& module) {
   if (sharded_engines(module).empty()) DdpEngine::broadcast_module_states(module, communicator_);
 }
 
-// What has been averaged lies on the shards.
+// What has been averaged lies on the shards, and what waits for that on the model's own tensors.
 std::vector<NamedParameter> ShardedStrategy::accumulating_parameters(torch::nn::Module& module) {
   clips_.apply_all();
-  if (!averages_every_backward()) return Strategy::accumulating_parameters(module);
-  std::vector<NamedParameter> pieces;
+  const bool has_waiting = !averages_every_backward();
+  auto parameters = has_waiting ? Strategy::accumulating_parameters(module) : std::vector<NamedParameter>();
   for (const auto& engine : sharded_engines(module)) {
-    for (auto& piece : engine->parameters()) pieces.push_back(std::move(piece));
+    for (auto& [name, piece] : engine->parameters())
+      parameters.push_back({has_waiting ? "shard of " + name : name, piece});
   }
-  return pieces;
+  return parameters;
 }
 
 bool ShardedStrategy::shares_forward(const torch::nn::Module& module) const {

@@ -57,6 +57,8 @@ CONFIGURATIONS = {
                              "sharded", "--trainer.accumulate_grad_batches", 2],
     "fsdp_no_shard": [*FSDP, "--trainer.strategy.sharding_strategy", "NO_SHARD"],
     "fsdp_bf16": [*FSDP, "--trainer.precision", "bf16-mixed", "--trainer.accumulate_grad_batches", 2],
+    "fsdp_low_precision_grads": [*FSDP, "--trainer.precision", "bf16-mixed", "--trainer.accumulate_grad_batches", 2,
+                                 "--trainer.strategy.mixed_precision", "{keep_low_precision_grads: true}"],
     "fsdp_16": [*FSDP, *SCALED, "--trainer.gradient_clip_val", 0.5],
     "fsdp_async": [*FSDP, "--trainer.async_checkpoint", "true", "--trainer.strategy.state_dict_type", "sharded"],
     "deepspeed_1": [*DEEPSPEED, 1, "--trainer.accumulate_grad_batches", 3],

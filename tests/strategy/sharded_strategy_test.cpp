@@ -124,6 +124,37 @@ TEST(DeferredClips, ServeStepsWithAClosure) {
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(found.at(name).equal(tensor)) << name;
 }
 
+// As a checkpoint within a window of manual optimisation does.
+TEST(AccumulatingParameters, HaveWhatIsAveragedAndWhatWaits) {
+  for (const std::string text : {"none", "{param_dtype: bfloat16, keep_low_precision_grads: true}"}) {
+    const Fsdp options{.mixed_precision = OptionType<MixedPrecisionChoice>::parse(text).value()};
+    const auto begun = [&](bool restores) {
+      Clipped run(options);
+      if (restores) return run;
+      run.backward(1);
+      run.module->forward(torch::ones({2, 64})).to(at::kFloat).sum().backward();
+      return run;
+    };
+    auto first = begun(false), other = begun(true);
+    const auto saved = first.strategy->accumulating_parameters(*first.module);
+    const auto wanted = other.strategy->accumulating_parameters(*other.module);
+    ASSERT_EQ(saved.size(), 4U);
+    ASSERT_EQ(wanted.size(), 4U);
+    for (std::size_t i = 0; i < 4; ++i) {
+      ASSERT_TRUE(saved[i].tensor.grad().defined()) << saved[i].name;
+      ASSERT_EQ(saved[i].name, wanted[i].name);
+      wanted[i].tensor.mutable_grad() = saved[i].tensor.grad().clone();
+    }
+    for (auto* run : {&first, &other}) {
+      run->backward(0.5);
+      run->strategy->optimizer_step(*run->optimizer);
+    }
+    const auto expected = first.strategy->module_state(*first.module);
+    for (const auto& [name, tensor] : other.strategy->module_state(*other.module))
+      EXPECT_TRUE(tensor.equal(expected.at(name))) << name << " with mixed_precision " << text;
+  }
+}
+
 TEST(OverflowWithoutAScale, LeavesStepsOutInBf16) {
   using ::testing::HasSubstr;
   for (const int stage : {1, 2, 3}) {

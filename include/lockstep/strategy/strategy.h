@@ -92,8 +92,8 @@ class LOCKSTEP_API Strategy {
   /// give all modules in each. Not Collective.
   virtual bool averages_every_backward() const { return false; }
 
-  /// What the gradients of a window that is open lie on: tensors that go by the names of the parameters of
-  /// `module`, by default these. Not Collective.
+  /// What the gradients of a window that is open lie on, each under a name of its own: by default the
+  /// parameters of `module`. Not Collective.
   virtual std::vector<NamedParameter> accumulating_parameters(torch::nn::Module& module);
 
   /// Whether a forward pass of `module` communicates: all ranks run it together. Not Collective.
