@@ -33,6 +33,16 @@ void check_gradient(const NamedParameter& parameter, const at::Tensor& grad) {
   }
 }
 
+// A parameter without a gradient may be one that a sharded engine has taken over since: its gradients are
+// those of other tensors.
+void check_has_memory(const NamedParameter& parameter) {
+  auto& storage = *parameter.tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  if (storage.nbytes() == 0 || storage._mutable_data_ptr_no_checks().get() != nullptr) return;
+  refuse("parameter " + parameter.name + " cannot be optimized", "a tensor with memory",
+         "one that is sharded over the ranks",
+         "make the optimizer after fully_shard(), of its parameters(), or leave that to a strategy");
+}
+
 }  // namespace
 
 FusedOptimizer::FusedOptimizer(std::vector<NamedParameter> parameters, Grouping grouping,
@@ -49,7 +59,10 @@ std::vector<FusedOptimizer::Slot*> FusedOptimizer::slots_with_gradient() {
   std::vector<Slot*> result;
   for (auto& slot : slots_) {
     const auto& grad = parameter(slot).tensor.grad();
-    if (!grad.defined()) continue;
+    if (!grad.defined()) {
+      check_has_memory(parameter(slot));
+      continue;
+    }
     check_gradient(parameter(slot), grad);
     result.push_back(&slot);
   }

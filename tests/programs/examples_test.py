@@ -58,6 +58,23 @@ class ExamplesTest(ProgramTest):
                 again = self.transformer("predict", "--ckpt_path", run / "checkpoints/last.ckpt")
                 self.assertEqual(again.out[again.out.index("The "):], written)
 
+    def test_transformer_has_the_same_weights_under_every_strategy(self):
+        strategies = {"ddp": ["ddp"], "fsdp_cpu_offload": ["fsdp_cpu_offload", "--trainer.strategy.offload_dir", self.folder]}
+        for sharding in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"):
+            strategies[sharding] = ["fsdp", "--trainer.strategy.sharding_strategy", sharding]
+        for stage in (1, 2, 3):
+            strategies[f"stage_{stage}"] = [f"deepspeed_stage_{stage}"]
+        weights = {}
+        for name, flags in strategies.items():
+            path = self.folder / f"{name}.safetensors"
+            result = self.transformer("--trainer.devices", "2", "--run_dir", self.folder / name, "--trainer.max_steps", "8",
+                                      "--trainer.limit_val_batches", "0", "--sample.tokens", "0", "--save_weights", path,
+                                      "--trainer.strategy", *flags)
+            self.assertEqual(result.code, 0, result)
+            weights[name] = path.read_bytes()
+        for name, found in weights.items():
+            self.assertEqual(found, weights["ddp"], name)
+
     def check_learnt(self, run):
         losses = self.column(run, "val_loss")
         self.assertEqual(len(losses), 4)

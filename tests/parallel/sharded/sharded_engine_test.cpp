@@ -130,12 +130,12 @@ TEST(ShardedEngine, FullShardGivesTheBitsOfDdp) {
 }
 
 TEST(ShardedEngine, ShardGradOpGivesTheBitsOfDdp) {
-  for (const int ranks : {2, 3})
+  for (const int ranks : {2, 3, 4})
     expect_same_bits_as_ddp(ranks, {.sharding_strategy = ShardingStrategy::kShardGradOp});
 }
 
 TEST(ShardedEngine, NoShardGivesTheBitsOfDdp) {
-  for (const int ranks : {2, 3})
+  for (const int ranks : {2, 3, 4})
     expect_same_bits_as_ddp(ranks, {.sharding_strategy = ShardingStrategy::kNoShard});
 }
 
