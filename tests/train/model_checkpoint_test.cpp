@@ -34,6 +34,41 @@ TEST(CheckpointNames, AreLightnings) {
                  {{"val/mAP@0.50", 0.2}}, 3, 2),
             "mAP@0.50=0.2000.ckpt");
   EXPECT_EQ(name({.filename = "{loss}"}, {{"loss", 0.25}}, 0, 0), "loss=0.25.ckpt");
+  EXPECT_EQ(name({.filename = "{missing}"}, {}, 0, 0), "missing=0.ckpt");
+}
+
+// What Python's format() makes of them.
+TEST(CheckpointNames, NumbersAreWrittenAsPythonDoes) {
+  const auto written = [](const std::string& spec, double value) {
+    const auto text =
+        name({.filename = "{x" + spec + "}", .auto_insert_metric_name = false}, {{"x", value}}, 0, 0);
+    return text.substr(0, text.size() - 5);
+  };
+  for (const auto& [value, text] :
+       std::vector<std::pair<double, std::string>>{{3, "3.0"},
+                                                   {-2, "-2.0"},
+                                                   {0, "0.0"},
+                                                   {100000, "100000.0"},
+                                                   {0.0001, "0.0001"},
+                                                   {0.00001, "1e-05"},
+                                                   {1.5e-7, "1.5e-07"},
+                                                   {123456789012345680.0, "1.2345678901234568e+17"},
+                                                   {1e16, "1e+16"},
+                                                   {1234567890123456.0, "1234567890123456.0"},
+                                                   {0.30000001192092896, "0.30000001192092896"},
+                                                   {1e300, "1e+300"},
+                                                   {INFINITY, "inf"},
+                                                   {-INFINITY, "-inf"},
+                                                   {NAN, "nan"}})
+    EXPECT_EQ(written("", value), text);
+  EXPECT_EQ(written(":.2", 12.34), "1.2e+01");
+  EXPECT_EQ(written(":.3", 12.34), "12.3");
+  EXPECT_EQ(written(":.3", 3), "3.0");
+  EXPECT_EQ(written(":.0", 3), "3e+00");
+  EXPECT_EQ(written(":.999", 0.5), "0.5");
+  EXPECT_EQ(written(":6", 3), "   3.0");
+  EXPECT_EQ(written(":06", -3), "-003.0");
+  EXPECT_EQ(name({.filename = "{step:08}"}, {}, 0, 1234567), "step=01234567.ckpt");
 }
 
 TEST(CheckpointNames, BadTemplatesAreRefused) {
@@ -167,8 +202,8 @@ TEST_F(ModelCheckpointTest, KeepsTheBest) {
   model_->losses = {5, 3, 4, 2, 6};
   const auto callback =
       fit(options(5), {.filename = "{epoch}-{val_loss}", .monitor = "val_loss", .save_top_k = 2}, 1);
-  EXPECT_THAT(kept(), ElementsAre("epoch=1-val_loss=3.ckpt", "epoch=3-val_loss=2.ckpt"));
-  EXPECT_EQ(callback->best_model_path().filename(), "epoch=3-val_loss=2.ckpt");
+  EXPECT_THAT(kept(), ElementsAre("epoch=1-val_loss=3.0.ckpt", "epoch=3-val_loss=2.0.ckpt"));
+  EXPECT_EQ(callback->best_model_path().filename(), "epoch=3-val_loss=2.0.ckpt");
   EXPECT_EQ(callback->best_model_score(), 2);
   EXPECT_EQ(callback->best_k_models().size(), 2U);
 }
@@ -193,7 +228,7 @@ TEST_F(ModelCheckpointTest, WaitsForTheValidationThatComesWithTheStep) {
   chosen.val_check_interval = 2;
   fit(chosen,
       {.filename = "{step}-{val_loss}", .monitor = "val_loss", .save_top_k = -1, .every_n_train_steps = 2});
-  EXPECT_THAT(kept(), ElementsAre("step=2-val_loss=5.ckpt", "step=4-val_loss=3.ckpt"));
+  EXPECT_THAT(kept(), ElementsAre("step=2-val_loss=5.0.ckpt", "step=4-val_loss=3.0.ckpt"));
 }
 
 TEST_F(ModelCheckpointTest, SavesByTheClock) {

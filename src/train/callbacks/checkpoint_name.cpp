@@ -1,5 +1,7 @@
 #include "train/callbacks/checkpoint_name.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -15,7 +17,7 @@ namespace {
                               .got = std::string(got)});
 }
 
-// [0][width][.precision][dfeg], of which printf makes the same text as Python.
+// [0][width][.precision][dfeg], of which printf makes the same text as Python where there is a letter.
 bool is_spec(std::string_view spec) {
   const auto digits = [&] {
     std::size_t count = 0;
@@ -31,23 +33,82 @@ bool is_spec(std::string_view spec) {
          (spec.size() == 1 && std::string_view("dfeg").find(spec[0]) != std::string_view::npos);
 }
 
-std::string with_spec(std::string_view spec, const NamedValue& value) {
-  char text[1024];
-  const char kind = spec.back();
-  const std::string head = "%" + std::string(spec.substr(0, spec.size() - (std::isalpha(kind) ? 1 : 0)));
-  if (kind == 'd') {
-    std::snprintf(text, sizeof text, (head + "lld").c_str(), std::llround(value.value));
-  } else {
-    std::snprintf(text, sizeof text, (head + (std::isalpha(kind) ? kind : 'g')).c_str(), value.value);
-  }
-  return text;
+// `digits` after the first one, or as few as say which number it is where that is negative.
+std::string scientific(double value, int digits) {
+  char text[1100];
+  const auto end =
+      digits < 0 ? std::to_chars(text, text + sizeof text, value, std::chars_format::scientific)
+                 : std::to_chars(text, text + sizeof text, value, std::chars_format::scientific, digits);
+  return {text, end.ptr};
 }
 
-std::string without_spec(const NamedValue& value) {
-  if (value.is_integer) return std::to_string(std::llround(value.value));
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value.value).ptr;
-  return {text, end};
+std::string fixed(double value, int digits) {
+  char text[1100];
+  const auto end = digits < 0
+                       ? std::to_chars(text, text + sizeof text, value, std::chars_format::fixed)
+                       : std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, digits);
+  return {text, end.ptr};
+}
+
+// Without zeros at the end of the digits behind the point.
+std::string trimmed(const std::string& digits) {
+  if (digits.find('.') == std::string::npos) return digits;
+  const auto last = digits.find_last_not_of('0');
+  return digits.substr(0, digits[last] == '.' ? last : last + 1);
+}
+
+// As Python's str() and format() do without a letter: a point in every number, exponents for small and large
+// ones. `precision` 0: as many digits as say which number it is.
+std::string as_python(double value, int precision) {
+  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  const auto text = scientific(value, precision - 1);
+  const auto mark = text.find('e');
+  const int exponent = std::stoi(text.substr(mark + 1));
+  const bool is_plain = exponent >= -4 && exponent < (precision > 0 ? precision - 1 : 16);
+  if (!is_plain) return trimmed(text.substr(0, mark)) + text.substr(mark);
+  const auto plain = precision > 0 ? trimmed(fixed(value, precision - 1 - exponent)) : fixed(value, -1);
+  return plain.find('.') == std::string::npos ? plain + ".0" : plain;
+}
+
+// [0][WIDTH][.PRECISION] before the letter, if there is one.
+struct Spec {
+  bool fills_with_zeros = false;
+  std::size_t width = 0;
+  int precision = 0;
+};
+
+Spec spec_without_letter(std::string_view text) {
+  Spec spec{.fills_with_zeros = text.starts_with('0')};
+  const char* const end = text.data() + text.size();
+  const auto* const point = std::from_chars(text.data(), end, spec.width).ptr;
+  if (point != end) {
+    std::from_chars(point + 1, end, spec.precision);
+    spec.precision = std::max(spec.precision, 1);
+  }
+  return spec;
+}
+
+std::string without_letter(std::string_view text, double value) {
+  const auto spec = spec_without_letter(text);
+  auto number = as_python(value, spec.precision);
+  if (number.size() >= spec.width) return number;
+  const auto fill = spec.width - number.size();
+  if (!spec.fills_with_zeros) return std::string(fill, ' ') + number;
+  return number.insert(number.starts_with('-') ? 1 : 0, fill, '0');
+}
+
+std::string with_spec(std::string_view spec, const NamedValue& value) {
+  char text[1024];
+  const bool has_letter = !spec.empty() && std::isalpha(spec.back()) != 0;
+  const std::string head = "%" + std::string(spec.substr(0, spec.size() - (has_letter ? 1 : 0)));
+  if (has_letter ? spec.back() == 'd' : value.is_integer) {
+    std::snprintf(text, sizeof text, (head + "lld").c_str(), std::llround(value.value));
+  } else if (has_letter) {
+    std::snprintf(text, sizeof text, (head + spec.back()).c_str(), value.value);
+  } else {
+    return without_letter(spec, value.value);
+  }
+  return text;
 }
 
 }  // namespace
@@ -69,7 +130,7 @@ std::string checkpoint_name(std::string_view text, bool inserts_names,
     if (inserts_names) name += std::string(key) + "=";
     auto value = value_of(key);
     if (std::isnan(value.value)) value.value = NAN;  // without its sign
-    name += spec.empty() ? without_spec(value) : with_spec(spec, value);
+    name += with_spec(spec, value);
   }
   return name;
 }

@@ -22,7 +22,8 @@ std::string ModelCheckpoint::format_checkpoint_name(const Metrics& metrics, std:
     if (name == "epoch") return {static_cast<double>(epoch), true};
     if (name == "step") return {static_cast<double>(step), true};
     const auto found = metrics.find(name);
-    return {found == metrics.end() ? 0 : found->second, false};
+    if (found == metrics.end()) return {0, true};
+    return {found->second, false};
   };
   const std::string text = options_.filename.empty() ? kDefaultName : options_.filename;
   return detail::checkpoint_name(text, options_.auto_insert_metric_name, value_of)
