@@ -108,6 +108,22 @@ StateTree wanted_state(const RunState& state) {
   return wanted;
 }
 
+// The Trainer writes hyper_parameters into each of its own; what has none is of a program's own loop.
+[[noreturn]] void refuse_without_run(const Checkpoint& checkpoint, const StateTree& shared) {
+  std::string names;
+  for (const auto& entry : shared.entries()) names += (names.empty() ? "" : ", ") + entry.name;
+  const bool is_of_trainer = shared.contains("hyper_parameters");
+  const std::string weights = "start from its weights with --init_weights";
+  throw CheckpointError(
+      "train",
+      {.what = "checkpoint " + checkpoint.folder().string() + " holds no run of fit",
+       .expected = "model, optimizer, loops, ...",
+       .got = is_of_trainer ? "weights only"
+                            : names + ", as Fabric or save_checkpoint() of the program saved them",
+       .hint = is_of_trainer || shared.contains("model") ? weights
+                                                         : "load it as it was saved, with Fabric::load()"});
+}
+
 void load_model(const RunState& state, const Checkpoint& checkpoint, const StateTree& model) {
   const auto keys = state.strategy->load_module(*state.module, model, state.module->strict_loading());
   if (state.is_global_zero()) warn_of(keys, checkpoint.folder().string());
@@ -117,13 +133,7 @@ void load_model(const RunState& state, const Checkpoint& checkpoint, const State
 
 void load_fit(RunState& state, const Checkpoint& checkpoint) {
   const auto shared = checkpoint.shared(wanted_state(state));
-  if (!shared.contains("loops")) {
-    throw CheckpointError("train",
-                          {.what = "checkpoint " + checkpoint.folder().string() + " holds no run of fit",
-                           .expected = "model, optimizer, loops, ...",
-                           .got = "weights only",
-                           .hint = "start from its weights with --init_weights"});
-  }
+  if (!shared.contains("loops")) refuse_without_run(checkpoint, shared);
   load_state(state.progress, shared.get<StateTree>("loops"));
   check_epochs(state);
   auto own = own_of(state, checkpoint);

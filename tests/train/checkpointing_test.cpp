@@ -118,6 +118,19 @@ TEST_F(Checkpointing, SavesWeightsOnly) {
       {"weights only", "--init_weights"});
 }
 
+TEST_F(Checkpointing, OfALoopOfItsOwnIsKnownAsSuch) {
+  const auto refused = [&](const StateTree& saved, const std::vector<std::string>& parts) {
+    save_checkpoint(folder_ / "own.ckpt", {.shared = saved}, {});
+    test::expect_error<CheckpointError>(
+        [&] { Trainer(options()).fit(Count(), six_batches(), std::nullopt, folder_ / "own.ckpt"); }, parts);
+  };
+  StateTree saved;
+  saved.set("step", std::int64_t{3});
+  refused(saved, {"no run of fit", "got step, as Fabric", "Fabric::load()"});
+  saved.set("model", StateTree());
+  refused(saved, {"got step, model, as Fabric", "--init_weights"});
+}
+
 TEST_F(Checkpointing, IsNotAskedForInTheSanityCheck) {
   struct SaveInValidation final : Callback {
     explicit SaveInValidation(std::filesystem::path folder_) : folder(std::move(folder_)) {}
