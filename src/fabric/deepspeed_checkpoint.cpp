@@ -8,6 +8,7 @@
 #include <lockstep/torch.h>
 
 #include "checkpoint/together.h"
+#include "fabric/fabric_checkpoint.h"
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
 #include "formats/in_quotes.h"
@@ -106,7 +107,8 @@ fs::path save_checkpoint(const Fabric& fabric, const fs::path& directory, const 
                          const SaveCheckpointOptions& options) {
   const auto tag = agreed_tag(fabric, options);
   const auto folder = directory / tag;
-  fabric.save(folder, states, options.filter);
+  detail::save_states(fabric, folder, states, options.filter,
+                      std::max<std::int64_t>(options.global_step.value_or(0), 0));
   if (!options.save_latest) return folder;
   const auto latest = directory / detail::kLatestName;
   detail::together(fabric.strategy().communicator(), latest, [&] {

@@ -135,21 +135,29 @@ bool detail::has_optimizer(const NamedStates& states) {
   });
 }
 
-void Fabric::save(const std::filesystem::path& folder, const NamedStates& states,
-                  const SaveFilter& filter) const {
+void detail::save_states(const Fabric& fabric, const std::filesystem::path& folder, const NamedStates& states,
+                         const SaveFilter& filter, std::int64_t global_step) {
   check_filters(states, filter);
+  auto& strategy = fabric.strategy();
   CheckpointState all;
   for (const auto& [name, state] : states) {
     if (all.shared.contains(name)) refuse_twice(name);
-    all.shared.set(name, filtered(name, std::visit(Giver{strategy()}, state.target()), filter));
+    all.shared.set(name, filtered(name, std::visit(Giver{strategy}, state.target()), filter));
   }
-  detail::adapt_scale(precision());
-  if (auto scale = precision().state(); detail::has_optimizer(states) && !scale.empty()) {
-    const std::string key(precision().state_key());
+  auto& precision = fabric.precision();
+  adapt_scale(precision);
+  if (auto scale = precision.state(); has_optimizer(states) && !scale.empty()) {
+    const std::string key(precision.state_key());
     if (all.shared.contains(key)) refuse_twice(key);
     all.shared.set(key, std::move(scale));
   }
-  save_checkpoint(folder, all, {.strategy = std::string(strategy().name())}, strategy().communicator());
+  save_checkpoint(folder, all, {.global_step = global_step, .strategy = std::string(strategy.name())},
+                  strategy.communicator());
+}
+
+void Fabric::save(const std::filesystem::path& folder, const NamedStates& states,
+                  const SaveFilter& filter) const {
+  detail::save_states(*this, folder, states, filter, 0);
 }
 
 StateTree detail::take_states(const Fabric& fabric, const std::filesystem::path& folder,

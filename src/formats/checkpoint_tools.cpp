@@ -98,15 +98,23 @@ std::map<std::string, std::string> contents_of(const CheckpointFiles& files) {
   return contents;
 }
 
+// A loop of the program's own need not say how far it has come.
+std::string place_in_run(const Manifest& manifest) {
+  const bool is_of_trainer = manifest.shared.contains("loops");
+  const auto place = [&](const std::string& name, std::int64_t number) {
+    return is_of_trainer || number != 0 ? name + " " + std::to_string(number) + ", " : "";
+  };
+  return place("epoch", manifest.info.epoch) + place("step", manifest.info.global_step);
+}
+
 }  // namespace
 
 std::string describe_checkpoint(const fs::path& folder, Verify verify) {
   const CheckpointFiles files(folder, verify);
   const auto& manifest = files.manifest();
   std::ostringstream text;
-  text << detail::tagged_folder(folder).string() << ": epoch " << manifest.info.epoch << ", step "
-       << manifest.info.global_step << ", " << manifest.info.world_size << " ranks, strategy "
-       << printable(manifest.info.strategy) << "\n";
+  text << detail::tagged_folder(folder).string() << ": " << place_in_run(manifest) << manifest.info.world_size
+       << " ranks, strategy " << printable(manifest.info.strategy) << "\n";
   for (const auto& [name, version] : manifest.info.versions)
     text << "  written by " << printable(name + ' ' + version) << "\n";
   text << "files\n";
