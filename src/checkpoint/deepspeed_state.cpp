@@ -58,8 +58,8 @@ StateTree zero_kinds(const ZeroCheckpoint& checkpoint, const ZeroOptimizer& opti
 /// Settings of DeepSpeed's groups, for groups of the program that may have others of the parameters.
 class GroupSettings {
  public:
-  GroupSettings(const ZeroCheckpoint& checkpoint, const ZeroOptimizer& optimizer)
-      : checkpoint_(checkpoint), optimizer_(optimizer) {}
+  GroupSettings(const ZeroCheckpoint& checkpoint, const ZeroOptimizer& optimizer, bool warns)
+      : checkpoint_(checkpoint), optimizer_(optimizer), warns_(warns) {}
 
   /// `own`, a group of the program, with the settings on which the groups of all its parameters agree.
   StateTree taken_over(StateTree own) const {
@@ -96,10 +96,11 @@ class GroupSettings {
       const auto found = setting_of(*parameter, key, count);
       if (!all) all = found;
       if (found == *all) continue;
-      warn_once("deepspeed_state " + std::string(key) + " of " + names.front(),
-                "DeepSpeed's groups differ in " + std::string(key) + ": " + text_of(*all) + " and, of " +
-                    name + ", " + text_of(found) +
-                    "; the group keeps its own: give the optimizer the groups that were saved");
+      if (warns_)
+        warn_once("deepspeed_state " + std::string(key) + " of " + names.front(),
+                  "DeepSpeed's groups differ in " + std::string(key) + ": " + text_of(*all) + " and, of " +
+                      name + ", " + text_of(found) +
+                      "; the group keeps its own: give the optimizer the groups that were saved");
       return {};
     }
     return all.value_or(Numbers());
@@ -107,6 +108,7 @@ class GroupSettings {
 
   const ZeroCheckpoint& checkpoint_;
   const ZeroOptimizer& optimizer_;
+  bool warns_;
 };
 
 std::optional<std::int64_t> scheduler_steps(const pickle::Dict& scheduler) {
@@ -128,14 +130,14 @@ StateTree deepspeed_model(const ZeroCheckpoint& checkpoint, const StateTree& wan
   return StateTree(std::move(entries));
 }
 
-StateTree deepspeed_optimizer(const ZeroCheckpoint& checkpoint, const StateTree& own) {
+StateTree deepspeed_optimizer(const ZeroCheckpoint& checkpoint, const StateTree& own, bool warns) {
   const ZeroOptimizer optimizer(checkpoint);
   StateTree state = own;
   StateTree parameters;
   for (const auto& [name, kinds] : own.get<StateTree>("state").entries())
     parameters.set(name,
                    zero_kinds(checkpoint, optimizer, optimizer.number_of(name), std::get<StateTree>(kinds)));
-  const GroupSettings settings(checkpoint, optimizer);
+  const GroupSettings settings(checkpoint, optimizer, warns);
   StateList groups;
   for (auto& group : own.get_all<StateTree>("groups"))
     groups.push_back(settings.taken_over(std::move(group)));

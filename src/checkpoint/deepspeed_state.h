@@ -13,9 +13,11 @@ LOCKSTEP_API StateTree deepspeed_model(const ZeroCheckpoint& checkpoint, const S
 
 /// `own`, the state of an optimizer, with the values that the checkpoint has for it: what it keeps of each
 /// parameter, as TensorShards where `own` has some, and the groups' lr, weight_decay and betas. A group of
-/// `own` whose parameters had several values of such a setting keeps its own, with a warning.
+/// `own` whose parameters had several values of such a setting keeps its own; with a warning where `warns`,
+/// as one of the ranks should.
 /// @throws CheckpointError as ZeroOptimizer; naming parameter or kind of state that is not there
-LOCKSTEP_API StateTree deepspeed_optimizer(const ZeroCheckpoint& checkpoint, const StateTree& own);
+LOCKSTEP_API StateTree deepspeed_optimizer(const ZeroCheckpoint& checkpoint, const StateTree& own,
+                                           bool warns);
 
 /// `own`, the state of a scheduler, where the checkpoint's has come to; empty where it has none.
 /// @throws CheckpointError when it does not say where that is

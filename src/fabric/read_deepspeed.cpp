@@ -25,6 +25,7 @@ struct DeepSpeedReader {
   const ZeroCheckpoint& checkpoint;
   Strategy& strategy;
   bool strict;
+  bool warns;
 
   StateTree operator()(const std::shared_ptr<torch::nn::Module>& module) const {
     return deepspeed_model(checkpoint, strategy.wanted_state(*module));
@@ -33,7 +34,7 @@ struct DeepSpeedReader {
     if (checkpoint.stage() == 0 && !strict) return {};
     auto own = strategy.wanted_optimizer_state(optimizer->optimizer());
     if (own.empty()) own = strategy.optimizer_state(optimizer->optimizer());
-    return deepspeed_optimizer(checkpoint, own);
+    return deepspeed_optimizer(checkpoint, own, warns);
   }
   StateTree operator()(Scheduler* scheduler) const {
     return deepspeed_scheduler(checkpoint, state_of(*scheduler));
@@ -63,7 +64,8 @@ StateTree read_all(const Fabric& fabric, const ZeroCheckpoint& checkpoint, const
                    bool strict) {
   auto saved = deepspeed_client_state(checkpoint);
   for (const auto& [name, state] : states) {
-    auto tree = std::visit(DeepSpeedReader{checkpoint, fabric.strategy(), strict}, state.target());
+    auto tree = std::visit(DeepSpeedReader{checkpoint, fabric.strategy(), strict, fabric.is_global_zero()},
+                           state.target());
     if (!tree.empty()) saved.set(name, std::move(tree));
   }
   if (has_optimizer(states) && !fabric.precision().state().empty())
