@@ -88,7 +88,7 @@ void describe(OptionVisitor& v, Sgd& o) {
 
 void describe(OptionVisitor& v, Muon& o) {
   v.field("lr", o.lr, "Learning rate of both kinds of parameters", at_least(0));
-  v.field("momentum", o.momentum, "Share of the last update that is kept", at_least(0));
+  v.field("momentum", o.momentum, "Share of the last update that is kept", between(0, 1));
   describe_moments(v, o.betas, o.eps);
   describe_decay(v, o.weight_decay);
   v.field("muon_lr", o.muon_lr, "Learning rate of Muon's parameters", at_least(0));

@@ -70,6 +70,17 @@ bool lacks_total_steps(const Config& c) {
   return std::visit(lacks, c.scheduler);
 }
 
+bool has_coefficients_in_reverse(const Config& c) {
+  const auto* lamb = optimizer<Lamb>(c);
+  return lamb != nullptr && lamb->max_coeff < lamb->min_coeff;
+}
+
+/// Looking ahead follows the momentum, undampened.
+bool lacks_momentum(const Config& c) {
+  const auto* sgd = optimizer<Sgd>(c);
+  return sgd != nullptr && sgd->nesterov && (sgd->momentum <= 0.0 || sgd->dampening != 0.0);
+}
+
 /// Whether the run is over before its warm-up is.
 bool ends_early(const Config& c) {
   const auto ends = [](const auto& s) {
@@ -198,6 +209,12 @@ const std::vector<Rule>& rules() {
        "partition_activations and number_checkpoints as well"},
       {{"optimizer.params.amsgrad"}, has_amsgrad, "false"},
       {{"optimizer.params.bias_correction"}, lacks_bias_correction, "true"},
+      {{"optimizer.params.max_coeff", "optimizer.params.min_coeff"},
+       has_coefficients_in_reverse,
+       "a largest trust ratio of at least the smallest one"},
+      {{"optimizer.params.nesterov", "optimizer.params.momentum", "optimizer.params.dampening"},
+       lacks_momentum,
+       "a momentum above 0, and a dampening of 0"},
       {{"optimizer.type", kStage},
        is_untested,
        "Adam, AdamW, Adagrad, Lion or Muon with ZeRO",

@@ -186,6 +186,22 @@ const std::vector<Case>& cases() {
        R"({"optimizer": {"type": "Adam", "params": {"betas": [0.9, 0.99, 0.999]}}})",
        {"optimizer.params.betas", "two numbers in [0, 1)"},
        R"({"optimizer": {"type": "Adam", "params": {"betas": [0.9, 0.99]}}})"},
+      {"TrustRatiosInReverse",
+       "{\"optimizer\": {\"type\": \"Lamb\", \"params\": {\"min_coeff\": 0.5,\n\"max_coeff\": 0.1}}}",
+       {"optimizer.params.max_coeff (ds.json:2:1) = 0.1", "optimizer.params.min_coeff (ds.json:1:43) = 0.5"},
+       R"({"optimizer": {"type": "Lamb", "params": {"min_coeff": 0.1, "max_coeff": 0.1}}})"},
+      {"NesterovWithoutMomentum",
+       R"({"optimizer": {"type": "SGD", "params": {"nesterov": true}}})",
+       {"optimizer.params.nesterov (ds.json:1:42) = true", "a momentum above 0"},
+       R"({"optimizer": {"type": "SGD", "params": {"nesterov": true, "momentum": 0.9}}})"},
+      {"NesterovWithDampening",
+       R"({"optimizer": {"type": "SGD", "params": {"nesterov": true, "momentum": 0.9, "dampening": 0.1}}})",
+       {"optimizer.params.dampening (ds.json:1:77) = 0.1", "a dampening of 0"},
+       R"({"optimizer": {"type": "SGD", "params": {"momentum": 0.9, "dampening": 0.1}}})"},
+      {"MomentumOfMuonAboveOne",
+       R"({"optimizer": {"type": "Muon", "params": {"momentum": 1.5}}})",
+       {"ds.json:1", "optimizer.params.momentum", "0..1", "1.5"},
+       R"({"optimizer": {"type": "Muon", "params": {"momentum": 1.0}}})"},
   };
   return cases;
 }
