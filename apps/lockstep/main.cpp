@@ -10,6 +10,7 @@
 #include <lockstep/report/report.h>
 
 #include "estimate_memory_verb.h"
+#include "refusal.h"
 #include "run_verb.h"
 #include "slurm_script_verb.h"
 #include "zero_to_fp32_verb.h"
@@ -24,23 +25,6 @@ int inspect(const std::string& folder, const std::string& other) {
   const auto lines = lockstep::compare_checkpoints(folder, other);
   for (const auto& line : lines) std::cout << line << "\n";
   return lines.empty() ? 0 : 1;
-}
-
-// CLI11 tells how many values it found.
-bool is_given_twice(const std::string& text) {
-  return text.find("At Most") != std::string::npos ||
-         (text.find(", got ") != std::string::npos && !text.ends_with(" 0"));
-}
-
-// CLI11's refusals, in the form of ours.
-std::string refusal(const CLI::App*, const CLI::Error& error) {
-  std::string text = error.what();
-  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
-    text = "flag " + text.substr(0, text.find(':')) +
-           (is_given_twice(text) ? " is given twice" : " needs a value");
-  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr && text.find(": ") != std::string::npos)
-    text.replace(text.find(": "), 2, "; ");
-  return "lockstep: " + text + "; see lockstep --help\n";
 }
 
 struct ReportFlags {
@@ -120,10 +104,13 @@ int main(int argc, char** argv) {
     if (being_node->parsed()) return lockstep::become_node();
     if (running->parsed()) {
       run_flags.command = running->remaining();
+      if (!run_flags.command.empty()) refuse_flag_for_program(*running, run_flags.command.front());
       return run(run_flags);
     }
     if (scripting->parsed()) {
       slurm_flags.options.command = scripting->remaining();
+      if (!slurm_flags.options.command.empty())
+        refuse_flag_for_program(*scripting, slurm_flags.options.command.front());
       return write_slurm_script(slurm_flags);
     }
     lockstep::consolidate_checkpoint(folder, entry, file);

@@ -84,8 +84,6 @@ std::string job_name_of(const RunFlags& flags) {
 
 std::vector<std::string> command_of(const RunFlags& flags) {
   auto command = flags.command;
-  if (!command.empty() && command.front().starts_with('-'))
-    refuse("flags before the program", "those that lockstep run --help lists", command.front());
   if (flags.module && flags.no_python)
     refuse("--module", "a Python module, without --no-python", "--no-python");
   if (flags.module && command.empty()) refuse("--module", "the name of a Python module", "");

@@ -3,7 +3,6 @@
 #include <iostream>
 
 #include <lockstep/base/atomic_file.h>
-#include <lockstep/base/error.h>
 
 #include "number_checks.h"
 
@@ -40,10 +39,6 @@ CLI::App* add_slurm_script(CLI::App& app, SlurmScriptFlags& flags) {
 int write_slurm_script(const SlurmScriptFlags& flags) {
   auto options = flags.options;
   options.requeue = !flags.no_requeue;
-  if (!options.command.empty() && options.command.front().starts_with('-'))
-    throw lockstep::ConfigError("slurm-script", {.what = "flags before the program",
-                                                 .expected = "those that lockstep slurm-script --help lists",
-                                                 .got = "\"" + options.command.front() + "\""});
   const auto text = lockstep::slurm_script(options);
   if (!options.logs.empty()) lockstep::create_folders(options.logs);
   if (flags.output.empty()) {

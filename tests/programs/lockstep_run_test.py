@@ -361,6 +361,7 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
                 (["./" + "x" * 5000], ["File name too long"]),
                 (["x" * 5000 + ".py"], ["File name too long"]),
                 (["--nonsense", program], ["--nonsense", "--help"]),
+                (["--nproc_per_nodes=2", program], ["--nproc_per_nodes=2", "did you mean --nproc-per-node?"]),
                 ([], ["a program to run"]),
                 (["absent_program"], ["absent_program", "not in PATH"]),
                 (["./absent"], ["./absent", "no such file"]),
