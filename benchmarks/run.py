@@ -121,6 +121,22 @@ def start_bench(bin_dir, python, peers):
     return Bench("start", tuple(programs), tuple(rows))
 
 
+def fault_bench(bin_dir, python, peers):
+    """A rank of four dies, of a job without and with a restart."""
+    ranks, programs = "4", []
+    for restarts, suffix in (("0", ""), ("1", "_again")):
+        driver = (python, str(ROOT / "benchmarks/launch/faults.py"), "{results}", f"ranks_{ranks}")
+        flags = ("--nproc-per-node", ranks, "--max-restarts", restarts)
+        programs += [Program(f"ours{suffix}", (*driver, "rank 1 .* killed by SIGKILL", f"{bin_dir}/lockstep", "run", *flags,
+                                               f"{bin_dir}/bench_fault", "fit", "--run_dir", "{{folder}}/run", "--resume", "auto",
+                                               "--bench.moments", "{{moments}}")),
+                     Program(f"peer{suffix}", (*driver, r"exitcode: -9\b.* local_rank: 1\b", python, "-m", "torch.distributed.run",
+                                               "--standalone", *flags, f"{peers}/fault.py", "{{moments}}", "{{folder}}"))]
+    rows = [Row(case, Number(f"ours{suffix}", case), Number(f"peer{suffix}", case), "s")
+            for case, suffix in ((f"ranks_{ranks}_report", ""), (f"ranks_{ranks}_end", ""), (f"ranks_{ranks}_training", "_again"))]
+    return Bench("fault", tuple(programs), tuple(rows), most_rounds=5)
+
+
 def all_reduce_bench(bin_dir, *_):
     programs = (Program("ours", (f"{bin_dir}/bench_all_reduce", "{results}")),)
     rows = [Row(f"{size}_{ours}", Number("ours", f"{size}/{ours}"), Number("ours", f"{size}/gloo"))
@@ -201,8 +217,8 @@ def swap_bench(bin_dir, *_):
 
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
-    makers = (step_bench, epoch_bench, loader_bench, ddp_bench, start_bench, all_reduce_bench, adamw_bench, checkpoint_bench,
-              profiler_bench, sharded_bench, swap_bench, zero_bench)
+    makers = (step_bench, epoch_bench, loader_bench, ddp_bench, start_bench, fault_bench, all_reduce_bench, adamw_bench,
+              checkpoint_bench, profiler_bench, sharded_bench, swap_bench, zero_bench)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 
 
