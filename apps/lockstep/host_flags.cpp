@@ -26,8 +26,9 @@ constexpr std::array kAnswered = {"nnodes",       "node-rank",     "nproc-per-no
                                   "rdzv-backend", "rdzv-endpoint", "rdzv-conf",      "local-addr",
                                   "first-rank",   "world-size",    "tied-to-stdin"};
 // These are for the host on which the job is started.
-constexpr std::array kLocal = {"hostfile", "include",  "exclude",     "force-multi", "ssh",
-                               "ssh-port", "ssh-args", "ssh-timeout", "master-addr", "master-port"};
+constexpr std::array kLocal = {"hostfile",    "include",     "exclude",          "force-multi",
+                               "ssh",         "ssh-port",    "ssh-args",         "ssh-timeout",
+                               "master-addr", "master-port", "elastic-training", "min-elastic-nodes"};
 
 bool is_one_of(const auto& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
@@ -101,12 +102,26 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
-lockstep::HostsOptions options_of(const RunFlags& flags, std::vector<Host> hosts) {
+// 0: with all of them.
+int min_hosts_of(const HostFlags& flags, std::size_t num_hosts) {
+  const auto asked = flags.min_elastic_nodes;
+  if (asked && !flags.elastic_training)
+    refuse("--min-elastic-nodes", "--elastic-training as well", "\"" + std::to_string(*asked) + "\"");
+  if (!flags.elastic_training) return 0;
+  const int min = asked.value_or(1);
+  if (min > static_cast<int>(num_hosts))
+    refuse("--min-elastic-nodes", "1.." + std::to_string(num_hosts) + ", the number of hosts",
+           "\"" + std::to_string(min) + "\"");
+  return min;
+}
+
+lockstep::HostsOptions options_of(const RunFlags& flags, std::vector<Host> hosts, int min_hosts) {
   constexpr double kMoreGrace = 5;  // a host needs a moment beyond what its ranks are given
   lockstep::HostsOptions options{.hosts = std::move(hosts),
                                  .command = flags.command,
                                  .run_flags = flags_for_hosts(*flags.verb),
                                  .max_restarts = flags.max_restarts,
+                                 .min_hosts = min_hosts,
                                  .shell = shell_of(flags.hosts),
                                  .start_timeout = milliseconds(flags.hosts.ssh_timeout_s),
                                  .grace = milliseconds(flags.shutdown_timeout_s + kMoreGrace)};
@@ -121,6 +136,9 @@ std::vector<Host> hosts_of(const HostFlags& flags) {
     return lockstep::filter_hosts(lockstep::read_host_file(flags.hostfile), flags.include, flags.exclude);
   if (!flags.include.empty()) refuse("--include", "a host file, by --hostfile", "\"" + flags.include + "\"");
   if (!flags.exclude.empty()) refuse("--exclude", "a host file, by --hostfile", "\"" + flags.exclude + "\"");
+  if (flags.elastic_training || flags.min_elastic_nodes)
+    refuse(flags.elastic_training ? "--elastic-training" : "--min-elastic-nodes",
+           "a host file, by --hostfile", "none");
   return {};
 }
 
@@ -132,6 +150,11 @@ void add_host_flags(CLI::App& verb, HostFlags& flags) {
   verb.add_option("-e,--exclude", flags.exclude, "All but these hosts and slots");
   verb.add_flag("--force-multi,--force_multi", flags.force_multi,
                 "Over ssh, also where the host file has one host");
+  verb.add_flag("--elastic-training,--elastic_training", flags.elastic_training,
+                "Go on with the other hosts when one is lost");
+  verb.add_option("--min-elastic-nodes,--min_elastic_nodes", flags.min_elastic_nodes,
+                  "Hosts that are enough for that (default: 1)")
+      ->check(whole_number(1));
   verb.add_option("--ssh", flags.ssh, "Program to call as ssh (default: LOCKSTEP_SSH, else ssh)");
   verb.add_option("--ssh-port,--ssh_port", flags.ssh_port, "Port of the hosts' ssh")
       ->check(whole_number(1, 65'535));
@@ -146,8 +169,9 @@ std::optional<int> run_on_other_hosts(RunFlags& flags) {
   auto hosts = hosts_of(flags.hosts);
   if (hosts.empty()) return std::nullopt;
   refuse_answered(flags);
+  const int min_hosts = min_hosts_of(flags.hosts, hosts.size());
   if (needs_remote_shell(hosts, flags.hosts))
-    return lockstep::run_on_hosts(options_of(flags, std::move(hosts)));
+    return lockstep::run_on_hosts(options_of(flags, std::move(hosts), min_hosts));
   take_place_of(hosts.front(), flags);
   return std::nullopt;
 }

@@ -16,6 +16,8 @@ struct HostFlags {
   int ssh_port = 0;
   std::string ssh_args;
   double ssh_timeout_s = 60;
+  bool elastic_training = false;
+  std::optional<int> min_elastic_nodes;
 };
 
 void add_host_flags(CLI::App& verb, HostFlags& flags);

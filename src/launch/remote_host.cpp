@@ -10,6 +10,7 @@ namespace {
 constexpr int kNoConnection = 255;  // ssh's own
 constexpr int kNotFound = 127;      // a shell's
 constexpr int kFailed = 1;
+constexpr int kKilled = 128 + SIGKILL;
 
 }  // namespace
 
@@ -71,6 +72,12 @@ void RemoteHost::look() {
                                    : ProcessEnd{.exit_code = ended < 0 ? kNoConnection : WEXITSTATUS(status)};
   shell_.pidfd.reset();
   to_stdin_.reset();
+}
+
+bool RemoteHost::is_lost() const {
+  if (alive() || !is_ready_ || failure_ || shell_.told_to_stop) return false;
+  const int code = shell_.end->status();
+  return shell_.end->signal != 0 || code == kNoConnection || code == kKilled;
 }
 
 Blame RemoteHost::blame() const {

@@ -37,6 +37,13 @@ class RemoteHost {
   /// Looks whether the remote shell has ended, and waits for it if so.
   void look();
 
+  /// Whether the connection to its ranks has broken, of which nobody there could say a word.
+  bool is_lost() const;
+  /// From now on it is to blame for nothing.
+  void give_up() { shell_.told_to_stop = true; }
+  /// Whether it runs, or has done what it was for.
+  bool takes_part() const { return alive() || !shell_.end->failed(); }
+
   /// How far it is to blame for the end of the job.
   Blame blame() const;
   /// In words, beginning with the host.

@@ -17,11 +17,12 @@ constexpr int kFailed = 1;
 }  // namespace
 
 RemoteJob::RemoteJob(std::vector<RemoteHost> hosts, OutputRelay& relay, SignalScope& signals,
-                     Patience patience)
+                     Patience patience, int min_hosts)
     : hosts_(std::move(hosts)),
       relay_(relay),
       signals_(signals),
       patience_(patience),
+      min_hosts_(min_hosts),
       start_by_(Clock::now() + patience.start) {
   relay_.set_filter(
       [this](int host, std::string_view line) { return hosts_[static_cast<std::size_t>(host)].hear(line); });
@@ -41,6 +42,7 @@ int RemoteJob::run() {
     look();
     heed_requests();
     start_when_all_are_ready();
+    go_on_without_lost_hosts();
     look_for_culprit();
     meet_deadlines();
   }
@@ -97,6 +99,19 @@ void RemoteJob::start_when_all_are_ready() {
   if (!start_by_ || stopping_ || !std::ranges::all_of(hosts_, &RemoteHost::is_ready)) return;
   start_by_.reset();
   for (auto& host : hosts_) host.send(kGo);
+}
+
+// Their launchers start the ranks of those who are left anew. The first one is where they meet.
+void RemoteJob::go_on_without_lost_hosts() {
+  if (min_hosts_ == 0 || stopping_ || start_by_) return;
+  if (!hosts_.front().takes_part() || std::ranges::count_if(hosts_, &RemoteHost::takes_part) < min_hosts_)
+    return;
+  for (auto& host : hosts_) {
+    if (!host.is_lost()) continue;
+    relay_.look();  // the last words of a remote shell that has ended
+    relay_.say("lockstep: " + host.cause() + "; the other hosts go on without it\n");
+    host.give_up();
+  }
 }
 
 void RemoteJob::look_for_culprit() {

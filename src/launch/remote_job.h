@@ -22,8 +22,11 @@ class RemoteJob {
     std::chrono::milliseconds grace{30'000};  ///< from asking to stop to killing
   };
 
-  /// Borrows `relay`, whose processes are the hosts in their order, and `signals`.
-  RemoteJob(std::vector<RemoteHost> hosts, OutputRelay& relay, SignalScope& signals, Patience patience);
+  /// Borrows `relay`, whose processes are the hosts in their order, and `signals`. With `min_hosts` the job
+  /// goes on without hosts that are lost, as long as the first one and so many of all are there; 0: not
+  /// without any.
+  RemoteJob(std::vector<RemoteHost> hosts, OutputRelay& relay, SignalScope& signals, Patience patience,
+            int min_hosts);
   /// Kills what is left, if an exception cut run() short.
   ~RemoteJob();
   RemoteJob(const RemoteJob&) = delete;
@@ -40,6 +43,7 @@ class RemoteJob {
   void look();
   void heed_requests();
   void start_when_all_are_ready();
+  void go_on_without_lost_hosts();
   void look_for_culprit();
   void meet_deadlines();
   void name_cause();
@@ -51,6 +55,7 @@ class RemoteJob {
   OutputRelay& relay_;
   SignalScope& signals_;
   Patience patience_;
+  int min_hosts_;
   const RemoteHost* culprit_ = nullptr;  ///< best explanation so far
   int interrupted_by_ = 0;
   bool stopping_ = false;

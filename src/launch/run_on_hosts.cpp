@@ -18,6 +18,7 @@
 #include "launch/remote_command.h"
 #include "launch/remote_job.h"
 #include "rendezvous/authentication.h"
+#include "rendezvous/tcp_endpoint.h"
 
 namespace lockstep {
 namespace {
@@ -44,8 +45,16 @@ struct Place {
   std::string main_address = {};
 };
 
+// For hosts that come back, of which there are none: those who were left have said that they are.
+constexpr auto kElasticConf = "last_call_timeout=1,is_host=";
+
+// Whether the job can do without some of its hosts.
+bool is_elastic(const HostsOptions& options) { return options.min_hosts > 0 && options.hosts.size() > 1; }
+
 // Whether launchers have something to agree on.
-bool meet(const HostsOptions& options) { return options.max_restarts > 0 && options.hosts.size() > 1; }
+bool meet(const HostsOptions& options) {
+  return is_elastic(options) || (options.max_restarts > 0 && options.hosts.size() > 1);
+}
 
 std::vector<std::string> arguments_of(const HostsOptions& options, const Place& place) {
   const auto& host = options.hosts[place.node];
@@ -53,17 +62,25 @@ std::vector<std::string> arguments_of(const HostsOptions& options, const Place& 
   const auto add = [&](const char* flag, const std::string& value) {
     words.insert(words.end(), {flag, value});
   };
-  add("--nnodes", std::to_string(options.hosts.size()));
-  add("--node-rank", std::to_string(place.node));
+  const auto num_hosts = std::to_string(options.hosts.size());
   add("--nproc-per-node", std::to_string(host.slots.size()));
+  if (is_elastic(options)) {
+    add("--nnodes", std::to_string(options.min_hosts) + ":" + num_hosts);
+    add("--rdzv-backend", "c10d");
+    add("--rdzv-endpoint",
+        rendezvous::TcpEndpoint{.host = place.main_address, .port = options.main_port}.text());
+    add("--rdzv-conf", kElasticConf + std::string(place.node == 0 ? "true" : "false"));
+  } else {
+    add("--nnodes", num_hosts);
+    add("--node-rank", std::to_string(place.node));
+    add("--master-addr", place.main_address);
+    add("--master-port", std::to_string(options.main_port));
+    if (meet(options) && place.node == 0) add("--rdzv-conf", "is_host=true");
+  }
   if (!meet(options)) {
     add("--first-rank", std::to_string(place.first_rank));
     add("--world-size", std::to_string(place.world_size));
-  } else if (place.node == 0) {
-    add("--rdzv-conf", "is_host=true");
   }
-  add("--master-addr", place.main_address);
-  add("--master-port", std::to_string(options.main_port));
   words.insert(words.end(), options.run_flags.begin(), options.run_flags.end());
   words.insert(words.end(), options.command.begin(), options.command.end());
   return words;
@@ -149,7 +166,7 @@ int run_on_hosts(const HostsOptions& options) {
     hosts.emplace_back(options.hosts[i].name, std::move(shells[i]), std::move(pipes[i].writer), orders[i]);
   pipes.clear();
   launch::RemoteJob job(std::move(hosts), relay, signals,
-                        {.start = options.start_timeout, .grace = options.grace});
+                        {.start = options.start_timeout, .grace = options.grace}, options.min_hosts);
   return job.run();
 }
 

@@ -284,6 +284,45 @@ class HostFile(ProgramTest):
         self.assert_refused(result, 137, "lockstep: host two: its remote shell was killed by SIGKILL")
         self.assert_ended("child_0", "child_1", "child_2", "rank_2")
 
+    def start_elastic(self, *flags):
+        """A job on three hosts whose ranks wait for a file; returns it and the processes of its remote shells."""
+        self.host_file("one slots=2\ntwo slots=1\nthree slots=1\n")
+        for path in self.folder.glob("place_*"):
+            path.unlink()
+        program = self.script('trap "exit 0" TERM; echo "$FAKE_HOST $GROUP_RANK $GROUP_WORLD_SIZE $TORCHELASTIC_RESTART_COUNT" > '
+                              'place_${WORLD_SIZE}_$RANK.new; mv place_${WORLD_SIZE}_$RANK.new place_${WORLD_SIZE}_$RANK\n'
+                              'while [ ! -e go ]; do sleep 0.02; done')
+        process = self.restarting("--elastic-training", *flags, program)
+        self.wait_for(*(f"place_4_{rank}" for rank in range(4)))
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return process, [int(child) for child in children]
+
+    def places(self, world):
+        return [(self.folder / f"place_{world}_{rank}").read_text().strip() for rank in range(world)]
+
+    def test_a_job_that_can_do_without_a_lost_host_goes_on(self):
+        process, shells = self.start_elastic("--min-elastic-nodes", 2)
+        places = self.places(4)  # of hosts of one name the first that comes is the first
+        self.assertEqual(places[:2], ["one 0 3 0"] * 2)
+        self.assertIn(places[2:], (["two 1 3 0", "three 2 3 0"], ["three 1 3 0", "two 2 3 0"]))
+        os.kill(shells[1], signal.SIGKILL)
+        self.wait_for("place_3_0", "place_3_1", "place_3_2")
+        self.assertEqual(self.places(3), ["one 0 2 0", "one 0 2 0", "three 1 2 0"])
+        (self.folder / "go").touch()
+        result = self.finish(process, 20)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("lockstep: host two: its remote shell was killed by SIGKILL; the other hosts go on without it", result.err)
+        self.assertFalse(self.launchers_left())
+
+    def test_a_job_ends_with_its_first_host_and_where_too_few_are_left(self):
+        for lost, name, flags in ((0, "one", ()), (2, "three", ("--min-elastic-nodes", 3))):
+            with self.subTest(name):
+                process, shells = self.start_elastic(*flags)
+                os.kill(shells[lost], signal.SIGKILL)
+                result = self.finish(process, 20)
+                self.assert_refused(result, 137, f"lockstep: host {name}: its remote shell was killed by SIGKILL\n")
+                self.assertFalse(self.launchers_left())
+
     def test_a_host_that_cannot_be_reached_is_named_and_no_rank_is_started(self):
         for host, said in (("refused", "Connection refused"), ("unknown", "Could not resolve hostname")):
             with self.subTest(host=host):
@@ -326,6 +365,10 @@ class HostFile(ProgramTest):
                 (["--include", "one"], ["--include", "--hostfile"]),
                 ([*hosts, "--include", "one", "--exclude", "two"], ["--include", "--exclude"]),
                 ([*hosts, "--include", "three"], ["--include", '"three"']),
+                (["--elastic-training"], ["--elastic-training", "--hostfile"]),
+                ([*hosts, "--min-elastic-nodes", "2"], ["--min-elastic-nodes", "--elastic-training as well"]),
+                ([*hosts, "--elastic_training", "--min_elastic_nodes", "3"], ["--min-elastic-nodes", "1..2, the number of hosts", '"3"']),
+                ([*hosts, "--elastic-training", "--min-elastic-nodes", "0"], ["--min-elastic-nodes", "a whole number >= 1"]),
                 ([*hosts, "--exclude", "one:5"], ['slot "5" of host one']),
                 ([*hosts, "--nnodes", "2"], ["--nnodes", "--hostfile"]),
                 ([*hosts, "--nproc_per_node", "2"], ["--nproc-per-node", "--hostfile"]),

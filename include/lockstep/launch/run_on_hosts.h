@@ -5,7 +5,7 @@
 // processes. Once all hosts have answered, all become `lockstep run`; before that no rank is started. From
 // then on stdin brings signals, and its end is the end of all ranks there; stderr brings the first failure.
 // Where ranks may be started anew, the launchers meet at a rendezvous on the first host, whose token is new
-// for each job and comes over stdin, too.
+// for each job and comes over stdin, too. So they do where the job can do without some of its hosts.
 #pragma once
 
 #include <chrono>
@@ -31,6 +31,9 @@ struct HostsOptions {
   std::vector<std::string> run_flags =
       {};  ///< flags of `lockstep run` for each host, beside those of its place; `max_restarts` among them
   int max_restarts = 0;  ///< times that all ranks of all hosts are started anew after one has failed, >= 0
+  /// Hosts with which the job goes on when others are lost, at no cost of a restart: 1 to all; 0: it ends
+  /// with the first one that is lost, as it does in any case without the first host.
+  int min_hosts = 0;
   RemoteShell shell = {};
   std::string main_address = {};  ///< empty: an address of the first host
   int main_port = 29'500;
