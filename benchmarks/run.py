@@ -132,7 +132,7 @@ def fault_bench(bin_dir, python, peers):
                                                "--bench.moments", "{{moments}}")),
                      Program(f"peer{suffix}", (*driver, r"exitcode: -9\b.* local_rank: 1\b", python, "-m", "torch.distributed.run",
                                                "--standalone", *flags, f"{peers}/fault.py", "{{moments}}", "{{folder}}"))]
-    rows = [Row(case, Number(f"ours{suffix}", case), Number(f"peer{suffix}", case), "s")
+    rows = [Row(case, Number(f"ours{suffix}", case), Number(f"peer{suffix}", case), "ms")
             for case, suffix in ((f"ranks_{ranks}_report", ""), (f"ranks_{ranks}_end", ""), (f"ranks_{ranks}_training", "_again"))]
     return Bench("fault", tuple(programs), tuple(rows), most_rounds=5)
 
