@@ -1,6 +1,7 @@
 // Optimizers that look at whole tensors, over shards: the bits of ddp.
 #include <gtest/gtest.h>
 
+#include <lockstep/base/error.h>
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optimizers.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
