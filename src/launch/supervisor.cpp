@@ -13,6 +13,10 @@ using namespace std::chrono_literals;
 
 // Long enough for the true cause to be collected, short enough to stop all within a second.
 constexpr auto kEchoPatience = 300ms;
+// For a rank that has noted an error of its own and is about to end: its threads are joined first, and the
+// machine may be busy.
+constexpr auto kEndPatience = 5s;
+constexpr auto kNextLook = 50ms;
 // A terminal signals ranks and supervisor together; the ranks' ends may be seen first.
 constexpr auto kSignalPatience = 50ms;
 // `timeout` and shells may signal a process and then its group: that is one request, not two.
@@ -118,7 +122,16 @@ void Supervisor::look_for_culprit() {
     culprit_ = &process;
     const auto name_at = Clock::now() + patience(weight, *process.end);
     name_at_ = std::min(name_at, name_at_.value_or(name_at));
+    end_by_ = Clock::now() + kEndPatience;
   }
+}
+
+// Whether a rank that is about to end explains more than the suspect does.
+bool Supervisor::awaits_cause() const {
+  if (blame_of(*culprit_) >= Blame::kOwnError || Clock::now() >= end_by_) return false;
+  return std::ranges::any_of(ranks_, [&](const RankProcess& rank) {
+    return rank.alive() && statuses_[rank.local_rank].outcome.load() == RankOutcome::kFailed;
+  });
 }
 
 void Supervisor::say(const std::string& text) const {
@@ -185,6 +198,7 @@ void Supervisor::pass_on(const StopRequest& request) {
 
 void Supervisor::meet_deadlines() {
   const auto now = Clock::now();
+  if (name_at_ && now >= *name_at_ && awaits_cause()) name_at_ = now + kNextLook;
   if (name_at_ && (now >= *name_at_ || !any_alive())) name_cause();
   if (kill_at_ && now >= *kill_at_) kill_all();
 }

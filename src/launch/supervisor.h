@@ -58,6 +58,7 @@ class Supervisor {
   void collect_ended();
   Blame blame_of(const RankProcess& process) const;
   void look_for_culprit();
+  bool awaits_cause() const;
   void say(const std::string& text) const;
   void let_observers_look() const;
   void heed_observers();
@@ -85,7 +86,8 @@ class Supervisor {
   int interrupted_by_ = 0;                           ///< signal that the supervisor was asked to stop by
   std::optional<Clock::time_point> interrupted_at_;  ///< the first signal to stop
   std::optional<Clock::time_point> name_at_ = {};    ///< when culprit_ is taken for the cause
-  std::optional<Clock::time_point> kill_at_ = {};    ///< when patience with stopping ranks ends
+  Clock::time_point end_by_ = {};                  ///< when no other rank is waited for that is about to end
+  std::optional<Clock::time_point> kill_at_ = {};  ///< when patience with stopping ranks ends
   bool stopping_ = false;
   bool asked_to_stop_ = false;
 };

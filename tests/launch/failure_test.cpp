@@ -213,6 +213,17 @@ TEST(Cause, IsNotARankThatAbortsAfterItLostItsPeer) {
   EXPECT_EQ(result.errors, rank_one(result) + "failed: the true one\n");
 }
 
+TEST(Cause, IsARankThatTakesItsTimeToEnd) {
+  const auto result = launch_ranks(2, [](int rank) {
+    if (rank == 0) throw PeerLost("comm", {.what = "rank 1 went away"});
+    set_outcome(RankOutcome::kFailed, "the true one");
+    std::this_thread::sleep_for(800ms);
+    throw std::runtime_error("the true one");
+  });
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.errors, rank_one(result) + "failed: the true one\n");
+}
+
 TEST(Cause, OfATimeoutNamesWhoIsBehind) {
   LauncherProcess launcher([](LaunchOptions options) {
     options.nprocs = 3;
