@@ -1,5 +1,7 @@
 #include "strategy/sharded_strategy.h"
 
+#include <map>
+
 #include <lockstep/base/error.h>
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
@@ -22,6 +24,23 @@ std::vector<ShardedEngine*> pointers_to(const std::vector<std::shared_ptr<Sharde
   std::vector<ShardedEngine*> pointers;
   for (const auto& engine : engines) pointers.push_back(engine.get());
   return pointers;
+}
+
+// By the names that they have in `module`; an engine may have a part of it, with names of its own.
+std::vector<NamedParameter> pieces_in(const torch::nn::Module& module,
+                                      const std::vector<std::shared_ptr<ShardedEngine>>& engines) {
+  std::vector<NamedParameter> pieces;
+  for (const auto& engine : engines) {
+    std::map<std::string, at::Tensor> left;
+    for (const auto& [name, piece] : engine->parameters()) left.emplace(name, piece);
+    for (const auto& item : module.named_parameters()) {
+      const auto found = left.find(engine->name_of(item.value()));
+      if (found == left.end()) continue;
+      pieces.push_back({item.key(), found->second});
+      left.erase(found);
+    }
+  }
+  return pieces;
 }
 
 }  // namespace
@@ -77,12 +96,10 @@ void ShardedStrategy::setup_evaluation(torch::nn::Module& module) {
 // What has been averaged lies on the shards, and what waits for that on the model's own tensors.
 std::vector<NamedParameter> ShardedStrategy::accumulating_parameters(torch::nn::Module& module) {
   clips_.apply_all();
-  const bool has_waiting = !averages_every_backward();
-  auto parameters = has_waiting ? Strategy::accumulating_parameters(module) : std::vector<NamedParameter>();
-  for (const auto& engine : sharded_engines(module)) {
-    for (auto& [name, piece] : engine->parameters())
-      parameters.push_back({has_waiting ? "shard of " + name : name, piece});
-  }
+  auto pieces = pieces_in(module, sharded_engines(module));
+  if (averages_every_backward()) return pieces;
+  auto parameters = Strategy::accumulating_parameters(module);
+  for (auto& [name, piece] : pieces) parameters.push_back({"shard of " + name, piece});
   return parameters;
 }
 
