@@ -1,12 +1,9 @@
 #include <lockstep/cluster/lightning_environment.h>
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include "base/reserved_port.h"
 #include "cluster/variables.h"
 
 namespace lockstep {
@@ -16,19 +13,6 @@ constexpr std::string_view kSetBy = "whoever starts the ranks; unset it to let l
 
 int read(const char* name, int fallback) {
   return cluster::read_int({.name = name, .set_by = kSetBy}, fallback);
-}
-
-// The kernel knows which ports are free; only binding one asks it. Nothing is sent.
-int free_port() {
-  const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool found = ::bind(probe, generic, size) == 0 && ::getsockname(probe, generic, &size) == 0;
-  ::close(probe);
-  return found ? ntohs(address.sin_port) : 0;
 }
 
 void require_at_least(const std::string& what, int min, int value) {
@@ -53,10 +37,7 @@ bool LightningEnvironment::creates_processes_externally() const { return externa
 std::string LightningEnvironment::main_address() const { return main_address_; }
 
 int LightningEnvironment::main_port() const {
-  if (main_port_ == 0) main_port_ = free_port();
-  if (main_port_ == 0) {
-    throw ConfigError("cluster", {.what = "no free port on this host", .hint = "set MASTER_PORT"});
-  }
+  if (main_port_ == 0) main_port_ = reserved_port();
   return main_port_;
 }
 

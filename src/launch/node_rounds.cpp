@@ -6,9 +6,9 @@
 #include <lockstep/base/log.h>
 
 #include "base/host_name.h"
+#include "base/reserved_port.h"
 #include "base/sockets.h"
 #include "launch/descendants.h"
-#include "launch/free_port.h"
 #include "launch/meeting_place.h"
 #include "launch/node_link.h"
 
@@ -96,8 +96,7 @@ class Node {
 
   // The port is given to rank 0, should this become node 0.
   NodeOrder join() {
-    const FreePort port;
-    request_.port = port.number();
+    request_.port = reserved_port();
     return link_->join(request_);
   }
 

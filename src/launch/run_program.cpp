@@ -15,13 +15,13 @@
 #include <lockstep/base/log.h>
 #include <lockstep/launch/join.h>
 
+#include "base/reserved_port.h"
 #include "launch/descendants.h"
 #include "launch/error_files.h"
 #include "launch/exec_image.h"
 #include "launch/find_program.h"
 #include "launch/forked_ranks.h"
 #include "launch/guarded.h"
-#include "launch/listen_socket.h"
 #include "launch/node_rounds.h"
 #include "launch/orphans.h"
 #include "launch/output_relay.h"
@@ -50,10 +50,9 @@ std::vector<std::string> whole_command(const ProgramOptions& options) {
   return command;
 }
 
-// Somebody may take it before rank 0 does; that is one failed start.
-int free_port(const LaunchOptions& options) {
-  if (options.main_port != 0 || options.node_rank != 0) return options.main_port;
-  return launch::listen_on(std::span(&options.main_address, 1), 0).port;
+// Rank 0 takes it, when it has come so far.
+int port_of_rank0(const LaunchOptions& options) {
+  return options.main_port != 0 || options.node_rank != 0 ? options.main_port : reserved_port();
 }
 
 // torchrun's, beside those of rank_plan.h.
@@ -127,7 +126,7 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
   launch::ErrorFiles errors(folder);
   launch::OutputRelay relay(options.output, chosen.nprocs, folder);
   auto plans = launch::plan_ranks(chosen, {.launched = "run",
-                                           .port = free_port(chosen),
+                                           .port = port_of_rank0(chosen),
                                            .status_fd = statuses.fd(),
                                            .first_rank = options.first_rank,
                                            .world_size = options.world_size});

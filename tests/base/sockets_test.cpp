@@ -5,7 +5,11 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <fstream>
+#include <set>
 #include <vector>
+
+#include "base/reserved_port.h"
 
 namespace lockstep {
 namespace {
@@ -86,6 +90,17 @@ TEST(ConnectTest, TheReasonIsSaid) {
   const int closed = port_of(gone.get());
   gone.reset();
   EXPECT_EQ(connect_to("127.0.0.1", closed, steady_clock::now() + 1s).error(), "Connection refused");
+}
+
+TEST(ReservedPortTest, IsNoneThatConnectionsGet) {
+  int first = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first;
+  ASSERT_GE(first, 21'000) << "connections of this machine leave no room below them";
+  std::set<int> ports;
+  for (int i = 0; i < 20; ++i) ports.insert(reserved_port());
+  EXPECT_GE(*ports.begin(), 1024);
+  EXPECT_LT(*ports.rbegin(), first);
+  EXPECT_GT(ports.size(), 10U);
 }
 
 }  // namespace
