@@ -1,21 +1,15 @@
 #include <lockstep/checkpoint/checkpoint_writer.h>
 
-#include <numeric>
 #include <utility>
 
 #include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
+#include "checkpoint/own_group.h"
 #include "checkpoint/save_checkpoint.h"
 
 namespace lockstep {
 namespace {
-
-Communicator group_like(const Communicator& communicator) {
-  std::vector<int> all(static_cast<std::size_t>(communicator.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return communicator.size() == 1 ? Communicator() : communicator.new_group(all).value();
-}
 
 bool fits(const at::Tensor& buffer, const at::Tensor& tensor) {
   return buffer.scalar_type() == tensor.scalar_type() && buffer.sizes() == tensor.sizes() &&
@@ -25,7 +19,7 @@ bool fits(const at::Tensor& buffer, const at::Tensor& tensor) {
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(const Communicator& communicator)
-    : communicator_(group_like(communicator)) {}
+    : communicator_(detail::own_group(communicator)) {}
 
 CheckpointWriter::~CheckpointWriter() {
   try {
