@@ -116,6 +116,7 @@
 #include <lockstep/train/callbacks/lambda_callback.h>
 #include <lockstep/train/callbacks/learning_rate_finder.h>
 #include <lockstep/train/callbacks/learning_rate_monitor.h>
+#include <lockstep/train/callbacks/local_checkpoint.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/callbacks/model_pruning.h>
 #include <lockstep/train/callbacks/model_summary.h>

@@ -8,8 +8,14 @@ namespace lockstep::detail {
 
 std::shared_ptr<const CheckpointFiles> open_together(const std::filesystem::path& folder, Verify verify,
                                                      const Communicator& communicator) {
+  return open_together(folder, verify, communicator,
+                       {.index = communicator.rank(), .count = communicator.size()});
+}
+
+std::shared_ptr<const CheckpointFiles> open_together(const std::filesystem::path& folder, Verify verify,
+                                                     const Communicator& communicator,
+                                                     const OpenShare& share) {
   std::shared_ptr<const CheckpointFiles> files;
-  const OpenShare share{.index = communicator.rank(), .count = communicator.size()};
   const auto checksums = read_together(communicator, folder, [&] {
     files = std::make_shared<const CheckpointFiles>(folder, verify, share);
     return files->manifest().checksum;

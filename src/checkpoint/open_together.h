@@ -16,4 +16,9 @@ namespace lockstep::detail {
 std::shared_ptr<const CheckpointFiles> open_together(const std::filesystem::path& folder, Verify verify,
                                                      const Communicator& communicator);
 
+/// The same where ranks have the checkpoint in several places: `share` is of the bytes in this rank's.
+std::shared_ptr<const CheckpointFiles> open_together(const std::filesystem::path& folder, Verify verify,
+                                                     const Communicator& communicator,
+                                                     const OpenShare& share);
+
 }  // namespace lockstep::detail

@@ -158,9 +158,13 @@ std::map<std::string, at::Tensor> ShardedStrategy::module_state(torch::nn::Modul
   return engines.empty() ? Strategy::module_state(module) : full_state(module, pointers_to(engines));
 }
 
+StateTree ShardedStrategy::saved_shards(torch::nn::Module& module) {
+  return sharded_state(module, pointers_to(sharded_engines(module)));
+}
+
 StateTree ShardedStrategy::saved_state(torch::nn::Module& module) {
+  if (state_dict_type_ == StateDictType::kSharded) return saved_shards(module);
   const auto engines = pointers_to(sharded_engines(module));
-  if (state_dict_type_ == StateDictType::kSharded) return sharded_state(module, engines);
   if (engines.empty()) return Strategy::saved_state(module);
   StateTree tree;
   for (const auto& [name, tensor] : full_state(module, engines, WholeValues::kMaster)) tree.set(name, tensor);

@@ -31,6 +31,7 @@ class ShardedStrategy : public Strategy {
   std::shared_ptr<void> hold_whole(torch::nn::Module& module) override;
   std::map<std::string, at::Tensor> module_state(torch::nn::Module& module) override;
   StateTree saved_state(torch::nn::Module& module) override;
+  StateTree saved_shards(torch::nn::Module& module) override;
   StateTree wanted_state(torch::nn::Module& module) override;
   IncompatibleKeys load_module(torch::nn::Module& module, const StateTree& state, bool strict) override;
   StateTree optimizer_state(Optimizer& optimizer) override;

@@ -58,6 +58,8 @@ StateTree Strategy::saved_state(torch::nn::Module& module) {
   return tree;
 }
 
+StateTree Strategy::saved_shards(torch::nn::Module& module) { return saved_state(module); }
+
 StateTree Strategy::wanted_state(torch::nn::Module&) { return {}; }
 
 IncompatibleKeys Strategy::load_module(torch::nn::Module& module, const StateTree& state, bool strict) {

@@ -5,6 +5,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/train/callbacks/local_checkpoint.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/hooks.h>
@@ -52,6 +53,9 @@ void apply_barebones(TrainerOptions& options) {
   if (options.fast_dev_run) refuse_in_barebones("fast_dev_run", options.fast_dev_run.print());
   if (options.detect_anomaly) refuse_in_barebones("detect_anomaly", "true");
   if (options.profiler) refuse_in_barebones("profiler", options.profiler.print());
+  if (options.local_checkpoint.every_n_train_steps > 0)
+    refuse_in_barebones("local_checkpoint.every_n_train_steps",
+                        std::to_string(options.local_checkpoint.every_n_train_steps));
   options.logger = false;
   options.enable_checkpointing = false;
   options.enable_progress_bar = false;
@@ -112,6 +116,19 @@ void add_model_checkpoint(TrainerOptions& options) {
                 .got = "both"});
 }
 
+// Several would remove what the others have.
+void add_local_checkpoint(TrainerOptions& options) {
+  if (options.local_checkpoint.every_n_train_steps > 0)
+    options.callbacks.push_back(std::make_shared<LocalCheckpoint>(options.local_checkpoint));
+  const auto found = std::ranges::count_if(options.callbacks, [](const auto& callback) {
+    return dynamic_cast<const LocalCheckpoint*>(callback.get()) != nullptr;
+  });
+  if (found <= 1) return;
+  throw ConfigError("train", {.what = "LocalCheckpoint among the callbacks",
+                              .expected = "one, or local_checkpoint.every_n_train_steps",
+                              .got = std::to_string(found)});
+}
+
 }  // namespace
 
 TrainerOptions effective(TrainerOptions options) {
@@ -120,6 +137,7 @@ TrainerOptions effective(TrainerOptions options) {
   check_validation(options);
   if (options.barebones) apply_barebones(options);
   add_model_checkpoint(options);
+  add_local_checkpoint(options);
   if (!options.overfit_batches.is_zero()) apply_overfit(options);
   if (options.fast_dev_run) apply_fast_dev_run(options);
   resolve_limits(options);

@@ -11,12 +11,16 @@
 #include "checkpoint/together.h"
 #include "train/checkpoint_candidates.h"
 #include "train/job_checkpoints.h"
+#include "train/local_copies.h"
 #include "train/program_folder.h"
 
 namespace lockstep::detail {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr char kOnDisk = '/';  // what begins a word of rank 0's
+constexpr char kOfLocal = '#';
 
 // What the end of a fit is saved as, a good or a bad one.
 bool is_last(const fs::path& name) {
@@ -79,45 +83,105 @@ fs::path path_of(const std::string& ckpt_path, const RunState& state) {
   return ckpt_path;
 }
 
-// What rank 0 asks all ranks to open, one after the other until one can be used.
-std::vector<fs::path> wanted_folders(const RunState& state) {
-  const auto& ckpt_path = state.options.run.ckpt_path;
-  if (!ckpt_path.empty()) {
-    const auto path = path_of(ckpt_path, state);
-    return path.empty() ? std::vector<fs::path>() : std::vector{path};
+// What rank 0 asks all ranks to open: one of these after the other, until one can be used.
+struct ResumeChoice {
+  std::vector<CheckpointCandidate> on_disk;  // on rank 0; newest first
+  std::vector<LocalCandidate> local;         // the same on all ranks; newest first
+};
+
+// Of both the newest first: a folder, or the number of a local one; on rank 0.
+std::vector<std::string> in_order(const ResumeChoice& choice) {
+  std::vector<std::string> order;
+  std::size_t local = 0;
+  const auto add_local = [&] { order.push_back(kOfLocal + std::to_string(local++)); };
+  for (const auto& [folder, written] : choice.on_disk) {
+    while (local < choice.local.size() && choice.local[local].written > written) add_local();
+    order.push_back(kOnDisk + folder.string());
   }
-  std::vector<fs::path> folders;
-  for (const auto& candidate : candidates_in(folders_of_program(state.run_dir)))
-    folders.push_back(candidate.folder);
-  return folders;
+  while (local < choice.local.size()) add_local();
+  return order;
+}
+
+Checkpoint opened(const std::string& word, const ResumeChoice& choice, const RunState& state) {
+  const auto verify = state.options.run.verify;
+  const auto text = word.substr(1);
+  auto checkpoint = word.front() == kOfLocal
+                        ? local_checkpoints(state)->open(choice.local.at(std::stoul(text)), verify)
+                        : state.checkpoint_io->load(text, verify, state.communicator());
+  (void)checkpoint.entry("loops");  // which one of weights only has not
+  return checkpoint;
+}
+
+std::string name_of(const std::string& word, const ResumeChoice& choice) {
+  const auto text = word.substr(1);
+  return word.front() == kOfLocal ? "local checkpoint " + choice.local.at(std::stoul(text)).place : text;
 }
 
 // Damaged ones are passed over, and named.
-std::optional<Checkpoint> newest_complete(const std::vector<fs::path>& folders, const RunState& state) {
-  const auto& communicator = state.communicator();
+std::optional<Checkpoint> newest_complete(const ResumeChoice& choice, const RunState& state) {
+  const auto order = state.is_global_zero() ? in_order(choice) : std::vector<std::string>();
   for (std::size_t number = 0;; ++number) {
-    const auto folder = communicator.broadcast_bytes(number < folders.size() ? folders[number].string() : "");
-    if (folder.empty()) return std::nullopt;
+    const auto word = state.communicator().broadcast_bytes(number < order.size() ? order[number] : "");
+    if (word.empty()) return std::nullopt;
     try {
-      auto checkpoint = state.checkpoint_io->load(folder, state.options.run.verify, communicator);
-      (void)checkpoint.entry("loops");  // which one of weights only has not
-      return checkpoint;
+      return opened(word, choice, state);
     } catch (const CommError&) {
       throw;
     } catch (const Error& error) {
-      if (state.is_global_zero()) log_warning("not resuming from " + folder + ": " + error.what());
+      if (state.is_global_zero())
+        log_warning("not resuming from " + name_of(word, choice) + ": " + error.what());
     }
   }
 }
 
+std::vector<LocalCandidate> local_of(const RunState& state, const std::vector<fs::path>& run_dirs) {
+  const auto* checkpoints = local_checkpoints(state);
+  return checkpoints == nullptr ? std::vector<LocalCandidate>() : checkpoints->find(run_dirs);
+}
+
 // Nothing else is asked for later.
-std::optional<Checkpoint> checkpoint_of_job(RunState& state) {
-  auto found = newest_complete(state.is_global_zero() ? left_by_job(state) : std::vector<fs::path>(), state);
+std::optional<Checkpoint> checkpoint_of_job(RunState& state, const ResumeChoice& choice) {
+  auto found = newest_complete(choice, state);
   if (!found) return std::nullopt;
   if (state.is_global_zero()) log_info("this job goes on from " + found->folder().string());
   state.options.run.ckpt_path.clear();
   state.options.run.resume = Resume::kNever;
   return found;
+}
+
+// Those that were written after the newest local one: where there is one, they are of the same run.
+std::vector<CheckpointCandidate> later_than(const std::vector<LocalCandidate>& local,
+                                            std::vector<CheckpointCandidate> on_disk) {
+  if (local.empty()) return {};
+  std::erase_if(on_disk, [&](const auto& each) { return each.written < local.front().written; });
+  return on_disk;
+}
+
+// What the lives of this job before this one have left, if it has had any, and is to go on from that
+// whatever it was told at first. resume = auto looks at all there is in any case.
+std::optional<Checkpoint> left_by_earlier_life(RunState& state) {
+  const auto& run = state.options.run;
+  const bool is_requeuing = requeuing_environment(state) != nullptr;
+  const bool is_auto = run.ckpt_path.empty() && run.resume == Resume::kAuto;
+  if (!is_requeuing && (is_auto || !is_started_anew())) return std::nullopt;
+  ResumeChoice choice;
+  if (is_started_anew()) choice.local = local_of(state, {state.run_dir});
+  if (state.is_global_zero())
+    choice.on_disk =
+        is_requeuing ? left_by_job(state) : later_than(choice.local, candidates_in({state.run_dir}));
+  return checkpoint_of_job(state, choice);
+}
+
+// The newest of this program.
+std::optional<Checkpoint> newest_of_program(const RunState& state) {
+  ResumeChoice choice;
+  std::vector<fs::path> folders;  // of rank 0
+  if (state.is_global_zero()) {
+    folders = folders_of_program(state.run_dir);
+    choice.on_disk = candidates_in(folders);
+  }
+  choice.local = local_of(state, folders);
+  return newest_complete(choice, state);
 }
 
 }  // namespace
@@ -132,15 +196,14 @@ const ModelCheckpoint* first_model_checkpoint(const RunState& state) {
 std::optional<Checkpoint> take_wanted_checkpoint(RunState& state, bool is_first_fit) {
   auto& run = state.options.run;
   state.resumed_from.clear();
-  if (is_first_fit && requeuing_environment(state) != nullptr)
-    if (auto found = checkpoint_of_job(state)) return found;
-  if (run.ckpt_path.empty() && run.resume == Resume::kNever) return std::nullopt;
-  std::vector<fs::path> folders;  // of rank 0
-  if (state.is_global_zero()) folders = wanted_folders(state);
-  const bool is_named = !std::exchange(run.ckpt_path, {}).empty();
-  run.resume = Resume::kNever;
-  if (!is_named) return newest_complete(folders, state);
-  const auto folder = state.communicator().broadcast_bytes(folders.empty() ? "" : folders.front().string());
+  if (is_first_fit)
+    if (auto found = left_by_earlier_life(state)) return found;
+  const auto ckpt_path = std::exchange(run.ckpt_path, {});
+  const auto resume = std::exchange(run.resume, Resume::kNever);
+  if (ckpt_path.empty())
+    return resume == Resume::kAuto ? newest_of_program(state) : std::optional<Checkpoint>();
+  const auto wanted = state.is_global_zero() ? path_of(ckpt_path, state).string() : std::string();
+  const auto folder = state.communicator().broadcast_bytes(wanted);
   if (folder.empty()) return std::nullopt;
   state.resumed_from = agreed_folder(state.communicator(), folder);
   return state.checkpoint_io->load(state.resumed_from, run.verify, state.communicator());

@@ -97,6 +97,32 @@ void add_run(const RunState& state, FitMoment moment, CheckpointState& all) {
   all.own = std::move(moment.own);
 }
 
+StateTree weights_with(const RunState& state, StateTree model) {
+  StateTree weights;
+  weights.set("model", std::move(model));
+  weights.set("hyper_parameters", state.options.run.config_yaml);
+  return weights;
+}
+
+// A moment of fit as checkpoints hold it.
+struct Captured {
+  CheckpointState state;
+  CheckpointInfo info;
+};
+
+Captured captured(RunState& state, StateTree weights, bool weights_only) {
+  auto moment = state.moment ? *state.moment : moment_of(state);
+  Captured all{.state = {.shared = std::move(weights)},
+               .info = {.epoch = moment.loops.get<std::int64_t>("epoch"),
+                        .global_step = state.progress.global_step,
+                        .strategy = std::string(state.strategy->name()),
+                        .mesh = state.strategy->mesh()}};
+  if (!weights_only) add_run(state, std::move(moment), all.state);
+  TrainContext context(state);
+  for (const auto& callback : state.callbacks) callback->on_save_checkpoint(context, all.state.shared);
+  return all;
+}
+
 void check_has_place(const RunState& state, bool in_hook) {
   const bool between_batches = state.moment || (in_hook && state.progress.phase != FitPhase::kInBatch);
   if (state.stage == Stage::kFit && !state.trained.empty() && between_batches) return;
@@ -152,10 +178,7 @@ void wait_for_writer(RunState& state) {
 }  // namespace
 
 StateTree weights_of(const RunState& state) {
-  StateTree weights;
-  weights.set("model", state.strategy->saved_state(*state.module));
-  weights.set("hyper_parameters", state.options.run.config_yaml);
-  return weights;
+  return weights_with(state, state.strategy->saved_state(*state.module));
 }
 
 void keep_moment(RunState& state) {
@@ -166,15 +189,7 @@ void keep_moment(RunState& state) {
 }
 
 void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request) {
-  const auto moment = state.moment ? *state.moment : moment_of(state);
-  CheckpointState all{.shared = weights_of(state)};
-  const CheckpointInfo info{.epoch = moment.loops.get<std::int64_t>("epoch"),
-                            .global_step = state.progress.global_step,
-                            .strategy = std::string(state.strategy->name()),
-                            .mesh = state.strategy->mesh()};
-  if (!request.weights_only) add_run(state, moment, all);
-  TrainContext context(state);
-  for (const auto& callback : state.callbacks) callback->on_save_checkpoint(context, all.shared);
+  const auto [all, info] = captured(state, weights_of(state), request.weights_only);
   if (!state.options.async_checkpoint) {
     write_or_tell(request, [&] { state.checkpoint_io->save(folder, all, info, state.communicator()); });
     return finish_save(state, request, folder);
@@ -194,6 +209,16 @@ void save_after_hook(RunState& state, const std::filesystem::path& folder, const
   state.hooks.defer([&state, folder, request] {
     std::erase(state.promised, folder);
     warn_of_failure(state, [&] { save_fit(state, folder, request); });
+  });
+}
+
+void capture_after_hook(RunState& state, CheckpointCapture capture) {
+  if (state.stage == Stage::kSanityCheck || state.is_trial) return;
+  check_has_place(state, state.hooks.is_calling());
+  state.hooks.defer([&state, capture = std::move(capture)] {
+    const auto weights = weights_with(state, state.strategy->saved_shards(*state.module));
+    const auto all = captured(state, weights, /*weights_only=*/false);
+    warn_of_failure(state, [&] { capture(all.state, all.info); });
   });
 }
 

@@ -20,6 +20,10 @@ void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRe
 /// @throws ConfigError where there is no such place: inside a batch, outside of hooks
 void save_after_hook(RunState& state, const std::filesystem::path& folder, const SaveRequest& request);
 
+/// Hands the same to `capture` when all hooks of this moment have been called, as
+/// TrainContext::capture_checkpoint() says.
+void capture_after_hook(RunState& state, CheckpointCapture capture);
+
 /// The same when fit is over. Returns when it is written. Collective.
 /// @throws ConfigError before; IoError
 void save_after_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request);

@@ -5,8 +5,6 @@
 
 #include <lockstep/base/atomic_file.h>
 
-#include "train/checkpoint_candidates.h"
-
 namespace lockstep::detail {
 namespace {
 
@@ -44,12 +42,11 @@ const SlurmEnvironment* requeuing_environment(const RunState& state) {
   return slurm != nullptr && slurm->auto_requeue() ? slurm : nullptr;
 }
 
-std::vector<fs::path> left_by_job(const RunState& state) {
+std::vector<CheckpointCandidate> left_by_job(const RunState& state) {
   const auto begin = begin_of_job(state);
-  std::vector<fs::path> folders;
-  for (const auto& [folder, written] : candidates_in({state.run_dir}))
-    if (hpc_number(folder) >= 0 || written >= begin) folders.push_back(folder);
-  return folders;
+  auto left = candidates_in({state.run_dir});
+  std::erase_if(left, [&](const auto& each) { return hpc_number(each.folder) < 0 && each.written < begin; });
+  return left;
 }
 
 fs::path last_hpc_checkpoint(const RunState& state) {

@@ -7,6 +7,7 @@
 
 #include <lockstep/cluster/slurm_environment.h>
 
+#include "train/checkpoint_candidates.h"
 #include "train/run_state.h"
 
 namespace lockstep::detail {
@@ -17,7 +18,7 @@ const SlurmEnvironment* requeuing_environment(const RunState& state);
 /// Newest first: each hpc_ckpt_N.ckpt in this run directory and, where SLURM has started the job again, all
 /// other checkpoints since the job's first life began to train here. To be called once in each life, by
 /// rank 0, before it makes any. @throws IoError
-std::vector<std::filesystem::path> left_by_job(const RunState& state);
+std::vector<CheckpointCandidate> left_by_job(const RunState& state);
 
 /// hpc_ckpt_N.ckpt in this run directory, with an N above all that are there.
 std::filesystem::path next_hpc_checkpoint(const RunState& state);

@@ -108,14 +108,26 @@ void TrainContext::log(std::string_view name, metrics::Metric& metric, const Log
 const Metrics& TrainContext::callback_metrics() const { return state_->board.callback; }
 const Metrics& TrainContext::progress_bar_metrics() const { return state_->board.progress_bar; }
 
+namespace {
+
+void refuse_after_failure(const detail::RunState& state) {
+  if (state.failure == nullptr) return;
+  throw ConfigError("train", {.what = "a checkpoint cannot be taken here",
+                              .expected = "a hook of fit between batches",
+                              .got = "on_exception, which other ranks may not be in",
+                              .hint = "save_after_failure() saves what there is"});
+}
+
+}  // namespace
+
 void TrainContext::save_checkpoint(const std::filesystem::path& folder, const SaveRequest& request) {
-  if (state_->failure != nullptr) {
-    throw ConfigError("train", {.what = "a checkpoint cannot be taken here",
-                                .expected = "a hook of fit between batches",
-                                .got = "on_exception, which other ranks may not be in",
-                                .hint = "save_after_failure() saves what there is"});
-  }
+  refuse_after_failure(*state_);
   detail::save_after_hook(*state_, folder, request);
+}
+
+void TrainContext::capture_checkpoint(CheckpointCapture capture) {
+  refuse_after_failure(*state_);
+  detail::capture_after_hook(*state_, std::move(capture));
 }
 
 bool TrainContext::will_save(const std::filesystem::path& folder) const {

@@ -23,6 +23,7 @@
 #include "train/fit_checkpoint.h"
 #include "train/fit_loop.h"
 #include "train/job_checkpoints.h"
+#include "train/local_copies.h"
 #include "train/make_loggers.h"
 #include "train/open_data.h"
 #include "train/plugins.h"
@@ -115,6 +116,7 @@ void save_results(RunState& state) {
   keep_failure(state, [&] { await_save(state); });  // of a callback
   if (state.is_global_zero() && requeuing_environment(state) != nullptr && !state.save_failure)
     remove_hpc_checkpoints(state);
+  end_local_checkpoints(state);
 }
 
 // What the fit goes on from, if anything: what it brings need not be computed first.
@@ -226,6 +228,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
       return end_search(state);
     }
     const bool goes_on = resume(state, std::exchange(from, std::nullopt));
+    forget_local_checkpoints(state);
     state.hooks.call(hook::on_fit_start, context);
     log_hyper_parameters(state);
     warn_of_empty(state, state.val_loaders, Stage::kValidate);

@@ -83,6 +83,7 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("enable_checkpointing", o.enable_checkpointing,
           "Write checkpoints of the latest epoch and, at the end of fit, last.ckpt");
   v.field("async_checkpoint", o.async_checkpoint, "Write checkpoints while training goes on");
+  v.group("local_checkpoint", o.local_checkpoint, "Checkpoints in the memory of the nodes");
   v.field("enable_progress_bar", o.enable_progress_bar, "Show progress and the table of epochs");
   v.field("enable_model_summary", o.enable_model_summary, "Print a table of the model's parts");
   v.field("barebones", o.barebones, "Nothing but the loop, to measure its speed");

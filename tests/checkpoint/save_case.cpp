@@ -8,6 +8,10 @@
 //   save_case killed FOLDER   the same without an exchange, and is killed when the older one is moved aside
 //   save_case busy FOLDER     the same as save, where no folder can be removed
 //   save_case synced FOLDER   the same as save; prints the folders that are synced
+//   save_case local_killed:N FOLDER   two nodes save states 1 and 2 in memory below FOLDER; the job is killed
+//                                     in the N-th call that changes a file since it has begun with the second
+//   save_case local_faults FOLDER     the same, and all such calls from the N-th on fail, for each N
+//   save_case local_check FOLDER      prints the number of the state that they go on from
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -18,12 +22,15 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <iostream>
 
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
+
+#include "checkpoint/local_checkpoints.h"
 
 namespace {
 
@@ -37,6 +44,7 @@ std::atomic<bool> can_exchange{true};
 std::atomic<bool> dies_aside{false};
 std::atomic<bool> can_remove{true};
 std::atomic<bool> prints_synced{false};
+std::atomic<bool> is_deadly{false};
 
 bool fails() {
   if (!is_victim) return false;
@@ -46,6 +54,7 @@ bool fails() {
     --calls_left;
     return false;
   }
+  if (is_deadly) ::raise(SIGKILL);
   if (is_once) calls_left = -1;
   errno = error_number;
   return true;
@@ -90,6 +99,7 @@ int renameat2(int from_folder, const char* from, int to_folder, const char* to, 
 int unlinkat(int folder, const char* path, int flags) noexcept {
   static const auto real = next<int (*)(int, const char*, int)>("unlinkat");
   if (!can_remove) errno = EBUSY;
+  if (is_deadly) (void)fails();
   return can_remove ? real(folder, path, flags) : -1;
 }
 int mkdir(const char* path, mode_t mode) {
@@ -102,6 +112,7 @@ int mkdir(const char* path, mode_t mode) {
 namespace {
 
 using namespace lockstep;
+using lockstep::detail::LocalCheckpoints;
 
 constexpr int kTensors = 24;
 
@@ -203,10 +214,101 @@ int rank_faults(const std::filesystem::path& folder) {
   return 0;
 }
 
+void on_two_nodes(const std::filesystem::path& folder,
+                  const std::function<void(LocalCheckpoints&, const Communicator&)>& body) {
+  testing::run_ranks(2, [&](const Communicator& communicator) {
+    LocalCheckpoints local(folder / std::to_string(communicator.rank()), "/runs/a", 2, communicator);
+    body(local, communicator);
+    communicator.barrier();
+  });
+}
+
+std::int64_t local_number(const std::filesystem::path& folder) {
+  std::atomic<std::int64_t> number = 0;
+  on_two_nodes(folder, [&](LocalCheckpoints& local, const Communicator&) {
+    for (const auto& candidate : local.find({"/runs/a"})) {
+      try {
+        const auto shared = local.open(candidate, Verify::kAll).shared();
+        const auto found = shared.get<std::int64_t>("number");
+        if (!differences(state_of(found).shared, shared).empty()) throw std::runtime_error("a mixed state");
+        number = found;
+        return;
+      } catch (const CheckpointError& error) {
+        if (std::strstr(error.what(), "not whole") == nullptr) throw;
+      }
+    }
+  });
+  return number;
+}
+
+void save_local(LocalCheckpoints& local, std::int64_t number) {
+  local.save(state_of(number), {.global_step = number});
+  local.wait();
+}
+
+int local_killed(const std::filesystem::path& folder, int call) {
+  on_two_nodes(folder, [&](LocalCheckpoints& local, const Communicator& communicator) {
+    save_local(local, 1);
+    communicator.barrier();
+    is_deadly = true;
+    calls_left = call;
+    communicator.barrier();
+    save_local(local, 2);
+    communicator.barrier();
+    calls_left = -1;
+  });
+  return 0;
+}
+
+// Returns whether the fault came; then both nodes have heard of it.
+bool try_local_fault(const std::filesystem::path& folder, int call) {
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  std::atomic<int> failed = 0;
+  on_two_nodes(folder, [&](LocalCheckpoints& local, const Communicator& communicator) {
+    save_local(local, 1);
+    communicator.barrier();
+    error_number = ENOSPC;
+    calls_left = call;
+    communicator.barrier();
+    try {
+      save_local(local, 2);
+    } catch (const IoError& error) {
+      ++failed;
+      if (std::strstr(error.what(), std::strerror(ENOSPC)) == nullptr) throw;
+    }
+    communicator.barrier();
+    calls_left = -1;
+  });
+  if (failed != 0 && failed != 2) throw std::runtime_error("one was told, and one not");
+  const auto number = local_number(folder);  // also the second where the last rename of all has failed
+  if (number != 2 && (failed == 0 || number != 1)) throw std::runtime_error("none is whole");
+  return failed != 0;
+}
+
+int local_faults(const std::filesystem::path& folder) {
+  int count = 0;
+  while (count < 1000 && try_local_fault(folder, count)) ++count;
+  std::cout << count << " faults" << std::endl;
+  return 0;
+}
+
+// Calls with nothing to do find libc's functions, before threads look for them while others load libraries:
+// those wait for each other.
+void find_functions() {
+  (void)!::write(-1, "", 0);
+  (void)::fsync(-1);
+  (void)::rename("", "");
+  (void)::renameat2(-1, "", -1, "", 0);
+  (void)::unlinkat(-1, "", 0);
+  (void)::mkdir("", 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
   if (argc != 3) return 2;
+  find_functions();
   const std::string mode = argv[1];
   if (mode == "loop") return loop(argv[2]);
   can_exchange = mode != "killed" && mode != "faults_without_exchange";
@@ -216,7 +318,10 @@ int main(int argc, char** argv) try {
   if (mode == "save" || mode == "killed" || mode == "busy" || mode == "synced") return save(argv[2]);
   if (mode.starts_with("faults")) return faults(argv[2]);
   if (mode == "rank_faults") return rank_faults(argv[2]);
-  std::cout << check(argv[2]) << std::endl;
+  if (mode.starts_with("local_killed:"))
+    return local_killed(argv[2], std::stoi(mode.substr(mode.find(':') + 1)));
+  if (mode == "local_faults") return local_faults(argv[2]);
+  std::cout << (mode == "local_check" ? local_number(argv[2]) : check(argv[2])) << std::endl;
   return 0;
 } catch (const std::exception& error) {
   std::cerr << error.what() << std::endl;

@@ -74,6 +74,7 @@ ELSEWHERE = {
     "trainer.strategy.release_after_every_operator": "tests/parallel",
     "trainer.strategy.sync_module_states": "tests/parallel",
     "trainer.async_checkpoint": "tests/train",
+    "trainer.local_checkpoint.replication_factor": "tests/checkpoint",
     "trainer.min_epochs": "tests/train",
     "trainer.min_steps": "tests/train",
     "trainer.partial_window": "tests/train",
@@ -130,6 +131,12 @@ class Flags(ProgramTest):
         data[-1] ^= 1
         (saved / "optimizer.safetensors").write_bytes(data)
         return self.digits("test", "--ckpt_path", saved, *flags).code
+
+    def local_checkpoints(self, every, name="memory"):
+        """What a run that fails leaves in memory."""
+        self.digits("--trainer.local_checkpoint.every_n_train_steps", every, "--trainer.local_checkpoint.folder", self.folder / name,
+                    "--fault.kind", "throw", "--fault.step", 17)
+        return [path.name for path in (self.folder / name).glob("*/*")]
 
     EFFECTS = {
         "run_dir": lambda t: t.succeed(*ONE_EPOCH, "--run_dir", t.folder / "other") and (t.folder / "other" / "summary.json").exists(),
@@ -217,6 +224,8 @@ class Flags(ProgramTest):
         and shutil.rmtree(t.folder / "run") is None and t.succeed(*ONE_EPOCH, "--trainer.logger", "false") and not (t.folder / "run" / "metrics.csv").exists(),
         "trainer.enable_checkpointing": lambda t: t.succeed(*ONE_EPOCH, "--trainer.enable_checkpointing", "false")
         and not (t.folder / "run" / "checkpoints" / "last.ckpt").exists(),
+        "trainer.local_checkpoint.every_n_train_steps": lambda t: t.local_checkpoints(9) == ["step=9"] and t.local_checkpoints(0) == ["step=9"],
+        "trainer.local_checkpoint.folder": lambda t: t.local_checkpoints(9, "other") == ["step=9"],
         "trainer.enable_progress_bar": lambda t: t.succeed(
             *ONE_EPOCH, "--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false").out == "",
         "tune.batch_size": lambda t: "lr" in t.tuned("--tune.batch_size", "false") and "batch_size" not in t.tuned("--tune.batch_size", "false"),

@@ -50,6 +50,8 @@ REFUSED = {
     "profiler": [("pytorch", "simple"), ("xla", "simple")],
     "enable_checkpointing": [("maybe", "true")],
     "async_checkpoint": [("maybe", "true")],
+    "local_checkpoint.every_n_train_steps": [("-1", ">= 0"), ("often", "integer")],
+    "local_checkpoint.replication_factor": [("0", ">= 1")],
     "enable_progress_bar": [("maybe", "true")],
     "enable_model_summary": [("maybe", "true")],
     "barebones": [("maybe", "true")],
@@ -58,7 +60,7 @@ REFUSED = {
     "inference_mode": [("maybe", "true")],
     "use_distributed_sampler": [("maybe", "true")],
 }
-TAKES_ANY_TEXT = {"default_root_dir"}
+TAKES_ANY_TEXT = {"default_root_dir", "local_checkpoint.folder"}
 # Options of one strategy: refused in tests/strategy and tests/parallel.
 ELSEWHERE = "strategy."
 
@@ -82,7 +84,8 @@ class Refusals(ProgramTest):
 
     def test_flags_that_exclude_each_other(self):
         barebones = ["--trainer.barebones", "true"]
-        for flag, value in (("detect_anomaly", "true"), ("fast_dev_run", "true"), ("profiler", "simple")):
+        for flag, value in (("detect_anomaly", "true"), ("fast_dev_run", "true"), ("profiler", "simple"),
+                            ("local_checkpoint.every_n_train_steps", "5")):
             with self.subTest(flag):
                 self.assert_refused(self.digits(*barebones, f"--trainer.{flag}", value), 2, "barebones", flag)
         self.assert_refused(self.digits("--trainer.check_val_every_n_epoch", "null", "--trainer.val_check_interval", 0.5), 2,

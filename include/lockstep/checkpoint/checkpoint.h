@@ -59,6 +59,8 @@ class LOCKSTEP_API Checkpoint {
   /// @throws on every rank: those that found something as above, the others CheckpointError naming the rank
   ///   that did; CheckpointError where ranks have opened different checkpoints
   Checkpoint(const std::filesystem::path& folder, Verify verify, const Communicator& communicator);
+  /// For the library: what is open already.
+  explicit Checkpoint(std::shared_ptr<const detail::CheckpointFiles> files) : files_(std::move(files)) {}
 
   const CheckpointInfo& info() const;
   const std::filesystem::path& folder() const;

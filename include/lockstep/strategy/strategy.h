@@ -133,6 +133,10 @@ class LOCKSTEP_API Strategy {
   /// TensorShards, if it is told to keep them.
   virtual StateTree saved_state(torch::nn::Module& module);
 
+  /// The same with TensorShards wherever this rank has but a run of a tensor, so that nothing is gathered.
+  /// Not Collective. The default is saved_state().
+  virtual StateTree saved_shards(torch::nn::Module& module);
+
   /// Which runs of which tensors this rank is to be given for load_module(): those that are TensorShards
   /// here; of all others it gets the whole. Not Collective.
   virtual StateTree wanted_state(torch::nn::Module& module);

@@ -26,6 +26,8 @@ class ManualOptimizer;
 class Optimizer;
 class Strategy;
 struct BackwardOptions;
+struct CheckpointInfo;
+struct CheckpointState;
 struct LRScheduler;
 struct RunOptimizer;
 struct TrainerOptions;
@@ -50,6 +52,10 @@ enum class SavedAfterFailure {
   kWeights,  ///< by one of the ranks that are left: a checkpoint of weights only
   kRun       ///< by all of them: a checkpoint from which another process goes on
 };
+
+/// Does something with what a checkpoint would hold. Its tensors are those of the run: they may change as
+/// soon as it returns.
+using CheckpointCapture = std::function<void(const CheckpointState&, const CheckpointInfo&)>;
 
 /// Metric name -> value.
 using Metrics = std::map<std::string, double, std::less<>>;
@@ -139,6 +145,12 @@ class LOCKSTEP_API TrainContext {
   void save_checkpoint(const std::filesystem::path& folder, const SaveRequest& request = {});
   /// Whether save_checkpoint() was asked for `folder` at this moment, and has not written it yet.
   bool will_save(const std::filesystem::path& folder) const;
+
+  /// Hands what save_checkpoint() would write to `capture` instead, at the same moment, for a store of one's
+  /// own; what a rank has a shard of is a shard whatever the strategy writes. IoError that it throws, on all
+  /// ranks alike, is said on stderr. Collective as far as `capture` is; blocking. @throws as
+  /// save_checkpoint()
+  void capture_checkpoint(CheckpointCapture capture);
 
   /// Puts `schedule` in the place of accumulate_grad_batches, from the next epoch on. Not Collective, but all
   /// ranks must do it.

@@ -22,6 +22,7 @@
 #include <lockstep/strategy/strategy_options.h>
 #include <lockstep/train/accumulation_schedule.h>
 #include <lockstep/train/batch_limit.h>
+#include <lockstep/train/callbacks/local_checkpoint_options.h>
 #include <lockstep/train/fast_dev_run.h>
 #include <lockstep/train/logger_list.h>
 #include <lockstep/train/profiler_choice.h>
@@ -126,6 +127,8 @@ struct TrainerOptions {
   /// the latest epoch.
   bool enable_checkpointing = true;
   bool async_checkpoint = false;  ///< write checkpoints while training goes on
+  /// Adds a LocalCheckpoint, which saves to the memory of the nodes, if it has an interval.
+  LocalCheckpointOptions local_checkpoint = {};
   bool enable_progress_bar = true;
   bool enable_model_summary = true;  ///< print a table of the model's parts
   /// The bare loop: no logger, checkpoint, progress bar, summary or sanity check, and log() does nothing.

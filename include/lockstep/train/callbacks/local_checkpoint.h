@@ -1,0 +1,44 @@
+// LocalCheckpoint: the latest moments of a fit in the memory of the nodes, for ranks that are started anew.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <lockstep/train/callbacks/local_checkpoint_options.h>
+#include <lockstep/train/hooks.h>
+
+namespace lockstep {
+
+namespace detail {
+class LocalCheckpoints;
+}
+
+/// Saves to a folder in memory, every `every_n_train_steps` optimizer steps, what the ranks of a node need to
+/// go on from; the next nodes get copies while training goes on. Only the latest is kept. `resume = auto`
+/// takes it where no checkpoint on disk was written later, and ranks that a launcher has started anew take it
+/// in any case (docs/checkpointing.md). A fit that ends well removes it.
+///
+/// TrainerOptions::local_checkpoint adds one. NVIDIA's LocalCheckpointCallback, with its
+/// LocalCheckpointManager.
+class LOCKSTEP_API LocalCheckpoint final : public Callback {
+ public:
+  /// @throws ConfigError for an interval or replication_factor below 1
+  explicit LocalCheckpoint(LocalCheckpointOptions options);
+  ~LocalCheckpoint() override;
+
+  CallbackPlace place() const override { return CallbackPlace::kCheckpoint; }
+  void setup(TrainContext& context) override;
+  void on_train_start(TrainContext& context) override;
+  void on_train_batch_end(StepContext& step, const TrainOutput& output) override;
+  void teardown(TrainContext& context) override;
+
+  /// For the library: those of the fit that runs; null outside of one.
+  detail::LocalCheckpoints* checkpoints() const { return checkpoints_.get(); }
+
+ private:
+  LocalCheckpointOptions options_;
+  std::unique_ptr<detail::LocalCheckpoints> checkpoints_;
+  std::int64_t last_global_step_saved_ = 0;  // nothing is saved before the first step
+};
+
+}  // namespace lockstep

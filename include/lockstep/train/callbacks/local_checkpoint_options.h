@@ -1,0 +1,22 @@
+// What LocalCheckpoint can be told.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include <lockstep/base/options.h>
+
+namespace lockstep {
+
+/// Names are those of NVIDIA's resiliency extension where it has them.
+struct LocalCheckpointOptions {
+  std::int64_t every_n_train_steps = 0;  ///< optimizer steps between local checkpoints; 0: none
+  /// A folder in memory, of this node; it is made for this user alone. Empty: lockstep-UID in /dev/shm.
+  std::filesystem::path folder = {};
+  /// How many nodes keep each part, with the one that wrote it. No more than there are.
+  int replication_factor = 2;
+};
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, LocalCheckpointOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,224 @@
+#include "checkpoint/local_checkpoints.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/formats/checksum.h>
+
+#include "checkpoint/fetch_files.h"
+#include "checkpoint/folder_leftovers.h"
+#include "checkpoint/local_inventory.h"
+#include "checkpoint/open_together.h"
+#include "checkpoint/own_group.h"
+#include "checkpoint/private_folder.h"
+#include "checkpoint/replicate.h"
+#include "checkpoint/saving.h"
+#include "checkpoint/together.h"
+#include "formats/checkpoint_siblings.h"
+
+namespace lockstep::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kSharedMemory = "/dev/shm";
+constexpr std::size_t kNameDigits = 16;
+
+fs::path default_root() { return fs::path(kSharedMemory) / ("lockstep-" + std::to_string(::geteuid())); }
+
+// Equal on all nodes, as rank 0 says where the run is.
+std::string name_of_run(const fs::path& run_dir) {
+  const auto path = fs::absolute(run_dir).lexically_normal().string();
+  return checksum(std::as_bytes(std::span(path))).substr(0, kNameDigits);
+}
+
+fs::path root_at(const fs::path& wanted) {
+  return wanted.empty() ? default_root() : without_slash(fs::absolute(wanted).lexically_normal());
+}
+
+void make_root(const fs::path& root) {
+  const auto above = root.parent_path();
+  std::error_code failure;
+  if (root != default_root()) fs::create_directories(above, failure);
+  if (!fs::is_directory(above, failure))
+    throw IoError("checkpoint", {.what = "folder " + root.string() + " cannot be made",
+                                 .got = failure ? failure.message() : "no folder " + above.string(),
+                                 .hint = "folder of local_checkpoint names another place"});
+  make_private_folder(root, kNobodyElseWrites);
+}
+
+fs::path made_folder(const fs::path& wanted_root, const fs::path& run_dir, const Communicator& communicator) {
+  const auto name = communicator.broadcast_bytes(name_of_run(run_dir));
+  const auto root = root_at(wanted_root);
+  read_together(communicator, root, [&] {
+    make_root(root);
+    make_private_folder(root / name);
+    return std::string();
+  });
+  return root / name;
+}
+
+fs::path draft_of(const fs::path& target) {
+  return target.parent_path() / ("." + target.filename().string() + ".draft");
+}
+
+// All that have their names but `kept`, which may be empty. Others may be writing the next one already.
+void remove_all_but(const fs::path& kept, const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path() != kept && is_name_of_local(entry.path())) remove_or_warn(entry.path());
+}
+
+// Optimizers' states have the same bits on all ranks. Of the rest rank 0's is what counts.
+StateDictType type_of_entry(const std::string& entry) {
+  return entry.starts_with("optimizer") ? StateDictType::kSharded : StateDictType::kFull;
+}
+
+FileList list_of(const std::map<std::string, FileRecord>& files) {
+  FileList list;
+  for (const auto& [name, record] : files) list.emplace_back(name, record.bytes);
+  return list;
+}
+
+}  // namespace
+
+LocalCheckpoints::LocalCheckpoints(const fs::path& root, const fs::path& run_dir, int replication_factor,
+                                   const Communicator& communicator)
+    : communicator_(communicator),
+      group_(own_group(communicator)),
+      folder_(made_folder(root, run_dir, communicator)),
+      nodes_(folder_, communicator),
+      copies_(std::min(replication_factor, nodes_.count()) - 1) {
+  root_ = folder_.parent_path();
+  if (nodes_.leads()) remove_unfinished(folder_);
+  communicator.barrier();  // nobody writes before
+}
+
+LocalCheckpoints::~LocalCheckpoints() {
+  try {
+    wait();
+  } catch (const CommError&) {  // which training has failed with, too
+  } catch (const std::exception& error) {
+    log_warning(error.what());
+  }
+  if (nodes_.leads()) (void)::rmdir(folder_.c_str());  // unless something is in it
+}
+
+void LocalCheckpoints::save(const CheckpointState& state, const CheckpointInfo& info) {
+  wait();
+  const auto target = folder_ / name_of_local(info.global_step);
+  auto saving = std::make_shared<Saving>(info, communicator_, type_of_entry);
+  Begun begun;
+  try {
+    saving->take(state);
+    make_private_folder(draft_of(target));
+    saving->write_files(draft_of(target));
+    begun.taken = fs::last_write_time(draft_of(target));
+  } catch (...) {
+    begun.failure = std::current_exception();
+  }
+  saving->forget_tensors();
+  thread_ = std::jthread([this, saving, begun, target] {
+    try {
+      complete(*saving, begun, target);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  });
+}
+
+// In the thread. Nodes have the new one, or the one before, or, where they are killed between their renames,
+// both or either, of which one is whole.
+void LocalCheckpoints::complete(Saving& saving, const Begun& begun, const fs::path& target) const {
+  const auto draft = draft_of(target);
+  const bool is_zero = group_.rank() == 0;
+  const auto step = [&](const auto& act) { return together(group_, target, act); };
+  try {
+    step([&] {
+      if (begun.failure) std::rethrow_exception(begun.failure);
+      return std::string();
+    });
+    const auto files = list_of(saving.files());
+    const auto parts = group_.gather_bytes(saving.part());
+    const auto manifest = step([&] {
+      if (is_zero) saving.take_parts(parts);
+      return is_zero ? saving.manifest_text() : std::string();
+    });
+    step([&] {
+      replicate(draft, files, copies_, nodes_, group_);
+      if (nodes_.leads()) write_manifest(draft, manifest);
+      if (nodes_.leads()) fs::last_write_time(draft / kManifestName, begun.taken);
+      return std::string();
+    });
+    step([&] {
+      if (nodes_.leads()) fs::rename(draft, target);
+      return std::string();
+    });
+  } catch (...) {
+    if (nodes_.leads()) remove_or_warn(draft);
+    throw;
+  }
+  if (!nodes_.leads()) return;
+  remove_all_but(target, folder_);
+  if (!resumed_.empty() && resumed_.parent_path() != folder_) remove_or_warn(resumed_.parent_path());
+}
+
+void LocalCheckpoints::wait() {
+  if (thread_.joinable()) thread_.join();
+  if (const auto failure = std::exchange(failure_, nullptr)) std::rethrow_exception(failure);
+}
+
+void LocalCheckpoints::close() {
+  if (thread_.joinable()) thread_.join();
+  group_ = Communicator();
+  wait();
+}
+
+std::vector<LocalCandidate> LocalCheckpoints::find(const std::vector<fs::path>& run_dirs) const {
+  std::vector<std::string> runs;
+  for (const auto& run_dir : run_dirs) runs.push_back(name_of_run(run_dir));
+  return find_local(root_, runs, nodes_, communicator_);
+}
+
+fs::path LocalCheckpoints::place_of(const LocalCandidate& candidate) const { return root_ / candidate.place; }
+
+void LocalCheckpoints::refuse_unusable(const LocalCandidate& candidate) const {
+  const auto name = "local checkpoint " + candidate.place;
+  if (candidate.world_size != communicator_.size())
+    throw CheckpointError("checkpoint", {.what = name + " is of another number of ranks",
+                                         .expected = std::to_string(communicator_.size()),
+                                         .got = std::to_string(candidate.world_size)});
+  const auto lost = lost_files(root_, candidate, nodes_, communicator_);
+  if (!lost.empty())
+    throw CheckpointError("checkpoint", {.what = name + " is not whole",
+                                         .expected = "each file on one node at least",
+                                         .got = "none that has " + lost,
+                                         .hint = "more nodes keep each with a larger replication_factor"});
+}
+
+Checkpoint LocalCheckpoints::open(const LocalCandidate& candidate, Verify verify) {
+  refuse_unusable(candidate);
+  fetch_files(place_of(candidate), candidate, nodes_, communicator_);
+  const auto count = static_cast<int>(nodes_.ranks_of(nodes_.own()).size());
+  auto files =
+      open_together(place_of(candidate), verify, communicator_, {.index = nodes_.index(), .count = count});
+  resumed_ = place_of(candidate);
+  return Checkpoint(std::move(files));
+}
+
+void LocalCheckpoints::forget_others() {
+  if (nodes_.leads()) remove_all_but(resumed_, folder_);
+}
+
+void LocalCheckpoints::remove() {
+  if (!nodes_.leads()) return;
+  remove_or_warn(folder_);
+  if (!resumed_.empty()) remove_or_warn(resumed_.parent_path());
+  if (root_ == default_root()) (void)::rmdir(root_.c_str());  // unless other runs have something there
+}
+
+}  // namespace lockstep::detail

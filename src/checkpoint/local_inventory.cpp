@@ -1,0 +1,136 @@
+#include "checkpoint/local_inventory.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+#include "checkpoint/folder_leftovers.h"
+#include "checkpoint/private_folder.h"
+#include "formats/checkpoint_manifest.h"
+
+namespace lockstep::detail {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr auto kPrefix = "step=";
+constexpr std::size_t kNamedFiles = 8;
+
+FileList held_files(const fs::path& folder, const Manifest& manifest) {
+  FileList held;
+  for (const auto& [name, record] : manifest.files) {
+    std::error_code failure;
+    const auto bytes = fs::file_size(folder / name, failure);
+    if (!failure && bytes == record.bytes) held.emplace_back(name, record.bytes);
+  }
+  return held;
+}
+
+json entry_of(const fs::path& folder, const std::string& run) {
+  const auto manifest = read_manifest(folder);
+  const auto written = fs::last_write_time(folder / kManifestName).time_since_epoch().count();
+  return {{"place", (fs::path(run) / folder.filename()).string()},
+          {"checksum", manifest.checksum},
+          {"written", written},
+          {"world_size", manifest.info.world_size},
+          {"files", manifest.files.size()},
+          {"held", held_files(folder, manifest)}};
+}
+
+// A folder that somebody else may have put there is none of ours.
+void add_run(const fs::path& root, const std::string& run, json& entries) {
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(root / run, ignored))) return;
+  if (!is_private_folder(root / run)) {
+    log_warning((root / run).string() + " is passed over: not a folder of this user alone");
+    return;
+  }
+  for (const auto& folder : fs::directory_iterator(root / run, ignored)) {
+    if (!is_name_of_local(folder)) continue;
+    try {
+      entries.push_back(entry_of(folder.path(), run));
+    } catch (const std::exception& error) {
+      log_warning("local checkpoint " + folder.path().string() + " is passed over: " + error.what());
+    }
+  }
+}
+
+std::string inventory(const fs::path& root, const std::vector<std::string>& runs) {
+  json entries = json::array();
+  for (const auto& run : runs) add_run(root, run, entries);
+  return entries.dump();
+}
+
+LocalCandidate candidate_from(const json& entry) {
+  const fs::file_time_type::duration written(entry.at("written").get<fs::file_time_type::rep>());
+  return {.place = entry.at("place").get<std::string>(),
+          .checksum = entry.at("checksum").get<std::string>(),
+          .written = fs::file_time_type(written),
+          .world_size = entry.at("world_size").get<int>(),
+          .files = entry.at("files").get<std::size_t>()};
+}
+
+// One for all nodes that have the same.
+void add_to(std::map<std::pair<std::string, std::string>, LocalCandidate>& all, const json& entry, int node) {
+  auto candidate = candidate_from(entry);
+  const auto key = std::pair(candidate.place, candidate.checksum);
+  auto& known = all.try_emplace(key, candidate).first->second;
+  known.written = std::max(known.written, candidate.written);
+  known.held[node] = entry.at("held").get<FileList>();
+}
+
+}  // namespace
+
+std::string name_of_local(std::int64_t global_step) { return kPrefix + std::to_string(global_step); }
+
+bool is_name_of_local(const fs::path& folder) { return folder.filename().string().starts_with(kPrefix); }
+
+std::vector<LocalCandidate> find_local(const fs::path& root, const std::vector<std::string>& runs,
+                                       const FolderNodes& nodes, const Communicator& communicator) {
+  const auto wanted =
+      json::parse(communicator.broadcast_bytes(json(runs).dump())).get<std::vector<std::string>>();
+  const auto inventories =
+      communicator.all_gather_bytes(nodes.leads() ? inventory(root, wanted) : std::string());
+  std::map<std::pair<std::string, std::string>, LocalCandidate> all;
+  for (int node = 0; node < nodes.count(); ++node) {
+    for (const auto& entry : json::parse(inventories[static_cast<std::size_t>(nodes.leader_of(node))]))
+      add_to(all, entry, node);
+  }
+  std::vector<LocalCandidate> found;
+  for (auto& [key, candidate] : all) found.push_back(std::move(candidate));
+  std::ranges::stable_sort(found, std::ranges::greater(), &LocalCandidate::written);
+  return found;
+}
+
+std::string lost_files(const fs::path& root, const LocalCandidate& candidate, const FolderNodes& nodes,
+                       const Communicator& communicator) {
+  std::set<std::string> held;
+  for (const auto& [node, files] : candidate.held)
+    for (const auto& [name, bytes] : files) held.insert(name);
+  if (held.size() == candidate.files) return {};
+  const int teller = nodes.leader_of(candidate.held.begin()->first);  // one that has the manifest
+  std::string text;
+  if (communicator.rank() == teller) {
+    std::size_t count = 0;
+    for (const auto& [name, record] : read_manifest(root / candidate.place).files) {
+      if (held.contains(name) || ++count > kNamedFiles) continue;
+      text += (text.empty() ? "" : ", ") + name;
+    }
+    if (count > kNamedFiles) text += " and " + std::to_string(count - kNamedFiles) + " more";
+  }
+  return communicator.broadcast_bytes(text, teller);
+}
+
+void remove_unfinished(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().filename().string().starts_with('.')) remove_or_warn(entry.path());
+}
+
+}  // namespace lockstep::detail

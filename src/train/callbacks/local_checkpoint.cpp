@@ -1,0 +1,59 @@
+#include <lockstep/train/callbacks/local_checkpoint.h>
+
+#include <string>
+#include <utility>
+
+#include <lockstep/strategy/strategy.h>
+#include <lockstep/train/trainer_options.h>
+
+#include "checkpoint/local_checkpoints.h"
+#include "train/callbacks/refuse.h"
+
+namespace lockstep {
+namespace {
+
+constexpr detail::Refusal refuse_local{"LocalCheckpoint"};
+
+}  // namespace
+
+void describe(OptionVisitor& v, LocalCheckpointOptions& o) {
+  v.field("every_n_train_steps", o.every_n_train_steps,
+          "Optimizer steps between checkpoints in the memory of the nodes; 0: none", at_least(0));
+  v.field("folder", o.folder, "Folder in memory on this node; empty: lockstep-UID in /dev/shm");
+  v.field("replication_factor", o.replication_factor, "How many nodes keep each part, with its own",
+          at_least(1));
+}
+
+LocalCheckpoint::LocalCheckpoint(LocalCheckpointOptions options) : options_(std::move(options)) {
+  if (options_.every_n_train_steps < 1)
+    refuse_local("every_n_train_steps", ">= 1", std::to_string(options_.every_n_train_steps));
+  if (options_.replication_factor < 1)
+    refuse_local("replication_factor", ">= 1", std::to_string(options_.replication_factor));
+}
+
+LocalCheckpoint::~LocalCheckpoint() = default;
+
+void LocalCheckpoint::setup(TrainContext& context) {
+  checkpoints_ = nullptr;
+  if (context.stage() != Stage::kFit || context.options().fast_dev_run) return;
+  checkpoints_ = std::make_unique<detail::LocalCheckpoints>(
+      options_.folder, context.run_dir(), options_.replication_factor, context.strategy().communicator());
+}
+
+// What a run goes on from need not be saved again.
+void LocalCheckpoint::on_train_start(TrainContext& context) {
+  last_global_step_saved_ = context.global_step();
+}
+
+void LocalCheckpoint::on_train_batch_end(StepContext& step, const TrainOutput&) {
+  const auto global_step = step.global_step();
+  if (global_step % options_.every_n_train_steps != 0 || global_step == last_global_step_saved_) return;
+  if (!checkpoints_) return;
+  last_global_step_saved_ = global_step;
+  step.capture_checkpoint(
+      [this](const CheckpointState& state, const CheckpointInfo& info) { checkpoints_->save(state, info); });
+}
+
+void LocalCheckpoint::teardown(TrainContext&) { checkpoints_ = nullptr; }
+
+}  // namespace lockstep

@@ -1,0 +1,124 @@
+// LocalCheckpoint as a part of a Trainer; tests/programs/local_checkpoint_test.py loses ranks and nodes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/lockstep.h>
+
+#include "support/expect_error.h"
+#include "train/slope.h"
+
+namespace lockstep {
+namespace {
+
+using testing::SlopeTest;
+
+// Notes the steps of what it is given, and throws what it is told to.
+struct Capture final : Callback {
+  void on_train_batch_end(StepContext& step, const TrainOutput&) override {
+    step.capture_checkpoint([this](const CheckpointState& state, const CheckpointInfo& info) {
+      EXPECT_TRUE(state.shared.contains("optimizer"));
+      EXPECT_TRUE(state.own.contains("random"));
+      steps.push_back(info.global_step);
+      if (fails) throw IoError("test", {.what = "the store is full"});
+    });
+  }
+  std::vector<std::int64_t> steps;
+  bool fails = false;
+};
+
+struct CaptureInBatch final : Callback {
+  void on_after_backward(StepContext& step) override {
+    step.capture_checkpoint([](const CheckpointState&, const CheckpointInfo&) {});
+  }
+};
+
+class LocalCheckpointCallback : public SlopeTest {
+ protected:
+  std::filesystem::path memory() const { return folder_ / "memory"; }
+  std::shared_ptr<LocalCheckpoint> local(std::int64_t every_n_train_steps) const {
+    return std::make_shared<LocalCheckpoint>(
+        LocalCheckpointOptions{.every_n_train_steps = every_n_train_steps, .folder = memory()});
+  }
+  std::vector<std::string> kept() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(memory()))
+      if (entry.path().filename().string().starts_with("step=")) names.push_back(entry.path().filename());
+    return names;
+  }
+};
+
+TEST_F(LocalCheckpointCallback, KeepsTheLatestOfAFitThatFails) {
+  auto chosen = options();
+  chosen.callbacks = {local(2)};
+  chosen.run.fault = {.kind = FaultKind::kThrow, .step = 5};
+  test::expect_error<std::runtime_error>([&] { Trainer(chosen).fit(model_, batches(8)); }, {"injected"});
+  chosen.callbacks.clear();  // which waits for what is being written
+  EXPECT_EQ(kept(), std::vector<std::string>({"step=4"}));
+}
+
+TEST_F(LocalCheckpointCallback, IsNothingOnceAFitHasEndedWell) {
+  auto chosen = options();
+  chosen.local_checkpoint = {.every_n_train_steps = 2, .folder = memory()};
+  Trainer(chosen).fit(model_, batches(8));
+  EXPECT_TRUE(std::filesystem::is_empty(memory()));
+}
+
+TEST_F(LocalCheckpointCallback, ResumeAutoTakesIt) {
+  auto chosen = options();
+  chosen.enable_checkpointing = false;
+  chosen.local_checkpoint = {.every_n_train_steps = 2, .folder = memory()};
+  chosen.run.fault = {.kind = FaultKind::kThrow, .step = 5};
+  test::expect_error<std::runtime_error>([&] { Trainer(chosen).fit(model_, batches(8)); }, {"injected"});
+  chosen.run.fault = {};
+  chosen.run.resume = Resume::kAuto;
+  testing::Slope again;
+  Trainer trainer(chosen);
+  trainer.fit(again, batches(8));
+  EXPECT_EQ(again->training_steps, 4);
+  EXPECT_EQ(trainer.global_step(), 8);
+  EXPECT_EQ(again->weight.item<double>(), -8);
+}
+
+TEST_F(LocalCheckpointCallback, IsOneOfItsKind) {
+  auto chosen = options();
+  chosen.callbacks = {local(2)};
+  chosen.local_checkpoint.every_n_train_steps = 2;
+  test::expect_error<ConfigError>([&] { Trainer{chosen}; }, {"LocalCheckpoint", "one", "2"});
+}
+
+TEST_F(LocalCheckpointCallback, RefusesWhatItCannotKeep) {
+  test::expect_error<ConfigError>([&] { local(0); }, {"LocalCheckpoint", "every_n_train_steps", ">= 1", "0"});
+  test::expect_error<ConfigError>(
+      [] { LocalCheckpoint({.every_n_train_steps = 1, .replication_factor = 0}); },
+      {"LocalCheckpoint", "replication_factor", ">= 1", "0"});
+}
+
+TEST_F(LocalCheckpointCallback, OthersMayTakeTheSame) {
+  const auto capture = std::make_shared<Capture>();
+  auto chosen = options();
+  chosen.callbacks = {capture};
+  Trainer(chosen).fit(model_, batches(3));
+  EXPECT_EQ(capture->steps, std::vector<std::int64_t>({1, 2, 3}));
+}
+
+TEST_F(LocalCheckpointCallback, WhatTheirStoresCannotTakeEndsNoTraining) {
+  const auto capture = std::make_shared<Capture>();
+  capture->fails = true;
+  auto chosen = options();
+  chosen.callbacks = {capture};
+  ::testing::internal::CaptureStderr();
+  Trainer(chosen).fit(model_, batches(3));
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      ::testing::AllOf(::testing::HasSubstr("the store is full"), ::testing::HasSubstr("training goes on")));
+  EXPECT_EQ(capture->steps.size(), 3U);
+}
+
+TEST_F(LocalCheckpointCallback, NothingIsTakenInsideABatch) {
+  auto chosen = options();
+  chosen.callbacks = {std::make_shared<CaptureInBatch>()};
+  test::expect_error<ConfigError>([&] { Trainer(chosen).fit(model_, batches(3)); },
+                                  {"a checkpoint cannot be taken here"});
+}
+
+}  // namespace
+}  // namespace lockstep
