@@ -10,17 +10,17 @@
 namespace lockstep {
 namespace {
 
-struct CountImpl : Module<Example> {
-  CountImpl() { weight = register_parameter("weight", torch::zeros({1})); }
+struct CountingNetImpl : Module<Example> {
+  CountingNetImpl() { weight = register_parameter("weight", torch::zeros({1})); }
   torch::Tensor training_step(const Example& batch, StepContext&) override {
     return -(weight * batch.data.mean()).sum();  // adds 1 with each step
   }
   Optimizers configure_optimizers() override { return {.optimizer = SGD{.lr = 1.0}}; }
   torch::Tensor weight;
 };
-TORCH_MODULE(Count);
+TORCH_MODULE(CountingNet);
 
-struct OtherImpl : CountImpl {
+struct OtherImpl : CountingNetImpl {
   OtherImpl() { more = register_parameter("more", torch::zeros({2})); }
   void validation_step(const Example&, StepContext&) override {}
   torch::Tensor more;
@@ -61,15 +61,15 @@ TEST_F(Checkpointing, SavesTheMomentAlsoInTheBackground) {
   for (const bool async_checkpoint : {false, true}) {
     auto chosen = options({std::make_shared<SaveAtBatch>(folder_ / "x.ckpt", 3)});
     chosen.async_checkpoint = async_checkpoint;
-    Trainer(chosen).fit(Count(), six_batches());
+    Trainer(chosen).fit(CountingNet(), six_batches());
     EXPECT_EQ(weight_in(folder_ / "x.ckpt"), 4);
     EXPECT_EQ(weight_in(folder_ / "run" / "checkpoints" / "last.ckpt"), 6);
   }
 }
 
 TEST_F(Checkpointing, GoesOnFromAPathGivenToFit) {
-  Trainer(options({std::make_shared<SaveAtBatch>(folder_ / "x.ckpt", 3)})).fit(Count(), six_batches());
-  Count model;
+  Trainer(options({std::make_shared<SaveAtBatch>(folder_ / "x.ckpt", 3)})).fit(CountingNet(), six_batches());
+  CountingNet model;
   Trainer trainer(options());
   trainer.fit(model, six_batches(), std::nullopt, folder_ / "x.ckpt");
   EXPECT_EQ(model->weight.item<float>(), 6);
@@ -78,7 +78,7 @@ TEST_F(Checkpointing, GoesOnFromAPathGivenToFit) {
 
 // Where folders cannot trade places, and the process was killed between two renames.
 TEST_F(Checkpointing, GoesOnFromOneThatWasMovedAside) {
-  Trainer(options()).fit(Count(), six_batches());
+  Trainer(options()).fit(CountingNet(), six_batches());
   const auto last = folder_ / "run" / "checkpoints" / "last.ckpt";
   std::filesystem::rename(last, detail::new_sibling(last, detail::kOlder));
   for (const auto* ckpt_path : {"", "last"}) {
@@ -86,7 +86,7 @@ TEST_F(Checkpointing, GoesOnFromOneThatWasMovedAside) {
     chosen.max_epochs = 2;
     chosen.enable_checkpointing = false;
     chosen.run.resume = Resume::kAuto;
-    Count model;
+    CountingNet model;
     Trainer(chosen).fit(model, six_batches(), std::nullopt, ckpt_path);
     EXPECT_EQ(model->weight.item<float>(), 12) << ckpt_path;
   }
@@ -97,24 +97,24 @@ TEST_F(Checkpointing, SavesAfterFit) {
   Trainer trainer(chosen);
   EXPECT_THROW(trainer.save_checkpoint(folder_ / "early.ckpt"), ConfigError);
   Trainer fitting(chosen);
-  fitting.fit(Count(), six_batches());
+  fitting.fit(CountingNet(), six_batches());
   fitting.save_checkpoint(folder_ / "final.ckpt");
   EXPECT_EQ(weight_in(folder_ / "final.ckpt"), 6);
   chosen.max_epochs = 2;
   Trainer more(chosen);
-  Count model;
+  CountingNet model;
   more.fit(model, six_batches(), std::nullopt, folder_ / "final.ckpt");
   EXPECT_EQ(model->weight.item<float>(), 12);
 }
 
 TEST_F(Checkpointing, SavesWeightsOnly) {
   Trainer trainer(options());
-  trainer.fit(Count(), six_batches());
+  trainer.fit(CountingNet(), six_batches());
   trainer.save_checkpoint(folder_ / "weights.ckpt", true);
-  EXPECT_EQ(load_from_checkpoint<CountImpl>(folder_ / "weights.ckpt")->weight.item<float>(), 6);
+  EXPECT_EQ(load_from_checkpoint<CountingNetImpl>(folder_ / "weights.ckpt")->weight.item<float>(), 6);
   EXPECT_EQ(Checkpoint(folder_ / "weights.ckpt").shared().size(), 2);
   test::expect_error<CheckpointError>(
-      [&] { Trainer(options()).fit(Count(), six_batches(), std::nullopt, folder_ / "weights.ckpt"); },
+      [&] { Trainer(options()).fit(CountingNet(), six_batches(), std::nullopt, folder_ / "weights.ckpt"); },
       {"weights only", "--init_weights"});
 }
 
@@ -122,7 +122,8 @@ TEST_F(Checkpointing, OfALoopOfItsOwnIsKnownAsSuch) {
   const auto refused = [&](const StateTree& saved, const std::vector<std::string>& parts) {
     save_checkpoint(folder_ / "own.ckpt", {.shared = saved}, {});
     test::expect_error<CheckpointError>(
-        [&] { Trainer(options()).fit(Count(), six_batches(), std::nullopt, folder_ / "own.ckpt"); }, parts);
+        [&] { Trainer(options()).fit(CountingNet(), six_batches(), std::nullopt, folder_ / "own.ckpt"); },
+        parts);
   };
   StateTree saved;
   saved.set("step", std::int64_t{3});
@@ -141,7 +142,7 @@ TEST_F(Checkpointing, IsNotAskedForInTheSanityCheck) {
     std::filesystem::path folder;
     int sanity_checks = 0;
   };
-  struct WithValidationImpl : CountImpl {
+  struct WithValidationImpl : CountingNetImpl {
     void validation_step(const Example&, StepContext&) override {}
   };
   const auto saver = std::make_shared<SaveInValidation>(folder_ / "x.ckpt");
@@ -152,7 +153,7 @@ TEST_F(Checkpointing, IsNotAskedForInTheSanityCheck) {
 
 TEST_F(Checkpointing, LeavesTheTrainerUsableWhereItCannotBeWritten) {
   Trainer trainer(options());
-  trainer.fit(Count(), six_batches());
+  trainer.fit(CountingNet(), six_batches());
   EXPECT_THROW(trainer.save_checkpoint("/proc/none/x.ckpt"), IoError);
   trainer.save_checkpoint(folder_ / "x.ckpt");
   EXPECT_EQ(weight_in(folder_ / "x.ckpt"), 6);
@@ -160,12 +161,12 @@ TEST_F(Checkpointing, LeavesTheTrainerUsableWhereItCannotBeWritten) {
 
 TEST_F(Checkpointing, RefusesInsideABatch) {
   test::expect_error<ConfigError>(
-      [&] { Trainer(options({std::make_shared<SaveInBatch>()})).fit(Count(), six_batches()); },
+      [&] { Trainer(options({std::make_shared<SaveInBatch>()})).fit(CountingNet(), six_batches()); },
       {"inside a batch", "on_train_batch_end"});
 }
 
 TEST_F(Checkpointing, RefusesAnotherModelByName) {
-  Trainer(options()).fit(Count(), six_batches());
+  Trainer(options()).fit(CountingNet(), six_batches());
   const auto last = folder_ / "run" / "checkpoints" / "last.ckpt";
   auto chosen = options();
   chosen.run.run_dir = folder_ / "other";
@@ -178,7 +179,7 @@ TEST_F(Checkpointing, LoadsWhatBothHaveIntoAModelThatIsNotStrict) {
   struct Forgiving : OtherImpl {
     bool strict_loading() const override { return false; }
   };
-  Trainer(options()).fit(Count(), six_batches());
+  Trainer(options()).fit(CountingNet(), six_batches());
   const auto last = folder_ / "run" / "checkpoints" / "last.ckpt";
   auto chosen = options();
   chosen.run.run_dir = folder_ / "other";
@@ -187,16 +188,16 @@ TEST_F(Checkpointing, LoadsWhatBothHaveIntoAModelThatIsNotStrict) {
   Trainer(chosen).validate(model, six_batches(), last);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("in the model but not in"));
   EXPECT_EQ(model->weight.item<float>(), 6);
-  EXPECT_EQ(load_from_checkpoint<CountImpl>(last)->weight.item<float>(), 6);
+  EXPECT_EQ(load_from_checkpoint<CountingNetImpl>(last)->weight.item<float>(), 6);
 }
 
 TEST_F(Checkpointing, ChoosesTheLastOneOfACluster) {
   for (const auto& [batch, name] : {std::pair(2, "hpc_ckpt_10"), std::pair(4, "hpc_ckpt_9")})
     Trainer(options({std::make_shared<SaveAtBatch>(
                 folder_ / "run" / "checkpoints" / (std::string(name) + ".ckpt"), batch)}))
-        .fit(Count(), six_batches());
+        .fit(CountingNet(), six_batches());
   Trainer trainer(options());
-  Count model;
+  CountingNet model;
   trainer.fit(model, six_batches(), std::nullopt, "hpc");
   EXPECT_EQ(model->weight.item<float>(), 6);
   EXPECT_EQ(trainer.global_step(), 6);
@@ -205,7 +206,8 @@ TEST_F(Checkpointing, ChoosesTheLastOneOfACluster) {
 TEST_F(Checkpointing, RefusesNamesThatNothingStandsFor) {
   for (const auto* name : {"hpc", "best"})
     test::expect_error<ConfigError>(
-        [&] { Trainer(options()).fit(Count(), six_batches(), std::nullopt, name); }, {"ckpt_path", name});
+        [&] { Trainer(options()).fit(CountingNet(), six_batches(), std::nullopt, name); },
+        {"ckpt_path", name});
 }
 
 }  // namespace
