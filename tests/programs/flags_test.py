@@ -225,7 +225,7 @@ class Flags(ProgramTest):
         "trainer.enable_checkpointing": lambda t: t.succeed(*ONE_EPOCH, "--trainer.enable_checkpointing", "false")
         and not (t.folder / "run" / "checkpoints" / "last.ckpt").exists(),
         "trainer.local_checkpoint.every_n_train_steps": lambda t: t.local_checkpoints(9) == ["step=9"] and t.local_checkpoints(0) == ["step=9"],
-        "trainer.local_checkpoint.folder": lambda t: t.local_checkpoints(9, "other") == ["step=9"],
+        "trainer.local_checkpoint.folder": lambda t: t.local_checkpoints(9, "elsewhere") == ["step=9"],
         "trainer.enable_progress_bar": lambda t: t.succeed(
             *ONE_EPOCH, "--trainer.enable_progress_bar", "false", "--trainer.enable_model_summary", "false").out == "",
         "tune.batch_size": lambda t: "lr" in t.tuned("--tune.batch_size", "false") and "batch_size" not in t.tuned("--tune.batch_size", "false"),
