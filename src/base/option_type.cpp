@@ -6,6 +6,9 @@
 #include <cmath>
 #include <limits>
 
+#include <lockstep/base/enum_option.h>
+#include <lockstep/base/error.h>
+
 #include "base/format.h"
 
 namespace lockstep {
@@ -31,6 +34,12 @@ namespace detail {
 bool same_name(std::string_view a, std::string_view b) { return lower_case(a) == lower_case(b); }
 
 std::string one_of(std::span<const std::string> names) { return "one of " + joined(names); }
+
+void refuse_name(std::string_view text, const std::string& accepted) {
+  throw ConfigError("options", {.what = "an option has no value of that name",
+                                .expected = accepted,
+                                .got = "'" + std::string(text) + "'"});
+}
 
 }  // namespace detail
 

@@ -1,7 +1,6 @@
 #include <lockstep/data/combined_loader.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 
@@ -14,12 +13,6 @@ namespace {
 constexpr int kRoundBits = 20;
 
 using Loaders = std::vector<std::shared_ptr<AnyLoader>>;
-
-constexpr std::array<std::pair<CombinedMode, std::string_view>, 4> kModes{
-    {{CombinedMode::kMinSize, "min_size"},
-     {CombinedMode::kMaxSizeCycle, "max_size_cycle"},
-     {CombinedMode::kMaxSize, "max_size"},
-     {CombinedMode::kSequential, "sequential"}}};
 
 std::int64_t saturated_sum(std::int64_t a, std::int64_t b) {
   return a > kUnknownLength - b ? kUnknownLength : a + b;
@@ -248,19 +241,12 @@ class CombinedLoader final : public AnyLoader {
 
 }  // namespace
 
-std::string_view to_string(CombinedMode mode) {
-  return std::ranges::find(kModes, mode, &std::pair<CombinedMode, std::string_view>::first)->second;
-}
-
-CombinedMode combined_mode(std::string_view name) {
-  std::string known;
-  for (const auto& [mode, mode_name] : kModes) {
-    if (mode_name == name) return mode;
-    known += (known.empty() ? "" : ", ") + std::string(mode_name);
-  }
-  throw ConfigError("data", {.what = "no mode of combined loaders has that name",
-                             .expected = "one of " + known,
-                             .got = "'" + std::string(name) + "'"});
+std::span<const OptionName<CombinedMode>> option_names(CombinedMode) {
+  static constexpr OptionName<CombinedMode> kNames[] = {{"min_size", CombinedMode::kMinSize},
+                                                        {"max_size_cycle", CombinedMode::kMaxSizeCycle},
+                                                        {"max_size", CombinedMode::kMaxSize},
+                                                        {"sequential", CombinedMode::kSequential}};
+  return kNames;
 }
 
 namespace detail {

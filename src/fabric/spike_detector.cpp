@@ -54,7 +54,7 @@ void SpikeDetector::observe(double loss, std::int64_t batch_idx, const Communica
 }
 
 bool SpikeDetector::is_better(double loss) const {
-  return options_.mode == SpikeMode::kMin ? loss - last_loss_ <= 0 : loss - last_loss_ >= 0;
+  return options_.mode == MonitorMode::kMin ? loss - last_loss_ <= 0 : loss - last_loss_ >= 0;
 }
 
 double SpikeDetector::running_mean() const {

@@ -1,18 +1,11 @@
 // The options of strategies that say how ranks find each other and talk.
 #pragma once
 
-#include <span>
-
 #include <lockstep/base/options.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/parallel/ddp/ddp.h>
 
-namespace lockstep {
-
-std::span<const OptionName<StartMethod>> option_names(StartMethod);
-std::span<const OptionName<Reduction>> option_names(Reduction);
-
-namespace detail {
+namespace lockstep::detail {
 
 /// Describes the members of that name, which all strategies of several ranks have.
 template <class Options>
@@ -27,5 +20,4 @@ void describe_joining(OptionVisitor& v, Options& o) {
   v.field("cluster_environment", o.cluster_environment, "Who told each rank its place: found out by default");
 }
 
-}  // namespace detail
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -1,5 +1,9 @@
+#include <lockstep/base/enum_option.h>
+#include <lockstep/base/error.h>
+
 #include <limits>
 #include <string>
+#include <type_traits>
 
 #include "base/demo_options.h"
 
@@ -44,6 +48,27 @@ TEST(OptionType, RefusesWhatIsNoValue) {
   expect_refused<milliseconds>(
       {"", "30", "s", "5 s", "5x", "00:30", "1:2:3:4:5", "00:-1:00", "::", "1e3s", "99999999999d", "nans"});
   expect_refused<demo::Mode>({"", "fas"});
+}
+
+TEST(EnumOption, IsGivenByValueOrByName) {
+  struct Options {
+    EnumOption<demo::Mode> mode = demo::Mode::kFast;
+  };
+  EXPECT_EQ(Options().mode, demo::Mode::kFast);
+  EXPECT_EQ(Options{.mode = demo::Mode::kExact}.mode, demo::Mode::kExact);
+  EXPECT_EQ(Options{.mode = "exact"}.mode, demo::Mode::kExact);
+  EXPECT_EQ(Options{.mode = std::string("Exact")}.mode, demo::Mode::kExact);
+  EXPECT_EQ(OptionType<EnumOption<demo::Mode>>::print("exact"), "exact");
+  expect_round_trip<EnumOption<demo::Mode>>({"fast", "exact"});
+  expect_refused<EnumOption<demo::Mode>>({"", "fas"});
+  static_assert(!std::is_constructible_v<EnumOption<demo::Mode>, bool>);
+  try {
+    (void)Options{.mode = "exakt"};
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("'exakt'"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("one of fast, exact"));
+  }
 }
 
 TEST(OptionType, SaysTheRangeOfTheTypeWhenANumberIsTooLarge) {

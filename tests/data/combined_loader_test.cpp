@@ -57,7 +57,7 @@ TEST_P(CombinedWithWorkers, GivesWhatLightningGives) {
   const auto golden = golden_combined_loader();
   for (const auto& vector : golden.at("cases")) {
     SCOPED_TRACE(vector.dump());
-    const auto mode = combined_mode(vector.at("mode").get<std::string>());
+    const EnumOption<CombinedMode> mode = vector.at("mode").get<std::string>();
     const auto loaders = numbered(vector.at("lengths"), GetParam());
     const auto combination = combined({.mode = mode, .limits = vector.at("limits")}, loaders);
     const auto batches = batches_of(combination);
@@ -117,7 +117,7 @@ TEST(Combined, GivesEachRankItsPartOfEachLoader) {
 TEST(Combined, TakesStreamsOfUnknownLength) {
   for (const auto mode : {CombinedMode::kMinSize, CombinedMode::kMaxSizeCycle, CombinedMode::kMaxSize,
                           CombinedMode::kSequential}) {
-    SCOPED_TRACE(to_string(mode));
+    SCOPED_TRACE(OptionType<CombinedMode>::print(mode));
     const std::vector<Loader<Indices>> known{loader(std::make_shared<Recorder>(3)),
                                              loader(std::make_shared<Recorder>(5))};
     const std::vector<Loader<Indices>> unknown{loader(std::make_shared<Counter>(Indices{3})),
@@ -135,7 +135,8 @@ TEST(Combined, NamesWhatDoesNotFit) {
   expect_error<ConfigError>([&] { combined({.limits = {1}}, loaders); }, {"limits", "2", "got 1"});
   expect_error<ConfigError>([&] { combined({.limits = {1, -1}}, loaders); }, {"limit", "got -1"});
   expect_error<ConfigError>([&] { combined({}, std::vector<Loader<Indices>>()); }, {"no loaders"});
-  expect_error<ConfigError>([&] { combined_mode("cycle"); }, {"max_size_cycle", "sequential", "'cycle'"});
+  expect_error<ConfigError>([&] { combined({.mode = "cycle"}, loaders); },
+                            {"max_size_cycle", "sequential", "'cycle'"});
 }
 
 TEST(Combined, KnowsNoLengthThatAStreamHas) {
@@ -150,7 +151,7 @@ TEST(Combined, KnowsNoLengthThatAStreamHas) {
   EXPECT_EQ(length({.mode = CombinedMode::kMaxSize, .limits = {0, 5}}, {stream, known}), 5);
   EXPECT_EQ(length({.mode = CombinedMode::kMinSize, .limits = {0, 5}}, {stream, known}), 0);
   for (const auto mode : {CombinedMode::kMinSize, CombinedMode::kMaxSizeCycle, CombinedMode::kSequential}) {
-    SCOPED_TRACE(to_string(mode));
+    SCOPED_TRACE(OptionType<CombinedMode>::print(mode));
     EXPECT_TRUE(resumes_anywhere(combined({.mode = mode, .limits = {5, 4}}, std::vector{stream, known})));
   }
 }

@@ -91,8 +91,8 @@ TEST(SpikeDetector, TakesBothTolerancesAsConditions) {
   EXPECT_FALSE(is_spike({.atol = 5.0}, 4.0));
   EXPECT_TRUE(is_spike({.atol = 0.5, .rtol = {}}, 1.5));
   EXPECT_FALSE(is_spike({.warmup = 2}, 100));
-  EXPECT_FALSE(is_spike({.mode = SpikeMode::kMax}, 100));
-  EXPECT_TRUE(is_spike({.mode = SpikeMode::kMax}, -100));
+  EXPECT_FALSE(is_spike({.mode = MonitorMode::kMax}, 100));
+  EXPECT_TRUE(is_spike({.mode = MonitorMode::kMax}, -100));
 }
 
 TEST(SpikeDetector, GoesOnFromItsState) {

@@ -10,6 +10,27 @@
 namespace lockstep {
 namespace {
 
+TEST(StrategyOptions, TakeTheNamesThatPythonTakes) {
+  const Fsdp fsdp{.sharding_strategy = "SHARD_GRAD_OP",
+                  .activation_checkpointing = true,
+                  .mixed_precision = torch::kBFloat16,
+                  .backward_prefetch = "BACKWARD_POST",
+                  .state_dict_type = "sharded",
+                  .start_method = "spawn"};
+  EXPECT_EQ(fsdp.sharding_strategy, ShardingStrategy::kShardGradOp);
+  EXPECT_EQ(fsdp.backward_prefetch, BackwardPrefetch::kBackwardPost);
+  EXPECT_EQ(fsdp.state_dict_type, StateDictType::kSharded);
+  EXPECT_EQ(fsdp.start_method, StartMethod::kSpawn);
+  const Ddp ddp{.ddp_comm_hook = "powerSGD", .ddp_comm_wrapper = "bf16_compress", .start_method = "popen"};
+  EXPECT_EQ(ddp.ddp_comm_hook, DdpCommHook::kPowerSgd);
+  EXPECT_EQ(ddp.ddp_comm_wrapper, DdpCommWrapper::kBf16Compress);
+  EXPECT_EQ(ddp.start_method, StartMethod::kAuto);
+  const DeepSpeed deepspeed{.offload_optimizer_device = "nvme"};
+  EXPECT_EQ(deepspeed.offload_optimizer_device, deepspeed::OffloadDevice::kNvme);
+  expect_error<ConfigError>([] { return Fsdp{.backward_prefetch = "BACKWARD"}; },
+                            {"BACKWARD_PRE", "BACKWARD_POST", "'BACKWARD'"});
+}
+
 TEST(StrategyChoices, KnowEveryNameOfLightning) {
   std::set<std::string> names;
   for (const auto& row : strategy_choices()) EXPECT_TRUE(names.emplace(row.name).second) << row.name;

@@ -75,7 +75,7 @@ TEST_F(ModelCheckpointTest, ALinkToSomethingElseIsLeftAlone) {
 
 TEST_F(ModelCheckpointTest, LastAloneIsSavedWhereNothingElseIs) {
   const fs::path dirpath = folder_ / "kept";
-  for (const auto last : {SaveLast::kYes, SaveLast::kLink}) {
+  for (const auto last : {SaveLast::kTrue, SaveLast::kLink}) {
     fs::remove_all(dirpath);
     const auto callback = fit(options(2), {.dirpath = dirpath, .save_last = last, .save_top_k = 0}, 1);
     EXPECT_THAT(kept(dirpath), IsEmpty());
@@ -89,7 +89,7 @@ TEST_F(ModelCheckpointTest, LastAloneIsSavedWhereNothingElseIs) {
 TEST_F(ModelCheckpointTest, LastIsOfTheLastThatWasSaved) {
   model_->losses = {1, 2, 0.5, 3};
   const fs::path dirpath = folder_ / "kept";
-  fit(options(4), {.dirpath = dirpath, .monitor = "val_loss", .save_last = SaveLast::kYes}, 1);
+  fit(options(4), {.dirpath = dirpath, .monitor = "val_loss", .save_last = SaveLast::kTrue}, 1);
   EXPECT_EQ(Checkpoint(dirpath / "last.ckpt").info().global_step, 3);
 }
 

@@ -115,7 +115,7 @@ TEST_F(ModelCheckpointTest, SavesTheBestAsOftenAsLightning) {
   const std::vector<std::tuple<int, int, double, int>> vectors{
       {1, 1, 1.0, 1}, {2, 2, 1.0, 2}, {1, 2, 0.25, 8}, {2, 2, 0.3, 6}};
   for (const auto& [top_k, epochs, interval, saves] : vectors) {
-    for (const auto last : {SaveLast::kNo, SaveLast::kYes, SaveLast::kLink}) {
+    for (const auto last : {SaveLast::kFalse, SaveLast::kTrue, SaveLast::kLink}) {
       fs::remove_all(run_dir());
       model_ = testing::Slope();
       model_->losses = {9, 8, 7, 6, 5, 4, 3, 2};
@@ -124,7 +124,7 @@ TEST_F(ModelCheckpointTest, SavesTheBestAsOftenAsLightning) {
       chosen.val_check_interval = interval;
       chosen.plugins = {io};
       fit(chosen, {.monitor = "val_loss", .save_last = last, .save_top_k = top_k}, 64);
-      EXPECT_EQ(io->saves, (last == SaveLast::kYes ? 2 : 1) * saves + 1) << top_k << " " << interval;
+      EXPECT_EQ(io->saves, (last == SaveLast::kTrue ? 2 : 1) * saves + 1) << top_k << " " << interval;
       EXPECT_EQ(kept().size(), static_cast<std::size_t>(std::min(saves, top_k)));
     }
   }
@@ -252,7 +252,7 @@ TEST_F(ModelCheckpointTest, LastIsACopyOrALinkOfTheLatest) {
   auto callback = fit(chosen, {.dirpath = dirpath, .save_last = SaveLast::kLink}, 1);
   EXPECT_EQ(fs::read_symlink(dirpath / "last.ckpt"), "epoch=1-step=2.ckpt");
   EXPECT_EQ(Checkpoint(dirpath / "last.ckpt").info().global_step, 2);
-  callback = fit(chosen, {.dirpath = folder_ / "copied", .save_last = SaveLast::kYes}, 1);
+  callback = fit(chosen, {.dirpath = folder_ / "copied", .save_last = SaveLast::kTrue}, 1);
   EXPECT_EQ(callback->last_model_path(), folder_ / "copied" / "last.ckpt");
   EXPECT_EQ(Checkpoint(callback->last_model_path()).info().global_step, 2);
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/base/enum_option.h>
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
 #include <lockstep/formats/checkpoint_info.h>
@@ -32,7 +33,8 @@ struct CheckpointState {
 };
 
 struct SaveOptions {
-  StateDictType state_dict_type = StateDictType::kFull;  ///< who writes the tensors that all ranks have
+  EnumOption<StateDictType> state_dict_type =
+      StateDictType::kFull;  ///< who writes the tensors that all ranks have
 };
 
 /// Writes `folder`, which all ranks must see, and the folders above it that are not there. It gets its name

@@ -7,18 +7,17 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include <lockstep/base/enum_option.h>
 #include <lockstep/base/export.h>
 #include <lockstep/data/loader.h>
 
 namespace lockstep {
 
-/// What happens when loaders have different numbers of batches. Lightning's names, "max_size_cycle" for
-/// kMaxSizeCycle.
+/// What happens when loaders have different numbers of batches. Lightning's names.
 enum class CombinedMode {
   kMinSize,       ///< a batch of each, until the shortest ends
   kMaxSizeCycle,  ///< a batch of each, until each has ended once; the shorter begin anew, in a new order
@@ -26,14 +25,11 @@ enum class CombinedMode {
   kSequential     ///< all of the first, then of the second, ...: one gives a batch, the others none
 };
 
-/// Lightning's name of a mode, and the mode of a name.
-LOCKSTEP_API std::string_view to_string(CombinedMode mode);
-/// @throws ConfigError naming the modes
-LOCKSTEP_API CombinedMode combined_mode(std::string_view name);
+LOCKSTEP_API std::span<const OptionName<CombinedMode>> option_names(CombinedMode);
 
 /// How combined() combines.
 struct CombinedOptions {
-  CombinedMode mode = CombinedMode::kMinSize;
+  EnumOption<CombinedMode> mode = CombinedMode::kMinSize;
   std::vector<std::int64_t> limits = {};  ///< at most so many batches of each loader; empty: all
 };
 

@@ -8,20 +8,19 @@
 #include <optional>
 #include <vector>
 
+#include <lockstep/base/enum_option.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
+#include <lockstep/metrics/monitor_mode.h>
 #include <lockstep/state/state_tree.h>
 
 namespace lockstep {
 
-/// Whether the loss is to become smaller or larger.
-enum class SpikeMode { kMin, kMax };
-
 /// Names, meaning and defaults are Lightning's. A loss that got worse is a spike where it is both `atol` and
 /// `rtol` times the running mean away from that mean, or more; one of them that is not given is no condition.
 struct SpikeDetectionOptions {
-  SpikeMode mode = SpikeMode::kMin;
+  EnumOption<MonitorMode> mode = MonitorMode::kMin;
   std::size_t window = 10;           ///< losses in the running mean, >= 1
   std::int64_t warmup = 1;           ///< batches of an epoch that are not judged
   std::optional<double> atol = {};   ///< distance from the running mean

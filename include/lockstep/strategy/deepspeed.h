@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include <lockstep/base/enum_option.h>
 #include <lockstep/base/export.h>
 #include <lockstep/base/options.h>
 #include <lockstep/cluster/environment_choice.h>
@@ -27,8 +28,8 @@ struct DeepSpeed {
   int stage = 2;
   bool offload_optimizer = false;
   bool offload_parameters = false;
-  deepspeed::OffloadDevice offload_optimizer_device = deepspeed::OffloadDevice::kCpu;
-  deepspeed::OffloadDevice offload_params_device = deepspeed::OffloadDevice::kCpu;
+  EnumOption<deepspeed::OffloadDevice> offload_optimizer_device = deepspeed::OffloadDevice::kCpu;
+  EnumOption<deepspeed::OffloadDevice> offload_params_device = deepspeed::OffloadDevice::kCpu;
   std::filesystem::path nvme_path = "/local_nvme";
   std::int64_t params_buffer_count = 5;
   std::int64_t params_buffer_size = 100'000'000;
@@ -57,14 +58,15 @@ struct DeepSpeed {
   std::int64_t loss_scale_window = 1000;
   int hysteresis = 2;
   std::int64_t min_loss_scale = 1;
-  StateDictType state_dict_type = StateDictType::kSharded;  ///< how checkpoints hold the model: every rank
-                                                            ///< its shards, or gathered on rank 0
+  EnumOption<StateDictType> state_dict_type =
+      StateDictType::kSharded;  ///< how checkpoints hold the model: every rank
+                                ///< its shards, or gathered on rank 0
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for joining and for each collective
   std::string process_group_backend = "gloo";                    ///< what carries the bytes
-  Reduction reduction = Reduction::kOrdered;                     ///< order of sums
-  bool check_collectives = true;                  ///< ranks compare what they call before each collective
-  StartMethod start_method = StartMethod::kAuto;  ///< how ranks come to be
-  EnvironmentChoice cluster_environment = {};     ///< who told each rank its place; by default detected
+  EnumOption<Reduction> reduction = Reduction::kOrdered;         ///< order of sums
+  bool check_collectives = true;  ///< ranks compare what they call before each collective
+  EnumOption<StartMethod> start_method = StartMethod::kAuto;  ///< how ranks come to be
+  EnvironmentChoice cluster_environment = {};  ///< who told each rank its place; by default detected
 };
 
 LOCKSTEP_API void describe(OptionVisitor& visitor, DeepSpeed& options);

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include <lockstep/base/enum_option.h>
 #include <lockstep/base/options.h>
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/device/devices.h>
@@ -52,6 +53,9 @@ enum class Deterministic {
   kWarn   ///< a warning there
 };
 
+LOCKSTEP_API std::span<const OptionName<PartialWindow>> option_names(PartialWindow);
+LOCKSTEP_API std::span<const OptionName<Deterministic>> option_names(Deterministic);
+
 /// Whether a run goes on where an earlier one of its name was interrupted.
 enum class Resume {
   kNever,
@@ -78,7 +82,7 @@ struct RunOptions {
   std::string config_yaml = {};             ///< the effective configuration, saved as config.yaml
   std::map<std::string, std::string> flags = {};  ///< what the command line said, by keys: also of values
                                                   ///< that are the defaults
-  HyperParameters hyper_parameters = {};  ///< the program's own options, given to the loggers
+  HyperParameters hyper_parameters = {};          ///< the program's own options, given to the loggers
 };
 
 struct TrainerOptions {
@@ -113,9 +117,9 @@ struct TrainerOptions {
 
   /// Micro-batches per optimizer step: a number, or numbers by the epoch from which they hold.
   AccumulationSchedule accumulate_grad_batches = 1;
-  PartialWindow partial_window = PartialWindow::kAccumulated;
+  EnumOption<PartialWindow> partial_window = PartialWindow::kAccumulated;
   std::optional<double> gradient_clip_val = {};
-  ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::kNorm;
+  EnumOption<ClipAlgorithm> gradient_clip_algorithm = ClipAlgorithm::kNorm;
   bool sync_batchnorm = false;  ///< BatchNorm layers train on the statistics of all ranks' batches
   bool detect_anomaly = false;  ///< fail at the first loss or gradient that is not finite
 
@@ -134,7 +138,7 @@ struct TrainerOptions {
   /// The bare loop: no logger, checkpoint, progress bar, summary or sanity check, and log() does nothing.
   bool barebones = false;
 
-  Deterministic deterministic = Deterministic::kFalse;
+  EnumOption<Deterministic> deterministic = Deterministic::kFalse;
   std::optional<bool> benchmark = {};  ///< let cuDNN try its algorithms; none: as LibTorch has it
   bool inference_mode = true;  ///< validate, test and predict in inference mode where one process runs
   bool use_distributed_sampler = true;          ///< each rank gets its part of the data; false: all of it

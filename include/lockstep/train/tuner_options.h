@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 
+#include <lockstep/base/enum_option.h>
 #include <lockstep/base/options.h>
 #include <lockstep/train/train_context.h>
 
@@ -16,8 +18,10 @@ enum class BatchSizeMode {
   kBinsearch  ///< the same, then halves the distance between what fits and what does not
 };
 
+LOCKSTEP_API std::span<const OptionName<BatchSizeMode>> option_names(BatchSizeMode);
+
 struct ScaleBatchSizeOptions {
-  BatchSizeMode mode = BatchSizeMode::kPower;
+  EnumOption<BatchSizeMode> mode = BatchSizeMode::kPower;
   int steps_per_trial = 3;      ///< optimizer steps, or batches of an evaluation, with each size
   std::int64_t init_val = 2;    ///< samples of a rank's batch in the first trial
   int max_trials = 25;          ///< at most so many sizes; kBinsearch counts those that fit
@@ -35,11 +39,13 @@ enum class LrFindMode {
   kLinear        ///< by equal differences
 };
 
+LOCKSTEP_API std::span<const OptionName<LrFindMode>> option_names(LrFindMode);
+
 struct LrFindOptions {
   double min_lr = 1e-8;
   double max_lr = 1.0;
   int num_training = 100;  ///< optimizer steps, each with a learning rate of its own
-  LrFindMode mode = LrFindMode::kExponential;
+  EnumOption<LrFindMode> mode = LrFindMode::kExponential;
   /// Stop when the smoothed loss is worse than the best one by this factor; none: never.
   std::optional<double> early_stop_threshold = 4.0;
   bool update_attr = true;  ///< make use of what is suggested
@@ -48,8 +54,6 @@ struct LrFindOptions {
   std::function<void(double)> apply = {};
 };
 
-LOCKSTEP_API std::span<const OptionName<BatchSizeMode>> option_names(BatchSizeMode);
-LOCKSTEP_API std::span<const OptionName<LrFindMode>> option_names(LrFindMode);
 /// All but `method` and `apply`.
 LOCKSTEP_API void describe(OptionVisitor& visitor, ScaleBatchSizeOptions& options);
 /// All but `update_attr` and `apply`.

@@ -20,11 +20,8 @@ CommHook built_in(const Ddp& options, const std::shared_ptr<PowerSgdState>& powe
 }
 
 template <class Enum>
-std::string name_of(Enum value) {
-  for (const auto& row : option_names(Enum{})) {
-    if (row.value == value) return std::string(row.name);
-  }
-  return "";
+std::string name_of(const EnumOption<Enum>& value) {
+  return OptionType<Enum>::print(value);
 }
 
 }  // namespace

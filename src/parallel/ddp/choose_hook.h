@@ -2,19 +2,13 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <string>
 
 #include <lockstep/parallel/ddp/ddp.h>
 
 #include "parallel/ddp/power_sgd_state.h"
 
-namespace lockstep {
-
-std::span<const OptionName<DdpCommHook>> option_names(DdpCommHook);
-std::span<const OptionName<DdpCommWrapper>> option_names(DdpCommWrapper);
-
-namespace detail {
+namespace lockstep::detail {
 
 /// What ddp_comm_hook powerSGD will keep from step to step; null for other hooks.
 /// @throws ConfigError for PowerSGD's options
@@ -26,5 +20,4 @@ CommHook make_comm_hook(const Ddp& options, const std::shared_ptr<PowerSgdState>
 /// "allreduce", "fp16_compress", ..., or "custom"; with the wrapper, if any: "fp16_compress(powerSGD)".
 std::string name_of_comm_hook(const Ddp& options);
 
-}  // namespace detail
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -23,12 +23,6 @@ std::span<const OptionName<BackwardPrefetch>> option_names(BackwardPrefetch) {
   return kNames;
 }
 
-std::span<const OptionName<StateDictType>> option_names(StateDictType) {
-  static constexpr OptionName<StateDictType> kNames[] = {{"full", StateDictType::kFull},
-                                                         {"sharded", StateDictType::kSharded}};
-  return kNames;
-}
-
 void describe(OptionVisitor& v, Fsdp& o) {
   v.field("sharding_strategy", o.sharding_strategy, "What is cut into shards, and over which ranks");
   v.field("device_mesh", o.device_mesh,

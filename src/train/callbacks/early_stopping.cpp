@@ -29,7 +29,7 @@ EarlyStopping::EarlyStopping(EarlyStoppingOptions options) : options_(std::move(
 
 std::string EarlyStopping::state_key() const {
   return "EarlyStopping{'monitor': '" + options_.monitor + "', 'mode': '" +
-         (options_.mode == MonitorMode::kMin ? "min" : "max") + "'}";
+         OptionType<MonitorMode>::print(options_.mode) + "'}";
 }
 
 void EarlyStopping::begin_anew() {

@@ -38,6 +38,12 @@ void check(const ModelCheckpointOptions& options) {
 
 }  // namespace
 
+std::span<const OptionName<SaveLast>> option_names(SaveLast) {
+  static constexpr OptionName<SaveLast> kNames[] = {
+      {"false", SaveLast::kFalse}, {"true", SaveLast::kTrue}, {"link", SaveLast::kLink}};
+  return kNames;
+}
+
 ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options) : options_(std::move(options)) {
   check(options_);
   (void)format_checkpoint_name({}, 0, 0);
@@ -97,7 +103,7 @@ void ModelCheckpoint::on_validation_end(TrainContext& context) {
 
 // The last of a fit that has saved nothing else.
 void ModelCheckpoint::on_train_end(TrainContext& context) {
-  if (options_.save_last != SaveLast::kNo && latest_.empty() && !should_skip(context)) write_last(context);
+  if (options_.save_last != SaveLast::kFalse && latest_.empty() && !should_skip(context)) write_last(context);
 }
 
 // Nobody looks for a free name: other ranks may not be here to be told of it.
@@ -196,7 +202,7 @@ void ModelCheckpoint::choose_best() {
 
 void ModelCheckpoint::save_last(TrainContext& context) {
   if (latest_.empty() || last_global_step_saved_ != context.global_step()) return;
-  if (options_.save_last == SaveLast::kYes) write_last(context);
+  if (options_.save_last == SaveLast::kTrue) write_last(context);
   if (options_.save_last == SaveLast::kLink) last_model_path_ = last_path();  // made with what it points to
 }
 

@@ -35,7 +35,7 @@ std::string ModelCheckpoint::state_key() const {
                             ? std::to_string(options_.train_time_interval->count()) + "ms"
                             : std::string("None");
   return "ModelCheckpoint{'monitor': '" + options_.monitor + "', 'mode': '" +
-         (options_.mode == MonitorMode::kMin ? "min" : "max") +
+         OptionType<MonitorMode>::print(options_.mode) +
          "', 'every_n_train_steps': " + text_of(options_.every_n_train_steps) +
          ", 'every_n_epochs': " + text_of(options_.every_n_epochs) + ", 'train_time_interval': " + interval +
          "}";

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <span>
 #include <string>
 
+#include <lockstep/base/enum_option.h>
 #include <lockstep/base/export.h>
 #include <lockstep/base/options.h>
 #include <lockstep/cluster/environment_choice.h>
@@ -35,6 +37,11 @@ enum class DdpCommWrapper {
   kBf16Compress   ///< the hook works on bfloat16
 };
 
+LOCKSTEP_API std::span<const OptionName<StartMethod>> option_names(StartMethod);
+LOCKSTEP_API std::span<const OptionName<Reduction>> option_names(Reduction);
+LOCKSTEP_API std::span<const OptionName<DdpCommHook>> option_names(DdpCommHook);
+LOCKSTEP_API std::span<const OptionName<DdpCommWrapper>> option_names(DdpCommWrapper);
+
 /// Distributed data parallel: every rank holds the whole model and optimizer, works on its share of
 /// the batch, and gradients are averaged during backward, bucket by bucket. Options are those of
 /// torch.nn.parallel.DistributedDataParallel and of Lightning's DDPStrategy where names agree.
@@ -52,16 +59,16 @@ struct Ddp {
   bool init_sync = true;          ///< compares the ranks' modules at setup and makes them equal to rank 0's
   bool skip_all_reduce_unused_params =
       false;  ///< with find_unused_parameters: leaves out buckets that no rank uses; all ranks must agree
-  DdpCommHook ddp_comm_hook = DdpCommHook::kAllreduce;           ///< how gradients travel
-  DdpCommWrapper ddp_comm_wrapper = DdpCommWrapper::kNone;       ///< dtype that the hook works on
-  PowerSgd ddp_comm_state = {};                                  ///< options of ddp_comm_hook powerSGD
+  EnumOption<DdpCommHook> ddp_comm_hook = DdpCommHook::kAllreduce;      ///< how gradients travel
+  EnumOption<DdpCommWrapper> ddp_comm_wrapper = DdpCommWrapper::kNone;  ///< dtype that the hook works on
+  PowerSgd ddp_comm_state = {};                                         ///< options of ddp_comm_hook powerSGD
   CommHook comm_hook = {};                                       ///< in code: a hook of one's own, instead
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for joining and for each collective
   std::string process_group_backend = "gloo";                    ///< what carries the bytes
-  Reduction reduction = Reduction::kOrdered;                     ///< order of sums
-  bool check_collectives = true;                  ///< ranks compare what they call before each collective
-  StartMethod start_method = StartMethod::kAuto;  ///< how ranks come to be
-  EnvironmentChoice cluster_environment = {};     ///< who told each rank its place; by default detected
+  EnumOption<Reduction> reduction = Reduction::kOrdered;         ///< order of sums
+  bool check_collectives = true;  ///< ranks compare what they call before each collective
+  EnumOption<StartMethod> start_method = StartMethod::kAuto;  ///< how ranks come to be
+  EnvironmentChoice cluster_environment = {};  ///< who told each rank its place; by default detected
 };
 
 LOCKSTEP_API void describe(OptionVisitor& visitor, Ddp& options);

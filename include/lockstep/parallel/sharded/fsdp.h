@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/base/enum_option.h>
 #include <lockstep/base/export.h>
 #include <lockstep/base/options.h>
 #include <lockstep/cluster/environment_choice.h>
@@ -36,11 +37,15 @@ enum class BackwardPrefetch {
   kNone           ///< when it is used
 };
 
+LOCKSTEP_API std::span<const OptionName<ShardingStrategy>> option_names(ShardingStrategy);
+LOCKSTEP_API std::span<const OptionName<BackwardPrefetch>> option_names(BackwardPrefetch);
+
 /// Fully sharded data parallelism without wrapping: parameters, gradients and optimizer state are cut into
 /// shards, one per rank, and a unit's parameters are gathered when an operator uses them. Options are those
 /// of torch.distributed.fsdp.FullyShardedDataParallel and of Lightning's FSDPStrategy where names agree.
 struct Fsdp {
-  ShardingStrategy sharding_strategy = ShardingStrategy::kFullShard;  ///< what is cut, and over which ranks
+  EnumOption<ShardingStrategy> sharding_strategy =
+      ShardingStrategy::kFullShard;   ///< what is cut, and over which ranks
   std::vector<int> device_mesh = {};  ///< of the hybrid ones: {copies, shards}; by default nodes x devices
   WrapPolicy auto_wrap_policy = {};   ///< which modules become units
   std::optional<WrapPolicy> ignored_modules = {};  ///< modules whose parameters are not sharded: every rank
@@ -53,26 +58,24 @@ struct Fsdp {
   bool cpu_offload = false;  ///< parameters, gradients and optimizer state lie on the CPU; where that is
                              ///< where the model computes: on disk
   std::filesystem::path offload_dir = {};  ///< the directory for both; by default that of temporary files
-  BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;  ///< see there
+  EnumOption<BackwardPrefetch> backward_prefetch = BackwardPrefetch::kBackwardPre;  ///< see there
   bool forward_prefetch = true;   ///< gather the next unit of forward while the current one computes
   bool limit_all_gathers = true;  ///< free what is not needed before more is gathered
   bool release_after_every_operator = false;  ///< for tests of operators of one's own: gathered memory is
                                               ///< overwritten and freed as soon as an operator is done
   bool sync_module_states = true;  ///< compare the ranks' modules at setup and make them equal to rank 0's
   bool broadcast_buffers = true;   ///< buffers follow rank 0's after every step, as under ddp
-  StateDictType state_dict_type = StateDictType::kFull;  ///< how checkpoints hold the model: gathered on
-                                                         ///< rank 0, or every rank its shards
+  EnumOption<StateDictType> state_dict_type =
+      StateDictType::kFull;  ///< how checkpoints hold the model: gathered on
+                             ///< rank 0, or every rank its shards
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for joining and for each collective
   std::string process_group_backend = "gloo";                    ///< what carries the bytes
-  Reduction reduction = Reduction::kOrdered;                     ///< order of sums
-  bool check_collectives = true;                  ///< ranks compare what they call before each collective
-  StartMethod start_method = StartMethod::kAuto;  ///< how ranks come to be
-  EnvironmentChoice cluster_environment = {};     ///< who told each rank its place; by default detected
+  EnumOption<Reduction> reduction = Reduction::kOrdered;         ///< order of sums
+  bool check_collectives = true;  ///< ranks compare what they call before each collective
+  EnumOption<StartMethod> start_method = StartMethod::kAuto;  ///< how ranks come to be
+  EnvironmentChoice cluster_environment = {};  ///< who told each rank its place; by default detected
 };
 
-LOCKSTEP_API std::span<const OptionName<ShardingStrategy>> option_names(ShardingStrategy);
-LOCKSTEP_API std::span<const OptionName<BackwardPrefetch>> option_names(BackwardPrefetch);
-LOCKSTEP_API std::span<const OptionName<StateDictType>> option_names(StateDictType);
 LOCKSTEP_API void describe(OptionVisitor& visitor, Fsdp& options);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ struct EarlyStoppingOptions {
   double min_delta = 0.0;    ///< what counts as better: by more than this
   int patience = 3;          ///< checks without anything better, after which the fit ends
   bool verbose = false;      ///< say when it gets better
-  MonitorMode mode = MonitorMode::kMin;
+  EnumOption<MonitorMode> mode = MonitorMode::kMin;
   bool strict = true;        ///< a metric that was not logged is an error; false: a warning
   bool check_finite = true;  ///< NaN and infinity end the fit
   std::optional<double> stopping_threshold = {};    ///< better than this is good enough

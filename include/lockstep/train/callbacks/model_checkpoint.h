@@ -8,8 +8,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
+#include <lockstep/base/enum_option.h>
+#include <lockstep/metrics/monitor_mode.h>
 #include <lockstep/train/hooks.h>
 
 namespace lockstep {
@@ -18,15 +21,14 @@ namespace detail {
 class AgreedClock;
 }
 
-/// Whether smaller or larger values of a metric are better.
-enum class MonitorMode { kMin, kMax };
-
 /// Whether the latest checkpoint is also there as last.ckpt.
 enum class SaveLast {
-  kNo,
-  kYes,  ///< as a checkpoint of its own
-  kLink  ///< as a symbolic link to the latest
+  kFalse,
+  kTrue,  ///< as a checkpoint of its own
+  kLink   ///< as a symbolic link to the latest
 };
+
+LOCKSTEP_API std::span<const OptionName<SaveLast>> option_names(SaveLast);
 
 /// Names, meaning and defaults are Lightning's. Of every_n_train_steps, train_time_interval and
 /// every_n_epochs one may be given; none of them: every epoch. 0 switches an interval off.
@@ -35,10 +37,10 @@ struct ModelCheckpointOptions {
   std::string filename = {};           ///< "{epoch}-{val_loss:.2f}" and the like; empty: "{epoch}-{step}"
   std::string monitor = {};            ///< what was logged under this name; empty: the latest is the best
   bool verbose = false;                ///< say what is saved, and what is not
-  SaveLast save_last = SaveLast::kNo;
+  EnumOption<SaveLast> save_last = SaveLast::kFalse;
   int save_top_k = 1;  ///< how many of the best are kept; -1: all, 0: none
   bool save_weights_only = false;
-  MonitorMode mode = MonitorMode::kMin;
+  EnumOption<MonitorMode> mode = MonitorMode::kMin;
   bool auto_insert_metric_name = true;                   ///< {val_loss} becomes val_loss=0.12; false: 0.12
   std::optional<std::int64_t> every_n_train_steps = {};  ///< optimizer steps
   std::optional<std::chrono::milliseconds> train_time_interval = {};
