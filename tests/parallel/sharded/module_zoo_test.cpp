@@ -129,6 +129,8 @@ std::vector<ZooCase> sequence_cases() {
                              [] { return Embedding(EmbeddingOptions(10, 4).padding_idx(1)); }),
       lookup_case<Embedding>("Embedding of sparse gradients",
                              [] { return Embedding(EmbeddingOptions(10, 4).sparse(true)); }),
+      lookup_case<Embedding>("Embedding that writes to its weight",
+                             [] { return Embedding(EmbeddingOptions(10, 4).max_norm(0.5)); }),
       lookup_case<EmbeddingBag>("EmbeddingBag", [] { return EmbeddingBag(10, 4); }),
       recurrent_case<LSTM>(
           "LSTM", [] { return LSTM(LSTMOptions(6, 8).num_layers(2).bidirectional(true).dropout(0.3)); }),
@@ -292,7 +294,7 @@ TEST(ShardedModuleZoo, DenseLayers) {
 }
 TEST(ShardedModuleZoo, SequenceLayers) {
   for (const auto& rank : testing::fork_ranks(2, "sharded_module_zoo", "sequence"))
-    EXPECT_EQ(rank.result, "16") << rank.error;
+    EXPECT_EQ(rank.result, "17") << rank.error;
 }
 TEST(ShardedModuleZoo, SpecialUses) {
   for (const auto& rank : testing::fork_ranks(2, "sharded_module_zoo", "special"))
