@@ -4,6 +4,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>
+#include <lockstep/torch.h>
 
 #include "support/expect_error.h"
 
@@ -27,8 +28,8 @@ TEST(StrategyOptions, TakeTheNamesThatPythonTakes) {
   EXPECT_EQ(ddp.start_method, StartMethod::kAuto);
   const DeepSpeed deepspeed{.offload_optimizer_device = "nvme"};
   EXPECT_EQ(deepspeed.offload_optimizer_device, deepspeed::OffloadDevice::kNvme);
-  expect_error<ConfigError>([] { return Fsdp{.backward_prefetch = "BACKWARD"}; },
-                            {"BACKWARD_PRE", "BACKWARD_POST", "'BACKWARD'"});
+  test::expect_error<ConfigError>([] { return Fsdp{.backward_prefetch = "BACKWARD"}; },
+                                  {"BACKWARD_PRE", "BACKWARD_POST", "'BACKWARD'"});
 }
 
 TEST(StrategyChoices, KnowEveryNameOfLightning) {
