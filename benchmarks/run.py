@@ -63,7 +63,8 @@ class Bench:
 
 
 PER_UNIT = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "MiB": 2**20}  # nanoseconds or bytes
-SHARDED_STRATEGIES = ("ddp", "fsdp")  # names that both programs of the benchmark know
+# What the peer's program calls a strategy, and our flags for it.
+SHARDED_STRATEGIES = {"ddp": ("ddp",), "fsdp": ("fsdp",), "fsdp_bf16": ("fsdp", "--fabric.precision", "bf16-mixed")}
 
 
 def step_bench(bin_dir, python, peers):
@@ -169,18 +170,27 @@ def checkpoint_bench(bin_dir, python, peers):
 def sharded_bench(bin_dir, python, peers):
     programs, rows = [], []
     for size, steps in (("10m", "10"), ("85m", "3")):
-        for ranks, strategy in itertools.product(("2", "4"), SHARDED_STRATEGIES):
+        for ranks, (strategy, flags) in itertools.product(("2", "4"), SHARDED_STRATEGIES.items()):
             run = f"{size}_{ranks}_{strategy}"
             ours, peer = f"ours_{run}", f"peer_{run}"
-            programs.append(Program(ours, (f"{bin_dir}/bench_sharded", "--fabric.devices", ranks, "--fabric.strategy",
-                                           strategy, "--bench.results", "{results}", "--bench.size", size,
-                                           "--bench.steps", steps)))
+            programs.append(Program(ours, (f"{bin_dir}/bench_sharded", "--fabric.devices", ranks, "--fabric.strategy", *flags,
+                                           "--bench.results", "{results}", "--bench.size", size, "--bench.steps", steps)))
             programs.append(Program(peer, (python, f"{peers}/fsdp2.py", "{results}", size, ranks, strategy, steps)))
             for case, unit, minus in (("step", "ms", ""), ("sent", "MiB", ""), ("peak_rss", "MiB", ""),
                                       ("peak_rss", "MiB", "rss_before")):
                 name = f"{run}_{case}_over_start" if minus else f"{run}_{case}"
                 rows.append(Row(name, Number(ours, case, minus), Number(peer, case, minus), unit))
     return Bench("sharded", tuple(programs), tuple(rows), most_rounds=3)
+
+
+def live_bench(bin_dir, *_):
+    """What the engine that shards costs where no unit is ever released, over averaging alone."""
+    def program(name, *flags):
+        return Program(name, (f"{bin_dir}/bench_sharded", "--fabric.devices", "2", "--fabric.strategy", *flags,
+                              "--bench.results", "{results}", "--bench.size", "10m", "--bench.steps", "20"))
+
+    programs = (program("live", "fsdp", "--fabric.strategy.sharding_strategy", "NO_SHARD"), program("ddp", "ddp"))
+    return Bench("live", programs, (Row("10m_2_live_vs_ddp_step", Number("live", "step"), Number("ddp", "step"), "ms"),))
 
 
 def zero_bench(bin_dir, python, peers):
@@ -218,7 +228,7 @@ def swap_bench(bin_dir, *_):
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
     makers = (step_bench, epoch_bench, loader_bench, ddp_bench, start_bench, fault_bench, all_reduce_bench, adamw_bench,
-              checkpoint_bench, profiler_bench, sharded_bench, swap_bench, zero_bench)
+              checkpoint_bench, profiler_bench, sharded_bench, live_bench, swap_bench, zero_bench)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 
 

@@ -1,6 +1,6 @@
 """A training step of a transformer on ranks that share its parameters out: PyTorch's FSDP2, and its DDP.
 
-Usage: fsdp2.py RESULTS SIZE RANKS STRATEGY STEPS; SIZE 10m or 85m, STRATEGY fsdp or ddp. The model, its first
+Usage: fsdp2.py RESULTS SIZE RANKS STRATEGY STEPS; SIZE 10m or 85m, STRATEGY fsdp, fsdp_bf16 or ddp. The model, its first
 weights, the data and the optimizer are those of sharded/sharded_bench.cpp.
 
 FSDP2's collectives are counted as they are called, each at what it must move: an all-gather of n bytes, and a
@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -111,11 +111,13 @@ class BytesSent(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def shard(model):
+def shard(model, strategy):
     """As FSDP2's tutorial does: each block, then what is left."""
+    dtype = torch.bfloat16 if strategy == "fsdp_bf16" else None
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
     for block in model.blocks:
-        fully_shard(block)
-    return fully_shard(model)
+        fully_shard(block, mp_policy=policy)
+    return fully_shard(model, mp_policy=policy)
 
 
 def memory_bytes(key):
@@ -148,7 +150,8 @@ def measure(size, strategy, steps, results):
     torch.manual_seed(0)
     model = Gpt(*SHAPES[size])
     sent = gradient_bytes(model)
-    model = shard(model) if strategy == "fsdp" else DistributedDataParallel(model)
+    is_sharded = strategy.startswith("fsdp")
+    model = shard(model, strategy) if is_sharded else DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     torch.manual_seed(1 + dist.get_rank())
     tokens = torch.randint(VOCAB, (1, TOKENS + 1))
@@ -156,7 +159,7 @@ def measure(size, strategy, steps, results):
     dist.barrier()
     seconds, losses = train(model, optimizer, tokens, steps)
     results.add("peak_rss", bytes=memory_bytes("VmHWM"))
-    if strategy == "fsdp":  # afterwards, since a mode that looks at each operator takes time
+    if is_sharded:  # afterwards, since a mode that looks at each operator takes time
         with BytesSent() as count:
             train(model, optimizer, tokens, 1)
         sent = count.bytes
