@@ -66,8 +66,6 @@ void refuse(const DeepSpeedConfig& config, const char* key, const char* expected
 }  // namespace
 
 std::vector<std::string> without_effect(const DeepSpeedConfig& config) {
-  if (config.gradient_allreduce_op != deepspeed::AllreduceOp::kMean)
-    refuse(config, "gradient_allreduce_op", "mean");
   if (config.amp.enabled) refuse(config, "amp.enabled", "false; use fp16 or bf16");
   if (config.torch_autocast.enabled) refuse(config, "torch_autocast.enabled", "false");
   std::vector<std::string> sentences;

@@ -152,6 +152,7 @@ ShardingPlan plan_of(const DeepSpeedConfig& config, Dtype dtype, int world_size,
   }
   set_residency(plan, zero);
   plan.offload = offload_of(config);
+  if (config.gradient_allreduce_op == deepspeed::AllreduceOp::kSum) plan.gradient_op = ReduceOp::kSum;
   plan.zero_plus_plus = zero_plus_plus_of(config, world_size, ranks_per_node);
   return plan;
 }

@@ -37,7 +37,8 @@ at::ScalarType gradient_dtype(const FlatParameter& flat, const MixedPrecision& m
 }
 
 // Sums of quantised gradients are float32: rounding them again would gain nothing.
-FlatGradient::FlatGradient(FlatParameter& flat, const MixedPrecision& mixed, const ZeroPlusPlus& options)
+FlatGradient::FlatGradient(FlatParameter& flat, const MixedPrecision& mixed, ReduceOp op,
+                           const ZeroPlusPlus& options)
     : flat_(flat),
       mesh_(flat.mesh()),
       dtype_(mixed.reduce_dtype.value_or(flat.dtype())),
@@ -48,7 +49,7 @@ FlatGradient::FlatGradient(FlatParameter& flat, const MixedPrecision& mixed, con
       reduction_(
           flat.reduces_quantized()
               ? quantized_reduction(mesh_, {flat.layout().shard_elements(), flags_}, options.error_feedback)
-              : plain_reduction(mesh_)) {}
+              : plain_reduction(mesh_, op)) {}
 
 bool FlatGradient::is_idle() const {
   return std::ranges::none_of(flat_.members(), [](const auto& member) {

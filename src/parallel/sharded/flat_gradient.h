@@ -28,7 +28,8 @@ at::ScalarType gradient_dtype(const FlatParameter& flat, const MixedPrecision& m
 class FlatGradient {
  public:
   /// Gradients travel in the type that `mixed` says, by default the members', or quantised if `flat` says so.
-  FlatGradient(FlatParameter& flat, const MixedPrecision& mixed, const ZeroPlusPlus& options = {});
+  FlatGradient(FlatParameter& flat, const MixedPrecision& mixed, ReduceOp op,
+               const ZeroPlusPlus& options = {});
 
   /// Takes the gradient of `member` off the module's tensor, where that needs no conversion: while it is in
   /// the cache, and so that its memory is free for the next one.

@@ -26,13 +26,13 @@ constexpr std::size_t kMostUnderWay = 2;
 }  // namespace
 
 GradientReduction::GradientReduction(std::vector<ShardedUnit>& units, MemoryPool& pool, Residency& residency,
-                                     const MixedPrecision& mixed, const ShardMesh& mesh,
+                                     const MixedPrecision& mixed, const ShardMesh& mesh, ReduceOp op,
                                      const ZeroPlusPlus& options)
     : units_(units), mesh_(mesh), pool_(pool), residency_(residency) {
   for (std::size_t unit = 0; unit < units.size(); ++unit) {
     for (const auto& flat : units[unit].flats) {
       if (!flat->is_trained()) continue;
-      flows_.push_back({.unit = unit, .gradient = FlatGradient(*flat, mixed, options)});
+      flows_.push_back({.unit = unit, .gradient = FlatGradient(*flat, mixed, op, options)});
       const auto flow = flows_.size() - 1;
       for (std::size_t i = 0; i < flat->members().size(); ++i) watch(flow, i, flat->members()[i].tensor);
       flows_.back().missing.resize(flat->members().size());

@@ -17,7 +17,8 @@ class GradientReduction {
  public:
   /// Follows the trained parameters of `units`, whose gradients travel and are kept as `mixed` says.
   GradientReduction(std::vector<ShardedUnit>& units, MemoryPool& pool, Residency& residency,
-                    const MixedPrecision& mixed, const ShardMesh& mesh, const ZeroPlusPlus& options = {});
+                    const MixedPrecision& mixed, const ShardMesh& mesh, ReduceOp op,
+                    const ZeroPlusPlus& options = {});
 
   /// Gradients of the backward from `loss`, which is about to run, and those that have accumulated until
   /// now, are to be averaged.

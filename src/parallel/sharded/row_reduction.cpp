@@ -12,30 +12,33 @@ namespace {
 // An average is divided once, after the last sum.
 class PlainReduction final : public RowReduction {
  public:
-  explicit PlainReduction(const ShardMesh& mesh) : mesh_(mesh) {}
+  PlainReduction(const ShardMesh& mesh, ReduceOp op) : mesh_(mesh), op_(op) {}
 
   void start(MemoryPool&, at::Tensor row, at::Tensor chunk, std::int64_t number) override {
     chunk_ = std::move(chunk);
     if (mesh_.shards() == 1) return;
-    const auto op = mesh_.shards() == mesh_.world_size ? ReduceOp::kAvg : ReduceOp::kSum;
-    work_ = reduce_scatter_flat_async(mesh_.reduce, chunk_, hold(std::move(row)), op, number);
+    work_ = reduce_scatter_flat_async(mesh_.reduce, chunk_, hold(std::move(row)), op_among(mesh_.shards()),
+                                      number);
   }
 
   void go_on() override {
     if (mesh_.replicate.size() == 1) return;
     work_.wait();
-    const auto op = mesh_.replicate.size() == mesh_.world_size ? ReduceOp::kAvg : ReduceOp::kSum;
-    work_ = mesh_.replicate.all_reduce_async(chunk_, op);
+    work_ = mesh_.replicate.all_reduce_async(chunk_, op_among(mesh_.replicate.size()));
   }
 
   void finish(MemoryPool& pool) override {
     std::exchange(work_, {}).wait();
-    if (mesh_.shards() > 1 && mesh_.replicate.size() > 1) chunk_.div_(mesh_.world_size);
+    const bool is_nested = mesh_.shards() > 1 && mesh_.replicate.size() > 1;
+    if (is_nested && op_ == ReduceOp::kAvg) chunk_.div_(mesh_.world_size);
     give_back(pool);
   }
 
  private:
+  ReduceOp op_among(int ranks) const { return ranks == mesh_.world_size ? op_ : ReduceOp::kSum; }
+
   const ShardMesh& mesh_;
+  const ReduceOp op_;
 };
 
 }  // namespace
@@ -63,8 +66,8 @@ void RowReduction::drop(MemoryPool& pool) noexcept {
   give_back(pool);
 }
 
-std::unique_ptr<RowReduction> plain_reduction(const ShardMesh& mesh) {
-  return std::make_unique<PlainReduction>(mesh);
+std::unique_ptr<RowReduction> plain_reduction(const ShardMesh& mesh, ReduceOp op) {
+  return std::make_unique<PlainReduction>(mesh, op);
 }
 
 }  // namespace lockstep::detail

@@ -1,4 +1,4 @@
-// How the rows of gradients of all ranks become averages, a chunk of them on each rank.
+// How the rows of gradients of all ranks become averages, or sums, a chunk of them on each rank.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class RowReduction {
   virtual void start(MemoryPool& pool, at::Tensor row, at::Tensor chunk, std::int64_t number) = 0;
   /// Begins the second half, if there is one. Blocking for the first. Collective, asynchronous.
   virtual void go_on() = 0;
-  /// Waits until the chunk holds the averages. Blocking.
+  /// Waits until the chunk holds what came of them. Blocking.
   virtual void finish(MemoryPool& pool) = 0;
   /// Waits for what is under way, and forgets it and what earlier reductions have left for later ones. Errors
   /// of the group are not told again. Also when none is under way.
@@ -51,8 +51,8 @@ class RowReduction {
   std::vector<at::Tensor> held_;
 };
 
-/// By a reduce-scatter among the ranks that shard, then an all-reduce among copies.
-std::unique_ptr<RowReduction> plain_reduction(const ShardMesh& mesh);
+/// By a reduce-scatter among the ranks that shard, then an all-reduce among copies. `op`: kAvg or kSum.
+std::unique_ptr<RowReduction> plain_reduction(const ShardMesh& mesh, ReduceOp op);
 
 /// What is in a chunk.
 struct ChunkShape {

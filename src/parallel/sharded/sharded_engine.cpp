@@ -137,7 +137,8 @@ struct ShardedEngine::Impl {
     const auto own_dtype = batch_norm_tensors(module);
     cast_buffers(own_dtype);
     shard(with_persistent_unit(std::move(planned), plan), own_dtype, late);
-    gradients.emplace(units, pool, residency, plan.mixed_precision, mesh, plan.zero_plus_plus);
+    gradients.emplace(units, pool, residency, plan.mixed_precision, mesh, plan.gradient_op,
+                      plan.zero_plus_plus);
     mark_policies_again(module);
     if (checkpointed) checkpointed->mark_again();
     if (offloaded) offloaded->mark_again();

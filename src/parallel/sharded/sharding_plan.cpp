@@ -128,7 +128,7 @@ bool operator==(const ShardingPlan& a, const ShardingPlan& b) {
     return std::tuple(p.shards, p.keep, p.master_dtype, p.max_live_elements, p.persistent_elements,
                       p.most_persistent_elements, p.backward_prefetch, p.forward_prefetch,
                       p.most_prefetched_elements, p.limit_all_gathers, p.release_after_every_operator,
-                      p.sync_module_states, p.reduction, p.broadcast_buffers);
+                      p.sync_module_states, p.reduction, p.broadcast_buffers, p.gradient_op);
   };
   const auto texts = [](const ShardingPlan& p) {
     return std::tuple(p.units.print(), p.whole_modules ? p.whole_modules->print() : "",

@@ -145,6 +145,27 @@ TEST(ShardedEngine, HybridShardGivesTheBitsOfDdp) {
                           {.sharding_strategy = ShardingStrategy::kHybridShardZero2, .device_mesh = {2, 2}});
 }
 
+TEST(ShardedEngine, SumsGradientsWhereAsked) {
+  run_ranks(4, [](const Communicator& comm) {
+    for (const int shards : {1, 2, 4}) {
+      const auto gradients = [&](ReduceOp op) {
+        auto model = make_odd_model();
+        ShardedEngine engine(*model, ShardingPlan{.shards = shards, .gradient_op = op}, comm);
+        engine.backward(odd_loss(*model, 0, comm));
+        std::vector<at::Tensor> all;
+        for (const auto& [name, piece] : engine.parameters()) all.push_back(piece.grad());
+        return all;
+      };
+      const auto means = gradients(ReduceOp::kAvg), sums = gradients(ReduceOp::kSum);
+      for (std::size_t i = 0; i < means.size(); ++i) {
+        ASSERT_EQ(means[i].defined(), sums[i].defined());
+        if (!means[i].defined()) continue;
+        EXPECT_TRUE(sums[i].equal(means[i] * 4)) << shards << " shards";
+      }
+    }
+  });
+}
+
 TEST(ShardedEngine, GivesTheSameBitsHoweverItGathers) {
   for (const auto prefetch : {BackwardPrefetch::kBackwardPost, BackwardPrefetch::kNone})
     expect_same_bits_as_ddp(2, {.backward_prefetch = prefetch, .forward_prefetch = false});

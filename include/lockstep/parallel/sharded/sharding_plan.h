@@ -44,6 +44,7 @@ struct ShardingPlan {
   std::optional<DiskOffload> offload = {};          ///< what of the model lies on disk
   std::optional<ActivationOffload> activation_offload = {};  ///< and where what forward saves, if there
   ZeroPlusPlus zero_plus_plus = {};                          ///< what travels less
+  ReduceOp gradient_op = ReduceOp::kAvg;                     ///< what all ranks' gradients become: kAvg, kSum
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;  ///< see there
   bool forward_prefetch = true;                                         ///< gather ahead in forward
   std::int64_t most_prefetched_elements = kNoLimit;                     ///< of a unit that is gathered ahead
