@@ -9,7 +9,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/all.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/optim/grad_norm.h>
@@ -40,8 +42,9 @@ std::optional<ErrorParts> problem_of(const GradScalerOptions& o) {
   throw Error("precision", {.what = "GradScaler: " + std::move(what), .hint = std::move(hint)});
 }
 
-// Squares of float32 do not overflow in float64.
 bool is_finite(const at::Tensor& gradient) {
+  if (gradient.scalar_type() == at::kDouble) return at::isfinite(gradient).all().item<bool>();
+  // Squares of float32 do not overflow in float64.
   return std::isfinite(pairwise_sum(block_square_sums(gradient)));
 }
 
@@ -88,11 +91,6 @@ at::Tensor GradScaler::scale(const at::Tensor& outputs) {
   return outputs * scale_;
 }
 
-// A scale of 1 is for finding them: nothing has to be written.
-bool GradScaler::only_looks(at::ScalarType dtype) const {
-  return dtype == at::kFloat && scale_.item<float>() == 1.0F;
-}
-
 void GradScaler::unscale_gradients(Optimizer& optimizer, PerOptimizer& found) const {
   const at::NoGradGuard no_grad;
   std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
@@ -106,24 +104,38 @@ void GradScaler::unscale_gradients(Optimizer& optimizer, PerOptimizer& found) co
   }
   const auto inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   for (const auto& [dtype, gradients] : by_dtype) {
-    if (!only_looks(dtype)) {
-      at::_amp_foreach_non_finite_check_and_unscale_(gradients, found.found_inf, inverse);
-    } else if (!std::ranges::all_of(gradients, is_finite)) {
-      found.found_inf.fill_(1.0);
-    }
+    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found.found_inf, inverse);
   }
   found.has_gradients = !by_dtype.empty();
 }
 
-void GradScaler::unscale(Optimizer& optimizer) {
-  if (!options_.enabled) return;
-  require_scale("unscale");
+GradScaler::PerOptimizer& GradScaler::begin(const Optimizer& optimizer, const char* call) {
+  require_scale(call);
   auto& found = per_optimizer_[&optimizer];
   if (found.stage == Stage::kUnscaled)
     refuse("unscale() has already been called on this optimizer since the last update()");
-  if (found.stage == Stage::kStepped) refuse("unscale() is being called after step()");
+  if (found.stage == Stage::kStepped) refuse(std::string(call) + "() is being called after step()");
   found.found_inf = at::full({}, 0.0, at::kFloat);
+  return found;
+}
+
+void GradScaler::unscale(Optimizer& optimizer) {
+  if (!options_.enabled) return;
+  auto& found = begin(optimizer, "unscale");
   unscale_gradients(optimizer, found);
+  found.stage = Stage::kUnscaled;
+}
+
+void GradScaler::check(Optimizer& optimizer) {
+  if (!options_.enabled) return;
+  auto& found = begin(optimizer, "check");
+  const at::NoGradGuard no_grad;
+  for (const auto& parameter : optimizer.parameters()) {
+    const auto& gradient = parameter.tensor.grad();
+    if (!gradient.defined()) continue;
+    found.has_gradients = true;
+    if (!is_finite(values_of(gradient))) found.found_inf.fill_(1.0);
+  }
   found.stage = Stage::kUnscaled;
 }
 

@@ -16,6 +16,9 @@ class DeepSpeedStrategy final : public ShardedStrategy {
   std::string_view name() const override { return "deepspeed"; }
   void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
   void set_precision(Precision& precision) override;
+  bool unscale_in_step(Optimizer& optimizer, double factor) override {
+    return scales().defer_exact(optimizer, factor);
+  }
   /// What the run was configured with.
   const DeepSpeedConfig& config() const { return run_.config; }
   bool averages_every_backward() const override { return run_.config.zero_optimization.stage >= 2; }

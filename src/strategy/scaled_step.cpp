@@ -48,7 +48,11 @@ bool unscale_gradients(Strategy& strategy, Precision& precision, Optimizer& opti
   auto* const scaler = active_scaler(precision);
   if (scaler == nullptr) return true;
   if (!scaler->is_unscaled(optimizer)) {
-    scaler->unscale(optimizer);
+    if (strategy.unscale_in_step(optimizer, 1.0 / scaler->get_scale())) {
+      scaler->check(optimizer);
+    } else {
+      scaler->unscale(optimizer);
+    }
     if (strategy.shards_gradients())
       strategy.communicator().all_reduce(scaler->found_inf(optimizer), ReduceOp::kMax);
   }

@@ -79,11 +79,11 @@ std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& m
   refuse_whole_tensors(*optimizer);
   row.engine->offload_state(*optimizer);
   if (row.engine->plan().offload) barrier();  // all have seen how much room there is before any takes some
-  optimizer->on_zero_grad([engine = std::weak_ptr(row.engine), stepping = optimizer.get(),
-                           clip_factor = clips_.follow(*optimizer)] {
-    *clip_factor = 1.0;
-    if (const auto alive = engine.lock()) alive->drop_accumulated_gradients(stepping->parameters());
-  });
+  optimizer->on_zero_grad(
+      [engine = std::weak_ptr(row.engine), stepping = optimizer.get(), factor = scales_.follow(*optimizer)] {
+        *factor = 1.0;
+        if (const auto alive = engine.lock()) alive->drop_accumulated_gradients(stepping->parameters());
+      });
   sharded_.add(row, *optimizer);
   return optimizer;
 }
@@ -95,7 +95,7 @@ void ShardedStrategy::setup_evaluation(torch::nn::Module& module) {
 
 // What has been averaged lies on the shards, and what waits for that on the model's own tensors.
 std::vector<NamedParameter> ShardedStrategy::accumulating_parameters(torch::nn::Module& module) {
-  clips_.apply_all();
+  scales_.apply_all();
   auto pieces = pieces_in(module, sharded_engines(module));
   if (averages_every_backward()) return pieces;
   auto parameters = Strategy::accumulating_parameters(module);
@@ -117,22 +117,23 @@ std::shared_ptr<void> ShardedStrategy::hold_whole(torch::nn::Module& module) {
 
 void ShardedStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                                const BackwardOptions& options) {
-  clips_.apply_all();
+  scales_.apply_all();
   ShardedEngine::backward(loss, sharded_.averaging(synced), options);
 }
 
 double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
-  clips_.apply(optimizer);
   if (clip.algorithm == ClipAlgorithm::kNorm) {
+    scales_.settle(optimizer);
     const auto norm = grad_norm(optimizer, clip.norm_type);
-    clips_.scale(optimizer, clip_coefficient(norm, clip.value, clip.error_if_nonfinite));
+    scales_.scale(optimizer, clip_coefficient(norm, clip.value, clip.error_if_nonfinite));
     return norm;
   }
+  scales_.apply(optimizer);
   return Strategy::clip_gradients(optimizer, clip);
 }
 
 void ShardedStrategy::optimizer_step(Optimizer& optimizer) {
-  optimizer.step(clips_.factor(optimizer));
+  optimizer.step(scales_.factor(optimizer));
   skip_optimizer_step(optimizer);
 }
 
@@ -189,7 +190,7 @@ StateTree ShardedStrategy::wanted_optimizer_state(Optimizer& optimizer) {
 }
 
 double ShardedStrategy::grad_norm(Optimizer& optimizer, double norm_type) {
-  const auto factor = clips_.factor(optimizer);
+  const auto factor = scales_.factor(optimizer);
   return factor * sharded_.of(optimizer).engine->grad_norm(optimizer.parameters(), norm_type);
 }
 

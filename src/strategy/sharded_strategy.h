@@ -5,7 +5,7 @@
 #include <lockstep/state/state_dict_type.h>
 #include <lockstep/strategy/strategy.h>
 
-#include "strategy/deferred_clips.h"
+#include "strategy/deferred_scales.h"
 #include "strategy/engine_table.h"
 
 namespace lockstep {
@@ -53,14 +53,16 @@ class ShardedStrategy : public Strategy {
   /// The group that the ranks have formed.
   void set_ranks(Communicator communicator, int ranks_per_node);
 
+  detail::DeferredScales& scales() { return scales_; }
+
  private:
   ShardingPlan plan() const { return plan(communicator_.size(), ranks_per_node_); }
   bool is_alike(const ShardedEngine& engine) const;
 
   StateDictType state_dict_type_;
+  detail::DeferredScales scales_;
   Communicator communicator_;
   int ranks_per_node_ = 1;
-  detail::DeferredClips clips_;
   detail::EngineTable<ShardedEngine> sharded_;  // before the group that they communicate through
 };
 

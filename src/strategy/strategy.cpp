@@ -37,6 +37,8 @@ double Strategy::optimizer_step_with(Optimizer& optimizer, const Optimizer::Clos
   return optimizer.step_with(closure);
 }
 
+bool Strategy::unscale_in_step(Optimizer&, double) { return false; }
+
 void Strategy::skip_optimizer_step(Optimizer&) {}
 
 void Strategy::load_state(const StateTree&) {}

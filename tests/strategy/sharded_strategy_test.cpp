@@ -65,7 +65,7 @@ void expect_ddps_bits(const std::function<void(Clipped&)>& make_gradients) {
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(found.at(name).equal(tensor)) << name;
 }
 
-TEST(DeferredClips, AreLeftToTheStep) {
+TEST(DeferredScales, AreLeftToTheStep) {
   Clipped run(Fsdp{});
   run.backward(1);
   const auto before = run.gradients();
@@ -76,14 +76,14 @@ TEST(DeferredClips, AreLeftToTheStep) {
   for (std::size_t i = 0; i < before.size(); ++i) EXPECT_FALSE(run.gradients()[i].equal(before[i]));
 }
 
-TEST(DeferredClips, HaveTheBitsOfDdp) {
+TEST(DeferredScales, HaveTheBitsOfDdp) {
   expect_ddps_bits([](Clipped& run) {
     run.backward(1);
     run.clip(0.1);
   });
 }
 
-TEST(DeferredClips, ComeBeforeWhatIsAddedAndClippedLater) {
+TEST(DeferredScales, ComeBeforeWhatIsAddedAndClippedLater) {
   expect_ddps_bits([](Clipped& run) {
     run.backward(1);
     run.clip(0.1);
@@ -97,7 +97,7 @@ TEST(DeferredClips, ComeBeforeWhatIsAddedAndClippedLater) {
   });
 }
 
-TEST(DeferredClips, GoWithTheGradients) {
+TEST(DeferredScales, GoWithTheGradients) {
   expect_ddps_bits([](Clipped& run) {
     run.backward(1);
     run.clip(0.1);
@@ -106,7 +106,7 @@ TEST(DeferredClips, GoWithTheGradients) {
   });
 }
 
-TEST(DeferredClips, ServeStepsWithAClosure) {
+TEST(DeferredScales, ServeStepsWithAClosure) {
   const auto weights = [](const StrategyOptions& choice) {
     Clipped run(choice);
     const auto loss = run.strategy->optimizer_step_with(*run.optimizer, [&] {
@@ -152,6 +152,34 @@ TEST(AccumulatingParameters, HaveWhatIsAveragedAndWhatWaits) {
     const auto expected = first.strategy->module_state(*first.module);
     for (const auto& [name, tensor] : other.strategy->module_state(*other.module))
       EXPECT_TRUE(tensor.equal(expected.at(name))) << name << " with mixed_precision " << text;
+  }
+}
+
+TEST(DeferredScales, TakeTheLossScaleOutInTheStepOfDeepSpeed) {
+  for (const double scale : {64.0, 96.0}) {
+    const auto weights = [&](bool by_hand) {
+      const auto precision = make_precision(Fp16Mixed{});
+      Clipped run(DeepSpeed{.stage = 2, .loss_scale = scale}, precision.get());
+      for (int step = 0; step < 2; ++step) {
+        run.optimizer->zero_grad();
+        run.backward(0.1, precision.get());
+        const auto before = run.gradients();
+        if (by_hand) precision->grad_scaler()->unscale(*run.optimizer);
+        const auto norm = detail::clip_gradients(*run.strategy, *precision, *run.optimizer, {.value = 0.1});
+        EXPECT_NEAR(norm * scale, at::cat({before[0].flatten(), before[1]}).norm().item<double>(),
+                    1e-3 * scale);
+        EXPECT_NEAR(run.strategy->grad_norm(*run.optimizer), 0.1, 1e-6);
+        const bool is_left = !by_hand && scale == 64;  // a power of two rounds nothing
+        EXPECT_EQ(run.gradients()[0].equal(before[0]), is_left) << scale;
+        EXPECT_TRUE(detail::step_optimizer(*run.strategy, *precision, *run.optimizer));
+      }
+      run.optimizer->zero_grad();
+      run.backward(std::numeric_limits<double>::infinity(), precision.get());
+      EXPECT_FALSE(detail::step_optimizer(*run.strategy, *precision, *run.optimizer));
+      return run.strategy->module_state(*run.module);
+    };
+    const auto expected = weights(true), found = weights(false);
+    for (const auto& [name, tensor] : expected) EXPECT_TRUE(found.at(name).equal(tensor)) << name;
   }
 }
 

@@ -41,6 +41,10 @@ class LOCKSTEP_API GradScaler {
   /// @throws Error before scale(), after step(), or when called twice; for float16 gradients
   void unscale(Optimizer& optimizer);
 
+  /// Beyond torch: in place of unscale() where somebody else divides the gradients, which are of floating
+  /// point types of any size; they stay as they are. @throws as unscale()
+  void check(Optimizer& optimizer);
+
   /// What unscale() has found: float32 without dimensions, 0 when all gradients are finite. It aliases the
   /// scaler's: writing to it decides about step(). @throws Error before unscale()
   at::Tensor found_inf(const Optimizer& optimizer);
@@ -93,7 +97,7 @@ class LOCKSTEP_API GradScaler {
   void require_scale(const char* call) const;
   void adapt(const at::Tensor& found_inf);
   void back_off();
-  bool only_looks(at::ScalarType dtype) const;
+  PerOptimizer& begin(const Optimizer& optimizer, const char* call);
   void unscale_gradients(Optimizer& optimizer, PerOptimizer& found) const;
 
   GradScalerOptions options_;

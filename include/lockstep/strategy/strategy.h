@@ -118,6 +118,11 @@ class LOCKSTEP_API Strategy {
   /// The same for an optimizer that needs a closure; returns the first loss. The default calls step_with().
   virtual double optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure);
 
+  /// Multiplies the gradients of `optimizer`'s parameters by `factor`, which a gradient scaler asks for, when
+  /// optimizer_step() reads them, and until then leaves them as they are. False: not under this strategy, and
+  /// nothing was done. Not Collective.
+  virtual bool unscale_in_step(Optimizer& optimizer, double factor);
+
   /// In place of optimizer_step() where scaled gradients have overflowed: all of a step but the update.
   virtual void skip_optimizer_step(Optimizer& optimizer);
 

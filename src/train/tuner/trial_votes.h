@@ -61,6 +61,9 @@ class TrialStrategy final : public Strategy {
   double clip_gradients(Optimizer& optimizer, const GradientClip& clip) override {
     return strategy_->clip_gradients(optimizer, clip);
   }
+  bool unscale_in_step(Optimizer& optimizer, double factor) override {
+    return strategy_->unscale_in_step(optimizer, factor);
+  }
   void optimizer_step(Optimizer& optimizer) override { strategy_->optimizer_step(optimizer); }
   double optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) override {
     return strategy_->optimizer_step_with(optimizer, closure);

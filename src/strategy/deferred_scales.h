@@ -1,5 +1,5 @@
-// What clipping multiplies gradients by, left to the step, which reads them anyway: saves a pass that writes
-// all of them.
+// What clipping and a gradient scaler multiply gradients by, left to the step, which reads them anyway: saves
+// passes that write all of them.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace lockstep::detail {
 
-class DeferredClips {
+class DeferredScales {
  public:
   /// Follows an optimizer for as long as the result lives, which the optimizer's zero_grad() is to set to 1.
   std::shared_ptr<double> follow(const Optimizer& optimizer);
@@ -19,6 +19,13 @@ class DeferredClips {
 
   /// Multiplies the optimizer's gradients by `factor`: in its steps, if that has the same bits.
   void scale(const Optimizer& optimizer, double factor);
+
+  /// The same, if it is sure to be deferred and to round nothing. False: nothing was done.
+  bool defer_exact(const Optimizer& optimizer, double factor);
+
+  /// What is deferred becomes a power of two at most, which rounds nothing, so that gradients have the bits
+  /// that they would have if each factor were multiplied in its turn.
+  void settle(const Optimizer& optimizer);
 
   /// Multiplies the gradients themselves, for whoever adds to them or takes them elsewhere.
   void apply(const Optimizer& optimizer);

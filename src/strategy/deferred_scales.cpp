@@ -1,6 +1,7 @@
-#include "strategy/deferred_clips.h"
+#include "strategy/deferred_scales.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <lockstep/torch.h>
@@ -17,6 +18,11 @@ bool has_same_bits(const Optimizer& optimizer) {
   });
 }
 
+bool is_power_of_two(double factor) {
+  int exponent = 0;
+  return std::frexp(factor, &exponent) == 0.5;
+}
+
 void multiply(const Optimizer& optimizer, double factor) {
   if (factor == 1.0) return;
   const torch::NoGradGuard no_grad;
@@ -27,24 +33,24 @@ void multiply(const Optimizer& optimizer, double factor) {
 
 }  // namespace
 
-std::shared_ptr<double> DeferredClips::follow(const Optimizer& optimizer) {
+std::shared_ptr<double> DeferredScales::follow(const Optimizer& optimizer) {
   std::erase_if(factors_, [](const auto& entry) { return entry.second.expired(); });
   auto factor = std::make_shared<double>(1.0);
   factors_[&optimizer] = factor;
   return factor;
 }
 
-std::shared_ptr<double> DeferredClips::find(const Optimizer& optimizer) const {
+std::shared_ptr<double> DeferredScales::find(const Optimizer& optimizer) const {
   const auto found = factors_.find(&optimizer);
   return found == factors_.end() ? nullptr : found->second.lock();
 }
 
-double DeferredClips::factor(const Optimizer& optimizer) const {
+double DeferredScales::factor(const Optimizer& optimizer) const {
   const auto factor = find(optimizer);
   return factor ? *factor : 1.0;
 }
 
-void DeferredClips::scale(const Optimizer& optimizer, double factor) {
+void DeferredScales::scale(const Optimizer& optimizer, double factor) {
   if (factor == 1.0) return;
   const auto deferred = find(optimizer);
   if (deferred && has_same_bits(optimizer)) {
@@ -54,11 +60,23 @@ void DeferredClips::scale(const Optimizer& optimizer, double factor) {
   }
 }
 
-void DeferredClips::apply(const Optimizer& optimizer) {
+bool DeferredScales::defer_exact(const Optimizer& optimizer, double factor) {
+  const auto deferred = find(optimizer);
+  if (!deferred || !is_power_of_two(factor) || !has_same_bits(optimizer)) return false;
+  settle(optimizer);
+  *deferred *= factor;
+  return true;
+}
+
+void DeferredScales::settle(const Optimizer& optimizer) {
+  if (!is_power_of_two(factor(optimizer))) apply(optimizer);
+}
+
+void DeferredScales::apply(const Optimizer& optimizer) {
   if (const auto factor = find(optimizer)) multiply(optimizer, std::exchange(*factor, 1.0));
 }
 
-void DeferredClips::apply_all() {
+void DeferredScales::apply_all() {
   for (const auto& [optimizer, factor] : factors_) {
     if (!factor.expired()) apply(*optimizer);
   }
