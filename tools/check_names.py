@@ -15,6 +15,7 @@ ANONYMOUS = "{}"
 NAMESPACE = re.compile(r"(?:inline )?namespace\s*([\w:]*)\s*\{$")
 ALIAS = re.compile(r"using\s+(?:(\w+)\s*=|[\w:]*::(\w+);)")
 TYPE = re.compile(r"(?:struct|class|enum class|enum|union)\s+(\w+)(?!\w|::)[^;()]*(?:\{.*|;)$|(?:TEST|TEST_F|TEST_P)\((\w+, \w+)\)")
+MODULE = re.compile(r"TORCH_MODULE(?:_IMPL)?\((\w+)")  # which defines a class of that name
 CONSTANT = re.compile(r"(?:inline |static |thread_local )*(?:constexpr|const|auto|[\w:]+(?:<.*>)?)\s[\w:<>,\s*&]*?\b(\w+)(?:\[.*?\])?(?:\s*=|\{|;)")
 INNER_CONSTANT = re.compile(r"\s+(?:static )?constexpr\s.*?\b(k[A-Z]\w*)(?:\[.*?\])?(?:\s*=|\{)")
 FUNCTION = re.compile(r"[\w:<>,&*\s\[\]\"().]*?\b(\w+)\((.*)\)[^()]*\{")
@@ -62,14 +63,18 @@ def names_of(text):
             definition = re.sub(r"^template <.*?>\s+(?=\w)", "", line).replace("LOCKSTEP_API ", "")
             where = "::".join(spaces)
             is_specialized = "<" in definition.split("{")[0].split("(")[0].split(":")[0]
-            if "{" in line and not is_specialized and (found := TYPE.match(definition)):
+            if found := MODULE.match(line):
+                yield number, (where, found.group(1)), None
+            elif "{" in line and not is_specialized and (found := TYPE.match(definition)):
                 yield number, (where, next(filter(None, found.groups()))), None
             elif re.match("(template|inline|constexpr)", line) and (found := FUNCTION.match(definition)):
                 yield number, (where, found.group(1), parameter_types(found.group(2))), None
         elif None not in spaces and not re.match("using namespace |namespace ", line):
             where = "::".join(spaces)
             definition = re.sub(r"^template <.*?>\s+(?=\w)", "", line)
-            if found := ALIAS.match(definition):
+            if found := MODULE.match(line):
+                yield number, (where, found.group(1)), None
+            elif found := ALIAS.match(definition):
                 yield number, (where, found.group(1) or found.group(2)), re.sub(r"\w+::|using|\w+ =| ", "", line)
             elif found := TYPE.match(definition):
                 yield number, (where, next(filter(None, found.groups()))), None
@@ -102,7 +107,7 @@ def programs(root):
     return [library] + [library + headers + [*files] for files in tests] + [library + [*files] for files in rest]
 
 
-def types_of_one_name(root):
+def definitions_of_one_name(root):
     for files in programs(root):
         seen = {}
         for file in sorted(files):
@@ -113,7 +118,7 @@ def types_of_one_name(root):
 
 
 def problems(root):
-    yield from sorted(set(types_of_one_name(root)))
+    yield from sorted(set(definitions_of_one_name(root)))
     seen, inner = {}, []
     for file in united(root):
         module, text = file.relative_to(root).parts[:2], file.read_text()

@@ -181,7 +181,7 @@ TEST(ActivationOffloading, RefusesWhatCannotWork) {
   };
   const auto model = make_stack();
   EXPECT_THAT(refusal([&] { offload_activations(*model, {.directory = "/no/such/place"}); }),
-              HasSubstr("offload_dir '/no/such/place'"));
+              HasSubstr("directory '/no/such/place'"));
   EXPECT_THAT(refusal([&] { offload_activations(*model, {.min_bytes = 0}); }), HasSubstr("min_bytes"));
   const auto empty = std::make_shared<nn::ReLUImpl>();
   EXPECT_THAT(refusal([&] { offload_activations(*empty); }), HasSubstr("parameters"));

@@ -16,7 +16,7 @@ namespace lockstep {
 struct ActivationOffload {
   std::filesystem::path directory = {};  ///< must be there; empty: that of temporary files
   std::int64_t min_bytes = 1 << 20;      ///< smaller tensors stay in memory
-  std::string option = "offload_dir";    ///< by which users name the directory: for errors
+  std::string option = "directory";      ///< by which users name the directory: for errors
 
   bool operator==(const ActivationOffload&) const = default;
 };
