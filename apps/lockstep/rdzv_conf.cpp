@@ -34,7 +34,8 @@ Setter number(const std::string& key, T RendezvousOptions::*field) {
   };
 }
 
-Setter seconds(const std::string& key, std::chrono::milliseconds RendezvousOptions::*field) {
+template <class Duration>  // or an optional one
+Setter seconds(const std::string& key, Duration RendezvousOptions::*field) {
   return [=](RendezvousOptions& options, const std::string& value) {
     const auto parsed = lockstep::OptionType<double>::parse(value);
     if (!parsed || !(*parsed >= 0.001 && *parsed <= kMostSeconds))
@@ -76,6 +77,7 @@ void read_token(RendezvousOptions& options, const std::string& file) {
 const std::map<std::string, Setter>& setters() {
   static const std::map<std::string, Setter> all{
       {"close_timeout", seconds("close_timeout", &RendezvousOptions::close_timeout)},
+      {"first_call_timeout", seconds("first_call_timeout", &RendezvousOptions::first_call_timeout)},
       {"is_host", set_is_host},
       {"join_timeout", seconds("join_timeout", &RendezvousOptions::join_timeout)},
       {"keep_alive_interval", seconds("keep_alive_interval", &RendezvousOptions::keep_alive_interval)},

@@ -221,8 +221,9 @@ std::optional<Coordinator::Time> Coordinator::forms_at() const {
   const auto joined = count(State::kJoined);
   if (joined >= static_cast<std::size_t>(options_.max_nodes)) return Time::min();
   if (joined < static_cast<std::size_t>(options_.min_nodes) || joined < members_.size()) return std::nullopt;
-  const bool expects_more = num_rounds_ == 0 || !lost_.empty();
-  return expects_more ? *enough_since_ + options_.last_call_timeout : Time::min();
+  if (num_rounds_ == 0)
+    return *enough_since_ + options_.first_call_timeout.value_or(options_.last_call_timeout);
+  return lost_.empty() ? Time::min() : *enough_since_ + options_.last_call_timeout;
 }
 
 void Coordinator::form_if_due(Time now) {

@@ -2,10 +2,11 @@
 // state machine of the rendezvous. It has no sockets and no clock of its own.
 //
 // A round begins when all nodes that may come have joined, or, with at least min_nodes, when nobody else is
-// expected: at first and after a loss, last_call_timeout after min_nodes were reached; else as soon as all
-// nodes that are connected have joined. It ends when a rank fails (one restart of the job), when a node is
-// lost, leaves or comes (which costs none), or when all nodes are done. Nodes keep their order; new ones get
-// the numbers after them. The time to join runs while no node is busy stopping its ranks.
+// expected: at first and after a loss, last_call_timeout (at first first_call_timeout, if given) after
+// min_nodes were reached; else as soon as all nodes that are connected have joined. It ends when a rank fails
+// (one restart of the job), when a node is lost, leaves or comes (which costs none), or when all nodes are
+// done. Nodes keep their order; new ones get the numbers after them. The time to join runs while no node is
+// busy stopping its ranks.
 #pragma once
 
 #include <chrono>

@@ -10,7 +10,7 @@ namespace {
 constexpr int kNoConnection = 255;  // ssh's own
 constexpr int kNotFound = 127;      // a shell's
 constexpr int kFailed = 1;
-constexpr int kKilled = 128 + SIGKILL;
+constexpr int kEndedBySignal = 128;  // and its number: of the remote shell here, or of the launcher there
 
 }  // namespace
 
@@ -77,7 +77,7 @@ void RemoteHost::look() {
 bool RemoteHost::is_lost() const {
   if (alive() || !is_ready_ || failure_ || shell_.told_to_stop) return false;
   const int code = shell_.end->status();
-  return shell_.end->signal != 0 || code == kNoConnection || code == kKilled;
+  return code == kNoConnection || code > kEndedBySignal;
 }
 
 Blame RemoteHost::blame() const {

@@ -37,8 +37,10 @@ class RemoteHost {
   /// Looks whether the remote shell has ended, and waits for it if so.
   void look();
 
-  /// Whether the connection to its ranks has broken, of which nobody there could say a word.
+  /// Whether the connection to its ranks has broken, of which nobody there could say a word, or its launcher
+  /// was stopped by a signal.
   bool is_lost() const;
+  bool has_told_failure() const { return failure_.has_value(); }
   /// From now on it is to blame for nothing.
   void give_up() { shell_.told_to_stop = true; }
   /// Whether it runs, or has done what it was for.

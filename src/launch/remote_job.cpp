@@ -10,6 +10,8 @@ using namespace std::chrono_literals;
 
 // Longer than a launcher waits for a better explanation among its own ranks.
 constexpr auto kEchoPatience = 500ms;
+// For hosts after the first one has ended well, which is when all are done.
+constexpr auto kLateEnd = 5s;
 // `timeout` and shells may signal a process and then its group: that is one request, not two.
 constexpr auto kSameRequest = 200ms;
 constexpr int kFailed = 1;
@@ -42,6 +44,7 @@ int RemoteJob::run() {
     look();
     heed_requests();
     start_when_all_are_ready();
+    end_with_first_host();
     go_on_without_lost_hosts();
     look_for_culprit();
     meet_deadlines();
@@ -101,17 +104,29 @@ void RemoteJob::start_when_all_are_ready() {
   for (auto& host : hosts_) host.send(kGo);
 }
 
-// Their launchers start the ranks of those who are left anew. The first one is where they meet.
+// Their launchers start the ranks of those who are left anew. The first one is where they meet. Where a host
+// has told of a failure the job ends, and the others end with the same exit code, which may be that of a
+// signal.
 void RemoteJob::go_on_without_lost_hosts() {
   if (min_hosts_ == 0 || stopping_ || start_by_) return;
+  relay_.look();  // what hosts that have ended said before
+  if (std::ranges::any_of(hosts_, &RemoteHost::has_told_failure)) return;
   if (!hosts_.front().takes_part() || std::ranges::count_if(hosts_, &RemoteHost::takes_part) < min_hosts_)
     return;
   for (auto& host : hosts_) {
     if (!host.is_lost()) continue;
-    relay_.look();  // the last words of a remote shell that has ended
     relay_.say("lockstep: " + host.cause() + "; the other hosts go on without it\n");
     host.give_up();
   }
+}
+
+// Where they meet the end of the job is known last. Who is still there has been left out, and does not know.
+void RemoteJob::end_with_first_host() {
+  const auto& first = hosts_.front();
+  if (min_hosts_ == 0 || stopping_ || first.alive() || first.shell().end->failed()) return;
+  stopping_ = true;
+  kill_at_ = Clock::now() + kLateEnd;
+  for (auto& host : hosts_) host.give_up();
 }
 
 void RemoteJob::look_for_culprit() {

@@ -43,6 +43,7 @@ class RemoteJob {
   void look();
   void heed_requests();
   void start_when_all_are_ready();
+  void end_with_first_host();
   void go_on_without_lost_hosts();
   void look_for_culprit();
   void meet_deadlines();

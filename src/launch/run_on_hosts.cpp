@@ -45,8 +45,9 @@ struct Place {
   std::string main_address = {};
 };
 
-// For hosts that come back, of which there are none: those who were left have said that they are.
-constexpr auto kElasticConf = "last_call_timeout=1,is_host=";
+// At first all hosts come, unless one is lost on the way. Later nobody comes back: those who were left have
+// said that they are.
+constexpr auto kElasticConf = "first_call_timeout=30,last_call_timeout=1,is_host=";
 
 // Whether the job can do without some of its hosts.
 bool is_elastic(const HostsOptions& options) { return options.min_hosts > 0 && options.hosts.size() > 1; }

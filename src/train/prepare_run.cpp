@@ -8,6 +8,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/base/rank_status.h>
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/parallel/deferred_init.h>
 #include <lockstep/train/callbacks/model_summary.h>
@@ -20,6 +21,7 @@
 namespace lockstep::detail {
 
 void begin_run(RunState& state, Stage stage, std::shared_ptr<AnyModule> module) {
+  set_outcome(RankOutcome::kRunning, {});  // a program may have caught what ended the run before
   state.stage = stage;
   state.module = std::move(module);
   state.board = {};

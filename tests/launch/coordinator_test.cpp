@@ -122,6 +122,22 @@ TEST_F(CoordinatorTest, WithEnoughNodesItWaitsForTheLastCall) {
   EXPECT_EQ(node_ranks({1, 2}), (std::vector{0, 1}));
 }
 
+TEST_F(CoordinatorTest, TheFirstRoundMayWaitLongerForThoseToCome) {
+  auto options = elastic(1, 3);
+  options.first_call_timeout = 30s;
+  make(options, 0);
+  join(1);
+  join(2);
+  pass(29s);
+  EXPECT_EQ(node_ranks({1, 2}), (std::vector{-1, -1}));
+  pass(1s);
+  EXPECT_EQ(node_ranks({1, 2}), (std::vector{0, 1}));
+  coordinator_->on_closed(2, now_);
+  join(1);
+  pass(10s);
+  EXPECT_EQ(last(1).round.num_nodes, 1) << "as ever after a loss";
+}
+
 TEST_F(CoordinatorTest, NodesKeepTheirNumbersAndNewOnesComeAfterThem) {
   make(elastic(1, 3), 0);
   join(5);

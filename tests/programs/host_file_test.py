@@ -140,7 +140,7 @@ class HostFile(ProgramTest):
     def bytes_of(path):
         try:
             return path.read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
+        except OSError:  # ended meanwhile, or somebody else's
             return b""
 
     def test_ranks_get_nothing_of_a_launcher_around(self):
@@ -313,6 +313,38 @@ class HostFile(ProgramTest):
         self.assertEqual(result.code, 0, result)
         self.assertIn("lockstep: host two: its remote shell was killed by SIGKILL; the other hosts go on without it", result.err)
         self.assertFalse(self.launchers_left())
+
+    def launcher_on(self, host):
+        """Its pid."""
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            words = self.bytes_of(path / "cmdline").split(b"\0")
+            if words[1:2] == [b"run"] and b"--tied-to-stdin" in words and f"FAKE_HOST={host}".encode() in self.bytes_of(path / "environ"):
+                return int(path.name)
+        self.fail(f"no launcher on {host}")
+
+    def test_a_host_that_is_shut_down_in_order_is_lost_as_well(self):
+        process, _ = self.start_elastic()
+        os.kill(self.launcher_on("two"), signal.SIGTERM)
+        self.wait_for("place_3_0", "place_3_1", "place_3_2")
+        (self.folder / "go").touch()
+        result = self.finish(process, 20)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("lockstep: host two: lockstep run exited with code 143", result.err)
+        self.assertIn("; the other hosts go on without it", result.err)
+        self.assertFalse(self.launchers_left())
+
+    def test_a_host_whose_connection_stays_holds_nobody_up(self):
+        self.host_file("one slots=1\nlingers slots=1\n")
+        begin = time.monotonic()
+        result = self.finish(self.restarting("--elastic-training", self.script("exit 0")), 30)
+        self.assertEqual(result.code, 0, result)
+        self.assertLess(time.monotonic() - begin, 20)
+
+    def test_no_host_is_lost_where_a_rank_has_failed(self):
+        self.host_file("one slots=1\ntwo slots=1\nthree slots=1\n")
+        result = self.finish(self.restarting("--elastic-training", self.script('[ $FAKE_HOST != three ] && exec sleep 60; exit 137')), 30)
+        self.assert_refused(result, 137, "lockstep: host three: rank")
+        self.assertNotIn("go on without", result.err)
 
     def test_a_job_ends_with_its_first_host_and_where_too_few_are_left(self):
         for lost, name, flags in ((0, "one", ()), (2, "three", ("--min-elastic-nodes", 3))):

@@ -29,6 +29,8 @@ struct RendezvousOptions {
   std::chrono::milliseconds join_timeout = std::chrono::seconds(600);  ///< until min_nodes are there
   /// From then on until those that may come as well, or that were lost, are waited for no longer.
   std::chrono::milliseconds last_call_timeout = std::chrono::seconds(30);
+  std::optional<std::chrono::milliseconds> first_call_timeout =
+      {};  ///< the same before the first round, if another
   std::chrono::milliseconds close_timeout = std::chrono::seconds(30);  ///< for the others to hear of the end
   std::chrono::milliseconds read_timeout = std::chrono::seconds(60);   ///< for an answer of the host
   std::chrono::milliseconds keep_alive_interval = std::chrono::seconds(5);  ///< between signs of life
