@@ -10,6 +10,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/mapped_file.h>
 
+#include "checkpoint/folder_leftovers.h"
 #include "checkpoint/private_folder.h"
 #include "checkpoint/saving.h"
 #include "checkpoint/together.h"
@@ -73,15 +74,19 @@ void transfer(const fs::path& folder, const LocalCandidate& candidate, const Com
       } else {
         take(folder, files, giver, candidate, leaders);
       }
-    } catch (const IoError&) {
+    } catch (const CommError&) {
+      throw;
+    } catch (...) {
       if (!failure) failure = std::current_exception();
     }
   }
   if (failure) std::rethrow_exception(failure);
 }
 
+// What has the name is none that could be used: its manifest is damaged, or another one than was asked for.
 void give_name(const fs::path& folder, const fs::path& target, fs::file_time_type written) {
   std::error_code failure;
+  remove_or_warn(target);
   fs::last_write_time(folder / kManifestName, written, failure);
   if (!failure) fs::rename(folder, target, failure);
   if (!failure) return;
@@ -95,14 +100,10 @@ std::optional<Communicator> group_of_leaders(const FolderNodes& nodes, const Com
   return communicator.new_group(leaders);
 }
 
-}  // namespace
-
-// Where a node has nothing of it, the folder gets its name in the end.
-void fetch_files(const fs::path& target, const LocalCandidate& candidate, const FolderNodes& nodes,
-                 const Communicator& communicator) {
-  if (nodes.count() == 1) return;
-  const bool is_there = candidate.held.contains(nodes.own());
-  const auto folder = is_there ? target : target.parent_path() / ("." + target.filename().string() + ".part");
+// `folder` becomes `target` in the end, where it is another one.
+void fetch_into(fs::path& folder, const fs::path& target, const LocalCandidate& candidate,
+                const FolderNodes& nodes, const Communicator& communicator) {
+  const bool is_there = folder == target;
   const int teller = candidate.held.begin()->first;
   const auto texts = read_together(communicator, target, [&] {
     if (nodes.leads() && !is_there) {
@@ -118,8 +119,25 @@ void fetch_files(const fs::path& target, const LocalCandidate& candidate, const 
     if (is_there) return std::string();
     write_manifest(folder, texts[static_cast<std::size_t>(nodes.leader_of(teller))]);
     give_name(folder, target, candidate.written);
+    folder = target;
     return std::string();
   });
+}
+
+}  // namespace
+
+// Where a node has nothing of it, nothing is left there unless all nodes have got all.
+void fetch_files(const fs::path& target, const LocalCandidate& candidate, const FolderNodes& nodes,
+                 const Communicator& communicator) {
+  if (nodes.count() == 1) return;
+  const bool is_there = candidate.held.contains(nodes.own());
+  auto folder = is_there ? target : target.parent_path() / ("." + target.filename().string() + ".part");
+  try {
+    fetch_into(folder, target, candidate, nodes, communicator);
+  } catch (...) {
+    if (nodes.leads() && !is_there) remove_or_warn(folder);
+    throw;
+  }
 }
 
 }  // namespace lockstep::detail

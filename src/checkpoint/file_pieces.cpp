@@ -49,7 +49,7 @@ at::Tensor OutgoingFiles::read(const FilePiece& piece) {
   if (!failure_) {
     try {
       return mapped(piece);
-    } catch (const Error&) {
+    } catch (...) {
       failure_ = std::current_exception();
     }
   }
@@ -84,9 +84,10 @@ void IncomingFiles::write(const FilePiece& piece) {
   if (failure_) return;
   try {
     append(piece);
-  } catch (const Error&) {
+  } catch (...) {
     failure_ = std::current_exception();
     fd_.reset();
+    ::unlink(unfinished(folder_ / files_[piece.file].first).c_str());  // memory, and there may be none left
   }
 }
 

@@ -14,6 +14,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <lockstep/base/export.h>
 #include <lockstep/base/unique_fd.h>
 #include <lockstep/formats/mapped_file.h>
 
@@ -30,7 +31,7 @@ struct FilePiece {
 };
 
 /// All of them, in order, none above 8 MiB. An empty file has one of no bytes.
-std::vector<FilePiece> pieces_of(const FileList& files);
+LOCKSTEP_API std::vector<FilePiece> pieces_of(const FileList& files);
 
 /// The files of one folder, for reading.
 class OutgoingFiles {
@@ -40,7 +41,7 @@ class OutgoingFiles {
 
   /// The bytes, valid until the next call; zeros once something has failed.
   at::Tensor read(const FilePiece& piece);
-  /// @throws IoError: what has failed first, if anything
+  /// @throws what has failed first, such as IoError, if anything
   void finish() const;
 
  private:
@@ -54,16 +55,16 @@ class OutgoingFiles {
 };
 
 /// The files of one folder, for writing; pieces come in order. A file has its name when it is complete.
-class IncomingFiles {
+class LOCKSTEP_API IncomingFiles {
  public:
   IncomingFiles(std::filesystem::path folder, const FileList& files)
       : folder_(std::move(folder)), files_(files) {}
 
   /// Where `piece` is to be put; valid until the next call.
   at::Tensor space(const FilePiece& piece);
-  /// Writes what was put there. Blocking; nothing once something has failed.
+  /// Writes what was put there. Blocking; nothing once something has failed, of which no part is left.
   void write(const FilePiece& piece);
-  /// @throws IoError: what has failed first, if anything
+  /// @throws what has failed first, such as IoError, if anything
   void finish() const;
 
  private:

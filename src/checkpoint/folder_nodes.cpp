@@ -8,6 +8,7 @@
 #include <string>
 
 #include <lockstep/base/atomic_file.h>
+#include <lockstep/base/error.h>
 
 #include "checkpoint/together.h"
 
@@ -41,22 +42,26 @@ class Mark {
 };
 
 int first_seen(const fs::path& folder, const std::vector<std::string>& marks) {
-  int rank = 0;
-  while (!fs::exists(folder / marks.at(static_cast<std::size_t>(rank)))) ++rank;
-  return rank;
+  for (std::size_t rank = 0; rank < marks.size(); ++rank)
+    if (fs::exists(folder / marks[rank])) return static_cast<int>(rank);
+  throw IoError("checkpoint", {.what = "folder " + folder.string() + " is in use",
+                               .expected = "what this rank has put there just now",
+                               .got = "nothing of it",
+                               .hint = "another job uses this run directory: each needs its own"});
 }
 
 }  // namespace
 
 FolderNodes::FolderNodes(const fs::path& folder, const Communicator& communicator) {
   std::unique_ptr<Mark> own_mark;
-  const auto marks = read_together(communicator, folder, [&] {
+  const auto what = "folder " + folder.string() + " cannot be used";
+  const auto marks = all_or_none(communicator, what, [&] {
     const auto name = new_mark(communicator.rank());
     own_mark = std::make_unique<Mark>(folder, name);
     return name;
   });
   const auto leaders =
-      read_together(communicator, folder, [&] { return std::to_string(first_seen(folder, marks)); });
+      all_or_none(communicator, what, [&] { return std::to_string(first_seen(folder, marks)); });
   std::map<int, std::vector<int>> by_leader;
   for (std::size_t rank = 0; rank < leaders.size(); ++rank)
     by_leader[std::stoi(leaders[rank])].push_back(static_cast<int>(rank));

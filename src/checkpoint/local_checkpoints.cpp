@@ -9,6 +9,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/formats/checksum.h>
 
+#include "base/folder_lock.h"
 #include "checkpoint/fetch_files.h"
 #include "checkpoint/folder_leftovers.h"
 #include "checkpoint/local_inventory.h"
@@ -32,7 +33,7 @@ fs::path default_root() { return fs::path(kSharedMemory) / ("lockstep-" + std::t
 
 // Equal on all nodes, as rank 0 says where the run is.
 std::string name_of_run(const fs::path& run_dir) {
-  const auto path = fs::absolute(run_dir).lexically_normal().string();
+  const auto path = without_slash(fs::absolute(run_dir).lexically_normal()).string();
   return checksum(std::as_bytes(std::span(path))).substr(0, kNameDigits);
 }
 
@@ -54,7 +55,7 @@ void make_root(const fs::path& root) {
 fs::path made_folder(const fs::path& wanted_root, const fs::path& run_dir, const Communicator& communicator) {
   const auto name = communicator.broadcast_bytes(name_of_run(run_dir));
   const auto root = root_at(wanted_root);
-  read_together(communicator, root, [&] {
+  (void)all_or_none(communicator, "folder " + root.string() + " cannot be used", [&] {
     make_root(root);
     make_private_folder(root / name);
     return std::string();
@@ -71,6 +72,35 @@ void remove_all_but(const fs::path& kept, const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
     if (entry.path() != kept && is_name_of_local(entry.path())) remove_or_warn(entry.path());
+}
+
+// What a run that is no more had until then. It may have started again meanwhile: then it is its own.
+void remove_with_older(const fs::path& checkpoint) {
+  const auto run = checkpoint.parent_path();
+  const auto lock = lock_for_removal(run);
+  if (!lock) return;
+  const auto time = [](const fs::path& folder) {
+    std::error_code none;
+    const auto written = fs::last_write_time(folder / kManifestName, none);
+    return none ? fs::file_time_type::min() : written;
+  };
+  const auto latest = time(checkpoint);
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(run, ignored))
+    if (is_name_of_local(entry.path()) && time(entry.path()) <= latest) remove_or_warn(entry.path());
+  (void)::rmdir(run.c_str());  // unless there are later ones
+}
+
+// A manifest with the time that counts on all nodes.
+std::string with_time(fs::file_time_type time, const std::string& manifest) {
+  return std::to_string(time.time_since_epoch().count()) + '\n' + manifest;
+}
+
+void write_with_time(const fs::path& folder, const std::string& text) {
+  const auto cut = text.find('\n');
+  write_manifest(folder, text.substr(cut + 1));
+  const fs::file_time_type::duration time(std::stoll(text.substr(0, cut)));
+  fs::last_write_time(folder / kManifestName, fs::file_time_type(time));
 }
 
 // Optimizers' states have the same bits on all ranks. Of the rest rank 0's is what counts.
@@ -94,7 +124,10 @@ LocalCheckpoints::LocalCheckpoints(const fs::path& root, const fs::path& run_dir
       nodes_(folder_, communicator),
       copies_(std::min(replication_factor, nodes_.count()) - 1) {
   root_ = folder_.parent_path();
-  if (nodes_.leads()) remove_unfinished(folder_);
+  if (nodes_.leads()) {
+    lock_ = lock_for_use(folder_);
+    remove_unfinished(folder_);
+  }
   communicator.barrier();  // nobody writes before
 }
 
@@ -108,13 +141,37 @@ LocalCheckpoints::~LocalCheckpoints() {
   if (nodes_.leads()) (void)::rmdir(folder_.c_str());  // unless something is in it
 }
 
+// Somebody may have cleared the memory meanwhile.
+void LocalCheckpoints::hold_folder() {
+  std::error_code ignored;
+  if (!fs::exists(folder_, ignored)) {
+    make_root(root_);
+    make_private_folder(folder_);
+  }
+  if (nodes_.leads() && !is_locked_one(lock_, folder_)) lock_ = lock_for_use(folder_);
+}
+
+// An IoError is the same on all ranks.
+void LocalCheckpoints::warn_of_failure() {
+  try {
+    wait();
+  } catch (const CommError&) {
+    throw;
+  } catch (const IoError& error) {
+    if (communicator_.rank() == 0) log_warning(std::string(error.what()) + "; training goes on");
+  } catch (const std::exception& error) {
+    log_warning(std::string(error.what()) + "; training goes on");
+  }
+}
+
 void LocalCheckpoints::save(const CheckpointState& state, const CheckpointInfo& info) {
-  wait();
+  warn_of_failure();
   const auto target = folder_ / name_of_local(info.global_step);
   auto saving = std::make_shared<Saving>(info, communicator_, type_of_entry);
   Begun begun;
   try {
     saving->take(state);
+    hold_folder();
     make_private_folder(draft_of(target));
     saving->write_files(draft_of(target));
     begun.taken = fs::last_write_time(draft_of(target));
@@ -133,7 +190,7 @@ void LocalCheckpoints::save(const CheckpointState& state, const CheckpointInfo& 
 
 // In the thread. Nodes have the new one, or the one before, or, where they are killed between their renames,
 // both or either, of which one is whole.
-void LocalCheckpoints::complete(Saving& saving, const Begun& begun, const fs::path& target) const {
+void LocalCheckpoints::complete(Saving& saving, const Begun& begun, const fs::path& target) {
   const auto draft = draft_of(target);
   const bool is_zero = group_.rank() == 0;
   const auto step = [&](const auto& act) { return together(group_, target, act); };
@@ -146,12 +203,11 @@ void LocalCheckpoints::complete(Saving& saving, const Begun& begun, const fs::pa
     const auto parts = group_.gather_bytes(saving.part());
     const auto manifest = step([&] {
       if (is_zero) saving.take_parts(parts);
-      return is_zero ? saving.manifest_text() : std::string();
+      return is_zero ? with_time(begun.taken, saving.manifest_text()) : std::string();
     });
     step([&] {
       replicate(draft, files, copies_, nodes_, group_);
-      if (nodes_.leads()) write_manifest(draft, manifest);
-      if (nodes_.leads()) fs::last_write_time(draft / kManifestName, begun.taken);
+      if (nodes_.leads()) write_with_time(draft, manifest);
       return std::string();
     });
     step([&] {
@@ -164,7 +220,13 @@ void LocalCheckpoints::complete(Saving& saving, const Begun& begun, const fs::pa
   }
   if (!nodes_.leads()) return;
   remove_all_but(target, folder_);
-  if (!resumed_.empty() && resumed_.parent_path() != folder_) remove_or_warn(resumed_.parent_path());
+  forget_resumed();
+}
+
+// Once: what comes there later is of a run that has gone on itself.
+void LocalCheckpoints::forget_resumed() {
+  const auto resumed = std::exchange(resumed_, {});
+  if (!resumed.empty() && resumed.parent_path() != folder_) remove_with_older(resumed);
 }
 
 void LocalCheckpoints::wait() {
@@ -217,8 +279,7 @@ void LocalCheckpoints::forget_others() {
 void LocalCheckpoints::remove() {
   if (!nodes_.leads()) return;
   remove_or_warn(folder_);
-  if (!resumed_.empty()) remove_or_warn(resumed_.parent_path());
-  if (root_ == default_root()) (void)::rmdir(root_.c_str());  // unless other runs have something there
+  forget_resumed();
 }
 
 }  // namespace lockstep::detail

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <lockstep/base/export.h>
+#include <lockstep/base/unique_fd.h>
 #include <lockstep/checkpoint/checkpoint.h>
 
 #include "checkpoint/file_pieces.h"
@@ -32,9 +33,9 @@ class Saving;
 
 /// A local checkpoint that nodes have parts of, as all ranks know it.
 struct LocalCandidate {
-  std::string place;     ///< below the folder of each node: RUN/step=N
-  std::string checksum;  ///< of its manifest
-  std::filesystem::file_time_type written = {};
+  std::string place;                             ///< below the folder of each node: RUN/step=N
+  std::string checksum;                          ///< of its manifest
+  std::filesystem::file_time_type written = {};  ///< by rank 0's clock, on all nodes
   int world_size = 0;
   std::size_t files = 0;              ///< how many it has
   std::map<int, FileList> held = {};  ///< those that are there whole, by node
@@ -55,8 +56,8 @@ class LOCKSTEP_API LocalCheckpoints {
   LocalCheckpoints(const LocalCheckpoints&) = delete;
   LocalCheckpoints& operator=(const LocalCheckpoints&) = delete;
 
-  /// Returns when this rank's files are written; the state may then change. Waits for the one before.
-  /// Collective. @throws IoError: what that one failed with, on all ranks; nothing is begun then
+  /// Returns when this rank's files are written; the state may then change. Waits for the one before; should
+  /// that have failed, rank 0 warns. Collective. @throws CommError
   void save(const CheckpointState& state, const CheckpointInfo& info);
   /// Blocks until the last one is complete on all nodes. @throws what it failed with, once
   void wait();
@@ -71,10 +72,11 @@ class LOCKSTEP_API LocalCheckpoints {
   ///   ranks, or what is damaged, on which rank; IoError where a node has no room
   Checkpoint open(const LocalCandidate& candidate, Verify verify);
 
-  /// A fit begins: only the one that was opened last is of use to it, until the next one is complete. Not
-  /// Collective.
+  /// A fit begins: only the one that was opened last is of use to it, until the next one is complete. Those
+  /// of other runs are left alone. Not Collective.
   void forget_others();
-  /// All is done; nothing is kept. To be called by all ranks, behind wait(). Not Collective.
+  /// All is done; nothing is kept, also not of the run that was gone on from, unless that has ranks again. To
+  /// be called by all ranks, behind wait(). Not Collective.
   void remove();
   /// Waits, and leaves the group in which copies travel. Collective. @throws as wait()
   void close();
@@ -86,16 +88,20 @@ class LOCKSTEP_API LocalCheckpoints {
     std::filesystem::file_time_type taken = {};  // when they were written, which is what counts
     std::exception_ptr failure = {};             // to be told to all ranks
   };
-  void complete(Saving& saving, const Begun& begun, const std::filesystem::path& target) const;
+  void complete(Saving& saving, const Begun& begun, const std::filesystem::path& target);
+  void warn_of_failure();
+  void hold_folder();
+  void forget_resumed();
   void refuse_unusable(const LocalCandidate& candidate) const;
 
   Communicator communicator_;
   Communicator group_;  // of the thread
   std::filesystem::path root_;
   std::filesystem::path folder_;  // of this run
+  UniqueFd lock_;                 // of the rank that leads the node: tells other runs that this one lives
   FolderNodes nodes_;
   int copies_;                     // of each file, beside the first
-  std::filesystem::path resumed_;  // what was opened last; empty: nothing
+  std::filesystem::path resumed_;  // what was opened last; empty: nothing, or it is dealt with
   std::exception_ptr failure_;     // of the thread, which is joined before it is read
   std::jthread thread_;
 };

@@ -11,6 +11,7 @@
 
 #include "checkpoint/folder_leftovers.h"
 #include "checkpoint/private_folder.h"
+#include "checkpoint/together.h"
 #include "formats/checkpoint_manifest.h"
 
 namespace lockstep::detail {
@@ -85,6 +86,17 @@ void add_to(std::map<std::pair<std::string, std::string>, LocalCandidate>& all, 
   known.held[node] = entry.at("held").get<FileList>();
 }
 
+std::string names_of_lost(const fs::path& folder, const std::set<std::string>& held) {
+  std::string text;
+  std::size_t count = 0;
+  for (const auto& [name, record] : read_manifest(folder).files) {
+    if (held.contains(name) || ++count > kNamedFiles) continue;
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  if (count > kNamedFiles) text += " and " + std::to_string(count - kNamedFiles) + " more";
+  return text;
+}
+
 }  // namespace
 
 std::string name_of_local(std::int64_t global_step) { return kPrefix + std::to_string(global_step); }
@@ -115,16 +127,11 @@ std::string lost_files(const fs::path& root, const LocalCandidate& candidate, co
     for (const auto& [name, bytes] : files) held.insert(name);
   if (held.size() == candidate.files) return {};
   const int teller = nodes.leader_of(candidate.held.begin()->first);  // one that has the manifest
-  std::string text;
-  if (communicator.rank() == teller) {
-    std::size_t count = 0;
-    for (const auto& [name, record] : read_manifest(root / candidate.place).files) {
-      if (held.contains(name) || ++count > kNamedFiles) continue;
-      text += (text.empty() ? "" : ", ") + name;
-    }
-    if (count > kNamedFiles) text += " and " + std::to_string(count - kNamedFiles) + " more";
-  }
-  return communicator.broadcast_bytes(text, teller);
+  const auto folder = root / candidate.place;
+  const auto texts = read_together(communicator, folder, [&] {
+    return communicator.rank() == teller ? names_of_lost(folder, held) : std::string();
+  });
+  return texts[static_cast<std::size_t>(teller)];
 }
 
 void remove_unfinished(const fs::path& folder) {

@@ -75,7 +75,9 @@ void replicate(const std::filesystem::path& folder, const FileList& files, int c
   for (int jump = 1; jump <= copies; ++jump) {
     try {
       exchange_at(jump, folder, files, lists, nodes, communicator);
-    } catch (const IoError&) {
+    } catch (const CommError&) {
+      throw;
+    } catch (...) {
       if (!failure) failure = std::current_exception();
     }
   }

@@ -13,7 +13,7 @@ namespace lockstep::detail {
 /// Sends this rank's `files` in `folder` to the next `copies` nodes, and writes what comes from the nodes
 /// before to `folder`; each rank has to do with its namesakes there, so that all links are used at once.
 /// Memory: 8 MiB for each rank that sends to this one. Collective, blocking.
-/// @throws IoError when all is sent and received, where a file here could not be read or written; CommError
+/// @throws CommError; what has failed with a file here, such as IoError, when all is sent and received
 void replicate(const std::filesystem::path& folder, const FileList& files, int copies,
                const FolderNodes& nodes, const Communicator& communicator);
 

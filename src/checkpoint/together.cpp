@@ -59,17 +59,21 @@ std::string together(const Communicator& communicator, const std::filesystem::pa
   return succeeded(communicator.all_gather_bytes(outcome_of(step).text), refuse).front();
 }
 
-std::vector<std::string> read_together(const Communicator& communicator, const std::filesystem::path& folder,
-                                       const std::function<std::string()>& step) {
+std::vector<std::string> all_or_none(const Communicator& communicator, const std::string& what,
+                                     const std::function<std::string()>& step) {
   const auto refuse = [&](std::size_t rank, const std::string& reason) {
-    throw CheckpointError("checkpoint", {.what = "checkpoint " + folder.string() + " cannot be used",
-                                         .got = reason,
-                                         .where = "rank " + std::to_string(rank)});
+    throw CheckpointError("checkpoint",
+                          {.what = what, .got = reason, .where = "rank " + std::to_string(rank)});
   };
   const auto own = outcome_of(step);
   auto outcomes = communicator.all_gather_bytes(own.text);
   if (own.failure) std::rethrow_exception(own.failure);
   return succeeded(std::move(outcomes), refuse);
+}
+
+std::vector<std::string> read_together(const Communicator& communicator, const std::filesystem::path& folder,
+                                       const std::function<std::string()>& step) {
+  return all_or_none(communicator, "checkpoint " + folder.string() + " cannot be used", step);
 }
 
 std::filesystem::path agreed_folder(const Communicator& communicator, const std::filesystem::path& folder,

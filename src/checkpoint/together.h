@@ -16,10 +16,13 @@ namespace lockstep::detail {
 std::string together(const Communicator& communicator, const std::filesystem::path& folder,
                      const std::function<std::string()>& step);
 
-/// Does this rank's `step` of reading the checkpoint `folder`, and returns what those of all ranks gave, by
-/// rank. Collective, blocking.
-/// @throws on every rank when one did: what its own step threw, else CheckpointError naming the first rank
-///         whose step threw, and what
+/// Does this rank's `step`, and returns what those of all ranks gave, by rank. Collective, blocking.
+/// @throws on every rank when one did: what its own step threw, else CheckpointError with `what`, the first
+///         rank whose step threw, and why
+std::vector<std::string> all_or_none(const Communicator& communicator, const std::string& what,
+                                     const std::function<std::string()>& step);
+
+/// The same for a step of reading the checkpoint `folder`.
 std::vector<std::string> read_together(const Communicator& communicator, const std::filesystem::path& folder,
                                        const std::function<std::string()>& step);
 

@@ -7,10 +7,13 @@
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <set>
+#include <thread>
 
+#include "checkpoint/file_pieces.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 
@@ -229,6 +232,71 @@ TEST(LocalCheckpoints, WhatFailsOnOneRankLeavesTheOneBefore) {
   job.expect_newest(3);
 }
 
+TEST(LocalCheckpoints, AfterOneThatFailedTheNextIsSaved) {
+  const LocalJob job({0, 1});
+  ::testing::internal::CaptureStderr();
+  job.start([&](LocalCheckpoints& local, const Communicator& communicator) {
+    if (communicator.rank() == 1) std::ofstream(job.run(1) / ".step=2.draft") << "in the way";
+    communicator.barrier();
+    local.save(local_state(2, communicator), {.global_step = 2});
+    local.save(local_state(3, communicator), {.global_step = 3});
+    local.close();
+  });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::AllOf(::testing::HasSubstr("step=2 was not written"),
+                               ::testing::HasSubstr("training goes on")));
+  job.expect_newest(3);
+}
+
+TEST(LocalCheckpoints, ADamagedOneGivesWayToTheNeighbours) {
+  for (int damaged = 0; damaged < 2; ++damaged) {
+    const LocalJob job({0, 1});
+    job.save({5});
+    flip_last_bit(job.run(damaged) / "step=5" / "manifest.json");
+    job.expect_newest(5);
+    EXPECT_EQ(job.names(damaged), std::set<std::string>({"step=5"}));
+    EXPECT_EQ(job.files(0, "step=5"), job.files(1, "step=5"));
+  }
+}
+
+TEST(LocalCheckpoints, NothingIsLeftOfWhatANodeCouldNotGet) {
+  const LocalJob job({0, 1});
+  job.save({5});
+  fs::remove_all(job.run(1) / "step=5");
+  job.start([&](LocalCheckpoints& local, const Communicator& communicator) {
+    if (communicator.rank() == 1) fs::create_directories(job.run(1) / ".step=5.part/rank_0.safetensors/x");
+    if (communicator.rank() == 1) fs::permissions(job.run(1) / ".step=5.part", fs::perms::owner_all);
+    communicator.barrier();
+    EXPECT_THROW(local.open(local.find({"/runs/a"}).at(0), Verify::kAll), Error);
+    communicator.barrier();
+    EXPECT_EQ(job.names(0), std::set<std::string>({"step=5"}));
+    EXPECT_EQ(job.names(1), std::set<std::string>());
+  });
+}
+
+TEST(LocalCheckpoints, WhatCouldNotBeReceivedLeavesNoPart) {
+  const test::TemporaryFolder folder;
+  const FileList files{{"file", 4}};
+  IncomingFiles incoming(folder.path(), files);
+  fs::create_directories(folder / "file" / "in the way");
+  const auto piece = pieces_of(files).at(0);
+  incoming.space(piece).zero_();
+  incoming.write(piece);
+  test::expect_error<IoError>([&] { incoming.finish(); }, {"file", "renamed"});
+  EXPECT_FALSE(fs::exists(folder / ".file.part"));
+}
+
+TEST(LocalCheckpoints, AllNodesGoByTheClockOfRank0) {
+  const LocalJob job({0, 1});
+  job.start([&](LocalCheckpoints& local, const Communicator& communicator) {
+    if (communicator.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    local.save(local_state(5, communicator), {.global_step = 5});
+    local.close();
+  });
+  EXPECT_EQ(fs::last_write_time(job.run(0) / "step=5" / "manifest.json"),
+            fs::last_write_time(job.run(1) / "step=5" / "manifest.json"));
+}
+
 // A job that is killed between the renames of its nodes.
 TEST(LocalCheckpoints, OneThatNotAllNodesHaveNamedIsPassedOver) {
   const LocalJob job({0, 1}, 1);
@@ -280,6 +348,68 @@ TEST(LocalCheckpoints, ThoseOfAnotherRunAreKeptUntilThereIsANewOne) {
   EXPECT_EQ(second.find({"/runs/version_1"}).size(), 1U);
   second.remove();
   EXPECT_TRUE(fs::is_empty(root));
+}
+
+TEST(LocalCheckpoints, ThoseOfAnotherRunThatLivesAreLeftAlone) {
+  const test::TemporaryFolder folder;
+  const auto root = folder / "root";
+  const Communicator alone;
+  LocalCheckpoints first(root, "/runs/version_0", 1, alone);
+  first.save(local_state(1, alone), {.global_step = 1});
+  first.wait();
+  LocalCheckpoints second(root, "/runs/version_1", 1, alone);
+  (void)second.open(second.find({"/runs/version_0"}).at(0), Verify::kAll);
+  second.forget_others();
+  for (const std::int64_t step : {2, 3}) {
+    second.save(local_state(step, alone), {.global_step = step});
+    second.wait();
+    EXPECT_EQ(first.find({"/runs/version_0"}).size(), 1U);
+  }
+  second.close();
+  second.remove();
+  first.save(local_state(4, alone), {.global_step = 4});
+  first.wait();
+  EXPECT_EQ(checked_step(first.open(first.find({"/runs/version_0"}).at(0), Verify::kAll), 0), 4);
+}
+
+TEST(LocalCheckpoints, ARunThatHasGoneOnKeepsWhatItSavedLater) {
+  const test::TemporaryFolder folder;
+  const auto root = folder / "root";
+  const Communicator alone;
+  const auto save = [&](std::int64_t step) {
+    LocalCheckpoints first(root, "/runs/version_0", 1, alone);
+    first.save(local_state(step, alone), {.global_step = step});
+    first.wait();
+  };
+  save(1);
+  LocalCheckpoints second(root, "/runs/version_1", 1, alone);
+  (void)second.open(second.find({"/runs/version_0"}).at(0), Verify::kAll);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // beyond the resolution of the files' times
+  save(2);
+  second.save(local_state(3, alone), {.global_step = 3});
+  second.wait();
+  const auto found = second.find({"/runs/version_0"});
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(checked_step(second.open(found[0], Verify::kAll), 0), 2);
+}
+
+TEST(LocalCheckpoints, AFolderThatWasRemovedMeanwhileIsMadeAgain) {
+  const test::TemporaryFolder folder;
+  const Communicator alone;
+  LocalCheckpoints local(folder / "root", "/runs/a", 1, alone);
+  fs::remove_all(folder / "root");
+  local.save(local_state(1, alone), {.global_step = 1});
+  local.wait();
+  EXPECT_EQ(local.find({"/runs/a"}).size(), 1U);
+}
+
+TEST(LocalCheckpoints, ARunDirectoryMayEndWithASlash) {
+  const test::TemporaryFolder folder;
+  const Communicator alone;
+  LocalCheckpoints local(folder / "root", "/runs/a/", 1, alone);
+  local.save(local_state(1, alone), {.global_step = 1});
+  local.wait();
+  EXPECT_EQ(local.find({"/runs/a"}).size(), 1U);
 }
 
 TEST(LocalCheckpoints, RefusesFoldersThatAreNotThisUsersAlone) {

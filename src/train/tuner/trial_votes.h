@@ -84,6 +84,7 @@ class TrialStrategy final : public Strategy {
     return strategy_->module_state(module);
   }
   StateTree saved_state(torch::nn::Module& module) override { return strategy_->saved_state(module); }
+  StateTree saved_shards(torch::nn::Module& module) override { return strategy_->saved_shards(module); }
   StateTree wanted_state(torch::nn::Module& module) override { return strategy_->wanted_state(module); }
   IncompatibleKeys load_module(torch::nn::Module& module, const StateTree& state, bool strict) override {
     return strategy_->load_module(module, state, strict);
