@@ -9,6 +9,7 @@
 #include <lockstep/precision/grad_scaler.h>
 
 #include "train/fit_checkpoint.h"
+#include "train/local_copies.h"
 #include "train/open_data.h"
 #include "train/summary.h"
 
@@ -112,6 +113,7 @@ void end_failed_run(RunState& state, const std::exception& error) {
   attempt("writing summary.json",
           [&] { write_summary(state, was_asked_to ? "terminated" : "failed", {peak_rss_bytes()}); });
   attempt("writing a checkpoint", [&] { await_save(state); });
+  attempt("writing a local checkpoint", [&] { release_local_checkpoints(state); });
   attempt("teardown", [&] { state.strategy->teardown(); });
   state.strategy = nullptr;
 }

@@ -8,11 +8,24 @@
 
 namespace lockstep::detail {
 
-LocalCheckpoints* local_checkpoints(const RunState& state) {
+namespace {
+
+LocalCheckpoint* local_checkpoint(const RunState& state) {
   for (const auto& callback : state.callbacks) {
-    if (const auto* found = dynamic_cast<const LocalCheckpoint*>(callback.get())) return found->checkpoints();
+    if (auto* found = dynamic_cast<LocalCheckpoint*>(callback.get())) return found;
   }
   return nullptr;
+}
+
+}  // namespace
+
+LocalCheckpoints* local_checkpoints(const RunState& state) {
+  const auto* callback = local_checkpoint(state);
+  return callback == nullptr ? nullptr : callback->checkpoints();
+}
+
+void release_local_checkpoints(const RunState& state) {
+  if (auto* callback = local_checkpoint(state)) callback->release();
 }
 
 bool is_started_anew() {

@@ -15,6 +15,9 @@ bool is_started_anew();
 /// Training begins: those are removed that it does not go on from. Not Collective.
 void forget_local_checkpoints(const RunState& state);
 
+/// Fit has failed: waits for what is under way, and leaves its group. All is kept. Blocking.
+void release_local_checkpoints(const RunState& state);
+
 /// Fit is over: waits for what is under way, and removes all where everything is saved. Collective, blocking.
 void end_local_checkpoints(const RunState& state);
 

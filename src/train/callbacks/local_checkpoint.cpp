@@ -54,6 +54,8 @@ void LocalCheckpoint::on_train_batch_end(StepContext& step, const TrainOutput&) 
       [this](const CheckpointState& state, const CheckpointInfo& info) { checkpoints_->save(state, info); });
 }
 
-void LocalCheckpoint::teardown(TrainContext&) { checkpoints_ = nullptr; }
+void LocalCheckpoint::teardown(TrainContext&) { release(); }
+
+void LocalCheckpoint::release() { checkpoints_ = nullptr; }
 
 }  // namespace lockstep

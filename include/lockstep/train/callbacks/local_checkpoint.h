@@ -34,6 +34,8 @@ class LOCKSTEP_API LocalCheckpoint final : public Callback {
 
   /// For the library: those of the fit that runs; null outside of one.
   detail::LocalCheckpoints* checkpoints() const { return checkpoints_.get(); }
+  /// For the library: waits for what is under way, and leaves the groups of the fit that runs. Blocking.
+  void release();
 
  private:
   LocalCheckpointOptions options_;
