@@ -17,9 +17,10 @@ constexpr std::array<std::string_view, 15> kPrefixes = {
     "NUMEXPR_", "OMP_",  "OPENBLAS_", "PYTHON",    "PYTORCH_", "TORCH",  "UCX"};
 constexpr std::array kNames = {"LD_LIBRARY_PATH", "PATH", "VIRTUAL_ENV"};
 // They are about this host, or this process.
-constexpr std::array<std::string_view, 8> kPrivate = {
-    "LOCKSTEP_JOB_TOKEN", "LOCKSTEP_LAUNCHED", "LOCKSTEP_LISTEN_FD",   "LOCKSTEP_START_NS",
-    "LOCKSTEP_STATUS_FD", "LOCKSTEP_STORE",    "LOCKSTEP_STORE_SCOPE", "LOCKSTEP_STORE_TOKEN_FD"};
+constexpr std::array<std::string_view, 10> kPrivate = {
+    "LOCKSTEP_JOB_TOKEN",   "LOCKSTEP_LAUNCHED",      "LOCKSTEP_LAUNCHER_START_NS", "LOCKSTEP_LISTEN_FD",
+    "LOCKSTEP_ROUND",       "LOCKSTEP_START_NS",      "LOCKSTEP_STATUS_FD",         "LOCKSTEP_STORE",
+    "LOCKSTEP_STORE_SCOPE", "LOCKSTEP_STORE_TOKEN_FD"};
 constexpr std::array kFiles = {".deepspeed_env", ".lockstep_env"};
 
 void add_line(Variables& variables, const std::string& line, const std::string& file, int number) {

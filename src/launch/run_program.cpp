@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -115,10 +116,25 @@ fs::path make_log_folder(const ProgramOptions& options) {
   return name;
 }
 
-launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std::string>& command,
-                           const launch::Attempt& attempt, const fs::path& logs,
-                           const launch::LauncherEvents& events) {
-  const auto folder = logs.empty() ? logs : logs / ("attempt_" + std::to_string(attempt.number));
+// What all attempts have in common.
+struct Program {
+  std::vector<std::string> command;
+  fs::path logs;
+  std::chrono::system_clock::time_point began = std::chrono::system_clock::now();  // as files are dated
+};
+
+// What tells ranks of the lives of their job before this one.
+void add_history(launch::RankPlan& plan, const Program& program, const launch::Attempt& attempt) {
+  const std::chrono::nanoseconds began = program.began.time_since_epoch();
+  plan.variables["LOCKSTEP_ROUND"] = std::to_string(attempt.number);
+  plan.variables["LOCKSTEP_LAUNCHER_START_NS"] = std::to_string(began.count());
+}
+
+launch::LaunchEnd run_once(const ProgramOptions& options, const Program& program,
+                           const launch::Attempt& attempt, const launch::LauncherEvents& events) {
+  const auto& command = program.command;
+  const auto folder =
+      program.logs.empty() ? program.logs : program.logs / ("attempt_" + std::to_string(attempt.number));
   const auto& chosen = options.launch;
   launch::RunFiles files(chosen);
   launch::StatusTable statuses(chosen.nprocs);
@@ -132,6 +148,7 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
                                            .world_size = options.world_size});
   for (auto& plan : plans) {
     add_elastic_variables(plan, options, attempt.restarts, errors);
+    add_history(plan, program, attempt);
     // Those of a launcher around this one are of another job.
     plan.unset.insert(plan.unset.end(), {"LOCKSTEP_JOB_TOKEN", "LOCKSTEP_STORE", "LOCKSTEP_STORE_SCOPE",
                                          "LOCKSTEP_STORE_TOKEN_FD"});
@@ -139,13 +156,13 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const std::vector<std:
     if (!folder.empty()) create_folders(folder / std::to_string(plan.local_rank));
   }
   bind(plans, options.binding);
-  const auto program = launch::find_program(command.front());
-  const auto images = launch::make_images(plans, program, command);
+  const auto file = launch::find_program(command.front());
+  const auto images = launch::make_images(plans, file, command);
   auto ranks = launch::start_ranks(plans, events.signals(), [&](const launch::RankPlan& plan) {
     relay.become_output_of(plan.local_rank);
     launch::heed_refused_writes();
     images[static_cast<std::size_t>(plan.local_rank)].execute();
-    ::dprintf(STDERR_FILENO, "cannot execute %s: %s\n", program.c_str(), std::strerror(errno));
+    ::dprintf(STDERR_FILENO, "cannot execute %s: %s\n", file.c_str(), std::strerror(errno));
     ::_exit(kCannotExecute);
   });
   relay.close_writers();
@@ -198,13 +215,13 @@ int run_program(const ProgramOptions& options) {
   launch::validate(options.launch);
   const auto command = whole_command(options);
   launch::require_interpreter(launch::find_program(command.front()));
-  const auto logs = make_log_folder(options);
+  const Program program{.command = command, .logs = make_log_folder(options)};
   return launch::run_guarded([&](launch::LauncherEvents& events) {
     std::optional<launch::StarterLink> starter;
     if (options.tied_to_stdin) events.add(starter.emplace());
     const auto run = [&](const ProgramOptions& placed, const launch::Attempt& attempt) {
       if (starter) starter->set_may_restart(attempt.restarts < options.max_restarts);
-      return run_once(placed, command, attempt, logs, events);
+      return run_once(placed, program, attempt, events);
     };
     return options.rendezvous ? launch::run_rounds(options, run, events)
                               : run_here(options, run, events.signals());

@@ -11,6 +11,7 @@
 #include "checkpoint/together.h"
 #include "train/checkpoint_candidates.h"
 #include "train/job_checkpoints.h"
+#include "train/job_life.h"
 #include "train/local_copies.h"
 #include "train/program_folder.h"
 
@@ -149,12 +150,14 @@ std::optional<Checkpoint> checkpoint_of_job(RunState& state, const ResumeChoice&
   return found;
 }
 
-// Those that were written after the newest local one: where there is one, they are of the same run.
-std::vector<CheckpointCandidate> later_than(const std::vector<LocalCandidate>& local,
-                                            std::vector<CheckpointCandidate> on_disk) {
-  if (local.empty()) return {};
-  std::erase_if(on_disk, [&](const auto& each) { return each.written < local.front().written; });
-  return on_disk;
+// Where nobody knows when the job began, what is in memory is taken to be its own, and what is on disk not.
+ResumeChoice left_by_lives_before(const RunState& state, const JobLife& life) {
+  ResumeChoice choice;
+  if (life.is_started_anew) choice.local = local_of(state, {state.run_dir});
+  if (life.began) std::erase_if(choice.local, [&](const auto& each) { return each.written < *life.began; });
+  if (state.is_global_zero())
+    choice.on_disk = left_by_job(state, life.began.value_or(fs::file_time_type::max()));
+  return choice;
 }
 
 // What the lives of this job before this one have left, if it has had any, and is to go on from that
@@ -162,14 +165,18 @@ std::vector<CheckpointCandidate> later_than(const std::vector<LocalCandidate>& l
 std::optional<Checkpoint> left_by_earlier_life(RunState& state) {
   const auto& run = state.options.run;
   const bool is_requeuing = requeuing_environment(state) != nullptr;
+  auto* local = local_checkpoints(state);
+  if (!is_requeuing && local == nullptr) return std::nullopt;
+  const auto life = agreed_life(state);
   const bool is_auto = run.ckpt_path.empty() && run.resume == Resume::kAuto;
-  if (!is_requeuing && (is_auto || !is_started_anew())) return std::nullopt;
-  ResumeChoice choice;
-  if (is_started_anew()) choice.local = local_of(state, {state.run_dir});
-  if (state.is_global_zero())
-    choice.on_disk =
-        is_requeuing ? left_by_job(state) : later_than(choice.local, candidates_in({state.run_dir}));
-  return checkpoint_of_job(state, choice);
+  // At once: a life that fails before it trains must not leave the next one what another job has left.
+  if (local != nullptr && !life.is_started_anew && !is_auto) local->forget_others();
+  if (!is_requeuing && (is_auto || !life.is_started_anew)) return std::nullopt;
+  const auto choice = left_by_lives_before(state, life);
+  auto found = checkpoint_of_job(state, choice);
+  if (!found && !choice.local.empty() && state.is_global_zero())
+    log_warning("nothing that this job has left can be used: it begins as it did at first");
+  return found;
 }
 
 // The newest of this program.

@@ -17,8 +17,9 @@ namespace lockstep::detail {
 const ModelCheckpoint* first_model_checkpoint(const RunState& state);
 
 /// Opens the checkpoint that ckpt_path or resume ask for, once: a later run of the same Trainer is about what
-/// this one made. The first fit of a job that SLURM starts again goes before that: it goes on from the newest
-/// that the job has left. Rank 0 chooses; all ranks share the check of it, and agree. Collective.
+/// this one made. The first fit of a job that SLURM or a launcher has started anew goes before that: it goes
+/// on from the newest that the job has left. Rank 0 chooses; all ranks share the check of it, and agree.
+/// Collective.
 /// @throws IoError, CheckpointError as Checkpoint's collective constructor
 std::optional<Checkpoint> take_wanted_checkpoint(RunState& state, bool is_first_fit = false);
 

@@ -3,30 +3,12 @@
 #include <algorithm>
 #include <string>
 
-#include <lockstep/base/atomic_file.h>
-
 namespace lockstep::detail {
 namespace {
 
 namespace fs = std::filesystem;
 
 fs::path checkpoints_of(const RunState& state) { return state.run_dir / "checkpoints"; }
-
-// Its time says since when what is written here is this job's.
-fs::path mark_of_job(const RunState& state) {
-  return checkpoints_of(state) / (".job_" + SlurmEnvironment::job_to_requeue().value());
-}
-
-// A restarted job that has no mark had not begun to train.
-fs::file_time_type begin_of_job(const RunState& state) {
-  const auto mark = mark_of_job(state);
-  const bool is_restarted = SlurmEnvironment::restart_count() > 0;
-  std::error_code missing;
-  const auto begin = fs::last_write_time(mark, missing);
-  if (is_restarted && !missing) return begin;
-  write_file_atomically(mark, "");
-  return fs::file_time_type::max();
-}
 
 std::vector<CheckpointCandidate> hpc_checkpoints(const RunState& state) {
   auto found = candidates_in({state.run_dir});
@@ -42,10 +24,13 @@ const SlurmEnvironment* requeuing_environment(const RunState& state) {
   return slurm != nullptr && slurm->auto_requeue() ? slurm : nullptr;
 }
 
-std::vector<CheckpointCandidate> left_by_job(const RunState& state) {
-  const auto begin = begin_of_job(state);
+std::vector<CheckpointCandidate> left_by_job(const RunState& state, fs::file_time_type began) {
+  const bool is_requeuing = requeuing_environment(state) != nullptr;
   auto left = candidates_in({state.run_dir});
-  std::erase_if(left, [&](const auto& each) { return hpc_number(each.folder) < 0 && each.written < begin; });
+  std::erase_if(left, [&](const auto& each) {
+    const bool is_hpc = is_requeuing && hpc_number(each.folder) >= 0;
+    return !is_hpc && each.written < began;
+  });
   return left;
 }
 

@@ -1,5 +1,5 @@
-// What the lives of a SLURM job leave to each other: SLURM starts a job again that asks for it, that makes
-// room for another one, or whose node fails.
+// What the lives of a job leave to each other on disk. SLURM starts a job again that asks for it, that makes
+// room for another one, or whose node fails; launchers start ranks again when one fails.
 #pragma once
 
 #include <filesystem>
@@ -15,10 +15,9 @@ namespace lockstep::detail {
 /// The environment of a job that is to be started again before its time is over; null elsewhere.
 const SlurmEnvironment* requeuing_environment(const RunState& state);
 
-/// Newest first: each hpc_ckpt_N.ckpt in this run directory and, where SLURM has started the job again, all
-/// other checkpoints since the job's first life began to train here. To be called once in each life, by
-/// rank 0, before it makes any. @throws IoError
-std::vector<CheckpointCandidate> left_by_job(const RunState& state);
+/// Newest first: the checkpoints in this run directory since the job `began` and, where SLURM may start it
+/// again, each hpc_ckpt_N.ckpt there. To be called by rank 0.
+std::vector<CheckpointCandidate> left_by_job(const RunState& state, std::filesystem::file_time_type began);
 
 /// hpc_ckpt_N.ckpt in this run directory, with an N above all that are there.
 std::filesystem::path next_hpc_checkpoint(const RunState& state);

@@ -1,9 +1,9 @@
 #include "train/local_copies.h"
 
-#include <lockstep/base/env.h>
+#include <algorithm>
+
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/cluster/slurm_environment.h>
 #include <lockstep/train/callbacks/local_checkpoint.h>
 
 namespace lockstep::detail {
@@ -17,6 +17,12 @@ LocalCheckpoint* local_checkpoint(const RunState& state) {
   return nullptr;
 }
 
+// Of some files only rank 0 knows.
+bool is_saved_everywhere(const RunState& state) {
+  const auto words = state.communicator().all_gather_bytes(state.save_failure ? "failed" : "");
+  return std::ranges::all_of(words, [](const auto& word) { return word.empty(); });
+}
+
 }  // namespace
 
 LocalCheckpoints* local_checkpoints(const RunState& state) {
@@ -26,10 +32,6 @@ LocalCheckpoints* local_checkpoints(const RunState& state) {
 
 void release_local_checkpoints(const RunState& state) {
   if (auto* callback = local_checkpoint(state)) callback->release();
-}
-
-bool is_started_anew() {
-  return env::get_int("TORCHELASTIC_RESTART_COUNT", 0) > 0 || SlurmEnvironment::restart_count() > 0;
 }
 
 void forget_local_checkpoints(const RunState& state) {
@@ -44,7 +46,7 @@ void end_local_checkpoints(const RunState& state) {
   } catch (const IoError& error) {
     if (state.is_global_zero()) log_warning(error.what());
   }
-  if (!state.save_failure) checkpoints->remove();
+  if (is_saved_everywhere(state)) checkpoints->remove();
 }
 
 }  // namespace lockstep::detail

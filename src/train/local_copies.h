@@ -9,16 +9,14 @@ namespace lockstep::detail {
 /// Those of the callbacks' LocalCheckpoint; null where there is none.
 LocalCheckpoints* local_checkpoints(const RunState& state);
 
-/// Whether a launcher or SLURM has started this process in the place of one that failed.
-bool is_started_anew();
-
 /// Training begins: those are removed that it does not go on from. Not Collective.
 void forget_local_checkpoints(const RunState& state);
 
 /// Fit has failed: waits for what is under way, and leaves its group. All is kept. Blocking.
 void release_local_checkpoints(const RunState& state);
 
-/// Fit is over: waits for what is under way, and removes all where everything is saved. Collective, blocking.
+/// Fit is over: waits for what is under way, and removes all where every rank has saved everything.
+/// Collective, blocking.
 void end_local_checkpoints(const RunState& state);
 
 }  // namespace lockstep::detail

@@ -6,6 +6,7 @@ import pathlib
 import re
 import resource
 import signal
+import time
 import unittest
 
 from elastic_test import QUICK, free_port
@@ -14,6 +15,7 @@ from harness import BINARY, DIGITS, SOURCE, ProgramTest
 LOCKSTEP = BINARY / "bin" / "lockstep"
 CASE = BINARY / "bin" / "resume_case"
 SAVE_CASE = BINARY / "bin" / "save_case"
+SIGNAL_CASE = BINARY / "bin" / "signal_case"
 STEPS = 33  # of resume_case: 3 epochs of 11 batches, with two ranks
 DEFAULT_FOLDER = pathlib.Path("/dev/shm") / f"lockstep-{os.geteuid()}"
 KILL_EVERY = int(os.environ.get("LOCKSTEP_LOCAL_KILL_EVERY", "5"))  # of the calls that write; 1: at each of them
@@ -39,12 +41,17 @@ class LocalCheckpoint(ProgramTest):
         self.assertEqual(result.code, 0, result)
         return self.weights(name), result
 
+    def script(self, rank, *lines):
+        """Runs a program as a rank of node `rank`, with the memory of that."""
+        script = self.folder / f"node{rank}.sh"
+        text = [f"#!/bin/sh\nHERE={self.memory(rank)}", *lines, 'exec "$@" --trainer.local_checkpoint.folder $HERE\n']
+        script.write_text("\n".join(text))
+        script.chmod(0o755)
+        return script
+
     def node(self, rank, command, before="", nodes=2):
         """One of several launchers of one rank; in its second life a rank runs `before` first."""
-        script = self.folder / f"node{rank}.sh"
-        script.write_text(f'#!/bin/sh\nHERE={self.memory(rank)}\n[ $TORCHELASTIC_RESTART_COUNT = 1 ] && {{ {before or ":"}\n}}\n'
-                          'exec "$@" --trainer.local_checkpoint.folder $HERE\n')
-        script.chmod(0o755)
+        script = self.script(rank, f'[ $LOCKSTEP_ROUND = 1 ] && {{ {before or ":"}\n}}')
         return self.start(LOCKSTEP, "run", "--nnodes", nodes, "--node-rank", rank, "--master-port", self.port, "--max-restarts", 1,
                           "--rdzv-conf", QUICK, script, *command)
 
@@ -128,7 +135,7 @@ class LocalCheckpoint(ProgramTest):
         with self.subTest("two lost, two copies: from the disk"):
             weights, err = self.train_on_nodes("disk", *flags, *self.fault(15), "--case.every_n_train_steps", 10, nodes=3, before=wiped)
             self.assertEqual(weights, undisturbed)
-            self.assertRegex(err, r"not resuming from local checkpoint \S+/step=14.*not whole.*rank_1.safetensors")
+            self.assertRegex(err, r"not resuming from local checkpoint \S+/step=1[45].*not whole.*rank_1.safetensors")
             self.assertRegex(err, r"going on from \S+step=10")
 
     def test_a_damaged_one_is_refused_and_the_disk_is_used(self):
@@ -139,6 +146,81 @@ class LocalCheckpoint(ProgramTest):
         self.assertEqual(weights, undisturbed)
         self.assertRegex(err, r"not resuming from local checkpoint .*rank_1.safetensors.*damaged")
         self.assertRegex(err, r"going on from \S+/checkpoints/\S+step=10.ckpt")
+
+    def test_the_disk_of_this_job_is_used_without_a_flag_too(self):
+        undisturbed, _ = self.train_on_nodes("undisturbed", *NO_DISK)
+        flags = ["--case.every_n_train_steps", 10]
+        damage = "for f in $HERE/*/step=*/manifest.json; do echo > $f; done"
+        for name, spoil in (("damaged", damage), ("lost", 'rm -r "$HERE"')):
+            with self.subTest(name):
+                weights, err = self.train_on_nodes(name, *flags, *self.fault(15), before={0: spoil, 1: spoil}, resume=())
+                self.assertEqual(weights, undisturbed)
+                self.assertRegex(err, r"going on from \S+/checkpoints/\S+step=10.ckpt")
+
+    def test_a_launcher_that_has_just_come_is_told_of_the_lives_before(self):
+        """As one of torchrun's agents, each of which counts for itself."""
+        undisturbed, _ = self.train_on_nodes("undisturbed", *NO_DISK)
+        weights, err = self.train_on_nodes("run", *NO_DISK, *self.fault(15, rank=0), resume=(),
+                                           before={1: "export LOCKSTEP_ROUND=0 TORCHELASTIC_RESTART_COUNT=0"})
+        self.assertEqual(weights, undisturbed)
+        self.assert_went_on(err, (14, 15))
+
+    def test_a_node_that_is_killed_and_comes_back(self):
+        undisturbed, _ = self.train_on_nodes("undisturbed", *NO_DISK)
+        self.port = free_port()
+        hang = ["--fault.kind", "hang", "--fault.rank", 1, "--fault.step", 15]
+        first = '[ $LOCKSTEP_ROUND = 0 ] && set -- "$@" ' + " ".join(map(str, hang))
+        command = self.command("run", *NO_DISK, resume=())
+        scripts = [self.script(rank, first) for rank in range(2)]
+        start = lambda rank: self.start(LOCKSTEP, "run", "--nnodes", 2, "--node-rank", rank, "--master-port", self.port, "--max-restarts", 1,
+                                        "--rdzv-conf", QUICK, scripts[rank], *command)
+        nodes = [start(0), start(1)]
+        self.addCleanup(lambda: [node.kill() for node in nodes if node.poll() is None])
+        self.wait_for_local(14, 15)
+        nodes[1].kill()
+        nodes[1].communicate()
+        nodes[1] = start(1)
+        results = [self.finish(node) for node in nodes]
+        for result in results:
+            self.assertEqual(result.code, 0, "\n".join(map(str, results)))
+        self.assert_went_on("\n".join(result.err for result in results), (14, 15))
+        self.assertEqual(self.weights("run"), undisturbed)
+
+    def wait_for_local(self, *steps):
+        """Until both nodes have a checkpoint of one of these steps."""
+        deadline = time.monotonic() + 60
+        wanted = {f"step={step}" for step in steps}
+        while not all(wanted & {path.name for path in self.memory(rank).glob("*/step=*")} for rank in range(2)):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+    def test_what_another_job_has_left_is_not_this_ones(self):
+        place = ["--trainer.local_checkpoint.folder", self.memory(0)]
+        self.run_program(LOCKSTEP, "run", *self.command("run", *NO_DISK, *self.fault(15, rank=0), *place))
+        self.assertNotEqual(list(self.memory(0).glob("*/step=*")), [])
+        script = self.script(0, "[ $LOCKSTEP_ROUND = 0 ] && exit 9")  # before it could forget them
+        result = self.run_program(LOCKSTEP, "run", "--max-restarts", 1, script, *self.command("run", *NO_DISK, resume=()))
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("restart 1 of 1", result.err)
+        self.assertNotIn("going on from", result.err)
+        self.assertEqual(self.steps_logged("run/metrics.csv")[0], 0)
+
+    def slow(self, name, rank, *flags):
+        """One of two nodes of a run of 32 steps that takes its time."""
+        return self.start(LOCKSTEP, "run", "--nnodes", 2, "--node-rank", rank, "--master-port", self.port, "--rdzv-conf", QUICK, SIGNAL_CASE,
+                          "--run_dir", self.folder / name, "--case.step_time", "50ms", "--trainer.local_checkpoint.every_n_train_steps", 1,
+                          "--trainer.local_checkpoint.folder", self.memory(rank), *flags)
+
+    def test_all_nodes_keep_theirs_where_one_file_is_missing_in_the_end(self):
+        self.port = free_port()
+        weights = self.folder / "weights.safetensors"
+        nodes = [self.slow("run", rank, "--save_weights", weights) for rank in range(2)]
+        self.wait_for_local(*range(1, 33))
+        (weights / "in the way").mkdir(parents=True)
+        results = [self.finish(node) for node in nodes]
+        self.assertNotEqual([result.code for result in results], [0, 0], "\n".join(map(str, results)))
+        for rank in range(2):
+            self.assertEqual([path.name for path in self.memory(rank).glob("*/step=*")], ["step=32"])
 
     def test_the_disk_is_used_where_it_is_newer(self):
         undisturbed, _ = self.train_on_nodes("undisturbed", *NO_DISK)

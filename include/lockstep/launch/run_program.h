@@ -32,8 +32,10 @@ struct ProgramOptions {
 
 /// Each rank is executed in a session of its own, with the variables of launch.h and of torchrun's workers
 /// (TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, ...), so that Python programs find what
-/// init_process_group("env://") asks for. Prints the first failure, with the last lines of that rank on
-/// stderr; with several nodes on each of them, the last lines where it was. Blocks.
+/// init_process_group("env://") asks for. LOCKSTEP_ROUND counts the starts of the job's ranks, from
+/// 0, whatever they were for; LOCKSTEP_LAUNCHER_START_NS is when this launcher began, in nanoseconds since
+/// 1970. Prints the first failure, with the last lines of that rank on stderr; with several nodes on each of
+/// them, the last lines where it was. Blocks.
 /// @returns as launch_forked(), of the last attempt
 /// @throws ConfigError when options are out of range, or there is no such program
 /// @throws Error when the ranks cannot be started; Timeout when there is no rendezvous in time

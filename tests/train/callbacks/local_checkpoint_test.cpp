@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/lockstep.h>
 
+#include "cluster/scoped_variables.h"
 #include "support/expect_error.h"
 #include "train/slope.h"
 
@@ -54,6 +55,58 @@ TEST_F(LocalCheckpointCallback, KeepsTheLatestOfAFitThatFails) {
   test::expect_error<std::runtime_error>([&] { Trainer(chosen).fit(model_, batches(8)); }, {"injected"});
   EXPECT_EQ(callback->checkpoints(), nullptr) << "which hold the group";
   EXPECT_EQ(kept(), std::vector<std::string>({"step=4"}));
+}
+
+// torchrun's variable, and a fit in each of two lives.
+class LocalCheckpointLives : public LocalCheckpointCallback {
+ protected:
+  static testing::Variables life(const char* number) { return {{"TORCHELASTIC_RESTART_COUNT", number}}; }
+  TrainerOptions chosen() {
+    auto chosen = options();
+    chosen.enable_checkpointing = false;
+    chosen.local_checkpoint = {.every_n_train_steps = 2, .folder = memory()};
+    return chosen;
+  }
+  void fail_in_first_life() {
+    const testing::ScopedVariables scope(life("0"));
+    auto failing = chosen();
+    failing.run.fault = {.kind = FaultKind::kThrow, .step = 5};
+    test::expect_error<std::runtime_error>([&] { Trainer(failing).fit(model_, batches(8)); }, {"injected"});
+    EXPECT_EQ(kept(), std::vector<std::string>({"step=4"}));
+  }
+  int steps_of_second_life() {
+    const testing::ScopedVariables scope(life("1"));
+    testing::Slope again;
+    Trainer(chosen()).fit(again, batches(8));
+    return again->training_steps;
+  }
+};
+
+TEST_F(LocalCheckpointLives, TheSecondGoesOn) {
+  fail_in_first_life();
+  EXPECT_EQ(steps_of_second_life(), 4);
+}
+
+struct BrokenImpl final : testing::SlopeImpl {
+  Optimizers configure_optimizers() override { throw std::runtime_error("no optimizer"); }
+};
+TORCH_MODULE(Broken);
+
+TEST_F(LocalCheckpointLives, AJobForgetsThoseOfAnotherBeforeItCanFail) {
+  fail_in_first_life();
+  {
+    const testing::ScopedVariables scope(life("0"));
+    EXPECT_THROW(Trainer(chosen()).fit(Broken(), batches(8)), std::runtime_error);
+  }
+  EXPECT_EQ(kept(), std::vector<std::string>());
+  EXPECT_EQ(steps_of_second_life(), 8);
+}
+
+TEST_F(LocalCheckpointLives, WhatIsOlderThanTheJobIsAnothers) {
+  fail_in_first_life();
+  const auto mark = run_dir() / "checkpoints" / ".job";
+  std::filesystem::last_write_time(mark, std::filesystem::file_time_type::clock::now());
+  EXPECT_EQ(steps_of_second_life(), 8);
 }
 
 TEST_F(LocalCheckpointCallback, IsNothingOnceAFitHasEndedWell) {
