@@ -12,6 +12,7 @@
 #include "launch/signal_flag.h"
 #include "train/fit_checkpoint.h"
 #include "train/job_checkpoints.h"
+#include "train/local_copies.h"
 #include "train/requeue_job.h"
 
 namespace lockstep::detail {
@@ -49,6 +50,7 @@ void Interruption::end(const std::string& why, const std::string& saved) const {
 void Interruption::terminate() {
   launch::lower_flag(SIGTERM);
   state_.on_interruption();
+  if (state_.options.enable_checkpointing) end_local_checkpoints(state_);  // what is on disk goes on
   const bool is_saved = state_.options.enable_checkpointing && !state_.save_failure;
   const bool is_requeued = is_requeued_for_another_job();
   end(is_requeued ? "this job makes room for another one, and will start again: it has stopped"
@@ -70,7 +72,10 @@ void Interruption::requeue() {
   const fs::path folder = communicator.broadcast_bytes(is_first ? next_hpc_checkpoint(state_).string() : "");
   if (!save(folder, is_first ? last_hpc_checkpoint(state_) : fs::path())) return;
   const auto refusal = communicator.broadcast_bytes(is_first ? requeue_job() : "");
-  if (refusal.empty()) end("this job will start again: it has stopped", "it goes on from " + folder.string());
+  if (refusal.empty()) {
+    end_local_checkpoints(state_);
+    end("this job will start again: it has stopped", "it goes on from " + folder.string());
+  }
   if (is_first) log_warning(refusal + "; the run is saved in " + folder.string() + ", and training goes on");
 }
 

@@ -222,6 +222,21 @@ class LocalCheckpoint(ProgramTest):
         for rank in range(2):
             self.assertEqual([path.name for path in self.memory(rank).glob("*/step=*")], ["step=32"])
 
+    def test_a_run_that_was_asked_to_end_leaves_the_disks_only(self):
+        for disk, left in (((), 0), (NO_DISK, 1)):
+            with self.subTest(disk=disk):
+                self.port = free_port()
+                name = "without" if disk else "with"
+                nodes = [self.slow(name, rank, *disk) for rank in range(2)]
+                self.wait_for_local(*range(1, 33))
+                for node in nodes:
+                    node.terminate()
+                results = [self.finish(node) for node in nodes]
+                self.assertEqual([result.code for result in results], [143, 143], "\n".join(map(str, results)))
+                self.assertEqual((self.folder / name / "checkpoints" / "last.ckpt").exists(), not disk)
+                for rank in range(2):
+                    self.assertEqual(len(list(self.memory(rank).glob("*/step=*"))), left)
+
     def test_the_disk_is_used_where_it_is_newer(self):
         undisturbed, _ = self.train_on_nodes("undisturbed", *NO_DISK)
         for resume in (("--resume", "auto"), ()):
