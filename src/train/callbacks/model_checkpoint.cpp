@@ -69,6 +69,7 @@ void ModelCheckpoint::setup(TrainContext& context) {
 
 void ModelCheckpoint::on_fit_start(TrainContext& context) {
   if (options_.save_on_exception) context.prepare_save_after_failure();
+  forget_missing(context);
 }
 
 void ModelCheckpoint::on_train_start(TrainContext&) {

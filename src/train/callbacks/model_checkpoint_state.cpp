@@ -1,8 +1,17 @@
 // The names that ModelCheckpoint gives, and what it knows when a run goes on.
 #include <lockstep/train/callbacks/model_checkpoint.h>
 
-#include <lockstep/base/log.h>
+#include <algorithm>
+#include <sstream>
+#include <variant>
+#include <vector>
 
+#include <lockstep/base/log.h>
+#include <lockstep/strategy/strategy.h>
+#include <lockstep/train/trainer_options.h>
+
+#include "formats/checkpoint_manifest.h"
+#include "formats/checkpoint_siblings.h"
 #include "train/callbacks/checkpoint_name.h"
 
 namespace lockstep {
@@ -12,6 +21,17 @@ constexpr const char* kDefaultName = "{epoch}-{step}";
 
 std::string text_of(const std::optional<std::int64_t>& number) {
   return number ? std::to_string(*number) : "None";
+}
+
+bool has_own_io(const TrainerOptions& options) {
+  return std::ranges::any_of(options.plugins, [](const Plugin& plugin) {
+    return std::holds_alternative<std::shared_ptr<CheckpointIO>>(plugin);
+  });
+}
+
+bool is_there(const std::filesystem::path& checkpoint) {
+  std::error_code ignored;
+  return std::filesystem::exists(detail::place_of_checkpoint(checkpoint) / detail::kManifestName, ignored);
 }
 
 }  // namespace
@@ -77,6 +97,24 @@ void ModelCheckpoint::load_state(const StateTree& state) {
   for (const auto& entry : models.entries()) {
     const auto model = models.get<StateTree>(entry.name);
     best_k_models_[model.get<std::string>("path")] = model.get<double>("value");
+  }
+}
+
+// State comes before the file: a checkpoint in memory may know of one that never came to the disk. Rank 0
+// looks, for all. Where a CheckpointIO keeps them only it knows.
+void ModelCheckpoint::forget_missing(const TrainContext& context) {
+  if (has_own_io(context.options())) return;
+  std::vector<std::filesystem::path> known{best_model_path_, last_model_path_};
+  for (const auto& [path, value] : best_k_models_) known.push_back(path);
+  std::string missing;
+  for (const auto& path : known)
+    if (context.is_global_zero() && is_inside_dirpath(path) && !is_there(path))
+      missing += path.string() + '\n';
+  std::istringstream lines(context.strategy().communicator().broadcast_bytes(missing, 0));
+  for (std::string path; std::getline(lines, path);) {
+    best_k_models_.erase(path);
+    if (last_model_path_ == path) last_model_path_.clear();
+    if (best_model_path_ == path) choose_best();
   }
 }
 

@@ -109,6 +109,40 @@ TEST_F(LocalCheckpointLives, WhatIsOlderThanTheJobIsAnothers) {
   EXPECT_EQ(steps_of_second_life(), 8);
 }
 
+// What best_model_path is when training begins.
+struct BestAtStart final : Callback {
+  explicit BestAtStart(std::shared_ptr<ModelCheckpoint> of) : checkpoint(std::move(of)) {}
+  void on_train_start(TrainContext&) override { best = checkpoint->best_model_path(); }
+  std::shared_ptr<ModelCheckpoint> checkpoint;
+  std::filesystem::path best = "none";
+};
+
+TEST_F(LocalCheckpointCallback, AModelCheckpointForgetsWhatNeverCameToTheDisk) {
+  for (const bool came : {true, false}) {
+    auto chosen = options();
+    chosen.run.run_dir = folder_ / (came ? "came" : "lost");
+    const auto file = chosen.run.run_dir / "checkpoints" / "epoch=0-step=4.ckpt";
+    const auto start = [&](FaultKind fault, Resume resume) {
+      const auto disk = std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.every_n_train_steps = 4});
+      const auto best = std::make_shared<BestAtStart>(disk);
+      chosen.callbacks = {disk, best, local(2)};
+      chosen.run.fault = {.kind = fault, .step = 5};
+      chosen.run.resume = resume;
+      testing::Slope model;
+      try {
+        Trainer(chosen).fit(model, batches(8));
+      } catch (const std::runtime_error& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("injected"));
+      }
+      return best->best;
+    };
+    (void)start(FaultKind::kThrow, Resume::kNever);
+    ASSERT_TRUE(std::filesystem::exists(file));
+    if (!came) std::filesystem::remove_all(file);
+    EXPECT_EQ(start(FaultKind::kNone, Resume::kAuto), came ? file : std::filesystem::path());
+  }
+}
+
 TEST_F(LocalCheckpointCallback, IsNothingOnceAFitHasEndedWell) {
   auto chosen = options();
   chosen.local_checkpoint = {.every_n_train_steps = 2, .folder = memory()};

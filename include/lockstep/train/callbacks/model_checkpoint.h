@@ -107,6 +107,7 @@ class LOCKSTEP_API ModelCheckpoint final : public Callback {
   void save_if_among_best(TrainContext& context, double value);
   std::optional<std::filesystem::path> place_for(const TrainContext& context, double value) const;
   void choose_best();
+  void forget_missing(const TrainContext& context);
   void save_last(TrainContext& context);
   void write_last(TrainContext& context);
   void write(TrainContext& context, const std::filesystem::path& path, const Saved& replaced,
