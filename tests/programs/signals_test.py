@@ -220,6 +220,32 @@ class Requeue(Signals):
         self.assertNotIn("goes on from", again.err)
         self.assertEqual(again.code, 0, again)
 
+    def in_memory(self):
+        self.memory = self.folder / "memory"
+        return "--trainer.local_checkpoint.every_n_train_steps", 1, "--trainer.local_checkpoint.folder", self.memory
+
+    def test_a_job_that_will_start_again_leaves_nothing_in_memory(self):
+        self.assertEqual(self.requeued(*self.in_memory()).code, 143)
+        self.assertEqual(list(self.memory.glob("*/step=*")), [])
+
+    def test_a_job_that_was_killed_goes_on_from_memory(self):
+        process = self.start_case(*PACE, *self.in_memory(), **task())
+        self.wait_for_step(process, 5)
+        process.kill()
+        self.finish(process)
+        again = self.run_case(*self.in_memory(), **task(SLURM_RESTART_COUNT="1"))
+        self.assertRegex(again.err, r"this job goes on from \S+/memory/\S+/step=\d+")
+        self.assert_same_weights()
+
+    def test_another_jobs_memory_is_not_this_ones(self):
+        process = self.start_case(*PACE, *self.in_memory(), **task("11"))
+        self.wait_for_step(process, 5)
+        process.kill()
+        self.finish(process)
+        again = self.run_case(*self.in_memory(), **task(SLURM_RESTART_COUNT="1"))  # whose first life did not come so far
+        self.assertEqual(again.code, 0, again)
+        self.assertNotIn("goes on from", again.err)
+
     def test_the_lives_of_a_job_share_a_run_directory(self):
         for life in ("0", "1"):
             result = self.run_program(CASE, "--trainer.max_steps", 2, **task(SLURM_RESTART_COUNT=life))
