@@ -8,6 +8,7 @@
 
 #include "cluster/variables.h"
 #include "comm/init_method.h"
+#include "comm/leaving.h"
 
 namespace lockstep {
 namespace {
@@ -92,7 +93,10 @@ ProcessGroup& ProcessGroup::operator=(ProcessGroup&& other) noexcept {
   return *this;
 }
 
-ProcessGroup::~ProcessGroup() { leave(); }
+ProcessGroup::~ProcessGroup() {
+  leave();
+  detail::act_on_leaving();
+}
 
 void ProcessGroup::leave() noexcept {
   const bool was_moved_from = group() == nullptr;

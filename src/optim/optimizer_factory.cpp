@@ -1,8 +1,11 @@
 #include <lockstep/optim/optimizer_factory.h>
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "optim/make_optimizer.h"
+#include "optim/pieces.h"
 #include "optim/refuse.h"
 
 namespace lockstep {
@@ -19,6 +22,18 @@ OptimizerFactory::PieceFunction maker(Options options) {
       return detail::make_optimizer(options, std::move(parameters));
     }
   };
+}
+
+// Of pieces it would make something else, and nobody would notice.
+void refuse_pieces(const Optimizer& optimizer) {
+  const auto& all = optimizer.parameters();
+  const auto found =
+      std::ranges::find_if(all, [](const auto& each) { return detail::is_piece(each.tensor); });
+  if (found == all.end()) return;
+  detail::refuse(std::string(optimizer.name()) + " looks at whole tensors, and parameters are sharded",
+                 "one that takes pieces, as AdamW does, and Lamb and Muon with what they ask other ranks by: "
+                 "create(sharded->parameters(), sharded->exchange())",
+                 "a piece of " + found->name);
 }
 
 }  // namespace
@@ -49,6 +64,7 @@ std::unique_ptr<Optimizer> OptimizerFactory::create(std::vector<NamedParameter> 
   auto optimizer = create_(std::move(parameters), std::move(exchange));
   if (!optimizer)
     detail::refuse("there is no optimizer", "one from the factory's function", "a null pointer");
+  if (!optimizer->takes_pieces()) refuse_pieces(*optimizer);
   return optimizer;
 }
 

@@ -45,6 +45,11 @@ std::vector<NamedParameter> pieces_in(const torch::nn::Module& module,
 
 }  // namespace
 
+ShardedStrategy::~ShardedStrategy() {
+  sharded_ = {};
+  forget_dropped_sharded();
+}
+
 void ShardedStrategy::set_ranks(Communicator communicator, int ranks_per_node) {
   communicator_ = std::move(communicator);
   ranks_per_node_ = ranks_per_node;

@@ -43,6 +43,9 @@ class ShardedStrategy : public Strategy {
   std::map<std::string, int> mesh() const override;
   void teardown() override;
 
+  /// Modules that nobody owns any more take the groups of their engines along.
+  ~ShardedStrategy() override;
+
  protected:
   /// `type`: how checkpoints hold models.
   explicit ShardedStrategy(StateDictType type) : state_dict_type_(type) {}

@@ -1,12 +1,11 @@
 // Notices that a module is no longer the one that was set up.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include <torch/csrc/autograd/variable.h>
 
-#include "parallel/module_states.h"
+#include "parallel/module_lists.h"
 
 namespace lockstep::detail {
 
@@ -32,13 +31,10 @@ class ModelWatch {
   };
 
   void check(const Known& known) const;
-  void compare_lists(const torch::nn::Module& module) const;
 
   std::vector<Known> parameters_;
-  std::vector<NamedTensor> buffers_;
-  std::weak_ptr<const torch::nn::Module> module_;
+  ModuleLists lists_;
   bool allows_freezing_;
-  std::int64_t calls_ = 0;
 };
 
 }  // namespace lockstep::detail

@@ -12,12 +12,13 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/torch.h>
 
+#include "optim/pieces.h"
 #include "parallel/activations/block_segments.h"
 #include "parallel/activations/offloaded_activations.h"
 #include "parallel/ddp/backward_errors.h"
 #include "parallel/deferred/deferred_operators.h"
 #include "parallel/dispatch/mark_table.h"
-#include "parallel/module_states.h"
+#include "parallel/module_lists.h"
 #include "parallel/sharded/gradient_reduction.h"
 #include "parallel/sharded/late_parameters.h"
 #include "parallel/sharded/residency.h"
@@ -99,6 +100,9 @@ void check_parameters(const ModuleStates& states) {
   }
 }
 
+constexpr auto kChangeHint =
+    "restore_sharded() it before it is changed, and set it up again then; on all ranks";
+
 // Each has its memory taken away.
 void check_memory(const ModuleStates& states) {
   std::unordered_map<const void*, std::string> owners;
@@ -139,6 +143,7 @@ struct ShardedEngine::Impl {
     shard(with_persistent_unit(std::move(planned), plan), own_dtype, late);
     gradients.emplace(units, pool, residency, plan.mixed_precision, mesh, plan.gradient_op,
                       plan.zero_plus_plus);
+    lists.emplace(module, states, ChangeWords{.set_up_for = "sharding", .hint = kChangeHint});
     mark_policies_again(module);
     if (checkpointed) checkpointed->mark_again();
     if (offloaded) offloaded->mark_again();
@@ -268,6 +273,7 @@ struct ShardedEngine::Impl {
 
   void begin(const at::Tensor& loss) {
     check_lives();
+    lists->check();
     for (const auto& unit : units) {
       for (const auto& flat : unit.flats) flat->check_members();
     }
@@ -303,6 +309,7 @@ struct ShardedEngine::Impl {
   ShardingPlan plan;
   Communicator comm;
   ModuleStates states;
+  std::optional<ModuleLists> lists;                 // once all is cut
   std::shared_ptr<const StateSwap> swap;            // these two before the mesh: who is refused leaves
   std::unique_ptr<OffloadedActivations> offloaded;  // nobody connecting
   ShardMesh mesh;
@@ -336,7 +343,9 @@ std::vector<NamedParameter> ShardedEngine::parameters() const {
     const auto found = impl_->pieces->find(name);
     if (found == impl_->pieces->end()) continue;
     const auto& piece = found->second.flat->piece(found->second.member);
-    if (piece.requires_grad()) all.push_back({name, piece});
+    if (!piece.requires_grad()) continue;
+    detail::mark_piece(piece);
+    all.push_back({name, piece});
   }
   return all;
 }

@@ -5,6 +5,7 @@
 
 #include <lockstep/torch.h>
 
+#include "comm/leaving.h"
 #include "parallel/module_parts.h"
 
 namespace lockstep {
@@ -51,6 +52,7 @@ void forget_dropped_sharded() {
 }
 
 void keep_sharded(const std::shared_ptr<torch::nn::Module>& module, std::shared_ptr<ShardedEngine> engine) {
+  detail::set_leaving_act(&forget_dropped_sharded);
   (void)take_where([&](const Kept& row) { return !is_alive(row) || row.address == module.get(); });
   auto& [mutex, rows] = registry();
   const std::lock_guard lock(mutex);

@@ -2,16 +2,22 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/comm/process_group.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/sharded/fully_shard.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
+#include <stdexcept>
+
 #include "corridor.h"
+#include "support/expect_error.h"
 
 namespace lockstep {
 namespace {
 
+using lockstep::test::expect_error;
 using lockstep::testing::run_ranks;
 
 TEST(ShardedModules, AModuleIsShardedAnewAfterItsEngineHasEnded) {
@@ -53,6 +59,69 @@ TEST(ShardedModules, ADroppedModelIsGoneBeforeTheNextOneIsSharded) {
     const auto next = make_corridor();
     EXPECT_THROW(fully_shard(next, comm, {.device_mesh = {3, 3}}), ConfigError);
     EXPECT_TRUE(dropped.expired());
+  });
+}
+
+// The other ranks wait for a group as long as anybody here has it.
+TEST(ShardedModules, TheEndOfAGroupLetsGoOfDroppedModels) {
+  run_ranks(1, [](const Communicator& comm) {
+    std::weak_ptr<ShardedEngine> dropped;
+    try {
+      const ProcessGroup group(comm);
+      dropped = fully_shard(make_corridor(), group);
+      EXPECT_FALSE(dropped.expired());
+      throw std::runtime_error("a rank that leaves");
+    } catch (const std::runtime_error&) {
+    }
+    EXPECT_TRUE(dropped.expired());
+  });
+}
+
+TEST(ShardedModules, RefuseWhatCannotBeSharded) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto corridor = make_corridor();
+    expect_error<ConfigError>([&] { fully_shard(nullptr, comm); }, {"module", "null"});
+    expect_error<ConfigError>([&] { fully_shard(corridor, comm, {}, 0); },
+                              {"ranks_per_node", ">= 1", "got 0"});
+    for (const auto* hybrid : {"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
+      expect_error<ConfigError>([&] { fully_shard(corridor, comm, {.sharding_strategy = hybrid}); },
+                                {hybrid, "device_mesh", "ranks_per_node"});
+    EXPECT_TRUE(sharded_engines(*corridor).empty());
+    fully_shard(corridor, comm, {.sharding_strategy = "HYBRID_SHARD", .device_mesh = {2, 1}})->restore();
+  });
+}
+
+TEST(ShardedModules, NoticeAModuleThatWasChanged) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto backward = [&](const char* what, const auto& change) {
+      const auto corridor = make_corridor();
+      const auto engine = fully_shard(corridor, comm);
+      engine->backward(corridor->forward(at::ones({2, kCorridorWidth})).sum());
+      change(*corridor);
+      const auto loss = at::ones({}, at::requires_grad());
+      expect_error<ConfigError>([&] { engine->backward(loss + 1); },
+                                {"changed after it was set up for sharding", what});
+    };
+    backward("parameter extra; expected not there; got added",
+             [](torch::nn::Module& module) { module.register_parameter("extra", at::ones({3})); });
+    backward("parameter", [](torch::nn::Module& module) {
+      module.replace_module(module.named_children().front().key(), torch::nn::Linear(3, 3));
+    });
+  });
+}
+
+TEST(ShardedModules, RefuseOptimizersOfWholeTensors) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto corridor = make_corridor();
+    const auto engine = fully_shard(corridor, comm);
+    for (const auto& factory :
+         {OptimizerFactory(Muon{}), OptimizerFactory(Lamb{}), OptimizerFactory(LBFGS{})})
+      expect_error<ConfigError>([&] { factory.create(engine->parameters()); },
+                                {"whole tensors", "exchange()", "a piece of "});
+    EXPECT_NE(OptimizerFactory(Lamb{}).create(engine->parameters(), engine->exchange()), nullptr);
+    EXPECT_NE(OptimizerFactory(AdamW{}).create(engine->parameters()), nullptr);
+    engine->restore();
+    EXPECT_NE(OptimizerFactory(LBFGS{}).create(named_parameters(*corridor)), nullptr) << "whole again";
   });
 }
 
