@@ -19,10 +19,27 @@ struct Region {
 using Regions = std::vector<Region>;
 
 // Tensors with gaps may lie between each other's elements; a collective works on copies of them.
-void add(Regions& regions, const at::Tensor& tensor, bool is_written) {
-  if (!tensor.defined() || tensor.numel() == 0 || !tensor.is_non_overlapping_and_dense()) return;
+bool has_region(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.numel() > 0 && tensor.is_non_overlapping_and_dense();
+}
+
+Region region_of(const at::Tensor& tensor, bool is_written) {
   const auto begin = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
-  regions.push_back({begin, begin + tensor.nbytes(), is_written});
+  return {begin, begin + tensor.nbytes(), is_written};
+}
+
+void add_written(Regions& regions, const at::Tensor& tensor) {
+  if (has_region(tensor)) regions.push_back(region_of(tensor, true));
+}
+
+// Less `kept`, a part of it or nothing, which may be written.
+void add_read(Regions& regions, const at::Tensor& tensor, const at::Tensor& kept) {
+  if (!has_region(tensor)) return;
+  const auto whole = region_of(tensor, false);
+  if (!kept.defined()) return regions.push_back(whole);
+  const auto hole = region_of(kept, false);
+  if (whole.begin < hole.begin) regions.push_back({whole.begin, hole.begin});
+  if (hole.end < whole.end) regions.push_back({hole.end, whole.end});
 }
 
 bool do_collide(Regions regions) {
@@ -41,9 +58,8 @@ bool lies_in_place(const at::Tensor& input, const at::Tensor& part) {
          input.nbytes() == part.nbytes();
 }
 
-// Sums are made in memory of their own before they are written; messages and in-place kinds have one tensor.
-bool may_collide(CollectiveKind kind) {
-  return kind != CollectiveKind::kReduceScatter && kind != CollectiveKind::kReduce;
+at::Tensor part_of(const at::Tensor& whole, int rank, std::int64_t elements) {
+  return whole.view({-1}).narrow(0, rank * elements, elements);
 }
 
 // What this rank gives to itself, and where that comes to.
@@ -55,22 +71,25 @@ std::pair<at::Tensor, at::Tensor> own_parts(const Collective& collective, int ra
     return {own < inputs.size() ? inputs[own] : collective.input,
             own < outputs.size() ? outputs[own] : collective.output};
   }
-  if (collective.kind != CollectiveKind::kAllGather || !collective.output.is_contiguous()) return {};
-  const auto part = collective.input.numel();
-  return {collective.input, collective.output.view({-1}).narrow(0, rank * part, part)};
+  const auto& output = collective.output;
+  const auto& input = collective.input;
+  if (collective.kind == CollectiveKind::kAllGather && output.is_contiguous())
+    return {input, part_of(output, rank, input.numel())};
+  if (collective.kind == CollectiveKind::kReduceScatter && input.is_contiguous())
+    return {part_of(input, rank, output.numel()), output};
+  return {};
 }
 
 Regions regions_of(const Collective& collective, int rank) {
   Regions regions;
-  add(regions, collective.output, true);
-  for (const auto& tensor : collective.outputs) add(regions, tensor, true);
+  add_written(regions, collective.output);
+  for (const auto& tensor : collective.outputs) add_written(regions, tensor);
   const auto [goes, comes] = own_parts(collective, rank);
-  const bool is_in_place = lies_in_place(goes, comes);
-  const auto add_input = [&](const at::Tensor& tensor) {
-    if (!is_in_place || !tensor.is_same(goes)) add(regions, tensor, false);
-  };
-  add_input(collective.input);
-  std::ranges::for_each(collective.inputs, add_input);
+  const auto kept = lies_in_place(goes, comes) ? goes : at::Tensor();
+  const auto& inputs = collective.inputs;
+  add_read(regions, collective.input, kept);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    add_read(regions, inputs[i], i == static_cast<std::size_t>(rank) ? kept : at::Tensor());
   return regions;
 }
 
@@ -84,7 +103,7 @@ std::string fault_in_memory(const Collective& collective, int rank) {
   if (repeats_itself(collective.output) || std::ranges::any_of(collective.outputs, repeats_itself)) {
     return "an output holds one element in several places (as after expand()), and cannot be written";
   }
-  if (may_collide(collective.kind) && do_collide(regions_of(collective, rank))) {
+  if (do_collide(regions_of(collective, rank))) {
     return "an output shares memory with another tensor";
   }
   return "";

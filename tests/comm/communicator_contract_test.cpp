@@ -254,7 +254,39 @@ TEST_P(CommunicatorMoves, RefusesMemoryThatItCannotWrite) {
     expect_refusal(
         [&] { comm.all_gather(whole, rows[static_cast<std::size_t>((comm.rank() + 1) % size())]); },
         "shares memory");
+    const Tensors given(rows.size(),
+                        rows[static_cast<std::size_t>(comm.rank())]);  // to all, not to itself only
+    expect_refusal([&] { comm.all_to_all(rows, given); }, "shares memory");
     comm.barrier();
+  });
+}
+
+// Others would read what is a sum already.
+TEST_P(CommunicatorMoves, RefusesSumsInThePlaceOfWhatOthersRead) {
+  if (size() == 1) return;
+  run([](const Communicator& comm) {
+    const auto whole = at::ones({size(), 4});
+    const auto expect_refusal = [&](const at::Tensor& output) {
+      test::expect_error<CommError>([&] { comm.reduce_scatter(output, whole); },
+                                    {"reduce_scatter: an output shares memory with another tensor"});
+    };
+    expect_refusal(whole[(comm.rank() + 1) % size()]);
+    const auto own = comm.rank() * 4;
+    expect_refusal(whole.view({-1}).narrow(0, comm.rank() == 0 ? own + 1 : own - 1, 4));
+    comm.barrier();
+  });
+}
+
+TEST_P(CommunicatorMoves, SumsMayLieInThePlaceOfTheOwnPart) {
+  run([](const Communicator& comm) {
+    for (const std::int64_t numel : {4, 30'000, 100'007}) {
+      const auto numbers = at::arange(size() * numel, at::kFloat).remainder(1009).view({size(), numel});
+      const auto whole = numbers + comm.rank();
+      comm.reduce_scatter(whole[comm.rank()], whole);
+      auto expected = numbers + comm.rank();
+      expected[comm.rank()] = numbers[comm.rank()] * size() + size() * (size() - 1) / 2;
+      EXPECT_TRUE(whole.equal(expected));
+    }
   });
 }
 
