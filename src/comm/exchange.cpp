@@ -1,6 +1,5 @@
 #include "comm/exchange.h"
 
-#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -16,21 +15,29 @@ at::Tensor part_for(std::span<const at::Tensor> parts, int rank) {
   return part.defined() && part.numel() > 0 ? part : at::Tensor();
 }
 
+at::Tensor note_of(const at::Tensor& part) {
+  const auto where = memory_part(part.const_data_ptr(), part.nbytes());
+  auto note = at::empty({sizeof where}, at::kByte);
+  std::memcpy(note.mutable_data_ptr(), &where, sizeof where);
+  return note;
+}
+
 }  // namespace
 
 Exchange::Exchange(Messages& messages, int tag, Seal& seal)
     : messages_(messages), tag_(tag), peers_(static_cast<std::size_t>(messages.size())), seal_(seal) {}
 
-void Exchange::know(std::span<const MemoryOwner> ranks) {
-  own_ = ranks[static_cast<std::size_t>(messages_.rank())];
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const bool is_near = own_.machine != 0 && ranks[rank].machine == own_.machine;
-    peers_[rank] = {.can_read = is_near, .is_readable = is_near};
+void Exchange::know(const MemoryAccess& access) {
+  const auto own = static_cast<std::size_t>(messages_.rank());
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    peers_[rank] = {.can_read = access.can_read(rank, own),
+                    .is_readable = access.can_read(own, rank),
+                    .owner = access.owners[rank]};
   }
-  are_together_ = std::ranges::all_of(peers_, &Peer::can_read);
+  are_mutual_ = access.is_mutual();
 }
 
-bool Exchange::offers_to_all(const at::Tensor& part) const { return are_together_ && is_large(part); }
+bool Exchange::offers_to_all(const at::Tensor& part) const { return are_mutual_ && is_large(part); }
 
 void Exchange::run(std::span<const at::Tensor> to, std::span<const at::Tensor> from) try {
   Works works;
@@ -58,7 +65,7 @@ Exchange::Offers Exchange::receive(std::span<const at::Tensor> from, Works& work
       works.push_back(messages_.recv(part, src, tag_));
       continue;
     }
-    const auto note = at::empty({sizeof(MemoryOffer)}, at::kByte);
+    const auto note = at::empty({sizeof(MemoryPart)}, at::kByte);
     offered.push_back({.peer = src, .part = part, .note = note, .answer = messages_.recv(note, src, tag_)});
   }
   return offered;
@@ -81,24 +88,15 @@ Exchange::Offers Exchange::send(std::span<const at::Tensor> to, Works& works) {
   return offers;
 }
 
-at::Tensor Exchange::note_of(const at::Tensor& part) const {
-  const MemoryOffer offer{.owner = own_,
-                          .address = reinterpret_cast<std::uint64_t>(part.const_data_ptr()),  // NOLINT
-                          .bytes = part.nbytes()};
-  auto note = at::empty({sizeof offer}, at::kByte);
-  std::memcpy(note.mutable_data_ptr(), &offer, sizeof offer);
-  return note;
-}
-
 void Exchange::read(Offer& offer, Works& works) {
   messages_.await(offer.answer);
-  MemoryOffer where;
+  MemoryPart where;
   std::memcpy(&where, offer.note.const_data_ptr(), sizeof where);
   if (where.bytes != offer.part.nbytes())
     throw std::runtime_error("rank " + std::to_string(offer.peer) + " of the group offers " +
                              std::to_string(where.bytes) + " bytes, expected " +
                              std::to_string(offer.part.nbytes()));
-  const bool is_read = read_peer_memory(where, offer.part.mutable_data_ptr());
+  const bool is_read = !read_peer_memory(peer(offer.peer).owner, where, offer.part.mutable_data_ptr());
   works.push_back(messages_.send(at::full({1}, is_read ? 1 : 0, at::kByte), offer.peer, tag_));
   if (is_read) return;
   peer(offer.peer).is_readable = false;

@@ -19,9 +19,10 @@ class Exchange {
   /// `seal` vouches for what is offered. Borrows both.
   Exchange(Messages& messages, int tag, Seal& seal);
 
-  /// Who the ranks are, this one included. Until then all goes through sockets.
-  void know(std::span<const MemoryOwner> ranks);
-  /// Whether all ranks are on this machine, and `part` is large enough to be offered: the same on all ranks.
+  /// Whose memory can be read by whom. Until then all goes through sockets.
+  void know(const MemoryAccess& access);
+  /// Whether all ranks could read each other, and `part` is large enough to be offered: the same on all
+  /// ranks.
   bool offers_to_all(const at::Tensor& part) const;
 
   /// Tensor to[r] goes to rank r, whose tensor comes to from[r]. Either may be empty as a whole, or have
@@ -33,18 +34,18 @@ class Exchange {
   struct Offer {
     int peer;
     at::Tensor part;
-    at::Tensor note;        // what the peer tells: a MemoryOffer, or whether it could read
+    at::Tensor note;        // what the peer tells: a MemoryPart, or whether it could read
     Messages::Work answer;  // that brings it
   };
   using Offers = std::vector<Offer>;
   struct Peer {
     bool can_read = false;  // our memory
     bool is_readable = false;
+    MemoryOwner owner = {};
   };
 
   Offers receive(std::span<const at::Tensor> from, Works& works);
   Offers send(std::span<const at::Tensor> to, Works& works);
-  at::Tensor note_of(const at::Tensor& part) const;
   void read(Offer& offer, Works& works);
   void await_reader(Offer& offer, Works& works);
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
@@ -52,9 +53,8 @@ class Exchange {
   Messages& messages_;
   int tag_;
   std::vector<Peer> peers_;
-  bool are_together_ = false;
+  bool are_mutual_ = false;
   Seal& seal_;
-  MemoryOwner own_ = {};
 };
 
 }  // namespace lockstep::detail

@@ -43,10 +43,8 @@ class LOCKSTEP_API NearExchange {
 
   /// All exchanges are by this; without, there are none.
   void meet_by(Meet meet) { meet_ = std::move(meet); }
-  /// Whether this rank can read the memory of all `members`, this one included.
-  bool can_read(std::span<const MemoryOwner> members);
-  /// All ranks said so, of each other.
-  void open() { is_open_ = true; }
+  /// All of `members` can read each other's memory, this one included.
+  void open(std::vector<MemoryOwner> members) { members_ = std::move(members); }
 
   /// Whether parts of so many bytes for each rank go this way: the same on all ranks.
   bool takes(std::size_t bytes) const;
@@ -60,21 +58,16 @@ class LOCKSTEP_API NearExchange {
   void run(std::span<const at::Tensor> to, const TakeSlice& take);
 
  private:
-  struct Part {
-    std::uint64_t address;
-    std::uint64_t bytes;
-  };
-
-  std::vector<MemoryOffer> offers_for(std::span<const at::Tensor> to, std::span<const std::size_t> sizes);
-  void read_slices(std::span<const MemoryOffer> offers, const at::Tensor& mine, const TakeSlice& take);
+  std::vector<MemoryPart> parts_for_me(std::span<const at::Tensor> to, std::span<const std::size_t> sizes);
+  void read_slices(std::span<const MemoryPart> parts, const at::Tensor& mine, const TakeSlice& take);
+  void read(std::size_t member, const MemoryPart& part, void* to) const;
   std::size_t own() const { return static_cast<std::size_t>(rank_); }
 
   int rank_;
   Seal& seal_;
   Meet meet_;
-  std::vector<MemoryOwner> members_;
-  std::vector<std::byte> slices_;  // of all ranks
-  bool is_open_ = false;
+  std::vector<MemoryOwner> members_;  // none until it is open
+  std::vector<std::byte> slices_;     // of all ranks
 };
 
 }  // namespace lockstep::detail

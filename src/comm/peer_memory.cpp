@@ -22,11 +22,7 @@ namespace {
 
 constexpr auto kSwitch = "LOCKSTEP_CMA";
 
-bool is_wanted() {
-  const auto value = env::get_int(kSwitch, 1);
-  if (value == 0 || value == 1) return value == 1;
-  throw ConfigError("comm", {.what = kSwitch, .expected = "0 or 1", .got = std::to_string(value)});
-}
+bool is_wanted() { return env::get(kSwitch) != "0"; }
 
 std::string first_line_of(const char* path) {
   std::ifstream file(path);
@@ -52,8 +48,8 @@ struct Copy {
   iovec here;
 };
 
-// One after the other. False where the system does not allow it.
-bool copy_both(std::int64_t process, const Copy& first, const Copy& second) {
+// One after the other. 0, or the number of the error.
+int copy_both(std::int64_t process, const Copy& first, const Copy& second) {
   const auto head = first.here.iov_len;
   for (std::uint64_t done = 0; done < head + second.here.iov_len;) {
     const auto past = done - std::min<std::uint64_t>(done, head);
@@ -61,18 +57,27 @@ bool copy_both(std::int64_t process, const Copy& first, const Copy& second) {
     const std::array there{rest_of(first.there, done), rest_of(second.there, past)};
     const auto count = ::process_vm_readv(static_cast<pid_t>(process), here.data(), here.size(), there.data(),
                                           there.size(), 0);
-    if (count > 0) {
-      done += static_cast<std::uint64_t>(count);
-    } else if (count < 0 && (errno == EPERM || errno == EACCES || errno == ENOSYS)) {
-      return false;
-    } else {
-      refuse_gone();
-    }
+    if (count < 0) return errno;
+    if (count == 0) return EFAULT;
+    done += static_cast<std::uint64_t>(count);
   }
-  return true;
+  return 0;
 }
 
+bool is_forbidden(int error) { return error == EPERM || error == EACCES || error == ENOSYS; }
+
 }  // namespace
+
+bool MemoryAccess::is_mutual() const {
+  return std::ranges::all_of(can_read_all, [](auto can) { return can != 0; });
+}
+
+std::optional<ErrorParts> fault_in_memory_switch() {
+  const auto value = env::get(kSwitch).value_or("1");
+  if (value == "0" || value == "1") return std::nullopt;
+  return ErrorParts{
+      .what = std::string("environment variable ") + kSwitch, .expected = "0 or 1", .got = '"' + value + '"'};
+}
 
 std::uint64_t machine_of_this_process() {
   struct stat ids {};  // of processes
@@ -93,23 +98,34 @@ MemoryOwner Seal::owner() const {
 
 bool can_read_memory_of(const MemoryOwner& owner) try {
   std::uint64_t seal = 0;
-  return read_peer_memory({.owner = owner, .address = owner.seal_address, .bytes = sizeof seal}, &seal);
+  return !read_peer_memory(owner, {.address = owner.seal_address, .bytes = sizeof seal}, &seal);
 } catch (const std::runtime_error&) {
   return false;
 }
 
-bool read_peer_memory(const MemoryOffer& offer, void* to) {
-  return read_peer_memory(offer, 0, offer.bytes, to);
+std::vector<std::uint8_t> can_read_each(std::span<const MemoryOwner> owners, std::size_t own) {
+  std::vector<std::uint8_t> can;
+  for (const auto& owner : owners) {
+    const bool may_be_near = owner.machine != 0 && owner.machine == owners[own].machine;
+    can.push_back(may_be_near && can_read_memory_of(owner) ? 1 : 0);
+  }
+  return can;
 }
 
-// The seal is read after what it vouches for.
-bool read_peer_memory(const MemoryOffer& offer, std::uint64_t begin, std::uint64_t bytes, void* to) {
+// The seal is read after what it vouches for. Where only that can be read, the process is there, and the
+// system keeps the part from others: secret memory, that of devices.
+std::error_code read_peer_memory(const MemoryOwner& owner, const MemoryPart& part, void* to) {
   std::uint64_t seal = 0;
-  const Copy part{.there = {at(offer.address + begin), bytes}, .here = {to, bytes}};
-  const Copy vouch{.there = {at(offer.owner.seal_address), sizeof seal}, .here = {&seal, sizeof seal}};
-  if (!copy_both(offer.owner.process, part, vouch)) return false;
-  if (seal != offer.owner.seal || seal == 0) refuse_gone();
-  return true;
+  const Copy wanted{.there = {at(part.address), part.bytes}, .here = {to, part.bytes}};
+  const Copy vouch{.there = {at(owner.seal_address), sizeof seal}, .here = {&seal, sizeof seal}};
+  const auto error = copy_both(owner.process, wanted, vouch);
+  if (is_forbidden(error)) return {error, std::generic_category()};
+  const bool is_there = error != EFAULT || copy_both(owner.process, {}, vouch) == 0;
+  if (error == ESRCH || !is_there) refuse_gone();
+  if (error != 0 && error != EFAULT)
+    throw std::system_error(error, std::generic_category(), "memory of another process cannot be read");
+  if (seal != owner.seal || seal == 0) refuse_gone();
+  return {error, std::generic_category()};
 }
 
 }  // namespace lockstep::detail

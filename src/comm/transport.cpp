@@ -1,6 +1,6 @@
 #include "comm/transport.h"
 
-#include <algorithm>
+#include <cstring>
 
 namespace lockstep::detail {
 namespace {
@@ -55,17 +55,21 @@ void Transport::abort() {
 
 void Transport::meet() {
   if (has_met_) return;
-  const auto gather = [this]<class T>(T own) {
-    std::vector<T> all(static_cast<std::size_t>(size()));
-    auto from = at::from_blob(&own, {sizeof own}, at::kByte);
-    auto to = at::from_blob(all.data(), {size() * static_cast<std::int64_t>(sizeof own)}, at::kByte);
+  // Gloo may have the tensors in hand longer than this waits: they own their memory.
+  const auto gather = [this]<class T>(const std::vector<T>& own) {
+    std::vector<T> all(own.size() * static_cast<std::size_t>(size()));
+    auto from = at::empty({static_cast<std::int64_t>(own.size() * sizeof(T))}, at::kByte);
+    auto to = at::empty({from.numel() * size()}, at::kByte);
+    const auto gathered = to;
+    std::memcpy(from.mutable_data_ptr(), own.data(), from.nbytes());
     waits_.await_collective(backend_->_allgather_base(to, from));
+    std::memcpy(all.data(), gathered.const_data_ptr(), gathered.nbytes());
     return all;
   };
-  const auto ranks = gather(seal_.owner());
-  exchange_.know(ranks);
-  const auto can_read = gather(static_cast<std::uint8_t>(near_.can_read(ranks) ? 1 : 0));
-  if (std::ranges::all_of(can_read, [](auto can) { return can == 1; })) near_.open();
+  MemoryAccess access{.owners = gather(std::vector{seal_.owner()}), .can_read_all = {}};
+  access.can_read_all = gather(can_read_each(access.owners, static_cast<std::size_t>(rank())));
+  exchange_.know(access);
+  if (access.is_mutual()) near_.open(std::move(access.owners));
   has_met_ = true;
 }
 

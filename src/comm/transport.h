@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include <lockstep/base/export.h>
 #include <lockstep/comm/reduce_op.h>
 
 #include "comm/c10d.h"
@@ -28,7 +29,7 @@ bool can_reduce_natively(at::ScalarType dtype, ReduceOp op);
 /// Whether they also do what ReduceOp says: NaN wins, and half precision is combined in float32.
 bool reduces_as_promised(at::ScalarType dtype, ReduceOp op);
 
-class Transport {
+class LOCKSTEP_API Transport {
  public:
   explicit Transport(c10::intrusive_ptr<c10d::Backend> backend);
   ~Transport();
@@ -44,8 +45,8 @@ class Transport {
 
   /// How ranks on one machine meet where they may, for large exchanges. Before the first collective.
   void meet_by(Meet meet) { near_.meet_by(std::move(meet)); }
-  /// Learns which ranks are on this machine, and can be read, for exchanges and all_gather(). Collective,
-  /// blocking; nothing happens the second time.
+  /// Learns which ranks can read each other's memory, for exchanges and all_gather(). Collective, blocking;
+  /// nothing happens the second time.
   void meet();
 
   // All tensors are contiguous; all but the native reductions take any dtype.

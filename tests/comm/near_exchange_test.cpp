@@ -10,6 +10,7 @@
 namespace lockstep {
 namespace {
 
+using detail::can_read_each;
 using detail::MemoryOwner;
 using detail::NearExchange;
 using detail::RowSlice;
@@ -59,10 +60,9 @@ TEST(NearExchange, HandsOutSlicesAsTheyAreRead) {
     testing::run_ranks(ranks, [](const Communicator& comm) {
       Seal seal;
       NearExchange exchange(comm.rank(), seal);
-      EXPECT_TRUE(exchange.can_read(owners(comm, seal)));
-      EXPECT_FALSE(exchange.takes(1 << 30));
       exchange.meet_by(by_gathering(comm));
-      exchange.open();
+      EXPECT_FALSE(exchange.takes(1 << 30));
+      exchange.open(owners(comm, seal));
       EXPECT_TRUE(exchange.takes(1 << 30));
       EXPECT_FALSE(exchange.takes(100));
       const std::vector<at::Tensor> to(static_cast<std::size_t>(comm.size()), number_row(comm.rank()));
@@ -77,15 +77,17 @@ TEST(NearExchange, HandsOutSlicesAsTheyAreRead) {
   }
 }
 
-TEST(NearExchange, IsRefusedWhereARankIsElsewhereOrHasLeft) {
+TEST(NearExchange, NeedsRanksThatAllReadEachOther) {
   Seal here, gone;
-  NearExchange exchange(0, here);
   auto elsewhere = here.owner();
   elsewhere.machine += 2;
-  EXPECT_FALSE(exchange.can_read(std::vector{here.owner(), elsewhere}));
   gone.revoke();
-  EXPECT_FALSE(exchange.can_read(std::vector{here.owner(), gone.owner()}));
-  EXPECT_TRUE(exchange.can_read(std::vector{here.owner(), here.owner()}));
+  const std::vector ranks{here.owner(), elsewhere, gone.owner()};
+  EXPECT_EQ(can_read_each(ranks, 0), (std::vector<std::uint8_t>{1, 0, 0}));
+  const detail::MemoryAccess some{.owners = {here.owner(), here.owner()}, .can_read_all = {1, 1, 0, 1}};
+  EXPECT_TRUE(some.can_read(0, 1));
+  EXPECT_FALSE(some.can_read(1, 0));
+  EXPECT_FALSE(some.is_mutual());
 }
 
 // Who fails must not be read any more: what it has given may change then.
@@ -94,9 +96,8 @@ TEST(NearExchange, ThatFailsIsTheLastOne) {
     Seal seal;
     NearExchange exchange(comm.rank(), seal);
     const auto ranks = owners(comm, seal);
-    EXPECT_TRUE(exchange.can_read(ranks));
     exchange.meet_by(by_gathering(comm));
-    exchange.open();
+    exchange.open(ranks);
     const std::vector<at::Tensor> to(2, at::ones({kElements + comm.rank()}));
     EXPECT_THROW(exchange.run(to, [](const RowSlice&) {}), std::runtime_error);
     comm.barrier();
