@@ -7,6 +7,7 @@
 
 #include "comm/backends/gloo.h"
 #include "comm/c10d.h"
+#include "comm/peer_memory.h"
 #include "comm/roll_call.h"
 #include "comm/roll_entry.h"
 #include "comm/shared_store.h"
@@ -18,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kProtocol = "2";  // changes with what ranks send each other
+constexpr auto kProtocol = "3";  // changes with what ranks send each other
 
 ErrorParts fault(const char* option, const std::string& expected, const std::string& got) {
   return {.what = option, .expected = expected, .got = got};
@@ -35,7 +36,7 @@ std::optional<ErrorParts> fault_of(const CommOptions& options) {
   if (options.timeout <= milliseconds(0))
     return fault("timeout is out of range", "more than 0 ms",
                  std::to_string(options.timeout.count()) + " ms");
-  return std::nullopt;
+  return detail::fault_in_memory_switch();
 }
 
 std::optional<ErrorParts> fault_of_place(const CommOptions& options) {

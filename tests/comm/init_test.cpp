@@ -9,6 +9,7 @@
 #include <future>
 #include <thread>
 
+#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
 #include "comm/listener.h"
@@ -46,6 +47,16 @@ TEST(InitCommunicator, OneRankNeedsNoPort) {
   const auto comm = init_communicator(CommOptions{});
   EXPECT_EQ(comm.size(), 1);
   EXPECT_EQ(comm.backend(), "single");
+}
+
+TEST(InitCommunicator, RefusesASwitchThatIsNone) {
+  for (const auto* value : {"2", "off", ""}) {
+    env::set("LOCKSTEP_CMA", value);
+    EXPECT_THAT([] { init_communicator({.main_port = free_port(), .rank = 0, .world_size = 2}); },
+                ThrowsMessage<ConfigError>(
+                    AllOf(HasSubstr("LOCKSTEP_CMA; expected 0 or 1; got \"" + std::string(value) + '"'))));
+  }
+  env::unset("LOCKSTEP_CMA");
 }
 
 TEST(InitCommunicator, RanksMeetAtAPort) {
