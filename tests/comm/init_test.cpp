@@ -52,9 +52,10 @@ TEST(InitCommunicator, OneRankNeedsNoPort) {
 TEST(InitCommunicator, RefusesASwitchThatIsNone) {
   for (const auto* value : {"2", "off", ""}) {
     env::set("LOCKSTEP_CMA", value);
-    EXPECT_THAT([] { init_communicator({.main_port = free_port(), .rank = 0, .world_size = 2}); },
-                ThrowsMessage<ConfigError>(
-                    AllOf(HasSubstr("LOCKSTEP_CMA; expected 0 or 1; got \"" + std::string(value) + '"'))));
+    EXPECT_THAT(
+        [] { init_communicator({.main_port = free_port(), .rank = 0, .world_size = 2, .timeout = 1s}); },
+        ThrowsMessage<ConfigError>(
+            AllOf(HasSubstr("LOCKSTEP_CMA; expected 0 or 1; got \"" + std::string(value) + '"'))));
   }
   env::unset("LOCKSTEP_CMA");
 }
