@@ -16,15 +16,15 @@ class PlainReduction final : public RowReduction {
 
   void start(MemoryPool&, at::Tensor row, at::Tensor chunk, std::int64_t number) override {
     chunk_ = std::move(chunk);
-    if (mesh_.shards() == 1) return;
+    if (mesh_.shards() == 1) return sum_copies();
     work_ = reduce_scatter_flat_async(mesh_.reduce, chunk_, hold(std::move(row)), op_among(mesh_.shards()),
                                       number);
   }
 
   void go_on() override {
-    if (mesh_.replicate.size() == 1) return;
+    if (mesh_.shards() == 1 || mesh_.replicate.size() == 1) return;
     work_.wait();
-    work_ = mesh_.replicate.all_reduce_async(chunk_, op_among(mesh_.replicate.size()));
+    sum_copies();
   }
 
   void finish(MemoryPool& pool) override {
@@ -35,6 +35,10 @@ class PlainReduction final : public RowReduction {
   }
 
  private:
+  void sum_copies() {
+    if (mesh_.replicate.size() > 1)
+      work_ = mesh_.replicate.all_reduce_async(chunk_, op_among(mesh_.replicate.size()));
+  }
   ReduceOp op_among(int ranks) const { return ranks == mesh_.world_size ? op_ : ReduceOp::kSum; }
 
   const ShardMesh& mesh_;
