@@ -11,7 +11,6 @@
 #include <vector>
 
 #include <lockstep/base/error.h>
-
 #include <lockstep/base/export.h>
 
 namespace lockstep::detail {

@@ -93,19 +93,17 @@ ProcessGroup& ProcessGroup::operator=(ProcessGroup&& other) noexcept {
   return *this;
 }
 
-ProcessGroup::~ProcessGroup() {
-  leave();
-  detail::act_on_leaving();
-}
+ProcessGroup::~ProcessGroup() { leave(); }
 
 void ProcessGroup::leave() noexcept {
   const bool was_moved_from = group() == nullptr;
-  if (was_moved_from || std::uncaught_exceptions() > exceptions_before_) return;
+  if (was_moved_from) return;
   try {
-    close();
+    if (std::uncaught_exceptions() <= exceptions_before_) close();
   } catch (const std::exception&) {
     // Nobody is left to wait for.
   }
+  detail::act_on_leaving();
 }
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {

@@ -21,11 +21,12 @@ Pieces& pieces() {
 
 }  // namespace
 
-void mark_piece(const at::Tensor& tensor) {
+void mark_pieces(std::span<const at::Tensor> tensors) {
   auto& [mutex, known] = pieces();
   const std::lock_guard lock(mutex);
   std::erase_if(known, [](const auto& each) { return each.second.expired(); });
-  known.insert_or_assign(tensor.unsafeGetTensorImpl(), Weak(tensor.getIntrusivePtr()));
+  for (const auto& tensor : tensors)
+    known.insert_or_assign(tensor.unsafeGetTensorImpl(), Weak(tensor.getIntrusivePtr()));
 }
 
 bool is_piece(const at::Tensor& tensor) {

@@ -46,10 +46,15 @@ void apply_plugins(TrainerOptions& options) {
   }
 }
 
-std::shared_ptr<CheckpointIO> checkpoint_io(const TrainerOptions& options) {
+std::shared_ptr<CheckpointIO> own_checkpoint_io(const TrainerOptions& options) {
   for (const auto& plugin : options.plugins)
     if (const auto* io = std::get_if<std::shared_ptr<CheckpointIO>>(&plugin)) return *io;
-  return std::make_shared<CheckpointIO>();
+  return nullptr;
+}
+
+std::shared_ptr<CheckpointIO> checkpoint_io(const TrainerOptions& options) {
+  auto own = own_checkpoint_io(options);
+  return own ? own : std::make_shared<CheckpointIO>();
 }
 
 }  // namespace lockstep::detail

@@ -11,7 +11,10 @@ namespace lockstep::detail {
 /// @throws ConfigError for a null pointer, two of one kind, or one that an option names too
 void apply_plugins(TrainerOptions& options);
 
-/// The one among the plugins, or lockstep's own.
+/// The one among the plugins; null where there is none.
+std::shared_ptr<CheckpointIO> own_checkpoint_io(const TrainerOptions& options);
+
+/// That, or lockstep's own.
 std::shared_ptr<CheckpointIO> checkpoint_io(const TrainerOptions& options);
 
 }  // namespace lockstep::detail

@@ -327,14 +327,19 @@ TEST(LocalCheckpoints, ForgetsWhatTrainingDoesNotGoOnFrom) {
   EXPECT_TRUE(fs::is_empty(job.root(0)));
 }
 
+// By a rank that is alone.
+void save_by(LocalCheckpoints& local, std::int64_t step) {
+  local.save(local_state(step, Communicator()), {.global_step = step});
+  local.wait();
+}
+
 TEST(LocalCheckpoints, ThoseOfAnotherRunAreKeptUntilThereIsANewOne) {
   const test::TemporaryFolder folder;
   const auto root = folder / "root";
   const Communicator alone;
   {
     LocalCheckpoints first(root, "/runs/version_0", 1, alone);
-    first.save(local_state(1, alone), {.global_step = 1});
-    first.wait();
+    save_by(first, 1);
   }
   LocalCheckpoints second(root, "/runs/version_1", 1, alone);
   const auto found = second.find({"/runs/version_1", "/runs/version_0"});
@@ -342,8 +347,7 @@ TEST(LocalCheckpoints, ThoseOfAnotherRunAreKeptUntilThereIsANewOne) {
   EXPECT_EQ(checked_step(second.open(found[0], Verify::kAll), 0), 1);
   second.forget_others();
   EXPECT_EQ(second.find({"/runs/version_0"}).size(), 1U);
-  second.save(local_state(2, alone), {.global_step = 2});
-  second.wait();
+  save_by(second, 2);
   EXPECT_TRUE(second.find({"/runs/version_0"}).empty());
   EXPECT_EQ(second.find({"/runs/version_1"}).size(), 1U);
   second.remove();
@@ -355,20 +359,17 @@ TEST(LocalCheckpoints, ThoseOfAnotherRunThatLivesAreLeftAlone) {
   const auto root = folder / "root";
   const Communicator alone;
   LocalCheckpoints first(root, "/runs/version_0", 1, alone);
-  first.save(local_state(1, alone), {.global_step = 1});
-  first.wait();
+  save_by(first, 1);
   LocalCheckpoints second(root, "/runs/version_1", 1, alone);
   (void)second.open(second.find({"/runs/version_0"}).at(0), Verify::kAll);
   second.forget_others();
   for (const std::int64_t step : {2, 3}) {
-    second.save(local_state(step, alone), {.global_step = step});
-    second.wait();
+    save_by(second, step);
     EXPECT_EQ(first.find({"/runs/version_0"}).size(), 1U);
   }
   second.close();
   second.remove();
-  first.save(local_state(4, alone), {.global_step = 4});
-  first.wait();
+  save_by(first, 4);
   EXPECT_EQ(checked_step(first.open(first.find({"/runs/version_0"}).at(0), Verify::kAll), 0), 4);
 }
 
@@ -378,16 +379,14 @@ TEST(LocalCheckpoints, ARunThatHasGoneOnKeepsWhatItSavedLater) {
   const Communicator alone;
   const auto save = [&](std::int64_t step) {
     LocalCheckpoints first(root, "/runs/version_0", 1, alone);
-    first.save(local_state(step, alone), {.global_step = step});
-    first.wait();
+    save_by(first, step);
   };
   save(1);
   LocalCheckpoints second(root, "/runs/version_1", 1, alone);
   (void)second.open(second.find({"/runs/version_0"}).at(0), Verify::kAll);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // beyond the resolution of the files' times
   save(2);
-  second.save(local_state(3, alone), {.global_step = 3});
-  second.wait();
+  save_by(second, 3);
   const auto found = second.find({"/runs/version_0"});
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(checked_step(second.open(found[0], Verify::kAll), 0), 2);
@@ -398,8 +397,7 @@ TEST(LocalCheckpoints, AFolderThatWasRemovedMeanwhileIsMadeAgain) {
   const Communicator alone;
   LocalCheckpoints local(folder / "root", "/runs/a", 1, alone);
   fs::remove_all(folder / "root");
-  local.save(local_state(1, alone), {.global_step = 1});
-  local.wait();
+  save_by(local, 1);
   EXPECT_EQ(local.find({"/runs/a"}).size(), 1U);
 }
 
@@ -407,8 +405,7 @@ TEST(LocalCheckpoints, ARunDirectoryMayEndWithASlash) {
   const test::TemporaryFolder folder;
   const Communicator alone;
   LocalCheckpoints local(folder / "root", "/runs/a/", 1, alone);
-  local.save(local_state(1, alone), {.global_step = 1});
-  local.wait();
+  save_by(local, 1);
   EXPECT_EQ(local.find({"/runs/a"}).size(), 1U);
 }
 

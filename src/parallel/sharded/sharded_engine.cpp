@@ -143,6 +143,7 @@ struct ShardedEngine::Impl {
     shard(with_persistent_unit(std::move(planned), plan), own_dtype, late);
     gradients.emplace(units, pool, residency, plan.mixed_precision, mesh, plan.gradient_op,
                       plan.zero_plus_plus);
+    mark_pieces_for_optimizers();
     lists.emplace(module, states, ChangeWords{.set_up_for = "sharding", .hint = kChangeHint});
     mark_policies_again(module);
     if (checkpointed) checkpointed->mark_again();
@@ -231,6 +232,12 @@ struct ShardedEngine::Impl {
       planned.members.clear();
     }
     residency.set_members(std::move(members));
+  }
+
+  void mark_pieces_for_optimizers() const {
+    std::vector<at::Tensor> all;
+    for (const auto& [name, ref] : *pieces) all.push_back(ref.flat->piece(ref.member));
+    mark_pieces(all);
   }
 
   const PieceRef& piece_of(const std::string& name) const {
@@ -343,9 +350,7 @@ std::vector<NamedParameter> ShardedEngine::parameters() const {
     const auto found = impl_->pieces->find(name);
     if (found == impl_->pieces->end()) continue;
     const auto& piece = found->second.flat->piece(found->second.member);
-    if (!piece.requires_grad()) continue;
-    detail::mark_piece(piece);
-    all.push_back({name, piece});
+    if (piece.requires_grad()) all.push_back({name, piece});
   }
   return all;
 }

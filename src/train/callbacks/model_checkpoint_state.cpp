@@ -1,9 +1,7 @@
 // The names that ModelCheckpoint gives, and what it knows when a run goes on.
 #include <lockstep/train/callbacks/model_checkpoint.h>
 
-#include <algorithm>
 #include <sstream>
-#include <variant>
 #include <vector>
 
 #include <lockstep/base/log.h>
@@ -13,6 +11,7 @@
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
 #include "train/callbacks/checkpoint_name.h"
+#include "train/plugins.h"
 
 namespace lockstep {
 namespace {
@@ -21,12 +20,6 @@ constexpr const char* kDefaultName = "{epoch}-{step}";
 
 std::string text_of(const std::optional<std::int64_t>& number) {
   return number ? std::to_string(*number) : "None";
-}
-
-bool has_own_io(const TrainerOptions& options) {
-  return std::ranges::any_of(options.plugins, [](const Plugin& plugin) {
-    return std::holds_alternative<std::shared_ptr<CheckpointIO>>(plugin);
-  });
 }
 
 bool is_there(const std::filesystem::path& checkpoint) {
@@ -103,7 +96,7 @@ void ModelCheckpoint::load_state(const StateTree& state) {
 // State comes before the file: a checkpoint in memory may know of one that never came to the disk. Rank 0
 // looks, for all. Where a CheckpointIO keeps them only it knows.
 void ModelCheckpoint::forget_missing(const TrainContext& context) {
-  if (has_own_io(context.options())) return;
+  if (detail::own_checkpoint_io(context.options())) return;
   std::vector<std::filesystem::path> known{best_model_path_, last_model_path_};
   for (const auto& [path, value] : best_k_models_) known.push_back(path);
   std::string missing;
