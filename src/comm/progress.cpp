@@ -13,6 +13,8 @@
 
 #include <lockstep/base/log.h>
 
+#include "base/time_slices.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -131,6 +133,7 @@ bool ProgressQueue::State::close(const std::exception_ptr& reason) {
 
 void ProgressQueue::State::work(const std::stop_token& stop) {
   ::pthread_setname_np(::pthread_self(), "ls_progress");
+  ask_for_short_time_slices();
   std::unique_lock lock(mutex);
   while (!stop.stop_requested()) {
     if (changed.wait_for(lock, stop, kIdle, [&] { return has_work(); })) {
