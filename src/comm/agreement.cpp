@@ -102,9 +102,7 @@ void Agreement::reach(Lane& lane, const Collective& collective, std::string_view
 }
 
 // Connections keep their order, so that the same announcement may come more than once.
-void Agreement::meet_again(const Lane& lane, std::string_view bytes, const Take& take) {
-  meet(lane, last_, bytes, take);
-}
+void Agreement::meet_again(const Lane& lane) { meet(lane, last_, {}, {}); }
 
 void Agreement::meet(const Lane& lane, const rendezvous::Announcement& what, std::string_view bytes,
                      const Take& take) {

@@ -26,9 +26,9 @@ class Agreement {
   using Take = std::function<void(int member, std::string_view bytes)>;
   void reach(Lane& lane, const Collective& collective, std::string_view bytes, const Take& take);
 
-  /// While the members of a group carry out what they last agreed on: they meet again, and get each other's
-  /// `bytes`. Returns when all have come. From the thread that agreed. @throws as reach()
-  void meet_again(const Lane& lane, std::string_view bytes, const Take& take);
+  /// While the members of a group carry out what they last agreed on: they meet again. Returns when all have
+  /// come. From the thread that agreed. @throws as reach()
+  void meet_again(const Lane& lane);
 
   /// After what was agreed on has failed: throws the reason if the members know it, else returns.
   void explain(const Lane& lane, const std::string& place);

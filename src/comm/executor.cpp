@@ -45,6 +45,25 @@ void Executor::perform(const Collective& collective) {
   twin.copy_back();
 }
 
+bool Executor::is_near(const Collective& collective) const {
+  if (!transport_.near().are_open()) return false;
+  switch (collective.kind) {
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduceScatter:
+      return is_ordered(collective.output, collective.op);
+    case CollectiveKind::kAllGather:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Executor::perform_near(const Collective& collective, const Meetings& meetings) {
+  const DenseTwin twin(collective);
+  transport_.count_sent(transport_.near().perform(twin.get(), meetings));
+  twin.copy_back();
+}
+
 void Executor::perform_dense(const Collective& collective) {
   const auto& output = collective.output;
   const auto& input = collective.input;

@@ -22,6 +22,11 @@ class Executor {
   /// Blocking. Messages (kSend, kRecv) may be carried out beside each other and beside a collective.
   void perform(const Collective& collective);
 
+  /// Whether perform_near() is to carry out `collective`: the same on all ranks that call it.
+  bool is_near(const Collective& collective) const;
+  /// The same as perform(), by what ranks on one machine read in each other's memory.
+  void perform_near(const Collective& collective, const Meetings& meetings);
+
  private:
   bool can_meet(const Collective& collective) const;
   void perform_dense(const Collective& collective);

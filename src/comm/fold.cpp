@@ -79,13 +79,32 @@ struct BitXor {
   std::int64_t operator()(std::int64_t a, std::int64_t b) const { return a ^ b; }
 };
 
+template <class W>
+using Blocks = std::vector<std::array<W, kBlock>>;
+
+// The first level of the tree, where rows are read: each block is of two neighbours, the last one maybe of
+// one.
+template <class T, class W, class Combine>
+void fold_neighbours(Rows rows, std::size_t begin, std::size_t length, Blocks<W>& blocks, Combine combine) {
+  for (std::size_t i = 0; i < rows.size(); i += 2) {
+    W* const into = blocks[i / 2].data();
+    const T* const a = static_cast<const T*>(rows[i]) + begin;
+    const T* const b = i + 1 < rows.size() ? static_cast<const T*>(rows[i + 1]) + begin : nullptr;
+    if (b) {
+      for (std::size_t k = 0; k < length; ++k) into[k] = combine(static_cast<W>(a[k]), static_cast<W>(b[k]));
+    } else {
+      for (std::size_t k = 0; k < length; ++k) into[k] = static_cast<W>(a[k]);
+    }
+  }
+}
+
 template <class W, class Combine>
-void fold_block(std::vector<std::array<W, kBlock>>& rows, Combine combine) {
-  for (std::size_t stride = 1; stride < rows.size(); stride *= 2) {
-    for (std::size_t i = 0; i + stride < rows.size(); i += 2 * stride) {
-      W* const into = rows[i].data();
-      const W* const from = rows[i + stride].data();
-      for (std::size_t k = 0; k < kBlock; ++k) into[k] = combine(into[k], from[k]);
+void fold_blocks(Blocks<W>& blocks, std::size_t length, Combine combine) {
+  for (std::size_t stride = 1; stride < blocks.size(); stride *= 2) {
+    for (std::size_t i = 0; i + stride < blocks.size(); i += 2 * stride) {
+      W* const into = blocks[i].data();
+      const W* const from = blocks[i + stride].data();
+      for (std::size_t k = 0; k < length; ++k) into[k] = combine(into[k], from[k]);
     }
   }
 }
@@ -93,19 +112,19 @@ void fold_block(std::vector<std::array<W, kBlock>>& rows, Combine combine) {
 template <class T, class Combine>
 void fold_as(Rows rows, T* output, std::size_t count, bool is_average, Combine combine) {
   using W = typename Widened<T>::Type;
-  // Zeros beyond a short last block are combined as well, and thrown away.
-  std::vector<std::array<W, kBlock>> block(rows.size());
+  const auto ranks = static_cast<typename Widened<T>::Real>(rows.size());
+  Blocks<W> blocks((rows.size() + 1) / 2);
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
     const std::size_t length = std::min(kBlock, count - begin);
-    for (std::size_t rank = 0; rank < block.size(); ++rank) {
-      const T* const from = static_cast<const T*>(rows[rank]) + begin;
-      for (std::size_t k = 0; k < length; ++k) block[rank][k] = static_cast<W>(from[k]);
-    }
-    fold_block(block, combine);
+    fold_neighbours<T>(rows, begin, length, blocks, combine);
+    fold_blocks(blocks, length, combine);
+    const W* const sum = blocks[0].data();
+    T* const to = output + begin;
     if (is_average) {
-      for (auto& value : block[0]) value /= static_cast<typename Widened<T>::Real>(rows.size());
+      for (std::size_t k = 0; k < length; ++k) to[k] = static_cast<T>(sum[k] / ranks);
+    } else {
+      for (std::size_t k = 0; k < length; ++k) to[k] = static_cast<T>(sum[k]);
     }
-    for (std::size_t k = 0; k < length; ++k) output[begin + k] = static_cast<T>(block[0][k]);
   }
 }
 

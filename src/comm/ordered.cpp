@@ -66,21 +66,10 @@ void OrderedReducer::fold_from_all(const Parts& to, const at::Tensor& own, Reduc
   fold(rows, own.scalar_type(), op, output.mutable_data_ptr(), unsigned_of(own.numel()));
 }
 
-// The same where all ranks read each other's memory: what they have for us is folded as it is read.
-void OrderedReducer::fold_slices(const Parts& to, ReduceOp op, const at::Tensor& output) {
-  const auto dtype = output.scalar_type();
-  auto* const bytes = static_cast<std::byte*>(output.mutable_data_ptr());
-  transport_.near_exchange(to, [&](const RowSlice& slice) {
-    fold(slice.rows, dtype, op, bytes + slice.begin, slice.bytes / c10::elementSize(dtype));
-  });
-}
-
 void OrderedReducer::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   const auto flat = tensor.view({-1});
   if (flat.numel() == 0) return;
   if (fits_one_round(flat)) return all_reduce_small(flat, op);
-  if (const auto chunks = chunks_of(flat); transport_.are_near(chunks.front().nbytes()))
-    return all_reduce_near(chunks, op);
   const auto piece = elements_of_piece(flat);
   for (std::int64_t begin = 0; begin < flat.numel(); begin += piece) {
     all_reduce_piece(flat.slice(0, begin, begin + piece), op);
@@ -100,13 +89,6 @@ void OrderedReducer::reduce(const at::Tensor& tensor, int root, ReduceOp op) {
 // Everybody gets everything and folds it alone.
 void OrderedReducer::all_reduce_small(const at::Tensor& flat, ReduceOp op) {
   fold_from_all(to_others(flat), flat, op, flat);
-}
-
-// As a piece, whatever its size: it takes no memory.
-void OrderedReducer::all_reduce_near(const Parts& chunks, ReduceOp op) {
-  const auto& own = chunks[unsigned_of(transport_.rank())];
-  fold_slices(chunks, op, own);
-  transport_.near_exchange(to_others(own), chunks);
 }
 
 // The root gets everything and folds it.
@@ -144,7 +126,6 @@ void OrderedReducer::reduce_piece(const at::Tensor& piece, int root, ReduceOp op
 void OrderedReducer::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
   if (input.numel() == 0) return;
   const auto chunks = chunks_of(input.view({-1}));
-  if (transport_.are_near(chunks.front().nbytes())) return fold_slices(chunks, op, output);
   fold_from_all(chunks, chunks[unsigned_of(transport_.rank())], op, output);
 }
 

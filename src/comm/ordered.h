@@ -39,7 +39,6 @@ class OrderedReducer {
   bool fits_one_round(const at::Tensor& flat) const;
   std::int64_t elements_of_piece(const at::Tensor& flat) const;
   void all_reduce_small(const at::Tensor& flat, ReduceOp op);
-  void all_reduce_near(const Parts& chunks, ReduceOp op);
   void all_reduce_piece(const at::Tensor& piece, ReduceOp op);
   void reduce_small(const at::Tensor& flat, int root, ReduceOp op);
   void reduce_piece(const at::Tensor& piece, int root, ReduceOp op);
@@ -47,7 +46,6 @@ class OrderedReducer {
   Parts to_others(const at::Tensor& tensor) const;
   at::Tensor row(const at::Tensor& like, int rank);
   void fold_from_all(const Parts& to, const at::Tensor& own, ReduceOp op, const at::Tensor& output);
-  void fold_slices(const Parts& to, ReduceOp op, const at::Tensor& output);
 
   Transport& transport_;
   Scratch rows_;

@@ -69,11 +69,7 @@ OrderedBackend::OrderedBackend(std::shared_ptr<Transport> transport, const Group
           [this](const auto& lane) {
             if (agreement_) agreement_->job()->forget(*lane);
           }) {
-  if (!agreement_) return;
-  agreement_->job()->add(collectives_);
-  transport_->meet_by([this](std::string_view bytes, const TakeBytes& take) {
-    agreement_->meet_again(*collectives_, bytes, take);
-  });
+  if (agreement_) agreement_->job()->add(collectives_);
 }
 
 OrderedBackend::~OrderedBackend() { close(); }
@@ -158,6 +154,7 @@ void OrderedBackend::execute(Lane& lane, const Collective& collective) {
 void OrderedBackend::perform(Lane& lane, const Collective& collective) {
   if (!agreement_) return executor_.perform(collective);
   if (SmallCollective::is_one(collective)) return perform_small(lane, collective);
+  if (executor_.is_near(collective)) return perform_near(lane, collective);
   agreement_->reach(lane, collective);
   const bool is_done = collective.kind == CollectiveKind::kMonitoredBarrier;  // to meet was all
   if (!is_done) executor_.perform(collective);
@@ -170,6 +167,13 @@ void OrderedBackend::perform_small(Lane& lane, const Collective& collective) {
                     [&](int member, std::string_view bytes) { small.put(member, bytes); });
   transport_->count_sent(static_cast<std::int64_t>(own.size()) * (identity_.size() - 1));
   small.finish();
+}
+
+void OrderedBackend::perform_near(Lane& lane, const Collective& collective) {
+  executor_.perform_near(
+      collective, {.first = [&](std::string_view bytes,
+                                const auto& take) { agreement_->reach(lane, collective, bytes, take); },
+                   .next = [&] { agreement_->meet_again(lane); }});
 }
 
 void OrderedBackend::rethrow(const Lane& lane, const char* name) const {

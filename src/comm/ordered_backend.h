@@ -56,6 +56,7 @@ class OrderedBackend {
   void execute(Lane& lane, const Collective& collective);
   void perform(Lane& lane, const Collective& collective);
   void perform_small(Lane& lane, const Collective& collective);
+  void perform_near(Lane& lane, const Collective& collective);
   [[noreturn]] void rethrow(const Lane& lane, const char* name) const;
 
   GroupIdentity identity_;

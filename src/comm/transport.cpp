@@ -74,10 +74,6 @@ void Transport::meet() {
 }
 
 void Transport::all_gather(at::Tensor output, at::Tensor input) {
-  if (are_near(input.nbytes())) {
-    const auto rows = as_bytes(output).chunk(size());
-    return near_exchange(std::vector<at::Tensor>(rows.size(), as_bytes(input)), rows);
-  }
   if (exchange_.offers_to_all(input)) {
     const auto rows = as_bytes(output).chunk(size());
     return exchange(std::vector<at::Tensor>(rows.size(), input), rows);
@@ -109,20 +105,6 @@ void Transport::barrier() { waits_.await_collective(backend_->barrier()); }
 
 void Transport::exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from) {
   exchange_.run(to, from);
-  count_sent(to);
-}
-
-void Transport::near_exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from) {
-  near_.run(to, from);
-  count_sent(to);
-}
-
-void Transport::near_exchange(std::span<const at::Tensor> to, const TakeSlice& take) {
-  near_.run(to, take);
-  count_sent(to);
-}
-
-void Transport::count_sent(std::span<const at::Tensor> to) {
   for (std::size_t peer = 0; peer < to.size(); ++peer) {
     const bool is_sent = to[peer].defined() && peer != static_cast<std::size_t>(rank());
     if (is_sent) count_sent(static_cast<std::int64_t>(to[peer].nbytes()));

@@ -15,7 +15,7 @@
 #include "comm/exchange.h"
 #include "comm/interruptible.h"
 #include "comm/messages.h"
-#include "comm/near_exchange.h"
+#include "comm/near_collectives.h"
 #include "comm/peer_memory.h"
 
 namespace lockstep::detail {
@@ -43,11 +43,11 @@ class LOCKSTEP_API Transport {
   /// Makes what is under way fail; the backend is of no further use then.
   void abort();
 
-  /// How ranks on one machine meet where they may, for large exchanges. Before the first collective.
-  void meet_by(Meet meet) { near_.meet_by(std::move(meet)); }
-  /// Learns which ranks can read each other's memory, for exchanges and all_gather(). Collective, blocking;
-  /// nothing happens the second time.
+  /// Learns which ranks can read each other's memory, for exchanges, all_gather() and near(). Collective,
+  /// blocking; nothing happens the second time.
   void meet();
+  /// Collectives without messages. Open from meet() on, where all ranks can read each other: on all or none.
+  NearCollectives& near() { return near_; }
 
   // All tensors are contiguous; all but the native reductions take any dtype.
 
@@ -60,11 +60,6 @@ class LOCKSTEP_API Transport {
   void barrier();
   /// As Exchange::run().
   void exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from);
-  /// Whether all ranks can exchange parts of so many bytes by near_exchange(): the same on all of them.
-  bool are_near(std::size_t bytes) const { return near_.takes(bytes); }
-  /// As NearExchange::run().
-  void near_exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from);
-  void near_exchange(std::span<const at::Tensor> to, const TakeSlice& take);
   /// These two may run beside everything else. Tags 0 to kLastTag.
   void send(const at::Tensor& tensor, int dst, int tag);
   void recv(const at::Tensor& tensor, int src, int tag);
@@ -87,7 +82,7 @@ class LOCKSTEP_API Transport {
   Messages messages_;
   Seal seal_;
   Exchange exchange_;
-  NearExchange near_;
+  NearCollectives near_;
   bool has_met_ = false;
   std::atomic<std::uint64_t> bytes_sent_{0};
 };
