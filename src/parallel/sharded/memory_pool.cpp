@@ -4,6 +4,8 @@
 
 #include <lockstep/torch.h>
 
+#include "optim/page_memory.h"
+
 namespace lockstep::detail {
 
 at::Tensor MemoryPool::take(std::int64_t elements, at::ScalarType dtype) {
@@ -18,7 +20,7 @@ at::Tensor MemoryPool::take(std::int64_t elements, at::ScalarType dtype) {
     kept_ -= static_cast<std::int64_t>(buffer.nbytes());
   } else {
     const c10::InferenceMode off(false);
-    buffer = at::zeros({elements}, dtype);
+    buffer = zeros_in_pages(elements, dtype);
   }
   in_use_ += static_cast<std::int64_t>(buffer.nbytes());
   peak_ = std::max(peak_, in_use_);

@@ -11,6 +11,7 @@
 #include "offload/heap.h"
 #include "offload/mapped_memory.h"
 #include "offload/offload_directory.h"
+#include "optim/page_memory.h"
 
 namespace lockstep::detail {
 
@@ -40,7 +41,7 @@ int ranks_on_disk(const Communicator& ranks, const std::filesystem::path& direct
 }
 
 at::Tensor ShardMemory::zeros(std::int64_t elements, at::ScalarType dtype) {
-  if (!swap_ || elements == 0) return at::zeros({elements}, dtype);
+  if (!swap_ || elements == 0) return zeros_in_pages(elements, dtype);
   const auto bytes = static_cast<std::uint64_t>(elements) * c10::elementSize(dtype);
   const auto memory =
       std::make_shared<offload::MappedMemory>(*swap_->folder, "shard_" + std::to_string(files_++), bytes);
