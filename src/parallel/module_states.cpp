@@ -1,13 +1,12 @@
 #include "parallel/module_states.h"
 
-#include <functional>
 #include <sstream>
 #include <unordered_set>
 
-#include <lockstep/base/error.h>
 #include <lockstep/comm/coalesced.h>
 
 #include "parallel/deferred/deferred_tensor.h"
+#include "parallel/same_lines.h"
 
 namespace lockstep::detail {
 namespace {
@@ -41,31 +40,6 @@ std::vector<std::string> describe(const ModuleStates& states) {
   return lines;
 }
 
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const auto& line : lines) text += line + '\n';
-  return text;
-}
-
-std::string line_or_end(std::istringstream& text) {
-  std::string line;
-  return std::getline(text, line) ? line : "nothing more";
-}
-
-[[noreturn]] void name_difference(const std::string& first, const std::string& other, std::size_t rank) {
-  std::istringstream left(first), right(other);
-  std::string expected, got;
-  do {
-    expected = line_or_end(left);
-    got = line_or_end(right);
-  } while (expected == got);
-  throw CollectiveMismatch("parallel", {.what = "the ranks' modules differ",
-                                        .expected = expected + " on rank 0",
-                                        .got = got + " on rank " + std::to_string(rank),
-                                        .where = "",
-                                        .hint = "every rank must build the same module"});
-}
-
 std::vector<at::Tensor> all_tensors(const ModuleStates& states) {
   std::vector<at::Tensor> tensors;
   for (const auto& named : states.parameters) tensors.push_back(named.tensor);
@@ -79,16 +53,9 @@ ModuleStates::ModuleStates(const torch::nn::Module& module)
     : parameters(unique_tensors(module.named_parameters())),
       buffers(unique_tensors(module.named_buffers())) {}
 
-// Descriptions may be long; unless their hashes differ, only those travel.
 void compare_states(const ModuleStates& states, const Communicator& comm) {
-  if (comm.size() == 1) return;
-  const auto mine = joined(describe(states));
-  const auto hashes = comm.all_gather_bytes(std::to_string(std::hash<std::string>{}(mine)));
-  if (std::equal(hashes.begin() + 1, hashes.end(), hashes.begin())) return;
-  const auto descriptions = comm.all_gather_bytes(mine);
-  for (std::size_t rank = 1; rank < descriptions.size(); ++rank) {
-    if (descriptions[rank] != descriptions[0]) name_difference(descriptions[0], descriptions[rank], rank);
-  }
+  require_same_lines(describe(states), comm,
+                     {.what = "the ranks' modules differ", .hint = "every rank must build the same module"});
 }
 
 void materialize_states(const ModuleStates& states) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
 #include "comm/leaving.h"
@@ -43,6 +44,19 @@ std::vector<Kept> take_where(const Test& test) {
   }
   std::erase_if(rows, [](const Kept& row) { return row.engine == nullptr; });
   return taken;
+}
+
+// Of one that is sharded as a whole, nothing can be restored alone.
+void require_whole(const torch::nn::Module& module) {
+  for (const auto& named : module.named_parameters()) {
+    const auto engine = sharded_engine_of(named.value());
+    if (!engine) continue;
+    throw ConfigError("parallel",
+                      {.what = "restore_sharded(): " + module.name() + " is part of a module that is sharded",
+                       .expected = "a module that was set up as such, or one that such modules are parts of",
+                       .got = "parameter " + named.key() + " of it, there " + engine->name_of(named.value()),
+                       .hint = "restore the module that was set up, all of it"});
+  }
 }
 
 }  // namespace
@@ -87,6 +101,7 @@ void restore_sharded(const torch::nn::Module& module) {
   for (const auto& row : taken) {
     if (!has_ended(row)) row.engine->restore();
   }
+  require_whole(module);
   detail::mark_policies_again(module);
 }
 

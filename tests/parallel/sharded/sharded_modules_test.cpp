@@ -38,6 +38,33 @@ TEST(ShardedModules, AModuleIsShardedAnewAfterItsEngineHasEnded) {
   });
 }
 
+TEST(ShardedModules, APartOfOneIsNotRestoredAlone) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto corridor = make_corridor();
+    const auto engine = fully_shard(corridor, comm);
+    expect_error<ConfigError>([&] { restore_sharded(*corridor->block(1).up); },
+                              {"is part of a module that is sharded", "parameter weight"});
+    EXPECT_FALSE(engine->is_over());
+    restore_sharded(*corridor);
+    restore_sharded(*corridor->block(1).up);
+  });
+}
+
+TEST(ShardedModules, OptionsThatDifferBetweenRanksAreNamed) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto corridor = make_corridor();
+    const auto shard = [&](const Fsdp& options) { (void)fully_shard(corridor, comm, options); };
+    const bool is_first = comm.rank() == 0;
+    expect_error<CollectiveMismatch>(
+        [&] { shard({.sharding_strategy = is_first ? "FULL_SHARD" : "NO_SHARD"}); },
+        {"the ranks' options differ", "number of shards 2 on rank 0", "number of shards 1 on rank 1"});
+    expect_error<CollectiveMismatch>([&] { shard({.forward_prefetch = is_first}); },
+                                     {"forward_prefetch true on rank 0", "forward_prefetch false on rank 1"});
+    shard({.offload_dir = is_first ? "/tmp" : "/var/tmp"});  // a rank's own affair
+    restore_sharded(*corridor);
+  });
+}
+
 TEST(ShardedModules, AnEngineThatHasEndedIsNotKept) {
   run_ranks(1, [](const Communicator& comm) {
     const auto corridor = make_corridor();

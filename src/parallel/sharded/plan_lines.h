@@ -1,0 +1,15 @@
+// A ShardingPlan in words.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <lockstep/parallel/sharded/sharding_plan.h>
+
+namespace lockstep::detail {
+
+/// What all ranks must do alike, a line each. Directories are every rank's own; policies by predicate are
+/// taken for equal.
+std::vector<std::string> lines_of(const ShardingPlan& plan);
+
+}  // namespace lockstep::detail
