@@ -46,13 +46,13 @@ void Executor::perform(const Collective& collective) {
 }
 
 bool Executor::is_near(const Collective& collective) const {
-  if (!transport_.near().are_open()) return false;
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduceScatter:
-      return is_ordered(collective.output, collective.op);
+      return transport_.near().are_open() && is_ordered(collective.output, collective.op);
     case CollectiveKind::kAllGather:
-      return true;
+    case CollectiveKind::kBroadcast:
+      return transport_.near().are_open();
     default:
       return false;
   }

@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kProtocol = "3";  // changes with what ranks send each other
+constexpr auto kProtocol = "4";  // changes with what ranks send each other
 
 ErrorParts fault(const char* option, const std::string& expected, const std::string& got) {
   return {.what = option, .expected = expected, .got = got};

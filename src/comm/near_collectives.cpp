@@ -19,6 +19,7 @@ std::size_t slice_bytes(std::size_t ranks) {
   return std::max(kSliceBytes / ranks / kPageBytes * kPageBytes, kLeastSliceBytes);
 }
 
+// Of what will be written, before anything is shown: a lazy clone gets memory of its own here.
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
 
 std::int64_t signed_of(std::size_t bytes) { return static_cast<std::int64_t>(bytes); }
@@ -38,6 +39,8 @@ std::int64_t NearCollectives::perform(const Collective& collective, const Meetin
       return reduce_scatter(collective.output, collective.input, collective.op, meetings);
     case CollectiveKind::kAllGather:
       return all_gather(collective.output, collective.input, meetings);
+    case CollectiveKind::kBroadcast:
+      return broadcast(collective.output, static_cast<std::size_t>(collective.root), meetings);
     default:
       throw std::logic_error(std::string("no collective of near ranks: ") + name_of(collective.kind));
   }
@@ -55,13 +58,14 @@ std::int64_t NearCollectives::all_reduce(const at::Tensor& tensor, ReduceOp op, 
     const auto begin = std::min(member * length, elements);
     return Range{begin * element, (std::min(begin + length, elements) - begin) * element};
   };
+  auto* const bytes = bytes_of(tensor);
   const auto shown = show(tensor, meetings);
   const auto mine = chunk(own());
-  fold_range(shown, mine, tensor.scalar_type(), op, bytes_of(tensor) + mine.begin);
+  fold_range(shown, mine, tensor.scalar_type(), op, bytes + mine.begin);
   meetings.next();
   for (std::size_t member = 0; member < shown.size(); ++member) {
     const auto range = chunk(member);
-    if (member != own()) read(member, shown[member], range, bytes_of(tensor) + range.begin);
+    if (member != own()) read(member, shown[member], range, bytes + range.begin);
   }
   meetings.next();
   return signed_of(tensor.nbytes() - mine.bytes + mine.bytes * (members_.size() - 1));
@@ -69,19 +73,21 @@ std::int64_t NearCollectives::all_reduce(const at::Tensor& tensor, ReduceOp op, 
 
 std::int64_t NearCollectives::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
                                              const Meetings& meetings) {
+  auto* const to = bytes_of(output);
   const auto shown = show(input, meetings);
   const Range mine{own() * output.nbytes(), output.nbytes()};
-  fold_range(shown, mine, output.scalar_type(), op, bytes_of(output));
+  fold_range(shown, mine, output.scalar_type(), op, to);
   meetings.next();
   return signed_of(input.nbytes() - mine.bytes);
 }
 
 std::int64_t NearCollectives::all_gather(const at::Tensor& output, const at::Tensor& input,
                                          const Meetings& meetings) {
+  auto* const rows = bytes_of(output);
   const auto shown = show(input, meetings);
   const Range all{0, input.nbytes()};
   for (std::size_t member = 0; member < shown.size(); ++member) {
-    auto* const to = bytes_of(output) + member * all.bytes;
+    auto* const to = rows + member * all.bytes;
     if (member != own()) {
       read(member, shown[member], all, to);
     } else if (to != input.const_data_ptr()) {
@@ -90,6 +96,15 @@ std::int64_t NearCollectives::all_gather(const at::Tensor& output, const at::Ten
   }
   meetings.next();
   return signed_of(all.bytes * (members_.size() - 1));
+}
+
+std::int64_t NearCollectives::broadcast(const at::Tensor& tensor, std::size_t root,
+                                        const Meetings& meetings) const {
+  auto* const bytes = bytes_of(tensor);
+  const auto shown = show(tensor, meetings);
+  if (root != own()) read(root, shown[root], {0, tensor.nbytes()}, bytes);
+  meetings.next();
+  return root == own() ? signed_of(tensor.nbytes() * (members_.size() - 1)) : 0;
 }
 
 // Where the same tensor of each rank lies, which has the size of this one's.

@@ -42,8 +42,8 @@ class LOCKSTEP_API NearCollectives {
   void open(std::vector<MemoryOwner> members) { members_ = std::move(members); }
   bool are_open() const { return !members_.empty(); }
 
-  /// An all-reduce or reduce-scatter with sums in the order of ranks, or an all-gather. Tensors are
-  /// contiguous. Collective, blocking. Returns how many bytes of this rank the others have read.
+  /// An all-reduce or reduce-scatter with sums in the order of ranks, an all-gather or a broadcast. Tensors
+  /// are contiguous. Collective, blocking. Returns how many bytes of this rank the others have read.
   /// @throws std::runtime_error when memory cannot be read any more; what the meetings throw. Nobody can read
   ///   what this rank shows then: these were the last ones
   std::int64_t perform(const Collective& collective, const Meetings& meetings);
@@ -59,6 +59,7 @@ class LOCKSTEP_API NearCollectives {
   std::int64_t reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
                               const Meetings& meetings);
   std::int64_t all_gather(const at::Tensor& output, const at::Tensor& input, const Meetings& meetings);
+  std::int64_t broadcast(const at::Tensor& tensor, std::size_t root, const Meetings& meetings) const;
   Shown show(const at::Tensor& tensor, const Meetings& meetings) const;
   void fold_range(const Shown& shown, Range range, at::ScalarType dtype, ReduceOp op, void* output);
   void read(std::size_t member, const MemoryPart& shown, Range range, void* to) const;

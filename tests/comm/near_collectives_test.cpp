@@ -76,6 +76,13 @@ void perform_each(const Communicator& comm, NearCollectives& near) {
                meetings.get());
   for (int rank = 0; rank < ranks; ++rank) EXPECT_TRUE(at::equal(rows[rank], number_row(rank)));
   EXPECT_EQ(meetings.count, 7);
+
+  const auto one = number_row(comm.rank());
+  const auto sent =
+      near.perform({.kind = CollectiveKind::kBroadcast, .output = one, .root = 1}, meetings.get());
+  EXPECT_TRUE(at::equal(one, number_row(1)));
+  EXPECT_EQ(sent, comm.rank() == 1 ? (ranks - 1) * kElements * 4 : 0);
+  EXPECT_EQ(meetings.count, 9);
 }
 
 TEST(NearCollectives, MeetTwiceOrThreeTimes) {
@@ -105,6 +112,21 @@ TEST(NearCollectives, TakeTensorsOfAnySize) {
       EXPECT_TRUE(at::allclose(all, 3 * number_row(1, elements))) << elements;
     }
     EXPECT_NEAR(static_cast<double>(sent), 2 * 2.0 / 3 * 31'000 * sizeof(float), 16);
+  });
+}
+
+// Memory of its own comes to it when it is first written: others must not read where it was.
+TEST(NearCollectives, TakeLazyClones) {
+  testing::run_ranks(2, [](const Communicator& comm) {
+    Seal seal;
+    NearCollectives near(comm.rank(), seal);
+    near.open(owners(comm, seal));
+    CountedMeetings meetings{.comm = comm};
+    const auto source = number_row(comm.rank());
+    const auto clone = at::_lazy_clone(source);
+    near.perform({.kind = CollectiveKind::kAllReduce, .output = clone, .op = ReduceOp::kAvg}, meetings.get());
+    EXPECT_TRUE(at::allclose(clone, number_row(0) + 0.5));
+    EXPECT_TRUE(at::equal(source, number_row(comm.rank())));
   });
 }
 
