@@ -7,6 +7,7 @@
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 
+#include "parallel/sharded/restore_engines.h"
 #include "strategy/gradient_window.h"
 #include "strategy/joined_ranks.h"
 
@@ -38,7 +39,7 @@ std::unique_ptr<Optimizer> DdpStrategy::setup_optimizer(torch::nn::Module& modul
 }
 
 void DdpStrategy::setup_evaluation(torch::nn::Module& module) {
-  restore_sharded(module);
+  detail::restore_engines_of(module);
   materialize_module(module);
   DdpEngine::broadcast_module_states(module, communicator_);
 }

@@ -9,6 +9,8 @@
 #include <lockstep/parallel/sharded/sharded_state.h>
 #include <lockstep/torch.h>
 
+#include "parallel/sharded/plan_lines.h"
+
 namespace lockstep {
 namespace {
 
@@ -57,6 +59,7 @@ void ShardedStrategy::set_ranks(Communicator communicator, int ranks_per_node) {
 
 // A module stays sharded from one fit to the next, also by another Trainer with the same options.
 void ShardedStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
+  detail::require_same_plan(plan(), communicator_);  // before some take the shorter way
   sharded_.forget_dropped();
   forget_dropped_sharded();
   const auto known = sharded_engines(*module);

@@ -4,6 +4,8 @@
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 
+#include "parallel/sharded/restore_engines.h"
+
 namespace lockstep {
 
 void SingleDeviceStrategy::setup_environment(ClusterEnvironment&, const WorldShape&) {}
@@ -14,7 +16,7 @@ void SingleDeviceStrategy::setup_module(const std::shared_ptr<torch::nn::Module>
 }
 
 void SingleDeviceStrategy::setup_evaluation(torch::nn::Module& module) {
-  restore_sharded(module);
+  detail::restore_engines_of(module);
   materialize_module(module);
 }
 

@@ -2,6 +2,8 @@
 
 #include <lockstep/torch.h>
 
+#include "parallel/same_lines.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -23,6 +25,19 @@ std::string text_of(std::optional<at::ScalarType> dtype) {
   return dtype ? c10::toString(*dtype) : "the model's own";
 }
 
+// Without the directory.
+std::string text_of(const std::optional<DiskOffload>& offload) {
+  if (!offload) return "none";
+  return std::string(offload->parameters ? "parameters" : "") +
+         (offload->parameters && offload->optimizer ? " and " : "") +
+         (offload->optimizer ? "optimizer state" : "");
+}
+
+std::string text_of(const std::optional<ErrorFeedback>& feedback) {
+  if (!feedback) return "none";
+  return std::to_string(feedback->decay) + ", anew after " + std::to_string(feedback->reset_every);
+}
+
 }  // namespace
 
 std::vector<std::string> lines_of(const ShardingPlan& plan) {
@@ -36,6 +51,8 @@ std::vector<std::string> lines_of(const ShardingPlan& plan) {
       "activation_checkpointing " + OptionType<ActivationCheckpointing>::print(plan.activation_checkpointing),
       "mixed_precision " + OptionType<MixedPrecisionChoice>::print(plan.mixed_precision),
       "shards of type " + text_of(plan.master_dtype),
+      "on disk " + text_of(plan.offload),
+      std::string("release_after_every_operator ") + words_for(plan.release_after_every_operator),
       "live elements " + number(plan.max_live_elements),
       "persistent elements " + number(plan.persistent_elements) + ", " +
           number(plan.most_persistent_elements) + " of the model",
@@ -50,7 +67,13 @@ std::vector<std::string> lines_of(const ShardingPlan& plan) {
       std::string("quantized weights ") + words_for(zero.quantized_weights) + ", frozen ones " +
           words_for(zero.quantized_frozen_weights),
       std::string("quantized gradients ") + words_for(zero.quantized_gradients) + ", " +
-          number(zero.gradient_neighbours) + " neighbours"};
+          number(zero.gradient_neighbours) + " neighbours, error feedback " + text_of(zero.error_feedback)};
+}
+
+void require_same_plan(const ShardingPlan& plan, const Communicator& comm) {
+  require_same_lines(
+      lines_of(plan), comm,
+      {.what = "the ranks' options differ", .hint = "all ranks must shard a module by the same options"});
 }
 
 }  // namespace lockstep::detail

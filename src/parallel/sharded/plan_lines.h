@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/comm/communicator.h>
 #include <lockstep/parallel/sharded/sharding_plan.h>
 
 namespace lockstep::detail {
@@ -11,5 +12,8 @@ namespace lockstep::detail {
 /// What all ranks must do alike, a line each. Directories are every rank's own; policies by predicate are
 /// taken for equal.
 std::vector<std::string> lines_of(const ShardingPlan& plan);
+
+/// Collective, blocking. @throws CollectiveMismatch naming the option, and both values, where ranks differ
+void require_same_plan(const ShardingPlan& plan, const Communicator& comm);
 
 }  // namespace lockstep::detail

@@ -19,7 +19,6 @@
 #include "parallel/deferred/deferred_operators.h"
 #include "parallel/dispatch/mark_table.h"
 #include "parallel/module_lists.h"
-#include "parallel/same_lines.h"
 #include "parallel/sharded/gradient_reduction.h"
 #include "parallel/sharded/late_parameters.h"
 #include "parallel/sharded/plan_lines.h"
@@ -153,12 +152,10 @@ struct ShardedEngine::Impl {
   }
 
   ShardMesh checked_mesh() const {
+    require_same_plan(plan, comm);
     check_parameters(states);
     check_memory(states);
     check_plan(plan, comm.size());
-    require_same_lines(
-        lines_of(plan), comm,
-        {.what = "the ranks' options differ", .hint = "all ranks must shard a module by the same options"});
     const auto& options = plan.zero_plus_plus;
     if (plan.shards == 1) return make_shard_mesh(comm, 1);
     return make_shard_mesh(comm, plan.shards,

@@ -8,6 +8,7 @@
 
 #include "comm/leaving.h"
 #include "parallel/module_parts.h"
+#include "parallel/sharded/restore_engines.h"
 
 namespace lockstep {
 namespace {
@@ -47,15 +48,17 @@ std::vector<Kept> take_where(const Test& test) {
 }
 
 // Of one that is sharded as a whole, nothing can be restored alone.
-void require_whole(const torch::nn::Module& module) {
+void refuse_parts(const torch::nn::Module& module) {
+  const auto own = sharded_engines(module);
   for (const auto& named : module.named_parameters()) {
     const auto engine = sharded_engine_of(named.value());
-    if (!engine) continue;
-    throw ConfigError("parallel",
-                      {.what = "restore_sharded(): " + module.name() + " is part of a module that is sharded",
-                       .expected = "a module that was set up as such, or one that such modules are parts of",
-                       .got = "parameter " + named.key() + " of it, there " + engine->name_of(named.value()),
-                       .hint = "restore the module that was set up, all of it"});
+    if (!engine || std::ranges::find(own, engine) != own.end()) continue;
+    throw ConfigError(
+        "parallel",
+        {.what = "restore_sharded(): " + module.name() + " has a part of a module that is sharded",
+         .expected = "a module that was set up as such, or one that such modules are parts of",
+         .got = "parameter " + named.key() + " of it, there " + engine->name_of(named.value()),
+         .hint = "restore the module that was set up, all of it"});
   }
 }
 
@@ -94,15 +97,19 @@ std::shared_ptr<ShardedEngine> sharded_engine_of(const at::Tensor& parameter) {
   return found == rows.end() ? nullptr : found->engine;
 }
 
-void restore_sharded(const torch::nn::Module& module) {
-  const auto parts = detail::parts_of(module);
+void detail::restore_engines_of(const torch::nn::Module& module) {
+  const auto parts = parts_of(module);
   const auto taken =
       take_where([&](const Kept& row) { return parts.contains(row.address) && !is_dropped(row); });
   for (const auto& row : taken) {
     if (!has_ended(row)) row.engine->restore();
   }
-  require_whole(module);
-  detail::mark_policies_again(module);
+  mark_policies_again(module);
+}
+
+void restore_sharded(const torch::nn::Module& module) {
+  refuse_parts(module);
+  detail::restore_engines_of(module);
 }
 
 }  // namespace lockstep

@@ -43,7 +43,7 @@ TEST(ShardedModules, APartOfOneIsNotRestoredAlone) {
     const auto corridor = make_corridor();
     const auto engine = fully_shard(corridor, comm);
     expect_error<ConfigError>([&] { restore_sharded(*corridor->block(1).up); },
-                              {"is part of a module that is sharded", "parameter weight"});
+                              {"has a part of a module that is sharded", "parameter weight"});
     EXPECT_FALSE(engine->is_over());
     restore_sharded(*corridor);
     restore_sharded(*corridor->block(1).up);
@@ -60,6 +60,9 @@ TEST(ShardedModules, OptionsThatDifferBetweenRanksAreNamed) {
         {"the ranks' options differ", "number of shards 2 on rank 0", "number of shards 1 on rank 1"});
     expect_error<CollectiveMismatch>([&] { shard({.forward_prefetch = is_first}); },
                                      {"forward_prefetch true on rank 0", "forward_prefetch false on rank 1"});
+    expect_error<CollectiveMismatch>(
+        [&] { shard({.cpu_offload = is_first}); },
+        {"on disk parameters and optimizer state on rank 0", "on disk none on rank 1"});
     shard({.offload_dir = is_first ? "/tmp" : "/var/tmp"});  // a rank's own affair
     restore_sharded(*corridor);
   });
