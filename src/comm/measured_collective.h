@@ -10,7 +10,8 @@ namespace lockstep::detail {
 /// Lives while a collective is carried out.
 class MeasuredCollective {
  public:
-  explicit MeasuredCollective(CollectiveKind kind) noexcept : kind_(kind) {
+  /// Borrows it.
+  explicit MeasuredCollective(const Collective& collective) noexcept : collective_(collective) {
     if (is_observed()) begin_ = std::chrono::steady_clock::now();
   }
   ~MeasuredCollective() {
@@ -23,7 +24,7 @@ class MeasuredCollective {
   static bool is_observed() noexcept;
   void tell() const noexcept;
 
-  CollectiveKind kind_;
+  const Collective& collective_;
   std::chrono::steady_clock::time_point begin_ = {};
 };
 

@@ -141,7 +141,7 @@ std::shared_ptr<Pending> OrderedBackend::start_all(std::vector<Collective> colle
 void OrderedBackend::execute(Lane& lane, const Collective& collective) {
   const char* const name = name_of(collective.kind);
   const Entered entered(lane, name);
-  const MeasuredCollective measured(collective.kind);
+  const MeasuredCollective measured(collective);
   try {
     const at::NoGradGuard no_grad;
     perform(lane, collective);

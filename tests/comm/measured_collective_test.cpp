@@ -16,17 +16,23 @@ class Recorder final : public CollectiveObserver {
   void on_collective(const CollectiveEvent& event) noexcept override {
     const std::lock_guard lock(mutex_);
     ++counts_[collective_names()[event.kind]];
+    bytes_[collective_names()[event.kind]] += event.bytes;
     is_ordered_ = is_ordered_ && event.begin <= event.end;
   }
   int count(const std::string& name) {
     const std::lock_guard lock(mutex_);
     return counts_[name];
   }
+  std::int64_t bytes(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    return bytes_[name];
+  }
   bool is_ordered() const { return is_ordered_; }
 
  private:
   std::mutex mutex_;
   std::map<std::string, int> counts_;
+  std::map<std::string, std::int64_t> bytes_;
   bool is_ordered_ = true;
 };
 
@@ -54,15 +60,28 @@ TEST(CollectiveObserver, SeesThoseOfAllGroupsWhileItsScopeLives) {
   EXPECT_TRUE(recorder.is_ordered());
 }
 
-TEST(CollectiveObserver, OfSeveralTheLatestSees) {
+TEST(CollectiveObserver, SeveralSeeTheSame) {
   Recorder first, second;
   const ObservedCollectives outer(first);
   {
     const ObservedCollectives inner(second);
     testing::run_ranks(2, [](const Communicator& comm) { comm.barrier(); });
-    EXPECT_EQ(second.count("barrier"), 2);
-    EXPECT_EQ(first.count("barrier"), 0);
   }
+  testing::run_ranks(2, [](const Communicator& comm) { comm.barrier(); });
+  EXPECT_EQ(second.count("barrier"), 2);
+  EXPECT_EQ(first.count("barrier"), 4);
+}
+
+TEST(CollectiveObserver, IsToldHowMuchARankGives) {
+  Recorder recorder;
+  const ObservedCollectives scope(recorder);
+  testing::run_ranks(2, [](const Communicator& comm) {
+    comm.all_reduce(torch::ones({5}));
+    std::vector<at::Tensor> rows{torch::empty({3}), torch::empty({3})};
+    comm.all_gather(rows, torch::ones({3}));
+  });
+  EXPECT_EQ(recorder.bytes("all_reduce"), 2 * 5 * 4);
+  EXPECT_EQ(recorder.bytes("all_gather"), 2 * 3 * 4);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ struct CollectiveEvent {
   std::size_t kind = 0;                              ///< its place in collective_names()
   std::chrono::steady_clock::time_point begin = {};  ///< its turn had come: what was issued before was done
   std::chrono::steady_clock::time_point end = {};
+  std::int64_t bytes = 0;  ///< of the tensors that this rank gives, or of those that it gets if it gives none
 };
 
 /// "all_reduce", "broadcast" and so on; kinds that take lists are called as those that do not.
@@ -28,9 +29,8 @@ class LOCKSTEP_API CollectiveObserver {
   virtual void on_collective(const CollectiveEvent& event) noexcept = 0;
 };
 
-/// While it lives, `observer` sees the collectives of this process, in place of whom a scope before named;
-/// its end waits until the observer is not being called. Without one a collective pays for a test of a
-/// pointer.
+/// While it lives, `observer` sees the collectives of this process, as do those of other scopes; its end waits
+/// until none is being called. Without any a collective pays for a test of a number.
 class LOCKSTEP_API ObservedCollectives {
  public:
   explicit ObservedCollectives(CollectiveObserver& observer);
@@ -39,7 +39,7 @@ class LOCKSTEP_API ObservedCollectives {
   ObservedCollectives& operator=(const ObservedCollectives&) = delete;
 
  private:
-  CollectiveObserver* observer_;
+  CollectiveObserver& observer_;
 };
 
 }  // namespace lockstep
