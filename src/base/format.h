@@ -5,13 +5,15 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/base/export.h>
+
 namespace lockstep {
 
 /// The shortest text that reads back as `number`: `1`, `0.1`, `1e-08`.
-std::string number_text(double number);
+LOCKSTEP_API std::string number_text(double number);
 
 /// `a, b, c`
-std::string joined(std::span<const std::string> words, std::string_view separator = ", ");
+LOCKSTEP_API std::string joined(std::span<const std::string> words, std::string_view separator = ", ");
 
 /// ASCII only.
 std::string lower_case(std::string_view text);

@@ -51,13 +51,16 @@ GradientClip FabricState::clip() const {
 void FabricState::warn_of_what_programs_do() const {
   if (!deepspeed) return;
   std::string names;
-  for (const char* const key : {"train_batch_size", "train_micro_batch_size_per_gpu",
-                                "gradient_accumulation_steps", "optimizer", "scheduler"}) {
+  for (const char* const key :
+       {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "optimizer",
+        "scheduler", "steps_per_print", "wall_clock_breakdown", "tensorboard.enabled", "csv_monitor.enabled",
+        "comms_logger.enabled"}) {
     if (deepspeed->is_given(key)) names += (names.empty() ? "" : ", ") + deepspeed->named(key);
   }
   if (names.empty()) return;
-  log_warning(names +
-              ": no effect under Fabric, whose program loads batches, accumulates and makes optimizers");
+  log_warning(
+      names +
+      ": no effect under Fabric, whose program loads batches, accumulates, makes optimizers and reports");
 }
 
 void FabricState::require_launched(const char* call) const {

@@ -46,14 +46,10 @@ constexpr Setting kWithoutEffect[] = {
     {"dataloader_drop_last", [](const auto& c) { return c.dataloader_drop_last; }},
     {"optimizer.params.ns_method", [](const auto& c) { return c.is_given("optimizer.params.ns_method"); }},
     {"sparse_gradients", [](const auto& c) { return c.sparse_gradients; }},
-    {"steps_per_print", [](const auto& c) { return c.steps_per_print.has_value(); }},
-    {"wall_clock_breakdown", [](const auto& c) { return c.wall_clock_breakdown; }},
     {"memory_breakdown", [](const auto& c) { return c.memory_breakdown; }},
     {"dump_state", [](const auto& c) { return c.dump_state; }},
     {"flops_profiler.enabled", [](const auto& c) { return c.flops_profiler.enabled; }},
-    {"tensorboard.enabled", [](const auto& c) { return c.tensorboard.enabled; }},
-    {"csv_monitor.enabled", [](const auto& c) { return c.csv_monitor.enabled; }},
-    {"comms_logger.enabled", [](const auto& c) { return c.comms_logger.enabled; }},
+    {"comms_logger.debug", [](const auto& c) { return c.comms_logger.debug; }},
 };
 
 void refuse(const DeepSpeedConfig& config, const char* key, const char* expected) {

@@ -16,6 +16,8 @@
 
 #include "checkpoint/stored_weights.h"
 #include "parallel/deferred/deferred_tensor.h"
+#include "train/callbacks/comms_log.h"
+#include "train/callbacks/deepspeed_reports.h"
 #include "train/evaluation_loop.h"
 
 namespace lockstep::detail {
@@ -47,6 +49,18 @@ bool brings(const std::vector<std::shared_ptr<Callback>>& callbacks, const char*
                               .got = std::to_string(found)});
 }
 
+// Those that tell on rank 0 what the file asks for; the file is refused on all ranks.
+void add_deepspeed_reports(const RunState& state, std::vector<std::shared_ptr<Callback>>& callbacks) {
+  const auto& config = *state.deepspeed;
+  const auto comms_log =
+      config.comms_logger.enabled ? std::make_shared<CommsLog>(config.comms_logger) : nullptr;
+  if (!state.is_global_zero()) return;
+  if (DeepSpeedReports::are_wanted(config))
+    callbacks.push_back(std::make_shared<DeepSpeedReports>(
+        config, [&state] { return std::as_const(*state.precision).grad_scaler(); }));
+  if (comms_log) callbacks.push_back(comms_log);
+}
+
 // Those that the module wants take the place of the Trainer's own of their class.
 std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunState& state) {
   auto callbacks = state.options.callbacks;
@@ -64,6 +78,7 @@ std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunState& state) {
     if (options.enable_model_summary && !has_summary && state.stage == Stage::kFit)
       callbacks.push_back(std::make_shared<ModelSummary>());
   }
+  if (state.stage == Stage::kFit && state.deepspeed) add_deepspeed_reports(state, callbacks);
   std::ranges::stable_partition(
       callbacks, [](const auto& callback) { return callback->place() != CallbackPlace::kCheckpoint; });
   std::ranges::stable_partition(

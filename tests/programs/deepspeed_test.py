@@ -288,10 +288,11 @@ class DeepSpeed(ProgramTest):
 
     def test_fabric_clips_and_says_what_is_the_programs_own(self):
         def save(name, clipping):
-            file = self.config({"zero_optimization": {"stage": 3}, **clipping, "train_micro_batch_size_per_gpu": 4})
+            file = self.config({"zero_optimization": {"stage": 3}, **clipping, "train_micro_batch_size_per_gpu": 4, "steps_per_print": 1})
             result = self.run_program(ZERO_CASE, "save", "--case.dir", self.folder / name, "--fabric.devices", 2,
                                       "--fabric.strategy", "deepspeed", "--fabric.strategy.config", file)
             self.assertEqual(result.code, 0, result)
+            self.assertEqual(result.err.count("steps_per_print"), 1, result)
             self.assertEqual(result.err.count("train_micro_batch_size_per_gpu"), 1, result)
             self.assertIn("no effect under Fabric", result.err)
             return self.folder / name / "global_step3"
@@ -299,6 +300,54 @@ class DeepSpeed(ProgramTest):
         plain, wide, tight = save("plain", {}), save("wide", {"gradient_clipping": 1e9}), save("tight", {"gradient_clipping": 1e-6})
         self.assertEqual(self.run_program(COMMAND, "inspect", plain, "--diff", wide).code, 0)
         self.assertEqual(self.run_program(COMMAND, "inspect", plain, "--diff", tight).code, 1)
+
+    def test_progress_times_and_monitors_of_the_file(self):
+        monitor = {"enabled": True, "output_path": str(self.folder / "monitors"), "job_name": "job"}
+        file = self.config({"zero_optimization": {"stage": 2}, "fp16": {"enabled": True, "loss_scale": 64}, "gradient_accumulation_steps": 2,
+                            "steps_per_print": 2, "wall_clock_breakdown": True, "csv_monitor": monitor, "tensorboard": monitor})
+        flags = [*strategy("deepspeed", 2, config=file), "--trainer.enable_progress_bar", "false"]
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *flags, "--trainer.max_steps", 4)
+        self.assertEqual(result.code, 0, result)
+        self.assertNotIn("no effect", result.err)
+        self.assertEqual(re.findall(r"\[Rank 0\] step=(\d+), skipped=0, lr=\[[\d.e-]+\], mom=\[.+\]\n", result.out), ["2", "4"])
+        # The first two steps are not measured.
+        self.assertEqual(re.findall(r"epoch=0/micro_step=(\d+)/global_step=(\d+), RunningAvgSamplesPerSec=[\d.e+]+, CurrSamplesPerSec=[\d.e+]+, "
+                                    r"MemAllocated=[\d.]+GB, MaxMemAllocated=[\d.]+GB\n", result.out), [("8", "4")])
+        for suffix, count in (("_microstep", 8), ("", 4)):
+            times = re.findall(rf"\[Rank 0\] time \(ms\) \| fwd{suffix}: ([\d.]+) \| bwd{suffix}: ([\d.]+) \| step{suffix}: ([\d.]+)\n", result.out)
+            self.assertEqual(len(times), count, result)
+            self.assertTrue(all(float(forward) > 0 and float(backward) > 0 for forward, backward, _ in times), times)
+        # 4 samples on each of 2 ranks, 2 micro-batches.
+        job = self.folder / "monitors" / "job"
+        self.assertEqual((job / "Train_Samples_loss_scale.csv").read_text(), "step,loss_scale\n16,64\n32,64\n48,64\n64,64\n")
+        self.assertEqual([line.split(",")[0] for line in (job / "Train_Samples_lr.csv").read_text().splitlines()], ["step", "16", "32", "48", "64"])
+        for part in ("forward", "backward", "step"):
+            self.assertEqual(len((job / f"Train_Samples_elapsed_time_ms_{part}.csv").read_text().splitlines()), 5)
+        events = list(job.glob("events.out.tfevents.*"))
+        self.assertEqual(len(events), 1)
+        self.assertIn(b"Train/Samples/loss_scale", events[0].read_bytes())
+        # A run that goes on counts on.
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "more", *flags, "--trainer.max_steps", 5, "--ckpt_path",
+                                  self.checkpoint_of("run"))
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual((job / "Train_Samples_loss_scale.csv").read_text().splitlines()[4:], ["64,64", "80,64"])
+
+    def test_what_collectives_take(self):
+        config = {"zero_optimization": {"stage": 1}, "comms_logger": {"enabled": True, "verbose": True, "prof_all": False, "prof_ops": ["reduce_scatter"]}}
+        flags = ["--trainer.enable_progress_bar", "false", "--trainer.max_steps", 3]
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=self.config(config)), *flags)
+        self.assertEqual(result.code, 0, result)
+        ops = re.findall(r"comm op: (\w+) \| time \(ms\): ([\d.]+) \| msg size: [\d.]+ [KM]?B \| algbw \(Gbps\): [\d.]+ \| busbw \(Gbps\): [\d.]+\n", result.out)
+        self.assertGreaterEqual(len(ops), 3, result)
+        self.assertEqual({name for name, _ in ops}, {"reduce_scatter"})
+        table = result.out[result.out.index("Comm. Op            Message Size        Count"):].splitlines()
+        self.assertEqual(table[1], "reduce_scatter")
+        counts = [int(line.split()[2]) for line in table[2:] if line.startswith(" " * 20)]
+        self.assertEqual(sum(counts), len(ops), result)
+
+        config["comms_logger"]["prof_ops"] = ["reduce_scater"]
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "typo", *strategy("deepspeed", 2, config=self.config(config)), *flags)
+        self.assert_refused(result, 2, "comms_logger.prof_ops", "reduce_scater", "reduce_scatter")
 
     def test_optimizers_of_the_file_that_are_not_used_are_said(self):
         file = self.config({"optimizer": {"type": "AdamW", "params": {"lr": 0.5}}, "scheduler": {"type": "WarmupLR"},

@@ -1,0 +1,76 @@
+// What DeepSpeed's configuration has a run tell of itself.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <lockstep/deepspeed/config.h>
+#include <lockstep/loggers/logger.h>
+#include <lockstep/train/hooks.h>
+
+namespace lockstep {
+class GradScaler;
+}
+
+namespace lockstep::detail {
+
+/// steps_per_print: a line with the step, the steps that were left out, lr and momentum, and one with samples
+/// per second (timers.throughput). wall_clock_breakdown: times of forward, backward and step. tensorboard,
+/// csv_monitor: lr, loss scale and those times, over the samples of all ranks. In DeepSpeed's words; on rank
+/// 0.
+class DeepSpeedReports final : public Callback {
+ public:
+  /// Whether `config` asks for any of it.
+  static bool are_wanted(const DeepSpeedConfig& config);
+
+  /// `scaler` gives that of the run, or null.
+  DeepSpeedReports(const DeepSpeedConfig& config, std::function<const GradScaler*()> scaler);
+
+  void on_train_start(TrainContext& context) override;
+  void on_train_batch_start(StepContext& step) override;
+  void on_before_backward(StepContext& step, const at::Tensor& loss) override;
+  void on_after_backward(StepContext& step) override;
+  void on_before_optimizer_step(StepContext& step) override;
+  void on_train_batch_end(StepContext& step, const TrainOutput& output) override;
+  void on_train_end(TrainContext& context) override;
+  void on_exception(TrainContext& context, const std::exception& error) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Phase { kForward, kBackward, kStep };
+  using Times = std::array<Clock::duration, 3>;  // by phase
+
+  // Samples per second over the steps after the first two, as DeepSpeed counts them.
+  struct Throughput {
+    std::int64_t steps = 0;
+    Clock::duration total = {};
+    Clock::duration current = {};
+  };
+
+  void enter(Phase phase);
+  void leave();
+  void end_step(StepContext& step);
+  void print_progress(const StepContext& step) const;
+  void print_throughput(const StepContext& step) const;
+  void print_times(const TrainContext& context, const Times& times, const char* suffix) const;
+  void write_metrics(const StepContext& step);
+  void finalize(const char* status);
+  std::int64_t samples_of_step(const StepContext& step) const;
+
+  DeepSpeedConfig config_;
+  std::function<const GradScaler*()> scaler_;
+  std::vector<std::unique_ptr<Logger>> monitors_;
+  std::optional<Phase> phase_;
+  Clock::time_point since_ = {};
+  Times micro_ = {};   // of the micro-batch
+  Times global_ = {};  // of the step
+  Throughput throughput_;
+  std::int64_t batch_size_ = 0;  // of the loader: the most that a batch had
+  std::int64_t last_step_ = 0;
+};
+
+}  // namespace lockstep::detail
