@@ -20,8 +20,10 @@ struct SchedulingAttributes {
   std::uint64_t period_ns = 0;
 };
 
-constexpr std::uint32_t kNormalPolicy = 0;           // SCHED_OTHER
-constexpr std::uint64_t kShortestSliceNs = 100'000;  // what the kernel allows
+constexpr std::uint32_t kNormalPolicy = 0;  // SCHED_OTHER
+// Shorter than what others have (1 ms and more), so that it goes first, and long enough to fill caches for:
+// on two busy cores 0.1 ms costs a step of training 2 % more than 0.3 ms.
+constexpr std::uint64_t kSliceNs = 300'000;
 
 }  // namespace
 
@@ -29,7 +31,7 @@ void ask_for_short_time_slices() {
   SchedulingAttributes attributes;
   const bool is_known = ::syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0U) == 0;
   if (!is_known || attributes.policy != kNormalPolicy) return;
-  attributes.runtime_ns = kShortestSliceNs;
+  attributes.runtime_ns = kSliceNs;
   (void)::syscall(SYS_sched_setattr, 0, &attributes, 0U);  // a refusal costs time, nothing else
 }
 
