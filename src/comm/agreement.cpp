@@ -98,14 +98,6 @@ void Agreement::reach(Lane& lane, const Collective& collective) {
 void Agreement::reach(Lane& lane, const Collective& collective, std::string_view bytes, const Take& take) {
   const auto what = announcement(lane, collective);
   if (!lane.is_of_messages()) last_ = what;
-  meet(lane, what, bytes, take);
-}
-
-// Connections keep their order, so that the same announcement may come more than once.
-void Agreement::meet_again(const Lane& lane) { meet(lane, last_, {}, {}); }
-
-void Agreement::meet(const Lane& lane, const rendezvous::Announcement& what, std::string_view bytes,
-                     const Take& take) {
   const LaneCaller caller(*job_, lane);
   const Meeting meeting{.announcement = what,
                         .members = lane.members,
@@ -118,6 +110,17 @@ void Agreement::meet(const Lane& lane, const rendezvous::Announcement& what, std
   job_->mesh().meet(meeting, [&](int rank, std::string_view payload) {
     take(static_cast<int>(std::ranges::find(lane.members, rank) - lane.members.begin()), payload);
   });
+}
+
+// Connections keep their order, so that the same announcement may come more than once.
+void Agreement::meet_again(const Lane& lane) {
+  const LaneCaller caller(*job_, lane);
+  job_->mesh().meet({.announcement = last_,
+                     .members = lane.members,
+                     .home = identity_.id,
+                     .deadline = deadline_after(timeout_),
+                     .caller = &caller,
+                     .is_again = true});
 }
 
 // Where nobody who is missed holds up the other collectives of the group.

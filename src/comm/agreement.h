@@ -37,7 +37,6 @@ class Agreement {
 
  private:
   void meet_within(Lane& lane, const Collective& collective);
-  void meet(const Lane& lane, const rendezvous::Announcement& what, std::string_view bytes, const Take& take);
   void compare_sizes(Lane& lane, const Collective& collective, const std::vector<std::int64_t>& own);
 
   std::shared_ptr<JobMesh> job_;

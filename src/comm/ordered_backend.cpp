@@ -137,18 +137,29 @@ std::shared_ptr<Pending> OrderedBackend::start_all(std::vector<Collective> colle
   return std::make_shared<QueuedPending>(collectives_, std::move(task));
 }
 
-// The one place that every collective and message goes through, in the order of its lane.
+// The one place that every collective and message goes through, in the order of its lane. What comes after
+// one that failed is not announced: the others, who may still be carrying that out, would take it for a
+// mistake.
 void OrderedBackend::execute(Lane& lane, const Collective& collective) {
+  const bool is_collective = &lane == collectives_.get();
+  if (is_collective && failure_) std::rethrow_exception(failure_);
   const char* const name = name_of(collective.kind);
   const Entered entered(lane, name);
   const MeasuredCollective measured(collective);
   try {
     const at::NoGradGuard no_grad;
-    perform(lane, collective);
+    perform_or_translate(lane, collective);
   } catch (...) {
-    if (!is_harmless(collective)) has_failed_ = true;
-    rethrow(lane, name);
+    if (is_collective && has_failed_) failure_ = std::current_exception();
+    throw;
   }
+}
+
+void OrderedBackend::perform_or_translate(Lane& lane, const Collective& collective) try {
+  perform(lane, collective);
+} catch (...) {
+  if (!is_harmless(collective)) has_failed_ = true;
+  rethrow(lane, name_of(collective.kind));
 }
 
 void OrderedBackend::perform(Lane& lane, const Collective& collective) {

@@ -2,6 +2,7 @@
 // the errors of lockstep. Our own Communicator and, through C10dAdapter, c10d's Reducer issue theirs here.
 #pragma once
 
+#include <exception>
 #include <memory>
 
 #include <lockstep/comm/init.h>
@@ -54,6 +55,7 @@ class OrderedBackend {
   std::vector<std::shared_ptr<Lane>> lanes() const;
   void note_caller();
   void execute(Lane& lane, const Collective& collective);
+  void perform_or_translate(Lane& lane, const Collective& collective);
   void perform(Lane& lane, const Collective& collective);
   void perform_small(Lane& lane, const Collective& collective);
   void perform_near(Lane& lane, const Collective& collective);
@@ -65,6 +67,7 @@ class OrderedBackend {
   std::unique_ptr<Agreement> agreement_;
   Scratch scratch_;  // of the lane of collectives
   std::atomic<bool> has_failed_{false};
+  std::exception_ptr failure_;  // of the lane of collectives, whose thread it belongs to
   // Shared with the Works that were given out; the destructor stops them while the above still stands.
   std::shared_ptr<Lane> collectives_;
   MessageLanes messages_;

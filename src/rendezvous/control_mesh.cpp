@@ -111,7 +111,8 @@ void ControlMesh::require_presence(const Meeting& meeting) {
     const auto rank = std::to_string(member);
     raise({.failure = Failure::kPeerLost,
            .ranks = {member},
-           .parts = {.what = "rank " + rank + " left the group before a collective of all",
+           .parts = {.what = "rank " + rank + " left the group " + (meeting.is_again ? "within" : "before") +
+                             " a collective of all",
                      .hint = "all ranks must call the same collectives before they close"}},
           failure_.place_of(words_.describe(meeting.announcement)));
   }
@@ -124,11 +125,13 @@ void ControlMesh::give_up(Lock& lock, const Meeting& meeting) {
   const auto missing = meetings_.absent_from(meeting);
   if (missing.empty() || failure_.is_known()) return;  // they came at the last moment
   const auto what = words_.describe(meeting.announcement);
-  Verdict verdict{.failure = Failure::kTimeout,
-                  .ranks = meeting.fails_job ? inquiry.culprits(missing) : missing,
-                  .parts = {.what = ranks_text(missing) + " did not come to " + what + " in time",
-                            .got = inquiry.states(),
-                            .hint = meeting.fails_job ? "see option timeout" : "look at their output"}};
+  Verdict verdict{
+      .failure = Failure::kTimeout,
+      .ranks = meeting.fails_job ? inquiry.culprits(missing) : missing,
+      .parts = {.what = ranks_text(missing) + (meeting.is_again ? " did not finish " : " did not come to ") +
+                        what + " in time",
+                .got = inquiry.states(),
+                .hint = meeting.fails_job ? "see option timeout" : "look at their output"}};
   if (meeting.fails_job) return fail(std::move(verdict));
   take_back(meeting);
   raise(verdict, failure_.place_of(what));

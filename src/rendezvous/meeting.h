@@ -34,6 +34,7 @@ struct Meeting {
   std::string_view payload = {};      ///< what the others get from this rank
   Deadline deadline = Deadline::max();
   const Caller* caller = nullptr;
+  bool is_again = false;    ///< its members have met for this before, and are carrying it out: for errors
   bool keeps_group = true;  ///< `group` will meet again: what it needs is kept
   bool fails_job =
       true;  ///< whether absence fails the job; else it ends this meeting, which may be tried again

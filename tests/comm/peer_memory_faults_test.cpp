@@ -168,5 +168,25 @@ TEST(PeerMemoryFaults, AreToldAsTheyAre) {
   }
 }
 
+LOCKSTEP_RANK_BODY(fail_to_sum_and_go_on)(Communicator comm, std::string)->std::string {
+  EXPECT_TRUE(sums_rightly(comm));
+  if (comm.rank() == 0) fake_system.error_of_parts = ENOMEM;
+  const auto first = error_of([&] { sums_rightly(comm); });
+  const auto second = error_of([&] { comm.barrier(); });
+  if (comm.rank() == 0) {
+    EXPECT_EQ(second, first);
+  }
+  return first;
+}
+
+// Others, who wait for the end of what has failed here, must not take the next one for it.
+TEST(PeerMemoryFaults, NothingIsAnnouncedAfterwards) {
+  using ::testing::HasSubstr;
+  using ::testing::StartsWith;
+  const auto ranks = fork_ranks(2, "fail_to_sum_and_go_on");
+  EXPECT_THAT(ranks[0].result, HasSubstr("Cannot allocate memory"));
+  EXPECT_THAT(ranks[1].result, StartsWith("lost: "));
+}
+
 }  // namespace
 }  // namespace lockstep
