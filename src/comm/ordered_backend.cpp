@@ -150,7 +150,7 @@ void OrderedBackend::execute(Lane& lane, const Collective& collective) {
     const at::NoGradGuard no_grad;
     perform_or_translate(lane, collective);
   } catch (...) {
-    if (is_collective && has_failed_) failure_ = std::current_exception();
+    if (agreement_ && is_collective && has_failed_) failure_ = std::current_exception();
     throw;
   }
 }
