@@ -12,6 +12,8 @@ std::string number_text(double number) {
   return std::isnan(number) ? "nan" : fmt::format("{}", number);  // of whatever sign
 }
 
+std::string two_digits(double number) { return fmt::format("{:.2f}", number); }
+
 std::string joined(std::span<const std::string> words, std::string_view separator) {
   return fmt::format("{}", fmt::join(words.begin(), words.end(), separator));
 }

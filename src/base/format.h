@@ -12,6 +12,9 @@ namespace lockstep {
 /// The shortest text that reads back as `number`: `1`, `0.1`, `1e-08`.
 LOCKSTEP_API std::string number_text(double number);
 
+/// With two digits behind the point: `1.50`.
+LOCKSTEP_API std::string two_digits(double number);
+
 /// `a, b, c`
 LOCKSTEP_API std::string joined(std::span<const std::string> words, std::string_view separator = ", ");
 

@@ -50,13 +50,19 @@ GradientClip FabricState::clip() const {
 
 void FabricState::warn_of_what_programs_do() const {
   if (!deepspeed) return;
+  const auto& config = *deepspeed;
   std::string names;
-  for (const char* const key :
-       {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "optimizer",
-        "scheduler", "steps_per_print", "wall_clock_breakdown", "tensorboard.enabled", "csv_monitor.enabled",
-        "comms_logger.enabled"}) {
-    if (deepspeed->is_given(key)) names += (names.empty() ? "" : ", ") + deepspeed->named(key);
-  }
+  const auto add = [&](const char* key, bool is_asked_for) {
+    if (is_asked_for) names += (names.empty() ? "" : ", ") + config.named(key);
+  };
+  for (const char* const key : {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                "gradient_accumulation_steps", "optimizer", "scheduler"})
+    add(key, config.is_given(key));
+  add("steps_per_print", config.steps_per_print.has_value());
+  add("wall_clock_breakdown", config.wall_clock_breakdown);
+  add("tensorboard.enabled", config.tensorboard.enabled);
+  add("csv_monitor.enabled", config.csv_monitor.enabled);
+  add("comms_logger.enabled", config.comms_logger.enabled);
   if (names.empty()) return;
   log_warning(
       names +

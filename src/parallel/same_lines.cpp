@@ -6,14 +6,10 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/format.h"
+
 namespace lockstep::detail {
 namespace {
-
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const auto& line : lines) text += line + '\n';
-  return text;
-}
 
 std::string line_or_end(std::istringstream& text) {
   std::string line;
@@ -41,7 +37,7 @@ std::string line_or_end(std::istringstream& text) {
 void require_same_lines(const std::vector<std::string>& lines, const Communicator& comm,
                         const DifferenceWords& words) {
   if (comm.size() == 1) return;
-  const auto mine = joined(lines);
+  const auto mine = lockstep::joined(lines, "\n");
   const auto hashes = comm.all_gather_bytes(std::to_string(std::hash<std::string>{}(mine)));
   if (std::equal(hashes.begin() + 1, hashes.end(), hashes.begin())) return;
   const auto all = comm.all_gather_bytes(mine);

@@ -53,6 +53,20 @@ std::vector<MemoryOwner> owners(const Communicator& comm, const Seal& seal) {
   return all;
 }
 
+// A rank whose memory the others read, and that reads theirs.
+class NearRank {
+ public:
+  explicit NearRank(const Communicator& comm) : meetings_{.comm = comm}, near_(comm.rank(), seal_) {
+    near_.open(owners(comm, seal_));
+  }
+  std::int64_t perform(const Collective& collective) { return near_.perform(collective, meetings_.get()); }
+
+ private:
+  CountedMeetings meetings_;
+  Seal seal_;
+  NearCollectives near_;
+};
+
 // What each of these makes of number_row() on all ranks, and how often the ranks meet for it.
 void perform_each(const Communicator& comm, NearCollectives& near) {
   const auto ranks = comm.size();
@@ -101,14 +115,11 @@ TEST(NearCollectives, MeetTwiceOrThreeTimes) {
 // Chunks may be short, or empty.
 TEST(NearCollectives, TakeTensorsOfAnySize) {
   testing::run_ranks(3, [](const Communicator& comm) {
-    Seal seal;
-    NearCollectives near(comm.rank(), seal);
-    near.open(owners(comm, seal));
-    CountedMeetings meetings{.comm = comm};
+    NearRank rank(comm);
     std::int64_t sent = 0;
     for (const std::int64_t elements : {0, 1, 2, 4, 31'000}) {
       const auto all = number_row(comm.rank(), elements);
-      sent = near.perform({.kind = CollectiveKind::kAllReduce, .output = all}, meetings.get());
+      sent = rank.perform({.kind = CollectiveKind::kAllReduce, .output = all});
       EXPECT_TRUE(at::allclose(all, 3 * number_row(1, elements))) << elements;
     }
     EXPECT_NEAR(static_cast<double>(sent), 2 * 2.0 / 3 * 31'000 * sizeof(float), 16);
@@ -118,13 +129,10 @@ TEST(NearCollectives, TakeTensorsOfAnySize) {
 // Memory of its own comes to it when it is first written: others must not read where it was.
 TEST(NearCollectives, TakeLazyClones) {
   testing::run_ranks(2, [](const Communicator& comm) {
-    Seal seal;
-    NearCollectives near(comm.rank(), seal);
-    near.open(owners(comm, seal));
-    CountedMeetings meetings{.comm = comm};
+    NearRank rank(comm);
     const auto source = number_row(comm.rank());
     const auto clone = at::_lazy_clone(source);
-    near.perform({.kind = CollectiveKind::kAllReduce, .output = clone, .op = ReduceOp::kAvg}, meetings.get());
+    rank.perform({.kind = CollectiveKind::kAllReduce, .output = clone, .op = ReduceOp::kAvg});
     EXPECT_TRUE(at::allclose(clone, number_row(0) + 0.5));
     EXPECT_TRUE(at::equal(source, number_row(comm.rank())));
   });

@@ -2,13 +2,13 @@
 
 #include <bit>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/sharded/mixed_precision.h>
 
 #include "offload/offload_directory.h"
+#include "parallel/sharded/plan_lines.h"
 
 namespace lockstep {
 namespace {
@@ -124,18 +124,7 @@ ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks_per_node) {
 }
 
 bool operator==(const ShardingPlan& a, const ShardingPlan& b) {
-  const auto numbers = [](const ShardingPlan& p) {
-    return std::tuple(p.shards, p.keep, p.master_dtype, p.max_live_elements, p.persistent_elements,
-                      p.most_persistent_elements, p.backward_prefetch, p.forward_prefetch,
-                      p.most_prefetched_elements, p.limit_all_gathers, p.release_after_every_operator,
-                      p.sync_module_states, p.reduction, p.broadcast_buffers, p.gradient_op);
-  };
-  const auto texts = [](const ShardingPlan& p) {
-    return std::tuple(p.units.print(), p.whole_modules ? p.whole_modules->print() : "",
-                      OptionType<ActivationCheckpointing>::print(p.activation_checkpointing),
-                      OptionType<MixedPrecisionChoice>::print(p.mixed_precision));
-  };
-  return numbers(a) == numbers(b) && texts(a) == texts(b) && a.offload == b.offload &&
+  return detail::lines_of(a) == detail::lines_of(b) && a.reduction == b.reduction && a.offload == b.offload &&
          a.activation_offload == b.activation_offload && a.zero_plus_plus == b.zero_plus_plus;
 }
 

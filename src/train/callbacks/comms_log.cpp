@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <utility>
 
@@ -46,12 +45,6 @@ Bandwidth bandwidth(const std::string& name, std::int64_t bytes, double millisec
   if (name == "all_reduce") return {2 * gbps, 2 * gbps * share};
   if (name == "all_to_all") return {gbps, gbps * share};
   return {gbps, gbps};
-}
-
-std::string fixed(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", number);
-  return text;
 }
 
 std::string padded(std::string text) {
@@ -112,9 +105,9 @@ void CommsLog::take(const TrainContext& context) {
     row.total_ms += milliseconds;
     if (!options_.verbose) continue;
     const auto [algorithm, bus] = bandwidth(name, bytes, milliseconds, context.world_size());
-    context.print("[Rank 0] comm op: " + name + " | time (ms): " + fixed(milliseconds) +
-                  " | msg size: " + size_text(bytes) + " | algbw (Gbps): " + fixed(algorithm) +
-                  " | busbw (Gbps): " + fixed(bus));
+    context.print("[Rank 0] comm op: " + name + " | time (ms): " + two_digits(milliseconds) +
+                  " | msg size: " + size_text(bytes) + " | algbw (Gbps): " + two_digits(algorithm) +
+                  " | busbw (Gbps): " + two_digits(bus));
   }
 }
 
@@ -126,8 +119,8 @@ void CommsLog::print_table(const TrainContext& context) const {
     for (const auto& [bytes, row] : sizes) {
       const auto mean = trimmed_mean(row.latest_ms);
       const auto [algorithm, bus] = bandwidth(name, bytes, mean, context.world_size());
-      context.print(table_line(" ", size_text(bytes), std::to_string(row.count), fixed(row.total_ms),
-                               fixed(mean), fixed(algorithm), fixed(bus)));
+      context.print(table_line(" ", size_text(bytes), std::to_string(row.count), two_digits(row.total_ms),
+                               two_digits(mean), two_digits(algorithm), two_digits(bus)));
     }
   }
 }

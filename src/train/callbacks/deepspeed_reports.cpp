@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <utility>
 
@@ -27,9 +26,7 @@ double milliseconds(std::chrono::steady_clock::duration time) {
 }
 
 std::string gigabytes(std::int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2fGB", static_cast<double>(bytes) / (1 << 30));
-  return text;
+  return two_digits(static_cast<double>(bytes) / (1 << 30)) + "GB";
 }
 
 std::int64_t resident_bytes() {
@@ -140,9 +137,7 @@ void DeepSpeedReports::print_times(const TrainContext& context, const Times& tim
   constexpr const char* kNames[] = {"fwd", "bwd", "step"};
   std::string line = "[Rank 0] time (ms)";
   for (std::size_t phase = 0; phase < times.size(); ++phase) {
-    char number[32];
-    std::snprintf(number, sizeof number, "%.2f", milliseconds(times[phase]));
-    line += std::string(" | ") + kNames[phase] + suffix + ": " + number;
+    line += std::string(" | ") + kNames[phase] + suffix + ": " + two_digits(milliseconds(times[phase]));
   }
   context.print(line);
 }
