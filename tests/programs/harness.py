@@ -24,6 +24,14 @@ def use_peers(package):
     os.execv(PEERS_PYTHON, [str(PEERS_PYTHON), *sys.argv])
 
 
+def is_running(pid):
+    """Whether a process is there and not a zombie; it may vanish while it is looked at."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class Result:
     def __init__(self, code, out, err):
         self.code, self.out, self.err = code, out, err
@@ -69,6 +77,14 @@ class ProgramTest(unittest.TestCase):
                 return
             time.sleep(0.02)
         self.fail(f"{names} did not come")
+
+    def assert_ended(self, pids, deadline_s=5):
+        """These processes end in time; a name stands for the file that holds the number."""
+        pids = [int(pid if str(pid).isdigit() else (self.folder / pid).read_text()) for pid in pids]
+        end = time.monotonic() + deadline_s
+        while any(is_running(pid) for pid in pids):
+            self.assertLess(time.monotonic(), end, f"of {pids} some are still there")
+            time.sleep(0.02)
 
     def digits(self, *flags, **environment):
         data = [] if any(str(flag).startswith("--data.file") for flag in flags) else ["--data.file", SOURCE / "data" / "digits.csv.gz"]

@@ -35,21 +35,6 @@ class HostFile(ProgramTest):
     def calls(self):
         return (self.folder / "calls").read_text().splitlines()
 
-    def assert_ended(self, *names):
-        pids = [int((self.folder / name).read_text()) for name in names]
-        for _ in range(100):
-            if not any(self.is_running(pid) for pid in pids):
-                return
-            time.sleep(0.02)
-        self.fail(f"of {pids} some are still there")
-
-    @staticmethod
-    def is_running(pid):
-        try:
-            return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-
     def test_ranks_are_numbered_over_the_hosts(self):
         self.host_file()
         program = self.script('echo "$FAKE_HOST: $RANK $LOCAL_RANK $GROUP_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_WORLD_SIZE '
@@ -86,7 +71,7 @@ class HostFile(ProgramTest):
             self.assertEqual(result.err.count(f"restart {restart} of 2"), 1, result)
         self.assertRegex(result.err, r"one: lockstep: rank 2 \(node 1, pid \d+\) exited with code 7")
         self.assertIn("two: lockstep: its last lines on stderr were\ntwo: last words 0\n", result.err)
-        self.assert_ended("child_0", "child_1", "rank_0", "rank_1")
+        self.assert_ended(["child_0", "child_1", "rank_0", "rank_1"])
 
     def test_when_restarts_are_used_up_the_last_failure_is_named_with_its_host(self):
         self.host_file()
@@ -122,7 +107,7 @@ class HostFile(ProgramTest):
                     self.assertEqual(self.finish(process, 10).code, 143)
                 else:
                     self.finish(process, 10)
-                self.assert_ended("rank_1")
+                self.assert_ended(["rank_1"])
                 self.assertFalse(self.launchers_left())
                 for path in ("stopping", "ready_1", "go"):
                     (self.folder / path).unlink(missing_ok=True)
@@ -212,7 +197,7 @@ class HostFile(ProgramTest):
         self.assert_refused(result, 7, "lockstep: host two: rank 2 (node 1, pid", "exited with code 7")
         self.assertEqual(result.err.count("lockstep: host"), 1)
         self.assertTrue((self.folder / "stopped_0").exists() and (self.folder / "stopped_1").exists())
-        self.assert_ended("child_0", "child_1")
+        self.assert_ended(["child_0", "child_1"])
 
     def test_a_failure_elsewhere_is_no_echo(self):
         # Rank 2 ends by itself a moment after rank 0 was killed, as one does that has lost its peer.
@@ -229,7 +214,7 @@ class HostFile(ProgramTest):
         result = self.finish(process, 20)
         self.assertEqual(result.code, 143, result)
         self.assertTrue(all((self.folder / f"stopped_{rank}").exists() for rank in range(3)))
-        self.assert_ended("child_0", "child_1", "child_2")
+        self.assert_ended(["child_0", "child_1", "child_2"])
 
     def test_signals_to_pass_on_end_no_job_that_has_not_begun(self):
         self.host_file("one slots=1\nlate slots=1\n")
@@ -261,7 +246,7 @@ class HostFile(ProgramTest):
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(self.finish(process, 5).code, 143)
-        self.assert_ended("rank_0", "rank_1", "rank_2")
+        self.assert_ended(["rank_0", "rank_1", "rank_2"])
 
     def test_nobody_survives_a_killed_start(self):
         self.host_file()
@@ -270,7 +255,7 @@ class HostFile(ProgramTest):
             self.wait_for("ready_0", "ready_1", "ready_2", "far_0", "far_1", "far_2")
             process.kill()
             self.finish(process)
-            self.assert_ended(*(f"{who}_{rank}" for who in ("rank", "child", "far") for rank in range(3)))
+            self.assert_ended(f"{who}_{rank}" for who in ("rank", "child", "far") for rank in range(3))
             for path in [*self.folder.glob("ready_*"), *self.folder.glob("far_*")]:
                 path.unlink()
 
@@ -282,7 +267,7 @@ class HostFile(ProgramTest):
         os.kill(int(children[1]), signal.SIGKILL)
         result = self.finish(process, 20)
         self.assert_refused(result, 137, "lockstep: host two: its remote shell was killed by SIGKILL")
-        self.assert_ended("child_0", "child_1", "child_2", "rank_2")
+        self.assert_ended(["child_0", "child_1", "child_2", "rank_2"])
 
     def start_elastic(self, *flags):
         """A job on three hosts whose ranks wait for a file; returns it and the processes of its remote shells."""

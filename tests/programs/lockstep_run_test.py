@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import BINARY, DIGITS, PEERS_PYTHON, SOURCE, ProgramTest
+from harness import BINARY, DIGITS, PEERS_PYTHON, SOURCE, ProgramTest, is_running
 
 LOCKSTEP = BINARY / "bin" / "lockstep"
 
@@ -157,7 +157,7 @@ class LockstepRun(ProgramTest):
         self.assertEqual(self.finish(process).code, 143)
         for rank in range(2):
             self.assertTrue((self.folder / f"stopped_{rank}").exists())
-            self.assertFalse(self.is_running(int((self.folder / f"child_{rank}").read_text())))
+            self.assertFalse(is_running(int((self.folder / f"child_{rank}").read_text())))
 
     # Ranks, what they start, and what that starts in a session of its own.
     FAMILY = """
@@ -172,20 +172,13 @@ wait
     def family(self, ranks):
         return [int((self.folder / f"{who}_{rank}").read_text()) for who in ("rank", "child", "far") for rank in range(ranks)]
 
-    def assert_all_end(self, pids):
-        for _ in range(200):
-            if not any(self.is_running(pid) for pid in pids):
-                return
-            time.sleep(0.05)
-        self.fail(f"of {pids} some are still there")
-
     def test_nothing_survives_a_killed_launcher(self):
         for _ in range(5):
             process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, self.script(self.FAMILY))
             self.wait_for("ready_0", "ready_1")
             process.kill()
             self.finish(process)
-            self.assert_all_end(self.family(2))
+            self.assert_ended(self.family(2))
             for rank in range(2):
                 (self.folder / f"ready_{rank}").unlink()
                 (self.folder / f"far_{rank}").unlink()
@@ -196,12 +189,12 @@ wait
         (supervisor,) = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(supervisor), signal.SIGKILL)
         self.assertEqual(self.finish(process).code, 137)
-        self.assert_all_end(self.family(2))
+        self.assert_ended(self.family(2))
 
     def test_a_restart_leaves_nothing_of_the_attempt_before(self):
         family = self.FAMILY.replace("wait\n", "exit 1\n")
         self.succeed(1, "--max-restarts", 1, self.script("[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0\n" + family))
-        self.assert_all_end(self.family(1))
+        self.assert_ended(self.family(1))
 
     def test_what_ranks_leave_behind_is_waited_for_when_it_ends(self):
         program = self.script("""
@@ -299,7 +292,7 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
             os.kill(pid, signal.SIGSTOP)
         process.kill()
         self.finish(process)
-        self.assert_all_end([*self.family(2), int(supervisor)])
+        self.assert_ended([*self.family(2), int(supervisor)])
 
     def bound(self, ranks, *flags, **variables):
         program = self.script('echo "$(grep Cpus_allowed_list /proc/self/status | cut -f2) $OMP_NUM_THREADS" > "bound_$RANK"')
@@ -452,15 +445,7 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
     def test_a_failure_leaves_nothing_behind(self):
         family = self.FAMILY.replace("wait\n", "[ $RANK = 0 ] && exit 3\nwait\n")
         self.assertEqual(self.ranks(2, self.script(family)).code, 3)
-        self.assert_all_end(self.family(2))
-
-    @staticmethod
-    def is_running(pid):
-        stat = pathlib.Path(f"/proc/{pid}/stat")
-        try:
-            return stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
-        except (FileNotFoundError, ProcessLookupError):
-            return False
+        self.assert_ended(self.family(2))
 
 
 if __name__ == "__main__":

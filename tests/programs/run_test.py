@@ -230,10 +230,7 @@ class Failure(ProgramTest):
         self.assertEqual({open(f"/proc/{pid}/comm").read().strip() for pid in pids}, {"rank-0", "rank-1"})
         process.kill()
         self.finish(process)
-        end = time.monotonic() + 5
-        while any(alive(pid) for pid in pids) and time.monotonic() < end:
-            time.sleep(0.02)
-        self.assertFalse([pid for pid in pids if alive(pid)])
+        self.assert_ended(pids)
 
     def test_ctrl_c_and_sigterm(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
@@ -246,14 +243,6 @@ class Failure(ProgramTest):
             time.sleep(1)
             process.send_signal(number)
             self.assertEqual(self.finish(process).code, code)
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 if __name__ == "__main__":

@@ -68,15 +68,6 @@ class MultiHost(ProgramTest):
         return self.start(*network.on(0, LOCKSTEP, "run", "--hostfile", "hosts", "--ssh", FAKE_SSH, *command),
                           FAKE_SSH_NETWORK="yes", **variables)
 
-    def assert_nobody_is_left(self, *names):
-        pids = [int((self.folder / name).read_text()) for name in names]
-        for _ in range(100):
-            if not any(pathlib.Path(f"/proc/{pid}").exists() and "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1]
-                       for pid in pids):
-                return
-            time.sleep(0.02)
-        self.fail(f"of {pids} some are still there")
-
     def test_a_host_file_starts_all(self):
         for hosts in (2, 4):
             with self.subTest(hosts=hosts):
@@ -99,7 +90,9 @@ class MultiHost(ProgramTest):
     STAY = """
 import os, pathlib, time
 rank = os.environ["RANK"]
-pathlib.Path(f"pid_{rank}").write_text(str(os.getpid()))
+written = pathlib.Path(f"written_{rank}")
+written.write_text(str(os.getpid()))
+written.rename(f"pid_{rank}")
 time.sleep(60)
 """
 
@@ -112,7 +105,7 @@ time.sleep(60)
         result = self.finish(process, 20)
         self.assertLess(time.monotonic() - begin, 5)
         self.assert_refused(result, 137, "lockstep: host node-2: rank 2 (node 2, pid", "killed by SIGKILL")
-        self.assert_nobody_is_left("pid_0", "pid_1", "pid_3")
+        self.assert_ended(["pid_0", "pid_1", "pid_3"])
 
     def test_a_killed_start_leaves_nobody_on_any_host(self):
         network = self.network(2)
@@ -120,7 +113,7 @@ time.sleep(60)
         self.wait_for("pid_0", "pid_1", "pid_2", "pid_3")
         process.send_signal(signal.SIGKILL)
         self.finish(process)
-        self.assert_nobody_is_left("pid_0", "pid_1", "pid_2", "pid_3")
+        self.assert_ended(["pid_0", "pid_1", "pid_2", "pid_3"])
 
     def start_over_ssh(self, network, *command, slots=1, flags=(), **variables):
         daemons = SshDaemons(network, self.folder)
@@ -143,7 +136,7 @@ time.sleep(60)
         subprocess.run(["kill", "-9", (self.folder / "pid_1").read_text()], check=True)
         result = self.finish(process, 20)
         self.assert_refused(result, 137, "lockstep: host node-1: rank 1 (node 1, pid", "killed by SIGKILL")
-        self.assert_nobody_is_left("pid_0")
+        self.assert_ended(["pid_0"])
 
     def test_over_the_real_ssh_a_killed_start_leaves_nobody(self):
         network = self.network(2)
@@ -151,7 +144,7 @@ time.sleep(60)
         self.wait_for("pid_0", "pid_1")
         process.send_signal(signal.SIGKILL)
         self.finish(process)
-        self.assert_nobody_is_left("pid_0", "pid_1")
+        self.assert_ended(["pid_0", "pid_1"])
 
     def test_over_the_real_ssh_a_host_without_sshd_is_named(self):
         network = self.network(2)
