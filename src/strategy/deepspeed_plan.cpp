@@ -28,9 +28,17 @@ int shards_of(const deepspeed::ZeroConfig& zero, int world_size) {
   return zero.mics_shard_size > 0 ? static_cast<int>(zero.mics_shard_size) : world_size;
 }
 
+// A bucket's gradients are reduced at a time, and its parameters gathered.
+std::int64_t bucket_elements(const deepspeed::ZeroConfig& zero) {
+  if (zero.stage == 0) return ShardingPlan::kNoLimit;
+  const auto reduced = zero.reduce_bucket_size.value;
+  return zero.stage == 3 ? reduced : std::min(reduced, zero.allgather_bucket_size);
+}
+
 // Stages 1 and 2 hold parameters from step to step, stage 3 what its limits leave room for.
 void set_residency(ShardingPlan& plan, const deepspeed::ZeroConfig& zero) {
   plan.keep = zero.stage == 3 ? KeepGathered::kWhileUsed : KeepGathered::kUntilStep;
+  plan.most_bucket_elements = bucket_elements(zero);
   if (zero.stage != 3) return;
   plan.max_live_elements =
       std::min(zero.stage3_max_live_parameters.value, zero.stage3_max_reuse_distance.value);

@@ -55,6 +55,17 @@ TEST(DeepSpeedPlan, Stage3KeepsWhatItsLimitsLeaveRoomFor) {
       "name a.b,name ...mlp,name ...attn");
 }
 
+TEST(DeepSpeedPlan, BucketsHoldWhatIsReducedOrGatheredAtATime) {
+  const auto elements = [](const std::string& stage) {
+    return plan_from("{\"stage\": " + stage + R"(, "reduce_bucket_size": 700, "allgather_bucket_size": 500})")
+        .most_bucket_elements;
+  };
+  EXPECT_EQ(elements("0"), ShardingPlan::kNoLimit);
+  EXPECT_EQ(elements("1"), 500);
+  EXPECT_EQ(elements("2"), 500);
+  EXPECT_EQ(elements("3"), 700);  // gathers by modules
+}
+
 TEST(DeepSpeedPlan, NamesItsOwnKeys) {
   const auto named = plan_from(R"({"leaf_module": {"names": ["a"]}})");
   EXPECT_EQ(named.units_option, "zero_optimization.leaf_module (ds.json:1:24)");
@@ -175,8 +186,6 @@ TEST(DeepSpeedPlan, SomeArgumentsAreTakenForTheirNamesOnly) {
                          .contiguous_gradients = false,
                          .allgather_partitions = false,
                          .reduce_scatter = false,
-                         .allgather_bucket_size = 8,
-                         .reduce_bucket_size = 7,
                          .zero_allow_untested_optimizer = false,
                          .partition_activations = true,
                          .cpu_checkpointing = true,
@@ -188,9 +197,8 @@ TEST(DeepSpeedPlan, SomeArgumentsAreTakenForTheirNamesOnly) {
 
 TEST(DeepSpeedPlan, SaysWhatHasNoEffectAndRefusesWhatWouldChangeNumbers) {
   const auto config_of = [](const char* text) { return parse_deepspeed_config(text, "ds.json").config; };
-  EXPECT_THAT(
-      detail::without_effect(config_of(R"({"memory_breakdown": true})")),
-      ::testing::ElementsAre(::testing::HasSubstr("memory_breakdown (ds.json:1:2) has no effect")));
+  EXPECT_THAT(detail::without_effect(config_of(R"({"sparse_gradients": true})")),
+              ::testing::ElementsAre(::testing::HasSubstr("sparse_gradients (ds.json:1:2) has no effect")));
   EXPECT_THAT(detail::without_effect(config_of("{}")), ::testing::IsEmpty());
   EXPECT_THAT(detail::without_effect(config_of(R"({"managed_gradient_accumulation": false,
       "dataloader_drop_last": true, "aio": {"use_gds": true}, "activation_checkpointing": {"number_checkpoints": 4},

@@ -59,6 +59,7 @@ std::vector<std::string> lines_of(const ShardingPlan& plan) {
       "backward_prefetch " + OptionType<BackwardPrefetch>::print(plan.backward_prefetch),
       std::string("forward_prefetch ") + words_for(plan.forward_prefetch),
       "prefetched elements " + number(plan.most_prefetched_elements),
+      "elements of a bucket " + number(plan.most_bucket_elements),
       std::string("limit_all_gathers ") + words_for(plan.limit_all_gathers),
       std::string("sync_module_states ") + words_for(plan.sync_module_states),
       std::string("broadcast_buffers ") + words_for(plan.broadcast_buffers),

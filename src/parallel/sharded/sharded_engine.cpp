@@ -72,6 +72,24 @@ std::vector<std::vector<ShardedTensor>> by_kind(const std::vector<ShardedTensor>
   return kinds;
 }
 
+// Each in the first bucket that has room: of at most `most` elements, or of one larger member.
+std::vector<std::vector<ShardedTensor>> in_buckets(std::vector<ShardedTensor> members, std::int64_t most) {
+  std::vector<std::vector<ShardedTensor>> buckets;
+  std::vector<std::int64_t> rooms;
+  for (auto& member : members) {
+    const auto elements = member.tensor.numel();
+    auto bucket = static_cast<std::size_t>(
+        std::ranges::find_if(rooms, [elements](auto room) { return elements <= room; }) - rooms.begin());
+    if (bucket == rooms.size()) {
+      buckets.emplace_back();
+      rooms.push_back(most);
+    }
+    rooms[bucket] -= elements;
+    buckets[bucket].push_back(std::move(member));
+  }
+  return buckets;
+}
+
 // `elements` as a run, or none where another rank gives it.
 TensorShard shard_in(const PieceRef& ref, const at::Tensor& elements, ShardCopies copies) {
   const auto& tensor = ref.flat->members()[ref.member].tensor;
@@ -209,7 +227,6 @@ struct ShardedEngine::Impl {
   void shard(std::vector<PlannedUnit> planned_units,
              const std::unordered_set<const at::TensorImpl*>& own_dtype, const LateParameters& late) {
     std::vector<MemberPlace> members;
-    const auto fetch = [&late](const at::Tensor& parameter) { late.fetch(parameter); };
     for (auto& planned : planned_units) {
       if (planned.members.empty()) continue;
       ShardedUnit unit{.name = planned.name,
@@ -220,20 +237,27 @@ struct ShardedEngine::Impl {
       const auto compute_of = [&](const auto& member) { return compute_in(planned, member, own_dtype); };
       for (auto& kind : by_kind(planned.members, compute_of)) {
         const auto compute = compute_of(kind.front());
-        const auto first = members.size();
-        unit.flats.push_back(std::make_unique<FlatParameter>(
-            std::move(kind), planned.is_whole ? whole_mesh : mesh, compute, residency, first, memory, fetch));
-        for (std::size_t i = 0; i < unit.flats.back()->members().size(); ++i) {
-          members.push_back({.unit = units.size(), .flat = unit.flats.size() - 1, .member = i});
-          const auto& member = unit.flats.back()->members()[i];
-          pieces->emplace(member.name, PieceRef{unit.flats.back().get(), i});
-          by_tensor.emplace(member.tensor.unsafeGetTensorImpl(), PieceRef{unit.flats.back().get(), i});
-        }
+        for (auto& bucket : in_buckets(std::move(kind), plan.most_bucket_elements))
+          add_flat(unit, std::move(bucket), planned.is_whole, compute, members, late);
       }
       units.push_back(std::move(unit));
       planned.members.clear();
     }
     residency.set_members(std::move(members));
+  }
+
+  void add_flat(ShardedUnit& unit, std::vector<ShardedTensor> tensors, bool is_whole,
+                const ComputeDtype& compute, std::vector<MemberPlace>& members, const LateParameters& late) {
+    const auto fetch = [&late](const at::Tensor& parameter) { late.fetch(parameter); };
+    unit.flats.push_back(std::make_unique<FlatParameter>(std::move(tensors), is_whole ? whole_mesh : mesh,
+                                                         compute, residency, members.size(), memory, fetch));
+    auto& flat = *unit.flats.back();
+    for (std::size_t i = 0; i < flat.members().size(); ++i) {
+      members.push_back({.unit = units.size(), .flat = unit.flats.size() - 1, .member = i});
+      const auto& member = flat.members()[i];
+      pieces->emplace(member.name, PieceRef{&flat, i});
+      by_tensor.emplace(member.tensor.unsafeGetTensorImpl(), PieceRef{&flat, i});
+    }
   }
 
   void mark_pieces_for_optimizers() const {

@@ -158,5 +158,47 @@ TEST(ShardedTraffic, MostGathersBeginAheadOfTheirUse) {
   });
 }
 
+struct BucketRun {
+  std::int64_t reductions_per_step = 0, bytes_per_step = 0;
+  std::vector<at::Tensor> values = {};
+};
+
+BucketRun run_in_buckets(const Communicator& comm, std::int64_t most_elements) {
+  const auto tower = make_tower();
+  ShardedEngine engine(*tower, ShardingPlan{.shards = comm.size(), .most_bucket_elements = most_elements},
+                       comm);
+  BucketRun run;
+  for (int i = 0; i < 3; ++i) {
+    const auto before = engine.stats();
+    engine.backward(tower->forward(at::ones({4, kTowerWidth}) * (comm.rank() + 1)).pow(2).mean());
+    const torch::NoGradGuard no_grad;
+    for (const auto& [name, piece] : engine.parameters()) {
+      piece.sub_(piece.grad(), 1e-3);
+      piece.mutable_grad().reset();
+    }
+    engine.after_step();
+    run.reductions_per_step = engine.stats().reductions - before.reductions;
+    run.bytes_per_step = engine.stats().bytes_sent - before.bytes_sent;
+  }
+  engine.restore();
+  for (const auto& parameter : tower->parameters()) run.values.push_back(parameter.detach());
+  return run;
+}
+
+// Of a block the first matrix, its bias, and the second matrix with its bias.
+TEST(ShardedTraffic, BucketsCutUnitsAndChangeNoBit) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto whole = run_in_buckets(comm, ShardingPlan::kNoLimit);
+    const auto cut = run_in_buckets(comm, 4 * kTowerWidth * kTowerWidth + kTowerWidth);
+    EXPECT_EQ(whole.reductions_per_step, kBlocks);
+    EXPECT_EQ(cut.reductions_per_step, 3 * kBlocks);
+    EXPECT_NEAR(double(cut.bytes_per_step), double(whole.bytes_per_step),
+                0.01 * double(whole.bytes_per_step));
+    for (std::size_t i = 0; i < whole.values.size(); ++i)
+      EXPECT_TRUE(cut.values[i].equal(whole.values[i])) << i;
+    EXPECT_EQ(run_in_buckets(comm, 0).reductions_per_step, 4 * kBlocks);  // each parameter alone
+  });
+}
+
 }  // namespace
 }  // namespace lockstep
