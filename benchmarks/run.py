@@ -153,6 +153,8 @@ def adamw_bench(bin_dir, python, peers):
             for model in ("10M", "tiny_100") for peer in ("fused", "torch_optim")]
     rows += [Row("10M_vs_deepspeed_cpu_adam", Number("ours", "10M/ours"), Number("deepspeed", "10M")),
              Row("10M_vs_memory_pass", Number("ours", "10M/ours"), Number("ours", "10M/memory_pass"))]
+    rows += [Row(f"10M_and_{kind}_vs_copy_after", Number("ours", f"10M/{kind}_along"), Number("ours", f"10M/{kind}_after"))
+             for kind in ("bfloat16", "float16")]
     return Bench("adamw", programs, tuple(rows))
 
 

@@ -1,11 +1,16 @@
 // One step of AdamW: ours, at::_fused_adamw_, torch::optim::AdamW, and a pass over the memory
 // of a step.
 //
+// And the same with parameters in bfloat16 or float16 beside them, written by the step (TYPE_along) or copied
+// behind it (TYPE_after).
+//
 // Usage: bench_adamw RESULTS. A case is MODEL/VARIANT. One more peer is peers/cpu_adam.py.
 #include <lockstep/lockstep.h>
 
 #include <string>
 #include <vector>
+
+#include "optim/pieces.h"
 
 #include "results.h"
 
@@ -43,6 +48,28 @@ double ours(const Model& model) {
   for (auto& tensor : make_parameters(model)) named.push_back({std::to_string(named.size()), tensor});
   const auto optimizer = ls::OptimizerFactory(ls::AdamW{}).create(std::move(named));
   return ns_per_step(model.steps, [&] { optimizer->step(); });
+}
+
+double with_copies(const Model& model, at::ScalarType type, bool is_along) {
+  const auto parameters = make_parameters(model);
+  std::vector<ls::NamedParameter> named;
+  std::vector<ls::detail::Piece> pieces;
+  std::vector<torch::Tensor> copies, originals;
+  for (const auto& tensor : parameters) {
+    named.push_back({std::to_string(named.size()), tensor});
+    originals.push_back(tensor.detach());
+    copies.push_back(torch::zeros(tensor.sizes(), type));
+    pieces.push_back(
+        {.elements = tensor,
+         .narrow = std::make_shared<ls::detail::NarrowCopy>(ls::detail::NarrowCopy{copies.back()})});
+  }
+  if (is_along) ls::detail::mark_pieces(pieces);
+  const auto optimizer = ls::OptimizerFactory(ls::AdamW{}).create(std::move(named));
+  return ns_per_step(model.steps, [&] {
+    optimizer->step();
+    if (is_along) return;
+    for (std::size_t i = 0; i < copies.size(); ++i) copies[i].copy_(originals[i]);
+  });
 }
 
 // The two functions that Python's torch.optim.AdamW(fused=True) calls, with nothing around them.
@@ -106,5 +133,10 @@ int main(int, char** argv) {
     results.add(std::string(model.name) + "/fused", fused(model));
     results.add(std::string(model.name) + "/torch_optim", torch_optim(model));
     results.add(std::string(model.name) + "/memory_pass", memory_pass(model));
+    for (const auto& [type, name] : {std::pair(at::kBFloat16, "bfloat16"), std::pair(at::kHalf, "float16")}) {
+      for (const bool is_along : {true, false})
+        results.add(std::string(model.name) + "/" + name + (is_along ? "_along" : "_after"),
+                    with_copies(model, type, is_along));
+    }
   }
 }

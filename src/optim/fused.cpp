@@ -50,8 +50,31 @@ FusedOptimizer::FusedOptimizer(std::vector<NamedParameter> parameters, Grouping 
     : Optimizer(std::move(parameters), std::move(grouping.groups)), kinds_(std::move(kinds)) {
   for (std::size_t i = 0; i < this->parameters().size(); ++i) {
     check_on_cpu(this->parameters()[i]);
-    slots_.push_back({.parameter = i, .group = grouping.group_of[i]});
+    slots_.push_back(new_slot(i, grouping.group_of[i]));
   }
+}
+
+FusedOptimizer::Slot FusedOptimizer::new_slot(std::size_t parameter, std::size_t group) const {
+  return {.parameter = parameter, .group = group, .narrow = narrow_copy_of(parameters()[parameter].tensor)};
+}
+
+// None for what is staged: it becomes the parameter's elements later.
+NarrowElements FusedOptimizer::copy_written_with(const Slot& slot, const at::Tensor& param) const {
+  const bool is_staged = !param.is_same(parameter(slot).tensor);
+  if (!slot.narrow || is_staged || param.is_inference()) return {};
+  slot.narrow->written_of.reset();
+  return elements_of(*slot.narrow);
+}
+
+// As operators that write do, so that who has saved a parameter finds out.
+void FusedOptimizer::count_as_written(std::span<Slot* const> written,
+                                      std::span<Slot* const> with_copies) const {
+  for (const auto* slot : written) {
+    const auto& param = parameter(*slot).tensor;
+    if (!param.is_inference()) param.unsafeGetTensorImpl()->bump_version();
+  }
+  for (auto* slot : with_copies)
+    slot->narrow->written_of = static_cast<std::uint32_t>(parameter(*slot).tensor._version());
 }
 
 std::vector<FusedOptimizer::Slot*> FusedOptimizer::slots_with_gradient() {
@@ -165,7 +188,7 @@ std::uint64_t FusedOptimizer::bytes_in_files() const {
 void FusedOptimizer::adopt_parameters(std::size_t first) {
   for (std::size_t i = first; i < parameters().size(); ++i) check_on_cpu(parameters()[i]);
   for (std::size_t i = first; i < parameters().size(); ++i)
-    slots_.push_back({.parameter = i, .group = groups().size() - 1});
+    slots_.push_back(new_slot(i, groups().size() - 1));
 }
 
 void FusedOptimizer::prepare_state(std::span<const OptimizerState> saved) {

@@ -16,6 +16,7 @@
 #include "optim/groups.h"
 #include "optim/kernels.h"
 #include "optim/parallel.h"
+#include "optim/pieces.h"
 #include "optim/swapped_tiles.h"
 
 namespace lockstep::detail {
@@ -73,6 +74,7 @@ class FusedOptimizer : public Optimizer {
     std::vector<at::Tensor> buffers = {};
     const std::ptrdiff_t* shifts =
         nullptr;  // bytes, by kind: where the buffers are while a tile is in memory
+    std::shared_ptr<NarrowCopy> narrow = {};  // to be written along, if somebody wants it
 
     std::int64_t& steps() const { return *step.data_ptr<std::int64_t>(); }
     template <class T>
@@ -128,6 +130,9 @@ class FusedOptimizer : public Optimizer {
                            at::ScalarType dtype);
   template <class Update>
   void update_in_memory_and_files(std::span<Slot* const> slots, Update&& update);
+  Slot new_slot(std::size_t parameter, std::size_t group) const;
+  NarrowElements copy_written_with(const Slot& slot, const at::Tensor& param) const;
+  void count_as_written(std::span<Slot* const> written, std::span<Slot* const> with_copies) const;
   static bool lies_ready(const at::Tensor& param);
   static at::Tensor stage(const at::Tensor& param);
 
@@ -170,6 +175,7 @@ void FusedOptimizer::update_parameters(std::span<Slot* const> slots, Make&& make
   };
   std::vector<decltype(segment(slots_[0], {}, {}, float{}))> floats;
   std::vector<decltype(segment(slots_[0], {}, {}, double{}))> doubles;
+  std::vector<Slot*> with_copies;
   const auto flush = [&] {
     update_all(std::span(std::as_const(floats)));
     update_all(std::span(std::as_const(doubles)));
@@ -181,6 +187,10 @@ void FusedOptimizer::update_parameters(std::span<Slot* const> slots, Make&& make
       doubles.push_back(segment(slot, param, grad, double{}));
     } else {
       floats.push_back(segment(slot, param, grad, float{}));
+      if constexpr (requires { floats.back().copy; }) {
+        floats.back().copy = copy_written_with(slot, param);
+        if (floats.back().copy.elements != nullptr) with_copies.push_back(&slot);
+      }
     }
   };
   update_in_memory_and_files(slots, [&](std::span<Slot* const> chosen) {
@@ -198,6 +208,8 @@ void FusedOptimizer::update_parameters(std::span<Slot* const> slots, Make&& make
       if (!staged.is_same(param)) param.copy_(staged);
     }
     flush();
+    count_as_written(chosen, with_copies);
+    with_copies.clear();
   });
 }
 

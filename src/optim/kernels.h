@@ -12,6 +12,7 @@
 #include <lockstep/base/export.h>
 
 #include "optim/gradients.h"
+#include "optim/narrow_elements.h"
 
 namespace lockstep::detail {
 
@@ -57,7 +58,8 @@ struct LionCoefficients {
   double lr = 0.0;
 };
 
-/// One contiguous parameter with its gradient, which is taken to T as it is read, and state.
+/// One contiguous parameter with its gradient, which is taken to T as it is read, and state. What becomes of
+/// the parameter is written to `copy`, too, where there is one: in float32 only.
 template <class T>
 struct AdamSegment {
   T* param;
@@ -66,6 +68,7 @@ struct AdamSegment {
   T* exp_avg_sq;
   std::int64_t size;
   AdamCoefficients by;
+  NarrowElements copy = {};
 };
 
 /// As AdamSegment. `momentum_buffer` is null without momentum.
@@ -76,6 +79,7 @@ struct SgdSegment {
   T* momentum_buffer;
   std::int64_t size;
   SgdCoefficients by;
+  NarrowElements copy = {};
 };
 
 /// As AdamSegment.
@@ -86,6 +90,7 @@ struct AdagradSegment {
   T* sum;
   std::int64_t size;
   AdagradCoefficients by;
+  NarrowElements copy = {};
 };
 
 /// As AdamSegment.
@@ -96,6 +101,7 @@ struct LionSegment {
   T* exp_avg;
   std::int64_t size;
   LionCoefficients by;
+  NarrowElements copy = {};
 };
 
 /// Updates elements [begin, end) of the segment. Instantiated for float and double.

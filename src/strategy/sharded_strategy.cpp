@@ -158,7 +158,7 @@ double ShardedStrategy::optimizer_step_with(Optimizer& optimizer, const Optimize
 
 void ShardedStrategy::skip_optimizer_step(Optimizer& optimizer) {
   auto& row = sharded_.of(optimizer);
-  row.engine->forget_gathered();
+  if (!row.awaits_step) return row.engine->forget_gathered();
   detail::EngineTable<ShardedEngine>::end_step(row);
 }
 

@@ -34,6 +34,11 @@ void give_own_storage(const at::Tensor& tensor, at::ScalarType dtype) {
   mutable_tensor.set_data(without_memory(tensor.sizes(), dtype));
 }
 
+// Who writes one piece leaves the others as they are.
+void count_versions_apart(const at::Tensor& piece) {
+  if (!piece.is_inference()) torch::autograd::impl::set_version_counter(piece, c10::VariableVersion(0));
+}
+
 // What was not changed keeps the digits that what operators see has no room for.
 void take_changes(const at::Tensor& own, const at::Tensor& before, const at::Tensor& now) {
   own.copy_(at::where(now.eq(before), own, now.to(own.scalar_type())));
@@ -62,6 +67,10 @@ FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh
     take_over(i);
     marks_.push_back(std::make_unique<TensorMark>(members_[i].tensor, handler, first_tag + i));
   }
+  if (wants_narrow_shard()) {
+    narrow_.emplace(shard_, pieces_, layout_.pieces(mesh_.shard()), dtype_, memory_);
+    gather_.start_from(*narrow_);
+  }
   if (!is_resident_) return;
   row_ = shard_;
   attach_members();
@@ -73,9 +82,27 @@ void FlatParameter::take_over(std::size_t i) {
   auto mine = shard_.narrow(0, piece.offset, piece.count);
   mine.copy_(tensor.detach().reshape({-1}).narrow(0, piece.begin, piece.count));
   pieces_.push_back(mine.detach().set_requires_grad(is_trained_));
+  count_versions_apart(pieces_.back());
   give_own_storage(tensor, dtype_);
   messages_.push_back(message_of(name));
   release_memory(tensor, messages_.back());
+}
+
+// Of what never changes, or of what travels in another form, it would be memory for nothing.
+bool FlatParameter::wants_narrow_shard() const {
+  const bool is_narrower = shard_.scalar_type() == at::kFloat && c10::elementSize(dtype_) == 2;
+  const bool has_version = !shard_.is_inference();
+  return is_trained_ && is_narrower && has_version && mesh_.gather.size() > 1 && !gather_.is_quantized();
+}
+
+void FlatParameter::forget_copies() {
+  gather_.forget();
+  if (narrow_) narrow_->forget();
+}
+
+void FlatParameter::forget_unless_written() {
+  gather_.forget();
+  if (narrow_) narrow_->forget_unless_written();
 }
 
 FlatParameter::~FlatParameter() = default;
@@ -114,7 +141,7 @@ void FlatParameter::keep_written(std::size_t i) {
   const auto& piece = place(i);
   const auto now = part_of(row_, i);
   auto own = shard_.narrow(0, piece.offset, piece.count);
-  gather_.forget();
+  forget_copies();
   if (!gather_.changes(shard_.scalar_type())) {
     own.copy_(now);
     return;

@@ -17,6 +17,7 @@
 #include <lockstep/parallel/dispatch/tensor_mark.h>
 
 #include "parallel/sharded/memory_pool.h"
+#include "parallel/sharded/narrow_shard.h"
 #include "parallel/sharded/row_gather.h"
 #include "parallel/sharded/shard_layout.h"
 #include "parallel/sharded/shard_memory.h"
@@ -67,6 +68,11 @@ class FlatParameter {
   /// This rank's elements of member `i`: a leaf that shares the shard's memory.
   const at::Tensor& piece(std::size_t i) const { return pieces_[i]; }
   const ShardPiece& place(std::size_t i) const { return layout_.pieces(mesh_.shard())[i]; }
+  /// Its copy in 16 bits that gathers start from, null where they start from the piece.
+  std::shared_ptr<NarrowCopy> narrow_copy(std::size_t i) const {
+    return narrow_ ? narrow_->copy(i) : nullptr;
+  }
+  std::int64_t narrow_bytes() const { return narrow_ ? narrow_->bytes() : 0; }
 
   /// The members' element type before the module was sharded.
   at::ScalarType own_dtype() const { return own_dtype_; }
@@ -89,8 +95,11 @@ class FlatParameter {
   void release(MemoryPool& pool, bool overwrites = false);
   /// Member `i` was written to, on all ranks alike: the shard takes its part. While gathered.
   void keep_written(std::size_t i);
-  /// The shard is about to change: neighbours are not asked for it until it has been gathered again.
-  void forget_secondary() { gather_.forget(); }
+  /// The shard may have changed: what neighbours keep of it is not used until it has been gathered again, nor
+  /// what there is in 16 bits.
+  void forget_copies();
+  /// A step may have changed it: the same, but for what the step has written in 16 bits, too.
+  void forget_unless_written();
   /// Whether the next gather asks the neighbours only.
   bool has_secondary() const { return gather_.has_secondary(); }
   /// Of what this rank keeps for its neighbours.
@@ -100,7 +109,7 @@ class FlatParameter {
   /// called as often; what is written there is not kept. Collective, blocking.
   void hold(std::span<const std::size_t> held);
   bool is_held(std::size_t i) const { return !held_.empty() && held_[i].count > 0; }
-  /// The shard takes its part of what held member `i` is, on all ranks alike. forget_secondary() is to
+  /// The shard takes its part of what held member `i` is, on all ranks alike. forget_copies() is to
   /// follow.
   void keep_held(std::size_t i);
   /// The member is again what is gathered, or nothing. Not Collective.
@@ -126,6 +135,7 @@ class FlatParameter {
   };
 
   void take_over(std::size_t i);
+  bool wants_narrow_shard() const;
   void attach_members();
   at::Tensor whole_row(at::ScalarType dtype) const;
   at::Tensor part_of(const at::Tensor& row, std::size_t i) const;
@@ -146,6 +156,7 @@ class FlatParameter {
   std::vector<std::unique_ptr<TensorMark>> marks_;
 
   RowGather gather_;
+  std::optional<NarrowShard> narrow_;
   at::Tensor row_;          // while gathering or gathered
   at::Tensor seen_;         // this rank's part as operators have seen it, once a member was written to
   bool is_live_ = false;    // gathered

@@ -214,12 +214,21 @@ void Residency::forget_uses() {
   next_.reset();
 }
 
-void Residency::release_all() {
+template <class Forget>
+void Residency::release_and(const Forget& forget) {
   release_present();
   for (const auto& unit : units_) {
-    for (const auto& flat : unit.flats) flat->forget_secondary();
+    for (const auto& flat : unit.flats) forget(*flat);
   }
   if (std::exchange(has_held_all_, false)) pool_.forget_peak();
+}
+
+void Residency::release_all() {
+  release_and([](FlatParameter& flat) { flat.forget_copies(); });
+}
+
+void Residency::release_after_step() {
+  release_and([](FlatParameter& flat) { flat.forget_unless_written(); });
 }
 
 void Residency::release_present() {

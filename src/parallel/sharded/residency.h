@@ -52,6 +52,8 @@ class Residency final : public UseHandler {
 
   /// Releases what is gathered; parameters may change now. What was written to them is kept.
   void release_all();
+  /// The same, where nothing but a step may have changed parameters.
+  void release_after_step();
 
   /// Releases what is not kept until parameters change.
   void release_passing();
@@ -68,6 +70,8 @@ class Residency final : public UseHandler {
   void start(std::size_t unit);
   void release(std::size_t unit);
   void release_present();
+  template <class Forget>
+  void release_and(const Forget& forget);
   void release_unneeded(std::optional<std::size_t> next);
   bool stands_apart(std::size_t unit) const;
   bool may_prefetch(std::size_t unit, UsePhase phase) const;

@@ -31,6 +31,7 @@ void RowGather::start(MemoryPool& pool, const at::Tensor& shard, const at::Tenso
 // This rank's part of what travels.
 at::Tensor RowGather::part_of(MemoryPool& pool, const at::Tensor& shard) {
   if (!changes(shard.scalar_type())) return shard;
+  if (narrow_ != nullptr) return narrow_->current();
   if (is_quantized_) {
     part_ = pool.take(format_.bytes(), at::kByte);
     format_.write(shard, part_);

@@ -9,6 +9,7 @@
 #include <lockstep/comm/communicator.h>
 
 #include "parallel/sharded/memory_pool.h"
+#include "parallel/sharded/narrow_shard.h"
 #include "parallel/sharded/quantized_record.h"
 #include "parallel/sharded/shard_memory.h"
 #include "parallel/sharded/shard_mesh.h"
@@ -37,6 +38,9 @@ class RowGather {
   /// Waits, where a gather is under way that nobody has use for. Blocking.
   void drop(MemoryPool& pool);
 
+  /// Gathers start from `narrow`, which outlives this, instead of the shard.
+  void start_from(NarrowShard& narrow) { narrow_ = &narrow; }
+
   /// Shards have changed: what neighbours keep is outdated.
   void forget() { has_secondary_ = false; }
 
@@ -44,6 +48,8 @@ class RowGather {
   bool has_secondary() const { return has_secondary_; }
   std::int64_t secondary_bytes() const;
 
+  /// Whether shards travel in 8 bits.
+  bool is_quantized() const { return is_quantized_; }
   /// Whether operators see other values than those of a shard of type `dtype`.
   bool changes(at::ScalarType dtype) const { return is_quantized_ || dtype != dtype_; }
   /// The values that they see: of this rank's part of the row.
@@ -61,6 +67,7 @@ class RowGather {
   bool is_quantized_;
   at::Tensor secondary_;  // undefined where neighbours keep nothing
   bool has_secondary_ = false;
+  NarrowShard* narrow_ = nullptr;
 
   at::Tensor row_, travelling_, part_;  // while gathering
   Work work_;

@@ -261,8 +261,9 @@ struct ShardedEngine::Impl {
   }
 
   void mark_pieces_for_optimizers() const {
-    std::vector<at::Tensor> all;
-    for (const auto& [name, ref] : *pieces) all.push_back(ref.flat->piece(ref.member));
+    std::vector<Piece> all;
+    for (const auto& [name, ref] : *pieces)
+      all.push_back({.elements = ref.flat->piece(ref.member), .narrow = ref.flat->narrow_copy(ref.member)});
     mark_pieces(all);
   }
 
@@ -416,7 +417,7 @@ void ShardedEngine::backward(const at::Tensor& loss, std::span<ShardedEngine* co
 }
 
 void ShardedEngine::after_step() {
-  impl_->residency.release_all();
+  impl_->residency.release_after_step();
   impl_->broadcast_buffers();
 }
 
@@ -558,7 +559,10 @@ ShardedStats ShardedEngine::stats() const {
   for (const auto& [name, ref] : *impl_->pieces)
     stats.shard_bytes += static_cast<std::int64_t>(ref.flat->piece(ref.member).nbytes());
   for (const auto& unit : impl_->units) {
-    for (const auto& flat : unit.flats) stats.secondary_bytes += flat->secondary_bytes();
+    for (const auto& flat : unit.flats) {
+      stats.secondary_bytes += flat->secondary_bytes();
+      stats.narrow_bytes += flat->narrow_bytes();
+    }
   }
   impl_->mesh.count_sent(stats);
   if (impl_->has_whole_group()) impl_->whole_mesh.count_sent(stats);

@@ -1,0 +1,51 @@
+// A shard in 16 bits beside the one in float32, where operators see 16 bits: what gathers start from.
+//
+// A step of lockstep's optimizers writes it along with the shard. What was changed otherwise, by the count of
+// versions or because somebody says so, is converted before the next gather.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "optim/pieces.h"
+#include "parallel/sharded/shard_layout.h"
+#include "parallel/sharded/shard_memory.h"
+
+namespace lockstep::detail {
+
+class NarrowShard {
+ public:
+  /// Of `shard`, in `memory`, with that of `pieces`, which lie at `places` in it.
+  NarrowShard(const at::Tensor& shard, std::span<const at::Tensor> pieces, std::span<const ShardPiece> places,
+              at::ScalarType dtype, ShardMemory& memory);
+
+  /// That of piece `i`, for optimizers.
+  const std::shared_ptr<NarrowCopy>& copy(std::size_t i) const { return parts_[i].copy; }
+
+  /// What is not known to be the shard's is converted. The whole shard in 16 bits, until the next call.
+  const at::Tensor& current();
+
+  /// The shard may have changed, but for what steps have written since the last time.
+  void forget_unless_written();
+  /// The shard has changed.
+  void forget();
+
+  std::int64_t bytes() const { return static_cast<std::int64_t>(elements_.nbytes()); }
+
+ private:
+  struct Part {
+    at::Tensor piece;
+    std::shared_ptr<NarrowCopy> copy;
+    std::optional<std::uint32_t> current_of = {};  // the version of the piece that it is a copy of
+  };
+
+  at::Tensor elements_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace lockstep::detail
