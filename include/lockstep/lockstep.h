@@ -105,6 +105,7 @@
 #include <lockstep/fabric/batch_agreement.h>
 #include <lockstep/fabric/deepspeed_checkpoint.h>
 #include <lockstep/fabric/fabric.h>
+#include <lockstep/fabric/flop_counter.h>
 #include <lockstep/fabric/spike_detector.h>
 #include <lockstep/fabric/throughput.h>
 

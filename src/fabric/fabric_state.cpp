@@ -60,6 +60,9 @@ void FabricState::warn_of_what_programs_do() const {
     add(key, config.is_given(key));
   add("steps_per_print", config.steps_per_print.has_value());
   add("wall_clock_breakdown", config.wall_clock_breakdown);
+  add("memory_breakdown", config.memory_breakdown);
+  add("dump_state", config.dump_state);
+  add("flops_profiler.enabled", config.flops_profiler.enabled);
   add("tensorboard.enabled", config.tensorboard.enabled);
   add("csv_monitor.enabled", config.csv_monitor.enabled);
   add("comms_logger.enabled", config.comms_logger.enabled);

@@ -23,8 +23,6 @@ bool adds_up_otherwise(const DeepSpeedConfig& c) {
 
 // They change speed, memory, what is printed or the last digits.
 constexpr Setting kWithoutEffect[] = {
-    {"zero_optimization.round_robin_gradients",
-     [](const auto& c) { return c.zero_optimization.round_robin_gradients; }},
     {"zero_optimization.ignore_unused_parameters",
      [](const auto& c) { return !c.zero_optimization.ignore_unused_parameters; }},
     {"activation_checkpointing.cpu_checkpointing",
@@ -46,9 +44,6 @@ constexpr Setting kWithoutEffect[] = {
     {"dataloader_drop_last", [](const auto& c) { return c.dataloader_drop_last; }},
     {"optimizer.params.ns_method", [](const auto& c) { return c.is_given("optimizer.params.ns_method"); }},
     {"sparse_gradients", [](const auto& c) { return c.sparse_gradients; }},
-    {"memory_breakdown", [](const auto& c) { return c.memory_breakdown; }},
-    {"dump_state", [](const auto& c) { return c.dump_state; }},
-    {"flops_profiler.enabled", [](const auto& c) { return c.flops_profiler.enabled; }},
     {"comms_logger.debug", [](const auto& c) { return c.comms_logger.debug; }},
 };
 

@@ -18,6 +18,7 @@
 #include "parallel/deferred/deferred_tensor.h"
 #include "train/callbacks/comms_log.h"
 #include "train/callbacks/deepspeed_reports.h"
+#include "train/callbacks/memory_breakdown.h"
 #include "train/evaluation_loop.h"
 
 namespace lockstep::detail {
@@ -58,6 +59,7 @@ void add_deepspeed_reports(const RunState& state, std::vector<std::shared_ptr<Ca
   if (DeepSpeedReports::are_wanted(config))
     callbacks.push_back(std::make_shared<DeepSpeedReports>(
         config, [&state] { return std::as_const(*state.precision).grad_scaler(); }));
+  if (config.memory_breakdown) callbacks.push_back(std::make_shared<MemoryBreakdown>());
   if (comms_log) callbacks.push_back(comms_log);
 }
 

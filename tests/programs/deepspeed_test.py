@@ -334,12 +334,42 @@ class DeepSpeed(ProgramTest):
         self.assertEqual(result.code, 0, result)
         self.assertEqual((job / "Train_Samples_loss_scale.csv").read_text().splitlines()[4:], ["64,64", "80,64"])
 
+    def test_what_a_step_computes(self):
+        page = self.folder / "flops" / "page.txt"
+        file = self.config({"zero_optimization": {"stage": 3}, "dump_state": True, "memory_breakdown": True,
+                            "flops_profiler": {"enabled": True, "profile_step": 2, "output_file": str(page)}})
+        flags = [*strategy("deepspeed", 2, config=file), "--trainer.enable_progress_bar", "false"]
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *flags, "--trainer.max_steps", 4)
+        self.assertEqual(result.code, 0, result)
+        self.assertNotIn("no effect", result.err)
+        text = page.read_text()
+        self.assertIn("Profile Summary at step 3:\n", text)
+        values = dict(re.findall(r"^(\S.*?): +(\S.*)$", text, re.MULTILINE))
+        self.assertEqual((values["world size"], values["batch size per GPU"]), ("2", "4"), text)
+        # The model's, of which each rank holds half: 8 x 16 and 16 x 1 with biases, and a batch normalisation.
+        self.assertEqual(values["params per GPU"], str(8 * 16 + 16 + 2 * 16 + 16 + 1), text)
+        self.assertEqual(values["fwd MACs per GPU"], f"{4 * (8 * 16 + 16)} MACs", text)
+        for name in ("fwd latency", "bwd latency", "step latency", "iter latency"):
+            self.assertRegex(values[name], r"^[\d.e+-]+ [mu]?s *$", text)
+        self.assertIn("(fwd+bwd latency): ", text)
+        self.assertRegex(text, r"depth 0:\n    params      - \{'\w+': '")
+        self.assertRegex(text, r"(?m)^  +\(.+\): Linear\(\d+ = [\d.]+% Params, .* = [\d.]+% MACs, .*s = [\d.]+% latency, .*FLOPS\)$")
+        # Those were counted once, the times printed for every step.
+        self.assertEqual(len(re.findall(r"time \(ms\) \| fwd: ", result.out)), 4, result)
+        self.assertIn('DeepSpeedEngine configuration:\n{', result.out)
+        self.assertIn('"profile_step": 2', result.out)
+        for when in ("before forward", "after forward", "before backward", "after backward", "before step", "after step"):
+            memory = re.findall(rf"Engine {when}\nMA ([\d.]+) GB         Max_MA ([\d.]+) GB\nCPU Virtual Memory:  used = [\d.]+ GB, percent = [\d.]+%\n",
+                                result.out)
+            self.assertEqual(len(memory), 4, (when, result))
+            self.assertTrue(all(0 < float(now) <= float(most) for now, most in memory), memory)
+
     def test_what_collectives_take(self):
         config = {"zero_optimization": {"stage": 1}, "comms_logger": {"enabled": True, "verbose": True, "prof_all": False, "prof_ops": ["reduce_scatter"]}}
         flags = ["--trainer.enable_progress_bar", "false", "--trainer.max_steps", 3]
         result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=self.config(config)), *flags)
         self.assertEqual(result.code, 0, result)
-        ops = re.findall(r"comm op: (\w+) \| time \(ms\): ([\d.]+) \| msg size: [\d.]+ [KM]?B \| algbw \(Gbps\): [\d.]+ \| busbw \(Gbps\): [\d.]+\n", result.out)
+        ops = re.findall(r"comm op: (\w+) \| time \(ms\): ([\d.]+) \| msg size: \d+\.\d+ [KM]?B \| algbw \(Gbps\): [\d.]+ \| busbw \(Gbps\): [\d.]+\n", result.out)
         self.assertGreaterEqual(len(ops), 3, result)
         self.assertEqual({name for name, _ in ops}, {"reduce_scatter"})
         table = result.out[result.out.index("Comm. Op            Message Size        Count"):].splitlines()

@@ -18,7 +18,7 @@ enum class ReduceOp {
 /// Who decides in which order values are summed.
 enum class Reduction {
   kOrdered,  ///< a fixed tree over the ranks: the same bits for every algorithm, size and strategy
-  kFast      ///< the backend's own algorithm: faster for large tensors, other last digits
+  kFast      ///< the backend's own algorithm: other last digits
 };
 
 }  // namespace lockstep

@@ -21,7 +21,9 @@ std::string size_text(std::int64_t bytes) {
   auto size = static_cast<double>(bytes);
   std::size_t unit = 0;
   for (; size >= 1024 && unit + 1 < std::size(kUnits); ++unit) size /= 1024;
-  return number_text(std::round(size * 100) / 100) + " " + kUnits[unit];
+  auto text = number_text(std::round(size * 100) / 100);
+  if (text.find('.') == std::string::npos) text += ".0";  // as Python prints a float
+  return text + " " + kUnits[unit];
 }
 
 // Without the tenth at either end.

@@ -1,9 +1,6 @@
 #include "train/callbacks/deepspeed_reports.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 #include <lockstep/base/process.h>
@@ -15,6 +12,7 @@
 
 #include "base/format.h"
 #include "loggers/csv_monitor.h"
+#include "train/callbacks/resident_memory.h"
 
 namespace lockstep::detail {
 namespace {
@@ -23,16 +21,6 @@ constexpr std::int64_t kFirstMeasuredStep = 2;  // DeepSpeed's start_step
 
 double milliseconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
-}
-
-std::string gigabytes(std::int64_t bytes) {
-  return two_digits(static_cast<double>(bytes) / (1 << 30)) + "GB";
-}
-
-std::int64_t resident_bytes() {
-  std::int64_t all = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> all >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
 }
 
 // A list as Python prints it.
@@ -48,15 +36,20 @@ std::string momentum_text(const Optimizer::Group& group) {
   return "[" + number_text(group.betas->front()) + ", " + number_text(group.betas->back()) + "]";
 }
 
+// Who counts operations wants to know what they took.
+bool shows_times(const DeepSpeedConfig& config) {
+  return config.wall_clock_breakdown || config.flops_profiler.enabled;
+}
+
 }  // namespace
 
 bool DeepSpeedReports::are_wanted(const DeepSpeedConfig& config) {
-  return config.steps_per_print || config.wall_clock_breakdown || config.tensorboard.enabled ||
-         config.csv_monitor.enabled;
+  return config.steps_per_print || shows_times(config) || config.tensorboard.enabled ||
+         config.csv_monitor.enabled || config.dump_state;
 }
 
 DeepSpeedReports::DeepSpeedReports(const DeepSpeedConfig& config, std::function<const GradScaler*()> scaler)
-    : config_(config), scaler_(std::move(scaler)) {
+    : config_(config), scaler_(std::move(scaler)), flops_(config.flops_profiler) {
   const auto& tensorboard = config.tensorboard;
   // The folder of the job itself, no version below it.
   if (tensorboard.enabled)
@@ -66,36 +59,30 @@ DeepSpeedReports::DeepSpeedReports(const DeepSpeedConfig& config, std::function<
   if (csv.enabled) monitors_.push_back(std::make_unique<CsvMonitor>(csv.output_path / csv.job_name));
 }
 
-void DeepSpeedReports::on_train_start(TrainContext& context) { last_step_ = context.global_step(); }
-
-void DeepSpeedReports::enter(Phase phase) {
-  leave();
-  phase_ = phase;
-}
-
-void DeepSpeedReports::leave() {
-  const auto now = Clock::now();
-  if (phase_) {
-    micro_[static_cast<std::size_t>(*phase_)] += now - since_;
-    throughput_.current += now - since_;
-  }
-  phase_.reset();
-  since_ = now;
+void DeepSpeedReports::on_train_start(TrainContext& context) {
+  last_step_ = context.global_step();
+  if (config_.dump_state) context.print("DeepSpeedEngine configuration:\n" + to_json(config_));
 }
 
 void DeepSpeedReports::on_train_batch_start(StepContext& step) {
   batch_size_ = std::max(batch_size_, step.batch_size());
-  enter(Phase::kForward);
+  flops_.begin(step);
+  clock_.enter(StepPhase::kForward);
 }
-void DeepSpeedReports::on_before_backward(StepContext&, const at::Tensor&) { enter(Phase::kBackward); }
-void DeepSpeedReports::on_after_backward(StepContext&) { enter(Phase::kForward); }
-void DeepSpeedReports::on_before_optimizer_step(StepContext&) { enter(Phase::kStep); }
+void DeepSpeedReports::on_before_backward(StepContext&, const at::Tensor&) {
+  clock_.enter(StepPhase::kBackward);
+  flops_.end_forward();
+}
+void DeepSpeedReports::on_after_backward(StepContext&) { clock_.enter(StepPhase::kForward); }
+void DeepSpeedReports::on_before_optimizer_step(StepContext&) { clock_.enter(StepPhase::kStep); }
 
 void DeepSpeedReports::on_train_batch_end(StepContext& step, const TrainOutput&) {
-  leave();
-  for (std::size_t phase = 0; phase < micro_.size(); ++phase) global_[phase] += micro_[phase];
-  if (config_.wall_clock_breakdown) print_times(step, micro_, "_microstep");
-  micro_ = {};
+  clock_.leave();
+  const auto micro = clock_.take();
+  global_ += micro;
+  throughput_.current += micro.sum();
+  flops_.end(step, micro);
+  if (shows_times(config_)) print_times(step, micro, "_microstep");
   if (std::exchange(last_step_, step.global_step()) != step.global_step()) end_step(step);
 }
 
@@ -104,7 +91,7 @@ void DeepSpeedReports::end_step(StepContext& step) {
   const bool is_due = config_.steps_per_print && step.global_step() % *config_.steps_per_print == 0;
   if (is_due) print_progress(step);
   if (is_due && throughput_.total.count() > 0 && config_.timers.throughput.enabled) print_throughput(step);
-  if (config_.wall_clock_breakdown) print_times(step, global_, "");
+  if (shows_times(config_)) print_times(step, global_, "");
   if (!monitors_.empty()) write_metrics(step);
   throughput_.current = {};
   global_ = {};
@@ -129,7 +116,7 @@ void DeepSpeedReports::print_throughput(const StepContext& step) const {
              std::to_string(step.batch_idx() + 1) + "/global_step=" + std::to_string(step.global_step()) +
              ", RunningAvgSamplesPerSec=" + per_second(measured, throughput_.total) + ", CurrSamplesPerSec=" +
              per_second(1, throughput_.current) + ", MemAllocated=" + gigabytes(resident_bytes()) +
-             ", MaxMemAllocated=" + gigabytes(peak_rss_bytes()));
+             "GB, MaxMemAllocated=" + gigabytes(peak_rss_bytes()) + "GB");
 }
 
 void DeepSpeedReports::print_times(const TrainContext& context, const Times& times,
@@ -146,7 +133,7 @@ void DeepSpeedReports::write_metrics(const StepContext& step) {
   std::vector<Metric> metrics{{"Train/Samples/lr", step.optimizers().front().optimizer->groups().front().lr}};
   if (const auto* const scaler = scaler_(); scaler != nullptr && config_.fp16.enabled.value)
     metrics.emplace_back("Train/Samples/loss_scale", scaler->get_scale());
-  if (config_.wall_clock_breakdown) {
+  if (shows_times(config_)) {
     constexpr const char* kNames[] = {"forward", "backward", "step"};
     for (std::size_t phase = 0; phase < global_.size(); ++phase)
       metrics.emplace_back(std::string("Train/Samples/elapsed_time_ms_") + kNames[phase],
@@ -161,6 +148,7 @@ std::int64_t DeepSpeedReports::samples_of_step(const StepContext& step) const {
 }
 
 void DeepSpeedReports::finalize(const char* status) {
+  flops_.stop();
   for (const auto& monitor : monitors_) monitor->finalize(status);
 }
 

@@ -1,16 +1,17 @@
 // What DeepSpeed's configuration has a run tell of itself.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include <lockstep/deepspeed/config.h>
 #include <lockstep/loggers/logger.h>
 #include <lockstep/train/hooks.h>
+
+#include "train/callbacks/flops_report.h"
+#include "train/callbacks/phase_clock.h"
 
 namespace lockstep {
 class GradScaler;
@@ -20,8 +21,8 @@ namespace lockstep::detail {
 
 /// steps_per_print: a line with the step, the steps that were left out, lr and momentum, and one with samples
 /// per second (timers.throughput). wall_clock_breakdown: times of forward, backward and step. tensorboard,
-/// csv_monitor: lr, loss scale and those times, over the samples of all ranks. In DeepSpeed's words; on rank
-/// 0.
+/// csv_monitor: lr, loss scale and those times, over the samples of all ranks. flops_profiler: see
+/// FlopsReport. dump_state: the settings, as the run begins. In DeepSpeed's words; on rank 0.
 class DeepSpeedReports final : public Callback {
  public:
   /// Whether `config` asks for any of it.
@@ -40,9 +41,8 @@ class DeepSpeedReports final : public Callback {
   void on_exception(TrainContext& context, const std::exception& error) override;
 
  private:
-  using Clock = std::chrono::steady_clock;
-  enum class Phase { kForward, kBackward, kStep };
-  using Times = std::array<Clock::duration, 3>;  // by phase
+  using Clock = PhaseClock::Clock;
+  using Times = PhaseClock::Times;
 
   // Samples per second over the steps after the first two, as DeepSpeed counts them.
   struct Throughput {
@@ -51,8 +51,6 @@ class DeepSpeedReports final : public Callback {
     Clock::duration current = {};
   };
 
-  void enter(Phase phase);
-  void leave();
   void end_step(StepContext& step);
   void print_progress(const StepContext& step) const;
   void print_throughput(const StepContext& step) const;
@@ -64,9 +62,8 @@ class DeepSpeedReports final : public Callback {
   DeepSpeedConfig config_;
   std::function<const GradScaler*()> scaler_;
   std::vector<std::unique_ptr<Logger>> monitors_;
-  std::optional<Phase> phase_;
-  Clock::time_point since_ = {};
-  Times micro_ = {};   // of the micro-batch
+  PhaseClock clock_;
+  FlopsReport flops_;
   Times global_ = {};  // of the step
   Throughput throughput_;
   std::int64_t batch_size_ = 0;  // of the loader: the most that a batch had
