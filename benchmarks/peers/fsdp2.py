@@ -77,18 +77,19 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    def __init__(self, layers, heads, width):
+    def __init__(self, layers, heads, width, tied=True):
         super().__init__()
         self.token_embedding = embedding(VOCAB, width)
         self.position_embedding = embedding(TOKENS, width)
         self.blocks = nn.ModuleList(Block(layers, heads, width) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
+        self.head = None if tied else embedding(VOCAB, width).weight
 
     def forward(self, tokens):
         x = self.token_embedding(tokens) + self.position_embedding(torch.arange(tokens.size(1)))
         for block in self.blocks:
             x = block(x)
-        return F.linear(self.norm(x), self.token_embedding.weight)
+        return F.linear(self.norm(x), self.token_embedding.weight if self.head is None else self.head)
 
 
 class BytesSent(TorchDispatchMode):

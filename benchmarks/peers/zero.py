@@ -34,7 +34,7 @@ WARMUP_STEPS = 2
 def config(stage):
     return {"train_micro_batch_size_per_gpu": BATCH, "gradient_accumulation_steps": 1, "gradient_clipping": 0.0,
             "zero_allow_untested_optimizer": True, "steps_per_print": 1000000,
-            "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}}
+            "zero_optimization": {"stage": stage}}
 
 
 class Counted:
@@ -74,7 +74,7 @@ def measure(rank, ranks, stage, steps, results, counted):
     results.add("rss_before", bytes=fsdp2.memory_bytes("VmRSS"))
     torch.manual_seed(0)
     fsdp2.VOCAB = VOCAB
-    model = fsdp2.Gpt(LAYERS, HEADS, WIDTH)
+    model = fsdp2.Gpt(LAYERS, HEADS, WIDTH, tied=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config(stage))
     torch.manual_seed(1 + rank)

@@ -42,7 +42,8 @@ void describe(ls::OptionVisitor& visitor, Options& options) {
 
 lm::GptShape shape_of(Size size) {
   if (size == Size::k10m) return {.layers = 6, .heads = 6, .width = 384, .context = kTokens};
-  if (size == Size::k14m) return {.layers = 6, .heads = 6, .width = 384, .context = kTokens, .vocab = 4096};
+  if (size == Size::k14m)
+    return {.layers = 6, .heads = 6, .width = 384, .context = kTokens, .vocab = 4096, .tied = false};
   return {.layers = 12, .heads = 12, .width = 768, .context = kTokens};
 }
 

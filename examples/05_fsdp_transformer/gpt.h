@@ -23,6 +23,7 @@ struct GptShape {
   std::int64_t context = 0;  ///< the largest T
   std::int64_t vocab = 256;  ///< V
   double dropout = 0;
+  bool tied = true;  ///< the table of tokens serves at both ends: Press, Wolf, arXiv 1608.05859
 };
 
 constexpr double kInitStd = 0.02;
@@ -119,6 +120,8 @@ struct GptImpl : nn::Module {
     for (std::int64_t layer = 0; layer < shape.layers; ++layer) blocks->push_back(Block(shape));
     register_module("blocks", blocks);
     norm = register_module("norm", layer_norm(shape.width));
+    if (!shape.tied)
+      own_head = register_parameter("head", embedding(shape.vocab, shape.width)->weight.detach());
   }
 
   /// What the blocks make of `tokens_BT`, int64 with T <= context.
@@ -128,9 +131,10 @@ struct GptImpl : nn::Module {
     return norm->forward(blocks->forward(at::dropout(x_BTC, dropout, is_training())));
   }
 
-  /// Scores of the next token. The table of tokens serves at both ends (tied weights): Press, Wolf, arXiv
-  /// 1608.05859.
-  torch::Tensor head(const torch::Tensor& x_BTC) { return F::linear(x_BTC, token_embedding->weight); }
+  /// Scores of the next token.
+  torch::Tensor head(const torch::Tensor& x_BTC) {
+    return F::linear(x_BTC, own_head.defined() ? own_head : token_embedding->weight);
+  }
 
   torch::Tensor forward(const torch::Tensor& tokens_BT) { return head(features(tokens_BT)); }
 
@@ -138,6 +142,7 @@ struct GptImpl : nn::Module {
   nn::Embedding token_embedding{nullptr}, position_embedding{nullptr};
   nn::Sequential blocks;
   nn::LayerNorm norm{nullptr};
+  torch::Tensor own_head;  // where it is not tied
 };
 TORCH_MODULE(Gpt);
 

@@ -148,7 +148,8 @@ FabricOptions Cli::fabric(FabricOptions defaults) const {
   detail::keep_own_parts(code, defaults.strategy);
   name_deepspeed_file(defaults.strategy);
   Settings settings{.fabric = std::move(defaults)};
-  settings.fabric.run = {.run_dir = wanted_run_dir_, .seed_everything = run_.seed_everything};
+  settings.fabric.run = {
+      .run_dir = wanted_run_dir_, .seed_everything = run_.seed_everything, .flags = flags_of(command_line_)};
   print_if_asked(tree_of(program_, settings).to_yaml());
   settings.fabric.run.run_dir = run_.run_dir;
   return std::move(settings.fabric);

@@ -23,6 +23,10 @@ double of_group(const std::string& key, const PerGroup& values, const Group& gro
          std::to_string(values.size()) + " numbers, and there is a group " + std::to_string(group.index));
 }
 
+double highest_of(const PerGroup& warmup_max_lr, const Group& group) {
+  return warmup_max_lr.empty() ? group.lr : of_group("warmup_max_lr", warmup_max_lr, group);
+}
+
 std::int64_t total_of(const AutoOr<std::optional<std::int64_t>>& total_num_steps) {
   if (!total_num_steps.value)
     refuse("scheduler.params.total_num_steps", "a number of steps",
@@ -82,14 +86,13 @@ double warmup_decay_share(WarmupType type, std::int64_t t, std::int64_t steps, s
 
 double learning_rate(const WarmupLR& s, std::int64_t t, const Group& group) {
   const auto low = of_group("warmup_min_lr", s.warmup_min_lr.value, group);
-  const auto& highest = s.warmup_max_lr.value;
-  const auto high = highest.empty() ? group.lr : of_group("warmup_max_lr", highest, group);
+  const auto high = highest_of(s.warmup_max_lr.value, group);
   return low + (high - low) * warmup_share(s.warmup_type, t, s.warmup_num_steps.value);
 }
 
 double learning_rate(const WarmupDecayLR& s, std::int64_t t, const Group& group) {
   const auto low = of_group("warmup_min_lr", s.warmup_min_lr.value, group);
-  const auto high = of_group("warmup_max_lr", s.warmup_max_lr.value, group);
+  const auto high = highest_of(s.warmup_max_lr.value, group);
   const auto total = total_of(s.total_num_steps);
   return low + (high - low) * warmup_decay_share(s.warmup_type, t, s.warmup_num_steps.value, total);
 }

@@ -95,6 +95,18 @@ bool lacks_path(OffloadDevice device, const std::optional<std::filesystem::path>
   return device == OffloadDevice::kNvme && (!path || path->empty());
 }
 
+bool uses_disk(const Config& c) {
+  const auto& zero = c.zero_optimization;
+  return shards(c) && (zero.offload_optimizer.device == OffloadDevice::kNvme ||
+                       zero.offload_param.device == OffloadDevice::kNvme);
+}
+
+bool has_odd_blocks(const Config& c) {
+  return uses_disk(c) && (c.aio.block_size % 4096 != 0 || c.aio.block_size > (std::int64_t{1} << 30));
+}
+
+bool has_deep_queue(const Config& c) { return uses_disk(c) && c.aio.queue_depth > 4096; }
+
 /// Whether parameters have another type than fp16 and bf16 say.
 bool has_other_param_dtype(const Config& c) {
   if (!c.data_types.param_dtype) return false;
@@ -151,6 +163,8 @@ const std::vector<Rule>& rules() {
          return lacks_path(o.device, o.nvme_path);
        },
        "a folder"},
+      {{"aio.block_size"}, has_odd_blocks, "bytes, a multiple of 4096 up to 1073741824, for device nvme"},
+      {{"aio.queue_depth"}, has_deep_queue, "1 to 4096 for device nvme"},
       {{"prescale_gradients", "zero_optimization.reduce_scatter", kStage},
        [](const Config& c) {
          const auto& z = c.zero_optimization;

@@ -14,7 +14,7 @@ void describe_gradients(OptionVisitor& v, ZeroConfig& o) {
           "Reduce a bucket of several ranks' gradients at once");
   v.field("allgather_partitions", o.allgather_partitions, "Has no effect, in DeepSpeed neither");
   v.field("allgather_bucket_size", o.allgather_bucket_size, "Elements gathered at a time, even", at_least(0));
-  v.field("overlap_comm", o.overlap_comm, "Reduce while backward computes; none: yes, at every stage");
+  v.field("overlap_comm", o.overlap_comm, "Gather ahead of use; none: yes, at every stage");
   v.field("round_robin_gradients", o.round_robin_gradients, "Spread offloaded gradients over the ranks");
   v.field("ignore_unused_parameters", o.ignore_unused_parameters,
           "Stage 2: put up with parameters that got no gradient");

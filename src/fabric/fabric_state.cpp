@@ -24,22 +24,29 @@ FabricOptions checked(FabricOptions options) {
                                .hint = "create another optimizer for a model by setup_optimizers()"});
 }
 
-std::optional<DeepSpeedConfig> configuration_of(const StrategyOptions& strategy) {
-  const auto* const chosen = std::get_if<DeepSpeed>(&strategy);
-  return chosen == nullptr ? std::nullopt : std::optional(deepspeed_run(*chosen).config);
+std::optional<DeepSpeedConfig> configuration_of(const FabricOptions& options) {
+  const auto* const chosen = std::get_if<DeepSpeed>(&options.strategy);
+  if (chosen == nullptr) return std::nullopt;
+  return deepspeed_run(*chosen, deepspeed_arguments_in(options.run.flags, "fabric.strategy")).config;
+}
+
+PrecisionOptions chosen_precision(const std::optional<DeepSpeedConfig>& deepspeed,
+                                  const FabricOptions& options) {
+  if (!deepspeed) return options.precision;
+  return precision_of(*deepspeed, options.precision, options.run.flags.contains("fabric.precision"));
 }
 
 }  // namespace
 
 FabricState::FabricState(FabricOptions chosen)
     : options(checked(std::move(chosen))),
-      deepspeed(configuration_of(options.strategy)),
+      deepspeed(configuration_of(options)),
       connector({.accelerator = options.accelerator,
                  .devices = options.devices,
                  .num_nodes = options.num_nodes,
                  .strategy = options.strategy,
                  .cluster_environment = options.cluster_environment}),
-      precision(make_precision(deepspeed ? precision_of(*deepspeed, options.precision) : options.precision)) {
+      precision(make_precision(chosen_precision(deepspeed, options))) {
   if (!connector.must_start_ranks()) strategy = connector.join();
 }
 

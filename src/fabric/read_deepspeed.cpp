@@ -45,17 +45,11 @@ struct DeepSpeedReader {
   }
 };
 
-/// Whether fp16.loss_scale says a scale for the whole run.
-bool has_static_scale(const Strategy& strategy) {
-  const auto* const own = dynamic_cast<const DeepSpeedStrategy*>(&strategy);
-  return own != nullptr && own->config().fp16.loss_scale > 0;
-}
-
-/// Of 16-bit floating point, as its own state with the scale that was saved. A static one stays.
+/// Of 16-bit floating point, as its own state with the scale that was saved. A static one stays, as it does
+/// wherever a state is loaded.
 StateTree with_scale(const Fabric& fabric, const ZeroCheckpoint& checkpoint) {
   auto precision = fabric.precision().state();
-  const bool is_taken = checkpoint.stage() != 0 && !has_static_scale(fabric.strategy());
-  const auto scale = is_taken ? ZeroOptimizer(checkpoint).loss_scale() : std::nullopt;
+  const auto scale = checkpoint.stage() != 0 ? ZeroOptimizer(checkpoint).loss_scale() : std::nullopt;
   if (scale && precision.contains("scale")) precision.set("scale", *scale);
   return precision;
 }

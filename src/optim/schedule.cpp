@@ -114,9 +114,8 @@ Rates at(const SWALR& s, std::int64_t k, double base, std::size_t group) {
 Rates at(const DeepSpeedLR& s, std::int64_t k, double base, std::size_t group) {
   const deepspeed::Group own{.lr = base, .index = group};
   Rates rates{deepspeed::learning_rate(s.scheduler, k - 1, own)};
-  if (const auto* cycle = std::get_if<deepspeed::OneCycle>(&s.scheduler)) {
-    if (const auto betas = deepspeed::cycled_betas(*cycle, k - 1, own)) rates.momentum = betas->beta1;
-  }
+  if (const auto* cycle = std::get_if<deepspeed::OneCycle>(&s.scheduler))
+    rates.betas = deepspeed::cycled_betas(*cycle, k - 1, own);
   return rates;
 }
 
@@ -124,6 +123,37 @@ Rates at(const SequentialLR& s, std::int64_t k, double base, std::size_t group) 
   const auto i = passed(s.milestones, k);
   return rates_at(s.schedulers[i], i == 0 ? k : k - s.milestones[i - 1], base, group);
 }
+
+void check_size(const std::string& what, const std::vector<double>& values, std::size_t groups) {
+  if (values.size() == 1 || values.size() == groups) return;
+  refuse(what + " has the wrong size", "1, or one for each of " + std::to_string(groups) + " groups",
+         std::to_string(values.size()));
+}
+
+// Lists that may stay empty mean the groups' own rates.
+struct GroupListCheck {
+  std::size_t groups;
+
+  void check(const char* key, const deepspeed::PerGroup& values) const {
+    if (!values.empty()) check_size(std::string("scheduler.params.") + key, values, groups);
+  }
+  void operator()(const deepspeed::NoScheduler&) const {}
+  void operator()(const deepspeed::WarmupCosineLR&) const {}
+  void operator()(const deepspeed::OneCycle& s) const {
+    check("cycle_min_lr", s.cycle_min_lr);
+    check("cycle_max_lr", s.cycle_max_lr);
+    check("cycle_min_mom", s.cycle_min_mom);
+    check("cycle_max_mom", s.cycle_max_mom);
+  }
+  void operator()(const deepspeed::LRRangeTest& s) const {
+    check("lr_range_test_min_lr", s.lr_range_test_min_lr);
+  }
+  template <class Warmup>
+  void operator()(const Warmup& s) const {
+    check("warmup_min_lr", s.warmup_min_lr.value);
+    check("warmup_max_lr", s.warmup_max_lr.value);
+  }
+};
 
 }  // namespace
 
@@ -142,18 +172,19 @@ void check_groups(const SchedulerOptions& options, std::size_t groups) {
   if (const auto* sequence = std::get_if<SequentialLR>(&options)) {
     for (const auto& scheduler : sequence->schedulers) check_groups(scheduler, groups);
   }
-  const auto* swa = std::get_if<SWALR>(&options);
-  if (swa == nullptr || swa->swa_lr.size() == 1 || swa->swa_lr.size() == groups) return;
-  refuse("SWALR.swa_lr has the wrong size", "1, or one for each of " + std::to_string(groups) + " groups",
-         std::to_string(swa->swa_lr.size()));
+  if (const auto* section = std::get_if<DeepSpeedLR>(&options))
+    std::visit(GroupListCheck{groups}, section->scheduler);
+  if (const auto* swa = std::get_if<SWALR>(&options)) check_size("SWALR.swa_lr", swa->swa_lr, groups);
+}
+
+bool cycles_betas(const SchedulerOptions& options) {
+  const auto* section = std::get_if<DeepSpeedLR>(&options);
+  const auto* cycle = section == nullptr ? nullptr : std::get_if<deepspeed::OneCycle>(&section->scheduler);
+  return cycle != nullptr && cycle->cycle_momentum;
 }
 
 bool cycles_momentum(const SchedulerOptions& options) {
   if (const auto* cycle = std::get_if<OneCycleLR>(&options)) return cycle->cycle_momentum;
-  if (const auto* section = std::get_if<DeepSpeedLR>(&options)) {
-    const auto* cycle = std::get_if<deepspeed::OneCycle>(&section->scheduler);
-    return cycle != nullptr && cycle->cycle_momentum;
-  }
   const auto* sequence = std::get_if<SequentialLR>(&options);
   return sequence != nullptr &&
          std::any_of(sequence->schedulers.begin(), sequence->schedulers.end(), cycles_momentum);

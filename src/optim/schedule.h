@@ -12,7 +12,8 @@ namespace lockstep::detail {
 /// What a schedule sets in a group.
 struct Rates {
   double lr;
-  std::optional<double> momentum = {};  // or beta1; nothing: left as it is
+  std::optional<double> momentum = {};         // or beta1; nothing: left as it is
+  std::optional<deepspeed::Betas> betas = {};  // of groups that have any
 };
 
 /// Of the group number `group`, which starts from `base`.
@@ -24,6 +25,9 @@ void check_groups(const SchedulerOptions& options, std::size_t groups);
 
 /// Whether rates_at() sets momentum at some k.
 bool cycles_momentum(const SchedulerOptions& options);
+
+/// Whether it sets betas: DeepSpeed's OneCycle, which leaves momentum of other optimizers alone.
+LOCKSTEP_API bool cycles_betas(const SchedulerOptions& options);
 
 /// @throws ConfigError naming the field and value that torch would refuse too
 void validate(const SchedulerOptions& options);

@@ -115,7 +115,9 @@ void Scheduler::go_to(std::int64_t k) {
   state_.last_step = k;
   for (std::size_t i = 0; i < rates.size(); ++i) {
     set_lr(i, rates[i].lr);
-    if (rates[i].momentum) set_momentum(optimizer_->groups()[i], *rates[i].momentum);
+    auto& group = optimizer_->groups()[i];
+    if (rates[i].momentum) set_momentum(group, *rates[i].momentum);
+    if (rates[i].betas && group.betas) group.betas = {rates[i].betas->beta1, rates[i].betas->beta2};
   }
 }
 

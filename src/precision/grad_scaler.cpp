@@ -67,7 +67,9 @@ void describe(OptionVisitor& v, GradScalerOptions& o) {
           "Every good step refills the hysteresis, not only growth of the scale");
   v.field("growth_delay", o.growth_delay,
           "Good steps that growth waits longer at the beginning and after an overflow", at_least(0));
-  v.field("min_scale", o.min_scale, "A scale at which an overflow is an error; 0: none", at_least(0));
+  v.field("min_scale", o.min_scale, "The smallest scale; 0: none", at_least(0));
+  v.field("fails_at_min_scale", o.fails_at_min_scale, "An overflow at min_scale is an error");
+  v.field("dynamic", o.dynamic, "false: the scale stays init_scale");
   v.field("enabled", o.enabled, "Scale losses; else they stay as they are");
 }
 
@@ -190,6 +192,7 @@ void GradScaler::update(std::optional<double> new_scale) {
 }
 
 void GradScaler::adapt(const at::Tensor& found_inf) {
+  if (!options_.dynamic) return;
   if (found_inf.item<float>() != 0.0F) return back_off();
   const double before = scale_.item<double>();
   at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor, options_.backoff_factor,
@@ -205,7 +208,7 @@ void GradScaler::back_off() {
     return;
   }
   const double now = scale_.item<double>();
-  if (options_.min_scale > 0 && now <= options_.min_scale)
+  if (options_.fails_at_min_scale && options_.min_scale > 0 && now <= options_.min_scale)
     refuse("a gradient overflowed in step " + std::to_string(steps_) + ", and the scale is " +
                std::to_string(now) + ", its minimum, already",
            "look for what is infinite or NaN in the model or the data; min_scale sets the minimum");
@@ -244,6 +247,10 @@ StateTree GradScaler::state() const {
   state.set("_growth_tracker",
             growth_tracker_.defined() ? growth_tracker_.item<std::int64_t>() : init_growth_tracker_);
   if (options_.hysteresis > 1) state.set("_hysteresis_left", std::int64_t{hysteresis_left_});
+  // What torch's scaler keeps has torch's keys alone.
+  const bool is_torchs = options_.dynamic && options_.growth_delay == 0;
+  if (skipped_ > 0 && !is_torchs) state.set("_skipped_steps", skipped_);
+  if (!options_.dynamic) state.set("_dynamic", false);
   return state;
 }
 
@@ -254,6 +261,10 @@ void GradScaler::load_state(const StateTree& state) {
                                         .expected = "scale, growth_factor, ...",
                                         .hint = "it may be that of a disabled one"});
   }
+  skipped_ = state.contains("_skipped_steps") ? state.get<std::int64_t>("_skipped_steps") : 0;
+  per_optimizer_.clear();
+  // A scale that somebody chose says nothing of one that is found, nor the other way round.
+  if (!options_.dynamic || state.contains("_dynamic")) return;
   auto loaded = options_;
   loaded.init_scale = state.get<double>("scale");
   loaded.growth_factor = state.get<double>("growth_factor");
@@ -267,7 +278,6 @@ void GradScaler::load_state(const StateTree& state) {
   hysteresis_left_ = std::clamp(left, 1, options_.hysteresis);
   options_ = loaded;
   init_growth_tracker_ = growth_tracker;
-  per_optimizer_.clear();
   if (!scale_.defined()) return;
   scale_.fill_(loaded.init_scale);
   growth_tracker_.fill_(growth_tracker);

@@ -10,15 +10,20 @@ struct Setting {
   bool (*is_asked_for)(const DeepSpeedConfig&);
 };
 
-// Stages 2 and 3 add up what is averaged in the type of the shards, the others in that of the model.
+// Stages 2 and 3 add up what is averaged in the type of the shards.
 bool adds_up_otherwise(const DeepSpeedConfig& c) {
   const auto& wanted = c.data_types.grad_accum_dtype;
   if (!wanted) return false;
-  const bool in_shards = c.zero_optimization.stage >= 2 && !c.bf16.bf16_master_weights_and_grads;
-  auto used = deepspeed::Dtype::kFp32;
-  if (!in_shards && c.fp16.enabled.value) used = deepspeed::Dtype::kFp16;
-  if (!in_shards && c.bf16.enabled.value) used = deepspeed::Dtype::kBf16;
-  return *wanted != used;
+  if (c.bf16.bf16_master_weights_and_grads) return *wanted != deepspeed::Dtype::kBf16;
+  return c.zero_optimization.stage >= 2 && *wanted != deepspeed::Dtype::kFp32;
+}
+
+bool keeps_states_otherwise(const DeepSpeedConfig& c) {
+  const auto asks = [](const auto& section) {
+    if constexpr (requires { section.fp32_optimizer_states; }) return !section.fp32_optimizer_states;
+    return false;
+  };
+  return std::visit(asks, c.optimizer);
 }
 
 // They change speed, memory, what is printed or the last digits.
@@ -43,6 +48,7 @@ constexpr Setting kWithoutEffect[] = {
     {"managed_gradient_accumulation", [](const auto& c) { return !c.managed_gradient_accumulation; }},
     {"dataloader_drop_last", [](const auto& c) { return c.dataloader_drop_last; }},
     {"optimizer.params.ns_method", [](const auto& c) { return c.is_given("optimizer.params.ns_method"); }},
+    {"optimizer.params.fp32_optimizer_states", &keeps_states_otherwise},
     {"sparse_gradients", [](const auto& c) { return c.sparse_gradients; }},
     {"comms_logger.debug", [](const auto& c) { return c.comms_logger.debug; }},
 };

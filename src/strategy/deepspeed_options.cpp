@@ -31,7 +31,7 @@ void describe_sharding(OptionVisitor& v, DeepSpeed& o) {
           "What is sharded: 0 nothing, 1 optimizer states, 2 and gradients, 3 and parameters", between(0, 3));
   v.field("sub_group_size", o.sub_group_size, "Elements of a part of the optimizer's step", at_least(0));
   v.field("contiguous_gradients", o.contiguous_gradients, "Copy gradients into a bucket as they come");
-  v.field("overlap_comm", o.overlap_comm, "Reduce while backward computes");
+  v.field("overlap_comm", o.overlap_comm, "Gather ahead of use");
   v.field("allgather_partitions", o.allgather_partitions, "Has no effect, in DeepSpeed neither");
   v.field("reduce_scatter", o.reduce_scatter, "Give each rank the sum of its own gradients only");
   v.field("allgather_bucket_size", o.allgather_bucket_size, "Elements gathered at a time, even", at_least(0));

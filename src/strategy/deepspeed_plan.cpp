@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include <lockstep/base/error.h>
@@ -119,26 +118,32 @@ ZeroPlusPlus zero_plus_plus_of(const DeepSpeedConfig& config, int world_size, in
 
 }  // namespace
 
-// DeepSpeed's dynamic scale, or its static one, which neither grows nor backs off.
-GradScalerOptions constant_scale(double scale) {
-  return {.init_scale = scale,
-          .growth_interval = std::numeric_limits<std::int32_t>::max(),
-          .hysteresis = std::numeric_limits<int>::max()};
-}
+GradScalerOptions constant_scale(double scale) { return {.init_scale = scale, .dynamic = false}; }
 
-GradScalerOptions scaler_options(const deepspeed::Fp16& fp16) {
+GradScalerOptions scaler_options(const deepspeed::Fp16& fp16, int stage) {
   if (fp16.loss_scale > 0) return constant_scale(fp16.loss_scale);
-  return {.init_scale = std::ldexp(1.0, fp16.initial_scale_power),
-          .growth_interval = fp16.loss_scale_window,
-          .hysteresis = fp16.hysteresis,
-          .consecutive_hysteresis = fp16.consecutive_hysteresis,
-          .growth_delay = 1,
-          .min_scale = static_cast<double>(fp16.min_loss_scale)};
+  GradScalerOptions options{.init_scale = std::ldexp(1.0, fp16.initial_scale_power),
+                            .growth_interval = fp16.loss_scale_window,
+                            .hysteresis = fp16.hysteresis,
+                            .consecutive_hysteresis = fp16.consecutive_hysteresis,
+                            .growth_delay = 1,
+                            .min_scale = static_cast<double>(fp16.min_loss_scale)};
+  if (stage == 0) {
+    options.hysteresis = 1;
+    options.fails_at_min_scale = false;
+  }
+  return options;
 }
 
 bool checks_overflow(const DeepSpeedConfig& config, Dtype dtype) {
   const int stage = config.zero_optimization.stage;
   return dtype == Dtype::kBf16 && config.bf16.check_grad_overflow && (stage == 1 || stage == 2);
+}
+
+bool averages_every_micro_batch(const DeepSpeedConfig& config, Dtype dtype) {
+  if (config.zero_optimization.stage >= 2) return true;
+  const bool has_float_shards = dtype != Dtype::kFp32 && !config.bf16.bf16_master_weights_and_grads;
+  return has_float_shards && config.data_types.grad_accum_dtype.value_or(Dtype::kFp32) == Dtype::kFp32;
 }
 
 ShardingPlan plan_of(const DeepSpeedConfig& config, Dtype dtype, int world_size, int ranks_per_node) {

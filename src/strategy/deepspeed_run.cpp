@@ -72,6 +72,17 @@ std::filesystem::path deepspeed_file(const DeepSpeed& options) {
   return env::get("LOCKSTEP_DEEPSPEED_CONFIG_PATH").value_or("");
 }
 
+std::set<std::string> deepspeed_arguments_in(const std::map<std::string, std::string>& flags,
+                                             const std::string& strategy) {
+  const auto prefix = strategy + ".";
+  std::set<std::string> given;
+  for (const auto& [key, text] : flags) {
+    if (key.starts_with(prefix)) given.insert(key.substr(prefix.size()));
+    if (key == strategy && text.starts_with("deepspeed_stage_")) given.insert("stage");
+  }
+  return given;
+}
+
 Dtype dtype_of(std::string_view precision) {
   if (precision.starts_with("16-")) return Dtype::kFp16;
   return precision.starts_with("bf16-") ? Dtype::kBf16 : Dtype::kFp32;
@@ -102,6 +113,15 @@ PrecisionOptions precision_of(const DeepSpeedConfig& config, const PrecisionOpti
   if (is_half && !std::holds_alternative<Fp16Mixed>(given)) return Fp16Mixed{};
   if (completed.bf16.enabled.value && !chosen_dtype(given, is_asked_for)) return Bf16True{};
   return given;
+}
+
+DeepSpeedConfig with_precision(DeepSpeedConfig config, const DeepSpeed& options,
+                               const PrecisionOptions& precision) {
+  const auto dtype = chosen_dtype(precision, /*is_asked_for=*/false).value_or(Dtype::kFp32);
+  if (deepspeed_file(options).empty()) config.fp16 = deepspeed_config(options, dtype).fp16;
+  config.fp16.enabled = dtype == Dtype::kFp16;
+  config.bf16.enabled = dtype == Dtype::kBf16;
+  return config;
 }
 
 std::optional<std::int64_t> accumulation_of(const DeepSpeedConfig& config, int world_size,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -27,6 +28,11 @@ deepspeed::Dtype dtype_of(std::string_view precision);
 /// The file that `options` name, or LOCKSTEP_DEEPSPEED_CONFIG_PATH; empty without one.
 LOCKSTEP_API std::filesystem::path deepspeed_file(const DeepSpeed& options);
 
+/// Arguments that the command line names, by keys below `strategy` ("trainer.strategy"), and the stage where
+/// the strategy's name does.
+LOCKSTEP_API std::set<std::string> deepspeed_arguments_in(const std::map<std::string, std::string>& flags,
+                                                          const std::string& strategy);
+
 /// Reads that file; without one it is what the arguments come to, whatever the precision. `given`: arguments
 /// that somebody has asked for, also those that are the defaults.
 /// @throws ConfigError, also as check_arguments()
@@ -38,6 +44,11 @@ LOCKSTEP_API DeepSpeedRun deepspeed_run(const DeepSpeed& options, const std::set
 /// DeepSpeed's
 LOCKSTEP_API PrecisionOptions precision_of(const DeepSpeedConfig& config, const PrecisionOptions& given,
                                            bool is_asked_for = false);
+
+/// `config` with fp16 and bf16 as they are in a run with that precision; without a file the arguments say how
+/// losses are scaled.
+DeepSpeedConfig with_precision(DeepSpeedConfig config, const DeepSpeed& options,
+                               const PrecisionOptions& precision);
 
 /// Micro-batches per step, where the configuration says it, or its batch sizes do for `world_size` ranks.
 /// @throws ConfigError quoting the numbers where they contradict each other, or `accumulate_grad_batches`

@@ -4,7 +4,6 @@
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/precision/precision.h>
 
-#include "strategy/deepspeed_plan.h"
 #include "strategy/joined_ranks.h"
 
 namespace lockstep {
@@ -24,7 +23,7 @@ void DeepSpeedStrategy::set_precision(Precision& precision) {
   dtype_ = detail::dtype_of(precision.name());
   if (precision.grad_scaler() != nullptr) {
     const auto fp16 = run_.is_from_file ? run_.config.fp16 : deepspeed_config(options_, dtype_).fp16;
-    precision.set_grad_scaler(detail::scaler_options(fp16));
+    precision.set_grad_scaler(detail::scaler_options(fp16, run_.config.zero_optimization.stage));
   } else if (detail::checks_overflow(run_.config, dtype_)) {
     precision.set_grad_scaler(detail::constant_scale(1));
   }

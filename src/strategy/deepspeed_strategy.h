@@ -3,6 +3,7 @@
 
 #include <lockstep/strategy/deepspeed.h>
 
+#include "strategy/deepspeed_plan.h"
 #include "strategy/deepspeed_run.h"
 #include "strategy/sharded_strategy.h"
 
@@ -21,7 +22,9 @@ class DeepSpeedStrategy final : public ShardedStrategy {
   }
   /// What the run was configured with.
   const DeepSpeedConfig& config() const { return run_.config; }
-  bool averages_every_backward() const override { return run_.config.zero_optimization.stage >= 2; }
+  bool averages_every_backward() const override {
+    return detail::averages_every_micro_batch(run_.config, dtype_);
+  }
 
  private:
   ShardingPlan plan(int world_size, int ranks_per_node) const override;

@@ -53,7 +53,7 @@ void AutomaticOptimization::optimizer_step(StepContext& step) {
   clip_gradients(step);
   {
     const auto measured = measure_.optimizer_step();
-    step_optimizer(*state_.strategy, *state_.precision, optimizer());
+    has_left_out_step_ = !step_optimizer(*state_.strategy, *state_.precision, optimizer());
   }
   adapt_scale(*state_.precision);
   state_.count_optimizer_step();

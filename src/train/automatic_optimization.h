@@ -20,6 +20,8 @@ class AutomaticOptimization {
 
   /// Returns the loss as training_step gave it: this rank's, not divided. Collective where `window.last`.
   double run(const AnyBatch& batch, const Window& window, StepContext& step);
+  /// Whether the latest step was not taken, as gradients were infinite or NaN.
+  bool has_left_out_step() const { return has_left_out_step_; }
 
  private:
   double run_closures(const AnyBatch& batch, StepContext& step);
@@ -36,7 +38,8 @@ class AutomaticOptimization {
   const StepMeasure& measure_;
   // The window, of what another process ran nobody knows:
   bool has_batch_ = true;  // one that was not empty
-  bool has_loss_ = true;   // one that backward has run of
+  bool has_left_out_step_ = false;
+  bool has_loss_ = true;  // one that backward has run of
 };
 
 }  // namespace lockstep::detail

@@ -1,10 +1,8 @@
 #include "train/deepspeed_options.h"
 
-#include <map>
-#include <set>
-
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/deepspeed/batch_sizes.h>
 #include <lockstep/deepspeed/complete.h>
 
 #include "strategy/deepspeed_optimizer.h"
@@ -36,19 +34,11 @@ void apply_accumulation(TrainerOptions& options, const DeepSpeedConfig& config, 
   options.partial_window = PartialWindow::kCarry;
 }
 
-// Arguments that the command line names, and the stage where the strategy's name does.
-std::set<std::string> arguments_in(const std::map<std::string, std::string>& flags) {
-  const std::string prefix = "trainer.strategy.";
-  std::set<std::string> given;
-  for (const auto& [key, text] : flags) {
-    if (key.starts_with(prefix)) given.insert(key.substr(prefix.size()));
-    if (key == "trainer.strategy" && text.starts_with("deepspeed_stage_")) given.insert("stage");
-  }
-  return given;
-}
-
-void apply_clipping(TrainerOptions& options, DeepSpeedConfig config) {
-  complete(config, {.gradient_clip_val = options.gradient_clip_val});
+// What the Trainer's options fill in is part of the configuration from here on.
+void apply_clipping(TrainerOptions& options, DeepSpeedConfig& config) {
+  auto completed = config;
+  complete(completed, {.gradient_clip_val = options.gradient_clip_val});
+  config.gradient_clipping = completed.gradient_clipping;
   const double norm = config.gradient_clipping.value;
   if (norm > 0 && config.is_given("gradient_clipping") &&
       options.gradient_clip_algorithm == ClipAlgorithm::kValue) {
@@ -63,31 +53,35 @@ void apply_clipping(TrainerOptions& options, DeepSpeedConfig config) {
 
 }  // namespace
 
-Optimizers completed(Optimizers own, const DeepSpeedConfig& config, bool warns) {
-  if (!own.optimizer && own.others.empty()) return optimizers_of(config);
+Optimizers completed(Optimizers own, const DeepSpeedConfig& config, std::optional<std::int64_t> steps,
+                     bool warns) {
+  if (!own.optimizer && own.others.empty()) return optimizers_of(config, steps);
   const auto leave_out = [&](const char* key) {
     if (warns && config.is_given(key))
       log_warning(config.named(key) + " has no effect: configure_optimizers() gives one");
   };
   leave_out("optimizer");
   if (own.others.empty() && !own.lr_scheduler) {
-    own.lr_scheduler = scheduler_of(config);
+    own.lr_scheduler = scheduler_of(config, steps);
   } else {
     leave_out("scheduler");
   }
   return own;
 }
 
-void check_batch_size(DeepSpeedConfig config, std::int64_t batch_size) {
-  if (batch_size > 0) complete(config, {.micro_batch_size = batch_size});
+void check_batch_size(DeepSpeedConfig config, const TrainedBatches& trained) {
+  if (trained.batch_size <= 0) return;
+  complete(config, {.micro_batch_size = trained.batch_size, .accumulate_grad_batches = trained.accumulation});
+  if (config.is_given("train_batch_size")) resolve_batch_sizes(config, trained.world_size);
 }
 
 std::optional<DeepSpeedConfig> apply_deepspeed(TrainerOptions& options, int world_size) {
   const auto* const chosen = std::get_if<DeepSpeed>(&options.strategy);
   if (chosen == nullptr) return std::nullopt;
-  auto config = deepspeed_run(*chosen, arguments_in(options.run.flags)).config;
+  auto config = deepspeed_run(*chosen, deepspeed_arguments_in(options.run.flags, "trainer.strategy")).config;
   options.precision =
       precision_of(config, options.precision, options.run.flags.contains("trainer.precision"));
+  config = with_precision(std::move(config), *chosen, options.precision);
   apply_accumulation(options, config, world_size);
   apply_clipping(options, config);
   return config;

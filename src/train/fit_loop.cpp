@@ -240,6 +240,8 @@ void FitLoop::advance_schedule(TrainContext& context, Interval interval, bool wa
                                std::int64_t counter) {
   if (!is_automatic_) return;
   const auto& [module, optimizer, config, scheduler] = state_.optimizers.front();
+  // DeepSpeed's count steps that were taken.
+  if (state_.deepspeed && interval == Interval::kStep && automatic_.has_left_out_step()) return;
   if (!scheduler || config->interval != interval || scheduler->needs_metric() != watching ||
       (counter + 1) % config->frequency != 0) {
     return;

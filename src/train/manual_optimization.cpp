@@ -79,6 +79,7 @@ bool ManualOptimizer::step() {
   const AutocastPause pause;
   detail::unscale_gradients(*state_->strategy, *state_->precision, optimizer());
   call_before_step(*state_, *step_, optimizer());
+  if (state_->options.gradient_clip_val) clip_gradients({.value = *state_->options.gradient_clip_val});
   const bool taken = detail::step_optimizer(*state_->strategy, *state_->precision, optimizer());
   at::autocast::clear_cache();
   state_->count_optimizer_step();

@@ -3,10 +3,13 @@
 #include <algorithm>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
+#include "optim/schedule.h"
 #include "strategy/scaled_step.h"
 #include "train/deepspeed_options.h"
+#include "train/estimated_steps.h"
 
 namespace lockstep::detail {
 namespace {
@@ -29,14 +32,24 @@ void refuse_flag(const char* flag, const std::string& got) {
                               .hint = "remove it, or use automatic optimisation"});
 }
 
-void check_manual(const TrainerOptions& options) {
-  if (options.accumulate_grad_batches != 1)
-    refuse_flag("accumulate_grad_batches", options.accumulate_grad_batches.print());
-  if (options.gradient_clip_val) refuse_flag("gradient_clip_val", std::to_string(*options.gradient_clip_val));
+// Clipping that DeepSpeed's file asks for is done by every step(), as DeepSpeed's engine does it.
+void check_manual(const RunState& state) {
+  const auto& options = state.options;
+  const auto in_file = [&state](const char* key) {
+    return state.deepspeed && state.deepspeed->is_given(key);
+  };
+  if (options.accumulate_grad_batches != 1) {
+    const bool is_file_s = in_file("gradient_accumulation_steps") || in_file("train_batch_size");
+    refuse_flag(is_file_s ? "gradient_accumulation_steps of the file of strategy deepspeed"
+                          : "accumulate_grad_batches",
+                options.accumulate_grad_batches.print());
+  }
+  if (options.gradient_clip_val && !in_file("gradient_clipping"))
+    refuse_flag("gradient_clip_val", std::to_string(*options.gradient_clip_val));
 }
 
 void check_number(const RunState& state, std::size_t number) {
-  if (!state.module->automatic_optimization()) return check_manual(state.options);
+  if (!state.module->automatic_optimization()) return check_manual(state);
   if (number == 1) return;
   const bool none = number == 0;
   throw ConfigError("train",
@@ -108,11 +121,21 @@ void check_closure(const RunState& state, const Optimizer& optimizer) {
                               .got = state.options.accumulate_grad_batches.print()});
 }
 
+void set_up_scheduler(const RunState& state, RunOptimizer& made) {
+  const auto& options = made.lr_scheduler->scheduler;
+  made.scheduler = std::make_unique<Scheduler>(options, *made.optimizer);
+  if (cycles_betas(options) && !made.optimizer->groups().front().betas && state.is_global_zero())
+    log_warning("OneCycle's cycle_momentum has no effect: optimizer " + std::string(made.optimizer->name()) +
+                " has no betas");
+}
+
 }  // namespace
 
 void set_up_optimizers(RunState& state) {
   auto own = state.module->configure_optimizers();
-  auto all = numbered(state.deepspeed ? completed(std::move(own), *state.deepspeed, state.is_global_zero()) : std::move(own));
+  if (state.deepspeed)
+    own = completed(std::move(own), *state.deepspeed, estimated_steps(state), state.is_global_zero());
+  auto all = numbered(std::move(own));
   check_number(state, all.size());
   check_each(all);
   // What belongs to no optimizer is to be the same on all ranks as well.
@@ -124,8 +147,7 @@ void set_up_optimizers(RunState& state) {
     made.optimizer = state.strategy->setup_optimizer(*made.module, one.optimizer);
     begin_with(*state.precision, *made.optimizer);
     check_closure(state, *made.optimizer);
-    if (made.lr_scheduler)
-      made.scheduler = std::make_unique<Scheduler>(made.lr_scheduler->scheduler, *made.optimizer);
+    if (made.lr_scheduler) set_up_scheduler(state, made);
     state.optimizers.push_back(std::move(made));
   }
 }

@@ -172,6 +172,13 @@ void run_guarded(RunState& state, const std::function<void()>& body) {
   }
 }
 
+void check_trained_batches(const RunState& state) {
+  if (!state.deepspeed) return;
+  check_batch_size(*state.deepspeed, {.batch_size = state.train_loader->batch_size(),
+                                      .accumulation = state.options.accumulate_grad_batches.at(0),
+                                      .world_size = state.environment->world_size()});
+}
+
 }  // namespace
 }  // namespace detail
 
@@ -214,7 +221,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
   state.save_failure = nullptr;
   run_guarded(state, [&] {
     open_training_data(state, data);
-    if (state.deepspeed) check_batch_size(*state.deepspeed, state.train_loader->batch_size());
+    check_trained_batches(state);
     collect_hooks(state);
     std::optional<torch::autograd::DetectAnomalyGuard> anomaly;
     if (state.options.detect_anomaly) anomaly.emplace();

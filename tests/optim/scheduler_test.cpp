@@ -185,6 +185,30 @@ TEST(Scheduler, RefusesToCycleMomentumThatIsNotThere) {
             "Plain; set cycle_momentum = false");
 }
 
+TEST(Scheduler, CyclesTheBetasOfDeepSpeedsOneCycle) {
+  const DeepSpeedLR cycle{
+      deepspeed::OneCycle{.cycle_min_lr = {0.1}, .cycle_max_lr = {0.5}, .cycle_first_step_size = 2}};
+  const auto adam = OptimizerFactory(AdamW{}).create({{"p", torch::zeros({1})}});
+  Scheduler scheduler(cycle, *adam);
+  for (int k = 0; k < 2; ++k) scheduler.step();
+  EXPECT_EQ(adam->groups()[0].lr, 0.5);
+  EXPECT_EQ(adam->groups()[0].betas, (std::array{0.8, 0.99}));
+  // Where there are no betas DeepSpeed leaves the momentum alone.
+  const auto sgd = OptimizerFactory(SGD{.momentum = 0.25}).create({{"p", torch::zeros({1})}});
+  Scheduler other(cycle, *sgd);
+  other.step();
+  EXPECT_EQ(sgd->groups()[0].momentum, 0.25);
+}
+
+TEST(Scheduler, RefusesListsOfOtherGroups) {
+  const auto optimizer = OptimizerFactory(AdamW{}).create({{"p", torch::zeros({1})}});
+  const DeepSpeedLR warmup{deepspeed::WarmupLR{.warmup_max_lr = deepspeed::PerGroup{0.1, 0.2, 0.3}}};
+  EXPECT_EQ(
+      error_of<ConfigError>([&] { Scheduler(warmup, *optimizer); }),
+      "[optim] scheduler.params.warmup_max_lr has the wrong size; expected 1, or one for each of 1 groups; "
+      "got 3");
+}
+
 TEST(Scheduler, RefusesStateOfOtherGroups) {
   auto optimizer = two_groups();
   Scheduler scheduler(StepLR{.step_size = 1}, *optimizer);

@@ -126,7 +126,8 @@ std::filesystem::path Case::data_file() const {
 
 ls::Optimizers Case::optimizers() const {
   ls::Optimizers found{.optimizer = optimizer_of(json.at("optimizer"))};
-  if (!json.at("schedulers").empty()) {
+  // DeepSpeed's own configuration has the schedule.
+  if (!json.at("schedulers").empty() && json.at("semantics") != "deepspeed") {
     const auto& scheduler = json.at("schedulers").at(0);
     found.lr_scheduler = ls::LRScheduler{
         .scheduler = scheduler_of(scheduler),

@@ -85,6 +85,40 @@ TEST(GradScaler, RefusesAnOverflowAtItsMinimum) {
   expect_error<Error>([&] { scales_after(options, "II"); }, {"2.0", "minimum"});
 }
 
+TEST(GradScaler, MayStayAtItsMinimum) {
+  const GradScalerOptions options{
+      .init_scale = 4, .growth_interval = 2, .min_scale = 2, .fails_at_min_scale = false};
+  EXPECT_EQ(scales_after(options, "III.."), (std::vector<double>{2, 2, 2, 2, 4}));
+}
+
+StateTree state_after_overflow(const GradScalerOptions& options) {
+  Iteration it(options);
+  it.backward();
+  it.parameter.mutable_grad().fill_(std::numeric_limits<float>::infinity());
+  it.scaler.step(*it.optimizer);
+  it.scaler.update();
+  return it.scaler.state();
+}
+
+TEST(GradScaler, NeitherLearnsNorLoadsAScaleThatIsChosen) {
+  const GradScalerOptions chosen{.init_scale = 8, .growth_interval = 1, .dynamic = false};
+  const GradScalerOptions found{.init_scale = 16, .growth_interval = 2};
+  EXPECT_EQ(scales_after(chosen, "..I."), (std::vector<double>{8, 8, 8, 8}));
+  GradScaler stays(chosen), learns(found);
+  stays.load_state(state_after_overflow({.init_scale = 64}));
+  EXPECT_EQ(stays.get_scale(), 8);
+  learns.load_state(state_after_overflow(chosen));
+  EXPECT_EQ(learns.get_scale(), 16);
+  EXPECT_EQ(learns.state().get<std::int64_t>("growth_interval"), 2);
+}
+
+TEST(GradScaler, CountsOnAfterAResume) {
+  const GradScalerOptions options{.growth_delay = 1};
+  GradScaler scaler(options);
+  scaler.load_state(state_after_overflow(options));
+  EXPECT_EQ(scaler.skipped_steps(), 1);
+}
+
 TEST(GradScaler, KeepsTheHysteresisThatIsLeft) {
   const GradScalerOptions options{.init_scale = 16, .growth_interval = 9, .hysteresis = 2};
   Iteration first(options);

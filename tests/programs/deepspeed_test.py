@@ -13,6 +13,7 @@ from harness import BINARY, DIGITS, SOURCE, ProgramTest
 CASE = BINARY / "bin" / "resume_case"
 ZERO_CASE = BINARY / "bin" / "zero_case"
 COMMAND = BINARY / "bin" / "lockstep"
+DEMO = BINARY / "bin" / "demo"
 LM = BINARY / "bin" / "example_05_fsdp_transformer"
 WINDOWS = ["--trainer.accumulate_grad_batches", 2, "--trainer.gradient_clip_val", 0.5]
 
@@ -93,8 +94,20 @@ class DeepSpeed(ProgramTest):
                 summary = self.summary(f"digits_{ranks}")
                 self.assertEqual(summary["strategy"], "deepspeed")
                 self.assertGreater(summary["metrics"]["val_accuracy"], 0.5)
-        self.train("lm", *strategy("deepspeed", 2, config=file), "--trainer.max_steps", 3, "--trainer.limit_val_batches", 1,
-                   "--sample.tokens", 0, program=LM)
+                self.train_lm(f"lm_{ranks}", *strategy("deepspeed", ranks, config=file))
+        result = self.finish(self.start(DEMO, "--run_dir", self.folder / "demo", *strategy("deepspeed", 2, config=file), cwd=SOURCE))
+        self.assertEqual(result.code, 0, result)
+
+    def train_lm(self, name, *flags):
+        self.train(name, *flags, "--model.size", "tiny", "--trainer.max_steps", 3, "--trainer.limit_val_batches", 1, "--sample.tokens", 0, program=LM)
+        self.assertEqual(self.summary(name)["strategy"], "deepspeed")
+
+    def test_the_forms_of_the_tutorials_train(self):
+        for ranks in (2, 4):
+            for name, options in (("deepspeed_stage_1", {}), ("deepspeed_stage_2", {}), ("deepspeed_stage_2_offload", {}), ("deepspeed_stage_3", {}),
+                                  ("deepspeed_stage_3_offload", {}), ("deepspeed", {"stage": 3, "offload_optimizer": "true", "offload_parameters": "true"})):
+                with self.subTest(name=name, ranks=ranks):
+                    self.train_lm(f"{name}_{ranks}", *strategy(name, ranks, **options), "--trainer.precision", "16-mixed")
 
     def test_the_environment_may_name_the_file(self):
         file = self.config({"zero_optimization": {"stage": 7}})
@@ -169,6 +182,8 @@ class DeepSpeed(ProgramTest):
         nvme = {"device": "nvme", "nvme_path": str(self.folder)}
         for text, flags, words in (
                 ({"train_micro_batch_size_per_gpu": 16}, [], ("train_micro_batch_size_per_gpu", "16", "4")),
+                ({"train_batch_size": 64}, [], ("train_batch_size (", "64 != 4 x 1 x 2")),
+                ({"train_batch_size": 64, "gradient_accumulation_steps": 4}, [], ("train_batch_size (", "64 != 4 x 4 x 2")),
                 ({"zero_optimization": {"stage": 3, "offload_param": nvme, "offload_optimizer": {**nvme, "nvme_path": "/other"}}}, [],
                  ("offload_param.nvme_path", "/other")),
                 ({"gradient_clipping": 0.5}, ["--trainer.gradient_clip_algorithm", "value"], ("gradient_clipping", "gradient_clip_algorithm"))):
@@ -388,6 +403,52 @@ class DeepSpeed(ProgramTest):
         self.assertEqual(result.code, 0, result)
         for key in ("optimizer (", "scheduler (", "check_grad_overflow ("):
             self.assertEqual(len(re.findall(f"{re.escape(key)}.*no effect", result.err)), 1, (key, result))
+
+    def rates(self, config, *flags, steps=8):
+        """What rank 0 prints, and the learning rate of each step, of a module that leaves optimizer and schedule to the file."""
+        monitor = {"enabled": True, "output_path": str(self.folder), "job_name": "monitor"}
+        file = self.config({"csv_monitor": monitor, **config})
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=file), "--case.has_optimizer", "false",
+                                  "--trainer.max_steps", steps, *flags)
+        self.assertEqual(result.code, 0, result)
+        table = self.folder / "monitor" / "Train_Samples_lr.csv"
+        rates = [float(line.split(",")[1]) for line in table.read_text().splitlines()[1:]]
+        table.unlink()
+        self.assertEqual(len(rates), steps)
+        return result, rates
+
+    def test_optimizer_and_schedule_of_the_file_train(self):
+        adam = {"type": "AdamW", "params": {"lr": 0.02, "betas": "auto", "weight_decay": "auto"}}
+        warmup = {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_max_lr": "auto", "warmup_num_steps": 4,
+                                                      "warmup_type": "linear"}}
+        for stage in range(4):
+            with self.subTest(stage=stage):
+                result, rates = self.rates({"zero_optimization": {"stage": stage}, "optimizer": adam, "scheduler": warmup})
+                self.assertNotIn("no effect", result.err)
+                self.assertEqual([round(rate, 6) for rate in rates], [0, 0.005, 0.01, 0.015, 0.02, 0.015, 0.01, 0.005])
+                loss = self.summary("run")["metrics"]["train_loss_step"]
+        cycle = {"type": "OneCycle", "params": {"cycle_min_lr": 0.01, "cycle_max_lr": 0.03, "cycle_first_step_size": 4}}
+        result, rates = self.rates({"optimizer": adam, "scheduler": cycle, "steps_per_print": 4})
+        self.assertEqual([round(rate, 6) for rate in rates], [0.015, 0.02, 0.025, 0.03, 0.025, 0.02, 0.015, 0.01])
+        self.assertIn("mom=[[0.8, 0.99]]", result.out)
+        result, _ = self.rates({"optimizer": {"type": "SGD", "params": {"lr": 0.01}}, "scheduler": cycle})
+        self.assertEqual(result.err.count("cycle_momentum has no effect"), 1, result)
+        # Another optimizer trains otherwise.
+        self.assertNotEqual(self.summary("run")["metrics"]["train_loss_step"], loss)
+
+    def test_steps_that_are_not_taken_are_none_of_the_schedules(self):
+        warmup = {"type": "WarmupLR", "params": {"warmup_max_lr": 0.1, "warmup_num_steps": 4, "warmup_type": "linear"}}
+        adam = {"type": "Adam", "params": {"lr": 0.1}}
+        # With hysteresis 4 a scale of 2^127 backs off from the fourth overflow on: no step is taken.
+        for precision in ({"fp16": {"enabled": True, "initial_scale_power": 127, "hysteresis": 4}}, {}):
+            with self.subTest(precision=precision):
+                _, rates = self.rates({"optimizer": adam, "scheduler": warmup, **precision})
+                self.assertEqual(rates[-1], 0 if precision else 0.1)
+
+    def test_what_nobody_can_fill_is_refused(self):
+        file = self.config({"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}})
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=file), "--case.has_optimizer", "false")
+        self.assert_refused(result, 2, "optimizer.params.lr (", "ds_config.json:1:", "auto", "configure_optimizers()")
 
     def test_steps_that_are_not_taken_are_said(self):
         file = self.config({"fp16": {"enabled": True, "initial_scale_power": 127, "hysteresis": 100}})

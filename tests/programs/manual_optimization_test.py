@@ -1,5 +1,6 @@
 """The GAN example: two optimizers under DDP."""
 import csv
+import json
 import unittest
 
 from harness import BINARY, SOURCE, ProgramTest
@@ -18,6 +19,20 @@ class ManualOptimizationTest(ProgramTest):
         self.assertEqual(result.code, 0, result)
         return run
 
+    def clipping(self, norm, **others):
+        file = self.folder / f"clip_{norm}.json"
+        file.write_text(json.dumps({"zero_optimization": {"stage": 2}, "gradient_clipping": norm, **others}))
+        return file
+
+    def test_every_step_clips_as_deepspeeds_file_says(self):
+        steps = ["--trainer.devices", "2", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "3"]
+        ddp = self.losses(self.gan("ddp", *steps, "--trainer.strategy", "ddp"))
+        with_file = ["--trainer.strategy", "deepspeed", "--trainer.strategy.config"]
+        self.assertEqual(self.losses(self.gan("wide", *steps, *with_file, self.clipping(1e9))), ddp)
+        self.assertNotEqual(self.losses(self.gan("tight", *steps, *with_file, self.clipping(1e-6))), ddp)
+        refused = self.run_program(GAN, "--run_dir", self.folder / "refused", *steps, *with_file, self.clipping(1.0, gradient_accumulation_steps=2))
+        self.assert_refused(refused, 2, "gradient_accumulation_steps", "manual optimisation")
+
     def losses(self, run):
         with open(run / "metrics.csv", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -33,9 +48,12 @@ class ManualOptimizationTest(ProgramTest):
         self.assertEqual(weights[0], weights[1])
 
     def test_goes_on_from_a_checkpoint_with_both_optimizers(self):
-        for strategy in ("ddp", "fsdp"):
+        config = self.clipping(1.0)
+        for strategy in ("ddp", "fsdp", "deepspeed"):
             with self.subTest(strategy):
                 flags = ["--trainer.devices", "2", "--trainer.strategy", strategy]
+                if strategy == "deepspeed":
+                    flags += ["--trainer.strategy.config", config]
                 whole = self.gan(f"whole_{strategy}", *flags)
                 half = self.gan(f"half_{strategy}", *flags, "--trainer.max_epochs", "1")
                 rest = self.gan(f"rest_{strategy}", *flags, "--ckpt_path", half / "checkpoints" / "last.ckpt")

@@ -48,7 +48,7 @@ class NoisyDataset final : public ls::Dataset<ls::Example> {
 };
 
 struct NetImpl : ls::Module<ls::Example> {
-  NetImpl() {
+  explicit NetImpl(bool has_optimizer = true) : has_optimizer_(has_optimizer) {
     register_module("layers", layers);
     average = register_buffer("average", torch::zeros({1}));
   }
@@ -69,6 +69,7 @@ struct NetImpl : ls::Module<ls::Example> {
     step.log("validated", validated, {.add_dataloader_idx = false});
   }
   ls::Optimizers configure_optimizers() override {
+    if (!has_optimizer_) return {};
     return {.optimizer = ls::AdamW{.lr = 0.01},
             .lr_scheduler = ls::LRScheduler{.scheduler = ls::ReduceLROnPlateau{.factor = 0.5, .patience = 0},
                                             .monitor = "val_loss"}};
@@ -95,6 +96,7 @@ struct NetImpl : ls::Module<ls::Example> {
     if (metrics.contains(metric)) average.add_(0.01 * metrics.find(metric)->second);
   }
 
+  bool has_optimizer_;
   std::int64_t batches = 0;
   ls::metrics::Mean trained, validated;
   torch::Tensor average;
@@ -116,6 +118,7 @@ struct CaseOptions {
   std::int64_t num_samples = 88;
   int val_loaders = 1;
   int every_n_train_steps = 0;
+  bool has_optimizer = true;
 };
 
 void describe(ls::OptionVisitor& v, CaseOptions& o) {
@@ -132,6 +135,7 @@ void describe(ls::OptionVisitor& v, CaseOptions& o) {
   v.field("val_loaders", o.val_loaders, "Loaders of validation");
   v.field("every_n_train_steps", o.every_n_train_steps,
           "Steps between checkpoints of ModelCheckpoint; 0: none");
+  v.field("has_optimizer", o.has_optimizer, "The module has an optimizer and a schedule of its own");
 }
 
 // Its order is another one wherever it is asked anew.
@@ -258,7 +262,7 @@ int main(int argc, char** argv) {
       trainer_options.callbacks.push_back(std::make_shared<ls::ModelCheckpoint>(
           ls::ModelCheckpointOptions{.every_n_train_steps = options.every_n_train_steps}));
     ls::Trainer trainer(std::move(trainer_options));
-    trainer.fit(Net(), std::make_shared<Data>(options));
+    trainer.fit(Net(options.has_optimizer), std::make_shared<Data>(options));
     if (!options.save_after.empty()) trainer.save_checkpoint(options.save_after);
     if (!options.save_weights_after.empty()) trainer.save_checkpoint(options.save_weights_after, true);
   });

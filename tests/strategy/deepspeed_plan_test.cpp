@@ -131,7 +131,7 @@ TEST(DeepSpeedPlan, OffloadGoesToDisk) {
 
 TEST(DeepSpeedPlan, LossScalesGoToTheScaler) {
   const auto scaler = [](const DeepSpeed& options) {
-    return detail::scaler_options(deepspeed_config(options, Dtype::kFp16).fp16);
+    return detail::scaler_options(deepspeed_config(options, Dtype::kFp16).fp16, options.stage);
   };
   const auto dynamic =
       scaler({.initial_scale_power = 8, .loss_scale_window = 7, .hysteresis = 3, .min_loss_scale = 2});
@@ -142,8 +142,26 @@ TEST(DeepSpeedPlan, LossScalesGoToTheScaler) {
   EXPECT_EQ(dynamic.min_scale, 2);
   const auto fixed = scaler({.loss_scale = 128});
   EXPECT_EQ(fixed.init_scale, 128);
-  EXPECT_GT(fixed.growth_interval, 1'000'000'000);
-  EXPECT_GT(fixed.hysteresis, 1'000'000'000);
+  EXPECT_FALSE(fixed.dynamic);
+  // At stage 0 every overflow counts, and none is an error.
+  EXPECT_TRUE(dynamic.fails_at_min_scale);
+  const auto whole = scaler({.stage = 0, .hysteresis = 3, .min_loss_scale = 2});
+  EXPECT_EQ(whole.hysteresis, 1);
+  EXPECT_EQ(whole.min_scale, 2);
+  EXPECT_FALSE(whole.fails_at_min_scale);
+}
+
+TEST(DeepSpeedPlan, GradientsInFewBitsAddUpInFloat32) {
+  const auto averages = [](const std::string& text, Dtype dtype) {
+    return detail::averages_every_micro_batch(parse_deepspeed_config(text, "ds.json").config, dtype);
+  };
+  EXPECT_FALSE(averages(R"({"zero_optimization": {"stage": 1}})", Dtype::kFp32));
+  EXPECT_TRUE(averages(R"({"zero_optimization": {"stage": 2}})", Dtype::kFp32));
+  for (const auto dtype : {Dtype::kFp16, Dtype::kBf16}) {
+    EXPECT_TRUE(averages("{}", dtype));
+    EXPECT_TRUE(averages(R"({"data_types": {"grad_accum_dtype": "fp32"}})", dtype));
+    EXPECT_FALSE(averages(R"({"data_types": {"grad_accum_dtype": "bf16"}})", dtype));
+  }
 }
 
 TEST(DeepSpeedPlan, ZeroPlusPlusIsForStage3) {
@@ -202,8 +220,9 @@ TEST(DeepSpeedPlan, SaysWhatHasNoEffectAndRefusesWhatWouldChangeNumbers) {
   EXPECT_THAT(detail::without_effect(config_of("{}")), ::testing::IsEmpty());
   EXPECT_THAT(detail::without_effect(config_of(R"({"managed_gradient_accumulation": false,
       "dataloader_drop_last": true, "aio": {"use_gds": true}, "activation_checkpointing": {"number_checkpoints": 4},
-      "bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"}})")),
-              ::testing::SizeIs(5));
+      "optimizer": {"type": "AdamW", "params": {"fp32_optimizer_states": false}},
+      "zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "bf16"}})")),
+              ::testing::SizeIs(6));
   EXPECT_THAT(
       detail::without_effect(config_of(R"({"zero_optimization": {"stage": 2}, "bf16": {"enabled": true},
       "data_types": {"grad_accum_dtype": "fp32"}})")),
@@ -234,6 +253,31 @@ TEST(DeepSpeedOptimizers, AreThoseOfTheFile) {
   EXPECT_EQ(muon->groups()[0].momentum, 0.75);
   EXPECT_EQ(muon->groups()[1].lr, 0.125);
   EXPECT_EQ(made_of(R"({"type": "Muon"})")->groups()[0].lr, 0.02);
+}
+
+TEST(DeepSpeedOptimizers, MayLeaveToTheTrainerWhatItKnows) {
+  const auto made = [](const std::string& sections, std::optional<std::int64_t> steps) {
+    return detail::optimizers_of(parse_deepspeed_config("{" + sections + "}", "ds.json").config, steps);
+  };
+  const auto optimizer = [](const std::string& lr) {
+    return R"("optimizer": {"type": "AdamW", "params": {"lr": )" + lr +
+           R"(, "betas": "auto", "eps": "auto"}})";
+  };
+  const auto scheduler = [](const std::string& warmup) {
+    return R"(, "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto",
+        "warmup_max_lr": "auto", "warmup_num_steps": )" +
+           warmup + "}}";
+  };
+  const auto found = made(optimizer("0.5") + scheduler("2"), 10);
+  const auto section = std::get<DeepSpeedLR>(found.lr_scheduler->scheduler).scheduler;
+  EXPECT_EQ(deepspeed::learning_rate(section, 2, {.lr = 0.5}), 0.5);
+  EXPECT_EQ(deepspeed::learning_rate(section, 10, {.lr = 0.5}), 0);
+  test::expect_error<ConfigError>([&] { made(optimizer("\"auto\""), 10); },
+                                  {"optimizer.params.lr (ds.json:1:", "auto", "configure_optimizers()"});
+  test::expect_error<ConfigError>([&] { made(optimizer("0.5") + scheduler("2"), std::nullopt); },
+                                  {"scheduler.params.total_num_steps (ds.json:1:", "auto"});
+  test::expect_error<ConfigError>([&] { made(optimizer("0.5") + scheduler("\"auto\""), 10); },
+                                  {"scheduler.params.warmup_num_steps (ds.json:2:", "auto"});
 }
 
 TEST(DeepSpeedArguments, ThatSayOtherThanTheFileAreNamed) {

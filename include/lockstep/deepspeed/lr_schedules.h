@@ -43,7 +43,7 @@ struct WarmupLR {
 struct WarmupDecayLR {
   AutoOr<std::optional<std::int64_t>> total_num_steps = {};  ///< required
   AutoOr<PerGroup> warmup_min_lr = PerGroup{0.0};
-  AutoOr<PerGroup> warmup_max_lr = PerGroup{1e-3};
+  AutoOr<PerGroup> warmup_max_lr = PerGroup{1e-3};  ///< empty: the groups' own rates
   AutoOr<std::int64_t> warmup_num_steps = 1000;
   WarmupType warmup_type = WarmupType::kLog;
 };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@ class Logger;
 struct FabricRunOptions {
   std::filesystem::path run_dir = {};  ///< gets ranks.json and failure.json; empty: nothing is written
   std::optional<std::uint64_t> seed_everything = {};  ///< seeds the shuffling of loaders; none: 0
+  std::map<std::string, std::string> flags = {};      ///< what the command line said, by keys
 };
 
 struct FabricOptions {

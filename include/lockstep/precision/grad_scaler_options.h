@@ -20,7 +20,10 @@ struct GradScalerOptions {
                                         ///< growth
   std::int64_t growth_delay = 0;        ///< updates that growth waits longer at the beginning and after an
                                         ///< overflow, >= 0
-  double min_scale = 0.0;               ///< an overflow at this scale is an error, >= 0; 0: none
+  double min_scale = 0.0;               ///< the scale is never less, >= 0
+  bool fails_at_min_scale = true;       ///< an overflow at a min_scale > 0 is an error; false: the step is
+                                        ///< left out, and the scale stays
+  bool dynamic = true;                  ///< false: the scale stays init_scale, also where a state is loaded
   bool enabled = true;                  ///< false: losses and gradients stay as they are, every step is taken
 };
 
