@@ -48,6 +48,9 @@ class CountingBackend::Group final : public WrappedGroup {
     add(collective, true);
     return WrappedGroup::start(collective);
   }
+  std::shared_ptr<detail::Group> make_subgroup(std::span<const int> members, int number) override {
+    return std::make_shared<Group>(WrappedGroup::make_subgroup(members, number), log_);
+  }
 
  private:
   void add(const detail::Collective& collective, bool is_async) {

@@ -20,8 +20,9 @@ class WrappedGroup : public detail::Group {
   std::shared_ptr<detail::Pending> start(const detail::Collective& collective) override {
     return inner_->start(collective);
   }
-  std::shared_ptr<detail::Group> make_subgroup(std::span<const int> members, int number) override {
-    return inner_->make_subgroup(members, number);  // what a sub-group does is not wrapped
+  /// Not wrapped, unless who derives does so. The inner group counts: others may have wrapped it before.
+  std::shared_ptr<detail::Group> make_subgroup(std::span<const int> members, int) override {
+    return inner_->make_subgroup(members, inner_->next_subgroup());
   }
   void close() override { inner_->close(); }
 

@@ -23,7 +23,8 @@ struct CountedCall {
 };
 
 /// Wraps a communicator of this rank. Hand communicator() to what is to be tested; collectives that go
-/// through it are carried out by the wrapped one and written down in the order of their issue. Any thread.
+/// through it, or through groups that are split off it, are carried out by the wrapped one and written down in
+/// the order of their issue. Any thread.
 class LOCKSTEP_API CountingBackend {
  public:
   explicit CountingBackend(const Communicator& comm);
