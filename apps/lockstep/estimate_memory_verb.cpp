@@ -1,11 +1,13 @@
 #include "estimate_memory_verb.h"
 
+#include <filesystem>
 #include <iostream>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
 #include <lockstep/deepspeed/memory_estimate.h>
 #include <lockstep/deepspeed/rank_memory.h>
+#include <lockstep/formats/model_size.h>
 
 #include "number_checks.h"
 
@@ -25,6 +27,15 @@ std::int64_t parameter_count(const std::string& flag, const std::string& text) {
   return *count;
 }
 
+// Of the weights in a file or checkpoint of that name, or the number that it is, without a largest layer.
+lockstep::ModelSize size_of(const std::string& model) {
+  if (std::filesystem::exists(model)) return lockstep::model_size(model);
+  const auto count = lockstep::parse_parameter_count(model);
+  if (!count)
+    refuse("MODEL", count.error() + ", or a safetensors file or checkpoint that is there", '"' + model + '"');
+  return {.parameters = *count};
+}
+
 lockstep::MemoryQuestion question_of(const EstimateMemoryFlags& flags) {
   lockstep::MemoryQuestion question{.gpus_per_node = flags.world / flags.nodes,
                                     .nodes = flags.nodes,
@@ -33,11 +44,14 @@ lockstep::MemoryQuestion question_of(const EstimateMemoryFlags& flags) {
   if (flags.world % flags.nodes != 0)
     refuse("--world and --nodes", "as many ranks on each node",
            std::to_string(flags.world) + " ranks on " + std::to_string(flags.nodes) + " nodes");
-  question.params = parameter_count("NUMEL", flags.params);
+  const auto size = size_of(flags.model);
+  question.params = size.parameters;
   if (flags.stage < 3) return question;
-  if (flags.largest_layer.empty())
+  if (flags.largest_layer.empty() && size.largest_layer == 0)
     refuse("--largest-layer", "the parameters of the largest layer, which stage 3 gathers", "none");
-  question.largest_layer = parameter_count("--largest-layer", flags.largest_layer);
+  question.largest_layer = flags.largest_layer.empty()
+                               ? size.largest_layer
+                               : parameter_count("--largest-layer", flags.largest_layer);
   if (question.largest_layer > question.params)
     refuse("--largest-layer", "at most the parameters of the model, " + std::to_string(question.params),
            std::to_string(question.largest_layer));
@@ -58,7 +72,10 @@ CLI::App* add_estimate_memory(CLI::App& app, EstimateMemoryFlags& flags) {
   auto* verb = app.add_subcommand(
       "estimate-memory",
       "Print DeepSpeed's estimate of the memory that parameters, gradients and Adam's states take");
-  verb->add_option("NUMEL", flags.params, "Parameters of the model: 124M, 1.5B, 1500000000")->required();
+  verb->add_option(
+          "MODEL", flags.model,
+          "Parameters of the model (124M, 1.5B, 1500000000), or a safetensors file or checkpoint of it")
+      ->required();
   verb->add_option("--world", flags.world, "Ranks in all")->check(whole_number(1))->capture_default_str();
   verb->add_option("--nodes", flags.nodes, "Nodes they are on")
       ->check(whole_number(1))
@@ -69,7 +86,8 @@ CLI::App* add_estimate_memory(CLI::App& app, EstimateMemoryFlags& flags) {
   verb->add_option("--offload", flags.offload, "Show only: none, optimizer, all (stage 3); or any")
       ->check(CLI::IsMember({"any", "none", "optimizer", "all"}))
       ->capture_default_str();
-  verb->add_option("--largest-layer", flags.largest_layer, "Parameters of the largest layer (stage 3)");
+  verb->add_option("--largest-layer", flags.largest_layer,
+                   "Parameters of the largest layer (stage 3); of a file that of its largest module");
   verb->add_option("--buffer-factor", flags.buffer_factor, "Memory on the host beyond what states take")
       ->check(CLI::Range(1.0, 100.0))
       ->capture_default_str();

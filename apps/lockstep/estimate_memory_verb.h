@@ -6,7 +6,7 @@
 #include <string>
 
 struct EstimateMemoryFlags {
-  std::string params;
+  std::string model;          ///< a number of parameters, or where a model's weights lie
   std::string largest_layer;  ///< empty: none given
   int world = 1;
   int nodes = 1;

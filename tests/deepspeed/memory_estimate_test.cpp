@@ -133,13 +133,13 @@ TEST(EstimateMemoryVerb, NamesTheWrongFlag) {
     EXPECT_EQ(result.status, 2) << result.output;
     for (const auto& part : parts) EXPECT_NE(result.output.find(part), std::string::npos) << result.output;
   };
-  expect_refused({"lots"}, {"NUMEL", "124M", "\"lots\""});
+  expect_refused({"lots"}, {"MODEL", "124M", "\"lots\""});
   expect_refused({"7B", "--world", "8", "--nodes", "3"}, {"--world and --nodes", "8 ranks on 3 nodes"});
   expect_refused({"7B", "--stage", "4"}, {"--stage", "0 to 3"});
   expect_refused({"7B", "--stage", "3"}, {"--largest-layer", "got none"});
   expect_refused({"7B", "--offload", "all"}, {"--offload", "none or optimizer below stage 3"});
   expect_refused({"7B", "--offload", "disk"}, {"--offload", "disk"});
-  expect_refused({}, {"NUMEL"});
+  expect_refused({}, {"MODEL"});
 }
 
 }  // namespace

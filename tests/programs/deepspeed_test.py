@@ -220,6 +220,17 @@ class DeepSpeed(ProgramTest):
                 estimated = self.estimated_gb(column, 2**30, "--stage", stage, *(["--largest-layer", 1] if stage == 3 else []))
                 self.assertLess(abs(taken / estimated - 1), 0.15, f"{taken:.2f} bytes, estimated {estimated}")
 
+    def test_models_are_measured_where_their_weights_lie(self):
+        self.train("run", *strategy("ddp", 2), "--trainer.max_steps", 1)
+        # Linear(8, 16), a batch normalisation, Linear(16, 1), and a buffer.
+        expected = self.run_program(COMMAND, "estimate-memory", 8 * 16 + 16 + 4 * 16 + 16 + 1 + 1, "--stage", 3, "--largest-layer", 8 * 16 + 16)
+        for model in (self.folder / "run.safetensors", self.checkpoint_of("run")):
+            with self.subTest(model=model):
+                result = self.run_program(COMMAND, "estimate-memory", model, "--stage", 3)
+                self.assertEqual((result.code, result.out), (0, expected.out), result)
+        result = self.run_program(COMMAND, "estimate-memory", self.folder / "missing.safetensors")
+        self.assert_refused(result, 2, "MODEL", "missing.safetensors", "checkpoint")
+
     def test_no_layer_is_larger_than_its_model(self):
         result = self.run_program(BINARY / "bin" / "lockstep", "estimate-memory", "124M", "--stage", 3, "--largest-layer", "125M")
         self.assert_refused(result, 2, "--largest-layer", "124000000", "125000000")
