@@ -25,27 +25,30 @@ std::vector<Optimizers> numbered(Optimizers first) {
   return all;
 }
 
-void refuse_flag(const char* flag, const std::string& got) {
-  throw ConfigError("train", {.what = std::string(flag) + " with manual optimisation",
+void refuse_option(const std::string& option, const std::string& got) {
+  throw ConfigError("train", {.what = option + " with manual optimisation",
                               .expected = "no such option: training_step does this itself",
                               .got = got,
                               .hint = "remove it, or use automatic optimisation"});
 }
 
+// The key of DeepSpeed's file that has set `option`, or `option`.
+std::string asked_for_by(const RunState& state, std::initializer_list<const char*> keys, const char* option) {
+  for (const auto* const key : keys)
+    if (state.deepspeed && state.deepspeed->is_given(key)) return state.deepspeed->named(key);
+  return option;
+}
+
 // Clipping that DeepSpeed's file asks for is done by every step(), as DeepSpeed's engine does it.
 void check_manual(const RunState& state) {
   const auto& options = state.options;
-  const auto in_file = [&state](const char* key) {
-    return state.deepspeed && state.deepspeed->is_given(key);
-  };
-  if (options.accumulate_grad_batches != 1) {
-    const bool is_file_s = in_file("gradient_accumulation_steps") || in_file("train_batch_size");
-    refuse_flag(is_file_s ? "gradient_accumulation_steps of the file of strategy deepspeed"
-                          : "accumulate_grad_batches",
-                options.accumulate_grad_batches.print());
-  }
-  if (options.gradient_clip_val && !in_file("gradient_clipping"))
-    refuse_flag("gradient_clip_val", std::to_string(*options.gradient_clip_val));
+  if (options.accumulate_grad_batches != 1)
+    refuse_option(
+        asked_for_by(state, {"gradient_accumulation_steps", "train_batch_size"}, "accumulate_grad_batches"),
+        options.accumulate_grad_batches.print());
+  const bool is_in_file = state.deepspeed && state.deepspeed->is_given("gradient_clipping");
+  if (options.gradient_clip_val && !is_in_file)
+    refuse_option("gradient_clip_val", std::to_string(*options.gradient_clip_val));
 }
 
 void check_number(const RunState& state, std::size_t number) {

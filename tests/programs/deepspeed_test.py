@@ -329,6 +329,14 @@ class DeepSpeed(ProgramTest):
         self.assertEqual(self.run_program(COMMAND, "inspect", plain, "--diff", wide).code, 0)
         self.assertEqual(self.run_program(COMMAND, "inspect", plain, "--diff", tight).code, 1)
 
+    def test_flags_of_fabric_must_say_what_the_file_says(self):
+        file = self.config({"zero_optimization": {"stage": 3}, "fp16": {"enabled": True}})
+        fabric = ["--case.dir", self.folder / "case", "--fabric.devices", 2, "--fabric.strategy.config", file]
+        for flags, words in ((["--fabric.strategy", "deepspeed_stage_2"], ("strategy.stage", "zero_optimization.stage (", "stage = 2", "= 3")),
+                             (["--fabric.strategy", "deepspeed", "--fabric.precision", "32-true"], ("fp16.enabled (", "precision"))):
+            with self.subTest(flags):
+                self.assert_refused(self.run_program(ZERO_CASE, "save", *fabric, *flags), 2, "ds_config.json", *words)
+
     def test_progress_times_and_monitors_of_the_file(self):
         monitor = {"enabled": True, "output_path": str(self.folder / "monitors"), "job_name": "job"}
         file = self.config({"zero_optimization": {"stage": 2}, "fp16": {"enabled": True, "loss_scale": 64}, "gradient_accumulation_steps": 2,

@@ -31,7 +31,7 @@ class ManualOptimizationTest(ProgramTest):
         self.assertEqual(self.losses(self.gan("wide", *steps, *with_file, self.clipping(1e9))), ddp)
         self.assertNotEqual(self.losses(self.gan("tight", *steps, *with_file, self.clipping(1e-6))), ddp)
         refused = self.run_program(GAN, "--run_dir", self.folder / "refused", *steps, *with_file, self.clipping(1.0, gradient_accumulation_steps=2))
-        self.assert_refused(refused, 2, "gradient_accumulation_steps", "manual optimisation")
+        self.assert_refused(refused, 2, "gradient_accumulation_steps (", "manual optimisation")
 
     def losses(self, run):
         with open(run / "metrics.csv", newline="") as file:
