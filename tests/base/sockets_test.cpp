@@ -73,8 +73,10 @@ TEST(ConnectTest, AnAddressThatRefusesIsLeftAtOnce) {
   auto gone = listener(5);
   const int closed = port_of(gone.get());
   gone.reset();
-  const Host host({closed, closed, closed, port_of(here.get())});
-  EXPECT_TRUE(connect_to(host.lists.front().get(), steady_clock::now() + 200ms));
+  std::vector<int> ports(40, closed);  // who waits 250 ms for each of them is too late
+  ports.push_back(port_of(here.get()));
+  const Host host(ports);
+  EXPECT_TRUE(connect_to(host.lists.front().get(), steady_clock::now() + 5s));
 }
 
 TEST(ConnectTest, WithoutAnAnswerItEndsAtTheDeadline) {

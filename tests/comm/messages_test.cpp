@@ -171,11 +171,11 @@ TEST(Messages, NeedAsManyElementsInAnyShape) {
 
 TEST(Messages, ThatNobodyTakesTimeOutNamingTheOtherRank) {
   const auto body = [](const Communicator& comm) {
-    if (comm.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(3));
+    if (comm.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(6));
     test::expect_error<Timeout>([&] { comm.send(at::ones({3}), 1); },
                                 {"rank 1 did not come to send and recv", "rank 1 is outside of collectives"});
   };
-  run_ranks(2, body, {.comm_timeout = std::chrono::seconds(1)});
+  run_ranks(2, body, {.comm_timeout = std::chrono::seconds(3)});
 }
 
 TEST(Messages, AreRefusedAfterClose) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <latch>
 
 #include <lockstep/base/error.h>
 #include <lockstep/testing/fork_ranks.h>
@@ -12,7 +13,6 @@
 namespace lockstep {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 using ::testing::AllOf;
@@ -91,10 +91,13 @@ TEST(MonitoredBarrier, AgainstAnotherCollectiveIsAMismatch) {
 }
 
 TEST(MonitoredBarrier, NamesAllThatAreMissing) {
-  run_ranks(4, [](const Communicator& comm) {
+  std::latch both_told(2);
+  run_ranks(4, [&](const Communicator& comm) {
     if (comm.rank() % 2 == 0) {
-      EXPECT_THAT(error_of([&] { comm.monitored_barrier(milliseconds(200)); }), StartsWith("Timeout 1 3 "));
+      EXPECT_THAT(error_of([&] { comm.monitored_barrier(seconds(2)); }), StartsWith("Timeout 1 3 "));
+      both_told.count_down();
     }
+    both_told.wait();  // another collective would be a mismatch after 1 s
     comm.barrier();
   });
 }

@@ -86,9 +86,9 @@ TEST(Interrupt, SecondSignalKillsAtOnceUnlessItIsTheSameRequest) {
   }));
   launcher.wait_for_ranks(2);
   ::kill(launcher.pid(), SIGINT);
-  std::this_thread::sleep_for(20ms);
+  std::this_thread::sleep_for(1ms);
   ::kill(launcher.pid(), SIGINT);  // as timeout(1) does, which signals process and group
-  std::this_thread::sleep_for(400ms);
+  std::this_thread::sleep_for(1500ms);
   EXPECT_TRUE(is_running(launcher.pid()));
   ::kill(launcher.pid(), SIGINT);
   EXPECT_EQ(launcher.wait().status, 130);

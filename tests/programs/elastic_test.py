@@ -10,7 +10,8 @@ import unittest
 from harness import BINARY, DIGITS, PEERS_PYTHON, SOURCE, ProgramTest
 
 LOCKSTEP = BINARY / "bin" / "lockstep"
-QUICK = "last_call_timeout=1,join_timeout=20,keep_alive_interval=0.2,keep_alive_max_attempt=5"
+QUICK = "last_call_timeout=1,join_timeout=20,keep_alive_interval=0.2,keep_alive_max_attempt=25"
+TOGETHER = f"{QUICK},first_call_timeout=20"  # the first round waits for all who may come
 
 
 def free_port():
@@ -69,7 +70,7 @@ class Elastic(ProgramTest):
             time.sleep(0.01)
 
     def results(self, *nodes):
-        return [self.finish(node, deadline_s=40) for node in nodes]
+        return [self.finish(node) for node in nodes]
 
     def assert_codes(self, code, results):
         for result in results:
@@ -143,7 +144,7 @@ class Elastic(ProgramTest):
         program = self.program('[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && { echo "last words" >&2; exit 7; }\n'
                                "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 60")
         for launch in (lambda rank: self.static(rank, program, "--max-restarts", 1),
-                       lambda rank: self.elastic("1:2", program, "--max-restarts", 1)):
+                       lambda rank: self.elastic("1:2", program, "--max-restarts", 1, conf=TOGETHER)):
             with self.subTest(launch=launch):
                 for path in self.folder.glob("start_*"):
                     path.unlink()
@@ -178,8 +179,8 @@ class Elastic(ProgramTest):
 
     def test_survivors_go_on_without_a_killed_node_and_no_restart_is_counted(self):
         program = self.program(self.UNTIL_GO)
-        host = self.elastic("1:2", program)
-        guest = self.elastic("1:2", program)
+        host = self.elastic("1:2", program, conf=TOGETHER)
+        guest = self.elastic("1:2", program, conf=TOGETHER)
         ranks = {self.told(0, rank)["launcher"]: rank for rank in range(2)}
         self.assertEqual(len(ranks), 2)
         guest.kill()
@@ -192,9 +193,9 @@ class Elastic(ProgramTest):
 
     def test_a_silent_node_is_lost(self):
         program = self.program(self.UNTIL_GO)
-        host = self.elastic("1:2", program)
+        host = self.elastic("1:2", program, conf=TOGETHER)
         self.wait_until(lambda: self.is_listening(), "nobody hosts")
-        guest = self.elastic("1:2", program)
+        guest = self.elastic("1:2", program, conf=TOGETHER)
         supervisor = int(self.told(0, 1)["launcher"])
         os.kill(supervisor, signal.SIGSTOP)
         self.addCleanup(self.wake, supervisor)
@@ -229,11 +230,11 @@ class Elastic(ProgramTest):
 
     def test_a_third_node_waits_until_there_is_a_place(self):
         program = self.program(self.UNTIL_GO)
-        host = self.elastic("1:2", program)
+        host = self.elastic("1:2", program, conf=TOGETHER)
         self.wait_until(self.is_listening, "nobody hosts")
-        guest = self.elastic("1:2", program)
+        guest = self.elastic("1:2", program, conf=TOGETHER)
         self.told(0, 1)
-        third = self.elastic("1:2", program)
+        third = self.elastic("1:2", program, conf=TOGETHER)
         time.sleep(0.5)  # it shall do nothing
         self.assertFalse((self.folder / "start_1_0").exists())
         guest.kill()
@@ -277,9 +278,9 @@ class Elastic(ProgramTest):
 
     def test_another_launcher_of_the_endpoints_machine_takes_over(self):
         program = self.program(self.UNTIL_GO)
-        host = self.elastic("1:2", program, "--max-restarts", 2)
+        host = self.elastic("1:2", program, "--max-restarts", 2, conf=TOGETHER)
         self.wait_until(self.is_listening, "nobody hosts")
-        guest = self.elastic("1:2", program, "--max-restarts", 2)
+        guest = self.elastic("1:2", program, "--max-restarts", 2, conf=TOGETHER)
         self.told(0, 1)
         host.kill()
         self.assertEqual(self.told(1, 0)["world"], "1")
@@ -318,9 +319,9 @@ class Elastic(ProgramTest):
 
     def test_survivors_go_on_without_a_stopped_node(self):
         program = self.program(self.UNTIL_GO)
-        host = self.elastic("1:2", program)
+        host = self.elastic("1:2", program, conf=TOGETHER)
         self.wait_until(self.is_listening, "nobody hosts")
-        guest = self.elastic("1:2", program)
+        guest = self.elastic("1:2", program, conf=TOGETHER)
         self.told(0, 1)
         guest.send_signal(signal.SIGINT)
         self.assertEqual(self.finish(guest).code, 130)

@@ -1,4 +1,5 @@
 """Jobs of `lockstep run` that lose a rank: who is named, what is left running, what a restart costs."""
+import contextlib
 import csv
 import os
 import pathlib
@@ -67,10 +68,10 @@ class Faults(ProgramTest):
     def check(self, kind, rank, step):
         begin = time.monotonic()
         result = self.run_program(LOCKSTEP, "run", "--nproc-per-node", 3, "--shutdown-timeout", 1, DIGITS, "fit", "--trainer.strategy", "ddp",
-                                  "--trainer.strategy.timeout", "2s", "--data.file", SOURCE / "data" / "digits.csv.gz",
+                                  "--trainer.strategy.timeout", "5s", "--data.file", SOURCE / "data" / "digits.csv.gz",
                                   "--run_dir", self.folder / f"{kind}_{rank}_{step}", "--fault.kind", kind, "--fault.rank", rank,
-                                  "--fault.step", step)
-        self.assertLess(time.monotonic() - begin, 20, result)
+                                  "--fault.step", step, "--trainer.enable_checkpointing", "false")
+        self.assertLess(time.monotonic() - begin, 60, result)
         self.assertNotEqual(result.code, 0, result)
         if kind in SAID:
             failure = re.search(r"^lockstep: rank (\d+) \(node 0, pid \d+\) (.*)$", result.err, re.MULTILINE)
@@ -96,12 +97,13 @@ class LostLaunchers(ProgramTest):
         launcher = self.start(LOCKSTEP, "run", "--nproc-per-node", 3, "/bin/sh", "-c", program)
         time.sleep(delay_s)
         launcher.send_signal(signal.SIGKILL)
-        deadline = time.monotonic() + 1
+        deadline = time.monotonic() + 10
         while (left := processes_with(mark)) and time.monotonic() < deadline:
             time.sleep(0.02)
         launcher.communicate()
         for pid in left:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.assertEqual(left, [], f"killed after {delay_s:.3f} s")
 
 

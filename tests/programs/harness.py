@@ -70,13 +70,12 @@ class ProgramTest(unittest.TestCase):
     def run_program(self, *command, **environment):
         return self.finish(self.start(*command, **environment))
 
-    def wait_for(self, *names):
+    def wait_for(self, *names, deadline_s=100):
         """Until programs have made these files."""
-        for _ in range(1000):
-            if all((self.folder / name).exists() for name in names):
-                return
+        end = time.monotonic() + deadline_s
+        while not all((self.folder / name).exists() for name in names):
+            self.assertLess(time.monotonic(), end, f"{names} did not come")
             time.sleep(0.02)
-        self.fail(f"{names} did not come")
 
     def assert_ended(self, pids, deadline_s=5):
         """These processes end in time; a name stands for the file that holds the number."""

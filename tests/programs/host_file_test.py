@@ -114,12 +114,12 @@ class HostFile(ProgramTest):
 
     def launchers_left(self):
         """Those of this test that are still there after a moment."""
-        for _ in range(100):
+        end = time.monotonic() + 20
+        while True:
             left = [path for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if str(self.folder).encode() in self.bytes_of(path)]
-            if not left:
-                return []
+            if not left or time.monotonic() > end:
+                return left
             time.sleep(0.02)
-        return left
 
     @staticmethod
     def bytes_of(path):
@@ -202,7 +202,8 @@ class HostFile(ProgramTest):
     def test_a_failure_elsewhere_is_no_echo(self):
         # Rank 2 ends by itself a moment after rank 0 was killed, as one does that has lost its peer.
         self.host_file()
-        program = self.script('case $RANK in 0) kill -9 $$;; 1) sleep 60;; 2) while kill -0 $(cat rank_0 2>/dev/null) 2>/dev/null; do :; done; exit 1;; esac')
+        program = self.script('case $RANK in 0) echo $$ > new_0; mv new_0 rank_0; kill -9 $$;; 1) sleep 60;; '
+                              '2) while [ ! -e rank_0 ] || kill -0 $(cat rank_0) 2>/dev/null; do sleep 0.01; done; exit 1;; esac')
         result = self.job(program)
         self.assert_refused(result, 137, "lockstep: host one: rank 0 (node 0, pid", "killed by SIGKILL")
 
@@ -220,7 +221,9 @@ class HostFile(ProgramTest):
         self.host_file("one slots=1\nlate slots=1\n")
         process = self.start_job("--master-addr", "one", self.script("exit 0"))
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        end = time.monotonic() + 60
         while not any("node" in command for command in self.commands_below(children)):
+            self.assertLess(time.monotonic(), end, "no host is asked")
             time.sleep(0.02)
         time.sleep(0.2)  # host one says that it is ready
         process.send_signal(signal.SIGUSR1)
@@ -243,20 +246,20 @@ class HostFile(ProgramTest):
         process = self.start_job(self.script('trap "" TERM; echo $$ > rank_$RANK; touch ready_$RANK; while :; do sleep 0.1; done'))
         self.wait_for("ready_0", "ready_1", "ready_2")
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
+        time.sleep(2)  # two within 200 ms are one
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(self.finish(process, 5).code, 143)
+        self.assertEqual(self.finish(process, 20).code, 143)
         self.assert_ended(["rank_0", "rank_1", "rank_2"])
 
     def test_nobody_survives_a_killed_start(self):
         self.host_file()
         for _ in range(3):
-            process = self.start_job(self.script(WAIT.replace("exit 0", "").replace("wait", "setsid sleep 60 & echo $! > far_$RANK; wait")))
-            self.wait_for("ready_0", "ready_1", "ready_2", "far_0", "far_1", "far_2")
+            process = self.start_job(self.script(WAIT.replace("exit 0", "").replace("touch ready", "setsid sleep 60 & echo $! > far_$RANK; touch ready")))
+            self.wait_for("ready_0", "ready_1", "ready_2")
             process.kill()
             self.finish(process)
             self.assert_ended(f"{who}_{rank}" for who in ("rank", "child", "far") for rank in range(3))
-            for path in [*self.folder.glob("ready_*"), *self.folder.glob("far_*")]:
+            for path in self.folder.glob("ready_*"):
                 path.unlink()
 
     def test_nobody_survives_a_cut_connection(self):
@@ -351,9 +354,9 @@ class HostFile(ProgramTest):
     def test_a_host_that_does_not_answer_is_named_in_time(self):
         self.host_file("one slots=1\nsilent slots=1\n")
         begin = time.monotonic()
-        result = self.job("--ssh-timeout", 1, "--shutdown-timeout", 1, self.script("touch started"))
-        self.assertLess(time.monotonic() - begin, 10)
-        self.assert_refused(result, 1, "no answer within 1 s from: silent", "no rank was started")
+        result = self.job("--ssh-timeout", 4, "--shutdown-timeout", 1, self.script("touch started"))
+        self.assertLess(time.monotonic() - begin, 20)
+        self.assert_refused(result, 1, "no answer within 4 s from: silent", "no rank was started")
         self.assertFalse((self.folder / "started").exists())
 
     def test_what_a_host_refuses_is_said(self):

@@ -91,10 +91,9 @@ class LockstepRun(ProgramTest):
 
     def test_the_first_signal_after_a_failure_kills_nobody(self):
         program = self.script('if [ $RANK = 1 ]; then while [ ! -e ready ]; do sleep 0.02; done; exit 7; fi\n'
-                              'trap "touch told; sleep 1; touch saved; exit 0" TERM; touch ready; while :; do sleep 0.02; done')
+                              'trap "touch told; sleep 5; touch saved; exit 0" TERM; touch ready; while :; do sleep 0.02; done')
         job = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, "--max-restarts", 3, program)
-        while not (self.folder / "told").exists():
-            time.sleep(0.02)
+        self.wait_for("told")
         job.send_signal(signal.SIGTERM)
         self.assertEqual(self.finish(job, 20).code, 7)
         self.assertTrue((self.folder / "saved").exists())
@@ -204,12 +203,10 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
         process = self.start(LOCKSTEP, "run", program)
         self.wait_for("ready_0")
         zombies = [int((self.folder / f"far_{i}").read_text()) for i in (1, 2, 3)]
-        for _ in range(100):
-            if not any(pathlib.Path(f"/proc/{pid}").exists() for pid in zombies):
-                break
+        end = time.monotonic() + 20
+        while any(pathlib.Path(f"/proc/{pid}").exists() for pid in zombies):
+            self.assertLess(time.monotonic(), end, "zombies are kept")
             time.sleep(0.02)
-        else:
-            self.fail("zombies are kept")
         (self.folder / "go").touch()
         self.assertEqual(self.finish(process).code, 0)
 
@@ -434,16 +431,17 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
         self.finish(process)
 
     def test_who_stops_a_run_wants_no_restart(self):
-        program = self.script('echo x >> tries_$RANK; trap "" TERM; [ $RANK = 0 ] && exit 1; touch ready_1; while true; do sleep 0.1; done')
+        program = self.script('echo x >> tries_$RANK; [ $RANK = 0 ] && { while [ ! -e ready_1 ]; do sleep 0.02; done; exit 1; }\n'
+                              'trap "touch told" TERM; touch ready_1; while true; do sleep 0.1; done')
         process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, "--max-restarts", 3, "--shutdown-timeout", 3, program)
-        self.wait_for("ready_1")
-        time.sleep(0.5)
+        self.wait_for("told")
         process.send_signal(signal.SIGTERM)
         self.assertNotIn("restart", self.finish(process).err)
         self.assertEqual((self.folder / "tries_1").read_text(), "x\n")
 
     def test_a_failure_leaves_nothing_behind(self):
-        family = self.FAMILY.replace("wait\n", "[ $RANK = 0 ] && exit 3\nwait\n")
+        fails = "[ $RANK = 0 ] && { while [ ! -e ready_1 ]; do sleep 0.01; done; exit 3; }\n"
+        family = self.FAMILY.replace("wait\n", fails + "wait\n")
         self.assertEqual(self.ranks(2, self.script(family)).code, 3)
         self.assert_ended(self.family(2))
 

@@ -2,6 +2,7 @@
 import csv
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -227,7 +228,10 @@ class Failure(ProgramTest):
         while not ranks_file.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         pids = list(json.loads(ranks_file.read_text()).values())
-        self.assertEqual({open(f"/proc/{pid}/comm").read().strip() for pid in pids}, {"rank-0", "rank-1"})
+        names = lambda: {pathlib.Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids}
+        while names() != {"rank-0", "rank-1"} and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(names(), {"rank-0", "rank-1"})
         process.kill()
         self.finish(process)
         self.assert_ended(pids)

@@ -64,7 +64,9 @@ TEST_P(ControlMesh, ServesSeveralGroupsAtOnce) {
 }
 
 TEST(ControlMeshFailure, DifferentAnnouncementsAreAMismatchInTheSameWords) {
-  const auto errors = on_mesh(3, [](Mesh& mesh) {
+  std::latch all_here(3);
+  const auto errors = on_mesh(3, [&](Mesh& mesh) {
+    all_here.arrive_and_wait();
     mesh->meet(
         {.announcement = op(mesh->rank() == 2 ? 9 : 4), .members = all_of(*mesh), .deadline = in(20s)});
   });
@@ -103,7 +105,7 @@ TEST(ControlMeshFailure, AbsenceIsATimeoutThatTellsWhereTheRankIs) {
   std::latch all_done(3);
   const auto errors = on_mesh(3, [&](Mesh& mesh) {
     if (mesh->rank() != 1) {
-      EXPECT_THROW(mesh->meet({.announcement = op(1), .members = all_of(*mesh), .deadline = in(150ms)}),
+      EXPECT_THROW(mesh->meet({.announcement = op(1), .members = all_of(*mesh), .deadline = in(2s)}),
                    Timeout);
     }
     all_done.arrive_and_wait();

@@ -62,8 +62,8 @@ class Impolite {
 };
 
 std::string failure_of(const TcpEndpoint& endpoint, bool is_final, bool is_foreign,
-                       const std::string& key = kJobKey) {
-  const auto link = FrameLink::connect(endpoint, key, steady_clock::now() + 300ms);
+                       const std::string& key = kJobKey, milliseconds patience = 5000ms) {
+  const auto link = FrameLink::connect(endpoint, key, steady_clock::now() + patience);
   EXPECT_FALSE(link);
   if (link) return {};
   EXPECT_EQ(link.error().is_final, is_final) << link.error().text;
@@ -107,7 +107,7 @@ TEST(HandshakeTest, OtherProgramsAreKnownByTheirFirstWords) {
   });
   EXPECT_THAT(failure_of(older.endpoint(), true, true), HasSubstr("another version of lockstep"));
   const Impolite silent([](const UniqueFd& caller) { heard(caller, 1); });
-  EXPECT_THAT(failure_of(silent.endpoint(), false, true), HasSubstr("says nothing"));
+  EXPECT_THAT(failure_of(silent.endpoint(), false, true, kJobKey, 300ms), HasSubstr("says nothing"));
 }
 
 TEST(HandshakeTest, WhoIsTurnedAwayIsTold) {

@@ -105,7 +105,7 @@ TEST(MeshBlame, ARankThatIsHeldUpElsewhereIsNotBlamed) {
     if (mesh->rank() == 2) return all_waited.wait();
     const auto outcome =
         mesh->rank() == 0
-            ? outcome_of<Timeout>(*mesh, {.announcement = op(1, 5), .members = first, .deadline = in(300ms)})
+            ? outcome_of<Timeout>(*mesh, {.announcement = op(1, 5), .members = first, .deadline = in(2s)})
             : outcome_of<Timeout>(*mesh, {.announcement = op(2, 6), .members = second, .deadline = in(20s)});
     all_waited.count_down();
     EXPECT_THAT(outcome.ranks, ElementsAre(2));

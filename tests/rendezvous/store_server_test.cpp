@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 const std::string kKey = "the token of this job";
+constexpr auto kHeldUp = 500ms;  // the server is patient with a stranger for 2 s
 
 class StoreServerTest : public ::testing::Test {
  protected:
@@ -48,7 +49,7 @@ class StoreServerTest : public ::testing::Test {
   template <class Disturb>
   milliseconds slowest_call_during(Disturb disturb) {
     milliseconds best = 1h;
-    for (int trial = 0; trial < 3 && best >= 50ms; ++trial) {
+    for (int trial = 0; trial < 3 && best >= kHeldUp; ++trial) {
       std::atomic<bool> is_over = false;
       std::thread bad([&] {
         while (!is_over) disturb();
@@ -202,7 +203,7 @@ TEST_F(StoreServerTest, ManyMessagesAtOnceAreAllAnswered) {
 TEST_F(StoreServerTest, SilentClientsHoldUpNobody) {
   std::vector<UniqueFd> silent;
   for (int i = 0; i < 200; ++i) silent.push_back(stranger());
-  EXPECT_LT(slowest_call_during([] { std::this_thread::sleep_for(1ms); }), 50ms);
+  EXPECT_LT(slowest_call_during([] { std::this_thread::sleep_for(1ms); }), kHeldUp);
 }
 
 TEST_F(StoreServerTest, ManyConnectionsHoldUpNobody) {
@@ -211,19 +212,19 @@ TEST_F(StoreServerTest, ManyConnectionsHoldUpNobody) {
     if (crowd.size() > 400) crowd.clear();
     crowd.push_back(stranger());
   };
-  EXPECT_LT(slowest_call_during(flood), 50ms);
+  EXPECT_LT(slowest_call_during(flood), kHeldUp);
 }
 
 TEST_F(StoreServerTest, WrongTokensHoldUpNobody) {
   const auto attempt = [&] { EXPECT_FALSE(FrameLink::connect(server_.endpoint(), "wrong", soon())); };
-  EXPECT_LT(slowest_call_during(attempt), 50ms);
+  EXPECT_LT(slowest_call_during(attempt), kHeldUp);
 }
 
 TEST_F(StoreServerTest, HalfAMessageHoldsUpNobody) {
   auto link = FrameLink::connect(server_.endpoint(), kKey, soon());
   ASSERT_TRUE(link);
   ::send(link->fd(), "\x10\0\0\0half", 8, MSG_NOSIGNAL);
-  EXPECT_LT(slowest_call_during([] { std::this_thread::sleep_for(1ms); }), 50ms);
+  EXPECT_LT(slowest_call_during([] { std::this_thread::sleep_for(1ms); }), kHeldUp);
 }
 
 TEST_F(StoreServerTest, WhoNeverReadsHoldsUpNobody) {
@@ -235,7 +236,7 @@ TEST_F(StoreServerTest, WhoNeverReadsHoldsUpNobody) {
     if (::send(link->fd(), question.data(), question.size(), MSG_NOSIGNAL) < 0)
       std::this_thread::sleep_for(1ms);
   };
-  EXPECT_LT(slowest_call_during(ask), 50ms);
+  EXPECT_LT(slowest_call_during(ask), kHeldUp);
 }
 
 TEST(ListenTest, ATakenPortIsTriedAgainUntilTheDeadline) {

@@ -67,7 +67,7 @@ for node in n1 n2 n3 n4; do
   mkdir -p "$folder/spool-$node"
   slurmd -N "$node"
 done
-for _ in $(seq 100); do
+for _ in $(seq 600); do
   [ "$(sinfo --noheader --Node --states=idle --format=%N 2> /dev/null | sort -u | wc -l)" = 4 ] && break
   sleep 0.1
 done

@@ -51,9 +51,10 @@ class Jobs(SlurmTest):
         self.assertIn("to start at", result.err)
 
     def test_before_its_time_is_over_a_job_saves_and_starts_again(self):
-        long = ("--trainer.max_epochs", 16)  # SLURM looks at its clock when it likes
-        job = self.job(*long, options=("--time", "1", "--signal", "USR1@55"))
-        self.wait_until(lambda: self.starts(job) == 1, "second start")
+        # SLURM looks at its clock every 30 s, and signals early rather than late: 10 s to 40 s after the start.
+        long = ("--trainer.max_epochs", 32)
+        job = self.job(*long, options=("--time", "1", "--signal", "USR1@20"))
+        self.wait_until(lambda: self.starts(job) == 1, "second start", deadline_s=120)
         self.assertIn("hpc_ckpt_1.ckpt", self.checkpoints())
         # The second life is not to end by its own time.
         subprocess.run(["scontrol", "update", f"JobId={job}", "TimeLimit=10"], check=True)

@@ -20,7 +20,7 @@ ALL_REDUCE = """
 import datetime, os, pathlib, torch, torch.distributed as dist
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
 dist.barrier()  # ranks have taken different times to get here
-group = dist.new_group(timeout=datetime.timedelta(seconds=5))
+group = dist.new_group(timeout=datetime.timedelta(seconds=8))
 more = pathlib.Path("more")
 while True:
     mine = torch.ones(int(os.environ["MEGABYTES"]) * 2**18) * (dist.get_rank() + 1)
@@ -71,7 +71,7 @@ class NetworkFaults(ProgramTest):
         begin = time.monotonic()
         self.network.cut(1)
         result = self.finish(process, 60)
-        self.assertLess(time.monotonic() - begin, 15)
+        self.assertLess(time.monotonic() - begin, 40)
         self.assertEqual(result.code, 1, result)
         self.assertRegex(result.err, r"\nlockstep: host node-([01]): rank \1 \(node \1, pid \d+\) exited with code 1")
 
@@ -85,7 +85,7 @@ class NetworkFaults(ProgramTest):
         begin = time.monotonic()
         self.network.cut(1)
         result = self.finish(process, 60)
-        self.assertLess(time.monotonic() - begin, 20)
+        self.assertLess(time.monotonic() - begin, 40)
         self.assertEqual(result.code, 1, result)
         self.assertRegex(result.err, r"\nlockstep: host node-([01]): rank \1 .*: .*rank [01] is gone")
 

@@ -45,7 +45,7 @@ class SshDaemons:
 
     @staticmethod
     def _wait_for(network, host):
-        for _ in range(200):
+        for _ in range(2000):
             if ":22 " in subprocess.run(network.on(host, "ss", "-ltnH"), capture_output=True, text=True, check=True).stdout:
                 return
             time.sleep(0.02)
