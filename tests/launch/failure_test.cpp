@@ -28,7 +28,7 @@ using testing::LauncherProcess;
 using testing::sleep_for_ever;
 using testing::this_rank;
 
-constexpr auto kStopLimit = 10s;  // one second, and time for a busy machine
+constexpr auto kStopLimit = 4s;  // one second, and time for a busy machine
 
 std::string rank_one(const testing::LaunchResult& result) {
   return "lockstep: rank 1 (node 0, pid " + std::to_string(result.pids.at(1)) + ") ";

@@ -81,9 +81,9 @@ class LOCKSTEP_API GradScaler {
   std::int64_t get_growth_interval() const { return options_.growth_interval; }
 
   /// torch's state_dict(): scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; with
-  /// hysteresis also _hysteresis_left. Empty when disabled. Of moments after update().
+  /// hysteresis also _hysteresis_left; not torch's: _skipped_steps, _dynamic. Empty when disabled.
   StateTree state() const;
-  /// Takes it back; ignored when disabled. @throws CheckpointError when it is empty or does not fit
+  /// Takes it back, but a scale only where both are dynamic. @throws CheckpointError when it does not fit
   void load_state(const StateTree& state);
 
  private:
