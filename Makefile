@@ -43,9 +43,9 @@ bench: setup $(BUILD)/build.ninja  ## measure against PyTorch, Lightning and Dee
 	@tools/peers.sh deepspeed
 	@python3 benchmarks/run.py --rounds $(ROUNDS) --build $(BUILD)
 
-fuzz: setup $(BUILD)/build.ninja  ## give each parser ten million broken inputs; FUZZ="--seconds 60" stops by time
+fuzz: setup $(BUILD)/build.ninja  ## give each parser ten million broken inputs, one parser per core; FUZZ="--seconds 60" stops by time
 	@cmake --build --preset $(PRESET) --target fuzz
-	@$(BUILD)/bin/fuzz all $(FUZZ)
+	@$(BUILD)/bin/fuzz --list | xargs -P $$(nproc) -I TARGET $(BUILD)/bin/fuzz TARGET $(FUZZ)
 
 soak: build  ## the long form of what the tests do briefly: faults, kills, moments to resume from; takes hours
 	@set -e; export LOCKSTEP_BINARY_DIR=$(CURDIR)/$(BUILD) LOCKSTEP_FAULT_SEEDS=20 LOCKSTEP_KILLS=500 \

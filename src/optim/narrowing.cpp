@@ -17,7 +17,8 @@ struct ToFloat16 {
   static LOCKSTEP_INLINE std::uint16_t narrowed(float number) {
     const auto bits = std::bit_cast<std::int32_t>(number);
     const std::int32_t sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
-    const std::int32_t rounded = (magnitude + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+    const auto carried = static_cast<std::uint32_t>(magnitude) + 0xfffU + ((magnitude >> 13) & 1U);
+    const auto rounded = static_cast<std::int32_t>(carried >> 13);
     const std::int32_t shifted = rounded - (112 << 10);  // exponents are 112 apart
     const std::int32_t raised = std::bit_cast<std::int32_t>(std::bit_cast<float>(magnitude) + 0.5F);
     const std::int32_t subnormal = raised - 0x3f000000;

@@ -168,6 +168,7 @@ bool GradScaler::step(Optimizer& optimizer, const std::function<void()>& update)
   found.stage = Stage::kStepped;
   ++steps_;
   skipped_ += is_finite ? 0 : 1;
+  total_skipped_ += is_finite ? 0 : 1;
   skipped_in_a_row_ = is_finite ? 0 : skipped_in_a_row_ + 1;
   return is_finite;
 }
@@ -249,7 +250,7 @@ StateTree GradScaler::state() const {
   if (options_.hysteresis > 1) state.set("_hysteresis_left", std::int64_t{hysteresis_left_});
   // What torch's scaler keeps has torch's keys alone.
   const bool is_torchs = options_.dynamic && options_.growth_delay == 0;
-  if (skipped_ > 0 && !is_torchs) state.set("_skipped_steps", skipped_);
+  if (total_skipped_ > 0 && !is_torchs) state.set("_skipped_steps", total_skipped_);
   if (!options_.dynamic) state.set("_dynamic", false);
   return state;
 }
@@ -261,10 +262,14 @@ void GradScaler::load_state(const StateTree& state) {
                                         .expected = "scale, growth_factor, ...",
                                         .hint = "it may be that of a disabled one"});
   }
-  skipped_ = state.contains("_skipped_steps") ? state.get<std::int64_t>("_skipped_steps") : 0;
-  per_optimizer_.clear();
+  const auto skipped = state.contains("_skipped_steps") ? state.get<std::int64_t>("_skipped_steps") : 0;
   // A scale that somebody chose says nothing of one that is found, nor the other way round.
-  if (!options_.dynamic || state.contains("_dynamic")) return;
+  if (options_.dynamic && !state.contains("_dynamic")) load_scale(state);
+  total_skipped_ = skipped;
+  per_optimizer_.clear();
+}
+
+void GradScaler::load_scale(const StateTree& state) {
   auto loaded = options_;
   loaded.init_scale = state.get<double>("scale");
   loaded.growth_factor = state.get<double>("growth_factor");

@@ -4,6 +4,7 @@
 //
 //   fuzz all --inputs 10000000     fuzz zip --seconds 60 --seed 7     fuzz pickle --replay pickle.crash
 //
+// `fuzz --list` prints the targets, a line each, for whoever runs several at a time.
 // What fails leaves its input in TARGET.crash.
 #include <charconv>
 #include <chrono>
@@ -126,11 +127,20 @@ void run(const Flags& flags) {
   }
 }
 
+void list() {
+  for (const auto& target : targets()) std::puts(target.name.c_str());
+}
+
 }  // namespace
 }  // namespace lockstep::fuzz
 
 int main(int argc, char** argv) try {
-  lockstep::fuzz::run(lockstep::fuzz::parse_flags({argv + 1, argv + argc}));
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words == std::vector<std::string>{"--list"}) {
+    lockstep::fuzz::list();
+  } else {
+    lockstep::fuzz::run(lockstep::fuzz::parse_flags(words));
+  }
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "fuzz: %s\n", error.what());

@@ -101,7 +101,7 @@ void DeepSpeedReports::print_progress(const StepContext& step) const {
   const auto* const scaler = scaler_();
   const auto& optimizer = *step.optimizers().front().optimizer;
   step.print("[Rank 0] step=" + std::to_string(step.global_step()) +
-             ", skipped=" + std::to_string(scaler == nullptr ? 0 : scaler->skipped_steps()) +
+             ", skipped=" + std::to_string(scaler == nullptr ? 0 : scaler->total_skipped_steps()) +
              ", lr=" + of_groups(optimizer, [](const auto& group) { return number_text(group.lr); }) +
              ", mom=" + of_groups(optimizer, &momentum_text));
 }
