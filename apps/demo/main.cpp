@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
     const double accuracy = metrics.at("test_accuracy");
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     char line[128];
-    std::snprintf(line, sizeof line, "demo: test accuracy %.3f (%d ranks, ddp, %lld steps, %.1f s)", accuracy,
+    std::snprintf(line, sizeof line, "demo: test accuracy %.3f (%d ranks, %lld steps, %.1f s)", accuracy,
                   trainer.world_size(), static_cast<long long>(trainer.global_step()), seconds);
     trainer.print(line);
     if (accuracy < kGoodAccuracy) {

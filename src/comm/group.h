@@ -32,7 +32,7 @@ class Group {
 
   const GroupIdentity& identity() const { return identity_; }
   /// Counts the sub-groups that were asked for, from 0: equal on all ranks.
-  int next_subgroup() { return subgroups_++; }
+  virtual int next_subgroup() { return subgroups_++; }
 
   virtual std::string backend() const = 0;
   virtual std::chrono::milliseconds timeout() const = 0;

@@ -98,7 +98,7 @@ bool lacks_path(OffloadDevice device, const std::optional<std::filesystem::path>
 bool uses_disk(const Config& c) {
   const auto& zero = c.zero_optimization;
   return shards(c) && (zero.offload_optimizer.device == OffloadDevice::kNvme ||
-                       zero.offload_param.device == OffloadDevice::kNvme);
+                       (zero.stage == 3 && zero.offload_param.device == OffloadDevice::kNvme));
 }
 
 bool has_odd_blocks(const Config& c) {

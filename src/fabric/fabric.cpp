@@ -43,6 +43,7 @@ void Fabric::launch() {
   state.strategy->setup_environment(*state.connector.environment(), state.connector.shape());
   state.strategy->barrier();
   configure_log({.rank = global_rank(), .world_size = world_size()});
+  state.strategy->set_precision(*state.precision);
   if (global_rank() == 0) state.warn_of_what_programs_do();
   state.launched = true;
 }
@@ -58,7 +59,6 @@ void Fabric::set_up_module(const std::shared_ptr<torch::nn::Module>& module) {
     if (state.strategy->defers_init()) deferral.emplace();
     state.precision->convert_module(*module);
   }
-  state.strategy->set_precision(*state.precision);
   state.strategy->setup_module(module);
   state.modules.add(module);
 }

@@ -13,13 +13,12 @@
 #include <ATen/record_function.h>
 
 #include "fabric/flop_formulas.h"
+#include "parallel/dispatch/in_backward.h"
 
 namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 // A module and those below it, by number: parents first. A module that stands in several places is one.
 class ModuleTree {
@@ -84,7 +83,7 @@ class ModuleTree {
 class detail::CountedWork {
  public:
   void add(const OperatorWork& work, std::optional<std::size_t> owner) {
-    if (in_backward()) {
+    if (detail::in_backward()) {
       backward += work;
       return;
     }
@@ -94,7 +93,7 @@ class detail::CountedWork {
 
   /// The module that an operator with these arguments belongs to, if any.
   std::optional<std::size_t> owner_of(c10::ArrayRef<const c10::IValue> arguments) const {
-    if (!tree || in_backward()) return std::nullopt;
+    if (!tree || detail::in_backward()) return std::nullopt;
     for (const auto& argument : arguments) {
       if (argument.isTensor()) {
         if (const auto owner = tree->owner_of(argument.toTensor())) return owner;
@@ -228,7 +227,7 @@ OperatorWork& OperatorWork::operator+=(const OperatorWork& more) {
 
 FlopCounter::FlopCounter() : work_(std::make_unique<detail::CountedWork>()) {
   // A thread's state is put back after each node of a graph.
-  if (in_backward())
+  if (detail::in_backward())
     throw ConfigError("fabric", {.what = "a FlopCounter was made within a backward pass",
                                  .expected = "one from before it, which counts backward() apart"});
   Watch::of_this_thread().add(*work_);

@@ -55,6 +55,12 @@ OperatorFlops of_each_result(Arguments of) {
   return {.other = product(at::infer_size(a.sizes(), of[1].toTensor().sizes()))};
 }
 
+// A vector that a matrix or more is raised by is a bias: F::linear adds that of a batch of sequences so.
+OperatorFlops add_to(Arguments of) {
+  const bool is_bias = of[1].isTensor() && of[1].toTensor().dim() == 1 && of[0].toTensor().dim() > 1;
+  return is_bias ? OperatorFlops{} : of_each_element(of);
+}
+
 bool is_given(const c10::IValue& tensor) { return tensor.isTensor() && tensor.toTensor().defined(); }
 
 template <std::size_t kWeight>
@@ -167,10 +173,14 @@ const std::unordered_map<std::string_view, Formula>& formulas() {
       {"aten::relu", &of_each_element},
       {"aten::relu_", &of_each_element},
       {"aten::relu6", &of_each_element},
+      {"aten::relu6_", &of_each_element},
       {"aten::prelu", &of_each_element},
       {"aten::elu", &of_each_element},
+      {"aten::elu_", &of_each_element},
       {"aten::leaky_relu", &of_each_element},
+      {"aten::leaky_relu_", &of_each_element},
       {"aten::silu", &of_each_element},
+      {"aten::silu_", &of_each_element},
       {"aten::gelu", &of_each_element},
       {"aten::softmax", &of_each_element},
       {"aten::layer_norm", &normalization<2>},
@@ -183,6 +193,9 @@ const std::unordered_map<std::string_view, Formula>& formulas() {
       {"aten::max_pool1d", &of_each_element},
       {"aten::max_pool2d", &of_each_element},
       {"aten::max_pool3d", &of_each_element},
+      {"aten::max_pool1d_with_indices", &of_each_element},
+      {"aten::max_pool2d_with_indices", &of_each_element},
+      {"aten::max_pool3d_with_indices", &of_each_element},
       {"aten::adaptive_avg_pool1d", &of_each_element},
       {"aten::adaptive_avg_pool2d", &of_each_element},
       {"aten::adaptive_avg_pool3d", &of_each_element},
@@ -190,7 +203,7 @@ const std::unordered_map<std::string_view, Formula>& formulas() {
       {"aten::adaptive_max_pool2d", &of_each_element},
       {"aten::adaptive_max_pool3d", &of_each_element},
       {"aten::add", &of_each_result},
-      {"aten::add_", &of_each_result},
+      {"aten::add_", &add_to},
       {"aten::mul", &of_each_result},
       {"aten::mul_", &of_each_result},
       {"aten::embedding", &nothing},

@@ -14,8 +14,6 @@ class Fp16MixedPrecision final : public Precision {
   bool converts_inputs() const override { return false; }
   ForwardScope forward_scope() const override { return ForwardScope(at::kHalf); }
   std::string_view state_key() const override { return "MixedPrecision"; }
-  StateTree state() const override { return grad_scaler()->state(); }
-  void load_state(const StateTree& state) override { grad_scaler()->load_state(state); }
 };
 
 }  // namespace lockstep

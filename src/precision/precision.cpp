@@ -10,4 +10,10 @@ void Precision::set_grad_scaler(const GradScalerOptions& options) {
   scaler_ = std::make_shared<GradScaler>(options);
 }
 
+StateTree Precision::state() const { return scaler_ ? scaler_->state() : StateTree(); }
+
+void Precision::load_state(const StateTree& state) {
+  if (scaler_) scaler_->load_state(state);
+}
+
 }  // namespace lockstep

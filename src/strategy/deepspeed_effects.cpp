@@ -10,14 +10,6 @@ struct Setting {
   bool (*is_asked_for)(const DeepSpeedConfig&);
 };
 
-// Stages 2 and 3 add up what is averaged in the type of the shards.
-bool adds_up_otherwise(const DeepSpeedConfig& c) {
-  const auto& wanted = c.data_types.grad_accum_dtype;
-  if (!wanted) return false;
-  if (c.bf16.bf16_master_weights_and_grads) return *wanted != deepspeed::Dtype::kBf16;
-  return c.zero_optimization.stage >= 2 && *wanted != deepspeed::Dtype::kFp32;
-}
-
 bool keeps_states_otherwise(const DeepSpeedConfig& c) {
   const auto asks = [](const auto& section) {
     if constexpr (requires { section.fp32_optimizer_states; }) return !section.fp32_optimizer_states;
@@ -41,7 +33,6 @@ constexpr Setting kWithoutEffect[] = {
     {"bf16.bf16_optimizer_states", [](const auto& c) { return c.bf16.bf16_optimizer_states; }},
     {"fp16.fp16_master_weights_and_grads",
      [](const auto& c) { return c.fp16.fp16_master_weights_and_grads; }},
-    {"data_types.grad_accum_dtype", &adds_up_otherwise},
     {"activation_checkpointing.number_checkpoints",
      [](const auto& c) { return c.activation_checkpointing.number_checkpoints.has_value(); }},
     {"aio.use_gds", [](const auto& c) { return c.aio.use_gds; }},
@@ -70,6 +61,15 @@ std::vector<std::string> without_effect(const DeepSpeedConfig& config) {
     if (is_asked_for(config)) sentences.push_back(config.named(key) + " has no effect yet");
   }
   return sentences;
+}
+
+// Stages 2 and 3 add up what is averaged in the type of the shards, the others also in that of the model.
+bool adds_up_otherwise(const DeepSpeedConfig& config, deepspeed::Dtype computed) {
+  const auto& wanted = config.data_types.grad_accum_dtype;
+  if (!wanted) return false;
+  if (config.bf16.bf16_master_weights_and_grads) return *wanted != deepspeed::Dtype::kBf16;
+  if (*wanted == deepspeed::Dtype::kFp32) return false;
+  return config.zero_optimization.stage >= 2 || *wanted != computed;
 }
 
 }  // namespace lockstep::detail

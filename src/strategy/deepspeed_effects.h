@@ -12,4 +12,8 @@ namespace lockstep::detail {
 /// @throws ConfigError for what would change the numbers. Exported for tests
 LOCKSTEP_API std::vector<std::string> without_effect(const DeepSpeedConfig& config);
 
+/// Whether gradients of a window add up in another type than `data_types.grad_accum_dtype`, in a run that
+/// computes in `computed`. Exported for tests
+LOCKSTEP_API bool adds_up_otherwise(const DeepSpeedConfig& config, deepspeed::Dtype computed);
+
 }  // namespace lockstep::detail

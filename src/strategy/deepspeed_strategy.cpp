@@ -4,6 +4,7 @@
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/precision/precision.h>
 
+#include "strategy/deepspeed_effects.h"
 #include "strategy/joined_ranks.h"
 
 namespace lockstep {
@@ -21,7 +22,9 @@ void DeepSpeedStrategy::setup_environment(ClusterEnvironment& environment, const
 
 void DeepSpeedStrategy::set_precision(Precision& precision) {
   dtype_ = detail::dtype_of(precision.name());
-  if (precision.grad_scaler() != nullptr) {
+  if (communicator().rank() == 0 && detail::adds_up_otherwise(run_.config, dtype_))
+    log_warning(run_.config.named("data_types.grad_accum_dtype") + " has no effect yet");
+  if (dtype_ == deepspeed::Dtype::kFp16 && precision.grad_scaler() != nullptr) {
     const auto fp16 = run_.is_from_file ? run_.config.fp16 : deepspeed_config(options_, dtype_).fp16;
     precision.set_grad_scaler(detail::scaler_options(fp16, run_.config.zero_optimization.stage));
   } else if (detail::checks_overflow(run_.config, dtype_)) {

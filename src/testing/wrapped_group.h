@@ -20,9 +20,11 @@ class WrappedGroup : public detail::Group {
   std::shared_ptr<detail::Pending> start(const detail::Collective& collective) override {
     return inner_->start(collective);
   }
-  /// Not wrapped, unless who derives does so. The inner group counts: others may have wrapped it before.
-  std::shared_ptr<detail::Group> make_subgroup(std::span<const int> members, int) override {
-    return inner_->make_subgroup(members, inner_->next_subgroup());
+  /// The inner group counts: others may have wrapped it before.
+  int next_subgroup() override { return inner_->next_subgroup(); }
+  /// Not wrapped, unless who derives does so.
+  std::shared_ptr<detail::Group> make_subgroup(std::span<const int> members, int number) override {
+    return inner_->make_subgroup(members, number);
   }
   void close() override { inner_->close(); }
 

@@ -78,8 +78,7 @@ void StepContext::manual_backward(const at::Tensor& loss, const BackwardOptions&
 bool ManualOptimizer::step() {
   const AutocastPause pause;
   detail::unscale_gradients(*state_->strategy, *state_->precision, optimizer());
-  call_before_step(*state_, *step_, optimizer());
-  if (state_->options.gradient_clip_val) clip_gradients({.value = *state_->options.gradient_clip_val});
+  prepare_step();
   const bool taken = detail::step_optimizer(*state_->strategy, *state_->precision, optimizer());
   at::autocast::clear_cache();
   state_->count_optimizer_step();
@@ -91,7 +90,7 @@ double ManualOptimizer::step(const std::function<at::Tensor()>& closure) {
     at::autocast::clear_cache();
     const auto loss = closure();
     if (!loss.defined() || loss.numel() != 1) detail::check_loss(at::Tensor());
-    call_before_step(*state_, *step_, optimizer());
+    prepare_step();
     return state_->mean_over_ranks(loss.item<double>());
   };
   const double loss =
@@ -99,6 +98,11 @@ double ManualOptimizer::step(const std::function<at::Tensor()>& closure) {
   at::autocast::clear_cache();
   state_->count_optimizer_step();
   return loss;
+}
+
+void ManualOptimizer::prepare_step() {
+  call_before_step(*state_, *step_, optimizer());
+  if (state_->options.gradient_clip_val) clip_gradients({.value = *state_->options.gradient_clip_val});
 }
 
 void ManualOptimizer::zero_grad(bool set_to_none) {

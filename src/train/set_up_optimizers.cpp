@@ -112,7 +112,6 @@ void set_up_module(RunState& state, const std::shared_ptr<torch::nn::Module>& mo
   if (state.trained.find(*module)) return;
   require_part(state, *module);
   require_disjoint(state, *module);
-  state.strategy->set_precision(*state.precision);
   state.strategy->setup_module(module);
   state.trained.add(module);
 }
@@ -141,6 +140,7 @@ void set_up_optimizers(RunState& state) {
   auto all = numbered(std::move(own));
   check_number(state, all.size());
   check_each(all);
+  state.strategy->set_precision(*state.precision);
   // What belongs to no optimizer is to be the same on all ranks as well.
   if (!all.empty() && all.front().module) state.strategy->setup_evaluation(*state.module);
   if (all.empty()) set_up_module(state, state.module);

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/weights.h>
+#include <lockstep/formats/model_size.h>
 #include <lockstep/testing/run_ranks.h>
 #include <nlohmann/json.hpp>
 
@@ -65,6 +66,25 @@ TEST(Checkpoint, KeepsAModelUnderPyTorchsNames) {
   EXPECT_THROW(load_weights(folder / "x" / "model.safetensors", *net), CheckpointError);  // net.0, not 0
   EXPECT_TRUE(std::filesystem::exists(folder / "x" / "tensor.safetensors"));
   EXPECT_FALSE(std::filesystem::exists(folder / "x" / "text.safetensors"));
+}
+
+// An embedding, a head that is tied to it, another one of the same shape, and two vectors that are alike.
+TEST(ModelSize, CountsWhatHasTwoNamesOnce) {
+  const test::TemporaryFolder folder;
+  StateTree model;
+  model.set("embedding.weight", torch::arange(12.0).view({4, 3}));
+  model.set("head.weight", torch::arange(12.0).view({4, 3}));
+  model.set("other.weight", torch::ones({4, 3}));
+  model.set("norm.weight", torch::ones({3}));
+  model.set("norm.bias", torch::ones({3}));
+  StateTree state;
+  state.set("model", model);
+  save_checkpoint(folder / "x", {state}, {});
+  for (const auto& path : {folder / "x", folder / "x" / "model.safetensors"}) {
+    const auto size = model_size(path);
+    EXPECT_EQ(size.parameters, 12 + 12 + 3 + 3) << path;
+    EXPECT_EQ(size.largest_layer, 12) << path;
+  }
 }
 
 TEST(Checkpoint, TakesThePlaceOfNothingElse) {

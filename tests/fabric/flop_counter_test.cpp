@@ -72,6 +72,26 @@ TEST(FlopCounter, CountsWhatIsDoneToEachElement) {
   EXPECT_EQ(others([&] { x.sin(); }), 0);
 }
 
+// Modules call other operators than functions do.
+TEST(FlopCounter, CountsModulesOfSequencesAndInPlace) {
+  const auto work_of = [](auto module, const at::Tensor& x) {
+    const FlopCounter counter;
+    module->forward(x);
+    return std::pair(counter.forward().macs, counter.forward().other_flops);
+  };
+  const auto x = at::randn({2, 3, 8});
+  EXPECT_EQ(work_of(nn::Linear(8, 4), x), std::pair(2.0 * 3 * 8 * 4, 0.0)) << "a bias counts as nothing";
+  EXPECT_EQ(work_of(nn::Linear(8, 4), x.view({6, 8})), std::pair(6.0 * 8 * 4, 0.0));
+  EXPECT_EQ(work_of(nn::ReLU6(nn::ReLU6Options(true)), x.clone()), std::pair(0.0, 48.0));
+  EXPECT_EQ(work_of(nn::ELU(nn::ELUOptions().inplace(true)), x.clone()), std::pair(0.0, 48.0));
+  EXPECT_EQ(work_of(nn::LeakyReLU(nn::LeakyReLUOptions().inplace(true)), x.clone()), std::pair(0.0, 48.0));
+  EXPECT_EQ(work_of(nn::MaxPool1d(2), x), std::pair(0.0, 48.0));
+  const FlopCounter counter;
+  nn::MaxPool1d(2)->forward_with_indices(x);
+  nn::MaxPool2d(2)->forward_with_indices(at::ones({1, 3, 4, 4}));
+  EXPECT_EQ(counter.forward().other_flops, 48 + 48);
+}
+
 // Both gradients of a product cost as much as the product.
 TEST(FlopCounter, KeepsBackwardApart) {
   nn::Linear first(4, 6), second(6, 2);

@@ -228,6 +228,11 @@ class DeepSpeed(ProgramTest):
             with self.subTest(model=model):
                 result = self.run_program(COMMAND, "estimate-memory", model, "--stage", 3)
                 self.assertEqual((result.code, result.out), (0, expected.out), result)
+        (self.folder / "tagged").mkdir()
+        (self.folder / "tagged" / "global_step1").symlink_to(self.checkpoint_of("run"))
+        (self.folder / "tagged" / "latest").write_text("global_step1")
+        result = self.run_program(COMMAND, "estimate-memory", self.folder / "tagged", "--stage", 3)
+        self.assertEqual((result.code, result.out), (0, expected.out), result)
         result = self.run_program(COMMAND, "estimate-memory", self.folder / "missing.safetensors")
         self.assert_refused(result, 2, "MODEL", "missing.safetensors", "checkpoint")
 
@@ -392,6 +397,10 @@ class DeepSpeed(ProgramTest):
         self.assertEqual(len(re.findall(r"time \(ms\) \| fwd: ", result.out)), 4, result)
         self.assertIn('DeepSpeedEngine configuration:\n{', result.out)
         self.assertIn('"profile_step": 2', result.out)
+        page.unlink()
+        more = self.run_program(CASE, "fit", "--run_dir", self.folder / "more", *flags, "--trainer.max_steps", 6, "--ckpt_path", self.checkpoint_of("run"))
+        self.assertEqual(more.code, 0, more)
+        self.assertFalse(page.exists(), "step 3 was before")
         for when in ("before forward", "after forward", "before backward", "after backward", "before step", "after step"):
             memory = re.findall(rf"Engine {when}\nMA ([\d.]+) GB         Max_MA ([\d.]+) GB\nCPU Virtual Memory:  used = [\d.]+ GB, percent = [\d.]+%\n",
                                 result.out)

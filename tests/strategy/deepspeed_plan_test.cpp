@@ -222,7 +222,7 @@ TEST(DeepSpeedPlan, SaysWhatHasNoEffectAndRefusesWhatWouldChangeNumbers) {
       "dataloader_drop_last": true, "aio": {"use_gds": true}, "activation_checkpointing": {"number_checkpoints": 4},
       "optimizer": {"type": "AdamW", "params": {"fp32_optimizer_states": false}},
       "zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "bf16"}})")),
-              ::testing::SizeIs(6));
+              ::testing::SizeIs(5));
   EXPECT_THAT(
       detail::without_effect(config_of(R"({"zero_optimization": {"stage": 2}, "bf16": {"enabled": true},
       "data_types": {"grad_accum_dtype": "fp32"}})")),
@@ -230,6 +230,27 @@ TEST(DeepSpeedPlan, SaysWhatHasNoEffectAndRefusesWhatWouldChangeNumbers) {
   test::expect_error<ConfigError>([&] { detail::without_effect(config_of(R"({"amp": {"enabled": true}})")); },
                                   {"amp.enabled", "fp16 or bf16"});
   EXPECT_THAT(detail::without_effect(config_of(R"({"gradient_allreduce_op": "sum"})")), ::testing::IsEmpty());
+}
+
+TEST(DeepSpeedPlan, KnowsWhatWindowsAddUpIn) {
+  using deepspeed::Dtype;
+  const auto otherwise = [](int stage, const std::string& wanted, Dtype computed,
+                            const std::string& more = "") {
+    const auto text = R"({"zero_optimization": {"stage": )" + std::to_string(stage) +
+                      R"(}, "data_types": {"grad_accum_dtype": ")" + wanted + "\"}" + more + "}";
+    return detail::adds_up_otherwise(parse_deepspeed_config(text, "ds.json").config, computed);
+  };
+  for (const int stage : {0, 1, 2, 3}) EXPECT_FALSE(otherwise(stage, "fp32", Dtype::kBf16));
+  for (const int stage : {0, 1}) {
+    EXPECT_FALSE(otherwise(stage, "bf16", Dtype::kBf16));
+    EXPECT_TRUE(otherwise(stage, "bf16", Dtype::kFp32)) << "the model's type is float32";
+    EXPECT_TRUE(otherwise(stage, "fp16", Dtype::kBf16));
+  }
+  EXPECT_TRUE(otherwise(2, "bf16", Dtype::kBf16));
+  const std::string masters =
+      R"(, "bf16": {"enabled": true, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true})";
+  EXPECT_FALSE(otherwise(2, "bf16", Dtype::kBf16, masters));
+  EXPECT_TRUE(otherwise(2, "fp32", Dtype::kBf16, masters));
 }
 
 std::unique_ptr<Optimizer> made_of(const std::string& section) {

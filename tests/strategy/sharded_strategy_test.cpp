@@ -211,6 +211,19 @@ TEST(OverflowWithoutAScale, LeavesStepsOutInBf16) {
   }
 }
 
+TEST(OverflowWithoutAScale, BelongsToOneRunAfterTheOther) {
+  const auto precision = make_precision(Bf16Mixed{});
+  for (int run = 0; run < 2; ++run) {
+    const auto strategy = make_strategy(DeepSpeed{.stage = 1}, 1);
+    strategy->set_precision(*precision);
+    EXPECT_EQ(precision->grad_scaler()->get_scale(), 1) << "it is no loss scale of fp16";
+  }
+  auto state = precision->state();
+  state.set("_skipped_steps", std::int64_t{3});
+  precision->load_state(state);
+  EXPECT_EQ(precision->grad_scaler()->total_skipped_steps(), 3);
+}
+
 TEST(MixedPrecisionOfFsdp, KeepsWhatIsSaidOfArguments) {
   const auto text = [](const MixedPrecisionChoice& choice) {
     return OptionType<MixedPrecisionChoice>::print(choice);

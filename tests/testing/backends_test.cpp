@@ -46,6 +46,20 @@ TEST(CountingBackend, WritesDownWhatIsIssued) {
   });
 }
 
+TEST(CountingBackend, GroupsWithOtherMembersDoNotMeetEachOther) {
+  run_ranks(3, [](const Communicator& comm) {
+    CountingBackend counting(comm);
+    const auto counted = counting.communicator();
+    for (const auto& members : {std::vector{0, 1}, std::vector{0, 2}, std::vector{1, 2}}) {
+      const auto group = counted.new_group(members);
+      if (!group) continue;
+      const auto sum = at::full({1}, comm.rank(), at::kFloat);
+      group->all_reduce(sum);
+      EXPECT_EQ(sum.item<int>(), members[0] + members[1]);
+    }
+  });
+}
+
 TEST(FaultyBackend, FailsTheNthCollectiveOnly) {
   run_ranks(2, [](const Communicator& comm) {
     const FaultyBackend faulty(comm, {.nth = 2, .collective = "broadcast"});

@@ -5,6 +5,7 @@
 #include <lockstep/testing/fork_ranks.h>
 
 #include <cmath>
+#include <limits>
 
 #include "support/expect_error.h"
 #include "train/golden_loops.h"
@@ -321,6 +322,18 @@ TEST_F(LeftOut, StepsOfStreamsAreEstimatedByTheirLimit) {
   };
   EXPECT_EQ(estimated(1000), 1000);
   EXPECT_EQ(estimated(-1), std::nullopt);
+}
+
+TEST_F(LeftOut, StepsOfEndlessEpochsAreEstimatedByTheirLimit) {
+  for (const auto window : {PartialWindow::kCarry, PartialWindow::kAccumulated}) {
+    auto chosen = options(std::numeric_limits<std::int64_t>::max());
+    chosen.max_steps = 1000;
+    chosen.partial_window = window;
+    const auto ask = std::make_shared<AskForSteps>();
+    chosen.callbacks = {ask};
+    Trainer(chosen).fit(model_, batches(8));
+    EXPECT_EQ(ask->estimated, 1000);
+  }
 }
 
 // Lightning's numbers for 64 batches on devices x nodes.

@@ -3,6 +3,8 @@
 #include <lockstep/lockstep.h>
 #include <lockstep/testing/fork_ranks.h>
 
+#include <fstream>
+
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 #include "train/trainer_rank.h"
@@ -207,6 +209,38 @@ TEST_F(ManualOptimization, ResumesAllOptimizersAndGradientsThatAddUp) {
     EXPECT_TRUE(torch::equal(parameter.value(), resumed->named_parameters()[parameter.key()]))
         << parameter.key();
   EXPECT_EQ(resumed->steps.size(), 3U);
+}
+
+// DeepSpeed's engine clips before every step.
+TEST_F(ManualOptimization, WhatAClosureGivesIsClippedAsDeepSpeedsFileSays) {
+  model_->names_modules = false;
+  const auto first_step = [&](const char* clipping) {
+    std::ofstream(folder_ / "ds.json")
+        << R"({"zero_optimization": {"stage": 1}, "gradient_clipping": )" << clipping << "}";
+    auto chosen = options();
+    chosen.strategy = DeepSpeed{.config = folder_ / "ds.json"};
+    chosen.callbacks = {};
+    TwoWeights model;
+    double moved = 0;
+    model->names_modules = false;
+    model->act = [&](const Example& batch, StepContext& step, const torch::Tensor&) {
+      auto optimizer = step.manual_optimizer();
+      const auto weight = [&] { return model->second->weight.detach().clone(); };
+      const auto before = weight();
+      optimizer.step([&] {
+        optimizer.zero_grad();
+        const auto loss =
+            F::mse_loss(model->second->forward(model->first->forward(batch.data)), batch.target);
+        step.manual_backward(loss);
+        return loss;
+      });
+      moved = (weight() - before).abs().max().item<double>();
+    };
+    Trainer(chosen).fit(model, batches(1));
+    return moved;
+  };
+  EXPECT_LE(first_step("1e-6"), 1e-6);
+  EXPECT_GT(first_step("1e6"), 1e-4);
 }
 
 TEST_F(ManualOptimization, AClosureIsCalledAsOftenAsTheOptimizerWants) {

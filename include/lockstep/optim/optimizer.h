@@ -37,7 +37,8 @@ struct OptimizerState {
 /// Not thread-safe.
 ///
 /// To write your own: derive, hand the parameters to the constructor, implement the three functions, and
-/// return it from a function given to OptimizerFactory.
+/// return it from a function given to OptimizerFactory. It may wrap another one and write to the parameters
+/// itself: under a NoGradGuard, not by data() or data_ptr(), which copies in 16 bits take no notice of.
 class LOCKSTEP_API Optimizer {
  public:
   /// Parameters that share settings. Schedulers change lr, momentum and betas; step() reads them.

@@ -73,6 +73,8 @@ class LOCKSTEP_API GradScaler {
   std::int64_t steps() const { return steps_; }
   std::int64_t skipped_steps() const { return skipped_; }
   std::int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
+  /// Beyond torch: those that were left out, also before a state was loaded.
+  std::int64_t total_skipped_steps() const { return total_skipped_; }
 
   /// The scale of the next scale(); 1 when disabled.
   double get_scale() const;
@@ -97,13 +99,14 @@ class LOCKSTEP_API GradScaler {
   void require_scale(const char* call) const;
   void adapt(const at::Tensor& found_inf);
   void back_off();
+  void load_scale(const StateTree& state);
   PerOptimizer& begin(const Optimizer& optimizer, const char* call);
   void unscale_gradients(Optimizer& optimizer, PerOptimizer& found) const;
 
   GradScalerOptions options_;
   std::int64_t init_growth_tracker_ = 0;
   int hysteresis_left_ = 1;
-  std::int64_t steps_ = 0, skipped_ = 0, skipped_in_a_row_ = 0;
+  std::int64_t steps_ = 0, skipped_ = 0, total_skipped_ = 0, skipped_in_a_row_ = 0;
   at::Tensor scale_ = {};           // float32; none before the first scale()
   at::Tensor growth_tracker_ = {};  // int32: updates in a row without an overflow
   std::unordered_map<const Optimizer*, PerOptimizer> per_optimizer_;

@@ -55,10 +55,10 @@ class LOCKSTEP_API Precision {
   /// What checkpoints call state(): the name of Lightning's class.
   virtual std::string_view state_key() const { return "Precision"; }
 
-  /// What is kept from step to step, equal on all ranks; taken between steps. Empty by default.
-  virtual StateTree state() const { return {}; }
+  /// What is kept from step to step, equal on all ranks; taken between steps. By default the scaler's.
+  virtual StateTree state() const;
   /// Takes it back. @throws CheckpointError
-  virtual void load_state(const StateTree& /*state*/) {}
+  virtual void load_state(const StateTree& state);
 
  private:
   std::shared_ptr<GradScaler> scaler_;

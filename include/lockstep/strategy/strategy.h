@@ -57,8 +57,8 @@ class LOCKSTEP_API Strategy {
   /// The group of all ranks; a world of one before setup_environment(). Not Collective.
   virtual const Communicator& communicator() const = 0;
 
-  /// In which types the run computes; before the first setup_module(). A strategy may set up the precision's
-  /// scaler. Not Collective.
+  /// In which types the run computes; once, between setup_environment() and the first setup_module(). A
+  /// strategy may set up the precision's scaler. Not Collective.
   virtual void set_precision(Precision& precision);
 
   /// Whether modules are best built within a DeferredInit: setup_module() keeps a part of their tensors only,

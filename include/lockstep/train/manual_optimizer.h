@@ -63,6 +63,8 @@ class LOCKSTEP_API ManualOptimizer {
   Optimizer& optimizer() const { return *optimizer_->optimizer; }
 
  private:
+  void prepare_step();
+
   detail::RunState* state_;
   StepContext* step_;
   RunOptimizer* optimizer_;

@@ -8,6 +8,7 @@
 
 #include "parallel/activations/recorded_segment.h"
 #include "parallel/dispatch/hook_engine.h"
+#include "parallel/dispatch/in_backward.h"
 #include "parallel/dispatch/mark_table.h"
 #include "parallel/sharded/unit_plan.h"
 
@@ -78,7 +79,7 @@ void BlockSegments::mark_again() {
 
 // Two blocks in one operator are none.
 void BlockSegments::announce(std::span<const TensorUse> uses) {
-  if (!at::GradMode::is_enabled() || torch::autograd::get_current_graph_task_id() != -1) return;
+  if (!at::GradMode::is_enabled() || in_backward()) return;
   const auto first = uses.front().mark->tag();
   const auto is_same = [first](const TensorUse& use) { return use.mark->tag() == first; };
   const auto block = std::ranges::all_of(uses, is_same) ? first : 0;

@@ -7,6 +7,7 @@
 #include <lockstep/torch.h>
 
 #include "offload/offload_directory.h"
+#include "parallel/dispatch/in_backward.h"
 
 namespace lockstep {
 namespace detail {
@@ -53,8 +54,7 @@ void OffloadedActivations::mark_again() {
 }
 
 void OffloadedActivations::announce(std::span<const TensorUse>) {
-  if (at::GradMode::is_enabled() && torch::autograd::get_current_graph_task_id() == -1)
-    set_tensor_keeper(store_);
+  if (at::GradMode::is_enabled() && !in_backward()) set_tensor_keeper(store_);
 }
 
 }  // namespace detail

@@ -6,6 +6,7 @@
 #include <lockstep/base/log.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include "parallel/dispatch/in_backward.h"
 #include "parallel/dispatch/operator_recorder.h"
 #include "parallel/dispatch/tensor_keeper.h"
 
@@ -134,7 +135,7 @@ bool install() {
   auto& base = Engine::get_base_engine();
   check(&Engine::get_default_engine() == &base, "another engine, such as that of Python's torch",
         "a process that trains with lockstep must not load Python's torch");
-  check(torch::autograd::get_current_graph_task_id() == -1, "a backward that is running",
+  check(!detail::in_backward(), "a backward that is running",
         "call install_autograd_engine() before the first backward");
   check(!HookEngine::has_started_threads(base), "threads of an earlier backward",
         "call install_autograd_engine() before the first backward");

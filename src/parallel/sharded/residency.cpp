@@ -8,6 +8,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
+#include "parallel/dispatch/in_backward.h"
 #include "parallel/sharded/argument_casts.h"
 
 namespace lockstep::detail {
@@ -31,8 +32,6 @@ std::int64_t elements_of(const ShardedUnit& unit) {
   for (const auto& flat : unit.flats) elements += flat->is_resident() ? 0 : flat->layout().total_elements();
   return elements;
 }
-
-bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 }  // namespace
 

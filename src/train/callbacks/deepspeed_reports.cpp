@@ -61,6 +61,7 @@ DeepSpeedReports::DeepSpeedReports(const DeepSpeedConfig& config, std::function<
 
 void DeepSpeedReports::on_train_start(TrainContext& context) {
   last_step_ = context.global_step();
+  flops_.begin_run(last_step_);
   if (config_.dump_state) context.print("DeepSpeedEngine configuration:\n" + to_json(config_));
 }
 

@@ -12,6 +12,10 @@ namespace lockstep::detail {
 FlopsReport::FlopsReport(deepspeed::FlopsProfiler options)
     : options_(std::move(options)), is_done_(!options_.enabled) {}
 
+void FlopsReport::begin_run(std::int64_t done) {
+  is_done_ = !options_.enabled || done > options_.profile_step;
+}
+
 void FlopsReport::begin(StepContext& step) {
   if (is_done_ || step.global_step() < options_.profile_step) return;
   batch_ = {.step = step.global_step() + 1, .world_size = step.world_size(), .batch_size = step.batch_size()};

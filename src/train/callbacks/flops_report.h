@@ -1,6 +1,7 @@
 // DeepSpeed's flops_profiler: what a step computes, and how fast.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include <lockstep/deepspeed/side_sections.h>
@@ -18,6 +19,8 @@ class FlopsReport {
  public:
   explicit FlopsReport(deepspeed::FlopsProfiler options);
 
+  /// Training begins after `done` steps: where these are more, the step has been counted before.
+  void begin_run(std::int64_t done);
   /// A micro-batch begins.
   void begin(StepContext& step);
   /// Its forward pass is over.
