@@ -7,25 +7,13 @@
 #include "optim/gradient_reader.h"
 #include "optim/kernel_targets.h"
 #include "optim/narrowing.h"
-#include "optim/to_bfloat16.h"
 
 namespace lockstep::detail {
 namespace {
 
-// Where a kernel puts what a parameter has become, beside the parameter.
-struct NoCopy {
-  template <class T>
-  LOCKSTEP_INLINE void put(std::int64_t, T) const {}
-};
-
-struct BFloat16Copy {
-  std::uint16_t* to;
-  LOCKSTEP_INLINE void put(std::int64_t i, float value) const { to[i] = ToBFloat16::narrowed(value); }
-};
-
-template <class T, class Copy>
+template <class T>
 LOCKSTEP_INLINE void update_elements(const AdamSegment<T>& s, const T* __restrict grad, std::int64_t begin,
-                                     std::int64_t end, const Copy& copy) {
+                                     std::int64_t end) {
   T* __restrict param = s.param;
   T* __restrict exp_avg = s.exp_avg;
   T* __restrict exp_avg_sq = s.exp_avg_sq;
@@ -42,13 +30,13 @@ LOCKSTEP_INLINE void update_elements(const AdamSegment<T>& s, const T* __restric
     const T v = beta2 * exp_avg_sq[i] + rest2 * g * g;
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
-    copy.put(i, param[i] = p - step_size * m / (std::sqrt(v) / root_bias2 + eps));
+    param[i] = p - step_size * m / (std::sqrt(v) / root_bias2 + eps);
   }
 }
 
-template <class T, class Copy>
+template <class T>
 LOCKSTEP_INLINE void update_elements(const SgdSegment<T>& s, const T* __restrict grad, std::int64_t begin,
-                                     std::int64_t end, const Copy& copy) {
+                                     std::int64_t end) {
   T* __restrict param = s.param;
   T* __restrict buffer = s.momentum_buffer;
   const auto scale = static_cast<T>(s.by.grad_scale), l2 = static_cast<T>(s.by.l2),
@@ -60,7 +48,7 @@ LOCKSTEP_INLINE void update_elements(const SgdSegment<T>& s, const T* __restrict
     for (std::int64_t i = begin; i < end; ++i) {
       T g = scale * grad[i - begin];
       if (l2 != 0) g += l2 * param[i];
-      copy.put(i, param[i] -= lr * g);
+      param[i] -= lr * g;
     }
     return;
   }
@@ -69,13 +57,13 @@ LOCKSTEP_INLINE void update_elements(const SgdSegment<T>& s, const T* __restrict
     if (l2 != 0) g += l2 * param[i];
     const T b = momentum * buffer[i] + gradient * g;
     buffer[i] = b;
-    copy.put(i, param[i] -= lr * (nesterov ? g + lookahead * b : b));
+    param[i] -= lr * (nesterov ? g + lookahead * b : b);
   }
 }
 
-template <class T, class Copy>
+template <class T>
 LOCKSTEP_INLINE void update_elements(const AdagradSegment<T>& s, const T* __restrict grad, std::int64_t begin,
-                                     std::int64_t end, const Copy& copy) {
+                                     std::int64_t end) {
   T* __restrict param = s.param;
   T* __restrict sum = s.sum;
   const auto scale = static_cast<T>(s.by.grad_scale), l2 = static_cast<T>(s.by.l2);
@@ -85,13 +73,13 @@ LOCKSTEP_INLINE void update_elements(const AdagradSegment<T>& s, const T* __rest
     if (l2 != 0) g += l2 * param[i];
     const T squares = sum[i] + g * g;
     sum[i] = squares;
-    copy.put(i, param[i] -= step_size * g / (std::sqrt(squares) + eps));
+    param[i] -= step_size * g / (std::sqrt(squares) + eps);
   }
 }
 
-template <class T, class Copy>
+template <class T>
 LOCKSTEP_INLINE void update_elements(const LionSegment<T>& s, const T* __restrict grad, std::int64_t begin,
-                                     std::int64_t end, const Copy& copy) {
+                                     std::int64_t end) {
   T* __restrict param = s.param;
   T* __restrict exp_avg = s.exp_avg;
   const auto scale = static_cast<T>(s.by.grad_scale), decay = static_cast<T>(s.by.decay);
@@ -102,41 +90,36 @@ LOCKSTEP_INLINE void update_elements(const LionSegment<T>& s, const T* __restric
     const T g = scale * grad[i - begin];
     const T direction = beta1 * exp_avg[i] + rest1 * g;
     const T step = direction > 0 ? lr : direction < 0 ? -lr : T(0);
-    copy.put(i, param[i] = param[i] * decay - step);
+    param[i] = param[i] * decay - step;
     exp_avg[i] = beta2 * exp_avg[i] + rest2 * g;
   }
 }
 
 struct Update {
-  template <class Segment, class T, class Copy>
-  static LOCKSTEP_INLINE void run(const Segment& segment, const T* grad, std::int64_t begin, std::int64_t end,
-                                  const Copy& copy) {
-    update_elements(segment, grad, begin, end, copy);
+  template <class Segment, class T>
+  static LOCKSTEP_INLINE void run(const Segment& segment, const T* grad, std::int64_t begin,
+                                  std::int64_t end) {
+    update_elements(segment, grad, begin, end);
   }
 };
 
-template <class Segment, class T, class Copy>
+template <class Segment, class T>
 void update_in_runs(const Segment& segment, GradientReader<T>& gradients, std::int64_t begin,
-                    std::int64_t end, Isa isa, const Copy& copy) {
+                    std::int64_t end, Isa isa) {
   for (const auto run = gradients.run(end - begin); begin < end; begin += run) {
     const auto stop = std::min(end, begin + run);
-    run_for<Update>(isa, segment, gradients.read(begin, stop - begin), begin, stop, copy);
+    run_for<Update>(isa, segment, gradients.read(begin, stop - begin), begin, stop);
   }
 }
 
-// float16 has instructions of its own, which loops as the compiler makes them do not use: it follows run by
-// run.
+// The copy follows run by run: loops that store elements of two sizes are slower.
 template <class Segment>
 void update_with_copy(const Segment& segment, GradientReader<float>& gradients, std::int64_t begin,
                       std::int64_t end, Isa isa) {
-  if (segment.copy.type == NarrowType::kBFloat16) {
-    const BFloat16Copy copy{static_cast<std::uint16_t*>(segment.copy.elements)};
-    return update_in_runs(segment, gradients, begin, end, isa, copy);
-  }
   constexpr std::int64_t kElementsInCache = 2048;  // with gradient and state
   for (; begin < end; begin += kElementsInCache) {
     const auto stop = std::min(end, begin + kElementsInCache);
-    update_in_runs(segment, gradients, begin, stop, isa, NoCopy());
+    update_in_runs(segment, gradients, begin, stop, isa);
     narrow(segment.param, segment.copy, begin, stop, isa);
   }
 }
@@ -147,7 +130,7 @@ void update_in_runs(const Segment<T>& segment, std::int64_t begin, std::int64_t 
   if constexpr (std::is_same_v<T, float>) {
     if (segment.copy.elements != nullptr) return update_with_copy(segment, gradients, begin, end, isa);
   }
-  update_in_runs(segment, gradients, begin, end, isa, NoCopy());
+  update_in_runs(segment, gradients, begin, end, isa);
 }
 
 constexpr std::int64_t kLanes = 16;
