@@ -30,7 +30,9 @@ StateTree Checkpoint::shared() const { return shared({}); }
 StateTree Checkpoint::shared(const StateTree& wanted) const {
   const auto source = [&](const std::string& path, const StateValue* value) -> StateValue {
     const auto* shard = value ? std::get_if<TensorShard>(value) : nullptr;
-    if (shard == nullptr) return detail::tensor_in(*files_, path);
+    // Of another shape it comes as it is: who compares it names both.
+    const bool fits = shard != nullptr && files_->record(path).shape == shard->shape;
+    if (!fits) return detail::tensor_in(*files_, path);
     return TensorShard{.elements = detail::run_in(*files_, path, shard->begin, shard->elements.numel()),
                        .shape = shard->shape,
                        .begin = shard->begin};

@@ -68,6 +68,24 @@ TEST(Checkpoint, KeepsAModelUnderPyTorchsNames) {
   EXPECT_FALSE(std::filesystem::exists(folder / "x" / "text.safetensors"));
 }
 
+TEST(Checkpoint, GivesTensorsOfAnotherShapeThanWantedAsTheyAre) {
+  const test::TemporaryFolder folder;
+  StateTree model, state, wanted_model, wanted;
+  model.set("weight", torch::arange(24.0).view({6, 4}));
+  state.set("model", model);
+  save_checkpoint(folder / "x", {state}, {});
+  for (const auto& shape : {std::vector<std::int64_t>{4, 6}, {3, 4}, {9, 4}, {6, 4}}) {
+    wanted_model.set("weight", TensorShard{.elements = torch::zeros({4}), .shape = shape, .begin = 8});
+    wanted.set("model", wanted_model);
+    const auto read = Checkpoint(folder / "x").shared(wanted).get<StateTree>("model");
+    const auto* const value = read.find("weight");
+    const bool is_alike = shape == std::vector<std::int64_t>{6, 4};
+    ASSERT_EQ(std::holds_alternative<TensorShard>(*value), is_alike);
+    if (is_alike) continue;
+    EXPECT_EQ(std::get<at::Tensor>(*value).sizes(), (std::vector<std::int64_t>{6, 4}));
+  }
+}
+
 // An embedding, a head that is tied to it, another one of the same shape, and two vectors that are alike.
 TEST(ModelSize, CountsWhatHasTwoNamesOnce) {
   const test::TemporaryFolder folder;
