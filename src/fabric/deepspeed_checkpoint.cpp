@@ -89,14 +89,16 @@ struct Wanted {
   }
 };
 
-constexpr auto kScale = "MixedPrecision";  // of Fp16Mixed
+/// Keys of what precisions keep, also of others than the program has now.
+constexpr std::string_view kPrecisions[] = {"MixedPrecision", "Precision"};
 
 /// What neither the program nor Fabric::save() has put there.
 StateTree without(const StateTree& tree, const NamedStates& names) {
   StateTree rest;
   for (const auto& [name, value] : tree.entries()) {
     const auto is_it = [&, &name = name](const auto& state) { return state.first == name; };
-    if (name != kScale && std::ranges::none_of(names, is_it)) rest.set(name, value);
+    const bool is_precision = std::ranges::find(kPrecisions, name) != std::end(kPrecisions);
+    if (!is_precision && std::ranges::none_of(names, is_it)) rest.set(name, value);
   }
   return rest;
 }

@@ -55,8 +55,8 @@ bool is_tag(std::string_view tag) {
 
 std::optional<std::string> latest_tag(const fs::path& folder) {
   const auto path = folder / kLatestName;
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return std::nullopt;
+  std::error_code failure;
+  if (fs::symlink_status(path, failure).type() == fs::file_type::not_found) return std::nullopt;
   std::ifstream file(path, std::ios::binary);
   std::string text(4 * kMaxTagBytes, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));

@@ -6,6 +6,7 @@
 #include <lockstep/base/error.h>
 
 #include "formats/in_quotes.h"
+#include "formats/zero_steps.h"
 
 namespace lockstep::detail {
 namespace {
@@ -102,6 +103,7 @@ StoredElements elements_of(const OpenedTorchFile& file, const pickle::Tensor& te
 
 ZeroCheckpoint::ZeroCheckpoint(ZeroFiles files) : files_(std::move(files)) {
   if (stage() == 0) return;
+  check_steps(files_);
   read_rows();
   refuse_copies();
   find_runs(read_groups());
@@ -116,7 +118,7 @@ std::vector<std::vector<ZeroParameter>> ZeroCheckpoint::read_groups() const {
     auto& group = groups.emplace_back(read_group(model(), shapes));
     for (std::size_t number = 0; number < group.size(); ++number)
       group[number].padding = padding_of(optimizer, paddings, groups.size() - 1, number);
-    for (auto& parameter : group) parameter.group = groups.size() - 1;
+    for (auto& parameter : group) parameter.row = groups.size() - 1;
   }
   return groups;
 }

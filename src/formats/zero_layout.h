@@ -20,7 +20,7 @@ struct ZeroParameter {
   std::string name;
   std::vector<std::int64_t> shape;
   std::uint64_t elements = 0;
-  std::size_t group = 0;      ///< of the optimizer
+  std::size_t row = 0;        ///< of the optimizer: a group, or a sub-group of stage 3
   std::uint64_t padding = 0;  ///< stages 1 and 2: elements behind it that are nobody's
 };
 

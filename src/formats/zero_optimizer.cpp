@@ -1,48 +1,23 @@
 #include "formats/zero_optimizer.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <lockstep/base/error.h>
 
 #include "formats/in_quotes.h"
+#include "formats/zero_steps.h"
 
 namespace lockstep::detail {
 namespace {
 
-std::optional<double> number_in(const pickle::Value* value) {
-  if (value == nullptr) return std::nullopt;
-  if (const auto* real = value->as<double>()) return *real;
-  if (const auto* integer = value->as<std::int64_t>()) return static_cast<double>(*integer);
-  return std::nullopt;
-}
-
-/// The number in a tensor of one element.
-std::optional<double> number_in(const OpenedTorchFile& file, const pickle::Tensor& tensor) {
-  const auto elements = elements_of(file, tensor);
-  std::vector<float> floats;
-  write_as_float32(elements, [&](std::span<const std::byte> bytes) {
-    if (as_float32(elements.dtype) != safetensors::Dtype::kF32 || bytes.size() != sizeof(float)) return;
-    floats.resize(1);
-    std::memcpy(floats.data(), bytes.data(), sizeof(float));
-  });
-  return floats.empty() ? std::nullopt : std::optional<double>(floats.front());
-}
-
-std::optional<double> number_in(const OpenedTorchFile& file, const pickle::Value* value) {
-  const auto* tensor = value == nullptr ? nullptr : value->as<pickle::Tensor>();
-  return tensor == nullptr ? number_in(value) : number_in(file, *tensor);
-}
-
-/// Where dicts of an optimizer's state begin, by the number of the row.
-std::unordered_map<std::int64_t, const pickle::Dict*> rows_in(const pickle::Dict& state) {
-  std::unordered_map<std::int64_t, const pickle::Dict*> rows;
-  for (const auto& [id, value] : state.entries) {
-    const auto* number = id.as<std::int64_t>();
-    const auto* held = value.as<pickle::Dict>();
-    if (number != nullptr && held != nullptr) rows.try_emplace(*number, held);
-  }
-  return rows;
+/// Whether a group's settings are those of that row.
+bool has_row(const pickle::Dict& group, std::int64_t row) {
+  const auto* rows = group.find("params");
+  const auto* numbers = rows == nullptr ? nullptr : rows->as<pickle::List>();
+  return numbers != nullptr && std::ranges::any_of(*numbers, [&](const auto& value) {
+           const auto* number = value.template as<std::int64_t>();
+           return number != nullptr && *number == row;
+         });
 }
 
 }  // namespace
@@ -60,7 +35,7 @@ ZeroOptimizer::ZeroOptimizer(const ZeroCheckpoint& checkpoint) : checkpoint_(che
 }
 
 const pickle::Dict& ZeroOptimizer::inner(std::size_t rank) const {
-  const auto* key = checkpoint_.stage() == 3 ? "optimizer_state_dict" : "base_optimizer_state";
+  const auto* key = inner_key(checkpoint_.stage());
   const auto* value = zero_state(file(rank)).find(key);
   if (value != nullptr && value->as<pickle::List>() != nullptr)
     refuse_key(file(rank), key, "a dict, as without zero_optimization.elastic_checkpoint",
@@ -124,13 +99,21 @@ double ZeroOptimizer::steps_of(std::size_t number) const {
   }
   if (steps) return *steps;
   if (const auto of_group = setting_of(number, "step"); of_group.size() == 1) return of_group.front();
+  if (checkpoint_.parameters()[number].elements == 0) return 0;
   refuse_key(file(runs.empty() ? 0 : runs.front().rank), "step", "a number of updates", "none");
 }
 
+// A group may have several rows: stage 3 cuts it into sub-groups.
+const pickle::Dict* ZeroOptimizer::group_of(std::size_t row) const {
+  for (const auto& group : held_in<pickle::List>(file(0), inner(0), "param_groups")) {
+    const auto* settings = group.as<pickle::Dict>();
+    if (settings != nullptr && has_row(*settings, static_cast<std::int64_t>(row))) return settings;
+  }
+  return nullptr;
+}
+
 std::vector<double> ZeroOptimizer::setting_of(std::size_t number, const char* key) const {
-  const auto& groups = held_in<pickle::List>(file(0), inner(0), "param_groups");
-  const auto group = checkpoint_.parameters()[number].group;
-  const auto* settings = group < groups.size() ? groups[group].as<pickle::Dict>() : nullptr;
+  const auto* settings = group_of(checkpoint_.parameters()[number].row);
   const auto* value = settings == nullptr ? nullptr : settings->find(key);
   if (value == nullptr) return {};
   const auto* list = value->as<pickle::List>();
@@ -149,7 +132,7 @@ std::optional<double> ZeroOptimizer::loss_scale() const {
   const auto* scaler = value == nullptr ? nullptr : value->as<pickle::Dict>();
   const auto* is_dynamic = zero_state(file(0)).find("dynamic_loss_scale");
   const bool stays = is_dynamic == nullptr || is_dynamic->as<bool>() == nullptr || !*is_dynamic->as<bool>();
-  return scaler == nullptr || stays ? std::nullopt : number_in(scaler->find("cur_scale"));
+  return scaler == nullptr || stays ? std::nullopt : number_in(file(0), scaler->find("cur_scale"));
 }
 
 }  // namespace lockstep::detail

@@ -44,6 +44,7 @@ class LOCKSTEP_API ZeroOptimizer {
   const OpenedTorchFile& file(std::size_t rank) const { return checkpoint_.files().optimizers[rank]; }
   const pickle::Dict& inner(std::size_t rank) const;
   const pickle::Dict& row(std::size_t rank, std::size_t number) const;
+  const pickle::Dict* group_of(std::size_t row) const;
   std::optional<double> steps_in(std::size_t rank, std::size_t row) const;
 
   const ZeroCheckpoint& checkpoint_;

@@ -160,6 +160,8 @@ class Collector {
       auto copy = tensors_[found->second];
       copy.name = text(key, "shared_params");
       copy.tied_to = of;
+      // DeepSpeed takes all tensors without elements for one.
+      if (numbers_.contains(copy.name) && zero_elements(model_, copy.name, copy.shape) == 0) continue;
       add(std::move(copy));
     }
   }

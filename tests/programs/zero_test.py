@@ -199,7 +199,7 @@ class OfDeepSpeed(ZeroTest):
             self.assertEqual(got["state/" + path.rpartition("/")[0] + "/step"], 3)
 
     def test_every_stage_to_every_strategy(self):
-        for name in ("stage1", "stage2", "stage3", "stage3_three_ranks", "stage2_bf16", "stage3_bf16"):
+        for name in ("stage1", "stage2", "stage3", "stage3_three_ranks", "stage3_sub_groups", "stage2_bf16", "stage3_bf16"):
             with self.subTest(name):
                 self.assert_loaded(name, 2)
         self.assert_loaded("stage3_three_ranks", 2, *STAGE_3)
@@ -242,7 +242,7 @@ class OfDeepSpeed(ZeroTest):
             saved["optimizer_state_dict"]["base_optimizer_state"]["param_groups"][0]["weight_decay"] = "much"
 
         of_json = self.changed("stage2", set_as_json_has_them, "*optim_states.pt")
-        for folder, decay, betas in ((FOLDERS / "stage3", "0.1", "0.9 0.999"), (of_json, "1", "0.7 0.95")):
+        for folder, decay, betas in ((FOLDERS / "stage3", "0.1", "0.9 0.999"), (FOLDERS / "stage3_sub_groups", "0.1", "0.9 0.999"), (of_json, "1", "0.7 0.95")):
             two = self.case("load", folder, 2, "--case.two_groups", "true")
             expected = [f"group {name}: 0, {betas}" for name in ("norm.*", "*.bias", "scale")] + [f"group rest: {decay}, {betas}"]
             self.assertEqual((two.code, two.out.splitlines()[3:7]), (0, expected), two)
@@ -296,6 +296,8 @@ class OfDeepSpeed(ZeroTest):
                 row["step"] += 1
 
         result = self.case("load", self.changed("stage2", advance, "zero_pp_rank_1*"), 1)
+        self.assert_refused(result, 1, "zero_pp_rank_1", "step of row", "same step")
+        result = self.run_program(COMMAND, "zero-to-fp32", self.folder / "copy", self.folder / "out.safetensors")
         self.assert_refused(result, 1, "zero_pp_rank_1", "step of row", "same step")
 
     def test_pieces_of_what_is_frozen(self):

@@ -2,7 +2,8 @@
 
 Usage: make_folders.py OUTPUT (with the Python of build/peers). Each CASE gives OUTPUT/CASE/, as DeepSpeed's save_checkpoint
 leaves it, without its copy of zero_to_fp32.py; OUTPUT/CASE.safetensors, what DeepSpeed's own conversion makes of
-that; and OUTPUT/CASE.adam.safetensors, the moments of Adam for every parameter, as DeepSpeed's accessors give them.
+that; and OUTPUT/CASE.adam.safetensors, the moments of Adam for every parameter, as DeepSpeed's accessors give them. stage3_sub_groups has
+groups of several sub-groups, behind one that is frozen as a whole.
 """
 import os
 import pathlib
@@ -32,6 +33,7 @@ CASES = {  # name: ranks, stage, bf16
     "stage3_three_ranks": (3, 3, False),
     "stage2_bf16": (2, 2, True),
     "stage3_bf16": (2, 3, True),
+    "stage3_sub_groups": (2, 3, False),
 }
 STEPS = 3
 
@@ -59,17 +61,19 @@ class Net(torch.nn.Module):
         return self.head(self.back(torch.tanh(hidden))) * self.scale
 
 
-def config(stage, bf16):
+def config(stage, bf16, has_sub_groups):
+    sub_groups = {"sub_group_size": 10} if has_sub_groups else {}
     return {"train_micro_batch_size_per_gpu": 4, "gradient_clipping": 1.0, "steps_per_print": 1000000,
             "zero_allow_untested_optimizer": True, "bf16": {"enabled": bf16},
             "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.01, "warmup_num_steps": 4}},
-            "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}}
+            "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0, **sub_groups}}
 
 
-def groups(model):
+def groups(model, has_sub_groups):
     decayed = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
     others = [p for p in model.parameters() if p.requires_grad and p.dim() <= 1]
-    return [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    frozen = [{"params": [model.frozen], "weight_decay": 0.3}] if has_sub_groups else []  # has no sub-group
+    return frozen + [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
 
 
 def moments(engine, stage):
@@ -91,6 +95,7 @@ def moments(engine, stage):
 
 
 def run_rank(rank, ranks, stage, bf16, folder, store):
+    has_sub_groups = folder.name.endswith("sub_groups")
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_SIZE=str(ranks),
                       MASTER_ADDR="127.0.0.1", MASTER_PORT="29511")
@@ -98,8 +103,8 @@ def run_rank(rank, ranks, stage, bf16, folder, store):
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, verbose=False)
     torch.manual_seed(0)
     model = Net()
-    optimizer = torch.optim.AdamW(groups(model), lr=0.01)
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config(stage, bf16))
+    optimizer = torch.optim.AdamW(groups(model, has_sub_groups), lr=0.01)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config(stage, bf16, has_sub_groups))
     torch.manual_seed(1 + rank)
     for _ in range(STEPS):
         tokens = torch.randint(3, (4,))
