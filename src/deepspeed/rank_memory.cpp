@@ -22,20 +22,27 @@ struct Choice {
   bool offload_optimizer, offload_param;
 };
 
-double shard_bytes(const Choice& choice) {
+double ranks_that_share(const MemoryQuestion& q) {
+  return q.stage == 0 ? 1 : static_cast<double>(q.gpus_per_node) * q.nodes;
+}
+
+// What is gathered in 16 bits is kept of the shard in 16 bits, too.
+double shard_bytes(const MemoryQuestion& q, const Choice& choice, double element_bytes) {
   const auto adam = choice.offload_optimizer ? 0 : kAdamBytes;
-  return choice.offload_param ? adam : kShardBytes + kGradientBytes + adam;
+  const auto copy = element_bytes == kMixed && ranks_that_share(q) > 1 ? kMixed : 0;
+  return choice.offload_param ? adam : kShardBytes + copy + kGradientBytes + adam;
 }
 
 double gathered(const MemoryQuestion& q, double element_bytes) {
+  const bool is_the_shard = ranks_that_share(q) == 1 && element_bytes == kFp32;
+  if (is_the_shard) return 0;
   if (q.stage == 3) return kLayersInUse * static_cast<double>(q.largest_layer) * element_bytes;
-  const bool is_the_shard = q.stage == 0 && element_bytes == kFp32;
-  return is_the_shard ? 0 : static_cast<double>(q.params) * element_bytes;
+  return static_cast<double>(q.params) * element_bytes;
 }
 
 std::int64_t bytes_of(const MemoryQuestion& q, const Choice& choice, double element_bytes) {
-  const double shards = q.stage == 0 ? 1 : static_cast<double>(q.gpus_per_node) * q.nodes;
-  const double kept = static_cast<double>(q.params) * shard_bytes(choice) / shards;
+  const double kept =
+      static_cast<double>(q.params) * shard_bytes(q, choice, element_bytes) / ranks_that_share(q);
   return deepspeed::bytes(kept + gathered(q, element_bytes));
 }
 

@@ -84,19 +84,22 @@ TEST(RankMemory, CountsShardsOnce) {
                               estimate_rank_memory({.params = 1 << 30, .gpus_per_node = 2, .stage = 2})),
             "lockstep on CPUs, each rank:\n"
             "  float32  |  16 bits  |   Options\n"
-            "   12.00GB |   10.00GB | offload_optimizer=none\n"
-            "    8.00GB |    6.00GB | offload_optimizer=nvme\n");
+            "   12.00GB |   11.00GB | offload_optimizer=none\n"
+            "    8.00GB |    7.00GB | offload_optimizer=nvme\n");
   const MemoryQuestion whole{
       .params = 1 << 30, .largest_layer = 1 << 28, .gpus_per_node = 4, .nodes = 2, .stage = 3};
   EXPECT_EQ(rank_memory_table(whole, estimate_rank_memory(whole)),
             "lockstep on CPUs, each rank:\n"
             "  float32  |  16 bits  |   Options\n"
-            "    7.00GB |    4.50GB | offload_param=none, offload_optimizer=none\n"
-            "    6.00GB |    3.50GB | offload_param=none, offload_optimizer=nvme\n"
+            "    7.00GB |    4.75GB | offload_param=none, offload_optimizer=none\n"
+            "    6.00GB |    3.75GB | offload_param=none, offload_optimizer=nvme\n"
             "    5.00GB |    2.50GB | offload_param=nvme, offload_optimizer=nvme\n");
   EXPECT_EQ(estimate_rank_memory({.params = 1000, .gpus_per_node = 8, .stage = 0}).front().fp32_bytes, 16000);
   EXPECT_EQ(estimate_rank_memory({.params = 1000, .gpus_per_node = 8, .stage = 0}).front().mixed_bytes,
             18000);
+  for (const int stage : {1, 2, 3})  // nothing is gathered where one rank has all
+    EXPECT_EQ(estimate_rank_memory({.params = 1000, .largest_layer = 500, .stage = stage}).front().fp32_bytes,
+              16000);
 }
 
 TEST(MemoryEstimate, ReadsCounts) {
