@@ -32,8 +32,12 @@ struct Request {
                             .hint = hint});
 }
 
-[[noreturn]] void refuse_full(const Request& wanted, std::uint64_t free) {
-  refuse(wanted, byte_text(free) + " free", "free some, name a directory on another disk, or use more ranks");
+std::string text_of(std::optional<std::uint64_t> free) {
+  return free ? byte_text(*free) + " free" : "a file system that is full";
+}
+
+[[noreturn]] void refuse_full(const Request& wanted, std::optional<std::uint64_t> free) {
+  refuse(wanted, text_of(free), "free some, name a directory on another disk, or use more ranks");
 }
 
 // Going beyond it would end the process with SIGXFSZ.
@@ -48,9 +52,9 @@ void check_limit(const Request& wanted) {
 
 }  // namespace
 
-std::uint64_t free_bytes(const fs::path& path) {
+std::optional<std::uint64_t> free_bytes(const fs::path& path) {
   struct statvfs status {};
-  if (::statvfs(path.c_str(), &status) != 0) return 0;
+  if (::statvfs(path.c_str(), &status) != 0 || status.f_blocks == 0) return std::nullopt;
   return std::uint64_t{status.f_bavail} * status.f_frsize;
 }
 
@@ -62,10 +66,10 @@ bool is_in_memory(const fs::path& path) {
 
 void check_room(const fs::path& directory, const RoomRequest& wanted) {
   const auto free = free_bytes(directory);
-  if (free >= wanted.bytes) return;
+  if (!free || *free >= wanted.bytes) return;
   throw IoError("offload", {.what = "no room in '" + directory.string() + "' for " + wanted.what,
                             .expected = byte_text(wanted.bytes),
-                            .got = byte_text(free) + " free",
+                            .got = text_of(free),
                             .hint = "free some, name a directory on another disk, or use more ranks"});
 }
 
@@ -73,7 +77,7 @@ void check_room(const fs::path& directory, const RoomRequest& wanted) {
 void allocate_file(int fd, const fs::path& path, std::uint64_t bytes, const std::string& owner) {
   const Request wanted{path, bytes, owner};
   check_limit(wanted);
-  if (const auto free = free_bytes(path); free < bytes) refuse_full(wanted, free);
+  if (const auto free = free_bytes(path); free && *free < bytes) refuse_full(wanted, free);
   int failure = EINTR;
   while (failure == EINTR) failure = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   if (failure == ENOSPC) refuse_full(wanted, free_bytes(path));

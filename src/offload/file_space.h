@@ -3,15 +3,16 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include <lockstep/base/export.h>
 
 namespace lockstep::offload {
 
-/// Bytes that an ordinary user may still write to the file system of `path`; 0 where that cannot be found
-/// out.
-LOCKSTEP_API std::uint64_t free_bytes(const std::filesystem::path& path);
+/// Bytes that an ordinary user may still write to the file system of `path`; nothing where that cannot be
+/// found out, as on some file systems of users.
+LOCKSTEP_API std::optional<std::uint64_t> free_bytes(const std::filesystem::path& path);
 
 /// Whether what lies there takes memory: a tmpfs, or the like.
 LOCKSTEP_API bool is_in_memory(const std::filesystem::path& path);

@@ -21,7 +21,7 @@ class LOCKSTEP_API MappedMemory {
   /// Zeros, in a file of their own that has no name any more: it goes with this object. Blocking.
   /// @throws IoError with the bytes needed and free where the disk has no room
   MappedMemory(const SwapFolder& folder, std::string_view name, std::uint64_t bytes);
-  /// The bytes of `file`, which outlives this object. Its transfers go past the page cache where they can,
+  /// The bytes of `file`, which stay when that goes. Its transfers go past the page cache where they can,
   /// accesses by address through it; the system keeps both in step, as long as nobody uses both at the same
   /// moment. @throws IoError where it cannot be mapped
   explicit MappedMemory(const SwapFile& file);

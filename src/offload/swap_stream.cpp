@@ -10,8 +10,11 @@
 
 namespace lockstep::offload {
 
+// More buffers than regions would stay empty.
 SwapStream::SwapStream(SwapFile& file, SwapLayout layout, std::size_t buffers)
-    : file_(file), layout_(std::move(layout)), slots_(buffers) {
+    : file_(file),
+      layout_(std::move(layout)),
+      slots_(std::min(buffers, std::max<std::size_t>(1, layout_.regions().size()))) {
   if (buffers == 0) throw Error("offload", {.what = "buffers", .expected = "at least 1", .got = "0"});
   if (layout_.bytes() > file_.bytes())
     throw Error("offload", {.what = "swap file '" + file_.path().string() + "'",

@@ -5,6 +5,8 @@
 #include <map>
 #include <unordered_set>
 
+#include <lockstep/base/error.h>
+
 #include "offload/file_space.h"
 #include "optim/arena.h"
 #include "optim/refuse.h"
@@ -77,7 +79,16 @@ void FusedOptimizer::count_as_written(std::span<Slot* const> written,
     slot->narrow->written_of = static_cast<std::uint32_t>(parameter(*slot).tensor._version());
 }
 
+// Some parameters have been updated, others have not, and a file may hold half of what was written.
+void FusedOptimizer::require_whole_step() const {
+  if (!is_amid_step_) return;
+  throw IoError("optim", {.what = std::string(name()) + ": a step has failed half way",
+                          .expected = "parameters and state of one moment",
+                          .hint = "load both from a checkpoint"});
+}
+
 std::vector<FusedOptimizer::Slot*> FusedOptimizer::slots_with_gradient() {
+  require_whole_step();
   prepare_trained();
   std::vector<Slot*> result;
   for (auto& slot : slots_) {
@@ -102,8 +113,13 @@ void FusedOptimizer::prepare(std::span<Slot* const> slots) {
   for (const auto& [dtype, same] : bare) {
     const std::vector<at::Tensor> scalars(same.size(), at::empty({}));
     const auto steps = carve_arena(scalars, at::kLong);
+    try {
+      add_buffers(same, dtype);
+    } catch (...) {  // no room: they have no state, and may get it another time
+      for (Slot* slot : same) slot->buffers.clear();
+      throw;
+    }
     for (std::size_t i = 0; i < same.size(); ++i) same[i]->step = steps[i];
-    add_buffers(same, dtype);
   }
 }
 
@@ -166,15 +182,15 @@ void FusedOptimizer::swap_state(const StateSwap& where) {
   const auto has_begun = [](const Slot& slot) { return slot.step.defined(); };
   if (std::ranges::any_of(slots_, has_begun))
     refuse("state is to be kept on disk", "an optimizer without state", "one that has some already");
-  swap_ = where;
   offload::check_room(
       where.folder->path().parent_path(),
-      {.bytes = (bytes_in_files() + where.other_bytes) * static_cast<std::uint64_t>(where.ranks),
+      {.bytes = (bytes_in_files(where.share) + where.other_bytes) * static_cast<std::uint64_t>(where.ranks),
        .what = "the optimizer state and gradients of " + std::to_string(where.ranks) + " rank(s)"});
+  swap_ = where;
 }
 
 // About: tensors begin on cache lines of their own.
-std::uint64_t FusedOptimizer::bytes_in_files() const {
+std::uint64_t FusedOptimizer::bytes_in_files(double share) const {
   double bytes = 0;
   for (const auto& slot : slots_) {
     const auto& param = parameter(slot).tensor;
@@ -182,7 +198,7 @@ std::uint64_t FusedOptimizer::bytes_in_files() const {
     bytes += static_cast<double>(kinds(groups()[slot.group]).size()) * static_cast<double>(param.numel()) *
              static_cast<double>(c10::elementSize(compute_dtype(param)));
   }
-  return static_cast<std::uint64_t>(bytes * swap_->share);
+  return static_cast<std::uint64_t>(bytes * share);
 }
 
 void FusedOptimizer::adopt_parameters(std::size_t first) {
@@ -194,6 +210,8 @@ void FusedOptimizer::adopt_parameters(std::size_t first) {
 void FusedOptimizer::prepare_state(std::span<const OptimizerState> saved) {
   std::unordered_set<std::string> wanted;
   for (const auto& entry : saved) wanted.insert(entry.parameter);
+  for (auto& slot : slots_) slot.shifts = nullptr;
+  is_amid_step_ = false;
   std::vector<Slot*> slots;
   for (auto& slot : slots_) {
     if (wanted.contains(parameter(slot).name)) slots.push_back(&slot);
@@ -210,6 +228,7 @@ void FusedOptimizer::prepare_trained() {
 }
 
 std::vector<OptimizerState> FusedOptimizer::state() {
+  require_whole_step();
   prepare_trained();
   std::vector<OptimizerState> result;
   for (const auto& slot : slots_) {

@@ -95,7 +95,8 @@ class FusedOptimizer : public Optimizer {
   /// What the buffers start with.
   virtual double initial_state() const { return 0.0; }
 
-  /// The parameters with a gradient, their state prepared. @throws ConfigError for a gradient of no use
+  /// The parameters with a gradient, their state prepared. @throws ConfigError for a gradient of no use;
+  /// IoError when a step has failed half way, and nothing was loaded since
   std::vector<Slot*> slots_with_gradient();
   const NamedParameter& parameter(const Slot& slot) const { return parameters()[slot.parameter]; }
 
@@ -124,7 +125,8 @@ class FusedOptimizer : public Optimizer {
   void prepare_trained();
   void prepare(std::span<Slot* const> slots);
   void add_buffers(std::span<Slot* const> slots, at::ScalarType dtype);
-  std::uint64_t bytes_in_files() const;
+  std::uint64_t bytes_in_files(double share) const;
+  void require_whole_step() const;
   void add_buffers_in_memory(std::span<Slot* const> slots, at::ScalarType dtype);
   void add_buffers_in_file(std::span<Slot* const> slots, std::span<const at::Tensor> like,
                            at::ScalarType dtype);
@@ -140,6 +142,7 @@ class FusedOptimizer : public Optimizer {
   std::vector<Slot> slots_;
   std::optional<StateSwap> swap_ = {};
   std::vector<std::unique_ptr<SwappedSlots>> swapped_ = {};
+  bool is_amid_step_ = false;  // or one has failed half way
 };
 
 // Those in files tile by tile.
@@ -173,6 +176,7 @@ void FusedOptimizer::update_parameters(std::span<Slot* const> slots, Make&& make
   const auto segment = [&]<class T>(Slot& slot, const at::Tensor& param, const at::Tensor& grad, T) {
     return make(slot, param.data_ptr<T>(), gradients_in(grad), param.numel());
   };
+  is_amid_step_ = true;
   std::vector<decltype(segment(slots_[0], {}, {}, float{}))> floats;
   std::vector<decltype(segment(slots_[0], {}, {}, double{}))> doubles;
   std::vector<Slot*> with_copies;
@@ -211,6 +215,7 @@ void FusedOptimizer::update_parameters(std::span<Slot* const> slots, Make&& make
     count_as_written(chosen, with_copies);
     with_copies.clear();
   });
+  is_amid_step_ = false;
 }
 
 }  // namespace lockstep::detail

@@ -46,16 +46,18 @@ SwappedTiles::SwappedTiles(const StateSwap& where, const std::string& name, std:
                            std::size_t kinds, at::ScalarType dtype)
     : tiles_(tiles_of(like, where.tile_elements)),
       file_(*where.folder, name, layout_of(like, tiles_, kinds, dtype).bytes(), where.options),
-      memory_(file_),
+      memory_(std::make_shared<offload::MappedMemory>(file_)),
       stream_(file_, layout_of(like, tiles_, kinds, dtype), where.buffers),
       tensors_(kinds, std::vector<at::Tensor>(like.size())) {
   for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
     const auto& region = stream_.layout().regions()[tile];
     for (std::size_t kind = 0; kind < kinds; ++kind) {
       const auto part =
-          memory_.bytes().subspan(region.offset + region.parts[kind].offset, region.parts[kind].bytes);
+          memory_->bytes().subspan(region.offset + region.parts[kind].offset, region.parts[kind].bytes);
       const auto elements = static_cast<std::int64_t>(part.size() / c10::elementSize(dtype));
-      const auto slices = carve(at::from_blob(part.data(), {elements}, dtype), chosen(like, tiles_[tile]));
+      const auto all = at::from_blob(
+          part.data(), {elements}, [memory = memory_](void*) {}, dtype);
+      const auto slices = carve(all, chosen(like, tiles_[tile]));
       for (std::size_t i = 0; i < slices.size(); ++i) tensors_[kind][tiles_[tile][i]] = slices[i];
     }
   }
@@ -66,7 +68,7 @@ void SwappedTiles::walk(const Act& act) {
   stream_.run([&](std::size_t tile, std::span<const std::span<std::byte>> parts) {
     const auto& region = stream_.layout().regions()[tile];
     for (std::size_t kind = 0; kind < parts.size(); ++kind) {
-      const auto* const mapped = memory_.bytes().data() + region.offset + region.parts[kind].offset;
+      const auto* const mapped = memory_->bytes().data() + region.offset + region.parts[kind].offset;
       shifts[kind] = parts[kind].data() - mapped;
     }
     act(tiles_[tile], shifts);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,7 +39,7 @@ class SwappedTiles {
  private:
   std::vector<std::vector<std::size_t>> tiles_;  // members by tile
   offload::SwapFile file_;
-  offload::MappedMemory memory_;
+  std::shared_ptr<offload::MappedMemory> memory_;  // tensors that are kept hold it
   offload::SwapStream stream_;
   std::vector<std::vector<at::Tensor>> tensors_;  // by kind and member
 };

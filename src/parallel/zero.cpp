@@ -27,8 +27,7 @@ using Engine = std::shared_ptr<ShardedEngine>;
 struct Gathered {
   at::Tensor tensor;
   std::string name;
-  Engine engine = {};      // of what is sharded
-  at::Tensor values = {};  // of what is not, and of what another scope holds, too: those to go back to
+  Engine engine = {};  // of what is sharded
 };
 
 XXH64_hash_t fingerprint(const at::Tensor& tensor) {
@@ -40,22 +39,35 @@ XXH64_hash_t fingerprint(const at::Tensor& tensor) {
 // ended.
 class Baselines {
  public:
-  void enter(const at::Tensor& tensor) { of_[tensor.unsafeGetTensorImpl()].push_back(fingerprint(tensor)); }
+  /// `goes_back`: without a close() that keeps it, what is written is undone.
+  void enter(const at::Tensor& tensor, bool goes_back) {
+    of_[tensor.unsafeGetTensorImpl()].push_back(
+        {fingerprint(tensor), goes_back ? tensor.detach().clone() : at::Tensor()});
+  }
   void leave(const at::Tensor& tensor) {
     const auto found = of_.find(tensor.unsafeGetTensorImpl());
+    const auto& values = found->second.back().values;
+    if (values.defined() && is_written(tensor)) at::Tensor(tensor.detach()).copy_(values);
     found->second.pop_back();
     if (found->second.empty()) of_.erase(found);
   }
   bool knows(const at::Tensor& tensor) const { return of_.contains(tensor.unsafeGetTensorImpl()); }
   bool is_written(const at::Tensor& tensor) const {
-    return of_.at(tensor.unsafeGetTensorImpl()).back() != fingerprint(tensor);
+    return of_.at(tensor.unsafeGetTensorImpl()).back().hash != fingerprint(tensor);
   }
   void renew(const at::Tensor& tensor) {
-    std::ranges::fill(of_.at(tensor.unsafeGetTensorImpl()), fingerprint(tensor));
+    for (auto& baseline : of_.at(tensor.unsafeGetTensorImpl())) {
+      baseline.hash = fingerprint(tensor);
+      if (baseline.values.defined()) baseline.values = tensor.detach().clone();
+    }
   }
 
  private:
-  std::unordered_map<const at::TensorImpl*, std::vector<XXH64_hash_t>> of_;
+  struct Baseline {
+    XXH64_hash_t hash;
+    at::Tensor values;
+  };
+  std::unordered_map<const at::TensorImpl*, std::vector<Baseline>> of_;
 };
 
 // Ranks may be threads.
@@ -150,8 +162,8 @@ struct GatheredParameters::Impl {
     const torch::NoGradGuard no_grad;
     for (auto& one : all) {
       if (!one.engine) materialize(one.tensor);
-      if (!one.engine || before.knows(one.tensor)) one.values = one.tensor.detach().clone();
-      before.enter(one.tensor);
+      // The shards are what sharded ones go back to, unless another scope holds them whole.
+      before.enter(one.tensor, !one.engine || before.knows(one.tensor));
     }
   }
   Impl(const Impl&) = delete;
@@ -159,11 +171,7 @@ struct GatheredParameters::Impl {
 
   ~Impl() {
     const torch::NoGradGuard no_grad;
-    for (const auto& one : all) {
-      if (one.values.defined() && before.is_written(one.tensor))
-        at::Tensor(one.tensor.detach()).copy_(one.values);
-      before.leave(one.tensor);
-    }
+    for (const auto& one : all) before.leave(one.tensor);
     for (const auto& [engine, tensors] : by_engine(all)) engine->let_go(tensors);
   }
 
@@ -203,14 +211,13 @@ struct GatheredParameters::Impl {
     }
   }
 
-  void keep(const std::string& written) {
+  void keep(const std::string& written) const {
     std::vector<Gathered> changed;
     std::vector<at::Tensor> tensors;
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (written[i] == '0') continue;
       changed.push_back(all[i]);
       tensors.push_back(all[i].tensor.detach());
-      all[i].values.reset();
     }
     if (changed.empty()) return;
     const torch::NoGradGuard no_grad;

@@ -63,8 +63,10 @@ void ShardedStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& mod
   sharded_.forget_dropped();
   forget_dropped_sharded();
   const auto known = sharded_engines(*module);
-  if (known.size() == 1 && is_alike(*known.front()) && known.front()->still_holds(*module))
+  if (known.size() == 1 && is_alike(*known.front()) && known.front()->still_holds(*module)) {
+    known.front()->forget_errors();
     return sharded_.set(module, known.front());
+  }
   restore_sharded(*module);
   auto engine = std::make_shared<ShardedEngine>(*module, plan(), communicator_);
   keep_sharded(module, engine);
@@ -86,7 +88,6 @@ std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& m
   auto optimizer = factory.create(row.engine->parameters(), row.engine->exchange());
   refuse_whole_tensors(*optimizer);
   row.engine->offload_state(*optimizer);
-  if (row.engine->plan().offload) barrier();  // all have seen how much room there is before any takes some
   optimizer->on_zero_grad(
       [engine = std::weak_ptr(row.engine), stepping = optimizer.get(), factor = scales_.follow(*optimizer)] {
         *factor = 1.0;

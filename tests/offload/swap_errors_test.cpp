@@ -24,7 +24,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, SwapErrors, ::testing::ValuesIn(swap_cases()),
                          ::testing::PrintToStringParamName());
 
 TEST_P(SwapErrors, NeededAndFreeBytesAreNamedWhereThereIsNoRoom) {
-  const auto free = free_bytes(folder.path());
+  const auto free = free_bytes(folder.path()).value();
   const auto wanted = aligned(free + (1ull << 30));
   expect_error<IoError>([&] { SwapFile(folder, "a", wanted, options()); },
                         {"no room", (folder.path() / "a").string(), std::to_string(wanted) + " bytes",

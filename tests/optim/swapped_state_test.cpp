@@ -1,6 +1,8 @@
 // Optimizers whose state lies on disk: the bits of those whose state is in memory.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include <lockstep/base/error.h>
 #include <lockstep/optim/optim_state.h>
 #include <lockstep/optim/optimizer_factory.h>
@@ -9,6 +11,7 @@
 #include "offload/swap_folder.h"
 #include "optim/state_swap.h"
 #include "support/expect_error.h"
+#include "support/file_size_limit.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
@@ -101,6 +104,60 @@ TEST_F(SwappedStateRefusals, NamesTheBytesThatAreNeededAndFree) {
   const auto optimizer = OptimizerFactory(AdamW{}).create(parameters_of_odd_sizes());
   test::expect_error<IoError>([&] { optimizer->swap_state(where); },
                               {folder_.path().string(), "4 rank(s)", "4.0 PiB", "free"});
+}
+
+// What could not be had once may be there the next time.
+TEST_F(SwappedStateRefusals, LeaveAnOptimizerThatMayTryAgain) {
+  const auto in_memory = OptimizerFactory(AdamW{}).create(parameters_of_odd_sizes());
+  const auto on_disk = OptimizerFactory(AdamW{}).create(parameters_of_odd_sizes());
+  on_disk->swap_state(swap());
+  for (auto* optimizer : {in_memory.get(), on_disk.get()}) set_gradients(*optimizer, 0);
+  {
+    const test::FileSizeLimit limit(64 << 10);
+    test::expect_error<IoError>([&] { on_disk->step(); }, {"limit of 65536", "ulimit -f"});
+    test::expect_error<IoError>([&] { (void)on_disk->state(); }, {"limit of 65536"});
+  }
+  for (auto* optimizer : {in_memory.get(), on_disk.get()}) optimizer->step();
+  expect_equal(*in_memory, *on_disk);
+}
+
+TEST_F(SwappedStateRefusals, NamesAStepThatHasFailedHalfWay) {
+  const auto in_memory = OptimizerFactory(AdamW{}).create(parameters_of_odd_sizes());
+  const auto optimizer = OptimizerFactory(AdamW{}).create(parameters_of_odd_sizes());
+  const auto where = swap();
+  optimizer->swap_state(where);
+  for (auto* one : {in_memory.get(), optimizer.get()}) {
+    set_gradients(*one, 0);
+    one->step();
+  }
+  const auto file = std::filesystem::directory_iterator(where.folder->path())->path();
+  const auto bytes = std::filesystem::file_size(file);
+  std::filesystem::resize_file(file, 65536);
+  set_gradients(*optimizer, 1);
+  test::expect_error<IoError>([&] { optimizer->step(); }, {"cannot read", file.string()});
+  test::expect_error<IoError>([&] { optimizer->step(); }, {"AdamW", "half way", "checkpoint"});
+  test::expect_error<IoError>([&] { (void)optimizer->state(); }, {"half way"});
+  std::filesystem::resize_file(file, bytes);
+  for (std::size_t i = 0; i < std::size(kSizes); ++i) {
+    const torch::NoGradGuard no_grad;
+    at::Tensor(optimizer->parameters()[i].tensor).copy_(in_memory->parameters()[i].tensor);
+  }
+  load_state(*optimizer, state_of(*in_memory));
+  set_gradients(*in_memory, 1);
+  for (auto* one : {in_memory.get(), optimizer.get()}) one->step();
+  expect_equal(*in_memory, *optimizer);
+}
+
+TEST_F(SwappedStateRefusals, LeavesTensorsThatSomebodyKeeps) {
+  auto optimizer = OptimizerFactory(AdamW{}).create(parameters_of_odd_sizes());
+  optimizer->swap_state(swap());
+  set_gradients(*optimizer, 0);
+  optimizer->step();
+  const auto kept = optimizer->state();
+  std::vector<at::Tensor> copies;
+  for (const auto& entry : kept) copies.push_back(entry.tensor.clone());
+  optimizer.reset();
+  for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(kept[i].tensor.equal(copies[i])) << i;
 }
 
 struct PartlySwappedState : SwapTest {};

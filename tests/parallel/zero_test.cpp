@@ -297,6 +297,25 @@ TEST(GatheredParameters, AreMadeEqualWhereNothingIsSharded) {
   });
 }
 
+// An inner scope has kept what it wrote on all ranks: what is dropped later leads back there.
+TEST(GatheredParameters, GoBackToWhatAnInnerScopeHasKept) {
+  run_ranks(2, [](const Communicator& comm) {
+    const auto model = make_zero_model();
+    const at::Tensor bias = model->head->bias;
+    const torch::NoGradGuard no_grad;
+    try {
+      const zero::GatheredParameters outer(*model, comm, {.modifier_rank = 0});
+      zero::GatheredParameters inner(*model, comm, {.modifier_rank = 0});
+      if (comm.rank() == 0) at::Tensor(bias).fill_(1);
+      inner.close();
+      if (comm.rank() == 0) at::Tensor(bias).fill_(2);
+      throw std::runtime_error("ends the outer one");
+    } catch (const std::runtime_error&) {
+    }
+    EXPECT_TRUE(bias.eq(1).all().item<bool>()) << "rank " << comm.rank();
+  });
+}
+
 TEST(GatheredParameters, SayWhatIsDroppedWithoutClose) {
   const auto model = make_zero_model();
   ::testing::internal::CaptureStderr();

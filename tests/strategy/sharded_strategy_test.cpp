@@ -15,6 +15,9 @@
 #include <vector>
 
 #include "strategy/scaled_step.h"
+#include "support/expect_error.h"
+#include "support/file_size_limit.h"
+#include "support/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -222,6 +225,23 @@ TEST(OverflowWithoutAScale, BelongsToOneRunAfterTheOther) {
   state.set("_skipped_steps", std::int64_t{3});
   precision->load_state(state);
   EXPECT_EQ(precision->grad_scaler()->total_skipped_steps(), 3);
+}
+
+// Of gradients, too: no step or backward finds the disk full.
+TEST(StateOnDisk, HasItsRoomBeforeTheFirstStep) {
+  const test::TemporaryFolder folder;
+  for (const bool with_optimizer : {true, false}) {
+    DeepSpeed options{.stage = 3, .offload_optimizer = with_optimizer, .offload_parameters = true};
+    options.offload_params_device = deepspeed::OffloadDevice::kNvme;
+    options.offload_optimizer_device = deepspeed::OffloadDevice::kNvme;
+    options.nvme_path = folder.path();
+    const auto strategy = make_strategy(options, 1);
+    const auto module = std::make_shared<torch::nn::LinearImpl>(300, 300);
+    strategy->setup_module(module);
+    const test::FileSizeLimit limit(64 << 10);
+    test::expect_error<IoError>([&] { strategy->setup_optimizer(*module, AdamW{}); },
+                                {"no room", "limit of 65536", folder.path().string()});
+  }
 }
 
 TEST(MixedPrecisionOfFsdp, KeepsWhatIsSaidOfArguments) {

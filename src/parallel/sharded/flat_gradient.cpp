@@ -28,13 +28,14 @@ void zero_gaps(const at::Tensor& chunk, std::span<const ShardPiece> pieces, std:
 
 at::ScalarType dtype_of_pieces(const FlatParameter& flat) { return flat.piece(0).scalar_type(); }
 
-}  // namespace
-
+// On the shard: the shard's, or the members' where that is narrower and low precision is kept.
 at::ScalarType gradient_dtype(const FlatParameter& flat, const MixedPrecision& mixed) {
   const auto own = dtype_of_pieces(flat);
   const bool is_narrower = c10::elementSize(flat.dtype()) < c10::elementSize(own);
   return mixed.keep_low_precision_grads && is_narrower ? flat.dtype() : own;
 }
+
+}  // namespace
 
 // Sums of quantised gradients are float32: rounding them again would gain nothing.
 FlatGradient::FlatGradient(FlatParameter& flat, const MixedPrecision& mixed, ReduceOp op,
@@ -102,9 +103,18 @@ bool FlatGradient::lands_in_place() const {
   return is_free;
 }
 
+void FlatGradient::take_memory() {
+  if (!averages_.defined()) averages_ = flat_.memory().zeros(chunk_elements(), gradient_type_);
+}
+
+std::int64_t FlatGradient::bytes_to_take() const {
+  return averages_.defined() ? 0
+                             : chunk_elements() * static_cast<std::int64_t>(c10::elementSize(gradient_type_));
+}
+
 void FlatGradient::take_row(MemoryPool& pool) {
   if (row_.defined()) return;
-  if (!averages_.defined()) averages_ = flat_.memory().zeros(chunk_elements(), gradient_type_);
+  take_memory();
   chunk_ = lands_in_place() ? averages_ : pool.take(chunk_elements(), landing_type_);
   row_ = mesh_.shards() == 1 ? chunk_ : pool.take(chunk_elements() * mesh_.shards(), dtype_);
   is_filled_.assign(flat_.members().size(), false);

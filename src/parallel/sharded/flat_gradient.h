@@ -17,10 +17,6 @@
 
 namespace lockstep::detail {
 
-/// The element type of gradients on the shard of `flat`: the shard's, or the members' where that is narrower
-/// and low precision is kept.
-at::ScalarType gradient_dtype(const FlatParameter& flat, const MixedPrecision& mixed);
-
 /// Sums over ranks the gradients that the module's tensors have, and gives each rank those of its pieces.
 ///
 /// What travels to a rank is its shard of the row, followed by one number per parameter that says whether
@@ -48,6 +44,8 @@ class FlatGradient {
   /// After start(), whether it threw or not: waits for what is under way, and forgets it and what it has left
   /// for the next time. Errors of the group are not told again.
   void discard(MemoryPool& pool) noexcept;
+  /// Forgets what earlier reductions have left for later ones.
+  void forget_past() { reduction_->forget_past(); }
   /// Drops gradients that have not been sent.
   void drop();
   /// Drops those of the pieces.
@@ -55,6 +53,12 @@ class FlatGradient {
 
   /// Whether there is nothing to send: the members are frozen for now, and none has a gradient.
   bool is_idle() const;
+
+  /// Takes memory for the pieces' gradients, which otherwise comes with the first of them.
+  /// @throws IoError where it is to be in a file, and there is no room
+  void take_memory();
+  /// What take_memory() would take.
+  std::int64_t bytes_to_take() const;
 
   std::int64_t row_bytes() const;
   /// Of the averages that the pieces have.

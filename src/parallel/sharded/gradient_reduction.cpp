@@ -150,6 +150,21 @@ void GradientReduction::abandon() noexcept {
   for (auto& flow : flows_) flow.gradient.drop_averages();
 }
 
+void GradientReduction::forget_past() {
+  for (auto& flow : flows_) flow.gradient.forget_past();
+}
+
+void GradientReduction::take_memory() {
+  for (auto& flow : flows_)
+    if (!flow.gradient.is_idle()) flow.gradient.take_memory();
+}
+
+std::int64_t GradientReduction::bytes_to_take() const {
+  std::int64_t bytes = 0;
+  for (const auto& flow : flows_) bytes += flow.gradient.is_idle() ? 0 : flow.gradient.bytes_to_take();
+  return bytes;
+}
+
 std::int64_t GradientReduction::average_bytes() const {
   std::int64_t bytes = 0;
   for (const auto& flow : flows_) bytes += flow.gradient.average_bytes();

@@ -30,8 +30,15 @@ class GradientReduction {
   /// of this backward are part of them.
   void abandon() noexcept;
 
+  /// Forgets what earlier backwards have left for later ones: errors of quantised gradients.
+  void forget_past();
   /// Forgets gradients that wait on the module's tensors for a backward that averages.
   void drop_accumulated();
+
+  /// Takes memory for all gradients that the pieces will have. @throws IoError as FlatGradient's
+  void take_memory();
+  /// What take_memory() would take.
+  std::int64_t bytes_to_take() const;
 
   std::int64_t reductions() const { return reductions_; }
   std::int64_t reduced_bytes() const { return reduced_bytes_; }

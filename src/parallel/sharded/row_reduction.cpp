@@ -9,7 +9,7 @@
 namespace lockstep::detail {
 namespace {
 
-// An average is divided once, after the last sum.
+// An average is divided after each sum, so that sums in 16 bits do not overflow where the average would not.
 class PlainReduction final : public RowReduction {
  public:
   PlainReduction(const ShardMesh& mesh, ReduceOp op) : mesh_(mesh), op_(op) {}
@@ -17,8 +17,7 @@ class PlainReduction final : public RowReduction {
   void start(MemoryPool&, at::Tensor row, at::Tensor chunk, std::int64_t number) override {
     chunk_ = std::move(chunk);
     if (mesh_.shards() == 1) return sum_copies();
-    work_ = reduce_scatter_flat_async(mesh_.reduce, chunk_, hold(std::move(row)), op_among(mesh_.shards()),
-                                      number);
+    work_ = reduce_scatter_flat_async(mesh_.reduce, chunk_, hold(std::move(row)), op_, number);
   }
 
   void go_on() override {
@@ -29,17 +28,13 @@ class PlainReduction final : public RowReduction {
 
   void finish(MemoryPool& pool) override {
     std::exchange(work_, {}).wait();
-    const bool is_nested = mesh_.shards() > 1 && mesh_.replicate.size() > 1;
-    if (is_nested && op_ == ReduceOp::kAvg) chunk_.div_(mesh_.world_size);
     give_back(pool);
   }
 
  private:
   void sum_copies() {
-    if (mesh_.replicate.size() > 1)
-      work_ = mesh_.replicate.all_reduce_async(chunk_, op_among(mesh_.replicate.size()));
+    if (mesh_.replicate.size() > 1) work_ = mesh_.replicate.all_reduce_async(chunk_, op_);
   }
-  ReduceOp op_among(int ranks) const { return ranks == mesh_.world_size ? op_ : ReduceOp::kSum; }
 
   const ShardMesh& mesh_;
   const ReduceOp op_;

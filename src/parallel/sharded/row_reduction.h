@@ -31,6 +31,9 @@ class RowReduction {
   /// Waits for what is under way, and forgets it and what earlier reductions have left for later ones. Errors
   /// of the group are not told again. Also when none is under way.
   void drop(MemoryPool& pool) noexcept;
+  /// Forgets what earlier reductions have left for later ones, such as errors that are made good. Between
+  /// reductions.
+  virtual void forget_past() {}
 
  protected:
   /// Memory of the pool until the end.
@@ -41,8 +44,6 @@ class RowReduction {
 
   /// Memory of the pool is given back: nobody may use it any more.
   virtual void forget_buffers() {}
-  /// A reduction has failed: what it has left for later ones is wrong.
-  virtual void forget_past() {}
 
   at::Tensor chunk_;
   Work work_;

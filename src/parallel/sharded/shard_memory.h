@@ -24,6 +24,7 @@ class ShardMemory {
   /// In files of `swap`, or in memory without one.
   explicit ShardMemory(std::shared_ptr<const StateSwap> swap) : swap_(std::move(swap)) {}
 
+  bool is_on_disk() const { return swap_ != nullptr; }
   /// A flat tensor of zeros. Its file is removed with it. @throws IoError where the disk has no room
   at::Tensor zeros(std::int64_t elements, at::ScalarType dtype);
 

@@ -12,6 +12,7 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/torch.h>
 
+#include "offload/file_space.h"
 #include "optim/pieces.h"
 #include "parallel/activations/block_segments.h"
 #include "parallel/activations/offloaded_activations.h"
@@ -159,7 +160,9 @@ struct ShardedEngine::Impl {
     if (checkpointing.is_on()) checkpointed.emplace(module, checkpointing.policy().value_or(plan.units));
     const auto own_dtype = batch_norm_tensors(module);
     cast_buffers(own_dtype);
-    shard(with_persistent_unit(std::move(planned), plan), own_dtype, late);
+    auto units_to_be = with_persistent_unit(std::move(planned), plan);
+    require_room_for_shards(units_to_be, own_dtype);
+    shard(std::move(units_to_be), own_dtype, late);
     gradients.emplace(units, pool, residency, plan.mixed_precision, mesh, plan.gradient_op,
                       plan.zero_plus_plus);
     mark_pieces_for_optimizers();
@@ -221,6 +224,28 @@ struct ShardedEngine::Impl {
                                                           (options.quantized_frozen_weights && !is_trained));
     compute.reduces_quantized = options.quantized_gradients && is_trained;
     return compute;
+  }
+
+  // Members lose their memory one after the other: a disk that is full amid them would cost their values.
+  void require_room_for_shards(const std::vector<PlannedUnit>& planned_units,
+                               const std::unordered_set<const at::TensorImpl*>& own_dtype) const {
+    if (!memory.is_on_disk()) return;
+    std::uint64_t bytes = 0;
+    for (const auto& unit : planned_units) {
+      for (const auto& member : unit.members)
+        bytes += static_cast<std::uint64_t>(member.tensor.numel()) *
+                 bytes_of_element(member.tensor, compute_in(unit, member, own_dtype)) /
+                 static_cast<std::uint64_t>(unit.is_whole ? 1 : mesh.shards());
+    }
+    require_room(bytes, "the shards");
+    comm.barrier();  // all have seen how much room there is before any takes some
+  }
+
+  // Of a shard, and of its copy in 16 bits.
+  static std::uint64_t bytes_of_element(const at::Tensor& parameter, const ComputeDtype& compute) {
+    const auto master = c10::elementSize(compute.master.value_or(parameter.scalar_type()));
+    const auto computed = compute.dtype ? c10::elementSize(*compute.dtype) : master;
+    return computed < master && parameter.requires_grad() ? master + computed : master;
   }
 
   // A unit's memory is gone before the next one's shard is made.
@@ -287,15 +312,11 @@ struct ShardedEngine::Impl {
     return refs;
   }
 
-  /// Of all gradients on shards, once they are there.
-  std::uint64_t gradient_bytes() const {
-    std::uint64_t bytes = 0;
-    for (const auto& [name, ref] : *pieces) {
-      const auto& piece = ref.flat->piece(ref.member);
-      const auto dtype = gradient_dtype(*ref.flat, plan.mixed_precision);
-      if (piece.requires_grad()) bytes += static_cast<std::uint64_t>(piece.numel()) * c10::elementSize(dtype);
-    }
-    return bytes;
+  void require_room(std::uint64_t bytes_of_rank, const char* of_what) const {
+    const auto ranks = static_cast<std::uint64_t>(ranks_on_disk);
+    offload::check_room(plan.offload->directory,
+                        {.bytes = bytes_of_rank * ranks,
+                         .what = std::string(of_what) + " of " + std::to_string(ranks) + " rank(s)"});
   }
 
   void check_lives() const {
@@ -387,11 +408,22 @@ std::shared_ptr<PieceExchange> ShardedEngine::exchange() const {
 }
 
 void ShardedEngine::offload_state(Optimizer& optimizer) const {
-  if (!impl_->plan.offload || !impl_->plan.offload->optimizer) return;
-  auto where = *impl_->swap;
-  where.ranks = impl_->ranks_on_disk;
-  if (impl_->plan.offload->parameters) where.other_bytes = impl_->gradient_bytes();
-  optimizer.swap_state(where);
+  const auto& offload = impl_->plan.offload;
+  if (!offload) return;
+  auto& gradients = *impl_->gradients;
+  const auto gradient_bytes =
+      offload->parameters ? static_cast<std::uint64_t>(gradients.bytes_to_take()) : std::uint64_t{0};
+  if (offload->optimizer) {
+    auto where = *impl_->swap;
+    where.ranks = impl_->ranks_on_disk;
+    where.other_bytes = gradient_bytes;
+    optimizer.swap_state(where);
+  } else {
+    impl_->require_room(gradient_bytes, "the gradients");
+  }
+  impl_->comm.barrier();  // all have seen how much room there is before any takes some
+  if (offload->parameters) gradients.take_memory();
+  if (offload->optimizer) (void)optimizer.state();
 }
 
 void ShardedEngine::backward(const at::Tensor& loss, const BackwardOptions& options) {
@@ -473,6 +505,8 @@ TensorShard ShardedEngine::shard_of(const std::string& name, const at::Tensor& e
                                     ShardCopies copies) const {
   return shard_in(impl_->piece_of(name), elements, copies);
 }
+
+void ShardedEngine::forget_errors() { impl_->gradients->forget_past(); }
 
 void ShardedEngine::forget_gathered() { impl_->residency.release_all(); }
 

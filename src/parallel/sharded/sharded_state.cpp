@@ -135,7 +135,10 @@ IncompatibleKeys load_sharded_state(const torch::nn::Module& module, Engines eng
   auto keys = detail::match_tensors(kinds_of(own), kinds_of(state), strict, "the state",
                                     state.path().empty() ? "" : "state " + state.path());
   const torch::NoGradGuard no_grad;
-  for (auto* engine : engines) engine->forget_gathered();
+  for (auto* engine : engines) {
+    engine->forget_gathered();
+    engine->forget_errors();
+  }
   for_each_tensor(module, [&](const std::string& name, const at::Tensor& tensor) {
     if (const auto* saved = state.find(name)) copy_entry(*saved, *own.find(name), tensor, name);
   });

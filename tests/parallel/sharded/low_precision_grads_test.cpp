@@ -188,6 +188,21 @@ TEST(LowPrecisionGrads, OfIgnoredModulesHaveTheirType) {
   });
 }
 
+// Among shards and among their copies alike: the sum of all would be infinite.
+TEST(LowPrecisionGrads, OfCopiesDoNotOverflowWhereTheirMeanDoesNot) {
+  testing::run_ranks(4, [](const Communicator& comm) {
+    const auto net = std::make_shared<torch::nn::LinearImpl>(torch::nn::LinearOptions(8, 8).bias(false));
+    ShardingPlan plan{.shards = 2};
+    plan.mixed_precision = {.param_dtype = at::kHalf, .reduce_dtype = at::kHalf};
+    ShardedEngine engine(*net, plan, comm);
+    engine.backward(net->forward(at::full({1, 8}, 40000.0, at::kHalf)).sum());
+    for (const auto& [name, piece] : engine.parameters()) {
+      if (piece.numel() == 0) continue;
+      EXPECT_TRUE(piece.grad().to(at::kFloat).sub(40000).abs().le(16).all().item<bool>()) << name;
+    }
+  });
+}
+
 TEST(LowPrecisionGrads, NeedAComputationIn16Bits) {
   for (const auto dtype : {std::optional<at::ScalarType>(), std::optional(at::kFloat)}) {
     run_ranks(2, [dtype](const Communicator& comm) {

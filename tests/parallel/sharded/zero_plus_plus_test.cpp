@@ -475,6 +475,27 @@ TEST(QuantizedGradients, ErrorFeedbackForgetsGradientsOfAFailedBackward) {
   });
 }
 
+TEST(QuantizedGradients, ErrorFeedbackForgetsWhatWasBeforeALoad) {
+  run_ranks(4, [](const Communicator& comm) {
+    const auto gradient = [&](bool loads) {
+      const Sheet sheet;
+      ShardedEngine engine(
+          sheet,
+          plan_with(
+              {.quantized_gradients = true, .gradient_neighbours = 2, .error_feedback = ErrorFeedback{}}),
+          comm);
+      ShardedEngine* const engines[] = {&engine};
+      if (loads) {
+        average(sheet, engine, 3 * sheet_gradient({64, 333}, comm.rank() + 5), comm.rank());
+        load_sharded_state(sheet, engines, sharded_state(sheet, engines), true);
+      }
+      average(sheet, engine, sheet_gradient({64, 333}, comm.rank()), comm.rank());
+      return gradient_of(engine, "matrix").elements;
+    };
+    EXPECT_TRUE(gradient(true).equal(gradient(false)));
+  });
+}
+
 // The largest error of the mean of several averages of one gradient.
 double error_of_mean(const Communicator& comm, const std::optional<ErrorFeedback>& feedback) {
   const Sheet sheet;

@@ -83,8 +83,9 @@ class LOCKSTEP_API ShardedEngine {
   /// gone. Not Collective.
   std::shared_ptr<PieceExchange> exchange() const;
 
-  /// Lets `optimizer`, of parameters(), keep its state on disk, if the plan says so. Before its first step.
-  /// Not Collective. @throws ConfigError for one that cannot
+  /// Lets `optimizer`, of parameters(), keep its state on disk, if the plan says so, and takes the room for
+  /// that and for gradients that are to be there. Before its first step. Collective, blocking.
+  /// @throws ConfigError for one that cannot; IoError with the bytes needed and free where there is no room
   void offload_state(Optimizer& optimizer) const;
 
   /// loss.backward(), after which the pieces' gradients, in the pieces' type or, if the plan keeps low
@@ -149,6 +150,10 @@ class LOCKSTEP_API ShardedEngine {
   /// Before pieces are changed by others than the optimizer's step: forgets what is gathered. Not
   /// Collective.
   void forget_gathered();
+
+  /// Before pieces become those of another moment: forgets the errors of quantised gradients that later
+  /// backwards would make good (LoCo). Not Collective.
+  void forget_errors();
 
   /// Gathers all units at once, which then stay until forget_gathered() or a backward: for as long, a rank
   /// may use the module by itself. Needs memory for the whole model. Collective, blocking.
