@@ -90,13 +90,6 @@ std::optional<double> ZeroOptimizer::steps_in(std::size_t rank, std::size_t numb
 double ZeroOptimizer::steps_of(std::size_t number) const {
   const auto& runs = checkpoint_.runs_of(number);
   const auto steps = runs.empty() ? std::nullopt : steps_in(runs.front().rank, runs.front().row);
-  for (const auto& run : runs) {
-    const auto other = steps_in(run.rank, run.row);
-    if (other != steps)
-      refuse_key(file(run.rank), "step of row " + std::to_string(run.row),
-                 "as in the file of the rank before",
-                 "another number: were the files all saved at the same step?");
-  }
   if (steps) return *steps;
   if (const auto of_group = setting_of(number, "step"); of_group.size() == 1) return of_group.front();
   if (checkpoint_.parameters()[number].elements == 0) return 0;

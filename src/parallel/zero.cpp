@@ -55,10 +55,17 @@ class Baselines {
   bool is_written(const at::Tensor& tensor) const {
     return of_.at(tensor.unsafeGetTensorImpl()).back().hash != fingerprint(tensor);
   }
+  /// For the scope that ends now, which is within the others.
   void renew(const at::Tensor& tensor) {
-    for (auto& baseline : of_.at(tensor.unsafeGetTensorImpl())) {
-      baseline.hash = fingerprint(tensor);
-      if (baseline.values.defined()) baseline.values = tensor.detach().clone();
+    auto& all = of_.at(tensor.unsafeGetTensorImpl());
+    all.back().values.reset();
+    at::Tensor values;
+    const auto hash = fingerprint(tensor);
+    for (auto& baseline : all) {
+      baseline.hash = hash;
+      if (!baseline.values.defined()) continue;
+      if (!values.defined()) values = tensor.detach().clone();
+      baseline.values = values;
     }
   }
 

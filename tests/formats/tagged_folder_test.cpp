@@ -30,6 +30,16 @@ TEST(TaggedFolder, IsItselfWhereLatestWasLeftOverBesideWeights) {
   }
 }
 
+// Not a run that begins.
+TEST(TaggedFolder, IsRefusedWhereLatestCannotBeRead) {
+  const test::TemporaryFolder linked, nested;
+  fs::create_symlink("gone", linked / "latest");
+  fs::create_directory(nested / "latest");
+  for (const auto* folder : {&linked, &nested})
+    expect_error<IoError>([&] { (void)latest_tag(folder->path()); }, {"latest", "cannot be read"});
+  EXPECT_EQ(latest_tag(linked / "empty"), std::nullopt);
+}
+
 TEST(TaggedFolder, IsThereWhenItWasMovedAside) {
   const test::TemporaryFolder folder;
   (void)folder.file("latest", "global_step3");

@@ -213,13 +213,11 @@ TEST_F(ManualOptimization, ResumesAllOptimizersAndGradientsThatAddUp) {
 
 // DeepSpeed's engine clips before every step.
 TEST_F(ManualOptimization, WhatAClosureGivesIsClippedAsDeepSpeedsFileSays) {
-  model_->names_modules = false;
   const auto first_step = [&](const char* clipping) {
     std::ofstream(folder_ / "ds.json")
         << R"({"zero_optimization": {"stage": 1}, "gradient_clipping": )" << clipping << "}";
     auto chosen = options();
     chosen.strategy = DeepSpeed{.config = folder_ / "ds.json"};
-    chosen.callbacks = {};
     TwoWeights model;
     double moved = 0;
     model->names_modules = false;

@@ -88,11 +88,9 @@ void FlatParameter::take_over(std::size_t i) {
   release_memory(tensor, messages_.back());
 }
 
-// Of what never changes, or of what travels in another form, it would be memory for nothing.
 bool FlatParameter::wants_narrow_shard() const {
-  const bool is_narrower = shard_.scalar_type() == at::kFloat && c10::elementSize(dtype_) == 2;
-  const bool has_version = !shard_.is_inference();
-  return is_trained_ && is_narrower && has_version && mesh_.gather.size() > 1 && !gather_.is_quantized();
+  return !shard_.is_inference() &&
+         has_narrow_shard(shard_.scalar_type(), dtype_, is_trained_, gather_.is_quantized(), mesh_);
 }
 
 void FlatParameter::forget_copies() {

@@ -15,8 +15,17 @@
 #include "optim/pieces.h"
 #include "parallel/sharded/shard_layout.h"
 #include "parallel/sharded/shard_memory.h"
+#include "parallel/sharded/shard_mesh.h"
 
 namespace lockstep::detail {
+
+/// Whether a shard in `master` of what is computed in `computed` has one: not where parameters never change,
+/// or travel in another form or not at all.
+inline bool has_narrow_shard(at::ScalarType master, at::ScalarType computed, bool is_trained,
+                             bool is_quantized, const ShardMesh& mesh) {
+  const bool is_narrower = master == at::kFloat && c10::elementSize(computed) == 2;
+  return is_trained && is_narrower && mesh.gather.size() > 1 && !is_quantized;
+}
 
 class NarrowShard {
  public:

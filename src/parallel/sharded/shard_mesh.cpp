@@ -26,8 +26,7 @@ ShardMesh make_shard_mesh(const Communicator& comm, int shards, Neighbours near)
           .reduce = group_of(comm, block, shards),
           .reduce_near = near_group(comm, near.reduce, shards),
           .reduce_far = group_of(comm, place, has_far ? shards / near.reduce : 1),
-          .replicate = group_of(comm, comm.rank() % shards, copies),
-          .world_size = comm.size()};
+          .replicate = group_of(comm, comm.rank() % shards, copies)};
 }
 
 void ShardMesh::count_sent(ShardedStats& stats) const {

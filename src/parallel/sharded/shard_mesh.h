@@ -15,7 +15,6 @@ struct ShardMesh {
   Communicator reduce_near = {};  ///< those of them among which quantised gradients are summed first,
   Communicator reduce_far = {};   ///< and those with this rank's place among other neighbours
   Communicator replicate = {};    ///< the ranks that hold the same shard
-  int world_size = 1;
 
   int shards() const { return gather.size(); }
   int shard() const { return gather.rank(); }

@@ -186,8 +186,7 @@ struct ShardedEngine::Impl {
 
   // What is whole travels in a group of its own: the caller may use `comm` within backward.
   ShardMesh make_whole_mesh() const {
-    return {.replicate = has_whole_group() ? comm.split(0).value() : mesh.replicate,
-            .world_size = comm.size()};
+    return {.replicate = has_whole_group() ? comm.split(0).value() : mesh.replicate};
   }
 
   bool has_whole_group() const { return mesh.shards() > 1 && plan.whole_modules; }
@@ -232,20 +231,24 @@ struct ShardedEngine::Impl {
     if (!memory.is_on_disk()) return;
     std::uint64_t bytes = 0;
     for (const auto& unit : planned_units) {
+      const auto& over = unit.is_whole ? whole_mesh : mesh;
       for (const auto& member : unit.members)
         bytes += static_cast<std::uint64_t>(member.tensor.numel()) *
-                 bytes_of_element(member.tensor, compute_in(unit, member, own_dtype)) /
-                 static_cast<std::uint64_t>(unit.is_whole ? 1 : mesh.shards());
+                 bytes_of_element(member.tensor, compute_in(unit, member, own_dtype), over) /
+                 static_cast<std::uint64_t>(over.shards());
     }
     require_room(bytes, "the shards");
     comm.barrier();  // all have seen how much room there is before any takes some
   }
 
   // Of a shard, and of its copy in 16 bits.
-  static std::uint64_t bytes_of_element(const at::Tensor& parameter, const ComputeDtype& compute) {
-    const auto master = c10::elementSize(compute.master.value_or(parameter.scalar_type()));
-    const auto computed = compute.dtype ? c10::elementSize(*compute.dtype) : master;
-    return computed < master && parameter.requires_grad() ? master + computed : master;
+  static std::uint64_t bytes_of_element(const at::Tensor& parameter, const ComputeDtype& compute,
+                                        const ShardMesh& over) {
+    const auto master = compute.master.value_or(parameter.scalar_type());
+    const auto computed = compute.dtype.value_or(parameter.scalar_type());
+    const bool has_copy =
+        has_narrow_shard(master, computed, parameter.requires_grad(), compute.travel.is_quantized, over);
+    return c10::elementSize(master) + (has_copy ? c10::elementSize(computed) : 0);
   }
 
   // A unit's memory is gone before the next one's shard is made.
@@ -423,7 +426,7 @@ void ShardedEngine::offload_state(Optimizer& optimizer) const {
   }
   impl_->comm.barrier();  // all have seen how much room there is before any takes some
   if (offload->parameters) gradients.take_memory();
-  if (offload->optimizer) (void)optimizer.state();
+  if (offload->optimizer) (void)optimizer.state();  // makes it, and its file
 }
 
 void ShardedEngine::backward(const at::Tensor& loss, const BackwardOptions& options) {

@@ -9,8 +9,7 @@
 
 namespace lockstep::detail {
 
-FlopsReport::FlopsReport(deepspeed::FlopsProfiler options)
-    : options_(std::move(options)), is_done_(!options_.enabled) {}
+FlopsReport::FlopsReport(deepspeed::FlopsProfiler options) : options_(std::move(options)) {}
 
 void FlopsReport::begin_run(std::int64_t done) {
   is_done_ = !options_.enabled || done > options_.profile_step;

@@ -36,7 +36,7 @@ class FlopsReport {
   deepspeed::FlopsProfiler options_;
   std::optional<FlopCounter> counter_;
   ProfiledBatch batch_;
-  bool is_done_;
+  bool is_done_ = true;  // until training begins
 };
 
 }  // namespace lockstep::detail

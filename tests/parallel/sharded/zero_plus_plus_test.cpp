@@ -454,45 +454,38 @@ void fail_late(const Sheet& sheet, ShardedEngine& engine, int rank) {
   EXPECT_THROW(engine.backward(loss + last.sum()), std::runtime_error);
 }
 
-TEST(QuantizedGradients, ErrorFeedbackForgetsGradientsOfAFailedBackward) {
-  run_ranks(4, [](const Communicator& comm) {
-    const auto second = [&](bool fails) {
+// Whether a gradient comes out as it does from an engine to which `happen` has not happened before.
+template <class Happen>
+void expect_errors_are_forgotten(const Happen& happen) {
+  run_ranks(4, [&](const Communicator& comm) {
+    const auto gradient = [&](bool has_happened) {
       const Sheet sheet;
       ShardedEngine engine(
           sheet,
           plan_with(
               {.quantized_gradients = true, .gradient_neighbours = 2, .error_feedback = ErrorFeedback{}}),
           comm);
-      if (fails) {
-        const auto sent = engine.stats().reductions;
-        fail_late(sheet, engine, comm.rank());
-        EXPECT_EQ(engine.stats().reductions - sent, 2);
-      }
-      average(sheet, engine, sheet_gradient({64, 333}, comm.rank()), comm.rank());
-      return gradient_of(engine, "matrix").elements;
-    };
-    EXPECT_TRUE(second(true).equal(second(false)));
-  });
-}
-
-TEST(QuantizedGradients, ErrorFeedbackForgetsWhatWasBeforeALoad) {
-  run_ranks(4, [](const Communicator& comm) {
-    const auto gradient = [&](bool loads) {
-      const Sheet sheet;
-      ShardedEngine engine(
-          sheet,
-          plan_with(
-              {.quantized_gradients = true, .gradient_neighbours = 2, .error_feedback = ErrorFeedback{}}),
-          comm);
-      ShardedEngine* const engines[] = {&engine};
-      if (loads) {
-        average(sheet, engine, 3 * sheet_gradient({64, 333}, comm.rank() + 5), comm.rank());
-        load_sharded_state(sheet, engines, sharded_state(sheet, engines), true);
-      }
+      if (has_happened) happen(sheet, engine, comm.rank());
       average(sheet, engine, sheet_gradient({64, 333}, comm.rank()), comm.rank());
       return gradient_of(engine, "matrix").elements;
     };
     EXPECT_TRUE(gradient(true).equal(gradient(false)));
+  });
+}
+
+TEST(QuantizedGradients, ErrorFeedbackForgetsGradientsOfAFailedBackward) {
+  expect_errors_are_forgotten([](const Sheet& sheet, ShardedEngine& engine, int rank) {
+    const auto sent = engine.stats().reductions;
+    fail_late(sheet, engine, rank);
+    EXPECT_EQ(engine.stats().reductions - sent, 2);
+  });
+}
+
+TEST(QuantizedGradients, ErrorFeedbackForgetsWhatWasBeforeALoad) {
+  expect_errors_are_forgotten([](const Sheet& sheet, ShardedEngine& engine, int rank) {
+    ShardedEngine* const engines[] = {&engine};
+    average(sheet, engine, 3 * sheet_gradient({64, 333}, rank + 5), rank);
+    load_sharded_state(sheet, engines, sharded_state(sheet, engines), true);
   });
 }
 
