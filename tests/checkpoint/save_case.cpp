@@ -49,11 +49,10 @@ std::atomic<bool> is_deadly{false};
 bool fails() {
   if (!is_victim) return false;
   int left = calls_left;
-  if (left < 0) return false;
-  if (left > 0) {
-    --calls_left;
-    return false;
+  while (left > 0) {  // in one step: two threads that both saw 1 would leave -1, and nothing would fail
+    if (calls_left.compare_exchange_weak(left, left - 1)) return false;
   }
+  if (left < 0) return false;
   if (is_deadly) ::raise(SIGKILL);
   if (is_once) calls_left = -1;
   errno = error_number;
