@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <tuple>
 #include <unordered_set>
 
 #include <lockstep/base/error.h>
+
+#include <ATen/ops/from_blob.h>
 
 #include "offload/file_space.h"
 #include "optim/arena.h"
@@ -54,6 +57,13 @@ FusedOptimizer::FusedOptimizer(std::vector<NamedParameter> parameters, Grouping 
     check_on_cpu(this->parameters()[i]);
     slots_.push_back(new_slot(i, grouping.group_of[i]));
   }
+}
+
+at::Tensor FusedOptimizer::Slot::tensor(std::size_t kind) const {
+  const auto& mapped = buffers[kind];
+  if (!shifts) return mapped;
+  auto* const bytes = static_cast<std::byte*>(mapped.mutable_data_ptr()) + shifts[kind];
+  return at::from_blob(bytes, mapped.sizes(), mapped.options());
 }
 
 FusedOptimizer::Slot FusedOptimizer::new_slot(std::size_t parameter, std::size_t group) const {
@@ -105,12 +115,14 @@ std::vector<FusedOptimizer::Slot*> FusedOptimizer::slots_with_gradient() {
 }
 
 void FusedOptimizer::prepare(std::span<Slot* const> slots) {
-  std::map<at::ScalarType, std::vector<Slot*>> bare;
+  std::map<std::tuple<at::ScalarType, std::size_t, bool>, std::vector<Slot*>> bare;
   for (Slot* slot : slots) {
-    const bool wanted = !slot->step.defined() && has_state(groups()[slot->group]);
-    if (wanted) bare[compute_dtype(parameter(*slot).tensor)].push_back(slot);
+    const auto& group = groups()[slot->group];
+    if (slot->step.defined() || !has_state(group)) continue;
+    bare[{compute_dtype(parameter(*slot).tensor), kinds(group).size(), may_swap(group)}].push_back(slot);
   }
-  for (const auto& [dtype, same] : bare) {
+  for (const auto& [alike, same] : bare) {
+    const auto dtype = std::get<0>(alike);
     const std::vector<at::Tensor> scalars(same.size(), at::empty({}));
     const auto steps = carve_arena(scalars, at::kLong);
     try {
@@ -125,7 +137,7 @@ void FusedOptimizer::prepare(std::span<Slot* const> slots) {
 
 // Of state that is to be in files the first parameters' may stay in memory.
 void FusedOptimizer::add_buffers(std::span<Slot* const> slots, at::ScalarType dtype) {
-  if (!swap_) return add_buffers_in_memory(slots, dtype);
+  if (!swap_ || !may_swap(groups()[slots.front()->group])) return add_buffers_in_memory(slots, dtype);
   double elements = 0, in_memory = 0;
   for (const Slot* slot : slots) elements += static_cast<double>(parameter(*slot).tensor.numel());
   std::size_t kept = 0;
@@ -144,19 +156,14 @@ void FusedOptimizer::add_buffers(std::span<Slot* const> slots, at::ScalarType dt
 
 // All first buffers lie side by side, then all second ones.
 void FusedOptimizer::add_buffers_in_memory(std::span<Slot* const> slots, at::ScalarType dtype) {
-  for (std::size_t kind = 0;; ++kind) {
-    std::vector<Slot*> having;
-    std::vector<at::Tensor> like;
-    for (Slot* slot : slots) {
-      if (kinds(groups()[slot->group]).size() <= kind) continue;
-      having.push_back(slot);
-      like.push_back(parameter(*slot).tensor);
-    }
-    if (having.empty()) return;
+  if (slots.empty()) return;
+  std::vector<at::Tensor> like;
+  for (const Slot* slot : slots) like.push_back(parameter(*slot).tensor);
+  for (std::size_t kind = 0; kind < kinds(groups()[slots.front()->group]).size(); ++kind) {
     const auto buffers = carve_arena(like, dtype);
-    for (std::size_t i = 0; i < having.size(); ++i) {
+    for (std::size_t i = 0; i < slots.size(); ++i) {
       if (initial_state() != 0.0) at::Tensor(buffers[i]).fill_(initial_state());
-      having[i]->buffers.push_back(buffers[i]);
+      slots[i]->buffers.push_back(buffers[i]);
     }
   }
 }
@@ -165,11 +172,12 @@ void FusedOptimizer::add_buffers_in_file(std::span<Slot* const> slots, std::span
                                          at::ScalarType dtype) {
   static std::atomic<int> files = 0;  // several optimizers may have one folder
   const auto name = "state_" + std::to_string(files++);
+  const auto kinds_of_each = kinds(groups()[slots.front()->group]).size();
   std::unique_ptr<SwappedSlots> swapped(
-      new SwappedSlots{.slots = {}, .tiles = SwappedTiles(*swap_, name, like, kinds_.size(), dtype)});
+      new SwappedSlots{.slots = {}, .tiles = SwappedTiles(*swap_, name, like, kinds_of_each, dtype)});
   for (std::size_t i = 0; i < slots.size(); ++i) {
     swapped->slots.push_back(static_cast<std::size_t>(slots[i] - slots_.data()));
-    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+    for (std::size_t kind = 0; kind < kinds_of_each; ++kind) {
       slots[i]->buffers.push_back(swapped->tiles.tensor(i, kind));
       if (initial_state() != 0.0) slots[i]->buffers.back().fill_(initial_state());
     }
@@ -178,7 +186,6 @@ void FusedOptimizer::add_buffers_in_file(std::span<Slot* const> slots, std::span
 }
 
 void FusedOptimizer::swap_state(const StateSwap& where) {
-  if (!is_elementwise()) return Optimizer::swap_state(where);
   const auto has_begun = [](const Slot& slot) { return slot.step.defined(); };
   if (std::ranges::any_of(slots_, has_begun))
     refuse("state is to be kept on disk", "an optimizer without state", "one that has some already");
@@ -194,8 +201,9 @@ std::uint64_t FusedOptimizer::bytes_in_files(double share) const {
   double bytes = 0;
   for (const auto& slot : slots_) {
     const auto& param = parameter(slot).tensor;
-    if (!param.requires_grad() || !has_state(groups()[slot.group])) continue;
-    bytes += static_cast<double>(kinds(groups()[slot.group]).size()) * static_cast<double>(param.numel()) *
+    const auto& group = groups()[slot.group];
+    if (!param.requires_grad() || !has_state(group) || !may_swap(group)) continue;
+    bytes += static_cast<double>(kinds(group).size()) * static_cast<double>(param.numel()) *
              static_cast<double>(c10::elementSize(compute_dtype(param)));
   }
   return static_cast<std::uint64_t>(bytes * share);

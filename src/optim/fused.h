@@ -82,6 +82,8 @@ class FusedOptimizer : public Optimizer {
       auto* const bytes = reinterpret_cast<std::byte*>(buffers[kind].data_ptr<T>());
       return reinterpret_cast<T*>(shifts ? bytes + shifts[kind] : bytes);
     }
+    /// The same as a tensor, which is of use as long.
+    at::Tensor tensor(std::size_t kind) const;
   };
 
   FusedOptimizer(std::vector<NamedParameter> parameters, Grouping grouping, std::vector<std::string> kinds);
@@ -92,6 +94,9 @@ class FusedOptimizer : public Optimizer {
   /// Names of the buffers that parameters of this group have.
   virtual std::span<const std::string> kinds(const Group&) const { return kinds_; }
 
+  /// Whether the state of this group may lie on disk, if any does.
+  virtual bool may_swap(const Group&) const { return true; }
+
   /// What the buffers start with.
   virtual double initial_state() const { return 0.0; }
 
@@ -101,9 +106,18 @@ class FusedOptimizer : public Optimizer {
   const NamedParameter& parameter(const Slot& slot) const { return parameters()[slot.parameter]; }
 
   /// Calls make(slot, T* param, Gradients grad, size) for each of `slots`, T being float or double, and
-  /// updates the segments that it returns.
+  /// updates the segments that it returns. Of state in files a pass may be told that it only reads.
   template <class Make>
-  void update_parameters(std::span<Slot* const> slots, Make&& make);
+  void update_parameters(std::span<Slot* const> slots, Make&& make,
+                         offload::SwapPass pass = offload::SwapPass::kUpdate);
+
+  /// Calls change(slot) for each of `slots` while its buffers are in memory: those in files come first.
+  template <class Change>
+  void change_state(std::span<Slot* const> slots, Change&& change);
+
+  /// Runs `body`, of several passes: when it throws, the step has failed half way.
+  template <class Body>
+  void as_one_step(Body&& body);
 
   /// The same for each parameter with a gradient.
   template <class Make>
@@ -131,7 +145,7 @@ class FusedOptimizer : public Optimizer {
   void add_buffers_in_file(std::span<Slot* const> slots, std::span<const at::Tensor> like,
                            at::ScalarType dtype);
   template <class Update>
-  void update_in_memory_and_files(std::span<Slot* const> slots, Update&& update);
+  void update_in_memory_and_files(std::span<Slot* const> slots, offload::SwapPass pass, Update&& update);
   Slot new_slot(std::size_t parameter, std::size_t group) const;
   NarrowElements copy_written_with(const Slot& slot, const at::Tensor& param) const;
   void count_as_written(std::span<Slot* const> written, std::span<Slot* const> with_copies) const;
@@ -147,12 +161,15 @@ class FusedOptimizer : public Optimizer {
 
 // Those in files tile by tile.
 template <class Update>
-void FusedOptimizer::update_in_memory_and_files(std::span<Slot* const> slots, Update&& update) {
+void FusedOptimizer::update_in_memory_and_files(std::span<Slot* const> slots, offload::SwapPass pass,
+                                                Update&& update) {
   if (swapped_.empty()) return update(slots);
   std::unordered_set<const Slot*> left(slots.begin(), slots.end());
   std::vector<Slot*> chosen;
   for (const auto& swapped : swapped_) {
-    swapped->tiles.walk([&](std::span<const std::size_t> members, std::span<const std::ptrdiff_t> shifts) {
+    const auto is_wanted = [&](std::size_t slot) { return left.contains(&slots_[slot]); };
+    if (std::ranges::none_of(swapped->slots, is_wanted)) continue;
+    const auto act = [&](std::span<const std::size_t> members, std::span<const std::ptrdiff_t> shifts) {
       chosen.clear();
       for (const auto member : members) {
         auto& slot = slots_[swapped->slots[member]];
@@ -162,7 +179,8 @@ void FusedOptimizer::update_in_memory_and_files(std::span<Slot* const> slots, Up
       }
       update(std::span<Slot* const>(chosen));
       for (auto* slot : chosen) slot->shifts = nullptr;
-    });
+    };
+    swapped->tiles.walk(act, pass);
   }
   chosen.clear();
   for (auto* slot : slots) {
@@ -171,12 +189,27 @@ void FusedOptimizer::update_in_memory_and_files(std::span<Slot* const> slots, Up
   update(std::span<Slot* const>(chosen));
 }
 
+template <class Body>
+void FusedOptimizer::as_one_step(Body&& body) {
+  const bool is_part = std::exchange(is_amid_step_, true);
+  body();
+  is_amid_step_ = is_part;
+}
+
+template <class Change>
+void FusedOptimizer::change_state(std::span<Slot* const> slots, Change&& change) {
+  as_one_step([&] {
+    update_in_memory_and_files(slots, offload::SwapPass::kUpdate, [&](std::span<Slot* const> chosen) {
+      for (Slot* slot : chosen) change(*slot);
+    });
+  });
+}
+
 template <class Make>
-void FusedOptimizer::update_parameters(std::span<Slot* const> slots, Make&& make) {
+void FusedOptimizer::update_parameters(std::span<Slot* const> slots, Make&& make, offload::SwapPass pass) {
   const auto segment = [&]<class T>(Slot& slot, const at::Tensor& param, const at::Tensor& grad, T) {
     return make(slot, param.data_ptr<T>(), gradients_in(grad), param.numel());
   };
-  is_amid_step_ = true;
   std::vector<decltype(segment(slots_[0], {}, {}, float{}))> floats;
   std::vector<decltype(segment(slots_[0], {}, {}, double{}))> doubles;
   std::vector<Slot*> with_copies;
@@ -197,7 +230,7 @@ void FusedOptimizer::update_parameters(std::span<Slot* const> slots, Make&& make
       }
     }
   };
-  update_in_memory_and_files(slots, [&](std::span<Slot* const> chosen) {
+  const auto update = [&](std::span<Slot* const> chosen) {
     for (Slot* slot : chosen) {
       const auto& param = parameter(*slot).tensor;
       if (lies_ready(param) && is_readable(param.grad())) {
@@ -214,8 +247,8 @@ void FusedOptimizer::update_parameters(std::span<Slot* const> slots, Make&& make
     flush();
     count_as_written(chosen, with_copies);
     with_copies.clear();
-  });
-  is_amid_step_ = false;
+  };
+  as_one_step([&] { update_in_memory_and_files(slots, pass, update); });
 }
 
 }  // namespace lockstep::detail

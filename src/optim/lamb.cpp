@@ -59,24 +59,28 @@ class LambOptimizer final : public FusedOptimizer {
   void step(double grad_scale) override {
     at::NoGradGuard no_grad;
     const auto slots = slots_with_gradient();
-    Blocks blocks(parameters().size());
-    update_parameters(
-        std::span(slots), [&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
-          ++slot.steps();
-          auto& own = blocks[slot.parameter];
-          own.resize(blocks_in(size));
-          return LambMoments<T>{segment_of(slot, param, grad, size, grad_scale), own.data(), size};
-        });
-    if (exchange_ && !slots.empty()) join(slots, blocks);
-    update_parameters(
-        std::span(slots), [&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
-          const auto segment = segment_of(slot, param, grad, size, grad_scale);
-          return LambMove<T>{segment, trust_ratio(sum_of(blocks[slot.parameter]), segment.by), size};
-        });
+    as_one_step([&] { step(std::span(slots), grad_scale); });
   }
 
  private:
   using Blocks = std::vector<std::vector<LambSquares>>;  // by parameter
+
+  // The second pass only reads the state.
+  void step(std::span<Slot* const> slots, double grad_scale) {
+    Blocks blocks(parameters().size());
+    update_parameters(slots, [&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
+      ++slot.steps();
+      auto& own = blocks[slot.parameter];
+      own.resize(blocks_in(size));
+      return LambMoments<T>{segment_of(slot, param, grad, size, grad_scale), own.data(), size};
+    });
+    if (exchange_ && !slots.empty()) join(slots, blocks);
+    const auto move = [&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
+      const auto segment = segment_of(slot, param, grad, size, grad_scale);
+      return LambMove<T>{segment, trust_ratio(sum_of(blocks[slot.parameter]), segment.by), size};
+    };
+    update_parameters(slots, move, offload::SwapPass::kRead);
+  }
 
   bool has_state(const Group&) const override { return true; }
 

@@ -47,16 +47,23 @@ class MuonOptimizer final : public FusedOptimizer {
     auto slots = slots_with_gradient();
     const auto others = std::ranges::stable_partition(
         slots, [&](const Slot* slot) { return is_of_matrices(groups()[slot->group]); });
-    step_adam(std::span(others.begin(), others.end()), grad_scale);
-    const std::span matrices(slots.begin(), others.begin());
-    if (exchange_) return step_pieces(matrices, grad_scale);
-    for (Slot* slot : matrices) move(*slot, orthogonal(momentum_of(*slot, grad_scale)).contiguous());
+    as_one_step([&] {
+      step_adam(std::span(others.begin(), others.end()), grad_scale);
+      const std::span<Slot* const> matrices(slots.begin(), others.begin());
+      if (exchange_) return step_pieces(matrices, grad_scale);
+      change_state(matrices,
+                   [&](Slot& slot) { move(slot, orthogonal(momentum_of(slot, grad_scale)).contiguous()); });
+    });
   }
 
  private:
   static bool is_of_matrices(const Group& group) { return group.momentum.has_value(); }
 
   bool has_state(const Group&) const override { return true; }
+
+  bool may_swap(const Group& group) const override {
+    return !options_.momentum_in_memory || !is_of_matrices(group);
+  }
 
   std::span<const std::string> kinds(const Group& group) const override {
     static const std::string kMomentum = "momentum_buffer";
@@ -74,13 +81,17 @@ class MuonOptimizer final : public FusedOptimizer {
   }
 
   // Sent in bfloat16, the type that the iterations begin with and end in.
-  void step_pieces(std::span<Slot* const> slots, double grad_scale) const {
+  void step_pieces(std::span<Slot* const> slots, double grad_scale) {
+    std::vector<at::Tensor> momenta(parameters().size());  // those in files come first, which differ by rank
+    change_state(slots, [&](Slot& slot) {
+      momenta[slot.parameter] = momentum_of(slot, grad_scale).to(at::kBFloat16);
+    });
     std::vector<PieceExchange::Part> parts;
-    for (Slot* slot : slots) {
+    for (const Slot* slot : slots) {
       const auto shape = shape_of(parameter(*slot), exchange_.get());
       const auto elements = static_cast<double>(shape[0]) * static_cast<double>(shape[1]);
       parts.push_back({.parameter = parameter(*slot).name,
-                       .elements = momentum_of(*slot, grad_scale).to(at::kBFloat16),
+                       .elements = std::move(momenta[slot->parameter]),
                        .cost = elements * static_cast<double>(std::min(shape[0], shape[1]))});
     }
     exchange_->change_whole(parts, [this](const at::Tensor& whole) { return orthogonal(whole); });
@@ -90,7 +101,7 @@ class MuonOptimizer final : public FusedOptimizer {
   // Element by element, as all but orthogonal() is.
   at::Tensor momentum_of(Slot& slot, double grad_scale) const {
     const double momentum = *groups()[slot.group].momentum;
-    const auto& buffer = slot.buffers[0];
+    const auto buffer = slot.tensor(0);
     auto grad = parameter(slot).tensor.grad().to(buffer.scalar_type()).contiguous();
     if (grad_scale != 1.0) grad = grad * grad_scale;
     ++slot.steps();

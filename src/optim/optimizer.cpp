@@ -87,10 +87,9 @@ Optimizer::~Optimizer() = default;
 void Optimizer::prepare_state(std::span<const OptimizerState>) {}
 
 void Optimizer::swap_state(const StateSwap&) {
-  throw ConfigError("optim",
-                    {.what = std::string(name()) + " with its state on disk",
-                     .expected = "AdamW, Adam or another optimizer that updates each element by itself",
-                     .got = std::string(name())});
+  throw ConfigError("optim", {.what = std::string(name()) + " with its state on disk",
+                              .expected = "any of lockstep's optimizers but LBFGS",
+                              .got = std::string(name())});
 }
 
 void Optimizer::adopt_parameters(std::size_t) {

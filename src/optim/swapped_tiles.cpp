@@ -63,16 +63,17 @@ SwappedTiles::SwappedTiles(const StateSwap& where, const std::string& name, std:
   }
 }
 
-void SwappedTiles::walk(const Act& act) {
+void SwappedTiles::walk(const Act& act, offload::SwapPass pass) {
   std::vector<std::ptrdiff_t> shifts(tensors_.size());
-  stream_.run([&](std::size_t tile, std::span<const std::span<std::byte>> parts) {
+  const auto step = [&](std::size_t tile, std::span<const std::span<std::byte>> parts) {
     const auto& region = stream_.layout().regions()[tile];
     for (std::size_t kind = 0; kind < parts.size(); ++kind) {
       const auto* const mapped = memory_->bytes().data() + region.offset + region.parts[kind].offset;
       shifts[kind] = parts[kind].data() - mapped;
     }
     act(tiles_[tile], shifts);
-  });
+  };
+  stream_.run(step, pass);
 }
 
 }  // namespace lockstep::detail

@@ -31,10 +31,11 @@ class SwappedTiles {
   const at::Tensor& tensor(std::size_t member, std::size_t kind) const { return tensors_[kind][member]; }
 
   /// Calls act(members, shifts) for each tile: what lies in the mapping at an address of kind k lies in a
-  /// buffer shifts[k] bytes behind that, until it returns. Blocking. @throws IoError
+  /// buffer shifts[k] bytes behind that, until it returns. What was written there is kept, unless tiles are
+  /// only read. Blocking. @throws IoError
   using Act =
       std::function<void(std::span<const std::size_t> members, std::span<const std::ptrdiff_t> shifts)>;
-  void walk(const Act& act);
+  void walk(const Act& act, offload::SwapPass pass = offload::SwapPass::kUpdate);
 
  private:
   std::vector<std::vector<std::size_t>> tiles_;  // members by tile

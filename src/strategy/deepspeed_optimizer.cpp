@@ -57,7 +57,7 @@ OptimizerFactory factory_of(const deepspeed::Sgd& s) {
              .maximize = s.maximize};
 }
 
-OptimizerFactory factory_of(const deepspeed::Muon& s) {
+Muon muon_of(const deepspeed::Muon& s) {
   const auto& lr = s.lr.value;
   return Muon{.lr = s.muon_lr.value_or(lr.value_or(0.02)),
               .weight_decay = s.weight_decay.value,
@@ -65,6 +65,16 @@ OptimizerFactory factory_of(const deepspeed::Muon& s) {
               .adam_lr = s.adam_lr.value_or(lr.value_or(3e-4)),
               .adam_betas = array_of(s.betas),
               .adam_eps = s.eps.value};
+}
+
+template <class Section>
+OptimizerFactory factory_of(const Section& section, const deepspeed::ZeroConfig&) {
+  return factory_of(section);
+}
+OptimizerFactory factory_of(const deepspeed::Muon& section, const deepspeed::ZeroConfig& zero) {
+  auto options = muon_of(section);
+  options.momentum_in_memory = zero.save_muon_momentum_buffer_in_memory;
+  return options;
 }
 
 [[noreturn]] void refuse_auto(const DeepSpeedConfig& config, const std::string& key,
@@ -113,7 +123,8 @@ std::optional<LRScheduler> scheduler_of(const DeepSpeedConfig& config, std::opti
 
 Optimizers optimizers_of(const DeepSpeedConfig& config, std::optional<std::int64_t> steps) {
   Optimizers found{.optimizer =
-                       std::visit([](const auto& section) { return factory_of(section); }, config.optimizer)};
+                       std::visit([&](const auto& s) { return factory_of(s, config.zero_optimization); },
+                                  config.optimizer)};
   if (!found.optimizer) return found;
   check_learning_rate(config);
   found.lr_scheduler = scheduler_of(config, steps);

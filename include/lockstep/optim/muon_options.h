@@ -31,6 +31,7 @@ struct Muon {
   double adam_lr = 3e-4;                           ///< learning rate of the other parameters, >= 0
   std::array<double, 2> adam_betas = {0.9, 0.95};  ///< as AdamW's betas
   double adam_eps = 1e-10;                         ///< as AdamW's eps
+  bool momentum_in_memory = false;  ///< where state is on disk, all but the momentum of the matrices is
   std::vector<ParameterGroup> groups = {};  ///< first match wins; what matches none forms the last group.
                                             ///< lr is for both kinds, momentum for matrices, betas for others
 };
