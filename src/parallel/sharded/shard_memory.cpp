@@ -7,8 +7,8 @@
 
 #include <lockstep/torch.h>
 
+#include "base/heap.h"
 #include "base/host_name.h"
-#include "offload/heap.h"
 #include "offload/mapped_memory.h"
 #include "offload/offload_directory.h"
 #include "optim/page_memory.h"
@@ -21,7 +21,7 @@ std::shared_ptr<const StateSwap> make_swap(const DiskOffload& offload, int rank)
                                      .single_submit = offload.single_submit,
                                      .overlap_events = offload.overlap_events};
   offload::validate(options);
-  offload::give_back_what_is_freed();  // who offloads has no memory to spare
+  give_back_what_is_freed();  // who offloads has no memory to spare
   if (rank == 0) offload::warn_of_tmpfs(offload.directory, offload.option);
   auto folder = std::make_shared<const offload::SwapFolder>(
       offload::SwapFolderOptions{.directory = offload.directory, .rank = rank, .option = offload.option});

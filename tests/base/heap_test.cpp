@@ -1,0 +1,85 @@
+// What malloc keeps of freed memory, by the pages that the system has to clear again. In a process of its own
+// each: the settings stay.
+#include <gtest/gtest.h>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include <lockstep/base/env.h>
+
+#include "base/heap.h"
+
+#ifdef __GLIBC__
+#include <malloc.h>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kBlockBytes = 10 << 20;
+constexpr long kPages = 5 * static_cast<long>(kBlockBytes) / 4096;  // of all blocks, at least
+
+// As a step of training does.
+void allocate_and_free() {
+  std::array<void*, 5> blocks{};
+  for (auto& block : blocks) {
+    block = std::malloc(kBlockBytes);
+    std::memset(block, 1, kBlockBytes);
+    asm volatile("" : : "r"(block) : "memory");
+  }
+  for (auto* const block : blocks) std::free(block);
+}
+
+long faults() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+// Whether a process that has called `prepare` is given new pages for what it has freed.
+bool asks_again(const std::function<void()>& prepare) {
+  const auto child = ::fork();
+  if (child == 0) {
+    prepare();
+    for (int i = 0; i < 3; ++i) allocate_and_free();
+    const auto before = faults();
+    allocate_and_free();
+    ::_exit(faults() - before > kPages / 2 ? 1 : 0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  return WEXITSTATUS(status) == 1;
+}
+
+TEST(Heap, KeepsWhatIsFreed) {
+  EXPECT_TRUE(asks_again([] {}));
+  EXPECT_FALSE(asks_again([] { keep_what_is_freed(); }));
+}
+
+TEST(Heap, GivesBackWhateverIsAskedBesides) {
+  EXPECT_TRUE(asks_again([] {
+    keep_what_is_freed();
+    give_back_what_is_freed();
+  }));
+  EXPECT_TRUE(asks_again([] {
+    give_back_what_is_freed();
+    keep_what_is_freed();
+  }));
+}
+
+TEST(Heap, LeavesMallocToTheEnvironment) {
+  EXPECT_TRUE(asks_again([] {
+    env::set("MALLOC_ARENA_MAX", "2");
+    keep_what_is_freed();
+  }));
+}
+
+}  // namespace
+}  // namespace lockstep
+#endif
