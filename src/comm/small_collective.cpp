@@ -58,7 +58,9 @@ char* SmallCollective::row_of(int member) {
 }
 
 void SmallCollective::put(int member, std::string_view bytes) {
-  if (!bytes.empty()) std::memcpy(row_of(member), bytes.data(), bytes.size());
+  if (bytes.empty()) return;
+  auto* const row = row_of(member);
+  if (row != bytes.data()) std::memcpy(row, bytes.data(), bytes.size());
 }
 
 void SmallCollective::finish() {

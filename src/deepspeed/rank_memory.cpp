@@ -33,11 +33,14 @@ double shard_bytes(const MemoryQuestion& q, const Choice& choice, double element
   return choice.offload_param ? adam : kShardBytes + copy + kGradientBytes + adam;
 }
 
+// At stages 1 and 2 what a rank gives, the shard or its copy, lies in what is gathered.
 double gathered(const MemoryQuestion& q, double element_bytes) {
-  const bool is_the_shard = ranks_that_share(q) == 1 && element_bytes == kFp32;
+  const auto ranks = ranks_that_share(q);
+  const bool is_the_shard = ranks == 1 && element_bytes == kFp32;
   if (is_the_shard) return 0;
   if (q.stage == 3) return kLayersInUse * static_cast<double>(q.largest_layer) * element_bytes;
-  return static_cast<double>(q.params) * element_bytes;
+  const auto others = ranks == 1 ? 1 : 1 - 1 / ranks;
+  return static_cast<double>(q.params) * element_bytes * others;
 }
 
 std::int64_t bytes_of(const MemoryQuestion& q, const Choice& choice, double element_bytes) {

@@ -84,8 +84,8 @@ TEST(RankMemory, CountsShardsOnce) {
                               estimate_rank_memory({.params = 1 << 30, .gpus_per_node = 2, .stage = 2})),
             "lockstep on CPUs, each rank:\n"
             "  float32  |  16 bits  |   Options\n"
-            "   12.00GB |   11.00GB | offload_optimizer=none\n"
-            "    8.00GB |    7.00GB | offload_optimizer=nvme\n");
+            "   10.00GB |   10.00GB | offload_optimizer=none\n"
+            "    6.00GB |    6.00GB | offload_optimizer=nvme\n");
   const MemoryQuestion whole{
       .params = 1 << 30, .largest_layer = 1 << 28, .gpus_per_node = 4, .nodes = 2, .stage = 3};
   EXPECT_EQ(rank_memory_table(whole, estimate_rank_memory(whole)),

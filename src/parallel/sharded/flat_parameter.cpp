@@ -61,19 +61,30 @@ FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh
       is_resident_(mesh.shards() == 1 && dtype_ == master_dtype(members_, compute)),
       gather_(mesh, layout_.shard_elements(), dtype_, compute.travel, memory) {
   const torch::NoGradGuard no_grad;
-  shard_ = memory_.zeros(layout_.shard_elements(), master_dtype(members_, compute));
+  if (compute.keeps_row && mesh.shards() > 1 && !memory_.is_on_disk()) {
+    const c10::InferenceMode off(false);
+    kept_row_ = memory_.zeros(layout_.total_elements(), dtype_);
+  }
+  shard_ = memory_for_part(master_dtype(members_, compute));
   for (std::size_t i = 0; i < members_.size(); ++i) {
     if (fetch) fetch(members_[i].tensor);
     take_over(i);
     marks_.push_back(std::make_unique<TensorMark>(members_[i].tensor, handler, first_tag + i));
   }
   if (wants_narrow_shard()) {
-    narrow_.emplace(shard_, pieces_, layout_.pieces(mesh_.shard()), dtype_, memory_);
+    narrow_.emplace(memory_for_part(dtype_), pieces_, layout_.pieces(mesh_.shard()));
     gather_.start_from(*narrow_);
   }
   if (!is_resident_) return;
   row_ = shard_;
   attach_members();
+}
+
+// What others gather is at its place already where the row stays.
+at::Tensor FlatParameter::memory_for_part(at::ScalarType dtype) {
+  const auto elements = layout_.shard_elements();
+  if (kept_row_.defined() && dtype == dtype_) return kept_row_.narrow(0, mesh_.shard() * elements, elements);
+  return memory_.zeros(elements, dtype);
 }
 
 void FlatParameter::take_over(std::size_t i) {
@@ -110,7 +121,7 @@ std::int64_t FlatParameter::gathered_bytes() const {
 }
 
 void FlatParameter::start_gather(MemoryPool& pool, std::int64_t number) {
-  row_ = pool.take(layout_.total_elements(), dtype_);
+  row_ = kept_row_.defined() ? kept_row_ : pool.take(layout_.total_elements(), dtype_);
   gather_.start(pool, shard_, row_, number);
 }
 
@@ -158,8 +169,18 @@ void FlatParameter::release(MemoryPool& pool, bool overwrites) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     if (!is_held(i)) release_memory(members_[i].tensor, messages_[i]);
   }
-  if (overwrites) row_.fill_(std::numeric_limits<double>::quiet_NaN());
-  pool.give(std::move(row_));
+  if (overwrites) overwrite_row();
+  if (!kept_row_.defined()) pool.give(std::move(row_));
+  row_.reset();
+}
+
+// But for what may be the shard.
+void FlatParameter::overwrite_row() const {
+  const auto elements = layout_.shard_elements();
+  for (int shard = 0; shard < mesh_.shards(); ++shard) {
+    if (kept_row_.defined() && shard == mesh_.shard()) continue;
+    row_.narrow(0, shard * elements, elements).fill_(std::numeric_limits<double>::quiet_NaN());
+  }
 }
 
 // The shard itself where it is all.
@@ -225,6 +246,19 @@ void FlatParameter::restore(const std::vector<at::Tensor>& values) {
     const auto own = values[i].to(own_dtype_, /*non_blocking=*/false, /*copy=*/true);
     tensor.set_data(own.view(tensor.sizes()));
   }
+  leave_row();
+}
+
+// An optimizer may hold pieces on.
+void FlatParameter::leave_row() {
+  if (!kept_row_.defined()) return;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    pieces_[i].set_data(pieces_[i].detach().clone());
+    if (const auto copy = narrow_copy(i)) copy->elements = copy->elements.clone();
+  }
+  narrow_.reset();
+  shard_.reset();
+  kept_row_.reset();
 }
 
 bool FlatParameter::is_intact() const {

@@ -38,6 +38,7 @@ struct ComputeDtype {
   std::optional<at::ScalarType> master = {};  ///< of the shard
   RowTravel travel = {};                      ///< theirs
   bool reduces_quantized = false;             ///< of their gradients
+  bool keeps_row = false;  ///< gathered, they stay until the next step: the shard lies in the row
 };
 
 /// Called with each member before its shard is cut: gives it its values, if it has none yet.
@@ -73,6 +74,10 @@ class FlatParameter {
     return narrow_ ? narrow_->copy(i) : nullptr;
   }
   std::int64_t narrow_bytes() const { return narrow_ ? narrow_->bytes() : 0; }
+  /// Of a row that has its memory all the time.
+  std::int64_t kept_row_bytes() const {
+    return kept_row_.defined() ? static_cast<std::int64_t>(kept_row_.nbytes()) : 0;
+  }
 
   /// The members' element type before the module was sharded.
   at::ScalarType own_dtype() const { return own_dtype_; }
@@ -134,11 +139,14 @@ class FlatParameter {
     at::Tensor row = {};
   };
 
+  at::Tensor memory_for_part(at::ScalarType dtype);
   void take_over(std::size_t i);
   bool wants_narrow_shard() const;
   void attach_members();
   at::Tensor whole_row(at::ScalarType dtype) const;
   at::Tensor part_of(const at::Tensor& row, std::size_t i) const;
+  void overwrite_row() const;
+  void leave_row();
 
   std::vector<ShardedTensor> members_;
   const ShardMesh& mesh_;
@@ -150,6 +158,7 @@ class FlatParameter {
   bool reduces_quantized_;
   bool is_trained_;
   bool is_resident_;
+  at::Tensor kept_row_;  // undefined where rows come and go
   at::Tensor shard_;
   std::vector<at::Tensor> pieces_;
   std::vector<std::string> messages_;  // for who asks for the address of a member that has no memory

@@ -6,9 +6,9 @@
 
 namespace lockstep::detail {
 
-NarrowShard::NarrowShard(const at::Tensor& shard, std::span<const at::Tensor> pieces,
-                         std::span<const ShardPiece> places, at::ScalarType dtype, ShardMemory& memory)
-    : elements_(memory.zeros(shard.numel(), dtype)) {
+NarrowShard::NarrowShard(at::Tensor elements, std::span<const at::Tensor> pieces,
+                         std::span<const ShardPiece> places)
+    : elements_(std::move(elements)) {
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     auto copy = elements_.narrow(0, places[i].offset, places[i].count);
     parts_.push_back(

@@ -14,7 +14,6 @@
 
 #include "optim/pieces.h"
 #include "parallel/sharded/shard_layout.h"
-#include "parallel/sharded/shard_memory.h"
 #include "parallel/sharded/shard_mesh.h"
 
 namespace lockstep::detail {
@@ -29,9 +28,8 @@ inline bool has_narrow_shard(at::ScalarType master, at::ScalarType computed, boo
 
 class NarrowShard {
  public:
-  /// Of `shard`, in `memory`, with that of `pieces`, which lie at `places` in it.
-  NarrowShard(const at::Tensor& shard, std::span<const at::Tensor> pieces, std::span<const ShardPiece> places,
-              at::ScalarType dtype, ShardMemory& memory);
+  /// In `elements`, of a shard with `pieces`, which lie at `places` in it.
+  NarrowShard(at::Tensor elements, std::span<const at::Tensor> pieces, std::span<const ShardPiece> places);
 
   /// That of piece `i`, for optimizers.
   const std::shared_ptr<NarrowCopy>& copy(std::size_t i) const { return parts_[i].copy; }

@@ -239,7 +239,8 @@ void Residency::release_passing() {
   forget_uses();
   const auto present = present_;
   for (const auto unit : present) {
-    if (!units_[unit].keeps_until_step) release(unit);
+    const bool stays = units_[unit].keeps_until_step && units_[unit].state == UnitState::kLive;
+    if (!stays) release(unit);
   }
 }
 

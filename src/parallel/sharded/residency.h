@@ -55,7 +55,8 @@ class Residency final : public UseHandler {
   /// The same, where nothing but a step may have changed parameters.
   void release_after_step();
 
-  /// Releases what is not kept until parameters change.
+  /// Releases what is not kept until parameters change, and what is on its way: it may come to where a step
+  /// writes.
   void release_passing();
 
   /// A pass is over; what follows is another story.

@@ -30,6 +30,7 @@ struct Neighbours {
 };
 
 /// `shards` divides the number of ranks of `comm`, and neighbours divide the shards. Collective, blocking.
-ShardMesh make_shard_mesh(const Communicator& comm, int shards, Neighbours near = {});
+/// Exported for tests.
+LOCKSTEP_API ShardMesh make_shard_mesh(const Communicator& comm, int shards, Neighbours near = {});
 
 }  // namespace lockstep::detail

@@ -268,10 +268,18 @@ TEST(ShardedEngine, RefusesRawPointersByName) {
   });
 }
 
-TEST(ShardedEngine, KeepsWhatIsWrittenToParameters) {
-  run_ranks(2, [](const Communicator& comm) {
+// Shards beside the rows that come and go, and in those that stay.
+constexpr KeepGathered kBothHomes[] = {KeepGathered::kWhileUsed, KeepGathered::kUntilStep};
+
+struct ShardHomes : ::testing::TestWithParam<KeepGathered> {
+  ShardingPlan plan() const { return {.shards = 2, .keep = GetParam()}; }
+};
+INSTANTIATE_TEST_SUITE_P(Keep, ShardHomes, ::testing::ValuesIn(kBothHomes));
+
+TEST_P(ShardHomes, KeepWhatIsWrittenToParameters) {
+  run_ranks(2, [this](const Communicator& comm) {
     auto model = make_odd_model();
-    ShardedEngine engine(*model, comm);
+    ShardedEngine engine(*model, plan(), comm);
     {
       const torch::NoGradGuard no_grad;
       model->blocks->at<OddBlock>(1).up->weight.fill_(0.5);
@@ -371,10 +379,10 @@ TEST(ShardedEngine, StartsWithTheModelOfRank0) {
   });
 }
 
-TEST(ShardedEngine, KeepsAStepAfterAWrite) {
-  run_ranks(2, [](const Communicator& comm) {
+TEST_P(ShardHomes, KeepAStepAfterAWrite) {
+  run_ranks(2, [this](const Communicator& comm) {
     auto model = make_odd_model();
-    ShardedEngine engine(*model, comm);
+    ShardedEngine engine(*model, plan(), comm);
     const auto optimizer = adamw().create(engine.parameters());
     engine.backward(odd_loss(*model, 0, comm));
     {
@@ -388,11 +396,13 @@ TEST(ShardedEngine, KeepsAStepAfterAWrite) {
   });
 }
 
-TEST(ShardedEngine, KeepsTheDigitsOfWhatIsNotWritten) {
-  run_ranks(2, [](const Communicator& comm) {
+TEST_P(ShardHomes, KeepTheDigitsOfWhatIsNotWritten) {
+  run_ranks(2, [this](const Communicator& comm) {
     const auto whole = make_odd_model();
     auto model = make_odd_model();
-    ShardedEngine engine(*model, comm, {.mixed_precision = at::kBFloat16});
+    auto half = plan();
+    half.mixed_precision = {.param_dtype = at::kBFloat16};
+    ShardedEngine engine(*model, half, comm);
     {
       const torch::NoGradGuard no_grad;
       model->head->weight[0].zero_();

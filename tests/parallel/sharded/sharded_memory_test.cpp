@@ -9,6 +9,8 @@
 
 #include "support/expect_error.h"
 
+#include "optim/pieces.h"
+
 #include "corridor.h"
 
 namespace lockstep {
@@ -47,6 +49,41 @@ TEST(ShardedMemory, GathersWithoutACopyWhereEveryRankHasAll) {
     const auto stats = engine.stats();
     EXPECT_EQ(stats.gathers, 1);
     EXPECT_EQ(stats.peak_gathered_bytes, stats.gathered_bytes);
+  });
+}
+
+// Under ZeRO's stages 1 and 2 a rank's shard is its part of the row that stays: no memory beside it, and no
+// copy.
+TEST(ShardedMemory, ShardsLieInRowsThatStay) {
+  run_ranks(2, [](const Communicator& comm) {
+    for (const bool is_half : {false, true}) {
+      const auto corridor = make_corridor();
+      ShardingPlan plan{.shards = 2, .keep = KeepGathered::kUntilStep};
+      if (is_half) plan.mixed_precision = {.param_dtype = at::kBFloat16};
+      ShardedEngine engine(*corridor, plan, comm);
+      corridor_step(*corridor, engine);
+      const auto stats = engine.stats();
+      EXPECT_EQ(stats.kept_row_bytes, stats.gathered_bytes);
+      const auto& weight = corridor->block(1).up->weight;
+      const auto& piece = engine.piece_of(weight);
+      const bool has_some = piece.numel() > 0;
+      const torch::NoGradGuard no_grad;
+      corridor->forward(corridor_input());
+      const auto lies_inside = [&](const at::Tensor& tensor) {
+        const auto* const begin = static_cast<const std::byte*>(weight.const_data_ptr());
+        const auto* const own = static_cast<const std::byte*>(tensor.const_data_ptr());
+        return begin <= own && own < begin + weight.nbytes();
+      };
+      if (has_some) {
+        EXPECT_EQ(lies_inside(piece), !is_half);
+        EXPECT_EQ(is_half, is_half && lies_inside(detail::narrow_copy_of(piece)->elements));
+      }
+      engine.restore();
+      EXPECT_LE(piece.storage().nbytes(), piece.nbytes()) << "or the row would stay as long as the optimizer";
+    }
+    const auto corridor = make_corridor();
+    const ShardedEngine released(*corridor, ShardingPlan{.shards = 2}, comm);
+    EXPECT_EQ(released.stats().kept_row_bytes, 0);
   });
 }
 

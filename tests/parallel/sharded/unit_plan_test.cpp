@@ -5,6 +5,9 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
+#include <lockstep/testing/run_ranks.h>
+
+#include "parallel/sharded/unit_cutter.h"
 #include "parallel/sharded/unit_plan.h"
 
 namespace lockstep::detail {
@@ -112,6 +115,23 @@ TEST(WrapPolicy, IsPrintedAsItIsRead) {
   EXPECT_THROW(WrapPolicy("min_num_params=many"), ConfigError);
   EXPECT_THROW(WrapPolicy("1x"), ConfigError);
   EXPECT_THROW(WrapPolicy("A,,B"), ConfigError);
+}
+
+// Of float32 shards, and of their copies in 16 bits, which a single rank has not.
+TEST(UnitCutter, CountsTheBytesOfShards) {
+  const Stack stack;
+  const auto units = plan_units(stack, WrapPolicy());
+  const std::uint64_t elements = 128 * 64 + 6 * (64 * 64 + 64);
+  const ShardingPlan plain, half{.mixed_precision = {.param_dtype = at::kBFloat16}};
+  const std::unordered_set<const at::TensorImpl*> none;
+  const ShardMesh alone;
+  EXPECT_EQ(UnitCutter(plain, alone, alone, none).bytes_of_shards(units), 4 * elements);
+  EXPECT_EQ(UnitCutter(half, alone, alone, none).bytes_of_shards(units), 4 * elements);
+  lockstep::testing::run_ranks(2, [&](const Communicator& comm) {
+    const auto mesh = make_shard_mesh(comm, 2);
+    EXPECT_EQ(UnitCutter(plain, mesh, alone, none).bytes_of_shards(units), 4 * elements / 2);
+    EXPECT_EQ(UnitCutter(half, mesh, alone, none).bytes_of_shards(units), 6 * elements / 2);
+  });
 }
 
 }  // namespace

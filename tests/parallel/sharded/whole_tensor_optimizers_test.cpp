@@ -3,6 +3,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/optim/grad_norm.h>
+#include <lockstep/optim/optim_state.h>
 #include <lockstep/optim/optimizers.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
@@ -13,6 +14,7 @@
 
 #include "strategy/deepspeed_plan.h"
 #include "strategy/named_parameters.h"
+#include "support/temporary_folder.h"
 
 #include "../ddp_support.h"
 
@@ -88,6 +90,7 @@ void expect_bits_of_ddp(const Communicator& comm, const OptimizerFactory& factor
   ShardedEngine engine(*model, plan, comm);
   const auto optimizer = factory.create(engine.parameters(), engine.exchange());
   EXPECT_TRUE(optimizer->takes_pieces());
+  engine.offload_state(*optimizer);
   train_matrices(*model, engine, *optimizer, comm,
                  [&] { engine.clip_grad_norm(optimizer->parameters(), 0.05); });
   ShardedEngine* const engines[] = {&engine};
@@ -132,6 +135,57 @@ TEST(WholeTensorOptimizers, LambOverShardsHasTheBitsOfDdp) {
 TEST(WholeTensorOptimizers, MuonOverShardsHasTheBitsOfDdp) {
   expect_bits_of_ddp(Muon{.lr = 1e-2});
   expect_bits_of_ddp(Muon{.lr = 1e-2, .nesterov = false, .adjust_lr_fn = AdjustLr::kMatchRmsAdamw});
+}
+
+// In tiles that hold a part of the state, whose order is not that of ranks with other pieces.
+TEST(WholeTensorOptimizers, HaveTheBitsOfDdpWithTheirStateOnDisk) {
+  const test::TemporaryFolder folder;
+  for (const OptimizerFactory& factory :
+       {OptimizerFactory(Lamb{.lr = 1e-2, .weight_decay = 0.1}), OptimizerFactory(Muon{.lr = 1e-2})}) {
+    run_ranks(2, [&](const Communicator& comm) {
+      for (const double swapped_share : {1.0, 0.4}) {
+        const auto type = deepspeed::Dtype::kFp32;
+        auto plan = detail::plan_of(deepspeed_config({.stage = 3}, type), type, 2);
+        plan.offload = DiskOffload{.directory = folder.path(),
+                                   .parameters = true,
+                                   .optimizer = true,
+                                   .optimizer_share = swapped_share,
+                                   .tile_elements = 2000};
+        expect_bits_of_ddp(comm, factory, plan);
+      }
+    });
+  }
+}
+
+// Other ranks have gone amid a step: of the state a part is new, of the parameters nothing.
+struct ExchangeThatFails_Fake final : PieceExchange {
+  std::vector<std::int64_t> shape_of(const std::string&) const override { return {8, 8}; }
+  std::vector<double> join_blocks(std::span<const std::string>, const std::vector<double>& mine,
+                                  std::size_t) override {
+    return if_well(mine);
+  }
+  void change_whole(std::span<Part>, const Change&) override { if_well({}); }
+  std::vector<double> if_well(std::vector<double> result) const {
+    if (fails) throw CommError("comm", {.what = "a rank is gone"});
+    return result;
+  }
+  bool fails = true;
+};
+
+TEST(WholeTensorOptimizers, RefuseToGoOnFromAStepThatFailedHalfWay) {
+  for (const OptimizerFactory& factory : {OptimizerFactory(Lamb{}), OptimizerFactory(Muon{})}) {
+    const auto exchange = std::make_shared<ExchangeThatFails_Fake>();
+    const auto piece = at::ones({64}).requires_grad_();
+    const auto optimizer = factory.create({{"weight", piece}}, exchange);
+    const auto before = state_of(*optimizer);
+    piece.mutable_grad() = at::ones({64});
+    EXPECT_THROW(optimizer->step(), CommError);
+    EXPECT_THROW(optimizer->step(), IoError);
+    EXPECT_THROW((void)optimizer->state(), IoError);
+    exchange->fails = false;
+    load_state(*optimizer, before);
+    optimizer->step();
+  }
 }
 
 TEST(WholeTensorOptimizers, SayThatTheModelIsNotShardedAnyMore) {

@@ -14,6 +14,7 @@ struct ShardedStats {
   std::int64_t reduced_bytes = 0;        ///< bytes of whole units that they took in
   std::int64_t shard_bytes = 0;          ///< parameters that this rank keeps
   std::int64_t narrow_bytes = 0;         ///< the same in 16 bits beside them, which gathers start from
+  std::int64_t kept_row_bytes = 0;       ///< whole units that stay from step to step, with the shards in them
   std::int64_t gradient_bytes = 0;       ///< averaged gradients that lie on them now
   std::int64_t bytes_sent = 0;           ///< payload that this rank handed to others for all of these
   std::int64_t peak_gathered_bytes = 0;  ///< most bytes in buffers for gathering and reducing at once

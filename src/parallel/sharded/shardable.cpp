@@ -1,0 +1,64 @@
+#include "parallel/sharded/shardable.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+
+#include <lockstep/base/error.h>
+#include <lockstep/torch.h>
+
+#include "parallel/dispatch/mark_table.h"
+#include "parallel/sharded/residency.h"
+
+namespace lockstep::detail {
+namespace {
+
+bool is_sharded(const at::Tensor& tensor) {
+  TensorUses uses;
+  mark_table().find(tensor.storage().unsafeGetStorageImpl(), /*is_written=*/false, uses);
+  return std::ranges::any_of(
+      uses, [](const TensorUse& use) { return dynamic_cast<Residency*>(&use.mark->handler()) != nullptr; });
+}
+
+void check_parameters(const ModuleStates& states) {
+  for (const auto& [name, tensor] : states.parameters) {
+    if (tensor.requires_grad() && !tensor.is_floating_point()) {
+      throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
+                                     .expected = "real numbers",
+                                     .got = c10::str(tensor.scalar_type()),
+                                     .hint = "use strategy ddp, or view_as_real"});
+    }
+    if (!tensor.is_cpu() || tensor.layout() != at::kStrided) {
+      throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
+                                     .expected = "a dense tensor on the CPU",
+                                     .got = c10::str(tensor.layout(), " on ", tensor.device())});
+    }
+    if (is_sharded(tensor)) {
+      throw ConfigError("parallel", {.what = "parameter " + name + " is sharded already",
+                                     .expected = "a module with all its parameters",
+                                     .hint = "call restore_sharded() before"});
+    }
+  }
+}
+
+// Each has its memory taken away.
+void check_memory(const ModuleStates& states) {
+  std::unordered_map<const void*, std::string> owners;
+  for (const auto& [name, tensor] : states.parameters) {
+    if (!tensor.is_floating_point()) continue;
+    const auto [other, is_new] = owners.emplace(tensor.storage().unsafeGetStorageImpl(), name);
+    if (is_new) continue;
+    throw ConfigError("parallel", {.what = "two parameters share memory and cannot be sharded",
+                                   .expected = "one parameter that is registered twice, or a copy",
+                                   .got = name + " in the memory of " + other->second});
+  }
+}
+
+}  // namespace
+
+void check_shardable(const ModuleStates& states) {
+  check_parameters(states);
+  check_memory(states);
+}
+
+}  // namespace lockstep::detail
