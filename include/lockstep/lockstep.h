@@ -69,8 +69,10 @@
 #include <lockstep/parallel/activation_checkpointing.h>
 #include <lockstep/parallel/activation_offload.h>
 #include <lockstep/parallel/autograd.h>
+#include <lockstep/parallel/coalesce_grad_reduction.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/ddp/join.h>
+#include <lockstep/parallel/deepspeed_utils.h>
 #include <lockstep/parallel/deferred_init.h>
 #include <lockstep/parallel/sharded/fully_shard.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>

@@ -50,6 +50,16 @@ double DeferredScales::factor(const Optimizer& optimizer) const {
   return factor ? *factor : 1.0;
 }
 
+double DeferredScales::factor_of(const at::Tensor& piece) const {
+  for (const auto& [optimizer, factor] : factors_) {
+    const auto current = factor.lock();
+    if (!current || *current == 1.0) continue;
+    const auto is_it = [&](const NamedParameter& parameter) { return parameter.tensor.is_same(piece); };
+    if (std::ranges::any_of(optimizer->parameters(), is_it)) return *current;
+  }
+  return 1.0;
+}
+
 void DeferredScales::scale(const Optimizer& optimizer, double factor) {
   if (factor == 1.0) return;
   const auto deferred = find(optimizer);

@@ -6,10 +6,11 @@
 #include <unordered_map>
 
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/parallel/sharded/sharded_engine.h>
 
 namespace lockstep::detail {
 
-class DeferredScales {
+class DeferredScales final : public PendingScales {
  public:
   /// Follows an optimizer for as long as the result lives, which the optimizer's zero_grad() is to set to 1.
   std::shared_ptr<double> follow(const Optimizer& optimizer);
@@ -29,7 +30,9 @@ class DeferredScales {
 
   /// Multiplies the gradients themselves, for whoever adds to them or takes them elsewhere.
   void apply(const Optimizer& optimizer);
-  void apply_all();
+  void apply_all() override;
+
+  double factor_of(const at::Tensor& piece) const override;
 
  private:
   std::shared_ptr<double> find(const Optimizer& optimizer) const;

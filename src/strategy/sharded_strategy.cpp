@@ -22,6 +22,13 @@ void refuse_whole_tensors(const Optimizer& optimizer) {
                                  .hint = "use strategy ddp"});
 }
 
+[[noreturn]] void refuse_step_on_local_gradients(const Optimizer& optimizer) {
+  throw ConfigError("strategy", {.what = "a step of " + std::string(optimizer.name()) +
+                                         " while gradients add up on each rank",
+                                 .expected = "gradients that are averaged",
+                                 .hint = "close() CoalesceGradReduction before, on all ranks"});
+}
+
 std::vector<ShardedEngine*> pointers_to(const std::vector<std::shared_ptr<ShardedEngine>>& engines) {
   std::vector<ShardedEngine*> pointers;
   for (const auto& engine : engines) pointers.push_back(engine.get());
@@ -65,11 +72,18 @@ void ShardedStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& mod
   const auto known = sharded_engines(*module);
   if (known.size() == 1 && is_alike(*known.front()) && known.front()->still_holds(*module)) {
     known.front()->forget_errors();
-    return sharded_.set(module, known.front());
+    return drive(module, known.front());
   }
   restore_sharded(*module);
   auto engine = std::make_shared<ShardedEngine>(*module, plan(), communicator_);
   keep_sharded(module, engine);
+  drive(module, std::move(engine));
+}
+
+// Who looks at gradients finds them as the step will.
+void ShardedStrategy::drive(const std::shared_ptr<torch::nn::Module>& module,
+                            std::shared_ptr<ShardedEngine> engine) {
+  engine->set_pending_scales(scales_);
   sharded_.set(module, std::move(engine));
 }
 
@@ -89,7 +103,7 @@ std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& m
   refuse_whole_tensors(*optimizer);
   row.engine->offload_state(*optimizer);
   optimizer->on_zero_grad(
-      [engine = std::weak_ptr(row.engine), stepping = optimizer.get(), factor = scales_.follow(*optimizer)] {
+      [engine = std::weak_ptr(row.engine), stepping = optimizer.get(), factor = scales_->follow(*optimizer)] {
         *factor = 1.0;
         if (const auto alive = engine.lock()) alive->drop_accumulated_gradients(stepping->parameters());
       });
@@ -104,7 +118,7 @@ void ShardedStrategy::setup_evaluation(torch::nn::Module& module) {
 
 // What has been averaged lies on the shards, and what waits for that on the model's own tensors.
 std::vector<NamedParameter> ShardedStrategy::accumulating_parameters(torch::nn::Module& module) {
-  scales_.apply_all();
+  scales_->apply_all();
   auto pieces = pieces_in(module, sharded_engines(module));
   if (averages_every_backward()) return pieces;
   auto parameters = Strategy::accumulating_parameters(module);
@@ -126,23 +140,34 @@ std::shared_ptr<void> ShardedStrategy::hold_whole(torch::nn::Module& module) {
 
 void ShardedStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                                const BackwardOptions& options) {
-  scales_.apply_all();
+  scales_->apply_all();
   ShardedEngine::backward(loss, sharded_.averaging(synced), options);
 }
 
 double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
   if (clip.algorithm == ClipAlgorithm::kNorm) {
-    scales_.settle(optimizer);
+    scales_->settle(optimizer);
     const auto norm = grad_norm(optimizer, clip.norm_type);
-    scales_.scale(optimizer, clip_coefficient(norm, clip.value, clip.error_if_nonfinite));
+    scales_->scale(optimizer, clip_coefficient(norm, clip.value, clip.error_if_nonfinite));
     return norm;
   }
-  scales_.apply(optimizer);
+  scales_->apply(optimizer);
   return Strategy::clip_gradients(optimizer, clip);
 }
 
+void ShardedStrategy::check_step(const Optimizer& optimizer) {
+  if (sharded_.of(optimizer).engine->is_local()) refuse_step_on_local_gradients(optimizer);
+}
+
+// What has failed half way may have changed this rank's part of what is gathered.
 void ShardedStrategy::optimizer_step(Optimizer& optimizer) {
-  optimizer.step(scales_.factor(optimizer));
+  check_step(optimizer);
+  try {
+    optimizer.step(scales_->factor(optimizer));
+  } catch (...) {
+    sharded_.of(optimizer).engine->forget_gathered();
+    throw;
+  }
   skip_optimizer_step(optimizer);
 }
 
@@ -199,7 +224,7 @@ StateTree ShardedStrategy::wanted_optimizer_state(Optimizer& optimizer) {
 }
 
 double ShardedStrategy::grad_norm(Optimizer& optimizer, double norm_type) {
-  const auto factor = scales_.factor(optimizer);
+  const auto factor = scales_->factor(optimizer);
   return factor * sharded_.of(optimizer).engine->grad_norm(optimizer.parameters(), norm_type);
 }
 

@@ -56,14 +56,19 @@ class ShardedStrategy : public Strategy {
   /// The group that the ranks have formed.
   void set_ranks(Communicator communicator, int ranks_per_node);
 
-  detail::DeferredScales& scales() { return scales_; }
+  /// Before a step changes anything. @throws where it must not be taken, on all ranks alike
+  virtual void check_step(const Optimizer& optimizer);
+
+  detail::DeferredScales& scales() { return *scales_; }
 
  private:
   ShardingPlan plan() const { return plan(communicator_.size(), ranks_per_node_); }
+  void drive(const std::shared_ptr<torch::nn::Module>& module, std::shared_ptr<ShardedEngine> engine);
   bool is_alike(const ShardedEngine& engine) const;
 
   StateDictType state_dict_type_;
-  detail::DeferredScales scales_;
+  // Engines may outlive the strategy.
+  std::shared_ptr<detail::DeferredScales> scales_ = std::make_shared<detail::DeferredScales>();
   Communicator communicator_;
   int ranks_per_node_ = 1;
   detail::EngineTable<ShardedEngine> sharded_;  // before the group that they communicate through

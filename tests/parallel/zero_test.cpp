@@ -1,20 +1,20 @@
-// zero::Init and zero::GatheredParameters, over the plans of DeepSpeed's stages, fsdp and none.
+// zero::Init, zero::GatheredParameters and CoalesceGradReduction, over the plans of DeepSpeed's stages, fsdp
+// and none.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <lockstep/base/error.h>
 #include <lockstep/optim/optimizers.h>
-#include <lockstep/parallel/sharded/sharded_modules.h>
-#include <lockstep/parallel/sharded/sharded_state.h>
+#include <lockstep/parallel/coalesce_grad_reduction.h>
 #include <lockstep/parallel/zero.h>
-#include <lockstep/strategy/deepspeed.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
-#include "strategy/deepspeed_plan.h"
 #include "support/expect_error.h"
 
-#include "ddp_support.h"
+#include "zero_support.h"
 
 namespace lockstep {
 namespace {
@@ -22,98 +22,6 @@ namespace {
 namespace nn = torch::nn;
 using deepspeed::Dtype;
 using lockstep::testing::run_ranks;
-
-struct ZeroBlock : nn::Module {
-  ZeroBlock() { register_module("linear", linear); }
-  at::Tensor forward(const at::Tensor& x) { return x + linear->forward(x).tanh(); }
-  nn::Linear linear{75, 75};
-};
-
-struct ZeroModel : nn::Module {
-  ZeroModel() {
-    register_module("blocks", blocks);
-    register_module("head", head);
-    for (int i = 0; i < 2; ++i) blocks->push_back(std::make_shared<ZeroBlock>());
-  }
-  at::Tensor forward(at::Tensor x) {
-    for (const auto& block : *blocks) x = block->as<ZeroBlock>()->forward(x);
-    return head->forward(x);
-  }
-  nn::ModuleList blocks;
-  nn::Linear head{75, 3};
-};
-
-std::shared_ptr<ZeroModel> make_zero_model() {
-  const std::lock_guard lock(generator_mutex);
-  torch::manual_seed(8);
-  return std::make_shared<ZeroModel>();
-}
-
-std::map<std::string, at::Tensor> original() {
-  std::map<std::string, at::Tensor> values;
-  for (const auto& item : make_zero_model()->named_parameters())
-    values[item.key()] = item.value().detach().clone();
-  return values;
-}
-
-// A sharded model, as strategies hold it.
-struct Sharded {
-  Sharded(const ShardingPlan& plan, const Communicator& ranks, Dtype type)
-      : comm(ranks),
-        dtype(type == Dtype::kBf16 ? at::kBFloat16 : at::kFloat),
-        model(make_zero_model()),
-        engine(std::make_shared<ShardedEngine>(*model, plan, comm)) {
-    keep_sharded(model, engine);
-  }
-
-  // On rank 0: what the shards hold, in their own type.
-  std::map<std::string, at::Tensor> masters() const {
-    ShardedEngine* const engines[] = {engine.get()};
-    return full_state(*model, engines, WholeValues::kMaster);
-  }
-
-  void expect_masters(const std::map<std::string, at::Tensor>& expected) const {
-    const auto found = masters();
-    for (const auto& [name, tensor] : found)
-      EXPECT_TRUE(tensor.equal(expected.at(name).to(tensor.scalar_type()))) << name;
-  }
-
-  bool is_rank(int rank) const { return comm.rank() == rank; }
-
-  Communicator comm;
-  at::ScalarType dtype;
-  std::shared_ptr<ZeroModel> model;
-  std::shared_ptr<ShardedEngine> engine;
-};
-
-std::vector<ShardingPlan> all_plans(int ranks, Dtype type) {
-  std::vector<ShardingPlan> plans;
-  for (const int stage : {0, 1, 2, 3})
-    plans.push_back(detail::plan_of(deepspeed_config({.stage = stage}, type), type, ranks));
-  if (type == Dtype::kFp32) {
-    plans.push_back(plan_of(Fsdp{}, ranks, 1));
-  } else {
-    plans.push_back(plans.back());
-    plans.back().master_dtype = at::kBFloat16;
-  }
-  return plans;
-}
-
-template <class Body>
-void for_each_plan(const Body& body) {
-  for (const int ranks : {2, 4}) {
-    run_ranks(ranks, [&](const Communicator& comm) {
-      for (const auto type : {Dtype::kFp32, Dtype::kBf16}) {
-        int number = 0;
-        for (const auto& plan : all_plans(ranks, type)) {
-          SCOPED_TRACE(c10::str("plan ", number++, " on ", ranks, " ranks"));
-          Sharded sharded(plan, comm, type);
-          body(sharded);
-        }
-      }
-    });
-  }
-}
 
 at::Tensor through_pointer(const at::Tensor& tensor) {
   return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.scalar_type()).clone();
@@ -380,6 +288,72 @@ TEST(ZeroInit, LetsAModelTakeItsValuesWhenItIsSharded) {
     const auto expected = original();
     for (const auto& [name, tensor] : full_state(*model, engines))
       EXPECT_TRUE(tensor.equal(expected.at(name))) << name;
+  });
+}
+
+struct ModelWithNothing : torch::nn::Module {
+  ModelWithNothing() {
+    register_module("linear", linear);
+    nothing = register_parameter("nothing", at::empty({0, 3}));
+  }
+  at::Tensor forward(const at::Tensor& x) { return linear->forward(x).sum() + nothing.sum(); }
+  torch::nn::Linear linear{10, 4};
+  at::Tensor nothing;
+};
+
+TEST(ShardedParameters, MayHaveNoElements) {
+  run_ranks(2, [](const Communicator& comm) {
+    for (const OptimizerFactory& factory :
+         {OptimizerFactory(AdamW{.lr = 0.1}), OptimizerFactory(Lamb{.lr = 0.1}),
+          OptimizerFactory(Muon{.lr = 0.1})}) {
+      for (const auto& plan : all_plans(2, Dtype::kFp32)) {
+        const auto model = std::make_shared<ModelWithNothing>();
+        const auto engine = std::make_shared<ShardedEngine>(*model, plan, comm);
+        const auto optimizer = factory.create(engine->parameters(), engine->exchange());
+        for (int step = 0; step < 2; ++step) {
+          optimizer->zero_grad();
+          engine->backward(model->forward(share(batch(step), comm)));
+          EXPECT_TRUE(std::isfinite(engine->clip_grad_norm(optimizer->parameters(), 1.0)));
+          optimizer->step();
+          engine->after_step();
+        }
+        ShardedEngine* const engines[] = {engine.get()};
+        const auto state = full_state(*model, engines);
+        if (comm.rank() == 0) {
+          EXPECT_EQ(state.at("nothing").sizes(), at::IntArrayRef({0, 3}));
+        }
+      }
+    }
+  });
+}
+
+// Of several backward passes: what a window has, in one reduction of each unit.
+TEST(CoalesceGradReduction, AveragesOnceWhatHasAddedUp) {
+  run_ranks(2, [](const Communicator& comm) {
+    for (const auto type : {Dtype::kFp32, Dtype::kBf16}) {
+      for (const auto& plan : all_plans(2, type)) {
+        Sharded window(plan, comm, type), together(plan, comm, type);
+        const auto backward = [&](Sharded& sharded, int pass) {
+          const auto x = share(batch(pass), comm).repeat({1, 8}).narrow(1, 0, 75).to(sharded.dtype);
+          sharded.engine->backward(sharded.model->forward(x).pow(2).mean());
+        };
+        {
+          const auto local = window.engine->no_sync();
+          for (int pass = 0; pass < 2; ++pass) backward(window, pass);
+        }
+        backward(window, 2);
+        deepspeed::CoalesceGradReduction scope(*together.model);
+        for (int pass = 0; pass < 3; ++pass) backward(together, pass);
+        EXPECT_EQ(together.engine->stats().reductions, 0);
+        scope.close();
+        EXPECT_EQ(together.engine->stats().reductions, window.engine->stats().reductions);
+        const auto expected = window.engine->parameters(), found = together.engine->parameters();
+        for (std::size_t i = 0; i < expected.size(); ++i)
+          EXPECT_TRUE(found[i].tensor.grad().equal(expected[i].tensor.grad())) << expected[i].name;
+        backward(together, 3);  // as ever
+        EXPECT_EQ(together.engine->stats().reductions, 2 * window.engine->stats().reductions);
+      }
+    }
   });
 }
 

@@ -58,7 +58,8 @@ void GradientReduction::begin(const at::Tensor& loss) {
   }
   completed_.clear();
   sent_ = 0;
-  expect(loss);
+  is_backward_ = loss.defined();
+  if (is_backward_) expect(loss);
   is_running_ = true;
 }
 
@@ -177,7 +178,7 @@ void GradientReduction::drop_accumulated() {
 
 // Gradients come in another order than parameters were registered in. The first backward shows which.
 void GradientReduction::agree_on_order() {
-  if (std::exchange(has_order_, true)) return;
+  if (!is_backward_ || std::exchange(has_order_, true)) return;
   auto order = completed_;
   for (const auto flow : order_) {
     if (std::ranges::find(order, flow) == order.end()) order.push_back(flow);

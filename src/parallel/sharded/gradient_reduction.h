@@ -22,6 +22,7 @@ class GradientReduction {
 
   /// Gradients of the backward from `loss`, which is about to run, and those that have accumulated until
   /// now, are to be averaged.
+  /// Without a loss: what has accumulated is to be averaged, and no backward comes.
   void begin(const at::Tensor& loss);
   /// It ran: sends what is left, waits, and gives the pieces the rest of their gradients. Collective,
   /// blocking.
@@ -81,6 +82,7 @@ class GradientReduction {
   std::size_t sent_ = 0;                // of order_
   std::vector<std::size_t> under_way_;
   bool is_running_ = false;
+  bool is_backward_ = false;
   bool has_order_ = false;  // of a backward, instead of that of registration
   std::int64_t reductions_ = 0;
   std::int64_t reduced_bytes_ = 0;

@@ -32,6 +32,16 @@ enum class ShardCopies {
   kAll   ///< each: for what is to be loaded
 };
 
+/// Factors of gradients that are left to the optimizer's step, which reads them anyway.
+class LOCKSTEP_API PendingScales {
+ public:
+  virtual ~PendingScales();
+  /// Of the gradient of a piece. Local.
+  virtual double factor_of(const at::Tensor& piece) const = 0;
+  /// Multiplies all of them now. All ranks alike, but does not communicate.
+  virtual void apply_all() = 0;
+};
+
 /// The element type of values that are gathered.
 enum class WholeValues {
   kOwnType,  ///< the model's own
@@ -59,7 +69,8 @@ class LOCKSTEP_API ShardedEngine {
  public:
   /// Compares the modules of all ranks, gives every rank rank 0's values, and shards. Peak memory is the
   /// module, its shards and the largest unit; of a module that was built within DeferredInit the shards and
-  /// the largest parameter. Collective, blocking.
+  /// the largest parameter. Plans that keep units until the step reserve memory for all of them, too.
+  /// Collective, blocking.
   /// @throws CollectiveMismatch naming the first parameter or buffer that differs between ranks
   /// @throws ConfigError for options that contradict each other or do not fit the number of ranks, a policy
   /// that matches nothing, parameters that share memory, or are sharded already: the module is as before
@@ -101,7 +112,8 @@ class LOCKSTEP_API ShardedEngine {
                        const BackwardOptions& options = {});
 
   /// After the optimizer's step: forgets gathered parameters, which are outdated; buffers become rank 0's, if
-  /// broadcast_buffers. Collective, blocking.
+  /// broadcast_buffers. Before anybody uses the module again: under plans that keep what is gathered until
+  /// the step, this rank's part of it is new by then, and the others' are not. Collective, blocking.
   void after_step();
 
   /// While it lives, backward passes stay local.
@@ -117,6 +129,12 @@ class LOCKSTEP_API ShardedEngine {
   };
   /// `const auto local = engine.no_sync();`
   NoSync no_sync() { return NoSync(*this); }
+  /// Whether such a scope lives. Local.
+  bool is_local() const;
+
+  /// Averages what earlier backward passes have added up on this rank, as one that averages would. All units
+  /// take part, whether they have gradients or not. Collective, blocking.
+  void average_accumulated();
 
   /// Forgets gradients that wait for a backward that averages, of all parameters or of some of parameters().
   /// Not Collective.
@@ -146,6 +164,18 @@ class LOCKSTEP_API ShardedEngine {
   /// @throws ConfigError for a name that parameters() does not give
   TensorShard shard_of(const std::string& name, const at::Tensor& elements,
                        ShardCopies copies = ShardCopies::kAll) const;
+
+  /// A tensor in the shape of `parameter`, of which this rank has `elements`, as many as its piece: whole, a
+  /// copy, on every rank. Collective, blocking. @throws ConfigError for a parameter that is not sharded here
+  at::Tensor gather_elements(const at::Tensor& parameter, const at::Tensor& elements) const;
+
+  /// That of parameters() for the module's `parameter`, trained or not. Not Collective. @throws ConfigError
+  /// for a parameter that is not sharded here
+  const at::Tensor& piece_of(const at::Tensor& parameter) const;
+
+  /// What a strategy has yet to multiply gradients by, for those who look at them. Not kept here; null: none.
+  void set_pending_scales(std::weak_ptr<PendingScales> scales);
+  std::shared_ptr<PendingScales> pending_scales() const;
 
   /// Before pieces are changed by others than the optimizer's step: forgets what is gathered. Not
   /// Collective.
