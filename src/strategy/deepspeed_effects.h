@@ -1,10 +1,12 @@
 // What of DeepSpeed's configuration training does not act on.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include <lockstep/deepspeed/config.h>
+#include <lockstep/optim/optimizer.h>
 
 namespace lockstep::detail {
 
@@ -15,5 +17,14 @@ LOCKSTEP_API std::vector<std::string> without_effect(const DeepSpeedConfig& conf
 /// Whether gradients of a window add up in another type than `data_types.grad_accum_dtype`, in a run that
 /// computes in `computed`. Exported for tests
 LOCKSTEP_API bool adds_up_otherwise(const DeepSpeedConfig& config, deepspeed::Dtype computed);
+
+/// Whether a step is to fail where a trained parameter got no gradient: `ignore_unused_parameters` false.
+bool refuses_unused_parameters(const DeepSpeedConfig& config);
+
+/// `trained`: the module's own tensors of the optimizer's parameters.
+/// @throws CommError naming those that are not frozen for now and that no rank has a gradient for, on all
+/// ranks alike
+void require_all_used(const DeepSpeedConfig& config, const Optimizer& optimizer,
+                      std::span<const at::Tensor> trained);
 
 }  // namespace lockstep::detail

@@ -32,6 +32,12 @@ void DeepSpeedStrategy::set_precision(Precision& precision) {
   }
 }
 
+void DeepSpeedStrategy::check_step(const Optimizer& optimizer) {
+  ShardedStrategy::check_step(optimizer);
+  if (detail::refuses_unused_parameters(run_.config))
+    detail::require_all_used(run_.config, optimizer, trained_parameters(optimizer));
+}
+
 ShardingPlan DeepSpeedStrategy::plan(int world_size, int ranks_per_node) const {
   auto plan = detail::plan_of(run_.config, dtype_, world_size, ranks_per_node);
   plan.reduction = options_.reduction;

@@ -27,6 +27,7 @@ class DeepSpeedStrategy final : public ShardedStrategy {
   }
 
  private:
+  void check_step(const Optimizer& optimizer) override;
   ShardingPlan plan(int world_size, int ranks_per_node) const override;
 
   DeepSpeed options_;

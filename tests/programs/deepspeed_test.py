@@ -285,10 +285,27 @@ class DeepSpeed(ProgramTest):
             for name in ("fsdp", "deepspeed_stage_1", "deepspeed_stage_3"):
                 with self.subTest(f"{optimizer} under {name}"):
                     self.assertEqual(self.train(f"{name}_{optimizer}", *flags, *strategy(name, 2), program=DIGITS), expected)
+            with self.subTest(f"{optimizer} on disk"):
+                on_disk = strategy("deepspeed_stage_3_offload_nvme", 2, nvme_path=self.folder)
+                self.assertEqual(self.train(f"disk_{optimizer}", *flags, *on_disk, program=DIGITS), expected)
             longer = ["--trainer.max_epochs", 2]
             expected = self.train(f"longer_{optimizer}", *flags, *longer, *strategy("ddp", 2), program=DIGITS)
             self.assertEqual(self.train(f"resumed_{optimizer}", *flags, *longer, *strategy("ddp", 2), "--ckpt_path",
                                         self.checkpoint_of(f"deepspeed_stage_3_{optimizer}"), program=DIGITS), expected)
+
+    def test_muons_momentum_may_stay_in_memory(self):
+        found = set()
+        for in_memory in (False, True):
+            file = self.config({"optimizer": {"type": "Muon", "params": {"lr": 0.01}}, "zero_optimization": {
+                "stage": 2, "save_muon_momentum_buffer_in_memory": in_memory,
+                "offload_optimizer": {"device": "nvme", "nvme_path": str(self.folder)}}})
+            weights = self.folder / f"{in_memory}.safetensors"
+            result = self.run_program(CASE, "fit", "--run_dir", self.folder / str(in_memory), "--save_weights", weights, "--seed_everything", 5,
+                                      *strategy("deepspeed", 2, config=file), "--case.has_optimizer", "false", "--trainer.max_steps", 3)
+            self.assertEqual(result.code, 0, result)
+            found.add((weights.read_bytes(), len(re.findall("offload: .* holds", result.err))))
+        self.assertEqual(len({bits for bits, _ in found}), 1)
+        self.assertEqual({files for _, files in found}, {2, 1})  # of matrices, and of what AdamW moves
 
     def test_arguments_beside_a_file_must_say_the_same(self):
         file = self.config({"zero_optimization": {"stage": 3}, "fp16": {"enabled": True}, "gradient_accumulation_steps": 2})

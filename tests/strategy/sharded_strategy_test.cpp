@@ -1,6 +1,8 @@
 // What strategies that shard add to their engine; what ranks do is in tests/fabric.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/base/error.h>
+#include <lockstep/parallel/coalesce_grad_reduction.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/precision/precision_options.h>
@@ -8,6 +10,7 @@
 #include <lockstep/strategy/strategy_options.h>
 #include <lockstep/torch.h>
 
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <map>
@@ -242,6 +245,100 @@ TEST(StateOnDisk, HasItsRoomBeforeTheFirstStep) {
     test::expect_error<IoError>([&] { strategy->setup_optimizer(*module, AdamW{}); },
                                 {"no room", "limit of 65536", folder.path().string()});
   }
+}
+
+// What clipping has left to the step is of the gradients that were there.
+TEST(CoalesceGradReduction, AddsToGradientsAsTheyAreByThen) {
+  expect_ddps_bits([](Clipped& run) {
+    run.backward(1);
+    run.clip(0.1);
+    if (sharded_engines(*run.module).empty()) return run.backward(0.01);
+    deepspeed::CoalesceGradReduction together(*run.module);
+    run.backward(0.01);
+    together.close();
+  });
+}
+
+TEST(CoalesceGradReduction, LeavesGradientsToTheNextBackwardWithoutClose) {
+  const auto gradients = [](bool is_coalesced) {
+    Clipped run(Fsdp{});
+    if (is_coalesced) {
+      const deepspeed::CoalesceGradReduction together(*run.module);
+      run.backward(1);
+    } else {
+      run.backward(1);
+    }
+    run.backward(0.5);
+    return run.gradients();
+  };
+  const auto expected = gradients(false), found = gradients(true);
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(found[i].allclose(expected[i])) << i;
+}
+
+TEST(CoalesceGradReduction, RefusesStepsAndScopesInside) {
+  Clipped run(DeepSpeed{.stage = 2});
+  deepspeed::CoalesceGradReduction together(*run.module);
+  run.backward(1);
+  test::expect_error<ConfigError>([&] { run.strategy->optimizer_step(*run.optimizer); },
+                                  {"AdamW", "close()", "averaged"});
+  test::expect_error<ConfigError>([&] { deepspeed::CoalesceGradReduction inside(*run.module); },
+                                  {"one scope at a time"});
+  together.close();
+  together.close();
+  run.strategy->optimizer_step(*run.optimizer);
+  const auto plain = std::make_shared<torch::nn::LinearImpl>(2, 2);
+  test::expect_error<ConfigError>([&] { deepspeed::CoalesceGradReduction of_plain(*plain); },
+                                  {"not sharded", "no_backward_sync"});
+}
+
+TEST(UnusedParameters, FailAStepWhereTheFileSaysSo) {
+  const test::TemporaryFolder folder;
+  const auto file = folder.path() / "ds_config.json";
+  for (const int stage : {1, 2}) {
+    std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": )" << stage
+                        << R"(, "ignore_unused_parameters": false}})";
+    Clipped run(DeepSpeed{.config = file});
+    torch::nn::Module* const synced[] = {run.module.get()};
+    run.strategy->backward(run.module->bias.sum(), synced);
+    test::expect_error<CommError>(
+        [&] { run.strategy->optimizer_step(*run.optimizer); },
+        {"ignore_unused_parameters", "ds_config.json:1:", "none for weight", "freeze"});
+    run.module->weight.set_requires_grad(false);  // for a while
+    run.strategy->optimizer_step(*run.optimizer);
+    run.module->weight.set_requires_grad(true);
+    run.optimizer->zero_grad();
+    run.backward(1);
+    run.strategy->optimizer_step(*run.optimizer);
+  }
+}
+
+TEST(UnusedParameters, ArePutUpWithAtOtherStages) {
+  const test::TemporaryFolder folder;
+  const auto file = folder.path() / "ds_config.json";
+  for (const int stage : {0, 3}) {
+    std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": )" << stage
+                        << R"(, "ignore_unused_parameters": false}})";
+    Clipped run(DeepSpeed{.config = file});
+    torch::nn::Module* const synced[] = {run.module.get()};
+    run.strategy->backward(run.module->bias.sum(), synced);
+    run.strategy->optimizer_step(*run.optimizer);
+  }
+}
+
+// Its gradients have their place already.
+TEST(StateOnDisk, IsAskedForOnceByTwoRuns) {
+  const test::TemporaryFolder folder;
+  DeepSpeed options{.stage = 3, .offload_parameters = true};
+  options.offload_params_device = deepspeed::OffloadDevice::kNvme;
+  options.nvme_path = folder.path();
+  const auto module = std::make_shared<torch::nn::LinearImpl>(300, 300);
+  const auto first = make_strategy(options, 1), second = make_strategy(options, 1);
+  first->setup_module(module);
+  const auto optimizer = first->setup_optimizer(*module, AdamW{});
+  first->teardown();
+  const test::FileSizeLimit limit(64 << 10);
+  second->setup_module(module);
+  EXPECT_NE(second->setup_optimizer(*module, AdamW{}), nullptr);
 }
 
 TEST(MixedPrecisionOfFsdp, KeepsWhatIsSaidOfArguments) {
