@@ -1,9 +1,11 @@
 #include <lockstep/parallel/coalesce_grad_reduction.h>
 
+#include <exception>
 #include <utility>
 #include <vector>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 
@@ -40,7 +42,10 @@ CoalesceGradReduction::CoalesceGradReduction(const torch::nn::Module& module) {
   impl_ = std::make_unique<Impl>(std::move(engines));
 }
 
-CoalesceGradReduction::~CoalesceGradReduction() = default;
+CoalesceGradReduction::~CoalesceGradReduction() {
+  if (impl_ && std::uncaught_exceptions() == 0)
+    log_warning("CoalesceGradReduction ended without close(): its gradients wait for the next backward");
+}
 
 void CoalesceGradReduction::close() {
   const auto ending = std::move(impl_);  // ends whatever happens

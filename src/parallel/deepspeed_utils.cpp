@@ -8,6 +8,8 @@
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 
+#include "optim/pieces.h"
+
 namespace lockstep::deepspeed {
 namespace {
 
@@ -62,8 +64,17 @@ void set_run(const Held& held, const at::Tensor& value) {
   elements.copy_(value.view(elements.sizes()));
 }
 
+std::shared_ptr<ShardedEngine> engine_of(const at::Tensor& parameter) {
+  if (parameter.defined() && !detail::is_piece(parameter)) return sharded_engine_of(parameter);
+  throw ConfigError("parallel",
+                    {.what = "a parameter to look at or to set",
+                     .expected = "a tensor of the module",
+                     .got = parameter.defined() ? "this rank's piece of one, which optimizers have"
+                                                : "an undefined tensor"});
+}
+
 Held held_param(const at::Tensor& parameter) {
-  const auto engine = sharded_engine_of(parameter);
+  const auto engine = engine_of(parameter);
   return {parameter, engine ? engine->piece_of(parameter) : parameter, engine};
 }
 
@@ -73,7 +84,7 @@ void forget_gathered(const Held& held) {
 }
 
 Held held_grad(const at::Tensor& parameter) {
-  const auto engine = sharded_engine_of(parameter);
+  const auto engine = engine_of(parameter);
   return {parameter, engine ? engine->piece_of(parameter).grad() : parameter.grad(), engine};
 }
 
@@ -101,7 +112,7 @@ std::string name_in(const lockstep::Optimizer& optimizer, const Held& held) {
   throw ConfigError("parallel",
                     {.what = "the state of a parameter in " + std::string(optimizer.name()),
                      .expected = "one that this optimizer trains",
-                     .got = held.is_run() ? held.engine->name_of(held.parameter) + " of another module"
+                     .got = held.is_run() ? held.engine->name_of(held.parameter) + ", which it does not"
                                           : c10::str("another, of shape ", held.parameter.sizes())});
 }
 

@@ -22,9 +22,9 @@ void refuse_whole_tensors(const Optimizer& optimizer) {
                                  .hint = "use strategy ddp"});
 }
 
-[[noreturn]] void refuse_step_on_local_gradients(const Optimizer& optimizer) {
-  throw ConfigError("strategy", {.what = "a step of " + std::string(optimizer.name()) +
-                                         " while gradients add up on each rank",
+void require_averaged(const ShardedEngine& engine, const std::string& what) {
+  if (!engine.is_local()) return;
+  throw ConfigError("strategy", {.what = what + " while gradients add up on each rank",
                                  .expected = "gradients that are averaged",
                                  .hint = "close() CoalesceGradReduction before, on all ranks"});
 }
@@ -145,6 +145,7 @@ void ShardedStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Modu
 }
 
 double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
+  require_averaged(*sharded_.of(optimizer).engine, "clip_gradients()");
   if (clip.algorithm == ClipAlgorithm::kNorm) {
     scales_->settle(optimizer);
     const auto norm = grad_norm(optimizer, clip.norm_type);
@@ -156,7 +157,7 @@ double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip&
 }
 
 void ShardedStrategy::check_step(const Optimizer& optimizer) {
-  if (sharded_.of(optimizer).engine->is_local()) refuse_step_on_local_gradients(optimizer);
+  require_averaged(*sharded_.of(optimizer).engine, "a step of " + std::string(optimizer.name()));
 }
 
 // What has failed half way may have changed this rank's part of what is gathered.

@@ -231,7 +231,7 @@ TEST(SafeGet, TellsParametersOfOneNameApart) {
   OneLayer one, other;
   test::expect_error<ConfigError>(
       [&] { (void)safe_get_full_optimizer_state(one.module->weight, "exp_avg", *other.optimizer); },
-      {"weight of another module", "one that this optimizer trains"});
+      {"weight, which it does not", "one that this optimizer trains"});
 }
 
 TEST(SafeAccess, ReachesWhatLiesOnDisk) {
@@ -272,6 +272,10 @@ TEST(SafeAccess, NamesWhatIsNotThere) {
     test::expect_error<ConfigError>(
         [&] { (void)safe_get_full_optimizer_state(stranger, "exp_avg", *optimizer); },
         {"AdamW", "one that this optimizer trains"});
+    test::expect_error<ConfigError>(
+        [&] { (void)safe_get_full_fp32_param(optimizer->parameters().front().tensor); },
+        {"a tensor of the module", "piece"});
+    test::expect_error<ConfigError>([&] { (void)safe_get_full_grad({}); }, {"an undefined tensor"});
     optimizer->zero_grad();
     sharded.engine->drop_accumulated_gradients();
     EXPECT_FALSE(safe_get_full_grad(weight).defined());

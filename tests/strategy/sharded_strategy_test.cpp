@@ -263,8 +263,12 @@ TEST(CoalesceGradReduction, LeavesGradientsToTheNextBackwardWithoutClose) {
   const auto gradients = [](bool is_coalesced) {
     Clipped run(Fsdp{});
     if (is_coalesced) {
-      const deepspeed::CoalesceGradReduction together(*run.module);
-      run.backward(1);
+      ::testing::internal::CaptureStderr();
+      {
+        const deepspeed::CoalesceGradReduction together(*run.module);
+        run.backward(1);
+      }
+      EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("without close()"));
     } else {
       run.backward(1);
     }
@@ -281,6 +285,7 @@ TEST(CoalesceGradReduction, RefusesStepsAndScopesInside) {
   run.backward(1);
   test::expect_error<ConfigError>([&] { run.strategy->optimizer_step(*run.optimizer); },
                                   {"AdamW", "close()", "averaged"});
+  test::expect_error<ConfigError>([&] { run.clip(0.1); }, {"clip_gradients()", "close()"});
   test::expect_error<ConfigError>([&] { deepspeed::CoalesceGradReduction inside(*run.module); },
                                   {"one scope at a time"});
   together.close();

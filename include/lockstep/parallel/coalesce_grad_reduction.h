@@ -29,7 +29,8 @@ class LOCKSTEP_API CoalesceGradReduction {
   /// @throws ConfigError for a model that is not sharded (Fabric::no_backward_sync() is for those), and
   /// within another such scope
   explicit CoalesceGradReduction(const torch::nn::Module& module);
-  /// Does not communicate: without close(), as after an exception, gradients wait for the next backward.
+  /// Does not communicate: without close(), as after an exception, gradients wait for the next backward, and
+  /// a warning says so unless an exception is on its way.
   ~CoalesceGradReduction();
   CoalesceGradReduction(const CoalesceGradReduction&) = delete;
   CoalesceGradReduction& operator=(const CoalesceGradReduction&) = delete;

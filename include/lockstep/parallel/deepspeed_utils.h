@@ -29,10 +29,11 @@ LOCKSTEP_API at::Tensor safe_get_full_fp32_param(const at::Tensor& parameter);
 /// Sets it on every rank. All ranks alike, but does not communicate.
 LOCKSTEP_API void safe_set_full_fp32_param(const at::Tensor& parameter, const at::Tensor& value);
 
-/// The mean over ranks, between an averaged backward and the step or zero_grad(); undefined where there is
-/// none. As the step will see it: times what clipping and a loss scaler have left to that. Of a sharded
-/// parameter not what has yet to be averaged, which is this rank's `parameter.grad()`. Collective over the
-/// ranks that share the parameter, blocking.
+/// The mean over ranks, from an averaged backward to zero_grad(); undefined where there is none. Times what
+/// clipping has left to the step. With a loss scale (16-mixed) it is scaled until clip_gradients() or the
+/// Trainer, before on_before_optimizer_step(), has unscaled it, and so must be what is set: a Fabric program
+/// calls fabric.clip_gradients() first. Of a sharded parameter not what has yet to be averaged, which is this
+/// rank's `parameter.grad()`. Collective over the ranks that share the parameter, blocking.
 LOCKSTEP_API at::Tensor safe_get_full_grad(const at::Tensor& parameter);
 /// Sets it for the step that comes. Its norm is taken anew when it is clipped after that. All ranks alike,
 /// but does not communicate. @throws ConfigError where there is no gradient at the moment
