@@ -22,19 +22,22 @@ struct Held {
   bool is_run() const { return engine != nullptr; }
 };
 
-at::Tensor widened(const at::Tensor& tensor) {
-  return tensor.to(tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat, /*non_blocking=*/false,
-                   /*copy=*/true);
+at::ScalarType wide_type(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor wide_copy(const at::Tensor& tensor) {
+  return tensor.detach().to(wide_type(tensor), /*non_blocking=*/false, /*copy=*/true);
 }
 
 at::Tensor whole(const Held& held) {
   if (!held.elements.defined()) return {};
-  if (!held.is_run()) return widened(held.elements.detach());
-  return widened(held.engine->gather_elements(held.parameter, held.elements));
+  if (!held.is_run()) return wide_copy(held.elements);
+  return held.engine->gather_elements(held.parameter, held.elements).to(wide_type(held.elements));
 }
 
 at::Tensor run(const Held& held) {
-  return held.elements.defined() ? widened(held.elements.detach()).reshape({-1}) : at::Tensor();
+  return held.elements.defined() ? wide_copy(held.elements).reshape({-1}) : at::Tensor();
 }
 
 void check_shape(const at::Tensor& value, at::IntArrayRef expected) {

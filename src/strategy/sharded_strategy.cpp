@@ -22,9 +22,10 @@ void refuse_whole_tensors(const Optimizer& optimizer) {
                                  .hint = "use strategy ddp"});
 }
 
-void require_averaged(const ShardedEngine& engine, const std::string& what) {
+void require_averaged(const ShardedEngine& engine, const Optimizer& optimizer, const char* what) {
   if (!engine.is_local()) return;
-  throw ConfigError("strategy", {.what = what + " while gradients add up on each rank",
+  throw ConfigError("strategy", {.what = what + (" of " + std::string(optimizer.name())) +
+                                         " while gradients add up on each rank",
                                  .expected = "gradients that are averaged",
                                  .hint = "close() CoalesceGradReduction before, on all ranks"});
 }
@@ -145,7 +146,7 @@ void ShardedStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Modu
 }
 
 double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
-  require_averaged(*sharded_.of(optimizer).engine, "clip_gradients()");
+  require_averaged(*sharded_.of(optimizer).engine, optimizer, "clip_gradients()");
   if (clip.algorithm == ClipAlgorithm::kNorm) {
     scales_->settle(optimizer);
     const auto norm = grad_norm(optimizer, clip.norm_type);
@@ -157,7 +158,7 @@ double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip&
 }
 
 void ShardedStrategy::check_step(const Optimizer& optimizer) {
-  require_averaged(*sharded_.of(optimizer).engine, "a step of " + std::string(optimizer.name()));
+  require_averaged(*sharded_.of(optimizer).engine, optimizer, "a step");
 }
 
 // What has failed half way may have changed this rank's part of what is gathered.

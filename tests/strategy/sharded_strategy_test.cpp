@@ -296,15 +296,20 @@ TEST(CoalesceGradReduction, RefusesStepsAndScopesInside) {
                                   {"not sharded", "no_backward_sync"});
 }
 
+// By a configuration, written to `file`, that does not ignore unused parameters.
+Clipped after_backward_of_the_bias(const std::filesystem::path& file, int stage) {
+  std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": )" << stage
+                      << R"(, "ignore_unused_parameters": false}})";
+  Clipped run(DeepSpeed{.config = file});
+  torch::nn::Module* const synced[] = {run.module.get()};
+  run.strategy->backward(run.module->bias.sum(), synced);
+  return run;
+}
+
 TEST(UnusedParameters, FailAStepWhereTheFileSaysSo) {
   const test::TemporaryFolder folder;
-  const auto file = folder.path() / "ds_config.json";
   for (const int stage : {1, 2}) {
-    std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": )" << stage
-                        << R"(, "ignore_unused_parameters": false}})";
-    Clipped run(DeepSpeed{.config = file});
-    torch::nn::Module* const synced[] = {run.module.get()};
-    run.strategy->backward(run.module->bias.sum(), synced);
+    auto run = after_backward_of_the_bias(folder.path() / "ds_config.json", stage);
     test::expect_error<CommError>(
         [&] { run.strategy->optimizer_step(*run.optimizer); },
         {"ignore_unused_parameters", "ds_config.json:1:", "none for weight", "freeze"});
@@ -319,13 +324,8 @@ TEST(UnusedParameters, FailAStepWhereTheFileSaysSo) {
 
 TEST(UnusedParameters, ArePutUpWithAtOtherStages) {
   const test::TemporaryFolder folder;
-  const auto file = folder.path() / "ds_config.json";
   for (const int stage : {0, 3}) {
-    std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": )" << stage
-                        << R"(, "ignore_unused_parameters": false}})";
-    Clipped run(DeepSpeed{.config = file});
-    torch::nn::Module* const synced[] = {run.module.get()};
-    run.strategy->backward(run.module->bias.sum(), synced);
+    auto run = after_backward_of_the_bias(folder.path() / "ds_config.json", stage);
     run.strategy->optimizer_step(*run.optimizer);
   }
 }

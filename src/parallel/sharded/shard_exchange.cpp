@@ -15,16 +15,9 @@ bool is_cut(const PieceRef& ref) { return ref.flat->layout().shards() > 1; }
 
 const at::Tensor& member_of(const PieceRef& ref) { return ref.flat->members()[ref.member].tensor; }
 
-// One empty tensor per shard, in the sizes of its pieces.
-Tensors empty_pieces(const PieceRef& ref, const at::TensorOptions& options) {
-  Tensors pieces;
-  for (int shard = 0; shard < ref.flat->layout().shards(); ++shard)
-    pieces.push_back(at::empty({ref.flat->layout().pieces(shard)[ref.member].count}, options));
-  return pieces;
-}
+}  // namespace
 
-// Views of `whole`, flat.
-Tensors cut(const PieceRef& ref, const at::Tensor& whole) {
+std::vector<at::Tensor> pieces_of_all(const PieceRef& ref, const at::Tensor& whole) {
   Tensors pieces;
   for (int shard = 0; shard < ref.flat->layout().shards(); ++shard) {
     const auto& piece = ref.flat->layout().pieces(shard)[ref.member];
@@ -32,8 +25,6 @@ Tensors cut(const PieceRef& ref, const at::Tensor& whole) {
   }
   return pieces;
 }
-
-}  // namespace
 
 PieceRef ShardExchange::piece_of(const std::string& parameter) const {
   const auto pieces = pieces_.lock();
@@ -87,11 +78,12 @@ void ShardExchange::change_dealt(std::span<Part* const> dealt, const Change& cha
   }
   const bool has_one = me < dealt.size();
   const auto ref = piece_of(dealt[has_one ? me : 0]->parameter);
-  if (has_one) theirs = empty_pieces(ref, options);
+  const auto whole = at::empty({has_one ? member_of(ref).numel() : 0}, options);
+  if (has_one) theirs = pieces_of_all(ref, whole);
   comm_.all_to_all(theirs, own);
   if (has_one) {
-    const auto whole = at::cat(theirs).view(member_of(ref).sizes());
-    theirs = cut(ref, change(whole).to(options.dtype()).reshape({-1}));
+    const auto changed = change(whole.view(member_of(ref).sizes()));
+    theirs = pieces_of_all(ref, changed.to(options.dtype()).reshape({-1}));
   }
   comm_.all_to_all(results, theirs);
   for (std::size_t rank = 0; rank < dealt.size(); ++rank) dealt[rank]->elements = results[rank];

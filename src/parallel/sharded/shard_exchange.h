@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include <lockstep/comm/communicator.h>
 #include <lockstep/optim/piece_exchange.h>
@@ -20,6 +21,9 @@ namespace lockstep::detail {
 
 /// Members by their names.
 using PieceTable = std::unordered_map<std::string, PieceRef>;
+
+/// `whole`, a member's elements, flat, as the pieces that ranks have: views, by shard.
+std::vector<at::Tensor> pieces_of_all(const PieceRef& ref, const at::Tensor& whole);
 
 class ShardExchange final : public PieceExchange {
  public:

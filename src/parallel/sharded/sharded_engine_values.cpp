@@ -42,16 +42,12 @@ void ShardedEngine::gather_whole(std::unordered_map<const at::TensorImpl*, at::T
 }
 
 at::Tensor ShardedEngine::gather_elements(const at::Tensor& parameter, const at::Tensor& elements) const {
-  const auto& [flat, member] = impl_->piece_of(parameter);
+  const auto ref = impl_->piece_of(parameter);
   const torch::NoGradGuard no_grad;
-  const auto& shape = flat->members()[member].tensor.sizes();
-  const auto& layout = flat->layout();
-  if (layout.shards() == 1) return elements.detach().clone().view(shape);
-  std::vector<at::Tensor> runs;
-  for (int shard = 0; shard < layout.shards(); ++shard)
-    runs.push_back(at::empty({layout.pieces(shard)[member].count}, elements.options()));
-  flat->mesh().gather.all_gather(runs, elements.detach());
-  return at::cat(runs).view(shape);
+  if (ref.flat->layout().shards() == 1) return elements.detach().clone().view(parameter.sizes());
+  const auto whole = at::empty({parameter.numel()}, elements.options());
+  ref.flat->mesh().gather.all_gather(pieces_of_all(ref, whole), elements.detach());
+  return whole.view(parameter.sizes());
 }
 
 const at::Tensor& ShardedEngine::piece_of(const at::Tensor& parameter) const {
