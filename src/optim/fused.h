@@ -111,6 +111,13 @@ class FusedOptimizer : public Optimizer {
   void update_parameters(std::span<Slot* const> slots, Make&& make,
                          offload::SwapPass pass = offload::SwapPass::kUpdate);
 
+  /// The same for each parameter with a gradient.
+  template <class Make>
+  void update_parameters(Make&& make) {
+    const auto slots = slots_with_gradient();
+    update_parameters(std::span(slots), std::forward<Make>(make));
+  }
+
   /// Calls change(slot) for each of `slots` while its buffers are in memory: those in files come first.
   template <class Change>
   void change_state(std::span<Slot* const> slots, Change&& change);
@@ -118,13 +125,6 @@ class FusedOptimizer : public Optimizer {
   /// Runs `body`, of several passes: when it throws, the step has failed half way.
   template <class Body>
   void as_one_step(Body&& body);
-
-  /// The same for each parameter with a gradient.
-  template <class Make>
-  void update_parameters(Make&& make) {
-    const auto slots = slots_with_gradient();
-    update_parameters(std::span(slots), std::forward<Make>(make));
-  }
 
   void prepare_state(std::span<const OptimizerState> saved) override;
   void adopt_parameters(std::size_t first) override;
