@@ -7,6 +7,7 @@
 
 #include "comm/backends/gloo.h"
 #include "comm/c10d.h"
+#include "comm/file_store.h"
 #include "comm/peer_memory.h"
 #include "comm/roll_call.h"
 #include "comm/roll_entry.h"
@@ -93,6 +94,7 @@ Communicator join(CommOptions options, Store store, steady_clock::time_point dea
     options.reduction = Reduction::kFast;
   } else {
     roll = detail::roll_call(store, attendance(options, store), deadline, options.timeout);
+    detail::set_users(store, options.rank, roll);
   }
   return Communicator(detail::make_gloo_group(options, store, roll));
 }

@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include <lockstep/base/export.h>
+
 namespace lockstep::detail {
 
 /// One rank's entry.
@@ -18,11 +20,11 @@ struct RollEntry {
   /// "node1, pid 123"
   std::string whereabouts() const;
   /// Whether its process ran on this host, where we can see it, and runs no more.
-  bool is_gone() const;
+  LOCKSTEP_API bool is_gone() const;
 };
 
 /// The entry of this process.
-RollEntry own_entry(const std::map<std::string, std::string>& settings = {});
+LOCKSTEP_API RollEntry own_entry(const std::map<std::string, std::string>& settings = {});
 
 /// Text without loss.
 std::string to_text(const RollEntry& entry);

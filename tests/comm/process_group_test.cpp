@@ -5,15 +5,21 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <future>
+#include <optional>
+#include <thread>
+#include <vector>
 
 #include <lockstep/base/error.h>
 #include <lockstep/comm/store.h>
 
 #include "cluster/scoped_variables.h"
+#include "comm/file_store.h"
 #include "comm/init_method.h"
 #include "comm/listener.h"
+#include "comm/roll_entry.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
@@ -80,6 +86,56 @@ TEST(InitProcessGroup, MeetsInAFileThatIsRemovedAtTheEnd) {
     });
     EXPECT_EQ(folder.entries(), 0);
   }
+}
+
+// Stores of `ranks` ranks in one file, each told who has met there.
+std::vector<std::optional<Store>> stores_in(const std::filesystem::path& file, const detail::Roll& roll,
+                                            const std::vector<int>& ranks) {
+  std::vector<std::optional<Store>> stores;
+  for (const int rank : ranks) {
+    stores.emplace_back(make_file_store(file, static_cast<int>(roll.size())));
+    stores.back()->set("rank " + std::to_string(rank), "is there");
+    if (!roll.front().host.empty()) detail::set_users(*stores.back(), rank, roll);
+  }
+  return stores;
+}
+
+TEST(FileStore, IsRemovedWhenAllLeaveAtOneMoment) {
+  const test::TemporaryFolder folder;
+  const detail::Roll unknown(4), known(4, detail::own_entry());
+  for (int again = 0; again < 100; ++again) {
+    auto stores = stores_in(folder / "meeting", again % 2 == 0 ? unknown : known, {0, 1, 2, 3});
+    std::atomic<int> here = 0;
+    std::vector<std::future<void>> leaving;
+    for (auto& store : stores) {
+      leaving.push_back(std::async(std::launch::async, [&] {
+        ++here;
+        while (here < 4) std::this_thread::yield();
+        store.reset();
+      }));
+    }
+    for (auto& left : leaving) left.get();
+    ASSERT_EQ(folder.entries(), 0) << again;
+  }
+}
+
+TEST(FileStore, IsRemovedByTheLastWhenARankHasDied) {
+  const test::TemporaryFolder folder;
+  detail::Roll roll(3, detail::own_entry());
+  roll[1].pid = 999'999'999;
+  for (const auto& order : {std::vector{0, 2}, std::vector{2, 0}}) {
+    auto stores = stores_in(folder / "meeting", roll, order);
+    stores[0].reset();
+    EXPECT_EQ(folder.entries(), 1);
+    stores[1].reset();
+    EXPECT_EQ(folder.entries(), 0);
+  }
+}
+
+TEST(FileStore, StaysWhereRanksMayStillCome) {
+  const test::TemporaryFolder folder;
+  (void)stores_in(folder / "meeting", detail::Roll(3), {0, 1});
+  EXPECT_EQ(folder.entries(), 1);
 }
 
 TEST(InitProcessGroup, RefusesAFileOfAnEarlierRunOnEveryRank) {
