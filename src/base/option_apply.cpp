@@ -31,6 +31,7 @@ class Applier final : public KeyedVisitor {
     std::map<std::size_t, Assignment> given;
     for (const auto index : take(path)) given.emplace(index, assignments_[index]);
     if (field.info().is_map) take_entries(path, given);
+    keep_default_for_null(field, given);
     for (const auto& [index, assignment] : given) read(field, path, assignment);
   }
 
@@ -85,6 +86,15 @@ class Applier final : public KeyedVisitor {
     }
   }
 
+  // A file's null leaves a member that has no such value at its default, whatever was given before, as
+  // LightningCLI's own files mean it.
+  static void keep_default_for_null(OptionField& field, std::map<std::size_t, Assignment>& given) {
+    const auto last = std::find_if(given.rbegin(), given.rend(), [](const auto& entry) {
+      return entry.second.value.kind == OptionText::Kind::kNull;
+    });
+    if (last != given.rend() && !field.read(last->second.value)) given.erase(given.begin(), last.base());
+  }
+
   static void read(OptionField& field, const std::string& path, const Assignment& assignment) {
     const auto done = field.read(assignment.value);
     if (done) return;
@@ -100,6 +110,10 @@ class Applier final : public KeyedVisitor {
   void select(const OptionChoice& choice, const std::string& path, std::size_t index) {
     const auto& [key, value, source] = assignments_[index];
     if (value.kind == OptionText::Kind::kMap) return;  // `strategy: {}`
+    if (value.kind == OptionText::Kind::kNull) {
+      picked_.erase(path);
+      return;
+    }
     if (value.kind == OptionText::Kind::kScalar && choice.find(value.text)) {
       picked_[path] = index;
       return;

@@ -70,10 +70,10 @@ class YamlReader {
     if (value.IsMap() && value.size() > 0) return read_map(value, key, depth + 1);
     if (assignments_.size() >= kMostValues) refuse("a configuration file has more than 100000 values", at);
     if (const auto [first, is_new] = keys_.emplace(key, at); !is_new) refuse_twice(key, first->second, at);
-    assignments_.push_back({key, read_value(value), source(at)});
+    assignments_.push_back({key, read_value(key, value), source(at)});
   }
 
-  OptionText read_value(const YAML::Node& node) {
+  OptionText read_value(const std::string& key, const YAML::Node& node) {
     const auto at = position(node.Mark());
     OptionText text{.line = at.line, .column = at.column};
     if (node.IsScalar()) {
@@ -81,19 +81,28 @@ class YamlReader {
       text.quoted = node.Tag() == "!";
     } else if (node.IsSequence()) {
       text.kind = OptionText::Kind::kList;
-      for (const auto& item : node) text.items.push_back(read_item(item));
+      for (const auto& item : node) text.items.push_back(read_item(key, item));
     } else {
       text.kind = node.IsMap() ? OptionText::Kind::kMap : OptionText::Kind::kNull;
     }
     return text;
   }
 
-  OptionText read_item(const YAML::Node& item) {
+  OptionText read_item(const std::string& key, const YAML::Node& item) {
+    if (item.IsMap() && item["class_path"]) refuse_object(key, position(item.Mark()));
     if (!item.IsScalar() && !item.IsNull())
-      refuse("an item of a list is a single value", position(item.Mark()));
+      refuse(key + ": an item of a list is a single value", position(item.Mark()));
     if (++items_ > kMostValues)
       refuse("a configuration file has more than 100000 values", position(item.Mark()));
-    return read_value(item);
+    return read_value(key, item);
+  }
+
+  // As LightningCLI writes them: `callbacks: [{class_path: ..., init_args: ...}]`.
+  [[noreturn]] void refuse_object(const std::string& key, Position at) const {
+    const auto member = key.substr(key.rfind('.') + 1);
+    refuse(key + " lists classes by class_path, which a file cannot make here", at,
+           "give the objects in the program: its options have a member " + member +
+               (member == "logger" ? "; a file names loggers: csv, jsonl, mlflow, tensorboard" : ""));
   }
 
   [[noreturn]] void refuse_twice(const std::string& key, Position first, Position second) const {

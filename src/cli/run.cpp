@@ -18,6 +18,7 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/run_directory.h>
 
+#include "cli/lightning_keys.h"
 #include "cli/own_parts.h"
 #include "cli/settings.h"
 #include "strategy/deepspeed_run.h"
@@ -178,6 +179,7 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
       std::fputs(command_line.text_to_print->c_str(), stdout);
       return 0;
     }
+    detail::take_lightning_keys(command_line.assignments);
     tree.apply(command_line.assignments);
     auto& options = settings.run;
     if (program.fabric) {

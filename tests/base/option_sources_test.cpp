@@ -46,7 +46,10 @@ TEST(Yaml, RefusesWhatItCannotMean) {
   EXPECT_EQ(refusal("a: &x {b: 1}\nc:\n  <<: *x\n"),
             "[options] merge keys (<<) are not supported; at c.yaml:3:3; write the keys out");
   EXPECT_EQ(refusal("[1, 2]"), "[options] a configuration file is a map of options; at c.yaml:1:1");
-  EXPECT_EQ(refusal("a: [[1]]"), "[options] an item of a list is a single value; at c.yaml:1:5");
+  EXPECT_EQ(refusal("a: [[1]]"), "[options] a: an item of a list is a single value; at c.yaml:1:5");
+  EXPECT_EQ(refusal("trainer: {callbacks: [{class_path: EarlyStopping}]}"),
+            "[options] trainer.callbacks lists classes by class_path, which a file cannot make here; at c.yaml:1:23; "
+            "give the objects in the program: its options have a member callbacks");
   EXPECT_EQ(refusal("[a, b]: 1"), "[options] a key is a word; at c.yaml:1:1");
   EXPECT_EQ(refusal("a: 1\n---\nb: 2\n"),
             "[options] content after the end of the YAML document; at c.yaml:2:1");

@@ -1,0 +1,108 @@
+// The files that LightningCLI writes are read: their null is the default, and what names no objects is no error.
+#include <gtest/gtest.h>
+#include <lockstep/base/option_sources.h>
+#include <lockstep/lockstep.h>
+
+#include "cli/lightning_keys.h"
+#include "support/expect_error.h"
+
+namespace lockstep {
+namespace {
+
+// `trainer:` as LightningCLI 2.6 prints it with --print_config, and its seed_everything.
+constexpr auto kPrinted = R"(
+seed_everything: true
+trainer:
+  accelerator: auto
+  strategy: auto
+  devices: auto
+  num_nodes: 1
+  precision: null
+  logger: null
+  callbacks: null
+  fast_dev_run: false
+  max_epochs: 3
+  min_epochs: null
+  max_steps: -1
+  min_steps: null
+  max_time: null
+  limit_train_batches: null
+  limit_val_batches: null
+  limit_test_batches: null
+  limit_predict_batches: null
+  overfit_batches: 0.0
+  val_check_interval: null
+  check_val_every_n_epoch: 1
+  num_sanity_val_steps: null
+  log_every_n_steps: null
+  enable_checkpointing: null
+  enable_progress_bar: null
+  enable_model_summary: null
+  accumulate_grad_batches: 1
+  gradient_clip_val: null
+  gradient_clip_algorithm: null
+  deterministic: null
+  benchmark: null
+  inference_mode: true
+  use_distributed_sampler: true
+  profiler: null
+  detect_anomaly: false
+  barebones: false
+  plugins: null
+  sync_batchnorm: false
+  reload_dataloaders_every_n_epochs: 0
+  default_root_dir: null
+)";
+
+struct Given {
+  TrainerOptions trainer;
+  RunOptions run;
+};
+
+Given read(std::string_view yaml) {
+  Given given;
+  OptionTree tree;
+  tree.add("", given.run);
+  tree.add("trainer", given.trainer);
+  auto assignments = read_yaml(yaml, "config.yaml");
+  detail::take_lightning_keys(assignments);
+  tree.apply(assignments);
+  return given;
+}
+
+std::string printed(TrainerOptions options) {
+  OptionTree tree;
+  tree.add("trainer", options);
+  return tree.to_yaml();
+}
+
+TEST(LightningKeys, PrintedConfigurationsAreRead) {
+  const auto given = read(kPrinted);
+  EXPECT_EQ(given.run.seed_everything, 0U);
+  TrainerOptions expected{.max_epochs = 3};
+  expected.overfit_batches = given.trainer.overfit_batches;  // 0.0, which is 0 in another type
+  EXPECT_EQ(printed(given.trainer), printed(expected));
+}
+
+TEST(LightningKeys, SeedsAreChosenByTrueAndNoneByFalse) {
+  EXPECT_EQ(read("seed_everything: 7").run.seed_everything, 7U);
+  EXPECT_EQ(read("seed_everything: 1").run.seed_everything, 1U);
+  EXPECT_EQ(read("seed_everything: false").run.seed_everything, std::nullopt);
+  EXPECT_EQ(read("seed_everything: null").run.seed_everything, std::nullopt);
+}
+
+TEST(LightningKeys, NoCallbacksAreNoError) {
+  for (const char* nothing : {"null", "[]", "", "{}"})
+    EXPECT_NO_THROW(read("trainer: {callbacks: " + std::string(nothing) + "}")) << nothing;
+}
+
+TEST(LightningKeys, ObjectsAreGivenInTheProgram) {
+  for (const char* objects : {"[EarlyStopping]", "EarlyStopping", "[{class_path: EarlyStopping}]"})
+    test::expect_error<ConfigError>([&] { read("trainer:\n  callbacks: " + std::string(objects)); },
+                              {"trainer.callbacks", "config.yaml:2:", "in the program"});
+  test::expect_error<ConfigError>([] { read("trainer: {logger: [{class_path: CSVLogger}]}"); },
+                            {"trainer.logger", "csv, jsonl"});
+}
+
+}  // namespace
+}  // namespace lockstep
