@@ -49,14 +49,19 @@ class Reader {
     bool first = true;
     while (lines_.next(line)) {
       if (first && line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);
-      if (first && is_header(line)) {
+      if (is_blank(line)) {  // at the end it says nothing, as in files of UCI's
+        if (blank_line_ == 0) blank_line_ = lines_.line_number();
+      } else if (blank_line_ != 0) {
+        fail_at(blank_line_, "empty line", "a row of numbers", "rows after it");
+      } else if (first && is_header(line)) {
         take_names(line);
       } else {
         take_row(line);
       }
       first = false;
     }
-    if (table_.rows == 0) fail("no data", "a row of numbers", first ? "an empty file" : "a header only");
+    if (table_.rows == 0)
+      fail("no data", "a row of numbers", table_.names.empty() ? "an empty file" : "a header only");
     return std::move(table_);
   }
 
@@ -66,7 +71,12 @@ class Reader {
     bool any_number = false;
     each_field(line, options_.delimiter,
                [&](std::string_view field) { return !(any_number = number(field).has_value()); });
-    return !any_number && !detail::trimmed(line, kBlanks).empty();
+    return !any_number;
+  }
+
+  // With a blank for delimiter a line of blanks is one of empty fields.
+  bool is_blank(std::string_view line) const {
+    return detail::trimmed(line, kBlanks).empty() && line.find(options_.delimiter) == line.npos;
   }
 
   void take_names(std::string_view line) {
@@ -79,7 +89,6 @@ class Reader {
   }
 
   void take_row(std::string_view line) {
-    if (detail::trimmed(line, kBlanks).empty()) fail("empty line", "a row of numbers", "");
     std::int64_t fields = 0;
     each_field(line, options_.delimiter, [&](std::string_view field) {
       ++fields;
@@ -99,14 +108,20 @@ class Reader {
   }
 
   [[noreturn]] void fail(std::string what, std::string expected, std::string got) const {
+    fail_at(lines_.line_number(), std::move(what), std::move(expected), std::move(got));
+  }
+
+  [[noreturn]] void fail_at(std::int64_t line, std::string what, std::string expected, std::string got) const {
     throw DataError("formats", {.what = std::move(what),
                                 .expected = std::move(expected),
                                 .got = std::move(got),
-                                .where = path_.string() + ":" + std::to_string(lines_.line_number())});
+                                .where = path_.string() + ":" + std::to_string(line)});
   }
+
   const std::filesystem::path& path_;
   const CsvOptions& options_;
   detail::LineReader lines_;
+  std::int64_t blank_line_ = 0;  // the first of those that were met last; 0: none
   CsvTable table_;
 };
 

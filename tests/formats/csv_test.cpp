@@ -55,6 +55,16 @@ TEST_F(Csv, TakesAnyEndOfLineAndAByteOrderMark) {
   }
 }
 
+TEST_F(Csv, PassesOverBlankLinesAtTheEnd) {
+  for (const char* text : {"1,2\n3,4\n\n", "1,2\n3,4\n\n\n", "1,2\r\n3,4\r\n\r\n", "1,2\n3,4\n \t\n"})
+    EXPECT_EQ(read(text).values, (std::vector<double>{1, 2, 3, 4})) << text;
+  expect_refusal("1,2\n\n\n3,4\n", {"t.csv:2", "empty line"});
+  expect_refusal("\n1,2\n", {"t.csv:1", "empty line"});
+  expect_refusal("\n\n", {"t.csv", "an empty file"});
+  expect_refusal("x,y\n\n", {"t.csv", "a header only"});
+  expect_refusal("1\t2\n\t\n", {"t.csv:2", "column 1", "an empty field"}, {.delimiter = '\t'});
+}
+
 TEST_F(Csv, KnowsAHeader) {
   const CsvTable automatic = read("x, y\n1,2\n");
   EXPECT_EQ(automatic.names, (std::vector<std::string>{"x", "y"}));
