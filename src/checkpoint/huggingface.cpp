@@ -1,4 +1,3 @@
-#include <fstream>
 #include <memory>
 #include <regex>
 
@@ -6,18 +5,14 @@
 #include <lockstep/checkpoint/interop.h>
 #include <lockstep/state/tensor_bytes.h>
 
-#include <nlohmann/json.hpp>
-
 #include "checkpoint/stored_weights.h"
+#include "checkpoint/weight_map.h"
 
 namespace lockstep {
 namespace detail {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr auto kSingle = "model.safetensors";
-constexpr auto kIndex = "model.safetensors.index.json";
 
 [[noreturn]] void refuse(const fs::path& file, const std::string& what, const std::string& got,
                          const std::string& expected = "") {
@@ -31,31 +26,10 @@ StoredTensor stored(std::shared_ptr<const safetensors::File> file, const safeten
           }};
 }
 
-/// The map from names of tensors to names of files.
-nlohmann::json read_index(const fs::path& path) {
-  std::ifstream file(path);
-  if (!file) throw IoError("checkpoint", {.what = "'" + path.string() + "' cannot be read"});
-  const auto index = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  const bool usable = index.is_object() && index.contains("weight_map") && index["weight_map"].is_object();
-  if (!usable) refuse(path, "no index of Hugging Face", index.is_discarded() ? "no JSON" : "another object");
-  return index["weight_map"];
-}
-
-/// A file's name out of an index: one in the same folder.
-std::string checked_name(const fs::path& index, const nlohmann::json& value) {
-  const auto* name = value.get_ptr<const nlohmann::json::string_t*>();
-  const bool usable = name != nullptr && name->ends_with(".safetensors") &&
-                      name->find_first_of(std::string_view("/\\\0", 3)) == name->npos;
-  if (!usable) refuse(index, "names no file beside it", value.dump().substr(0, 80), "NAME.safetensors");
-  return *name;
-}
-
 StoredWeights indexed(const fs::path& folder) {
   StoredWeights weights;
   std::map<std::string, std::shared_ptr<const safetensors::File>> files;
-  const auto index = read_index(folder / kIndex);
-  for (const auto& [name, value] : index.items()) {
-    const auto file_name = checked_name(folder / kIndex, value);
+  for (const auto& [name, file_name] : read_weight_map(folder / kSafetensorsIndex, ".safetensors")) {
     auto& file = files[file_name];
     if (!file) file = std::make_shared<const safetensors::File>(folder / file_name);
     weights.emplace(name, stored(file, file->at(name)));
@@ -75,7 +49,7 @@ StoredWeights single(const fs::path& path) {
 StoredWeights stored_safetensors(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return single(path);
-  return fs::exists(path / kIndex, ignored) ? indexed(path) : single(path / kSingle);
+  return fs::exists(path / kSafetensorsIndex, ignored) ? indexed(path) : single(path / kSafetensors);
 }
 
 }  // namespace detail

@@ -11,6 +11,7 @@
 #include <lockstep/state/tensor_bytes.h>
 
 #include "checkpoint/pickle_state.h"
+#include "checkpoint/weight_map.h"
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
 #include "formats/opened_torch_file.h"
@@ -66,6 +67,49 @@ StoredWeights torch_weights(const std::filesystem::path& path, MappedFile mappin
   return weights;
 }
 
+constexpr auto kBin = "pytorch_model.bin";
+constexpr auto kBinIndex = "pytorch_model.bin.index.json";
+
+// Those of several files of torch.save, of which an index says what lies where.
+StoredWeights indexed_torch_weights(const std::filesystem::path& index) {
+  StoredWeights weights;
+  std::map<std::string, StoredWeights> files;
+  for (const auto& [name, file_name] : read_weight_map(index, ".bin")) {
+    const auto file = index.parent_path() / file_name;
+    const auto [held, is_new] = files.try_emplace(file_name);
+    if (is_new) held->second = torch_weights(file, MappedFile(file));
+    const auto found = held->second.find(name);
+    if (found == held->second.end())
+      throw CheckpointError("checkpoint", {.what = "'" + file.string() + "' lacks tensor " + name,
+                                           .where = index.string()});
+    weights.insert_or_assign(name, found->second);
+  }
+  return weights;
+}
+
+// A folder that is no checkpoint of lockstep's or DeepSpeed's.
+StoredWeights folder_weights(const std::filesystem::path& folder) {
+  const auto has = [&](const char* name) {
+    std::error_code ignored;
+    return std::filesystem::exists(folder / name, ignored);
+  };
+  if (has(kSafetensors) || has(kSafetensorsIndex)) return stored_safetensors(folder);
+  if (has(kBin)) return torch_weights(folder / kBin, MappedFile(folder / kBin));
+  if (has(kBinIndex)) return indexed_torch_weights(folder / kBinIndex);
+  if (has(".metadata"))
+    throw CheckpointError("checkpoint", {.what = "'" + folder.string() + "' is of torch.distributed.checkpoint",
+                                         .expected = "weights in a file or folder that docs/interop.md names",
+                                         .got = "a folder with .metadata",
+                                         .hint = "ls::read_distributed_checkpoint(folder) reads it, and "
+                                                 "ls::load_module_state() takes what it gives"});
+  throw CheckpointError(
+      "checkpoint",
+      {.what = "'" + folder.string() + "' holds no weights",
+       .expected = std::string("a checkpoint, or one of ") + kSafetensors + ", " + kSafetensorsIndex + ", " + kBin +
+                   " and " + kBinIndex,
+       .got = "a folder without any of them"});
+}
+
 StoredWeights checkpoint_weights(const std::filesystem::path& folder) {
   StoredWeights weights;
   const auto model = Checkpoint(folder).entry("model");
@@ -108,9 +152,9 @@ StoredWeights stored_weights(const std::filesystem::path& named) {
   if (std::filesystem::exists(place_of_checkpoint(path) / kManifestName, ignored))
     return checkpoint_weights(path);
   if (has_zero_files(path)) return deepspeed_weights(path);
-  if (std::filesystem::is_directory(path, ignored)) return stored_safetensors(path);
+  if (std::filesystem::is_directory(path, ignored)) return folder_weights(path);
   MappedFile mapping(path);
-  if (torch_file::is_archive(mapping.bytes())) return torch_weights(path, std::move(mapping));
+  if (torch_file::is_torch_file(mapping.bytes())) return torch_weights(path, std::move(mapping));
   return stored_safetensors(path);
 }
 

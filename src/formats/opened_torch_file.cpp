@@ -10,9 +10,12 @@ constexpr auto kPickleStart = std::byte{0x80};
 // How to get from what there is to what can be read.
 std::string way_out(std::span<const std::byte> bytes, const std::string& reason) {
   const bool is_pickle = !bytes.empty() && bytes.front() == kPickleStart;
-  if (is_pickle)
+  if (reason.find("TorchScript") != reason.npos)
+    return "in C++: torch::load(module, file), then ls::write_weights(out, ls::named_tensors(*module)); in Python: save "
+           "the module's state_dict()";
+  if (is_pickle && !torch_file::is_torch_file(bytes))
     return "convert it in Python, if you trust it: torch.save(torch.load(file, weights_only=False), file)";
-  if (!torch_file::is_archive(bytes))
+  if (!torch_file::is_torch_file(bytes))
     return "docs/interop.md says which function reads which format; read_weights() knows several";
   if (reason.starts_with("data.pkl:"))
     return "save only tensors, numbers, text, lists and dicts: torch.save(model.state_dict(), file)";
@@ -26,7 +29,7 @@ torch_file::Contents torch_contents(std::span<const std::byte> bytes, const std:
   if (contents) return std::move(*contents);
   throw CheckpointError("checkpoint",
                         {.what = "'" + where + "' is no file of torch.save, or one that is refused",
-                         .expected = "tensors and plain values, in the format of PyTorch 1.6 or later",
+                         .expected = "tensors and plain values",
                          .got = contents.error(),
                          .hint = way_out(bytes, contents.error())});
 }

@@ -171,7 +171,9 @@ Expected<Storage> storage_of(const Value& id, std::span<const Global> globals) {
   const auto* key = argument<std::string>(parts, 2);
   const auto* count = argument<std::int64_t>(parts, 4);
   const auto* global = type == nullptr ? nullptr : find_global(globals, type->text);
-  const bool usable = parts.items.size() == 5 && tag != nullptr && *tag == "storage" && global != nullptr &&
+  // Files of PyTorch before 1.6 add what part of another storage it is: none, unless a very old version wrote it.
+  const bool is_whole = parts.items.size() == 5 || (parts.items.size() == 6 && argument<None>(parts, 5) != nullptr);
+  const bool usable = is_whole && tag != nullptr && *tag == "storage" && global != nullptr &&
                       global->meaning == Meaning::kStorage && key != nullptr && count != nullptr &&
                       *count >= 0;
   if (!usable) return Unexpected{"is none of a storage"};

@@ -28,11 +28,11 @@ class Unpickler {
     for (std::size_t at = 0; !stopped_; at = reader_.position()) {
       if (!step()) return Unexpected{"byte " + std::to_string(at) + " " + stack_.reason()};
     }
-    if (reader_.remaining() != 0)
-      return Unexpected{std::to_string(reader_.remaining()) + " bytes follow the end"};
     if (stack_.size() != 0) return Unexpected{"values are left over at the end"};
     return std::move(document_);
   }
+
+  std::size_t remaining() const { return reader_.remaining(); }
 
  private:
   using Handler = bool (Unpickler::*)();
@@ -259,7 +259,17 @@ constexpr Unpickler::Handlers Unpickler::kHandlers = make_handlers();
 }  // namespace
 
 Expected<Document> parse(std::span<const std::byte> pickle, std::span<const Global> globals) {
-  return Unpickler(pickle, globals).run();
+  auto document = parse_first(pickle, globals);
+  if (document && !pickle.empty())
+    return Unexpected{std::to_string(pickle.size()) + " bytes follow the end"};
+  return document;
+}
+
+Expected<Document> parse_first(std::span<const std::byte>& bytes, std::span<const Global> globals) {
+  Unpickler unpickler(bytes, globals);
+  auto document = unpickler.run();
+  bytes = bytes.last(unpickler.remaining());
+  return document;
 }
 
 }  // namespace lockstep::pickle

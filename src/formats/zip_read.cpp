@@ -6,6 +6,7 @@
 #include <lockstep/formats/zip_archive.h>
 
 #include "formats/in_quotes.h"
+#include "formats/inflate.h"
 #include "formats/utf8.h"
 #include "formats/zip_records.h"
 
@@ -17,6 +18,8 @@ using lockstep::detail::in_quotes;
 using lockstep::detail::is_utf8;
 using Bytes = std::span<const std::byte>;
 
+constexpr std::uint64_t kMostBehindEnd = 0xFFFF;  // as long as a comment can be
+
 struct Directory {
   Bytes bytes;                // its entries
   std::uint64_t offset = 0;   // in the file
@@ -26,6 +29,8 @@ struct Directory {
 /// An entry with the bytes of the file that it takes, header included.
 struct Placed {
   Entry entry;
+  bool is_deflated = false;
+  std::uint64_t size = 0;  // of its content
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
 };
@@ -51,18 +56,28 @@ Expected<Directory> directory64(Bytes file, std::uint64_t locator_offset, const 
   return directory_at(file, end->directory, end->directory_bytes, locator.end64, end->entries);
 }
 
+/// Where the last record is that may be the end: a comment, or other bytes, may follow.
+std::optional<std::uint64_t> last_end(Bytes file) {
+  const auto last = file.size() - sizeof(End);
+  for (std::uint64_t back = 0; back <= std::min<std::uint64_t>(last, kMostBehindEnd); ++back) {
+    if (record_at<End>(file, last - back)) return last - back;
+  }
+  return std::nullopt;
+}
+
 Expected<Directory> find_directory(Bytes file) {
   if (file.size() < sizeof(End)) return Unexpected{std::to_string(file.size()) + " bytes are too few"};
-  const auto offset = file.size() - sizeof(End);
+  const auto found = last_end(file);
+  if (!found) return Unexpected{"it does not end as an archive does"};
+  const auto offset = *found;
   const auto end = record_at<End>(file, offset);
-  if (!end) return Unexpected{"it does not end as an archive without a comment does"};
   if (offset >= sizeof(End64Locator)) {
     const auto locator_offset = offset - sizeof(End64Locator);
     if (const auto locator = record_at<End64Locator>(file, locator_offset))
       return directory64(file, locator_offset, *locator);
   }
   const bool usable = end->disk == 0 && end->directory_disk == 0 && end->entries_here == end->entries &&
-                      end->comment_bytes == 0;
+                      end->comment_bytes <= file.size() - offset - sizeof(End);
   if (!usable) return Unexpected{"its end is damaged, or it has several parts"};
   return directory_at(file, end->directory, end->directory_bytes, offset, end->entries);
 }
@@ -125,6 +140,8 @@ Expected<Placed> place(Bytes file, const Directory& directory, const DirectoryEn
   const bool is_compressed = record.method != kStored || extent.size != extent.stored_size;
   return Placed{
       .entry = {.name = name, .bytes = bytes, .crc32 = record.crc32, .is_compressed = is_compressed},
+      .is_deflated = record.method == kDeflated,
+      .size = extent.size,
       .begin = extent.offset,
       .end = extent.offset + sizeof(*local) + head_bytes + bytes.size()};
 }
@@ -178,8 +195,18 @@ Expected<Archive> Archive::parse(std::span<const std::byte> file) {
                       std::to_string(directory->entries)};
   if (auto reason = clash(placed); !reason.empty()) return Unexpected{reason};
   std::vector<Entry> entries;
-  for (const auto& each : placed) entries.push_back(each.entry);
-  return Archive(std::move(entries));
+  auto contents = std::make_shared<Inflated>();
+  for (auto& each : placed) {
+    if (each.is_deflated) {
+      auto content = lockstep::detail::inflated(each.entry.bytes, each.size);
+      if (!content) return Unexpected{"entry " + in_quotes(each.entry.name) + " is compressed, and damaged"};
+      contents->push_back(std::move(*content));
+      each.entry.bytes = contents->back();
+      each.entry.is_compressed = false;
+    }
+    entries.push_back(each.entry);
+  }
+  return Archive(std::move(entries), std::move(contents));
 }
 
 const Entry* Archive::find(std::string_view name) const {
@@ -190,8 +217,9 @@ const Entry* Archive::find(std::string_view name) const {
 Expected<std::span<const std::byte>> Archive::read(std::string_view name) const {
   const auto* entry = find(name);
   if (entry == nullptr) return Unexpected{"it has no entry " + in_quotes(name)};
-  if (entry->is_compressed) return Unexpected{"entry " + in_quotes(name) + " is compressed"};
-  if (checksum(entry->bytes) != entry->crc32)
+  if (entry->is_compressed)
+    return Unexpected{"entry " + in_quotes(name) + " is compressed in another way than by deflate"};
+  if (entry->crc32 != 0 && checksum(entry->bytes) != entry->crc32)
     return Unexpected{"entry " + in_quotes(name) + " is damaged: its checksum differs"};
   return entry->bytes;
 }

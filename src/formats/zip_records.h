@@ -13,6 +13,7 @@ namespace lockstep::zip::detail {
 static_assert(std::endian::native == std::endian::little);
 
 inline constexpr std::uint16_t kStored = 0;
+inline constexpr std::uint16_t kDeflated = 8;
 inline constexpr std::uint16_t kSizesFollow = 1 << 3;  // flag: the local header does not know the sizes
 inline constexpr std::uint16_t kUtf8 = 1 << 11;        // flag: the name is UTF-8
 inline constexpr std::uint16_t kIn64Bits = 0xFFFF;     // "see the zip64 record", in fields of 16 bits

@@ -147,11 +147,53 @@ TEST_F(Interop, CompletesACheckpointForLightning) {
 TEST_F(Interop, NamesTheFileThatItCannotRead) {
   expect_error<IoError>([&] { read_torch_file(folder_ / "absent.pt"); }, {"absent.pt"});
   folder_.file("text.pt", "some text");
-  expect_error<CheckpointError>([&] { read_torch_file(folder_ / "text.pt"); }, {"text.pt", "PyTorch 1.6"});
+  expect_error<CheckpointError>([&] { read_torch_file(folder_ / "text.pt"); }, {"text.pt", "no file of torch.save"});
   StateTree complex;
   complex.set("c", torch::zeros({1}, torch::kComplexFloat));
   expect_error<CheckpointError>([&] { write_torch_file(folder_ / "c.pt", complex); }, {"ComplexFloat"});
   EXPECT_FALSE(std::filesystem::exists(folder_ / "c.pt"));
+}
+
+TEST_F(Interop, ReadsFoldersOfHuggingFaceWithFilesOfTorch) {
+  const auto single = folder_ / "single", sharded = folder_ / "sharded";
+  for (const auto& folder : {single, sharded}) std::filesystem::create_directory(folder);
+  const NamedTensors tensors{{"a", torch::ones(2)}, {"b", torch::zeros({2, 2})}};
+  const auto expect_tensors = [&](const std::filesystem::path& folder) {
+    const auto read = read_weights(folder);
+    ASSERT_EQ(read.size(), tensors.size());
+    for (const auto& [name, tensor] : tensors) EXPECT_TRUE(torch::equal(read.at(name), tensor)) << name;
+  };
+  const auto write_bin = [](const std::filesystem::path& file, const NamedTensors& held) {
+    StateTree state;
+    for (const auto& [name, tensor] : held) state.set(name, tensor);
+    write_torch_file(file, state);
+  };
+  write_bin(single / "pytorch_model.bin", tensors);
+  expect_tensors(single);
+  const auto write_index = [&](const std::string& file_of_b) {
+    write_file_atomically(sharded / "pytorch_model.bin.index.json",
+                          R"({"weight_map": {"a": "one.bin", "b": ")" + file_of_b + R"("}})");
+  };
+  write_bin(sharded / "one.bin", {{"a", tensors.at("a")}});
+  write_bin(sharded / "two.bin", {{"b", tensors.at("b")}});
+  write_index("two.bin");
+  expect_tensors(sharded);
+  const auto refuses = [&](const std::vector<std::string>& parts) {
+    expect_error<CheckpointError>([&] { read_weights(sharded); }, parts);
+  };
+  write_index("one.bin");
+  refuses({"one.bin", "lacks tensor b", "index.json"});
+  write_index("../single/pytorch_model.bin");
+  refuses({"names no file beside it", "../single"});
+}
+
+TEST_F(Interop, NamesWhatAFolderHasThatHoldsNoWeights) {
+  const auto refuses = [&](const std::vector<std::string>& parts) {
+    expect_error<CheckpointError>([&] { read_weights(folder_.path()); }, parts);
+  };
+  refuses({"holds no weights", "model.safetensors", "pytorch_model.bin"});
+  folder_.file(".metadata", "");
+  refuses({"torch.distributed.checkpoint", "read_distributed_checkpoint"});
 }
 
 TEST_F(Interop, SaysHowToConvertWhatItCannotRead) {

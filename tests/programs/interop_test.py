@@ -7,6 +7,7 @@ import pickle
 import sys
 import unittest
 import warnings
+import zipfile
 
 from harness import BINARY, PEERS_PYTHON, SOURCE, ProgramTest, use_peers
 
@@ -135,6 +136,30 @@ class TorchFiles(InteropTest):
         for protocol in (2, 3, 4, 5):
             self.assert_goes_both_ways(value, pickle_protocol=protocol)
 
+    def test_files_of_before_1_6(self):
+        value = {"model": network().state_dict(), "step": 3, "half": torch.ones(3).half(), "empty": torch.empty(0),
+                 "tied": [torch.ones(2)] * 2, "part": torch.arange(24.0).view(4, 6).t()[1:]}
+        self.assert_goes_both_ways(value, _use_new_zipfile_serialization=False)
+        whole = (self.folder / "in.pt").read_bytes()
+        for size in (15, 40, 200, len(whole) - 1):
+            (self.folder / "cut.pt").write_bytes(whole[:size])
+            self.assert_refused_by_name(self.folder / "cut.pt", "cut.pt")
+
+    def test_archives_that_other_programs_packed(self):
+        value = {"w": torch.arange(6.0), "h\u00e9 \u4e16": torch.ones(2)}
+        torch.save(value, self.folder / "in.pt")
+        plain_archive = (self.folder / "in.pt").read_bytes()
+        (self.folder / "longer.pt").write_bytes(plain_archive + b"\0" * 100)
+        with zipfile.ZipFile(self.folder / "in.pt") as old, \
+                zipfile.ZipFile(self.folder / "deflated.pt", "w", zipfile.ZIP_DEFLATED) as new:
+            for name in old.namelist():
+                new.writestr(name, old.read(name))
+        torch.serialization.set_crc32_options(False)
+        torch.save(value, self.folder / "unchecked.pt")
+        torch.serialization.set_crc32_options(True)
+        for name in ("longer.pt", "deflated.pt", "unchecked.pt"):
+            self.assert_same(torch.load(self.case("torch", self.folder / name)), value, name)
+
     def test_classes_and_functions_are_refused_by_name(self):
         class Runs:
             def __reduce__(self):
@@ -149,8 +174,6 @@ class TorchFiles(InteropTest):
     def test_other_formats_are_refused_by_name(self):
         torch.jit.save(torch.jit.script(network()), self.folder / "script.pt")
         self.assert_refused_by_name(self.folder / "script.pt", "TorchScript")
-        torch.save({"a": 1}, self.folder / "old.pt", _use_new_zipfile_serialization=False)
-        self.assert_refused_by_name(self.folder / "old.pt", "PyTorch 1.6")
         torch.save(torch.ones(2), self.folder / "tensor.pt")
         self.assert_refused_by_name(self.folder / "tensor.pt", "does not hold a dict", "tensor")
         torch.save({"a": torch.zeros(1000)}, self.folder / "damaged.pt")

@@ -156,6 +156,10 @@ inline constexpr int kMaxDepth = 100;
 LOCKSTEP_API Expected<Document> parse(std::span<const std::byte> pickle,
                                       std::span<const Global> globals = torch_globals());
 
+/// The same of the pickle that `bytes` begin with, which are moved behind it: files of PyTorch before 1.6 hold several.
+LOCKSTEP_API Expected<Document> parse_first(std::span<const std::byte>& bytes,
+                                            std::span<const Global> globals = torch_globals());
+
 /// `root` as a pickle of protocol 2 that torch.load accepts with weights_only=True. Storages are referred to
 /// by their key.
 /// @throws CheckpointError for a Name that is no element type, a Storage outside a tensor

@@ -1,9 +1,10 @@
 // The files that torch.save writes (.pt, .pth, Lightning's .ckpt): a zip archive of one pickle and the bytes
-// of the storages that it names. Files of PyTorch before 1.6 and TorchScript programs are other formats.
+// of the storages that it names; files of PyTorch before 1.6 are read, too. TorchScript programs are another format.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,11 +38,15 @@ class LOCKSTEP_API Contents {
 
  private:
   pickle::Value root_;
+  std::shared_ptr<const zip::Archive> archive_;  // owns what was compressed
   std::unordered_map<std::string, std::span<const std::byte>> storages_;
 };
 
 /// Whether `file` starts as an archive does.
 LOCKSTEP_API bool is_archive(std::span<const std::byte> file);
+
+/// Whether `file` starts as torch.save begins a file, in today's format or in that before PyTorch 1.6.
+LOCKSTEP_API bool is_torch_file(std::span<const std::byte> file);
 
 /// Writes `root` to `path`, complete or not at all (see atomic_file.h), so that torch.load reads it with its
 /// defaults. `storages` are those that the tensors of `root` name. Blocking.

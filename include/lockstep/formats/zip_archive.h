@@ -1,10 +1,11 @@
-// Zip archives whose entries are stored without compression, such as the files that torch.save writes.
+// Zip archives, such as the files that torch.save writes: without compression, and read with it (deflate), too.
 // https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,21 +16,22 @@
 
 namespace lockstep::zip {
 
-/// One file of an archive. Owns nothing. `name` is a key; never use it as a path.
+/// One file of an archive. Owns nothing; `bytes` live as long as the archive's memory and some copy of the Archive.
+/// `name` is a key; never use it as a path.
 struct Entry {
   std::string_view name;
   std::span<const std::byte> bytes;
-  std::uint32_t crc32 = 0;     ///< that the archive states for the content
-  bool is_compressed = false;  ///< then `bytes` are not the content, which cannot be read here
+  std::uint32_t crc32 = 0;     ///< that the archive states for the content; 0: none, PyTorch's set_crc32_options(False)
+  bool is_compressed = false;  ///< in a way that is not known: `bytes` are not the content, which cannot be read here
 };
 
-/// The entries of an archive, in memory that someone else keeps.
+/// The entries of an archive, in memory that someone else keeps, but for those that were compressed.
 class LOCKSTEP_API Archive {
  public:
-  /// Reads the directory of `file`, the bytes of a whole archive; the entries point into it. Strict: one
-  /// disk, no comment, no encryption, no entries that overlap, and no name twice. Memory
-  /// is proportional to the number of entries. Never throws for bad input; the reason says what is wrong
-  /// and with which entry.
+  /// Reads the directory of `file`, the bytes of a whole archive; the entries point into it. A comment, or up to
+  /// 64 KiB of other bytes, may follow the archive. Entries that were deflated are inflated. Strict: one disk, no
+  /// encryption, no entries that overlap, and no name twice. Memory is proportional to the number of entries, and to
+  /// what was inflated. Never throws for bad input; the reason says what is wrong and with which entry.
   static Expected<Archive> parse(std::span<const std::byte> file);
 
   /// By name.
@@ -40,8 +42,11 @@ class LOCKSTEP_API Archive {
   Expected<std::span<const std::byte>> read(std::string_view name) const;
 
  private:
-  explicit Archive(std::vector<Entry> entries) : entries_(std::move(entries)) {}
+  using Inflated = std::vector<std::vector<std::byte>>;
+  Archive(std::vector<Entry> entries, std::shared_ptr<const Inflated> inflated)
+      : entries_(std::move(entries)), inflated_(std::move(inflated)) {}
   std::vector<Entry> entries_;
+  std::shared_ptr<const Inflated> inflated_;  // contents of entries that the file holds compressed
 };
 
 /// How a Writer writes.
