@@ -41,7 +41,10 @@ std::unique_ptr<Optimizer> make_adam(const Options& options, std::vector<NamedPa
                                   .weight_decay = options.weight_decay,
                                   .betas = options.betas};
   auto grouping = group_parameters(parameters, defaults, options.groups);
-  const AdamSettings settings{.eps = options.eps, .decoupled = decoupled, .maximize = options.maximize};
+  const AdamSettings settings{.eps = options.eps,
+                              .decoupled = decoupled,
+                              .maximize = options.maximize,
+                              .bias_correction = options.bias_correction};
   return std::make_unique<AdamOptimizer>(std::move(parameters), std::move(grouping), name, settings);
 }
 

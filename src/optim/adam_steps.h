@@ -15,6 +15,7 @@ struct AdamSettings {
   double eps = 1e-8;
   bool decoupled = true;  ///< AdamW's weight decay
   bool maximize = false;
+  bool bias_correction = true;
 };
 
 /// The coefficients in one optimizer step. Neighbours mostly share group and step count, and with them two

@@ -29,8 +29,8 @@ struct AdamCoefficients {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double step_size = 0.0;   // lr / (1 - beta1^step)
-  double root_bias2 = 1.0;  // sqrt(1 - beta2^step)
+  double step_size = 0.0;   // lr / (1 - beta1^step), or lr
+  double root_bias2 = 1.0;  // sqrt(1 - beta2^step), or 1
 };
 
 struct SgdCoefficients {

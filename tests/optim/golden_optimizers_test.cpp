@@ -67,6 +67,14 @@ void expect_golden(const std::string& name, const OptimizerFactory& factory, dou
   }
 }
 
+TEST(GoldenOptimizers, AdamWithoutBiasCorrection) {
+  expect_golden("adam_uncorrected",
+                Adam{.lr = 0.02, .betas = {0.8, 0.95}, .weight_decay = 0.1, .bias_correction = false});
+  expect_golden(
+      "adamw_uncorrected",
+      AdamW{.lr = 0.02, .betas = {0.8, 0.95}, .eps = 1e-3, .weight_decay = 0.1, .bias_correction = false});
+}
+
 TEST(GoldenOptimizers, Adagrad) {
   expect_golden("adagrad", Adagrad{});
   expect_golden("adagrad_options", Adagrad{.lr = 0.1,

@@ -2,10 +2,10 @@
 """Writes golden_optimizers.json: what other people's optimizers do to a few parameters.
 
 Usage: make_golden_optimizers.py > golden_optimizers.json, with a Python that has torch 2.13 and DeepSpeed
-0.19 (which compiles its CPU Lion at first use).
+0.19 (which compiles its CPU Adam and Lion at first use).
 Each case holds the values of all parameters after STEPS steps. Start and gradients are fractions that float32
 holds exactly, so the test repeats them; none is 0, for which DeepSpeed's Lion takes a step and ours does not.
-Adagrad and Muon are torch.optim's, Lion is DeepSpeedCPULion. Muon leaves the parameters that are no hidden
+Adagrad and Muon are torch.optim's, Lion is DeepSpeedCPULion, Adam without bias correction DeepSpeedCPUAdam. Muon leaves the parameters that are no hidden
 matrices to torch.optim.AdamW, as its documentation says. FusedLamb runs on CUDA alone: `lamb_step` follows its
 kernel (csrc/lamb/fused_lamb_cuda_kernel.cu).
 """
@@ -87,9 +87,14 @@ def lamb(**options):
 
 
 def cases():
+    from deepspeed.ops.adam import DeepSpeedCPUAdam as Adam
     from deepspeed.ops.lion import DeepSpeedCPULion as Lion
     from torch.optim import Adagrad, AdamW, Muon
     return {
+        "adam_uncorrected": trained(of(Adam, lr=0.02, betas=(0.8, 0.95), weight_decay=0.1, bias_correction=False,
+                                       adamw_mode=False)),
+        "adamw_uncorrected": trained(of(Adam, lr=0.02, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.1,
+                                        bias_correction=False)),
         "adagrad": trained(of(Adagrad)),
         "adagrad_options": trained(of(Adagrad, lr=0.1, lr_decay=0.2, weight_decay=0.1, initial_accumulator_value=0.5,
                                       eps=1e-3, maximize=True)),

@@ -33,10 +33,11 @@ struct SGD {
 struct Adam {
   double lr = 1e-3;  ///< learning rate, >= 0
   std::array<double, 2> betas = {0.9,
-                                 0.999};    ///< decay of the running means of gradient and square, in [0, 1)
-  double eps = 1e-8;                        ///< >= 0, added to the root of the second moment
-  double weight_decay = 0.0;                ///< >= 0
-  bool maximize = false;                    ///< climb instead of descend
+                                 0.999};  ///< decay of the running means of gradient and square, in [0, 1)
+  double eps = 1e-8;                      ///< >= 0, added to the root of the second moment
+  double weight_decay = 0.0;              ///< >= 0
+  bool bias_correction = true;            ///< correct the means for their start at zero, as torch.optim does
+  bool maximize = false;                  ///< climb instead of descend
   std::vector<ParameterGroup> groups = {};  ///< first match wins; what matches none forms the last group
 };
 
@@ -44,10 +45,11 @@ struct Adam {
 struct AdamW {
   double lr = 1e-3;  ///< learning rate, >= 0
   std::array<double, 2> betas = {0.9,
-                                 0.999};    ///< decay of the running means of gradient and square, in [0, 1)
-  double eps = 1e-8;                        ///< >= 0, added to the root of the second moment
-  double weight_decay = 1e-2;               ///< >= 0; parameters shrink by lr * weight_decay each step
-  bool maximize = false;                    ///< climb instead of descend
+                                 0.999};  ///< decay of the running means of gradient and square, in [0, 1)
+  double eps = 1e-8;                      ///< >= 0, added to the root of the second moment
+  double weight_decay = 1e-2;             ///< >= 0; parameters shrink by lr * weight_decay each step
+  bool bias_correction = true;            ///< correct the means for their start at zero, as torch.optim does
+  bool maximize = false;                  ///< climb instead of descend
   std::vector<ParameterGroup> groups = {};  ///< first match wins; what matches none forms the last group
 };
 
