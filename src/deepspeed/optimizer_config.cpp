@@ -8,7 +8,8 @@
 namespace lockstep::deepspeed {
 namespace {
 
-constexpr std::string_view kOneBit = "1-bit optimizers do not go with ZeRO, in DeepSpeed neither";
+constexpr std::string_view kOneBit =
+    "DeepSpeed 0.19 has removed the 1-bit optimizers; use Adam, AdamW or Lamb";
 constexpr std::string_view kMup = "mup is not supported";
 
 using Row = Choice<Optimizer>;

@@ -10,6 +10,7 @@
 #include "deepspeed/hjson.h"
 #include "deepspeed/json_writer.h"
 #include "deepspeed/known_keys.h"
+#include "deepspeed/read_config.h"
 #include "deepspeed/rules.h"
 #include "deepspeed/section_reader.h"
 
@@ -53,21 +54,49 @@ std::string content(const std::filesystem::path& file) {
 
 }  // namespace
 
+namespace deepspeed {
+
+namespace {
+
+ReadDeepSpeedConfig parsed(std::string_view text, const std::string& name,
+                           const std::function<void(DeepSpeedConfig&)>& fill) {
+  ReadDeepSpeedConfig read;
+  auto root = parse_hjson(text, name);
+  rename_keys(root, name, read.warnings);
+  SectionReader reader(root, name);
+  reader.read([&](OptionVisitor& visitor) { describe(visitor, read.config); });
+  read.config.given = reader.take_given();
+  read.config.autos = reader.take_autos();
+  read.config.refused = reader.take_refused();
+  set_torch_decay(read.config);
+  if (fill) fill(read.config);
+  check_rules(read.config);
+  std::ranges::move(reader.take_warnings(), std::back_inserter(read.warnings));
+  std::ranges::move(advice(read.config), std::back_inserter(read.warnings));
+  return read;
+}
+
+}  // namespace
+
+ReadDeepSpeedConfig read_config_for_run(const std::filesystem::path& file,
+                                        const std::function<void(DeepSpeedConfig&)>& fill) {
+  return parsed(content(file), file.string(), fill);
+}
+
+void require_usable(const DeepSpeedConfig& config, const std::string& key) {
+  if (const auto found = config.refused.find(key); found != config.refused.end())
+    throw ConfigError(found->second);
+}
+
+}  // namespace deepspeed
+
 ReadDeepSpeedConfig read_deepspeed_config(const std::filesystem::path& file) {
   return parse_deepspeed_config(content(file), file.string());
 }
 
 ReadDeepSpeedConfig parse_deepspeed_config(std::string_view text, const std::string& name) {
-  ReadDeepSpeedConfig read;
-  auto root = deepspeed::parse_hjson(text, name);
-  deepspeed::rename_keys(root, name, read.warnings);
-  deepspeed::SectionReader reader(root, name);
-  reader.read([&](OptionVisitor& visitor) { describe(visitor, read.config); });
-  read.config.given = reader.take_given();
-  set_torch_decay(read.config);
-  validate(read.config);
-  std::ranges::move(reader.take_warnings(), std::back_inserter(read.warnings));
-  std::ranges::move(deepspeed::advice(read.config), std::back_inserter(read.warnings));
+  auto read = deepspeed::parsed(text, name, {});
+  for (const auto* const key : {"optimizer", "scheduler"}) deepspeed::require_usable(read.config, key);
   return read;
 }
 

@@ -53,14 +53,6 @@ bool has_amsgrad(const Config& c) {
   return std::visit(has, c.optimizer);
 }
 
-/// Whether Adam's first steps are to be as small as its averages are.
-bool lacks_bias_correction(const Config& c) {
-  const auto lacks = [](const auto& o) { return !o.bias_correction; };
-  if (const auto* adam = optimizer<Adam>(c)) return lacks(*adam);
-  const auto* adamw = optimizer<AdamW>(c);
-  return adamw != nullptr && lacks(*adamw);
-}
-
 bool lacks_total_steps(const Config& c) {
   const auto lacks = [](const auto& s) {
     if constexpr (requires { s.total_num_steps; })
@@ -85,7 +77,8 @@ bool lacks_momentum(const Config& c) {
 bool ends_early(const Config& c) {
   const auto ends = [](const auto& s) {
     if constexpr (requires { s.total_num_steps; })
-      return s.total_num_steps.value && *s.total_num_steps.value < s.warmup_num_steps.value;
+      return s.total_num_steps.value && !s.warmup_num_steps.is_auto &&
+             *s.total_num_steps.value < s.warmup_num_steps.value;
     return false;
   };
   return std::visit(ends, c.scheduler);
@@ -125,9 +118,9 @@ const std::vector<Rule>& rules() {
       {{"bf16.enabled", "fp16.enabled"},
        [](const Config& c) { return is_on(c.fp16.enabled) && is_on(c.bf16.enabled); },
        "one of them"},
-      {{"amp.enabled", kStage},
-       [](const Config& c) { return c.amp.enabled && shards(c); },
-       "no amp with ZeRO",
+      {{"amp.enabled"},
+       [](const Config& c) { return is_on(c.amp.enabled); },
+       "false: Apex is not there, and DeepSpeed 0.19 has removed it",
        "use fp16 or bf16"},
       {{"zero_optimization.legacy_stage1"},
        [](const Config& c) { return c.zero_optimization.legacy_stage1; },
@@ -214,15 +207,7 @@ const std::vector<Rule>& rules() {
       {{"data_types.param_dtype", "fp16.enabled", "bf16.enabled"},
        has_other_param_dtype,
        "the type that fp16 or bf16 says"},
-      {{"activation_checkpointing.contiguous_memory_optimization",
-        "activation_checkpointing.partition_activations", "activation_checkpointing.number_checkpoints"},
-       [](const Config& c) {
-         const auto& a = c.activation_checkpointing;
-         return a.contiguous_memory_optimization && !(a.partition_activations && a.number_checkpoints);
-       },
-       "partition_activations and number_checkpoints as well"},
       {{"optimizer.params.amsgrad"}, has_amsgrad, "false"},
-      {{"optimizer.params.bias_correction"}, lacks_bias_correction, "true"},
       {{"optimizer.params.max_coeff", "optimizer.params.min_coeff"},
        has_coefficients_in_reverse,
        "a largest trust ratio of at least the smallest one"},
@@ -262,14 +247,23 @@ std::string values_of(const Config& config, const std::vector<std::string>& keys
   return text;
 }
 
-[[noreturn]] void refuse(const Config& config, const Rule& rule) {
-  throw ConfigError("deepspeed",
-                    {.what = rule.keys.front() +
-                             (rule.keys.size() > 1 ? " does not go with " + rule.keys[1] : " is refused"),
-                     .expected = rule.expected,
-                     .got = values_of(config, rule.keys),
-                     .where = {},
-                     .hint = rule.hint});
+ConfigError refusal(const Config& config, const Rule& rule) {
+  return {"deepspeed",
+          {.what = rule.keys.front() +
+                   (rule.keys.size() > 1 ? " does not go with " + rule.keys[1] : " is refused"),
+           .expected = rule.expected,
+           .got = values_of(config, rule.keys),
+           .where = {},
+           .hint = rule.hint}};
+}
+
+/// The section that the rule is about, of those that a run may leave unused; empty for other rules.
+std::string unused_section(const Rule& rule) {
+  for (const auto* const section : {"optimizer", "scheduler"}) {
+    const auto is_in = [&](const std::string& key) { return key.starts_with(section + std::string(".")); };
+    if (std::ranges::any_of(rule.keys, is_in)) return section;
+  }
+  return {};
 }
 
 struct Advice {
@@ -324,6 +318,18 @@ const std::vector<Advice>& all_advice() {
       {"activation_checkpointing.partition_activations",
        [](const Config& c) { return c.activation_checkpointing.partition_activations; },
        "has no effect without model parallelism"},
+      {"activation_checkpointing.contiguous_memory_optimization",
+       [](const Config& c) {
+         const auto& a = c.activation_checkpointing;
+         return a.contiguous_memory_optimization && !a.partition_activations;
+       },
+       "has no effect; DeepSpeed wants partition_activations beside it"},
+      {"activation_checkpointing.contiguous_memory_optimization",
+       [](const Config& c) {
+         const auto& a = c.activation_checkpointing;
+         return a.contiguous_memory_optimization && a.partition_activations && !a.number_checkpoints;
+       },
+       "has no effect; DeepSpeed wants number_checkpoints beside it"},
       {"scheduler.params.total_num_steps", ends_early, "is less than warmup_num_steps"},
   };
   return advice;
@@ -339,11 +345,20 @@ std::vector<std::string> advice(const DeepSpeedConfig& config) {
   return sentences;
 }
 
+void check_rules(DeepSpeedConfig& config) {
+  for (const auto& rule : rules()) {
+    if (!rule.is_broken(config)) continue;
+    const auto section = unused_section(rule);
+    if (section.empty()) throw refusal(config, rule);
+    config.refused.emplace(section, refusal(config, rule));
+  }
+}
+
 }  // namespace deepspeed
 
 void validate(const DeepSpeedConfig& config) {
   for (const auto& rule : deepspeed::rules()) {
-    if (rule.is_broken(config)) deepspeed::refuse(config, rule);
+    if (rule.is_broken(config)) throw deepspeed::refusal(config, rule);
   }
 }
 

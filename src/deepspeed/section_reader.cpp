@@ -9,6 +9,7 @@
 #include "base/option_keys.h"
 #include "deepspeed/hjson_value.h"
 #include "deepspeed/known_keys.h"
+#include "deepspeed/refused_blocks.h"
 #include "deepspeed/where_known.h"
 #include "formats/in_quotes.h"
 
@@ -36,6 +37,14 @@ bool asks_for_nothing(const Hjson& value) {
   if (value.kind == Hjson::Kind::kNull || value.text == "false") return true;
   const auto* enabled = member_of(value, "enabled");
   return enabled != nullptr && enabled->value.text == "false";
+}
+
+/// null, {} and {"type": null}, as DeepSpeed has it.
+bool names_nothing(const Hjson& choice) {
+  if (choice.kind == Hjson::Kind::kNull) return true;
+  if (choice.kind != Hjson::Kind::kObject) return false;
+  const auto* const type = member_of(choice, "type");
+  return choice.members.empty() || (type != nullptr && type->value.kind == Hjson::Kind::kNull);
 }
 
 }  // namespace
@@ -66,6 +75,7 @@ void SectionReader::visit_field(OptionField& field) {
   const auto& value = member->value;
   const auto info = field.info();
   const bool is_auto = value.kind == Hjson::Kind::kText && value.text == kAuto;
+  if (is_auto) autos_.insert(path_of(field.name()));
   const bool takes_auto = std::ranges::find(info.names, kAuto) != info.names.end();
   if (is_auto && !takes_auto && is_strict(section_.path)) return;  // keeps its default, as in DeepSpeed
   if (const auto done = read_value(field, value); !done) {
@@ -87,12 +97,23 @@ void SectionReader::visit_group(std::string_view name, std::string_view, const M
 
 void SectionReader::visit_choice(OptionChoice& choice) {
   const auto* member = look_up(choice.name());
-  if (member == nullptr || member->value.kind == Hjson::Kind::kNull) return;
+  if (member == nullptr || names_nothing(member->value)) return;
   const auto path = path_of(choice.name());
-  if (member->value.kind != Hjson::Kind::kObject)
-    refuse(path, "an object with type and params", shown(member->value), where(member->value.place));
-  read_section(member->value, path, [&](OptionVisitor&) {
-    pick(choice, *member);
+  const auto outer = section_;
+  try {
+    read_choice(choice, *member, path);
+  } catch (const ConfigError& error) {
+    section_ = outer;
+    refused_.emplace(path, error);
+    choice.pick(0);
+  }
+}
+
+void SectionReader::read_choice(OptionChoice& choice, const HjsonMember& member, const std::string& path) {
+  if (member.value.kind != Hjson::Kind::kObject)
+    refuse(path, "an object with type and params", shown(member.value), where(member.value.place));
+  read_section(member.value, path, [&](OptionVisitor&) {
+    pick(choice, member);
     visit_group("params", "", [&](OptionVisitor& visitor) { choice.describe_held(visitor); });
   });
 }
@@ -114,6 +135,11 @@ void SectionReader::pick(OptionChoice& choice, const HjsonMember& member) {
 
 void SectionReader::report_unknown(const HjsonMember& member) {
   const auto path = path_of(lockstep::detail::printable(member.key));
+  if (const auto* const block = refused_block(path)) {
+    if (!block->is_asked_for(member.value)) return;
+    refuse(path + " is not supported: without it " + std::string(block->consequence), "", "",
+           where(member.place), std::string(block->instead));
+  }
   if (const auto reason = unsupported(path); !reason.empty()) {
     if (!asks_for_nothing(member.value))
       warnings_.push_back(where(member.place) + ": " + path +

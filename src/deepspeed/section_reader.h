@@ -2,11 +2,13 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <lockstep/base/error.h>
 #include <lockstep/base/option_visitor.h>
 
 #include "deepspeed/hjson.h"
@@ -14,7 +16,7 @@
 namespace lockstep::deepspeed {
 
 /// Visits a described struct and reads what `object` has for its members. A choice is an object with "type",
-/// its name, and "params", the members of what was chosen.
+/// its name, and "params", the members of what was chosen; what is wrong in it is kept for whoever uses it.
 class SectionReader final : public OptionVisitor {
  public:
   /// Borrows both: they must outlive the reader.
@@ -30,6 +32,10 @@ class SectionReader final : public OptionVisitor {
 
   /// Every key that was read or that has a section, with its place.
   std::map<std::string, std::string> take_given() { return std::move(given_); }
+  /// Those of them that are "auto".
+  std::set<std::string> take_autos() { return std::move(autos_); }
+  /// Choices that cannot be had, which are as if they were not given.
+  std::map<std::string, ConfigError> take_refused() { return std::move(refused_); }
   std::vector<std::string> take_warnings() { return std::move(warnings_); }
 
  private:
@@ -42,6 +48,7 @@ class SectionReader final : public OptionVisitor {
 
   void read_section(const Hjson& object, const std::string& path, const Members& members);
   const HjsonMember* look_up(std::string_view key);
+  void read_choice(OptionChoice& choice, const HjsonMember& member, const std::string& path);
   void pick(OptionChoice& choice, const HjsonMember& member);
   void report_unknown(const HjsonMember& member);
 
@@ -52,6 +59,8 @@ class SectionReader final : public OptionVisitor {
   const std::string& name_;
   Section section_;
   std::map<std::string, std::string> given_;
+  std::set<std::string> autos_;
+  std::map<std::string, ConfigError> refused_;
   std::vector<std::string> warnings_;
 };
 

@@ -19,7 +19,7 @@ void describe(OptionVisitor& v, ActivationCheckpointing& o) {
           "Shard kept activations over model parallel ranks");
   v.field("cpu_checkpointing", o.cpu_checkpointing, "Keep activations on the CPU");
   v.field("contiguous_memory_optimization", o.contiguous_memory_optimization,
-          "Keep activations side by side; needs partition_activations and number_checkpoints");
+          "Keep activations side by side");
   v.field("number_checkpoints", o.number_checkpoints, "How many pieces are checkpointed", at_least(0));
   v.field("synchronize_checkpoint_boundary", o.synchronize_checkpoint_boundary,
           "Wait for the device at each piece");

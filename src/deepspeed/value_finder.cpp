@@ -28,6 +28,20 @@ class Finder final : public KeyedVisitor {
   const std::string& wanted_;
 };
 
+class Setter final : public KeyedVisitor {
+ public:
+  Setter(const std::string& wanted, const std::string& value) : wanted_(wanted), text_{.text = value} {}
+
+  void visit_field(OptionField& field) override {
+    if (key(field.name()) == wanted_) (void)field.read(text_);
+  }
+  void visit_choice(OptionChoice&) override {}
+
+ private:
+  const std::string& wanted_;
+  OptionText text_;
+};
+
 }  // namespace
 
 std::string value_at(const DeepSpeedConfig& config, const std::string& key) {
@@ -35,6 +49,12 @@ std::string value_at(const DeepSpeedConfig& config, const std::string& key) {
   DeepSpeedConfig copy = config;
   describe(finder, copy);
   return finder.value;
+}
+
+void set_value_at(DeepSpeedConfig& config, const std::string& key, const std::string& value) {
+  if (value.empty() || value == "null") return;
+  Setter setter(key, value);
+  describe(setter, config);
 }
 
 }  // namespace lockstep::deepspeed

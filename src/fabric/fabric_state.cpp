@@ -4,6 +4,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "strategy/deepspeed_optimizer.h"
 #include "strategy/deepspeed_run.h"
 
 namespace lockstep::detail {
@@ -62,9 +63,10 @@ void FabricState::warn_of_what_programs_do() const {
   const auto add = [&](const char* key, bool is_asked_for) {
     if (is_asked_for) names += (names.empty() ? "" : ", ") + config.named(key);
   };
-  for (const char* const key : {"train_batch_size", "train_micro_batch_size_per_gpu",
-                                "gradient_accumulation_steps", "optimizer", "scheduler"})
+  for (const char* const key :
+       {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
     add(key, config.is_given(key));
+  for (const char* const key : {"optimizer", "scheduler"}) add(key, has_section(config, key));
   add("steps_per_print", config.steps_per_print.has_value());
   add("wall_clock_breakdown", config.wall_clock_breakdown);
   add("memory_breakdown", config.memory_breakdown);
@@ -73,6 +75,10 @@ void FabricState::warn_of_what_programs_do() const {
   add("tensorboard.enabled", config.tensorboard.enabled);
   add("csv_monitor.enabled", config.csv_monitor.enabled);
   add("comms_logger.enabled", config.comms_logger.enabled);
+  const auto& arguments = std::get<DeepSpeed>(options.strategy);
+  add("learning_rate", arguments.learning_rate.has_value());
+  add("warmup_steps", arguments.warmup_steps > 0);
+  add("warmup_ratio", arguments.warmup_ratio > 0);
   if (names.empty()) return;
   log_warning(
       names +

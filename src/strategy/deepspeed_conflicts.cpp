@@ -79,6 +79,15 @@ std::string shown_value(const std::string& value) { return value.empty() ? "noth
 
 }  // namespace
 
+void fill_from_arguments(DeepSpeedConfig& file, const DeepSpeed& arguments) {
+  const auto says = deepspeed_config(arguments, deepspeed::Dtype::kFp16);
+  std::set<std::string> filled;  // a device is none unless its section is asked for, which the first row says
+  for (const auto& row : kArgumentKeys) {
+    if (!file.autos.contains(row.key) || !filled.insert(row.key).second) continue;
+    deepspeed::set_value_at(file, row.key, deepspeed::value_at(says, row.key));
+  }
+}
+
 void check_arguments(const DeepSpeed& arguments, const DeepSpeedConfig& file,
                      const std::set<std::string>& given) {
   const auto texts = argument_texts_of(arguments);

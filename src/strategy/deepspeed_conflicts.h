@@ -9,6 +9,9 @@
 
 namespace lockstep::detail {
 
+/// What the arguments say, where the file has "auto" for it.
+void fill_from_arguments(DeepSpeedConfig& file, const DeepSpeed& arguments);
+
 /// With a file the arguments are not looked at. Those that are not the defaults, or are among `given`, must
 /// say what `file` says.
 /// @throws ConfigError naming argument and key, and both values. Exported for tests.

@@ -61,7 +61,6 @@ void refuse(const DeepSpeedConfig& config, const char* key, const char* expected
 }  // namespace
 
 std::vector<std::string> without_effect(const DeepSpeedConfig& config) {
-  if (config.amp.enabled) refuse(config, "amp.enabled", "false; use fp16 or bf16");
   if (config.torch_autocast.enabled) refuse(config, "torch_autocast.enabled", "false");
   std::vector<std::string> sentences;
   for (const auto& [key, is_asked_for, why] : kWithoutEffect) {

@@ -1,6 +1,6 @@
 #include "strategy/deepspeed_optimizer.h"
 
-#include <lockstep/base/error.h>
+#include "deepspeed/read_config.h"
 
 namespace lockstep::detail {
 namespace {
@@ -16,9 +16,13 @@ OptimizerFactory adam_of(const Section& s, bool is_decoupled) {
     return AdamW{.lr = s.lr.value,
                  .betas = array_of(s.betas),
                  .eps = s.eps.value,
-                 .weight_decay = s.weight_decay.value};
-  return Adam{
-      .lr = s.lr.value, .betas = array_of(s.betas), .eps = s.eps.value, .weight_decay = s.weight_decay.value};
+                 .weight_decay = s.weight_decay.value,
+                 .bias_correction = s.bias_correction};
+  return Adam{.lr = s.lr.value,
+              .betas = array_of(s.betas),
+              .eps = s.eps.value,
+              .weight_decay = s.weight_decay.value,
+              .bias_correction = s.bias_correction};
 }
 
 OptimizerFactory factory_of(const deepspeed::NoOptimizer&) { return {}; }
@@ -77,58 +81,24 @@ OptimizerFactory factory_of(const deepspeed::Muon& section, const deepspeed::Zer
   return options;
 }
 
-[[noreturn]] void refuse_auto(const DeepSpeedConfig& config, const std::string& key,
-                              const std::string& expected) {
-  throw ConfigError("deepspeed",
-                    {.what = config.named(key) + " is left to the Trainer, which does not know it",
-                     .expected = expected,
-                     .got = "\"auto\""});
-}
-
-// What is "auto" beside these is DeepSpeed's default.
-template <class Section>
-void fill(const DeepSpeedConfig& config, Section& section, std::optional<std::int64_t> steps) {
-  const std::string params = "scheduler.params.";
-  if constexpr (requires { section.warmup_num_steps; }) {
-    if (section.warmup_num_steps.is_auto)
-      refuse_auto(config, params + "warmup_num_steps", "a number of steps");
-  }
-  if constexpr (requires { section.warmup_max_lr; }) section.warmup_max_lr.fill({});  // the groups' own rates
-  if constexpr (requires { section.total_num_steps; }) {
-    section.total_num_steps.fill(steps);
-    if (!section.total_num_steps.value)
-      refuse_auto(config, params + "total_num_steps", "a number of steps, or a run whose length is known");
-  }
-}
-
-void check_learning_rate(const DeepSpeedConfig& config) {
-  const bool is_auto = std::visit(
-      [](const auto& section) {
-        if constexpr (requires { section.lr; }) return section.lr.is_auto;
-        return false;
-      },
-      config.optimizer);
-  if (is_auto)
-    refuse_auto(config, "optimizer.params.lr", "a number, or an optimizer of configure_optimizers()");
-}
-
 }  // namespace
 
-std::optional<LRScheduler> scheduler_of(const DeepSpeedConfig& config, std::optional<std::int64_t> steps) {
+std::optional<LRScheduler> scheduler_of(const DeepSpeedConfig& config) {
+  deepspeed::require_usable(config, "scheduler");
   if (std::holds_alternative<deepspeed::NoScheduler>(config.scheduler)) return std::nullopt;
-  auto scheduler = config.scheduler;
-  std::visit([&](auto& section) { fill(config, section, steps); }, scheduler);
-  return LRScheduler{.scheduler = DeepSpeedLR{std::move(scheduler)}, .interval = Interval::kStep};
+  return LRScheduler{.scheduler = DeepSpeedLR{config.scheduler}, .interval = Interval::kStep};
 }
 
-Optimizers optimizers_of(const DeepSpeedConfig& config, std::optional<std::int64_t> steps) {
-  Optimizers found{.optimizer =
-                       std::visit([&](const auto& s) { return factory_of(s, config.zero_optimization); },
-                                  config.optimizer)};
-  if (!found.optimizer) return found;
-  check_learning_rate(config);
-  found.lr_scheduler = scheduler_of(config, steps);
-  return found;
+OptimizerFactory optimizer_of(const DeepSpeedConfig& config) {
+  deepspeed::require_usable(config, "optimizer");
+  return std::visit([&](const auto& section) { return factory_of(section, config.zero_optimization); },
+                    config.optimizer);
+}
+
+bool has_section(const DeepSpeedConfig& config, const std::string& key) {
+  if (config.refused.contains(key)) return true;
+  if (key == "optimizer") return !std::holds_alternative<deepspeed::NoOptimizer>(config.optimizer);
+  return !std::holds_alternative<deepspeed::NoScheduler>(config.scheduler);
 }
 
 }  // namespace lockstep::detail

@@ -7,14 +7,14 @@
 
 namespace lockstep::detail {
 
-/// Sections "optimizer" and "scheduler"; empty without the first. The schedule is stepped with the optimizer;
-/// `steps` is how many there will be, if known, for a total_num_steps that is "auto".
-/// @throws ConfigError for values that the optimizer refuses, and what is "auto" and nobody can fill.
-/// Exported for tests.
-LOCKSTEP_API Optimizers optimizers_of(const DeepSpeedConfig& config,
-                                      std::optional<std::int64_t> steps = std::nullopt);
+/// Of section "optimizer", whose "auto" has been filled; empty without one.
+/// @throws ConfigError where it cannot be had. Exported for tests, as the next.
+LOCKSTEP_API OptimizerFactory optimizer_of(const DeepSpeedConfig& config);
 
-/// Section "scheduler" alone; nothing without it.
-std::optional<LRScheduler> scheduler_of(const DeepSpeedConfig& config, std::optional<std::int64_t> steps);
+/// Of section "scheduler", as well, stepped with the optimizer; nothing without one.
+LOCKSTEP_API std::optional<LRScheduler> scheduler_of(const DeepSpeedConfig& config);
+
+/// Whether the section is there, and not empty.
+bool has_section(const DeepSpeedConfig& config, const std::string& key);
 
 }  // namespace lockstep::detail

@@ -60,6 +60,13 @@ void describe_loss_scale(OptionVisitor& v, DeepSpeed& o) {
   v.field("min_loss_scale", o.min_loss_scale, "Smallest factor", at_least(1));
 }
 
+void describe_auto(OptionVisitor& v, DeepSpeed& o) {
+  v.field("learning_rate", o.learning_rate, "For \"auto\" in the file at optimizer.params.lr", at_least(0));
+  v.field("warmup_steps", o.warmup_steps, "For \"auto\" in the file at scheduler.params.warmup_num_steps",
+          at_least(0));
+  v.field("warmup_ratio", o.warmup_ratio, "The same, as a share of the run's steps", between(0, 1));
+}
+
 deepspeed::OffloadOptimizer offload_optimizer(const DeepSpeed& a) {
   if (!a.offload_optimizer) return {};
   return {.device = a.offload_optimizer_device,
@@ -120,6 +127,7 @@ void describe(OptionVisitor& v, DeepSpeed& o) {
   describe_activations(v, o);
   describe_loss_scale(v, o);
   v.field("state_dict_type", o.state_dict_type, "How checkpoints hold the model: whole, or in shards");
+  describe_auto(v, o);
   detail::describe_joining(v, o);
 }
 

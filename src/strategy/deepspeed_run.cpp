@@ -7,6 +7,7 @@
 #include <lockstep/deepspeed/batch_sizes.h>
 #include <lockstep/deepspeed/complete.h>
 
+#include "deepspeed/read_config.h"
 #include "deepspeed/rules.h"
 #include "strategy/deepspeed_conflicts.h"
 #include "strategy/deepspeed_effects.h"
@@ -62,7 +63,8 @@ void name_arguments(DeepSpeedConfig& config) {
                   {"zero_optimization.offload_optimizer", "argument offload_optimizer"},
                   {"zero_optimization.offload_optimizer.device", "argument offload_optimizer_device"},
                   {"activation_checkpointing.partition_activations", "an argument"},
-                  {"activation_checkpointing.cpu_checkpointing", "an argument"}};
+                  {"activation_checkpointing.cpu_checkpointing", "an argument"},
+                  {"activation_checkpointing.contiguous_memory_optimization", "an argument"}};
 }
 
 }  // namespace
@@ -97,7 +99,8 @@ DeepSpeedRun deepspeed_run(const DeepSpeed& options, const std::set<std::string>
     for (auto& sentence : without_effect(run.config)) run.warnings.push_back(std::move(sentence));
     return run;
   }
-  auto read = read_deepspeed_config(file);
+  auto read = deepspeed::read_config_for_run(
+      file, [&](DeepSpeedConfig& config) { fill_from_arguments(config, options); });
   check_arguments(options, read.config, given);
   for (auto& sentence : without_effect(read.config)) read.warnings.push_back(std::move(sentence));
   return {.config = std::move(read.config), .warnings = std::move(read.warnings), .is_from_file = true};

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <lockstep/deepspeed/config.h>
 #include <lockstep/optim/optimizers.h>
@@ -12,25 +14,34 @@ namespace lockstep::detail {
 
 /// Precision, accumulation, clipping and windows are what strategy deepspeed's configuration says, where
 /// `options` leave them as they are by default. Returns it; does nothing under another strategy.
-/// @throws ConfigError naming key and option, and both values, where they disagree
-std::optional<DeepSpeedConfig> apply_deepspeed(TrainerOptions& options, int world_size);
+/// @throws ConfigError naming key and option, and both values, where they disagree. Exported for tests, as
+/// the next.
+LOCKSTEP_API std::optional<DeepSpeedConfig> apply_deepspeed(TrainerOptions& options, int world_size);
 
 /// What a fit trains on.
 struct TrainedBatches {
   std::int64_t batch_size = 0;    ///< of the training loader, on each rank; 0: not known
   std::int64_t accumulation = 1;  ///< micro-batches per step
   int world_size = 1;
+  std::optional<std::int64_t> steps = {};  ///< of the run, if known
 };
 
 /// @throws ConfigError quoting the numbers where the configuration says another micro-batch size, or another
 /// number of samples per step
-void check_batch_size(DeepSpeedConfig config, const TrainedBatches& trained);
+LOCKSTEP_API void check_batch_size(DeepSpeedConfig config, const TrainedBatches& trained);
+
+/// What a fit trains with, and what is to be said of it.
+struct CompletedOptimizers {
+  Optimizers optimizers;
+  std::vector<std::string> warnings = {};  ///< of what the configuration says in vain
+  std::string filled = {};                 ///< what was "auto", and no batch size; empty without
+};
 
 /// `own`, what the module wants, with what the configuration says in the place of what it leaves open: the
-/// optimizer, and the schedule of the only optimizer. `steps`: of the run, if known, for a schedule whose
-/// total_num_steps is "auto". `warns`: of what it says in vain.
-/// @throws ConfigError for what is "auto" and nobody can fill
-Optimizers completed(Optimizers own, const DeepSpeedConfig& config, std::optional<std::int64_t> steps,
-                     bool warns);
+/// optimizer, and the schedule of the only optimizer.
+/// @throws ConfigError for sections that are used and cannot be had, what is "auto" and nobody can fill, and
+/// arguments that fill nothing. Exported for tests
+LOCKSTEP_API CompletedOptimizers completed(Optimizers own, const DeepSpeedConfig& config,
+                                           const DeepSpeed& arguments, const TrainedBatches& trained);
 
 }  // namespace lockstep::detail

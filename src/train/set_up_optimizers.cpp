@@ -8,7 +8,6 @@
 
 #include "optim/schedule.h"
 #include "strategy/scaled_step.h"
-#include "train/deepspeed_options.h"
 #include "train/estimated_steps.h"
 
 namespace lockstep::detail {
@@ -131,12 +130,27 @@ void set_up_scheduler(const RunState& state, RunOptimizer& made) {
                 " has no betas");
 }
 
+Optimizers completed_by_deepspeed(const RunState& state, Optimizers own) {
+  auto result = completed(std::move(own), *state.deepspeed, std::get<DeepSpeed>(state.options.strategy),
+                          trained_batches(state));
+  if (!state.is_global_zero()) return result.optimizers;
+  for (const auto& warning : result.warnings) log_warning(warning);
+  if (!result.filled.empty()) log_info("deepspeed: " + result.filled);
+  return result.optimizers;
+}
+
 }  // namespace
+
+TrainedBatches trained_batches(const RunState& state) {
+  return {.batch_size = state.train_loader->batch_size(),
+          .accumulation = state.options.accumulate_grad_batches.at(0),
+          .world_size = state.environment->world_size(),
+          .steps = estimated_steps(state)};
+}
 
 void set_up_optimizers(RunState& state) {
   auto own = state.module->configure_optimizers();
-  if (state.deepspeed)
-    own = completed(std::move(own), *state.deepspeed, estimated_steps(state), state.is_global_zero());
+  if (state.deepspeed) own = completed_by_deepspeed(state, std::move(own));
   auto all = numbered(std::move(own));
   check_number(state, all.size());
   check_each(all);

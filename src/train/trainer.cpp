@@ -174,9 +174,7 @@ void run_guarded(RunState& state, const std::function<void()>& body) {
 
 void check_trained_batches(const RunState& state) {
   if (!state.deepspeed) return;
-  check_batch_size(*state.deepspeed, {.batch_size = state.train_loader->batch_size(),
-                                      .accumulation = state.options.accumulate_grad_batches.at(0),
-                                      .world_size = state.environment->world_size()});
+  check_batch_size(*state.deepspeed, trained_batches(state));
 }
 
 }  // namespace

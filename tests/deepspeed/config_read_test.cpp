@@ -156,16 +156,22 @@ TEST(DeepSpeedConfig, WarnsOfUnknownKeysElsewhere) {
 }
 
 TEST(DeepSpeedConfig, SaysOnceThatAKnownSectionIsNotSupported) {
-  EXPECT_THAT(read(R"({"elasticity": {"enabled": true, "max_train_batch_size": 2000}})").warnings,
-              ElementsAre(AllOf(HasSubstr("ds.json:1:2"), HasSubstr("elasticity is not supported"))));
-  EXPECT_THAT(read(R"({"zero_optimization": {"stage": 2, "zenflow": {"topk_ratio": 0.1}}})").warnings,
-              ElementsAre(HasSubstr("zero_optimization.zenflow is not supported")));
+  EXPECT_THAT(read(R"({"autotuning": {"enabled": true, "fast": false}})").warnings,
+              ElementsAre(AllOf(HasSubstr("ds.json:1:2"), HasSubstr("autotuning is not supported"))));
   EXPECT_THAT(
       read(R"({"elasticity": {"enabled": false}, "wandb": null, "graph_harvesting": false})").warnings,
       IsEmpty());
 }
 
 TEST(DeepSpeedConfig, WarnsOfSettingsWithoutEffect) {
+  const auto activations = [](const std::string& beside) {
+    return read("{\"activation_checkpointing\": {\"contiguous_memory_optimization\": true" + beside + "}}")
+        .warnings;
+  };
+  EXPECT_THAT(activations(""), ElementsAre(HasSubstr("wants partition_activations beside it")));
+  EXPECT_THAT(
+      activations(R"(, "partition_activations": true)"),
+      ElementsAre(HasSubstr("partition_activations"), HasSubstr("wants number_checkpoints beside it")));
   EXPECT_THAT(read(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})").warnings,
               ElementsAre(AllOf(HasSubstr("zero_optimization.offload_param (ds.json:1:36)"),
                                 HasSubstr("below stage 3"))));
@@ -239,6 +245,8 @@ TEST(DeepSpeedConfig, AutoIsKeptWhereSomebodyFillsIt) {
   EXPECT_EQ(c.zero_optimization.reduce_bucket_size.value, 500'000'000);
   EXPECT_TRUE(std::get<deepspeed::AdamW>(c.optimizer).betas.is_auto);
   EXPECT_TRUE(std::get<deepspeed::WarmupDecayLR>(c.scheduler).total_num_steps.is_auto);
+  EXPECT_TRUE(c.autos.contains("scheduler.params.total_num_steps"));
+  EXPECT_FALSE(c.autos.contains("zero_optimization.stage"));
 }
 
 TEST(DeepSpeedConfig, AutoIsTheDefaultInStrictSectionsAndRefusedElsewhere) {

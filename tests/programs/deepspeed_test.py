@@ -490,10 +490,52 @@ class DeepSpeed(ProgramTest):
                 _, rates = self.rates({"optimizer": adam, "scheduler": warmup, **precision})
                 self.assertEqual(rates[-1], 0 if precision else 0.1)
 
-    def test_what_nobody_can_fill_is_refused(self):
-        file = self.config({"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}})
-        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=file), "--case.has_optimizer", "false")
-        self.assert_refused(result, 2, "optimizer.params.lr (", "ds_config.json:1:", "auto", "configure_optimizers()")
+    def test_what_the_file_leaves_open_is_filled_and_said(self):
+        adam = {"type": "AdamW", "params": dict.fromkeys(("lr", "betas", "eps", "weight_decay"), "auto")}
+        warmup = {"type": "WarmupLR", "params": {**dict.fromkeys(("warmup_min_lr", "warmup_max_lr", "warmup_num_steps"), "auto"), "warmup_type": "linear"}}
+        open_file = {"optimizer": adam, "scheduler": warmup, "train_batch_size": "auto", "zero_optimization": {"stage": 2}}
+        key = r"scheduler\.params\.warmup_num_steps \(\S*ds_config.json:1:\d+\) is "
+        for flags, expected, said in (
+                ({}, [0, 0.0005, 0.001, 0.001], "0, as the strategy has no warmup_steps and no warmup_ratio"),
+                ({"warmup_steps": 4, "learning_rate": 0.02}, [0, 0.005, 0.01, 0.015], "4, warmup_steps of the strategy"),
+                ({"warmup_ratio": 1.0, "learning_rate": 0.02}, [0, 0.005, 0.01, 0.015], "4, warmup_ratio of the strategy, 1 of 4 steps")):
+            with self.subTest(said):
+                words = [word for name, value in flags.items() for word in (f"--trainer.strategy.{name}", value)]
+                result, rates = self.rates(open_file, *words, steps=4)
+                self.assertEqual([round(rate, 6) for rate in rates], expected)
+                self.assertEqual(len(re.findall(key + re.escape(said), result.err)), 1, result)
+                self.assertIn("train_micro_batch_size_per_gpu is 4, the training loader's batch_size", result.err)
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", *strategy("deepspeed", 2, config=self.config({}), warmup_steps=4))
+        self.assert_refused(result, 2, "strategy.warmup_steps", "scheduler.params.warmup_num_steps", "auto")
+
+    def test_what_a_run_does_not_use_of_a_file_is_not_in_its_way(self):
+        steps = ["--trainer.max_steps", 3]
+        plain = self.train("plain", *strategy("deepspeed", 2, config=self.config({"zero_optimization": {"stage": 1}})), *steps)
+        for optimizer in ({"type": "OneBitAdam", "params": {"freeze_step": 2}}, {"type": "Adam", "params": {"max_grad_norm": 1}},
+                          {"type": "Adam", "params": {"bias_correction": False}}, {"type": "Adafactor"}):
+            with self.subTest(optimizer):
+                file = self.config({"zero_optimization": {"stage": 1}, "optimizer": optimizer, "scheduler": {}})
+                weights = self.folder / "unused.safetensors"
+                result = self.run_program(CASE, "fit", "--seed_everything", 5, "--run_dir", self.folder / "unused", "--save_weights", weights,
+                                          *strategy("deepspeed", 2, config=file), *steps)
+                self.assertEqual((result.code, weights.read_bytes()), (0, plain), result)
+                self.assertEqual(result.err.count("has no effect"), 1, result)
+        result = self.run_program(CASE, "fit", "--run_dir", self.folder / "run", "--case.has_optimizer", "false", *strategy(
+            "deepspeed", 2, config=self.config({"optimizer": {"type": "OneBitAdam"}})))
+        self.assert_refused(result, 2, "ds_config.json:1:", "OneBitAdam", "has removed the 1-bit optimizers")
+
+    def test_adam_may_leave_its_means_uncorrected(self):
+        for kind in ("Adam", "Lamb"):
+            found = {}
+            for corrects in (True, False):
+                for stage in (0, 3):
+                    file = self.config({"optimizer": {"type": kind, "params": {"lr": 0.01, "bias_correction": corrects}},
+                                        "zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True})
+                    found[corrects, stage] = self.train("run", *strategy("deepspeed", 2, config=file), "--case.has_optimizer", "false",
+                                                        "--trainer.max_steps", 3)
+            with self.subTest(kind):
+                self.assertEqual(found[False, 0], found[False, 3])
+                self.assertNotEqual(found[False, 0], found[True, 0])
 
     def test_steps_that_are_not_taken_are_said(self):
         file = self.config({"fp16": {"enabled": True, "initial_scale_power": 127, "hysteresis": 100}})

@@ -74,8 +74,8 @@ TEST(DeepSpeedOptions, RefusesWrongValues) {
   expect_error<ConfigError>([] { deepspeed_config({.stage = 4}, Dtype::kFp32); }, {"stage", "0..3", "4"});
   expect_error<ConfigError>([] { deepspeed_config({.allgather_bucket_size = 33}, Dtype::kFp32); },
                             {"allgather_bucket_size", "an even number", "33"});
-  expect_error<ConfigError>([] { deepspeed_config({.contiguous_memory_optimization = true}, Dtype::kFp32); },
-                            {"contiguous_memory_optimization"});
+  expect_error<ConfigError>([] { deepspeed_config({.warmup_ratio = 2}, Dtype::kFp32); },
+                            {"warmup_ratio", "0..1", "2"});
 }
 
 TEST(DeepSpeedOptions, EveryOneChangesTheConfiguration) {
@@ -85,7 +85,6 @@ TEST(DeepSpeedOptions, EveryOneChangesTheConfiguration) {
   const auto text = [&] {
     auto copy = arguments;
     copy.offload_optimizer = copy.offload_parameters = true;
-    if (copy.contiguous_memory_optimization) copy.contiguous_memory_optimization = false, copy.stage = 0;
     return to_json(deepspeed_config(copy, Dtype::kFp16));
   };
   const auto before = text();

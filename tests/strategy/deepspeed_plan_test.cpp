@@ -207,10 +207,9 @@ TEST(DeepSpeedPlan, SomeArgumentsAreTakenForTheirNamesOnly) {
                          .zero_allow_untested_optimizer = false,
                          .partition_activations = true,
                          .cpu_checkpointing = true,
+                         .contiguous_memory_optimization = true,
                          .synchronize_checkpoint_boundary = true};
   EXPECT_TRUE(plan(others) == plan(DeepSpeed{}));
-  test::expect_error<ConfigError>([] { plan({.contiguous_memory_optimization = true}); },
-                                  {"contiguous_memory_optimization"});
 }
 
 TEST(DeepSpeedPlan, SaysWhatHasNoEffectAndRefusesWhatWouldChangeNumbers) {
@@ -227,7 +226,7 @@ TEST(DeepSpeedPlan, SaysWhatHasNoEffectAndRefusesWhatWouldChangeNumbers) {
       detail::without_effect(config_of(R"({"zero_optimization": {"stage": 2}, "bf16": {"enabled": true},
       "data_types": {"grad_accum_dtype": "fp32"}})")),
       ::testing::IsEmpty());
-  test::expect_error<ConfigError>([&] { detail::without_effect(config_of(R"({"amp": {"enabled": true}})")); },
+  test::expect_error<ConfigError>([&] { config_of(R"({"amp": {"enabled": true}})"); },
                                   {"amp.enabled", "fp16 or bf16"});
   EXPECT_THAT(detail::without_effect(config_of(R"({"gradient_allreduce_op": "sum"})")), ::testing::IsEmpty());
 }
@@ -256,7 +255,7 @@ TEST(DeepSpeedPlan, KnowsWhatWindowsAddUpIn) {
 std::unique_ptr<Optimizer> made_of(const std::string& section) {
   const auto config = parse_deepspeed_config("{\"optimizer\": " + section + "}", "ds.json").config;
   const std::vector<NamedParameter> parameters{{"matrix", at::ones({2, 2})}, {"bias", at::ones({2})}};
-  return detail::optimizers_of(config).optimizer.create(parameters);
+  return detail::optimizer_of(config).create(parameters);
 }
 
 TEST(DeepSpeedOptimizers, AreThoseOfTheFile) {
@@ -274,31 +273,6 @@ TEST(DeepSpeedOptimizers, AreThoseOfTheFile) {
   EXPECT_EQ(muon->groups()[0].momentum, 0.75);
   EXPECT_EQ(muon->groups()[1].lr, 0.125);
   EXPECT_EQ(made_of(R"({"type": "Muon"})")->groups()[0].lr, 0.02);
-}
-
-TEST(DeepSpeedOptimizers, MayLeaveToTheTrainerWhatItKnows) {
-  const auto made = [](const std::string& sections, std::optional<std::int64_t> steps) {
-    return detail::optimizers_of(parse_deepspeed_config("{" + sections + "}", "ds.json").config, steps);
-  };
-  const auto optimizer = [](const std::string& lr) {
-    return R"("optimizer": {"type": "AdamW", "params": {"lr": )" + lr +
-           R"(, "betas": "auto", "eps": "auto"}})";
-  };
-  const auto scheduler = [](const std::string& warmup) {
-    return R"(, "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto",
-        "warmup_max_lr": "auto", "warmup_num_steps": )" +
-           warmup + "}}";
-  };
-  const auto found = made(optimizer("0.5") + scheduler("2"), 10);
-  const auto section = std::get<DeepSpeedLR>(found.lr_scheduler->scheduler).scheduler;
-  EXPECT_EQ(deepspeed::learning_rate(section, 2, {.lr = 0.5}), 0.5);
-  EXPECT_EQ(deepspeed::learning_rate(section, 10, {.lr = 0.5}), 0);
-  test::expect_error<ConfigError>([&] { made(optimizer("\"auto\""), 10); },
-                                  {"optimizer.params.lr (ds.json:1:", "auto", "configure_optimizers()"});
-  test::expect_error<ConfigError>([&] { made(optimizer("0.5") + scheduler("2"), std::nullopt); },
-                                  {"scheduler.params.total_num_steps (ds.json:1:", "auto"});
-  test::expect_error<ConfigError>([&] { made(optimizer("0.5") + scheduler("\"auto\""), 10); },
-                                  {"scheduler.params.warmup_num_steps (ds.json:2:", "auto"});
 }
 
 TEST(DeepSpeedArguments, ThatSayOtherThanTheFileAreNamed) {

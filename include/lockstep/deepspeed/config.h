@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <lockstep/base/error.h>
 #include <lockstep/base/export.h>
 #include <lockstep/deepspeed/auto_or.h>
 #include <lockstep/deepspeed/lr_schedules.h>
@@ -73,6 +75,11 @@ struct DeepSpeedConfig {
   /// Keys that the file has, sections included (`fp16`, `fp16.enabled`, `optimizer.params.lr`), each with its
   /// place as `file:line:column`. Empty for a configuration made in code.
   std::map<std::string, std::string> given = {};
+  /// Those of them that are "auto" there.
+  std::set<std::string> autos = {};
+  /// "optimizer" and "scheduler", where they cannot be had: the error that using them is. A run whose program
+  /// has its own goes on; read_deepspeed_config() throws it.
+  std::map<std::string, ConfigError> refused = {};
 
   /// Whether the file has `key`.
   bool is_given(const std::string& key) const { return given.contains(key); }

@@ -53,7 +53,7 @@ struct TorchAutocast {
 
 /// "amp": Apex, which there is not; read so that files which switch it off work.
 struct Amp {
-  bool enabled = false;
+  AutoOr<bool> enabled = false;
 };
 
 LOCKSTEP_API void describe(OptionVisitor& v, Fp16& o);

@@ -26,7 +26,7 @@ struct Aio {
 struct ActivationCheckpointing {
   bool partition_activations = false;
   bool cpu_checkpointing = false;
-  bool contiguous_memory_optimization = false;  ///< needs partition_activations and number_checkpoints
+  bool contiguous_memory_optimization = false;
   std::optional<std::int64_t> number_checkpoints = {};
   bool synchronize_checkpoint_boundary = false;
   bool profile = false;

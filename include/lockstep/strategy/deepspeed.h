@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include <lockstep/base/enum_option.h>
@@ -59,8 +60,11 @@ struct DeepSpeed {
   int hysteresis = 2;
   std::int64_t min_loss_scale = 1;
   EnumOption<StateDictType> state_dict_type =
-      StateDictType::kSharded;  ///< how checkpoints hold the model: every rank
-                                ///< its shards, or gathered on rank 0
+      StateDictType::kSharded;               ///< how checkpoints hold the model: every rank
+                                             ///< its shards, or gathered on rank 0
+  std::optional<double> learning_rate = {};  ///< for an "auto" of the file at optimizer.params.lr
+  std::int64_t warmup_steps = 0;  ///< for an "auto" of the file at scheduler.params.warmup_num_steps
+  double warmup_ratio = 0.0;      ///< the same, as a share of the run's steps; warmup_steps goes before it
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for joining and for each collective
   std::string process_group_backend = "gloo";                    ///< what carries the bytes
   EnumOption<Reduction> reduction = Reduction::kOrdered;         ///< order of sums
