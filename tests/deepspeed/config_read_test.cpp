@@ -249,6 +249,16 @@ TEST(DeepSpeedConfig, AutoIsKeptWhereSomebodyFillsIt) {
   EXPECT_FALSE(c.autos.contains("zero_optimization.stage"));
 }
 
+TEST(DeepSpeedConfig, AutoKeepsItsDefaultWhereAConfigurationIsAssigned) {
+  const std::string text = R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto"}}})";
+  auto c = config(text);
+  auto taken = std::move(c);
+  c = taken;
+  const auto& schedule = std::get<deepspeed::WarmupLR>(c.scheduler);
+  EXPECT_TRUE(schedule.warmup_min_lr.is_auto);
+  EXPECT_EQ(schedule.warmup_min_lr.value, deepspeed::PerGroup{0.0});
+}
+
 TEST(DeepSpeedConfig, AutoIsTheDefaultInStrictSectionsAndRefusedElsewhere) {
   EXPECT_EQ(config(R"({"zero_optimization": {"allgather_bucket_size": "auto"}})")
                 .zero_optimization.allgather_bucket_size,

@@ -7,6 +7,9 @@
 
 namespace lockstep::deepspeed {
 
+/// The word "auto" as it is read, before it is known what it stands for.
+struct AutoWord {};
+
 /// A T, or "auto": to be filled from the Trainer, the loader or the model. While it is "auto", `value` is
 /// DeepSpeed's default.
 template <class T>
@@ -16,13 +19,14 @@ struct AutoOr {
 
   AutoOr() = default;
   AutoOr(T given) : value(std::move(given)) {}  // so that code sets it as if it were a T
+  explicit AutoOr(AutoWord) : is_auto(true), has_value_(false) {}
   AutoOr(const AutoOr&) = default;
   AutoOr(AutoOr&&) = default;
   ~AutoOr() = default;
 
-  /// An "auto" that is assigned leaves `value` as it is: the default.
+  /// An "auto" that was read leaves `value` as it is: the default.
   AutoOr& operator=(AutoOr other) {
-    if (!other.is_auto) value = std::move(other.value);
+    if (other.has_value_) value = std::move(other.value);
     is_auto = other.is_auto;
     return *this;
   }
@@ -33,6 +37,9 @@ struct AutoOr {
   }
 
   bool operator==(const AutoOr&) const = default;
+
+ private:
+  bool has_value_ = true;
 };
 
 }  // namespace lockstep::deepspeed
@@ -46,9 +53,7 @@ struct OptionCodec<deepspeed::AutoOr<T>> {
 
   static Expected<Value, OptionFailure> read(const OptionText& text, const OptionRange& range) {
     if (text.kind == OptionText::Kind::kScalar && text.text == "auto") {
-      Value value;
-      value.is_auto = true;
-      return value;
+      return Value(deepspeed::AutoWord{});
     }
     auto value = OptionCodec<T>::read(text, range);
     if (!value) return Unexpected{value.error()};
