@@ -24,6 +24,21 @@ Metrics metrics_of(const StateTree& tree) {
   return metrics;
 }
 
+// Older checkpoints do not say: what there is then counts as measured now.
+void load_validations(MetricBoard& board, const StateTree& own) {
+  if (!own.contains("validations")) {
+    board.num_validations = board.callback.empty() ? 0 : 1;
+    return;
+  }
+  const auto tree = own.get<StateTree>("validations");
+  board.num_validations = tree.get<std::int64_t>("ended");
+  for (const auto& metric : tree.get_all<StateTree>("measured"))
+    board.measured[metric.get<std::string>("name")] = {
+        .number = metric.get<std::int64_t>("number"),
+        .epoch = metric.get<std::int64_t>("epoch"),
+        .global_step = metric.get<std::int64_t>("global_step")};
+}
+
 [[noreturn]] void refuse_other_gradients(const std::string& name, const at::Tensor& saved,
                                          const at::Tensor& own) {
   throw CheckpointError(
@@ -161,8 +176,10 @@ void load_moment(RunState& state) {
   load_buffers(state, own.get<StateTree>("buffers"));
   state.board.callback = metrics_of(own.get<StateTree>("callback_metrics"));
   state.board.progress_bar = metrics_of(own.get<StateTree>("progress_bar_metrics"));
+  load_validations(state.board, own);
   state.should_stop = state.keeps_stop = own.get<bool>("should_stop");
-  state.stop_agreed = own.get<bool>("stop_agreed");
+  const bool agreed = own.contains("stop_agreed_by_callbacks") && own.get<bool>("stop_agreed_by_callbacks");
+  state.stop_agreed = own.get<bool>("stop_agreed") || (agreed && !state.stop_wishes.empty());
   if (world_size != state.communicator().size()) return;
   state.strategy->load_state(own.get<StateTree>("strategy"));
   if (has_gradients_to_keep(state)) load_gradients(state, own.get<StateTree>("gradients"));
