@@ -13,6 +13,7 @@
 #include "train/data_place.h"
 #include "train/fit_checkpoint.h"
 #include "train/fit_state.h"
+#include "train/kept_settings.h"
 #include "train/open_data.h"
 
 namespace lockstep::detail {
@@ -161,11 +162,13 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
   if (state.progress.samples != samples) own.set("train_log", state.train_log.state());
   load_model(state, checkpoint, shared.get<StateTree>("model"));
   state.module->load_state(own.get<StateTree>("module"));
+  const KeptSettings given(state);
   load_callbacks(state, own.get<StateTree>("callbacks"));
   TrainContext context(state);
   for (const auto& callback : state.callbacks) callback->on_load_checkpoint(context, shared);
   load_optimizers(state, shared);
   load_precision(state, shared);
+  given.tell(state);
   say_where_from(state, checkpoint);
   state.moment = {
       .loops = state_of(state.progress), .own = std::move(own), .world_size = checkpoint.info().world_size};
