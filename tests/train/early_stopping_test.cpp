@@ -248,6 +248,20 @@ TEST_F(EarlyStoppingTest, AnEndThatIsPostponedIsFoundAnew) {
   }
 }
 
+// At the end of an epoch that has validated nothing there is nothing new to find.
+TEST_F(EarlyStoppingTest, AValueIsCheckedOnce) {
+  const auto callback = std::make_shared<EarlyStopping>(
+      EarlyStoppingOptions{.monitor = "val_loss", .patience = 2, .check_on_train_epoch_end = true});
+  auto chosen = options(10);
+  chosen.check_val_every_n_epoch = 2;
+  chosen.callbacks = {callback};
+  model_->losses = {1, 2, 3, 4, 5};
+  Trainer trainer(chosen);
+  trainer.fit(model_, batches(1), batches(1));
+  EXPECT_EQ(trainer.current_epoch(), 6);
+  EXPECT_EQ(callback->wait_count(), 2);
+}
+
 // The stop of another callback, or of the module, stays.
 TEST_F(EarlyStoppingTest, TakesBackItsOwnWishAlone) {
   auto chosen = options(8);
