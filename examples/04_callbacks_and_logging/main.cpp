@@ -59,7 +59,9 @@ int main(int argc, char** argv) {
     Classifier model;
     trainer.fit(model, ls::loader(train, {.batch_size = 32, .shuffle = true}),
                 ls::loader(val, {.batch_size = 256}));
-    trainer.validate(model, ls::loader(val, {.batch_size = 256}), "best");
+    // A run that was cut before its first validation has no best, but its last.
+    const bool has_best = !best->best_model_path().empty();
+    trainer.validate(model, ls::loader(val, {.batch_size = 256}), has_best ? "best" : "last");
     if (!trainer.is_global_zero()) return;
     std::printf("best: %s\n", best->best_model_path().filename().c_str());
     if (!patience->stopping_reason_message().empty())

@@ -192,10 +192,18 @@ void run_loaders(RunState& state, const Pass& pass) {
   }
 }
 
+Measurement next_validation(const RunState& state) {
+  return {.number = state.board.num_validations + 1,
+          .epoch = state.progress.epoch,
+          .global_step = state.progress.global_step};
+}
+
 void evaluate(RunState& state, const Pass& pass, Stage stage) {
   TrainContext context(state);
   const auto& hooks = pass.hooks;
   auto& progress = pass.progress;
+  const bool inside_fit = stage == Stage::kFit;
+  if (inside_fit) state.board.validation = next_validation(state);
   // A checkpoint that is taken in a hook says that the hook has been called.
   const auto call_next = [&](const EpochHook& next, EvaluationPhase phase) {
     if (progress.phase >= phase) return;
@@ -208,7 +216,7 @@ void evaluate(RunState& state, const Pass& pass, Stage stage) {
   if (progress.phase == EvaluationPhase::kEpochStart) run_loaders(state, pass);
   call_next(hooks.epoch_end, EvaluationPhase::kEpochEnd);
   const auto row = state.evaluation_log.finish_epoch(state.communicator());
-  const bool inside_fit = stage == Stage::kFit;
+  if (inside_fit) ++state.board.num_validations;
   state.write_metrics(row, inside_fit ? state.progress.batches_that_stepped : state.progress.global_step);
   if (stage != Stage::kSanityCheck && !inside_fit) state.results = by_loader(row, pass.loaders.size());
   progress.phase = EvaluationPhase::kEnd;

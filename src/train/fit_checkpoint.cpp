@@ -24,6 +24,22 @@ StateTree tree_of(const Metrics& metrics) {
   return tree;
 }
 
+StateTree validations_of(const MetricBoard& board) {
+  StateList measured;
+  for (const auto& [name, validation] : board.measured) {
+    StateTree metric;
+    metric.set("name", name);
+    metric.set("number", validation.number);
+    metric.set("epoch", validation.epoch);
+    metric.set("global_step", validation.global_step);
+    measured.push_back(std::move(metric));
+  }
+  StateTree tree;
+  tree.set("ended", board.num_validations);
+  tree.set("measured", std::move(measured));
+  return tree;
+}
+
 // Of a window that is not complete; else empty.
 StateTree gradients_of(const RunState& state) {
   StateTree tree;
@@ -70,11 +86,13 @@ StateTree own_state(const RunState& state) {
   own.set("evaluation_log", state.evaluation_log.state());
   own.set("callback_metrics", tree_of(state.board.callback));
   own.set("progress_bar_metrics", tree_of(state.board.progress_bar));
+  own.set("validations", validations_of(state.board));
   own.set("callbacks", callbacks_of(state));
   own.set("module", state.module->state());
   if (state.data_module) own.set("data_module", state.data_module->state());
   own.set("should_stop", state.keeps_stop);
-  own.set("stop_agreed", state.stop_agreed && !state.stops_this_run);
+  own.set("stop_agreed", state.stop_agreed && !state.stops_this_run && state.stop_wishes.empty());
+  own.set("stop_agreed_by_callbacks", state.stop_agreed && !state.stop_wishes.empty());
   return own;
 }
 
@@ -186,6 +204,7 @@ void keep_moment(RunState& state) {
   state.moment->own = state.moment->own.clone();  // hooks that follow may change buffers
   state.moment->own.set("should_stop", false);
   state.moment->own.set("stop_agreed", false);
+  state.moment->own.set("stop_agreed_by_callbacks", false);
 }
 
 void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request) {

@@ -66,7 +66,7 @@ bool FitLoop::steps_reached() const {
 }
 
 bool FitLoop::stop_honoured() const {
-  const bool stop = state_.communicator().size() == 1 ? state_.should_stop : state_.stop_agreed;
+  const bool stop = state_.communicator().size() == 1 ? state_.wishes_to_stop() : state_.stop_agreed;
   return stop && state_.progress.epoch >= *state_.options.min_epochs &&
          state_.progress.global_step >= state_.options.min_steps;
 }
@@ -162,7 +162,7 @@ void FitLoop::end_epoch_at(std::int64_t batches) {
 
 void FitLoop::finish_epoch() {
   TrainContext context(state_);
-  if (!is_cut_) advance_schedule(context, Interval::kEpoch, /*watching=*/true, state_.progress.epoch);
+  if (!is_cut_) advance_schedule(context, Interval::kEpoch, /*watching=*/true, state_.progress.epoch + 1);
   for (const auto& logger : state_.loggers) logger->flush();
   stop_vote_.take();
   ++state_.progress.epoch;
@@ -190,9 +190,11 @@ void FitLoop::run_batch(const AnyBatch& loaded, std::int64_t batch_idx) {
   is_skipped_ = !batch.empty() && asks_to_skip(step);
   TrainOutput output{.loss = std::numeric_limits<double>::quiet_NaN()};
   if (!is_skipped_) output.loss = optimize(batch, window, step);
-  if (window.last || is_skipped_) advance_schedule(step, Interval::kStep, /*watching=*/false, batch_idx);
+  // The end of an epoch that is skipped counts as Lightning's does: for schedules that count every step.
+  if (progress.global_step != progress.steps_before_batch || is_skipped_)
+    advance_schedule(step, Interval::kStep, /*watching=*/false, is_skipped_ ? 1 : progress.global_step);
   if (batch_idx + 1 == num_batches_ || is_skipped_)
-    advance_schedule(step, Interval::kEpoch, /*watching=*/false, progress.epoch);
+    advance_schedule(step, Interval::kEpoch, /*watching=*/false, progress.epoch + 1);
   ++progress.batches;
   progress.phase = FitPhase::kBatches;
   if (is_skipped_) return;
@@ -223,7 +225,8 @@ void FitLoop::finish_batch(std::int64_t batch_idx) {
   validate_if_due();
   // Schedules that watch a metric come after the validation that measures it.
   TrainContext context(state_);
-  if (stepped) advance_schedule(context, Interval::kStep, /*watching=*/true, batch_idx);
+  if (stepped && progress.global_step != progress.steps_before_batch)
+    advance_schedule(context, Interval::kStep, /*watching=*/true, progress.global_step);
   if (stepped) ++progress.batches_that_stepped;
   progress.phase = FitPhase::kBatches;
 }
@@ -236,26 +239,29 @@ void FitLoop::write_step_row() {
   stop_vote_.take();
 }
 
-void FitLoop::advance_schedule(TrainContext& context, Interval interval, bool watching,
-                               std::int64_t counter) {
+void FitLoop::advance_schedule(TrainContext& context, Interval interval, bool watching, std::int64_t count) {
   if (!is_automatic_) return;
   const auto& [module, optimizer, config, scheduler] = state_.optimizers.front();
   // DeepSpeed's count steps that were taken.
   if (state_.deepspeed && interval == Interval::kStep && automatic_.has_left_out_step()) return;
   if (!scheduler || config->interval != interval || scheduler->needs_metric() != watching ||
-      (counter + 1) % config->frequency != 0) {
+      count % config->frequency != 0) {
     return;
   }
-  state_.module->lr_scheduler_step(context, *scheduler,
-                                   watching ? std::optional(monitored(config->monitor)) : std::nullopt);
+  const auto metric = watching ? monitored(context, interval) : std::nullopt;
+  if (watching && !metric) return;
+  state_.module->lr_scheduler_step(context, *scheduler, metric);
 }
 
-// Ranks may have measured different values; they must go by one.
-double FitLoop::monitored(const std::string& name) const {
-  const TrainContext context(state_);
-  const auto value = monitored_metric(context, name);
-  if (!value) refuse_missing("lr_scheduler", context, name);
-  return *value;
+// None where no validation has measured it: not yet, or not in this epoch. Ranks may have measured different
+// values; they must go by one.
+std::optional<double> FitLoop::monitored(const TrainContext& context, Interval interval) const {
+  const auto& name = state_.optimizers.front().lr_scheduler->monitor;
+  const auto found = monitored_metric(context, name);
+  if (!found && awaits_validation(context)) return std::nullopt;
+  if (!found) refuse_missing("lr_scheduler", context, name);
+  const bool is_of_epoch = found->measured.number == 0 || found->measured.epoch == state_.progress.epoch;
+  return interval == Interval::kStep || is_of_epoch ? std::optional(found->value) : std::nullopt;
 }
 
 void FitLoop::validate_if_due() {

@@ -53,9 +53,9 @@ class FitLoop {
   void finish_batch(std::int64_t batch_idx);
   void write_step_row();
   // Plain schedules advance with the step or the epoch's last batch; those that watch a metric
-  // after the validation that measures it.
-  void advance_schedule(TrainContext& context, Interval interval, bool watching, std::int64_t counter);
-  double monitored(const std::string& name) const;
+  // after the validation that measures it. `count`: optimizer steps or epochs, with this one.
+  void advance_schedule(TrainContext& context, Interval interval, bool watching, std::int64_t count);
+  std::optional<double> monitored(const TrainContext& context, Interval interval) const;
   void validate_if_due();
 
   RunState& state_;

@@ -13,6 +13,7 @@
 #include "train/data_place.h"
 #include "train/fit_checkpoint.h"
 #include "train/fit_state.h"
+#include "train/kept_settings.h"
 #include "train/open_data.h"
 
 namespace lockstep::detail {
@@ -22,6 +23,21 @@ Metrics metrics_of(const StateTree& tree) {
   Metrics metrics;
   for (const auto& entry : tree.entries()) metrics[entry.name] = tree.get<double>(entry.name);
   return metrics;
+}
+
+// Older checkpoints do not say: what there is then counts as measured now.
+void load_validations(MetricBoard& board, const StateTree& own) {
+  if (!own.contains("validations")) {
+    board.num_validations = board.callback.empty() ? 0 : 1;
+    return;
+  }
+  const auto tree = own.get<StateTree>("validations");
+  board.num_validations = tree.get<std::int64_t>("ended");
+  for (const auto& metric : tree.get_all<StateTree>("measured"))
+    board.measured[metric.get<std::string>("name")] = {
+        .number = metric.get<std::int64_t>("number"),
+        .epoch = metric.get<std::int64_t>("epoch"),
+        .global_step = metric.get<std::int64_t>("global_step")};
 }
 
 [[noreturn]] void refuse_other_gradients(const std::string& name, const at::Tensor& saved,
@@ -146,11 +162,13 @@ void load_fit(RunState& state, const Checkpoint& checkpoint) {
   if (state.progress.samples != samples) own.set("train_log", state.train_log.state());
   load_model(state, checkpoint, shared.get<StateTree>("model"));
   state.module->load_state(own.get<StateTree>("module"));
+  const KeptSettings given(state);
   load_callbacks(state, own.get<StateTree>("callbacks"));
   TrainContext context(state);
   for (const auto& callback : state.callbacks) callback->on_load_checkpoint(context, shared);
   load_optimizers(state, shared);
   load_precision(state, shared);
+  given.tell(state);
   say_where_from(state, checkpoint);
   state.moment = {
       .loops = state_of(state.progress), .own = std::move(own), .world_size = checkpoint.info().world_size};
@@ -161,8 +179,10 @@ void load_moment(RunState& state) {
   load_buffers(state, own.get<StateTree>("buffers"));
   state.board.callback = metrics_of(own.get<StateTree>("callback_metrics"));
   state.board.progress_bar = metrics_of(own.get<StateTree>("progress_bar_metrics"));
+  load_validations(state.board, own);
   state.should_stop = state.keeps_stop = own.get<bool>("should_stop");
-  state.stop_agreed = own.get<bool>("stop_agreed");
+  const bool agreed = own.contains("stop_agreed_by_callbacks") && own.get<bool>("stop_agreed_by_callbacks");
+  state.stop_agreed = own.get<bool>("stop_agreed") || (agreed && !state.stop_wishes.empty());
   if (world_size != state.communicator().size()) return;
   state.strategy->load_state(own.get<StateTree>("strategy"));
   if (has_gradients_to_keep(state)) load_gradients(state, own.get<StateTree>("gradients"));

@@ -230,7 +230,7 @@ void MetricLog::finish_metrics(const Communicator& communicator, MetricRow& row)
     const auto found = values.find(logged.name);
     if (found == values.end()) continue;
     const auto& [name, value] = *found;
-    board_.callback.insert_or_assign(name, value);
+    show(name, value);
     if (logged.options.prog_bar) board_.progress_bar.insert_or_assign(name, value);
     if (logged.options.logger) row.emplace_back(name, value);
   }
@@ -261,9 +261,17 @@ void MetricLog::reset() {
   discard();
 }
 
+void MetricLog::show(const std::string& name, double value) {
+  board_.callback.insert_or_assign(name, value);
+  if (measures_ && board_.validation.number > 0)
+    board_.measured.insert_or_assign(name, board_.validation);
+  else if (!board_.measured.empty())
+    board_.measured.erase(name);
+}
+
 void MetricLog::publish(const Entry& entry, const std::string& forked_name, double value) {
-  board_.callback.insert_or_assign(entry.name, value);
-  if (forked_name != entry.name) board_.callback.insert_or_assign(forked_name, value);
+  show(entry.name, value);
+  if (forked_name != entry.name) show(forked_name, value);
   if (entry.options.prog_bar) board_.progress_bar.insert_or_assign(forked_name, value);
 }
 

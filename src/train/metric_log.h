@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,12 +47,16 @@ LOCKSTEP_API std::vector<Metrics> by_loader(const MetricRow& row, std::size_t nu
 struct MetricBoard {
   Metrics callback;
   Metrics progress_bar;
+  std::map<std::string, Measurement, std::less<>> measured;  ///< of what a validation within fit has logged
+  Measurement validation;                                    ///< the one that runs, or the last
+  std::int64_t num_validations = 0;                          ///< within fit, that have ended
 };
 
 /// One loop's values; training and evaluation have one each, since they interleave.
 class LOCKSTEP_API MetricLog {
  public:
-  explicit MetricLog(MetricBoard& board) : board_(board) {}
+  /// Of validations, or of training.
+  explicit MetricLog(MetricBoard& board, bool measures = false) : board_(board), measures_(measures) {}
 
   /// Outside of batches a value weighs 1.
   void set_scope(const LogScope& scope) {
@@ -122,8 +128,10 @@ class LOCKSTEP_API MetricLog {
   void warn_if_counted_twice(const std::string& name, const metrics::Metric& metric);
   void finish_metrics(const Communicator& communicator, MetricRow& row);
   void publish(const Entry& entry, const std::string& forked_name, double value);
+  void show(const std::string& name, double value);
 
   MetricBoard& board_;
+  bool measures_;
   LogScope scope_;
   std::int64_t batch_size_ = 1;
   std::vector<Entry> entries_;

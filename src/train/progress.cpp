@@ -69,6 +69,7 @@ StateTree state_of(const Progress& progress) {
   state.set("num_training_batches", progress.num_training_batches);
   state.set("next_train_reload", progress.next_train_reload);
   state.set("next_val_reload", progress.next_val_reload);
+  state.set("steps_before_batch", progress.steps_before_batch);
   return state;
 }
 
@@ -88,7 +89,8 @@ void load_state(Progress& progress, const StateTree& state) {
                                           ? count_of(state, "num_training_batches")
                                           : progress.num_training_batches,
               .next_train_reload = count_if_any(state, "next_train_reload"),
-              .next_val_reload = count_if_any(state, "next_val_reload")};
+              .next_val_reload = count_if_any(state, "next_val_reload"),
+              .steps_before_batch = count_if_any(state, "steps_before_batch")};
 }
 
 }  // namespace lockstep::detail

@@ -50,7 +50,7 @@ struct Progress {
   bool operator==(const Progress&) const = default;
 };
 
-/// Everything but steps_before_batch. `epoch` and `batches` are the position in the data, too.
+/// Everything. `epoch` and `batches` are the position in the data, too.
 LOCKSTEP_API StateTree state_of(const Progress& progress);
 
 /// @throws CheckpointError as the getters of StateTree, or for an unknown phase; nothing has changed then

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -75,7 +76,7 @@ struct RunState {
   MetricBoard board;    // of the entry point that is running
   Metrics all_metrics;  // of all that have run
   MetricLog train_log{board};
-  MetricLog evaluation_log{board};
+  MetricLog evaluation_log{board, /*measures=*/true};
   MetricLog* active_log = &train_log;
   std::vector<std::shared_ptr<Logger>> loggers;  ///< on rank 0
   std::shared_ptr<Profiler> profiler;            ///< null: nothing is measured
@@ -86,10 +87,11 @@ struct RunState {
   std::int64_t num_evaluation_batches = 0;  ///< of this rank, in the evaluation that runs
   bool validation_is_due = false;           ///< behind the batch that is running
   SkipRequest skip_request = SkipRequest::kRefused;
-  bool should_stop = false;     ///< this rank's wish
-  bool keeps_stop = false;      ///< checkpoints hold that wish
-  bool stops_this_run = false;  ///< a wish of all ranks that checkpoints do not hold
-  bool stop_agreed = false;     ///< what several ranks have agreed on
+  bool should_stop = false;               ///< this rank's wish
+  std::set<const Callback*> stop_wishes;  ///< of all ranks, until taken back; checkpoints do not hold them
+  bool keeps_stop = false;                ///< checkpoints hold that wish
+  bool stops_this_run = false;            ///< a wish of all ranks that checkpoints do not hold
+  bool stop_agreed = false;               ///< what several ranks have agreed on
   /// What checkpoints say while it is not what the loops' own state says: in a run that goes on from a
   /// checkpoint, until it does; in one that ends, from the place where a later one would go on.
   std::optional<FitMoment> moment;
@@ -113,6 +115,7 @@ struct RunState {
   bool keeps_predictions = false;
   std::vector<std::vector<at::Tensor>> predictions;  ///< of this rank, by loader and batch
 
+  bool wishes_to_stop() const { return should_stop || !stop_wishes.empty(); }
   const Communicator& communicator() const { return strategy->communicator(); }
   bool is_global_zero() const { return environment->global_rank() == 0; }
   /// Micro-batches per optimizer step in the epoch that runs.

@@ -26,7 +26,7 @@ void StopVote::begin() {
 
 void StopVote::take() {
   if (state_.communicator().size() == 1) return;
-  const auto votes = torch::full({1}, state_.should_stop ? 1 : 0, torch::kInt);
+  const auto votes = torch::full({1}, state_.wishes_to_stop() ? 1 : 0, torch::kInt);
   state_.communicator().all_reduce(votes, ReduceOp::kMax);
   state_.stop_agreed = votes.item<int>() != 0;
 }

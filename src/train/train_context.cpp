@@ -106,6 +106,12 @@ void TrainContext::log(std::string_view name, metrics::Metric& metric, const Log
 }
 
 const Metrics& TrainContext::callback_metrics() const { return state_->board.callback; }
+Measurement TrainContext::measured(std::string_view name) const {
+  const auto found = state_->board.measured.find(name);
+  return found == state_->board.measured.end() ? Measurement() : found->second;
+}
+
+std::int64_t TrainContext::num_validations() const { return state_->board.num_validations; }
 const Metrics& TrainContext::progress_bar_metrics() const { return state_->board.progress_bar; }
 
 namespace {
@@ -167,7 +173,11 @@ void TrainContext::print(std::string_view text) const {
 
 void TrainContext::stop() { state_->should_stop = state_->keeps_stop = true; }
 void TrainContext::stop_this_run() { state_->should_stop = state_->stops_this_run = true; }
-bool TrainContext::should_stop() const { return state_->should_stop; }
+bool TrainContext::should_stop() const { return state_->wishes_to_stop(); }
+void TrainContext::wish_to_stop(const Callback& callback, bool wishes) {
+  if (wishes) state_->stop_wishes.insert(&callback);
+  if (!wishes) state_->stop_wishes.erase(&callback);
+}
 
 void StepContext::skip_epoch() {
   if (state_->skip_request == detail::SkipRequest::kRefused) {

@@ -213,6 +213,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
   state.next_accumulation.reset();
   state.figures = {.start_to_first_collective_s = state.figures.start_to_first_collective_s};
   state.should_stop = state.keeps_stop = state.stops_this_run = state.stop_agreed = false;
+  state.stop_wishes.clear();
   state.has_saved_last = false;
   state.promised.clear();
   state.moment.reset();

@@ -39,6 +39,10 @@ class ExamplesTest(ProgramTest):
         best = next(line for line in result.out.splitlines() if line.startswith("best: "))
         self.assertIn(best.removeprefix("best: "), kept)
 
+    def test_callbacks_in_a_run_that_is_cut_before_its_first_validation(self):
+        _, result = self.example("04_callbacks_and_logging", "--trainer.max_steps", "5")
+        self.assertEqual(result.err.count("no validation has ended yet"), 2, result)
+
     def transformer(self, *flags):
         return self.run_program(BINARY / "bin/example_05_fsdp_transformer", *flags, "--model.size", "tiny", "--data.text",
                                 SOURCE / "LICENSE", "--data.batch_size", "16", "--optimizer.warmup_steps", "5", "--optimizer.lr",

@@ -102,6 +102,23 @@ class Run(ProgramTest):
         steps = [int(row["step"]) for row in self.metrics() if row["train_loss_step"]]
         self.assertEqual(steps, [9, 19, 29, 39])
 
+    def test_a_resumed_run_keeps_its_rate_and_records_it(self):
+        first, second, third = (self.folder / name for name in ("first", "second", "third"))
+        sgd = ["--optimizer.name", "sgd"]
+        self.succeed("--run_dir", first, "--trainer.max_epochs", 1, *sgd, "--optimizer.lr", 0.01)
+        last = ["--ckpt_path", first / "checkpoints" / "last.ckpt", "--trainer.max_epochs", 2]
+        result = self.digits("--run_dir", second, *last, *sgd, "--optimizer.lr", 0.5, "--trainer.devices", 2,
+                             "--trainer.strategy", "ddp")
+        self.assertEqual(result.code, 0, result)
+        said = [line for line in result.err.splitlines() if "lr 0.01, not 0.5" in line]
+        self.assertEqual(len(said), 1, result)
+        self.assertIn("warning: ", said[0])
+        for record in ("config.yaml", "hparams.yaml"):
+            self.assertRegex((second / record).read_text(), r"\n  lr: 0.01\n", record)
+        quiet = self.digits("--run_dir", third, *last, "-c", second / "config.yaml", "--trainer.max_epochs", 3)
+        self.assertEqual(quiet.code, 0, quiet)
+        self.assertNotIn("settings of its checkpoint", quiet.err)
+
     def test_versions_of_the_run_directory(self):
         for _ in range(2):
             result = self.run_program(DIGITS, "--trainer.max_epochs", 0, "--data.file", SOURCE / "data" / "digits.csv.gz")

@@ -219,6 +219,64 @@ TEST_F(EarlyStoppingTest, ACheckpointOfTheEpochThatItEndedDoesNotStopTheNextRun)
   EXPECT_EQ(run(2, from), 4);  // the next check finds the same
 }
 
+// What ends a run is what it finds when min_epochs are done, whether it was resumed before or not.
+TEST_F(EarlyStoppingTest, AnEndThatIsPostponedIsFoundAnew) {
+  const std::vector<std::tuple<std::vector<double>, int, std::int64_t>> vectors{
+      {{1, 2, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4}, 1, 8},  // better again, and to the end
+      {{1, 2, 2, 2, 2, 2, 2, 2}, 1, 5},              // not better until min_epochs are done
+      {{1, 2, 0.9, 1, 0.8, 1, 1, 1}, 2, 7},
+      {{1, std::nan(""), 0.9, 0.8, 0.9, 0.8, 0.9, 0.9}, 3, 7}};
+  for (const auto& [losses, patience, epochs] : vectors) {
+    for (const std::int64_t resumed_at : {0, 2, 3, 4}) {
+      SCOPED_TRACE(resumed_at);
+      const auto run = [&](std::int64_t max_epochs, std::int64_t from) {
+        const auto callback = std::make_shared<EarlyStopping>(
+            EarlyStoppingOptions{.monitor = "val_loss", .patience = patience});
+        auto chosen = options(max_epochs);
+        chosen.min_epochs = std::min<std::int64_t>(5, max_epochs);
+        chosen.callbacks = {callback};
+        model_ = testing::Slope();
+        model_->losses.assign(losses.begin() + from, losses.end());
+        Trainer trainer(chosen);
+        trainer.fit(model_, batches(1), batches(1), from > 0 ? "last" : "");
+        EXPECT_TRUE(max_epochs < 8 || (callback->stopped_epoch() > 0) == (epochs < 8));
+        return trainer.current_epoch();
+      };
+      if (resumed_at > 0) run(resumed_at, 0);
+      EXPECT_EQ(run(8, resumed_at), epochs);
+    }
+  }
+}
+
+// At the end of an epoch that has validated nothing there is nothing new to find.
+TEST_F(EarlyStoppingTest, AValueIsCheckedOnce) {
+  const auto callback = std::make_shared<EarlyStopping>(
+      EarlyStoppingOptions{.monitor = "val_loss", .patience = 2, .check_on_train_epoch_end = true});
+  auto chosen = options(10);
+  chosen.check_val_every_n_epoch = 2;
+  chosen.callbacks = {callback};
+  model_->losses = {1, 2, 3, 4, 5};
+  Trainer trainer(chosen);
+  trainer.fit(model_, batches(1), batches(1));
+  EXPECT_EQ(trainer.current_epoch(), 6);
+  EXPECT_EQ(callback->wait_count(), 2);
+}
+
+// The stop of another callback, or of the module, stays.
+TEST_F(EarlyStoppingTest, TakesBackItsOwnWishAlone) {
+  auto chosen = options(8);
+  chosen.min_epochs = 5;
+  chosen.callbacks = {
+      std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = "val_loss", .patience = 1}),
+      std::make_shared<LambdaCallback>(LambdaHooks{.on_train_epoch_start = [](TrainContext& context) {
+        if (context.current_epoch() == 1) context.stop();
+      }})};
+  model_->losses = {1, 2, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4};
+  Trainer trainer(chosen);
+  trainer.fit(model_, batches(1), batches(1));
+  EXPECT_EQ(trainer.current_epoch(), 5);
+}
+
 // There would be nothing to go by, and the fit would never stop.
 TEST_F(EarlyStoppingTest, GoesByTheEpochWhereNothingIsValidated) {
   for (const bool says_when : {false, true}) {

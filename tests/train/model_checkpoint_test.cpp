@@ -37,6 +37,29 @@ TEST(CheckpointNames, AreLightnings) {
   EXPECT_EQ(name({.filename = "{missing}"}, {}, 0, 0), "missing=0.ckpt");
 }
 
+// A metric may have any name; the file is inside of the folder for checkpoints all the same.
+TEST(CheckpointNames, LeadNowhereElse) {
+  EXPECT_EQ(name({.filename = "{../../x:.0f}"}, {{"../../x", 1}}, 0, 0), "__/__/x=1.ckpt");
+  EXPECT_EQ(name({.filename = "{epoch}-{/x}-{a/./b}-{a//b}-{..}-{a/..}-{...}"}, {}, 3, 0),
+            "epoch=3-_/x=0-a/_/b=0-a/_/b=0-__=0-a/__=0-...=0.ckpt");
+  EXPECT_EQ(name({.filename = "{../../x:.0f}", .auto_insert_metric_name = false}, {{"../../x", 1}}, 0, 0),
+            "1.ckpt");
+  EXPECT_EQ(name({.filename = "a/../{epoch}"}, {}, 0, 0), "a/../epoch=0.ckpt");
+  for (const char* out : {"../{epoch}", "/tmp/{epoch}", "a/../../{epoch}", "{a/b}/../../../x"})
+    test::expect_error<ConfigError>([&] { name({.filename = out}, {}, 0, 0); }, {"filename", out, "dirpath"});
+}
+
+TEST_F(ModelCheckpointTest, AMetricWhoseNameIsAPathStaysInTheFolder) {
+  struct Logs final : Callback {
+    void on_train_batch_end(StepContext& step, const TrainOutput&) override { step.log("../../x", 1.0); }
+  };
+  auto chosen = options();
+  chosen.callbacks = {std::make_shared<Logs>()};
+  fit(chosen, {.filename = "{../../x:.0f}-{step}", .monitor = "../../x", .save_top_k = -1}, 2);
+  EXPECT_THAT(kept(), ElementsAre("__/__/x=1-step=2.ckpt"));
+  for (const auto& entry : fs::directory_iterator(folder_.path())) EXPECT_EQ(entry.path(), run_dir());
+}
+
 // What Python's format() makes of them.
 TEST(CheckpointNames, NumbersAreWrittenAsPythonDoes) {
   const auto written = [](const std::string& spec, double value) {

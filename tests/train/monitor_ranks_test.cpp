@@ -151,6 +151,35 @@ TEST_F(MonitorOfRanks, AllStopByTheMeanWhereItIsSynced) {
   EXPECT_THAT(results("stop_early", "1 " + folder()), Each("2 1"));
 }
 
+// Patience is over behind step 8; step 10 is the first at which the fit may end. Saved behind step 9.
+LOCKSTEP_RANK_BODY(stop_is_postponed)(Communicator comm, std::string folder)->std::string {
+  const auto saved = fs::path(folder) / "at_9.ckpt";
+  const auto run = [&](const std::string& from) {
+    const auto save = std::make_shared<LambdaCallback>(
+        LambdaHooks{.on_train_batch_end = [&](StepContext& step, const TrainOutput&) {
+          if (step.global_step() == 9) step.save_checkpoint(saved);
+        }});
+    auto options = options_of(
+        comm, folder,
+        {save, std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = "val_loss", .patience = 1})});
+    options.max_epochs = 6;
+    options.min_steps = 10;
+    Monitored model;
+    model->losses = {1, 2, 2, 2, 2, 2};
+    Trainer trainer(options);
+    trainer.fit(model, testing::ones(8), testing::ones(2), from);
+    return std::to_string(trainer.global_step()) + " ";
+  };
+  return result_of([&] {
+    const auto whole = run("");
+    return whole + run(saved);
+  });
+}
+
+TEST_F(MonitorOfRanks, AnEndThatIsPostponedComesAlikeInARunThatGoesOn) {
+  EXPECT_THAT(results("stop_is_postponed", folder()), Each("10 10 "));
+}
+
 LOCKSTEP_RANK_BODY(stop_beside_a_clock)(Communicator comm, std::string folder)->std::string {
   auto options = options_of(comm, folder, {std::make_shared<Timer>(TimerOptions{.duration = 1h})});
   options.min_epochs = 0;

@@ -104,11 +104,8 @@ TEST_F(TrainerTest, LimitsBatchesByNumberAndByFraction) {
   chosen.limit_train_batches = 0;
   EXPECT_EQ(weight_after(chosen, {1, 1, 1, 1}), 0);
   chosen.limit_train_batches = 0.1;
-  test::expect_error<ConfigError>(
-      [&] {
-        weight_after(chosen, {1, 1, 1, 1});
-      },
-      {"limit_train_batches", "0.1", "0.25"});
+  test::expect_error<ConfigError>([&] { weight_after(chosen, {1, 1, 1, 1}); },
+                                  {"limit_train_batches", "0.1", "0.25"});
 }
 
 TEST_F(TrainerTest, MaxStepsEndsInTheMiddleOfAnEpochWithoutValidation) {
@@ -177,17 +174,19 @@ TEST_F(TrainerTest, SchedulesEveryFrequencyThStepOrEpoch) {
   const LRScheduler third_step{
       .scheduler = ExponentialLR{.gamma = 0.5}, .interval = Interval::kStep, .frequency = 3};
   // 1 behind each of batches 0-2, a half behind 3-5, a quarter behind 6.
-  EXPECT_EQ(steps_of(
-                third_step, [](auto&) {}, 7),
-            -(3 + 1.5F + 0.25F));
-  // What is counted are batches: windows end behind 1, 3, 5 (a third one), 7, 9, 11 (the next).
-  const auto windows = [](auto& chosen) { chosen.accumulate_grad_batches = 2; };
-  EXPECT_EQ(steps_of(third_step, windows, 14), -(3 + 1.5F + 0.25F));
+  EXPECT_EQ(steps_of(third_step, [](auto&) {}, 7), -(3 + 1.5F + 0.25F));
+  // What is counted are optimizer steps, across epochs: 8 of 4 epochs, and 6 of 2.
+  const auto windows = [](std::int64_t epochs) {
+    return [epochs](auto& chosen) {
+      chosen.accumulate_grad_batches = 4;
+      chosen.max_epochs = epochs;
+    };
+  };
+  EXPECT_EQ(steps_of(third_step, windows(4), 8), -(3 + 1.5F + 0.5F));
+  EXPECT_EQ(steps_of(third_step, windows(2), 12), -(3 + 1.5F));
   const LRScheduler second_epoch{
       .scheduler = ExponentialLR{.gamma = 0.5}, .interval = Interval::kEpoch, .frequency = 2};
-  EXPECT_EQ(steps_of(
-                second_epoch, [](auto& chosen) { chosen.max_epochs = 5; }, 1),
-            -(2 + 1.0F + 0.25F));
+  EXPECT_EQ(steps_of(second_epoch, [](auto& chosen) { chosen.max_epochs = 5; }, 1), -(2 + 1.0F + 0.25F));
 }
 
 TEST_F(TrainerTest, PlateauWatchesItsMetric) {
@@ -201,6 +200,23 @@ TEST_F(TrainerTest, PlateauWatchesItsMetric) {
   without->scheduler = LRScheduler{.scheduler = ReduceLROnPlateau{}, .monitor = "val_maen"};
   test::expect_error<ConfigError>([&] { Trainer(options()).fit(without, batches({1})); },
                                   {"val_maen", "train_loss"});
+}
+
+// A schedule of epochs goes by each value once, in the epoch that has measured it; one of steps by the
+// latest.
+TEST_F(TrainerTest, PlateauWaitsForTheEpochsThatValidate) {
+  const auto weight_of = [&](Interval interval) {
+    Line model;
+    model->scheduler = LRScheduler{.scheduler = ReduceLROnPlateau{.factor = 0.5, .patience = 0},
+                                   .interval = interval,
+                                   .monitor = "val_mean"};
+    auto chosen = options(6);
+    chosen.check_val_every_n_epoch = 2;
+    Trainer(chosen).fit(model, batches({1}), batches({4}));
+    return model->weight.item<float>();
+  };
+  EXPECT_EQ(weight_of(Interval::kEpoch), -(4 + 2 * 0.5F));
+  EXPECT_EQ(weight_of(Interval::kStep), -(3 + 0.5F + 0.25F + 0.125F));
 }
 
 TEST_F(TrainerTest, WritesWhatTheRunLeaves) {

@@ -143,7 +143,7 @@ enum class Interval {
 struct LRScheduler {
   SchedulerOptions scheduler;
   Interval interval = Interval::kEpoch;
-  int frequency = 1;         ///< every how many epochs or steps, >= 1
+  int frequency = 1;         ///< every how many epochs or optimizer steps, >= 1
   std::string monitor = "";  ///< name of the logged metric ReduceLROnPlateau watches; it needs one
   std::string name = "";     ///< under which the learning rate is logged; empty: the optimizer's
 };

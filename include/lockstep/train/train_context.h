@@ -60,6 +60,13 @@ using CheckpointCapture = std::function<void(const CheckpointState&, const Check
 /// Metric name -> value.
 using Metrics = std::map<std::string, double, std::less<>>;
 
+/// Which validation of a fit a metric is of.
+struct Measurement {
+  std::int64_t number = 0;  ///< from 1; 0: what training has logged
+  std::int64_t epoch = 0;
+  std::int64_t global_step = 0;  ///< of the weights that were validated
+};
+
 namespace detail {
 struct RunState;
 }
@@ -134,6 +141,10 @@ class LOCKSTEP_API TrainContext {
   /// this rank's own until it is written. Under its plain name and, where both on_step and
   /// on_epoch are set, also as NAME_step and NAME_epoch.
   const Metrics& callback_metrics() const;
+  /// Which validation of this fit the latest value of `name` is of.
+  Measurement measured(std::string_view name) const;
+  /// Validations of this fit that have ended.
+  std::int64_t num_validations() const;
   /// The latest values logged with prog_bar.
   const Metrics& progress_bar_metrics() const;
 
@@ -191,6 +202,9 @@ class LOCKSTEP_API TrainContext {
   /// The same, but checkpoints do not hold it: for callbacks that ask again in a run that goes on, should
   /// they still see a reason. All ranks must do it.
   void stop_this_run();
+  /// What `callback` finds now: the same while it wishes so, until it takes the wish back. One that
+  /// min_epochs or min_steps postpone is forgotten where the reason for it is gone. All ranks must do it.
+  void wish_to_stop(const Callback& callback, bool wishes);
   bool should_stop() const;
 
  protected:

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 
 #include <lockstep/base/error.h>
 
@@ -111,6 +112,26 @@ std::string with_spec(std::string_view spec, const NamedValue& value) {
   return text;
 }
 
+// A metric's name as a part of a path: a/b is in folder a, but none leads out of the folder that it is in.
+std::string inside(std::string_view metric) {
+  std::string path;
+  for (bool is_first = true; !metric.empty() || is_first; is_first = false) {
+    const auto part = metric.substr(0, metric.find('/'));
+    if (!is_first) path += '/';
+    path += part.empty() || part == "." || part == ".."
+                ? std::string(std::max<std::size_t>(part.size(), 1), '_')
+                : std::string(part);
+    metric.remove_prefix(std::min(part.size() + 1, metric.size()));
+  }
+  return path;
+}
+
+void require_inside(std::string_view text, const std::filesystem::path& name) {
+  const auto normal = name.lexically_normal();
+  if (normal.is_relative() && *normal.begin() != "..") return;
+  refuse(text, "a name inside of dirpath, which can name another folder", name.string());
+}
+
 }  // namespace
 
 std::string checkpoint_name(std::string_view text, bool inserts_names,
@@ -127,11 +148,12 @@ std::string checkpoint_name(std::string_view text, bool inserts_names,
     const auto key = field.substr(0, field.find(':'));
     const auto spec = key.size() < field.size() ? field.substr(key.size() + 1) : std::string_view();
     if (!is_spec(spec)) refuse(text, "{name}, {name:.2f}, {name:03d} or {name:.1e}", field);
-    if (inserts_names) name += std::string(key) + "=";
+    if (inserts_names) name += inside(key) + "=";
     auto value = value_of(key);
     if (std::isnan(value.value)) value.value = NAN;  // without its sign
     name += with_spec(spec, value);
   }
+  require_inside(text, name);
   return name;
 }
 

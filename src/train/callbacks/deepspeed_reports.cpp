@@ -84,12 +84,15 @@ void DeepSpeedReports::on_train_batch_end(StepContext& step, const TrainOutput&)
   throughput_.current += micro.sum();
   flops_.end(step, micro);
   if (shows_times(config_)) print_times(step, micro, "_microstep");
-  if (std::exchange(last_step_, step.global_step()) != step.global_step()) end_step(step);
+  const auto steps_before = std::exchange(last_step_, step.global_step());
+  if (steps_before != step.global_step()) end_step(step, steps_before);
 }
 
-void DeepSpeedReports::end_step(StepContext& step) {
+void DeepSpeedReports::end_step(StepContext& step, std::int64_t steps_before) {
   if (++throughput_.steps > kFirstMeasuredStep) throughput_.total += throughput_.current;
-  const bool is_due = config_.steps_per_print && step.global_step() % *config_.steps_per_print == 0;
+  // A batch of manual optimisation may do several.
+  const auto every = config_.steps_per_print.value_or(0);
+  const bool is_due = every > 0 && step.global_step() / every > steps_before / every;
   if (is_due) print_progress(step);
   if (is_due && throughput_.total.count() > 0 && config_.timers.throughput.enabled) print_throughput(step);
   if (shows_times(config_)) print_times(step, global_, "");

@@ -51,7 +51,7 @@ class DeepSpeedReports final : public Callback {
     Clock::duration current = {};
   };
 
-  void end_step(StepContext& step);
+  void end_step(StepContext& step, std::int64_t steps_before);
   void print_progress(const StepContext& step) const;
   void print_throughput(const StepContext& step) const;
   void print_times(const TrainContext& context, const Times& times, const char* suffix) const;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
@@ -38,6 +39,8 @@ void EarlyStopping::begin_anew() {
   best_score_ = std::numeric_limits<double>::infinity() * (options_.mode == MonitorMode::kMin ? 1 : -1);
   reason_ = StoppingReason::kNotStopped;
   message_.clear();
+  checked_ = 0;
+  has_warned_ = false;
 }
 
 // State of a run that goes on is loaded later.
@@ -53,7 +56,29 @@ bool EarlyStopping::checks_on_train_epoch_end(const TrainContext& context) const
       (trainer.val_check_interval.is_whole_epoch() && trainer.check_val_every_n_epoch == 1));
 }
 
+// Of the reason that a checkpoint holds, other options may make none.
+bool EarlyStopping::is_still_reason() const {
+  switch (reason_) {
+    case StoppingReason::kNotStopped:
+      return false;
+    case StoppingReason::kNonFinite:
+      return options_.check_finite;
+    case StoppingReason::kStoppingThreshold:
+      return options_.stopping_threshold.has_value();
+    case StoppingReason::kDivergenceThreshold:
+      return options_.divergence_threshold.has_value();
+    case StoppingReason::kPatienceExhausted:
+      return wait_count_ >= options_.patience;
+  }
+  return false;
+}
+
 void EarlyStopping::on_train_start(TrainContext& context) {
+  // An end that was postponed still is; one that came is what a run goes on from.
+  const auto& trainer = context.options();
+  const bool is_early =
+      context.current_epoch() < trainer.min_epochs.value_or(0) || context.global_step() < trainer.min_steps;
+  if (is_early && is_still_reason()) context.wish_to_stop(*this, true);
   if (context.has_validation() || checks_on_train_epoch_end(context) || !context.is_global_zero()) return;
   log_warning(
       "EarlyStopping(\"" + options_.monitor +
@@ -70,24 +95,35 @@ void EarlyStopping::on_validation_end(TrainContext& context) {
 
 void EarlyStopping::check(TrainContext& context) {
   if (context.stage() != Stage::kFit || context.options().fast_dev_run) return;
-  const auto value = detail::monitored_metric(context, options_.monitor);
-  if (!value)
+  const auto found = detail::monitored_metric(context, options_.monitor);
+  if (!found) {
+    const bool waits = detail::awaits_validation(context);
+    if (waits && std::exchange(has_warned_, true)) return;
     return detail::refuse_or_warn_of_missing("EarlyStopping", context, options_.monitor, options_.strict);
+  }
+  const auto number = found->measured.number;
+  if (number > 0 && std::exchange(checked_, number) == number) return;
   const double best_before = best_score_;
-  const auto reason = judge(*value);
-  if (reason != StoppingReason::kNotStopped) {
-    reason_ = reason;
-    message_ = reason_for(*value);
-    stopped_epoch_ = context.current_epoch();
-    context.stop_this_run();
-    if (context.is_global_zero()) log_info(message_);
-  } else if (options_.verbose && best_score_ != best_before) {
+  const auto reason = judge(found->value);
+  conclude(context, reason, found->value);
+  if (reason != StoppingReason::kNotStopped) return;
+  if (options_.verbose && best_score_ != best_before) {
     context.print("Metric " + options_.monitor + " improved" +
                   (std::isinf(best_before) ? ""
                                            : " by " + text_of(std::abs(best_before - best_score_)) +
                                                  " >= min_delta = " + text_of(std::abs(options_.min_delta))) +
                   ". New best score: " + text_of(best_score_));
   }
+}
+
+// What was found before no longer counts.
+void EarlyStopping::conclude(TrainContext& context, StoppingReason reason, double value) {
+  const bool is_news = std::exchange(reason_, reason) != reason;
+  const bool stops = reason != StoppingReason::kNotStopped;
+  message_ = stops ? reason_for(value) : std::string();
+  stopped_epoch_ = stops ? context.current_epoch() : 0;
+  context.wish_to_stop(*this, stops);
+  if (stops && is_news && context.is_global_zero()) log_info(message_);
 }
 
 bool EarlyStopping::is_better(double value, double than) const {
@@ -141,6 +177,7 @@ StateTree EarlyStopping::state() const {
   state.set("patience", std::int64_t{options_.patience});
   state.set("stopping_reason", static_cast<std::int64_t>(reason_));
   state.set("stopping_reason_message", message_);
+  state.set("checked_validation", checked_);
   return state;
 }
 
@@ -152,6 +189,7 @@ void EarlyStopping::load_state(const StateTree& state) {
   if (!state.contains("stopping_reason")) return;  // written by 0.x before it was kept
   reason_ = static_cast<StoppingReason>(state.get<std::int64_t>("stopping_reason"));
   message_ = state.get<std::string>("stopping_reason_message");
+  if (state.contains("checked_validation")) checked_ = state.get<std::int64_t>("checked_validation");
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 
 #include "checkpoint/local_checkpoints.h"
 #include "train/callbacks/refuse.h"
+#include "train/callbacks/step_interval.h"
 
 namespace lockstep {
 namespace {
@@ -35,21 +36,28 @@ LocalCheckpoint::~LocalCheckpoint() = default;
 
 void LocalCheckpoint::setup(TrainContext& context) {
   checkpoints_ = nullptr;
+  last_due_.reset();
   if (context.stage() != Stage::kFit || context.options().fast_dev_run) return;
   checkpoints_ = std::make_unique<detail::LocalCheckpoints>(
       options_.folder, context.run_dir(), options_.replication_factor, context.strategy().communicator());
 }
 
+StateTree LocalCheckpoint::state() const {
+  StateTree state;
+  if (last_due_) state.set("last_due", *last_due_);
+  return state;
+}
+
+void LocalCheckpoint::load_state(const StateTree& state) { last_due_ = state.get<std::int64_t>("last_due"); }
+
 // What a run goes on from need not be saved again.
 void LocalCheckpoint::on_train_start(TrainContext& context) {
-  last_global_step_saved_ = context.global_step();
+  last_due_ = detail::first_due(last_due_, context.global_step(), options_.every_n_train_steps);
 }
 
 void LocalCheckpoint::on_train_batch_end(StepContext& step, const TrainOutput&) {
-  const auto global_step = step.global_step();
-  if (global_step % options_.every_n_train_steps != 0 || global_step == last_global_step_saved_) return;
-  if (!checkpoints_) return;
-  last_global_step_saved_ = global_step;
+  if (!checkpoints_ || !detail::take_due(*last_due_, step.global_step(), options_.every_n_train_steps))
+    return;
   step.capture_checkpoint(
       [this](const CheckpointState& state, const CheckpointInfo& info) { checkpoints_->save(state, info); });
 }

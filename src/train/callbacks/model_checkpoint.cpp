@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include <lockstep/base/log.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/torch.h>
 #include <lockstep/train/trainer_options.h>
@@ -11,6 +13,7 @@
 #include "train/callbacks/checkpoint_name.h"
 #include "train/callbacks/monitored_metric.h"
 #include "train/callbacks/refuse.h"
+#include "train/callbacks/step_interval.h"
 
 namespace lockstep {
 
@@ -58,13 +61,14 @@ void ModelCheckpoint::setup(TrainContext& context) {
   if (!dirpath_.has_filename()) dirpath_ = dirpath_.parent_path();
   if (context.stage() != Stage::kFit) return;
   // A new fit has other checkpoints; the state of one that goes on is loaded later.
-  best_k_models_.clear();
+  kept_.clear();
   best_model_path_.clear();
   best_model_score_.reset();
   last_model_path_.clear();
   latest_.clear();
-  last_global_step_saved_ = 0;
-  waits_for_validation_ = false;
+  last_global_step_saved_ = saves_ = 0;
+  last_due_.reset();
+  waits_for_validation_ = has_warned_of_missing_ = has_warned_of_stale_ = false;
 }
 
 void ModelCheckpoint::on_fit_start(TrainContext& context) {
@@ -72,7 +76,8 @@ void ModelCheckpoint::on_fit_start(TrainContext& context) {
   forget_missing(context);
 }
 
-void ModelCheckpoint::on_train_start(TrainContext&) {
+void ModelCheckpoint::on_train_start(TrainContext& context) {
+  last_due_ = detail::first_due(last_due_, context.global_step(), options_.every_n_train_steps.value_or(0));
   if (options_.train_time_interval)
     clock_ = std::make_unique<detail::AgreedClock>(*options_.train_time_interval);
 }
@@ -80,8 +85,7 @@ void ModelCheckpoint::on_train_start(TrainContext&) {
 void ModelCheckpoint::on_train_batch_end(StepContext& step, const TrainOutput&) {
   bool due = clock_ && clock_->is_due(step.strategy().communicator());
   if (due) clock_->restart();
-  const auto every = options_.every_n_train_steps.value_or(0);
-  due = due || (every > 0 && step.global_step() % every == 0);
+  due = steps_are_due(step) || due;
   if (!due || should_skip(step)) return;
   // A validation that comes right after this batch has the value that the name promises.
   if (waits_for_monitor(step)) {
@@ -89,6 +93,11 @@ void ModelCheckpoint::on_train_batch_end(StepContext& step, const TrainOutput&) 
   } else {
     save(step);
   }
+}
+
+bool ModelCheckpoint::steps_are_due(const TrainContext& context) {
+  const auto every = options_.every_n_train_steps.value_or(0);
+  return every > 0 && detail::take_due(*last_due_, context.global_step(), every);
 }
 
 void ModelCheckpoint::on_train_epoch_end(TrainContext& context) {
@@ -142,8 +151,8 @@ void ModelCheckpoint::save(TrainContext& context) {
   if (options_.save_top_k != 0) {
     if (options_.monitor.empty()) {
       save_latest(context);
-    } else if (const auto value = monitored(context)) {
-      save_if_among_best(context, *value);
+    } else if (const auto found = monitored(context)) {
+      save_if_among_best(context, *found);
     }
   }
   save_last(context);
@@ -156,10 +165,11 @@ void ModelCheckpoint::save_latest(TrainContext& context) {
   write(context, best_model_path_, replaced, former);
 }
 
-void ModelCheckpoint::save_if_among_best(TrainContext& context, double value) {
-  if (std::isnan(value))
-    value = std::numeric_limits<double>::infinity() * (options_.mode == MonitorMode::kMin ? 1 : -1);
-  const auto place = place_for(context, value);
+void ModelCheckpoint::save_if_among_best(TrainContext& context, Saved candidate) {
+  if (std::isnan(candidate.value))
+    candidate.value = std::numeric_limits<double>::infinity() * (options_.mode == MonitorMode::kMin ? 1 : -1);
+  candidate.number = saves_;
+  const auto place = place_for(context, candidate);
   if (!place) {
     if (options_.verbose)
       context.print("Epoch " + std::to_string(context.current_epoch()) + ", global step " +
@@ -167,38 +177,48 @@ void ModelCheckpoint::save_if_among_best(TrainContext& context, double value) {
                     std::to_string(options_.save_top_k));
     return;
   }
-  const auto known = best_k_models_.find(*place);
-  const bool is_known = known != best_k_models_.end();
-  const Saved replaced{.path = *place, .value = is_known ? known->second : 0};
-  if (is_known) best_k_models_.erase(known);
-  const auto path = free_path(context, *place);
-  best_k_models_[path] = value;
+  ++saves_;
+  const auto known = std::ranges::find(kept_, *place, &Saved::path);
+  const auto replaced = known != kept_.end() ? *known : Saved{.path = *place};
+  drop(replaced.path);
+  candidate.path = free_path(context, *place, candidate.is_measured);
+  keep(candidate);
   const auto former = best_model_path_;
   choose_best();
-  write(context, path, replaced, former);
+  write(context, candidate.path, replaced, former);
 }
 
-// Which of the best `value` takes the place of, empty while there is room; none where it is not among them.
-// Rank 0 says so for all: of checkpoints that could not be written in the background it may know earlier.
-std::optional<fs::path> ModelCheckpoint::place_for(const TrainContext& context, double value) const {
+// Which of the best `candidate` takes the place of, empty while there is room; none where it is not among
+// them. Rank 0 says so for all: of checkpoints that could not be written in the background it may know
+// earlier.
+std::optional<fs::path> ModelCheckpoint::place_for(const TrainContext& context,
+                                                   const Saved& candidate) const {
   std::string word;
   if (context.is_global_zero()) {
-    const bool is_full = options_.save_top_k > 0 && std::ssize(best_k_models_) >= options_.save_top_k;
-    const auto place = is_full ? worst() : fs::path();
-    if (!is_full || is_better(value, best_k_models_.at(place))) word = "+" + place.string();
+    const bool is_full = options_.save_top_k > 0 && std::ssize(kept_) >= options_.save_top_k;
+    if (!is_full || is_better(candidate, worst())) word = "+" + (is_full ? worst().path.string() : "");
   }
   word = context.strategy().communicator().broadcast_bytes(word, 0);
   return word.empty() ? std::nullopt : std::optional<fs::path>(word.substr(1));
 }
 
+void ModelCheckpoint::keep(const Saved& saved) {
+  drop(saved.path);
+  kept_.insert(std::ranges::upper_bound(kept_, saved.number, {}, &Saved::number), saved);
+}
+
+bool ModelCheckpoint::drop(const fs::path& path) {
+  return std::erase_if(kept_, [&](const Saved& saved) { return saved.path == path; }) > 0;
+}
+
 void ModelCheckpoint::choose_best() {
   best_model_path_.clear();
   best_model_score_.reset();
-  for (const auto& [path, value] : best_k_models_) {
-    if (best_model_score_ && !is_better(value, *best_model_score_)) continue;
-    best_model_path_ = path;
-    best_model_score_ = value;
-  }
+  if (kept_.empty()) return;
+  const auto& best = *std::ranges::min_element(
+      kept_, [&](const auto& one, const auto& other) { return is_better(one, other); });
+  best_model_path_ = best.path;
+  if (best.is_measured) best_model_score_ = best.value;
 }
 
 void ModelCheckpoint::save_last(TrainContext& context) {
@@ -240,8 +260,8 @@ bool ModelCheckpoint::is_inside_dirpath(const fs::path& path) const {
 
 // What could not be written is not the best, and what it was to replace is still there.
 void ModelCheckpoint::forget(const fs::path& path, const Saved& replaced, const fs::path& former_best) {
-  if (best_k_models_.erase(path) > 0) {
-    if (!replaced.path.empty()) best_k_models_[replaced.path] = replaced.value;
+  if (drop(path)) {
+    if (!replaced.path.empty()) keep(replaced);
     choose_best();
   } else if (best_model_path_ == path) {
     best_model_path_ = former_best;
@@ -259,11 +279,14 @@ void ModelCheckpoint::refuse_shared(const TrainContext& context, const fs::path&
 }
 
 // Rank 0 looks at the folder, for all.
-fs::path ModelCheckpoint::free_path(const TrainContext& context, const fs::path& replaced) const {
+fs::path ModelCheckpoint::free_path(const TrainContext& context, const fs::path& replaced,
+                                    bool is_measured) const {
   std::string path;
   if (context.is_global_zero()) {
-    const fs::path wanted = dirpath_ / format_checkpoint_name(context.callback_metrics(),
-                                                              context.current_epoch(), context.global_step());
+    auto metrics = context.callback_metrics();
+    if (!is_measured) metrics[options_.monitor] = std::numeric_limits<double>::quiet_NaN();
+    const fs::path wanted =
+        dirpath_ / format_checkpoint_name(metrics, context.current_epoch(), context.global_step());
     fs::path free = wanted;
     const auto is_taken = [&] { return context.will_save(free) || (free != replaced && fs::exists(free)); };
     for (int version = 1; options_.enable_version_counter && is_taken(); ++version) {
@@ -276,22 +299,34 @@ fs::path ModelCheckpoint::free_path(const TrainContext& context, const fs::path&
   return context.strategy().communicator().broadcast_bytes(path, 0);
 }
 
-std::optional<double> ModelCheckpoint::monitored(const TrainContext& context) const {
-  auto value = detail::monitored_metric(context, options_.monitor);
-  if (value) return value;
-  detail::refuse_or_warn_of_missing("ModelCheckpoint", context, options_.monitor, /*strict=*/true);
-  return std::nullopt;
+std::optional<ModelCheckpoint::Saved> ModelCheckpoint::monitored(const TrainContext& context) {
+  const auto found = detail::monitored_metric(context, options_.monitor);
+  if (!found) {
+    if (detail::awaits_validation(context) && std::exchange(has_warned_of_missing_, true))
+      return std::nullopt;
+    detail::refuse_or_warn_of_missing("ModelCheckpoint", context, options_.monitor, /*strict=*/true);
+    return std::nullopt;
+  }
+  if (!found->is_stale(context)) return Saved{.value = found->value};
+  if (!std::exchange(has_warned_of_stale_, true) && context.is_global_zero())
+    log_warning("ModelCheckpoint: \"" + options_.monitor + "\" was not measured for the weights of step " +
+                std::to_string(context.global_step()) + ", but for those of step " +
+                std::to_string(found->measured.global_step) +
+                ": such checkpoints rank behind those that were measured");
+  return Saved{.value = std::numeric_limits<double>::quiet_NaN(), .is_measured = false};
 }
 
-bool ModelCheckpoint::is_better(double value, double than) const {
-  return options_.mode == MonitorMode::kMin ? value < than : value > than;
+// Of those that were not measured the latest is the best.
+bool ModelCheckpoint::is_better(const Saved& one, const Saved& than) const {
+  if (one.is_measured != than.is_measured) return one.is_measured;
+  if (!one.is_measured) return one.number > than.number;
+  return options_.mode == MonitorMode::kMin ? one.value < than.value : one.value > than.value;
 }
 
-fs::path ModelCheckpoint::worst() const {
-  const auto worst = std::ranges::max_element(best_k_models_, [&](const auto& one, const auto& other) {
-    return is_better(one.second, other.second);
-  });
-  return worst->first;
+// Of equal ones the first that was saved.
+const ModelCheckpoint::Saved& ModelCheckpoint::worst() const {
+  return *std::ranges::max_element(kept_,
+                                   [&](const auto& one, const auto& other) { return is_better(one, other); });
 }
 
 }  // namespace lockstep

@@ -54,6 +54,12 @@ std::string ModelCheckpoint::state_key() const {
          "}";
 }
 
+std::map<std::filesystem::path, double> ModelCheckpoint::best_k_models() const {
+  std::map<std::filesystem::path, double> models;
+  for (const auto& saved : kept_) models.emplace(saved.path, saved.value);
+  return models;
+}
+
 StateTree ModelCheckpoint::state() const {
   StateTree state;
   state.set("monitor", options_.monitor);
@@ -61,13 +67,17 @@ StateTree ModelCheckpoint::state() const {
   state.set("best_model_path", best_model_path_.string());
   if (best_model_score_) state.set("best_model_score", *best_model_score_);
   state.set("last_model_path", last_model_path_.string());
+  state.set("latest", latest_.string());
+  state.set("last_global_step_saved", last_global_step_saved_);
+  if (last_due_) state.set("last_due", *last_due_);
   state.set("waits_for_validation", waits_for_validation_);
   StateTree models;
   std::int64_t number = 0;
-  for (const auto& [path, value] : best_k_models_) {
+  for (const auto& saved : kept_) {
     StateTree model;
-    model.set("path", path.string());
-    model.set("value", value);
+    model.set("path", saved.path.string());
+    model.set("value", saved.value);
+    model.set("is_measured", saved.is_measured);
     models.set(std::to_string(number++), std::move(model));
   }
   state.set("best_k_models", std::move(models));
@@ -77,6 +87,11 @@ StateTree ModelCheckpoint::state() const {
 void ModelCheckpoint::load_state(const StateTree& state) {
   best_model_path_ = state.get<std::string>("best_model_path");
   if (state.contains("best_model_score")) best_model_score_ = state.get<double>("best_model_score");
+  // Older checkpoints do not say these.
+  if (state.contains("last_global_step_saved"))
+    last_global_step_saved_ = state.get<std::int64_t>("last_global_step_saved");
+  if (state.contains("last_due")) last_due_ = state.get<std::int64_t>("last_due");
+  waits_for_validation_ = state.get<bool>("waits_for_validation");
   const auto dirpath = state.get<std::string>("dirpath");
   if (dirpath != dirpath_.string() && dirpath != (dirpath_ / "").string()) {
     log_warning("ModelCheckpoint: the checkpoint's were in " + dirpath + ", this run's are in " +
@@ -84,12 +99,20 @@ void ModelCheckpoint::load_state(const StateTree& state) {
     return;
   }
   last_model_path_ = state.get<std::string>("last_model_path");
-  waits_for_validation_ = state.get<bool>("waits_for_validation");
-  best_k_models_.clear();
-  const auto models = state.get<StateTree>("best_k_models");
-  for (const auto& entry : models.entries()) {
-    const auto model = models.get<StateTree>(entry.name);
-    best_k_models_[model.get<std::string>("path")] = model.get<double>("value");
+  if (state.contains("latest")) latest_ = state.get<std::string>("latest");
+  load_kept(state.get<StateTree>("best_k_models"));
+}
+
+// Numbered in the order of saving.
+void ModelCheckpoint::load_kept(const StateTree& models) {
+  kept_.clear();
+  saves_ = 0;
+  for (auto name = std::string("0"); models.contains(name); name = std::to_string(saves_)) {
+    const auto model = models.get<StateTree>(name);
+    kept_.push_back({.path = model.get<std::string>("path"),
+                     .value = model.get<double>("value"),
+                     .is_measured = !model.contains("is_measured") || model.get<bool>("is_measured"),
+                     .number = saves_++});
   }
 }
 
@@ -98,14 +121,16 @@ void ModelCheckpoint::load_state(const StateTree& state) {
 void ModelCheckpoint::forget_missing(const TrainContext& context) {
   if (detail::own_checkpoint_io(context.options())) return;
   std::vector<std::filesystem::path> known{best_model_path_, last_model_path_};
-  for (const auto& [path, value] : best_k_models_) known.push_back(path);
+  for (const auto& saved : kept_) known.push_back(saved.path);
+  known.push_back(latest_);
   std::string missing;
   for (const auto& path : known)
     if (context.is_global_zero() && is_inside_dirpath(path) && !is_there(path))
       missing += path.string() + '\n';
   std::istringstream lines(context.strategy().communicator().broadcast_bytes(missing, 0));
   for (std::string path; std::getline(lines, path);) {
-    best_k_models_.erase(path);
+    drop(path);
+    if (latest_ == path) latest_.clear();
     if (last_model_path_ == path) last_model_path_.clear();
     if (best_model_path_ == path) choose_best();
   }

@@ -4,19 +4,28 @@
 #include <lockstep/base/log.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/torch.h>
+#include <lockstep/train/trainer_options.h>
 
 namespace lockstep::detail {
 
-std::optional<double> monitored_metric(const TrainContext& context, const std::string& name) {
-  if (name == "epoch") return static_cast<double>(context.current_epoch());
-  if (name == "step") return static_cast<double>(context.global_step());
+std::optional<MonitoredMetric> monitored_metric(const TrainContext& context, const std::string& name) {
+  if (name == "epoch") return MonitoredMetric{static_cast<double>(context.current_epoch())};
+  if (name == "step") return MonitoredMetric{static_cast<double>(context.global_step())};
   const auto& metrics = context.callback_metrics();
   const auto found = metrics.find(name);
   const bool is_there = found != metrics.end();
-  const auto word = torch::tensor({is_there ? 1.0 : 0.0, is_there ? found->second : 0.0}, torch::kDouble);
+  const auto measured = context.measured(name);
+  const auto word = torch::tensor(
+      {is_there ? 1.0 : 0.0, is_there ? found->second : 0.0, static_cast<double>(measured.number),
+       static_cast<double>(measured.epoch), static_cast<double>(measured.global_step)},
+      torch::kDouble);
   context.strategy().communicator().broadcast(word, 0);
-  if (word[0].item<double>() == 0) return std::nullopt;
-  return word[1].item<double>();
+  const auto* said = word.const_data_ptr<double>();
+  if (said[0] == 0) return std::nullopt;
+  return MonitoredMetric{.value = said[1],
+                         .measured = {.number = static_cast<std::int64_t>(said[2]),
+                                      .epoch = static_cast<std::int64_t>(said[3]),
+                                      .global_step = static_cast<std::int64_t>(said[4])}};
 }
 
 namespace {
@@ -32,25 +41,40 @@ std::string missing(std::string_view who, const std::string& name) {
   return std::string(who) + ": the monitored metric \"" + name + "\" was not logged";
 }
 
-[[noreturn]] void refuse(std::string_view who, const std::string& name, const std::string& known) {
+// What validation would log, of a fit that was told not to validate.
+bool is_validation_off(const TrainContext& context) {
+  return !context.has_validation() && context.options().limit_val_batches.is_zero();
+}
+
+std::string hint_for(const TrainContext& context) {
+  if (is_validation_off(context))
+    return "limit_val_batches is 0, so nothing is validated: raise it, or choose a metric that training logs";
+  return "log it in every epoch, or choose another monitor";
+}
+
+[[noreturn]] void refuse(std::string_view who, const TrainContext& context, const std::string& name,
+                         const std::string& known) {
   throw ConfigError("train", {.what = missing(who, name),
                               .expected = known.empty() ? "a metric that was logged" : "one of " + known,
                               .got = "\"" + name + "\"",
-                              .hint = "log it in every epoch, or choose another monitor"});
+                              .hint = hint_for(context)});
 }
 
 }  // namespace
 
 void refuse_missing(std::string_view who, const TrainContext& context, const std::string& name) {
-  refuse(who, name, known_metrics(context));
+  refuse(who, context, name, known_metrics(context));
 }
 
 void refuse_or_warn_of_missing(std::string_view who, const TrainContext& context, const std::string& name,
                                bool strict) {
   const auto known = known_metrics(context);
-  if (strict && !known.empty()) refuse(who, name, known);
-  if (context.is_global_zero())
-    log_warning(missing(who, name) + (known.empty() ? "" : "; there are " + known));
+  const bool waits = awaits_validation(context);
+  if (strict && !known.empty() && !waits) refuse(who, context, name, known);
+  if (!context.is_global_zero()) return;
+  log_warning(missing(who, name) + (known.empty() ? "" : "; there are " + known) +
+              (waits ? "; no validation has ended yet" : "") +
+              (is_validation_off(context) ? "; limit_val_batches is 0" : ""));
 }
 
 }  // namespace lockstep::detail

@@ -1,5 +1,8 @@
 #include <lockstep/train/callbacks/weight_averaging.h>
 
+#include <algorithm>
+#include <utility>
+
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/state/module_state.h>
@@ -76,7 +79,7 @@ void WeightAveraging::setup(TrainContext& context) {
   detail::refuse_sharded("WeightAveraging", context);
   weights_ = nullptr;
   loaded_buffers_ = {};
-  latest_update_step_ = 0;
+  latest_update_step_ = steps_seen_ = 0;
   latest_update_epoch_ = -1;
 }
 
@@ -85,9 +88,13 @@ void WeightAveraging::update(const TrainContext& context) {
   weights_->update(options_.multi_avg_fn);
 }
 
+void WeightAveraging::on_train_start(TrainContext& context) { steps_seen_ = context.global_step(); }
+
+// A batch of manual optimisation may do several steps: they are averaged where any of them is one to average.
 void WeightAveraging::on_train_batch_end(StepContext& step, const TrainOutput&) {
-  if (step.global_step() <= latest_update_step_ || !should_update(step.global_step() - 1, std::nullopt))
-    return;
+  auto next = std::max(latest_update_step_, std::exchange(steps_seen_, step.global_step()));
+  while (next < step.global_step() && !should_update(next, std::nullopt)) ++next;
+  if (next >= step.global_step()) return;
   update(step);
   latest_update_step_ = step.global_step();
 }

@@ -44,6 +44,7 @@ void SearchScope::rewind() {
   state_.train_log.reset();
   state_.evaluation_log.reset();
   state_.should_stop = state_.keeps_stop = state_.stops_this_run = false;
+  state_.stop_wishes.clear();
   state_.stop_agreed = state_.validation_is_due = false;
 }
 

@@ -34,7 +34,9 @@ enum class StoppingReason {
   kNonFinite
 };
 
-/// All ranks go by the metric of rank 0. min_epochs and min_steps postpone the end. Lightning's
+/// All ranks go by the metric of rank 0. Each value that a validation has measured is checked once.
+/// min_epochs and min_steps postpone the end, which is forgotten where the metric is better again before
+/// them, in a run that goes on from a checkpoint as in one that was not interrupted. Lightning's
 /// EarlyStopping.
 class LOCKSTEP_API EarlyStopping final : public Callback {
  public:
@@ -65,6 +67,8 @@ class LOCKSTEP_API EarlyStopping final : public Callback {
   StoppingReason judge(double value);
   std::string reason_for(double value) const;
   bool is_better(double value, double than) const;
+  bool is_still_reason() const;
+  void conclude(TrainContext& context, StoppingReason reason, double value);
   void begin_anew();
 
   EarlyStoppingOptions options_;
@@ -73,6 +77,8 @@ class LOCKSTEP_API EarlyStopping final : public Callback {
   double best_score_ = 0;
   StoppingReason reason_ = StoppingReason::kNotStopped;
   std::string message_;
+  std::int64_t checked_ = 0;  // the number of the validation whose value was checked last
+  bool has_warned_ = false;   // of a metric that is not there yet
 };
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include <lockstep/train/callbacks/local_checkpoint_options.h>
 #include <lockstep/train/hooks.h>
@@ -27,6 +28,8 @@ class LOCKSTEP_API LocalCheckpoint final : public Callback {
   ~LocalCheckpoint() override;
 
   CallbackPlace place() const override { return CallbackPlace::kCheckpoint; }
+  StateTree state() const override;
+  void load_state(const StateTree& state) override;
   void setup(TrainContext& context) override;
   void on_train_start(TrainContext& context) override;
   void on_train_batch_end(StepContext& step, const TrainOutput& output) override;
@@ -40,7 +43,7 @@ class LOCKSTEP_API LocalCheckpoint final : public Callback {
  private:
   LocalCheckpointOptions options_;
   std::unique_ptr<detail::LocalCheckpoints> checkpoints_;
-  std::int64_t last_global_step_saved_ = 0;  // nothing is saved before the first step
+  std::optional<std::int64_t> last_due_ = {};  // the step from which every_n_train_steps counts
 };
 
 }  // namespace lockstep

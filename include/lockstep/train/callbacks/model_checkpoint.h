@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <lockstep/base/enum_option.h>
 #include <lockstep/metrics/monitor_mode.h>
@@ -42,7 +43,7 @@ struct ModelCheckpointOptions {
   bool save_weights_only = false;
   EnumOption<MonitorMode> mode = MonitorMode::kMin;
   bool auto_insert_metric_name = true;                   ///< {val_loss} becomes val_loss=0.12; false: 0.12
-  std::optional<std::int64_t> every_n_train_steps = {};  ///< optimizer steps
+  std::optional<std::int64_t> every_n_train_steps = {};  ///< optimizer steps, at least, since the last
   std::optional<std::chrono::milliseconds> train_time_interval = {};
   std::optional<std::int64_t> every_n_epochs = {};
   /// Save at the end of the training epoch, before what follows, or of the validation. Default: the
@@ -53,7 +54,9 @@ struct ModelCheckpointOptions {
 };
 
 /// Saves checkpoints while fit runs, and removes those that are no longer among the best; always after the
-/// new one is complete. All ranks go by the metrics of rank 0.
+/// new one is complete. All ranks go by the metrics of rank 0. Of equal values the first that was saved is
+/// the best, and the first to go. Weights that no validation has measured rank behind all that were measured,
+/// the latest of them first, with the value and the name of NaN.
 ///
 /// Several may be given, with other options; they are called after all other callbacks. Their own state is in
 /// the checkpoints, so that a resumed run knows what is best. Lightning's ModelCheckpoint.
@@ -65,10 +68,10 @@ class LOCKSTEP_API ModelCheckpoint final : public Callback {
 
   /// The best so far; empty before the first.
   const std::filesystem::path& best_model_path() const { return best_model_path_; }
-  /// Its value of `monitor`; none without a monitor.
+  /// Its value of `monitor`; none without a monitor, or where it was not measured.
   std::optional<double> best_model_score() const { return best_model_score_; }
   /// What is kept, with its value of `monitor`.
-  const std::map<std::filesystem::path, double>& best_k_models() const { return best_k_models_; }
+  std::map<std::filesystem::path, double> best_k_models() const;
   /// The latest last.ckpt; empty where there is none.
   const std::filesystem::path& last_model_path() const { return last_model_path_; }
 
@@ -96,17 +99,22 @@ class LOCKSTEP_API ModelCheckpoint final : public Callback {
   bool saves_on_train_epoch_end(const TrainContext& context) const;
   bool epoch_is_due(const TrainContext& context) const;
   bool waits_for_monitor(const StepContext& step) const;
+  bool steps_are_due(const TrainContext& context);
 
   struct Saved {
     std::filesystem::path path = {};
-    double value = 0;  // of `monitor`
+    double value = 0;         // of `monitor`
+    bool is_measured = true;  // of these weights
+    std::int64_t number = 0;  // in the order of saving
   };
 
   void save(TrainContext& context);
   void save_latest(TrainContext& context);
-  void save_if_among_best(TrainContext& context, double value);
-  std::optional<std::filesystem::path> place_for(const TrainContext& context, double value) const;
+  void save_if_among_best(TrainContext& context, Saved candidate);
+  std::optional<std::filesystem::path> place_for(const TrainContext& context, const Saved& candidate) const;
   void choose_best();
+  void keep(const Saved& saved);
+  bool drop(const std::filesystem::path& path);
   void forget_missing(const TrainContext& context);
   void save_last(TrainContext& context);
   void write_last(TrainContext& context);
@@ -117,21 +125,27 @@ class LOCKSTEP_API ModelCheckpoint final : public Callback {
   bool is_inside_dirpath(const std::filesystem::path& path) const;
   void forget(const std::filesystem::path& path, const Saved& replaced,
               const std::filesystem::path& former_best);
-  std::filesystem::path free_path(const TrainContext& context, const std::filesystem::path& replaced) const;
-  std::optional<double> monitored(const TrainContext& context) const;
-  bool is_better(double value, double than) const;
-  std::filesystem::path worst() const;
+  std::filesystem::path free_path(const TrainContext& context, const std::filesystem::path& replaced,
+                                  bool is_measured = true) const;
+  std::optional<Saved> monitored(const TrainContext& context);
+  void load_kept(const StateTree& models);
+  bool is_better(const Saved& one, const Saved& than) const;
+  const Saved& worst() const;
 
   ModelCheckpointOptions options_;
   std::filesystem::path dirpath_;
   std::unique_ptr<detail::AgreedClock> clock_;
-  std::map<std::filesystem::path, double> best_k_models_;
+  std::vector<Saved> kept_;  // the best, in the order of saving
   std::filesystem::path best_model_path_;
   std::optional<double> best_model_score_;
   std::filesystem::path last_model_path_;
-  std::filesystem::path latest_;             // what was written last
-  std::int64_t last_global_step_saved_ = 0;  // nothing is saved before the first step
+  std::filesystem::path latest_;               // what was written last
+  std::int64_t last_global_step_saved_ = 0;    // nothing is saved before the first step
+  std::int64_t saves_ = 0;                     // among the best, ever
+  std::optional<std::int64_t> last_due_ = {};  // the step from which every_n_train_steps counts
   bool waits_for_validation_ = false;
+  bool has_warned_of_missing_ = false;
+  bool has_warned_of_stale_ = false;
 };
 
 }  // namespace lockstep

@@ -56,6 +56,7 @@ class LOCKSTEP_API WeightAveraging : public Callback {
   void load_state(const StateTree& state) override;
 
   void setup(TrainContext& context) override;
+  void on_train_start(TrainContext& context) override;
   void on_train_batch_end(StepContext& step, const TrainOutput& output) override;
   void on_train_epoch_end(TrainContext& context) override;
   void on_train_end(TrainContext& context) override;
@@ -72,6 +73,7 @@ class LOCKSTEP_API WeightAveraging : public Callback {
   WeightAveragingOptions options_;
   std::unique_ptr<detail::AveragedWeights> weights_;  // from the first update on
   StateTree loaded_buffers_;                          // until on_load_checkpoint()
+  std::int64_t steps_seen_ = 0;                       // optimizer steps done behind the last batch
   std::int64_t latest_update_step_ = 0;               // optimizer steps done then
   std::int64_t latest_update_epoch_ = -1;
 };
