@@ -1,7 +1,9 @@
 """Runs lockstep's programs as a user would, with a deadline, and looks at what they leave."""
+import bisect
 import importlib.util
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 import sys
@@ -30,6 +32,34 @@ def is_running(pid):
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def descendants(pid):
+    """This process and those below it, as far as they are still there."""
+    found = [pid]
+    for parent in found:
+        try:
+            for task in pathlib.Path(f"/proc/{parent}/task").iterdir():
+                found += [int(child) for child in (task / "children").read_text().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
+
+
+def data_limit(limit_mib):
+    """For `preexec_fn`: the program and those below it may have no more memory of their own than that, each."""
+    return lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit_mib << 20, limit_mib << 20))
+
+
+def data_kib(pid):
+    """What a process has of the memory that RLIMIT_DATA limits; 0 when it has ended."""
+    try:
+        for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmData:"):
+                return int(line.split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return 0
 
 
 class Result:
@@ -69,6 +99,23 @@ class ProgramTest(unittest.TestCase):
 
     def run_program(self, *command, **environment):
         return self.finish(self.start(*command, **environment))
+
+    def least_data_mib(self, *command):
+        """The least limit of its memory within which a short program succeeds."""
+        def succeeds(limit_mib):
+            return self.finish(self.start(*command, preexec_fn=data_limit(limit_mib))).code == 0
+        return bisect.bisect_left(range(4096), True, lo=1, key=succeeds)
+
+    def peak_data_mib(self, process, deadline_s=300):
+        """The most that one process of a run takes of what RLIMIT_DATA limits, while it lasts; it must succeed."""
+        peak_kib = 0
+        end = time.monotonic() + deadline_s
+        while process.poll() is None and time.monotonic() < end:
+            peak_kib = max([peak_kib, *map(data_kib, descendants(process.pid))])
+            time.sleep(0.005)
+        result = self.finish(process, deadline_s=5)
+        self.assertEqual(result.code, 0, result)
+        return peak_kib >> 10
 
     def wait_for(self, *names, deadline_s=100):
         """Until programs have made these files."""

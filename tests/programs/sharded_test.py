@@ -1,10 +1,9 @@
 """Sharded strategies give the bits of ddp, and their checkpoints go from one to the other."""
 import json
 import os
-import resource
 import unittest
 
-from harness import BINARY, ProgramTest
+from harness import BINARY, ProgramTest, data_limit
 
 CASE = BINARY / "bin" / "resume_case"
 LM = BINARY / "bin" / "example_05_fsdp_transformer"
@@ -135,43 +134,45 @@ class Sharded(ProgramTest):
         metrics = [json.loads((self.folder / name / "summary.json").read_text())["metrics"]["val_loss"] for name in ("ddp", "fsdp")]
         self.assertEqual(metrics[0], metrics[1])
 
-    def capped(self, limit_mib, layers, width, *flags, ranks=4):
-        """A language model on ranks that may not have more memory than that."""
-        limit = limit_mib << 20
+    def language_model(self, layers, width, *flags, ranks=4, limit_mib=None):
+        """Starts training of one, on ranks that may not have more memory than that."""
         model = ["--model.layers", layers, "--model.width", width, "--model.heads", 8, "--model.context", 32, "--data.batch_size", 1]
-        return self.finish(self.start(LM, "fit", "--run_dir", self.folder / "capped", *model,
-                                      "--trainer.devices", ranks, "--trainer.max_steps", 2, "--trainer.limit_val_batches", 0,
-                                      "--trainer.enable_checkpointing", "false", "--sample.tokens", 0, *flags,
-                                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))), deadline_s=300)
+        limit = None if limit_mib is None else data_limit(limit_mib)
+        return self.start(LM, "fit", "--run_dir", self.folder / "capped", *model,
+                          "--trainer.devices", ranks, "--trainer.max_steps", 2, "--trainer.limit_val_batches", 0,
+                          "--trainer.enable_checkpointing", "false", "--sample.tokens", 0, *flags, preexec_fn=limit)
+
+    def assert_trains_in_less(self, model, without, *ways, ranks=4):
+        """Each way trains where there is a tenth more memory than it takes here, and without them there is too little."""
+        limit = max(self.peak_data_mib(self.language_model(*model, *way, ranks=ranks)) for way in ways) * 11 // 10
+        refused = self.finish(self.language_model(*model, *without, ranks=ranks, limit_mib=limit), deadline_s=300)
+        self.assert_refused(refused, 1, "memory")
+        for way in ways:
+            with self.subTest(way[1], limit_mib=limit):
+                result = self.finish(self.language_model(*model, *way, ranks=ranks, limit_mib=limit), deadline_s=300)
+                self.assertEqual(result.code, 0, result)
+        return limit
 
     def test_a_model_trains_where_ddp_has_not_enough_memory(self):
-        models = [(760, 19, 512)]  # 60 million parameters; ddp: 4 x 230 MiB of them, their gradients and Adam's state
+        models = [(19, 512)]  # 60 million parameters
         if "LOCKSTEP_LARGE_MODELS" in os.environ:
-            models.append((2200, 21, 1024))  # 1 GiB of parameters
+            models.append((21, 1024))  # 1 GiB of parameters
         for model in models:
-            with self.subTest(model):
-                result = self.capped(*model, "--trainer.strategy", "ddp")
-                self.assert_refused(result, 1, "memory")
-                result = self.capped(*model, "--trainer.strategy", "fsdp")
-                self.assertEqual(result.code, 0, result)
+            self.assert_trains_in_less(model, ["--trainer.strategy", "ddp"], ["--trainer.strategy", "fsdp"])
 
     def test_a_model_trains_from_disk_whose_state_is_four_times_the_memory(self):
-        model = (320, 54, 512)  # 170 million parameters: 1300 MiB of Adam's state, besides parameters and gradients
-        result = self.capped(*model, "--trainer.strategy", "fsdp", ranks=1)
-        self.assert_refused(result, 1, "memory")
-        for flags in (["fsdp_cpu_offload", "--trainer.strategy.offload_dir", self.folder],
-                      ["deepspeed_stage_3_offload_nvme", "--trainer.strategy.nvme_path", self.folder]):
-            with self.subTest(flags[0]):
-                result = self.capped(*model, "--trainer.strategy", *flags, ranks=1)
-                self.assertEqual(result.code, 0, result)
+        model = (54, 512)  # 170 million parameters: 1300 MiB of Adam's state, besides parameters and gradients
+        limit_mib = self.assert_trains_in_less(
+            model, ["--trainer.strategy", "fsdp"],
+            ["--trainer.strategy", "fsdp_cpu_offload", "--trainer.strategy.offload_dir", self.folder],
+            ["--trainer.strategy", "deepspeed_stage_3_offload_nvme", "--trainer.strategy.nvme_path", self.folder], ranks=1)
+        self.assertLess(4 * limit_mib, 1400)  # MiB of state
 
     def test_a_batch_trains_whose_activations_have_not_enough_memory(self):
-        batch = [235, 4, 128, "--model.context", 256, "--data.batch_size", 16]
-        result = self.capped(*batch, "--trainer.strategy", "fsdp", ranks=1)
-        self.assert_refused(result, 1, "memory")
-        result = self.capped(*batch, "--trainer.strategy", "fsdp", "--trainer.strategy.activation_offload", "true",
-                             "--trainer.strategy.offload_dir", self.folder, ranks=1)
-        self.assertEqual(result.code, 0, result)
+        batch = [10, 128, "--model.context", 256, "--data.batch_size", 16]
+        fsdp = ["--trainer.strategy", "fsdp"]
+        self.assert_trains_in_less(batch, fsdp, [*fsdp, "--trainer.strategy.activation_offload", "true",
+                                                 "--trainer.strategy.offload_dir", self.folder], ranks=1)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
 """The tuner in programs: on several ranks, under a real limit of memory, and as the verb `tune`."""
 import json
 import re
-import resource
 import unittest
 import xml.etree.ElementTree
 
-from harness import BINARY, DIGITS, SOURCE, ProgramTest
+from harness import BINARY, DIGITS, SOURCE, ProgramTest, data_limit
 
 CASE = BINARY / "bin" / "tuner_case"
-MIB = 1 << 20
 
 
 class Searches(ProgramTest):
@@ -39,10 +37,9 @@ class Searches(ProgramTest):
                     self.assertEqual((one["weights"], one["steps"]), (other["weights"], other["steps"]))
 
     def test_memory_that_is_really_short(self):
-        """Each row takes 16 MiB, twice over: what the sum's gradient is made of stays until backward."""
-        def limit():
-            resource.setrlimit(resource.RLIMIT_DATA, (1600 * MIB, 1600 * MIB))
-        found = self.case("tune", "--case.eats", 16 * 1024, "--case.rows", 4096, preexec_fn=limit)[0]
+        """Each row takes 16 MiB, twice over: what the sum's gradient is made of stays until backward. There is room for 40 rows."""
+        empty_mib = self.peak_data_mib(self.start(CASE, "plain", "--run_dir", self.folder / "empty"))
+        found = self.case("tune", "--case.eats", 16 * 1024, "--case.rows", 4096, preexec_fn=data_limit(empty_mib + 1280))[0]
         self.assertGreaterEqual(found["batch_size"], 4)
         self.assertLess(found["batch_size"], 100)
         self.assertIn("failed, trying batch size", self.err)
