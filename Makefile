@@ -2,7 +2,7 @@
 # CMake does the work; this file only says it in short.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test test-browser test-system bench fuzz soak asan tsan install format clean
+.PHONY: help setup demo build test test-busy test-browser test-system bench fuzz soak asan tsan install format clean
 
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -27,7 +27,11 @@ build: setup $(BUILD)/build.ninja  ## build everything
 
 test: build  ## build and run every test
 	@tools/peers.sh
-	@ctest --preset $(PRESET) --label-exclude 'browser|system'
+	@ctest --preset $(PRESET) --label-exclude 'browser|system' --parallel $$(nproc)
+
+test-busy: build  ## run every test ROUNDS=9 times on processors that are busy with other things
+	@tools/peers.sh
+	@tools/busy.sh ctest --preset $(PRESET) --label-exclude 'browser|system' --parallel $$(nproc) --repeat until-fail:$(ROUNDS)
 
 test-browser: build  ## look at the pages of `lockstep report` in a browser, which is fetched
 	@tools/browser.sh
@@ -50,7 +54,7 @@ fuzz: setup $(BUILD)/build.ninja  ## give each parser ten million broken inputs,
 soak: build  ## the long form of what the tests do briefly: faults, kills, moments to resume from; takes hours
 	@set -e; export LOCKSTEP_BINARY_DIR=$(CURDIR)/$(BUILD) LOCKSTEP_FAULT_SEEDS=20 LOCKSTEP_KILLS=500 \
 		LOCKSTEP_RESUME_MOMENTS=20 LOCKSTEP_SINGLE_FAULTS=200 LOCKSTEP_LAUNCHER_KILLS=100 LOCKSTEP_LARGE_MODELS=1; \
-	for test in comm_faults save resume fault_tolerance sharded; do python3 tests/programs/$${test}_test.py -v; done
+	for test in comm_faults save resume_moments fault_tolerance sharded; do python3 tests/programs/$${test}_test.py -v; done
 	@$(MAKE) --no-print-directory fuzz FUZZ="--inputs 10000000"
 
 asan tsan:  ## build and run the tests under AddressSanitizer + UBSan, or ThreadSanitizer
