@@ -41,6 +41,20 @@ ls::OptimizerFactory optimizer_of(const json& o) {
   Case::refuse("optimizer.name", o.at("name"), "sgd or adamw");
 }
 
+ls::OneCycleLR one_cycle_of(const json& s) {
+  const ls::OneCycleLR torch{};  // its defaults are torch's
+  return {.max_lr = s.at("max_lr"),
+          .total_steps = s.at("total_steps"),
+          .pct_start = s.value("pct_start", torch.pct_start),
+          .anneal_strategy = s.value("anneal", torch.anneal_strategy),
+          .cycle_momentum = s.value("cycle_momentum", torch.cycle_momentum),
+          .base_momentum = s.value("base_momentum", torch.base_momentum),
+          .max_momentum = s.value("max_momentum", torch.max_momentum),
+          .div_factor = s.value("div_factor", torch.div_factor),
+          .final_div_factor = s.value("final_div_factor", torch.final_div_factor),
+          .three_phase = s.value("three_phase", torch.three_phase)};
+}
+
 ls::SchedulerOptions scheduler_of(const json& s) {
   const std::string type = s.at("type");
   if (type == "linear")
@@ -55,27 +69,44 @@ ls::SchedulerOptions scheduler_of(const json& s) {
                         .max_lr = s.at("max_lr"),
                         .num_steps = s.at("num_steps"),
                         .warmup_type = s.at("warmup_type")};
+  if (type == "warmup_decay")
+    return ls::WarmupDecayLR{.min_lr = s.at("min_lr"),
+                             .max_lr = s.at("max_lr"),
+                             .num_steps = s.at("num_steps"),
+                             .total_num_steps = s.at("total_num_steps"),
+                             .warmup_type = s.at("warmup_type")};
+  if (type == "one_cycle") return one_cycle_of(s);
   if (type == "sequential") {
     ls::SequentialLR sequence;
     for (const auto& part : s.at("schedulers")) sequence.schedulers.push_back(scheduler_of(part));
     for (const auto& milestone : s.at("milestones")) sequence.milestones.push_back(milestone);
     return sequence;
   }
-  Case::refuse("schedulers.type", s.at("type"), "linear, cosine, exponential, step, warmup or sequential");
+  Case::refuse("schedulers.type", s.at("type"),
+               "linear, cosine, exponential, step, warmup, warmup_decay, one_cycle or sequential");
+}
+
+ls::WrapPolicy wrap_policy_of(const json& wrap) {
+  if (wrap == "each_linear") return ls::types<torch::nn::Linear>();
+  if (wrap == "each_block") return "Block";  // of transformer_lm
+  if (wrap == "root") return ls::WrapPolicy::none();
+  Case::refuse("strategy.wrap", wrap, "each_linear, each_block or root");
+}
+
+ls::ShardingStrategy sharding_of(const json& name) {
+  for (const auto& row : ls::option_names(ls::ShardingStrategy{})) {
+    if (row.name == name) return row.value;
+  }
+  Case::refuse("strategy.sharding_strategy", name, "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD or HYBRID_SHARD");
 }
 
 ls::Fsdp fsdp_of(const json& s) {
   ls::Fsdp options;
-  for (const auto& row : ls::option_names(ls::ShardingStrategy{})) {
-    if (row.name == s.at("sharding_strategy")) options.sharding_strategy = row.value;
-  }
+  options.sharding_strategy = sharding_of(s.at("sharding_strategy"));
   if (options.sharding_strategy == ls::ShardingStrategy::kHybridShard)
     options.device_mesh = {s.at("mesh").at("replicate").get<int>(), s.at("mesh").at("shard").get<int>()};
-  if (s.at("wrap") == "each_linear") {
-    options.auto_wrap_policy = ls::types<torch::nn::Linear>();
-  } else if (s.at("wrap") != "root") {
-    Case::refuse("strategy.wrap", s.at("wrap"), "each_linear or root");
-  }
+  options.auto_wrap_policy = wrap_policy_of(s.at("wrap"));
+  if (s.value("activation_checkpointing", false)) options.activation_checkpointing = true;
   return options;
 }
 
@@ -126,9 +157,11 @@ std::filesystem::path Case::data_file() const {
 
 ls::Optimizers Case::optimizers() const {
   ls::Optimizers found{.optimizer = optimizer_of(json.at("optimizer"))};
-  // DeepSpeed's own configuration has the schedule.
-  if (!json.at("schedulers").empty() && json.at("semantics") != "deepspeed") {
-    const auto& scheduler = json.at("schedulers").at(0);
+  const auto& schedulers = json.at("schedulers");
+  if (schedulers.size() > 1)
+    refuse("schedulers", schedulers.size(), "none or one; `sequential` holds several");
+  if (!schedulers.empty() && !is_deepspeed()) {
+    const auto& scheduler = schedulers.at(0);
     found.lr_scheduler = ls::LRScheduler{
         .scheduler = scheduler_of(scheduler),
         .interval = scheduler.at("interval") == "step" ? ls::Interval::kStep : ls::Interval::kEpoch};
@@ -136,12 +169,17 @@ ls::Optimizers Case::optimizers() const {
   return found;
 }
 
-// DeepSpeed has this from its own configuration.
+// DeepSpeed has its schedule, its windows and its limit of gradients from its own configuration.
+bool Case::is_deepspeed() const { return json.at("strategy").at("name") == "deepspeed"; }
+
 void Case::set_steps(ls::TrainerOptions& options) const {
   options.accumulate_grad_batches = json.at("accumulate_grad_batches").get<int>();
-  options.partial_window = ls::PartialWindow::kLightning;
+  options.partial_window =
+      json.at("semantics") == "deepspeed" ? ls::PartialWindow::kCarry : ls::PartialWindow::kLightning;
   const auto& clip = json.at("gradient_clip");
   if (clip.is_null()) return;
+  if (clip.at("algorithm") != "norm" && clip.at("algorithm") != "value")
+    refuse("gradient_clip.algorithm", clip.at("algorithm"), "norm or value");
   options.gradient_clip_val = clip.at("value").get<double>();
   options.gradient_clip_algorithm =
       clip.at("algorithm") == "norm" ? ls::ClipAlgorithm::kNorm : ls::ClipAlgorithm::kValue;
@@ -156,7 +194,7 @@ ls::TrainerOptions Case::trainer() const {
       .num_sanity_val_steps = 0,
       .sync_batchnorm = json.at("sync_batchnorm").get<bool>(),
   };
-  if (json.at("semantics") == "lightning") set_steps(options);
+  if (!is_deepspeed()) set_steps(options);
   if (!json.at("max_steps").is_null()) options.max_steps = json.at("max_steps");
   options.run.init_weights = folder / "init.safetensors";
   options.run.seed_everything = json.at("sampler").value("seed", std::uint64_t{0});

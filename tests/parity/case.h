@@ -23,6 +23,7 @@ struct Case {
                                   const std::string& expected);
 
   std::filesystem::path data_file() const;
+  bool is_deepspeed() const;
   ls::Optimizers optimizers() const;
   ls::TrainerOptions trainer() const;
   void set_steps(ls::TrainerOptions& options) const;

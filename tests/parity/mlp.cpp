@@ -7,7 +7,10 @@ namespace {
 
 class Mlp final : public GoldenModule {
  public:
-  Mlp(const Case& golden, Record& record) : GoldenModule(golden, record) {
+  Mlp(const Case& golden, Record& record)
+      : GoldenModule(golden, record), relu_(model().at("activation") == "relu") {
+    if (!relu_ && model().at("activation") != "tanh")
+      golden.refuse("model.activation", model().at("activation"), "relu or tanh");
     const auto sizes = model().at("layers").get<std::vector<std::int64_t>>();
     for (std::size_t i = 0; i + 1 < sizes.size(); ++i) {
       layers_.push_back(register_module(std::to_string(2 * i), torch::nn::Linear(sizes[i], sizes[i + 1])));
@@ -20,14 +23,14 @@ class Mlp final : public GoldenModule {
 
  private:
   torch::Tensor forward(torch::Tensor x) override {
-    const bool relu = model().at("activation") == "relu";
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       x = layers_[i]->forward(x);
-      if (i + 1 < layers_.size()) x = relu ? torch::relu(x) : torch::tanh(x);
+      if (i + 1 < layers_.size()) x = relu_ ? torch::relu(x) : torch::tanh(x);
     }
     return x;
   }
 
+  bool relu_;
   std::vector<torch::nn::Linear> layers_;
 };
 

@@ -72,6 +72,12 @@ struct BlockImpl : nn::Module {
 };
 TORCH_MODULE(Block);
 
+std::string gelu_of(const Case& golden, const nlohmann::json& activation) {
+  if (activation == "gelu") return "none";
+  if (activation == "gelu_tanh") return "tanh";
+  golden.refuse("model.activation", activation, "gelu or gelu_tanh");
+}
+
 class TransformerLm final : public GoldenModule {
  public:
   TransformerLm(const Case& golden, Record& record) : GoldenModule(golden, record) {
@@ -80,7 +86,7 @@ class TransformerLm final : public GoldenModule {
                       .context = model().at("context"),
                       .heads = model().at("heads"),
                       .norm_eps = model().at("layer_norm_eps"),
-                      .gelu = model().at("activation") == "gelu_tanh" ? "tanh" : "none"};
+                      .gelu = gelu_of(golden, model().at("activation"))};
     tok_ = register_module("tok", nn::Embedding(sizes.vocab, sizes.width));
     pos_ = register_module("pos", nn::Embedding(sizes.context, sizes.width));
     blocks_ = register_module("blocks", nn::ModuleList());
