@@ -11,6 +11,9 @@
 
 #include <lockstep/cluster/detect.h>
 #include <lockstep/cluster/environment.h>
+#include <lockstep/cluster/lightning_environment.h>
+#include <lockstep/cluster/lsf_environment.h>
+#include <lockstep/cluster/slurm_environment.h>
 
 #include <lockstep/comm/collective_observer.h>
 #include <lockstep/comm/communicator.h>
@@ -20,6 +23,7 @@
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/run_rank.h>
 #include <lockstep/launch/spawn.h>
+#include <lockstep/launch/terminated.h>
 
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/checkpoint/checkpoint_io.h>
@@ -43,10 +47,17 @@
 #include <lockstep/data/sampler.h>
 #include <lockstep/data/tensor_dataset.h>
 #include <lockstep/data/token_dataset.h>
+#include <lockstep/data/torch_dataset.h>
 #include <lockstep/data/webdataset.h>
 #include <lockstep/data/worker_seed.h>
 
 #include <lockstep/device/device.h>
+
+#include <lockstep/deepspeed/batch_sizes.h>
+#include <lockstep/deepspeed/complete.h>
+#include <lockstep/deepspeed/config.h>
+
+#include <lockstep/formats/zero_to_fp32.h>
 
 #include <lockstep/metrics/accuracy.h>
 #include <lockstep/metrics/aggregation.h>

@@ -1,6 +1,7 @@
 #include <lockstep/train/accumulation_schedule.h>
 
 #include <iterator>
+#include <limits>
 
 #include <lockstep/base/option_codec.h>
 
@@ -8,6 +9,11 @@ namespace lockstep {
 int AccumulationSchedule::at(std::int64_t epoch) const {
   const auto next = by_epoch_.upper_bound(epoch);
   return next == by_epoch_.begin() ? 1 : std::prev(next)->second;
+}
+
+std::int64_t AccumulationSchedule::next_change(std::int64_t epoch) const {
+  const auto next = by_epoch_.upper_bound(epoch);
+  return next == by_epoch_.end() ? std::numeric_limits<std::int64_t>::max() : next->first;
 }
 
 Expected<AccumulationSchedule> AccumulationSchedule::parse(std::string_view text) {

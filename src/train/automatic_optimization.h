@@ -1,17 +1,11 @@
 // What becomes of one micro-batch where the Trainer runs backward and steps the optimizer.
 #pragma once
 
+#include "train/accumulation_window.h"
 #include "train/run_state.h"
 #include "train/step_measure.h"
 
 namespace lockstep::detail {
-
-/// The place of a micro-batch in its accumulation window.
-struct Window {
-  bool first = true;   ///< it opens the window
-  bool last = true;    ///< it completes the window: gradients are exchanged, and the optimizer steps
-  double divisor = 1;  ///< of every loss in it
-};
 
 /// Borrows the state and the measure.
 class AutomaticOptimization {

@@ -1,14 +1,14 @@
 #include "train/data_place.h"
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
 namespace lockstep::detail {
 namespace {
-
-std::int64_t window_start(std::int64_t batches, std::int64_t length) { return batches - batches % length; }
 
 void check_data_set(const RunState& state, const StateTree& place) {
   const auto saved = place.get<std::int64_t>("num_samples");
@@ -69,14 +69,43 @@ void warn_of_other_shards(const RunState& state, const SavedPlace& saved) {
               ": ranks read other shards now, and samples of this epoch may come again or be left out");
 }
 
-// Gradients of its first micro-batches are of no use with other micro-batches, or another number of them.
+bool knows_length(const RunState& state) {
+  return state.train_loader->num_batches(state.shard(/*pad=*/true)) != kUnknownLength;
+}
+
+// Older checkpoints leave it to be worked out what was open.
+void find_window(RunState& state, const SavedPlace& saved) {
+  auto& progress = state.progress;
+  if (progress.window.length > 0) return;
+  const bool carries = state.options.partial_window == PartialWindow::kCarry;
+  const auto before = carries ? progress.batches_before % saved.window : 0;
+  const auto done = (before + progress.batches) % saved.window;
+  const MicroBatch opened{
+      .epoch = progress.epoch, .index = progress.batches - done, .epoch_batches = saved.batches_of_epoch};
+  const AccumulationSchedule schedule(static_cast<int>(saved.window));
+  const WindowRule rule(schedule, state.options.partial_window, knows_length(state));
+  const bool is_over = !carries && progress.batches == saved.batches_of_epoch;
+  progress.window = {};
+  if (!is_over)
+    progress.window = {.done = done, .length = std::max(done + 1, rule.holding({}, opened).length)};
+}
+
+// Gradients of its first micro-batches are of no use with other micro-batches, or fewer than it waits for.
 void begin_window_anew(Progress& progress, const SavedPlace& saved) {
-  const auto start = window_start(progress.batches, saved.window);
-  if (start == progress.batches) return;
-  progress.samples -= (progress.batches - start) * saved.batch;
-  progress.batches = start;
+  const auto done = std::min(progress.batches, std::exchange(progress.window, {}).done);
+  if (done == 0) return;
+  progress.samples -= done * saved.batch;
+  progress.batches -= done;
   progress.phase = FitPhase::kBatches;
   progress.validation = {};
+}
+
+void keep_window(RunState& state, const SavedPlace& saved) {
+  auto& progress = state.progress;
+  const MicroBatch next{
+      .epoch = progress.epoch, .index = progress.batches, .epoch_batches = progress.num_training_batches};
+  if (!state.windows(knows_length(state)).can_complete(progress.window, next))
+    begin_window_anew(progress, saved);
 }
 
 std::int64_t batches_in_terms_of(std::int64_t batch, const RunState& state, const SavedPlace& saved) {
@@ -93,36 +122,19 @@ std::int64_t batches_in_terms_of(std::int64_t batch, const RunState& state, cons
 
 // Where one began in an epoch that is over, it cannot begin anew.
 void refuse_carried_window(const RunState& state) {
-  if (state.options.partial_window != PartialWindow::kCarry || !is_inside_window(state)) return;
+  const bool began_here = state.progress.window.done <= state.progress.batches;
+  const bool carries = state.options.partial_window == PartialWindow::kCarry;
+  if (!is_inside_window(state) || (began_here && !carries)) return;
   throw CheckpointError(
       "train", {.what = "the checkpoint was taken inside of a window that runs on across epochs",
-                .expected = "the number of ranks, batch size and accumulate_grad_batches of the checkpoint",
+                .expected = "the number of ranks and the batch size of the checkpoint",
                 .got = "others",
                 .hint = "partial_window = carry, which strategy deepspeed sets, keeps windows open"});
 }
 
-void check_window_start(const RunState& state, const SavedPlace& saved) {
-  const auto window = state.window_length();
-  if (state.progress.batches % window == 0) return;
-  const auto batch = state.communicator().size() * state.train_loader->batch_size();
-  throw CheckpointError(
-      "train",
-      {.what = "no window of accumulated gradients begins where the checkpoint was taken, behind " +
-               std::to_string(state.progress.batches) + " batches of " + std::to_string(batch) + " samples",
-       .expected = "accumulate_grad_batches that divides their number",
-       .got = std::to_string(window),
-       .hint = "the checkpoint's windows were " + std::to_string(saved.window) + " batches of " +
-               std::to_string(saved.batch) + " samples"});
-}
-
 }  // namespace
 
-bool is_inside_window(const RunState& state) {
-  const auto& progress = state.progress;
-  const bool is_cut = state.options.partial_window != PartialWindow::kCarry &&
-                      progress.batches == progress.num_training_batches;
-  return !is_cut && state.open_window(progress.batches) != 0;
-}
+bool is_inside_window(const RunState& state) { return state.progress.window.done > 0; }
 
 std::int64_t num_training_batches(const RunState& state) {
   return state.options.limit_train_batches.apply(state.train_loader->num_batches(state.shard(/*pad=*/true)),
@@ -167,24 +179,24 @@ void adopt_data_place(RunState& state, const StateTree& place) {
   const auto world = std::int64_t{state.communicator().size()};
   const auto batch = world * state.train_loader->batch_size();
   const bool same_batches = world == saved.world_size && batch == saved.batch;
-  const bool same_windows = saved.window == state.window_length();
   adopt_seed(state, place);
+  find_window(state, saved);
   const bool knows_end = knows_its_end(progress, saved);
   if (!knows_end) progress.num_training_batches = num_training_batches(state);
-  if (same_batches && same_windows) return;
+  if (same_batches) return keep_window(state, saved);
   refuse_carried_window(state);
   if (progress.batches == 0) return;
-  if (!same_batches) progress.validation = {};
-  if (progress.batches == saved.batches_of_epoch) {  // all of them
-    progress.batches = num_training_batches(state);
+  progress.validation = {};
+  const bool knows_to_be_over = knows_end && progress.batches == progress.num_training_batches;
+  if (knows_to_be_over || progress.batches == saved.batches_of_epoch) {
+    if (!knows_to_be_over) progress.batches = num_training_batches(state);
+    progress.window = {};
     return;
   }
-  if (knows_end && progress.batches == progress.num_training_batches) return;
-  if (!same_batches) progress.num_training_batches = num_training_batches(state);
+  progress.num_training_batches = num_training_batches(state);
   if (world != saved.world_size) warn_of_other_shards(state, saved);
   begin_window_anew(progress, saved);
   progress.batches = batches_in_terms_of(batch, state, saved);
-  check_window_start(state, saved);
 }
 
 StateTree own_of(const RunState& state, const Checkpoint& checkpoint) {

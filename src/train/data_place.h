@@ -22,9 +22,9 @@ void check_end_of_data(const RunState& state, bool is_stream);
 StateTree data_place_of(const RunState& state);
 
 /// Goes on in the data where `place` was taken: at the same batch in a world of the same size. In another
-/// one, at the batch that begins with the same sample. There, and with another accumulate_grad_batches, a
-/// window that was open is begun anew.
-/// @throws CheckpointError when the data set has another size, or no batch, or no window, begins there
+/// one, at the batch that begins with the same sample. There, and where too few batches are left in the
+/// epoch, a window that was open is begun anew.
+/// @throws CheckpointError when the data set has another size, or no batch begins there
 void adopt_data_place(RunState& state, const StateTree& place);
 
 /// What the rank of the same number had for itself; in a larger world ranks share.

@@ -18,16 +18,14 @@ namespace {
 std::optional<std::int64_t> accumulation_in(const TrainerOptions& options) {
   const auto& schedule = options.accumulate_grad_batches;
   const bool is_asked_for = options.run.flags.contains("trainer.accumulate_grad_batches");
-  if (schedule.last_change() > 0) {
-    throw ConfigError("train", {.what = "accumulate_grad_batches under strategy deepspeed",
-                                .expected = "one number: windows run on across epochs",
-                                .got = schedule.print()});
-  }
   return schedule == 1 && !is_asked_for ? std::nullopt : std::optional(schedule.at(0));
 }
 
 void apply_accumulation(TrainerOptions& options, const DeepSpeedConfig& config, int world_size) {
-  const auto accumulation = accumulation_of(config, world_size, accumulation_in(options));
+  const bool changes = !options.accumulate_grad_batches.is_constant();
+  if (changes) check_accumulation(options.accumulate_grad_batches, config, world_size);
+  const auto accumulation =
+      changes ? std::nullopt : accumulation_of(config, world_size, accumulation_in(options));
   if (accumulation) options.accumulate_grad_batches = static_cast<int>(*accumulation);
   if (options.partial_window != PartialWindow::kAccumulated) return;
   if (options.run.flags.contains("trainer.partial_window")) {
@@ -141,12 +139,25 @@ void check_batch_size(DeepSpeedConfig config, const TrainedBatches& trained) {
   if (config.is_given("train_batch_size")) resolve_batch_sizes(config, trained.world_size);
 }
 
+void check_accumulation(const AccumulationSchedule& schedule, const DeepSpeedConfig& config, int world_size) {
+  if (schedule.is_constant()) {
+    accumulation_of(config, world_size, schedule.at(0));
+    return;
+  }
+  for (const char* key : {"gradient_accumulation_steps", "train_batch_size"}) {
+    if (!config.is_given(key) || config.autos.contains(key)) continue;
+    throw ConfigError("train", {.what = "accumulate_grad_batches under strategy deepspeed",
+                                .expected = "one number, as " + config.named(key) + " is one",
+                                .got = schedule.print(),
+                                .hint = "leave the key out of the file, or make it \"auto\""});
+  }
+}
+
 std::optional<DeepSpeedConfig> apply_deepspeed(TrainerOptions& options, int world_size) {
   const auto* const chosen = std::get_if<DeepSpeed>(&options.strategy);
   if (chosen == nullptr) return std::nullopt;
   auto given = deepspeed_run(*chosen, deepspeed_arguments_in(options.run.flags, "trainer.strategy")).config;
-  options.precision =
-      precision_of(given, options.precision, options.run.flags.contains("trainer.precision"));
+  options.precision = precision_of(given, options.precision, options.run.flags.contains("trainer.precision"));
   auto config = with_precision(std::move(given), *chosen, options.precision);
   apply_accumulation(options, config, world_size);
   apply_clipping(options, config);

@@ -18,6 +18,9 @@ namespace lockstep::detail {
 /// the next.
 LOCKSTEP_API std::optional<DeepSpeedConfig> apply_deepspeed(TrainerOptions& options, int world_size);
 
+/// @throws ConfigError naming key and values where `schedule` and the configuration's batch sizes disagree
+void check_accumulation(const AccumulationSchedule& schedule, const DeepSpeedConfig& config, int world_size);
+
 /// What a fit trains on.
 struct TrainedBatches {
   std::int64_t batch_size = 0;    ///< of the training loader, on each rank; 0: not known

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <lockstep/base/error.h>
 
@@ -10,26 +11,28 @@
 namespace lockstep::detail {
 namespace {
 
-std::int64_t steps_of_epoch(const RunState& state, std::int64_t batches, std::int64_t epoch) {
-  const std::int64_t window = state.options.accumulate_grad_batches.at(epoch);
-  return (batches + window - 1) / window;
+// As it will be, where the next epoch brings another.
+AccumulationSchedule schedule_to_come(const RunState& state) {
+  const auto& now = state.options.accumulate_grad_batches;
+  if (!state.next_accumulation) return now;
+  auto epoch = state.progress.epoch;
+  AccumulationSchedule::Steps steps{{0, now.at(epoch)}};
+  for (++epoch; epoch != std::numeric_limits<std::int64_t>::max();
+       epoch = state.next_accumulation->next_change(epoch))
+    steps[epoch] = state.next_accumulation->at(epoch);
+  return AccumulationSchedule(std::move(steps));
 }
 
-// epochs * steps + more, or the most there can be.
-std::int64_t steps_or_most(std::int64_t epochs, std::int64_t steps, std::int64_t more = 0) {
-  std::int64_t all = 0;
-  const bool is_too_many =
-      __builtin_mul_overflow(epochs, steps, &all) || __builtin_add_overflow(all, more, &all);
-  return is_too_many ? std::numeric_limits<std::int64_t>::max() : all;
-}
-
-// Epochs may be as many as an int64_t holds: those behind the last change of the windows are alike.
-std::int64_t steps_of_epochs(const RunState& state, std::int64_t batches, std::int64_t epochs) {
-  std::int64_t steps = 0;
-  std::int64_t epoch = 0;
-  const auto changes_until = std::min(epochs, state.options.accumulate_grad_batches.last_change());
-  for (; epoch < changes_until; ++epoch) steps += steps_of_epoch(state, batches, epoch);
-  return steps_or_most(epochs - epoch, steps_of_epoch(state, batches, epoch), steps);
+// A batch whose optimizer has stepped is as good as done.
+std::int64_t steps_to_come(const RunState& state, std::int64_t batches, std::int64_t epochs) {
+  const auto& progress = state.progress;
+  const bool is_done =
+      progress.phase == FitPhase::kInBatch && progress.global_step != progress.steps_before_batch;
+  const auto next = progress.batches + (is_done ? 1 : 0);
+  const auto schedule = schedule_to_come(state);
+  const WindowRule rule(schedule, state.options.partial_window, /*knows_end=*/true);
+  return rule.steps(is_done ? OpenWindow{} : progress.window,
+                    {.epoch = progress.epoch, .index = next, .epoch_batches = batches}, epochs);
 }
 
 }  // namespace
@@ -45,10 +48,9 @@ std::optional<std::int64_t> estimated_steps(const RunState& state) {
   const auto limit = max_steps >= 0 ? std::optional(max_steps) : std::nullopt;
   const auto batches = num_training_batches(state);
   if (max_epochs < 0 || batches == kUnknownLength) return limit;
-  const bool carries = state.options.partial_window == PartialWindow::kCarry;
-  const auto steps = carries
-                         ? steps_or_most(max_epochs, batches) / state.options.accumulate_grad_batches.at(0)
-                         : steps_of_epochs(state, batches, max_epochs);
+  std::int64_t steps = 0;
+  if (__builtin_add_overflow(state.progress.global_step, steps_to_come(state, batches, max_epochs), &steps))
+    steps = std::numeric_limits<std::int64_t>::max();
   return limit ? std::min(*limit, steps) : steps;
 }
 

@@ -9,7 +9,8 @@
 namespace lockstep::detail {
 
 /// From max_epochs, max_steps, the length of the training data and accumulate_grad_batches, for each epoch as
-/// it will be then. None where nothing limits it, or only the end of the data tells. Not Collective.
+/// it will be then, behind the steps that are done. None where nothing limits it, or only the end of the data
+/// tells. Not Collective.
 /// @throws ConfigError outside of fit
 std::optional<std::int64_t> estimated_steps(const RunState& state);
 

@@ -34,9 +34,10 @@ Progress place_to_go_on(const RunState& state) {
     ++progress.batches;
     progress.phase = FitPhase::kBatchEnd;
   } else {
-    progress.batches -= std::min(progress.batches, state.open_window(progress.batches));
+    progress.batches -= std::min(progress.batches, progress.window.done);
     progress.phase = FitPhase::kBatches;
   }
+  progress.window = {};
   return progress;
 }
 

@@ -78,16 +78,8 @@ bool FitLoop::done() const {
   return is_over() || (max_epochs >= 0 && state_.progress.epoch >= max_epochs);
 }
 
-Window FitLoop::window_of(std::int64_t batch_idx) const {
-  const std::int64_t length = state_.window_length();
-  const std::int64_t start = batch_idx - state_.open_window(batch_idx);
-  const bool carries = state_.options.partial_window == PartialWindow::kCarry;
-  const std::int64_t end = carries ? start + length : std::min(start + length, num_batches_);
-  // The windows of a stream are all divided alike: where the last one ends is known too late.
-  const bool true_mean = state_.options.partial_window == PartialWindow::kAccumulated && !is_stream_;
-  return {.first = batch_idx == start,
-          .last = batch_idx + 1 == end,
-          .divisor = static_cast<double>(true_mean ? end - start : length)};
+MicroBatch FitLoop::micro_batch(std::int64_t batch_idx) const {
+  return {.epoch = state_.progress.epoch, .index = batch_idx, .epoch_batches = num_batches_};
 }
 
 // An epoch that was begun in another process goes on where its phase says.
@@ -138,7 +130,7 @@ void FitLoop::run_batches() {
                    state_.input_conversion());
   if (progress.phase != FitPhase::kBatches) {  // the rest of a batch that another process ran
     state_.validation_is_due = val_schedule_->was_due(progress.batches - 1, num_batches_);
-    finish_batch(progress.batches - 1);
+    finish_batch();
   }
   AnyBatch batch;
   while (!is_over() && progress.batches < num_batches_) {
@@ -149,7 +141,7 @@ void FitLoop::run_batches() {
     if (stream->is_last()) end_epoch_at(progress.batches + 1);
     run_batch(batch, progress.batches);
     if (is_skipped_) return;
-    finish_batch(progress.batches - 1);
+    finish_batch();
     interruption_.heed();
   }
 }
@@ -168,6 +160,7 @@ void FitLoop::finish_epoch() {
   ++state_.progress.epoch;
   state_.progress.batches_before += state_.progress.batches;
   state_.progress.batches = 0;
+  state_.progress.window = state_.windows(!is_stream_).behind_epoch(state_.progress.window);
   state_.progress.phase = FitPhase::kEpochStart;
 }
 
@@ -185,7 +178,8 @@ void FitLoop::run_batch(const AnyBatch& loaded, std::int64_t batch_idx) {
   inject(state_.options.run.fault, state_.environment->global_rank(), progress.global_step);
   const auto batch = transferred(state_, loaded, batch_idx);
   StepContext step(state_, batch_idx, batch);
-  const auto window = window_of(batch_idx);
+  const auto rule = state_.windows(!is_stream_);
+  const auto window = rule.place(progress.window, micro_batch(batch_idx));
   if (!batch.empty()) state_.train_log.set_batch_size(batch.size());
   is_skipped_ = !batch.empty() && asks_to_skip(step);
   TrainOutput output{.loss = std::numeric_limits<double>::quiet_NaN()};
@@ -198,6 +192,7 @@ void FitLoop::run_batch(const AnyBatch& loaded, std::int64_t batch_idx) {
   ++progress.batches;
   progress.phase = FitPhase::kBatches;
   if (is_skipped_) return;
+  progress.window = rule.behind(progress.window, micro_batch(batch_idx));
   state_.validation_is_due = val_schedule_->is_due(batch_idx, num_batches_);
   progress.samples += batch.size() * step.world_size();
   progress.phase = FitPhase::kBatchEnd;
@@ -211,9 +206,9 @@ bool FitLoop::asks_to_skip(StepContext& step) {
 }
 
 // What follows on_train_batch_end.
-void FitLoop::finish_batch(std::int64_t batch_idx) {
+void FitLoop::finish_batch() {
   auto& progress = state_.progress;
-  const bool stepped = window_of(batch_idx).last;
+  const bool stepped = progress.window.done == 0;
   LogScopeGuard scope(state_, state_.train_log, kTrainStepLog);
   notice_failed_save(state_);
   if (progress.phase == FitPhase::kBatchEnd) {

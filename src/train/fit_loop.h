@@ -2,8 +2,9 @@
 //
 // Vocabulary. A *micro-batch* is what one training_step gets. A *window* is the run of
 // accumulate_grad_batches micro-batches whose gradients make one *optimizer step*; windows start
-// anew with each epoch, so an epoch's last one may be short. Only the backward pass of a window's
-// last micro-batch exchanges gradients between ranks.
+// anew with each epoch, so an epoch's last one may be short, or are carried into the next
+// (accumulation_window.h). Only the backward pass of a window's last micro-batch exchanges gradients between
+// ranks.
 #pragma once
 
 #include <functional>
@@ -39,7 +40,7 @@ class FitLoop {
   bool is_over() const;  // also in the midst of an epoch
   bool done() const;
   double optimize(const AnyBatch& batch, const Window& window, StepContext& step);
-  Window window_of(std::int64_t batch_idx) const;
+  MicroBatch micro_batch(std::int64_t batch_idx) const;
 
   void take_training_data();
   void run_epoch();
@@ -50,7 +51,7 @@ class FitLoop {
   void finish_epoch();
   void run_batch(const AnyBatch& loaded, std::int64_t batch_idx);
   bool asks_to_skip(StepContext& step);
-  void finish_batch(std::int64_t batch_idx);
+  void finish_batch();
   void write_step_row();
   // Plain schedules advance with the step or the epoch's last batch; those that watch a metric
   // after the validation that measures it. `count`: optimizer steps or epochs, with this one.

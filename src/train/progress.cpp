@@ -51,6 +51,17 @@ std::int64_t count_if_any(const StateTree& state, const std::string& key) {
   return state.contains(key) ? count_of(state, key) : 0;
 }
 
+// Older checkpoints do not have it: a length of 0 says so.
+OpenWindow window_of(const StateTree& state) {
+  const OpenWindow window{.done = count_if_any(state, "window_done"),
+                          .length = count_if_any(state, "window_length")};
+  if (!state.contains("window_length") || window.done < window.length) return window;
+  throw CheckpointError("train", {.what = "state " + state.path() + "/window_done",
+                                  .expected = "less than window_length",
+                                  .got = std::to_string(window.done),
+                                  .hint = "window_length is " + std::to_string(window.length)});
+}
+
 }  // namespace
 
 StateTree state_of(const Progress& progress) {
@@ -70,6 +81,8 @@ StateTree state_of(const Progress& progress) {
   state.set("next_train_reload", progress.next_train_reload);
   state.set("next_val_reload", progress.next_val_reload);
   state.set("steps_before_batch", progress.steps_before_batch);
+  state.set("window_done", progress.window.done);
+  state.set("window_length", progress.window.length);
   return state;
 }
 
@@ -90,7 +103,8 @@ void load_state(Progress& progress, const StateTree& state) {
                                           : progress.num_training_batches,
               .next_train_reload = count_if_any(state, "next_train_reload"),
               .next_val_reload = count_if_any(state, "next_val_reload"),
-              .steps_before_batch = count_if_any(state, "steps_before_batch")};
+              .steps_before_batch = count_if_any(state, "steps_before_batch"),
+              .window = window_of(state)};
 }
 
 }  // namespace lockstep::detail

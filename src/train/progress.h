@@ -6,6 +6,8 @@
 #include <lockstep/base/export.h>
 #include <lockstep/state/state_tree.h>
 
+#include "train/accumulation_window.h"
+
 namespace lockstep::detail {
 
 /// What is done of the epoch that runs. A checkpoint can be taken in all of these but kInBatch.
@@ -46,6 +48,7 @@ struct Progress {
   std::int64_t next_train_reload = 0;   ///< the epoch from which on the training data are asked for anew
   std::int64_t next_val_reload = 0;     ///< the same of the validation data
   std::int64_t steps_before_batch = 0;  ///< global_step when the batch that runs began
+  OpenWindow window = {};               ///< behind `batches`; while a batch runs, before it
 
   bool operator==(const Progress&) const = default;
 };

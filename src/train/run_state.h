@@ -118,12 +118,11 @@ struct RunState {
   bool wishes_to_stop() const { return should_stop || !stop_wishes.empty(); }
   const Communicator& communicator() const { return strategy->communicator(); }
   bool is_global_zero() const { return environment->global_rank() == 0; }
-  /// Micro-batches per optimizer step in the epoch that runs.
+  /// Micro-batches per optimizer step in the epoch that runs, where windows open in it.
   std::int64_t window_length() const { return options.accumulate_grad_batches.at(progress.epoch); }
-  /// Micro-batches of the window that is open when `batches` of this epoch are done.
-  std::int64_t open_window(std::int64_t batches) const {
-    const bool carries = options.partial_window == PartialWindow::kCarry;
-    return ((carries ? progress.batches_before : 0) + batches) % window_length();
+  /// `knows_end`: whether the loader tells how many batches it has.
+  WindowRule windows(bool knows_end) const {
+    return {options.accumulate_grad_batches, options.partial_window, knows_end};
   }
   /// This rank's part of a data set; padded so that all ranks run equally many batches, or not.
   ShardSpec shard(bool pad) const;

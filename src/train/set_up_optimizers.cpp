@@ -130,7 +130,10 @@ void set_up_scheduler(const RunState& state, RunOptimizer& made) {
                 " has no betas");
 }
 
+// A callback may have changed what the options said.
 Optimizers completed_by_deepspeed(const RunState& state, Optimizers own) {
+  check_accumulation(state.options.accumulate_grad_batches, *state.deepspeed,
+                     state.environment->world_size());
   auto result = completed(std::move(own), *state.deepspeed, std::get<DeepSpeed>(state.options.strategy),
                           trained_batches(state));
   if (!state.is_global_zero()) return result.optimizers;

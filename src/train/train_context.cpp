@@ -76,6 +76,8 @@ std::span<const RunOptimizer> TrainContext::optimizers() const { return state_->
 
 std::int64_t TrainContext::current_epoch() const { return state_->progress.epoch; }
 std::int64_t TrainContext::global_step() const { return state_->progress.global_step; }
+std::int64_t TrainContext::open_micro_batches() const { return state_->progress.window.done; }
+std::int64_t TrainContext::samples_seen() const { return state_->progress.samples; }
 std::int64_t TrainContext::num_training_batches() const { return state_->progress.num_training_batches; }
 
 std::optional<std::int64_t> TrainContext::estimated_stepping_batches() const {

@@ -184,6 +184,8 @@ class DeepSpeed(ProgramTest):
                 ({"train_micro_batch_size_per_gpu": 16}, [], ("train_micro_batch_size_per_gpu", "16", "4")),
                 ({"train_batch_size": 64}, [], ("train_batch_size (", "64 != 4 x 1 x 2")),
                 ({"train_batch_size": 64, "gradient_accumulation_steps": 4}, [], ("train_batch_size (", "64 != 4 x 4 x 2")),
+                ({"gradient_accumulation_steps": 2}, ["--trainer.accumulate_grad_batches", "{0: 2, 1: 4}"],
+                 ("accumulate_grad_batches", "gradient_accumulation_steps (", "{0: 2, 1: 4}")),
                 ({"zero_optimization": {"stage": 3, "offload_param": nvme, "offload_optimizer": {**nvme, "nvme_path": "/other"}}}, [],
                  ("offload_param.nvme_path", "/other")),
                 ({"gradient_clipping": 0.5}, ["--trainer.gradient_clip_algorithm", "value"], ("gradient_clipping", "gradient_clip_algorithm"))):

@@ -33,16 +33,14 @@ class Resume(ResumeTest):
         uneven = ["--trainer.strategy", "ddp", "--trainer.devices", 3, *windows]  # 12 samples do not divide 88
         self.train("uneven", *uneven, "--ckpt_path", self.folder / "epoch_end:0.ckpt")
 
-    def test_windows_of_another_length_begin_where_they_can(self):
+    def test_windows_of_another_length_follow_the_one_that_was_open(self):
         flags = ["--seed_everything", 5, *SINGLE, "--trainer.accumulate_grad_batches"]
         self.train("saving", *flags, 4, *self.save_at("batch_end:5"))
         path = self.folder / "batch_end:5.ckpt"
-        self.train("resumed", *flags, 2, "--ckpt_path", path)
-        self.assertEqual(self.summary_of("resumed")["steps"], 1 + 4 + 2 * 6)
-        refused = self.run_program(CASE, "fit", *flags, 3, "--ckpt_path", path)
-        self.assertEqual(refused.code, 1, refused)
-        for word in ("no window of accumulated gradients begins", "behind 4 batches of 8", "windows were 4 batches of 8"):
-            self.assertIn(word, refused.err)
+        for length, steps in ((2, 2 + 2 + 2 * 6), (3, 2 + 1 + 2 * 4)):
+            with self.subTest(length):
+                self.train("resumed", *flags, length, "--ckpt_path", path)
+                self.assertEqual(self.summary_of("resumed")["steps"], steps)
 
     def check_goes_on(self, undisturbed, flags, *paths):
         for path in paths:

@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <lockstep/testing/fork_ranks.h>
 
+#include <fstream>
 #include <thread>
+
+#include <nlohmann/json.hpp>
 
 #include "support/expect_error.h"
 #include "train/slope.h"
@@ -96,6 +99,34 @@ TEST_F(Schedules, AccumulateOtherwiseFromTheNextEpochOn) {
   EXPECT_EQ(model_->weight.item<double>(), -6);
 }
 
+// They do not say how far a window is.
+void make_older(const std::filesystem::path& checkpoint) {
+  const auto file = checkpoint / "manifest.json";
+  auto manifest = nlohmann::json::parse(std::ifstream(file));
+  auto& loops = manifest.at("state").at("loops").at("tree");
+  EXPECT_EQ(loops.erase("window_done") + loops.erase("window_length"), 2U);
+  std::ofstream(file) << manifest;
+}
+
+TEST_F(Schedules, WindowsOfOlderCheckpointsAreWorkedOut) {
+  for (const auto partial : {PartialWindow::kAccumulated, PartialWindow::kCarry}) {
+    const auto saved = folder_ / "older.ckpt";
+    auto chosen = options(2);
+    chosen.accumulate_grad_batches = 4;
+    chosen.partial_window = partial;
+    chosen.callbacks = {std::make_shared<LambdaCallback>(
+        LambdaHooks{.on_train_batch_end = [&](StepContext& step, const TrainOutput&) {
+          if (step.current_epoch() == 1 && step.batch_idx() == 4) step.save_checkpoint(saved);
+        }})};
+    Trainer(chosen).fit(testing::Slope(), batches(6));
+    make_older(saved);
+    chosen.callbacks.clear();
+    testing::Slope resumed;
+    Trainer(chosen).fit(resumed, batches(6), {}, saved);
+    EXPECT_EQ(resumed->weight.item<double>(), partial == PartialWindow::kCarry ? -3 : -4);
+  }
+}
+
 // Means of what begins anew count nothing twice.
 TEST_F(Schedules, WindowsThatBeginAnewAreLoggedAnew) {
   struct Counted final : testing::SlopeImpl {
@@ -109,14 +140,14 @@ TEST_F(Schedules, WindowsThatBeginAnewAreLoggedAnew) {
   chosen.accumulate_grad_batches = 4;
   chosen.callbacks = {std::make_shared<LambdaCallback>(
       LambdaHooks{.on_train_batch_end = [&](StepContext& step, const TrainOutput&) {
-        if (step.batch_idx() == 2) step.save_checkpoint(saved);
+        if (step.batch_idx() == 5) step.save_checkpoint(saved);
       }})};
   Trainer(chosen).fit(std::make_shared<Counted>(), batches(8));
-  chosen.accumulate_grad_batches = 2;
+  chosen.limit_train_batches = 7;  // too few for the window that the checkpoint holds half of
   chosen.callbacks.clear();
   Trainer trainer(chosen);
   trainer.fit(std::make_shared<Counted>(), batches(8), {}, saved);
-  EXPECT_EQ(trainer.callback_metrics().at("number"), 3.5);
+  EXPECT_EQ(trainer.callback_metrics().at("number"), (4 + 5 + 6) / 3.0);
 }
 
 TEST_F(Schedules, ValidateAfterAFractionOfAnEpoch) {

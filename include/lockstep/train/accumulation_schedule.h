@@ -24,8 +24,8 @@ class LOCKSTEP_API AccumulationSchedule {
 
   /// Micro-batches per optimizer step in `epoch`.
   int at(std::int64_t epoch) const;
-  /// The first epoch of those that all have the same.
-  std::int64_t last_change() const { return by_epoch_.rbegin()->first; }
+  /// The first epoch behind `epoch` that has a number of its own; the largest there is without one.
+  std::int64_t next_change(std::int64_t epoch) const;
   /// Whether it is the same in every epoch.
   bool is_constant() const { return by_epoch_.size() == 1 && by_epoch_.begin()->first == 0; }
 

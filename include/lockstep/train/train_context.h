@@ -97,6 +97,11 @@ class LOCKSTEP_API TrainContext {
   std::int64_t current_epoch() const;
   /// Optimizer steps done since the start of fit.
   std::int64_t global_step() const;
+  /// Micro-batches whose gradients wait for the others of their window (accumulate_grad_batches); 0 where the
+  /// next one opens a window.
+  std::int64_t open_micro_batches() const;
+  /// Training samples that all ranks have gone through in fit.
+  std::int64_t samples_seen() const;
   /// Batches of this rank in one training epoch, limits applied; 0 before fit, kUnknownLength where only the
   /// end of the data tells.
   std::int64_t num_training_batches() const;

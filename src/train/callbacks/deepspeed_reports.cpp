@@ -143,12 +143,13 @@ void DeepSpeedReports::write_metrics(const StepContext& step) {
       metrics.emplace_back(std::string("Train/Samples/elapsed_time_ms_") + kNames[phase],
                            milliseconds(global_[phase]));
   }
-  const auto samples = step.global_step() * samples_of_step(step);
+  const bool is_constant = step.options().accumulate_grad_batches.is_constant();
+  const auto samples = is_constant ? step.global_step() * samples_of_step(step) : step.samples_seen();
   for (const auto& monitor : monitors_) monitor->log_metrics(metrics, step.current_epoch(), samples);
 }
 
 std::int64_t DeepSpeedReports::samples_of_step(const StepContext& step) const {
-  return batch_size_ * step.world_size() * step.options().accumulate_grad_batches.at(0);
+  return batch_size_ * step.world_size() * step.options().accumulate_grad_batches.at(step.current_epoch());
 }
 
 void DeepSpeedReports::finalize(const char* status) {

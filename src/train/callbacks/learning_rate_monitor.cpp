@@ -34,8 +34,7 @@ bool LearningRateMonitor::logs_at(const RunOptimizer& optimizer, Interval interv
 void LearningRateMonitor::on_train_batch_start(StepContext& step) {
   const int every = step.options().log_every_n_steps;
   if (every <= 0) return;
-  const bool opens_window =
-      step.batch_idx() % step.options().accumulate_grad_batches.at(step.current_epoch()) == 0;
+  const bool opens_window = step.open_micro_batches() == 0;
   if (opens_window && (step.batches_that_stepped() + 1) % every == 0) log(step, Interval::kStep);
 }
 
