@@ -18,6 +18,7 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/run_directory.h>
 
+#include "base/standard_descriptors.h"
 #include "cli/lightning_keys.h"
 #include "cli/own_parts.h"
 #include "cli/settings.h"
@@ -163,6 +164,7 @@ void Cli::print_if_asked(const std::string& config_yaml) const {
 }
 
 int run(int argc, char** argv, Program program, const std::function<void(Cli&)>& body) {
+  occupy_standard_descriptors();
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a file that grows beyond its limit is an error like a full disk
   try {
     publish_start();
