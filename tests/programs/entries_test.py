@@ -65,5 +65,50 @@ class ClosedDescriptors(EntryTest):
         self.assertTrue(stderr.startswith(("/dev/null", "pipe:")), stderr)
 
 
+class StartedByHand(EntryTest):
+    """RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, without a launcher."""
+    def by_hand(self, entry, rank, world_size, port, **more):
+        place = dict(RANK=rank, WORLD_SIZE=world_size, MASTER_ADDR="127.0.0.1", MASTER_PORT=port) | more
+        return self.start_case(entry, **{name: str(value) for name, value in place.items() if value is not None})
+
+    def test_ranks_join(self):
+        for entry in ENTRIES:
+            with self.subTest(entry):
+                port = free_port()
+                for process in [self.by_hand(entry, rank, 2, port) for rank in range(2)]:
+                    result = self.finish(process)
+                    self.assertEqual(result.code, 0, result)
+                    self.assertIn("world of 2", result.out)
+
+    def test_wrong_places_are_refused_by_name(self):
+        rows = (
+            (dict(rank=5), ("RANK", "5", "WORLD_SIZE - 1")),
+            (dict(rank="x"), ("RANK", '"x"', "an integer")),
+            (dict(rank=-1), ("RANK", '"-1"')),
+            (dict(world_size="two"), ("WORLD_SIZE", '"two"')),
+            (dict(world_size=0), ("WORLD_SIZE", '"0"', ">= 1")),
+            (dict(world_size=None), ("WORLD_SIZE", "unset")),
+            (dict(rank=None), ("RANK", )),
+            (dict(MASTER_ADDR=None), ("MASTER_ADDR", "unset")),
+            (dict(port=None), ("MASTER_PORT", "unset")),
+            (dict(port=70000), ("MASTER_PORT", "70000", "65535")),
+            (dict(LOCAL_RANK=2), ("LOCAL_RANK", '"2"')),
+            (dict(rank=None, world_size=None, NODE_RANK=1), ("NODE_RANK", "num_nodes")),
+            (dict(rank=None, world_size=2, LOCAL_RANK=0), ("WORLD_SIZE", "2")),
+        )
+        for entry in ("run", "trainer", "fabric", "run_fabric"):
+            for changes, words in rows:
+                with self.subTest(entry, **changes):
+                    place = dict(rank=0, world_size=2, port=29555) | changes
+                    result = self.finish(self.by_hand(entry, **place), 30)
+                    self.assertNotEqual(result.code, 0, result)
+                    for word in words:
+                        self.assertIn(word, result.err)
+
+    def test_the_only_rank_of_a_world_may_start_others(self):
+        result = self.run_program(CASE, "run", "never", 2, RANK="0", WORLD_SIZE="1")
+        self.assertEqual((result.code, result.out.count("world of 2")), (0, 2), result)
+
+
 if __name__ == "__main__":
     unittest.main()
