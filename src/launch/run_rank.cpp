@@ -88,6 +88,7 @@ int launch::guard_rank(const std::function<int()>& body) {
 
 int run_rank(const std::function<void()>& body, const std::filesystem::path& run_dir) {
   const int code = launch::guard_rank([&] {
+    if (env::get("LOCKSTEP_LAUNCHED")) join_launcher();
     body();
     return 0;
   });

@@ -110,5 +110,27 @@ class StartedByHand(EntryTest):
         self.assertEqual((result.code, result.out.count("world of 2")), (0, 2), result)
 
 
+class Errors(EntryTest):
+    """What a rank has thrown is said, whoever has started it."""
+    def assert_said(self, result, in_one_line):
+        self.assertNotEqual(result.code, 0, result)
+        self.assertIn("the disk is full", result.err, result)
+        if in_one_line:
+            self.assertRegex(result.err, r"lockstep: .*rank 1 \(.*(failed|killed by SIGABRT).*: the disk is full")
+
+    def test_under_lockstep_run(self):
+        for entry, when in itertools.product(ENTRIES, ("before", "after")):
+            with self.subTest(entry, when=when):
+                # What main() lets out before it has met the library ends the rank by SIGABRT; its text is among the last lines.
+                result = self.finish(self.launched(entry, when))
+                self.assert_said(result, in_one_line=entry.startswith("run") or when == "after")
+                self.assertIn("the disk is full", result.err[result.err.index("lockstep: "):], result)
+
+    def test_by_own_ranks(self):
+        for entry, when in itertools.product(STARTS_OWN, ("before", "after")):
+            with self.subTest(entry, when=when):
+                self.assert_said(self.finish(self.start_case(entry, when, 2)), in_one_line=entry in ("run", "run_fabric", "spawn") or when == "after")
+
+
 if __name__ == "__main__":
     unittest.main()
