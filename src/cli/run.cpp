@@ -11,6 +11,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/base/process.h>
 #include <lockstep/base/version.h>
+#include <lockstep/cluster/detect.h>
 #include <lockstep/device/device.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
@@ -18,6 +19,7 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/run_directory.h>
 
+#include "base/standard_descriptors.h"
 #include "cli/lightning_keys.h"
 #include "cli/own_parts.h"
 #include "cli/settings.h"
@@ -73,11 +75,12 @@ int print_error(const std::exception& error) {
 template <class Options>
 int ranks_to_fork(const Options& options, bool print_config) {
   if (print_config || started_by_launcher()) return 0;
+  const int count = devices_to_run_on(options.accelerator, options.devices).count;
+  detect_environment()->validate_settings(count, options.num_nodes);
   const auto start = rank_start(options.strategy);
   if (start && start->start_method == StartMethod::kSpawn) return 0;
   // With other threads about, only a fresh process will do: Trainer and Fabric start those.
   if ((!start || start->start_method == StartMethod::kAuto) && !can_fork()) return 0;
-  const int count = devices_to_run_on(options.accelerator, options.devices).count;
   return count * options.num_nodes > 1 ? count : 0;
 }
 
@@ -163,6 +166,7 @@ void Cli::print_if_asked(const std::string& config_yaml) const {
 }
 
 int run(int argc, char** argv, Program program, const std::function<void(Cli&)>& body) {
+  occupy_standard_descriptors();
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a file that grows beyond its limit is an error like a full disk
   try {
     publish_start();

@@ -7,6 +7,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
+#include <lockstep/cluster/env_environment.h>
 #include <lockstep/cluster/kubeflow_environment.h>
 #include <lockstep/cluster/lightning_environment.h>
 #include <lockstep/cluster/lsf_environment.h>
@@ -33,6 +34,7 @@ constexpr EnvironmentKind kKinds[] = {
     {"mpi", "MPI", &MpiEnvironment::detect, &make<MpiEnvironment>},
     {"kubeflow", "Kubeflow", &never, &make<KubeflowEnvironment>},
     {"xla", "XLA", &never, &make<XlaEnvironment>},
+    {"env", "Env", &EnvEnvironment::detect, &make<EnvEnvironment>},
     {"lightning", "Lightning", &always, &make<LightningEnvironment>},
 };
 

@@ -5,6 +5,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include "base/standard_descriptors.h"
 #include "comm/backends/gloo.h"
 #include "comm/c10d.h"
 #include "comm/file_store.h"
@@ -108,6 +109,7 @@ void quieten_c10d() {
 }  // namespace
 
 Communicator init_communicator(const CommOptions& given, Store store) {
+  occupy_standard_descriptors();
   const auto options = with_bounded_timeout(given);
   if (const auto parts = fault_of(options)) refuse(options, *parts, store);
   if (options.world_size == 1) return Communicator();
@@ -116,6 +118,7 @@ Communicator init_communicator(const CommOptions& given, Store store) {
 }
 
 Communicator init_communicator(const CommOptions& given) {
+  occupy_standard_descriptors();
   const auto options = with_bounded_timeout(given);
   quieten_c10d();
   if (const auto parts = fault_of(options)) refuse(options, *parts, others_store(options));

@@ -30,21 +30,26 @@ std::vector<std::string> own_arguments() {
                                .got = std::to_string(asked)});
 }
 
-WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment& environment) {
-  const WorldShape asked{.devices = devices_to_run_on(options.accelerator, options.devices).count,
-                         .num_nodes = options.num_nodes};
-  if (!environment.creates_processes_externally()) return asked;
-  const int local = environment.local_world_size().value_or(environment.world_size());
-  if (!options.devices.is_auto()) {
-    environment.validate_settings(asked.devices, asked.num_nodes);
-    if (asked.devices != local) refuse_devices(asked.devices, local);
-    return asked;
-  }
+// What `asked` leaves open is as it was started.
+WorldShape started_shape(const ClusterEnvironment& environment, const WorldShape& asked) {
   const int world = environment.world_size();
+  const int local = environment.local_world_size().value_or(world);
   if (world == 1) return {.devices = local, .num_nodes = asked.num_nodes};
   // Nodes with different numbers of ranks count as one: only the product is the world's size.
   if (world % local != 0) return {.devices = world, .num_nodes = 1};
   return {.devices = local, .num_nodes = world / local};
+}
+
+WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment& environment) {
+  const WorldShape asked{.devices = devices_to_run_on(options.accelerator, options.devices).count,
+                         .num_nodes = options.num_nodes};
+  const bool is_started = environment.creates_processes_externally();
+  const auto shape = is_started && options.devices.is_auto() ? started_shape(environment, asked) : asked;
+  environment.validate_settings(shape.devices, shape.num_nodes);
+  const int local = environment.local_world_size().value_or(shape.devices);
+  if (is_started && !options.devices.is_auto() && shape.devices != local)
+    refuse_devices(shape.devices, local);
+  return shape;
 }
 
 std::shared_ptr<ClusterEnvironment> chosen_environment(const ConnectorOptions& options) {

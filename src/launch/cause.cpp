@@ -61,8 +61,9 @@ std::string describe_end(const RankProcess& process, int node, const RankStatus&
                    std::to_string(process.pid) + ") ";
   const auto& end = *process.end;
   const auto where = is_written ? ' ' + whereabouts(status) : "";
-  if (was_killed(process, status)) return who + "killed by " + signal_name(end.signal) + where;
   const auto error = error_line(status);
+  if (was_killed(process, status))
+    return who + "killed by " + signal_name(end.signal) + where + (error.empty() ? "" : ": " + error);
   if (!error.empty()) return who + "failed: " + error;
   return who + "exited with code " + std::to_string(end.exit_code) +
          (end.failed() ? "" : " in the middle of the run") + where;

@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 
+#include <exception>
 #include <string>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/cluster/detect.h>
 #include <lockstep/cluster/external_environment.h>
+#include <lockstep/launch/run_rank.h>
 
 #include "launch/status_table.h"
 
@@ -26,6 +28,23 @@ void attach_status() {
   const auto fd = static_cast<int>(env::require_int("LOCKSTEP_STATUS_FD"));
   launch::attach_rank_status(fd, local_world_size().value_or(0), detect_environment()->local_rank());
   env::unset("LOCKSTEP_STATUS_FD");  // closed, and no business of programs that this rank may start
+}
+
+std::terminate_handler usual_end = nullptr;
+
+// Of a program that lets exceptions out of main() nobody else notes what they said.
+void note_uncaught() {
+  try {
+    if (const auto uncaught = std::current_exception()) std::rethrow_exception(uncaught);
+  } catch (const std::exception& error) {
+    note_failure(error);
+  } catch (...) {
+  }
+  usual_end();
+}
+
+void watch_for_uncaught() {
+  if (std::get_terminate() != note_uncaught) usual_end = std::set_terminate(note_uncaught);
 }
 
 }  // namespace
@@ -51,6 +70,7 @@ void join_launcher() {
   keep_private("LOCKSTEP_LISTEN_FD");
   keep_private("LOCKSTEP_STORE_TOKEN_FD");
   attach_status();
+  watch_for_uncaught();
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <lockstep/launch/join.h>
 
 #include "base/end_of_process.h"
+#include "base/standard_descriptors.h"
 #include "launch/exec_image.h"
 #include "launch/forked_ranks.h"
 #include "launch/guard_rank.h"
@@ -99,6 +100,7 @@ bool can_fork() {
 
 launch::LaunchEnd launch::run_forked_ranks(const LaunchOptions& options,
                                            const std::function<int()>& rank_main) {
+  occupy_standard_descriptors();
   launch::validate(options);
   launch::refuse_in_rank();
   require(can_fork(), "ranks cannot be forked here", "a process with one thread", "one with more",
@@ -123,6 +125,7 @@ int launch_forked(const LaunchOptions& options, const std::function<int()>& rank
 }
 
 int launch_reexec(const LaunchOptions& options, int argc, char** argv) {
+  occupy_standard_descriptors();
   launch::validate(options);
   launch::refuse_in_rank();
   Launch launch(options);

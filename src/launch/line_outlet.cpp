@@ -11,6 +11,8 @@ constexpr std::size_t kLongestLine = std::size_t{16} << 20;
 constexpr std::size_t kMostHeld = std::size_t{1} << 20;
 constexpr itimerspec kPatience{.it_interval = {}, .it_value = {.tv_sec = 1, .tv_nsec = 0}};
 
+bool is_ended(std::string_view part) { return part.ends_with('\n') || part.ends_with('\r'); }
+
 }  // namespace
 
 LineOutlet::LineOutlet(int fd)
@@ -21,9 +23,10 @@ LineOutlet::LineOutlet(int fd)
 void LineOutlet::add(Writer writer, std::string_view part, bool ends) {
   if (!is_free_for(writer)) {
     held_ += part;
+    if (!is_ended(part)) held_ += '\n';
     return;
   }
-  out_.add(part);
+  put(part);
   if (ends) return release();
   owner_ = writer;
   length_ += part.size();
@@ -33,8 +36,15 @@ void LineOutlet::add(Writer writer, std::string_view part, bool ends) {
 
 void LineOutlet::say(std::string_view line) {
   cut();
-  out_.add(line);
+  put(line);
   out_.flush();
+}
+
+void LineOutlet::put(std::string_view part) {
+  if (part.empty()) return;
+  if (lacks_end_ && owner_ == nullptr) out_.add("\n");
+  out_.add(part);
+  lacks_end_ = !is_ended(part);
 }
 
 bool LineOutlet::is_full_for(Writer writer) const {
@@ -56,14 +66,14 @@ void LineOutlet::look() {
 
 void LineOutlet::cut() {
   if (owner_ == nullptr) return;
-  out_.add("\n");
+  put("\n");
   release();
 }
 
 void LineOutlet::release() {
   owner_ = nullptr;
   length_ = 0;
-  out_.add(std::exchange(held_, {}));
+  put(std::exchange(held_, {}));
 }
 
 void LineOutlet::start_timer() { ::timerfd_settime(timer_.get(), 0, &kPatience, nullptr); }

@@ -24,7 +24,7 @@ class LineOutlet {
   explicit LineOutlet(int fd);
 
   /// The next part of the line of `writer`; `ends`: its last one. Only who is_free_for() may add one that
-  /// does not end.
+  /// does not end. A line feed that the last one lacks is written before whatever comes next.
   void add(Writer writer, std::string_view part, bool ends);
   /// A line of nobody's, which is not kept waiting.
   void say(std::string_view line);
@@ -35,6 +35,10 @@ class LineOutlet {
   /// Whether `writer` should wait until somebody has read some.
   bool is_full_for(Writer writer) const;
 
+  bool is_empty() const { return out_.is_empty() && held_.empty(); }
+  /// As Outlet's.
+  int failure() const { return out_.failure(); }
+
   void add_to(std::vector<pollfd>& watched) const;
   void look();
   /// Ends the line that is under way.
@@ -43,6 +47,7 @@ class LineOutlet {
   void flush_within(std::chrono::milliseconds patience) { out_.flush_within(patience); }
 
  private:
+  void put(std::string_view part);
   void release();
   void start_timer();
 
@@ -50,6 +55,7 @@ class LineOutlet {
   UniqueFd timer_;
   Writer owner_ = nullptr;  ///< of the line that is under way
   std::size_t length_ = 0;  ///< of it so far, in bytes
+  bool lacks_end_ = false;  ///< what was written last was no whole line
   std::string held_;        ///< lines of others that wait for its end
 };
 

@@ -29,6 +29,7 @@ void Outlet::flush() {
     if (count > 0) written += static_cast<std::size_t>(count);
     if (count >= 0 || errno == EINTR) continue;
     if (errno == EAGAIN) break;
+    failure_ = errno;
     written = queue_.size();
   }
   queue_.erase(0, written);

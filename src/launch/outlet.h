@@ -16,6 +16,9 @@ class Outlet {
   explicit Outlet(int fd) : fd_(fd) {}
 
   void add(std::string_view bytes) { queue_ += bytes; }
+  bool is_empty() const { return queue_.empty(); }
+  /// The error of the last write that was refused; 0: none was.
+  int failure() const { return failure_; }
   /// Whether more should wait until somebody has read some.
   bool is_full() const { return queue_.size() > kEnough; }
   void add_to(std::vector<pollfd>& watched) const;
@@ -28,6 +31,7 @@ class Outlet {
   static constexpr std::size_t kEnough = std::size_t{1} << 20;
 
   int fd_;
+  int failure_ = 0;
   std::string queue_;
 };
 

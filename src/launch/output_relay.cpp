@@ -1,6 +1,8 @@
 #include "launch/output_relay.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,21 +37,43 @@ UniqueFd open_log(const std::filesystem::path& path) {
   return file;
 }
 
-}  // namespace
-
-OutputRelay::OutputRelay(const OutputOptions& options, int ranks, const std::filesystem::path& folder) {
-  for (int local_rank = 0; local_rank < ranks; ++local_rank)
-    for (const int number : {STDOUT_FILENO, STDERR_FILENO}) add_stream(options, local_rank, number, folder);
+bool are_one_file(int one, int other) {
+  struct stat first {
+  }, second{};
+  return ::fstat(one, &first) == 0 && ::fstat(other, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
 }
 
-OutputRelay::OutputRelay(const std::vector<std::string>& prefixes) {
+// A terminal shows what is written at once, and a program that asks should find it.
+bool mixes_lines(int fd) {
+  struct stat file {};
+  return ::fstat(fd, &file) == 0 && !S_ISCHR(file.st_mode);
+}
+
+std::size_t bytes_in(int pipe) {
+  int count = 0;
+  return ::ioctl(pipe, FIONREAD, &count) == 0 ? static_cast<std::size_t>(count) : 0;
+}
+
+}  // namespace
+
+OutputRelay::OutputRelay(const OutputOptions& options, int ranks, const std::filesystem::path& folder)
+    : is_one_file_(are_one_file(STDOUT_FILENO, STDERR_FILENO)) {
+  const bool is_shared = ranks > 1 && mixes_lines(STDOUT_FILENO);
+  for (int local_rank = 0; local_rank < ranks; ++local_rank)
+    for (const int number : {STDOUT_FILENO, STDERR_FILENO})
+      add_stream(options, local_rank, number, folder, is_shared);
+}
+
+OutputRelay::OutputRelay(const std::vector<std::string>& prefixes)
+    : is_one_file_(are_one_file(STDOUT_FILENO, STDERR_FILENO)) {
   for (std::size_t i = 0; i < prefixes.size(); ++i)
     for (const int number : {STDOUT_FILENO, STDERR_FILENO})
       add_pipe({.local_rank = static_cast<int>(i), .number = number, .prefix = prefixes[i]});
 }
 
 void OutputRelay::add_stream(const OutputOptions& options, int local_rank, int number,
-                             const std::filesystem::path& folder) {
+                             const std::filesystem::path& folder, bool is_shared) {
   const bool is_error = number == STDERR_FILENO;
   const auto has = [&](const StreamChoice& choice) {
     return is_error ? choice.has_stderr(local_rank) : choice.has_stdout(local_rank);
@@ -57,7 +81,7 @@ void OutputRelay::add_stream(const OutputOptions& options, int local_rank, int n
   const auto& filter = options.local_ranks_filter;
   const bool is_left_out = !filter.empty() && !filter.contains(local_rank);
   const bool is_teed = has(options.tee), is_redirected = !is_teed && has(options.redirects);
-  if (!is_error && !is_teed && !is_redirected && !is_left_out) return;
+  if (!is_error && !is_teed && !is_redirected && !is_left_out && !is_shared) return;
   Stream stream{.local_rank = local_rank, .number = number, .is_shown = !is_redirected && !is_left_out};
   if (is_teed) stream.prefix = "[" + options.role + std::to_string(local_rank) + "]:";
   if (is_teed || is_redirected) {
@@ -90,16 +114,43 @@ void OutputRelay::add_to(std::vector<pollfd>& watched) const {
   stdout_.add_to(watched);
   stderr_.add_to(watched);
   for (const auto& stream : streams_) {
-    if (stream.reader && !must_wait(stream))
+    if (is_wanted(stream) && !must_wait(stream))
       watched.push_back({.fd = stream.reader.get(), .events = POLLIN, .revents = 0});
   }
 }
 
 void OutputRelay::look() {
   for (auto& stream : streams_)
-    if (stream.reader && !must_wait(stream)) read(stream);
+    if (is_wanted(stream) && !must_wait(stream)) read(stream);
   stdout_.look();
   stderr_.look();
+  heed_lost_reader();
+}
+
+bool OutputRelay::is_wanted(const Stream& stream) const { return stream.reader && stream.left != 0U; }
+
+// What ranks have left running may write on for ever: of that nothing more is read.
+bool OutputRelay::has_finished() {
+  for (auto& stream : streams_) {
+    if (stream.reader && !stream.left) stream.left = bytes_in(stream.reader.get());
+    if (stream.left == 0U) end_line(stream);
+  }
+  return stdout_.is_empty() && stderr_.is_empty() &&
+         std::ranges::none_of(streams_, [&](const auto& stream) { return is_wanted(stream); });
+}
+
+// Ranks hear of it as if they wrote there themselves, but where files get it as well. What they say on stderr
+// is in the report of a failure, too.
+void OutputRelay::heed_lost_reader() {
+  const int failure = (is_one_file_ ? stderr_ : stdout_).failure();
+  if (failure == 0) return;
+  if (failure == EPIPE) {
+    for (auto& stream : streams_)
+      if (stream.number == STDOUT_FILENO && stream.is_shown && !stream.file) stream.reader.reset();
+  } else if (!std::exchange(has_told_of_loss_, true)) {
+    say("lockstep: warning: cannot write to stdout: " + std::string(std::strerror(failure)) +
+        "; what ranks write there is lost\n");
+  }
 }
 
 // A part of a long line cannot be kept aside, as whole lines of others are.
@@ -110,10 +161,12 @@ bool OutputRelay::must_wait(const Stream& stream) const {
 }
 
 OutputRelay::~OutputRelay() {
-  for (auto* outlet : {&stdout_, &stderr_}) outlet->cut();
-  look();
-  for (auto& stream : streams_)
-    if (!stream.begun.empty()) take(stream, "\n");
+  for (int i = 0; i < 2; ++i) {  // lines under way first, which others wait for
+    look();
+    for (auto& stream : streams_)
+      if (outlet_of(stream).is_amid(&stream)) end_line(stream);
+  }
+  for (auto& stream : streams_) end_line(stream);
   for (auto* outlet : {&stdout_, &stderr_}) outlet->flush_within(kPatience);
 }
 
@@ -135,14 +188,23 @@ std::string OutputRelay::last_words(int local_rank) const {
 // One buffer at a time: a rank that never stops writing must not keep the supervisor from all else.
 void OutputRelay::read(Stream& stream) {
   std::array<char, 65'536> buffer;
-  const auto count = ::read(stream.reader.get(), buffer.data(), buffer.size());
+  const auto size = std::min(buffer.size(), stream.left.value_or(buffer.size()));
+  const auto count = ::read(stream.reader.get(), buffer.data(), size);
   if (count < 0) return;  // nothing at the moment
+  if (stream.left) *stream.left -= static_cast<std::size_t>(count);
   const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
   if (stream.file) write_log(stream, bytes);
   take(stream, bytes);
   if (count > 0) return;
-  if (!stream.begun.empty() || outlet_of(stream).is_amid(&stream)) take(stream, "\n");
+  end_line(stream);
   stream.reader.reset();
+}
+
+// Of a line that has no end, as its stream has come to its own. Who filters lines knows whole ones.
+void OutputRelay::end_line(Stream& stream) {
+  if (stream.begun.empty() && !outlet_of(stream).is_amid(&stream)) return;
+  if (filter_) return take(stream, "\n");
+  show_part(stream, true);
 }
 
 // What cannot be written is lost: a full disk must not end a run.
@@ -191,6 +253,7 @@ void OutputRelay::show_part(Stream& stream, bool ends) {
 void OutputRelay::remember(Stream& stream) {
   const bool is_long = stream.begun.size() > kLongestWords;
   stream.last.push_back(is_long ? stream.begun.substr(0, kLongestWords) + "...\n" : stream.begun);
+  if (!stream.last.back().ends_with('\n') && !stream.last.back().ends_with('\r')) stream.last.back() += '\n';
   if (stream.last.size() > kLastLines) stream.last.pop_front();
 }
 

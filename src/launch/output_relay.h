@@ -5,6 +5,7 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@
 namespace lockstep::launch {
 
 /// The stdout and stderr of the ranks of one attempt. stderr always passes through here, since its last lines
-/// belong to the report of a failure; stdout only where it is asked for.
+/// belong to the report of a failure; stdout where it is asked for, and where several ranks share one that is
+/// no terminal.
 class OutputRelay final : public RankObserver {
  public:
   /// `folder` gets a folder for each local rank whose output goes to files.
@@ -44,6 +46,7 @@ class OutputRelay final : public RankObserver {
 
   void add_to(std::vector<pollfd>& watched) const override;
   void look() override;
+  bool has_finished() override;
   /// Its last 20 lines on stderr.
   std::string last_words(int local_rank) const override;
   bool say(const std::string& text) override;
@@ -58,29 +61,39 @@ class OutputRelay final : public RankObserver {
     UniqueFd reader = {};
     UniqueFd writer = {};
     UniqueFd file = {};
-    std::filesystem::path path = {};  ///< of `file`
-    std::string begun = {};           ///< of a line that is not over, what was not shown
-    bool is_known = false;            ///< of that line, the beginning was remembered, and is no message
-    bool may_go_on = false;           ///< the last line ended in \r: a \n belongs to it
+    std::filesystem::path path = {};       ///< of `file`
+    std::string begun = {};                ///< of a line that is not over, what was not shown
+    bool is_known = false;                 ///< of that line, the beginning was remembered, and is no message
+    bool may_go_on = false;                ///< the last line ended in \r: a \n belongs to it
+    std::optional<std::size_t> left = {};  ///< bytes that are still to be read; nothing: all that come
     std::deque<std::string> last = {};
   };
 
   void add_stream(const OutputOptions& options, int local_rank, int number,
-                  const std::filesystem::path& folder);
+                  const std::filesystem::path& folder, bool is_shared);
   void add_pipe(Stream stream);
   void read(Stream& stream);
   void write_log(Stream& stream, std::string_view bytes);
   void take(Stream& stream, std::string_view bytes);
   void show_part(Stream& stream, bool ends);
+  void end_line(Stream& stream);
+  void heed_lost_reader();
+  bool is_wanted(const Stream& stream) const;
   void remember(Stream& stream);
   bool must_wait(const Stream& stream) const;
-  LineOutlet& outlet_of(const Stream& stream) { return stream.number == 1 ? stdout_ : stderr_; }
-  const LineOutlet& outlet_of(const Stream& stream) const { return stream.number == 1 ? stdout_ : stderr_; }
+  LineOutlet& outlet_of(const Stream& stream) {
+    return stream.number == 1 && !is_one_file_ ? stdout_ : stderr_;
+  }
+  const LineOutlet& outlet_of(const Stream& stream) const {
+    return const_cast<OutputRelay*>(this)->outlet_of(stream);
+  }
 
   std::vector<Stream> streams_;
   std::function<bool(int local_rank, std::string_view line)> filter_ = {};
   LineOutlet stdout_{1};
   LineOutlet stderr_{2};
+  bool is_one_file_;  ///< stdout and stderr are, as with 2>&1
+  bool has_told_of_loss_ = false;
 };
 
 }  // namespace lockstep::launch

@@ -21,6 +21,9 @@ class RankObserver {
   virtual void add_to(std::vector<pollfd>& watched) const = 0;
   /// Does what there is to do, without blocking; called whenever the supervisor is awake.
   virtual void look() = 0;
+  /// All ranks have ended; called until it returns true: what they have written, which a slow reader may keep
+  /// waiting, is then with its reader.
+  virtual bool has_finished() { return true; }
   /// What that rank said before its end, for the report of a failure; empty: nothing.
   virtual std::string last_words(int local_rank) const = 0;
   /// The error that it left beside, in one line; empty: none.

@@ -13,6 +13,7 @@
 #include <lockstep/launch/spawn.h>
 #include <lockstep/launch/terminated.h>
 
+#include "base/standard_descriptors.h"
 #include "launch/guard_rank.h"
 #include "launch/run_files.h"
 #include "launch/status_table.h"
@@ -64,6 +65,7 @@ void note_failure(const std::exception& error) {
 }
 
 int launch::guard_rank(const std::function<int()>& body) {
+  occupy_standard_descriptors();
   try {
     const int code = body();
     if (code == 0) set_outcome(RankOutcome::kDone);
@@ -86,6 +88,7 @@ int launch::guard_rank(const std::function<int()>& body) {
 
 int run_rank(const std::function<void()>& body, const std::filesystem::path& run_dir) {
   const int code = launch::guard_rank([&] {
+    if (env::get("LOCKSTEP_LAUNCHED")) join_launcher();
     body();
     return 0;
   });

@@ -69,7 +69,27 @@ int Supervisor::run() {
     collect_ended();
     meet_deadlines();
   }
+  await_observers();
   return finish();
+}
+
+// As the ranks would have, had they written to the reader themselves. Who asks for the end has not got to
+// wait.
+void Supervisor::await_observers() {
+  name_at_.reset();
+  kill_at_.reset();
+  const auto must_go_on = [&] {
+    const bool is_recalled = stopping_ && culprit_ == nullptr;
+    return asked_to_stop_ || is_recalled || std::ranges::any_of(observers_, &RankObserver::recalls_ranks);
+  };
+  const auto have_finished = [&] {
+    return std::ranges::count_if(observers_, [](auto* each) { return !each->has_finished(); }) == 0;
+  };
+  while (!must_go_on() && !have_finished()) {
+    sleep_until_event();
+    let_observers_look();
+    heed_requests();
+  }
 }
 
 std::optional<Failure> Supervisor::failure() const {

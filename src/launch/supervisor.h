@@ -61,6 +61,7 @@ class Supervisor {
   bool awaits_cause() const;
   void say(const std::string& text) const;
   void let_observers_look() const;
+  void await_observers();
   void heed_observers();
   void recall();
   std::string last_words() const;

@@ -30,8 +30,9 @@ void launch::validate(const LaunchOptions& options) {
 }
 
 void launch::refuse_in_rank() {
+  const std::string variable = env::get("LOCAL_RANK") ? "LOCAL_RANK" : "RANK";
   require(!started_by_launcher(), "ranks cannot be started here", "a process that is no rank",
-          "LOCAL_RANK=" + env::get("LOCAL_RANK").value_or(""), "a launcher has started this process already");
+          variable + "=" + env::get(variable).value_or(""), "a launcher has started this process already");
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
+#include <lockstep/cluster/env_environment.h>
 #include <lockstep/cluster/lightning_environment.h>
 #include <lockstep/cluster/torchelastic_environment.h>
 
@@ -122,6 +123,72 @@ TEST(LightningEnvironment, RefusesSettingsThatCannotBe) {
   LightningEnvironment environment;
   EXPECT_THAT(config_error([&] { environment.set_world_size(0); }), HasSubstr("world size"));
   EXPECT_THAT(config_error([&] { environment.set_global_rank(-1); }), HasSubstr("global rank"));
+}
+
+TEST(LightningEnvironment, RefusesVariablesOfAJobOfAnotherSize) {
+  struct Row {
+    Variables variables;
+    int devices, nodes;
+    std::string named;  // empty: accepted
+  };
+  const Row rows[] = {
+      {{{"WORLD_SIZE", "4"}}, 4, 1, ""},
+      {{{"WORLD_SIZE", "1"}}, 4, 1, ""},
+      {{{"WORLD_SIZE", "2"}}, 1, 1, "WORLD_SIZE"},
+      {{{"WORLD_SIZE", "2"}, {"NODE_RANK", "1"}}, 4, 2, ""},  // of nodes, as Lightning's guide has it
+      {{{"WORLD_SIZE", "8"}, {"NODE_RANK", "1"}}, 4, 2, ""},
+      {{{"WORLD_SIZE", "3"}, {"NODE_RANK", "1"}}, 4, 2, "WORLD_SIZE"},
+      {{{"NODE_RANK", "1"}}, 4, 1, "NODE_RANK"},
+      {{{"GROUP_RANK", "1"}}, 1, 1, "GROUP_RANK"},
+      {{{"LOCAL_RANK", "0"}}, 1, 1, ""},
+      {{{"LOCAL_RANK", "1"}}, 1, 1, "LOCAL_RANK"},
+      {{{"LOCAL_RANK", "1"}, {"MASTER_PORT", "500"}}, 2, 1, ""},
+      {{{"LOCAL_RANK", "1"}}, 2, 1, "MASTER_PORT"},
+  };
+  for (const auto& row : rows) {
+    const ScopedVariables scope(row.variables);
+    const auto error =
+        config_error([&] { LightningEnvironment().validate_settings(row.devices, row.nodes); });
+    EXPECT_THAT(error, row.named.empty() ? HasSubstr("no ConfigError") : HasSubstr("variable " + row.named));
+  }
+}
+
+TEST(EnvEnvironment, KnowsWhichRanksShareAMachine) {
+  struct Row {
+    Variables variables;
+    int local_rank, node_rank;
+    std::optional<int> local_world_size;
+  };
+  const Variables place = {{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "29500"}};
+  const Row rows[] = {
+      {{{"MASTER_ADDR", "localhost"}}, 3, 0, 4},
+      {{{"MASTER_ADDR", "::1"}}, 3, 0, 4},
+      {{{"MASTER_ADDR", "head"}}, 0, 3, std::nullopt},
+      {{{"MASTER_ADDR", "head"}, {"NODE_RANK", "1"}, {"LOCAL_RANK", "1"}}, 1, 1, std::nullopt},
+      {{{"MASTER_ADDR", "head"}, {"LOCAL_RANK", "3"}}, 3, 0, std::nullopt},
+  };
+  for (const auto& row : rows) {
+    auto variables = row.variables;
+    variables.insert(place.begin(), place.end());
+    const ScopedVariables scope(variables);
+    const EnvEnvironment environment;
+    EXPECT_EQ(environment.local_rank(), row.local_rank);
+    EXPECT_EQ(environment.node_rank(), row.node_rank);
+    EXPECT_EQ(environment.local_world_size(), row.local_world_size);
+  }
+}
+
+TEST(EnvEnvironment, IsNotDetectedInRanksOfOurOwnNorInAWorldOfOne) {
+  const auto detects = [](const Variables& variables) {
+    const ScopedVariables scope(variables);
+    return EnvEnvironment::detect();
+  };
+  EXPECT_TRUE(detects(Variables{{"RANK", "0"}}));
+  EXPECT_TRUE(detects({{"RANK", "1"}, {"WORLD_SIZE", "1"}}));
+  EXPECT_FALSE(detects({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
+  EXPECT_FALSE(detects({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCKSTEP_LAUNCHED", "fork"}}));
+  EXPECT_FALSE(detects({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCKSTEP_LAUNCHED", "reexec"}}));
+  EXPECT_FALSE(detects(Variables{{"WORLD_SIZE", "2"}}));
 }
 
 TEST(LightningEnvironment, TeardownRemovesTheWorldSize) {

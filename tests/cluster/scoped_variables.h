@@ -15,9 +15,9 @@ using Variables = std::map<std::string, std::string>;
 class ScopedVariables {
  public:
   explicit ScopedVariables(const Variables& variables) {
-    for (const char* name :
-         {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR",
-          "MASTER_PORT", "TORCHELASTIC_RUN_ID", "OMP_NUM_THREADS", "LSB_JOBID", "LSB_DJOB_RANKFILE"}) {
+    for (const char* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK",
+                             "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+                             "LOCKSTEP_LAUNCHED", "OMP_NUM_THREADS", "LSB_JOBID", "LSB_DJOB_RANKFILE"}) {
       replace(name, std::nullopt);
     }
     for (const char* prefix :

@@ -123,6 +123,69 @@ class LockstepRun(ProgramTest):
         self.assertEqual(len(lines), 600)
         self.assertEqual(set(lines), {f"[default{rank}]:{rank}{rank}{rank}" for rank in range(3)})
 
+    PIECES = 'for i in $(seq 200); do printf "%s" "$RANK$RANK"; printf "%s\\n" "$RANK"; done'
+
+    def test_lines_in_pieces_are_whole_on_a_pipe_and_in_a_file(self):
+        program = self.script(self.PIECES)
+        whole = sorted(3 * f"{rank}" for rank in range(3) for _ in range(200))
+        self.assertEqual(sorted(self.succeed(3, program).out.splitlines()), whole)
+        with open(self.folder / "out", "w") as file:
+            subprocess.run([LOCKSTEP, "run", "--nproc-per-node", "3", program], stdout=file, env=self.environment(), check=True)
+        self.assertEqual(sorted((self.folder / "out").read_text().splitlines()), whole)
+        both = self.script(self.PIECES.replace('$RANK"; done', '$RANK"; echo on stderr $RANK >&2; done'))
+        result = subprocess.run([LOCKSTEP, "run", "--nproc-per-node", "3", both], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                env=self.environment(), check=True)
+        self.assertEqual(sorted(result.stdout.splitlines()), sorted(whole + [f"on stderr {rank}" for rank in range(3) for _ in range(200)]))
+
+    def test_no_byte_is_lost_nor_added(self):
+        for last, end in (("printf 'no end'", 0), ("printf 'no end'; kill -9 $$", 137), ("printf 'no end'; touch ready; sleep 60", 143)):
+            with self.subTest(last):
+                (self.folder / "ready").unlink(missing_ok=True)
+                process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, self.script(f"[ $RANK = 1 ] && exit 0; echo begun; {last}"))
+                if end == 143:
+                    self.wait_for("ready")
+                    process.send_signal(signal.SIGTERM)
+                result = self.finish(process)
+                self.assertEqual((result.code, result.out), (end, "begun\nno end"), result)
+        program = self.script('if [ $RANK = 0 ]; then printf "no end"; touch ended; else while [ ! -e ended ]; do sleep 0.02; done; sleep 0.3; echo whole; fi')
+        self.assertIn(self.succeed(2, program).out, ("no end\nwhole\n", "whole\nno end"))
+
+    def test_a_slow_reader_gets_all(self):
+        process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, self.script('seq -f "$RANK %.0f" 300000; exit $((RANK * 3))'))
+        time.sleep(3)
+        result = self.finish(process)
+        self.assertEqual(result.code, 3, result.err)
+        for rank in range(2):
+            mine = [line for line in result.out.splitlines() if line.startswith(f"{rank} ")]
+            self.assertEqual(mine[:2] + mine[-1:], [f"{rank} 1", f"{rank} 2", f"{rank} {len(mine)}"])
+            self.assertTrue(rank == 0 or len(mine) == 300000)
+
+    def test_who_waits_for_a_reader_ends_when_told_to(self):
+        process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, self.script("seq 30000; touch done_$RANK"))
+        self.wait_for("done_0", "done_1")
+        time.sleep(0.5)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(20), 143)
+        self.finish(process)
+
+    def test_where_nobody_reads_ranks_get_sigpipe(self):
+        process = self.start(LOCKSTEP, "run", "--nproc-per-node", 2, "yes")
+        self.assertEqual(process.stdout.readline(), "y\n")
+        process.stdout.close()
+        self.assertEqual(process.wait(20), 141)
+        process.stderr.close()
+
+    def test_what_ranks_leave_behind_does_not_hold_up_the_end(self):
+        self.assertIn("x\n", self.succeed(2, self.script("[ $RANK = 1 ] || (setsid sh -c 'for i in $(seq 600); do echo x; sleep 0.05; done' &) ; sleep 0.5")).out)
+
+    def test_ranks_find_the_terminal(self):
+        ours, theirs = os.openpty()
+        process = subprocess.Popen([LOCKSTEP, "run", "--nproc-per-node", "2", "sh", "-c", "[ -t 1 ]"], stdout=theirs, env=self.environment())
+        self.assertEqual(process.wait(20), 0)
+        os.close(ours)
+        os.close(theirs)
+
     def test_long_lines_stay_whole(self):
         program = self.script('for i in 1 2 3; do head -c 300000 /dev/zero | tr "\\0" $RANK; echo; echo short $RANK; done')
         lines = self.succeed(3, "--tee", 1, "--log-dir", "logs", program).out.splitlines()

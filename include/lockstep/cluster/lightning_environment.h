@@ -34,6 +34,9 @@ class LOCKSTEP_API LightningEnvironment final : public ClusterEnvironment {
   int node_rank() const override;
   /// LOCAL_WORLD_SIZE, where it is set.
   std::optional<int> local_world_size() const override;
+  /// @throws ConfigError naming the variable, where WORLD_SIZE, NODE_RANK or LOCAL_RANK is set for a job of
+  /// another size, or ranks that are started already have no MASTER_PORT to meet at
+  void validate_settings(int num_devices, int num_nodes) const override;
   /// Removes WORLD_SIZE from the process environment.
   void teardown() override;
 
@@ -44,6 +47,7 @@ class LOCKSTEP_API LightningEnvironment final : public ClusterEnvironment {
   int local_rank_;
   int node_rank_;
   std::optional<int> local_world_size_;
+  std::optional<int> told_world_size_;
   int world_size_ = 1;
   int global_rank_ = 0;
 };
