@@ -69,6 +69,8 @@ class Writer {
   }
   Json operator()(const StateBytes& bytes) const { return object("bytes", to_hex(bytes)); }
   Json operator()(const StateTree& tree) const {
+    if (!tree.what_is_unread().empty())
+      refuse(path_, "cannot be stored", "a value that was read", tree.what_is_unread());
     check_depth(2);
     Json members = Json::object();
     for (const auto& [name, value] : tree.entries()) {

@@ -86,6 +86,7 @@ TEST_F(Refused, TensorsWithoutBytesOrOfAnotherKind) {
   expect_refused(with("m", with("sparse", torch::ones({2, 2}).to_sparse())), {"m/sparse", "dense"});
   const auto quantised = at::quantize_per_tensor(torch::ones({2}), 0.1, 0, at::kQInt8);
   expect_refused(with("m", with("z", quantised)), {"m/z", "QuantizedCPUQInt8"});
+  expect_refused(with("m", with("conf", StateTree::unread("my.Class(...)"))), {"m/conf", "my.Class(...)"});
 }
 
 TEST_F(Refused, ATensorOfWhichNobodyHasAPart) {
