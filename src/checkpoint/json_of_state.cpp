@@ -3,12 +3,12 @@
 #include <type_traits>
 
 #include <lockstep/base/error.h>
-#include <lockstep/state/tensor_bytes.h>
 
 #include "checkpoint/state_json.h"
 #include "formats/in_quotes.h"
 #include "formats/strict_json.h"
 #include "formats/utf8.h"
+#include "state/storable.h"
 
 namespace lockstep::detail {
 namespace {
@@ -33,15 +33,9 @@ std::string to_hex(std::span<const std::byte> bytes) {
 
 // Whether its elements lie somewhere, as numbers that the files know.
 void check_tensor(const std::string& path, const at::Tensor& tensor) {
-  constexpr auto kExpected = "a dense tensor of a device that has its bytes";
-  if (!tensor.defined()) refuse(path, "cannot be stored", kExpected, "an undefined tensor");
-  if (tensor.layout() != at::kStrided || tensor.is_meta())
-    refuse(path, "cannot be stored", kExpected, tensor.toString());
-  try {
-    (void)safetensors_dtype(tensor.scalar_type());
-  } catch (const CheckpointError&) {
-    refuse(path, "cannot be stored", "an element type that safetensors files have", tensor.toString());
-  }
+  if (auto why = unstorable(tensor)) refuse(path, "cannot be stored", why.expected, why.got);
+  if (tensor.is_meta())
+    refuse(path, "cannot be stored", "a tensor of a device that has its bytes", tensor.toString());
 }
 
 class Writer {
@@ -75,6 +69,8 @@ class Writer {
   }
   Json operator()(const StateBytes& bytes) const { return object("bytes", to_hex(bytes)); }
   Json operator()(const StateTree& tree) const {
+    if (!tree.what_is_unread().empty())
+      refuse(path_, "cannot be stored", "a value that was read", tree.what_is_unread());
     check_depth(2);
     Json members = Json::object();
     for (const auto& [name, value] : tree.entries()) {

@@ -22,6 +22,11 @@ std::optional<std::int64_t> integer(const std::string& name) {
 }  // namespace
 
 pickle::Dict PickleOfState::dict(const StateTree& tree) {
+  if (!tree.what_is_unread().empty())
+    throw CheckpointError("checkpoint", {.what = "state " + tree.path() + " cannot be written",
+                                         .expected = "a value that was read",
+                                         .got = tree.what_is_unread(),
+                                         .hint = "set it to a value of your own, or leave it out"});
   pickle::Dict dict;
   const bool is_optimizer = tree.contains("state") && tree.contains("param_groups");
   for (const auto& [name, held] : tree.entries()) {
@@ -63,7 +68,7 @@ pickle::Value PickleOfState::tensor(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided)
     throw CheckpointError("checkpoint", {.what = "a sparse tensor cannot be written to a file for Python"});
   const Identity identity(tensor.const_data_ptr(), tensor.scalar_type(), tensor.sizes().vec(),
-                          tensor.strides().vec(), tensor.is_neg());
+                          tensor.strides().vec(), tensor.is_neg(), tensor.is_conj());
   const auto known = stored_.find(identity);
   if (known != stored_.end() && tensor.numel() > 0) return known->second;
   return stored_.insert_or_assign(identity, store(tensor)).first->second;

@@ -19,18 +19,18 @@ class StateOfPickle {
   StateOfPickle(const torch_file::Contents& contents, const std::string& where)
       : contents_(contents), where_(where) {}
 
-  /// @throws CheckpointError for keys that are neither text nor integers, or equal as text, and for storages
-  ///     outside tensors
+  /// What is not read, dicts within it with such keys among them, becomes StateTree::unread().
+  /// @throws CheckpointError for keys that are neither text nor integers, or equal as text
   StateTree tree(const pickle::Dict& dict);
   StateValue value(const pickle::Value& value);
-  /// Tensors of one storage share memory.
+  /// Tensors of one storage share memory, except those whose values are not what lies there but conjugated, say.
   at::Tensor tensor(const pickle::Tensor& tensor);
 
  private:
   template <class Items>
   StateList list(const Items& items);
   [[noreturn]] void refuse(const std::string& what, const std::string& got) const;
-  std::string name_of(const pickle::Value& key) const;
+  StateTree named(const pickle::Dict& dict);
 
   const torch_file::Contents& contents_;
   const std::string& where_;
@@ -47,9 +47,9 @@ class PickleOfState {
 
  private:
   /// What makes two tensors the same one: address, element type, shape, strides, and whether signs are to be
-  /// changed.
+  /// changed, or it is to be conjugated.
   using Identity =
-      std::tuple<const void*, at::ScalarType, std::vector<std::int64_t>, std::vector<std::int64_t>, bool>;
+      std::tuple<const void*, at::ScalarType, std::vector<std::int64_t>, std::vector<std::int64_t>, bool, bool>;
 
   pickle::Dict with_integer_keys(const StateTree& tree);
   pickle::Value tensor(const at::Tensor& tensor);

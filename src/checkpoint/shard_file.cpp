@@ -42,9 +42,12 @@ void write_shard_file(const std::filesystem::path& folder, const std::string& fi
                       const TensorLeaves& leaves, std::size_t cut, Manifest& manifest) {
   std::vector<at::Tensor> tensors;  // keeps the bytes alive while they are written
   std::vector<safetensors::TensorView> views;
+  std::vector<safetensors::Dtype> dtypes;
   for (const auto& [path, leaf] : leaves) {
     tensors.push_back(stored(leaf.run));
-    views.push_back(view_of(name_in_file(path, cut), tensors.back()));
+    auto view = view_of(name_in_file(path, cut), tensors.back());
+    dtypes.push_back(view.dtype);
+    views.push_back(safetensors::in_format(std::move(view)));
   }
   const auto layout = safetensors::layout_of(views, {{"format", "pt"}});
   std::vector<std::string> checksums(views.size());
@@ -55,7 +58,7 @@ void write_shard_file(const std::filesystem::path& folder, const std::string& fi
   manifest.files[file] = {layout.file_bytes, checksum(std::as_bytes(std::span(layout.head)))};
   std::size_t number = 0;
   for (const auto& [path, leaf] : leaves) {
-    manifest.tensors[path] = {.dtype = views[number].dtype,
+    manifest.tensors[path] = {.dtype = dtypes[number],
                               .shape = leaf.run.shape,
                               .parts = {{.file = file,
                                          .name = views[number].name,

@@ -32,12 +32,16 @@ const pickle::Dict& model_of(const pickle::Dict& root) {
   return root;
 }
 
-[[noreturn]] void refuse(const std::string& file, const std::string& name, std::string_view kind) {
-  throw CheckpointError("checkpoint",
-                        {.what = "weights in " + file + ", entry " + name,
-                         .expected = "a tensor",
-                         .got = std::string(kind),
-                         .hint = "a state_dict, alone or under state_dict, model_state_dict or model"});
+[[noreturn]] void refuse(const std::string& file, const std::string& name, const pickle::Value& held) {
+  const auto* foreign = held.as<pickle::Foreign>();
+  const bool is_tensor = foreign != nullptr && foreign->what.ends_with(" tensor");
+  throw CheckpointError(
+      "checkpoint",
+      {.what = "weights in " + file + ", entry " + name,
+       .expected = foreign == nullptr ? "a tensor" : "a dense tensor of plain numbers",
+       .got = foreign == nullptr ? std::string(held.kind()) : foreign->what,
+       .hint = is_tensor ? "save what .to_dense(), .dequantize() or .to_padded_tensor() makes of it"
+                         : "a state_dict, alone or under state_dict, model_state_dict or model"});
 }
 
 // A file, and the storages that were read of it, each once.
@@ -57,11 +61,12 @@ StoredTensor stored(std::shared_ptr<TorchFile> file, std::shared_ptr<const pickl
 StoredWeights torch_weights(const std::filesystem::path& path, MappedFile mapping) {
   const auto file = std::make_shared<TorchFile>(path, std::move(mapping));
   StoredWeights weights;
-  for (const auto& [key, held] : model_of(file->opened.root()).entries) {
+  const auto root = file->opened.named_values();
+  for (const auto& [key, held] : model_of(root).entries) {
     const auto* name = key.as<std::string>();
-    if (name == nullptr) refuse(file->opened.where(), "under a key that is no text", held.kind());
+    if (name == nullptr) refuse(file->opened.where(), "under a key that is no text", held);
     auto tensor = held.shared<pickle::Tensor>();
-    if (!tensor) refuse(file->opened.where(), *name, held.kind());
+    if (!tensor) refuse(file->opened.where(), *name, held);
     weights.insert_or_assign(*name, stored(file, std::move(tensor)));
   }
   return weights;
@@ -80,8 +85,8 @@ StoredWeights indexed_torch_weights(const std::filesystem::path& index) {
     if (is_new) held->second = torch_weights(file, MappedFile(file));
     const auto found = held->second.find(name);
     if (found == held->second.end())
-      throw CheckpointError("checkpoint", {.what = "'" + file.string() + "' lacks tensor " + name,
-                                           .where = index.string()});
+      throw CheckpointError(
+          "checkpoint", {.what = "'" + file.string() + "' lacks tensor " + name, .where = index.string()});
     weights.insert_or_assign(name, found->second);
   }
   return weights;
@@ -97,17 +102,17 @@ StoredWeights folder_weights(const std::filesystem::path& folder) {
   if (has(kBin)) return torch_weights(folder / kBin, MappedFile(folder / kBin));
   if (has(kBinIndex)) return indexed_torch_weights(folder / kBinIndex);
   if (has(".metadata"))
-    throw CheckpointError("checkpoint", {.what = "'" + folder.string() + "' is of torch.distributed.checkpoint",
-                                         .expected = "weights in a file or folder that docs/interop.md names",
-                                         .got = "a folder with .metadata",
-                                         .hint = "ls::read_distributed_checkpoint(folder) reads it, and "
-                                                 "ls::load_module_state() takes what it gives"});
-  throw CheckpointError(
-      "checkpoint",
-      {.what = "'" + folder.string() + "' holds no weights",
-       .expected = std::string("a checkpoint, or one of ") + kSafetensors + ", " + kSafetensorsIndex + ", " + kBin +
-                   " and " + kBinIndex,
-       .got = "a folder without any of them"});
+    throw CheckpointError("checkpoint",
+                          {.what = "'" + folder.string() + "' is of torch.distributed.checkpoint",
+                           .expected = "weights in a file or folder that docs/interop.md names",
+                           .got = "a folder with .metadata",
+                           .hint = "ls::read_distributed_checkpoint(folder) reads it, and "
+                                   "ls::load_module_state() takes what it gives"});
+  throw CheckpointError("checkpoint",
+                        {.what = "'" + folder.string() + "' holds no weights",
+                         .expected = std::string("a checkpoint, or one of ") + kSafetensors + ", " +
+                                     kSafetensorsIndex + ", " + kBin + " and " + kBinIndex,
+                         .got = "a folder without any of them"});
 }
 
 StoredWeights checkpoint_weights(const std::filesystem::path& folder) {

@@ -59,7 +59,7 @@ StateTree completed(StateTree checkpoint) {
 
 StateTree read_torch_file(const std::filesystem::path& file) {
   const detail::OpenedTorchFile opened(file);
-  return detail::StateOfPickle(opened.contents(), opened.where()).tree(opened.root());
+  return detail::StateOfPickle(opened.contents(), opened.where()).tree(opened.named_values());
 }
 
 void write_torch_file(const std::filesystem::path& file, const StateTree& state) {

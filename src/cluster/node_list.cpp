@@ -12,6 +12,8 @@ namespace lockstep::cluster {
 namespace {
 
 constexpr std::size_t kMaxHosts = kMaxRanks;
+constexpr std::size_t kMaxName =
+    255;  // of DNS and of gethostname(); with kMaxHosts it bounds the memory of a short list
 
 struct NodeList {
   std::string_view name;
@@ -59,9 +61,10 @@ void append_range(const NodeList& list, std::string_view range, std::vector<std:
   const auto low = range.substr(0, dash);
   const auto high = dash == std::string_view::npos ? low : range.substr(dash + 1);
   const auto first = number_of(list, low, range), last = number_of(list, high, range);
-  if (last < first || last - first >= kMaxHosts - values.size()) list.refuse(range);
-  for (auto value = first; value <= last; ++value) {
-    auto digits = std::to_string(value);
+  if (low.size() > kMaxName || last < first || last - first >= kMaxHosts - values.size()) list.refuse(range);
+  for (std::uint64_t step = 0; step <= last - first;
+       ++step) {  // counting to `last` itself would pass by 2^64 - 1
+    auto digits = std::to_string(first + step);
     if (digits.size() < low.size()) digits.insert(0, low.size() - digits.size(), '0');
     values.push_back(std::move(digits));
   }
@@ -71,7 +74,10 @@ std::vector<std::string> expand_host(const NodeList& list, std::string_view host
   std::vector<std::string> names = {""};
   while (!host.empty()) {
     const auto open = host.find('[');
-    for (auto& name : names) name += host.substr(0, open);
+    for (auto& name : names) {
+      name += host.substr(0, open);
+      if (name.size() > kMaxName) list.refuse(host.substr(0, kMaxName));
+    }
     if (open == std::string_view::npos) break;
     const auto close = host.find(']');
     std::vector<std::string> values;

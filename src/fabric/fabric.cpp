@@ -9,6 +9,7 @@
 #include <lockstep/torch.h>
 
 #include "fabric/fabric_state.h"
+#include "state/storable.h"
 #include "strategy/scaled_step.h"
 
 namespace lockstep {
@@ -59,6 +60,7 @@ void Fabric::set_up_module(const std::shared_ptr<torch::nn::Module>& module) {
     if (state.strategy->defers_init()) deferral.emplace();
     state.precision->convert_module(*module);
   }
+  detail::require_storable(*module);
   state.strategy->setup_module(module);
   state.modules.add(module);
 }

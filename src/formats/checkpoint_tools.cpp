@@ -11,6 +11,7 @@
 #include <lockstep/formats/checksum.h>
 
 #include "formats/checkpoint_files.h"
+#include "formats/describe_file.h"
 #include "formats/in_quotes.h"
 #include "formats/tagged_folder.h"
 
@@ -24,12 +25,6 @@ using detail::printable;
 using detail::TensorRecord;
 using Json = nlohmann::ordered_json;
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (const auto extent : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
-  return text + "]";
-}
-
 std::uint64_t bytes_of(const TensorRecord& record) {
   std::uint64_t bytes = 0;
   for (const auto& part : record.parts)
@@ -40,8 +35,7 @@ std::uint64_t bytes_of(const TensorRecord& record) {
 // The checksum of its bytes; of a tensor in several parts that of each.
 std::string describe(const TensorRecord& record) {
   std::ostringstream text;
-  text << safetensors::dtype_name(record.dtype) << ' ' << shape_text(record.shape) << ' ' << bytes_of(record)
-       << " bytes in";
+  text << detail::kind_text(record.dtype, record.shape) << ' ' << bytes_of(record) << " bytes in";
   for (const auto& part : record.parts) text << ' ' << part.file << ' ' << part.checksum;
   return text.str();
 }
@@ -88,8 +82,7 @@ std::string checksum_of(const CheckpointFiles& files, const std::string& path, c
 // What decides whether two tensors are equal, in words; the words do not depend on how they were cut.
 std::string content(const CheckpointFiles& files, const std::string& path) {
   const auto& record = files.record(path);
-  return std::string(safetensors::dtype_name(record.dtype)) + ' ' + shape_text(record.shape) + ' ' +
-         checksum_of(files, path, record);
+  return detail::kind_text(record.dtype, record.shape) + ' ' + checksum_of(files, path, record);
 }
 
 std::map<std::string, std::string> contents_of(const CheckpointFiles& files) {
@@ -110,6 +103,8 @@ std::string place_in_run(const Manifest& manifest) {
 }  // namespace
 
 std::string describe_checkpoint(const fs::path& folder, Verify verify) {
+  std::error_code ignored;
+  if (fs::is_regular_file(folder, ignored)) return detail::describe_file(folder);
   const CheckpointFiles files(folder, verify);
   const auto& manifest = files.manifest();
   std::ostringstream text;

@@ -11,14 +11,13 @@ constexpr auto kPickleStart = std::byte{0x80};
 std::string way_out(std::span<const std::byte> bytes, const std::string& reason) {
   const bool is_pickle = !bytes.empty() && bytes.front() == kPickleStart;
   if (reason.find("TorchScript") != reason.npos)
-    return "in C++: torch::load(module, file), then ls::write_weights(out, ls::named_tensors(*module)); in Python: save "
+    return "in C++: torch::load(module, file), then ls::write_weights(out, ls::named_tensors(*module)); in "
+           "Python: save "
            "the module's state_dict()";
   if (is_pickle && !torch_file::is_torch_file(bytes))
     return "convert it in Python, if you trust it: torch.save(torch.load(file, weights_only=False), file)";
   if (!torch_file::is_torch_file(bytes))
     return "docs/interop.md says which function reads which format; read_weights() knows several";
-  if (reason.starts_with("data.pkl:"))
-    return "save only tensors, numbers, text, lists and dicts: torch.save(model.state_dict(), file)";
   return "copy the file again, or save it once more: torch.save(model.state_dict(), file)";
 }
 
@@ -43,11 +42,27 @@ OpenedTorchFile::OpenedTorchFile(const std::filesystem::path& path, MappedFile m
 }
 
 OpenedTorchFile::OpenedTorchFile(const std::filesystem::path& path, std::span<const std::byte> bytes)
-    : where_(path.string()), contents_(torch_contents(bytes, where_)) {
-  if (contents_.root().as<pickle::Dict>() != nullptr) return;
+    : where_(path.string()), contents_(torch_contents(bytes, where_)) {}
+
+const pickle::Dict& OpenedTorchFile::root() const {
+  if (const auto* dict = contents_.root().as<pickle::Dict>()) return *dict;
   throw CheckpointError("checkpoint", {.what = "'" + where_ + "' does not hold a dict",
                                        .got = std::string(contents_.root().kind()),
                                        .hint = "save it in one: torch.save({\"name\": value}, file)"});
+}
+
+pickle::Dict OpenedTorchFile::named_values() const {
+  const auto& root = contents_.root();
+  if (const auto* dict = root.as<pickle::Dict>()) return *dict;
+  pickle::Dict named;
+  const auto* list = root.as<pickle::List>();
+  if (const auto* tuple = root.as<pickle::Tuple>()) list = &tuple->items;
+  if (list == nullptr) {
+    named.set(root.as<pickle::Tensor>() == nullptr ? "value" : "tensor", root);
+    return named;
+  }
+  for (const auto& item : *list) named.set(std::to_string(named.entries.size()), item);
+  return named;
 }
 
 }  // namespace lockstep::detail

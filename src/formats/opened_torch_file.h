@@ -18,7 +18,7 @@ LOCKSTEP_API torch_file::Contents torch_contents(std::span<const std::byte> byte
 
 class LOCKSTEP_API OpenedTorchFile {
  public:
-  /// @throws IoError; CheckpointError as torch_contents(), and when it holds no dict
+  /// @throws IoError; CheckpointError as torch_contents()
   explicit OpenedTorchFile(const std::filesystem::path& path);
   OpenedTorchFile(const std::filesystem::path& path, MappedFile mapping);
   /// Of `bytes`, which someone else keeps, as if they lay in `path`.
@@ -26,7 +26,10 @@ class LOCKSTEP_API OpenedTorchFile {
 
   const std::string& where() const { return where_; }
   const torch_file::Contents& contents() const { return contents_; }
-  const pickle::Dict& root() const { return *contents_.root().as<pickle::Dict>(); }
+  /// @throws CheckpointError when it holds no dict
+  const pickle::Dict& root() const;
+  /// Whatever it holds, by names: the items of a list or tuple by number, a tensor as "tensor", all else as "value".
+  pickle::Dict named_values() const;
 
  private:
   std::string where_;

@@ -46,15 +46,22 @@ std::string misfit(const Tensor& tensor) {
   }
   if (std::ranges::find(tensor.shape, 0) != tensor.shape.end())
     return tensor.offset <= room ? "" : "starts outside its storage";
-  if (last >= room) return "reaches outside its storage";
-  if (elements > room) return "repeats elements of its storage (save its .contiguous())";
-  return {};
+  return last < room ? "" : "reaches outside its storage";
 }
 
-/// Whether the tensor is to be conjugated or negated on use, which the last argument says.
-bool is_transformed(const Tuple& arguments, std::size_t index) {
+/// Sets what the last argument says of how the tensor's values are used: {"conj": True, "neg": True}.
+bool take_metadata(const Tuple& arguments, std::size_t index, Tensor& tensor) {
+  if (arguments.items.size() <= index) return true;
   const auto* metadata = argument<Dict>(arguments, index);
-  return arguments.items.size() > index + 1 || (metadata != nullptr && !metadata->entries.empty());
+  if (metadata == nullptr)
+    return argument<None>(arguments, index) != nullptr && arguments.items.size() == index + 1;
+  for (const auto& [key, value] : metadata->entries) {
+    const auto* name = key.as<std::string>();
+    const auto* flag = value.as<bool>();
+    if (name == nullptr || flag == nullptr || (*name != "conj" && *name != "neg")) return false;
+    (*name == "conj" ? tensor.is_conj : tensor.is_neg) = *flag;
+  }
+  return arguments.items.size() == index + 1;
 }
 
 Expected<Value> tensor_of(const Tuple& arguments, std::optional<Dtype> dtype, std::size_t metadata) {
@@ -65,12 +72,12 @@ Expected<Value> tensor_of(const Tuple& arguments, std::optional<Dtype> dtype, st
   if (!storage || offset == nullptr || *offset < 0 || !shape || !stride)
     return Unexpected{"needs a storage, an offset, a shape and strides"};
   if (!dtype) return Unexpected{"needs the element type"};
-  if (is_transformed(arguments, metadata)) return Unexpected{"is of a conjugate or negated view"};
   Tensor tensor{.storage = std::move(storage),
                 .dtype = *dtype,
                 .offset = *offset,
                 .shape = std::move(*shape),
                 .stride = std::move(*stride)};
+  if (!take_metadata(arguments, metadata, tensor)) return Unexpected{"says more of a tensor than is known"};
   if (auto reason = misfit(tensor); !reason.empty())
     return Unexpected{"of storage " + lockstep::detail::in_quotes(tensor.storage->key) + " " + reason};
   return Value(std::move(tensor));
@@ -87,14 +94,28 @@ Expected<Value> tensor_with_dtype(const Tuple& arguments) {
 }
 
 /// A tensor of a class: the function that makes one, the class, that function's arguments, the attributes.
-Expected<Value> tensor_of_type(const Tuple& arguments) {
+Expected<Value> tensor_of_type(const Tuple& arguments, std::span<const Global> globals) {
   const auto* function = argument<Name>(arguments, 0);
-  const auto* inner = argument<Tuple>(arguments, 2);
-  if (function != nullptr && inner != nullptr && function->text == "torch._utils._rebuild_tensor_v2")
-    return typed_tensor(*inner);
-  if (function != nullptr && inner != nullptr && function->text == "torch._utils._rebuild_tensor_v3")
-    return tensor_with_dtype(*inner);
+  const auto* global = function == nullptr ? nullptr : find_global(globals, function->text);
+  const bool makes_tensors = global != nullptr && (global->meaning == Meaning::kTensor ||
+                                                   global->meaning == Meaning::kTensorWithDtype ||
+                                                   global->meaning == Meaning::kForeign);
+  if (makes_tensors && arguments.items.size() > 2) return call(*global, arguments.items[2], globals);
   return Unexpected{"needs a function that makes a tensor, and its arguments"};
+}
+
+/// A dict of a list of pairs, as Python 2 wrote an OrderedDict.
+Expected<Value> dict_of(const Tuple& arguments) {
+  const auto* pairs = argument<List>(arguments, 0);
+  if (pairs == nullptr || arguments.items.size() != 1) return Unexpected{"needs a list of pairs"};
+  Dict dict;
+  for (const auto& pair : *pairs) {
+    const auto* items = pair.as<List>();
+    if (const auto* tuple = pair.as<Tuple>()) items = &tuple->items;
+    if (items == nullptr || items->size() != 2) return Unexpected{"needs a list of pairs"};
+    dict.entries.emplace_back(items->front(), items->back());
+  }
+  return Value(std::move(dict));
 }
 
 /// The code points of `text`, each as a byte, if all of them are in Latin-1.
@@ -127,10 +148,7 @@ Expected<Value> device_of(const Tuple& arguments) {
   return Value(index == nullptr ? *type : *type + ":" + std::to_string(*index));
 }
 
-}  // namespace
-
-Expected<Value> call(const Global& global, const Value& tuple) {
-  if (tuple.as<Tuple>() == nullptr) return Unexpected{"needs a tuple of arguments"};
+Expected<Value> made_by(const Global& global, const Value& tuple, std::span<const Global> globals) {
   const auto& arguments = *tuple.as<Tuple>();
   switch (global.meaning) {
     case Meaning::kFirstArgument:
@@ -147,9 +165,14 @@ Expected<Value> call(const Global& global, const Value& tuple) {
     case Meaning::kTensorWithDtype:
       return tensor_with_dtype(arguments);
     case Meaning::kTensorOfType:
-      return tensor_of_type(arguments);
-    case Meaning::kName:
+      return tensor_of_type(arguments, globals);
+    case Meaning::kForeign:
+      return Value(Foreign{std::string(global.what)});
     case Meaning::kDict:
+      return dict_of(arguments);
+    case Meaning::kName:
+    case Meaning::kDefaultDict:
+    case Meaning::kDeque:
     case Meaning::kRecord:
     case Meaning::kStorage:
       break;
@@ -157,9 +180,30 @@ Expected<Value> call(const Global& global, const Value& tuple) {
   return Unexpected{"is not to be called with these arguments"};
 }
 
+}  // namespace
+
+Expected<Value> call(const Global& global, const Value& tuple, std::span<const Global> globals) {
+  const auto* arguments = tuple.as<Tuple>();
+  if (arguments == nullptr) return Unexpected{"needs a tuple of arguments"};
+  auto made = made_by(global, tuple, globals);
+  if (made) return made;
+  for (const auto& item : arguments->items)
+    if (item.as<Foreign>() != nullptr) return item;
+  return made;
+}
+
 const Global* find_global(std::span<const Global> globals, std::string_view name) {
   const auto found = std::ranges::find(globals, name, &Global::name);
   return found == globals.end() ? nullptr : &*found;
+}
+
+std::optional<std::string> foreign_storage(const Value& id) {
+  const auto* parts = id.as<Tuple>();
+  const auto* type = parts == nullptr ? nullptr : argument<Foreign>(*parts, 1);
+  if (type == nullptr) return std::nullopt;
+  const auto* tag = argument<std::string>(*parts, 0);
+  const bool is_class = tag != nullptr && *tag == "module";  // which files of before 1.6 have beside storages
+  return (is_class ? "" : "a tensor of ") + type->what;
 }
 
 Expected<Storage> storage_of(const Value& id, std::span<const Global> globals) {
@@ -171,8 +215,10 @@ Expected<Storage> storage_of(const Value& id, std::span<const Global> globals) {
   const auto* key = argument<std::string>(parts, 2);
   const auto* count = argument<std::int64_t>(parts, 4);
   const auto* global = type == nullptr ? nullptr : find_global(globals, type->text);
-  // Files of PyTorch before 1.6 add what part of another storage it is: none, unless a very old version wrote it.
-  const bool is_whole = parts.items.size() == 5 || (parts.items.size() == 6 && argument<None>(parts, 5) != nullptr);
+  // Files of PyTorch before 1.6 add what part of another storage it is: none, unless a very old version wrote
+  // it.
+  const bool is_whole =
+      parts.items.size() == 5 || (parts.items.size() == 6 && argument<None>(parts, 5) != nullptr);
   const bool usable = is_whole && tag != nullptr && *tag == "storage" && global != nullptr &&
                       global->meaning == Meaning::kStorage && key != nullptr && count != nullptr &&
                       *count >= 0;

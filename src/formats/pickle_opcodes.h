@@ -16,6 +16,7 @@ enum class Op : unsigned char {
   kInt16 = 'M',
   kInt32 = 'J',
   kLong = 0x8a,
+  kVeryLong = 0x8b,
   kFloat = 'G',
   kText = 'X',
   kShortText = 0x8c,
@@ -24,6 +25,8 @@ enum class Op : unsigned char {
   kShortBytes = 'C',
   kLongBytes = 0x8e,
   kByteArray = 0x96,
+  kOldText = 'T',  // by Python 2
+  kOldShortText = 'U',
   // Containers.
   kEmptyTuple = ')',
   kTuple = 't',
@@ -45,11 +48,14 @@ enum class Op : unsigned char {
   kMemoize = 0x94,
   kGet = 'h',
   kLongGet = 'j',
+  kPop = '0',
+  kPopMark = '1',
   // Names and what is made of them.
   kGlobal = 'c',
   kStackGlobal = 0x93,
   kReduce = 'R',
   kNewObject = 0x81,
+  kNewObjectWithKeywords = 0x92,
   kBuild = 'b',
   kPersistentId = 'Q'
 };

@@ -1,5 +1,6 @@
 #include <array>
 #include <bit>
+#include <optional>
 #include <unordered_map>
 
 #include <lockstep/formats/pickle.h>
@@ -72,15 +73,15 @@ class Unpickler {
     T value{};
     return reader_.read(value) ? stack_.push(std::int64_t{value}) : cut_short();
   }
+  template <class Length>
   bool long_integer() {
-    std::uint8_t count = 0;
+    Length count = 0;
     std::span<const std::byte> bytes;
-    if (!reader_.read(count) || !reader_.take(count, bytes)) return cut_short();
-    if (count > 8) return stack_.fail("is an integer of more than 64 bits");
-    std::uint64_t bits = 0;
-    for (std::size_t i = 0; i < count; ++i) bits |= static_cast<std::uint64_t>(bytes[i]) << (8 * i);
-    const int unused = count == 0 ? 0 : 64 - 8 * count;
-    return stack_.push(static_cast<std::int64_t>(bits << unused) >> unused);  // extends the sign
+    if (!reader_.read(count) || count < 0 || !reader_.take(static_cast<std::size_t>(count), bytes))
+      return cut_short();
+    auto value = detail::integer_of(bytes);
+    const auto* foreign = value.template as<Foreign>();
+    return foreign == nullptr ? stack_.push(std::move(value)) : stack_.push_foreign(foreign->what);
   }
   bool real() {
     std::uint64_t bits = 0;  // the highest byte first, unlike all other numbers
@@ -91,7 +92,7 @@ class Unpickler {
   bool text() {
     std::string_view text;
     if (!take<Length>(text)) return cut_short();
-    if (!lockstep::detail::is_utf8(text)) return stack_.fail("is text that is not UTF-8");
+    if (!lockstep::detail::is_utf8(text)) return stack_.push_foreign("text that is not UTF-8");
     return stack_.push(std::string(text));
   }
   template <class Length>
@@ -153,7 +154,7 @@ class Unpickler {
     if (module == "__builtin__") module = "builtins";  // its name in Python 2, and so in protocol 2
     std::string full = std::string(module) + "." + std::string(name);
     if (detail::find_global(globals_, full) == nullptr)
-      return stack_.fail("uses the name " + in_quotes(full) + ", which is not allowed");
+      return stack_.push_foreign(detail::foreign_name(full));
     return stack_.push(Name{std::move(full)});
   }
 
@@ -163,16 +164,47 @@ class Unpickler {
     Value callee;
     detail::Extent extent;
     if (!stack_.pop(arguments, &extent) || !stack_.pop(callee)) return false;
+    if (const auto* foreign = callee.as<Foreign>())
+      return stack_.push_foreign(detail::foreign_call(foreign->what, arguments));
     const auto* name = callee.as<Name>();
     const auto* global = name == nullptr ? nullptr : detail::find_global(globals_, name->text);
     if (global == nullptr) return stack_.fail("calls something that is no name");
-    const auto* tuple = arguments.as<Tuple>();
-    const bool is_empty = tuple != nullptr && tuple->items.empty();
-    if (global->meaning == Meaning::kDict && is_empty) return stack_.push_empty(Stack::Container::kDict);
-    if (global->meaning == Meaning::kRecord && is_empty) return stack_.push_empty(Stack::Container::kRecord);
-    auto result = detail::call(*global, arguments);
+    if (const auto container = container_of(global->meaning, arguments)) return stack_.push_empty(*container);
+    auto result = detail::call(*global, arguments, globals_);
     if (!result) return stack_.fail("calls " + in_quotes(name->text) + ", which " + result.error());
+    if (const auto* foreign = result->template as<Foreign>()) return stack_.push_foreign(foreign->what);
     return stack_.push(std::move(*result), extent);
+  }
+
+  /// NEWOBJ_EX: a class, a tuple, and a dict of keywords; classes that are read take none.
+  bool call_with_keywords() {
+    Value keywords;
+    Value arguments;
+    Value callee;
+    if (!stack_.pop(keywords) || !stack_.pop(arguments) || !stack_.pop(callee)) return false;
+    const auto* name = callee.as<Name>();
+    const auto* foreign = callee.as<Foreign>();
+    if (name == nullptr && foreign == nullptr) return stack_.fail("calls something that is no name");
+    return stack_.push_foreign(detail::foreign_call(name != nullptr ? name->text : foreign->what, arguments));
+  }
+
+  /// What is filled after the call, if the call makes such a thing.
+  static std::optional<Stack::Container> container_of(Meaning meaning, const Value& arguments) {
+    const auto* tuple = arguments.as<Tuple>();
+    if (tuple == nullptr) return std::nullopt;
+    const auto& items = tuple->items;
+    const auto* first = items.empty() ? nullptr : items.front().as<Tuple>();
+    if (meaning == Meaning::kDict && items.empty()) return Stack::Container::kDict;
+    if (meaning == Meaning::kDefaultDict && items.size() <= 1) return Stack::Container::kDict;
+    if (meaning == Meaning::kRecord && items.empty()) return Stack::Container::kRecord;
+    const bool is_empty = items.empty() || (first != nullptr && first->items.empty());
+    if (meaning == Meaning::kDeque && is_empty) return Stack::Container::kList;
+    return std::nullopt;
+  }
+
+  bool pop() {
+    Value dropped;
+    return stack_.pop(dropped);
   }
 
   bool build() { return stack_.build(); }
@@ -180,6 +212,7 @@ class Unpickler {
   bool persistent_id() {
     Value id;
     if (!stack_.pop(id)) return false;
+    if (auto foreign = detail::foreign_storage(id)) return stack_.push_foreign(std::move(*foreign));
     auto storage = detail::storage_of(id, globals_);
     if (!storage) return stack_.fail("has a persistent id that " + storage.error());
     const auto known = storages_.find(storage->key);
@@ -217,11 +250,14 @@ constexpr Unpickler::Handlers Unpickler::make_handlers() {
   on(Op::kInt8, &U::integer<std::uint8_t>);
   on(Op::kInt16, &U::integer<std::uint16_t>);
   on(Op::kInt32, &U::integer<std::int32_t>);
-  on(Op::kLong, &U::long_integer);
+  on(Op::kLong, &U::long_integer<std::uint8_t>);
+  on(Op::kVeryLong, &U::long_integer<std::int32_t>);
   on(Op::kFloat, &U::real);
   on(Op::kText, &U::text<std::uint32_t>);
   on(Op::kShortText, &U::text<std::uint8_t>);
   on(Op::kLongText, &U::text<std::uint64_t>);
+  on(Op::kOldText, &U::text<std::uint32_t>);
+  on(Op::kOldShortText, &U::text<std::uint8_t>);
   on(Op::kBytes, &U::bytes<std::uint32_t>);
   on(Op::kShortBytes, &U::bytes<std::uint8_t>);
   on(Op::kLongBytes, &U::bytes<std::uint64_t>);
@@ -245,10 +281,13 @@ constexpr Unpickler::Handlers Unpickler::make_handlers() {
   on(Op::kMemoize, &U::memoize);
   on(Op::kGet, &U::memo<&Stack::get, std::uint8_t>);
   on(Op::kLongGet, &U::memo<&Stack::get, std::uint32_t>);
+  on(Op::kPop, &U::pop);
+  on(Op::kPopMark, &U::from_mark<&Stack::drop>);
   on(Op::kGlobal, &U::global);
   on(Op::kStackGlobal, &U::stack_global);
   on(Op::kReduce, &U::call);
   on(Op::kNewObject, &U::call);
+  on(Op::kNewObjectWithKeywords, &U::call_with_keywords);
   on(Op::kBuild, &U::build);
   on(Op::kPersistentId, &U::persistent_id);
   return handlers;
@@ -260,8 +299,7 @@ constexpr Unpickler::Handlers Unpickler::kHandlers = make_handlers();
 
 Expected<Document> parse(std::span<const std::byte> pickle, std::span<const Global> globals) {
   auto document = parse_first(pickle, globals);
-  if (document && !pickle.empty())
-    return Unexpected{std::to_string(pickle.size()) + " bytes follow the end"};
+  if (document && !pickle.empty()) return Unexpected{std::to_string(pickle.size()) + " bytes follow the end"};
   return document;
 }
 

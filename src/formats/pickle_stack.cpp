@@ -16,6 +16,7 @@ constexpr std::size_t kTextPerWeight = 16;
 std::uint64_t weight_of(const Value& value) {
   if (const auto* text = value.as<std::string>()) return 1 + text->size() / kTextPerWeight;
   if (const auto* bytes = value.as<Bytes>()) return 1 + bytes->size() / kTextPerWeight;
+  if (const auto* foreign = value.as<Foreign>()) return 1 + foreign->what.size() / kTextPerWeight;
   if (const auto* tensor = value.as<Tensor>()) return 1 + tensor->shape.size();
   return 1;
 }
@@ -76,6 +77,19 @@ bool Stack::push_empty(Container kind) {
   return true;
 }
 
+bool Stack::push_foreign(std::string what) {
+  if (!push(Foreign{std::move(what)})) return false;
+  slots_.back().open = std::make_shared<Open>();
+  slots_.back().open->is_foreign = true;
+  slots_.back().open->extent = slots_.back().extent;
+  return true;
+}
+
+bool Stack::drop(std::size_t begin) {
+  slots_.resize(begin);
+  return true;
+}
+
 void Stack::close_from(std::size_t begin) {
   for (auto slot = slots_.begin() + static_cast<std::ptrdiff_t>(begin); slot != slots_.end(); ++slot) {
     if (!slot->open) continue;
@@ -131,13 +145,15 @@ Stack::Open* Stack::open_below(std::size_t begin) {
   if (begin <= floor()) return fail("needs a container that is not there"), nullptr;
   auto* open = slots_[begin - 1].open.get();
   if (open == nullptr) return fail("changes what is no list or dict"), nullptr;
-  if (open->is_closed) return fail("changes a container that is part of another one"), nullptr;
+  if (open->is_closed && !open->is_foreign)
+    return fail("changes a container that is part of another one"), nullptr;
   return open;
 }
 
 bool Stack::append(std::size_t begin) {
   auto* open = open_below(begin);
   if (open == nullptr) return false;
+  if (open->is_foreign) return drop(begin);
   if (open->list == nullptr) return fail("appends to what is no list");
   for (std::size_t i = begin; i < slots_.size(); ++i) {
     if (!add(open->extent, slots_[i].extent)) return false;
@@ -150,6 +166,7 @@ bool Stack::append(std::size_t begin) {
 bool Stack::set_items(std::size_t begin) {
   auto* open = open_below(begin);
   if (open == nullptr) return false;
+  if (open->is_foreign) return drop(begin);
   if (open->dict == nullptr || (slots_.size() - begin) % 2 != 0) return fail("sets no pairs of a dict");
   for (std::size_t i = begin; i < slots_.size(); i += 2) {
     auto& key = slots_[i];
@@ -168,6 +185,7 @@ bool Stack::build() {
   if (open == nullptr) return false;
   const Slot state = std::move(slots_[begin]);
   slots_.resize(begin);
+  if (open->is_foreign) return true;
   if (!open->is_record) return open->dict != nullptr || fail("gives attributes to a list");
   if (!spend(state.extent.weight) || !add(open->extent, state.extent)) return false;
   auto& entries = open->dict->entries;

@@ -38,6 +38,8 @@ class Stack {
   /// Puts a value on top; `made_of` is what it was made of, if that can be in it.
   bool push(Value value, const Extent& made_of = {});
   bool push_empty(Container kind);
+  /// Puts a value on top that is not read: whatever is set or appended to it is dropped.
+  bool push_foreign(std::string what);
   /// Takes the value on top. It can be changed no more.
   bool pop(Value& value, Extent* extent = nullptr);
   /// The number of values on the stack.
@@ -56,6 +58,7 @@ class Stack {
   bool set_items(std::size_t begin);  ///< keys and values of the dict below them
   /// Takes the value on top as the attributes of the object below it.
   bool build();
+  bool drop(std::size_t begin);  ///< forgets them
 
   /// Remembers the value on top as number `index`, which is the next one or was given before.
   bool put(std::size_t index);
@@ -67,6 +70,7 @@ class Stack {
     List* list = nullptr;
     Dict* dict = nullptr;
     bool is_record = false;
+    bool is_foreign = false;
     bool is_closed = false;
     Extent extent;
   };

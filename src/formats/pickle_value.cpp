@@ -21,12 +21,12 @@ void Dict::set(std::string_view key, Value value) {
 
 bool operator==(const Tensor& a, const Tensor& b) {
   return *a.storage == *b.storage && a.dtype == b.dtype && a.offset == b.offset && a.shape == b.shape &&
-         a.stride == b.stride;
+         a.stride == b.stride && a.is_conj == b.is_conj && a.is_neg == b.is_neg;
 }
 
 std::string_view Value::kind() const {
-  static constexpr std::string_view kKinds[] = {"None", "bool",  "int",  "float", "str",     "bytes",
-                                                "list", "tuple", "dict", "name",  "storage", "tensor"};
+  static constexpr std::string_view kKinds[] = {"None",  "bool", "int",  "float",   "str",    "bytes",  "list",
+                                                "tuple", "dict", "name", "storage", "tensor", "foreign"};
   return kKinds[held_.index()];
 }
 

@@ -44,6 +44,7 @@ class Pickler {
     if (const auto* held = value.as<Dict>()) dict(*held);
     if (const auto* name = value.as<Name>()) dtype_name(*name);
     if (const auto* held = value.as<Tensor>()) tensor(*held);
+    if (const auto* held = value.as<Foreign>()) refuse(held->what);
     if (value.as<Storage>() != nullptr) refuse("a storage outside a tensor");
   }
 
@@ -148,6 +149,7 @@ class Pickler {
     put(Op::kEmptyTuple);
     put(Op::kReduce);  // hooks
     if (!is_typed) global(torch_dtype(tensor.dtype).name);
+    if (tensor.is_conj || tensor.is_neg) dict({{{"conj", tensor.is_conj}, {"neg", tensor.is_neg}}});
     put(Op::kTuple);
     put(Op::kReduce);
   }

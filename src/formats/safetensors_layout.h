@@ -22,6 +22,10 @@ struct TensorHead {
 LOCKSTEP_API std::size_t bytes_of_shape(const std::string& name, Dtype dtype,
                                         const std::vector<std::int64_t>& shape);
 
+/// `tensor` as the format can hold it: itself, or its bytes as numbers that the format has. Complex numbers that
+/// it has not become two real ones in a last dimension of their own.
+LOCKSTEP_API TensorView in_format(TensorView tensor);
+
 struct Layout {
   std::string head;                    ///< the bytes before the tensors'
   std::vector<std::size_t> order;      ///< the numbers of the tensors as their bytes follow

@@ -48,7 +48,9 @@ Expected<TensorView> tensor_view(const HeaderEntry& entry, std::span<const std::
     return Unexpected{"tensor " + shown(entry.name) + " " + why};
   };
   const auto dtype = dtype_named(entry.dtype);
-  if (!dtype) return refuse("has the unknown dtype " + shown(entry.dtype));
+  if (entry.dtype.starts_with("F6_"))
+    return refuse("has the dtype " + shown(entry.dtype) + ", which LibTorch has not");
+  if (!dtype || !is_of_format(*dtype)) return refuse("has the unknown dtype " + shown(entry.dtype));
   if (entry.data_offsets.size() != 2) return refuse("has no pair of data_offsets");
   const std::uint64_t begin = entry.data_offsets[0];
   const std::uint64_t end = entry.data_offsets[1];
@@ -56,12 +58,18 @@ Expected<TensorView> tensor_view(const HeaderEntry& entry, std::span<const std::
     return refuse("lies outside the file: bytes " + std::to_string(begin) + " to " + std::to_string(end) +
                   " of " + std::to_string(data.size()));
   }
-  if (bytes_of(*dtype, entry.shape) != end - begin) {
+  auto shape = entry.shape;
+  if (*dtype == Dtype::kF4x2) {
+    if (shape.empty() || shape.back() % 2 != 0)
+      return refuse("is of F4 in an odd number, which LibTorch has in pairs only");
+    shape.back() /= 2;
+  }
+  if (bytes_of(*dtype, shape) != end - begin) {
     return refuse("has " + std::to_string(end - begin) + " bytes, which its shape and dtype do not need");
   }
   return TensorView{.name = entry.name,
                     .dtype = *dtype,
-                    .shape = {entry.shape.begin(), entry.shape.end()},
+                    .shape = {shape.begin(), shape.end()},
                     .bytes = data.subspan(begin, end - begin)};
 }
 

@@ -12,6 +12,7 @@
 
 #include "formats/safetensors_header.h"
 #include "formats/safetensors_layout.h"
+#include "formats/torch_dtypes.h"
 
 namespace lockstep::safetensors {
 namespace {
@@ -27,6 +28,9 @@ using detail::shown;
 void check(std::span<const TensorHead> tensors) {
   std::set<std::string_view> names;
   for (const TensorHead& tensor : tensors) {
+    if (!is_of_format(tensor.dtype))
+      refuse(tensor.name, "cannot be written", "an element type that safetensors files have",
+             std::string(lockstep::detail::torch_dtype(tensor.dtype).name));
     const auto bytes = bytes_of_shape(tensor.name, tensor.dtype, tensor.shape);
     if (bytes != tensor.bytes) {
       refuse(tensor.name, "cannot be written", std::to_string(bytes) + " bytes for its shape and dtype",
@@ -46,6 +50,14 @@ std::vector<std::size_t> by_alignment(std::span<const TensorHead> tensors) {
   return order;
 }
 
+std::vector<std::int64_t> shape_in_header(const TensorHead& tensor) {
+  auto shape = tensor.shape;
+  if (tensor.dtype == Dtype::kF4x2 &&
+      (shape.empty() || __builtin_mul_overflow(shape.back(), 2, &shape.back())))
+    refuse(tensor.name, "cannot be written", "a last dimension of pairs of F4", "none");
+  return shape;
+}
+
 /// The header as text, padded to 8 bytes; `offsets` are from the first tensor's byte on.
 std::string header_text(std::span<const TensorHead> tensors, std::span<const std::uint64_t> offsets,
                         const Metadata& metadata) {
@@ -55,7 +67,7 @@ std::string header_text(std::span<const TensorHead> tensors, std::span<const std
     const std::array data_offsets{offsets[i], offsets[i] + tensors[i].bytes};
     header.get_ref<nlohmann::ordered_json::object_t&>().push_back({tensors[i].name,
                                                                    {{"dtype", dtype_name(tensors[i].dtype)},
-                                                                    {"shape", tensors[i].shape},
+                                                                    {"shape", shape_in_header(tensors[i])},
                                                                     {"data_offsets", data_offsets}}});
   }
   std::string text = header.dump();
@@ -73,6 +85,16 @@ std::size_t bytes_of_shape(const std::string& name, Dtype dtype, const std::vect
     }
   }
   return bytes;
+}
+
+TensorView in_format(TensorView tensor) {
+  const bool is_half_a_byte =
+      tensor.dtype == Dtype::kF4x2 && tensor.shape.empty();  // has no last dimension to say so
+  if (is_of_format(tensor.dtype) && !is_half_a_byte) return tensor;
+  const bool is_complex = tensor.dtype == Dtype::kC128 || tensor.dtype == Dtype::kC32;
+  tensor.dtype = tensor.dtype == Dtype::kC128 ? Dtype::kF64 : is_complex ? Dtype::kF16 : Dtype::kU8;
+  if (is_complex) tensor.shape.push_back(2);
+  return tensor;
 }
 
 Layout layout_of(std::span<const TensorHead> tensors, const Metadata& metadata) try {

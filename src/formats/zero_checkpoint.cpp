@@ -86,6 +86,9 @@ StoredElements elements_of(const OpenedTorchFile& file, const pickle::Tensor& te
   const auto storage = file.contents().bytes_of(*tensor.storage);
   std::uint64_t elements = 1;  // what was read lies in its storage
   for (const auto extent : tensor.shape) elements *= static_cast<std::uint64_t>(extent);
+  if (tensor.is_conj || tensor.is_neg || elements > storage.size() / bytes)
+    refuse_key(file, "a tensor in storage " + in_quotes(tensor.storage->key), "elements of its own",
+               "a view of those of others, expanded, conjugated or with the other sign");
   StoredElements found{.dtype = tensor.dtype};
   if (elements == 0) {
     found.runs.emplace_back();

@@ -17,6 +17,17 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
+/// How many elements differ: by value, or bit by bit where LibTorch cannot compare values of such a type.
+std::int64_t unequal(const at::Tensor& a, const at::Tensor& b) {
+  const auto type = a.scalar_type();
+  const bool can_compare = type <= at::kBFloat16 && type != at::kComplexHalf;
+  if (can_compare) return a.ne(b).sum().item<std::int64_t>();
+  const auto bytes = [&](const at::Tensor& tensor) {
+    return tensor.flatten().view(at::kByte).view({a.numel(), static_cast<std::int64_t>(a.element_size())});
+  };
+  return bytes(a).ne(bytes(b)).any(1).sum().item<std::int64_t>();
+}
+
 class Comparison {
  public:
   void trees(const std::string& path, const StateTree& expected, const StateTree& got) {
@@ -45,6 +56,8 @@ class Comparison {
   }
 
   void same_kind(const std::string& path, const StateTree& expected, const StateTree& got) {
+    if (expected.what_is_unread() != got.what_is_unread())
+      return report(path, StateValue(expected).describe(), StateValue(got).describe());
     trees(path, expected, got);
   }
 
@@ -70,7 +83,7 @@ class Comparison {
     const at::NoGradGuard no_grad;
     const auto a = expected.cpu().contiguous(), b = got.cpu().contiguous();
     if (a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0) return;
-    const auto differing = a.ne(b).sum().item<std::int64_t>();
+    const auto differing = unequal(a, b);
     lines.push_back(c10::str(path, ": ", StateValue(expected).describe(), " differs in ", differing, " of ",
                              a.numel(), " elements", differing == 0 ? " by value, but not bit by bit" : ""));
   }

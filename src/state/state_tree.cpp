@@ -14,7 +14,8 @@ namespace {
 using Leaves = std::vector<std::pair<std::string, const StateValue*>>;
 
 void collect(const std::string& path, const StateValue& value, Leaves& leaves) {
-  if (const auto* tree = std::get_if<StateTree>(&value)) {
+  const auto* tree = std::get_if<StateTree>(&value);
+  if (tree != nullptr && tree->what_is_unread().empty()) {
     for (const auto& [name, inner] : tree->entries()) collect(detail::below(path, name), inner, leaves);
   } else if (const auto* list = std::get_if<StateList>(&value)) {
     for (std::size_t i = 0; i < list->size(); ++i) {
@@ -37,7 +38,10 @@ struct Describe {
   std::string operator()(bool flag) const { return flag ? "bool true" : "bool false"; }
   std::string operator()(const std::string& text) const { return "string \"" + text + '"'; }
   std::string operator()(const StateBytes& bytes) const { return std::to_string(bytes.size()) + " bytes"; }
-  std::string operator()(const StateTree& tree) const { return "tree of " + std::to_string(tree.size()); }
+  std::string operator()(const StateTree& tree) const {
+    const auto& unread = tree.what_is_unread();
+    return unread.empty() ? "tree of " + std::to_string(tree.size()) : unread + ", which is not read";
+  }
   std::string operator()(const StateList& list) const { return "list of " + std::to_string(list.size()); }
   std::string operator()(const TensorShard& shard) const {
     return c10::str("shard of ", shard.elements.numel(), " elements from ", shard.begin, " on, of a tensor ",
@@ -112,6 +116,12 @@ StateTree::StateTree(std::vector<Entry> entries) : entries_(std::move(entries)) 
   move_to({});
 }
 
+StateTree StateTree::unread(std::string what) {
+  StateTree tree;
+  tree.unread_ = std::move(what);
+  return tree;
+}
+
 void StateTree::set(std::string_view name, StateValue value) {
   value.move_to(path_of(name));
   if (const auto found = index_.find(name); found != index_.end()) {
@@ -145,7 +155,7 @@ StateTree StateTree::clone() const {
 }
 
 StateTree StateTree::with_tensors(const TensorChange& change) const {
-  StateTree copy;
+  auto copy = unread(unread_);
   for (const auto& [name, value] : entries_) copy.set(name, value.with_tensors(change));
   copy.move_to(path_);
   return copy;

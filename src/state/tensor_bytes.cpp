@@ -12,12 +12,14 @@ namespace {
 
 using safetensors::Dtype;
 
-constexpr std::pair<Dtype, at::ScalarType> kTypes[] = {{Dtype::kF64, at::kDouble},
+constexpr std::pair<Dtype, at::ScalarType> kTypes[] = {{Dtype::kC64, at::kComplexFloat},
+                                                       {Dtype::kF64, at::kDouble},
                                                        {Dtype::kF32, at::kFloat},
                                                        {Dtype::kF16, at::kHalf},
                                                        {Dtype::kBF16, at::kBFloat16},
                                                        {Dtype::kF8E4M3, at::kFloat8_e4m3fn},
                                                        {Dtype::kF8E5M2, at::kFloat8_e5m2},
+                                                       {Dtype::kF8E8M0, at::kFloat8_e8m0fnu},
                                                        {Dtype::kI64, at::kLong},
                                                        {Dtype::kI32, at::kInt},
                                                        {Dtype::kI16, at::kShort},
@@ -26,7 +28,12 @@ constexpr std::pair<Dtype, at::ScalarType> kTypes[] = {{Dtype::kF64, at::kDouble
                                                        {Dtype::kU32, at::kUInt32},
                                                        {Dtype::kU16, at::kUInt16},
                                                        {Dtype::kU8, at::kByte},
-                                                       {Dtype::kBool, at::kBool}};
+                                                       {Dtype::kBool, at::kBool},
+                                                       {Dtype::kF4x2, at::kFloat4_e2m1fn_x2},
+                                                       {Dtype::kC128, at::kComplexDouble},
+                                                       {Dtype::kC32, at::kComplexHalf},
+                                                       {Dtype::kF8E4M3FNUZ, at::kFloat8_e4m3fnuz},
+                                                       {Dtype::kF8E5M2FNUZ, at::kFloat8_e5m2fnuz}};
 
 }  // namespace
 
@@ -35,7 +42,7 @@ Dtype safetensors_dtype(at::ScalarType type) {
     if (scalar == type) return dtype;
   }
   throw CheckpointError("state",
-                        {.what = "safetensors files have no such element type", .got = at::toString(type)});
+                        {.what = "elements of such a type cannot be stored", .got = at::toString(type)});
 }
 
 at::ScalarType scalar_type(Dtype dtype) {
@@ -46,7 +53,7 @@ at::ScalarType scalar_type(Dtype dtype) {
 }
 
 at::Tensor stored_form(const at::Tensor& tensor) {
-  return tensor.detach().to(at::kCPU).resolve_neg().contiguous();
+  return tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
 }
 
 safetensors::TensorView view_of(std::string name, const at::Tensor& tensor) {

@@ -82,9 +82,11 @@ TEST_F(Refused, NamesThatAreNoUtf8) {
 
 TEST_F(Refused, TensorsWithoutBytesOrOfAnotherKind) {
   expect_refused(with("m", with("lost", at::Tensor())), {"m/lost", "undefined"});
-  expect_refused(with("m", with("meta", torch::empty({2}, torch::kMeta))), {"m/meta", "dense"});
+  expect_refused(with("m", with("meta", torch::empty({2}, torch::kMeta))), {"m/meta", "that has its bytes"});
   expect_refused(with("m", with("sparse", torch::ones({2, 2}).to_sparse())), {"m/sparse", "dense"});
-  expect_refused(with("m", with("z", torch::ones({2}, torch::kComplexFloat))), {"m/z", "ComplexFloat"});
+  const auto quantised = at::quantize_per_tensor(torch::ones({2}), 0.1, 0, at::kQInt8);
+  expect_refused(with("m", with("z", quantised)), {"m/z", "QuantizedCPUQInt8"});
+  expect_refused(with("m", with("conf", StateTree::unread("my.Class(...)"))), {"m/conf", "my.Class(...)"});
 }
 
 TEST_F(Refused, ATensorOfWhichNobodyHasAPart) {

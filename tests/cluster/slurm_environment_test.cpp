@@ -74,6 +74,18 @@ TEST(SlurmNodeList, ExpandsRangesWithTheirZerosAndSeveralBrackets) {
               ElementsAre("r1n7-ib", "r1n8-ib", "r2n7-ib", "r2n8-ib"));
 }
 
+TEST(SlurmNodeList, EndsAtTheLargestNumber) {
+  EXPECT_THAT(cluster::expand_node_list("LIST", "n[18446744073709551614-18446744073709551615]"),
+              ElementsAre("n18446744073709551614", "n18446744073709551615"));
+}
+
+// A short list would take gigabytes where each of many hosts has a long name.
+TEST(SlurmNodeList, RefusesNamesThatNoHostCanHave) {
+  const std::string zeros(100'000, '0'), letters(100'000, 'n');
+  for (const auto& list : {"n[" + zeros + "1-900000]", letters + "[1-900000]", "n[1-900000]" + letters})
+    expect_error<ConfigError>([&] { cluster::expand_node_list("SLURM_NODELIST", list); }, {"SLURM_NODELIST"});
+}
+
 TEST(SlurmNodeList, RefusesWhatIsNone) {
   for (const std::string list : {"", " , ", "n[1", "n1]", "n[]", "n[a]", "n[3-1]", "n[1-]", "n[-2]",
                                  "n[1-2-3]", "n[[1]]", "n[0-99999999999]", "n[1-5000]m[1-5000]"})
@@ -141,11 +153,8 @@ TEST(SlurmEnvironment, NamesItsJobAsScontrolDoes) {
   EXPECT_EQ(job_to_requeue({}), "42");
   EXPECT_EQ(job_to_requeue({{"SLURM_ARRAY_JOB_ID", "40"}, {"SLURM_ARRAY_TASK_ID", "2"}}), "40_2");
   EXPECT_EQ(job_to_requeue({{"SLURM_JOB_ID", ""}}), std::nullopt);
-  expect_error<ConfigError>(
-      [] {
-        (void)job_to_requeue({{"SLURM_ARRAY_JOB_ID", "40"}});
-      },
-      {"SLURM_ARRAY_TASK_ID", "unset"});
+  expect_error<ConfigError>([] { (void)job_to_requeue({{"SLURM_ARRAY_JOB_ID", "40"}}); },
+                            {"SLURM_ARRAY_TASK_ID", "unset"});
 }
 
 bool requeues(const Variables& changes, const SlurmOptions& options = {}) {

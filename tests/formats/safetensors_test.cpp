@@ -209,7 +209,7 @@ TEST_F(SafetensorsFile, RefusesToWriteWhatCannotBeRead) {
 }
 
 TEST(SafetensorsDtype, HasTheNamesOfTheFormat) {
-  for (const char* name : {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I64", "I32", "I16", "I8",
+  for (const char* name : {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "C64", "F4", "I64", "I32", "I16", "I8",
                            "U64", "U32", "U16", "U8", "BOOL"}) {
     ASSERT_TRUE(dtype_named(name).has_value()) << name;
     EXPECT_EQ(dtype_name(*dtype_named(name)), name);

@@ -27,6 +27,8 @@ Target hosts_target();
 Target idx_target();
 Target image_target();
 Target manifest_target();
+Target nodes_target();
+Target numbers_target();
 Target pickle_target();
 Target safetensors_target();
 Target tar_target();
@@ -36,9 +38,9 @@ Target zero_target();
 Target zip_target();
 
 inline std::vector<Target> targets() {
-  return {braces_target(),     deepspeed_target(), hosts_target(),       idx_target(), image_target(),
-          manifest_target(),   pickle_target(),    safetensors_target(), tar_target(), tokens_target(),
-          torch_file_target(), zero_target(),      zip_target()};
+  return {braces_target(),   deepspeed_target(), hosts_target(),      idx_target(),    image_target(),
+          manifest_target(), nodes_target(),     numbers_target(),    pickle_target(), safetensors_target(),
+          tar_target(),      tokens_target(),    torch_file_target(), zero_target(),   zip_target()};
 }
 
 /// @throws std::logic_error with `what` unless `is_so`

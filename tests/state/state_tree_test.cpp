@@ -35,6 +35,25 @@ StateTree example() {
   return tree;
 }
 
+TEST(StateTreeTest, NamesWhatWasNotReadToWhoeverAsks) {
+  StateTree inner;
+  inner.set("conf", StateTree::unread("my.Class(...)"));
+  StateTree tree;
+  tree.set("hparams", inner);
+  tree.set("list", StateList(std::vector{StateTree::unread("a sparse tensor")}));
+  for (const auto& each : {tree, tree.clone()}) {
+    const auto& held = each.get<StateTree>("hparams");
+    EXPECT_TRUE(held.contains("conf"));
+    expect_error<CheckpointError>([&] { held.get<StateTree>("conf"); }, {"hparams/conf", "my.Class(...), which is not read"});
+    expect_error<CheckpointError>([&] { held.get<double>("conf"); }, {"hparams/conf", "number", "my.Class(...)"});
+    expect_error<CheckpointError>([&] { each.get_all<StateTree>("list"); }, {"list/0", "a sparse tensor"});
+    EXPECT_EQ(each.flatten().size(), 2u);
+  }
+  StateTree other;
+  other.set("conf", StateTree());
+  EXPECT_THAT(differences(inner, other), ElementsAre("conf: expected my.Class(...), which is not read, got tree of 0"));
+}
+
 TEST(StateTreeTest, GivesWhatItWasGiven) {
   const auto tree = example();
   EXPECT_EQ(tree.get<std::int64_t>("step"), 7);

@@ -1,6 +1,7 @@
 // Checkpoint files of Python, read and written: PyTorch's .pt and .pth, Lightning's .ckpt, folders of
 // Hugging Face and of torch.distributed.checkpoint. Reading executes nothing: only tensors and plain values
-// are known, and what else a file wants is refused by its name.
+// are known. What else a file holds, such as objects of classes, is StateTree::unread() in its place: whoever asks
+// for it gets an error that names it.
 //
 // What Python has and a StateTree has not: None is left out (in a list: an empty tree); keys that are
 // integers become text; tuples and sets become lists; element types and devices become text.
@@ -25,16 +26,18 @@ namespace lockstep {
 LOCKSTEP_API NamedTensors read_weights(const std::filesystem::path& path);
 
 /// The dict that `torch.save` wrote to `file`, such as a state_dict or a checkpoint of Lightning, with
-/// tensors of its own on the CPU. Tensors that shared memory when they were saved share it again. Blocking.
+/// tensors of its own on the CPU. Tensors that shared memory when they were saved share it again. Of what is no
+/// dict, the items of a list or tuple are "0", "1" and so on, a tensor is "tensor", all else "value". Blocking.
 /// @throws IoError when the file cannot be read; CheckpointError naming what is wrong with it: no file of
-///     torch.save, damaged, no dict, or a class or function that it needs
+///     torch.save, or damaged
 LOCKSTEP_API StateTree read_torch_file(const std::filesystem::path& file);
 
 /// Writes `state` to `file`, completely or not at all, as a dict that `torch.load` reads with its defaults.
 /// Every tensor is stored without gaps, and one that occurs twice is stored once. Names are written as text,
 /// except those that an optimizer's state_dict has as integers: in a tree with `state` and `param_groups`,
 /// the names in `state` that are numbers. Blocking. Not Collective: one rank calls it.
-/// @throws CheckpointError for an element type that safetensors files have not; IoError
+/// @throws CheckpointError for what cannot be written: a tensor that is sparse, say, or a value that is
+///     StateTree::unread(); IoError
 LOCKSTEP_API void write_torch_file(const std::filesystem::path& file, const StateTree& state);
 
 /// Writes `checkpoint` as write_torch_file() does, so that Lightning loads it: `load_from_checkpoint`, and

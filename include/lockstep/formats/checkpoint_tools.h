@@ -10,7 +10,8 @@
 
 namespace lockstep {
 
-/// What the checkpoint in `folder` is and holds, for people: a line for each file, tensor and value.
+/// What the checkpoint in `folder` is and holds, for people: a line for each file, tensor and value. `folder` may be a
+/// safetensors file or one of torch.save, too, of which it also names what is not read.
 /// @throws IoError when it cannot be read; CheckpointError when it is damaged
 LOCKSTEP_API std::string describe_checkpoint(const std::filesystem::path& folder,
                                              Verify verify = Verify::kAll);

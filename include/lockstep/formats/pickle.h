@@ -1,6 +1,6 @@
 // Python's pickles of plain values and tensors, as torch.save writes them. A pickle is a program for a small
 // machine; here only the instructions that build values are known, and only the names in a table. Nothing
-// is imported, called or executed.
+// is imported, called or executed: what else a pickle builds is not read, and known by its name only.
 // https://github.com/python/cpython/blob/3.13/Lib/pickletools.py
 #pragma once
 
@@ -61,14 +61,23 @@ struct Storage {
   friend bool operator==(const Storage&, const Storage&) = default;
 };
 
-/// Where a tensor lies in its storage. All in elements; nothing lies outside the storage, and there are no
-/// more elements than it has room for.
+/// A value that is not read, of which nothing is kept: an object of a class of Python's, a class or a function, a
+/// sparse tensor, an integer of more than 64 bits.
+struct Foreign {
+  std::string what;  ///< "omegaconf.dictconfig.DictConfig(...)", "a sparse tensor"; short, and can be printed
+  friend bool operator==(const Foreign&, const Foreign&) = default;
+};
+
+/// Where a tensor lies in its storage. All in elements; nothing lies outside the storage. There may be more
+/// elements than it has room for: those of expanded tensors lie in one place.
 struct Tensor {
   std::shared_ptr<const Storage> storage;
   Dtype dtype = Dtype::kF32;
   std::int64_t offset = 0;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> stride;
+  bool is_conj = false;  ///< its values are the conjugates of those in the storage
+  bool is_neg = false;   ///< its values are those in the storage with the other sign
   LOCKSTEP_API friend bool operator==(const Tensor&, const Tensor&);
 };
 
@@ -86,6 +95,7 @@ class LOCKSTEP_API Value {
   Value(List list) : held_(std::make_shared<const List>(std::move(list))) {}
   Value(Tuple tuple) : held_(std::make_shared<const Tuple>(std::move(tuple))) {}
   Value(Dict dict) : held_(std::make_shared<const Dict>(std::move(dict))) {}
+  Value(Foreign foreign) : held_(std::make_shared<const Foreign>(std::move(foreign))) {}
   Value(Name name) : held_(std::make_shared<const Name>(std::move(name))) {}
   Value(Storage storage) : held_(std::make_shared<const Storage>(std::move(storage))) {}
   Value(Tensor tensor) : held_(std::make_shared<const Tensor>(std::move(tensor))) {}
@@ -93,14 +103,15 @@ class LOCKSTEP_API Value {
   Value(std::shared_ptr<const T> shared) : held_(std::move(shared)) {}
 
   /// What it holds, if that is a T (None, bool, std::int64_t, double, std::string, Bytes, List, Tuple, Dict,
-  /// Name, Storage or Tensor), else nullptr. Lives as long as some copy of this value.
+  /// Name, Storage, Tensor or Foreign), else nullptr. Lives as long as some copy of this value.
   template <class T>
   const T* as() const;
   /// The same, in a pointer that owns it; not for None, bool and numbers.
   template <class T>
   std::shared_ptr<const T> shared() const;
 
-  /// "None", "bool", "int", "float", "str", "bytes", "list", "tuple", "dict", "name", "storage", "tensor".
+  /// "None", "bool", "int", "float", "str", "bytes", "list", "tuple", "dict", "name", "storage", "tensor",
+  /// "foreign".
   std::string_view kind() const;
 
   /// Whether they hold the same, wherever it lies.
@@ -110,7 +121,8 @@ class LOCKSTEP_API Value {
   template <class T>
   using Shared = std::shared_ptr<const T>;
   std::variant<None, bool, std::int64_t, double, Shared<std::string>, Shared<Bytes>, Shared<List>,
-               Shared<Tuple>, Shared<Dict>, Shared<Name>, Shared<Storage>, Shared<Tensor>>
+               Shared<Tuple>, Shared<Dict>, Shared<Name>, Shared<Storage>, Shared<Tensor>,
+               Shared<Foreign>>
       held_;
 };
 
@@ -118,6 +130,8 @@ class LOCKSTEP_API Value {
 enum class Meaning {
   kName,             ///< itself
   kDict,             ///< called without arguments: a dict; attributes set later are dropped
+  kDefaultDict,      ///< the same, also called with what makes its values
+  kDeque,            ///< called with nothing in it: a list
   kRecord,           ///< made without arguments: a dict of the attributes set later
   kFirstArgument,    ///< called: its one argument
   kArguments,        ///< called: a tuple of its arguments
@@ -126,7 +140,8 @@ enum class Meaning {
   kStorage,          ///< the type of a storage of that element type; none: of bytes
   kTensor,           ///< torch._utils._rebuild_tensor_v2
   kTensorWithDtype,  ///< torch._utils._rebuild_tensor_v3
-  kTensorOfType  ///< torch._tensor._rebuild_from_type_v2: one of the two before; its attributes are dropped
+  kTensorOfType,  ///< torch._tensor._rebuild_from_type_v2: what the function that it names gives; attributes are dropped
+  kForeign        ///< called: what is not read, as if the name were none of the table
 };
 
 /// A name that a pickle may use.
@@ -134,6 +149,7 @@ struct Global {
   std::string_view name;  ///< with its module: "collections.OrderedDict"
   Meaning meaning = Meaning::kName;
   std::optional<Dtype> dtype = {};
+  std::string_view what = {};  ///< of kForeign, instead of the name
 };
 
 /// The names in checkpoints of PyTorch, Lightning and DeepSpeed: tensors, containers, element types, devices,
@@ -147,10 +163,10 @@ struct Document {
 };
 
 /// Deepest nesting that is read.
-inline constexpr int kMaxDepth = 100;
+inline constexpr int kMaxDepth = 1000;
 
-/// Reads a pickle of protocol 2 to 5; what its names mean is looked up in `globals`. Strict: an instruction
-/// or name that is not known, a container that holds itself, or bytes behind the end are refused. Memory
+/// Reads a pickle of protocol 2 to 5; what its names mean is looked up in `globals`, and what others make is Foreign.
+/// Strict: an instruction that is not known, a container that holds itself, or bytes behind the end are refused. Memory
 /// and time, also for a walk over the whole value, are proportional to the length of the pickle, however it
 /// repeats itself. Never throws for bad input; the reason names the byte, and the name or instruction.
 LOCKSTEP_API Expected<Document> parse(std::span<const std::byte> pickle,
@@ -162,7 +178,7 @@ LOCKSTEP_API Expected<Document> parse_first(std::span<const std::byte>& bytes,
 
 /// `root` as a pickle of protocol 2 that torch.load accepts with weights_only=True. Storages are referred to
 /// by their key.
-/// @throws CheckpointError for a Name that is no element type, a Storage outside a tensor
+/// @throws CheckpointError for a Name that is no element type, a Storage outside a tensor, a Foreign
 LOCKSTEP_API std::string write(const Value& root);
 
 template <class T>

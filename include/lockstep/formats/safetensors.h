@@ -18,14 +18,16 @@
 
 namespace lockstep::safetensors {
 
-/// What an element is.
+/// What an element is: first those of the format, then those that only PyTorch has.
 enum class Dtype {
+  kC64,  ///< two float32: real and imaginary part
   kF64,
   kF32,
   kF16,
   kBF16,
   kF8E4M3,
   kF8E5M2,
+  kF8E8M0,
   kI64,
   kI32,
   kI16,
@@ -34,14 +36,22 @@ enum class Dtype {
   kU32,
   kU16,
   kU8,
-  kBool
+  kBool,
+  kF4x2,  ///< two elements of F4, which are a pair for PyTorch: its shape has half of the last extent
+  kC128,
+  kC32,
+  kF8E4M3FNUZ,
+  kF8E5M2FNUZ
 };
 
-/// The format's name of a dtype: "F32".
+/// The format's name of a dtype: "F32". Those that it has not are named alike: "C128".
 LOCKSTEP_API std::string_view dtype_name(Dtype dtype);
 
-/// The dtype of that name, or nothing when the format has none such (or one that we do not know).
+/// The dtype of that name, or nothing when there is none such (or one that we do not know).
 LOCKSTEP_API std::optional<Dtype> dtype_named(std::string_view name);
+
+/// Whether the format has it.
+LOCKSTEP_API bool is_of_format(Dtype dtype);
 
 /// Bytes of one element.
 LOCKSTEP_API std::size_t dtype_bytes(Dtype dtype);

@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -87,6 +88,12 @@ class LOCKSTEP_API StateTree {
   /// Of entries whose names differ. @throws CheckpointError when two are equal
   explicit StateTree(std::vector<Entry> entries);
 
+  /// What stands in the place of a value that a file has and nothing here can read, such as an object of a class
+  /// of Python's. It is empty; whoever asks for it gets an error with `what` it is, and nothing writes it.
+  static StateTree unread(std::string what);
+  /// What unread() was told; empty for a tree that is one.
+  const std::string& what_is_unread() const { return unread_; }
+
   /// Puts `value` under `name`, in the place of what was there, else at the end.
   void set(std::string_view name, StateValue value);
 
@@ -121,7 +128,7 @@ class LOCKSTEP_API StateTree {
   StateTree with_tensors(const TensorChange& change) const;
 
   /// Every leaf by its path: names and, in lists, numbers, with `/` between them (a `/` in a name is
-  /// written `~1`, a `~` is `~0`, as in JSON pointers). Empty trees and lists have no leaves.
+  /// written `~1`, a `~` is `~0`, as in JSON pointers). Empty trees and lists have no leaves; unread() is one.
   std::vector<std::pair<std::string, const StateValue*>> flatten() const;
 
   /// The same names and kinds, in any order, with the same bits.
@@ -134,6 +141,7 @@ class LOCKSTEP_API StateTree {
   void move_to(std::string path);
 
   std::string path_;  // of no account in comparisons
+  std::string unread_;
   std::vector<Entry> entries_;
   std::map<std::string, std::size_t, std::less<>> index_;  // their numbers, by name
 };
@@ -175,17 +183,28 @@ StateList::StateList(const Range& values) {
   for (const auto& value : values) push_back(StateValue(value));
 }
 
+namespace detail {
+/// `value` as a T, if it is one that can be read.
+template <class T>
+const T* held_in(const StateValue* value) {
+  const auto* held = value ? std::get_if<T>(value) : nullptr;
+  if constexpr (std::is_same_v<T, StateTree>)
+    if (held && !held->what_is_unread().empty()) return nullptr;
+  return held;
+}
+}  // namespace detail
+
 template <class T>
 const T& StateList::get(std::size_t index) const {
   const auto* value = find(index);
-  if (const auto* held = value ? std::get_if<T>(value) : nullptr) return *held;
+  if (const auto* held = detail::held_in<T>(value)) return *held;
   detail::refuse_state(path_of(index), StateValue::kind_of<T>(), value);
 }
 
 template <class T>
 const T& StateTree::get(std::string_view name) const {
   const auto* value = find(name);
-  if (const auto* held = value ? std::get_if<T>(value) : nullptr) return *held;
+  if (const auto* held = detail::held_in<T>(value)) return *held;
   detail::refuse_state(path_of(name), StateValue::kind_of<T>(), value);
 }
 

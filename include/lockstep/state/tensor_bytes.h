@@ -10,14 +10,15 @@
 
 namespace lockstep {
 
-/// The file format's dtype of an element type. @throws CheckpointError for types that it has not
+/// The file format's dtype of an element type. @throws CheckpointError for types that have no bytes
+/// of their own: quantised ones, bits, integers of less than a byte
 LOCKSTEP_API safetensors::Dtype safetensors_dtype(at::ScalarType type);
 
 /// The element type of a file's dtype.
 LOCKSTEP_API at::ScalarType scalar_type(safetensors::Dtype dtype);
 
-/// The values of `tensor` as they are written: contiguous, on the CPU, without a pending change of sign.
-/// Itself where it is like that.
+/// The values of `tensor` as they are written: contiguous, on the CPU, without a pending change of sign
+/// or conjugation. Itself where it is like that.
 LOCKSTEP_API at::Tensor stored_form(const at::Tensor& tensor);
 
 /// `tensor`, contiguous and on the CPU, as the file format takes it; borrows its bytes.
