@@ -40,8 +40,9 @@ endif()
 
 find_program(LOCKSTEP_CCACHE ccache)
 if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER AND PROJECT_IS_TOP_LEVEL)
-  # The sloppiness is what ccache's manual asks for with precompiled headers.
+  # The sloppiness is what ccache's manual asks for with precompiled headers. Paths below the checkout are hashed as
+  # relative ones, so that what one checkout has compiled, another one need not.
   set(CMAKE_CXX_COMPILER_LAUNCHER
     ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-    ${LOCKSTEP_CCACHE})
+    CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true ${LOCKSTEP_CCACHE})
 endif()
