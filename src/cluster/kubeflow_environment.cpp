@@ -8,7 +8,8 @@ namespace {
 constexpr std::string_view kSetBy = "the PyTorchJob of Kubeflow's training operator";
 
 RankPlace read_place() {
-  const int world_size = cluster::require_int({.name = "WORLD_SIZE", .set_by = kSetBy, .min = 1});
+  const int world_size =
+      cluster::require_int({.name = "WORLD_SIZE", .set_by = kSetBy, .min = 1, .max = cluster::kMaxRanks});
   const int rank = cluster::require_int(
       {.name = "RANK", .set_by = kSetBy, .max = world_size - 1, .max_name = "WORLD_SIZE - 1"});
   return {.world_size = world_size,

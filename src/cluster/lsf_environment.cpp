@@ -67,7 +67,7 @@ int require(const char* name, int min, int max = cluster::kNoLimit, std::string_
 RankPlace read_place() {
   const auto hosts = read_hosts();
   const auto own = own_host();
-  const int size = require("JSM_NAMESPACE_SIZE", 1);
+  const int size = require("JSM_NAMESPACE_SIZE", 1, cluster::kMaxRanks);
   const int job = require("LSB_JOBID", 0);
   return {.world_size = size,
           .global_rank = require("JSM_NAMESPACE_RANK", 0, size - 1, "JSM_NAMESPACE_SIZE - 1"),

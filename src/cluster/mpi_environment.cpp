@@ -69,7 +69,7 @@ int port_of_job() {
 RankPlace read_place() {
   const auto* found = manager();
   const auto& names = found == nullptr ? kManagers[0] : *found;
-  const int size = require(names.size, 1, cluster::kNoLimit, "");
+  const int size = require(names.size, 1, cluster::kMaxRanks, "");
   const int rank = require(names.rank, 0, size - 1, std::string(names.size) + " - 1");
   const int local_size = read_local(names.always_tells_local, names.local_size, 1, 1, size, names.size);
   const int local_rank = read_local(names.always_tells_local, names.local_rank, 0, 0, local_size - 1,

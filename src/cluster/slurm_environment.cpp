@@ -65,7 +65,8 @@ int read_num_nodes(int world_size, int per_node) {
 }
 
 RankPlace read_place() {
-  const int world_size = cluster::require_int({.name = "SLURM_NTASKS", .set_by = kSetBy, .min = 1});
+  const int world_size =
+      cluster::require_int({.name = "SLURM_NTASKS", .set_by = kSetBy, .min = 1, .max = cluster::kMaxRanks});
   const int per_node = read_tasks_per_node(world_size);
   const int num_nodes = read_num_nodes(world_size, per_node);
   return {.world_size = world_size,

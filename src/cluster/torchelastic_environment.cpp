@@ -36,7 +36,8 @@ void require_local_rank(const RankPlace& place) {
 }
 
 RankPlace read_place() {
-  const int world_size = cluster::require_int({.name = "WORLD_SIZE", .set_by = set_by(), .min = 1});
+  const int world_size =
+      cluster::require_int({.name = "WORLD_SIZE", .set_by = set_by(), .min = 1, .max = cluster::kMaxRanks});
   RankPlace place{.world_size = world_size,
                   .global_rank = require_rank("RANK", world_size),
                   .local_rank = require_rank("LOCAL_RANK", world_size),

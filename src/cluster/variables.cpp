@@ -48,7 +48,7 @@ int require_int(const IntVariable& variable) {
 
 std::optional<int> read_local_world_size(std::string_view set_by) {
   if (!is_set("LOCAL_WORLD_SIZE")) return std::nullopt;
-  return require_int({.name = "LOCAL_WORLD_SIZE", .set_by = set_by, .min = 1});
+  return require_int({.name = "LOCAL_WORLD_SIZE", .set_by = set_by, .min = 1, .max = kMaxRanks});
 }
 
 std::string require_address(std::string_view set_by) {

@@ -46,7 +46,7 @@ int number(std::optional<int> option, const InitMethod& method, const std::strin
   if (option) return *option;
   if (is_in_method) return parse_parameter(name, parameter->second);
   if (method.scheme != "env") refuse_missing(name);
-  return cluster::require_int({.name = variable, .set_by = kSetBy, .min = min});
+  return cluster::require_int({.name = variable, .set_by = kSetBy, .min = min, .max = cluster::kMaxRanks});
 }
 
 std::string require_address() {

@@ -54,6 +54,11 @@ const pickle::Dict& OpenedTorchFile::root() const {
 pickle::Dict OpenedTorchFile::named_values() const {
   const auto& root = contents_.root();
   if (const auto* dict = root.as<pickle::Dict>()) return *dict;
+  if (const auto* foreign = root.as<pickle::Foreign>())
+    throw CheckpointError("checkpoint", {.what = "'" + where_ + "' holds nothing that can be read",
+                                         .expected = "tensors and plain values",
+                                         .got = foreign->what,
+                                         .hint = "save what is in it: torch.save(model.state_dict(), file)"});
   pickle::Dict named;
   const auto* list = root.as<pickle::List>();
   if (const auto* tuple = root.as<pickle::Tuple>()) list = &tuple->items;

@@ -29,6 +29,7 @@ class LOCKSTEP_API OpenedTorchFile {
   /// @throws CheckpointError when it holds no dict
   const pickle::Dict& root() const;
   /// Whatever it holds, by names: the items of a list or tuple by number, a tensor as "tensor", all else as "value".
+  /// @throws CheckpointError when it is but a value that is not read
   pickle::Dict named_values() const;
 
  private:

@@ -147,11 +147,15 @@ TEST_F(Interop, CompletesACheckpointForLightning) {
 TEST_F(Interop, NamesTheFileThatItCannotRead) {
   expect_error<IoError>([&] { read_torch_file(folder_ / "absent.pt"); }, {"absent.pt"});
   folder_.file("text.pt", "some text");
-  expect_error<CheckpointError>([&] { read_torch_file(folder_ / "text.pt"); }, {"text.pt", "no file of torch.save"});
-  StateTree complex;
-  complex.set("c", torch::zeros({1}, torch::kComplexFloat));
-  expect_error<CheckpointError>([&] { write_torch_file(folder_ / "c.pt", complex); }, {"ComplexFloat"});
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "c.pt"));
+  expect_error<CheckpointError>([&] { read_torch_file(folder_ / "text.pt"); },
+                                {"text.pt", "no file of torch.save"});
+  StateTree state;
+  for (const StateValue& bad : {StateValue(at::quantize_per_tensor(torch::ones({2}), 0.1, 0, at::kQInt8)),
+                                StateValue(StateTree::unread("QInt8 of Python"))}) {
+    state.set("bad", bad);
+    expect_error<CheckpointError>([&] { write_torch_file(folder_ / "c.pt", state); }, {"QInt8"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "c.pt"));
+  }
 }
 
 TEST_F(Interop, ReadsFoldersOfHuggingFaceWithFilesOfTorch) {
@@ -210,7 +214,7 @@ TEST_F(Interop, SaysHowToConvertWhatItCannotRead) {
                                                   "cos\nsystem\n."));
     archive.finish();
   });
-  refuses("code.pt", {"os.system", "save only tensors", "torch.save(model.state_dict(), file)"});
+  refuses("code.pt", {"code.pt", "os.system", "torch.save(model.state_dict(), file)"});
   StateTree state;
   state.set("w", torch::zeros({1000}));
   write_torch_file(folder_ / "damaged.pt", state);
@@ -223,7 +227,7 @@ TEST_F(Interop, KeysThatBecomeTheSameTextAreRefused) {
   dict.entries = {{std::int64_t{1}, "a"}, {"1", "b"}};
   torch_file::write(folder_ / "twice.pt", dict, {});
   expect_error<CheckpointError>([&] { read_torch_file(folder_ / "twice.pt"); },
-                                {"twice.pt", "a key twice", "1"});
+                                {"twice.pt", "the key '1' twice"});
   dict.entries = {{1.5, "a"}};
   torch_file::write(folder_ / "odd.pt", dict, {});
   expect_error<CheckpointError>([&] { read_torch_file(folder_ / "odd.pt"); },

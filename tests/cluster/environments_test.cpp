@@ -49,6 +49,8 @@ TEST(TorchElasticEnvironment, RefusesRanksBeyondTheWorld) {
   EXPECT_THAT(torchelastic_error(torchrun({{"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "1"}})),
               AllOf(HasSubstr("LOCAL_RANK"), HasSubstr("LOCAL_WORLD_SIZE - 1")));
   EXPECT_THAT(torchelastic_error(torchrun({{"WORLD_SIZE", "0"}})), HasSubstr("WORLD_SIZE"));
+  for (const auto* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"})  // memory and loops are of its size
+    EXPECT_THAT(torchelastic_error(torchrun({{name, "2147483647"}})), AllOf(HasSubstr(name), HasSubstr("1000000")));
   EXPECT_THAT(torchelastic_error(torchrun({{"MASTER_PORT", "65536"}})), HasSubstr("65535"));
   EXPECT_THAT(torchelastic_error(torchrun({{"MASTER_ADDR", ""}})), HasSubstr("MASTER_ADDR"));
 }

@@ -74,6 +74,10 @@ TEST(SlurmNodeList, ExpandsRangesWithTheirZerosAndSeveralBrackets) {
               ElementsAre("r1n7-ib", "r1n8-ib", "r2n7-ib", "r2n8-ib"));
 }
 
+TEST(SlurmEnvironment, RefusesMoreTasksThanAnyJobHas) {
+  expect_refused({{"SLURM_NTASKS", "2147483647"}}, {"SLURM_NTASKS", "1000000"});
+}
+
 TEST(SlurmNodeList, EndsAtTheLargestNumber) {
   EXPECT_THAT(cluster::expand_node_list("LIST", "n[18446744073709551614-18446744073709551615]"),
               ElementsAre("n18446744073709551614", "n18446744073709551615"));

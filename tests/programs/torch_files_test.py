@@ -241,6 +241,13 @@ class Foreign(ProgramTest):
         result = self.run_program(CASE, "ask", self.file, self.folder / "out", "hyper_parameters", "plain")
         self.assertEqual(result.code, 0, result)
 
+    def test_a_module_that_was_saved_whole(self):
+        file = self.folder / "module.pt"
+        torch.save(WithMetadata(), file)
+        for verb in ("weights", "torch"):
+            result = self.run_program(CASE, verb, file, self.folder / "out")
+            self.assert_refused(result, 1, "module.pt", "WithMetadata(...)", "torch.save(model.state_dict(), file)")
+
     def test_it_is_not_written_in_silence(self):
         result = self.run_program(CASE, "torch", self.file, self.folder / "out")
         self.assert_refused(result, 1, "hyper_parameters/", "cannot be written")

@@ -58,8 +58,9 @@ void expect_bytes(const at::Tensor& got, const at::Tensor& expected, const std::
 /// tensor.
 std::string name_in_files(const std::filesystem::path& checkpoint, const std::string& tensor) {
   for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
-    if (!entry.path().filename().string().starts_with("model")) continue;
-    const safetensors::File file(entry.path());
+    const auto& path = entry.path();
+    if (!path.filename().string().starts_with("model") || path.extension() != ".safetensors") continue;
+    const safetensors::File file(path);
     if (const auto* found = file.find(tensor)) return std::string(safetensors::dtype_name(found->dtype));
   }
   return "none";
