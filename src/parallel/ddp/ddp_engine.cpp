@@ -146,6 +146,7 @@ void DdpEngine::backward(const at::Tensor& loss, const BackwardOptions& options)
 void DdpEngine::backward(const at::Tensor& loss, std::span<DdpEngine* const> engines,
                          const BackwardOptions& options) {
   const auto run = [&] { loss.backward(options.gradient, options.retain_graph, options.create_graph); };
+  detail::require_gradient(loss, engines.empty() ? nullptr : &engines.front()->impl_->comm);
   std::vector<DdpEngine*> averaged;
   for (auto* engine : engines) {
     const bool is_new = std::ranges::count(averaged, engine) == 0;

@@ -67,6 +67,7 @@ void ShardedEngine::backward(const at::Tensor& loss, const BackwardOptions& opti
 
 void ShardedEngine::backward(const at::Tensor& loss, std::span<ShardedEngine* const> engines,
                              const BackwardOptions& options) {
+  require_gradient(loss, engines.empty() ? nullptr : &engines.front()->impl_->comm);
   std::vector<Impl*> averaging;
   for (const auto* engine : engines) {
     if (engine->impl_->local_scopes == 0) averaging.push_back(engine->impl_.get());
