@@ -24,6 +24,7 @@ struct Giver {
   Strategy& strategy;
 
   StateValue operator()(const std::shared_ptr<torch::nn::Module>& module) const {
+    strategy.check_replicas(*module);
     return strategy.saved_state(*module);
   }
   StateValue operator()(const std::shared_ptr<FabricOptimizer>& optimizer) const {

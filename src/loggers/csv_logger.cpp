@@ -10,6 +10,7 @@
 
 #include "loggers/append_file.h"
 #include "loggers/hparams_file.h"
+#include "loggers/metric_row.h"
 #include "loggers/put_aside.h"
 #include "loggers/write_or_warn.h"
 
@@ -25,6 +26,12 @@ void append_number(std::string& text, double value) {
   char digits[32];
   const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
   text.append(digits, end);
+}
+
+// Whole numbers, most likely, and then without a point or an exponent.
+void append_count(std::string& text, double value) {
+  if (!detail::is_whole(value)) return append_number(text, value);
+  text += std::to_string(static_cast<std::int64_t>(value));
 }
 
 // RFC 4180: a field with a separator, a quote or a line end stands in quotes.
@@ -83,7 +90,11 @@ CsvLogger::~CsvLogger() = default;
 
 void CsvLogger::log_metrics(std::span<const Metric> metrics, std::int64_t epoch, std::int64_t step) {
   if (metrics.empty()) return;
-  pending_.push_back({epoch, step, {metrics.begin(), metrics.end()}});
+  auto row = detail::row_of(metrics, epoch, step);
+  std::string place;
+  append_count(place, row.epoch);
+  append_count(place += ',', row.step);
+  pending_.push_back({std::move(place), std::move(row.metrics)});
   if (schedule_.add_row()) flush();
 }
 
@@ -145,7 +156,7 @@ CsvLogger::Columns CsvLogger::columns_with_pending() const {
 std::string CsvLogger::pending_lines(const Columns& columns) const {
   std::string text;
   for (const Row& row : pending_) {
-    text += std::to_string(row.epoch) + "," + std::to_string(row.step);
+    text += row.place;
     for (const auto& name : columns) {
       text += ',';
       const auto metric = std::ranges::find(row.metrics, name, &Metric::first);

@@ -4,17 +4,18 @@
 #include <cmath>
 #include <type_traits>
 
-#include <nlohmann/json.hpp>
-
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/option_codec.h>
 
 #include "base/format.h"
+#include "loggers/metric_row.h"
 
 namespace lockstep::detail {
 namespace {
 
 using Params = std::map<std::string, HyperParameter>;
+
+constexpr std::size_t kMostOfPlainKey = 1000;  // YAML looks for the colon of a key within 1,024 characters
 
 // Readers of YAML 1.1 take a number for a float only when it has a point.
 std::string yaml_float(double value) {
@@ -25,12 +26,6 @@ std::string yaml_float(double value) {
   return text;
 }
 
-// What is no UTF-8 gets U+FFFD in its place: readers would refuse the whole file.
-std::string text_of(const std::string& bytes) {
-  using Json = nlohmann::json;
-  return Json::parse(Json(bytes).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
-}
-
 std::string yaml_value(const HyperParameter& param) {
   return std::visit(
       [](const auto& value) -> std::string {
@@ -38,7 +33,7 @@ std::string yaml_value(const HyperParameter& param) {
         if constexpr (std::is_same_v<T, bool>) return value ? "true" : "false";
         if constexpr (std::is_same_v<T, std::int64_t>) return std::to_string(value);
         if constexpr (std::is_same_v<T, double>) return yaml_float(value);
-        if constexpr (std::is_same_v<T, std::string>) return yaml_scalar(text_of(value), true);
+        if constexpr (std::is_same_v<T, std::string>) return yaml_scalar(as_utf8(value), true);
       },
       param);
 }
@@ -72,7 +67,10 @@ class YamlWriter {
 
  private:
   void line(const std::string& key, const std::string& value) {
-    text += std::string(2 * depth_, ' ') + yaml_scalar(text_of(key), true) + ":" + value + "\n";
+    const std::string indent(2 * depth_, ' ');
+    const auto name = yaml_scalar(as_utf8(key), true);
+    text += name.size() < kMostOfPlainKey ? indent + name + ":" + value + "\n"
+                                          : indent + "? " + name + "\n" + indent + ":" + value + "\n";
   }
 
   const Params& params_;

@@ -9,6 +9,7 @@
 
 #include "loggers/append_file.h"
 #include "loggers/hparams_file.h"
+#include "loggers/metric_row.h"
 #include "loggers/version_folder.h"
 #include "loggers/write_or_warn.h"
 
@@ -21,6 +22,10 @@ Json json_number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
   return value;
+}
+
+Json json_count(double value) {
+  return detail::is_whole(value) ? Json(static_cast<std::int64_t>(value)) : json_number(value);
 }
 
 }  // namespace
@@ -38,10 +43,10 @@ JsonlLogger::~JsonlLogger() = default;
 
 void JsonlLogger::log_metrics(std::span<const Metric> metrics, std::int64_t epoch, std::int64_t step) {
   if (metrics.empty()) return;
-  Json row{{"epoch", epoch}, {"step", step}};
-  for (const auto& [name, value] : metrics) row[name] = json_number(value);
-  // Text that is no UTF-8 gets U+FFFD in its place.
-  state_->file.append(row.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  const auto row = detail::row_of(metrics, epoch, step);
+  Json line{{"epoch", json_count(row.epoch)}, {"step", json_count(row.step)}};
+  for (const auto& [name, value] : row.metrics) line[name] = json_number(value);
+  state_->file.append(line.dump() + "\n");
   if (state_->schedule.add_row()) flush();
 }
 

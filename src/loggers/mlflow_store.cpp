@@ -13,6 +13,7 @@
 #include <lockstep/formats/checksum.h>
 
 #include "loggers/append_file.h"
+#include "loggers/metric_row.h"
 #include "loggers/version_folder.h"
 
 namespace lockstep::detail {
@@ -81,7 +82,7 @@ std::string new_run_id() {
 
 void write_tag(const MlflowRun& run, const std::string& name, const std::string& value) {
   AppendFile file(run.folder / "tags" / mlflow_key(name));
-  file.append(value);
+  file.append(as_utf8(value));
   file.flush();
 }
 

@@ -15,6 +15,7 @@
 #include "base/host_name.h"
 #include "loggers/append_file.h"
 #include "loggers/hparams_file.h"
+#include "loggers/metric_row.h"
 #include "loggers/prefixed.h"
 #include "loggers/tensorboard_events.h"
 #include "loggers/tfrecord.h"
@@ -106,8 +107,9 @@ TensorBoardLogger::~TensorBoardLogger() = default;
 
 void TensorBoardLogger::log_metrics(std::span<const Metric> metrics, std::int64_t epoch, std::int64_t step) {
   if (metrics.empty()) return;
-  const auto row = detail::prefixed_row(state_->options.prefix, metrics, epoch);
-  state_->add(detail::scalars_event({seconds_since_1970(), step}, row, state_->described));
+  const auto row = detail::row_of(metrics, epoch, step);
+  state_->add(detail::scalars_event({seconds_since_1970(), row.whole_step},
+                                    row.prefixed(state_->options.prefix), state_->described));
   if (state_->schedule.add_row()) flush();
 }
 

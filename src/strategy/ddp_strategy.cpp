@@ -66,6 +66,11 @@ double DdpStrategy::optimizer_step_with(Optimizer& optimizer, const Optimizer::C
 
 void DdpStrategy::skip_optimizer_step(Optimizer& optimizer) { Replicas::end_step(replicas_.of(optimizer)); }
 
+void DdpStrategy::check_replicas(torch::nn::Module& module) {
+  if (const auto* const replica = replicas_.find(module); replica && replica->engine)
+    replica->engine->check_replicas();
+}
+
 StateTree DdpStrategy::state() const {
   StateList modules;
   bool is_empty = true;

@@ -29,6 +29,7 @@ class DdpStrategy final : public Strategy {
   void optimizer_step(Optimizer& optimizer) override;
   double optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) override;
   void skip_optimizer_step(Optimizer& optimizer) override;
+  void check_replicas(torch::nn::Module& module) override;
   StateTree state() const override;
   void load_state(const StateTree& state) override;
   void teardown() override;

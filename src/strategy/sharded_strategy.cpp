@@ -190,6 +190,10 @@ void ShardedStrategy::skip_optimizer_step(Optimizer& optimizer) {
   detail::EngineTable<ShardedEngine>::end_step(row);
 }
 
+void ShardedStrategy::check_replicas(torch::nn::Module& module) {
+  for (const auto& engine : sharded_engines(module)) engine->check_replicas();
+}
+
 std::map<std::string, at::Tensor> ShardedStrategy::module_state(torch::nn::Module& module) {
   const auto engines = sharded_engines(module);
   return engines.empty() ? Strategy::module_state(module) : full_state(module, pointers_to(engines));

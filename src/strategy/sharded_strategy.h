@@ -24,6 +24,7 @@ class ShardedStrategy : public Strategy {
   void optimizer_step(Optimizer& optimizer) override;
   double optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) override;
   void skip_optimizer_step(Optimizer& optimizer) override;
+  void check_replicas(torch::nn::Module& module) override;
   bool shards_gradients() const override { return true; }
   bool defers_init() const override { return true; }
   std::vector<NamedParameter> accumulating_parameters(torch::nn::Module& module) override;

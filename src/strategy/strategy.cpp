@@ -41,6 +41,8 @@ bool Strategy::unscale_in_step(Optimizer&, double) { return false; }
 
 void Strategy::skip_optimizer_step(Optimizer&) {}
 
+void Strategy::check_replicas(torch::nn::Module&) {}
+
 void Strategy::load_state(const StateTree&) {}
 
 double Strategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {

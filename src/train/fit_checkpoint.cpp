@@ -208,6 +208,7 @@ void keep_moment(RunState& state) {
 }
 
 void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request) {
+  if (state.failure == nullptr) state.strategy->check_replicas(*state.module);
   const auto [all, info] = captured(state, weights_of(state), request.weights_only);
   if (!state.options.async_checkpoint) {
     write_or_tell(request, [&] { state.checkpoint_io->save(folder, all, info, state.communicator()); });

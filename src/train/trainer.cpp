@@ -108,6 +108,7 @@ std::optional<SyncBatchNorm> synced_batch_norm(const RunState& state) {
 // Neither file is kept from being written by the other.
 void save_results(RunState& state) {
   if (!state.options.run.save_weights.empty()) {
+  state.strategy->check_replicas(*state.module);
     const auto weights = state.strategy->module_state(*state.module);
     if (state.is_global_zero())
       keep_failure(state, [&] { write_weights(state.options.run.save_weights, weights); });

@@ -71,11 +71,24 @@ TEST(MlflowLogger, GoesOnWithARun) {
 TEST(MlflowLogger, WritesTheOthersWhenOneMetricHasNoPlace) {
   const TemporaryFolder folder;
   MlflowLogger logger({.save_dir = folder / "mlruns"});
+  std::filesystem::create_directories(logger.log_dir() / "metrics" / "a");
   log_one(logger, "a", 1, 0);
-  log_one(logger, "a/b", 2, 1);  // a is a file
   log_one(logger, "c", 3, 2);
   logger.finalize("success");
   EXPECT_THAT(content(logger.log_dir() / "metrics" / "c"), MatchesRegex("[0-9]+ 3.0 2\n"));
+}
+
+TEST(MlflowLogger, TellsNamesApartThatWouldBeOneFile) {
+  const TemporaryFolder folder;
+  MlflowLogger logger({.save_dir = folder / "mlruns"});
+  const char* const names[] = {"a", "a:", "a/b", "a_b", "d/e", "d"};
+  for (int step = 0; step < 6; ++step) log_one(logger, names[step], step, step);
+  logger.finalize("success");
+  const char* const files[] = {"a", "a-2", "a_b", "a_b-2", "d/e", "d-2"};
+  for (int step = 0; step < 6; ++step) {
+    EXPECT_THAT(content(logger.log_dir() / "metrics" / files[step]),
+                MatchesRegex("[0-9]+ " + std::to_string(step) + ".0 " + std::to_string(step) + "\n"));
+  }
 }
 
 TEST(MlflowStore, FindsExperimentsByName) {

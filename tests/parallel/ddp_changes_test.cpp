@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/parallel/sharded/sharded_engine.h>
 #include <lockstep/testing/faulty_backend.h>
 #include <lockstep/testing/run_ranks.h>
 
@@ -128,11 +129,8 @@ TEST(DdpChanges, NamesAParameterOfOtherStrides) {
     torch::nn::Conv2d layer(torch::nn::Conv2dOptions(3, 4, 3).bias(false));
     DdpEngine engine(*layer, comm);
     layer->weight.set_data(layer->weight.contiguous(at::MemoryFormat::ChannelsLast));
-    expect_error<ConfigError>(
-        [&] {
-          engine.backward(layer->forward(at::ones({1, 3, 5, 5})).sum());
-        },
-        {"parameter weight", "strides"});
+    expect_error<ConfigError>([&] { engine.backward(layer->forward(at::ones({1, 3, 5, 5})).sum()); },
+                              {"parameter weight", "strides"});
   });
 }
 
@@ -238,6 +236,22 @@ TEST(DdpChanges, NamesALossWithoutTheModel) {
       }
     });
   }
+}
+
+TEST(DdpChanges, NamesALossWithoutAGradient) {
+  run_ranks(2, [](const Communicator& comm) {
+    auto model = make_plain_model();
+    DdpEngine engine(*model, comm);
+    auto other = make_plain_model();
+    ShardedEngine sharded(*other, comm, Fsdp{});
+    const auto input = share(batch(0), comm);
+    const auto rank = "rank " + std::to_string(comm.rank());
+    expect_error<ConfigError>([&] { engine.backward(loss_of(model, input).detach()); },
+                              {"does not require a gradient", "detached", rank});
+    expect_error<ConfigError>([&] { sharded.backward(at::ones({})); }, {"does not require a gradient", rank});
+    engine.backward(loss_of(model, input));
+    expect_same_bits(comm, flat(gradients(*model)));
+  });
 }
 
 TEST(DdpChanges, NamesWhatBreaksTheStaticGraph) {

@@ -3,14 +3,23 @@
 //   logger_case tensorboard FOLDER     two runs of an experiment, a failed one and one with a sub-folder
 //   logger_case killed FOLDER          a run that is killed by SIGKILL after row 9 was flushed
 //   logger_case jsonl FOLDER           metrics.jsonl and hparams.yaml
+//   logger_case hostile FOLDER         by every logger the metrics and hyper-parameters in FOLDER.rows: lines
+//   of a
+//                                      name in hexadecimal digits and a value
 //   logger_case mlflow FOLDER          two runs of an experiment, of which one failed, and one that goes on
 #include <signal.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <limits>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include <lockstep/loggers/csv_logger.h>
 #include <lockstep/loggers/jsonl_logger.h>
 #include <lockstep/loggers/mlflow_logger.h>
 #include <lockstep/loggers/tensorboard_logger.h>
@@ -87,11 +96,46 @@ void mlflow(const std::string& folder) {
   third.flush();
 }
 
+std::vector<ls::Metric> read_rows(const std::string& file) {
+  std::vector<ls::Metric> rows;
+  std::ifstream text(file);
+  for (std::string line; std::getline(text, line);) {
+    const auto space = line.find(' ');
+    std::string name;
+    for (std::size_t i = 0; i < space; i += 2)
+      name += static_cast<char>(std::stoi(line.substr(i, 2), nullptr, 16));
+    rows.emplace_back(name, std::strtod(line.c_str() + space, nullptr));
+  }
+  return rows;
+}
+
+// Each metric in a step of its own, and then all at once; hyper-parameters have their names for values.
+void hostile(const std::string& folder) {
+  const auto rows = read_rows(folder + ".rows");
+  ls::HyperParameters params;
+  for (const auto& [name, value] : rows) params.emplace_back(name, name);
+  std::filesystem::create_directories(folder + "/csv");  // which is the run's, and there
+  std::vector<std::unique_ptr<ls::Logger>> loggers;
+  loggers.push_back(std::make_unique<ls::CsvLogger>(folder + "/csv", 1));
+  loggers.push_back(std::make_unique<ls::JsonlLogger>(folder + "/jsonl"));
+  loggers.push_back(std::make_unique<ls::TensorBoardLogger>(
+      ls::TensorBoardOptions{.save_dir = folder, .name = "", .version = "tensorboard"}));
+  loggers.push_back(std::make_unique<ls::MlflowLogger>(ls::MlflowOptions{.save_dir = folder + "/mlflow"}));
+  for (auto& logger : loggers) {
+    logger->log_hyperparams(params);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      logger->log_metrics(std::span(&rows[i], 1), 0, static_cast<std::int64_t>(i));
+    logger->log_metrics(rows, 1, 1000);
+    logger->finalize("success");
+  }
+}
+
 void run(std::string_view kind, const std::string& folder) {
   if (kind == "tensorboard") tensorboard(folder);
   if (kind == "killed") killed(folder);
   if (kind == "jsonl") jsonl(folder);
   if (kind == "mlflow") mlflow(folder);
+  if (kind == "hostile") hostile(folder);
 }
 
 }  // namespace

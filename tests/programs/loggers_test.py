@@ -1,8 +1,10 @@
 """What loggers write, read with the real packages: tensorboard, mlflow, PyYAML."""
+import csv
 import json
 import math
 import os
 import signal
+import struct
 import sys
 import unittest
 
@@ -96,7 +98,7 @@ class TensorBoard(LoggersTest):
         ((step, value),) = self.scalars(events, "h\u00e9 \u4e16")
         self.assertEqual(step, 2**40)
         self.assertTrue(math.isnan(value))
-        self.assertEqual(self.scalars(events, "bad ?"), [(2**40, 2.0)])
+        self.assertEqual(self.scalars(events, "bad \ufffd"), [(2**40, 2.0)])
 
     def test_a_killed_run(self):
         events = self.read(self.case("killed", -signal.SIGKILL) / "lightning_logs" / "version_0")
@@ -152,6 +154,88 @@ class Mlflow(LoggersTest):
         self.client.set_terminated(first)
         self.assertEqual(self.client.get_run(first).data.metrics["train/loss"], 0.25)
         self.assertEqual(self.client.get_run(first).info.status, "FINISHED")
+
+
+# Names as bytes, each with a value; two that are the same text are the same metric.
+HOSTILE = [
+    (b"a,b", math.nan), (b'say "hi"', math.inf), (b"two\nlines", -math.inf), (b"carriage\rreturn", -0.0), (b"nul\0inside", 5e-324),
+    (b"bad \xff bytes", 1e308), (b"x" * 3000, 1 / 3), ("h\u00e9 \u4e16 \U0001f600".encode(), 1e22), (b" spaces ", 7), (b"", 8), (b"=1+1", 9),
+    (b"a", 10), (b"a/b", 11), (b"../x", 12), (b"-", 13), (b"#", 14), (b"\t", 15), (b"a:b", 16), (b"ab", 17), (b"'", 18), (b": ", 19),
+    ("\u2028\u0085\ufeff".encode(), 20), (b"epoch_", 21), (b"null", 22), (b"{}", 23)]
+
+
+class Hostile(LoggersTest):
+    """Every logger, read back with its own reader."""
+
+    def setUp(self):
+        super().setUp()
+        lines = [f"{name.hex()} {value!r}\n" for name, value in HOSTILE]
+        (self.folder / "out.rows").write_text("".join(lines))
+        self.out = self.case("hostile")
+        self.names = [name.decode(errors="replace") for name, _ in HOSTILE]
+
+    def assert_values(self, read, single=False):
+        for name, (_, value) in zip(self.names, HOSTILE):
+            expected = struct.unpack("f", struct.pack("f", min(value, 3e38)))[0] if single and math.isfinite(value) else value
+            with self.subTest(name[:20]):
+                got = read(name)
+                self.assertTrue(got == expected or (math.isnan(got) and math.isnan(expected)) or (single and value > 3e38), got)
+
+    def assert_params(self, file):
+        params = yaml.full_load(file.read_text())
+        flat = {}
+        def visit(node, path):
+            for key, value in node.items():
+                visit(value, path + key + "/") if isinstance(value, dict) else flat.__setitem__(path + key, value)
+        visit(params, "")
+        self.assertEqual(flat, {name: name for name in self.names})
+
+    def test_csv(self):
+        with open(self.out / "csv" / "metrics.csv", newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file, strict=True))
+        self.assertEqual(set(rows[0]), {"epoch", "step", *self.names})
+        self.assertEqual([row["step"] for row in rows], [*map(str, range(len(HOSTILE))), "1000"])
+        self.assert_values(lambda name: float(rows[-1][name]))
+        for row, name in zip(rows, self.names):
+            self.assertEqual([key for key, value in row.items() if value != "" and key not in ("epoch", "step")], [name])
+        self.assert_params(self.out / "csv" / "hparams.yaml")
+
+    def test_jsonl(self):
+        rows = [json.loads(line) for line in (self.out / "jsonl" / "metrics.jsonl").read_text().split("\n")[:-1]]
+        self.assertEqual(len(rows), len(HOSTILE) + 1)
+        self.assert_values(lambda name: float(rows[-1][name]))
+        self.assert_params(self.out / "jsonl" / "hparams.yaml")
+
+    def test_tensorboard(self):
+        events = EventAccumulator(str(self.out / "tensorboard"))
+        events.Reload()
+        self.assertEqual(set(events.Tags()["scalars"]), {"hp_metric", "epoch", *self.names})
+        self.assert_values(lambda name: events.Scalars(name)[-1].value, single=True)
+        self.assert_params(self.out / "tensorboard" / "hparams.yaml")
+
+    def test_mlflow(self):
+        client = MlflowClient(f"file://{self.out / 'mlflow'}")
+        (experiment,) = [found for found in client.search_experiments() if found.name != "Default"]
+        (run,) = client.search_runs([experiment.experiment_id])
+        self.assertEqual(len(run.data.metrics), len(HOSTILE) + 1)  # each under a name of its own, and epoch
+        self.assertEqual(sorted(run.data.params.values()), sorted(self.names))
+        self.assertEqual(sorted(run.data.params.values()), sorted(self.names))
+        for name, key in {"a,b": "ab", "a:b": "ab-2", "ab": "ab-3", "a/b": "a_b", "a": "a", " spaces ": " spaces "}.items():
+            (value,) = [value for known, (_, value) in zip(self.names, HOSTILE) if known == name]
+            got = run.data.metrics[key]
+            self.assertTrue(got == value or (math.isnan(got) and math.isnan(value)), (name, got))
+
+    def test_names_of_columns(self):
+        lines = [b"epoch", b"step", b"loss"]
+        (self.folder / "out.rows").write_text("".join(f"{name.hex()} {value}\n" for name, value in zip(lines, (7, 70, 0.5))))
+        out = self.case("hostile")
+        text = (out / "csv" / "metrics.csv").read_text().splitlines()
+        self.assertEqual((text[0], text[-1]), ("epoch,step,loss", "7,70,0.5"))
+        last = json.loads((out / "jsonl" / "metrics.jsonl").read_text().splitlines()[-1])
+        self.assertEqual(last, {"epoch": 7, "step": 70, "loss": 0.5})
+        events = EventAccumulator(str(out / "tensorboard"))
+        events.Reload()
+        self.assertEqual({(event.step, event.value) for event in events.Scalars("epoch")} & {(70, 7)}, {(70, 7)})
 
 
 if __name__ == "__main__":

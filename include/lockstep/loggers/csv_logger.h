@@ -36,8 +36,7 @@ class LOCKSTEP_API CsvLogger final : public Logger {
 
  private:
   struct Row {
-    std::int64_t epoch;
-    std::int64_t step;
+    std::string place;  // "epoch,step"
     std::vector<Metric> metrics;
   };
 

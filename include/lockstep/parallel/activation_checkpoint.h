@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <lockstep/base/export.h>
-#include <lockstep/parallel/dispatch/saved_tensor_hooks.h>
 
 namespace lockstep {
 
@@ -27,8 +26,8 @@ class LOCKSTEP_API CheckpointedSegment : public std::enable_shared_from_this<Che
                                                     const CheckpointOptions& options);
   virtual ~CheckpointedSegment();
 
-  /// For the first run.
-  virtual SavedTensorHooks hooks() = 0;
+  /// Follows the first run, in this thread, until what is returned goes.
+  virtual std::shared_ptr<void> first_run() = 0;
 };
 
 }  // namespace detail
@@ -40,20 +39,22 @@ class LOCKSTEP_API CheckpointedSegment : public std::enable_shared_from_this<Che
 ///     x = ls::checkpoint([this](const at::Tensor& x) { return block->forward(x); }, x);
 ///
 /// The function is copied, and so are the arguments (tensors by reference to their memory); what they refer
-/// to must not change until backward is over, and both runs must compute the same. Gradients may be taken
-/// several times. Parts may lie inside of each other. Works under every strategy: units that a sharded model
-/// has gathered for the second run are those that backward needs anyway.
+/// to must not change until backward is over, and both runs must compute the same. What operators inside
+/// write to that was there before, such as running statistics and other buffers, is as after one run;
+/// variables of C++, such as counters, change twice. Gradients may be taken several times. Parts may lie
+/// inside of each other. Works under every strategy: units that a sharded model has gathered for the second
+/// run are those that backward needs anyway.
 /// @throws Error from backward, when the second run keeps other tensors than the first one would have
 template <class Function, class... Arguments>
 auto checkpoint(const CheckpointOptions& options, Function function, Arguments... arguments) {
   const auto segment = detail::CheckpointedSegment::begin(
       [function, arguments...]() mutable { (void)std::invoke(function, arguments...); }, options);
-  const ScopedSavedTensorHooks scope(segment->hooks());
+  const auto scope = segment->first_run();
   return std::invoke(function, arguments...);
 }
 
 template <class Function, class... Arguments>
-requires std::invocable<Function&, Arguments&...>
+  requires std::invocable<Function&, Arguments&...>
 auto checkpoint(Function function, Arguments... arguments) {
   return checkpoint(CheckpointOptions{}, std::move(function), std::move(arguments)...);
 }

@@ -118,6 +118,11 @@ class LOCKSTEP_API Strategy {
   /// The same for an optimizer that needs a closure; returns the first loss. The default calls step_with().
   virtual double optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure);
 
+  /// Whether all ranks that hold the same part of `module` hold the same values of it: before a checkpoint,
+  /// and now and then within optimizer_step(). @throws Error on all ranks naming a parameter that differs,
+  /// such as one that forward writes to. Nothing by default.
+  virtual void check_replicas(torch::nn::Module& module);
+
   /// Multiplies the gradients of `optimizer`'s parameters by `factor`, which a gradient scaler asks for, when
   /// optimizer_step() reads them, and until then leaves them as they are. False: not under this strategy, and
   /// nothing was done. Not Collective.

@@ -80,6 +80,19 @@ void refuse_loss_without_model(const std::vector<NamedTensor>& trained, int rank
                "find_unused_parameters = true if some ranks may leave a model out"});
 }
 
+void require_gradient(const at::Tensor& loss, const Communicator* comm) {
+  if (loss.defined() && loss.requires_grad()) return;
+  throw ConfigError(
+      "parallel", {.what = "backward of a loss that does not require a gradient",
+                   .expected = "a loss computed from trained parameters, with gradients enabled",
+                   .got = loss.defined() ? "one that was detached, or computed without gradients or from "
+                                           "frozen parameters and data alone"
+                                         : "an undefined tensor",
+                   .where = comm ? "rank " + std::to_string(comm->global_rank(comm->rank())) : "",
+                   .hint = "give the loss itself, not loss.detach(); a batch that is to add nothing can have "
+                           "a loss of weight 0"});
+}
+
 void refuse_create_graph() {
   throw ConfigError(
       "parallel", {.what = "create_graph in a backward that averages gradients over ranks",

@@ -20,6 +20,9 @@ namespace lockstep::detail {
 /// @throws ConfigError: the loss depends on no parameter of the model
 [[noreturn]] void refuse_loss_without_model(const std::vector<NamedTensor>& trained, int rank);
 
+/// @throws ConfigError for a loss of which backward can make no gradient. `comm` may be null.
+void require_gradient(const at::Tensor& loss, const Communicator* comm);
+
 /// @throws ConfigError: create_graph in a pass that averages
 [[noreturn]] void refuse_create_graph();
 

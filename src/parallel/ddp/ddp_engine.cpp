@@ -56,6 +56,12 @@ void refuse_sparse_embeddings(const torch::nn::Module& module) {
   }
 }
 
+std::vector<at::Tensor> tensors_of(const std::vector<detail::NamedTensor>& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& each : named) tensors.push_back(each.tensor);
+  return tensors;
+}
+
 // A rank that has no graph of its own would take its next backward for the one to learn from.
 [[noreturn]] void refuse_unlearnt_graph() {
   throw ConfigError("parallel",
@@ -71,6 +77,11 @@ DdpEngine::Impl::Impl(const torch::nn::Module& module, const detail::ModuleState
     : comm(std::move(group)),
       options(ddp_options),
       watch(module, states, options.find_unused_parameters && !options.static_graph),
+      versions(tensors_of(states.parameters)),
+      replicas(comm, states.parameters.size(),
+               [all = states.parameters](std::size_t i) {
+                 return detail::Replica{.name = all[i].name, .tensor = all[i].tensor};
+               }),
       power_sgd(detail::make_power_sgd_state(options)),
       hook(detail::make_comm_hook(options, power_sgd)) {
   for (const auto& named : states.parameters) {
@@ -135,6 +146,7 @@ void DdpEngine::backward(const at::Tensor& loss, const BackwardOptions& options)
 void DdpEngine::backward(const at::Tensor& loss, std::span<DdpEngine* const> engines,
                          const BackwardOptions& options) {
   const auto run = [&] { loss.backward(options.gradient, options.retain_graph, options.create_graph); };
+  detail::require_gradient(loss, engines.empty() ? nullptr : &engines.front()->impl_->comm);
   std::vector<DdpEngine*> averaged;
   for (auto* engine : engines) {
     const bool is_new = std::ranges::count(averaged, engine) == 0;
@@ -142,7 +154,10 @@ void DdpEngine::backward(const at::Tensor& loss, std::span<DdpEngine* const> eng
   }
   if (averaged.empty()) return run();
   if (options.create_graph) detail::refuse_create_graph();
-  for (const auto* engine : averaged) engine->impl_->watch.check();
+  for (const auto* engine : averaged) {
+    engine->impl_->watch.check();
+    engine->impl_->versions.note_writes(engine->impl_->replicas);
+  }
   const auto forget = [&] {
     for (const auto* engine : averaged) engine->impl_->reducer.reset();
   };
@@ -172,6 +187,13 @@ void DdpEngine::after_step() {
   if (impl_->reducer) impl_->reducer->end_step();
 }
 
+  impl_->versions.settle();
+  if (!impl_->observer) impl_->replicas.end_step();  // ranks that have left a Join do not take part
+}
+
+void DdpEngine::check_replicas() {
+  impl_->versions.note_writes(impl_->replicas);
+  impl_->replicas.compare();
 DdpEngine::NoSync::NoSync(DdpEngine& engine) : engine_(engine) { ++engine_.impl_->no_sync_depth; }
 DdpEngine::NoSync::~NoSync() { --engine_.impl_->no_sync_depth; }
 

@@ -11,6 +11,8 @@
 #include "parallel/ddp/choose_hook.h"
 #include "parallel/ddp/model_watch.h"
 #include "parallel/ddp/power_sgd_state.h"
+#include "parallel/ddp/write_versions.h"
+#include "parallel/replica_check.h"
 
 namespace lockstep {
 namespace detail {
@@ -54,6 +56,8 @@ struct DdpEngine::Impl {
   std::vector<detail::NamedTensor> trained = {};
   std::vector<at::Tensor> parameters = {}, buffers = {};
   detail::ModelWatch watch;
+  detail::WriteVersions versions;
+  detail::ReplicaCheck replicas;
   std::shared_ptr<detail::PowerSgdState> power_sgd;  // what that hook keeps; null for others
   CommHook hook;
   std::unique_ptr<detail::BucketReducer> reducer = {};

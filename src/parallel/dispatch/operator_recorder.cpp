@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "parallel/dispatch/operator_watcher.h"
 #include "parallel/dispatch/use_key.h"
 
 namespace lockstep::detail {
@@ -18,12 +19,16 @@ std::shared_ptr<OperatorRecorder>& recorder_of_thread() {
 
 const std::shared_ptr<OperatorRecorder>& operator_recorder() { return recorder_of_thread(); }
 
-// With the key in the thread's own set the dispatcher sends us operators on any tensors.
 void set_operator_recorder(std::shared_ptr<OperatorRecorder> recorder) {
   auto& current = recorder_of_thread();
   if (!current && !recorder) return;
-  c10::impl::tls_set_dispatch_key_included(use_key(), recorder != nullptr);
   const auto before = std::exchange(current, std::move(recorder));
+  follow_operators();
+}
+
+// With the key in the thread's own set the dispatcher sends us operators on any tensors.
+void follow_operators() {
+  c10::impl::tls_set_dispatch_key_included(use_key(), recorder_of_thread() || has_operator_watchers());
 }
 
 }  // namespace lockstep::detail

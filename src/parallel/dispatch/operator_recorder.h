@@ -28,4 +28,8 @@ const std::shared_ptr<OperatorRecorder>& operator_recorder();
 /// From the next operator of this thread on; a backward of this thread ends it. Null: none.
 void set_operator_recorder(std::shared_ptr<OperatorRecorder> recorder);
 
+/// Has the dispatcher show us this thread's operators on any tensors, as long as it has a recorder or a
+/// watcher.
+void follow_operators();
+
 }  // namespace lockstep::detail

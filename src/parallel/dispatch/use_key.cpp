@@ -12,6 +12,7 @@
 #include "parallel/dispatch/mark_table.h"
 #include "parallel/dispatch/operator_info.h"
 #include "parallel/dispatch/operator_recorder.h"
+#include "parallel/dispatch/operator_watcher.h"
 
 namespace lockstep::detail {
 namespace {
@@ -59,11 +60,14 @@ void for_each_handler(TensorUses& uses, Visit visit) {
 
 template <class Run>
 void run_recorded(OperatorCall& call, const Run& run) {
+  const bool is_watched = has_operator_watchers();
+  if (is_watched) tell_before(call);
   if (const auto recorder = operator_recorder()) {
     recorder->record(call, run);
   } else {
     run();
   }
+  if (is_watched) tell_after(call);
 }
 
 void run_handled(OperatorCall& call, TensorUses& uses) {

@@ -38,8 +38,9 @@ std::int64_t elements_of(const ShardedUnit& unit) {
 Residency::Residency(std::vector<ShardedUnit>& units, MemoryPool& pool, ResidencyRules rules)
     : units_(units), pool_(pool), rules_(rules) {}
 
-void Residency::set_members(std::vector<MemberPlace> members) {
+void Residency::set_members(std::vector<MemberPlace> members, std::function<void(std::size_t)> on_write) {
   members_ = std::move(members);
+  on_write_ = std::move(on_write);
   for (auto& unit : units_) {
     const bool is_resident =
         std::ranges::all_of(unit.flats, [](const auto& flat) { return flat->is_resident(); });
@@ -77,7 +78,9 @@ void Residency::replace(OperatorCall& call, std::span<const TensorUse> uses) {
   call.run();
   for (const auto& [mark, is_written] : uses) {
     const auto& place = members_[mark->tag()];
-    if (is_written) units_[place.unit].flats[place.flat]->keep_written(place.member);
+    if (!is_written) continue;
+    units_[place.unit].flats[place.flat]->keep_written(place.member);
+    on_write_(mark->tag());
   }
   if (rules_.releases_at_once && !holds_all_) release_present();
 }

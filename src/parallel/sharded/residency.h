@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -33,8 +34,9 @@ class Residency final : public UseHandler {
  public:
   Residency(std::vector<ShardedUnit>& units, MemoryPool& pool, ResidencyRules rules);
 
-  /// Whose members have tags from 0 on. Before the first use.
-  void set_members(std::vector<MemberPlace> members);
+  /// Whose members have tags from 0 on. Before the first use. `on_write` is told the tag of each that an
+  /// operator writes to.
+  void set_members(std::vector<MemberPlace> members, std::function<void(std::size_t)> on_write);
 
   void before_use(OperatorCall& call, std::span<const TensorUse> uses) override;
   void replace(OperatorCall& call, std::span<const TensorUse> uses) override;
@@ -84,6 +86,7 @@ class Residency final : public UseHandler {
   MemoryPool& pool_;
   ResidencyRules rules_;
   std::vector<MemberPlace> members_;
+  std::function<void(std::size_t)> on_write_;
   std::vector<std::size_t> present_;  // units that are gathered or on their way
   bool holds_all_ = false;
   bool has_held_all_ = false;        // since release_all()

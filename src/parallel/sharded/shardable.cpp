@@ -58,6 +58,15 @@ void check_memory(const ModuleStates& states) {
 
 void check_shardable(const ModuleStates& states) {
   check_parameters(states);
+  for (const auto& [name, tensor] : states.buffers) {
+    if (!tensor.has_storage() || tensor.numel() == 0) continue;
+    const auto owner = owners.find(tensor.storage().unsafeGetStorageImpl());
+    if (owner == owners.end()) continue;
+    throw ConfigError("parallel", {.what = "a buffer lies in the memory of a parameter that is to be sharded",
+                                   .expected = "a buffer with memory of its own: a copy of the parameter",
+                                   .got = "buffer " + name + " in the memory of parameter " + owner->second,
+                                   .hint = "use strategy ddp, or make the view in forward"});
+  }
   check_memory(states);
 }
 

@@ -67,6 +67,7 @@ void ShardedEngine::backward(const at::Tensor& loss, const BackwardOptions& opti
 
 void ShardedEngine::backward(const at::Tensor& loss, std::span<ShardedEngine* const> engines,
                              const BackwardOptions& options) {
+  require_gradient(loss, engines.empty() ? nullptr : &engines.front()->impl_->comm);
   std::vector<Impl*> averaging;
   for (const auto* engine : engines) {
     if (engine->impl_->local_scopes == 0) averaging.push_back(engine->impl_.get());
@@ -86,6 +87,11 @@ void ShardedEngine::after_step() {
   impl_->residency.release_after_step();
   impl_->broadcast_buffers();
 }
+  if (impl_->replicas) impl_->replicas->end_step();
+}
+
+void ShardedEngine::check_replicas() {
+  if (impl_->replicas) impl_->replicas->compare();
 
 ShardedEngine::NoSync::NoSync(ShardedEngine& engine) : engine_(engine) { ++engine_.impl_->local_scopes; }
 ShardedEngine::NoSync::~NoSync() { --engine_.impl_->local_scopes; }

@@ -1,5 +1,7 @@
 #include "parallel/sharded/sharded_engine_impl.h"
 
+#include <algorithm>
+
 #include <lockstep/base/error.h>
 #include <lockstep/comm/coalesced.h>
 #include <lockstep/torch.h>
@@ -102,7 +104,7 @@ void ShardedEngine::Impl::cut(std::vector<PlannedUnit> planned,
     comm.barrier();  // all have seen how much room there is before any takes some
   }
   const auto fetch = [&late](const at::Tensor& parameter) { late.fetch(parameter); };
-  residency.set_members(cutter.cut(std::move(planned), units, residency, memory, fetch));
+  watch_replicas(cutter.cut(std::move(planned), units, residency, memory, fetch));
   for (const auto& unit : units) {
     for (const auto& flat : unit.flats) {
       for (std::size_t i = 0; i < flat->members().size(); ++i) enter({flat.get(), i});
@@ -111,6 +113,25 @@ void ShardedEngine::Impl::cut(std::vector<PlannedUnit> planned,
 }
 
 void ShardedEngine::Impl::enter(const PieceRef& ref) {
+void ShardedEngine::Impl::watch_replicas(std::vector<MemberPlace> members) {
+  const auto flat_of = [this](const MemberPlace& place) -> const FlatParameter& {
+    return *units[place.unit].flats[place.flat];
+  };
+  const auto has_copies = [&](const auto& place) { return flat_of(place).mesh().shards() < comm.size(); };
+  if (std::ranges::any_of(members, has_copies)) {
+    replicas.emplace(comm, members.size(), [members, flat_of](std::size_t tag) {
+      const auto& place = members[tag];
+      const auto& flat = flat_of(place);
+      return Replica{.name = flat.members()[place.member].name,
+                     .tensor = flat.piece(place.member),
+                     .shards = flat.mesh().shards()};
+    });
+  }
+  residency.set_members(std::move(members), [this](std::size_t tag) {
+    if (replicas) replicas->note_write(tag);
+  });
+}
+
   const auto& member = ref.flat->members()[ref.member];
   pieces->emplace(member.name, ref);
   by_tensor.emplace(member.tensor.unsafeGetTensorImpl(), ref);

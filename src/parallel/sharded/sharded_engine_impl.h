@@ -15,6 +15,7 @@
 #include "parallel/activations/block_segments.h"
 #include "parallel/activations/offloaded_activations.h"
 #include "parallel/module_lists.h"
+#include "parallel/replica_check.h"
 #include "parallel/sharded/gradient_reduction.h"
 #include "parallel/sharded/late_parameters.h"
 #include "parallel/sharded/residency.h"
@@ -45,6 +46,7 @@ struct ShardedEngine::Impl {
   void abandon() noexcept;
   void end_pass();
   void broadcast_buffers() const;
+  void watch_replicas(std::vector<detail::MemberPlace> members);
 
   ShardingPlan plan;
   Communicator comm;
@@ -61,6 +63,7 @@ struct ShardedEngine::Impl {
   detail::Residency residency;
   std::optional<detail::GradientReduction> gradients;
   std::optional<detail::BlockSegments> checkpointed;
+  std::optional<detail::ReplicaCheck> replicas;  // where several ranks hold the same
   std::shared_ptr<detail::PieceTable> pieces =
       std::make_shared<detail::PieceTable>();  // exchanges ask whether it is there
   std::unordered_map<const at::TensorImpl*, detail::PieceRef> by_tensor;

@@ -156,21 +156,34 @@ std::string names_in(const Module& module) {
   return count > kMost ? list + ", ..." : list;
 }
 
-[[noreturn]] void refuse_no_match(const Module& module, const std::string& what, const WrapPolicy& policy,
-                                  const char* hint) {
+// The types of what has parameters, the module itself included.
+std::string types_in(const Module& module) {
   std::set<std::string> types;
-  for (const auto& part : module.modules(/*include_self=*/false)) {
-    if (elements_of(*part) > 0) types.insert(type_of(*part));
-  }
+  for_each_part(module, [&](const Module& part) {
+    if (elements_of(part) > 0) types.insert(type_of(part));
+  });
   std::string list;
   for (const auto& type : types) list += (list.empty() ? "" : ", ") + type;
-  const bool has_names = std::holds_alternative<WrapPolicy::Modules>(policy.rule());
-  throw ConfigError("parallel",
-                    {.what = what + " matches no module of " + type_of(module),
-                     .expected = has_names ? "types of " + list + ", or names of " + names_in(module)
-                                           : "a policy for some of " + list,
-                     .got = policy.print(),
-                     .hint = hint});
+  return list;
+}
+
+std::string asked_for(const WrapPolicy& policy) {
+  if (std::holds_alternative<WrapPolicy::Predicate>(policy.rule()))
+    return "a function that chooses none of them";
+  const auto text = policy.print();
+  return text.empty() ? "a policy that names nothing" : text;
+}
+
+[[noreturn]] void refuse_no_match(const Module& module, const std::string& what, const WrapPolicy& policy,
+                                  const char* hint) {
+  const auto types = types_in(module);
+  const auto expected = types.empty() ? "a module with parameters, of which it has none" : "one of " + types;
+  const auto names = names_in(module);
+  const bool has_names = std::holds_alternative<WrapPolicy::Modules>(policy.rule()) && !names.empty();
+  throw ConfigError("parallel", {.what = what + " matches no module of " + type_of(module),
+                                 .expected = expected + (has_names ? ", or by name one of " + names : ""),
+                                 .got = asked_for(policy),
+                                 .hint = hint});
 }
 
 Chosen choose(const Module& module, const WrapPolicy& policy, const char* option) {

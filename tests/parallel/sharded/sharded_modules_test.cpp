@@ -121,6 +121,17 @@ TEST(ShardedModules, RefuseWhatCannotBeSharded) {
   });
 }
 
+TEST(ShardedModules, NameBuffersInTheMemoryOfParameters) {
+  run_ranks(2, [](const Communicator& comm) {
+    torch::nn::Sequential model(torch::nn::Linear(4, 4));
+    model->register_buffer("first_row", model[0]->as<torch::nn::Linear>()->weight.detach()[0]);
+    for (const auto* strategy : {"FULL_SHARD", "NO_SHARD"}) {
+      expect_error<ConfigError>([&] { fully_shard(model.ptr(), comm, {.sharding_strategy = strategy}); },
+                                {"buffer first_row in the memory of parameter 0.weight"});
+    }
+  });
+}
+
 TEST(ShardedModules, NoticeAModuleThatWasChanged) {
   run_ranks(2, [](const Communicator& comm) {
     const auto backward = [&](const char* what, const auto& change) {
@@ -128,7 +139,7 @@ TEST(ShardedModules, NoticeAModuleThatWasChanged) {
       const auto engine = fully_shard(corridor, comm);
       engine->backward(corridor->forward(at::ones({2, kCorridorWidth})).sum());
       change(*corridor);
-      const auto loss = at::ones({}, at::requires_grad());
+      const auto loss = torch::ones({}, torch::requires_grad());
       expect_error<ConfigError>([&] { engine->backward(loss + 1); },
                                 {"changed after it was set up for sharding", what});
     };

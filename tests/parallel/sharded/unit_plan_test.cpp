@@ -109,6 +109,24 @@ TEST(UnitPlan, NamesTheWordThatMatchesNothing) {
   EXPECT_EQ(message("Linear"), "");
 }
 
+TEST(UnitPlan, SaysWhatThereIsAndWhatAPolicyAskedFor) {
+  const auto message = [](const nn::Module& module, const WrapPolicy& policy) {
+    try {
+      plan_units(module, policy);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto nothing = [](const nn::Module&) { return false; };
+  EXPECT_THAT(message(*nn::Linear(2, 2), "Block"), HasSubstr("expected one of Linear; got Block"));
+  EXPECT_THAT(message(*nn::Linear(2, 2), nothing),
+              HasSubstr("expected one of Linear; got a function that chooses none of them"));
+  EXPECT_THAT(message(*nn::ReLU(), nothing),
+              HasSubstr("expected a module with parameters, of which it has none"));
+  EXPECT_THAT(message(Stack(), WrapPolicy::type_names({})), HasSubstr("got a policy that names nothing"));
+}
+
 TEST(WrapPolicy, IsPrintedAsItIsRead) {
   for (const auto* text : {"repeated_blocks", "none", "min_num_params=1000000", "Linear,Embedding"})
     EXPECT_EQ(WrapPolicy(text).print(), text);

@@ -65,8 +65,14 @@ class LOCKSTEP_API DdpEngine {
   static void backward(const at::Tensor& loss, std::span<DdpEngine* const> engines,
                        const BackwardOptions& options = {});
 
-  /// After the optimizer's step: buffers become rank 0's, if broadcast_buffers. Collective, blocking.
+  /// After the optimizer's step: buffers become rank 0's, if broadcast_buffers; now and then as
+  /// check_replicas(). Collective, blocking.
   void after_step();
+
+  /// Compares, between ranks, parameters that something else than a step between backward() and after_step()
+  /// has written to. Collective, blocking.
+  /// @throws Error on all ranks naming a parameter that differs, such as one that forward writes to
+  void check_replicas();
 
   /// While it lives, backward passes stay local.
   class [[nodiscard]] NoSync {

@@ -113,8 +113,13 @@ class LOCKSTEP_API ShardedEngine {
 
   /// After the optimizer's step: forgets gathered parameters, which are outdated; buffers become rank 0's, if
   /// broadcast_buffers. Before anybody uses the module again: under plans that keep what is gathered until
-  /// the step, this rank's part of it is new by then, and the others' are not. Collective, blocking.
+  /// the step, this rank's part of it is new by then, and the others' are not. Now and then as
+  /// check_replicas(). Collective, blocking.
   void after_step();
+
+  /// Compares, between ranks that hold the same shard, what operators on the module's parameters have written
+  /// to. Collective, blocking. @throws Error on all ranks naming a parameter that differs
+  void check_replicas();
 
   /// While it lives, backward passes stay local.
   class [[nodiscard]] NoSync {
