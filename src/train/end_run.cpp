@@ -71,7 +71,8 @@ void warn_of_missing_steps(const RunState& state) {
   if (!was_open || !state.module->automatic_optimization()) return;
   const auto& window = state.progress.window;
   log_warning("no optimizer step was taken: the run ended within its first window of " +
-              std::to_string(window.done > 0 ? window.length : state.window_length()) + " batches (accumulate_grad_batches)");
+              std::to_string(window.done > 0 ? window.length : state.window_length()) +
+              " batches (accumulate_grad_batches)");
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // When a fit steps and validates.
 #include <gmock/gmock.h>
+#include <lockstep/formats/checksum.h>
 #include <lockstep/testing/fork_ranks.h>
 
 #include <fstream>
+#include <span>
 #include <thread>
 
 #include <nlohmann/json.hpp>
@@ -105,7 +107,10 @@ void make_older(const std::filesystem::path& checkpoint) {
   auto manifest = nlohmann::json::parse(std::ifstream(file));
   auto& loops = manifest.at("state").at("loops").at("tree");
   EXPECT_EQ(loops.erase("window_done") + loops.erase("window_length"), 2U);
-  std::ofstream(file) << manifest;
+  const auto text = manifest.dump();
+  std::ofstream(file) << text;
+  std::ofstream(checkpoint / "manifest.xxh128")
+      << checksum(std::as_bytes(std::span(text))) << "  manifest.json\n";
 }
 
 TEST_F(Schedules, WindowsOfOlderCheckpointsAreWorkedOut) {
