@@ -11,6 +11,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/unique_fd.h>
 
+#include "base/open_files.h"
 #include "base/sockets.h"
 
 namespace lockstep {
@@ -72,6 +73,7 @@ int reserved_port() {
   if (connections.end > 0)
     if (const int port = free_port_in(ports_besides(connections)); port != 0) return port;
   if (const int port = bound(0); port != 0) return port;
+  if (errno == EMFILE) throw too_many_open_files("no socket can be opened");
   throw ConfigError("base", {.what = "no port of this machine is free", .hint = "set MASTER_PORT"});
 }
 

@@ -85,12 +85,28 @@ class Attempts {
 
 }  // namespace
 
+std::string without_brackets(const std::string& host) {
+  const bool has_both = host.starts_with('[') && host.ends_with(']');
+  return has_both ? host.substr(1, host.size() - 2) : host;
+}
+
+std::string loopback_address() {
+  const auto is_here = [](const std::string& address) {
+    const auto found = resolve(address, 0, AI_NUMERICHOST);
+    if (!found) return false;
+    const UniqueFd fd(::socket((*found)->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    return fd && ::bind(fd.get(), (*found)->ai_addr, (*found)->ai_addrlen) == 0;
+  };
+  return !is_here("127.0.0.1") && is_here("::1") ? "::1" : "127.0.0.1";
+}
+
 Expected<AddressList> resolve(const std::string& host, int port, int flags) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   wanted.ai_flags = flags | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
+  const int status =
+      ::getaddrinfo(without_brackets(host).c_str(), std::to_string(port).c_str(), &wanted, &found);
   if (status != 0) return Unexpected{std::string(::gai_strerror(status))};
   return AddressList(found, &::freeaddrinfo);
 }

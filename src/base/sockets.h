@@ -16,8 +16,14 @@ namespace lockstep {
 using Deadline = std::chrono::steady_clock::time_point;
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-/// The TCP addresses of `host`, or the system's reason why there are none. Blocks as long as the system's
-/// resolver does. `flags`: getaddrinfo()'s.
+/// `host` without the brackets in which addresses of IPv6 stand before a port.
+LOCKSTEP_API std::string without_brackets(const std::string& host);
+
+/// The address at which this machine reaches itself: 127.0.0.1, unless it has ::1 alone.
+LOCKSTEP_API std::string loopback_address();
+
+/// The TCP addresses of `host`, with brackets or without, or the system's reason why there are none. Blocks
+/// as long as the system's resolver does. `flags`: getaddrinfo()'s.
 LOCKSTEP_API Expected<AddressList> resolve(const std::string& host, int port, int flags = 0);
 
 /// Blocks until one of poll()'s `events`, or an error, is there; false when the deadline passed.

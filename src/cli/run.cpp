@@ -23,6 +23,7 @@
 #include "cli/lightning_keys.h"
 #include "cli/own_parts.h"
 #include "cli/settings.h"
+#include "launch/first_process.h"
 #include "strategy/deepspeed_run.h"
 
 namespace lockstep {
@@ -167,6 +168,7 @@ void Cli::print_if_asked(const std::string& config_yaml) const {
 
 int run(int argc, char** argv, Program program, const std::function<void(Cli&)>& body) {
   occupy_standard_descriptors();
+  launch::heed_signals_as_first_process();
   (void)std::signal(SIGXFSZ, SIG_IGN);  // a file that grows beyond its limit is an error like a full disk
   try {
     publish_start();

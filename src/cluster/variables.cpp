@@ -5,6 +5,8 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include "base/sockets.h"
+
 namespace lockstep::cluster {
 namespace {
 
@@ -53,7 +55,7 @@ std::optional<int> read_local_world_size(std::string_view set_by) {
 
 std::string require_address(std::string_view set_by) {
   const auto text = env::get("MASTER_ADDR");
-  if (text && !text->empty()) return *text;
+  if (text && !text->empty()) return without_brackets(*text);
   throw ConfigError("cluster", {.what = "environment variable MASTER_ADDR",
                                 .expected = "a host name or address",
                                 .got = text ? "\"\"" : "unset",

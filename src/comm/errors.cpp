@@ -56,12 +56,16 @@ void rethrow_translated(const FailedCollective& failed) {
                      .got = "",
                      .where = place_of(failed),
                      .hint = ""};
+    const auto hint = [&](const std::string& usual) {
+      return failed.hint.empty() ? usual : usual + "; " + failed.hint;
+    };
+    parts.hint = failed.hint;
     if (says_any(text, kLostPhrases)) {
-      parts.hint = "another rank died or left: its own message tells why";
+      parts.hint = hint("another rank died or left: its own message tells why");
       throw PeerLost("comm", parts);
     }
     if (says_any(text, kTimeoutPhrases)) {
-      parts.hint = "another rank is stuck or does not take part; see option timeout";
+      parts.hint = hint("another rank is stuck or does not take part; see option timeout");
       throw Timeout("comm", parts);
     }
     throw CommError("comm", parts);

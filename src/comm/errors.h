@@ -14,6 +14,7 @@ struct FailedCollective {
   int rank = 0;  ///< global
   int size = 1;
   std::string group = {};  ///< "{0, 2}"; empty for the whole job
+  std::string hint = {};   ///< what the user may look at, beside what the kind of failure suggests
 };
 
 /// "rank 0 of 3, all_reduce seq 7", or "rank 0, all_reduce seq 7 of group {0, 2}".

@@ -5,6 +5,8 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include "base/open_files.h"
+#include "base/sockets.h"
 #include "base/standard_descriptors.h"
 #include "comm/backends/gloo.h"
 #include "comm/c10d.h"
@@ -84,9 +86,20 @@ detail::Attendance attendance(const CommOptions& options, const Store& store) {
           .left_over = file.empty() ? "" : "file " + file};
 }
 
-CommOptions with_bounded_timeout(CommOptions options) {
+CommOptions settled(CommOptions options) {
+  options.main_address = without_brackets(options.main_address);
   options.timeout = detail::bounded(options.timeout);
   return options;
+}
+
+// Measured: what stores, mesh and Gloo take, and a run's own files. Rank 0 serves the others. Where one
+// cannot be opened LibTorch's store waits for ever.
+void require_descriptors(const CommOptions& options) {
+  constexpr int kAlways = 20;
+  const int of_peer = options.rank == 0 ? 3 : 2;
+  const auto needed = kAlways + std::int64_t{of_peer} * (options.world_size - 1);
+  require_open_files(static_cast<int>(std::min<std::int64_t>(needed, 1 << 24)),
+                     "a group of " + std::to_string(options.world_size) + " ranks");
 }
 
 Communicator join(CommOptions options, Store store, steady_clock::time_point deadline) {
@@ -110,19 +123,21 @@ void quieten_c10d() {
 
 Communicator init_communicator(const CommOptions& given, Store store) {
   occupy_standard_descriptors();
-  const auto options = with_bounded_timeout(given);
+  const auto options = settled(given);
   if (const auto parts = fault_of(options)) refuse(options, *parts, store);
   if (options.world_size == 1) return Communicator();
+  require_descriptors(options);
   quieten_c10d();
   return join(options, std::move(store), steady_clock::now() + options.timeout);
 }
 
 Communicator init_communicator(const CommOptions& given) {
   occupy_standard_descriptors();
-  const auto options = with_bounded_timeout(given);
+  const auto options = settled(given);
   quieten_c10d();
   if (const auto parts = fault_of(options)) refuse(options, *parts, others_store(options));
   if (options.world_size == 1) return Communicator();
+  require_descriptors(options);
   if (const auto parts = fault_of_place(options)) throw ConfigError("comm", *parts);
   const auto deadline = steady_clock::now() + options.timeout;
   const bool is_pytorch = options.peers == Peers::kPyTorch;

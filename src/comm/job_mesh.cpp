@@ -8,10 +8,8 @@
 #include <numeric>
 #include <sstream>
 
-#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
-#include "base/host_name.h"
 #include "comm/known_threads.h"
 #include "comm/signature.h"
 #include "rendezvous/mesh_sockets.h"
@@ -25,18 +23,6 @@ using rendezvous::Hello;
 constexpr auto kSecondThread = std::chrono::milliseconds(1000);  // until it issues its first collective
 
 std::string control_key(int rank) { return "control/" + std::to_string(rank); }
-
-// Gloo takes several interfaces; one is enough for us.
-std::string first_interface() {
-  const auto names = env::get("GLOO_SOCKET_IFNAME").value_or("");
-  return names.substr(0, names.find(','));
-}
-
-// The interface that leads there is the one to be called on. Ranks that meet in a file know no address.
-std::string reference_host(const CommOptions& options) {
-  if (!options.main_address.empty()) return options.main_address;
-  return host_name();
-}
 
 std::vector<Endpoint> exchange_endpoints(Store& store, const CommOptions& options, const Endpoint& own) {
   store.set(control_key(options.rank), own.host + " " + std::to_string(own.port));
@@ -57,10 +43,10 @@ std::vector<Endpoint> exchange_endpoints(Store& store, const CommOptions& option
   return endpoints;
 }
 
-std::vector<UniqueFd> connect(const CommOptions& options, Store& store, std::uint64_t token,
+std::vector<UniqueFd> connect(const GroupOptions& options, Store& store, std::uint64_t token,
                               std::vector<int>& numbers) {
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
-  const rendezvous::MeshListener listener(reference_host(options), first_interface());
+  const rendezvous::MeshListener listener(options.own_address);
   const Hello hello{.rank = static_cast<std::uint32_t>(options.rank),
                     .world_size = static_cast<std::uint32_t>(options.world_size),
                     .token = token};
@@ -72,7 +58,7 @@ std::vector<UniqueFd> connect(const CommOptions& options, Store& store, std::uin
 
 }  // namespace
 
-JobMesh::JobMesh(const CommOptions& options, Store store, std::uint64_t token)
+JobMesh::JobMesh(const GroupOptions& options, Store store, std::uint64_t token)
     : mesh_(options.rank, connect(options, store, token, connections_),
             {.describe = [this](const auto& announcement) { return describe(announcement); },
              .activity = [this] { return activity(); }}),

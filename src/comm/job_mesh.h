@@ -12,10 +12,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include <lockstep/comm/init.h>
-
 #include "comm/fork_guard.h"
 #include "comm/lane.h"
+#include "comm/own_address.h"
 #include "rendezvous/control_mesh.h"
 
 namespace lockstep::detail {
@@ -26,7 +25,7 @@ class JobMesh {
   /// Connects every rank with every other one, whose endpoints are exchanged in `store`. Strangers who call
   /// do not know `token`. Collective, blocking.
   /// @throws Timeout naming ranks that cannot be reached
-  JobMesh(const CommOptions& options, Store store, std::uint64_t token);
+  JobMesh(const GroupOptions& options, Store store, std::uint64_t token);
 
   rendezvous::ControlMesh& mesh() { return mesh_; }
 

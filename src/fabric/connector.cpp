@@ -12,6 +12,7 @@
 #include <lockstep/launch/launch.h>
 
 #include "base/heap.h"
+#include "launch/first_process.h"
 
 namespace lockstep::detail {
 namespace {
@@ -69,7 +70,9 @@ std::shared_ptr<ClusterEnvironment> chosen_environment(const ConnectorOptions& o
 Connector::Connector(ConnectorOptions options)
     : options_(std::move(options)),
       environment_(chosen_environment(options_)),
-      shape_(world_shape(options_, *environment_)) {}
+      shape_(world_shape(options_, *environment_)) {
+  launch::heed_signals_as_first_process();
+}
 
 bool Connector::must_start_ranks() const {
   if (world_size() == 1 || environment_->creates_processes_externally()) return false;

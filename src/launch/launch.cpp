@@ -3,17 +3,20 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/launch/join.h>
 
 #include "base/end_of_process.h"
+#include "base/open_files.h"
 #include "base/standard_descriptors.h"
 #include "launch/exec_image.h"
 #include "launch/forked_ranks.h"
 #include "launch/guard_rank.h"
 #include "launch/listen_socket.h"
+#include "launch/orphans.h"
 #include "launch/supervisor.h"
 #include "launch/validate_launch.h"
 
@@ -51,6 +54,11 @@ void become(const RankPlan& plan) {
   for (const auto& [name, value] : plan.variables) env::set(name, value);
 }
 
+void require_descriptors(int ranks) {
+  constexpr int kAlways = 8, kOfRank = 2;
+  require_open_files(kAlways + kOfRank * ranks, "starting " + std::to_string(ranks) + " ranks");
+}
+
 // All that exists before the first rank does, in the order in which it can fail.
 struct Launch {
   explicit Launch(const LaunchOptions& chosen)
@@ -64,9 +72,16 @@ struct Launch {
 
   launch::LaunchEnd run(std::span<const RankPlan> plans,
                         const std::function<void(const RankPlan&)>& rank_main) {
+    std::optional<launch::OrphanReaper> orphans;  // the first process of a container gets them all
+    if (::getpid() == 1) orphans.emplace();
     auto ranks = launch::start_ranks(plans, signals, rank_main);
     socket.fd.reset();
-    launch::Supervisor supervisor(options, files, statuses, signals, std::move(ranks));
+    std::vector<launch::RankObserver*> observers;
+    if (orphans) {
+      orphans->leave_alone(ranks);
+      observers.push_back(&*orphans);
+    }
+    launch::Supervisor supervisor(options, files, statuses, signals, std::move(ranks), observers);
     const int exit_code = supervisor.run();
     return {.exit_code = exit_code, .failure = supervisor.failure()};
   }
@@ -98,11 +113,12 @@ bool can_fork() {
   return failure || std::distance(begin(threads), end(threads)) == 1;
 }
 
-launch::LaunchEnd launch::run_forked_ranks(const LaunchOptions& options,
+launch::LaunchEnd launch::run_forked_ranks(const LaunchOptions& given,
                                            const std::function<int()>& rank_main) {
   occupy_standard_descriptors();
-  launch::validate(options);
+  const auto options = launch::settled(given);
   launch::refuse_in_rank();
+  require_descriptors(options.nprocs);
   require(can_fork(), "ranks cannot be forked here", "a process with one thread", "one with more",
           "fork before the first tensor, or use launch_reexec()");
   Launch launch(options);
@@ -124,10 +140,11 @@ int launch_forked(const LaunchOptions& options, const std::function<int()>& rank
   return launch::run_forked_ranks(options, rank_main).exit_code;
 }
 
-int launch_reexec(const LaunchOptions& options, int argc, char** argv) {
+int launch_reexec(const LaunchOptions& given, int argc, char** argv) {
   occupy_standard_descriptors();
-  launch::validate(options);
+  const auto options = launch::settled(given);
   launch::refuse_in_rank();
+  require_descriptors(options.nprocs);
   Launch launch(options);
   auto context = launch.context("reexec");
   context.status_fd = launch.statuses.fd();

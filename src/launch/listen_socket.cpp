@@ -39,7 +39,9 @@ ListenSocket listen_on(std::span<const std::string> addresses, int port) {
     }
   }
   throw_errno("cannot listen on " + addresses.back() + " port " + std::to_string(port),
-              "choose another main_port, or 0 for a free one");
+              errno == EADDRNOTAVAIL ? "it must be an address of this machine, of an interface that is up: "
+                                       "even lo may be down"
+                                     : "choose another main_port, or 0 for a free one");
 }
 
 }  // namespace lockstep::launch

@@ -8,6 +8,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "rendezvous/own_address.h"
+
 namespace lockstep::launch {
 namespace {
 
@@ -48,8 +50,14 @@ class Search {
   bool must_host() const { return options_.is_host.value_or(options_.is_static && request_.node_rank == 0); }
   bool may_host() const { return !options_.is_static && options_.is_host.value_or(true); }
 
+  // Other nodes know this one's name as another address than it does itself.
+  Expected<rendezvous::BoundSocket, rendezvous::ListenFailure> try_listen() const {
+    return rendezvous::is_name_of_loopback(endpoint_.host) ? rendezvous::try_listen_everywhere(endpoint_.port)
+                                                           : rendezvous::try_listen(endpoint_);
+  }
+
   std::optional<Seat> try_to_host(std::chrono::milliseconds pause) {
-    auto bound = rendezvous::try_listen(endpoint_);
+    auto bound = try_listen();
     if (bound) return host(std::move(*bound));
     const auto failure = bound.error();
     if (failure.error == EADDRNOTAVAIL && options_.is_host == true) return host_everywhere();
@@ -71,7 +79,7 @@ class Search {
 
   std::optional<Seat> try_to_join(std::chrono::milliseconds pause) {
     if (may_host()) {
-      auto bound = rendezvous::try_listen(endpoint_);
+      auto bound = try_listen();
       if (bound) return host(std::move(*bound));
       is_port_taken_here_ = bound.error().error == EADDRINUSE;
     }

@@ -9,10 +9,13 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/unique_fd.h>
 
+#include "base/open_files.h"
+
 namespace lockstep::launch {
 
 /// @throws Error with the text of errno
 [[noreturn]] inline void throw_errno(const std::string& what, const std::string& hint = {}) {
+  if (errno == EMFILE) throw too_many_open_files(what);
   const char* reason = std::strerror(errno);
   throw Error("launch", {.what = what, .got = reason, .hint = hint});
 }

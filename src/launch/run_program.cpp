@@ -16,7 +16,9 @@
 #include <lockstep/base/log.h>
 #include <lockstep/launch/join.h>
 
+#include "base/open_files.h"
 #include "base/reserved_port.h"
+#include "base/sockets.h"
 #include "launch/descendants.h"
 #include "launch/error_files.h"
 #include "launch/exec_image.h"
@@ -116,6 +118,14 @@ fs::path make_log_folder(const ProgramOptions& options) {
   return name;
 }
 
+// Of the launcher: measured, and a few more for the rendezvous.
+void require_descriptors(const ProgramOptions& options) {
+  constexpr int kAlways = 18, kOfRank = 6, kLogsOfRank = 2;
+  const int of_rank = kOfRank + (writes_files(options.output) ? kLogsOfRank : 0);
+  const int ranks = options.launch.nprocs;
+  require_open_files(kAlways + ranks * of_rank, "lockstep run with " + std::to_string(ranks) + " ranks");
+}
+
 // What all attempts have in common.
 struct Program {
   std::vector<std::string> command;
@@ -204,16 +214,18 @@ int run_here(const ProgramOptions& options, const launch::AttemptRunner& run, la
   if (options.launch.num_nodes > 1) return run_with_restarts(options, run, signals, nullptr);
   const auto key = launch::job_token().value_or(rendezvous::random_bytes(rendezvous::kChallengeBytes));
   const rendezvous::StoreServer store(
-      rendezvous::listen_by({"127.0.0.1", 0}, std::chrono::steady_clock::now()), key);
+      rendezvous::listen_by({loopback_address(), 0}, std::chrono::steady_clock::now()), key);
   const launch::StoreAccess access(store.endpoint(), key);
   return run_with_restarts(options, run, signals, &access);
 }
 
 }  // namespace
 
-int run_program(const ProgramOptions& options) {
-  launch::validate(options.launch);
+int run_program(const ProgramOptions& given) {
+  ProgramOptions options = given;
+  options.launch = launch::settled(given.launch);
   const auto command = whole_command(options);
+  require_descriptors(options);
   launch::require_interpreter(launch::find_program(command.front()));
   const Program program{.command = command, .logs = make_log_folder(options)};
   return launch::run_guarded([&](launch::LauncherEvents& events) {

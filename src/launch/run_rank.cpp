@@ -14,6 +14,7 @@
 #include <lockstep/launch/terminated.h>
 
 #include "base/standard_descriptors.h"
+#include "launch/first_process.h"
 #include "launch/guard_rank.h"
 #include "launch/run_files.h"
 #include "launch/status_table.h"
@@ -66,6 +67,7 @@ void note_failure(const std::exception& error) {
 
 int launch::guard_rank(const std::function<int()>& body) {
   occupy_standard_descriptors();
+  heed_signals_as_first_process();
   try {
     const int code = body();
     if (code == 0) set_outcome(RankOutcome::kDone);

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <utility>
 
+#include "launch/first_process.h"
+
 namespace lockstep::launch {
 namespace {
 
@@ -27,7 +29,7 @@ std::mutex slots_mutex;  // of `users` and of who handles what
 Slot& slot_of(int signal) { return slots.at(static_cast<std::size_t>(signal)); }
 
 bool is_handled_by_program(const struct sigaction& action) {
-  return action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
+  return !is_default(action) && action.sa_handler != SIG_IGN;
 }
 
 void on_signal(int signal, siginfo_t* info, void* context) {

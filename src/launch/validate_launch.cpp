@@ -6,6 +6,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/launch/join.h>
 
+#include "base/sockets.h"
+
 namespace lockstep {
 namespace {
 
@@ -22,11 +24,14 @@ void require_between(const std::string& field, int value, int min, int max) {
 
 }  // namespace
 
-void launch::validate(const LaunchOptions& options) {
+LaunchOptions launch::settled(LaunchOptions options) {
   require_between("num_nodes", options.num_nodes, 1, std::numeric_limits<int>::max());
   require_between("nprocs", options.nprocs, 1, std::numeric_limits<int>::max() / options.num_nodes);
   require_between("node_rank", options.node_rank, 0, options.num_nodes - 1);
   require_between("main_port", options.main_port, options.num_nodes > 1 ? 1 : 0, 65'535);
+  options.main_address = without_brackets(options.main_address);
+  if (options.main_address == LaunchOptions().main_address) options.main_address = loopback_address();
+  return options;
 }
 
 void launch::refuse_in_rank() {

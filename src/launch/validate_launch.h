@@ -5,8 +5,9 @@
 
 namespace lockstep::launch {
 
+/// `options` with an address that is there, and as getaddrinfo() takes it.
 /// @throws ConfigError naming the field that is out of range
-void validate(const LaunchOptions& options);
+LaunchOptions settled(LaunchOptions options);
 
 /// @throws ConfigError when this process is a rank already
 void refuse_in_rank();

@@ -11,6 +11,7 @@
 
 #include <lockstep/base/error.h>
 
+#include "rendezvous/own_address.h"
 #include "rendezvous/rank_text.h"
 #include "rendezvous/reception.h"
 #include "rendezvous/socket_options.h"
@@ -49,13 +50,17 @@ std::vector<int> missing_from(const std::vector<UniqueFd>& connections, const He
   return missing;
 }
 
-[[noreturn]] void report(std::vector<int> missing, const Hello& own) {
-  throw Timeout("rendezvous",
-                {.what = "ranks could not be connected in time",
-                 .got = "no connection with " + ranks_text(missing),
-                 .where = "rank " + std::to_string(own.rank),
-                 .hint = "ranks call each other on free ports: check the firewall"},
-                missing);
+[[noreturn]] void report(std::vector<int> missing, const Hello& own, const Endpoint& endpoint) {
+  const auto interface = interface_with(endpoint.host);
+  throw Timeout(
+      "rendezvous",
+      {.what = "ranks could not be connected in time",
+       .got = "no connection with " + ranks_text(missing),
+       .where = "rank " + std::to_string(own.rank),
+       .hint = "this rank listens at " + endpoint.host + (interface.empty() ? "" : " (" + interface + ")") +
+               ", on a free port: check the firewall, or name another interface in "
+               "GLOO_SOCKET_IFNAME"},
+      missing);
 }
 
 }  // namespace
@@ -73,7 +78,7 @@ std::vector<UniqueFd> connect_mesh(const MeshListener& listener, const Hello& ow
     for (auto& caller : reception.welcome(deadline)) connections[caller.rank] = std::move(caller.connection);
     missing = missing_from(connections, own);
   }
-  if (!missing.empty()) report(std::move(missing), own);
+  if (!missing.empty()) report(std::move(missing), own, listener.endpoint());
   for (const auto& connection : connections) {
     if (connection) tune_socket(connection.get());
   }

@@ -97,7 +97,7 @@ Listening listen_on(const std::vector<const addrinfo*>& addresses, const TcpEndp
 }  // namespace
 
 std::string TcpEndpoint::text() const {
-  const bool is_ipv6 = host.find(':') != std::string::npos;
+  const bool is_ipv6 = host.find(':') != std::string::npos && !host.starts_with('[');
   return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
@@ -148,9 +148,11 @@ BoundSocket listen_by(const TcpEndpoint& endpoint, Deadline deadline) {
 }
 
 CommError listen_error(const TcpEndpoint& endpoint, const ListenFailure& failure) {
-  const auto hint = failure.error == EADDRINUSE ? "end the program that uses the port, or choose another one"
-                    : failure.error == 0        ? "check the name and /etc/hosts"
-                                                : "it must be an address of this machine";
+  const auto hint =
+      failure.error == EADDRINUSE ? "end the program that uses the port, or choose another one"
+      : failure.error == 0
+          ? "check the name and /etc/hosts"
+          : "it must be an address of this machine, of an interface that is up: even lo may be down";
   return {"rendezvous", {.what = "cannot listen on " + endpoint.text(), .got = failure.text, .hint = hint}};
 }
 

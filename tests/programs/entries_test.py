@@ -1,8 +1,10 @@
 """Every way into the library, by every way in which ranks are started: without stdin, stdout or stderr, by hand, and with an error."""
 import itertools
 import os
+import resource
 import socket
 import subprocess
+import time
 import unittest
 
 from harness import BINARY, DIGITS, SOURCE, ProgramTest
@@ -63,6 +65,33 @@ class ClosedDescriptors(EntryTest):
         stdin, own, stderr = (self.folder / "fds").read_text().split()
         self.assertEqual((stdin, own), ("/dev/null", str(self.folder / "fds")))
         self.assertTrue(stderr.startswith(("/dev/null", "pipe:")), stderr)
+
+
+class OpenFiles(EntryTest):
+    """A limit that is too low is named, before anybody waits for anything."""
+    COMMANDS = ((CASE, "run", "never", 2), (CASE, "spawn", "never", 2), (CASE, "trainer", "never", 2),
+                (LOCKSTEP, "run", "--nproc-per-node", 2, CASE, "run_rank"))
+
+    def limited(self, limit, command):
+        begin = time.monotonic()
+        result = self.finish(self.start(*command, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))), 40)
+        self.assertLess(time.monotonic() - begin, 20)
+        return result
+
+    def test_a_low_limit(self):
+        for command in self.COMMANDS:
+            for limit in range(10, 40, 2):
+                with self.subTest(command[:2], limit=limit):
+                    result = self.limited(limit, command)
+                    if result.code == 0:
+                        self.assertEqual(result.out.count("world of 2"), 2)
+                        break
+                    self.assertRegex(result.err, r"the limit of open files \(ulimit -n\) is too low for .*expected at least \d+.*got \d+.*ulimit -n 4096")
+
+    def test_a_soft_limit_is_raised(self):
+        for command in self.COMMANDS:
+            result = self.finish(self.start(*command, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (10, 4096))), 40)
+            self.assertEqual((result.code, result.out.count("world of 2")), (0, 2), result)
 
 
 class StartedByHand(EntryTest):

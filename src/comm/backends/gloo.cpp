@@ -46,7 +46,7 @@ void require_health(const std::shared_ptr<JobMesh>& job, const std::string& wher
 }
 
 // PyTorch's names end with a slash.
-c10::intrusive_ptr<c10d::Backend> connect_gloo(const CommOptions& options,
+c10::intrusive_ptr<c10d::Backend> connect_gloo(const GroupOptions& options,
                                                const c10::intrusive_ptr<c10d::Store>& scope,
                                                const Check& check) {
   const std::string name = is_pytorch(options) ? "cpu/" : "cpu";
@@ -54,14 +54,14 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const CommOptions& options,
       [=](std::stop_token stop) { return make_gloo_backend(options, name, scope, std::move(stop)); }, check);
 }
 
-std::shared_ptr<Group> connect_subgroup(CommOptions options, GroupIdentity identity, const Store& store,
+std::shared_ptr<Group> connect_subgroup(GroupOptions options, GroupIdentity identity, const Store& store,
                                         std::shared_ptr<JobMesh> job);
 
 class GlooGroup final : public Group {
  public:
   /// Rank and world_size of `options` are those within the group, whose own `store` is. `check` throws when
   /// the group can no longer come about.
-  GlooGroup(const CommOptions& options, GroupIdentity identity, const Store& store,
+  GlooGroup(const GroupOptions& options, GroupIdentity identity, const Store& store,
             std::shared_ptr<JobMesh> job, const Check& check)
       : Group(std::move(identity)), options_(options), parts_{.store = store, .job = std::move(job)} {
     const auto scope = scope_of(options, store.impl().store);
@@ -161,7 +161,7 @@ class GlooGroup final : public Group {
       require_health(parts_.job, "close");
   }
 
-  CommOptions options_;
+  GroupOptions options_;
   HomeProcess home_;
   Parts parts_;
   std::atomic<bool> is_closed_ = false;
@@ -176,7 +176,7 @@ void explain(const std::shared_ptr<JobMesh>& job, const GroupIdentity& identity)
   job->mesh().explain(asked, "connect", kAnswerPatience);
 }
 
-std::shared_ptr<Group> connect(const CommOptions& options, const GroupIdentity& identity, const Store& store,
+std::shared_ptr<Group> connect(const GroupOptions& options, const GroupIdentity& identity, const Store& store,
                                const std::shared_ptr<JobMesh>& job, const Check& is_alive) {
   const auto check = [&] {
     require_health(job, "connect");
@@ -187,12 +187,15 @@ std::shared_ptr<Group> connect(const CommOptions& options, const GroupIdentity& 
   } catch (...) {
     explain(job, identity);
     is_alive();
-    rethrow_translated(
-        {.name = "connect", .rank = identity.global_rank(), .size = identity.size(), .group = identity.name});
+    rethrow_translated({.name = "connect",
+                        .rank = identity.global_rank(),
+                        .size = identity.size(),
+                        .group = identity.name,
+                        .hint = listening_text(options, identity.global_rank())});
   }
 }
 
-std::shared_ptr<Group> connect_subgroup(CommOptions options, GroupIdentity identity, const Store& store,
+std::shared_ptr<Group> connect_subgroup(GroupOptions options, GroupIdentity identity, const Store& store,
                                         std::shared_ptr<JobMesh> job) {
   if (identity.size() == 1) return single_group(std::move(identity));
   options.rank = identity.rank;
@@ -210,7 +213,7 @@ std::uint64_t agree_on_id(Store store, const CommOptions& options) {
   return id;
 }
 
-std::shared_ptr<JobMesh> connect_mesh(const CommOptions& options, const Store& store, std::uint64_t id,
+std::shared_ptr<JobMesh> connect_mesh(const GroupOptions& options, const Store& store, std::uint64_t id,
                                       const Check& is_alive) {
   if (!options.check_collectives) return nullptr;
   return unless_hopeless<std::shared_ptr<JobMesh>>(
@@ -219,14 +222,17 @@ std::shared_ptr<JobMesh> connect_mesh(const CommOptions& options, const Store& s
 
 }  // namespace
 
-std::shared_ptr<Group> make_gloo_group(const CommOptions& options, const Store& store, const Roll& roll) {
+std::shared_ptr<Group> make_gloo_group(const CommOptions& given, const Store& store, const Roll& roll) {
   // PyTorch's ranks know nothing but Gloo.
-  if (is_pytorch(options)) {
-    return connect(options, identity_of_job(options.rank, options.world_size, 0), store, nullptr, [] {});
+  if (is_pytorch(given)) {
+    return connect(with_own_address(given), identity_of_job(given.rank, given.world_size, 0), store, nullptr,
+                   [] {});
   }
   const Check is_alive = [&roll] { require_alive(roll); };
   const auto id = unless_hopeless<std::uint64_t>(
-      [=](const std::stop_token&) { return agree_on_id(store, options); }, is_alive);
+      [=](const std::stop_token&) { return agree_on_id(store, given); }, is_alive);
+  const auto options = unless_hopeless<GroupOptions>(
+      [=](const std::stop_token&) { return with_own_address(given, store); }, is_alive);
   const auto job = connect_mesh(options, store, id, is_alive);
   return connect(options, identity_of_job(options.rank, options.world_size, id), store, job, is_alive);
 }

@@ -21,24 +21,16 @@ using c10d::ProcessGroupGloo;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "localhost" || address == "::1";
-}
-
-// Python always advertises the address of the host's name.
-bool stays_on_host(const CommOptions& options) {
-  return !is_pytorch(options) && is_loopback(options.main_address);
-}
-
-std::vector<std::shared_ptr<gloo::transport::Device>> make_devices(const CommOptions& options) {
+std::vector<std::shared_ptr<gloo::transport::Device>> make_devices(const GroupOptions& options) {
   std::vector<std::shared_ptr<gloo::transport::Device>> devices;
   std::istringstream interfaces(env::get("GLOO_SOCKET_IFNAME").value_or(""));
   for (std::string name; std::getline(interfaces, name, ',');) {
     devices.push_back(ProcessGroupGloo::createDeviceForInterface(name));
   }
   if (devices.empty()) {
-    devices.push_back(stays_on_host(options) ? ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                             : ProcessGroupGloo::createDefaultDevice());
+    devices.push_back(options.own_address.empty()
+                          ? ProcessGroupGloo::createDefaultDevice()
+                          : ProcessGroupGloo::createDeviceForHostname(options.own_address));
   }
   return devices;
 }
@@ -103,7 +95,7 @@ class AbortableGloo final : public ProcessGroupGloo {
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const CommOptions& options, const std::string& scope,
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const GroupOptions& options, const std::string& scope,
                                                     const c10::intrusive_ptr<c10d::Store>& store,
                                                     std::stop_token stop) {
   const BrokenPipesAreErrors guard;

@@ -7,6 +7,7 @@
 #include <lockstep/comm/init.h>
 
 #include "comm/c10d.h"
+#include "comm/own_address.h"
 
 namespace lockstep::detail {
 
@@ -14,7 +15,7 @@ namespace lockstep::detail {
 /// whose keys begin with `scope` in `store`. What it does fails after its abort(); copies of its sockets are
 /// closed in programs that this process executes, and in forked children. Collective, blocking; told to stop,
 /// it does so only while it waits for a key.
-c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const CommOptions& options, const std::string& scope,
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const GroupOptions& options, const std::string& scope,
                                                     const c10::intrusive_ptr<c10d::Store>& store,
                                                     std::stop_token stop);
 
