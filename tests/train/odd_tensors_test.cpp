@@ -270,13 +270,13 @@ TEST(OddTensors, ThatNoCheckpointHoldsAreNamedBeforeTheFirstStep) {
     Odd model(Tensors{tensor}, are_parameters);
     Trainer(options).fit(model, loader(tensor_dataset(at::ones({4, 3})), {.batch_size = 2}));
   };
-  const auto half = values_of(at::kComplexHalf, {2, 3}), wide = at::ones({1, 3}).expand({2, 3});
-  for (const auto& tensor : {values_of(at::kFloat, {2, 3}).to_sparse(), half, wide}) {
+  const auto sparse = values_of(at::kFloat, {2, 3}).to_sparse(), wide = at::ones({1, 3}).expand({2, 3});
+  for (const auto& tensor : {sparse, wide}) {
     test::expect_error<ConfigError>([&] { fit(tensor, false, true); },
                                     {"buffer odd0 cannot be saved", "enable_checkpointing"});
     fit(tensor, false, false);
   }
-  test::expect_error<ConfigError>([&] { fit(half, true, true); }, {"parameter odd0 cannot be saved"});
+  test::expect_error<ConfigError>([&] { fit(sparse, true, true); }, {"parameter odd0 cannot be saved"});
 }
 
 }  // namespace
