@@ -29,7 +29,7 @@ std::string string_of(const at::Tensor& bytes) {
 }
 
 at::Tensor bytes_of(const at::Tensor& tensor) {
-  return tensor.detach().contiguous().view({-1}).view(at::kByte);
+  return tensor.detach().resolve_conj().resolve_neg().contiguous().view({-1}).view(at::kByte);
 }
 
 std::int64_t bytes_in(std::span<const at::Tensor> tensors) {
@@ -155,7 +155,7 @@ void broadcast_coalesced(const Communicator& comm, std::span<const at::Tensor> t
     while (count < tensors.size() && total + bytes_in(tensors.subspan(count, 1)) <= kPackBytes) {
       total += bytes_in(tensors.subspan(count++, 1));
     }
-    if (count == 1) {
+    if (count == 1 && detail::is_carried(tensors.front().scalar_type())) {
       comm.broadcast(tensors.front(), root);
     } else {
       broadcast_packed(comm, tensors.first(count), root);

@@ -29,7 +29,7 @@ void check_tensor(const Collective& collective, const at::Tensor& tensor) {
   if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided) {
     refuse(collective, "tensor is not usable", "a dense CPU tensor", tensor.toString());
   }
-  if (std::find(kDtypes.begin(), kDtypes.end(), tensor.scalar_type()) == kDtypes.end()) {
+  if (!is_carried(tensor.scalar_type())) {
     refuse(collective, "dtype is not supported",
            "float64, float32, float16, bfloat16, complex128, complex64, int64, int32, int16, int8, uint8 or "
            "bool",
@@ -231,6 +231,8 @@ void check_memory(const Collective& collective, int rank) {
 }
 
 }  // namespace
+
+bool is_carried(at::ScalarType dtype) { return std::ranges::find(kDtypes, dtype) != kDtypes.end(); }
 
 void check_collective(const Collective& collective, int rank, int size) {
   check_arguments(collective, rank, size);

@@ -59,7 +59,8 @@ void for_each_gradient(std::span<const at::Tensor> parameters, Use&& use) {
 
 std::vector<double> block_square_sums(const at::Tensor& gradient) {
   check_gradient(gradient);
-  const auto plain = detail::readable(gradient.detach());
+  const auto real = gradient.is_complex() ? at::view_as_real(gradient.detach().resolve_conj()) : gradient;
+  const auto plain = detail::readable(real.detach());
   return square_sums(detail::gradients_in(plain), plain.numel());
 }
 
@@ -88,7 +89,9 @@ double grad_norm(std::span<const at::Tensor> parameters, double norm_type) {
   std::vector<double> norms;
   for_each_gradient(parameters, [&](const at::Tensor& gradient) {
     check_gradient(gradient);
-    norms.push_back(at::linalg_vector_norm(gradient.to(at::kDouble), norm_type).item<double>());
+    if (gradient.numel() == 0) return;  // its largest element is none
+    const auto precise = gradient.to(gradient.is_complex() ? at::kComplexDouble : at::kDouble);
+    norms.push_back(at::linalg_vector_norm(precise, norm_type).item<double>());
   });
   const auto all = at::tensor(norms, at::kDouble);
   return norms.empty() ? 0.0 : at::linalg_vector_norm(all, norm_type).item<double>();
@@ -117,7 +120,12 @@ double scale_gradients_to(std::span<const at::Tensor> parameters, double norm, d
 
 void clip_grad_value(std::span<const at::Tensor> parameters, double limit) {
   check_limit("limit", limit);
-  for_each_gradient(parameters, check_gradient);
+  for_each_gradient(parameters, [](const at::Tensor& gradient) {
+    check_gradient(gradient);
+    if (gradient.is_complex())
+      detail::refuse("values of a gradient cannot be clipped", "real numbers, which have an order",
+                     c10::str(gradient.scalar_type()));
+  });
   for_each_gradient(parameters, [&](const at::Tensor& gradient) { gradient.clamp_(-limit, limit); });
 }
 

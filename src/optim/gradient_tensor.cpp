@@ -23,7 +23,7 @@ std::optional<GradientType> type_of(at::ScalarType dtype) {
 }  // namespace
 
 bool is_readable(const at::Tensor& gradient) {
-  return type_of(gradient.scalar_type()) && gradient.is_contiguous();
+  return type_of(gradient.scalar_type()) && gradient.is_contiguous() && !gradient.is_neg();
 }
 
 Gradients gradients_in(const at::Tensor& gradient) {
@@ -31,7 +31,7 @@ Gradients gradients_in(const at::Tensor& gradient) {
 }
 
 at::Tensor readable(const at::Tensor& gradient) {
-  return (type_of(gradient.scalar_type()) ? gradient : gradient.to(at::kFloat)).contiguous();
+  return (type_of(gradient.scalar_type()) ? gradient : gradient.to(at::kFloat)).resolve_neg().contiguous();
 }
 
 }  // namespace lockstep::detail

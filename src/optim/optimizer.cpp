@@ -7,18 +7,27 @@
 #include <utility>
 
 #include "optim/refuse.h"
+#include "state/shared_elements.h"
 
 namespace lockstep {
 namespace {
+
+bool is_trainable(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
+}
 
 void check_tensor(const NamedParameter& parameter) {
   const auto& tensor = parameter.tensor;
   const auto what = "parameter " + parameter.name + " cannot be optimized";
   if (!tensor.defined()) detail::refuse(what, "a tensor", "an undefined one");
   if (tensor.layout() != at::kStrided) detail::refuse(what, "a dense tensor", c10::str(tensor.layout()));
-  if (!at::isFloatingType(tensor.scalar_type())) {
-    detail::refuse(what, "a floating-point tensor", c10::str(tensor.scalar_type()));
-  }
+  if (!is_trainable(tensor.scalar_type()))
+    detail::refuse(what, "float64, float32, float16 or bfloat16", c10::str(tensor.scalar_type()));
+  if (detail::has_shared_elements(tensor))
+    detail::refuse(what, "elements that lie apart",
+                   c10::str("sizes ", tensor.sizes(), " with strides ", tensor.strides(),
+                            ", by which several elements share memory"),
+                   "register a contiguous() copy of it");
 }
 
 void check_parameters(const std::vector<NamedParameter>& parameters) {

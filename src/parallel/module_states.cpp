@@ -3,10 +3,13 @@
 #include <sstream>
 #include <unordered_set>
 
+#include <lockstep/base/error.h>
 #include <lockstep/comm/coalesced.h>
+#include <lockstep/torch.h>
 
 #include "parallel/deferred/deferred_tensor.h"
 #include "parallel/same_lines.h"
+#include "state/shared_elements.h"
 
 namespace lockstep::detail {
 namespace {
@@ -40,6 +43,20 @@ std::vector<std::string> describe(const ModuleStates& states) {
   return lines;
 }
 
+void require_writable(const char* kind, const NamedTensor& named) {
+  const auto& tensor = named.tensor;
+  const bool is_dense = tensor.layout() == at::kStrided;
+  if (is_dense && !has_shared_elements(tensor)) return;
+  throw ConfigError(
+      "parallel",
+      {.what = kind + (" " + named.name) + " cannot be made the same on all ranks",
+       .expected = "a dense tensor whose elements lie apart",
+       .got = is_dense ? c10::str("sizes ", tensor.sizes(), " with strides ", tensor.strides(),
+                                  ", by which several elements share memory")
+                       : c10::str("layout ", tensor.layout()),
+       .hint = "register a dense, contiguous() copy of it, or hold it as a member that is not registered"});
+}
+
 std::vector<at::Tensor> all_tensors(const ModuleStates& states) {
   std::vector<at::Tensor> tensors;
   for (const auto& named : states.parameters) tensors.push_back(named.tensor);
@@ -52,6 +69,11 @@ std::vector<at::Tensor> all_tensors(const ModuleStates& states) {
 ModuleStates::ModuleStates(const torch::nn::Module& module)
     : parameters(unique_tensors(module.named_parameters())),
       buffers(unique_tensors(module.named_buffers())) {}
+
+void require_writable(const ModuleStates& states) {
+  for (const auto& parameter : states.parameters) require_writable("parameter", parameter);
+  for (const auto& buffer : states.buffers) require_writable("buffer", buffer);
+}
 
 void compare_states(const ModuleStates& states, const Communicator& comm) {
   require_same_lines(describe(states), comm,

@@ -26,6 +26,10 @@ struct ModuleStates {
   std::vector<NamedTensor> buffers;
 };
 
+/// @throws ConfigError naming a tensor that one rank's values cannot be copied to: sparse, or with elements
+/// that share memory
+void require_writable(const ModuleStates& states);
+
 /// Collective, blocking.
 /// @throws CollectiveMismatch naming the first tensor whose name, shape, dtype, strides, kind of device or
 /// requires_grad differs

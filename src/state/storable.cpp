@@ -4,6 +4,8 @@
 #include <lockstep/state/tensor_bytes.h>
 #include <lockstep/torch.h>
 
+#include "state/shared_elements.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -18,12 +20,17 @@ bool has_bytes(at::ScalarType type) {
 
 void require(const char* kind, const std::string& name, const at::Tensor& tensor) {
   if (!tensor.defined()) return;
-  if (auto why = unstorable(tensor))
-    throw ConfigError(
-        "state", {.what = kind + (" " + name) + " cannot be stored in a checkpoint",
-                  .expected = std::move(why.expected),
-                  .got = std::move(why.got),
-                  .hint = "keep it in a plain member, unregistered, and make it anew in the constructor"});
+  auto why = unstorable(tensor);
+  if (!why && has_shared_elements(tensor))
+    why = {.expected = "a tensor whose elements lie apart, so that they can be loaded again",
+           .got = c10::str(tensor.toString(), " of sizes ", tensor.sizes(), " with strides ", tensor.strides())};
+  if (!why) return;
+  throw ConfigError(
+      "state", {.what = kind + (" " + name) + " cannot be stored in a checkpoint",
+                .expected = std::move(why.expected),
+                .got = std::move(why.got),
+                .hint = "keep it in a plain member, unregistered, and make it anew in the constructor; a Trainer "
+                        "with enable_checkpointing = false trains with it"});
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ struct Unstorable {
 LOCKSTEP_API Unstorable unstorable(const at::Tensor& tensor);
 
 /// To be called before the first step, when nothing is lost yet.
-/// @throws ConfigError naming the parameter or buffer of `module` that no checkpoint can hold
+/// @throws ConfigError naming the parameter or buffer of `module` that no checkpoint can hold, or that cannot
+/// be loaded again, as several of its elements share memory
 LOCKSTEP_API void require_storable(const torch::nn::Module& module);
 
 }  // namespace lockstep::detail

@@ -7,7 +7,6 @@
 #include <lockstep/torch.h>
 
 #include "optim/schedule.h"
-#include "state/storable.h"
 #include "strategy/scaled_step.h"
 #include "train/estimated_steps.h"
 
@@ -159,7 +158,6 @@ void set_up_optimizers(RunState& state) {
   check_number(state, all.size());
   check_each(all);
   state.strategy->set_precision(*state.precision);
-  require_storable(*state.module);
   // What belongs to no optimizer is to be the same on all ranks as well.
   if (!all.empty() && all.front().module) state.strategy->setup_evaluation(*state.module);
   if (all.empty()) set_up_module(state, state.module);

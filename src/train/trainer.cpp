@@ -14,6 +14,7 @@
 #include <lockstep/parallel/sync_batch_norm.h>
 
 #include "launch/signal_flag.h"
+#include "state/storable.h"
 #include "train/deepspeed_options.h"
 #include "train/determinism.h"
 #include "train/effective_options.h"
@@ -107,8 +108,8 @@ std::optional<SyncBatchNorm> synced_batch_norm(const RunState& state) {
 
 // Neither file is kept from being written by the other.
 void save_results(RunState& state) {
-  if (!state.options.run.save_weights.empty()) {
   state.strategy->check_replicas(*state.module);
+  if (!state.options.run.save_weights.empty()) {
     const auto weights = state.strategy->module_state(*state.module);
     if (state.is_global_zero())
       keep_failure(state, [&] { write_weights(state.options.run.save_weights, weights); });
@@ -228,6 +229,8 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
     TrainContext context(state);
     prepare_module(state);
     auto from = wanted_checkpoint(state, is_first_fit);
+    if (state.options.enable_checkpointing || !state.options.run.save_weights.empty())
+      require_storable(*state.module);
     set_up_optimizers(state);
     const auto batch_norm = synced_batch_norm(state);
     if (state.search) {

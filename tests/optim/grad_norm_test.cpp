@@ -50,6 +50,44 @@ TEST(GradNorm, TakesOtherNormsAsTorchDoes) {
             std::string::npos);
 }
 
+// Of no elements, of no dimension, complex, of several types, and not in a row.
+Model with_odd_gradients() {
+  torch::manual_seed(12);
+  Model parameters;
+  const auto add = [&](const at::Tensor& gradient) {
+    parameters.push_back(torch::zeros_like(gradient));
+    parameters.back().mutable_grad() = gradient;
+  };
+  add(torch::empty({0, 3}));
+  add(torch::randn({}));
+  add(torch::randn({4, 2}, at::kComplexFloat));
+  add(torch::randn({3}, at::kComplexDouble).conj());
+  add(torch::randn({5, 3}, at::kDouble).t());
+  add(torch::randn({7}).to(at::kHalf));
+  add(torch::randn({7}).to(at::kBFloat16));
+  add(torch::randn({12}).slice(0, 0, 12, 3));
+  return parameters;
+}
+
+TEST(GradNorm, HasEveryTypeOverOddGradients) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double p : {0.5, 1.0, 2.0, 3.0, infinity}) {
+    const auto parameters = with_odd_gradients();
+    std::vector<at::Tensor> sizes;
+    for (const auto& parameter : parameters)
+      sizes.push_back(parameter.grad().resolve_conj().abs().to(at::kDouble).reshape({-1}));
+    const auto all = at::cat(sizes);
+    const auto expected =
+        p == infinity ? all.max().item<double>() : std::pow(all.pow(p).sum().item<double>(), 1 / p);
+    EXPECT_NEAR(clip_grad_norm(parameters, 0.5, p), expected, 1e-6 * expected) << p;
+    EXPECT_NEAR(grad_norm(parameters, p), 0.5, 5e-3) << p;
+  }
+  EXPECT_EQ(grad_norm(Model{with_odd_gradients()[0]}, infinity), 0.0);
+  EXPECT_EQ(error_of<ConfigError>([] { clip_grad_value(with_odd_gradients(), 1); }),
+            "[optim] values of a gradient cannot be clipped; expected real numbers, which have an order; got "
+            "ComplexFloat");
+}
+
 TEST(GradNorm, RefusesAnInfiniteNormBeforeItChangesAnything) {
   auto parameters = with_gradients();
   parameters[0].grad().fill_(std::numeric_limits<float>::infinity());

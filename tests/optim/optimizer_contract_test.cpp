@@ -227,8 +227,9 @@ TEST(Optimizer, RefusesParametersItCannotTake) {
       "[optim] a parameter is given twice; expected each tensor once; got b, which is the same tensor as a");
   EXPECT_EQ(refusal(SGD{}, {{"a", {}}}),
             "[optim] parameter a cannot be optimized; expected a tensor; got an undefined one");
-  EXPECT_EQ(refusal(SGD{}, {{"a", torch::zeros({2}, at::kInt)}}),
-            "[optim] parameter a cannot be optimized; expected a floating-point tensor; got Int");
+  EXPECT_EQ(
+      refusal(SGD{}, {{"a", torch::zeros({2}, at::kInt)}}),
+      "[optim] parameter a cannot be optimized; expected float64, float32, float16 or bfloat16; got Int");
   EXPECT_EQ(refusal(SGD{}, {{"a", p.to_sparse()}}),
             "[optim] parameter a cannot be optimized; expected a dense tensor; got Sparse");
   EXPECT_EQ(refusal(SGD{}, {{"a", torch::zeros({2}, at::kMeta)}}),

@@ -128,6 +128,7 @@ DdpEngine::DdpEngine(const torch::nn::Module& module, Communicator comm, const D
   validate(options);
   refuse_sparse_embeddings(module);
   const detail::ModuleStates states(module);
+  if (comm.size() > 1 && (options.init_sync || options.broadcast_buffers)) detail::require_writable(states);
   detail::materialize_states(states);
   if (options.init_sync) {
     detail::compare_states(states, comm);
@@ -145,8 +146,8 @@ void DdpEngine::backward(const at::Tensor& loss, const BackwardOptions& options)
 
 void DdpEngine::backward(const at::Tensor& loss, std::span<DdpEngine* const> engines,
                          const BackwardOptions& options) {
-  const auto run = [&] { loss.backward(options.gradient, options.retain_graph, options.create_graph); };
   detail::require_gradient(loss, engines.empty() ? nullptr : &engines.front()->impl_->comm);
+  const auto run = [&] { loss.backward(options.gradient, options.retain_graph, options.create_graph); };
   std::vector<DdpEngine*> averaged;
   for (auto* engine : engines) {
     const bool is_new = std::ranges::count(averaged, engine) == 0;
@@ -185,8 +186,6 @@ void DdpEngine::after_step() {
   const auto participants = impl_->announce(*this, EngineEvent::kStep);
   impl_->broadcast_buffers(participants.first_rank);
   if (impl_->reducer) impl_->reducer->end_step();
-}
-
   impl_->versions.settle();
   if (!impl_->observer) impl_->replicas.end_step();  // ranks that have left a Join do not take part
 }
@@ -194,6 +193,8 @@ void DdpEngine::after_step() {
 void DdpEngine::check_replicas() {
   impl_->versions.note_writes(impl_->replicas);
   impl_->replicas.compare();
+}
+
 DdpEngine::NoSync::NoSync(DdpEngine& engine) : engine_(engine) { ++engine_.impl_->no_sync_depth; }
 DdpEngine::NoSync::~NoSync() { --engine_.impl_->no_sync_depth; }
 
@@ -234,6 +235,7 @@ const Communicator& DdpEngine::communicator() const { return impl_->comm; }
 
 void DdpEngine::broadcast_module_states(const torch::nn::Module& module, const Communicator& comm) {
   const detail::ModuleStates states(module);
+  if (comm.size() > 1) detail::require_writable(states);
   detail::materialize_states(states);
   detail::compare_states(states, comm);
   detail::broadcast_states(states, comm);

@@ -6,6 +6,7 @@
 #include <lockstep/torch.h>
 
 #include "parallel/deferred/deferred_tensor.h"
+#include "parallel/sharded/shardable.h"
 
 namespace lockstep::detail {
 
@@ -23,7 +24,7 @@ LateParameters::LateParameters(const ModuleStates& states, const Communicator& c
 void LateParameters::find(const ModuleStates& states) {
   std::string flags;
   for (const auto& named : states.parameters)
-    flags += is_deferred(named.tensor) && named.tensor.is_floating_point() ? '1' : '0';
+    flags += is_deferred(named.tensor) && is_sharded_type(named.tensor.scalar_type()) ? '1' : '0';
   const auto all = are_synced_ ? comm_.all_gather_bytes(flags) : std::vector{flags};
   for (std::size_t i = 0; i < states.parameters.size(); ++i) {
     const auto is_late = [i](const std::string& of_rank) { return of_rank[i] == '1'; };

@@ -22,9 +22,9 @@ bool is_sharded(const at::Tensor& tensor) {
 
 void check_parameters(const ModuleStates& states) {
   for (const auto& [name, tensor] : states.parameters) {
-    if (tensor.requires_grad() && !tensor.is_floating_point()) {
+    if (tensor.requires_grad() && !is_sharded_type(tensor.scalar_type())) {
       throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
-                                     .expected = "real numbers",
+                                     .expected = "float64, float32, float16 or bfloat16, as it is trained",
                                      .got = c10::str(tensor.scalar_type()),
                                      .hint = "use strategy ddp, or view_as_real"});
     }
@@ -32,6 +32,12 @@ void check_parameters(const ModuleStates& states) {
       throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
                                      .expected = "a dense tensor on the CPU",
                                      .got = c10::str(tensor.layout(), " on ", tensor.device())});
+    }
+    if (tensor.is_neg() && is_sharded_type(tensor.scalar_type())) {
+      throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
+                                     .expected = "a tensor that lies in memory as it is",
+                                     .got = "a view that negates another tensor's memory",
+                                     .hint = "register a clone() of it"});
     }
     if (is_sharded(tensor)) {
       throw ConfigError("parallel", {.what = "parameter " + name + " is sharded already",
@@ -41,23 +47,17 @@ void check_parameters(const ModuleStates& states) {
   }
 }
 
-// Each has its memory taken away.
+// Each has its memory taken away. Without elements it has none to share.
 void check_memory(const ModuleStates& states) {
   std::unordered_map<const void*, std::string> owners;
   for (const auto& [name, tensor] : states.parameters) {
-    if (!tensor.is_floating_point()) continue;
+    if (!is_sharded_type(tensor.scalar_type()) || tensor.numel() == 0) continue;
     const auto [other, is_new] = owners.emplace(tensor.storage().unsafeGetStorageImpl(), name);
     if (is_new) continue;
     throw ConfigError("parallel", {.what = "two parameters share memory and cannot be sharded",
                                    .expected = "one parameter that is registered twice, or a copy",
                                    .got = name + " in the memory of " + other->second});
   }
-}
-
-}  // namespace
-
-void check_shardable(const ModuleStates& states) {
-  check_parameters(states);
   for (const auto& [name, tensor] : states.buffers) {
     if (!tensor.has_storage() || tensor.numel() == 0) continue;
     const auto owner = owners.find(tensor.storage().unsafeGetStorageImpl());
@@ -67,6 +67,16 @@ void check_shardable(const ModuleStates& states) {
                                    .got = "buffer " + name + " in the memory of parameter " + owner->second,
                                    .hint = "use strategy ddp, or make the view in forward"});
   }
+}
+
+}  // namespace
+
+bool is_sharded_type(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
+}
+
+void check_shardable(const ModuleStates& states) {
+  check_parameters(states);
   check_memory(states);
 }
 

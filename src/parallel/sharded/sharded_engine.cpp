@@ -86,12 +86,12 @@ void ShardedEngine::backward(const at::Tensor& loss, std::span<ShardedEngine* co
 void ShardedEngine::after_step() {
   impl_->residency.release_after_step();
   impl_->broadcast_buffers();
-}
   if (impl_->replicas) impl_->replicas->end_step();
 }
 
 void ShardedEngine::check_replicas() {
   if (impl_->replicas) impl_->replicas->compare();
+}
 
 ShardedEngine::NoSync::NoSync(ShardedEngine& engine) : engine_(engine) { ++engine_.impl_->local_scopes; }
 ShardedEngine::NoSync::~NoSync() { --engine_.impl_->local_scopes; }

@@ -67,6 +67,7 @@ ShardedEngine::Impl::Impl(const torch::nn::Module& module, Communicator ranks, c
 
 ShardMesh ShardedEngine::Impl::checked_mesh() const {
   require_same_plan(plan, comm);
+  if (comm.size() > 1) require_writable(states);
   check_shardable(states);
   check_plan(plan, comm.size());
   const auto& options = plan.zero_plus_plus;
@@ -112,7 +113,6 @@ void ShardedEngine::Impl::cut(std::vector<PlannedUnit> planned,
   }
 }
 
-void ShardedEngine::Impl::enter(const PieceRef& ref) {
 void ShardedEngine::Impl::watch_replicas(std::vector<MemberPlace> members) {
   const auto flat_of = [this](const MemberPlace& place) -> const FlatParameter& {
     return *units[place.unit].flats[place.flat];
@@ -132,6 +132,7 @@ void ShardedEngine::Impl::watch_replicas(std::vector<MemberPlace> members) {
   });
 }
 
+void ShardedEngine::Impl::enter(const PieceRef& ref) {
   const auto& member = ref.flat->members()[ref.member];
   pieces->emplace(member.name, ref);
   by_tensor.emplace(member.tensor.unsafeGetTensorImpl(), ref);

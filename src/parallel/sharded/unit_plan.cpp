@@ -11,6 +11,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
+#include "parallel/sharded/shardable.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -206,7 +208,7 @@ class Planner {
     units_[unit].is_whole = is_whole;
     for (const auto& item : module.named_parameters(/*recurse=*/false)) {
       const auto name = path.empty() ? item.key() : path + "." + item.key();
-      if (item.value().defined() && at::isFloatingType(item.value().scalar_type()))
+      if (item.value().defined() && is_sharded_type(item.value().scalar_type()))
         own(name, item.value(), unit);
     }
     for (const auto& child : module.named_children())
