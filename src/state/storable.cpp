@@ -22,15 +22,17 @@ void require(const char* kind, const std::string& name, const at::Tensor& tensor
   if (!tensor.defined()) return;
   auto why = unstorable(tensor);
   if (!why && has_shared_elements(tensor))
-    why = {.expected = "a tensor whose elements lie apart, so that they can be loaded again",
-           .got = c10::str(tensor.toString(), " of sizes ", tensor.sizes(), " with strides ", tensor.strides())};
+    why = {
+        .expected = "a tensor whose elements lie apart, so that they can be loaded again",
+        .got = c10::str(tensor.toString(), " of sizes ", tensor.sizes(), " with strides ", tensor.strides())};
   if (!why) return;
   throw ConfigError(
-      "state", {.what = kind + (" " + name) + " cannot be stored in a checkpoint",
-                .expected = std::move(why.expected),
-                .got = std::move(why.got),
-                .hint = "keep it in a plain member, unregistered, and make it anew in the constructor; a Trainer "
-                        "with enable_checkpointing = false trains with it"});
+      "state",
+      {.what = kind + (" " + name) + " cannot be stored in a checkpoint",
+       .expected = std::move(why.expected),
+       .got = std::move(why.got),
+       .hint = "keep it in a plain member, unregistered, and make it anew in the constructor; a Trainer "
+               "with enable_checkpointing = false trains with it"});
 }
 
 }  // namespace
