@@ -106,6 +106,14 @@ def ddp_bench(bin_dir, python, peers):
     return Bench("ddp", programs, tuple(rows))
 
 
+def replica_check_bench(bin_dir, _python, _peers):
+    """Beside an all-reduce of as many bytes, ours too."""
+    rows = [Row(case, Number("ours", f"{case}_compare"), Number("ours", f"{case}_all_reduce"))
+            for case in ("unwritten", "mid")]
+    program = Program("ours", (f"{bin_dir}/bench_replica_check", "{results}", "200"))
+    return Bench("replica_check", (program,), tuple(rows))
+
+
 def start_bench(bin_dir, python, peers):
     programs, rows = [], []
     for ranks in ("2", "4", "8"):
@@ -229,8 +237,8 @@ def swap_bench(bin_dir, *_):
 
 def all_benches(build):
     bin_dir, python = build / "bin", str(ROOT / "build/peers/bin/python")
-    makers = (step_bench, epoch_bench, loader_bench, ddp_bench, start_bench, fault_bench, all_reduce_bench, adamw_bench,
-              checkpoint_bench, profiler_bench, sharded_bench, live_bench, swap_bench, zero_bench)
+    makers = (step_bench, epoch_bench, loader_bench, ddp_bench, replica_check_bench, start_bench, fault_bench,
+              all_reduce_bench, adamw_bench, checkpoint_bench, profiler_bench, sharded_bench, live_bench, swap_bench, zero_bench)
     return [make(bin_dir, python, ROOT / "benchmarks/peers") for make in makers]
 
 

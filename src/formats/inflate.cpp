@@ -7,9 +7,10 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr int kRaw = -MAX_WBITS;  // no header of zlib's
+constexpr int kRaw = -MAX_WBITS;                      // no header of zlib's
 constexpr std::size_t kPiece = std::size_t{1} << 30;  // zlib counts in 32 bits
-constexpr std::size_t kFirst = std::size_t{1} << 16;
+constexpr std::uint64_t kFirst = std::uint64_t{1} << 16;
+constexpr std::uint64_t kMostPerByte = 1032;  // 258 bytes for two bits
 
 class Stream {
  public:
@@ -44,8 +45,9 @@ class Stream {
 
 std::optional<std::vector<std::byte>> inflated(std::span<const std::byte> deflated, std::uint64_t size) {
   Stream stream;
-  if (!stream.is_open()) return std::nullopt;
-  std::vector<std::byte> bytes(std::min<std::uint64_t>(size, kFirst) + 1);  // one more shows that there is too much
+  if (!stream.is_open() || size / kMostPerByte > deflated.size()) return std::nullopt;
+  // One more shows that there is too much.
+  std::vector<std::byte> bytes(std::min({size, kFirst, kMostPerByte * deflated.size()}) + 1);
   std::size_t used = 0;
   for (int status = Z_OK; status != Z_STREAM_END;) {
     if (used == bytes.size()) {

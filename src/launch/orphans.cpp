@@ -38,6 +38,7 @@ OrphanReaper::OrphanReaper() {
   action.sa_handler = on_child;
   action.sa_flags = SA_RESTART | SA_NOCLDSTOP;
   ::sigaction(SIGCHLD, &action, &old_);
+  on_child(SIGCHLD);  // for those that ended before
 }
 
 OrphanReaper::~OrphanReaper() {

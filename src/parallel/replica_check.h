@@ -22,8 +22,8 @@ struct Replica {
 };
 
 /// Compares between ranks what some of them have written to, other than by an optimizer's step: after steps
-/// 1, 2, 4,
-/// ... of a run, and every 64 of them. The rest of the time a write costs nothing. All ranks may write alike.
+/// 1, 2, 4, ... of a run, and every 64 of them. The rest of the time a write costs nothing. All ranks may
+/// write alike.
 class LOCKSTEP_API ReplicaCheck {
  public:
   /// Of tensors with numbers below `count`, which `replica_of` describes at any time.

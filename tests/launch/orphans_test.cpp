@@ -2,6 +2,7 @@
 #include "launch/orphans.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,6 +49,15 @@ TEST(OrphanReaper, WaitsForOthers) {
   const EndedChild orphan;
   reaper.look();
   EXPECT_FALSE(orphan.wait());
+}
+
+// Nobody is told of a child that ended before there was a handler.
+TEST(OrphanReaper, LooksFirstForThoseThatEndedBefore) {
+  const EndedChild orphan;
+  const OrphanReaper reaper;
+  std::vector<pollfd> watched;
+  reaper.add_to(watched);
+  EXPECT_EQ(::poll(watched.data(), watched.size(), 0), 1);
 }
 
 TEST(OrphanReaper, WhoGetsTheNumberOfARankThatIsGoneIsNoRank) {

@@ -91,11 +91,22 @@ using Make = std::function<Writer()>;
 
 const std::map<std::string, Make>& writers() {
   static const std::map<std::string, Make> table = {
-      {"BatchNorm1d", [] { return with(nn::BatchNorm1d(12), {8, 12}); }},
+      {"BatchNorm1d",
+       [] {
+         return with(nn::BatchNorm1d(12), {8, 12});
+       }},
       {"BatchNorm1d over all batches",
-       [] { return with(nn::BatchNorm1d(nn::BatchNormOptions(12).momentum(std::nullopt)), {8, 12}); }},
-      {"BatchNorm2d", [] { return with(nn::BatchNorm2d(3), {8, 3, 2, 2}); }},
-      {"BatchNorm3d", [] { return with(nn::BatchNorm3d(3), {8, 3, 1, 2, 2}); }},
+       [] {
+         return with(nn::BatchNorm1d(nn::BatchNormOptions(12).momentum(std::nullopt)), {8, 12});
+       }},
+      {"BatchNorm2d",
+       [] {
+         return with(nn::BatchNorm2d(3), {8, 3, 2, 2});
+       }},
+      {"BatchNorm3d",
+       [] {
+         return with(nn::BatchNorm3d(3), {8, 3, 1, 2, 2});
+       }},
       {"InstanceNorm1d",
        [] {
          return with(nn::InstanceNorm1d(nn::InstanceNormOptions(3).track_running_stats(true)), {8, 3, 4});
@@ -166,7 +177,7 @@ TEST(CheckpointedBuffers, AreWrittenOnceWhereRanksShareStatistics) {
     for (const auto* name : {"BatchNorm1d", "BatchNorm2d", "BatchNorm1d over all batches"}) {
       const auto& make = writers().at(name);
       const auto plain = trained(Form::kPlain, make, &comm);
-      for (const auto form : {Form::kFunction, Form::kNested})
+      for (const auto form : {Form::kFunction, Form::kNested, Form::kPolicy})
         expect_same_state(*trained(form, make, &comm), *plain, name);
     }
   });
