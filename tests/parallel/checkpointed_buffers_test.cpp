@@ -183,6 +183,24 @@ TEST(CheckpointedBuffers, AreWrittenOnceWhereRanksShareStatistics) {
   });
 }
 
+// What a pass has written to is another tensor in the second run, which no rank shares.
+TEST(CheckpointedBuffers, AreSharedByRanksAlsoWherePassesResetThem) {
+  const auto resetting = [] {
+    nn::BatchNorm1d norm(12);
+    Writer writer([norm](WriterImpl& self, const at::Tensor& x) mutable {
+      const auto y = self.linear->forward(x);
+      norm->running_mean.zero_();
+      return norm->forward(y).tanh();
+    });
+    writer->register_module("norm", norm);
+    return writer;
+  };
+  testing::run_ranks(2, [&](const Communicator& comm) {
+    expect_same_state(*trained(Form::kPolicy, resetting, &comm), *trained(Form::kPlain, resetting, &comm),
+                      "");
+  });
+}
+
 // The second run leaves no trace that autograd would take for a write since.
 TEST(CheckpointedBuffers, MayBeSavedByOperatorsThatFollow) {
   const auto state = at::ones({3}), x = at::ones({3}).requires_grad_();

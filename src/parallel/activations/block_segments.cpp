@@ -64,6 +64,12 @@ BlockSegments::BlockSegments(const torch::nn::Module& module, const WrapPolicy& 
   mark();
 }
 
+BlockSegments::~BlockSegments() {
+  if (open_pass().of != this) return;
+  set_operator_recorder(nullptr);
+  open_pass() = {};
+}
+
 void BlockSegments::mark() {
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
     for (const auto& parameter : blocks_[block].parameters)

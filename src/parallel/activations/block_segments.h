@@ -24,6 +24,9 @@ class BlockSegments final : public UseHandler, public ModulePolicy {
   /// Blocks are the modules that `policy` chooses; the innermost, where they lie inside of each other.
   /// @throws ConfigError if it chooses none, or some are checkpointed already
   BlockSegments(const torch::nn::Module& module, const WrapPolicy& policy);
+  ~BlockSegments() override;
+  BlockSegments(const BlockSegments&) = delete;
+  BlockSegments& operator=(const BlockSegments&) = delete;
 
   void announce(std::span<const TensorUse> uses) override;
   void before_use(OperatorCall&, std::span<const TensorUse>) override {}

@@ -92,18 +92,22 @@ class ScopedStatistics {
 
 }  // namespace
 
+// Statistics are known by their tensor, to whoever shares them between ranks: a copy would not be theirs.
 bool OperatorTape::can_record(OperatorCall& call) const {
-  if (!replay_info(call.op()).can_replay) return false;
+  const auto& info = replay_info(call.op());
+  if (!info.can_replay) return false;
   const auto written = operator_info(call.op()).written;
   const auto arguments = call.arguments();
-  bool can_write = true;
-  for (std::size_t i = 0; written != 0 && i < arguments.size(); ++i) {
-    if (!has_bit(written, i)) continue;
+  bool can_repeat = true;
+  for (std::size_t i = 0; (written | info.statistics) != 0 && i < arguments.size(); ++i) {
+    if (!has_bit(written | info.statistics, i)) continue;
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      can_write = can_write && (!tensor.defined() || values_.can_write(tensor));
+      if (!tensor.defined()) return;
+      const bool can = has_bit(written, i) ? values_.can_write(tensor) : values_.can_give_itself(tensor);
+      can_repeat = can_repeat && can;
     });
   }
-  return can_write;
+  return can_repeat;
 }
 
 OperatorTape::Entry OperatorTape::describe(OperatorCall& call) {
@@ -116,7 +120,7 @@ OperatorTape::Entry OperatorTape::describe(OperatorCall& call) {
     entry.arguments.push_back(with_tensors(arguments[i], [&](const at::Tensor& tensor) {
       entry.used.push_back(values_.use(tensor, number));
       if (has_bit(written, i)) values_.keep_before_write(tensor);
-      if (has_bit(info.statistics, i)) values_.expect_changes(entry.used.back());
+      if (has_bit(info.statistics, i)) values_.expect_changes(entry.used.back(), tensor);
       return at::Tensor();
     }));
   }

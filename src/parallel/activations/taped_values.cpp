@@ -107,8 +107,17 @@ void TapedValues::keep_copy(Value& value) {
   value.outer = value.outer.get().detach().clone();
 }
 
-void TapedValues::expect_changes(const TapedTensor& used) {
-  if (used.value) values_[*used.value].is_fixed = false;
+bool TapedValues::can_give_itself(const at::Tensor& tensor) const {
+  const auto found = numbers_.find(tensor.unsafeGetTensorImpl());
+  if (found == numbers_.end()) return true;
+  const auto& value = values_[found->second];
+  return value.outer.is_defined() && !value.is_copied;
+}
+
+void TapedValues::expect_changes(const TapedTensor& used, const at::Tensor& tensor) {
+  if (!used.value) return;
+  values_[*used.value].is_fixed = false;
+  values_[*used.value].outer = tensor;
 }
 
 // A copy that is written to in the second run, too, must not be a leaf where it was none.

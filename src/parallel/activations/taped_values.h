@@ -35,8 +35,10 @@ class TapedValues {
   bool can_write(const at::Tensor& tensor) const;
   /// It is about to write to `tensor`, which it uses: an outer value in that memory is kept as it is now.
   void keep_before_write(const at::Tensor& tensor);
-  /// It may change from run to run.
-  void expect_changes(const TapedTensor& used);
+  /// Whether a second run may be given `tensor` itself, of which no operator has written a copy.
+  bool can_give_itself(const at::Tensor& tensor) const;
+  /// It is given `tensor` itself, which may change from run to run.
+  void expect_changes(const TapedTensor& used, const at::Tensor& tensor);
 
   /// Second run, in the same order.
   at::Tensor get(const TapedTensor& used);
