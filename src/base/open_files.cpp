@@ -29,7 +29,7 @@ rlimit current_limit() {
 
 }  // namespace
 
-void require_open_files(int more, const std::string& purpose) {
+void require_open_files(std::int64_t more, const std::string& purpose) {
   auto limit = current_limit();
   if (limit.rlim_cur >= kRoom + static_cast<rlim_t>(more)) return;
   const auto needed = open_ones(limit.rlim_cur) + static_cast<rlim_t>(more);

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <vector>
 
+#include <lockstep/base/error.h>
+
 #include "base/system_error_text.h"
 
 namespace lockstep {
@@ -91,13 +93,20 @@ std::string without_brackets(const std::string& host) {
 }
 
 std::string loopback_address() {
+  // An interface that was never up lets itself be bound to, but has no route. Datagrams: nothing is sent.
   const auto is_here = [](const std::string& address) {
-    const auto found = resolve(address, 0, AI_NUMERICHOST);
+    constexpr int kAnyPort = 9;
+    const auto found = resolve(address, kAnyPort, AI_NUMERICHOST);
     if (!found) return false;
-    const UniqueFd fd(::socket((*found)->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    return fd && ::bind(fd.get(), (*found)->ai_addr, (*found)->ai_addrlen) == 0;
+    const UniqueFd fd(::socket((*found)->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    return fd && ::connect(fd.get(), (*found)->ai_addr, (*found)->ai_addrlen) == 0;
   };
-  return !is_here("127.0.0.1") && is_here("::1") ? "::1" : "127.0.0.1";
+  for (const auto* address : {"127.0.0.1", "::1"})
+    if (is_here(address)) return address;
+  throw Error("base", {.what = "this machine cannot reach itself",
+                       .expected = "a loopback interface with the address 127.0.0.1 or ::1 that is up",
+                       .got = "no route to either",
+                       .hint = "look at `ip address`: lo may be down (`ip link set lo up`)"});
 }
 
 Expected<AddressList> resolve(const std::string& host, int port, int flags) {

@@ -20,6 +20,7 @@ using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 LOCKSTEP_API std::string without_brackets(const std::string& host);
 
 /// The address at which this machine reaches itself: 127.0.0.1, unless it has ::1 alone.
+/// @throws Error if it has neither, or its loopback interface is down
 LOCKSTEP_API std::string loopback_address();
 
 /// The TCP addresses of `host`, with brackets or without, or the system's reason why there are none. Blocks

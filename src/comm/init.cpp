@@ -97,8 +97,7 @@ CommOptions settled(CommOptions options) {
 void require_descriptors(const CommOptions& options) {
   constexpr int kAlways = 20;
   const int of_peer = options.rank == 0 ? 3 : 2;
-  const auto needed = kAlways + std::int64_t{of_peer} * (options.world_size - 1);
-  require_open_files(static_cast<int>(std::min<std::int64_t>(needed, 1 << 24)),
+  require_open_files(kAlways + std::int64_t{of_peer} * (options.world_size - 1),
                      "a group of " + std::to_string(options.world_size) + " ranks");
 }
 

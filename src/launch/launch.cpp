@@ -55,7 +55,7 @@ void become(const RankPlan& plan) {
 }
 
 void require_descriptors(int ranks) {
-  constexpr int kAlways = 8, kOfRank = 2;
+  constexpr std::int64_t kAlways = 8, kOfRank = 2;
   require_open_files(kAlways + kOfRank * ranks, "starting " + std::to_string(ranks) + " ranks");
 }
 

@@ -120,8 +120,8 @@ fs::path make_log_folder(const ProgramOptions& options) {
 
 // Of the launcher: measured, and a few more for the rendezvous.
 void require_descriptors(const ProgramOptions& options) {
-  constexpr int kAlways = 18, kOfRank = 6, kLogsOfRank = 2;
-  const int of_rank = kOfRank + (writes_files(options.output) ? kLogsOfRank : 0);
+  constexpr std::int64_t kAlways = 18, kOfRank = 6, kLogsOfRank = 2;
+  const auto of_rank = kOfRank + (writes_files(options.output) ? kLogsOfRank : 0);
   const int ranks = options.launch.nprocs;
   require_open_files(kAlways + ranks * of_rank, "lockstep run with " + std::to_string(ranks) + " ranks");
 }

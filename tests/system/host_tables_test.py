@@ -86,6 +86,7 @@ class HostTables(ProgramTest):
         for command in ((CASE, "run", "never", 2), (LOCKSTEP, "run", "--nproc-per-node", 2, CASE, "run_rank")):
             with self.subTest(command[1]):
                 self.assert_refused(self.finish(self.start(*self.network.on(0, *command)), 20), 1, "127.0.0.1", "lo may be down")
+                self.assert_refused(self.finish(self.start("unshare", "-n", *command), 20), 1, "127.0.0.1", "lo may be down")
 
     def test_an_interface_that_does_not_lead_to_the_others_is_named(self):
         data = ("fit", "--data.file", SOURCE / "data" / "digits.csv.gz", "--trainer.num_nodes", 2, "--trainer.strategy", "ddp",
