@@ -95,7 +95,8 @@ void FitLoop::run_epoch() {
     call_epoch_end(/*monitors=*/false, FitPhase::kEpochEnd);
   }
   if (progress.phase == FitPhase::kEpochEnd) {
-    // Those that monitor see what the epoch's metrics have come to.
+    // Those that monitor see what the epoch's metrics have come to, and what all ranks' last steps logged.
+    state_.train_log.sync_step_values(state_.communicator());
     state_.write_metrics(state_.train_log.finish_epoch(state_.communicator()),
                          std::max<std::int64_t>(0, progress.batches_that_stepped - 1));
     call_epoch_end(/*monitors=*/true, FitPhase::kEpochLogged);
@@ -230,7 +231,8 @@ void FitLoop::write_step_row() {
   const auto stepped = state_.progress.batches_that_stepped;
   const int every = state_.options.log_every_n_steps;
   if (every <= 0 || (stepped + 1) % every != 0) return;
-  state_.write_metrics(state_.train_log.synced_step_row(state_.communicator()), stepped);
+  state_.train_log.sync_step_values(state_.communicator());
+  state_.write_metrics(state_.train_log.step_row(), stepped);
   stop_vote_.take();
 }
 
@@ -252,6 +254,7 @@ void FitLoop::advance_schedule(TrainContext& context, Interval interval, bool wa
 // values; they must go by one.
 std::optional<double> FitLoop::monitored(const TrainContext& context, Interval interval) const {
   const auto& name = state_.optimizers.front().lr_scheduler->monitor;
+  if (interval == Interval::kStep) state_.train_log.sync_step_values(state_.communicator());
   const auto found = monitored_metric(context, name);
   if (!found && awaits_validation(context)) return std::nullopt;
   if (!found) refuse_missing("lr_scheduler", context, name);
@@ -268,6 +271,8 @@ void FitLoop::validate_if_due() {
     TrainContext context(state_);
     if (!is_inside_window(state_)) state_.module->on_validation_model_zero_grad(context);
     reload_validation_data(state_);
+    state_.train_log.sync_step_values(
+        state_.communicator());  // for those that monitor, before it logs its own
   }
   const auto limits = evaluation_limits(state_, state_.val_loaders, Stage::kValidate);
   run_evaluation_loop(state_, state_.val_loaders, Stage::kFit, limits, state_.progress.validation,

@@ -114,6 +114,7 @@ void MetricLog::add(std::string_view name, double value, const LogOptions& optio
   if (entry.on_step) {
     entry.step_value = value;
     entry.has_step_value = true;
+    entry.is_synced = false;
     publish(entry, entry.step_name, value);
   }
   if (!entry.on_epoch) return;
@@ -158,20 +159,23 @@ MetricRow MetricLog::step_row() {
   return row;
 }
 
-MetricRow MetricLog::synced_step_row(const Communicator& communicator) {
+void MetricLog::sync_step_values(const Communicator& communicator) {
+  const auto awaits = [](const Entry& entry) {
+    return entry.has_step_value && entry.options.sync_dist && !entry.is_synced;
+  };
   std::vector<MetricPart> own;
   for (const Entry& entry : entries_) {
-    if (!entry.has_step_value || !entry.options.sync_dist) continue;
+    if (!awaits(entry)) continue;
     own.push_back(
         {.name = entry.name, .reduce_fx = entry.options.reduce_fx, .value = entry.step_value, .weight = 1});
   }
   for (const auto& part : merge_parts(communicator, own)) {
     Entry* entry = find(part.name);
-    if (entry == nullptr || !entry->has_step_value) continue;
+    if (entry == nullptr || !awaits(*entry)) continue;
     entry->step_value = part.reduce_fx == ReduceFx::kMean ? part.value / part.weight : part.value;
+    entry->is_synced = true;
     publish(*entry, entry->step_name, entry->step_value);
   }
-  return step_row();
 }
 
 // A rank may have had no batch, or none that logged a metric: it takes part with what the others know.

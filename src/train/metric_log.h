@@ -76,8 +76,8 @@ class LOCKSTEP_API MetricLog {
 
   /// The latest step values, this rank's own.
   MetricRow step_row();
-  /// The latest step values, reduced over ranks where sync_dist asks for it. Collective.
-  MetricRow synced_step_row(const Communicator& communicator);
+  /// Reduces the latest step values over ranks where sync_dist asks for it, each once. Collective.
+  void sync_step_values(const Communicator& communicator);
   /// Reduces the epoch's values, over ranks where sync_dist asks for it, and forgets them. Collective.
   MetricRow finish_epoch(const Communicator& communicator);
   /// A loader of several is through: its metrics (not its values, which can wait for the others) become the
@@ -112,6 +112,7 @@ class LOCKSTEP_API MetricLog {
     bool on_epoch = false;
     double step_value = 0;
     bool has_step_value = false;
+    bool is_synced = false;  // the step value is that of all ranks
     double accumulated = 0;  // weighted sum, sum, min or max
     double weight = 0;
   };

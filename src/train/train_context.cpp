@@ -107,6 +107,8 @@ void TrainContext::log(std::string_view name, metrics::Metric& metric, const Log
   state_->active_log->log(name, metric, options);
 }
 
+void TrainContext::sync_step_metrics() { state_->train_log.sync_step_values(state_->communicator()); }
+
 const Metrics& TrainContext::callback_metrics() const { return state_->board.callback; }
 Measurement TrainContext::measured(std::string_view name) const {
   const auto found = state_->board.measured.find(name);

@@ -130,7 +130,8 @@ TEST(MetricLogRanks, RanksMayLogOtherMetrics) {
     const LogOptions options{.on_epoch = true, .reduce_fx = ReduceFx::kMax, .sync_dist = true};
     log.log(first ? "a" : "b", first ? 1.0 : 100.0, options);
     log.log("both", communicator.rank(), options);
-    const auto row = log.synced_step_row(communicator);
+    log.sync_step_values(communicator);
+    const auto row = log.step_row();
     EXPECT_EQ(row, first ? (MetricRow{{"a_step", 1.0}, {"both_step", 1.0}})
                          : (MetricRow{{"b_step", 100.0}, {"both_step", 1.0}}));
     log.finish_epoch(communicator);
@@ -157,13 +158,19 @@ TEST_F(MetricLogTest, ValuesOfEpochHooksWeighOne) {
   EXPECT_EQ(log_.finish_epoch(alone_), (MetricRow{{"x", 2.0}}));
 }
 
-TEST(MetricLogRanks, StepValuesAreAveragedWhenTheyAreWritten) {
+TEST(MetricLogRanks, StepValuesAreReducedOnce) {
   testing::run_ranks(2, [](const Communicator& communicator) {
     MetricBoard board;
     MetricLog log(board);
     log.set_scope(kTrainStepLog);
-    log.log("loss", 1.0 + communicator.rank(), {.sync_dist = true});
-    EXPECT_EQ(log.synced_step_row(communicator), (MetricRow{{"loss", 1.5}}));
+    const LogOptions sum{.reduce_fx = ReduceFx::kSum, .sync_dist = true};
+    log.log("loss", 1.0 + communicator.rank(), sum);
+    for (int times = 0; times < 2; ++times) log.sync_step_values(communicator);
+    EXPECT_EQ(board.callback.at("loss"), 3.0);
+    EXPECT_EQ(log.step_row(), (MetricRow{{"loss", 3.0}}));
+    log.log("loss", 5.0, sum);
+    log.sync_step_values(communicator);
+    EXPECT_EQ(board.callback.at("loss"), 10.0);
   });
 }
 

@@ -20,11 +20,14 @@ using ::testing::AllOf;
 using ::testing::Each;
 using testing::fork_ranks;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct MonitoredImpl : Module<Example> {
   MonitoredImpl() { weight = register_parameter("weight", torch::zeros({1})); }
   torch::Tensor training_step(const Example& batch, StepContext& step) override {
     if (step.is_global_zero()) step.log("of_rank_0", step.batch_idx());
+    const double index = static_cast<double>(step.batch_idx());
+    if (is_synced) step.log("synced", step.is_global_zero() ? 2 * index : 7 - 2 * index, {.sync_dist = true});
     if (logs_on_all) step.log("of_all", step.batch_idx() * (1 + step.global_rank()));
     if (pause > 0ms) std::this_thread::sleep_for(pause);
     if (step.global_rank() == 1 && step.global_step() == stop_at) step.stop();
@@ -78,6 +81,28 @@ class MonitorOfRanks : public ::testing::Test {
   std::string folder() const { return folder_.path().string(); }
   test::TemporaryFolder folder_;
 };
+
+// The mean over ranks is 3.5 in every step, whatever rank 0 has.
+LOCKSTEP_RANK_BODY(checkpoint_by_synced_steps)(Communicator comm, std::string folder)->std::string {
+  const auto best = std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{
+      .filename = "{step}-{synced:.2f}", .monitor = "synced", .save_top_k = -1, .every_n_train_steps = 1});
+  auto options = options_of(comm, folder, {best});
+  options.max_epochs = 1;
+  return result_of([&] {
+    Monitored model;
+    model->is_synced = true;
+    Trainer(options).fit(model, testing::ones(8), testing::ones(2));
+    std::string names;
+    for (const auto& file : fs::directory_iterator(best->best_model_path().parent_path()))
+      if (file.path().filename() != "last.ckpt") names += file.path().filename().string() + ' ';
+    return names + std::to_string(best->best_model_score().value_or(-1));
+  });
+}
+
+TEST_F(MonitorOfRanks, IsReducedBeforeACheckpointOfAStep) {
+  EXPECT_THAT(results("checkpoint_by_synced_steps", folder()),
+              Each(AllOf(HasSubstr("synced=3.50"), Not(HasSubstr("=0.00")), HasSubstr(" 3.5"))));
+}
 
 LOCKSTEP_RANK_BODY(checkpoint_by_rank_0)(Communicator comm, std::string folder)->std::string {
   const auto best = std::make_shared<ModelCheckpoint>(

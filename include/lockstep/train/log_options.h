@@ -20,7 +20,7 @@ struct LogOptions {
   std::optional<bool> on_step = {};   ///< log the value of each step; default: yes in training_step, else no
   std::optional<bool> on_epoch = {};  ///< log one value per epoch; default: no in training_step, else yes
   ReduceFx reduce_fx = ReduceFx::kMean;
-  bool sync_dist = false;                       ///< reduce over ranks when it is written, not inside the step
+  bool sync_dist = false;                       ///< reduce over ranks when it is written or monitored
   std::optional<std::int64_t> batch_size = {};  ///< weight in the epoch's mean; default: the batch's samples
   /// Log it as NAME/dataloader_idx_N where a stage has several loaders; when false, all of them make one
   /// value.

@@ -129,8 +129,8 @@ class LOCKSTEP_API TrainContext {
   /// Whether a validation comes right after this batch, if nothing stops the run before.
   bool will_validate() const;
 
-  /// Logs `value` under `name`: lightning's `self.log`. Not Collective: with sync_dist the ranks'
-  /// values are reduced together when they are written, by name; ranks may log other names, or none.
+  /// Logs `value` under `name`: lightning's `self.log`. Not Collective: with sync_dist the ranks' values are
+  /// reduced together when they are written or monitored, by name; ranks may log other names, or none.
   /// @throws ConfigError where the hook does not allow logging, or both on_step and on_epoch are false
   void log(std::string_view name, const LogValue& value, const LogOptions& options = {});
 
@@ -143,9 +143,13 @@ class LOCKSTEP_API TrainContext {
   void log(std::string_view name, metrics::Metric& metric, const LogOptions& options = {});
 
   /// The latest value of everything logged: of an epoch, reduced over ranks if sync_dist; of a step,
-  /// this rank's own until it is written. Under its plain name and, where both on_step and
-  /// on_epoch are set, also as NAME_step and NAME_epoch.
+  /// this rank's own until it is written or sync_step_metrics() is called. Under its plain name and, where
+  /// both on_step and on_epoch are set, also as NAME_step and NAME_epoch.
   const Metrics& callback_metrics() const;
+  /// Reduces over ranks what training steps have logged with sync_dist and nobody has reduced yet, in one
+  /// exchange: for callbacks that decide by it. ModelCheckpoint, EarlyStopping and schedules that monitor do
+  /// so themselves. Collective, blocking.
+  void sync_step_metrics();
   /// Which validation of this fit the latest value of `name` is of.
   Measurement measured(std::string_view name) const;
   /// Validations of this fit that have ended.

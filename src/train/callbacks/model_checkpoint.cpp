@@ -87,6 +87,7 @@ void ModelCheckpoint::on_train_batch_end(StepContext& step, const TrainOutput&) 
   if (due) clock_->restart();
   due = steps_are_due(step) || due;
   if (!due || should_skip(step)) return;
+  step.sync_step_metrics();
   // A validation that comes right after this batch has the value that the name promises.
   if (waits_for_monitor(step)) {
     waits_for_validation_ = true;
