@@ -17,7 +17,7 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "rendezvous": (False, "base cluster"),
     "launch": (False, "base cluster rendezvous"),
     "device": (True, "base"),
-    "comm": (True, "base cluster rendezvous device"),
+    "comm": (True, "base cluster rendezvous launch device"),
     "state": (True, "base formats"),
     "metrics": (True, "base comm state"),
     "precision": (True, "base device state optim"),

@@ -27,6 +27,7 @@ constexpr int kLastPort = 65'535;
 struct NodeRange {
   int min = 1;
   int max = 1;
+  bool is_range = false;  ///< given as MIN:MAX
 };
 
 NodeRange nodes_of(const std::string& text) {
@@ -35,11 +36,11 @@ NodeRange nodes_of(const std::string& text) {
   const auto max =
       colon == std::string::npos ? min : lockstep::OptionType<int>::parse(text.substr(colon + 1));
   if (!min || !max || *min < 1 || *max < *min) refuse("--nnodes", "a number >= 1, or MIN:MAX", text);
-  return {*min, *max};
+  return {*min, *max, colon != std::string::npos};
 }
 
 bool is_static(const RdzvFlags& flags, const NodeRange& nodes) {
-  if (flags.backend.empty()) return nodes.min == nodes.max;
+  if (flags.backend.empty()) return !nodes.is_range;
   if (flags.backend != "c10d" && flags.backend != "static")
     refuse("--rdzv-backend", "c10d or static", flags.backend);
   if (flags.backend == "static" && nodes.min != nodes.max)

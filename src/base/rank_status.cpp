@@ -45,6 +45,13 @@ std::uint64_t enter_collective(std::string_view name) {
 
 void leave_collective() { rank_status().in_collective.fetch_sub(1, std::memory_order_relaxed); }
 
+JoinNote::JoinNote() : slot_(rank_status()) {
+  slot_.in_join.fetch_add(1);
+  slot_.joins.fetch_add(1);
+}
+
+JoinNote::~JoinNote() { slot_.in_join.fetch_sub(1); }
+
 void on_enter_collective(void (*probe)(std::uint64_t sequence)) { current_probe = probe; }
 
 std::string whereabouts(const RankStatus& status) {

@@ -97,7 +97,7 @@ void LightningEnvironment::validate_settings(int num_devices, int num_nodes) con
                     "it is set by " + std::string(kSetBy));
   if (ranks > 1 && main_port_ == 0)
     refuse_variable("MASTER_PORT", "an integer >= 1 and <= 65535, where rank 0 is met",
-                    "it is set by " + std::string(kSetBy));
+                    "it is set by whoever starts the ranks; unset LOCAL_RANK to let lockstep start them");
 }
 
 void LightningEnvironment::teardown() { env::unset("WORLD_SIZE"); }

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kSetBy = "LSF";
+constexpr cluster::Source kSetBy = {"LSF", "JSM_NAMESPACE_SIZE"};
 constexpr int kFirstPort = 10'000;
 constexpr int kPorts = 1'000;
 
@@ -86,6 +86,6 @@ bool LsfEnvironment::detect() {
       cluster::is_set);
 }
 
-LsfEnvironment::LsfEnvironment() : ExternalEnvironment("lsf", std::string(kSetBy), read_place()) {}
+LsfEnvironment::LsfEnvironment() : ExternalEnvironment("lsf", std::string(kSetBy.name), read_place()) {}
 
 }  // namespace lockstep

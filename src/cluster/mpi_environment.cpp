@@ -12,7 +12,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kSetBy = "mpirun";
 constexpr int kDefaultPort = 12'910;
 constexpr int kFirstPort = 15'000;
 constexpr int kPorts = 10'000;
@@ -38,8 +37,14 @@ const Manager* manager() {
   return found == std::end(kManagers) ? nullptr : found;
 }
 
+cluster::Source set_by() {
+  const auto* found = manager();
+  return {"mpirun", found == nullptr ? "" : found->size};
+}
+
 int require(const char* name, int min, int max, std::string_view max_name) {
-  return cluster::require_int({.name = name, .set_by = kSetBy, .min = min, .max = max, .max_name = max_name});
+  return cluster::require_int(
+      {.name = name, .set_by = set_by(), .min = min, .max = max, .max_name = max_name});
 }
 
 // Of a world of one rank nobody need tell which are on its node.
@@ -49,12 +54,14 @@ int read_local(bool is_told, const char* name, int fallback, int min, int max, s
 }
 
 std::string main_address_of(bool on_one_node) {
-  if (on_one_node || cluster::is_set("MASTER_ADDR")) return cluster::read_address(kSetBy, "127.0.0.1");
-  throw ConfigError("cluster",
-                    {.what = "environment variable MASTER_ADDR",
-                     .expected = "the address of rank 0's node, as the ranks are on several",
-                     .got = "unset",
-                     .hint = "mpirun -x MASTER_ADDR=HOST (Open MPI) or -genv MASTER_ADDR HOST (MPICH)"});
+  if (on_one_node || cluster::is_set("MASTER_ADDR")) return cluster::read_address(set_by(), "127.0.0.1");
+  throw ConfigError(
+      "cluster",
+      {.what = "environment variable MASTER_ADDR",
+       .expected = "the address of rank 0's node, as the ranks are on several",
+       .got = "unset",
+       .hint = std::string("mpirun -x MASTER_ADDR=HOST (Open MPI) or -genv MASTER_ADDR HOST (MPICH)") +
+               cluster::or_unset(set_by())});
 }
 
 // Jobs on one machine should not meet; the job's name is all that its ranks alone share. FNV-1a.
@@ -80,7 +87,7 @@ RankPlace read_place() {
           .node_rank = rank / local_size,
           .local_world_size = local_size,
           .main_address = main_address_of(local_size == size),
-          .main_port = cluster::read_port(kSetBy, port_of_job())};
+          .main_port = cluster::read_port(set_by(), port_of_job())};
 }
 
 }  // namespace
@@ -94,6 +101,6 @@ bool MpiEnvironment::detect() {
   return found != nullptr && env::get(found->size) != "1";
 }
 
-MpiEnvironment::MpiEnvironment() : ExternalEnvironment("mpi", std::string(kSetBy), read_place()) {}
+MpiEnvironment::MpiEnvironment() : ExternalEnvironment("mpi", std::string(set_by().name), read_place()) {}
 
 }  // namespace lockstep

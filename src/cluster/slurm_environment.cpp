@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kSetBy = "SLURM's srun";
+constexpr cluster::Source kSetBy = {"SLURM's srun", "SLURM_NTASKS"};
 constexpr int kDefaultPort = 12'910;
 constexpr int kFirstPort = 15'000;
 constexpr int kPorts = 10'000;
@@ -44,7 +44,8 @@ int read_tasks_per_node(int world_size) {
                     {.what = "environment variable SLURM_NTASKS_PER_NODE",
                      .expected = "an integer >= 1, as SLURM_NTASKS is " + std::to_string(world_size),
                      .got = "unset",
-                     .hint = "use srun or #SBATCH with --ntasks-per-node, not --ntasks"});
+                     .hint = std::string("use srun or #SBATCH with --ntasks-per-node, not --ntasks") +
+                             cluster::or_unset(kSetBy)});
 }
 
 std::string first_host() {
@@ -115,13 +116,13 @@ bool SlurmEnvironment::detect() {
   const bool is_task = cluster::is_set("SLURM_STEP_ID") && cluster::is_set("SLURM_PROCID");
   if (!is_task && read("SLURM_NTASKS", 1) > 1)
     warn_once("cluster.srun", "this job has " + *env::get("SLURM_NTASKS") +
-                                  " tasks (SLURM_NTASKS), but srun did not start this process: it is alone; "
+                                  " tasks (SLURM_NTASKS), but srun did not start this process: it is none of them; "
                                   "start the program with srun");
   return is_task;
 }
 
 SlurmEnvironment::SlurmEnvironment(const SlurmOptions& options)
-    : ExternalEnvironment("slurm", std::string(kSetBy), read_place()),
+    : ExternalEnvironment("slurm", std::string(kSetBy.name), read_place()),
       options_(options),
       num_nodes_(read_num_nodes(world_size(), local_world_size().value())) {
   require_usable(options.requeue_signal);

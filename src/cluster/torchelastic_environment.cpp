@@ -11,8 +11,12 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kChosenBy = "TORCHELASTIC_RUN_ID";
+
 // Our own launcher sets the same variables.
-std::string_view set_by() { return env::get("LOCKSTEP_LAUNCHED") == "run" ? "lockstep run" : "torchrun"; }
+cluster::Source set_by() {
+  return {env::get("LOCKSTEP_LAUNCHED") == "run" ? "lockstep run" : "torchrun", kChosenBy};
+}
 
 constexpr const char* kDefaultAddress = "127.0.0.1";
 constexpr int kDefaultPort = 12910;
@@ -53,14 +57,14 @@ RankPlace read_place() {
 
 }  // namespace
 
-bool TorchElasticEnvironment::detect() { return cluster::is_set("TORCHELASTIC_RUN_ID"); }
+bool TorchElasticEnvironment::detect() { return cluster::is_set(kChosenBy); }
 
 TorchElasticEnvironment::TorchElasticEnvironment()
-    : ExternalEnvironment("torchelastic", std::string(set_by()), read_place()) {}
+    : ExternalEnvironment("torchelastic", std::string(set_by().name), read_place()) {}
 
 void TorchElasticEnvironment::validate_settings(int num_devices, int num_nodes) const {
   if (std::int64_t{num_devices} * num_nodes == world_size()) return;
-  const std::string launcher(set_by());
+  const std::string launcher(set_by().name);
   throw ConfigError(
       "cluster",
       {.what = "the settings do not match the ranks that " + launcher + " started",

@@ -18,11 +18,17 @@ std::string accepted(const IntVariable& variable) {
   return text;
 }
 
+constexpr auto kMissing = "unset";
+
+std::string hint(const Source& set_by, const std::string& got) {
+  return "it is set by " + std::string(set_by.name) + (got == kMissing ? or_unset(set_by) : "");
+}
+
 [[noreturn]] void refuse(const IntVariable& variable, const std::string& got) {
   throw ConfigError("cluster", {.what = "environment variable " + variable.name,
                                 .expected = accepted(variable),
                                 .got = got,
-                                .hint = "it is set by " + std::string(variable.set_by)});
+                                .hint = hint(variable.set_by, got)});
 }
 
 int parse(const IntVariable& variable, const std::string& text) {
@@ -35,6 +41,12 @@ int parse(const IntVariable& variable, const std::string& text) {
 
 }  // namespace
 
+std::string or_unset(const Source& source) {
+  if (source.chosen_by.empty() || !is_set(std::string(source.chosen_by))) return "";
+  return "; unset " + std::string(source.chosen_by) + " where " + std::string(source.name) +
+         " has not started this process";
+}
+
 bool is_set(const std::string& name) { return env::get(name).has_value(); }
 
 int read_int(const IntVariable& variable, int fallback) {
@@ -44,33 +56,34 @@ int read_int(const IntVariable& variable, int fallback) {
 
 int require_int(const IntVariable& variable) {
   const auto text = env::get(variable.name);
-  if (!text) refuse(variable, "unset");
+  if (!text) refuse(variable, kMissing);
   return parse(variable, *text);
 }
 
-std::optional<int> read_local_world_size(std::string_view set_by) {
+std::optional<int> read_local_world_size(const Source& set_by) {
   if (!is_set("LOCAL_WORLD_SIZE")) return std::nullopt;
   return require_int({.name = "LOCAL_WORLD_SIZE", .set_by = set_by, .min = 1, .max = kMaxRanks});
 }
 
-std::string require_address(std::string_view set_by) {
+std::string require_address(const Source& set_by) {
   const auto text = env::get("MASTER_ADDR");
   if (text && !text->empty()) return without_brackets(*text);
+  const std::string got = text ? "\"\"" : kMissing;
   throw ConfigError("cluster", {.what = "environment variable MASTER_ADDR",
                                 .expected = "a host name or address",
-                                .got = text ? "\"\"" : "unset",
-                                .hint = "it is set by " + std::string(set_by)});
+                                .got = got,
+                                .hint = hint(set_by, got)});
 }
 
-std::string read_address(std::string_view set_by, const std::string& fallback) {
+std::string read_address(const Source& set_by, const std::string& fallback) {
   return is_set("MASTER_ADDR") ? require_address(set_by) : fallback;
 }
 
-int require_port(std::string_view set_by) {
+int require_port(const Source& set_by) {
   return require_int({.name = "MASTER_PORT", .set_by = set_by, .min = 1, .max = kMaxPort});
 }
 
-int read_port(std::string_view set_by, int fallback) {
+int read_port(const Source& set_by, int fallback) {
   return is_set("MASTER_PORT") ? require_port(set_by) : fallback;
 }
 

@@ -4,6 +4,7 @@
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/rank_status.h>
 
 #include "base/open_files.h"
 #include "base/sockets.h"
@@ -118,6 +119,12 @@ void quieten_c10d() {
   if (!env::get("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
 }
 
+// Groups of some of the ranks are no matter of others. Ranks of PyTorch note nothing.
+bool joins_all_ranks(const CommOptions& options) {
+  const auto ranks = std::to_string(options.world_size);
+  return options.peers == Peers::kLockstep && env::get("WORLD_SIZE").value_or(ranks) == ranks;
+}
+
 }  // namespace
 
 Communicator init_communicator(const CommOptions& given, Store store) {
@@ -127,6 +134,8 @@ Communicator init_communicator(const CommOptions& given, Store store) {
   if (options.world_size == 1) return Communicator();
   require_descriptors(options);
   quieten_c10d();
+  std::optional<JoinNote> note;
+  if (joins_all_ranks(options)) note.emplace();
   return join(options, std::move(store), steady_clock::now() + options.timeout);
 }
 
@@ -138,6 +147,8 @@ Communicator init_communicator(const CommOptions& given) {
   if (options.world_size == 1) return Communicator();
   require_descriptors(options);
   if (const auto parts = fault_of_place(options)) throw ConfigError("comm", *parts);
+  std::optional<JoinNote> note;
+  if (joins_all_ranks(options)) note.emplace();
   const auto deadline = steady_clock::now() + options.timeout;
   const bool is_pytorch = options.peers == Peers::kPyTorch;
   return join(options, is_pytorch ? detail::pytorch_store(options) : detail::shared_store(options), deadline);

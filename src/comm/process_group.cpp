@@ -5,6 +5,7 @@
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
+#include <lockstep/launch/join.h>
 
 #include "cluster/variables.h"
 #include "comm/init_method.h"
@@ -107,6 +108,7 @@ void ProcessGroup::leave() noexcept {
 }
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {
+  if (env::get("LOCKSTEP_LAUNCHED")) join_launcher();
   const auto method = detail::parse_init_method(options.init_method);
   auto comm = comm_options(options, method);
   if (method.scheme != "file") return ProcessGroup(init_communicator(comm));

@@ -13,6 +13,7 @@
 namespace lockstep::detail {
 namespace {
 
+// Empty: not known, as where /proc is not mounted.
 std::string own_pid_space() {
   std::error_code failure;
   return std::filesystem::read_symlink("/proc/self/ns/pid", failure);
@@ -23,7 +24,8 @@ std::string own_pid_space() {
 std::string RollEntry::whereabouts() const { return host + ", pid " + std::to_string(pid); }
 
 bool RollEntry::is_gone() const {
-  return host == host_name() && pid_space == own_pid_space() && ::kill(pid, 0) != 0 && errno == ESRCH;
+  const auto own = own_pid_space();
+  return host == host_name() && pid_space == own && !own.empty() && ::kill(pid, 0) != 0 && errno == ESRCH;
 }
 
 RollEntry own_entry(const std::map<std::string, std::string>& settings) {
@@ -40,7 +42,8 @@ RollEntry roll_entry_from_text(const std::string& text) {
   std::istringstream stream(text);
   RollEntry entry;
   std::getline(stream, entry.host);
-  stream >> entry.pid >> std::ws;
+  stream >> entry.pid;
+  stream.ignore();  // one blank: what follows may be empty
   std::getline(stream, entry.pid_space);
   for (std::string line; std::getline(stream, line);) {
     const auto equals = line.find('=');

@@ -14,7 +14,7 @@ namespace lockstep::detail {
 struct RollEntry {
   std::string host = {};
   pid_t pid = 0;
-  std::string pid_space = {};                        ///< where `pid` means this process: its PID namespace
+  std::string pid_space = {};  ///< where `pid` means this process: its PID namespace; empty: not known
   std::map<std::string, std::string> settings = {};  ///< by name; must be equal on all ranks
 
   /// "node1, pid 123"
@@ -27,7 +27,7 @@ struct RollEntry {
 LOCKSTEP_API RollEntry own_entry(const std::map<std::string, std::string>& settings = {});
 
 /// Text without loss.
-std::string to_text(const RollEntry& entry);
-RollEntry roll_entry_from_text(const std::string& text);
+LOCKSTEP_API std::string to_text(const RollEntry& entry);
+LOCKSTEP_API RollEntry roll_entry_from_text(const std::string& text);
 
 }  // namespace lockstep::detail

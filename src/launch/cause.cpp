@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <string.h>
 
+#include <algorithm>
+
 namespace lockstep::launch {
 namespace {
 
@@ -44,6 +46,18 @@ Blame blame(const RankProcess& process, const RankStatus& status) {
 bool left_early(const RankProcess& process, const RankStatus& status) {
   return !process.alive() && !process.told_to_stop && !process.end->failed() &&
          status.outcome.load(std::memory_order_acquire) == RankOutcome::kRunning;
+}
+
+const RankProcess* who_waits_to_join(const RankProcess& process, std::span<const RankProcess> ranks,
+                                     const StatusTable& statuses) {
+  if (process.alive() || process.told_to_stop || process.end->failed()) return nullptr;
+  const auto joins = statuses[process.local_rank].joins.load();
+  const auto waits = [&](const RankProcess& rank) {
+    const auto& status = statuses[rank.local_rank];
+    return rank.alive() && status.joins.load() > joins && status.in_join.load() != 0;
+  };
+  const auto found = std::ranges::find_if(ranks, waits);
+  return found == ranks.end() ? nullptr : &*found;
 }
 
 std::string error_line(const RankStatus& status) {

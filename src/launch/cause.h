@@ -29,6 +29,11 @@ Blame blame(const RankProcess& process, const RankStatus& status);
 /// rank misses it.
 bool left_early(const RankProcess& process, const RankStatus& status);
 
+/// A rank that is alive and waits to join all ranks of the job, in a join that `process`, whose exit code was
+/// 0, has not begun. Null: nobody does.
+const RankProcess* who_waits_to_join(const RankProcess& process, std::span<const RankProcess> ranks,
+                                     const StatusTable& statuses);
+
 /// First line of the error that the rank left in its slot; empty when it left none.
 std::string error_line(const RankStatus& status);
 

@@ -64,9 +64,21 @@ class Search {
     const auto patience = failure.error == 0            ? deadline_  // a name that is only just being given
                           : failure.error == EADDRINUSE ? std::min(deadline_, begin_ + kPatienceWithPorts)
                                                         : begin_;
-    if (steady_clock::now() + pause >= patience) throw rendezvous::listen_error(endpoint_, failure);
+    if (steady_clock::now() + pause >= patience) refuse_to_host(failure);
     why_not_ = failure.text;
     return std::nullopt;
+  }
+
+  // Nodes that are not told their numbers all take themselves for node 0.
+  [[noreturn]] void refuse_to_host(const rendezvous::ListenFailure& failure) const {
+    if (failure.error != EADDRNOTAVAIL || !options_.is_static)
+      throw rendezvous::listen_error(endpoint_, failure);
+    throw CommError("launch",
+                    {.what = "node 0 cannot listen on " + endpoint_.text() + ", where the nodes meet",
+                     .expected = "an address of this machine, of an interface that is up",
+                     .got = failure.text,
+                     .hint = "give each other node its own --node-rank, from 1, or give all nodes "
+                             "--rdzv-backend c10d, with which they need none"});
   }
 
   // The address belongs to something before this machine, which passes on what comes.

@@ -17,6 +17,8 @@ constexpr auto kEchoPatience = 300ms;
 // machine may be busy.
 constexpr auto kEndPatience = 5s;
 constexpr auto kNextLook = 50ms;
+// Between looks at whether a rank that is gone is waited for: nothing wakes the supervisor then.
+constexpr auto kBetweenLooks = 100ms;
 // A terminal signals ranks and supervisor together; the ranks' ends may be seen first.
 constexpr auto kSignalPatience = 50ms;
 // `timeout` and shells may signal a process and then its group: that is one request, not two.
@@ -67,6 +69,7 @@ int Supervisor::run() {
     heed_observers();
     heed_requests();
     collect_ended();
+    look_for_culprit();
     meet_deadlines();
   }
   await_observers();
@@ -99,6 +102,18 @@ std::optional<Failure> Supervisor::failure() const {
 
 bool Supervisor::any_alive() const { return std::ranges::any_of(ranks_, &RankProcess::alive); }
 
+// A rank that has ended with code 0, by one that is at work still.
+bool Supervisor::may_be_missed() const {
+  const auto is_gone = [](const RankProcess& rank) { return !rank.alive() && !rank.end->failed(); };
+  return !stopping_ && any_alive() && std::ranges::any_of(ranks_, is_gone);
+}
+
+std::optional<Supervisor::Clock::time_point> Supervisor::next_deadline() const {
+  if (name_at_) return name_at_;
+  if (kill_at_) return kill_at_;
+  return may_be_missed() ? std::optional(Clock::now() + kBetweenLooks) : std::nullopt;
+}
+
 void Supervisor::sleep_until_event() const {
   std::vector<pollfd> watched{{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
   for (const auto& process : ranks_) {
@@ -106,7 +121,7 @@ void Supervisor::sleep_until_event() const {
   }
   for (const auto* observer : observers_) observer->add_to(watched);
   int timeout_ms = -1;
-  if (const auto deadline = name_at_ ? name_at_ : kill_at_) {
+  if (const auto deadline = next_deadline()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now());
     timeout_ms = std::max(0, static_cast<int>(left.count()));
   }
@@ -119,11 +134,10 @@ void Supervisor::collect_ended() {
     process.end = end_of(process.pid);
     if (process.alive()) continue;
     process.pidfd.reset();
-    look_for_culprit();
   }
 }
 
-// Who left early is missed as soon as another rank waits for it.
+// Who left early is missed as soon as another rank waits for it: in a collective, or to join.
 Blame Supervisor::blame_of(const RankProcess& process) const {
   const auto own = [&](const RankProcess& rank) { return blame(rank, statuses_[rank.local_rank]); };
   const auto is_echo = [&](const RankProcess& rank) {
@@ -131,7 +145,8 @@ Blame Supervisor::blame_of(const RankProcess& process) const {
   };
   const bool is_missed =
       left_early(process, statuses_[process.local_rank]) && std::ranges::any_of(ranks_, is_echo);
-  return is_missed ? Blame::kSilentExit : own(process);
+  const bool is_waited_for = who_waits_to_join(process, ranks_, statuses_) != nullptr;
+  return is_missed || is_waited_for ? Blame::kSilentExit : own(process);
 }
 
 void Supervisor::look_for_culprit() {
@@ -229,6 +244,8 @@ void Supervisor::name_cause() {
   cause_ =
       describe_end(*culprit_, options_.node_rank, statuses_[local_rank], statuses_.is_written(local_rank)) +
       describe_wait(*culprit_, ranks_, statuses_);
+  if (const auto* waiting = who_waits_to_join(*culprit_, ranks_, statuses_))
+    cause_ += "; rank " + std::to_string(waiting->rank) + " waits for it to join";
   for (const auto* observer : observers_)
     if (const auto error = observer->error_of(local_rank); !error.empty()) cause_ += ": " + error;
   const auto words = last_words();

@@ -4,8 +4,8 @@
 // a better cause can turn up; then the failure is named and the other ranks get SIGTERM. Those that are
 // still there after the grace period get SIGKILL. SIGINT and SIGTERM to the supervisor start at the second
 // deadline: they are passed on, and nobody is blamed for what follows; so does an observer that recalls the
-// ranks. Nothing is polled: the supervisor
-// sleeps until a rank ends, a signal arrives or a deadline passes.
+// ranks. The supervisor sleeps until a rank ends, a signal arrives or a deadline passes; only where a rank
+// has ended with code 0 before others it looks now and then whether one of them waits for it to join.
 #pragma once
 
 #include <chrono>
@@ -54,6 +54,8 @@ class Supervisor {
   using Clock = std::chrono::steady_clock;
 
   bool any_alive() const;
+  bool may_be_missed() const;
+  std::optional<Clock::time_point> next_deadline() const;
   void sleep_until_event() const;
   void collect_ended();
   Blame blame_of(const RankProcess& process) const;

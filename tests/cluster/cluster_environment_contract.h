@@ -23,6 +23,7 @@ struct EnvironmentCase {
   std::string kind;
   Variables variables = {};
   std::vector<std::string> integers = {};  ///< those of the variables that hold integers >= 0
+  std::string chosen_by = {};  ///< the variable that chooses it; empty: it is chosen otherwise
   bool external = false;
   bool detected = true;  ///< else made by name
   std::string address = {};
@@ -123,6 +124,26 @@ TEST_P(ClusterEnvironmentContract, RefusesMalformedIntegersByNameAndValue) {
       }
     }
   }
+}
+
+// A variable that an earlier job left in the shell is the usual reason.
+TEST_P(ClusterEnvironmentContract, NamesWhatHasChosenItWhereAVariableIsMissing) {
+  const auto& tried = GetParam();
+  if (tried.chosen_by.empty()) return;
+  int num_refused = 0;
+  for (const auto& [name, value] : tried.variables) {
+    auto variables = tried.variables;
+    variables.erase(name);
+    const ScopedVariables scope(variables);
+    try {
+      const auto environment = detect_environment();
+      environment->validate_settings(tried.num_devices, tried.num_nodes);
+    } catch (const ConfigError& error) {
+      ++num_refused;
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("unset " + tried.chosen_by)) << "without " << name;
+    }
+  }
+  EXPECT_GT(num_refused, 0);
 }
 
 TEST_P(ClusterEnvironmentContract, TeardownMayBeCalledTwice) {

@@ -155,6 +155,12 @@ TEST(LightningEnvironment, RefusesVariablesOfAJobOfAnotherSize) {
   }
 }
 
+TEST(LightningEnvironment, NamesTheLocalRankThatNobodyMeant) {
+  const ScopedVariables scope(Variables{{"LOCAL_RANK", "0"}});
+  const auto error = config_error([] { LightningEnvironment().validate_settings(2, 1); });
+  EXPECT_THAT(error, AllOf(HasSubstr("MASTER_PORT"), HasSubstr("unset LOCAL_RANK")));
+}
+
 TEST(EnvEnvironment, KnowsWhichRanksShareAMachine) {
   struct Row {
     Variables variables;

@@ -112,7 +112,7 @@ TEST(SlurmEnvironment, IsNotAShellNorABatchScript) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(detected({{"SLURM_STEP_ID", ""}}), "lightning");                        // sbatch
   EXPECT_EQ(detected({{"SLURM_STEP_ID", ""}, {"SLURM_PROCID", ""}}), "lightning");  // salloc
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("srun did not start this process"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("srun did not start this process: it is none of them"));
 }
 
 TEST(SlurmEnvironment, IsNotWhatMpirunStartedInsideAJob) {

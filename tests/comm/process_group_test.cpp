@@ -100,6 +100,17 @@ std::vector<std::optional<Store>> stores_in(const std::filesystem::path& file, c
   return stores;
 }
 
+// As where /proc is not mounted.
+TEST(RollEntry, KeepsItsSettingsWhereThePidSpaceIsNotKnown) {
+  const detail::RollEntry entry{.host = detail::own_entry().host,
+                                .pid = 999'999'999,
+                                .settings = {{"backend", "gloo"}, {"protocol", "4"}}};
+  const auto read = detail::roll_entry_from_text(detail::to_text(entry));
+  EXPECT_EQ(read.settings, entry.settings);
+  EXPECT_EQ(read.pid_space, "");
+  EXPECT_FALSE(read.is_gone());  // its number may be of another PID namespace
+}
+
 TEST(FileStore, IsRemovedWhenAllLeaveAtOneMoment) {
   const test::TemporaryFolder folder;
   const detail::Roll unknown(4), known(4, detail::own_entry());

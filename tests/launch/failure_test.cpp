@@ -196,6 +196,33 @@ TEST(Cause, IsARankThatLeavesAfterItIsMissed) {
   EXPECT_THAT(result.errors, HasSubstr(rank_one(result) + "exited with code 0 in the middle of the run"));
 }
 
+TEST(Cause, IsARankThatEndsWithCodeZeroWhileOthersWaitForItToJoin) {
+  for (const bool returns : {false, true}) {
+    const auto result = launch_ranks(2, [&](int rank) {
+      if (rank == 1 && returns) return;
+      if (rank == 1) ::_exit(0);
+      std::this_thread::sleep_for(200ms);  // it is gone by then
+      const JoinNote note;
+      sleep_for_ever();
+    });
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.errors, rank_one(result) +
+                                 "exited with code 0 in the middle of the run before its first collective; "
+                                 "rank 0 waits for it to join\n");
+    EXPECT_LE(result.took, kStopLimit);
+  }
+}
+
+TEST(Cause, IsNotARankThatEndsAfterItHasBegunToJoin) {
+  const auto result = launch_ranks(2, [](int rank) {
+    const JoinNote note;
+    if (rank == 1) ::_exit(0);
+    std::this_thread::sleep_for(800ms);
+  });
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.errors, "");
+}
+
 TEST(Cause, IsNotARankThatIsDone) {
   const auto result = launch_ranks(2, [](int rank) {
     if (rank == 1) std::this_thread::sleep_for(50ms), throw PeerLost("comm", {.what = "another node"});

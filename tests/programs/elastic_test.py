@@ -410,6 +410,14 @@ class Elastic(ProgramTest):
         told = self.told(0, 0)
         self.assertEqual(told["master"].split(":")[0], "198.51.100.7")
 
+    def test_a_range_of_one_number_needs_no_ranks_of_nodes(self):
+        program = self.program("")
+        self.assert_codes(0, self.results(self.elastic("2:2", program), self.elastic("2:2", program)))
+
+    def test_a_node_that_was_not_told_its_number(self):
+        self.assert_refused(self.finish(self.node("--nnodes", 2, "--rdzv-endpoint", f"198.51.100.7:{self.port}", self.program(""))), 1,
+                            f"198.51.100.7:{self.port}", "--node-rank", "--rdzv-backend c10d")
+
     def test_a_port_that_another_program_has(self):
         program = self.program("")
         with socket.create_server(("127.0.0.1", self.port)) as other:
@@ -471,6 +479,7 @@ class Elastic(ProgramTest):
         long_token.write_text("x" * 5000)
         for flags, words in (
                 (["--nnodes", "1:2"], ["--rdzv-endpoint", "HOST[:PORT]"]),
+                (["--nnodes", "2:2"], ["--rdzv-endpoint", "HOST[:PORT]"]),
                 (["--nnodes", "1:2", "--rdzv-backend", "static"], ["--nnodes", "1:2", "static"]),
                 (["--rdzv-backend", "etcd"], ["--rdzv-backend", "etcd", "c10d or static"]),
                 (["--nnodes", "2", "--rdzv-endpoint", "host:x"], ["--rdzv-endpoint", "host:x", "HOST[:PORT]"]),

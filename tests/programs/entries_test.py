@@ -2,6 +2,7 @@
 import itertools
 import os
 import resource
+import signal
 import socket
 import subprocess
 import time
@@ -11,7 +12,7 @@ from harness import BINARY, DIGITS, SOURCE, ProgramTest
 
 CASE = BINARY / "bin" / "entry_case"
 LOCKSTEP = BINARY / "bin" / "lockstep"
-ENTRIES = ("run", "run_fabric", "run_rank", "fabric", "trainer")
+ENTRIES = ("run", "run_fabric", "run_rank", "fabric", "trainer", "group")
 STARTS_OWN = ("run", "run_fabric", "spawn", "fabric", "trainer")
 
 
@@ -154,6 +155,23 @@ class Errors(EntryTest):
                 result = self.finish(self.launched(entry, when))
                 self.assert_said(result, in_one_line=entry.startswith("run") or when == "after")
                 self.assertIn("the disk is full", result.err[result.err.index("lockstep: "):], result)
+
+    def test_a_rank_that_ends_with_code_0_before_it_joins(self):
+        for entry, launched in (*((entry, True) for entry in ENTRIES), *((entry, False) for entry in STARTS_OWN)):
+            with self.subTest(entry, launched=launched):
+                result = self.finish(self.launched(entry, "gone") if launched else self.start_case(entry, "gone", 2), 20)
+                self.assertEqual(result.code, 1, result)
+                self.assertRegex(result.err, r"lockstep: .*rank 1 \(.*exited with code 0 .*; rank 0 waits for it to join")
+
+    def test_a_rank_that_is_killed_is_named_rather_than_its_echo(self):
+        for entry in ("run_rank", "group"):
+            with self.subTest(entry):
+                result = self.finish(self.launched(entry, "echo"))
+                self.assertEqual(result.code, 128 + signal.SIGKILL, result)
+                self.assertRegex(result.err, r"(?m)^lockstep: rank 1 .*killed by SIGKILL after barrier")
+
+    def test_a_program_that_never_joins(self):
+        self.assertEqual(self.finish(self.start(LOCKSTEP, "run", "--nproc-per-node", 2, "sh", "-c", "sleep $RANK")).code, 0)
 
     def test_by_own_ranks(self):
         for entry, when in itertools.product(STARTS_OWN, ("before", "after")):

@@ -1,9 +1,13 @@
-// The ways into the library, one by one: `entry_case ENTRY [WHEN [RANKS]]`. Says the size of the world; where
-// WHEN is before or after, rank 1 throws then: before or after the ranks have met. RANKS is how many the
-// program starts itself; else others have started them.
+// The ways into the library, one by one: `entry_case ENTRY [WHEN [RANKS]]`. Says the size of the world. WHEN:
+// before or after: rank 1 throws then: before or after the ranks have met;
+// gone: rank 1 ends with code 0 before they meet;
+// echo: of run_rank and group: rank 0 loses rank 1, which is killed.
+// RANKS is how many the program starts itself; else others have started them.
 #include <lockstep/lockstep.h>
 
+#include <csignal>
 #include <iostream>
+#include <thread>
 
 namespace ls = lockstep;
 
@@ -30,6 +34,7 @@ struct Case {
 };
 
 void fail_at(const Case& chosen, const std::string& moment, const std::string& rank) {
+  if (chosen.when == "gone" && rank == "1") std::exit(0);
   if (chosen.when == moment && rank == "1") throw std::runtime_error("the disk is full");
 }
 
@@ -60,11 +65,19 @@ void use_fabric(const Case& chosen) {
   tell(fabric.world_size());
 }
 
+// Rank 1 is killed, and is seen to end after rank 0, which has lost it.
+void die_after_its_echo(int rank) {
+  if (rank == 0) throw ls::PeerLost("comm", {.what = "rank 1 went away"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::raise(SIGKILL);
+}
+
 void join(const Case& chosen) {
   fail_at(chosen, "before", ls::told_rank().value_or(""));
   const auto group = ls::init_process_group();
   group.barrier();
   fail_at(chosen, "after", std::to_string(group.rank()));
+  if (chosen.when == "echo") die_after_its_echo(group.rank());
   group.barrier();
   tell(group.size());
 }
@@ -79,6 +92,8 @@ int main(int argc, char** argv) {
     train(chosen, {});
   } else if (chosen.entry == "fabric") {
     use_fabric(chosen);
+  } else if (chosen.entry == "group") {
+    join(chosen);
   } else if (chosen.entry == "run_rank") {
     return ls::run_rank([&] { join(chosen); });
   } else if (chosen.entry == "spawn") {

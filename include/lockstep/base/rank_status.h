@@ -28,6 +28,8 @@ struct RankStatus {
   std::atomic<std::uint64_t> sequence{0};        ///< number of the collective entered last
   std::atomic<std::uint32_t> in_collective{0};   ///< collectives entered and not left
   std::atomic<std::uint64_t> optimizer_step{0};  ///< optimizer steps done
+  std::atomic<std::uint32_t> joins{0};    ///< how often this rank has begun to join all ranks of the job
+  std::atomic<std::uint32_t> in_join{0};  ///< joins begun and not ended
   std::atomic<RankOutcome> outcome{RankOutcome::kRunning};
   char collective[32] = {};  ///< name of the collective entered last
   char error[1024] = {};     ///< text of the error, when outcome says so
@@ -45,6 +47,18 @@ LOCKSTEP_API std::uint64_t enter_collective(std::string_view name);
 
 /// Notes that the collective was left.
 LOCKSTEP_API void leave_collective();
+
+/// Notes, as long as it lives, that this rank joins all ranks of the job: it waits for each of them.
+class LOCKSTEP_API JoinNote {
+ public:
+  JoinNote();
+  ~JoinNote();
+  JoinNote(const JoinNote&) = delete;
+  JoinNote& operator=(const JoinNote&) = delete;
+
+ private:
+  RankStatus& slot_;
+};
 
 /// Calls `probe` with the sequence number of every collective that this process enters from now on, in the
 /// thread that does; null: no more. What it throws, the collective throws. For tests that make ranks fail.

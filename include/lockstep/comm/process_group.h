@@ -53,7 +53,8 @@ class LOCKSTEP_API ProcessGroup : public Communicator {
 
 /// Joins the group that the options describe. Collective; blocks until all ranks have joined. Rank 0 listens
 /// on MASTER_PORT until its process ends. Later groups at one address must be joined in the same order by all
-/// ranks. Source: torch.distributed.init_process_group().
+/// ranks. In ranks that lockstep's own launcher started it calls join_launcher() (launch/join.h), so that the
+/// launcher can tell who failed first. Source: torch.distributed.init_process_group().
 /// @throws ConfigError naming the option or environment variable that is missing, malformed or out of range
 /// @throws CommError, CollectiveMismatch, Timeout as init_communicator(): two processes with one rank, ranks
 ///   with other world sizes, backends or reductions, and a rank out of range are named on every rank at once
