@@ -12,6 +12,7 @@
 #include "loggers/hparams_file.h"
 #include "loggers/metric_row.h"
 #include "loggers/put_aside.h"
+#include "loggers/version_folder.h"
 #include "loggers/write_or_warn.h"
 
 namespace lockstep {
@@ -105,12 +106,23 @@ void CsvLogger::log_hyperparams(const HyperParameters& params) {
 
 void CsvLogger::flush() {
   schedule_.flushed();
+  const auto folder = file_.parent_path();
   if (!pending_.empty()) detail::write_or_warn(file_, [&] { write_rows(); });
-  detail::write_or_warn(file_.parent_path() / "hparams.yaml", [&] { hparams_->write(file_.parent_path()); });
+  detail::write_or_warn(folder / "hparams.yaml", [&] {
+    if (hparams_->changed()) make_own_folder();
+    hparams_->write(folder);
+  });
+}
+
+void CsvLogger::make_own_folder() const {
+  if (file_.has_parent_path()) detail::make_folder(file_.parent_path());
 }
 
 void CsvLogger::write_rows() {
-  if (!is_begun_) detail::put_aside(file_);
+  if (!is_begun_) {
+    make_own_folder();
+    detail::put_aside(file_);
+  }
   auto columns = columns_with_pending();
   if (columns == columns_ && std::filesystem::exists(file_)) {
     detail::AppendFile file(file_, detail::AppendFile::Existing::kContinued);

@@ -98,8 +98,14 @@ void load_state(Optimizer& optimizer, const StateTree& state) {
   const auto& name = state.get<std::string>("name");
   if (name != optimizer.name()) refuse("name", std::string(optimizer.name()), name);
   auto groups = restored_groups(optimizer, state);
-  optimizer.load_state(tensors_of(state));
-  optimizer.groups() = std::move(groups);
+  // First: which state there is depends on the settings, such as whether there is momentum.
+  std::swap(optimizer.groups(), groups);
+  try {
+    optimizer.load_state(tensors_of(state));
+  } catch (...) {
+    std::swap(optimizer.groups(), groups);
+    throw;
+  }
 }
 
 StateTree state_of(const Scheduler& scheduler) {

@@ -137,8 +137,9 @@ void refuse_carried_window(const RunState& state) {
 bool is_inside_window(const RunState& state) { return state.progress.window.done > 0; }
 
 std::int64_t num_training_batches(const RunState& state) {
+  const bool is_overfit = !state.options.overfit_batches.is_zero();
   return state.options.limit_train_batches.apply(state.train_loader->num_batches(state.shard(/*pad=*/true)),
-                                                 "limit_train_batches");
+                                                 is_overfit ? "overfit_batches" : "limit_train_batches");
 }
 
 void check_end_of_data(const RunState& state, bool is_stream) {

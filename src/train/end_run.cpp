@@ -3,6 +3,7 @@
 #include <functional>
 
 #include <lockstep/base/log.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/base/process.h>
 #include <lockstep/launch/run_rank.h>
 #include <lockstep/launch/terminated.h>
@@ -63,9 +64,11 @@ void warn_of_missing_steps(const RunState& state) {
     log_warning(std::to_string(skipped) + " of " + steps +
                 " optimizer steps were left out: gradients were infinite or NaN");
   } else if (skipped > 0) {
+    const auto scale = scaler->get_scale();
     log_info(
-        std::to_string(skipped) + " of " + steps + " optimizer steps were left out" +
-        (scaler->get_scale() == 1 ? ": gradients were infinite or NaN" : " while the loss scale was found"));
+        std::to_string(skipped) + " of " + steps +
+        " optimizer steps were left out: gradients were infinite or NaN" +
+        (scale == 1 ? "" : " under the loss scale, which is " + OptionType<double>::print(scale) + " now"));
   }
   const bool was_open = state.figures.samples > 0 && state.figures.steps == 0;
   if (!was_open || !state.module->automatic_optimization()) return;

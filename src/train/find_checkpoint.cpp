@@ -70,9 +70,9 @@ fs::path best_of(const RunState& state) {
   if (state.options.fast_dev_run) refuse("best", "a path", "fast_dev_run saves no checkpoints");
   if (callback == nullptr)
     refuse("best", "a path, or a ModelCheckpoint among the callbacks", "enable_checkpointing adds one");
-  if (callback->best_model_path().empty())
-    refuse("best", "a path, or a fit before", "ModelCheckpoint has saved nothing yet");
-  return callback->best_model_path();
+  const auto& best = state.stage == Stage::kFit ? state.best_of_last_fit : callback->best_model_path();
+  if (best.empty()) refuse("best", "a path, or a fit before", "ModelCheckpoint has saved nothing yet");
+  return best;
 }
 
 fs::path path_of(const std::string& ckpt_path, const RunState& state) {

@@ -92,7 +92,6 @@ StateTree own_state(const RunState& state) {
   if (state.data_module) own.set("data_module", state.data_module->state());
   own.set("should_stop", state.keeps_stop);
   own.set("stop_agreed", state.stop_agreed && !state.stops_this_run && state.stop_wishes.empty());
-  own.set("stop_agreed_by_callbacks", state.stop_agreed && !state.stop_wishes.empty());
   return own;
 }
 
@@ -106,7 +105,10 @@ void add_run(const RunState& state, FitMoment moment, CheckpointState& all) {
   for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
     const auto& [module, optimizer, config, scheduler] = state.optimizers[i];
     all.shared.set(numbered("optimizer", i), state.strategy->optimizer_state(*optimizer));
-    if (scheduler) all.shared.set(numbered("lr_scheduler", i), state_of(*scheduler));
+    if (!scheduler) continue;
+    auto schedule = state_of(*scheduler);
+    schedule.set("kind", schedule_name(*config));
+    all.shared.set(numbered("lr_scheduler", i), std::move(schedule));
   }
   if (auto own = state.precision->state(); !own.empty())
     all.shared.set(state.precision->state_key(), std::move(own));
@@ -204,7 +206,6 @@ void keep_moment(RunState& state) {
   state.moment->own = state.moment->own.clone();  // hooks that follow may change buffers
   state.moment->own.set("should_stop", false);
   state.moment->own.set("stop_agreed", false);
-  state.moment->own.set("stop_agreed_by_callbacks", false);
 }
 
 void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request) {

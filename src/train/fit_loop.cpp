@@ -32,6 +32,15 @@ void warn_of_evaluation_mode(const RunState& state) {
               " modules are in evaluation mode as training begins, and stay so; train() changes that");
 }
 
+// As in Lightning no step is taken with them: of several ranks they have not been exchanged yet.
+void warn_of_lost_gradients(const RunState& state, const WindowRule& rule) {
+  const auto& open = state.progress.window;
+  if (open.done == 0 || rule.behind_epoch(open).done > 0 || !state.is_global_zero()) return;
+  log_warning("skip_epoch(), epoch " + std::to_string(state.progress.epoch) + ": the gradients of " +
+              std::to_string(open.done) +
+              " micro-batches, whose window was open, are dropped; partial_window = carry keeps them");
+}
+
 }  // namespace
 
 // A stream that has told its length to another process needs not tell it again.
@@ -42,7 +51,8 @@ void FitLoop::run(const std::function<void()>& on_begin) {
   val_schedule_.emplace(state_, num_batches_);
   if (is_stream_) end_epoch_at(std::min(num_batches_, told));
   stop_vote_.begin();
-  if (num_batches_ == 0 || done()) return on_begin();
+  // One that goes on from its end begins and ends all the same: callbacks make of it then what it is.
+  if (!state_.moment && (num_batches_ == 0 || done())) return on_begin();
 
   warn_of_evaluation_mode(state_);
   TrainContext context(state_);
@@ -51,7 +61,7 @@ void FitLoop::run(const std::function<void()>& on_begin) {
     state_.hooks.call(hook::on_train_start, context);
   }
   on_begin();
-  while (!done()) run_epoch();
+  while (num_batches_ > 0 && (!done() || has_epoch_to_end())) run_epoch();
   if (!state_.moment) keep_moment(state_);  // on_train_end may put other weights in the place of these
   state_.hooks.call(hook::on_train_end, context);
 }
@@ -76,6 +86,13 @@ bool FitLoop::is_over() const { return steps_reached() || stop_honoured(); }
 bool FitLoop::done() const {
   const auto max_epochs = *state_.options.max_epochs;
   return is_over() || (max_epochs >= 0 && state_.progress.epoch >= max_epochs);
+}
+
+// Of an epoch that was left in its middle a longer run does the rest.
+bool FitLoop::has_epoch_to_end() const {
+  const auto& progress = state_.progress;
+  const bool was_left = progress.phase == FitPhase::kBatches && progress.batches < num_batches_;
+  return progress.phase != FitPhase::kEpochStart && !was_left;
 }
 
 MicroBatch FitLoop::micro_batch(std::int64_t batch_idx) const {
@@ -183,6 +200,7 @@ void FitLoop::run_batch(const AnyBatch& loaded, std::int64_t batch_idx) {
   const auto window = rule.place(progress.window, micro_batch(batch_idx));
   if (!batch.empty()) state_.train_log.set_batch_size(batch.size());
   is_skipped_ = !batch.empty() && asks_to_skip(step);
+  if (is_skipped_) warn_of_lost_gradients(state_, rule);
   TrainOutput output{.loss = std::numeric_limits<double>::quiet_NaN()};
   if (!is_skipped_) output.loss = optimize(batch, window, step);
   // The end of an epoch that is skipped counts as Lightning's does: for schedules that count every step.

@@ -39,6 +39,7 @@ class FitLoop {
   bool stop_honoured() const;
   bool is_over() const;  // also in the midst of an epoch
   bool done() const;
+  bool has_epoch_to_end() const;  // one that was begun, though the fit is done
   double optimize(const AnyBatch& batch, const Window& window, StepContext& step);
   MicroBatch micro_batch(std::int64_t batch_idx) const;
 

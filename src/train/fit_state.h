@@ -3,9 +3,11 @@
 
 #include <map>
 #include <string>
+#include <variant>
 
 #include <lockstep/train/hooks.h>
 
+#include "train/class_name.h"
 #include "train/data_place.h"
 #include "train/run_state.h"
 
@@ -19,6 +21,11 @@ inline bool has_gradients_to_keep(const RunState& state) {
 // The second of a kind is KEY#1, or KEY.1 where names of files are made of it.
 inline std::string numbered(const std::string& key, std::size_t number, char mark = '.') {
   return number == 0 ? key : key + mark + std::to_string(number);
+}
+
+// The class of a schedule, such as "StepLR".
+inline std::string schedule_name(const LRScheduler& schedule) {
+  return std::visit([](const auto& own) { return class_name(own); }, schedule.scheduler);
 }
 
 // Callbacks of one class get numbers behind their key.

@@ -4,6 +4,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/optim/optim_state.h>
 #include <lockstep/state/module_state.h>
 #include <lockstep/state/random_state.h>
@@ -100,6 +101,44 @@ void load_precision(const RunState& state, const StateTree& shared) {
     state.precision->load_state(shared.get<StateTree>(key));
 }
 
+// From the rates that the optimizer's groups go on with.
+void begin_anew(Scheduler& scheduler, const Optimizer& optimizer) {
+  auto own = scheduler.state();
+  own.base_lrs.clear();
+  own.last_lrs.clear();
+  for (const auto& group : optimizer.groups()) {
+    own.base_lrs.push_back(group.initial_lr);
+    own.last_lrs.push_back(group.lr);
+  }
+  scheduler.load_state(std::move(own));
+}
+
+// Empty where there is none. Older checkpoints do not say which one it is.
+std::string saved_schedule(const StateTree& shared, const std::string& key, const std::string& own) {
+  if (!shared.contains(key)) return {};
+  const auto& saved = shared.get<StateTree>(key);
+  if (saved.contains("kind")) return saved.get<std::string>("kind");
+  return own.empty() ? "one" : own;
+}
+
+void load_schedule(const RunState& state, std::size_t number, const StateTree& shared) {
+  const auto& [module, optimizer, config, scheduler] = state.optimizers[number];
+  const auto key = numbered("lr_scheduler", number);
+  const auto own = scheduler ? schedule_name(*config) : std::string();
+  const auto saved = saved_schedule(shared, key, own);
+  if (saved == own) {
+    if (scheduler) load_state(*scheduler, shared.get<StateTree>(key));
+    return;
+  }
+  if (scheduler) begin_anew(*scheduler, *optimizer);
+  if (!state.is_global_zero()) return;
+  const auto text = [](const std::string& name) { return name.empty() ? std::string("none") : name; };
+  log_warning("the learning rate's schedule was " + text(saved) + " in the checkpoint, and is " + text(own) +
+              " in this run: " +
+              (scheduler ? "it begins anew"
+                         : "the rate stays " + OptionType<double>::print(optimizer->groups().front().lr)));
+}
+
 void load_optimizers(const RunState& state, const StateTree& shared) {
   const auto count = state.optimizers.size();
   if (shared.contains(numbered("optimizer", count)) ||
@@ -110,7 +149,7 @@ void load_optimizers(const RunState& state, const StateTree& shared) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto& [module, optimizer, config, scheduler] = state.optimizers[i];
     state.strategy->load_optimizer(*optimizer, shared.get<StateTree>(numbered("optimizer", i)));
-    if (scheduler) load_state(*scheduler, shared.get<StateTree>(numbered("lr_scheduler", i)));
+    load_schedule(state, i, shared);
   }
 }
 
@@ -181,8 +220,7 @@ void load_moment(RunState& state) {
   state.board.progress_bar = metrics_of(own.get<StateTree>("progress_bar_metrics"));
   load_validations(state.board, own);
   state.should_stop = state.keeps_stop = own.get<bool>("should_stop");
-  const bool agreed = own.contains("stop_agreed_by_callbacks") && own.get<bool>("stop_agreed_by_callbacks");
-  state.stop_agreed = own.get<bool>("stop_agreed") || (agreed && !state.stop_wishes.empty());
+  state.stop_agreed = own.get<bool>("stop_agreed") || !state.stop_wishes.empty();
   if (world_size != state.communicator().size()) return;
   state.strategy->load_state(own.get<StateTree>("strategy"));
   if (has_gradients_to_keep(state)) load_gradients(state, own.get<StateTree>("gradients"));

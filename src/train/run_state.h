@@ -101,6 +101,7 @@ struct RunState {
   std::unique_ptr<CheckpointWriter> checkpoint_writer;  ///< where checkpoints are written in the background
   std::function<void()> on_saved;                       ///< what is left to do when it has written one
   SaveRequest request_of_writer;                        ///< what it is writing for
+  std::filesystem::path best_of_last_fit;               ///< what "best" means to a fit, which forgets it
   std::filesystem::path resumed_from;                   ///< the checkpoint that ckpt_path has named
   std::vector<std::filesystem::path> promised;  ///< asked for in the hook that is called, not written yet
   bool has_saved_last = false;                  ///< last.ckpt, in this fit

@@ -218,6 +218,8 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
   state.stop_wishes.clear();
   state.has_saved_last = false;
   state.promised.clear();
+  state.best_of_last_fit =
+      checkpoint_callback() ? checkpoint_callback()->best_model_path() : std::filesystem::path();
   state.moment.reset();
   state.save_failure = nullptr;
   run_guarded(state, [&] {

@@ -2,6 +2,7 @@
 #include <lockstep/loggers/csv_logger.h>
 
 #include <cmath>
+#include <fstream>
 #include <limits>
 
 #include "support/temporary_folder.h"
@@ -77,15 +78,28 @@ TEST(CsvLogger, QuotesNamesThatNeedIt) {
 
 TEST(CsvLogger, WritesAllRowsOnceItCan) {
   const test::TemporaryFolder folder;
+  std::ofstream(folder / "later") << "a file";
   CsvLogger logger(folder / "later", 1);
   logger.log_metrics(std::vector<Metric>{{"m", 1}}, 0, 0);
-  std::filesystem::create_directory(folder / "later");
+  std::filesystem::remove(folder / "later");
   logger.log_metrics(std::vector<Metric>{{"m", 2}}, 0, 1);
   EXPECT_EQ(test::content(folder / "later" / "metrics.csv"), "epoch,step,m\n0,0,1\n0,1,2\n");
 }
 
+TEST(CsvLogger, MakesItsFolder) {
+  const test::TemporaryFolder folder;
+  const auto place = folder / "not" / "there";
+  CsvLogger logger(place);
+  logger.log_hyperparams({{"lr", 0.5}});
+  EXPECT_TRUE(std::filesystem::exists(place / "hparams.yaml"));
+  std::filesystem::remove_all(folder / "not");
+  logger.log_metrics(std::vector<Metric>{{"m", 1}}, 0, 0);
+  logger.finalize("success");
+  EXPECT_EQ(test::content(place / "metrics.csv"), "epoch,step,m\n0,0,1\n");
+}
+
 TEST(CsvLogger, NeverStopsTraining) {
-  CsvLogger logger("/nonexistent_folder");
+  CsvLogger logger("/dev/null/folder");
   logger.log_metrics(std::vector<Metric>{{"m", 1}}, 0, 0);
   EXPECT_NO_THROW(logger.finalize("success"));
 }

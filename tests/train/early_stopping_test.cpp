@@ -200,8 +200,8 @@ TEST_F(EarlyStoppingTest, ANewFitOfATrainerBeginsAnew) {
   EXPECT_EQ(callback->stopping_reason(), StoppingReason::kNotStopped);
 }
 
-// The checkpoint of the epoch in which it stopped is one to go on from with more patience.
-TEST_F(EarlyStoppingTest, ACheckpointOfTheEpochThatItEndedDoesNotStopTheNextRun) {
+// The checkpoint of the epoch in which it stopped is one to go on from with more patience, and with no other.
+TEST_F(EarlyStoppingTest, ACheckpointOfTheEpochThatItEndedStopsARunWithoutMorePatience) {
   const auto run = [&](int patience, const std::string& from) {
     auto chosen = options(8);
     chosen.callbacks = {
@@ -216,7 +216,63 @@ TEST_F(EarlyStoppingTest, ACheckpointOfTheEpochThatItEndedDoesNotStopTheNextRun)
   const auto from = folder_ / "from.ckpt";
   std::filesystem::rename(run_dir() / "checkpoints" / "epoch=2-step=3.ckpt", from);
   EXPECT_EQ(run(100, from), 8);
-  EXPECT_EQ(run(2, from), 4);  // the next check finds the same
+  EXPECT_EQ(run(3, from), 4);
+  model_->losses.clear();  // nothing is validated
+  for (const int patience : {2, 1}) EXPECT_EQ(run(patience, from), 3) << patience;
+}
+
+// A job that has ended is started again: it finds what it has found, whatever has stopped it.
+TEST_F(EarlyStoppingTest, AStoppedRunThatIsRunAgainStopsAtOnce) {
+  const std::vector<std::tuple<std::vector<double>, EarlyStoppingOptions, EarlyStoppingOptions>> vectors{
+      {{1, 2, 0.5, 0.4, 0.3, 0.2}, {.patience = 1}, {.patience = 2}},
+      {{1, std::nan(""), 0.5, 0.4, 0.3, 0.2}, {}, {.check_finite = false}},
+      {{1, 0.8, 0.5, 0.4, 0.3, 0.2}, {.stopping_threshold = 0.9}, {.stopping_threshold = 0.1}},
+      {{1, 2, 0.5, 0.4, 0.3, 0.2}, {.divergence_threshold = 1.5}, {.divergence_threshold = 3.0}}};
+  for (auto [losses, same, other] : vectors) {
+    const auto run = [&](EarlyStoppingOptions wanted, bool goes_on) {
+      wanted.monitor = "val_loss";
+      const auto callback = std::make_shared<EarlyStopping>(wanted);
+      auto chosen = options(6);
+      chosen.callbacks = {callback};
+      model_ = testing::Slope();
+      model_->losses.assign(losses.begin() + (goes_on ? 2 : 0), losses.end());
+      Trainer trainer(chosen);
+      trainer.fit(model_, batches(1), batches(1), goes_on ? "last" : "");
+      EXPECT_EQ(callback->stopping_reason() == StoppingReason::kNotStopped, trainer.current_epoch() == 6);
+      EXPECT_EQ(callback->stopped_epoch(), trainer.current_epoch() == 6 ? 0 : 1);
+      return trainer.current_epoch();
+    };
+    EXPECT_EQ(run(same, false), 2);
+    EXPECT_EQ(run(same, true), 2);
+    EXPECT_EQ(run(other, true), 6);
+  }
+}
+
+// What was due behind the check is done all the same.
+TEST_F(EarlyStoppingTest, ARunThatGoesOnFromTheCheckThatStoppedItEndsItsEpoch) {
+  struct Saves final : Callback {
+    void on_validation_end(TrainContext& context) override {
+      if (++validations == 2) context.save_checkpoint(folder);
+    }
+    void on_train_epoch_end(TrainContext&) override { ++epochs; }
+    std::filesystem::path folder;
+    int validations = 0, epochs = 0;
+  };
+  for (const bool goes_on : {false, true}) {
+    const auto saves = std::make_shared<Saves>();
+    saves->folder = folder_ / (goes_on ? "other.ckpt" : "from.ckpt");
+    auto chosen = options(6);
+    chosen.val_check_interval = 1;
+    chosen.callbacks = {
+        std::make_shared<EarlyStopping>(EarlyStoppingOptions{.monitor = "val_loss", .patience = 1}), saves};
+    model_ = testing::Slope();
+    model_->losses = {1, 2, 0.5};
+    Trainer trainer(chosen);
+    trainer.fit(model_, batches(3), batches(1), goes_on ? (folder_ / "from.ckpt").string() : "");
+    EXPECT_EQ(trainer.current_epoch(), 1);
+    EXPECT_EQ(trainer.global_step(), 2);
+    EXPECT_EQ(saves->epochs, 1);
+  }
 }
 
 // What ends a run is what it finds when min_epochs are done, whether it was resumed before or not.

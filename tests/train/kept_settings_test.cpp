@@ -50,10 +50,41 @@ TEST_F(KeptSettingsOfRuns, AreToldWhereTheyDifferAndByNameAlone) {
   const LRScheduler half{.scheduler = ExponentialLR{.gamma = 0.5}, .interval = Interval::kStep};
   EXPECT_EQ(said_of({.lr = 0.5, .momentum = 0.5, .weight_decay = 0.25}, half), "");
   EXPECT_EQ(said_of({.lr = 0.125, .momentum = 0.5, .weight_decay = 0.25}, half), "lr 0.5, not 0.125");
+  // Momentum decides on whether there is state of the optimizer's at all.
+  EXPECT_EQ(said_of({.lr = 0.5, .momentum = 0, .weight_decay = 0.25}), "momentum 0.5, not 0.0");
   // Whose rates do not come from the optimizer's.
   const LRScheduler cycle{.scheduler = OneCycleLR{.max_lr = 1, .total_steps = 10},
                           .interval = Interval::kStep};
   EXPECT_EQ(said_of({.lr = 0.125, .momentum = 0.5, .weight_decay = 0.25}, cycle), "");
+}
+
+// A schedule that the checkpoint does not have begins where the run goes on.
+TEST_F(KeptSettingsOfRuns, AreThoseOfTheCheckpointWhereItHasAnotherSchedule) {
+  const LRScheduler half{.scheduler = ExponentialLR{.gamma = 0.5}, .interval = Interval::kStep};
+  const LRScheduler steps{.scheduler = StepLR{.step_size = 1, .gamma = 0.25}, .interval = Interval::kStep};
+  const std::vector<std::tuple<std::optional<LRScheduler>, std::optional<LRScheduler>, std::string, double>>
+      vectors{{std::nullopt, half, "was none in the checkpoint, and is ExponentialLR", -2 - 1 - 0.5},
+              {half, std::nullopt, "was ExponentialLR in the checkpoint, and is none", -1.5 - 2 * 0.25},
+              {half, steps, "was ExponentialLR in the checkpoint, and is StepLR", -1.5 - 1 - 0.25}};
+  for (const auto& [first, second, said, weight] : vectors) {
+    std::filesystem::remove_all(run_dir());
+    Trainer(options(1)).fit(std::make_shared<Settled>(SGD{.lr = 1}, first), batches(2));
+    const auto model = std::make_shared<Settled>(SGD{.lr = 1}, second);
+    ::testing::internal::CaptureStderr();
+    Trainer(options(2)).fit(model, batches(2), {}, "last");
+    const auto text = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(text.find(said), text.npos) << text;
+    EXPECT_EQ(model->weight.item<float>(), static_cast<float>(weight)) << said;
+  }
+}
+
+TEST_F(KeptSettingsOfRuns, NoMomentumIsKeptToo) {
+  Trainer(options(1)).fit(std::make_shared<Settled>(SGD{.lr = 1}), batches(2));
+  const auto model = std::make_shared<Settled>(SGD{.lr = 1, .momentum = 0.9});
+  ::testing::internal::CaptureStderr();
+  Trainer(options(2)).fit(model, batches(2), {}, "last");
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("momentum 0.0, not 0.9"), std::string::npos);
+  EXPECT_EQ(model->weight.item<float>(), -4);
 }
 
 }  // namespace

@@ -169,6 +169,36 @@ TEST_F(LeftOut, CallbacksMaySkipToo) {
   EXPECT_EQ(trainer.global_step(), 4);
 }
 
+TEST_F(LeftOut, ASkipSaysWhichGradientsItDrops) {
+  for (const auto& [skips_at, partial, warns] :
+       {std::tuple(3, PartialWindow::kAccumulated, true), std::tuple(2, PartialWindow::kAccumulated, false),
+        std::tuple(3, PartialWindow::kCarry, false)}) {
+    const auto model = std::make_shared<RecordedImpl>();
+    model->skips_at = skips_at;
+    auto chosen = windows_of(2);
+    chosen.partial_window = partial;
+    ::testing::internal::CaptureStderr();
+    Trainer(chosen).fit(model, batches(4));
+    const auto said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("the gradients of 1 micro-batches") != said.npos, warns) << said;
+  }
+}
+
+// The scale may have been right: the loss was not.
+TEST_F(LeftOut, StepsOnGradientsThatAreNotFiniteAreNamedForWhatTheyAre) {
+  const auto data = torch::tensor({1.0F, std::nanf(""), 1.0F, 1.0F}).unsqueeze(1);
+  auto chosen = options();
+  chosen.precision = Fp16Mixed{};
+  ::testing::internal::CaptureStderr();
+  Trainer(chosen).fit(model_, loader(tensor_dataset(data), {.batch_size = 1}));
+  const auto said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(
+      said.find("1 of 4 optimizer steps were left out: gradients were infinite or NaN under the loss scale, "
+                "which is 32768"),
+      said.npos)
+      << said;
+}
+
 TEST_F(LeftOut, ASkipIsRefusedInOtherHooks) {
   struct Late : Callback {
     void on_train_batch_end(StepContext& step, const TrainOutput&) override { step.skip_epoch(); }

@@ -46,6 +46,20 @@ TEST_F(ModelCheckpointTest, TwoUnderOneNameAreRefused) {
   test::expect_error<ConfigError>([&] { fit(chosen, wanted); }, {"enable_version_counter", "same.ckpt"});
 }
 
+// The end of fit would take the place of the best.
+TEST_F(ModelCheckpointTest, TheNameOfTheTrainersLastIsRefused) {
+  model_->losses = {1, 2, 3, 4};
+  ModelCheckpointOptions wanted{.filename = "last", .monitor = "val_loss"};
+  test::expect_error<ConfigError>([&] { fit(options(4), wanted, 1); }, {"filename", "last", "dirpath"});
+  wanted.dirpath = run_dir() / "logs" / ".." / "checkpoints";
+  EXPECT_THROW(fit(options(4), wanted, 1), ConfigError);
+  wanted.dirpath = folder_ / "best";
+  const auto callback = fit(options(4), wanted, 1);
+  EXPECT_EQ(Checkpoint(callback->best_model_path()).info().global_step, 1);
+  wanted.save_last = SaveLast::kTrue;
+  EXPECT_THROW(fit(options(4), wanted, 1), ConfigError);
+}
+
 TEST_F(ModelCheckpointTest, ALinkInTheDefaultFolderGivesWayToTheTrainersLast) {
   const auto callback = fit(options(2), {.save_last = SaveLast::kLink}, 1);
   EXPECT_FALSE(fs::is_symlink(checkpoints() / "last.ckpt"));

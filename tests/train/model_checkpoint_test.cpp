@@ -206,6 +206,25 @@ TEST_F(ModelCheckpointTest, EpochAndStepCanAlwaysBeMonitored) {
   }
 }
 
+// What is called so stands in for the Trainer's own number, also in names.
+TEST_F(ModelCheckpointTest, ALoggedEpochOrStepIsWhatIsMonitored) {
+  struct Logs final : Callback {
+    void on_train_epoch_end(TrainContext& context) override {
+      context.log("epoch", 10.0 - static_cast<double>(context.current_epoch()));
+      context.log("step", 7.5);
+    }
+  };
+  auto chosen = options(3);
+  const auto stopping = std::make_shared<EarlyStopping>(
+      EarlyStoppingOptions{.monitor = "step", .patience = 2, .check_on_train_epoch_end = true});
+  chosen.callbacks = {std::make_shared<Logs>(), stopping};
+  const auto callback = fit(chosen, {.monitor = "epoch", .mode = MonitorMode::kMax}, 1);
+  EXPECT_EQ(callback->best_model_score(), 10);
+  EXPECT_EQ(callback->best_model_path().filename(), "epoch=10-step=7.ckpt");
+  EXPECT_EQ(stopping->best_score(), 7.5);
+  EXPECT_EQ(stopping->wait_count(), 2);
+}
+
 TEST_F(ModelCheckpointTest, ANaNThatComesFirstIsReplaced) {
   const double nan = std::nan("");
   const auto best_of = [&](std::vector<double> losses, MonitorMode mode) {
@@ -302,6 +321,21 @@ TEST_F(ModelCheckpointTest, BestIsWhatATestTakes) {
   EXPECT_EQ(model_->weight.item<float>(), -1);
   Trainer other(options());
   test::expect_error<ConfigError>([&] { other.test(model_, batches(1), "best"); }, {"best", "nothing"});
+}
+
+TEST_F(ModelCheckpointTest, BestIsWhatAnotherFitOfTheTrainerGoesOnFrom) {
+  model_->losses = {1, 2};
+  auto chosen = options(2);
+  chosen.callbacks = {std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.monitor = "val_loss"})};
+  Trainer trainer(chosen);
+  test::expect_error<ConfigError>([&] { trainer.fit(model_, batches(1), batches(1), "best"); },
+                                  {"best", "nothing"});
+  trainer = Trainer(chosen);
+  trainer.fit(model_, batches(1), batches(1));
+  model_->training_steps = 0;
+  trainer.fit(model_, batches(1), batches(1), "best");
+  EXPECT_EQ(model_->training_steps, 1);
+  EXPECT_EQ(model_->weight.item<float>(), -2);
 }
 
 // What is best is known to the run that goes on.

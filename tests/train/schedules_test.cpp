@@ -274,6 +274,13 @@ TEST_F(Schedules, AFastDevRunTriesEveryStageAndLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(run_dir() / "checkpoints"));
 }
 
+TEST_F(Schedules, AnErrorOfOverfittingNamesItsOption) {
+  auto chosen = options();
+  chosen.overfit_batches = 0.01;
+  test::expect_error<ConfigError>([&] { Trainer(chosen).fit(model_, batches(6)); },
+                                  {"overfit_batches", "0.01"});
+}
+
 TEST_F(Schedules, OverfittingSeesTheSameBatchesInOrder) {
   std::vector<float> seen;
   auto chosen = options(2);

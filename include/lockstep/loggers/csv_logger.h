@@ -42,6 +42,7 @@ class LOCKSTEP_API CsvLogger final : public Logger {
 
   using Columns = std::vector<std::string>;  // sorted
 
+  void make_own_folder() const;
   void write_rows();
   void rewrite(const Columns& columns) const;
   Columns columns_with_pending() const;

@@ -40,6 +40,7 @@ void EarlyStopping::begin_anew() {
   reason_ = StoppingReason::kNotStopped;
   message_.clear();
   checked_ = 0;
+  last_value_.reset();
   has_warned_ = false;
 }
 
@@ -56,29 +57,25 @@ bool EarlyStopping::checks_on_train_epoch_end(const TrainContext& context) const
       (trainer.val_check_interval.is_whole_epoch() && trainer.check_val_every_n_epoch == 1));
 }
 
-// Of the reason that a checkpoint holds, other options may make none.
-bool EarlyStopping::is_still_reason() const {
-  switch (reason_) {
-    case StoppingReason::kNotStopped:
-      return false;
-    case StoppingReason::kNonFinite:
-      return options_.check_finite;
-    case StoppingReason::kStoppingThreshold:
-      return options_.stopping_threshold.has_value();
-    case StoppingReason::kDivergenceThreshold:
-      return options_.divergence_threshold.has_value();
-    case StoppingReason::kPatienceExhausted:
-      return wait_count_ >= options_.patience;
-  }
-  return false;
+// By the options of this run; what a checkpoint of 0.x lacks it cannot ask about.
+StoppingReason EarlyStopping::reason_to_stay_stopped() const {
+  if (!last_value_) return StoppingReason::kNotStopped;
+  const auto reason = passed_limit(*last_value_);
+  if (reason != StoppingReason::kNotStopped) return reason;
+  return wait_count_ > 0 && wait_count_ >= options_.patience ? StoppingReason::kPatienceExhausted
+                                                             : StoppingReason::kNotStopped;
+}
+
+// Of a run that goes on from a checkpoint; others have found nothing yet.
+void EarlyStopping::conclude_anew(TrainContext& context) {
+  const auto stopped_epoch = stopped_epoch_;
+  reason_ = StoppingReason::kNotStopped;
+  conclude(context, reason_to_stay_stopped(), last_value_.value_or(0));
+  if (reason_ != StoppingReason::kNotStopped && stopped_epoch > 0) stopped_epoch_ = stopped_epoch;
 }
 
 void EarlyStopping::on_train_start(TrainContext& context) {
-  // An end that was postponed still is; one that came is what a run goes on from.
-  const auto& trainer = context.options();
-  const bool is_early =
-      context.current_epoch() < trainer.min_epochs.value_or(0) || context.global_step() < trainer.min_steps;
-  if (is_early && is_still_reason()) context.wish_to_stop(*this, true);
+  conclude_anew(context);
   if (context.has_validation() || checks_on_train_epoch_end(context) || !context.is_global_zero()) return;
   log_warning(
       "EarlyStopping(\"" + options_.monitor +
@@ -104,6 +101,7 @@ void EarlyStopping::check(TrainContext& context) {
   const auto number = found->measured.number;
   if (number > 0 && std::exchange(checked_, number) == number) return;
   const double best_before = best_score_;
+  last_value_ = found->value;
   const auto reason = judge(found->value);
   conclude(context, reason, found->value);
   if (reason != StoppingReason::kNotStopped) return;
@@ -131,12 +129,18 @@ bool EarlyStopping::is_better(double value, double than) const {
 }
 
 // The order is Lightning's.
-StoppingReason EarlyStopping::judge(double value) {
+StoppingReason EarlyStopping::passed_limit(double value) const {
   if (options_.check_finite && !std::isfinite(value)) return StoppingReason::kNonFinite;
   if (options_.stopping_threshold && is_better(value, *options_.stopping_threshold))
     return StoppingReason::kStoppingThreshold;
   if (options_.divergence_threshold && is_better(*options_.divergence_threshold, value))
     return StoppingReason::kDivergenceThreshold;
+  return StoppingReason::kNotStopped;
+}
+
+StoppingReason EarlyStopping::judge(double value) {
+  const auto reason = passed_limit(value);
+  if (reason != StoppingReason::kNotStopped) return reason;
   const double delta = options_.mode == MonitorMode::kMin ? options_.min_delta : -options_.min_delta;
   if (is_better(value + delta, best_score_)) {
     best_score_ = value;
@@ -178,6 +182,7 @@ StateTree EarlyStopping::state() const {
   state.set("stopping_reason", static_cast<std::int64_t>(reason_));
   state.set("stopping_reason_message", message_);
   state.set("checked_validation", checked_);
+  if (last_value_) state.set("last_value", *last_value_);
   return state;
 }
 
@@ -190,6 +195,7 @@ void EarlyStopping::load_state(const StateTree& state) {
   reason_ = static_cast<StoppingReason>(state.get<std::int64_t>("stopping_reason"));
   message_ = state.get<std::string>("stopping_reason_message");
   if (state.contains("checked_validation")) checked_ = state.get<std::int64_t>("checked_validation");
+  if (state.contains("last_value")) last_value_ = state.get<double>("last_value");
 }
 
 }  // namespace lockstep

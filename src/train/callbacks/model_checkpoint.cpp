@@ -60,6 +60,7 @@ void ModelCheckpoint::setup(TrainContext& context) {
   dirpath_ = options_.dirpath.empty() ? context.run_dir() / "checkpoints" : options_.dirpath;
   if (!dirpath_.has_filename()) dirpath_ = dirpath_.parent_path();
   if (context.stage() != Stage::kFit) return;
+  refuse_name_of_last(context);
   // A new fit has other checkpoints; the state of one that goes on is loaded later.
   kept_.clear();
   best_model_path_.clear();
@@ -69,6 +70,18 @@ void ModelCheckpoint::setup(TrainContext& context) {
   last_global_step_saved_ = saves_ = 0;
   last_due_.reset();
   waits_for_validation_ = has_warned_of_missing_ = has_warned_of_stale_ = false;
+}
+
+// The Trainer's own last.ckpt, or save_last's, would take the place of one of the best.
+void ModelCheckpoint::refuse_name_of_last(const TrainContext& context) const {
+  if (options_.save_top_k == 0 || context.options().fast_dev_run) return;
+  const auto path = (dirpath_ / format_checkpoint_name({}, 0, 0)).lexically_normal();
+  const auto of_trainer = (context.run_dir() / "checkpoints" / last_path().filename()).lexically_normal();
+  const bool is_own_last = options_.save_last != SaveLast::kFalse && path == last_path().lexically_normal();
+  if (!is_own_last && fs::absolute(path) != fs::absolute(of_trainer)) return;
+  refuse_checkpointing("filename", "another name: the end of fit is saved as " + of_trainer.string(),
+                       "\"" + options_.filename + "\"",
+                       "choose one such as {epoch}-{val_loss}, or another dirpath");
 }
 
 void ModelCheckpoint::on_fit_start(TrainContext& context) {

@@ -1,6 +1,7 @@
 // The names that ModelCheckpoint gives, and what it knows when a run goes on.
 #include <lockstep/train/callbacks/model_checkpoint.h>
 
+#include <cmath>
 #include <sstream>
 #include <vector>
 
@@ -32,11 +33,13 @@ bool is_there(const std::filesystem::path& checkpoint) {
 std::string ModelCheckpoint::format_checkpoint_name(const Metrics& metrics, std::int64_t epoch,
                                                     std::int64_t step) const {
   const auto value_of = [&](std::string_view name) -> detail::NamedValue {
-    if (name == "epoch") return {static_cast<double>(epoch), true};
-    if (name == "step") return {static_cast<double>(step), true};
     const auto found = metrics.find(name);
-    if (found == metrics.end()) return {0, true};
-    return {found->second, false};
+    const bool is_logged = found != metrics.end();
+    const bool is_count = name == "epoch" || name == "step";
+    // Lightning's names have whole numbers of these, also where they were logged.
+    if (is_logged)
+      return {is_count ? std::trunc(found->second) : found->second, is_count && std::isfinite(found->second)};
+    return {is_count ? static_cast<double>(name == "epoch" ? epoch : step) : 0, true};
   };
   const std::string text = options_.filename.empty() ? kDefaultName : options_.filename;
   return detail::checkpoint_name(text, options_.auto_insert_metric_name, value_of)

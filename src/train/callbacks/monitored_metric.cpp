@@ -7,18 +7,26 @@
 #include <lockstep/train/trainer_options.h>
 
 namespace lockstep::detail {
+namespace {
+
+// What was logged stands in for the Trainer's own numbers.
+std::optional<double> value_of(const TrainContext& context, const std::string& name) {
+  const auto& metrics = context.callback_metrics();
+  if (const auto found = metrics.find(name); found != metrics.end()) return found->second;
+  if (name == "epoch") return static_cast<double>(context.current_epoch());
+  if (name == "step") return static_cast<double>(context.global_step());
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::optional<MonitoredMetric> monitored_metric(const TrainContext& context, const std::string& name) {
-  if (name == "epoch") return MonitoredMetric{static_cast<double>(context.current_epoch())};
-  if (name == "step") return MonitoredMetric{static_cast<double>(context.global_step())};
-  const auto& metrics = context.callback_metrics();
-  const auto found = metrics.find(name);
-  const bool is_there = found != metrics.end();
+  const auto found = value_of(context, name);
   const auto measured = context.measured(name);
-  const auto word = torch::tensor(
-      {is_there ? 1.0 : 0.0, is_there ? found->second : 0.0, static_cast<double>(measured.number),
-       static_cast<double>(measured.epoch), static_cast<double>(measured.global_step)},
-      torch::kDouble);
+  const auto word =
+      torch::tensor({found ? 1.0 : 0.0, found.value_or(0.0), static_cast<double>(measured.number),
+                     static_cast<double>(measured.epoch), static_cast<double>(measured.global_step)},
+                    torch::kDouble);
   context.strategy().communicator().broadcast(word, 0);
   const auto* said = word.const_data_ptr<double>();
   if (said[0] == 0) return std::nullopt;

@@ -20,8 +20,8 @@ struct MonitoredMetric {
   }
 };
 
-/// What rank 0 has logged under `name`; none where it has not. "epoch" and "step" always are there.
-/// Collective.
+/// What rank 0 has logged under `name`; none where it has not. "epoch" and "step" are the Trainer's own
+/// numbers where nothing was logged under these names. Collective.
 std::optional<MonitoredMetric> monitored_metric(const TrainContext& context, const std::string& name);
 
 /// Says, for `who`, that rank 0 has logged nothing under `name`, and what it has. Collective.

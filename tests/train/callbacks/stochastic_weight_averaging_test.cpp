@@ -91,6 +91,24 @@ TEST_F(StochasticWeightAveragingTest, GoesOnFromCheckpoints) {
   }
 }
 
+// A job that has ended is started again.
+TEST_F(StochasticWeightAveragingTest, AFinishedRunThatIsRunAgainEndsWithItsAverages) {
+  const auto last = run_dir() / "checkpoints" / "last.ckpt";
+  Trainer first(with(swa(from_the_second()), 4));
+  first.fit(model_, batches(1));
+  const auto average = (-1 - 2 - 2.75F) / 3;
+  first.fit(model_, batches(1), std::nullopt, "last");  // of the same Trainer
+  EXPECT_FLOAT_EQ(model_->weight.item<float>(), average);
+  model_ = testing::Slope();
+  auto chosen = with(swa(from_the_second()), 4);
+  chosen.run.save_weights = folder_ / "weights.safetensors";
+  Trainer(chosen).fit(model_, batches(1), std::nullopt, "last");
+  EXPECT_FLOAT_EQ(model_->weight.item<float>(), average);
+  EXPECT_FLOAT_EQ(Checkpoint(last).entry("model").get<at::Tensor>("weight").item<float>(), average);
+  load_weights(folder_ / "weights.safetensors", *model_);
+  EXPECT_FLOAT_EQ(model_->weight.item<float>(), average);
+}
+
 // Normalizes its data as they come.
 struct NormImpl : testing::SlopeImpl {
   NormImpl() { register_module("norm", norm); }

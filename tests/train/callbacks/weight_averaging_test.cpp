@@ -134,6 +134,22 @@ TEST_F(WeightAveragingTest, GoesOnFromTheEndAndFromInsideAValidation) {
   }
 }
 
+// A job that has ended is started again.
+TEST_F(WeightAveragingTest, AFinishedRunThatIsRunAgainEndsWithItsAverages) {
+  for (const bool cut : {false, true}) {
+    auto chosen = with(ema({.decay = 0.5}));
+    if (cut) chosen.max_steps = 3;
+    for (const auto* from : {"", "last"}) {
+      model_ = Slope();
+      chosen.callbacks = {ema({.decay = 0.5})};
+      Trainer(chosen).fit(model_, batches(cut ? 5 : 3), batches(1), from);
+      EXPECT_EQ(weight(), -2.25F) << cut << from;
+      EXPECT_EQ(weight_in(last(), "model"), -2.25F);
+      EXPECT_EQ(weight_in(last(), "current_model_state"), -3);
+    }
+  }
+}
+
 TEST_F(WeightAveragingTest, BeginsAnewFromACheckpointWithoutAverages) {
   Trainer(options(1)).fit(model_, batches(2));
   std::filesystem::rename(last(), folder_ / "plain.ckpt");

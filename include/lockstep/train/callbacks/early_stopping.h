@@ -36,8 +36,9 @@ enum class StoppingReason {
 
 /// All ranks go by the metric of rank 0. Each value that a validation has measured is checked once.
 /// min_epochs and min_steps postpone the end, which is forgotten where the metric is better again before
-/// them, in a run that goes on from a checkpoint as in one that was not interrupted. Lightning's
-/// EarlyStopping.
+/// them, in a run that goes on from a checkpoint as in one that was not interrupted. A run that goes on from
+/// a checkpoint of one that was stopped stops at once, unless the options of the new run have no reason to:
+/// a larger patience goes on. Lightning's EarlyStopping.
 class LOCKSTEP_API EarlyStopping final : public Callback {
  public:
   /// @throws ConfigError without a monitor, or for a negative patience
@@ -67,7 +68,9 @@ class LOCKSTEP_API EarlyStopping final : public Callback {
   StoppingReason judge(double value);
   std::string reason_for(double value) const;
   bool is_better(double value, double than) const;
-  bool is_still_reason() const;
+  StoppingReason passed_limit(double value) const;
+  StoppingReason reason_to_stay_stopped() const;
+  void conclude_anew(TrainContext& context);
   void conclude(TrainContext& context, StoppingReason reason, double value);
   void begin_anew();
 
@@ -77,8 +80,9 @@ class LOCKSTEP_API EarlyStopping final : public Callback {
   double best_score_ = 0;
   StoppingReason reason_ = StoppingReason::kNotStopped;
   std::string message_;
-  std::int64_t checked_ = 0;  // the number of the validation whose value was checked last
-  bool has_warned_ = false;   // of a metric that is not there yet
+  std::int64_t checked_ = 0;               // the number of the validation whose value was checked last
+  std::optional<double> last_value_ = {};  // that was checked
+  bool has_warned_ = false;                // of a metric that is not there yet
 };
 
 }  // namespace lockstep

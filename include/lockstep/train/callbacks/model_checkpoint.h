@@ -120,6 +120,7 @@ class LOCKSTEP_API ModelCheckpoint final : public Callback {
   void write_last(TrainContext& context);
   void write(TrainContext& context, const std::filesystem::path& path, const Saved& replaced,
              const std::filesystem::path& former_best);
+  void refuse_name_of_last(const TrainContext& context) const;
   void refuse_shared(const TrainContext& context, const std::filesystem::path& path) const;
   std::filesystem::path last_path() const;
   bool is_inside_dirpath(const std::filesystem::path& path) const;
