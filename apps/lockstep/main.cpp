@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
+#include <optional>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/version.h>
@@ -17,12 +18,12 @@
 
 namespace {
 
-int inspect(const std::string& folder, const std::string& other) {
-  if (other.empty()) {
+int inspect(const std::string& folder, const std::optional<std::string>& other) {
+  if (!other) {
     std::cout << lockstep::describe_checkpoint(folder);
     return 0;
   }
-  const auto lines = lockstep::compare_checkpoints(folder, other);
+  const auto lines = lockstep::compare_checkpoints(folder, *other);
   for (const auto& line : lines) std::cout << line << "\n";
   return lines.empty() ? 0 : 1;
 }
@@ -65,10 +66,12 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("lockstep ") + lockstep::kVersion);
   app.require_subcommand(1);
   app.failure_message(refusal);
-  std::string folder, other, file, entry = "model";
+  std::string folder, file, entry = "model";
+  std::optional<std::string> other;
 
   auto* inspecting = app.add_subcommand("inspect", "Check every byte of a checkpoint and show what it holds");
-  inspecting->add_option("CHECKPOINT", folder, "A .ckpt folder, or a file of torch.save or safetensors")->required();
+  inspecting->add_option("CHECKPOINT", folder, "A .ckpt folder, or a file of torch.save or safetensors")
+      ->required();
   inspecting->add_option("--diff", other, "Show how this checkpoint differs; exit status 1 if it does");
   auto* consolidating =
       app.add_subcommand("consolidate", "Make one safetensors file of a checkpoint's tensors");

@@ -181,13 +181,14 @@ class Parser {
     Words known{"help", "print_config"};
     for (const auto& [key, flag] : flags_) known.push_back(key);
     const auto key = name.substr(std::min(name.find_first_not_of('-'), name.size()));
-    throw_unknown("flag " + name, "", did_you_mean(nearest_key(key, known), "--"));
+    throw_unknown("flag " + name, "", hint_for_unknown(key, known, "--"));
   }
 
   [[noreturn]] void refuse_word(const std::string& word) const {
     const auto accepted = info_.verbs.empty() ? "flags only" : "at most " + detail::one_of(info_.verbs);
+    const bool is_second = std::ranges::count(info_.verbs, word) > 0;
     throw_usage("unexpected word on the command line", accepted, '"' + word + '"',
-                did_you_mean(nearest_name(word, info_.verbs)));
+                is_second ? "the first is " + verb_ : did_you_mean(nearest_name(word, info_.verbs)));
   }
 
   const Flags& flags_;

@@ -27,6 +27,20 @@ Position position(const YAML::Mark& mark) {
   return {mark.line + 1, mark.column + 1};
 }
 
+// As LightningCLI writes them: `{class_path: ..., init_args: ...}`.
+bool is_object(const YAML::Node& node) {
+  if (!node.IsMap() || !node["class_path"]) return false;
+  return node.size() == 1 || node["init_args"] || node["dict_kwargs"];
+}
+
+std::string instead_of_object(const std::string& member) {
+  if (member == "strategy") return "a file names strategies, with their options below: strategy: {name: ddp}";
+  if (member == "model" || member == "data" || member == "optimizer" || member == "lr_scheduler")
+    return "the program makes its " + member + "; leave this out";
+  return "give the objects in the program: its options have a member " + member +
+         (member == "logger" ? "; a file names loggers: csv, jsonl, mlflow, tensorboard" : "");
+}
+
 class YamlReader {
  public:
   explicit YamlReader(std::string name) : name_(std::move(name)) {}
@@ -67,6 +81,7 @@ class YamlReader {
   }
 
   void read_entry(const std::string& key, const YAML::Node& value, Position at, int depth) {
+    if (is_object(value)) refuse_object(key, "names a class", position(value.Mark()));
     if (value.IsMap() && value.size() > 0) return read_map(value, key, depth + 1);
     if (assignments_.size() >= kMostValues) refuse("a configuration file has more than 100000 values", at);
     if (const auto [first, is_new] = keys_.emplace(key, at); !is_new) refuse_twice(key, first->second, at);
@@ -89,7 +104,7 @@ class YamlReader {
   }
 
   OptionText read_item(const std::string& key, const YAML::Node& item) {
-    if (item.IsMap() && item["class_path"]) refuse_object(key, position(item.Mark()));
+    if (is_object(item)) refuse_object(key, "lists classes", position(item.Mark()));
     if (!item.IsScalar() && !item.IsNull())
       refuse(key + ": an item of a list is a single value", position(item.Mark()));
     if (++items_ > kMostValues)
@@ -97,12 +112,9 @@ class YamlReader {
     return read_value(key, item);
   }
 
-  // As LightningCLI writes them: `callbacks: [{class_path: ..., init_args: ...}]`.
-  [[noreturn]] void refuse_object(const std::string& key, Position at) const {
+  [[noreturn]] void refuse_object(const std::string& key, const std::string& does, Position at) const {
     const auto member = key.substr(key.rfind('.') + 1);
-    refuse(key + " lists classes by class_path, which a file cannot make here", at,
-           "give the objects in the program: its options have a member " + member +
-               (member == "logger" ? "; a file names loggers: csv, jsonl, mlflow, tensorboard" : ""));
+    refuse(key + " " + does + " by class_path, which a file cannot make here", at, instead_of_object(member));
   }
 
   [[noreturn]] void refuse_twice(const std::string& key, Position first, Position second) const {

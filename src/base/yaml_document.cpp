@@ -37,6 +37,20 @@ std::optional<YAML::Mark> second_document(const std::string& text) {
   return second.mark;
 }
 
+// What yaml-cpp says of a tab does not name it. It may notice one in the line after it.
+std::optional<YAML::Mark> tab_in_indentation(const std::string& text, const YAML::Mark& failure) {
+  constexpr int kLinesBefore = 1;
+  std::istringstream lines(text);
+  std::string line;
+  for (YAML::Mark mark; std::getline(lines, line) && mark.line <= failure.line; ++mark.line) {
+    const auto tab = line.substr(0, line.find_first_not_of(" \t")).find('\t');
+    if (tab == line.npos || mark.line + kLinesBefore < failure.line) continue;
+    mark.column = static_cast<int>(tab);
+    return mark;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Expected<YAML::Node, YamlFailure> parse_yaml_document(const std::string& text) {
@@ -48,6 +62,9 @@ Expected<YAML::Node, YamlFailure> parse_yaml_document(const std::string& text) {
   } catch (const YAML::DeepRecursion& error) {  // whose own text is "bad file"
     return Unexpected{YamlFailure{"YAML is nested too deeply", error.mark}};
   } catch (const YAML::Exception& error) {
+    if (const auto tab = tab_in_indentation(text, error.mark))
+      return Unexpected{YamlFailure{
+          "malformed YAML: a tab before the first word of a line, where only spaces may be", *tab}};
     return Unexpected{YamlFailure{"malformed YAML: " + error.msg, error.mark}};
   } catch (const std::exception& error) {  // yaml-cpp's own slips
     return Unexpected{YamlFailure{std::string("malformed YAML: ") + error.what()}};

@@ -4,12 +4,14 @@
 
 #include "checkpoint/folder_leftovers.h"
 #include "formats/checkpoint_manifest.h"
+#include "formats/checkpoint_siblings.h"
 
 namespace lockstep::detail {
 
 namespace fs = std::filesystem;
 
 void remove_checkpoint(const fs::path& folder) {
+  require_name(folder);
   std::error_code failure;
   if (fs::is_symlink(folder, failure) || !fs::exists(folder / kManifestName, failure)) return;
   fs::remove(folder / kManifestName, failure);

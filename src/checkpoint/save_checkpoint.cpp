@@ -16,7 +16,10 @@ namespace {
 namespace fs = std::filesystem;
 using namespace detail;
 
-fs::path place_of(const fs::path& folder) { return fs::absolute(without_slash(folder)); }
+fs::path place_of(const fs::path& folder) {
+  require_name(folder);
+  return fs::absolute(without_slash(folder));
+}
 
 [[noreturn]] void refuse_place(const fs::path& folder, const fs::path& place_of_zero) {
   throw ConfigError("checkpoint", {.what = "the ranks do not write to one folder",

@@ -44,6 +44,13 @@ const pickle::Dict& model_of(const pickle::Dict& root) {
                          : "a state_dict, alone or under state_dict, model_state_dict or model"});
 }
 
+[[noreturn]] void refuse_key(const std::string& file, const pickle::Value& key) {
+  throw CheckpointError("checkpoint", {.what = "weights in " + file + " have a key that is no name",
+                                       .expected = "text, as in a state_dict",
+                                       .got = std::string(key.kind()),
+                                       .hint = "read_torch_file() reads such a dict"});
+}
+
 // A file, and the storages that were read of it, each once.
 struct TorchFile {
   TorchFile(const std::filesystem::path& path, MappedFile mapping) : opened(path, std::move(mapping)) {}
@@ -64,7 +71,7 @@ StoredWeights torch_weights(const std::filesystem::path& path, MappedFile mappin
   const auto root = file->opened.named_values();
   for (const auto& [key, held] : model_of(root).entries) {
     const auto* name = key.as<std::string>();
-    if (name == nullptr) refuse(file->opened.where(), "under a key that is no text", held);
+    if (name == nullptr) refuse_key(file->opened.where(), key);
     auto tensor = held.shared<pickle::Tensor>();
     if (!tensor) refuse(file->opened.where(), *name, held);
     weights.insert_or_assign(*name, stored(file, std::move(tensor)));

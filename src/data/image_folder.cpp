@@ -17,16 +17,35 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 5> kExtensions{".jpeg", ".jpg", ".pgm", ".png", ".ppm"};
+// Together they are torchvision's IMG_EXTENSIONS.
+constexpr std::array<std::string_view, 5> kRead{".jpeg", ".jpg", ".pgm", ".png", ".ppm"};
+constexpr std::array<std::string_view, 4> kNotRead{".bmp", ".tif", ".tiff", ".webp"};
 
-bool is_picture(const fs::path& path) {
+template <class Extensions>
+bool is_named(const fs::path& path, const Extensions& extensions) {
   std::string extension = path.extension().string();
   for (char& letter : extension) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-  return std::ranges::find(kExtensions, extension) != kExtensions.end();
+  return std::ranges::find(extensions, extension) != extensions.end();
 }
 
 [[noreturn]] void refuse(const std::string& what, const fs::path& path, std::string got) {
   throw DataError("data", {.what = what + " '" + path.string() + "'", .got = std::move(got)});
+}
+
+// Hidden ones are no data: some editors lock a file with one.
+void check_link(const fs::directory_entry& entry) {
+  const bool is_broken = entry.is_symlink() && !entry.exists();
+  if (!is_broken || entry.path().filename().string().starts_with('.')) return;
+  refuse("a broken link among the pictures:", entry.path(),
+         "a link to '" + fs::read_symlink(entry.path()).string() + "', which is not there");
+}
+
+void check_format(const fs::path& picture) {
+  if (!is_named(picture, kNotRead)) return;
+  throw DataError("data", {.what = "cannot read the picture '" + picture.string() + "'",
+                           .expected = "PNG, JPEG, PPM or PGM",
+                           .got = "a name that ends with " + picture.extension().string(),
+                           .hint = "convert it to PNG, or move it out of the folder"});
 }
 
 /// What of `Iterator`'s entries `take` wants, sorted.
@@ -66,16 +85,21 @@ at::Tensor tensor_of(const Image& image) {
 }
 
 ImageFolder::ImageFolder(const fs::path& folder, ImageFolderOptions options) : options_(std::move(options)) {
-  const auto is_folder = [](const fs::directory_entry& entry) { return entry.is_directory(); };
+  const auto is_folder = [](const fs::directory_entry& entry) {
+    check_link(entry);
+    return entry.is_directory();
+  };
   for (const auto& sub : sorted_paths<fs::directory_iterator>(folder, is_folder)) add_class(sub);
   if (classes_.empty()) refuse("no classes in", folder, "no sub-folder");
 }
 
 void ImageFolder::add_class(const fs::path& folder) {
   const auto is_file = [](const fs::directory_entry& entry) {
-    return entry.is_regular_file() && is_picture(entry.path());
+    check_link(entry);
+    return entry.is_regular_file() && (is_named(entry.path(), kRead) || is_named(entry.path(), kNotRead));
   };
   auto paths = sorted_paths<fs::recursive_directory_iterator>(folder, is_file);
+  std::ranges::for_each(paths, check_format);
   if (paths.empty()) refuse("a class without pictures:", folder, "no file with a name of a picture");
   const auto number = static_cast<std::int64_t>(classes_.size());
   classes_.push_back(folder.filename().string());

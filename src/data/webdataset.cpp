@@ -52,7 +52,7 @@ class ShardStream final : public ItemStream<WebSample> {
       auto sample = reader_->next();
       if (!sample) {
         throw DataError("data",
-                        {.what = "shard '" + path().string() + "' is damaged", .got = sample.error()});
+                        {.what = "shard '" + path().string() + "' cannot be read", .got = sample.error()});
       }
       if (*sample) {
         item = WebSample(file_, path(), std::move(**sample));

@@ -32,6 +32,7 @@ constexpr std::array<std::string_view, 13> kLax{"",
                                                 "timers"};
 
 constexpr std::array kUnsupported{
+    Note{"amp.opt_level", "Apex is not there"},
     Note{"autotuning", "measure with the Tuner"},
     Note{"comet", "loggers of the Trainer do this"},
     Note{"compile", "there is no compiler of graphs"},
@@ -43,6 +44,8 @@ constexpr std::array kUnsupported{
     Note{"log_level", "LOCKSTEP_LOG_LEVEL says it"},
     Note{"nebula", "checkpoints have a format of their own"},
     Note{"optimizer.legacy_fusion", "there is one kernel"},
+    Note{"optimizer.params.foreach", "there is one kernel"},
+    Note{"optimizer.params.fused", "there is one kernel"},
     Note{"pipeline", "there is no pipeline parallelism"},
     Note{"use_data_before_expert_parallelism", "there is no expert parallelism"},
     Note{"vocabulary_size", "it is used for a warning only"},

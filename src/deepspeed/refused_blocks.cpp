@@ -55,6 +55,10 @@ bool splits_tensors(const Hjson& block) {
   });
 }
 
+bool is_past_start(const Hjson& iteration) {
+  return iteration.text != "-1" && iteration.kind != Hjson::Kind::kNull;
+}
+
 constexpr std::array kBlocks{
     RefusedBlock{"compression_training", "the model would train uncompressed",
                  "remove it, and compress the model when it is trained; DeepSpeed 0.19 has removed it",
@@ -74,6 +78,9 @@ constexpr std::array kBlocks{
     RefusedBlock{"quantize_training", "the weights would not be quantised",
                  "remove it, and quantise the model when it is trained; DeepSpeed 0.19 has removed it",
                  is_enabled},
+    RefusedBlock{"scheduler.params.last_batch_iteration", "the schedule would begin at its start",
+                 "remove it, or say -1; a run that goes on from a checkpoint goes on in its schedule",
+                 is_past_start},
     RefusedBlock{"sequence_parallel_size", "every rank would get samples of its own", "remove it, or say 1",
                  is_several},
     RefusedBlock{"sparse_attention", "attention would be the model's own",

@@ -52,8 +52,7 @@ FabricState::FabricState(FabricOptions chosen)
 }
 
 GradientClip FabricState::clip() const {
-  if (!deepspeed || !deepspeed->is_given("gradient_clipping")) return {};
-  return {.value = deepspeed->gradient_clipping.value};
+  return {.value = deepspeed ? deepspeed->gradient_clipping.value : 0.0};
 }
 
 void FabricState::warn_of_what_programs_do() const {

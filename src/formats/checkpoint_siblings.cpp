@@ -4,9 +4,11 @@
 
 #include <array>
 #include <cstdio>
+#include <optional>
 #include <random>
 #include <span>
 
+#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/formats/checksum.h>
 
@@ -35,16 +37,17 @@ bool is_hexadecimal(std::string_view text) {
   return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// NAME of .NAME.HOST-NUMBER.KIND; empty for other names.
-std::string_view name_in(std::string_view sibling, std::string_view kind) {
+// NAME of .NAME.HOST-NUMBER.KIND; nothing for other names.
+std::optional<std::string_view> name_in(std::string_view sibling, std::string_view kind) {
   constexpr auto kMiddle = 2 * kDigits + 1;  // HOST-NUMBER
   const auto suffix = "." + std::string(kind);
   const auto rest = kMiddle + suffix.size();
-  if (sibling.size() < rest + 3 || sibling.front() != '.' || !sibling.ends_with(suffix)) return {};
+  if (sibling.size() < rest + 3 || sibling.front() != '.' || !sibling.ends_with(suffix)) return std::nullopt;
   const auto middle = sibling.substr(sibling.size() - rest, kMiddle);
   const bool is_one = sibling[sibling.size() - rest - 1] == '.' && middle[kDigits] == '-' &&
                       is_hexadecimal(middle.substr(0, kDigits)) && is_hexadecimal(middle.substr(kDigits + 1));
-  return is_one ? sibling.substr(1, sibling.size() - rest - 2) : std::string_view();
+  if (!is_one) return std::nullopt;
+  return sibling.substr(1, sibling.size() - rest - 2);
 }
 
 fs::path folder_of(const fs::path& checkpoint) {
@@ -58,6 +61,13 @@ bool is_complete(const fs::path& folder) {
 }
 
 }  // namespace
+
+void require_name(const fs::path& checkpoint) {
+  if (!checkpoint.empty()) return;
+  throw ConfigError("checkpoint", {.what = "the name of the checkpoint or weights file is empty",
+                                   .expected = "a path",
+                                   .hint = "a variable of the shell that it comes from may be unset"});
+}
 
 fs::path without_slash(const fs::path& folder) {
   return folder.has_filename() ? folder : folder.parent_path();
@@ -82,7 +92,7 @@ std::vector<fs::path> siblings(const fs::path& checkpoint, std::string_view kind
 fs::path checkpoint_of(const fs::path& path, std::string_view kind) {
   const auto sibling = path.filename().string();
   const auto name = name_in(sibling, kind);
-  return name.empty() ? fs::path() : path.parent_path() / name;
+  return name ? path.parent_path() / *name : fs::path();
 }
 
 bool is_of_this_host(const fs::path& sibling) {

@@ -17,6 +17,10 @@ namespace lockstep::detail {
 inline constexpr std::string_view kDraft = "draft";
 inline constexpr std::string_view kOlder = "old";
 
+/// Refuses the empty name, which would mean the current folder.
+/// @throws ConfigError
+LOCKSTEP_API void require_name(const std::filesystem::path& checkpoint);
+
 /// `folder` without a slash at its end.
 LOCKSTEP_API std::filesystem::path without_slash(const std::filesystem::path& folder);
 

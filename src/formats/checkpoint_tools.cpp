@@ -9,8 +9,10 @@
 #include <lockstep/formats/safetensors.h>
 
 #include <lockstep/formats/checksum.h>
+#include <lockstep/formats/torch_file.h>
 
 #include "formats/checkpoint_files.h"
+#include "formats/checkpoint_siblings.h"
 #include "formats/describe_file.h"
 #include "formats/in_quotes.h"
 #include "formats/tagged_folder.h"
@@ -91,6 +93,26 @@ std::map<std::string, std::string> contents_of(const CheckpointFiles& files) {
   return contents;
 }
 
+std::map<std::string, std::string> contents_of_file(const fs::path& path) {
+  if (torch_file::is_torch_file(MappedFile(path).bytes()))
+    throw CheckpointError("checkpoint", {.what = "'" + path.string() + "' cannot be compared",
+                                         .expected = "a checkpoint, or a safetensors file",
+                                         .got = "a file of torch.save",
+                                         .hint = "lockstep inspect shows what it holds"});
+  const safetensors::File file(path);
+  std::map<std::string, std::string> contents;
+  for (const auto& tensor : file.tensors())
+    contents[tensor.name] = detail::kind_text(tensor.dtype, tensor.shape) + ' ' + checksum(tensor.bytes);
+  for (const auto& [key, value] : file.metadata()) contents["__metadata__/" + key] = value;
+  return contents;
+}
+
+std::map<std::string, std::string> contents_of(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) return contents_of_file(path);
+  return contents_of(CheckpointFiles(path, Verify::kAll));
+}
+
 // A loop of the program's own need not say how far it has come.
 std::string place_in_run(const Manifest& manifest) {
   const bool is_of_trainer = manifest.shared.contains("loops");
@@ -98,6 +120,17 @@ std::string place_in_run(const Manifest& manifest) {
     return is_of_trainer || number != 0 ? name + " " + std::to_string(number) + ", " : "";
   };
   return place("epoch", manifest.info.epoch) + place("step", manifest.info.global_step);
+}
+
+// Who reads the file goes by its name.
+void check_is_safetensors(const fs::path& file) {
+  detail::require_name(file);
+  if (file.extension() == ".safetensors") return;
+  throw ConfigError("checkpoint",
+                    {.what = "the file to write",
+                     .expected = "NAME.safetensors",
+                     .got = detail::in_quotes(file.string()),
+                     .hint = "lockstep zero-to-fp32 writes a model in float32 as NAME.pt, too"});
 }
 
 }  // namespace
@@ -126,8 +159,8 @@ std::string describe_checkpoint(const fs::path& folder, Verify verify) {
 }
 
 std::vector<std::string> compare_checkpoints(const fs::path& before, const fs::path& after) {
-  const auto old_contents = contents_of(CheckpointFiles(before, Verify::kAll));
-  const auto new_contents = contents_of(CheckpointFiles(after, Verify::kAll));
+  const auto old_contents = contents_of(before);
+  const auto new_contents = contents_of(after);
   std::set<std::string> paths;
   for (const auto& [path, value] : old_contents) paths.insert(path);
   for (const auto& [path, value] : new_contents) paths.insert(path);
@@ -143,6 +176,7 @@ std::vector<std::string> compare_checkpoints(const fs::path& before, const fs::p
 }
 
 void consolidate_checkpoint(const fs::path& folder, const std::string& entry, const fs::path& file) {
+  check_is_safetensors(file);
   const CheckpointFiles files(folder, Verify::kNeeded);
   std::map<std::string, std::vector<std::byte>> joined;  // of tensors in several parts
   std::vector<safetensors::TensorView> views;

@@ -1,5 +1,6 @@
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,24 +20,58 @@ using detail::in_quotes;
 
 constexpr std::string_view kBlanks = " \t";
 
-std::optional<double> number(std::string_view field) {
+/// Also one that is infinite, too large for a double, or NaN.
+std::optional<double> any_number(std::string_view field) {
   field = detail::trimmed(field, kBlanks);
   if (field.size() > 1 && field[0] == '+' && field[1] != '-') field.remove_prefix(1);
   double value = 0;
   const char* end = field.data() + field.size();
   const auto [stop, error] = std::from_chars(field.data(), end, value);
-  if (error != std::errc() || stop != end || !std::isfinite(value)) return std::nullopt;
-  return value;
+  if (stop != end || error == std::errc::invalid_argument) return std::nullopt;
+  return error == std::errc() ? value : std::numeric_limits<double>::infinity();
 }
 
-/// Calls visit(field) for each field of `line` until it returns false.
+std::optional<double> number(std::string_view field) {
+  const auto value = any_number(field);
+  return value && std::isfinite(*value) ? value : std::nullopt;
+}
+
+// Two quotes within a quoted field are one of its content.
+std::size_t closing_quote(std::string_view text, std::size_t opening) {
+  auto quote = text.find('"', opening + 1);
+  while (quote != text.npos && text.substr(quote).starts_with("\"\"")) quote = text.find('"', quote + 2);
+  return quote;
+}
+
+/// Where the first field of `line` ends, which may be in double quotes as RFC 4180 has it.
+std::size_t end_of_field(std::string_view line, char delimiter) {
+  const auto first = line.find_first_not_of(kBlanks);
+  const bool is_quoted = first != line.npos && line[first] == '"' && delimiter != '"';
+  const auto closing = is_quoted ? closing_quote(line, first) : 0;
+  return closing == line.npos ? line.npos : line.find(delimiter, closing);
+}
+
+/// Calls visit(field) for each field of `line` until it returns false; without blanks and the quotes around
+/// it.
 template <class Visit>
 void each_field(std::string_view line, char delimiter, Visit visit) {
   for (;;) {
-    const std::size_t end = line.find(delimiter);
-    if (!visit(line.substr(0, end)) || end == std::string_view::npos) return;
+    const std::size_t end = end_of_field(line, delimiter);
+    auto field = detail::trimmed(line.substr(0, end), kBlanks);
+    if (field.starts_with('"') && closing_quote(field, 0) == field.size() - 1)
+      field = field.substr(1, field.size() - 2);
+    if (!visit(field) || end == std::string_view::npos) return;
     line.remove_prefix(end + 1);
   }
+}
+
+std::string without_doubled_quotes(std::string_view field) {
+  std::string text;
+  for (std::size_t i = 0; i < field.size(); ++i) {
+    text += field[i];
+    if (field.substr(i).starts_with("\"\"")) ++i;
+  }
+  return text;
 }
 
 class Reader {
@@ -68,10 +103,10 @@ class Reader {
  private:
   bool is_header(std::string_view line) const {
     if (options_.header != CsvHeader::kAuto) return options_.header == CsvHeader::kFirst;
-    bool any_number = false;
+    bool has_number = false;
     each_field(line, options_.delimiter,
-               [&](std::string_view field) { return !(any_number = number(field).has_value()); });
-    return !any_number;
+               [&](std::string_view field) { return !(has_number = any_number(field).has_value()); });
+    return !has_number;
   }
 
   // With a blank for delimiter a line of blanks is one of empty fields.
@@ -81,7 +116,8 @@ class Reader {
 
   void take_names(std::string_view line) {
     each_field(line, options_.delimiter, [&](std::string_view field) {
-      table_.names.emplace_back(detail::trimmed(field, kBlanks));
+      if (field.starts_with('"')) fail("a quote that is not closed in its line", "a name", in_quotes(field));
+      table_.names.push_back(without_doubled_quotes(field));
       return true;
     });
     table_.columns = static_cast<std::int64_t>(table_.names.size());
@@ -102,20 +138,29 @@ class Reader {
     });
     if (table_.columns == 0) table_.columns = fields;
     if (fields != table_.columns) {
-      fail("wrong number of fields", std::to_string(table_.columns), std::to_string(fields));
+      fail("wrong number of fields", std::to_string(table_.columns), std::to_string(fields), hint_of_names());
     }
     ++table_.rows;
   }
 
-  [[noreturn]] void fail(std::string what, std::string expected, std::string got) const {
-    fail_at(lines_.line_number(), std::move(what), std::move(expected), std::move(got));
+  std::string hint_of_names() const {
+    const bool is_comment = !table_.names.empty() && table_.names.front().starts_with('#');
+    return is_comment ? "the first line, which begins with #, was taken for the names of columns: remove it"
+                      : "";
   }
 
-  [[noreturn]] void fail_at(std::int64_t line, std::string what, std::string expected, std::string got) const {
+  [[noreturn]] void fail(std::string what, std::string expected, std::string got,
+                         std::string hint = {}) const {
+    fail_at(lines_.line_number(), std::move(what), std::move(expected), std::move(got), std::move(hint));
+  }
+
+  [[noreturn]] void fail_at(std::int64_t line, std::string what, std::string expected, std::string got,
+                            std::string hint = {}) const {
     throw DataError("formats", {.what = std::move(what),
                                 .expected = std::move(expected),
                                 .got = std::move(got),
-                                .where = path_.string() + ":" + std::to_string(line)});
+                                .where = path_.string() + ":" + std::to_string(line),
+                                .hint = std::move(hint)});
   }
 
   const std::filesystem::path& path_;

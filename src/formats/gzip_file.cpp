@@ -1,55 +1,142 @@
 #include "formats/gzip_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <lockstep/base/error.h>
 
 #include "base/system_error_text.h"
+#include "formats/foreign_file.h"
 
 namespace lockstep::detail {
 namespace {
 
-constexpr unsigned kBlockBytes = 1U << 18;
+constexpr std::size_t kBlockBytes = std::size_t{1} << 18;
+constexpr std::size_t kPiece = std::size_t{1} << 30;  // zlib counts in 32 bits
+constexpr int kWithGzipHeader = MAX_WBITS + 16;
+constexpr std::string_view kMagic = "\x1f\x8b";
 
 }  // namespace
 
+/// The bytes of the file, of which those in `input` from `begin` to `end` are not used yet.
 struct GzipFile::Source {
-  // zlib hands plain files through, and goes on with the next member of a concatenated one.
-  explicit Source(const std::filesystem::path& path) : file(::gzopen(path.c_str(), "rb")) {}
+  explicit Source(const std::filesystem::path& path)
+      : descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), input(kBlockBytes) {}
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
   ~Source() {
-    if (file) ::gzclose(file);
+    if (is_gzip) ::inflateEnd(&stream);
+    if (descriptor >= 0) ::close(descriptor);
   }
-  gzFile file;
+
+  std::string_view unread() const { return {input.data() + begin, end - begin}; }
+
+  int descriptor;
+  std::vector<char> input;
+  std::size_t begin = 0, end = 0;
+  bool is_gzip = false;
+  bool is_in_member = false;
+  z_stream stream{};
 };
 
-GzipFile::GzipFile(const std::filesystem::path& path) : path_(path) {
-  errno = 0;
-  source_ = std::make_unique<Source>(path);
-  if (!source_->file) fail("cannot open", system_error_text(errno ? errno : ENOMEM));
-  ::gzbuffer(source_->file, kBlockBytes);
+GzipFile::GzipFile(const std::filesystem::path& path) : path_(path), source_(std::make_unique<Source>(path)) {
+  auto& source = *source_;
+  if (source.descriptor < 0) fail("cannot open", system_error_text(errno));
+  while (source.unread().size() < kForeignStartBytes && fill()) {
+  }
+  source.is_gzip = source.is_in_member = source.unread().starts_with(kMagic);
+  if (source.is_gzip) begin_inflating();
+  if (const auto foreign = source.is_gzip ? std::nullopt : foreign_file(source.unread()))
+    fail("cannot read", foreign->what, foreign->hint);
 }
 
 GzipFile::~GzipFile() = default;
 
-void GzipFile::fail(std::string_view what, std::string_view got) const {
-  throw DataError("formats",
-                  {.what = std::string(what) + " '" + path_.string() + "'", .got = std::string(got)});
+void GzipFile::fail(std::string_view what, std::string_view got, std::string_view hint) const {
+  throw DataError("formats", {.what = std::string(what) + " '" + path_.string() + "'",
+                              .got = std::string(got),
+                              .hint = std::string(hint)});
+}
+
+void GzipFile::begin_inflating() {
+  if (::inflateInit2(&source_->stream, kWithGzipHeader) != Z_OK)
+    fail("cannot open", system_error_text(ENOMEM));
 }
 
 std::size_t GzipFile::read(std::span<char> bytes) {
-  const auto wanted = static_cast<unsigned>(std::min<std::size_t>(bytes.size(), INT_MAX));
-  const int count = ::gzread(source_->file, bytes.data(), wanted);
-  int code = Z_OK;
-  const char* reason = ::gzerror(source_->file, &code);
-  if (code == Z_ERRNO) fail("cannot read", system_error_text(errno));
-  if (code == Z_BUF_ERROR) fail("compressed data is cut short in", "end of file amid a gzip member");
-  if (code != Z_OK && code != Z_STREAM_END) fail("compressed data is damaged in", reason);
-  return static_cast<std::size_t>(std::max(count, 0));
+  std::size_t count = 0;
+  while (count < bytes.size()) {
+    const auto more = source_->is_gzip ? read_gzip(bytes.subspan(count)) : read_plain(bytes.subspan(count));
+    if (more == 0) break;
+    count += more;
+  }
+  return count;
+}
+
+bool GzipFile::fill() {
+  auto& source = *source_;
+  std::copy(source.input.begin() + static_cast<std::ptrdiff_t>(source.begin),
+            source.input.begin() + static_cast<std::ptrdiff_t>(source.end), source.input.begin());
+  source.end -= std::exchange(source.begin, 0);
+  ssize_t count = 0;
+  do {
+    count = ::read(source.descriptor, source.input.data() + source.end, source.input.size() - source.end);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0) fail("cannot read", system_error_text(errno));
+  source.end += static_cast<std::size_t>(count);
+  return count > 0;
+}
+
+std::size_t GzipFile::read_plain(std::span<char> bytes) {
+  auto& source = *source_;
+  if (source.unread().empty() && !fill()) return 0;
+  const auto count = std::min(bytes.size(), source.unread().size());
+  std::copy_n(source.unread().begin(), count, bytes.begin());
+  source.begin += count;
+  return count;
+}
+
+// Whether another member begins. Zeros may fill up the last block of a tape or a disk.
+bool GzipFile::begin_member() {
+  auto& source = *source_;
+  while (source.unread().size() < kMagic.size() || source.unread().front() == '\0') {
+    const auto zeros = std::min(source.unread().find_first_not_of('\0'), source.unread().size());
+    source.begin += zeros;
+    if (zeros == 0 && !fill()) break;
+  }
+  if (source.unread().empty()) return false;
+  if (!source.unread().starts_with(kMagic))
+    fail("compressed data is damaged in", "bytes after the end of a gzip member that begin no other one");
+  ::inflateReset(&source.stream);
+  return source.is_in_member = true;
+}
+
+std::size_t GzipFile::read_gzip(std::span<char> bytes) {
+  auto& source = *source_;
+  auto& stream = source.stream;
+  const auto wanted = std::min(bytes.size(), kPiece);
+  for (;;) {
+    if (!source.is_in_member && !begin_member()) return 0;
+    if (source.unread().empty() && !fill())
+      fail("compressed data is cut short in", "end of file amid a gzip member");
+    stream.next_in = reinterpret_cast<Bytef*>(source.input.data() + source.begin);
+    stream.avail_in = static_cast<uInt>(source.unread().size());
+    stream.next_out = reinterpret_cast<Bytef*>(bytes.data());
+    stream.avail_out = static_cast<uInt>(wanted);
+    const int status = ::inflate(&stream, Z_NO_FLUSH);
+    source.begin = source.end - stream.avail_in;
+    if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR)
+      fail("compressed data is damaged in", stream.msg != nullptr ? stream.msg : "no gzip member");
+    if (status == Z_STREAM_END) source.is_in_member = false;
+    if (const auto count = wanted - stream.avail_out; count > 0) return count;
+  }
 }
 
 }  // namespace lockstep::detail

@@ -9,10 +9,10 @@
 
 namespace lockstep::detail {
 
-/// Told apart by content; concatenated gzip members are read on.
+/// Told apart by content; concatenated gzip members are read on, and zeros behind them are passed over.
 class GzipFile {
  public:
-  /// @throws DataError when the file cannot be opened
+  /// @throws DataError when the file cannot be opened, or is of another compression
   explicit GzipFile(const std::filesystem::path& path);
   ~GzipFile();
 
@@ -21,10 +21,16 @@ class GzipFile {
   std::size_t read(std::span<char> bytes);
 
   /// @throws DataError of that text, naming the file
-  [[noreturn]] void fail(std::string_view what, std::string_view got) const;
+  [[noreturn]] void fail(std::string_view what, std::string_view got, std::string_view hint = {}) const;
 
  private:
   struct Source;
+
+  bool fill();
+  bool begin_member();
+  void begin_inflating();
+  std::size_t read_plain(std::span<char> bytes);
+  std::size_t read_gzip(std::span<char> bytes);
 
   std::filesystem::path path_;
   std::unique_ptr<Source> source_;

@@ -6,6 +6,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/safetensors.h>
 
+#include "formats/foreign_file.h"
 #include "formats/safetensors_header.h"
 
 namespace lockstep::safetensors {
@@ -90,6 +91,16 @@ std::string gap_or_overlap(const std::vector<TensorView>& tensors, std::span<con
   return std::to_string(data.data() + data.size() - expected) + " bytes follow the last tensor";
 }
 
+[[noreturn]] void refuse(const std::filesystem::path& path, std::span<const std::byte> bytes,
+                         const std::string& reason) {
+  const auto start = bytes.first(std::min(bytes.size(), lockstep::detail::kForeignStartBytes));
+  const auto foreign =
+      lockstep::detail::foreign_file({reinterpret_cast<const char*>(start.data()), start.size()});
+  throw CheckpointError("formats", {.what = "'" + path.string() + "' is no safetensors file or is damaged",
+                                    .got = foreign ? std::string(foreign->what) : reason,
+                                    .hint = foreign ? std::string(foreign->hint) : std::string()});
+}
+
 }  // namespace
 
 Expected<Contents> parse(std::span<const std::byte> file) {
@@ -122,11 +133,10 @@ Expected<File> File::open(const std::filesystem::path& path) {
 
 File::File(const std::filesystem::path& path)
     : File([&] {
-        auto file = open(path);
-        if (file) return std::move(*file);
-        throw CheckpointError(
-            "formats",
-            {.what = "'" + path.string() + "' is no safetensors file or is damaged", .got = file.error()});
+        MappedFile mapping(path);
+        auto contents = parse(mapping.bytes());
+        if (contents) return File(path, std::move(mapping), std::move(*contents));
+        refuse(path, mapping.bytes(), contents.error());
       }()) {}
 
 const TensorView* File::find(std::string_view name) const {

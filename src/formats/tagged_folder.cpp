@@ -70,6 +70,7 @@ std::optional<std::string> latest_tag(const fs::path& folder) {
 }
 
 fs::path tagged_folder(const fs::path& folder, const std::string& tag) {
+  require_name(folder);
   if (!tag.empty() && !is_tag(tag))
     throw ConfigError("checkpoint",
                       {.what = "tag", .expected = "the name of a folder", .got = in_quotes(tag)});

@@ -25,7 +25,8 @@ LOCKSTEP_API std::optional<std::string> latest_tag(const std::filesystem::path& 
 /// `folder`/latest names; else `folder`, also where `latest` was left over in a folder that has weights
 /// itself (manifest.json, model.safetensors or its index). One that was moved aside for a replacement that
 /// never came is there, too.
-/// @throws as latest_tag(); ConfigError for a `tag` that is none; CheckpointError when it is not there
+/// @throws as latest_tag(); ConfigError for an empty `folder` and for a `tag` that is none; CheckpointError
+///   when it is not there
 LOCKSTEP_API std::filesystem::path tagged_folder(const std::filesystem::path& folder,
                                                  const std::string& tag = {});
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "formats/foreign_file.h"
+
 namespace lockstep::tar {
 namespace {
 
@@ -70,6 +72,7 @@ bool checksum_fits(std::span<const std::byte> block, const Header& header) {
 struct Extension {
   std::optional<std::string> name;
   std::optional<std::uint64_t> size;
+  bool is_sparse = false;  // as GNU tar's --sparse says it: with a map before the data
 };
 
 /// One record `LENGTH KEY=VALUE\n` from the front of `records`; false when it is damaged.
@@ -85,6 +88,7 @@ bool take_pax_record(std::string_view& records, Extension& extension) {
   const auto value = record.substr(equals + 1, record.size() - equals - 2);
   records.remove_prefix(length);
   if (key == "path") extension.name = value;
+  if (key.starts_with("GNU.sparse.")) extension.is_sparse = true;
   if (key != "size") return true;
   std::uint64_t size = 0;
   const auto [end, wrong] = std::from_chars(value.data(), value.data() + value.size(), size);
@@ -118,10 +122,14 @@ struct Member {
   std::uint64_t offset;
 };
 
+std::string sparse_at(std::uint64_t offset) {
+  return at_byte("a sparse file, which is not read (tar without --sparse makes no such files),", offset);
+}
+
 /// Takes what `member` says of the next file; gives a reason when it cannot.
 std::string extend(Extension& extension, const Member& member) {
   const char type = member.header.type;
-  if (type == 'S') return at_byte("a sparse file, which is not known,", member.offset);
+  if (type == 'S') return sparse_at(member.offset);
   if (type != 'L' && type != 'x') return {};
   if (member.bytes.size() > kMaxMetadataBytes) return at_byte("a name of over 1 MiB", member.offset);
   auto records = as_text(member.bytes);
@@ -132,7 +140,7 @@ std::string extend(Extension& extension, const Member& member) {
   while (!records.empty()) {
     if (!take_pax_record(records, extension)) return at_byte("damaged pax records", member.offset);
   }
-  return {};
+  return extension.is_sparse ? sparse_at(member.offset) : std::string();
 }
 
 /// The header at `offset`, which moves behind its file; none at the end.
@@ -161,11 +169,16 @@ Expected<std::optional<Member>> take_member(std::span<const std::byte> archive, 
 Expected<std::optional<Entry>> Reader::next() {
   if (!failure_.empty()) return Unexpected{failure_};
   auto entry = read_next();
-  if (!entry) failure_ = entry.error();
-  return entry;
+  if (entry) return entry;
+  const auto foreign = offset_ == 0
+                           ? detail::foreign_file(as_text(archive_).substr(0, detail::kForeignStartBytes))
+                           : std::nullopt;
+  failure_ = foreign ? std::string(foreign->what) + "; " + std::string(foreign->hint) : entry.error();
+  return Unexpected{failure_};
 }
 
 Expected<std::optional<Entry>> Reader::read_next() {
+  if (archive_.empty()) return Unexpected{"an empty file, where an archive has at least its end"};
   Extension extension;
   std::uint64_t begin = offset_;
   for (;;) {

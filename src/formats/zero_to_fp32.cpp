@@ -95,6 +95,7 @@ std::uint64_t parse_shard_size(const std::string& text) {
 }
 
 void zero_to_fp32(const fs::path& folder, const fs::path& output, const ZeroToFp32Options& options) {
+  detail::require_name(output);
   const auto place = detail::tagged_folder(folder, options.tag);
   if (detail::has_zero_files(place)) {
     const detail::ZeroCheckpoint checkpoint(place);

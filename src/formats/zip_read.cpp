@@ -117,7 +117,7 @@ std::optional<Extent> extent_of(const DirectoryEntry& record, Bytes extra) {
 /// Why an entry with that record cannot be read, or an empty string.
 std::string unusable(const DirectoryEntry& record, std::string_view name) {
   if (name.empty() || !is_utf8(name)) return "has a name that is no text";
-  if ((record.flags & ~(kSizesFollow | kUtf8)) != 0) return "is encrypted or a patch";
+  if ((record.flags & ~(kHowCompressed | kSizesFollow | kUtf8)) != 0) return "is encrypted or a patch";
   if (record.disk != 0) return "lies in another part";
   return {};
 }

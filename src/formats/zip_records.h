@@ -14,9 +14,10 @@ static_assert(std::endian::native == std::endian::little);
 
 inline constexpr std::uint16_t kStored = 0;
 inline constexpr std::uint16_t kDeflated = 8;
-inline constexpr std::uint16_t kSizesFollow = 1 << 3;  // flag: the local header does not know the sizes
-inline constexpr std::uint16_t kUtf8 = 1 << 11;        // flag: the name is UTF-8
-inline constexpr std::uint16_t kIn64Bits = 0xFFFF;     // "see the zip64 record", in fields of 16 bits
+inline constexpr std::uint16_t kHowCompressed = 3 << 1;  // flags: how hard, or of LZMA that its end is marked
+inline constexpr std::uint16_t kSizesFollow = 1 << 3;    // flag: the local header does not know the sizes
+inline constexpr std::uint16_t kUtf8 = 1 << 11;          // flag: the name is UTF-8
+inline constexpr std::uint16_t kIn64Bits = 0xFFFF;       // "see the zip64 record", in fields of 16 bits
 inline constexpr std::uint32_t kIn64Bits32 = 0xFFFF'FFFF;
 inline constexpr std::uint16_t kZip64Field = 0x0001;    // identifies an extra field
 inline constexpr std::uint16_t kPaddingField = 0x4246;  // "FB", as PyTorch pads

@@ -54,12 +54,15 @@ Host host_of(const Line& line) {
   const auto rest = detail::trimmed(line.text.substr(name.size()), kBlanks);
   if (!is_host_name(name) || !rest.starts_with(kSlots))
     refuse(line, "a line of the host file", "HOST slots=N");
-  return {.name = std::string(name), .slots = slots_of(line, rest.substr(kSlots.size()))};
+  const auto slots = rest.substr(0, rest.find_first_of(kBlanks));
+  if (slots.size() < rest.size()) refuse(line, "what follows " + std::string(slots), "HOST slots=N alone");
+  return {.name = std::string(name), .slots = slots_of(line, slots.substr(kSlots.size()))};
 }
 
 }  // namespace
 
 std::vector<Host> parse_host_file(std::string_view text, std::string_view file) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   std::vector<Host> hosts;
   std::map<std::string, int, std::less<>> line_of;
   Line line{.text = {}, .file = file};

@@ -1,5 +1,7 @@
 #include "state/tensor_match.h"
 
+#include <algorithm>
+
 #include <c10/util/StringUtil.h>
 
 #include <lockstep/base/error.h>
@@ -7,6 +9,8 @@
 
 namespace lockstep {
 namespace {
+
+using detail::TensorKinds;
 
 constexpr std::string_view kNone = "none";
 
@@ -22,17 +26,44 @@ std::string in_a_row(const std::vector<std::string>& names) {
 }
 
 // "tensor Float [3]" and "tensor BFloat16 [3]": copying casts, as in PyTorch. What trains in 16 bits may have
-// been saved from wider shards.
+// been saved from wider shards. Numbers of 8 bits come with scales: they are not cast.
 bool fits(const std::string& own, const std::string& offered) {
   if (own == offered) return true;
   const auto shape_of = [](const std::string& kind) -> std::string {
-    for (const std::string_view type : {"tensor Float ", "tensor BFloat16 ", "tensor Half "}) {
+    for (const std::string_view type :
+         {"tensor Float ", "tensor Double ", "tensor BFloat16 ", "tensor Half "}) {
       if (kind.starts_with(type)) return kind.substr(type.size());
     }
     return {};
   };
   const auto shape = shape_of(own);
   return !shape.empty() && shape == shape_of(offered);
+}
+
+/// What stands before all names of `shorter` in `longer`: "module." of a model that was saved within its
+/// wrapper. Empty where there is no such thing.
+std::string prefix_of(const TensorKinds& longer, const TensorKinds& shorter) {
+  if (shorter.empty()) return {};
+  const auto& first = shorter.begin()->first;
+  for (const auto& [name, kind] : longer) {
+    if (!name.ends_with("." + first)) continue;
+    const auto prefix = name.substr(0, name.size() - first.size());
+    const auto has = [&](const auto& entry) { return longer.contains(prefix + entry.first); };
+    if (std::ranges::all_of(shorter, has)) return prefix;
+  }
+  return {};
+}
+
+std::string way_to_fit(const TensorKinds& own, const TensorKinds& offered) {
+  if (const auto prefix = prefix_of(offered, own); !prefix.empty())
+    return "its names are the module's behind \"" + prefix +
+           "\": save the state_dict of the inner module, or take the prefix off in Python, by "
+           "name.removeprefix(\"" +
+           prefix + "\"), or in C++, by the pattern of an ls::Rename";
+  if (const auto prefix = prefix_of(own, offered); !prefix.empty())
+    return "the module's names are these behind \"" + prefix +
+           "\": load into that inner module, or put the prefix before each name";
+  return "load what was saved for the same module";
 }
 
 }  // namespace
@@ -70,7 +101,7 @@ IncompatibleKeys match_tensors(const TensorKinds& own, const TensorKinds& offere
   if (misfits.empty()) return keys;
   throw CheckpointError("state", {.what = std::string(what) + " does not fit the module: " + misfits,
                                   .where = std::string(where),
-                                  .hint = "load what was saved for the same module"});
+                                  .hint = way_to_fit(own, offered)});
 }
 
 }  // namespace detail

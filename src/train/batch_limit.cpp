@@ -1,11 +1,23 @@
 #include <lockstep/train/batch_limit.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/any_loader.h>
 
 namespace lockstep {
+
+namespace {
+
+constexpr double kMostCounted = 1e15;  // a double tells whole numbers below apart
+
+// 10.0 is ten batches, as in Lightning; 1.0 is all of them.
+bool is_number_of_batches(double number) {
+  return number > 1 && number <= kMostCounted && std::floor(number) == number;
+}
+
+}  // namespace
 
 Expected<BatchLimit> BatchLimit::parse(std::string_view text) {
   if (const auto batches = OptionType<std::int64_t>::parse(text)) {
@@ -14,6 +26,7 @@ Expected<BatchLimit> BatchLimit::parse(std::string_view text) {
   }
   const auto fraction = OptionType<double>::parse(text);
   if (!fraction) return Unexpected{OptionType<BatchLimit>::accepted()};
+  if (is_number_of_batches(*fraction)) return BatchLimit(static_cast<std::int64_t>(*fraction));
   if (!(*fraction >= 0 && *fraction <= 1)) return Unexpected{OptionType<BatchLimit>::accepted()};
   return BatchLimit(*fraction);
 }
@@ -40,6 +53,7 @@ std::int64_t BatchLimit::apply(std::int64_t available, std::string_view option) 
     return std::min(available, *batches);
   }
   const double fraction = std::get<double>(value_);
+  if (is_number_of_batches(fraction)) return std::min(available, static_cast<std::int64_t>(fraction));
   if (!(fraction >= 0 && fraction <= 1)) refuse("a fraction in 0.0..1.0, or an integer");
   if (available == kUnknownLength) {
     if (fraction == 1 || fraction == 0) return fraction == 1 ? available : 0;

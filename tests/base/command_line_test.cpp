@@ -95,6 +95,9 @@ TEST(CommandLine, RefusesUnknownFlagsWithTheNearest) {
             "[options] unknown flag --print-config; did you mean --print_config?");
   EXPECT_EQ(refusal({"--demo.epo", "3"}).find("[options] unknown flag --demo.epo"), 0u);  // no abbreviations
   EXPECT_THAT(refusal({"-x"}), HasSubstr("unknown flag -x"));
+  EXPECT_EQ(refusal({"--trainer.gpus", "2"}),
+            "[options] unknown flag --trainer.gpus; say trainer.devices, with the number of ranks of a node");
+  EXPECT_THAT(refusal({"fit", "fit"}), HasSubstr("got \"fit\"; the first is fit"));
 }
 
 TEST(CommandLine, RefusesMissingValuesAndExtraWords) {

@@ -48,8 +48,21 @@ TEST(Yaml, RefusesWhatItCannotMean) {
   EXPECT_EQ(refusal("[1, 2]"), "[options] a configuration file is a map of options; at c.yaml:1:1");
   EXPECT_EQ(refusal("a: [[1]]"), "[options] a: an item of a list is a single value; at c.yaml:1:5");
   EXPECT_EQ(refusal("trainer: {callbacks: [{class_path: EarlyStopping}]}"),
-            "[options] trainer.callbacks lists classes by class_path, which a file cannot make here; at c.yaml:1:23; "
+            "[options] trainer.callbacks lists classes by class_path, which a file cannot make here; at "
+            "c.yaml:1:23; "
             "give the objects in the program: its options have a member callbacks");
+  const auto of_class = [](const std::string& key) {
+    return refusal("trainer:\n  " + key + ": {class_path: a.B, init_args: {c: 1}}\n");
+  };
+  EXPECT_EQ(
+      of_class("plugins"),
+      "[options] trainer.plugins names a class by class_path, which a file cannot make here; at c.yaml:2:12; "
+      "give the objects in the program: its options have a member plugins");
+  EXPECT_NE(of_class("strategy").find("strategy: {name: ddp}"), std::string::npos);
+  for (const auto* key : {"model", "data", "optimizer", "lr_scheduler"})
+    EXPECT_NE(refusal(key + std::string(": {class_path: a.B}")).find("the program makes its"),
+              std::string::npos);
+  EXPECT_EQ(read_yaml("java: {class_path: a.jar, heap: 1}", "c.yaml").size(), 2u);
   EXPECT_EQ(refusal("[a, b]: 1"), "[options] a key is a word; at c.yaml:1:1");
   EXPECT_EQ(refusal("a: 1\n---\nb: 2\n"),
             "[options] content after the end of the YAML document; at c.yaml:2:1");
@@ -60,6 +73,9 @@ TEST(Yaml, GivesTheParsersPosition) {
   EXPECT_TRUE(text.starts_with("[options] malformed YAML: ")) << text;
   EXPECT_NE(text.find("; at c.yaml:3:2"), std::string::npos) << text;
   EXPECT_NE(refusal("a: *nobody").find("c.yaml:1:4"), std::string::npos);
+  EXPECT_EQ(refusal("a:\n\tb: 3\n"),
+            "[options] malformed YAML: a tab before the first word of a line, where only spaces may be; at "
+            "c.yaml:2:1");
   EXPECT_NE(refusal("a: \"x").find("c.yaml:1:"), std::string::npos);
 }
 

@@ -228,6 +228,8 @@ TEST_F(Interop, KeysThatBecomeTheSameTextAreRefused) {
   torch_file::write(folder_ / "twice.pt", dict, {});
   expect_error<CheckpointError>([&] { read_torch_file(folder_ / "twice.pt"); },
                                 {"twice.pt", "the key '1' twice"});
+  expect_error<CheckpointError>([&] { read_weights(folder_ / "twice.pt"); },
+                                {"twice.pt", "a key that is no name", "got int", "read_torch_file()"});
   dict.entries = {{1.5, "a"}};
   torch_file::write(folder_ / "odd.pt", dict, {});
   expect_error<CheckpointError>([&] { read_torch_file(folder_ / "odd.pt"); },

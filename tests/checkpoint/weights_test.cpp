@@ -44,7 +44,18 @@ TEST_F(Weights, OfAnotherModelAreRefusedByName) {
   refuse({{"weight", good}}, {"count: expected tensor Long [1], got none"});
   refuse({{"weight", good}, {"count", count}, {"bias", good}}, {"bias"});
   refuse({{"weight", torch::ones({3, 2})}, {"count", count}}, {"weight", "[2, 3]", "[3, 2]"});
-  refuse({{"weight", good.to(torch::kDouble)}, {"count", count}}, {"weight", "Float", "Double"});
+  refuse({{"weight", good.to(torch::kInt)}, {"count", count}}, {"weight", "Float", "Int"});
+  refuse({{"module.weight", good}, {"module.count", count}},
+         {"behind \"module.\"", "inner module", "removeprefix", "ls::Rename"});
+}
+
+TEST_F(Weights, OfEveryWidthAreCast) {
+  for (const auto type : {torch::kDouble, torch::kFloat, torch::kHalf, torch::kBFloat16}) {
+    model_.weight.detach().zero_();
+    write_weights(folder_ / "w", {{"weight", torch::full({2, 3}, 0.5, type)}, {"count", model_.count}});
+    load_weights(folder_ / "w", model_);
+    EXPECT_TRUE(torch::equal(model_.weight, torch::full({2, 3}, 0.5F))) << type;
+  }
 }
 
 TEST_F(Weights, ThatAreNotStrictLeaveTheRestAsItIs) {

@@ -1,4 +1,5 @@
-// The files that LightningCLI writes are read: their null is the default, and what names no objects is no error.
+// The files that LightningCLI writes are read: their null is the default, and what names no objects is no
+// error.
 #include <gtest/gtest.h>
 #include <lockstep/base/option_sources.h>
 #include <lockstep/lockstep.h>
@@ -99,9 +100,28 @@ TEST(LightningKeys, NoCallbacksAreNoError) {
 TEST(LightningKeys, ObjectsAreGivenInTheProgram) {
   for (const char* objects : {"[EarlyStopping]", "EarlyStopping", "[{class_path: EarlyStopping}]"})
     test::expect_error<ConfigError>([&] { read("trainer:\n  callbacks: " + std::string(objects)); },
-                              {"trainer.callbacks", "config.yaml:2:", "in the program"});
+                                    {"trainer.callbacks", "config.yaml:2:", "in the program"});
   test::expect_error<ConfigError>([] { read("trainer: {logger: [{class_path: CSVLogger}]}"); },
-                            {"trainer.logger", "csv, jsonl"});
+                                  {"trainer.logger", "csv, jsonl"});
+}
+
+TEST(LightningKeys, FormerOptionsNameWhatHasTakenTheirPlace) {
+  const std::vector<std::pair<std::string, std::string>> former{
+      {"gpus", "trainer.devices"},
+      {"resume_from_checkpoint", "--ckpt_path"},
+      {"amp_level", "trainer.precision"},
+      {"weights_summary", "trainer.enable_model_summary"},
+      {"auto_lr_find", "docs/tuner.md"}};
+  for (const auto& [key, instead] : former)
+    test::expect_error<ConfigError>([&] { read("trainer: {" + key + ": 1}"); },
+                                    {"unknown key trainer." + key, instead});
+}
+
+TEST(LightningKeys, WholeNumbersOverOneAreNumbersOfBatches) {
+  EXPECT_EQ(read("trainer: {limit_train_batches: 10.0}").trainer.limit_train_batches.print(), "10");
+  EXPECT_EQ(read("trainer: {limit_train_batches: 1.0}").trainer.limit_train_batches.print(), "1.0");
+  test::expect_error<ConfigError>([] { read("trainer: {limit_train_batches: 1.5}"); },
+                                  {"limit_train_batches"});
 }
 
 }  // namespace

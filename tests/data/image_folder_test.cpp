@@ -93,5 +93,23 @@ TEST_F(ImageFolderTest, NamesWhatIsWrong) {
   expect_error<DataError>([&] { image_folder(root()); }, {"empty", "without pictures"});
 }
 
+TEST_F(ImageFolderTest, LeavesNoPictureOutInSilence) {
+  put("a/1.pgm", picture(2, 1, 'x'));
+  put("a/.DS_Store", "");
+  std::filesystem::create_symlink("gone", root() / "a/.#1.pgm");
+  EXPECT_EQ(image_folder(root())->size(), 1);
+  for (const auto* name : {"2.bmp", "2.TIF", "2.tiff", "2.webp"}) {
+    const auto path = root() / "a" / name;
+    put("a/" + std::string(name), "BM");
+    expect_error<DataError>([&] { image_folder(root()); }, {name, "PNG, JPEG", "convert it"});
+    std::filesystem::remove(path);
+  }
+  for (const auto* link : {"a/2.pgm", "b"}) {
+    std::filesystem::create_symlink("gone.pgm", root() / link);
+    expect_error<DataError>([&] { image_folder(root()); }, {"broken link", link, "gone.pgm"});
+    std::filesystem::remove(root() / link);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -161,6 +161,14 @@ TEST(DeepSpeedConfig, SaysOnceThatAKnownSectionIsNotSupported) {
   EXPECT_THAT(
       read(R"({"elasticity": {"enabled": false}, "wandb": null, "graph_harvesting": false})").warnings,
       IsEmpty());
+  const auto adamw = [](const std::string& key) {
+    return R"({"optimizer": {"type": "AdamW", "params": {"torch_adam": true, ")" + key + R"(": true}}})";
+  };
+  for (const auto* key : {"foreach", "fused"})
+    EXPECT_THAT(read(adamw(key)).warnings,
+                ElementsAre(HasSubstr("optimizer.params." + std::string(key) + " is not supported")));
+  EXPECT_THAT(read(R"({"amp": {"enabled": false, "opt_level": "O1"}})").warnings,
+              ElementsAre(HasSubstr("amp.opt_level is not supported")));
 }
 
 TEST(DeepSpeedConfig, WarnsOfSettingsWithoutEffect) {

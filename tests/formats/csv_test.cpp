@@ -74,11 +74,25 @@ TEST_F(Csv, KnowsAHeader) {
   expect_refusal("x,y\n1,2\n", {"t.csv:1", "column 1", "'x'"}, {.header = CsvHeader::kNone});
   expect_refusal("x,1\n1,2\n", {"t.csv:1", "column 1", "'x'"});
   expect_refusal("x,y\n1\n", {"t.csv:2", "expected 2", "got 1"});
+  for (const char* odd : {"nan", "NaN", "inf", "-inf", "infinity", "1e999"})
+    expect_refusal(odd + std::string(",x\n1,2\n"), {"t.csv:1", "column 1", "a finite number", odd});
 }
 
 TEST_F(Csv, SplitsAtTheDelimiter) {
   EXPECT_EQ(read("1;2\t\n", {.delimiter = ';'}).values, (std::vector<double>{1, 2}));
   EXPECT_EQ(read("1\t2\n", {.delimiter = '\t'}).columns, 2);
+}
+
+TEST_F(Csv, ReadsFieldsInQuotes) {
+  const CsvTable table = read("\"x, \"\"one\"\"\", \"y\",z\n\"1\", \"2.5\" ,3\n");
+  EXPECT_EQ(table.names, (std::vector<std::string>{"x, \"one\"", "y", "z"}));
+  EXPECT_EQ(table.values, (std::vector<double>{1, 2.5, 3}));
+  EXPECT_EQ(read("\"1\",2\n").rows, 1) << "no names";
+  expect_refusal("1,2\n\"3,4\n", {"t.csv:2", "column 1", "'\"3,4'"});
+  expect_refusal("1,2\n3,\"4\"x\n", {"t.csv:2", "column 2", "'\"4\"x'"});
+  expect_refusal("1,2\n3,\"\"\n", {"t.csv:2", "column 2", "an empty field"});
+  expect_refusal("\"a\nb\",c\n1,2\n", {"t.csv:1", "a quote that is not closed"});
+  expect_refusal("# comment\n1,2\n", {"t.csv:2", "expected 1", "begins with #"});
 }
 
 TEST_F(Csv, NamesLineColumnAndText) {
@@ -107,6 +121,26 @@ TEST_F(Csv, NamesFilesThatHoldNothing) {
 
 TEST_F(Csv, ReadsConcatenatedGzipMembers) {
   EXPECT_EQ(read(gzip("1,2\n3,") + gzip("4\n")).values, (std::vector<double>{1, 2, 3, 4}));
+}
+
+TEST_F(Csv, RefusesWhatFollowsGzipMembersAndIsNone) {
+  const std::string first = gzip("1,2\n"), zeros(300'000, '\0');
+  EXPECT_EQ(read(first + zeros).rows, 1);
+  EXPECT_EQ(read(first + zeros + gzip("3,4\n")).rows, 2);
+  std::string damaged = gzip("3,4\n");
+  damaged[0] = '\0';
+  for (const auto& rest :
+       {damaged, std::string("junk"), std::string("\x1f"), zeros + "x", std::string("3,4\n")})
+    expect_refusal(first + rest, {"t.csv", "damaged", "after the end of a gzip member"});
+  expect_refusal(first + "\x1f\x8bjunk, and more of it", {"t.csv", "damaged"});
+}
+
+TEST_F(Csv, NamesOtherCompressions) {
+  expect_refusal("BZh91AY&SY...", {"t.csv", "bzip2", "bunzip2"});
+  expect_refusal("\xfd\x37zXZ...", {"t.csv", "with xz", "unxz"});
+  expect_refusal("PK\x03\x04...", {"t.csv", "zip archive", "unzip"});
+  expect_refusal("\n<!DOCTYPE html>\n", {"t.csv", "HTML", "download"});
+  EXPECT_EQ(read("PK,BZh,GGUF\n1,2,3\n").columns, 3);
 }
 
 TEST_F(Csv, RefusesGzipThatIsCutAnywhere) {

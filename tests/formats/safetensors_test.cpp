@@ -192,6 +192,14 @@ TEST_F(SafetensorsFile, NamesTheFileThatIsNone) {
                                 {(folder_ / "bad").string(), "too few"});
   expect_error<IoError>([&] { File{folder_ / "none"}; }, {(folder_ / "none").string()});
   EXPECT_FALSE(File::open(folder_.file("bad", "x")).has_value());
+  const std::vector<std::vector<std::string>> others{
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:46\n", "pointer of Git LFS", "git lfs pull"},
+      {"<!DOCTYPE html><html>404 Not Found</html>", "a page of the web", "download"},
+      {"L119547037146038801333356L\n.", "torch.save with pickle_protocol 0 or 1",
+       "safetensors.torch.save_file"},
+      {"\x80\x04\x8a\x0a......", "a pickle of Python, protocol 4", "safetensors.torch.save_file"}};
+  for (const auto& other : others)
+    expect_error<CheckpointError>([&] { File{folder_.file("bad", other[0])}; }, {"bad", other[1], other[2]});
 }
 
 TEST_F(SafetensorsFile, RefusesToWriteWhatCannotBeRead) {
@@ -209,8 +217,8 @@ TEST_F(SafetensorsFile, RefusesToWriteWhatCannotBeRead) {
 }
 
 TEST(SafetensorsDtype, HasTheNamesOfTheFormat) {
-  for (const char* name : {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "C64", "F4", "I64", "I32", "I16", "I8",
-                           "U64", "U32", "U16", "U8", "BOOL"}) {
+  for (const char* name : {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "C64", "F4", "I64",
+                           "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"}) {
     ASSERT_TRUE(dtype_named(name).has_value()) << name;
     EXPECT_EQ(dtype_name(*dtype_named(name)), name);
   }

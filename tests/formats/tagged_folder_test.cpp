@@ -52,6 +52,17 @@ TEST(TaggedFolder, IsThereWhenItWasMovedAside) {
   EXPECT_EQ(place_of_checkpoint(look()), aside);
 }
 
+TEST(TaggedFolder, HasAName) {
+  const test::TemporaryFolder folder;
+  fs::create_directory(folder / "other.ckpt");
+  (void)folder.file("manifest.json", "{}");
+  const auto before = fs::current_path();
+  fs::current_path(folder.path());
+  EXPECT_TRUE(siblings("", kOlder).empty());
+  fs::current_path(before);
+  expect_error<ConfigError>([] { (void)tagged_folder(""); }, {"name", "is empty", "unset"});
+}
+
 TEST(TaggedFolder, HasNoBlanksAtItsEnds) {
   for (const auto* tag : {" a", "a ", "a\n", "\ta", "\v", "a/b", "..", ""}) EXPECT_FALSE(is_tag(tag)) << tag;
   EXPECT_TRUE(is_tag("of three"));

@@ -54,7 +54,7 @@ TEST(Tar, GivesRegularFilesInOrder) {
   EXPECT_EQ(files(archive + tar_end()), expected);
   EXPECT_EQ(files(archive), expected);
   EXPECT_EQ(files(archive + tar_end() + "what follows is not looked at"), expected);
-  EXPECT_TRUE(files("").empty());
+  EXPECT_TRUE(files(tar_end()).empty());
 }
 
 TEST(Tar, KnowsLongNames) {
@@ -94,6 +94,11 @@ TEST(Tar, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(failure(tar_member("p", "99 path=x\n", 'x') + good), HasSubstr("pax records at byte 0"));
   EXPECT_THAT(failure(tar_member("p", "8 size=x\n", 'x') + good), HasSubstr("pax records at byte 0"));
   EXPECT_THAT(failure(tar_member("s", "", 'S')), HasSubstr("sparse"));
+  EXPECT_THAT(failure(good + tar_member("p", "22 GNU.sparse.major=1\n", 'x') + tar_member("s", "1\n0\n")),
+              HasSubstr("a sparse file, which is not read"));
+  EXPECT_THAT(failure(""), HasSubstr("an empty file"));
+  EXPECT_THAT(failure("\x1f\x8b" + std::string(600, 'x')), HasSubstr("compressed with gzip"));
+  EXPECT_EQ(failure(tar_member("<html>", "x") + tar_end()), "");
 }
 
 TEST(TarSamples, GroupsFilesByKey) {

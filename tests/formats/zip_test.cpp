@@ -224,7 +224,12 @@ TEST(Zip, RefusesDamagedCompression) {
 }
 
 TEST(Zip, DoesNotReadOtherCompression) {
+  const auto lzma = [](auto& entry) {
+    entry.method = 14;
+    entry.flags |= 2;
+  };
   for (const auto& file : {with_entry(archive_of(kTwo), [](auto& entry) { entry.method = 12; }),
+                           with_entry(archive_of(kTwo), lzma),
                            with_entry(archive_of(kTwo), [](auto& entry) { entry.size = 3; })}) {
     const auto archive = Archive::parse(bytes_of(file));
     ASSERT_TRUE(archive) << archive.error();

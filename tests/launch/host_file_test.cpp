@@ -41,6 +41,7 @@ TEST(HostFile, RefusalsNameFileLineAndText) {
            {"a slots=2x\n", {"hosts:1", "\"a slots=2x\""}},
            {"a slots=99999999999\n", {"hosts:1", "65536"}},
            {"a max_slots=2\n", {"hosts:1", "HOST slots=N"}},
+           {"a slots=2 max_slots=4\n", {"hosts:1", "what follows slots=2", "\"a slots=2 max_slots=4\""}},
            {"slots=2\n", {"hosts:1", "HOST slots=N"}},
            {"-oProxyCommand=sh slots=2\n", {"hosts:1", "HOST slots=N"}},
            {"a slots=1\n#\na slots=2\n", {"hosts:3", "host a is there twice", "line 1", "\"a slots=2\""}},

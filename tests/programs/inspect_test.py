@@ -35,6 +35,22 @@ class Inspect(ProgramTest):
         self.assertIn("+ model/layers.0.weight: F32 [16, 8] ", result.out)
         self.assertNotIn("hyper_parameters", result.out)
 
+    def test_shows_how_two_files_of_weights_differ(self):
+        weights, first = self.folder / "weights.safetensors", self.folder / "first.safetensors"
+        self.assertEqual(self.run_program(COMMAND, "consolidate", self.folder / "batch_end:1.ckpt", first).code, 0)
+        self.assertEqual(self.run_program(COMMAND, "inspect", weights, "--diff", weights).code, 0)
+        result = self.run_program(COMMAND, "inspect", weights, "--diff", first)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("+ layers.0.weight: F32 [16, 8] ", result.out)
+
+    def test_an_empty_name_is_no_checkpoint_of_the_folder(self):
+        other = self.folder / "other.safetensors"
+        for words in (("inspect", ""), ("consolidate", "", other), ("zero-to-fp32", "", other), ("consolidate", self.last, ""),
+                      ("inspect", self.last, "--diff", "")):
+            with self.subTest(words):
+                self.assert_refused(self.run_program(COMMAND, *words, cwd=self.last.parent), 2, "is empty")
+        self.assertFalse(other.exists())
+
     def test_says_what_is_damaged(self):
         model = self.last / "model.safetensors"
         data = bytearray(model.read_bytes())
@@ -55,6 +71,9 @@ class Inspect(ProgramTest):
         refused = self.run_program(COMMAND, "consolidate", self.last, file, "--entry", "nothing")
         self.assertEqual(refused.code, 1)
         self.assertIn("model, optimizer", refused.err)
+        for name in ("one.pt", "one"):
+            self.assert_refused(self.run_program(COMMAND, "consolidate", self.last, name), 2, "NAME.safetensors", name, "zero-to-fp32")
+            self.assertFalse((self.folder / name).exists())
 
     def test_a_few_lines_of_python_read_it(self):
         reader = SOURCE / "examples" / "05_checkpoints" / "read_checkpoint.py"

@@ -37,7 +37,7 @@ struct CsvTable {
 };
 
 /// Reads a table of numbers. Lines end in LF or CRLF, the last one need not end; numbers are written as
-/// in C++ ("1", "-2.5e3"), whatever the locale; quotes and comments are not known. Compression is told
+/// in C++ ("1", "-2.5e3"), whatever the locale; fields may be in quotes. Compression is told
 /// by the content, and concatenated members are read on. Blocking.
 /// @throws DataError naming file, line and column, with the text that was there: a line with another
 ///     number of fields, a field that is empty or no finite number, a file that is missing, unreadable,
