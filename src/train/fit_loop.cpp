@@ -109,16 +109,20 @@ void FitLoop::run_epoch() {
     const bool is_cut = !is_skipped_ && progress.batches < num_batches_ && is_over();
     if (is_cut) state_.on_interruption();
     is_cut_ = is_cut;
-    call_epoch_end(/*monitors=*/false, FitPhase::kEpochEnd);
   }
-  if (progress.phase == FitPhase::kEpochEnd) {
-    // Those that monitor see what the epoch's metrics have come to, and what all ranks' last steps logged.
-    state_.train_log.sync_step_values(state_.communicator());
-    state_.write_metrics(state_.train_log.finish_epoch(state_.communicator()),
-                         std::max<std::int64_t>(0, progress.batches_that_stepped - 1));
-    call_epoch_end(/*monitors=*/true, FitPhase::kEpochLogged);
-  }
+  state_.hooks.call_together([this] { end_epoch(); });
   finish_epoch();
+}
+
+// Those that monitor see what the epoch's metrics have come to, and what all ranks' last steps logged.
+void FitLoop::end_epoch() {
+  auto& progress = state_.progress;
+  if (progress.phase < FitPhase::kEpochEnd) call_epoch_end(/*monitors=*/false, FitPhase::kEpochEnd);
+  if (progress.phase != FitPhase::kEpochEnd) return;
+  state_.train_log.sync_step_values(state_.communicator());
+  state_.write_metrics(state_.train_log.finish_epoch(state_.communicator()),
+                       std::max<std::int64_t>(0, progress.batches_that_stepped - 1));
+  call_epoch_end(/*monitors=*/true, FitPhase::kEpochLogged);
 }
 
 // A checkpoint that is taken in a hook says that the hook has been called.

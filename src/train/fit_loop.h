@@ -46,6 +46,7 @@ class FitLoop {
   void take_training_data();
   void run_epoch();
   void start_epoch();
+  void end_epoch();
   void call_epoch_end(bool monitors, FitPhase then);
   void run_batches();
   void end_epoch_at(std::int64_t batches);

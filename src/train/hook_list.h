@@ -44,6 +44,12 @@ class HookList {
     });
   }
 
+  /// What `calls` calls is of one moment: what its targets defer is done when all have been called.
+  template <class Calls>
+  void call_together(const Calls& calls) {
+    call_all(calls);
+  }
+
   /// Calls it on all, in their order, whatever some of them throw; `on_error` gets that.
   template <class... Parameters, class OnError, class... Arguments>
   void call_each(const NamedHook<Parameters...>& hook, const OnError& on_error, Arguments&&... arguments) {

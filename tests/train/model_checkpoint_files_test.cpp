@@ -87,6 +87,24 @@ TEST_F(ModelCheckpointTest, ALinkToSomethingElseIsLeftAlone) {
   EXPECT_TRUE(fs::exists(checkpoints() / "last.ckpt" / "notes"));
 }
 
+// The hooks of those that monitor come later, but at the same moment.
+TEST_F(ModelCheckpointTest, IsNotAskedAgainAfterACheckpointOfTheSameMoment) {
+  struct Saver final : Callback {
+    explicit Saver(fs::path path_) : path(std::move(path_)) {}
+    void on_train_epoch_end(TrainContext& context) override {
+      if (context.current_epoch() == 1) context.save_checkpoint(path);
+    }
+    fs::path path;
+  };
+  auto chosen = options(2);
+  chosen.callbacks = {std::make_shared<Saver>(folder_ / "own.ckpt")};
+  fit(chosen, {.save_top_k = -1}, 1);
+  chosen = options(3);
+  chosen.run.ckpt_path = (folder_ / "own.ckpt").string();
+  fit(chosen, {.save_top_k = -1}, 1);
+  EXPECT_THAT(kept(), ElementsAre("epoch=0-step=1.ckpt", "epoch=1-step=2.ckpt", "epoch=2-step=3.ckpt"));
+}
+
 TEST_F(ModelCheckpointTest, LastAloneIsSavedWhereNothingElseIs) {
   const fs::path dirpath = folder_ / "kept";
   for (const auto last : {SaveLast::kTrue, SaveLast::kLink}) {
