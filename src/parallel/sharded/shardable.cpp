@@ -23,10 +23,11 @@ bool is_sharded(const at::Tensor& tensor) {
 void check_parameters(const ModuleStates& states) {
   for (const auto& [name, tensor] : states.parameters) {
     if (tensor.requires_grad() && !is_sharded_type(tensor.scalar_type())) {
-      throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
-                                     .expected = "float64, float32, float16 or bfloat16, as it is trained",
-                                     .got = c10::str(tensor.scalar_type()),
-                                     .hint = "use strategy ddp, or view_as_real"});
+      throw ConfigError("parallel",
+                        {.what = "parameter " + name + " cannot be sharded",
+                         .expected = "float64, float32, float16 or bfloat16, as it is trained",
+                         .got = c10::str(tensor.scalar_type()),
+                         .hint = "register view_as_real() of it, and make it complex in forward"});
     }
     if (!tensor.is_cpu() || tensor.layout() != at::kStrided) {
       throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
@@ -54,9 +55,11 @@ void check_memory(const ModuleStates& states) {
     if (!is_sharded_type(tensor.scalar_type()) || tensor.numel() == 0) continue;
     const auto [other, is_new] = owners.emplace(tensor.storage().unsafeGetStorageImpl(), name);
     if (is_new) continue;
-    throw ConfigError("parallel", {.what = "two parameters share memory and cannot be sharded",
-                                   .expected = "one parameter that is registered twice, or a copy",
-                                   .got = name + " in the memory of " + other->second});
+    throw ConfigError("parallel",
+                      {.what = "two parameters lie in the memory of one tensor, which sharding takes away",
+                       .expected = "each in memory of its own, or one parameter that is registered twice",
+                       .got = name + " in the memory of " + other->second,
+                       .hint = "register a clone() of each"});
   }
   for (const auto& [name, tensor] : states.buffers) {
     if (!tensor.has_storage() || tensor.numel() == 0) continue;
