@@ -56,7 +56,7 @@ void check_memory(const ModuleStates& states) {
     const auto [other, is_new] = owners.emplace(tensor.storage().unsafeGetStorageImpl(), name);
     if (is_new) continue;
     throw ConfigError("parallel",
-                      {.what = "two parameters lie in the memory of one tensor, which sharding takes away",
+                      {.what = "two parameters share memory, which sharding takes away",
                        .expected = "each in memory of its own, or one parameter that is registered twice",
                        .got = name + " in the memory of " + other->second,
                        .hint = "register a clone() of each"});
