@@ -1,6 +1,7 @@
 // What the comparison of replicas between ranks costs, beside the all-reduce of as many bytes, on two ranks.
 //
 // Usage: bench_replica_check RESULTS TIMES.
+#include <lockstep/base/env.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/launch/run_rank.h>
 #include <lockstep/lockstep.h>
@@ -31,7 +32,9 @@ double ns_per_call(const ls::Communicator& comm, std::int64_t times, const std::
 
 void run_rank(const bench::Results& results, std::int64_t times) {
   torch::set_num_threads(1);
-  const auto comm = ls::init_communicator({});
+  const auto comm = ls::init_communicator({.main_port = static_cast<int>(ls::env::require_int("MASTER_PORT")),
+                                           .rank = static_cast<int>(ls::env::require_int("RANK")),
+                                           .world_size = kRanks});
   const auto parameters = bench::mid_mlp()->parameters();
   ls::detail::ReplicaCheck check(comm, parameters.size(), [&](std::size_t number) {
     return ls::detail::Replica{.name = std::to_string(number), .tensor = parameters[number]};
