@@ -115,9 +115,10 @@ bool SlurmEnvironment::detect() {
   if (!cluster::is_set("SLURM_NTASKS") || is_shell() || cluster::started_by_mpirun()) return false;
   const bool is_task = cluster::is_set("SLURM_STEP_ID") && cluster::is_set("SLURM_PROCID");
   if (!is_task && read("SLURM_NTASKS", 1) > 1)
-    warn_once("cluster.srun", "this job has " + *env::get("SLURM_NTASKS") +
-                                  " tasks (SLURM_NTASKS), but srun did not start this process: it is none of them; "
-                                  "start the program with srun");
+    warn_once("cluster.srun",
+              "this job has " + *env::get("SLURM_NTASKS") +
+                  " tasks (SLURM_NTASKS), but srun did not start this process: it is none of them; "
+                  "start the program with srun");
   return is_task;
 }
 

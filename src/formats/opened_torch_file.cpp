@@ -11,9 +11,8 @@ constexpr auto kPickleStart = std::byte{0x80};
 std::string way_out(std::span<const std::byte> bytes, const std::string& reason) {
   const bool is_pickle = !bytes.empty() && bytes.front() == kPickleStart;
   if (reason.find("unknown instruction") != reason.npos)
-    return "copy the file again; where torch.load reads it, it was saved with another pickle_protocol than "
-           "2: "
-           "torch.save(torch.load(file), file)";
+    return "copy the file again; where torch.load reads it, it was saved with another pickle_protocol "
+           "than 2: torch.save(torch.load(file), file)";
   if (reason.find("TorchScript") != reason.npos)
     return "in C++: torch::load(module, file), then ls::write_weights(out, ls::named_tensors(*module)); in "
            "Python: save "

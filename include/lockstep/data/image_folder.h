@@ -26,11 +26,12 @@ struct ImageFolderOptions {
 
 /// The pictures of FOLDER/CLASS/..., in the order of their paths. Classes are the sub-folders, sorted by name
 /// and numbered from 0; pictures are files that end in .png, .jpg, .jpeg, .ppm or .pgm, in upper or lower
-/// case, however deep (.bmp, .tif, .webp and broken links are refused). `data` stacks samples, `target` int64 classes.
+/// case, however deep; .bmp, .tif, .tiff, .webp and broken links are refused. `data` is the samples stacked,
+/// `target` int64 the numbers of their classes.
 class LOCKSTEP_API ImageFolder final : public Dataset<Example> {
  public:
-  /// @throws DataError naming the folder that does not exist or cannot be read, that has no sub-folder, a class
-  ///     without a picture, a picture of a format that is not read, or a broken link
+  /// @throws DataError naming the folder that does not exist or cannot be read, that has no sub-folder, a
+  ///     class without a picture, a picture of a format that is not read, or a broken link
   explicit ImageFolder(const std::filesystem::path& folder, ImageFolderOptions options = {});
 
   std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
