@@ -172,6 +172,8 @@ TEST(CheckpointedBuffers, AreWrittenOnceInEveryForm) {
   }
 }
 
+// The model before leaves a pass open, which goes on with the making of this one: its statistics are written
+// before ranks share them.
 TEST(CheckpointedBuffers, AreWrittenOnceWhereRanksShareStatistics) {
   testing::run_ranks(2, [](const Communicator& comm) {
     for (const auto* name : {"BatchNorm1d", "BatchNorm2d", "BatchNorm1d over all batches"}) {
@@ -180,24 +182,6 @@ TEST(CheckpointedBuffers, AreWrittenOnceWhereRanksShareStatistics) {
       for (const auto form : {Form::kFunction, Form::kNested, Form::kPolicy})
         expect_same_state(*trained(form, make, &comm), *plain, name);
     }
-  });
-}
-
-// What a pass has written to is another tensor in the second run, which no rank shares.
-TEST(CheckpointedBuffers, AreSharedByRanksAlsoWherePassesResetThem) {
-  const auto resetting = [] {
-    nn::BatchNorm1d norm(12);
-    Writer writer([norm](WriterImpl& self, const at::Tensor& x) mutable {
-      const auto y = self.linear->forward(x);
-      norm->running_mean.zero_();
-      return norm->forward(y).tanh();
-    });
-    writer->register_module("norm", norm);
-    return writer;
-  };
-  testing::run_ranks(2, [&](const Communicator& comm) {
-    expect_same_state(*trained(Form::kPolicy, resetting, &comm), *trained(Form::kPlain, resetting, &comm),
-                      "");
   });
 }
 
