@@ -9,10 +9,10 @@
 #include <lockstep/launch/terminated.h>
 #include <lockstep/precision/grad_scaler.h>
 
-#include "train/fit_checkpoint.h"
-#include "train/local_copies.h"
-#include "train/open_data.h"
-#include "train/summary.h"
+#include "train/checkpoints/fit_checkpoint.h"
+#include "train/checkpoints/local_copies.h"
+#include "train/data/open_data.h"
+#include "train/logging/summary.h"
 
 namespace lockstep::detail {
 namespace {

@@ -19,7 +19,7 @@
 #include "train/callbacks/comms_log.h"
 #include "train/callbacks/deepspeed_reports.h"
 #include "train/callbacks/memory_breakdown.h"
-#include "train/evaluation_loop.h"
+#include "train/loops/evaluation_loop.h"
 
 namespace lockstep::detail {
 

@@ -12,8 +12,8 @@
 #include <lockstep/train/run_directory.h>
 
 #include "fabric/connector.h"
-#include "train/make_loggers.h"
-#include "train/program_folder.h"
+#include "train/logging/make_loggers.h"
+#include "train/options/program_folder.h"
 
 namespace lockstep::detail {
 namespace {

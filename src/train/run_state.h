@@ -24,10 +24,10 @@
 #include <lockstep/train/trainer_options.h>
 
 #include "strategy/trained_modules.h"
-#include "train/failure_meeting.h"
-#include "train/hook_list.h"
-#include "train/metric_log.h"
-#include "train/progress.h"
+#include "train/callbacks/hook_list.h"
+#include "train/checkpoints/failure_meeting.h"
+#include "train/data/progress.h"
+#include "train/logging/metric_log.h"
 
 namespace lockstep::detail {
 

@@ -9,12 +9,12 @@
 #include <lockstep/base/log.h>
 #include <lockstep/data/any_loader.h>
 
-#include "train/estimated_steps.h"
-#include "train/failure_save.h"
-#include "train/fit_checkpoint.h"
+#include "train/checkpoints/failure_save.h"
+#include "train/checkpoints/fit_checkpoint.h"
+#include "train/data/estimated_steps.h"
+#include "train/logging/terminal.h"
+#include "train/loops/update_bn.h"
 #include "train/run_state.h"
-#include "train/terminal.h"
-#include "train/update_bn.h"
 
 namespace lockstep {
 

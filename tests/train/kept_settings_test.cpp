@@ -1,5 +1,5 @@
 // What is recorded of settings that come from a checkpoint.
-#include "train/kept_settings.h"
+#include "train/checkpoints/kept_settings.h"
 
 #include "train/slope.h"
 

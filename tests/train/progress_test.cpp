@@ -1,4 +1,4 @@
-#include "train/progress.h"
+#include "train/data/progress.h"
 
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>

@@ -10,7 +10,7 @@
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/train/run_optimizer.h>
 
-#include "train/batch_norm_view.h"
+#include "train/callbacks/batch_norm_view.h"
 #include "train/callbacks/refuse.h"
 
 namespace lockstep {

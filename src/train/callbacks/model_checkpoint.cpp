@@ -9,11 +9,11 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/trainer_options.h>
 
-#include "train/agreed_clock.h"
 #include "train/callbacks/checkpoint_name.h"
 #include "train/callbacks/monitored_metric.h"
 #include "train/callbacks/refuse.h"
 #include "train/callbacks/step_interval.h"
+#include "train/stopping/agreed_clock.h"
 
 namespace lockstep {
 

@@ -12,7 +12,7 @@
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
 #include "train/callbacks/checkpoint_name.h"
-#include "train/plugins.h"
+#include "train/options/plugins.h"
 
 namespace lockstep {
 namespace {

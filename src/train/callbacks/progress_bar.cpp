@@ -6,7 +6,7 @@
 #include <lockstep/data/any_loader.h>
 
 #include "train/callbacks/progress_text.h"
-#include "train/terminal.h"
+#include "train/logging/terminal.h"
 
 namespace lockstep {
 namespace {

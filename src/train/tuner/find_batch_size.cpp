@@ -4,9 +4,9 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "train/evaluation_loop.h"
-#include "train/fit_loop.h"
-#include "train/open_data.h"
+#include "train/data/open_data.h"
+#include "train/loops/evaluation_loop.h"
+#include "train/loops/fit_loop.h"
 #include "train/tuner/batch_size_search.h"
 #include "train/tuner/out_of_memory.h"
 #include "train/tuner/search_scope.h"

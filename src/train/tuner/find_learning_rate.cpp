@@ -3,7 +3,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "train/fit_loop.h"
+#include "train/loops/fit_loop.h"
 #include "train/tuner/lr_sweep.h"
 #include "train/tuner/search_scope.h"
 #include "train/tuner/searches.h"

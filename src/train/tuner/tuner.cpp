@@ -7,7 +7,7 @@
 #include <lockstep/train/callbacks/batch_size_finder.h>
 #include <lockstep/train/callbacks/learning_rate_finder.h>
 
-#include "train/data_place.h"
+#include "train/data/data_place.h"
 #include "train/tuner/searches.h"
 
 namespace lockstep {

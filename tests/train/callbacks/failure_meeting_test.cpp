@@ -1,5 +1,5 @@
 // FailureMeeting: all, or not all, within a deadline.
-#include "train/failure_meeting.h"
+#include "train/checkpoints/failure_meeting.h"
 
 #include <atomic>
 #include <thread>

@@ -1,0 +1,109 @@
+// Calls one hook on every callback and then on the module.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/profilers/profiler.h>
+
+#include "train/callbacks/hook_table.h"
+
+namespace lockstep::detail {
+
+class HookList {
+ public:
+  /// Forgets all targets; what is called from now on is measured by `profiler`, which may be null.
+  void clear(Profiler* profiler) {
+    targets_.clear();
+    actions_.clear();
+    profiler_ = profiler;
+  }
+  /// `kind` is what reports call it, such as "Callback". One that `monitors` looks at what others log.
+  void add(Hooks& target, std::string kind, bool monitors) {
+    targets_.push_back({&target, std::move(kind), monitors});
+  }
+
+  /// Calls it on all, in their order.
+  template <class... Parameters, class... Arguments>
+  void call(const NamedHook<Parameters...>& hook, Arguments&&... arguments) {
+    call_all([&] {
+      for (const auto& target : targets_) call_one(target, hook, arguments...);
+    });
+  }
+
+  /// Calls it on those that monitor, or on the others.
+  template <class... Parameters, class... Arguments>
+  void call_on(bool monitors, const NamedHook<Parameters...>& hook, Arguments&&... arguments) {
+    call_all([&] {
+      for (const auto& target : targets_)
+        if (target.monitors == monitors) call_one(target, hook, arguments...);
+    });
+  }
+
+  /// What `calls` calls is of one moment: what its targets defer is done when all have been called.
+  template <class Calls>
+  void call_together(const Calls& calls) {
+    call_all(calls);
+  }
+
+  /// Calls it on all, in their order, whatever some of them throw; `on_error` gets that.
+  template <class... Parameters, class OnError, class... Arguments>
+  void call_each(const NamedHook<Parameters...>& hook, const OnError& on_error, Arguments&&... arguments) {
+    for (const auto& target : targets_) {
+      try {
+        call_all([&] { call_one(target, hook, arguments...); });
+      } catch (const std::exception& error) {
+        on_error(error);
+      }
+    }
+  }
+
+  /// Whether one is being called.
+  bool is_calling() const { return depth_ > 0; }
+  /// Does that when all targets have been called, if none of them throws.
+  void defer(std::function<void()> action) { deferred_.push_back(std::move(action)); }
+
+ private:
+  struct Target {
+    Hooks* hooks;
+    std::string kind;
+    bool monitors;
+  };
+
+  template <class Call>
+  void call_all(const Call& call) {
+    ++depth_;
+    try {
+      call();
+    } catch (...) {
+      --depth_;
+      deferred_.clear();
+      throw;
+    }
+    if (--depth_ == 0 && !deferred_.empty()) act();
+  }
+
+  template <class... Parameters, class... Arguments>
+  void call_one(const Target& target, const NamedHook<Parameters...>& hook, Arguments&... arguments) {
+    if (profiler_ == nullptr) return (target.hooks->*hook.function)(arguments...);
+    const ProfileScope scope(profiler_, action(target, hook.name));
+    (target.hooks->*hook.function)(arguments...);
+  }
+  Action action(const Target& target, std::string_view hook);
+
+  void act() {
+    for (const auto& action : std::exchange(deferred_, {})) action();
+  }
+
+  std::vector<Target> targets_;
+  Profiler* profiler_ = nullptr;
+  std::map<std::pair<const Hooks*, std::string_view>, Action> actions_;
+  std::vector<std::function<void()>> deferred_;
+  int depth_ = 0;
+};
+
+}  // namespace lockstep::detail

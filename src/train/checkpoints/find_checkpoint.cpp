@@ -1,0 +1,219 @@
+#include "train/checkpoints/find_checkpoint.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/train/callbacks/model_checkpoint.h>
+
+#include "checkpoint/together.h"
+#include "train/checkpoints/checkpoint_candidates.h"
+#include "train/checkpoints/job_checkpoints.h"
+#include "train/checkpoints/job_life.h"
+#include "train/checkpoints/local_copies.h"
+#include "train/options/program_folder.h"
+
+namespace lockstep::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kOnDisk = '/';  // what begins a word of rank 0's
+constexpr char kOfLocal = '#';
+
+// What the end of a fit is saved as, a good or a bad one.
+bool is_last(const fs::path& name) {
+  return name.filename() == "last.ckpt" || name.filename() == "on_exception.ckpt";
+}
+
+// This run's, else that of the newest one.
+fs::path newest_last(const fs::path& run_dir) {
+  auto folders = folders_of_program(run_dir);
+  if (const auto first = folder_of_first_trainer(run_dir); !first.empty()) folders.push_back(first);
+  const auto candidates = candidates_in(folders);
+  const auto own = std::ranges::find_if(candidates, [&](const CheckpointCandidate& candidate) {
+    return is_last(candidate.folder) && candidate.folder.parent_path() == run_dir / "checkpoints";
+  });
+  if (own != candidates.end()) return own->folder;
+  const auto any = std::ranges::find_if(candidates, is_last, &CheckpointCandidate::folder);
+  if (any != candidates.end()) return any->folder;
+  log_warning("ckpt_path is \"last\", but there is no last checkpoint: starting from the beginning");
+  return {};
+}
+
+[[noreturn]] void refuse(const std::string& ckpt_path, std::string expected, std::string hint) {
+  throw ConfigError("train", {.what = "ckpt_path cannot be used",
+                              .expected = std::move(expected),
+                              .got = "\"" + ckpt_path + "\"",
+                              .hint = std::move(hint)});
+}
+
+fs::path last_hpc(const fs::path& run_dir) {
+  const auto candidates = candidates_in(folders_of_program(run_dir));
+  const auto number = [](const CheckpointCandidate& candidate) { return hpc_number(candidate.folder); };
+  const auto last = std::ranges::max_element(candidates, {}, number);
+  if (last == candidates.end() || number(*last) < 0)
+    refuse("hpc", "a checkpoint hpc_ckpt_N.ckpt in this run directory or those of earlier runs",
+           "--resume auto begins anew where there is none");
+  return last->folder;
+}
+
+void refuse_remote(const std::string& path) {
+  if (path.find("://") == std::string::npos) return;
+  refuse(path, "a folder that all ranks can read", "copy the checkpoint here first");
+}
+
+fs::path best_of(const RunState& state) {
+  const auto* callback = first_model_checkpoint(state);
+  if (state.options.fast_dev_run) refuse("best", "a path", "fast_dev_run saves no checkpoints");
+  if (callback == nullptr)
+    refuse("best", "a path, or a ModelCheckpoint among the callbacks", "enable_checkpointing adds one");
+  const auto& best = state.stage == Stage::kFit ? state.best_of_last_fit : callback->best_model_path();
+  if (best.empty()) refuse("best", "a path, or a fit before", "ModelCheckpoint has saved nothing yet");
+  return best;
+}
+
+fs::path path_of(const std::string& ckpt_path, const RunState& state) {
+  const auto& run_dir = state.run_dir;
+  refuse_remote(ckpt_path);
+  if (ckpt_path == "last") return newest_last(run_dir);
+  if (ckpt_path == "hpc") return last_hpc(run_dir);
+  if (ckpt_path == "best") return best_of(state);
+  return ckpt_path;
+}
+
+// What rank 0 asks all ranks to open: one of these after the other, until one can be used.
+struct ResumeChoice {
+  std::vector<CheckpointCandidate> on_disk;  // on rank 0; newest first
+  std::vector<LocalCandidate> local;         // the same on all ranks; newest first
+};
+
+// Of both the newest first: a folder, or the number of a local one; on rank 0.
+std::vector<std::string> in_order(const ResumeChoice& choice) {
+  std::vector<std::string> order;
+  std::size_t local = 0;
+  const auto add_local = [&] { order.push_back(kOfLocal + std::to_string(local++)); };
+  for (const auto& [folder, written] : choice.on_disk) {
+    while (local < choice.local.size() && choice.local[local].written > written) add_local();
+    order.push_back(kOnDisk + folder.string());
+  }
+  while (local < choice.local.size()) add_local();
+  return order;
+}
+
+Checkpoint opened(const std::string& word, const ResumeChoice& choice, const RunState& state) {
+  const auto verify = state.options.run.verify;
+  const auto text = word.substr(1);
+  auto checkpoint = word.front() == kOfLocal
+                        ? local_checkpoints(state)->open(choice.local.at(std::stoul(text)), verify)
+                        : state.checkpoint_io->load(text, verify, state.communicator());
+  (void)checkpoint.entry("loops");  // which one of weights only has not
+  return checkpoint;
+}
+
+std::string name_of(const std::string& word, const ResumeChoice& choice) {
+  const auto text = word.substr(1);
+  return word.front() == kOfLocal ? "local checkpoint " + choice.local.at(std::stoul(text)).place : text;
+}
+
+// Damaged ones are passed over, and named.
+std::optional<Checkpoint> newest_complete(const ResumeChoice& choice, const RunState& state) {
+  const auto order = state.is_global_zero() ? in_order(choice) : std::vector<std::string>();
+  for (std::size_t number = 0;; ++number) {
+    const auto word = state.communicator().broadcast_bytes(number < order.size() ? order[number] : "");
+    if (word.empty()) return std::nullopt;
+    try {
+      return opened(word, choice, state);
+    } catch (const CommError&) {
+      throw;
+    } catch (const Error& error) {
+      if (state.is_global_zero())
+        log_warning("not resuming from " + name_of(word, choice) + ": " + error.what());
+    }
+  }
+}
+
+std::vector<LocalCandidate> local_of(const RunState& state, const std::vector<fs::path>& run_dirs) {
+  const auto* checkpoints = local_checkpoints(state);
+  return checkpoints == nullptr ? std::vector<LocalCandidate>() : checkpoints->find(run_dirs);
+}
+
+// Nothing else is asked for later.
+std::optional<Checkpoint> checkpoint_of_job(RunState& state, const ResumeChoice& choice) {
+  auto found = newest_complete(choice, state);
+  if (!found) return std::nullopt;
+  if (state.is_global_zero()) log_info("this job goes on from " + found->folder().string());
+  state.options.run.ckpt_path.clear();
+  state.options.run.resume = Resume::kNever;
+  return found;
+}
+
+// Where nobody knows when the job began, what is in memory is taken to be its own, and what is on disk not.
+ResumeChoice left_by_lives_before(const RunState& state, const JobLife& life) {
+  ResumeChoice choice;
+  if (life.is_started_anew) choice.local = local_of(state, {state.run_dir});
+  if (life.began) std::erase_if(choice.local, [&](const auto& each) { return each.written < *life.began; });
+  if (state.is_global_zero())
+    choice.on_disk = left_by_job(state, life.began.value_or(fs::file_time_type::max()));
+  return choice;
+}
+
+// What the lives of this job before this one have left, if it has had any, and is to go on from that
+// whatever it was told at first. resume = auto looks at all there is in any case.
+std::optional<Checkpoint> left_by_earlier_life(RunState& state) {
+  const auto& run = state.options.run;
+  const bool is_requeuing = requeuing_environment(state) != nullptr;
+  auto* local = local_checkpoints(state);
+  if (!is_requeuing && local == nullptr) return std::nullopt;
+  const auto life = agreed_life(state);
+  const bool is_auto = run.ckpt_path.empty() && run.resume == Resume::kAuto;
+  // At once: a life that fails before it trains must not leave the next one what another job has left.
+  if (local != nullptr && !life.is_started_anew && !is_auto) local->forget_others();
+  if (!is_requeuing && (is_auto || !life.is_started_anew)) return std::nullopt;
+  const auto choice = left_by_lives_before(state, life);
+  auto found = checkpoint_of_job(state, choice);
+  if (!found && !choice.local.empty() && state.is_global_zero())
+    log_warning("nothing that this job has left can be used: it begins as it did at first");
+  return found;
+}
+
+// The newest of this program.
+std::optional<Checkpoint> newest_of_program(const RunState& state) {
+  ResumeChoice choice;
+  std::vector<fs::path> folders;  // of rank 0
+  if (state.is_global_zero()) {
+    folders = folders_of_program(state.run_dir);
+    choice.on_disk = candidates_in(folders);
+  }
+  choice.local = local_of(state, folders);
+  return newest_complete(choice, state);
+}
+
+}  // namespace
+
+const ModelCheckpoint* first_model_checkpoint(const RunState& state) {
+  for (const auto& callback : state.options.callbacks) {
+    if (const auto* found = dynamic_cast<const ModelCheckpoint*>(callback.get())) return found;
+  }
+  return nullptr;
+}
+
+std::optional<Checkpoint> take_wanted_checkpoint(RunState& state, bool is_first_fit) {
+  auto& run = state.options.run;
+  state.resumed_from.clear();
+  if (is_first_fit)
+    if (auto found = left_by_earlier_life(state)) return found;
+  const auto ckpt_path = std::exchange(run.ckpt_path, {});
+  const auto resume = std::exchange(run.resume, Resume::kNever);
+  if (ckpt_path.empty())
+    return resume == Resume::kAuto ? newest_of_program(state) : std::optional<Checkpoint>();
+  const auto wanted = state.is_global_zero() ? path_of(ckpt_path, state).string() : std::string();
+  const auto folder = state.communicator().broadcast_bytes(wanted);
+  if (folder.empty()) return std::nullopt;
+  state.resumed_from = agreed_folder(state.communicator(), folder);
+  return state.checkpoint_io->load(state.resumed_from, run.verify, state.communicator());
+}
+
+}  // namespace lockstep::detail

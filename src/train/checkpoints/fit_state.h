@@ -1,0 +1,42 @@
+// What making a checkpoint of fit and going on from one share.
+#pragma once
+
+#include <map>
+#include <string>
+#include <variant>
+
+#include <lockstep/train/hooks.h>
+
+#include "train/data/data_place.h"
+#include "train/logging/class_name.h"
+#include "train/run_state.h"
+
+namespace lockstep::detail {
+
+// In manual optimisation the module alone knows whether a window is under way.
+inline bool has_gradients_to_keep(const RunState& state) {
+  return is_inside_window(state) || !state.module->automatic_optimization();
+}
+
+// The second of a kind is KEY#1, or KEY.1 where names of files are made of it.
+inline std::string numbered(const std::string& key, std::size_t number, char mark = '.') {
+  return number == 0 ? key : key + mark + std::to_string(number);
+}
+
+// The class of a schedule, such as "StepLR".
+inline std::string schedule_name(const LRScheduler& schedule) {
+  return std::visit([](const auto& own) { return class_name(own); }, schedule.scheduler);
+}
+
+// Callbacks of one class get numbers behind their key.
+template <class Act>
+void for_each_callback(const RunState& state, Act act) {
+  std::map<std::string, std::size_t> seen;
+  for (const auto& callback : state.callbacks) {
+    const auto key = callback->state_key();
+    const auto number = seen[key]++;
+    act(numbered(key, number, '#'), *callback);
+  }
+}
+
+}  // namespace lockstep::detail

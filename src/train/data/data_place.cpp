@@ -1,0 +1,207 @@
+#include "train/data/data_place.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+namespace lockstep::detail {
+namespace {
+
+void check_data_set(const RunState& state, const StateTree& place) {
+  const auto saved = place.get<std::int64_t>("num_samples");
+  const auto now = state.train_loader->num_samples();
+  if (saved == now) return;
+  throw CheckpointError("train", {.what = "the training data are not those of the checkpoint",
+                                  .expected = std::to_string(saved) + " samples",
+                                  .got = std::to_string(now)});
+}
+
+// The order of samples follows from the seed.
+void adopt_seed(RunState& state, const StateTree& place) {
+  const auto saved = static_cast<std::uint64_t>(place.get<std::int64_t>("seed"));
+  auto& seed = state.options.run.seed_everything;
+  if (seed && *seed != saved) {
+    log_warning("seed_everything is " + std::to_string(*seed) + ", the checkpoint's was " +
+                std::to_string(saved) + ": samples come in the checkpoint's order");
+  }
+  seed = saved;
+}
+
+// What is multiplied and divided must not be zero or huge, whoever wrote it.
+std::int64_t checked(std::int64_t value, std::int64_t least, const std::string& name) {
+  if (value >= least && value <= std::numeric_limits<int>::max()) return value;
+  throw CheckpointError("train", {.what = "state " + name,
+                                  .expected = "a number from " + std::to_string(least) + " to 2^31 - 1",
+                                  .got = std::to_string(value)});
+}
+
+std::int64_t positive(const StateTree& place, const std::string& name) {
+  return checked(place.get<std::int64_t>(name), 1, place.path() + "/" + name);
+}
+
+struct SavedPlace {
+  std::int64_t batch;   // samples of all ranks together
+  std::int64_t window;  // micro-batches
+  std::int64_t batches_of_epoch;
+  std::int64_t world_size;
+};
+
+SavedPlace saved_place(const StateTree& place) {
+  const auto world_size = positive(place, "world_size");
+  return {.batch = checked(world_size * positive(place, "batch_size"), 1, place.path() + "/batch_size"),
+          .window = positive(place, "accumulate_grad_batches"),
+          .batches_of_epoch = place.get<std::int64_t>("num_training_batches"),
+          .world_size = world_size};
+}
+
+// What a stream's end has told it. Older checkpoints do not have it, and others have what a limit says.
+bool knows_its_end(const Progress& progress, const SavedPlace& saved) {
+  return progress.num_training_batches > 0 && progress.num_training_batches < saved.batches_of_epoch;
+}
+
+void warn_of_other_shards(const RunState& state, const SavedPlace& saved) {
+  if (state.train_loader->num_samples() != kUnknownLength || !state.is_global_zero()) return;
+  log_warning("a stream goes on in the midst of an epoch on " + std::to_string(state.communicator().size()) +
+              " ranks, where there were " + std::to_string(saved.world_size) +
+              ": ranks read other shards now, and samples of this epoch may come again or be left out");
+}
+
+bool knows_length(const RunState& state) {
+  return state.train_loader->num_batches(state.shard(/*pad=*/true)) != kUnknownLength;
+}
+
+// Older checkpoints leave it to be worked out what was open.
+void find_window(RunState& state, const SavedPlace& saved) {
+  auto& progress = state.progress;
+  if (progress.window.length > 0) return;
+  const bool carries = state.options.partial_window == PartialWindow::kCarry;
+  const auto before = carries ? progress.batches_before % saved.window : 0;
+  const auto done = (before + progress.batches) % saved.window;
+  const MicroBatch opened{
+      .epoch = progress.epoch, .index = progress.batches - done, .epoch_batches = saved.batches_of_epoch};
+  const AccumulationSchedule schedule(static_cast<int>(saved.window));
+  const WindowRule rule(schedule, state.options.partial_window, knows_length(state));
+  const bool is_over = !carries && progress.batches == saved.batches_of_epoch;
+  progress.window = {};
+  if (!is_over)
+    progress.window = {.done = done, .length = std::max(done + 1, rule.holding({}, opened).length)};
+}
+
+// Gradients of its first micro-batches are of no use with other micro-batches, or fewer than it waits for.
+void begin_window_anew(Progress& progress, const SavedPlace& saved) {
+  const auto done = std::min(progress.batches, std::exchange(progress.window, {}).done);
+  if (done == 0) return;
+  progress.samples -= done * saved.batch;
+  progress.batches -= done;
+  progress.phase = FitPhase::kBatches;
+  progress.validation = {};
+}
+
+void keep_window(RunState& state, const SavedPlace& saved) {
+  auto& progress = state.progress;
+  const MicroBatch next{
+      .epoch = progress.epoch, .index = progress.batches, .epoch_batches = progress.num_training_batches};
+  if (!state.windows(knows_length(state)).can_complete(progress.window, next))
+    begin_window_anew(progress, saved);
+}
+
+std::int64_t batches_in_terms_of(std::int64_t batch, const RunState& state, const SavedPlace& saved) {
+  const auto samples = state.progress.batches * saved.batch;
+  if (samples % batch == 0) return samples / batch;
+  const auto world = std::int64_t{state.communicator().size()};
+  throw CheckpointError(
+      "train",
+      {.what = "no batch begins where the checkpoint was taken, at sample " + std::to_string(samples),
+       .expected = "a batch of all ranks that divides it",
+       .got = std::to_string(world) + " ranks of " + std::to_string(batch / world) + " samples",
+       .hint = "the checkpoint's batch was " + std::to_string(saved.batch) + " samples; take a divisor"});
+}
+
+// Where one began in an epoch that is over, it cannot begin anew.
+void refuse_carried_window(const RunState& state) {
+  const bool began_here = state.progress.window.done <= state.progress.batches;
+  const bool carries = state.options.partial_window == PartialWindow::kCarry;
+  if (!is_inside_window(state) || (began_here && !carries)) return;
+  throw CheckpointError(
+      "train", {.what = "the checkpoint was taken inside of a window that runs on across epochs",
+                .expected = "the number of ranks and the batch size of the checkpoint",
+                .got = "others",
+                .hint = "partial_window = carry, which strategy deepspeed sets, keeps windows open"});
+}
+
+}  // namespace
+
+bool is_inside_window(const RunState& state) { return state.progress.window.done > 0; }
+
+std::int64_t num_training_batches(const RunState& state) {
+  const bool is_overfit = !state.options.overfit_batches.is_zero();
+  return state.options.limit_train_batches.apply(state.train_loader->num_batches(state.shard(/*pad=*/true)),
+                                                 is_overfit ? "overfit_batches" : "limit_train_batches");
+}
+
+void check_end_of_data(const RunState& state, bool is_stream) {
+  const auto& progress = state.progress;
+  const auto place = "epoch " + std::to_string(progress.epoch);
+  if (progress.batches == 0) {
+    const auto ranks = state.communicator().size();
+    throw DataError("train", {.what = "the training data have no batch",
+                              .expected = "one at least on each of " + std::to_string(ranks) + " ranks",
+                              .got = ranks == 1 ? "none" : "none on one of them, or on more",
+                              .where = place,
+                              .hint = "is a shard empty, or does drop_last leave out the only batch?"});
+  }
+  if (is_stream) return;
+  throw DataError("train", {.what = "the training data end before the length that their loader told",
+                            .expected = std::to_string(progress.num_training_batches) + " batches",
+                            .got = std::to_string(progress.batches),
+                            .where = place,
+                            .hint = "size() of a stream is the number of items that it gives"});
+}
+
+StateTree data_place_of(const RunState& state) {
+  StateTree place;
+  place.set("num_samples", state.train_loader->num_samples());
+  place.set("batch_size", state.train_loader->batch_size());
+  place.set("world_size", std::int64_t{state.communicator().size()});
+  place.set("accumulate_grad_batches", state.window_length());
+  place.set("num_training_batches", num_training_batches(state));
+  place.set("seed", static_cast<std::int64_t>(state.options.run.seed_everything.value_or(0)));
+  return place;
+}
+
+void adopt_data_place(RunState& state, const StateTree& place) {
+  check_data_set(state, place);
+  const auto saved = saved_place(place);
+  auto& progress = state.progress;
+  checked(progress.batches, 0, "loops/batches");
+  const auto world = std::int64_t{state.communicator().size()};
+  const auto batch = world * state.train_loader->batch_size();
+  const bool same_batches = world == saved.world_size && batch == saved.batch;
+  adopt_seed(state, place);
+  find_window(state, saved);
+  const bool knows_end = knows_its_end(progress, saved);
+  if (!knows_end) progress.num_training_batches = num_training_batches(state);
+  if (same_batches) return keep_window(state, saved);
+  refuse_carried_window(state);
+  if (progress.batches == 0) return;
+  progress.validation = {};
+  const bool knows_to_be_over = knows_end && progress.batches == progress.num_training_batches;
+  if (knows_to_be_over || progress.batches == saved.batches_of_epoch) {
+    if (!knows_to_be_over) progress.batches = num_training_batches(state);
+    progress.window = {};
+    return;
+  }
+  progress.num_training_batches = num_training_batches(state);
+  if (world != saved.world_size) warn_of_other_shards(state, saved);
+  begin_window_anew(progress, saved);
+  progress.batches = batches_in_terms_of(batch, state, saved);
+}
+
+StateTree own_of(const RunState& state, const Checkpoint& checkpoint) {
+  return checkpoint.own(state.communicator().rank() % checkpoint.info().world_size);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,175 @@
+#include "train/loops/set_up_optimizers.h"
+
+#include <algorithm>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/torch.h>
+
+#include "optim/schedule.h"
+#include "strategy/scaled_step.h"
+#include "train/data/estimated_steps.h"
+
+namespace lockstep::detail {
+namespace {
+
+// In the order in which they are numbered.
+std::vector<Optimizers> numbered(Optimizers first) {
+  auto others = std::exchange(first.others, {});
+  std::vector<Optimizers> all;
+  if (first.optimizer || !others.empty()) all.push_back(std::move(first));
+  for (auto& other : others) {
+    for (auto& one : numbered(std::move(other))) all.push_back(std::move(one));
+  }
+  return all;
+}
+
+void refuse_option(const std::string& option, const std::string& got) {
+  throw ConfigError("train", {.what = option + " with manual optimisation",
+                              .expected = "no such option: training_step does this itself",
+                              .got = got,
+                              .hint = "remove it, or use automatic optimisation"});
+}
+
+// The key of DeepSpeed's file that has set `option`, or `option`.
+std::string asked_for_by(const RunState& state, std::initializer_list<const char*> keys, const char* option) {
+  for (const auto* const key : keys)
+    if (state.deepspeed && state.deepspeed->is_given(key)) return state.deepspeed->named(key);
+  return option;
+}
+
+// Clipping that DeepSpeed's file asks for is done by every step(), as DeepSpeed's engine does it.
+void check_manual(const RunState& state) {
+  const auto& options = state.options;
+  if (options.accumulate_grad_batches != 1)
+    refuse_option(
+        asked_for_by(state, {"gradient_accumulation_steps", "train_batch_size"}, "accumulate_grad_batches"),
+        options.accumulate_grad_batches.print());
+  const bool is_in_file = state.deepspeed && state.deepspeed->is_given("gradient_clipping");
+  if (options.gradient_clip_val && !is_in_file)
+    refuse_option("gradient_clip_val", std::to_string(*options.gradient_clip_val));
+}
+
+void check_number(const RunState& state, std::size_t number) {
+  if (!state.module->automatic_optimization()) return check_manual(state);
+  if (number == 1) return;
+  const bool none = number == 0;
+  throw ConfigError("train",
+                    {.what = none ? "configure_optimizers gave no optimizer"
+                                  : "configure_optimizers gave several optimizers for automatic optimisation",
+                     .expected = "one: ls::AdamW{...}, ls::SGD{...} or a function that makes one",
+                     .got = none ? "an empty Optimizers" : std::to_string(number),
+                     .hint = none ? ""
+                                  : "override automatic_optimization() to return false, and step them in "
+                                    "training_step"});
+}
+
+void check_each(const std::vector<Optimizers>& all) {
+  const auto named = std::ranges::count_if(all, [](const auto& one) { return one.module != nullptr; });
+  if (named != 0 && named != std::ssize(all)) {
+    throw ConfigError("train", {.what = "optimizers of which only some name the module that they train",
+                                .expected = "a module for every one of them, or for none",
+                                .got = std::to_string(named) + " of " + std::to_string(all.size())});
+  }
+  for (const auto& one : all) {
+    if (!one.optimizer) {
+      throw ConfigError("train", {.what = "configure_optimizers gave an empty optimizer among others",
+                                  .expected = "ls::AdamW{...}, ls::SGD{...} or a function that makes one"});
+    }
+    if (one.lr_scheduler && one.lr_scheduler->monitor.empty() &&
+        std::holds_alternative<ReduceLROnPlateau>(one.lr_scheduler->scheduler)) {
+      throw ConfigError("train", {.what = "LRScheduler::monitor of ReduceLROnPlateau",
+                                  .expected = "the name of a logged metric, such as \"val_loss\"",
+                                  .got = "none"});
+    }
+    if (one.lr_scheduler && one.lr_scheduler->frequency < 1) {
+      throw ConfigError("train", {.what = "LRScheduler::frequency",
+                                  .expected = ">= 1",
+                                  .got = std::to_string(one.lr_scheduler->frequency)});
+    }
+  }
+}
+
+void require_part(const RunState& state, const torch::nn::Module& module) {
+  const auto parts = state.module->modules();
+  if (std::ranges::any_of(parts, [&](const auto& part) { return part.get() == &module; })) return;
+  throw ConfigError("train", {.what = "an optimizer's module is no part of the module that is trained",
+                              .expected = "one that it has registered, or itself",
+                              .got = module.name()});
+}
+
+void require_disjoint(const RunState& state, const torch::nn::Module& module) {
+  for (const auto& parameter : module.named_parameters()) {
+    if (!state.trained.has(parameter.value())) continue;
+    throw ConfigError("train", {.what = "two optimizers' modules share a parameter",
+                                .expected = "modules without a common parameter, or the same module",
+                                .got = parameter.key() + " of " + module.name()});
+  }
+}
+
+void set_up_module(RunState& state, const std::shared_ptr<torch::nn::Module>& module) {
+  if (state.trained.find(*module)) return;
+  require_part(state, *module);
+  require_disjoint(state, *module);
+  state.strategy->setup_module(module);
+  state.trained.add(module);
+}
+
+void check_closure(const RunState& state, const Optimizer& optimizer) {
+  if (!optimizer.needs_closure() || state.options.accumulate_grad_batches == 1) return;
+  throw ConfigError("train", {.what = "accumulate_grad_batches with " + std::string(optimizer.name()),
+                              .expected = "1: this optimizer evaluates the loss of its batch several times",
+                              .got = state.options.accumulate_grad_batches.print()});
+}
+
+void set_up_scheduler(const RunState& state, RunOptimizer& made) {
+  const auto& options = made.lr_scheduler->scheduler;
+  made.scheduler = std::make_unique<Scheduler>(options, *made.optimizer);
+  if (cycles_betas(options) && !made.optimizer->groups().front().betas && state.is_global_zero())
+    log_warning("OneCycle's cycle_momentum has no effect: optimizer " + std::string(made.optimizer->name()) +
+                " has no betas");
+}
+
+// A callback may have changed what the options said.
+Optimizers completed_by_deepspeed(const RunState& state, Optimizers own) {
+  check_accumulation(state.options.accumulate_grad_batches, *state.deepspeed,
+                     state.environment->world_size());
+  auto result = completed(std::move(own), *state.deepspeed, std::get<DeepSpeed>(state.options.strategy),
+                          trained_batches(state));
+  if (!state.is_global_zero()) return result.optimizers;
+  for (const auto& warning : result.warnings) log_warning(warning);
+  if (!result.filled.empty()) log_info("deepspeed: " + result.filled);
+  return result.optimizers;
+}
+
+}  // namespace
+
+TrainedBatches trained_batches(const RunState& state) {
+  return {.batch_size = state.train_loader->batch_size(),
+          .accumulation = state.options.accumulate_grad_batches.at(0),
+          .world_size = state.environment->world_size(),
+          .steps = estimated_steps(state)};
+}
+
+void set_up_optimizers(RunState& state) {
+  auto own = state.module->configure_optimizers();
+  if (state.deepspeed) own = completed_by_deepspeed(state, std::move(own));
+  auto all = numbered(std::move(own));
+  check_number(state, all.size());
+  check_each(all);
+  state.strategy->set_precision(*state.precision);
+  // What belongs to no optimizer is to be the same on all ranks as well.
+  if (!all.empty() && all.front().module) state.strategy->setup_evaluation(*state.module);
+  if (all.empty()) set_up_module(state, state.module);
+  for (auto& one : all) {
+    RunOptimizer made{.module = one.module ? one.module : state.module, .lr_scheduler = one.lr_scheduler};
+    set_up_module(state, made.module);
+    made.optimizer = state.strategy->setup_optimizer(*made.module, one.optimizer);
+    begin_with(*state.precision, *made.optimizer);
+    check_closure(state, *made.optimizer);
+    if (made.lr_scheduler) set_up_scheduler(state, made);
+    state.optimizers.push_back(std::move(made));
+  }
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,55 @@
+// What a loop asks a profiler to measure of each batch, under Lightning's names.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "train/logging/class_name.h"
+#include "train/run_state.h"
+
+namespace lockstep::detail {
+
+/// Borrows the state. Without a profiler it costs a test of a pointer for each.
+class StepMeasure {
+ public:
+  StepMeasure(const RunState& state, std::string_view step_name) {
+    if (!state.profiler) return;
+    const auto of_strategy = [&](std::string_view what) {
+      return Action(hook_action_name("Strategy", strategy_name(state), what), ActionCategory::kOperator);
+    };
+    actions_.emplace(
+        Actions{state.profiler.get(),
+                Action("[DataLoader]." + std::string(step_name) + "_next", ActionCategory::kData),
+                of_strategy(step_name), of_strategy("backward"), of_strategy("optimizer_step")});
+  }
+
+  /// The next batch of `stream`, waited for.
+  bool next(BatchStream& stream, AnyBatch& batch) const {
+    const auto scope = measure(&Actions::next);
+    return stream.next(batch);
+  }
+  ProfileScope step() const { return measure(&Actions::step); }
+  ProfileScope backward() const { return measure(&Actions::backward); }
+  ProfileScope optimizer_step() const { return measure(&Actions::optimizer_step); }
+
+ private:
+  struct Actions {
+    Profiler* profiler;
+    Action next, step, backward, optimizer_step;
+  };
+
+  static std::string strategy_name(const RunState& state) {
+    auto name = class_name(*state.strategy);
+    return name.ends_with("Strategy") ? name : name + "Strategy";
+  }
+
+  ProfileScope measure(Action Actions::*action) const {
+    if (!actions_) return {nullptr, std::string_view()};
+    return {actions_->profiler, (*actions_).*action};
+  }
+
+  std::optional<Actions> actions_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,122 @@
+#include "train/loops/update_bn.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <lockstep/base/error.h>
+#include <lockstep/state/random_state.h>
+#include <lockstep/torch.h>
+
+#include "train/callbacks/batch_norm_view.h"
+#include "train/data/data_place.h"
+#include "train/logging/log_scope.h"
+#include "train/loops/transfer_batch.h"
+
+namespace lockstep::detail {
+namespace {
+
+std::vector<BatchNormView> layers_in_training(torch::nn::Module& module) {
+  std::vector<BatchNormView> layers;
+  for (const auto& part : module.modules()) {
+    const auto layer = batch_norm_view(*part);
+    if (layer && part->is_training() && layer->keeps_statistics()) layers.push_back(*layer);
+  }
+  return layers;
+}
+
+// Without a momentum a layer takes the mean of all batches since it was reset.
+class PlainMeans {
+ public:
+  explicit PlainMeans(const std::vector<BatchNormView>& layers) : layers_(layers) {
+    for (const auto& layer : layers_) {
+      momenta_.push_back(layer.options->momentum());
+      layer.options->momentum(std::nullopt);
+      layer.running_mean->zero_();
+      layer.running_var->fill_(1);
+      layer.num_batches_tracked->zero_();
+    }
+  }
+  ~PlainMeans() {
+    for (std::size_t i = 0; i < layers_.size(); ++i) layers_[i].options->momentum(momenta_[i]);
+  }
+  PlainMeans(const PlainMeans&) = delete;
+  PlainMeans& operator=(const PlainMeans&) = delete;
+
+ private:
+  const std::vector<BatchNormView>& layers_;
+  std::vector<std::optional<double>> momenta_;
+};
+
+// What training_step logs is of no interest here; metrics that it updates are as before afterwards.
+class UnheardLog {
+ public:
+  explicit UnheardLog(RunState& state) : scope_(state, log_, kTrainStepLog) {
+    for (const auto& logged : state.train_log.metrics())
+      kept_.emplace_back(logged.metric, logged.metric->state());
+  }
+  void set_batch_size(std::int64_t samples) { log_.set_batch_size(samples); }
+  void put_metrics_back() {
+    log_.reset();
+    for (const auto& [metric, own] : kept_) metric->load_state(own);
+  }
+
+ private:
+  MetricBoard board_;
+  MetricLog log_{board_};
+  LogScopeGuard scope_;
+  std::vector<std::pair<metrics::Metric*, StateTree>> kept_;
+};
+
+void run_forward(RunState& state) {
+  UnheardLog log(state);
+  const auto num_batches = num_training_batches(state);
+  const auto stream =
+      with_tensors(state.train_loader->stream(state.shard(/*pad=*/true), state.progress.epoch, 0),
+                   state.input_conversion());
+  AnyBatch loaded;
+  for (std::int64_t i = 0; i < num_batches && stream->next(loaded); ++i) {
+    const auto batch = transferred(state, loaded, i);
+    if (batch.empty()) continue;
+    StepContext step(state, i, batch);
+    log.set_batch_size(batch.size());
+    const auto forward = state.precision->forward_scope();
+    const torch::AutoGradMode with_gradients(true);  // which a step may need for its loss
+    state.module->any_training_step(batch, step);
+  }
+  log.put_metrics_back();
+}
+
+// Every rank has had as many batches.
+void average_over_ranks(const Communicator& communicator, const std::vector<BatchNormView>& layers) {
+  if (communicator.size() == 1) return;
+  for (const auto& layer : layers) {
+    for (const auto* statistics : {layer.running_mean, layer.running_var}) {
+      const auto mean = statistics->clone();
+      communicator.all_reduce(mean, ReduceOp::kAvg);
+      statistics->copy_(mean);
+    }
+  }
+}
+
+}  // namespace
+
+void update_bn(RunState& state) {
+  const auto layers = layers_in_training(*state.module);
+  if (layers.empty()) return;
+  if (!state.module->automatic_optimization()) {
+    throw ConfigError("train", {.what = "update_bn() with manual optimisation",
+                                .expected = "a training_step that leaves stepping to the Trainer",
+                                .got = "one that steps optimizers itself"});
+  }
+  const torch::NoGradGuard no_grad;
+  const auto random = random_state();
+  {
+    const PlainMeans means(layers);
+    run_forward(state);
+  }
+  load_random_state(random);
+  average_over_ranks(state.communicator(), layers);
+}
+
+}  // namespace lockstep::detail

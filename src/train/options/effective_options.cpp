@@ -1,0 +1,149 @@
+#include "train/options/effective_options.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/train/callbacks/local_checkpoint.h>
+#include <lockstep/train/callbacks/model_checkpoint.h>
+#include <lockstep/train/callbacks/timer.h>
+#include <lockstep/train/hooks.h>
+
+#include "train/options/plugins.h"
+
+namespace lockstep::detail {
+namespace {
+
+void check(TrainerOptions& options) {
+  for (const auto& callback : options.callbacks) {
+    if (!callback)
+      throw ConfigError("train", {.what = "callbacks", .expected = "callbacks", .got = "a null pointer"});
+  }
+  OptionTree tree;
+  tree.add("trainer", options);
+  tree.add("", options.run);
+  tree.validate();
+  for (const auto& item : options.logger.items()) {
+    const auto* name = std::get_if<std::string>(&item);
+    if (name == nullptr || *name != "own") continue;
+    throw ConfigError("train",
+                      {.what = "logger", .expected = "loggers in the place of this word", .got = *name});
+  }
+}
+
+void check_validation(const TrainerOptions& options) {
+  if (options.check_val_every_n_epoch || options.val_check_interval.is_time()) return;
+  if (!std::holds_alternative<double>(options.val_check_interval.value())) return;
+  throw ConfigError("train",
+                    {.what = "val_check_interval",
+                     .expected = "a number of batches or a time, since check_val_every_n_epoch is null",
+                     .got = options.val_check_interval.print(),
+                     .hint = "a fraction is one of an epoch"});
+}
+
+void refuse_in_barebones(std::string option, std::string got) {
+  throw ConfigError("train", {.what = "barebones = true with " + option,
+                              .expected = option + " as it is by default",
+                              .got = std::move(got),
+                              .hint = "barebones measures the loop and nothing else"});
+}
+
+void apply_barebones(TrainerOptions& options) {
+  if (options.fast_dev_run) refuse_in_barebones("fast_dev_run", options.fast_dev_run.print());
+  if (options.detect_anomaly) refuse_in_barebones("detect_anomaly", "true");
+  if (options.profiler) refuse_in_barebones("profiler", options.profiler.print());
+  if (options.local_checkpoint.every_n_train_steps > 0)
+    refuse_in_barebones("local_checkpoint.every_n_train_steps",
+                        std::to_string(options.local_checkpoint.every_n_train_steps));
+  options.logger = false;
+  options.enable_checkpointing = false;
+  options.enable_progress_bar = false;
+  options.enable_model_summary = false;
+  options.log_every_n_steps = 0;
+  options.num_sanity_val_steps = 0;
+  log_warning(
+      "barebones = true: no logger, checkpoint, progress bar, summary or sanity check; log() does nothing");
+}
+
+void apply_fast_dev_run(TrainerOptions& options) {
+  const int batches = options.fast_dev_run.batches();
+  for (auto* limit : {&options.limit_train_batches, &options.limit_val_batches, &options.limit_test_batches,
+                      &options.limit_predict_batches})
+    *limit = batches;
+  options.max_steps = batches;
+  options.max_epochs = 1;
+  options.num_sanity_val_steps = 0;
+  options.val_check_interval = 1.0;
+  options.check_val_every_n_epoch = 1;
+  options.logger = false;
+  options.enable_checkpointing = false;
+  log_info("fast_dev_run: " + std::to_string(batches) +
+           " batch(es) of every stage, no logger, no checkpoint");
+}
+
+void apply_overfit(TrainerOptions& options) {
+  options.limit_train_batches = options.overfit_batches;
+  options.limit_val_batches = options.overfit_batches;
+}
+
+// Lightning's rule for runs without any limit.
+void resolve_limits(TrainerOptions& options) {
+  if (!options.min_epochs) options.min_epochs = options.min_steps > 0 ? 1 : 0;
+  if (options.max_epochs) return;
+  if (options.max_steps == -1 && !options.max_time) {
+    log_warning("max_epochs is not set: stopping after 1000 epochs; set max_epochs to -1 for no limit");
+    options.max_epochs = 1000;
+  } else {
+    options.max_epochs = -1;
+  }
+}
+
+bool is_model_checkpoint(const std::shared_ptr<Callback>& callback) {
+  return dynamic_cast<const ModelCheckpoint*>(callback.get()) != nullptr;
+}
+
+// Runs that say nothing else keep the checkpoint of their latest epoch.
+void add_model_checkpoint(TrainerOptions& options) {
+  const bool is_there = std::ranges::any_of(options.callbacks, is_model_checkpoint);
+  if (options.enable_checkpointing && !is_there)
+    options.callbacks.push_back(std::make_shared<ModelCheckpoint>());
+  if (options.enable_checkpointing || !is_there) return;
+  throw ConfigError(
+      "train", {.what = std::string(options.barebones ? "barebones = true" : "enable_checkpointing = false") +
+                        " with a ModelCheckpoint among the callbacks",
+                .expected = "one without the other",
+                .got = "both"});
+}
+
+// Several would remove what the others have.
+void add_local_checkpoint(TrainerOptions& options) {
+  if (options.local_checkpoint.every_n_train_steps > 0)
+    options.callbacks.push_back(std::make_shared<LocalCheckpoint>(options.local_checkpoint));
+  const auto found = std::ranges::count_if(options.callbacks, [](const auto& callback) {
+    return dynamic_cast<const LocalCheckpoint*>(callback.get()) != nullptr;
+  });
+  if (found <= 1) return;
+  throw ConfigError("train", {.what = "LocalCheckpoint among the callbacks",
+                              .expected = "one, or local_checkpoint.every_n_train_steps",
+                              .got = std::to_string(found)});
+}
+
+}  // namespace
+
+TrainerOptions effective(TrainerOptions options) {
+  check(options);
+  apply_plugins(options);
+  check_validation(options);
+  if (options.barebones) apply_barebones(options);
+  add_model_checkpoint(options);
+  add_local_checkpoint(options);
+  if (!options.overfit_batches.is_zero()) apply_overfit(options);
+  if (options.fast_dev_run) apply_fast_dev_run(options);
+  resolve_limits(options);
+  if (options.max_time)
+    options.callbacks.push_back(std::make_shared<Timer>(TimerOptions{.duration = *options.max_time}));
+  return options;
+}
+
+}  // namespace lockstep::detail
