@@ -1,31 +1,38 @@
 #include "train/end_run.h"
 
 #include <functional>
+#include <string>
+#include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/atomic_file.h>
 #include <lockstep/base/log.h>
 #include <lockstep/base/option_type.h>
 #include <lockstep/base/process.h>
+#include <lockstep/base/version.h>
 #include <lockstep/launch/run_rank.h>
 #include <lockstep/launch/terminated.h>
 #include <lockstep/precision/grad_scaler.h>
+#include <lockstep/torch.h>
 
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/checkpoints/local_copies.h"
+#include "train/data/data_place.h"
 #include "train/data/open_data.h"
-#include "train/logging/summary.h"
 
 namespace lockstep::detail {
 namespace {
 
 // Each run reports its own metrics; summary.json all of them.
-void keep_metrics(RunState& state) {
-  for (const auto& [name, value] : state.board.callback) state.all_metrics.insert_or_assign(name, value);
+void keep_metrics(RunLog& log) {
+  for (const auto& [name, value] : log.board.callback) log.all_metrics.insert_or_assign(name, value);
 }
 
-void end_profiling(const RunState& state) {
-  if (!state.profiler) return;
-  state.profiler->describe();
-  state.profiler->teardown();
+void end_profiling(const RunSetup& setup) {
+  if (!setup.profiler) return;
+  setup.profiler->describe();
+  setup.profiler->teardown();
 }
 
 void warn_of_second(const char* what, const std::exception& error) {
@@ -42,25 +49,24 @@ void attempt(const char* what, const std::function<void()>& step) {
 }
 
 // In Lightning's order; each is told once, whatever the others do.
-void tell_of_failure(RunState& state, const std::exception& error) {
-  TrainContext context(state);
-  state.failure = &error;
+void tell_of_failure(TrainerState& state, const std::exception& error) {
+  state.checkpoints.failure = &error;
   state.hooks.call_each(
       hook::on_exception, [](const std::exception& second) { warn_of_second("on_exception", second); },
-      context, error);
+      state.context, error);
   attempt("on_exception", [&] {
-    if (state.data_module) state.data_module->on_exception(error);
+    if (state.data.module) state.data.module->on_exception(error);
   });
-  state.failure = nullptr;
+  state.checkpoints.failure = nullptr;
 }
 
 // What metrics alone do not show.
-void warn_of_missing_steps(const RunState& state) {
-  if (state.stage != Stage::kFit || !state.is_global_zero()) return;
-  const auto* const scaler = state.precision->grad_scaler();
+void warn_of_missing_steps(const TrainerState& state) {
+  if (state.setup.stage != Stage::kFit || !state.setup.is_global_zero()) return;
+  const auto* const scaler = state.setup.precision->grad_scaler();
   const auto skipped = scaler == nullptr ? 0 : scaler->skipped_steps();
-  const auto steps = std::to_string(state.figures.steps);
-  if (skipped > 0 && 2 * skipped >= state.figures.steps) {
+  const auto steps = std::to_string(state.log.figures.steps);
+  if (skipped > 0 && 2 * skipped >= state.log.figures.steps) {
     log_warning(std::to_string(skipped) + " of " + steps +
                 " optimizer steps were left out: gradients were infinite or NaN");
   } else if (skipped > 0) {
@@ -70,57 +76,97 @@ void warn_of_missing_steps(const RunState& state) {
         " optimizer steps were left out: gradients were infinite or NaN" +
         (scale == 1 ? "" : " under the loss scale, which is " + OptionType<double>::print(scale) + " now"));
   }
-  const bool was_open = state.figures.samples > 0 && state.figures.steps == 0;
-  if (!was_open || !state.module->automatic_optimization()) return;
+  const bool was_open = state.log.figures.samples > 0 && state.log.figures.steps == 0;
+  if (!was_open || !state.setup.module->automatic_optimization()) return;
   const auto& window = state.progress.window;
   log_warning("no optimizer step was taken: the run ended within its first window of " +
-              std::to_string(window.done > 0 ? window.length : state.window_length()) +
+              std::to_string(window.done > 0 ? window.length : window_length(state.setup, state.progress)) +
               " batches (accumulate_grad_batches)");
+}
+
+double ratio(double value, double by) { return by > 0 ? value / by : 0; }
+
+// The most memory that each rank has had so far. Collective, so that all ranks have come this far.
+std::vector<std::int64_t> peak_rss_of_all(const Communicator& communicator) {
+  std::vector<std::int64_t> bytes;
+  for (const auto& text : communicator.all_gather_bytes(std::to_string(peak_rss_bytes())))
+    bytes.push_back(std::stoll(text));
+  return bytes;
+}
+
+// RUN_DIR/summary.json: what a run was and what came out of it, for scripts. `status` is "success", "failed"
+// or "terminated"; `peak_rss`: of the ranks that are known about, in bytes.
+void write_summary(const TrainerState& state, const std::string& status,
+                   const std::vector<std::int64_t>& peak_rss) {
+  const auto& setup = state.setup;
+  if (setup.run_dir.empty() || !setup.is_global_zero()) return;
+  const auto& progress = state.progress;
+  const auto& figures = state.log.figures;
+  nlohmann::ordered_json summary{
+      {"status", status},
+      {"strategy", setup.strategy->name()},
+      {"precision", setup.precision->name()},
+      {"world_size", setup.environment->world_size()},
+      {"epochs", progress.epoch},
+      {"steps", progress.global_step},
+      {"samples", progress.samples},
+      {"seconds", figures.seconds},
+      {"samples_per_second", ratio(static_cast<double>(figures.samples), figures.seconds)},
+      {"start_to_first_collective_s", figures.start_to_first_collective_s},
+      {"comm_backend", setup.communicator().backend()},
+      {"bytes_sent_per_step",
+       ratio(static_cast<double>(figures.bytes_sent), static_cast<double>(figures.steps))},
+      {"peak_rss_bytes_per_rank", peak_rss},
+      {"metrics", state.log.all_metrics},
+      {"versions", {{"lockstep", kVersion}, {"libtorch", TORCH_VERSION}}}};
+  for (const auto& [name, found] : state.search.found)
+    std::visit([&](const auto& value) { summary["tuned"][name] = value; }, found);
+  write_file_atomically(setup.run_dir / "summary.json",
+                        summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace
 
 // The summary comes last, when all ranks are through: until then any of them may still fail.
-void end_run(RunState& state) {
-  TrainContext context(state);
-  keep_metrics(state);
+void end_run(TrainerState& state) {
+  keep_metrics(state.log);
   warn_of_missing_steps(state);
-  state.strategy->teardown();
-  if (state.stage == Stage::kFit) state.hooks.call(hook::on_fit_end, context);
-  close_data(state);
-  state.hooks.call(hook::teardown, context);
-  for (const auto& logger : state.loggers) logger->finalize("success");
-  end_profiling(state);
-  write_summary(state, state.save_failure ? "failed" : "success", peak_rss_of_all(state));
+  state.setup.strategy->teardown();
+  if (state.setup.stage == Stage::kFit) state.hooks.call(hook::on_fit_end, state.context);
+  close_data(state.setup, state.data);
+  state.hooks.call(hook::teardown, state.context);
+  for (const auto& logger : state.log.loggers) logger->finalize("success");
+  end_profiling(state.setup);
+  write_summary(state, state.checkpoints.save_failure ? "failed" : "success",
+                peak_rss_of_all(state.setup.communicator()));
 }
 
-void end_search(RunState& state) {
-  TrainContext context(state);
-  state.optimizers.clear();
-  state.trained.clear();
-  state.strategy->teardown();
-  close_data(state);
-  state.hooks.call(hook::teardown, context);
-  if (state.profiler) state.profiler->teardown();
-  write_summary(state, "success", peak_rss_of_all(state));
+void end_search(TrainerState& state) {
+  state.setup.optimizers.clear();
+  state.setup.trained.clear();
+  state.setup.strategy->teardown();
+  close_data(state.setup, state.data);
+  state.hooks.call(hook::teardown, state.context);
+  if (state.setup.profiler) state.setup.profiler->teardown();
+  write_summary(state, "success", peak_rss_of_all(state.setup.communicator()));
 }
 
-void end_failed_run(RunState& state, const std::exception& error) {
+void end_failed_run(TrainerState& state, const std::exception& error) {
   note_failure(error);
   tell_of_failure(state, error);
-  state.train_log.reset();
-  state.evaluation_log.reset();
+  state.log.train.reset();
+  state.log.evaluation.reset();
   attempt("closing the loggers", [&] {
-    for (const auto& logger : state.loggers) logger->finalize("failed");
+    for (const auto& logger : state.log.loggers) logger->finalize("failed");
   });
-  keep_metrics(state);
+  keep_metrics(state.log);
   const bool was_asked_to = dynamic_cast<const Terminated*>(&error) != nullptr;
   attempt("writing summary.json",
           [&] { write_summary(state, was_asked_to ? "terminated" : "failed", {peak_rss_bytes()}); });
-  attempt("writing a checkpoint", [&] { await_save(state); });
-  attempt("writing a local checkpoint", [&] { release_local_checkpoints(state); });
-  attempt("teardown", [&] { state.strategy->teardown(); });
-  state.strategy = nullptr;
+  attempt("writing a checkpoint", [&] { await_save(state.fit); });
+  attempt("writing a local checkpoint", [&] { release_local_checkpoints(state.setup); });
+  attempt("teardown", [&] { state.setup.strategy->teardown(); });
+  state.setup.strategy = nullptr;
 }
 
 }  // namespace lockstep::detail

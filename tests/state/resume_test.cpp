@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/lockstep.h>
 
-#include "train/data/progress.h"
+#include "train/data/fit_progress.h"
 #include "train/logging/metric_log.h"
 
 namespace lockstep {

@@ -13,7 +13,7 @@
 #include "train/callbacks/monitored_metric.h"
 #include "train/callbacks/refuse.h"
 #include "train/callbacks/step_interval.h"
-#include "train/stopping/agreed_clock.h"
+#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep {
 

@@ -4,12 +4,12 @@
 #include <chrono>
 #include <filesystem>
 
-#include "train/run_state.h"
+#include "train/checkpoints/checkpoint_session.h"
 
 namespace lockstep::detail {
 
 /// TrainContext::save_after_failure(), which says more.
-SavedAfterFailure save_after_failure(RunState& state, std::filesystem::path folder,
+SavedAfterFailure save_after_failure(const FitParts& fit, std::filesystem::path folder,
                                      const SaveRequest& request, std::chrono::milliseconds deadline);
 
 /// NAME-weights.ckpt for NAME.ckpt: what is written where nothing can go on.

@@ -65,22 +65,22 @@ void refuse_remote(const std::string& path) {
   refuse(path, "a folder that all ranks can read", "copy the checkpoint here first");
 }
 
-fs::path best_of(const RunState& state) {
-  const auto* callback = first_model_checkpoint(state);
-  if (state.options.fast_dev_run) refuse("best", "a path", "fast_dev_run saves no checkpoints");
+fs::path best_of(const RunSetup& setup, const CheckpointSession& checkpoints) {
+  const auto* callback = first_model_checkpoint(setup);
+  if (setup.options.fast_dev_run) refuse("best", "a path", "fast_dev_run saves no checkpoints");
   if (callback == nullptr)
     refuse("best", "a path, or a ModelCheckpoint among the callbacks", "enable_checkpointing adds one");
-  const auto& best = state.stage == Stage::kFit ? state.best_of_last_fit : callback->best_model_path();
+  const auto& best = setup.stage == Stage::kFit ? checkpoints.best_of_last_fit : callback->best_model_path();
   if (best.empty()) refuse("best", "a path, or a fit before", "ModelCheckpoint has saved nothing yet");
   return best;
 }
 
-fs::path path_of(const std::string& ckpt_path, const RunState& state) {
-  const auto& run_dir = state.run_dir;
+fs::path path_of(const std::string& ckpt_path, const RunSetup& setup, const CheckpointSession& checkpoints) {
+  const auto& run_dir = setup.run_dir;
   refuse_remote(ckpt_path);
   if (ckpt_path == "last") return newest_last(run_dir);
   if (ckpt_path == "hpc") return last_hpc(run_dir);
-  if (ckpt_path == "best") return best_of(state);
+  if (ckpt_path == "best") return best_of(setup, checkpoints);
   return ckpt_path;
 }
 
@@ -103,12 +103,12 @@ std::vector<std::string> in_order(const ResumeChoice& choice) {
   return order;
 }
 
-Checkpoint opened(const std::string& word, const ResumeChoice& choice, const RunState& state) {
-  const auto verify = state.options.run.verify;
+Checkpoint opened(const std::string& word, const ResumeChoice& choice, const RunSetup& setup) {
+  const auto verify = setup.options.run.verify;
   const auto text = word.substr(1);
   auto checkpoint = word.front() == kOfLocal
-                        ? local_checkpoints(state)->open(choice.local.at(std::stoul(text)), verify)
-                        : state.checkpoint_io->load(text, verify, state.communicator());
+                        ? local_checkpoints(setup)->open(choice.local.at(std::stoul(text)), verify)
+                        : setup.checkpoint_io->load(text, verify, setup.communicator());
   (void)checkpoint.entry("loops");  // which one of weights only has not
   return checkpoint;
 }
@@ -119,101 +119,103 @@ std::string name_of(const std::string& word, const ResumeChoice& choice) {
 }
 
 // Damaged ones are passed over, and named.
-std::optional<Checkpoint> newest_complete(const ResumeChoice& choice, const RunState& state) {
-  const auto order = state.is_global_zero() ? in_order(choice) : std::vector<std::string>();
+std::optional<Checkpoint> newest_complete(const ResumeChoice& choice, const RunSetup& setup) {
+  const auto order = setup.is_global_zero() ? in_order(choice) : std::vector<std::string>();
   for (std::size_t number = 0;; ++number) {
-    const auto word = state.communicator().broadcast_bytes(number < order.size() ? order[number] : "");
+    const auto word = setup.communicator().broadcast_bytes(number < order.size() ? order[number] : "");
     if (word.empty()) return std::nullopt;
     try {
-      return opened(word, choice, state);
+      return opened(word, choice, setup);
     } catch (const CommError&) {
       throw;
     } catch (const Error& error) {
-      if (state.is_global_zero())
+      if (setup.is_global_zero())
         log_warning("not resuming from " + name_of(word, choice) + ": " + error.what());
     }
   }
 }
 
-std::vector<LocalCandidate> local_of(const RunState& state, const std::vector<fs::path>& run_dirs) {
-  const auto* checkpoints = local_checkpoints(state);
+std::vector<LocalCandidate> local_of(const RunSetup& setup, const std::vector<fs::path>& run_dirs) {
+  const auto* checkpoints = local_checkpoints(setup);
   return checkpoints == nullptr ? std::vector<LocalCandidate>() : checkpoints->find(run_dirs);
 }
 
 // Nothing else is asked for later.
-std::optional<Checkpoint> checkpoint_of_job(RunState& state, const ResumeChoice& choice) {
-  auto found = newest_complete(choice, state);
+std::optional<Checkpoint> checkpoint_of_job(RunSetup& setup, const ResumeChoice& choice) {
+  auto found = newest_complete(choice, setup);
   if (!found) return std::nullopt;
-  if (state.is_global_zero()) log_info("this job goes on from " + found->folder().string());
-  state.options.run.ckpt_path.clear();
-  state.options.run.resume = Resume::kNever;
+  if (setup.is_global_zero()) log_info("this job goes on from " + found->folder().string());
+  setup.options.run.ckpt_path.clear();
+  setup.options.run.resume = Resume::kNever;
   return found;
 }
 
 // Where nobody knows when the job began, what is in memory is taken to be its own, and what is on disk not.
-ResumeChoice left_by_lives_before(const RunState& state, const JobLife& life) {
+ResumeChoice left_by_lives_before(const RunSetup& setup, const JobLife& life) {
   ResumeChoice choice;
-  if (life.is_started_anew) choice.local = local_of(state, {state.run_dir});
+  if (life.is_started_anew) choice.local = local_of(setup, {setup.run_dir});
   if (life.began) std::erase_if(choice.local, [&](const auto& each) { return each.written < *life.began; });
-  if (state.is_global_zero())
-    choice.on_disk = left_by_job(state, life.began.value_or(fs::file_time_type::max()));
+  if (setup.is_global_zero())
+    choice.on_disk = left_by_job(setup, life.began.value_or(fs::file_time_type::max()));
   return choice;
 }
 
 // What the lives of this job before this one have left, if it has had any, and is to go on from that
 // whatever it was told at first. resume = auto looks at all there is in any case.
-std::optional<Checkpoint> left_by_earlier_life(RunState& state) {
-  const auto& run = state.options.run;
-  const bool is_requeuing = requeuing_environment(state) != nullptr;
-  auto* local = local_checkpoints(state);
+std::optional<Checkpoint> left_by_earlier_life(RunSetup& setup) {
+  const auto& run = setup.options.run;
+  const bool is_requeuing = requeuing_environment(setup) != nullptr;
+  auto* local = local_checkpoints(setup);
   if (!is_requeuing && local == nullptr) return std::nullopt;
-  const auto life = agreed_life(state);
+  const auto life = agreed_life(setup);
   const bool is_auto = run.ckpt_path.empty() && run.resume == Resume::kAuto;
   // At once: a life that fails before it trains must not leave the next one what another job has left.
   if (local != nullptr && !life.is_started_anew && !is_auto) local->forget_others();
   if (!is_requeuing && (is_auto || !life.is_started_anew)) return std::nullopt;
-  const auto choice = left_by_lives_before(state, life);
-  auto found = checkpoint_of_job(state, choice);
-  if (!found && !choice.local.empty() && state.is_global_zero())
+  const auto choice = left_by_lives_before(setup, life);
+  auto found = checkpoint_of_job(setup, choice);
+  if (!found && !choice.local.empty() && setup.is_global_zero())
     log_warning("nothing that this job has left can be used: it begins as it did at first");
   return found;
 }
 
 // The newest of this program.
-std::optional<Checkpoint> newest_of_program(const RunState& state) {
+std::optional<Checkpoint> newest_of_program(const RunSetup& setup) {
   ResumeChoice choice;
   std::vector<fs::path> folders;  // of rank 0
-  if (state.is_global_zero()) {
-    folders = folders_of_program(state.run_dir);
+  if (setup.is_global_zero()) {
+    folders = folders_of_program(setup.run_dir);
     choice.on_disk = candidates_in(folders);
   }
-  choice.local = local_of(state, folders);
-  return newest_complete(choice, state);
+  choice.local = local_of(setup, folders);
+  return newest_complete(choice, setup);
 }
 
 }  // namespace
 
-const ModelCheckpoint* first_model_checkpoint(const RunState& state) {
-  for (const auto& callback : state.options.callbacks) {
+const ModelCheckpoint* first_model_checkpoint(const RunSetup& setup) {
+  for (const auto& callback : setup.options.callbacks) {
     if (const auto* found = dynamic_cast<const ModelCheckpoint*>(callback.get())) return found;
   }
   return nullptr;
 }
 
-std::optional<Checkpoint> take_wanted_checkpoint(RunState& state, bool is_first_fit) {
-  auto& run = state.options.run;
-  state.resumed_from.clear();
+std::optional<Checkpoint> take_wanted_checkpoint(RunSetup& setup, CheckpointSession& checkpoints,
+                                                 bool is_first_fit) {
+  auto& run = setup.options.run;
+  checkpoints.resumed_from.clear();
   if (is_first_fit)
-    if (auto found = left_by_earlier_life(state)) return found;
+    if (auto found = left_by_earlier_life(setup)) return found;
   const auto ckpt_path = std::exchange(run.ckpt_path, {});
   const auto resume = std::exchange(run.resume, Resume::kNever);
   if (ckpt_path.empty())
-    return resume == Resume::kAuto ? newest_of_program(state) : std::optional<Checkpoint>();
-  const auto wanted = state.is_global_zero() ? path_of(ckpt_path, state).string() : std::string();
-  const auto folder = state.communicator().broadcast_bytes(wanted);
+    return resume == Resume::kAuto ? newest_of_program(setup) : std::optional<Checkpoint>();
+  const auto wanted =
+      setup.is_global_zero() ? path_of(ckpt_path, setup, checkpoints).string() : std::string();
+  const auto folder = setup.communicator().broadcast_bytes(wanted);
   if (folder.empty()) return std::nullopt;
-  state.resumed_from = agreed_folder(state.communicator(), folder);
-  return state.checkpoint_io->load(state.resumed_from, run.verify, state.communicator());
+  checkpoints.resumed_from = agreed_folder(setup.communicator(), folder);
+  return setup.checkpoint_io->load(checkpoints.resumed_from, run.verify, setup.communicator());
 }
 
 }  // namespace lockstep::detail

@@ -41,26 +41,26 @@ StateTree validations_of(const MetricBoard& board) {
 }
 
 // Of a window that is not complete; else empty.
-StateTree gradients_of(const RunState& state) {
+StateTree gradients_of(const FitParts& fit) {
   StateTree tree;
-  if (!has_gradients_to_keep(state)) return tree;
-  for (const auto& [name, parameter] : state.strategy->accumulating_parameters(*state.module)) {
+  if (!has_gradients_to_keep(fit)) return tree;
+  for (const auto& [name, parameter] : fit.setup.strategy->accumulating_parameters(*fit.setup.module)) {
     if (parameter.grad().defined()) tree.set(name, parameter.grad());
   }
   return tree;
 }
 
 // Where ranks keep their own buffers (broadcast_buffers = false) they differ.
-StateTree buffers_of(const RunState& state) {
+StateTree buffers_of(const FitParts& fit) {
   StateTree tree;
-  if (state.is_global_zero()) return tree;
-  for (const auto& buffer : state.module->named_buffers()) tree.set(buffer.key(), buffer.value());
+  if (fit.setup.is_global_zero()) return tree;
+  for (const auto& buffer : fit.setup.module->named_buffers()) tree.set(buffer.key(), buffer.value());
   return tree;
 }
 
-StateTree callbacks_of(const RunState& state) {
+StateTree callbacks_of(const FitParts& fit) {
   StateTree tree;
-  for_each_callback(state, [&](const std::string& key, const Callback& callback) {
+  for_each_callback(fit, [&](const std::string& key, const Callback& callback) {
     auto own = callback.state();
     if (!own.empty()) tree.set(key, std::move(own));
   });
@@ -68,110 +68,112 @@ StateTree callbacks_of(const RunState& state) {
 }
 
 template <class Act>
-void warn_of_failure(const RunState& state, Act act) {
+void warn_of_failure(const FitParts& fit, Act act) {
   try {
     act();
   } catch (const IoError& error) {
-    if (state.is_global_zero()) log_warning(std::string(error.what()) + "; training goes on");
+    if (fit.setup.is_global_zero()) log_warning(std::string(error.what()) + "; training goes on");
   }
 }
 
-StateTree own_state(const RunState& state) {
+StateTree own_state(const FitParts& fit) {
   StateTree own;
   own.set("random", random_state());
-  own.set("strategy", state.strategy->state());
-  own.set("gradients", gradients_of(state));
-  own.set("buffers", buffers_of(state));
-  own.set("train_log", state.train_log.state());
-  own.set("evaluation_log", state.evaluation_log.state());
-  own.set("callback_metrics", tree_of(state.board.callback));
-  own.set("progress_bar_metrics", tree_of(state.board.progress_bar));
-  own.set("validations", validations_of(state.board));
-  own.set("callbacks", callbacks_of(state));
-  own.set("module", state.module->state());
-  if (state.data_module) own.set("data_module", state.data_module->state());
-  own.set("should_stop", state.keeps_stop);
-  own.set("stop_agreed", state.stop_agreed && !state.stops_this_run && state.stop_wishes.empty());
+  own.set("strategy", fit.setup.strategy->state());
+  own.set("gradients", gradients_of(fit));
+  own.set("buffers", buffers_of(fit));
+  own.set("train_log", fit.log.train.state());
+  own.set("evaluation_log", fit.log.evaluation.state());
+  own.set("callback_metrics", tree_of(fit.log.board.callback));
+  own.set("progress_bar_metrics", tree_of(fit.log.board.progress_bar));
+  own.set("validations", validations_of(fit.log.board));
+  own.set("callbacks", callbacks_of(fit));
+  own.set("module", fit.setup.module->state());
+  if (fit.data.module) own.set("data_module", fit.data.module->state());
+  own.set("should_stop", fit.stop.saved);
+  own.set("stop_agreed", fit.stop.agreed && !fit.stop.this_run_only && fit.stop.callbacks.empty());
   return own;
 }
 
-FitMoment moment_of(RunState& state) {
-  for (auto* log : {&state.train_log, &state.evaluation_log}) log->keep_metric_values(state.communicator());
+ResumePoint resume_point_of(const FitParts& fit) {
+  for (auto* log : {&fit.log.train, &fit.log.evaluation}) log->keep_metric_values(fit.setup.communicator());
   return {
-      .loops = state_of(state.progress), .own = own_state(state), .world_size = state.communicator().size()};
+      .loops = state_of(fit.progress), .own = own_state(fit), .world_size = fit.setup.communicator().size()};
 }
 
-void add_run(const RunState& state, FitMoment moment, CheckpointState& all) {
-  for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
-    const auto& [module, optimizer, config, scheduler] = state.optimizers[i];
-    all.shared.set(numbered("optimizer", i), state.strategy->optimizer_state(*optimizer));
+void add_run(const FitParts& fit, ResumePoint resume_point, CheckpointState& all) {
+  for (std::size_t i = 0; i < fit.setup.optimizers.size(); ++i) {
+    const auto& [module, optimizer, config, scheduler] = fit.setup.optimizers[i];
+    all.shared.set(numbered("optimizer", i), fit.setup.strategy->optimizer_state(*optimizer));
     if (!scheduler) continue;
     auto schedule = state_of(*scheduler);
     schedule.set("kind", schedule_name(*config));
     all.shared.set(numbered("lr_scheduler", i), std::move(schedule));
   }
-  if (auto own = state.precision->state(); !own.empty())
-    all.shared.set(state.precision->state_key(), std::move(own));
-  all.shared.set("loops", std::move(moment.loops));
-  all.shared.set("data", data_place_of(state));
-  all.own = std::move(moment.own);
+  if (auto own = fit.setup.precision->state(); !own.empty())
+    all.shared.set(fit.setup.precision->state_key(), std::move(own));
+  all.shared.set("loops", std::move(resume_point.loops));
+  all.shared.set("data", data_place_of(fit.setup, fit.data, fit.progress));
+  all.own = std::move(resume_point.own);
 }
 
-StateTree weights_with(const RunState& state, StateTree model) {
+StateTree weights_with(const FitParts& fit, StateTree model) {
   StateTree weights;
   weights.set("model", std::move(model));
-  weights.set("hyper_parameters", state.options.run.config_yaml);
+  weights.set("hyper_parameters", fit.setup.options.run.config_yaml);
   return weights;
 }
 
-// A moment of fit as checkpoints hold it.
+// A fit as a checkpoint holds it.
 struct Captured {
   CheckpointState state;
   CheckpointInfo info;
 };
 
-Captured captured(RunState& state, StateTree weights, bool weights_only) {
-  auto moment = state.moment ? *state.moment : moment_of(state);
+Captured captured(const FitParts& fit, StateTree weights, bool weights_only) {
+  auto resume_point = fit.checkpoints.resume_point ? *fit.checkpoints.resume_point : resume_point_of(fit);
   Captured all{.state = {.shared = std::move(weights)},
-               .info = {.epoch = moment.loops.get<std::int64_t>("epoch"),
-                        .global_step = state.progress.global_step,
-                        .strategy = std::string(state.strategy->name()),
-                        .mesh = state.strategy->mesh()}};
-  if (!weights_only) add_run(state, std::move(moment), all.state);
-  TrainContext context(state);
-  for (const auto& callback : state.callbacks) callback->on_save_checkpoint(context, all.state.shared);
+               .info = {.epoch = resume_point.loops.get<std::int64_t>("epoch"),
+                        .global_step = fit.progress.global_step,
+                        .strategy = std::string(fit.setup.strategy->name()),
+                        .mesh = fit.setup.strategy->mesh()}};
+  if (!weights_only) add_run(fit, std::move(resume_point), all.state);
+  for (const auto& callback : fit.setup.callbacks)
+    callback->on_save_checkpoint(fit.context, all.state.shared);
   return all;
 }
 
-void check_has_place(const RunState& state, bool in_hook) {
-  const bool between_batches = state.moment || (in_hook && state.progress.phase != FitPhase::kInBatch);
-  if (state.stage == Stage::kFit && !state.trained.empty() && between_batches) return;
-  const bool is_of_fit = state.stage == Stage::kFit;
+void check_has_place(const FitParts& fit, bool in_hook) {
+  const bool between_batches =
+      fit.checkpoints.resume_point || (in_hook && fit.progress.phase != FitPhase::kInBatch);
+  if (fit.setup.stage == Stage::kFit && !fit.setup.trained.empty() && between_batches) return;
+  const bool is_of_fit = fit.setup.stage == Stage::kFit;
   if (!in_hook) {
     throw ConfigError("train", {.what = "save_checkpoint() saves a run as fit left it",
                                 .expected = "a call right after fit",
                                 .got = is_of_fit ? "one before fit, or after a fit that had nothing to train"
-                                                 : "one after " + std::string(stage_name(state.stage))});
+                                                 : "one after " + std::string(stage_name(fit.setup.stage))});
   }
   throw ConfigError(
       "train",
       {.what = "a checkpoint cannot be taken here",
        .expected = "a hook of fit between batches, such as on_train_batch_end, or of its "
                    "validation",
-       .got = is_of_fit ? "a hook inside a batch" : "stage " + std::string(stage_name(state.stage))});
+       .got = is_of_fit ? "a hook inside a batch" : "stage " + std::string(stage_name(fit.setup.stage))});
 }
 
-bool is_resumed_from(const RunState& state, const std::filesystem::path& folder) {
+bool is_resumed_from(const FitParts& fit, const std::filesystem::path& folder) {
   std::error_code failure;
-  return !state.resumed_from.empty() && std::filesystem::equivalent(folder, state.resumed_from, failure);
+  return !fit.checkpoints.resumed_from.empty() &&
+         std::filesystem::equivalent(folder, fit.checkpoints.resumed_from, failure);
 }
 
 // What is to be done when the checkpoint is complete; rank 0 does it for all.
-void finish_save(const RunState& state, const SaveRequest& request, const std::filesystem::path& folder) {
-  if (!state.is_global_zero()) return;
+void finish_save(const FitParts& fit, const SaveRequest& request, const std::filesystem::path& folder) {
+  if (!fit.setup.is_global_zero()) return;
   if (!request.link.empty()) link_checkpoint(request.link, folder);
-  if (request.replaced.empty() || is_resumed_from(state, request.replaced)) return;
-  state.checkpoint_io->remove(request.replaced);
+  if (request.replaced.empty() || is_resumed_from(fit, request.replaced)) return;
+  fit.setup.checkpoint_io->remove(request.replaced);
   std::error_code not_empty;
   if (request.replaced.parent_path() != folder.parent_path())  // that of a "{val/loss}"
     std::filesystem::remove(request.replaced.parent_path(), not_empty);
@@ -188,75 +190,78 @@ void write_or_tell(const SaveRequest& request, Write write) {
   }
 }
 
-void wait_for_writer(RunState& state) {
-  const auto on_saved = std::exchange(state.on_saved, nullptr);
-  const auto request = std::exchange(state.request_of_writer, {});
-  write_or_tell(request, [&] { state.checkpoint_writer->wait(); });
+void wait_for_writer(const FitParts& fit) {
+  const auto on_saved = std::exchange(fit.checkpoints.on_saved, nullptr);
+  const auto request = std::exchange(fit.checkpoints.request_of_writer, {});
+  write_or_tell(request, [&] { fit.checkpoints.writer->wait(); });
   if (on_saved) on_saved();
 }
 
 }  // namespace
 
-StateTree weights_of(const RunState& state) {
-  return weights_with(state, state.strategy->saved_state(*state.module));
+StateTree weights_of(const FitParts& fit) {
+  return weights_with(fit, fit.setup.strategy->saved_state(*fit.setup.module));
 }
 
-void keep_moment(RunState& state) {
-  state.moment = moment_of(state);
-  state.moment->own = state.moment->own.clone();  // hooks that follow may change buffers
-  state.moment->own.set("should_stop", false);
-  state.moment->own.set("stop_agreed", false);
+void keep_resume_point(const FitParts& fit) {
+  auto kept = resume_point_of(fit);
+  kept.own = kept.own.clone();  // hooks that follow may change buffers
+  kept.own.set("should_stop", false);
+  kept.own.set("stop_agreed", false);
+  fit.checkpoints.resume_point = std::move(kept);
 }
 
-void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request) {
-  if (state.failure == nullptr) state.strategy->check_replicas(*state.module);
-  const auto [all, info] = captured(state, weights_of(state), request.weights_only);
-  if (!state.options.async_checkpoint) {
-    write_or_tell(request, [&] { state.checkpoint_io->save(folder, all, info, state.communicator()); });
-    return finish_save(state, request, folder);
+void save_fit(const FitParts& fit, const std::filesystem::path& folder, const SaveRequest& request,
+              WriteMode mode) {
+  if (fit.checkpoints.failure == nullptr) fit.setup.strategy->check_replicas(*fit.setup.module);
+  const auto [all, info] = captured(fit, weights_of(fit), request.weights_only);
+  if (mode == WriteMode::kInForeground || !fit.setup.options.async_checkpoint) {
+    write_or_tell(request,
+                  [&] { fit.setup.checkpoint_io->save(folder, all, info, fit.setup.communicator()); });
+    return finish_save(fit, request, folder);
   }
-  auto& writer = state.checkpoint_writer;
-  if (!writer) writer = std::make_unique<CheckpointWriter>(state.communicator());
-  warn_of_failure(state, [&] { wait_for_writer(state); });
+  auto& writer = fit.checkpoints.writer;
+  if (!writer) writer = std::make_unique<CheckpointWriter>(fit.setup.communicator());
+  warn_of_failure(fit, [&] { wait_for_writer(fit); });
   writer->save(folder, all, info);
-  state.request_of_writer = request;
-  state.on_saved = [&state, request, folder] { finish_save(state, request, folder); };
+  fit.checkpoints.request_of_writer = request;
+  fit.checkpoints.on_saved = [&fit, request, folder] { finish_save(fit, request, folder); };
 }
 
-void save_after_hook(RunState& state, const std::filesystem::path& folder, const SaveRequest& request) {
-  if (state.stage == Stage::kSanityCheck || state.is_trial) return;
-  check_has_place(state, state.hooks.is_calling());
-  state.promised.push_back(folder);
-  state.hooks.defer([&state, folder, request] {
-    std::erase(state.promised, folder);
-    warn_of_failure(state, [&] { save_fit(state, folder, request); });
+void save_after_hook(const FitParts& fit, const std::filesystem::path& folder, const SaveRequest& request) {
+  if (fit.setup.stage == Stage::kSanityCheck || fit.checkpoints.are_off) return;
+  check_has_place(fit, fit.hooks.is_calling());
+  fit.checkpoints.promised.push_back(folder);
+  fit.hooks.defer([&fit, folder, request] {
+    std::erase(fit.checkpoints.promised, folder);
+    warn_of_failure(fit, [&] { save_fit(fit, folder, request); });
   });
 }
 
-void capture_after_hook(RunState& state, CheckpointCapture capture) {
-  if (state.stage == Stage::kSanityCheck || state.is_trial) return;
-  check_has_place(state, state.hooks.is_calling());
-  state.hooks.defer([&state, capture = std::move(capture)] {
-    const auto weights = weights_with(state, state.strategy->saved_shards(*state.module));
-    const auto all = captured(state, weights, /*weights_only=*/false);
-    warn_of_failure(state, [&] { capture(all.state, all.info); });
+void capture_after_hook(const FitParts& fit, CheckpointCapture capture) {
+  if (fit.setup.stage == Stage::kSanityCheck || fit.checkpoints.are_off) return;
+  check_has_place(fit, fit.hooks.is_calling());
+  fit.hooks.defer([&fit, capture = std::move(capture)] {
+    const auto weights = weights_with(fit, fit.setup.strategy->saved_shards(*fit.setup.module));
+    const auto all = captured(fit, weights, /*weights_only=*/false);
+    warn_of_failure(fit, [&] { capture(all.state, all.info); });
   });
 }
 
-void save_after_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request) {
-  check_has_place(state, false);
-  save_fit(state, folder, request);
-  await_save(state);
+void save_after_fit(const FitParts& fit, const std::filesystem::path& folder, const SaveRequest& request) {
+  check_has_place(fit, false);
+  save_fit(fit, folder, request);
+  await_save(fit);
 }
 
-void notice_failed_save(RunState& state) {
-  const auto& writer = state.checkpoint_writer;
-  if (writer && writer->is_idle()) warn_of_failure(state, [&] { wait_for_writer(state); });
+void notice_failed_save(const FitParts& fit) {
+  const auto& writer = fit.checkpoints.writer;
+  if (writer && writer->is_idle()) warn_of_failure(fit, [&] { wait_for_writer(fit); });
 }
 
-void await_save(RunState& state) {
-  if (state.checkpoint_writer) wait_for_writer(state);
-  state.checkpoint_writer = nullptr;
+void await_save(const FitParts& fit) {
+  if (fit.checkpoints.writer) wait_for_writer(fit);
+  fit.checkpoints.writer = nullptr;
 }
 
 }  // namespace lockstep::detail

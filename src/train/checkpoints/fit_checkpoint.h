@@ -3,53 +3,59 @@
 
 #include <filesystem>
 
-#include "train/run_state.h"
+#include "train/checkpoints/checkpoint_session.h"
 
 namespace lockstep::detail {
 
 /// What a checkpoint of weights only holds: Collective where a rank has only a part of the model.
-StateTree weights_of(const RunState& state);
+StateTree weights_of(const FitParts& fit);
+
+enum class WriteMode {
+  kAsOptionsSay,  ///< in the background with async_checkpoint
+  kInForeground
+};
 
 /// Writes where fit is now, with all that another process needs to go on from here; with async_checkpoint it
 /// returns when that is copied. Collective.
 /// @throws IoError as save_checkpoint()
-void save_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request = {});
+void save_fit(const FitParts& fit, const std::filesystem::path& folder, const SaveRequest& request = {},
+              WriteMode mode = WriteMode::kAsOptionsSay);
 
 /// The same when all hooks of this moment have been called; what cannot be written is said on stderr. Does
 /// nothing in the sanity check. Collective.
 /// @throws ConfigError where there is no such place: inside a batch, outside of hooks
-void save_after_hook(RunState& state, const std::filesystem::path& folder, const SaveRequest& request);
+void save_after_hook(const FitParts& fit, const std::filesystem::path& folder, const SaveRequest& request);
 
 /// Hands the same to `capture` when all hooks of this moment have been called, as
 /// TrainContext::capture_checkpoint() says.
-void capture_after_hook(RunState& state, CheckpointCapture capture);
+void capture_after_hook(const FitParts& fit, CheckpointCapture capture);
 
 /// The same when fit is over. Returns when it is written. Collective.
 /// @throws ConfigError before; IoError
-void save_after_fit(RunState& state, const std::filesystem::path& folder, const SaveRequest& request);
+void save_after_fit(const FitParts& fit, const std::filesystem::path& folder, const SaveRequest& request);
 
 /// From now on checkpoints say that the run is where it is now: it leaves an epoch before its end, or ends.
-void keep_moment(RunState& state);
+void keep_resume_point(const FitParts& fit);
 
 /// Says so, once, if a checkpoint that was written in the background was not. Does not block, nothing
 /// Collective.
-void notice_failed_save(RunState& state);
+void notice_failed_save(const FitParts& fit);
 
 /// Waits for what is being written in the background, and leaves the group that it is written by. @throws
 /// IoError when it was not written
-void await_save(RunState& state);
+void await_save(const FitParts& fit);
 
 /// What is taken before training begins: weights, optimizer, schedule, callbacks, counters. Everything of a
 /// rank's own comes from its namesake; where the world has another size, see docs/checkpointing.md. What
-/// load_moment() takes is kept until then. Collective.
+/// load_resume_point() takes is kept until then. Collective.
 /// @throws IoError, CheckpointError
-void load_fit(RunState& state, const Checkpoint& checkpoint);
+void load_fit(const FitParts& fit, const Checkpoint& checkpoint);
 
 /// What must be as it was when the first batch is asked for: gradients of the window that was under way, what
 /// was logged, random generators. Not Collective.
-void load_moment(RunState& state);
+void load_resume_point(const FitParts& fit);
 
 /// The weights alone, for evaluation. Not Collective.
-void load_weights_of(RunState& state, const Checkpoint& checkpoint);
+void load_weights_of(const FitParts& fit, const Checkpoint& checkpoint);
 
 }  // namespace lockstep::detail

@@ -7,15 +7,15 @@
 
 #include <lockstep/train/hooks.h>
 
+#include "train/checkpoints/checkpoint_session.h"
 #include "train/data/data_place.h"
 #include "train/logging/class_name.h"
-#include "train/run_state.h"
 
 namespace lockstep::detail {
 
 // In manual optimisation the module alone knows whether a window is under way.
-inline bool has_gradients_to_keep(const RunState& state) {
-  return is_inside_window(state) || !state.module->automatic_optimization();
+inline bool has_gradients_to_keep(const FitParts& fit) {
+  return is_inside_window(fit.progress) || !fit.setup.module->automatic_optimization();
 }
 
 // The second of a kind is KEY#1, or KEY.1 where names of files are made of it.
@@ -30,9 +30,9 @@ inline std::string schedule_name(const LRScheduler& schedule) {
 
 // Callbacks of one class get numbers behind their key.
 template <class Act>
-void for_each_callback(const RunState& state, Act act) {
+void for_each_callback(const FitParts& fit, Act act) {
   std::map<std::string, std::size_t> seen;
-  for (const auto& callback : state.callbacks) {
+  for (const auto& callback : fit.setup.callbacks) {
     const auto key = callback->state_key();
     const auto number = seen[key]++;
     act(numbered(key, number, '#'), *callback);

@@ -44,9 +44,9 @@ std::optional<Time> start_of_first_launcher(const Communicator& communicator) {
 }
 
 // Its time says since when what is written here is this job's.
-fs::path mark_of_job(const RunState& state) {
+fs::path mark_of_job(const RunSetup& setup) {
   const auto job = SlurmEnvironment::job_to_requeue();
-  return state.run_dir / "checkpoints" / (job ? ".job_" + *job : ".job");
+  return setup.run_dir / "checkpoints" / (job ? ".job_" + *job : ".job");
 }
 
 // Nothing else could start this process again.
@@ -55,9 +55,9 @@ bool needs_mark(bool has_launcher) {
 }
 
 // On rank 0. A job that SLURM starts again and that has no mark had not begun to train.
-std::optional<Time> begin_of_job(const RunState& state, bool is_started_anew,
+std::optional<Time> begin_of_job(const RunSetup& setup, bool is_started_anew,
                                  const std::optional<Time>& start_of_launcher) {
-  const auto mark = mark_of_job(state);
+  const auto mark = mark_of_job(setup);
   const bool is_requeued = SlurmEnvironment::restart_count() > 0;
   if (is_started_anew) {
     if (start_of_launcher && !is_requeued) return start_of_launcher;
@@ -76,14 +76,14 @@ std::string text_of(const std::optional<Time>& time) {
 
 }  // namespace
 
-JobLife agreed_life(const RunState& state) {
-  const auto& communicator = state.communicator();
+JobLife agreed_life(const RunSetup& setup) {
+  const auto& communicator = setup.communicator();
   const bool is_started_anew = is_any_started_anew(communicator);
   const auto start = start_of_first_launcher(communicator);
-  const auto what = "in run directory " + state.run_dir.string() + " the begin of the job cannot be noted";
+  const auto what = "in run directory " + setup.run_dir.string() + " the begin of the job cannot be noted";
   const auto begin =
       all_or_none(communicator, what, [&] {
-        return state.is_global_zero() ? text_of(begin_of_job(state, is_started_anew, start)) : std::string();
+        return setup.is_global_zero() ? text_of(begin_of_job(setup, is_started_anew, start)) : std::string();
       }).front();
   if (begin.empty()) return {.is_started_anew = is_started_anew};
   return {.is_started_anew = is_started_anew, .began = Time(Time::duration(std::stoll(begin)))};

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "train/run_state.h"
+#include "train/options/run_setup.h"
 
 namespace lockstep::detail {
 
@@ -19,6 +19,6 @@ struct JobLife {
 /// life, before it writes a checkpoint: in a job of SLURM or torchrun rank 0 notes when its first life
 /// begins. Collective, blocking. @throws IoError or, on the others, CheckpointError where that cannot be
 /// noted
-JobLife agreed_life(const RunState& state);
+JobLife agreed_life(const RunSetup& setup);
 
 }  // namespace lockstep::detail

@@ -15,8 +15,8 @@ namespace {
 std::string text_of_setting(double value) { return OptionType<double>::print(value); }
 
 // Whether rates come from the groups' initial_lr, which nothing but the program has set.
-bool goes_by_initial_lr(const RunState& state, const RunOptimizer& optimizer) {
-  const bool is_averaging = std::ranges::any_of(state.callbacks, [](const auto& callback) {
+bool goes_by_initial_lr(const RunSetup& setup, const RunOptimizer& optimizer) {
+  const bool is_averaging = std::ranges::any_of(setup.callbacks, [](const auto& callback) {
     return dynamic_cast<const StochasticWeightAveraging*>(callback.get()) != nullptr;
   });
   if (is_averaging) return false;
@@ -45,8 +45,8 @@ HyperParameters::value_type* option_of(HyperParameters& parameters, const std::s
   return found;
 }
 
-void record(RunState& state, const std::string& name, double given, double kept) {
-  auto& run = state.options.run;
+void record(RunSetup& setup, const std::string& name, double given, double kept) {
+  auto& run = setup.options.run;
   auto* const option = option_of(run.hyper_parameters, name, given);
   if (option == nullptr) return;
   option->second = kept;
@@ -57,14 +57,14 @@ void record(RunState& state, const std::string& name, double given, double kept)
 
 }  // namespace
 
-KeptSettings::KeptSettings(const RunState& state) : given_(settings_of(state)) {}
+KeptSettings::KeptSettings(const RunSetup& setup) : given_(settings_of(setup)) {}
 
-std::vector<KeptSettings::Setting> KeptSettings::settings_of(const RunState& state) {
+std::vector<KeptSettings::Setting> KeptSettings::settings_of(const RunSetup& setup) {
   std::vector<Setting> settings;
-  for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
-    const auto& optimizer = state.optimizers[i];
+  for (std::size_t i = 0; i < setup.optimizers.size(); ++i) {
+    const auto& optimizer = setup.optimizers[i];
     const auto& groups = optimizer.optimizer->groups();
-    const bool has_rate = goes_by_initial_lr(state, optimizer);
+    const bool has_rate = goes_by_initial_lr(setup, optimizer);
     for (std::size_t j = 0; j < groups.size(); ++j) {
       const auto place = std::to_string(i) + "/" + std::to_string(j);
       if (has_rate) settings.push_back({"lr", place, groups[j].initial_lr});
@@ -77,8 +77,8 @@ std::vector<KeptSettings::Setting> KeptSettings::settings_of(const RunState& sta
   return settings;
 }
 
-void KeptSettings::tell(RunState& state) const {
-  const auto kept = settings_of(state);
+void KeptSettings::tell(RunSetup& setup) const {
+  const auto kept = settings_of(setup);
   std::vector<std::string> said;
   for (const auto& given : given_) {
     const auto now = std::ranges::find_if(kept, [&](const Setting& setting) {
@@ -89,15 +89,15 @@ void KeptSettings::tell(RunState& state) const {
         given.name + " " + text_of_setting(now->value) + ", not " + text_of_setting(given.value);
     if (std::ranges::find(said, text) != said.end()) continue;
     said.push_back(text);
-    record(state, given.name, given.value, now->value);
+    record(setup, given.name, given.value, now->value);
   }
-  if (said.empty() || !state.is_global_zero()) return;
+  if (said.empty() || !setup.is_global_zero()) return;
   std::string all;
   for (const auto& text : said) all += (all.empty() ? "" : "; ") + text;
   log_warning("the run goes on with the optimizer's settings of its checkpoint: " + all +
               ", which this run was given; to train with others, start from the weights with --init_weights");
-  if (!state.run_dir.empty() && !state.options.run.config_yaml.empty())
-    write_file_atomically(state.run_dir / "config.yaml", state.options.run.config_yaml);
+  if (!setup.run_dir.empty() && !setup.options.run.config_yaml.empty())
+    write_file_atomically(setup.run_dir / "config.yaml", setup.options.run.config_yaml);
 }
 
 // Of the YAML that OptionTree::to_yaml() writes.

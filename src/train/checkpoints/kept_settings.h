@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/run_state.h"
+#include "train/options/run_setup.h"
 
 namespace lockstep::detail {
 
@@ -13,11 +13,11 @@ namespace lockstep::detail {
 class KeptSettings {
  public:
   /// As the program has given them: before a checkpoint is loaded.
-  explicit KeptSettings(const RunState& state);
+  explicit KeptSettings(const RunSetup& setup);
 
   /// Once it is: says on rank 0, in one warning, which of them have no effect, and puts the checkpoint's into
   /// what is recorded of the run's options.
-  void tell(RunState& state) const;
+  void tell(RunSetup& setup) const;
 
  private:
   struct Setting {
@@ -26,7 +26,7 @@ class KeptSettings {
     double value = 0;
   };
 
-  static std::vector<Setting> settings_of(const RunState& state);
+  static std::vector<Setting> settings_of(const RunSetup& setup);
 
   std::vector<Setting> given_;
 };

@@ -53,8 +53,8 @@ void load_validations(MetricBoard& board, const StateTree& own) {
                "is over"});
 }
 
-void load_gradients(const RunState& state, const StateTree& gradients) {
-  for (const auto& [name, parameter] : state.strategy->accumulating_parameters(*state.module)) {
+void load_gradients(const FitParts& fit, const StateTree& gradients) {
+  for (const auto& [name, parameter] : fit.setup.strategy->accumulating_parameters(*fit.setup.module)) {
     if (!gradients.contains(name)) continue;
     const auto& saved = gradients.get<at::Tensor>(name);
     if (saved.sizes() != parameter.sizes()) refuse_other_gradients(name, saved, parameter);
@@ -62,43 +62,43 @@ void load_gradients(const RunState& state, const StateTree& gradients) {
   }
 }
 
-void load_buffers(const RunState& state, const StateTree& saved) {
-  for (const auto& buffer : state.module->named_buffers()) {
+void load_buffers(const FitParts& fit, const StateTree& saved) {
+  for (const auto& buffer : fit.setup.module->named_buffers()) {
     if (saved.contains(buffer.key())) saved.copy_to(buffer.key(), buffer.value());
   }
 }
 
-void load_callbacks(const RunState& state, const StateTree& saved) {
+void load_callbacks(const FitParts& fit, const StateTree& saved) {
   std::set<std::string> left;
   for (const auto& entry : saved.entries()) left.insert(entry.name);
-  for_each_callback(state, [&](const std::string& key, Callback& callback) {
+  for_each_callback(fit, [&](const std::string& key, Callback& callback) {
     if (left.erase(key) > 0) callback.load_state(saved.get<StateTree>(key));
   });
-  if (!state.is_global_zero()) return;
+  if (!fit.setup.is_global_zero()) return;
   for (const auto& key : left)
     log_warning("the checkpoint has state of callback " + key + ", which this Trainer has not");
 }
 
 // Lightning's rule: fewer epochs than are done are a mistake.
-void check_epochs(const RunState& state) {
-  const auto max_epochs = *state.options.max_epochs;
-  if (max_epochs < 0 || state.progress.epoch <= max_epochs) return;
-  throw ConfigError("train", {.what = "the checkpoint is of epoch " + std::to_string(state.progress.epoch),
+void check_epochs(const FitParts& fit) {
+  const auto max_epochs = *fit.setup.options.max_epochs;
+  if (max_epochs < 0 || fit.progress.epoch <= max_epochs) return;
+  throw ConfigError("train", {.what = "the checkpoint is of epoch " + std::to_string(fit.progress.epoch),
                               .expected = "max_epochs of at least that",
                               .got = std::to_string(max_epochs)});
 }
 
-void say_where_from(const RunState& state, const Checkpoint& checkpoint) {
-  if (!state.is_global_zero()) return;
-  log_info("going on from " + checkpoint.folder().string() + ", epoch " +
-           std::to_string(state.progress.epoch) + ", step " + std::to_string(state.progress.global_step));
+void say_where_from(const FitParts& fit, const Checkpoint& checkpoint) {
+  if (!fit.setup.is_global_zero()) return;
+  log_info("going on from " + checkpoint.folder().string() + ", epoch " + std::to_string(fit.progress.epoch) +
+           ", step " + std::to_string(fit.progress.global_step));
 }
 
 // A run that goes on with another precision begins with that one's own state.
-void load_precision(const RunState& state, const StateTree& shared) {
-  const auto key = state.precision->state_key();
-  if (shared.contains(key) && !state.precision->state().empty())
-    state.precision->load_state(shared.get<StateTree>(key));
+void load_precision(const FitParts& fit, const StateTree& shared) {
+  const auto key = fit.setup.precision->state_key();
+  if (shared.contains(key) && !fit.setup.precision->state().empty())
+    fit.setup.precision->load_state(shared.get<StateTree>(key));
 }
 
 // From the rates that the optimizer's groups go on with.
@@ -121,8 +121,8 @@ std::string saved_schedule(const StateTree& shared, const std::string& key, cons
   return own.empty() ? "one" : own;
 }
 
-void load_schedule(const RunState& state, std::size_t number, const StateTree& shared) {
-  const auto& [module, optimizer, config, scheduler] = state.optimizers[number];
+void load_schedule(const FitParts& fit, std::size_t number, const StateTree& shared) {
+  const auto& [module, optimizer, config, scheduler] = fit.setup.optimizers[number];
   const auto key = numbered("lr_scheduler", number);
   const auto own = scheduler ? schedule_name(*config) : std::string();
   const auto saved = saved_schedule(shared, key, own);
@@ -131,7 +131,7 @@ void load_schedule(const RunState& state, std::size_t number, const StateTree& s
     return;
   }
   if (scheduler) begin_anew(*scheduler, *optimizer);
-  if (!state.is_global_zero()) return;
+  if (!fit.setup.is_global_zero()) return;
   const auto text = [](const std::string& name) { return name.empty() ? std::string("none") : name; };
   log_warning("the learning rate's schedule was " + text(saved) + " in the checkpoint, and is " + text(own) +
               " in this run: " +
@@ -139,27 +139,27 @@ void load_schedule(const RunState& state, std::size_t number, const StateTree& s
                          : "the rate stays " + OptionType<double>::print(optimizer->groups().front().lr)));
 }
 
-void load_optimizers(const RunState& state, const StateTree& shared) {
-  const auto count = state.optimizers.size();
+void load_optimizers(const FitParts& fit, const StateTree& shared) {
+  const auto count = fit.setup.optimizers.size();
   if (shared.contains(numbered("optimizer", count)) ||
       (count > 0 && !shared.contains(numbered("optimizer", count - 1)))) {
     throw CheckpointError("train", {.what = "the checkpoint is of a run with another number of optimizers",
                                     .expected = std::to_string(count)});
   }
   for (std::size_t i = 0; i < count; ++i) {
-    const auto& [module, optimizer, config, scheduler] = state.optimizers[i];
-    state.strategy->load_optimizer(*optimizer, shared.get<StateTree>(numbered("optimizer", i)));
-    load_schedule(state, i, shared);
+    const auto& [module, optimizer, config, scheduler] = fit.setup.optimizers[i];
+    fit.setup.strategy->load_optimizer(*optimizer, shared.get<StateTree>(numbered("optimizer", i)));
+    load_schedule(fit, i, shared);
   }
 }
 
 // Of what ranks share, the runs that this one has a use for.
-StateTree wanted_state(const RunState& state) {
+StateTree wanted_state(const FitParts& fit) {
   StateTree wanted;
-  wanted.set("model", state.strategy->wanted_state(*state.module));
-  for (std::size_t i = 0; i < state.optimizers.size(); ++i)
+  wanted.set("model", fit.setup.strategy->wanted_state(*fit.setup.module));
+  for (std::size_t i = 0; i < fit.setup.optimizers.size(); ++i)
     wanted.set(numbered("optimizer", i),
-               state.strategy->wanted_optimizer_state(*state.optimizers[i].optimizer));
+               fit.setup.strategy->wanted_optimizer_state(*fit.setup.optimizers[i].optimizer));
   return wanted;
 }
 
@@ -179,58 +179,58 @@ StateTree wanted_state(const RunState& state) {
                                                          : "load it as it was saved, with Fabric::load()"});
 }
 
-void load_model(const RunState& state, const Checkpoint& checkpoint, const StateTree& model) {
-  const auto keys = state.strategy->load_module(*state.module, model, state.module->strict_loading());
-  if (state.is_global_zero()) warn_of(keys, checkpoint.folder().string());
+void load_model(const FitParts& fit, const Checkpoint& checkpoint, const StateTree& model) {
+  const auto keys =
+      fit.setup.strategy->load_module(*fit.setup.module, model, fit.setup.module->strict_loading());
+  if (fit.setup.is_global_zero()) warn_of(keys, checkpoint.folder().string());
 }
 
 }  // namespace
 
-void load_fit(RunState& state, const Checkpoint& checkpoint) {
-  const auto shared = checkpoint.shared(wanted_state(state));
+void load_fit(const FitParts& fit, const Checkpoint& checkpoint) {
+  const auto shared = checkpoint.shared(wanted_state(fit));
   if (!shared.contains("loops")) refuse_without_run(checkpoint, shared);
-  load_state(state.progress, shared.get<StateTree>("loops"));
-  check_epochs(state);
-  auto own = own_of(state, checkpoint);
-  if (state.data_module && own.contains("data_module"))
-    state.data_module->load_state(own.get<StateTree>("data_module"));
-  restore_reloaded_data(state);
-  const auto samples = state.progress.samples;
-  adopt_data_place(state, shared.get<StateTree>("data"));
+  load_state(fit.progress, shared.get<StateTree>("loops"));
+  check_epochs(fit);
+  auto own = own_of(fit.setup, checkpoint);
+  if (fit.data.module && own.contains("data_module"))
+    fit.data.module->load_state(own.get<StateTree>("data_module"));
+  restore_reloaded_data(fit.setup, fit.data, fit.progress);
+  const auto samples = fit.progress.samples;
+  adopt_data_place(fit.setup, fit.data, fit.progress, shared.get<StateTree>("data"));
   // What begins anew is logged anew.
-  if (state.progress.samples != samples) own.set("train_log", state.train_log.state());
-  load_model(state, checkpoint, shared.get<StateTree>("model"));
-  state.module->load_state(own.get<StateTree>("module"));
-  const KeptSettings given(state);
-  load_callbacks(state, own.get<StateTree>("callbacks"));
-  TrainContext context(state);
-  for (const auto& callback : state.callbacks) callback->on_load_checkpoint(context, shared);
-  load_optimizers(state, shared);
-  load_precision(state, shared);
-  given.tell(state);
-  say_where_from(state, checkpoint);
-  state.moment = {
-      .loops = state_of(state.progress), .own = std::move(own), .world_size = checkpoint.info().world_size};
+  if (fit.progress.samples != samples) own.set("train_log", fit.log.train.state());
+  load_model(fit, checkpoint, shared.get<StateTree>("model"));
+  fit.setup.module->load_state(own.get<StateTree>("module"));
+  const KeptSettings given(fit.setup);
+  load_callbacks(fit, own.get<StateTree>("callbacks"));
+  for (const auto& callback : fit.setup.callbacks) callback->on_load_checkpoint(fit.context, shared);
+  load_optimizers(fit, shared);
+  load_precision(fit, shared);
+  given.tell(fit.setup);
+  say_where_from(fit, checkpoint);
+  fit.checkpoints.resume_point = {
+      .loops = state_of(fit.progress), .own = std::move(own), .world_size = checkpoint.info().world_size};
 }
 
-void load_moment(RunState& state) {
-  const auto [loops, own, world_size] = std::exchange(state.moment, std::nullopt).value();
-  load_buffers(state, own.get<StateTree>("buffers"));
-  state.board.callback = metrics_of(own.get<StateTree>("callback_metrics"));
-  state.board.progress_bar = metrics_of(own.get<StateTree>("progress_bar_metrics"));
-  load_validations(state.board, own);
-  state.should_stop = state.keeps_stop = own.get<bool>("should_stop");
-  state.stop_agreed = own.get<bool>("stop_agreed") || !state.stop_wishes.empty();
-  if (world_size != state.communicator().size()) return;
-  state.strategy->load_state(own.get<StateTree>("strategy"));
-  if (has_gradients_to_keep(state)) load_gradients(state, own.get<StateTree>("gradients"));
-  state.train_log.load_state(own.get<StateTree>("train_log"));
-  state.evaluation_log.load_state(own.get<StateTree>("evaluation_log"));
+void load_resume_point(const FitParts& fit) {
+  const auto [loops, own, world_size] = std::exchange(fit.checkpoints.resume_point, std::nullopt).value();
+  load_buffers(fit, own.get<StateTree>("buffers"));
+  fit.log.board.callback = metrics_of(own.get<StateTree>("callback_metrics"));
+  fit.log.board.progress_bar = metrics_of(own.get<StateTree>("progress_bar_metrics"));
+  load_validations(fit.log.board, own);
+  fit.stop.requested = fit.stop.saved = own.get<bool>("should_stop");
+  fit.stop.agreed = own.get<bool>("stop_agreed") || !fit.stop.callbacks.empty();
+  if (world_size != fit.setup.communicator().size()) return;
+  fit.setup.strategy->load_state(own.get<StateTree>("strategy"));
+  if (has_gradients_to_keep(fit)) load_gradients(fit, own.get<StateTree>("gradients"));
+  fit.log.train.load_state(own.get<StateTree>("train_log"));
+  fit.log.evaluation.load_state(own.get<StateTree>("evaluation_log"));
   load_random_state(own.get<StateTree>("random"));
 }
 
-void load_weights_of(RunState& state, const Checkpoint& checkpoint) {
-  load_model(state, checkpoint, checkpoint.entry("model"));
+void load_weights_of(const FitParts& fit, const Checkpoint& checkpoint) {
+  load_model(fit, checkpoint, checkpoint.entry("model"));
 }
 
 }  // namespace lockstep::detail

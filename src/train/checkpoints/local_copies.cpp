@@ -10,43 +10,43 @@ namespace lockstep::detail {
 
 namespace {
 
-LocalCheckpoint* local_checkpoint(const RunState& state) {
-  for (const auto& callback : state.callbacks) {
+LocalCheckpoint* local_checkpoint(const RunSetup& setup) {
+  for (const auto& callback : setup.callbacks) {
     if (auto* found = dynamic_cast<LocalCheckpoint*>(callback.get())) return found;
   }
   return nullptr;
 }
 
 // Of some files only rank 0 knows.
-bool is_saved_everywhere(const RunState& state) {
-  const auto words = state.communicator().all_gather_bytes(state.save_failure ? "failed" : "");
+bool is_saved_everywhere(const RunSetup& setup, const CheckpointSession& checkpoints) {
+  const auto words = setup.communicator().all_gather_bytes(checkpoints.save_failure ? "failed" : "");
   return std::ranges::all_of(words, [](const auto& word) { return word.empty(); });
 }
 
 }  // namespace
 
-LocalCheckpoints* local_checkpoints(const RunState& state) {
-  const auto* callback = local_checkpoint(state);
+LocalCheckpoints* local_checkpoints(const RunSetup& setup) {
+  const auto* callback = local_checkpoint(setup);
   return callback == nullptr ? nullptr : callback->checkpoints();
 }
 
-void release_local_checkpoints(const RunState& state) {
-  if (auto* callback = local_checkpoint(state)) callback->release();
+void release_local_checkpoints(const RunSetup& setup) {
+  if (auto* callback = local_checkpoint(setup)) callback->release();
 }
 
-void forget_local_checkpoints(const RunState& state) {
-  if (auto* checkpoints = local_checkpoints(state)) checkpoints->forget_others();
+void forget_local_checkpoints(const RunSetup& setup) {
+  if (auto* checkpoints = local_checkpoints(setup)) checkpoints->forget_others();
 }
 
-void end_local_checkpoints(const RunState& state) {
-  auto* checkpoints = local_checkpoints(state);
-  if (checkpoints == nullptr) return;
+void end_local_checkpoints(const RunSetup& setup, const CheckpointSession& checkpoints) {
+  auto* local = local_checkpoints(setup);
+  if (local == nullptr) return;
   try {
-    checkpoints->close();
+    local->close();
   } catch (const IoError& error) {
-    if (state.is_global_zero()) log_warning(error.what());
+    if (setup.is_global_zero()) log_warning(error.what());
   }
-  if (is_saved_everywhere(state)) checkpoints->remove();
+  if (is_saved_everywhere(setup, checkpoints)) local->remove();
 }
 
 }  // namespace lockstep::detail

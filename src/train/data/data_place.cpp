@@ -10,9 +10,9 @@
 namespace lockstep::detail {
 namespace {
 
-void check_data_set(const RunState& state, const StateTree& place) {
+void check_data_set(const RunData& data, const StateTree& place) {
   const auto saved = place.get<std::int64_t>("num_samples");
-  const auto now = state.train_loader->num_samples();
+  const auto now = data.train->num_samples();
   if (saved == now) return;
   throw CheckpointError("train", {.what = "the training data are not those of the checkpoint",
                                   .expected = std::to_string(saved) + " samples",
@@ -20,9 +20,9 @@ void check_data_set(const RunState& state, const StateTree& place) {
 }
 
 // The order of samples follows from the seed.
-void adopt_seed(RunState& state, const StateTree& place) {
+void adopt_seed(RunSetup& setup, const StateTree& place) {
   const auto saved = static_cast<std::uint64_t>(place.get<std::int64_t>("seed"));
-  auto& seed = state.options.run.seed_everything;
+  auto& seed = setup.options.run.seed_everything;
   if (seed && *seed != saved) {
     log_warning("seed_everything is " + std::to_string(*seed) + ", the checkpoint's was " +
                 std::to_string(saved) + ": samples come in the checkpoint's order");
@@ -58,32 +58,31 @@ SavedPlace saved_place(const StateTree& place) {
 }
 
 // What a stream's end has told it. Older checkpoints do not have it, and others have what a limit says.
-bool knows_its_end(const Progress& progress, const SavedPlace& saved) {
+bool knows_its_end(const FitProgress& progress, const SavedPlace& saved) {
   return progress.num_training_batches > 0 && progress.num_training_batches < saved.batches_of_epoch;
 }
 
-void warn_of_other_shards(const RunState& state, const SavedPlace& saved) {
-  if (state.train_loader->num_samples() != kUnknownLength || !state.is_global_zero()) return;
-  log_warning("a stream goes on in the midst of an epoch on " + std::to_string(state.communicator().size()) +
+void warn_of_other_shards(const RunSetup& setup, const RunData& data, const SavedPlace& saved) {
+  if (data.train->num_samples() != kUnknownLength || !setup.is_global_zero()) return;
+  log_warning("a stream goes on in the midst of an epoch on " + std::to_string(setup.communicator().size()) +
               " ranks, where there were " + std::to_string(saved.world_size) +
               ": ranks read other shards now, and samples of this epoch may come again or be left out");
 }
 
-bool knows_length(const RunState& state) {
-  return state.train_loader->num_batches(state.shard(/*pad=*/true)) != kUnknownLength;
+bool knows_length(const RunSetup& setup, const RunData& data) {
+  return data.train->num_batches(setup.shard(/*pad=*/true)) != kUnknownLength;
 }
 
 // Older checkpoints leave it to be worked out what was open.
-void find_window(RunState& state, const SavedPlace& saved) {
-  auto& progress = state.progress;
+void find_window(const RunSetup& setup, const RunData& data, FitProgress& progress, const SavedPlace& saved) {
   if (progress.window.length > 0) return;
-  const bool carries = state.options.partial_window == PartialWindow::kCarry;
+  const bool carries = setup.options.partial_window == PartialWindow::kCarry;
   const auto before = carries ? progress.batches_before % saved.window : 0;
   const auto done = (before + progress.batches) % saved.window;
   const MicroBatch opened{
       .epoch = progress.epoch, .index = progress.batches - done, .epoch_batches = saved.batches_of_epoch};
   const AccumulationSchedule schedule(static_cast<int>(saved.window));
-  const WindowRule rule(schedule, state.options.partial_window, knows_length(state));
+  const WindowRule rule(schedule, setup.options.partial_window, knows_length(setup, data));
   const bool is_over = !carries && progress.batches == saved.batches_of_epoch;
   progress.window = {};
   if (!is_over)
@@ -91,7 +90,7 @@ void find_window(RunState& state, const SavedPlace& saved) {
 }
 
 // Gradients of its first micro-batches are of no use with other micro-batches, or fewer than it waits for.
-void begin_window_anew(Progress& progress, const SavedPlace& saved) {
+void begin_window_anew(FitProgress& progress, const SavedPlace& saved) {
   const auto done = std::min(progress.batches, std::exchange(progress.window, {}).done);
   if (done == 0) return;
   progress.samples -= done * saved.batch;
@@ -100,18 +99,18 @@ void begin_window_anew(Progress& progress, const SavedPlace& saved) {
   progress.validation = {};
 }
 
-void keep_window(RunState& state, const SavedPlace& saved) {
-  auto& progress = state.progress;
+void keep_window(const RunSetup& setup, const RunData& data, FitProgress& progress, const SavedPlace& saved) {
   const MicroBatch next{
       .epoch = progress.epoch, .index = progress.batches, .epoch_batches = progress.num_training_batches};
-  if (!state.windows(knows_length(state)).can_complete(progress.window, next))
+  if (!window_rule(setup, knows_length(setup, data)).can_complete(progress.window, next))
     begin_window_anew(progress, saved);
 }
 
-std::int64_t batches_in_terms_of(std::int64_t batch, const RunState& state, const SavedPlace& saved) {
-  const auto samples = state.progress.batches * saved.batch;
+std::int64_t batches_in_terms_of(std::int64_t batch, const RunSetup& setup, const FitProgress& progress,
+                                 const SavedPlace& saved) {
+  const auto samples = progress.batches * saved.batch;
   if (samples % batch == 0) return samples / batch;
-  const auto world = std::int64_t{state.communicator().size()};
+  const auto world = std::int64_t{setup.communicator().size()};
   throw CheckpointError(
       "train",
       {.what = "no batch begins where the checkpoint was taken, at sample " + std::to_string(samples),
@@ -121,10 +120,10 @@ std::int64_t batches_in_terms_of(std::int64_t batch, const RunState& state, cons
 }
 
 // Where one began in an epoch that is over, it cannot begin anew.
-void refuse_carried_window(const RunState& state) {
-  const bool began_here = state.progress.window.done <= state.progress.batches;
-  const bool carries = state.options.partial_window == PartialWindow::kCarry;
-  if (!is_inside_window(state) || (began_here && !carries)) return;
+void refuse_carried_window(const RunSetup& setup, const FitProgress& progress) {
+  const bool began_here = progress.window.done <= progress.batches;
+  const bool carries = setup.options.partial_window == PartialWindow::kCarry;
+  if (!is_inside_window(progress) || (began_here && !carries)) return;
   throw CheckpointError(
       "train", {.what = "the checkpoint was taken inside of a window that runs on across epochs",
                 .expected = "the number of ranks and the batch size of the checkpoint",
@@ -134,19 +133,18 @@ void refuse_carried_window(const RunState& state) {
 
 }  // namespace
 
-bool is_inside_window(const RunState& state) { return state.progress.window.done > 0; }
+bool is_inside_window(const FitProgress& progress) { return progress.window.done > 0; }
 
-std::int64_t num_training_batches(const RunState& state) {
-  const bool is_overfit = !state.options.overfit_batches.is_zero();
-  return state.options.limit_train_batches.apply(state.train_loader->num_batches(state.shard(/*pad=*/true)),
+std::int64_t num_training_batches(const RunSetup& setup, const RunData& data) {
+  const bool is_overfit = !setup.options.overfit_batches.is_zero();
+  return setup.options.limit_train_batches.apply(data.train->num_batches(setup.shard(/*pad=*/true)),
                                                  is_overfit ? "overfit_batches" : "limit_train_batches");
 }
 
-void check_end_of_data(const RunState& state, bool is_stream) {
-  const auto& progress = state.progress;
+void check_end_of_data(const RunSetup& setup, const FitProgress& progress, bool is_stream) {
   const auto place = "epoch " + std::to_string(progress.epoch);
   if (progress.batches == 0) {
-    const auto ranks = state.communicator().size();
+    const auto ranks = setup.communicator().size();
     throw DataError("train", {.what = "the training data have no batch",
                               .expected = "one at least on each of " + std::to_string(ranks) + " ranks",
                               .got = ranks == 1 ? "none" : "none on one of them, or on more",
@@ -161,47 +159,46 @@ void check_end_of_data(const RunState& state, bool is_stream) {
                             .hint = "size() of a stream is the number of items that it gives"});
 }
 
-StateTree data_place_of(const RunState& state) {
+StateTree data_place_of(const RunSetup& setup, const RunData& data, const FitProgress& progress) {
   StateTree place;
-  place.set("num_samples", state.train_loader->num_samples());
-  place.set("batch_size", state.train_loader->batch_size());
-  place.set("world_size", std::int64_t{state.communicator().size()});
-  place.set("accumulate_grad_batches", state.window_length());
-  place.set("num_training_batches", num_training_batches(state));
-  place.set("seed", static_cast<std::int64_t>(state.options.run.seed_everything.value_or(0)));
+  place.set("num_samples", data.train->num_samples());
+  place.set("batch_size", data.train->batch_size());
+  place.set("world_size", std::int64_t{setup.communicator().size()});
+  place.set("accumulate_grad_batches", window_length(setup, progress));
+  place.set("num_training_batches", num_training_batches(setup, data));
+  place.set("seed", static_cast<std::int64_t>(setup.options.run.seed_everything.value_or(0)));
   return place;
 }
 
-void adopt_data_place(RunState& state, const StateTree& place) {
-  check_data_set(state, place);
+void adopt_data_place(RunSetup& setup, const RunData& data, FitProgress& progress, const StateTree& place) {
+  check_data_set(data, place);
   const auto saved = saved_place(place);
-  auto& progress = state.progress;
   checked(progress.batches, 0, "loops/batches");
-  const auto world = std::int64_t{state.communicator().size()};
-  const auto batch = world * state.train_loader->batch_size();
+  const auto world = std::int64_t{setup.communicator().size()};
+  const auto batch = world * data.train->batch_size();
   const bool same_batches = world == saved.world_size && batch == saved.batch;
-  adopt_seed(state, place);
-  find_window(state, saved);
+  adopt_seed(setup, place);
+  find_window(setup, data, progress, saved);
   const bool knows_end = knows_its_end(progress, saved);
-  if (!knows_end) progress.num_training_batches = num_training_batches(state);
-  if (same_batches) return keep_window(state, saved);
-  refuse_carried_window(state);
+  if (!knows_end) progress.num_training_batches = num_training_batches(setup, data);
+  if (same_batches) return keep_window(setup, data, progress, saved);
+  refuse_carried_window(setup, progress);
   if (progress.batches == 0) return;
   progress.validation = {};
   const bool knows_to_be_over = knows_end && progress.batches == progress.num_training_batches;
   if (knows_to_be_over || progress.batches == saved.batches_of_epoch) {
-    if (!knows_to_be_over) progress.batches = num_training_batches(state);
+    if (!knows_to_be_over) progress.batches = num_training_batches(setup, data);
     progress.window = {};
     return;
   }
-  progress.num_training_batches = num_training_batches(state);
-  if (world != saved.world_size) warn_of_other_shards(state, saved);
+  progress.num_training_batches = num_training_batches(setup, data);
+  if (world != saved.world_size) warn_of_other_shards(setup, data, saved);
   begin_window_anew(progress, saved);
-  progress.batches = batches_in_terms_of(batch, state, saved);
+  progress.batches = batches_in_terms_of(batch, setup, progress, saved);
 }
 
-StateTree own_of(const RunState& state, const Checkpoint& checkpoint) {
-  return checkpoint.own(state.communicator().rank() % checkpoint.info().world_size);
+StateTree own_of(const RunSetup& setup, const Checkpoint& checkpoint) {
+  return checkpoint.own(setup.communicator().rank() % checkpoint.info().world_size);
 }
 
 }  // namespace lockstep::detail

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "train/run_state.h"
+#include "train/data/fit_progress.h"
+#include "train/data/run_data.h"
+#include "train/options/run_setup.h"
 
 namespace lockstep::detail {
 
@@ -12,6 +14,7 @@ namespace lockstep::detail {
 /// it will be then, behind the steps that are done. None where nothing limits it, or only the end of the data
 /// tells. Not Collective.
 /// @throws ConfigError outside of fit
-std::optional<std::int64_t> estimated_steps(const RunState& state);
+std::optional<std::int64_t> estimated_steps(const RunSetup& setup, const RunData& data,
+                                            const FitProgress& progress);
 
 }  // namespace lockstep::detail

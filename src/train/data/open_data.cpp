@@ -11,11 +11,11 @@
 namespace lockstep::detail {
 namespace {
 
-void begin(RunState& state, const DataSource& data) {
-  state.data_module = data.module;
+void begin(const RunSetup& setup, RunData& data, const DataSource& source) {
+  data.module = source.module;
   if (!data.module) return;
-  begin_stage(*data.module, state.stage, state.environment->local_rank(), state.environment->global_rank(),
-              [&state] { state.strategy->barrier(); });
+  begin_stage(*data.module, setup.stage, setup.environment->local_rank(), setup.environment->global_rank(),
+              [&setup] { setup.strategy->barrier(); });
 }
 
 DataPart part_of(Stage stage) {
@@ -63,96 +63,95 @@ std::shared_ptr<AnyLoader> of_common_length(std::shared_ptr<AnyLoader> loader, c
 }
 
 // Where only the end tells the length, ranks must agree which batch is the last one.
-void take_training_data(RunState& state, std::shared_ptr<AnyLoader> loader) {
-  const auto shard = state.shard(/*pad=*/true);
-  loader = of_common_length(std::move(loader), shard, state.communicator());
+void take_training_data(const RunSetup& setup, RunData& data, std::shared_ptr<AnyLoader> loader) {
+  const auto shard = setup.shard(/*pad=*/true);
+  loader = of_common_length(std::move(loader), shard, setup.communicator());
   check_shards(*loader, shard);
   const bool is_stream = loader->num_batches(shard) == kUnknownLength;
-  state.train_loader =
-      is_stream ? agree_on_batches(std::move(loader), state.communicator()) : std::move(loader);
+  data.train = is_stream ? agree_on_batches(std::move(loader), setup.communicator()) : std::move(loader);
 }
 
 // The loaders that `part` has from `epoch` on.
-LoaderList ask(RunState& state, DataPart part, std::int64_t epoch) {
-  state.data_module->set_current_epoch(epoch);
-  return state.data_module->any_loaders(part);
+LoaderList ask(const RunData& data, DataPart part, std::int64_t epoch) {
+  data.module->set_current_epoch(epoch);
+  return data.module->any_loaders(part);
 }
 
-std::shared_ptr<AnyLoader> ask_for_training_data(RunState& state, std::int64_t epoch) {
-  const auto loaders = ask(state, DataPart::kTrain, epoch);
-  require(loaders, state.stage);
+std::shared_ptr<AnyLoader> ask_for_training_data(const RunSetup& setup, const RunData& data,
+                                                 std::int64_t epoch) {
+  const auto loaders = ask(data, DataPart::kTrain, epoch);
+  require(loaders, setup.stage);
   return loaders.front();
 }
 
-bool reloads(const RunState& state) {
-  return state.data_module && state.options.reload_dataloaders_every_n_epochs > 0;
+bool reloads(const RunSetup& setup, const RunData& data) {
+  return data.module && setup.options.reload_dataloaders_every_n_epochs > 0;
 }
 
 // Lightning's rule: what the sanity check has loaded counts where the first epoch validates.
-void count_first_load(RunState& state) {
-  const auto every = state.options.reload_dataloaders_every_n_epochs;
-  const bool validates = state.options.check_val_every_n_epoch.value_or(1) == 1;
-  state.progress.next_train_reload = every;
-  state.progress.next_val_reload = validates ? every : 0;
+void count_first_load(const RunSetup& setup, FitProgress& progress) {
+  const auto every = setup.options.reload_dataloaders_every_n_epochs;
+  const bool validates = setup.options.check_val_every_n_epoch.value_or(1) == 1;
+  progress.next_train_reload = every;
+  progress.next_val_reload = validates ? every : 0;
 }
 
 }  // namespace
 
-void open_training_data(RunState& state, const DataSource& data) {
-  begin(state, data);
-  if (!data.module) require({data.train}, state.stage);
-  take_training_data(state, data.module ? ask_for_training_data(state, 0) : data.train);
-  state.val_loaders.clear();
-  if (!state.options.limit_val_batches.is_zero())
-    state.val_loaders = data.module ? ask(state, DataPart::kValidation, 0) : data.evaluation;
-  count_first_load(state);
+void open_training_data(const RunSetup& setup, RunData& data, FitProgress& progress,
+                        const DataSource& source) {
+  begin(setup, data, source);
+  if (!data.module) require({source.train}, setup.stage);
+  take_training_data(setup, data, data.module ? ask_for_training_data(setup, data, 0) : source.train);
+  data.val.clear();
+  if (!setup.options.limit_val_batches.is_zero())
+    data.val = data.module ? ask(data, DataPart::kValidation, 0) : source.evaluation;
+  count_first_load(setup, progress);
 }
 
-LoaderList open_evaluation_data(RunState& state, const DataSource& data) {
-  begin(state, data);
-  auto loaders = data.module ? data.module->any_loaders(part_of(state.stage)) : data.evaluation;
-  require(loaders, state.stage);
+LoaderList open_evaluation_data(const RunSetup& setup, RunData& data, const DataSource& source) {
+  begin(setup, data, source);
+  auto loaders = data.module ? data.module->any_loaders(part_of(setup.stage)) : source.evaluation;
+  require(loaders, setup.stage);
   return loaders;
 }
 
-bool reload_training_data(RunState& state) {
-  auto& progress = state.progress;
-  if (!reloads(state) || progress.epoch < progress.next_train_reload) return false;
-  take_training_data(state, ask_for_training_data(state, progress.epoch));
-  progress.next_train_reload = progress.epoch + state.options.reload_dataloaders_every_n_epochs;
+bool reload_training_data(const RunSetup& setup, RunData& data, FitProgress& progress) {
+  if (!reloads(setup, data) || progress.epoch < progress.next_train_reload) return false;
+  take_training_data(setup, data, ask_for_training_data(setup, data, progress.epoch));
+  progress.next_train_reload = progress.epoch + setup.options.reload_dataloaders_every_n_epochs;
   return true;
 }
 
-void reload_validation_data(RunState& state) {
-  auto& progress = state.progress;
-  if (!reloads(state) || progress.epoch < progress.next_val_reload) return;
-  state.val_loaders = ask(state, DataPart::kValidation, progress.epoch);
-  progress.next_val_reload = progress.epoch + state.options.reload_dataloaders_every_n_epochs;
+void reload_validation_data(const RunSetup& setup, RunData& data, FitProgress& progress) {
+  if (!reloads(setup, data) || progress.epoch < progress.next_val_reload) return;
+  data.val = ask(data, DataPart::kValidation, progress.epoch);
+  progress.next_val_reload = progress.epoch + setup.options.reload_dataloaders_every_n_epochs;
 }
 
-void restore_reloaded_data(RunState& state) {
-  if (!reloads(state)) return;
-  const auto every = state.options.reload_dataloaders_every_n_epochs;
-  const auto train = state.progress.next_train_reload - every;
-  const auto val = state.progress.next_val_reload - every;
-  if (train > 0) take_training_data(state, ask_for_training_data(state, train));
-  if (val > 0 && !state.val_loaders.empty()) state.val_loaders = ask(state, DataPart::kValidation, val);
+void restore_reloaded_data(const RunSetup& setup, RunData& data, const FitProgress& progress) {
+  if (!reloads(setup, data)) return;
+  const auto every = setup.options.reload_dataloaders_every_n_epochs;
+  const auto train = progress.next_train_reload - every;
+  const auto val = progress.next_val_reload - every;
+  if (train > 0) take_training_data(setup, data, ask_for_training_data(setup, data, train));
+  if (val > 0 && !data.val.empty()) data.val = ask(data, DataPart::kValidation, val);
 }
 
-void reopen_training_data(RunState& state) {
-  take_training_data(state, ask_for_training_data(state, state.progress.epoch));
-  if (!state.val_loaders.empty()) state.val_loaders = ask(state, DataPart::kValidation, state.progress.epoch);
+void reopen_training_data(const RunSetup& setup, RunData& data, const FitProgress& progress) {
+  take_training_data(setup, data, ask_for_training_data(setup, data, progress.epoch));
+  if (!data.val.empty()) data.val = ask(data, DataPart::kValidation, progress.epoch);
 }
 
-LoaderList reopen_evaluation_data(RunState& state) {
-  auto loaders = state.data_module->any_loaders(part_of(state.stage));
-  require(loaders, state.stage);
+LoaderList reopen_evaluation_data(const RunSetup& setup, const RunData& data) {
+  auto loaders = data.module->any_loaders(part_of(setup.stage));
+  require(loaders, setup.stage);
   return loaders;
 }
 
-void close_data(RunState& state) {
-  if (state.data_module) state.data_module->teardown(state.stage);
-  state.data_module = nullptr;
+void close_data(const RunSetup& setup, RunData& data) {
+  if (data.module) data.module->teardown(setup.stage);
+  data.module = nullptr;
 }
 
 }  // namespace lockstep::detail

@@ -36,10 +36,10 @@ std::vector<std::shared_ptr<Logger>> make_loggers(const TrainerOptions& options,
   return loggers;
 }
 
-void log_hyper_parameters(const RunState& state) {
-  const auto& parameters = state.options.run.hyper_parameters;
-  if (parameters.empty() || !state.options.enable_autolog_hparams) return;
-  for (const auto& logger : state.loggers) logger->log_hyperparams(parameters);
+void log_hyper_parameters(const RunSetup& setup, const RunLog& log) {
+  const auto& parameters = setup.options.run.hyper_parameters;
+  if (parameters.empty() || !setup.options.enable_autolog_hparams) return;
+  for (const auto& logger : log.loggers) logger->log_hyperparams(parameters);
 }
 
 }  // namespace lockstep::detail

@@ -5,7 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "train/run_state.h"
+#include "train/logging/run_log.h"
+#include "train/options/run_setup.h"
 
 namespace lockstep::detail {
 
@@ -14,6 +15,6 @@ std::vector<std::shared_ptr<Logger>> make_loggers(const TrainerOptions& options,
                                                   const std::filesystem::path& run_dir);
 
 /// Gives them what the program's options are, unless enable_autolog_hparams is off.
-void log_hyper_parameters(const RunState& state);
+void log_hyper_parameters(const RunSetup& setup, const RunLog& log);
 
 }  // namespace lockstep::detail

@@ -1,15 +1,24 @@
 #include "train/loops/automatic_optimization.h"
 
 #include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
 #include "strategy/scaled_step.h"
-#include "train/loops/no_loss.h"
 
 namespace lockstep::detail {
 namespace {
+
+// For errors.
+std::string place_of(const StepContext& step) {
+  return "rank " + std::to_string(step.global_rank()) + ", epoch " + std::to_string(step.current_epoch()) +
+         ", batch " + std::to_string(step.batch_idx());
+}
 
 void require_usable(const at::Tensor& loss, const StepContext& step) {
   const bool usable = loss.defined() && loss.numel() == 1 && loss.requires_grad();
@@ -34,11 +43,26 @@ void require_finite(double loss, const StepContext& step) {
 
 }  // namespace
 
+double leave_out_loss(const RunSetup& setup, bool& has_warned, const char* what, const StepContext& step) {
+  if (setup.communicator().size() > 1) {
+    throw ConfigError("train",
+                      {.what = what,
+                       .expected = "a loss in every batch of every rank, since gradients are averaged",
+                       .got = "none",
+                       .where = place_of(step),
+                       .hint = "a batch that is to add nothing can have a loss of weight 0"});
+  }
+  if (!std::exchange(has_warned, true))
+    log_warning(std::string(what) + " (" + place_of(step) + "); it adds nothing to the gradients");
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
 double AutomaticOptimization::run(const AnyBatch& batch, const Window& window, StepContext& step) {
   if (optimizer().needs_closure() && !batch.empty()) return run_closures(batch, step);
   const auto loss = batch.empty() ? at::Tensor() : training_step(batch, step);
   const char* const what = batch.empty() ? "the loader gave no batch" : "training_step gave no loss";
-  const double value = loss.defined() ? checked_value(loss, step) : leave_out_loss(state_, what, step);
+  const double value = loss.defined() ? checked_value(loss, step)
+                                      : leave_out_loss(setup_, status_.has_warned_of_no_loss, what, step);
   if (window.first) open_window(step);
   has_batch_ = (has_batch_ && !window.first) || !batch.empty();
   has_loss_ = (has_loss_ && !window.first) || loss.defined();
@@ -48,75 +72,75 @@ double AutomaticOptimization::run(const AnyBatch& batch, const Window& window, S
 }
 
 void AutomaticOptimization::optimizer_step(StepContext& step) {
-  if (!has_loss_ && state_.precision->grad_scaler() != nullptr) return skip_scaled_step(step);
-  unscale_gradients(*state_.strategy, *state_.precision, optimizer());
+  if (!has_loss_ && setup_.precision->grad_scaler() != nullptr) return skip_scaled_step(step);
+  unscale_gradients(*setup_.strategy, *setup_.precision, optimizer());
   clip_gradients(step);
   {
     const auto measured = measure_.optimizer_step();
-    has_left_out_step_ = !step_optimizer(*state_.strategy, *state_.precision, optimizer());
+    has_left_out_step_ = !step_optimizer(*setup_.strategy, *setup_.precision, optimizer());
   }
-  adapt_scale(*state_.precision);
-  state_.count_optimizer_step();
+  adapt_scale(*setup_.precision);
+  progress_.count_optimizer_step();
 }
 
 // Lightning's: a scaler has nothing to unscale, and learns nothing, where no backward has run.
 void AutomaticOptimization::skip_scaled_step(StepContext& step) {
-  state_.hooks.call(hook::on_before_optimizer_step, step);
-  state_.count_optimizer_step();
+  hooks_.call(hook::on_before_optimizer_step, step);
+  progress_.count_optimizer_step();
 }
 
 // Of ranks with other data the losses differ; what an optimizer makes of them must not.
 double AutomaticOptimization::run_closures(const AnyBatch& batch, StepContext& step) {
   std::optional<double> first;
   const auto measured = measure_.optimizer_step();
-  step_optimizer_with(*state_.strategy, *state_.precision, optimizer(), [&] {
+  step_optimizer_with(*setup_.strategy, *setup_.precision, optimizer(), [&] {
     const auto loss = training_step(batch, step);
     const double value = checked_value(loss, step);
     if (!first) first = value;
     open_window(step);
     backward(loss, {}, step);
     clip_gradients(step);
-    return state_.mean_over_ranks(value);
+    return setup_.mean_over_ranks(value);
   });
-  state_.count_optimizer_step();
+  progress_.count_optimizer_step();
   return first.value();
 }
 
 at::Tensor AutomaticOptimization::training_step(const AnyBatch& batch, StepContext& step) {
-  const auto scope = state_.precision->forward_scope();
+  const auto scope = setup_.precision->forward_scope();
   const auto measured = measure_.step();
-  return state_.module->any_training_step(batch, step);
+  return setup_.module->any_training_step(batch, step);
 }
 
 double AutomaticOptimization::checked_value(const at::Tensor& loss, const StepContext& step) const {
   require_usable(loss, step);
   const double value = LogValue(loss).value();
-  if (state_.options.detect_anomaly) require_finite(value, step);
+  if (setup_.options.detect_anomaly) require_finite(value, step);
   return value;
 }
 
 void AutomaticOptimization::open_window(StepContext& step) {
-  state_.hooks.call(hook::on_before_zero_grad, step);
-  state_.module->optimizer_zero_grad(step);
+  hooks_.call(hook::on_before_zero_grad, step);
+  setup_.module->optimizer_zero_grad(step);
 }
 
 void AutomaticOptimization::backward(at::Tensor loss, const Window& window, StepContext& step) {
   if (window.divisor != 1) loss = loss / window.divisor;
-  loss = scaled_loss(*state_.precision, loss);
-  state_.hooks.call(hook::on_before_backward, step, loss);
-  torch::nn::Module* const module = state_.optimizers.front().module.get();
+  loss = scaled_loss(*setup_.precision, loss);
+  hooks_.call(hook::on_before_backward, step, loss);
+  torch::nn::Module* const module = setup_.optimizers.front().module.get();
   {
     const auto measured = measure_.backward();
-    const bool averages = window.last || state_.strategy->averages_every_backward();
-    state_.strategy->backward(loss, {&module, averages ? 1U : 0U});
+    const bool averages = window.last || setup_.strategy->averages_every_backward();
+    setup_.strategy->backward(loss, {&module, averages ? 1U : 0U});
   }
-  state_.hooks.call(hook::on_after_backward, step);
+  hooks_.call(hook::on_after_backward, step);
 }
 
 void AutomaticOptimization::clip_gradients(StepContext& step) {
-  state_.hooks.call(hook::on_before_optimizer_step, step);
-  state_.module->configure_gradient_clipping(step, {.value = state_.options.gradient_clip_val.value_or(0),
-                                                    .algorithm = state_.options.gradient_clip_algorithm});
+  hooks_.call(hook::on_before_optimizer_step, step);
+  setup_.module->configure_gradient_clipping(step, {.value = setup_.options.gradient_clip_val.value_or(0),
+                                                    .algorithm = setup_.options.gradient_clip_algorithm});
 }
 
 }  // namespace lockstep::detail

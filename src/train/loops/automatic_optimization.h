@@ -3,14 +3,22 @@
 
 #include "train/data/accumulation_window.h"
 #include "train/loops/step_measure.h"
-#include "train/run_state.h"
+#include "train/loops/trainer_state.h"
 
 namespace lockstep::detail {
 
-/// Borrows the state and the measure.
+/// Lets a micro-batch without a loss add nothing, as `what` says (the loader left it empty, or training_step
+/// gave no tensor), with a warning unless `has_warned`, which is set. Returns the loss that hooks then see:
+/// not a number. Not Collective.
+/// @throws ConfigError in a world of several, where others would wait for its gradients
+double leave_out_loss(const RunSetup& setup, bool& has_warned, const char* what, const StepContext& step);
+
+/// Borrows its arguments.
 class AutomaticOptimization {
  public:
-  AutomaticOptimization(RunState& state, const StepMeasure& measure) : state_(state), measure_(measure) {}
+  AutomaticOptimization(const RunSetup& setup, FitProgress& progress, HookList& hooks, LoopStatus& status,
+                        const StepMeasure& measure)
+      : setup_(setup), progress_(progress), hooks_(hooks), status_(status), measure_(measure) {}
 
   /// Returns the loss as training_step gave it: this rank's, not divided. Collective where `window.last`.
   double run(const AnyBatch& batch, const Window& window, StepContext& step);
@@ -26,9 +34,12 @@ class AutomaticOptimization {
   void optimizer_step(StepContext& step);
   void skip_scaled_step(StepContext& step);
   void clip_gradients(StepContext& step);
-  Optimizer& optimizer() const { return *state_.optimizers.front().optimizer; }
+  Optimizer& optimizer() const { return *setup_.optimizers.front().optimizer; }
 
-  RunState& state_;
+  const RunSetup& setup_;
+  FitProgress& progress_;
+  HookList& hooks_;
+  LoopStatus& status_;
   const StepMeasure& measure_;
   // The window, of what another process ran nobody knows:
   bool has_batch_ = true;  // one that was not empty

@@ -7,7 +7,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
-#include "train/logging/log_scope.h"
+#include "train/logging/run_log.h"
 #include "train/loops/step_measure.h"
 #include "train/loops/transfer_batch.h"
 
@@ -88,60 +88,14 @@ const EvaluationHooks& hooks_of(Stage stage) {
   return stage == Stage::kPredict ? kPredictHooks : kValidationHooks;
 }
 
-void keep(RunState& state, std::int64_t loader, const at::Tensor& prediction) {
-  if (prediction.defined() && state.keeps_predictions)
-    state.predictions[static_cast<std::size_t>(loader)].push_back(prediction.detach().to(at::kCPU));
-}
-
-// One pass: `limits` are the batches of each of `loaders` on this rank.
-struct Pass {
-  const LoaderList& loaders;
-  const std::vector<std::int64_t>& limits;
-  const EvaluationHooks& hooks;
-  EvaluationProgress& progress;
-  const std::function<void()>& between_batches;
-
-  std::size_t loader() const { return static_cast<std::size_t>(progress.loader); }
-};
-
-void run_batch(RunState& state, const Pass& pass, const StepMeasure& measure, const AnyBatch& loaded) {
-  const auto batch = transferred(state, loaded, pass.progress.batches, pass.progress.loader);
-  StepContext step(state, pass.progress.batches, batch, pass.progress.loader);
-  state.evaluation_log.set_batch_size(batch.size());
-  state.hooks.call(pass.hooks.batch_start, step);
-  at::Tensor prediction;
-  {
-    const auto forward = state.precision->forward_scope();
-    const auto measured = measure.step();
-    prediction = pass.hooks.step(*state.module, batch, step);
-  }
-  ++pass.progress.batches;
-  const auto row_number = state.progress.evaluation_batches++;
-  keep(state, pass.progress.loader, prediction);
-  pass.hooks.batch_end(state.hooks, step, prediction);
-  state.write_metrics(state.evaluation_log.step_row(), row_number);
-}
-
-// How many batches every rank has of the loader that runs, where they know without a word: the last rank has
-// the fewest of numbered samples.
-std::int64_t batches_of_all(const RunState& state, const Pass& pass) {
-  const auto own = pass.limits[pass.loader()];
-  if (state.communicator().size() == 1) return own;
-  const auto& loader = *pass.loaders[pass.loader()];
-  if (loader.num_samples() == kUnknownLength) return 0;
-  auto spec = state.shard(/*pad=*/false);
-  spec.rank = spec.num_replicas - 1;
-  return std::min(loader.num_batches(spec), own);
-}
-
 // Where forward passes communicate, ranks run them together. A rank that has more batches than others runs
 // the last ones by itself, on the whole module, which all ranks gather when the first of them is done.
 class SharedForward {
  public:
-  SharedForward(const RunState& state, std::int64_t batches) : state_(state) {
-    if (!state.strategy->shares_forward(*state.module)) return;
-    const auto counts = at::empty({state.communicator().size()}, at::kLong);
-    state.communicator().all_gather(counts, at::scalar_tensor(batches, at::kLong).view({1}));
+  SharedForward(const RunSetup& setup, std::int64_t batches) : setup_(setup) {
+    if (!setup.strategy->shares_forward(*setup.module)) return;
+    const auto counts = at::empty({setup.communicator().size()}, at::kLong);
+    setup.communicator().all_gather(counts, at::scalar_tensor(batches, at::kLong).view({1}));
     fewest_ = counts.min().item<std::int64_t>();
     is_uneven_ = fewest_ < counts.max().item<std::int64_t>();
   }
@@ -152,82 +106,160 @@ class SharedForward {
 
  private:
   void hold_if(bool is_time) {
-    if (is_uneven_ && is_time) whole_ = state_.strategy->hold_whole(*state_.module);
+    if (is_uneven_ && is_time) whole_ = setup_.strategy->hold_whole(*setup_.module);
   }
 
-  const RunState& state_;
+  const RunSetup& setup_;
   std::int64_t fewest_ = 0;
   bool is_uneven_ = false;
   std::shared_ptr<void> whole_;
 };
 
+// One pass: `limits` are the batches of each of `loaders` on this rank.
+class EvaluationPass {
+ public:
+  EvaluationPass(TrainerState& state, const LoaderList& loaders, Stage stage,
+                 const std::vector<std::int64_t>& limits, EvaluationProgress& progress,
+                 const std::function<void()>& between_batches)
+      : state_(state),
+        loaders_(loaders),
+        stage_(stage),
+        limits_(limits),
+        progress_(progress),
+        between_batches_(between_batches) {}
+
+  void run();
+
+ private:
+  std::size_t loader() const { return static_cast<std::size_t>(progress_.loader); }
+  bool is_inside_fit() const { return stage_ == Stage::kFit; }
+  void evaluate();
+  void run_loaders();
+  void run_loader();
+  void run_batch(const StepMeasure& measure, AnyBatch& batch);
+  void keep(const at::Tensor& prediction);
+  std::int64_t batches_of_all() const;
+
+  TrainerState& state_;
+  const LoaderList& loaders_;
+  Stage stage_;
+  const std::vector<std::int64_t>& limits_;
+  const EvaluationHooks& hooks_ = hooks_of(stage_);
+  EvaluationProgress& progress_;
+  const std::function<void()>& between_batches_;
+};
+
+void EvaluationPass::keep(const at::Tensor& prediction) {
+  if (prediction.defined() && state_.predictions.are_kept)
+    state_.predictions.by_loader[loader()].push_back(prediction.detach().to(at::kCPU));
+}
+
+void EvaluationPass::run_batch(const StepMeasure& measure, AnyBatch& batch) {
+  StepContext step(state_, progress_.batches, batch, progress_.loader);
+  transfer(state_.data.module.get(), *state_.setup.module, batch, step);
+  auto& log = state_.log;
+  log.evaluation.set_batch_size(batch.size());
+  state_.hooks.call(hooks_.batch_start, step);
+  at::Tensor prediction;
+  {
+    const auto forward = state_.setup.precision->forward_scope();
+    const auto measured = measure.step();
+    prediction = hooks_.step(*state_.setup.module, batch, step);
+  }
+  ++progress_.batches;
+  const auto row_number = state_.progress.evaluation_batches++;
+  keep(prediction);
+  hooks_.batch_end(state_.hooks, step, prediction);
+  log.write_metrics(log.evaluation.step_row(), state_.progress.epoch, row_number);
+}
+
+// How many batches every rank has of the loader that runs, where they know without an exchange: the last rank
+// has the fewest of numbered samples.
+std::int64_t EvaluationPass::batches_of_all() const {
+  const auto own = limits_[loader()];
+  if (state_.setup.communicator().size() == 1) return own;
+  const auto& loader_that_runs = *loaders_[loader()];
+  if (loader_that_runs.num_samples() == kUnknownLength) return 0;
+  auto spec = state_.setup.shard(/*pad=*/false);
+  spec.rank = spec.num_replicas - 1;
+  return std::min(loader_that_runs.num_batches(spec), own);
+}
+
 // The rest of the loader that runs.
-void run_loader(RunState& state, const Pass& pass) {
-  const auto& loader = *pass.loaders[pass.loader()];
-  state.num_evaluation_batches = pass.limits[pass.loader()];
-  const auto stream =
-      with_tensors(loader.stream(state.shard(/*pad=*/false), state.progress.epoch, pass.progress.batches),
-                   state.input_conversion());
-  auto scope = pass.hooks.step_log;
-  if (pass.loaders.size() > 1) scope.dataloader_idx = pass.progress.loader;
-  const LogScopeGuard guard(state, state.evaluation_log, scope);
-  const StepMeasure measure(state, pass.hooks.step_name);
-  const auto shared = pass.between_batches ? batches_of_all(state, pass) : 0;
-  SharedForward forward(state, pass.limits[pass.loader()]);
+void EvaluationPass::run_loader() {
+  const auto limit = limits_[loader()];
+  state_.status.num_evaluation_batches = limit;
+  const auto stream = with_tensors(
+      loaders_[loader()]->stream(state_.setup.shard(/*pad=*/false), state_.progress.epoch, progress_.batches),
+      state_.setup.input_conversion());
+  auto scope = hooks_.step_log;
+  if (loaders_.size() > 1) scope.dataloader_idx = progress_.loader;
+  const LogScopeGuard guard(state_.log, state_.log.evaluation, scope);
+  const StepMeasure measure(state_.setup, hooks_.step_name);
+  const auto shared = between_batches_ ? batches_of_all() : 0;
+  SharedForward forward(state_.setup, limit);
   AnyBatch batch;
-  while (pass.progress.batches < pass.limits[pass.loader()] && measure.next(*stream, batch)) {
-    forward.before_batch(pass.progress.batches);
-    run_batch(state, pass, measure, batch);
-    if (pass.progress.batches < shared) pass.between_batches();
+  while (progress_.batches < limit && measure.next(*stream, batch)) {
+    forward.before_batch(progress_.batches);
+    run_batch(measure, batch);
+    if (progress_.batches < shared) between_batches_();
   }
-  forward.after_batches(pass.progress.batches);
+  forward.after_batches(progress_.batches);
 }
 
-void run_loaders(RunState& state, const Pass& pass) {
-  auto& progress = pass.progress;
-  for (; pass.loader() < pass.loaders.size(); ++progress.loader) {
-    run_loader(state, pass);
-    if (pass.loaders.size() > 1) state.evaluation_log.finish_loader(state.communicator(), progress.loader);
-    progress.batches = 0;
+void EvaluationPass::run_loaders() {
+  for (; loader() < loaders_.size(); ++progress_.loader) {
+    run_loader();
+    if (loaders_.size() > 1)
+      state_.log.evaluation.finish_loader(state_.setup.communicator(), progress_.loader);
+    progress_.batches = 0;
   }
 }
 
-Measurement next_validation(const RunState& state) {
-  return {.number = state.board.num_validations + 1,
-          .epoch = state.progress.epoch,
-          .global_step = state.progress.global_step};
-}
-
-void evaluate(RunState& state, const Pass& pass, Stage stage) {
-  TrainContext context(state);
-  const auto& hooks = pass.hooks;
-  auto& progress = pass.progress;
-  const bool inside_fit = stage == Stage::kFit;
-  if (inside_fit) state.board.validation = next_validation(state);
+void EvaluationPass::evaluate() {
+  TrainContext context(state_);
+  auto& log = state_.log;
+  const auto& fit = state_.progress;
+  if (is_inside_fit())
+    log.board.validation = {
+        .number = log.board.num_validations + 1, .epoch = fit.epoch, .global_step = fit.global_step};
   // A checkpoint that is taken in a hook says that the hook has been called.
   const auto call_next = [&](const EpochHook& next, EvaluationPhase phase) {
-    if (progress.phase >= phase) return;
-    LogScopeGuard scope(state, state.evaluation_log, hooks.epoch_log);
-    progress.phase = phase;
-    state.hooks.call(next, context);
+    if (progress_.phase >= phase) return;
+    LogScopeGuard scope(log, log.evaluation, hooks_.epoch_log);
+    progress_.phase = phase;
+    state_.hooks.call(next, context);
   };
-  call_next(hooks.start, EvaluationPhase::kStart);
-  call_next(hooks.epoch_start, EvaluationPhase::kEpochStart);
-  if (progress.phase == EvaluationPhase::kEpochStart) run_loaders(state, pass);
-  call_next(hooks.epoch_end, EvaluationPhase::kEpochEnd);
-  const auto row = state.evaluation_log.finish_epoch(state.communicator());
-  if (inside_fit) ++state.board.num_validations;
-  state.write_metrics(row, inside_fit ? state.progress.batches_that_stepped : state.progress.global_step);
-  if (stage != Stage::kSanityCheck && !inside_fit) state.results = by_loader(row, pass.loaders.size());
-  progress.phase = EvaluationPhase::kEnd;
-  const LogScopeGuard closed(state, state.evaluation_log, kNoLog);
-  state.hooks.call(hooks.end, context);
+  call_next(hooks_.start, EvaluationPhase::kStart);
+  call_next(hooks_.epoch_start, EvaluationPhase::kEpochStart);
+  if (progress_.phase == EvaluationPhase::kEpochStart) run_loaders();
+  call_next(hooks_.epoch_end, EvaluationPhase::kEpochEnd);
+  const auto row = log.evaluation.finish_epoch(state_.setup.communicator());
+  if (is_inside_fit()) ++log.board.num_validations;
+  log.write_metrics(row, fit.epoch, is_inside_fit() ? fit.batches_that_stepped : fit.global_step);
+  if (stage_ != Stage::kSanityCheck && !is_inside_fit()) log.results = by_loader(row, loaders_.size());
+  progress_.phase = EvaluationPhase::kEnd;
+  const LogScopeGuard closed(log, log.evaluation, kNoLog);
+  state_.hooks.call(hooks_.end, context);
+}
+
+void EvaluationPass::run() {
+  auto& module = *state_.setup.module;
+  TrainContext context(state_);
+  (module.*hooks_.model_eval)(context);
+  try {
+    evaluate();
+  } catch (...) {
+    (module.*hooks_.model_train)(context);
+    throw;
+  }
+  (module.*hooks_.model_train)(context);
 }
 
 // What was made in it cannot be trained on: within fit it is none. Gloo's collectives refuse it.
-std::optional<c10::InferenceMode> inference_mode(const RunState& state, Stage stage) {
+std::optional<c10::InferenceMode> inference_mode(const RunSetup& setup, Stage stage) {
   const bool inside_fit = stage == Stage::kFit || stage == Stage::kSanityCheck;
-  if (inside_fit || !state.options.inference_mode || state.communicator().size() > 1) return std::nullopt;
+  if (inside_fit || !setup.options.inference_mode || setup.communicator().size() > 1) return std::nullopt;
   return std::optional<c10::InferenceMode>(std::in_place);
 }
 
@@ -239,11 +271,11 @@ std::pair<BatchLimit, std::string_view> limit_of(const TrainerOptions& options, 
 }
 
 // Of numbered samples rank 0 has the most batches; which rank has of streams, only the ranks can say.
-std::int64_t most_batches(const RunState& state, const AnyLoader& loader) {
-  auto spec = state.shard(/*pad=*/false);
-  if (state.communicator().size() > 1 && loader.num_samples() == kUnknownLength) {
+std::int64_t most_batches(const RunSetup& setup, const AnyLoader& loader) {
+  auto spec = setup.shard(/*pad=*/false);
+  if (setup.communicator().size() > 1 && loader.num_samples() == kUnknownLength) {
     const auto most = torch::full({1}, loader.num_batches(spec), torch::kLong);
-    state.communicator().all_reduce(most, ReduceOp::kMax);
+    setup.communicator().all_reduce(most, ReduceOp::kMax);
     return most.item<std::int64_t>();
   }
   spec.rank = 0;
@@ -252,22 +284,22 @@ std::int64_t most_batches(const RunState& state, const AnyLoader& loader) {
 
 }  // namespace
 
-EvaluationLimits evaluation_limits(const RunState& state, const LoaderList& loaders, Stage stage,
+EvaluationLimits evaluation_limits(const RunSetup& setup, const LoaderList& loaders, Stage stage,
                                    std::int64_t at_most) {
   EvaluationLimits limits;
-  const auto [option, name] = limit_of(state.options, stage);
+  const auto [option, name] = limit_of(setup.options, stage);
   for (const auto& loader : loaders) {
     // All ranks go by one count, so that they agree on what is refused, or empty.
-    const auto limit = std::min(option.apply(most_batches(state, *loader), name), at_most);
-    limits.batches.push_back(std::min(loader->num_batches(state.shard(/*pad=*/false)), limit));
+    const auto limit = std::min(option.apply(most_batches(setup, *loader), name), at_most);
+    limits.batches.push_back(std::min(loader->num_batches(setup.shard(/*pad=*/false)), limit));
     limits.is_empty = limits.is_empty && limit == 0;
   }
   return limits;
 }
 
-void warn_of_empty(const RunState& state, const LoaderList& loaders, Stage stage) {
-  if (!state.is_global_zero()) return;
-  auto spec = state.shard(/*pad=*/false);
+void warn_of_empty(const RunSetup& setup, const LoaderList& loaders, Stage stage) {
+  if (!setup.is_global_zero()) return;
+  auto spec = setup.shard(/*pad=*/false);
   spec.rank = 0;
   for (std::size_t i = 0; i < loaders.size(); ++i) {
     if (loaders[i]->num_samples() == kUnknownLength || loaders[i]->num_batches(spec) > 0) continue;
@@ -276,28 +308,19 @@ void warn_of_empty(const RunState& state, const LoaderList& loaders, Stage stage
   }
 }
 
-void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage,
+void run_evaluation_loop(TrainerState& state, const LoaderList& loaders, Stage stage,
                          const EvaluationLimits& limits) {
   EvaluationProgress progress;
   run_evaluation_loop(state, loaders, stage, limits, progress);
 }
 
-void run_evaluation_loop(RunState& state, const LoaderList& loaders, Stage stage,
+void run_evaluation_loop(TrainerState& state, const LoaderList& loaders, Stage stage,
                          const EvaluationLimits& limits, EvaluationProgress& progress,
                          const std::function<void()>& between_batches) {
   if (limits.is_empty || progress.phase == EvaluationPhase::kEnd) return;
-  const Pass pass{loaders, limits.batches, hooks_of(stage), progress, between_batches};
   const torch::NoGradGuard no_grad;
-  const auto inference = inference_mode(state, stage);
-  TrainContext context(state);
-  ((*state.module).*pass.hooks.model_eval)(context);
-  try {
-    evaluate(state, pass, stage);
-  } catch (...) {
-    ((*state.module).*pass.hooks.model_train)(context);
-    throw;
-  }
-  ((*state.module).*pass.hooks.model_train)(context);
+  const auto inference = inference_mode(state.setup, stage);
+  EvaluationPass(state, loaders, stage, limits.batches, progress, between_batches).run();
 }
 
 }  // namespace lockstep::detail

@@ -13,21 +13,21 @@
 #include "train/loops/automatic_optimization.h"
 #include "train/loops/interruption.h"
 #include "train/loops/step_measure.h"
+#include "train/loops/trainer_state.h"
 #include "train/loops/validation_schedule.h"
-#include "train/run_state.h"
 #include "train/stopping/stop_vote.h"
 
 namespace lockstep::detail {
 
 class FitLoop {
  public:
-  explicit FitLoop(RunState& state)
+  explicit FitLoop(TrainerState& state)
       : state_(state),
-        stop_vote_(state),
-        interruption_(state),
-        measure_(state, "training_step"),
-        automatic_(state, measure_),
-        is_automatic_(state.module->automatic_optimization()) {}
+        stop_vote_(state.setup, state.stop),
+        interruption_(state.fit),
+        measure_(state.setup, "training_step"),
+        automatic_(state.setup, state.progress, state.hooks, state.status, measure_),
+        is_automatic_(state.setup.module->automatic_optimization()) {}
 
   /// Trains until max_epochs, max_steps or stop(), from where the state's progress is. `on_begin` is called
   /// after on_train_start, or alone where nothing is left to do. Collective.
@@ -51,7 +51,7 @@ class FitLoop {
   void run_batches();
   void end_epoch_at(std::int64_t batches);
   void finish_epoch();
-  void run_batch(const AnyBatch& loaded, std::int64_t batch_idx);
+  void run_batch(AnyBatch& batch, std::int64_t batch_idx);
   bool asks_to_skip(StepContext& step);
   void finish_batch();
   void write_step_row();
@@ -61,7 +61,7 @@ class FitLoop {
   std::optional<double> monitored(const TrainContext& context, Interval interval) const;
   void validate_if_due();
 
-  RunState& state_;
+  TrainerState& state_;
   StopVote stop_vote_;
   Interruption interruption_;
   StepMeasure measure_;

@@ -3,15 +3,22 @@
 
 #include <optional>
 
-#include "train/run_state.h"
-#include "train/stopping/signal_vote.h"
+#include "train/loops/trainer_state.h"
+#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep::detail {
+
+/// What a signal asks of a fit; of several that ranks have got, the largest counts.
+enum class StopSignal : std::int64_t {
+  kNone,
+  kTerminate,  ///< save and end
+  kRequeue     ///< save, have the job started again, and end
+};
 
 /// The fit of a FitLoop. Signals are flags of launch::SignalFlag, which Trainer::fit has.
 class Interruption {
  public:
-  explicit Interruption(RunState& state);
+  explicit Interruption(const FitParts& fit);
 
   /// Behind each micro-batch, and between batches of its validation: on SIGTERM writes last.ckpt, on the
   /// requeue signal of a SLURM job hpc_ckpt_N.ckpt. Then, and where SIGTERM was to make room for another job,
@@ -21,16 +28,17 @@ class Interruption {
   void heed();
 
  private:
-  StopSignal own_wish() const;
+  StopSignal own_signal() const;
+  StopSignal agreed_signal();
   [[noreturn]] void terminate();
   bool is_requeued_for_another_job() const;
   void requeue();
   bool save(const std::filesystem::path& folder, const std::filesystem::path& replaced);
   [[noreturn]] void end(const std::string& why, const std::string& saved) const;
 
-  RunState& state_;
+  const FitParts& fit_;
   std::optional<int> requeue_signal_;  ///< of a job that SLURM may start again
-  SignalVote vote_;
+  AgreementCadence cadence_;
 };
 
 }  // namespace lockstep::detail

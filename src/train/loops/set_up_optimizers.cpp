@@ -32,26 +32,26 @@ void refuse_option(const std::string& option, const std::string& got) {
 }
 
 // The key of DeepSpeed's file that has set `option`, or `option`.
-std::string asked_for_by(const RunState& state, std::initializer_list<const char*> keys, const char* option) {
+std::string asked_for_by(const RunSetup& setup, std::initializer_list<const char*> keys, const char* option) {
   for (const auto* const key : keys)
-    if (state.deepspeed && state.deepspeed->is_given(key)) return state.deepspeed->named(key);
+    if (setup.deepspeed && setup.deepspeed->is_given(key)) return setup.deepspeed->named(key);
   return option;
 }
 
 // Clipping that DeepSpeed's file asks for is done by every step(), as DeepSpeed's engine does it.
-void check_manual(const RunState& state) {
-  const auto& options = state.options;
+void check_manual(const RunSetup& setup) {
+  const auto& options = setup.options;
   if (options.accumulate_grad_batches != 1)
     refuse_option(
-        asked_for_by(state, {"gradient_accumulation_steps", "train_batch_size"}, "accumulate_grad_batches"),
+        asked_for_by(setup, {"gradient_accumulation_steps", "train_batch_size"}, "accumulate_grad_batches"),
         options.accumulate_grad_batches.print());
-  const bool is_in_file = state.deepspeed && state.deepspeed->is_given("gradient_clipping");
+  const bool is_in_file = setup.deepspeed && setup.deepspeed->is_given("gradient_clipping");
   if (options.gradient_clip_val && !is_in_file)
     refuse_option("gradient_clip_val", std::to_string(*options.gradient_clip_val));
 }
 
-void check_number(const RunState& state, std::size_t number) {
-  if (!state.module->automatic_optimization()) return check_manual(state);
+void check_number(const RunSetup& setup, std::size_t number) {
+  if (!setup.module->automatic_optimization()) return check_manual(setup);
   if (number == 1) return;
   const bool none = number == 0;
   throw ConfigError("train",
@@ -90,53 +90,54 @@ void check_each(const std::vector<Optimizers>& all) {
   }
 }
 
-void require_part(const RunState& state, const torch::nn::Module& module) {
-  const auto parts = state.module->modules();
+void require_part(const RunSetup& setup, const torch::nn::Module& module) {
+  const auto parts = setup.module->modules();
   if (std::ranges::any_of(parts, [&](const auto& part) { return part.get() == &module; })) return;
   throw ConfigError("train", {.what = "an optimizer's module is no part of the module that is trained",
                               .expected = "one that it has registered, or itself",
                               .got = module.name()});
 }
 
-void require_disjoint(const RunState& state, const torch::nn::Module& module) {
+void require_disjoint(const RunSetup& setup, const torch::nn::Module& module) {
   for (const auto& parameter : module.named_parameters()) {
-    if (!state.trained.has(parameter.value())) continue;
+    if (!setup.trained.has(parameter.value())) continue;
     throw ConfigError("train", {.what = "two optimizers' modules share a parameter",
                                 .expected = "modules without a common parameter, or the same module",
                                 .got = parameter.key() + " of " + module.name()});
   }
 }
 
-void set_up_module(RunState& state, const std::shared_ptr<torch::nn::Module>& module) {
-  if (state.trained.find(*module)) return;
-  require_part(state, *module);
-  require_disjoint(state, *module);
-  state.strategy->setup_module(module);
-  state.trained.add(module);
+void set_up_module(RunSetup& setup, const std::shared_ptr<torch::nn::Module>& module) {
+  if (setup.trained.find(*module)) return;
+  require_part(setup, *module);
+  require_disjoint(setup, *module);
+  setup.strategy->setup_module(module);
+  setup.trained.add(module);
 }
 
-void check_closure(const RunState& state, const Optimizer& optimizer) {
-  if (!optimizer.needs_closure() || state.options.accumulate_grad_batches == 1) return;
+void check_closure(const RunSetup& setup, const Optimizer& optimizer) {
+  if (!optimizer.needs_closure() || setup.options.accumulate_grad_batches == 1) return;
   throw ConfigError("train", {.what = "accumulate_grad_batches with " + std::string(optimizer.name()),
                               .expected = "1: this optimizer evaluates the loss of its batch several times",
-                              .got = state.options.accumulate_grad_batches.print()});
+                              .got = setup.options.accumulate_grad_batches.print()});
 }
 
-void set_up_scheduler(const RunState& state, RunOptimizer& made) {
+void set_up_scheduler(const RunSetup& setup, RunOptimizer& made) {
   const auto& options = made.lr_scheduler->scheduler;
   made.scheduler = std::make_unique<Scheduler>(options, *made.optimizer);
-  if (cycles_betas(options) && !made.optimizer->groups().front().betas && state.is_global_zero())
+  if (cycles_betas(options) && !made.optimizer->groups().front().betas && setup.is_global_zero())
     log_warning("OneCycle's cycle_momentum has no effect: optimizer " + std::string(made.optimizer->name()) +
                 " has no betas");
 }
 
 // A callback may have changed what the options said.
-Optimizers completed_by_deepspeed(const RunState& state, Optimizers own) {
-  check_accumulation(state.options.accumulate_grad_batches, *state.deepspeed,
-                     state.environment->world_size());
-  auto result = completed(std::move(own), *state.deepspeed, std::get<DeepSpeed>(state.options.strategy),
-                          trained_batches(state));
-  if (!state.is_global_zero()) return result.optimizers;
+Optimizers completed_by_deepspeed(const RunSetup& setup, const RunData& data, const FitProgress& progress,
+                                  Optimizers own) {
+  check_accumulation(setup.options.accumulate_grad_batches, *setup.deepspeed,
+                     setup.environment->world_size());
+  auto result = completed(std::move(own), *setup.deepspeed, std::get<DeepSpeed>(setup.options.strategy),
+                          trained_batches(setup, data, progress));
+  if (!setup.is_global_zero()) return result.optimizers;
   for (const auto& warning : result.warnings) log_warning(warning);
   if (!result.filled.empty()) log_info("deepspeed: " + result.filled);
   return result.optimizers;
@@ -144,31 +145,31 @@ Optimizers completed_by_deepspeed(const RunState& state, Optimizers own) {
 
 }  // namespace
 
-TrainedBatches trained_batches(const RunState& state) {
-  return {.batch_size = state.train_loader->batch_size(),
-          .accumulation = state.options.accumulate_grad_batches.at(0),
-          .world_size = state.environment->world_size(),
-          .steps = estimated_steps(state)};
+TrainedBatches trained_batches(const RunSetup& setup, const RunData& data, const FitProgress& progress) {
+  return {.batch_size = data.train->batch_size(),
+          .accumulation = setup.options.accumulate_grad_batches.at(0),
+          .world_size = setup.environment->world_size(),
+          .steps = estimated_steps(setup, data, progress)};
 }
 
-void set_up_optimizers(RunState& state) {
-  auto own = state.module->configure_optimizers();
-  if (state.deepspeed) own = completed_by_deepspeed(state, std::move(own));
+void set_up_optimizers(RunSetup& setup, const RunData& data, const FitProgress& progress) {
+  auto own = setup.module->configure_optimizers();
+  if (setup.deepspeed) own = completed_by_deepspeed(setup, data, progress, std::move(own));
   auto all = numbered(std::move(own));
-  check_number(state, all.size());
+  check_number(setup, all.size());
   check_each(all);
-  state.strategy->set_precision(*state.precision);
+  setup.strategy->set_precision(*setup.precision);
   // What belongs to no optimizer is to be the same on all ranks as well.
-  if (!all.empty() && all.front().module) state.strategy->setup_evaluation(*state.module);
-  if (all.empty()) set_up_module(state, state.module);
+  if (!all.empty() && all.front().module) setup.strategy->setup_evaluation(*setup.module);
+  if (all.empty()) set_up_module(setup, setup.module);
   for (auto& one : all) {
-    RunOptimizer made{.module = one.module ? one.module : state.module, .lr_scheduler = one.lr_scheduler};
-    set_up_module(state, made.module);
-    made.optimizer = state.strategy->setup_optimizer(*made.module, one.optimizer);
-    begin_with(*state.precision, *made.optimizer);
-    check_closure(state, *made.optimizer);
-    if (made.lr_scheduler) set_up_scheduler(state, made);
-    state.optimizers.push_back(std::move(made));
+    RunOptimizer made{.module = one.module ? one.module : setup.module, .lr_scheduler = one.lr_scheduler};
+    set_up_module(setup, made.module);
+    made.optimizer = setup.strategy->setup_optimizer(*made.module, one.optimizer);
+    begin_with(*setup.precision, *made.optimizer);
+    check_closure(setup, *made.optimizer);
+    if (made.lr_scheduler) set_up_scheduler(setup, made);
+    setup.optimizers.push_back(std::move(made));
   }
 }
 

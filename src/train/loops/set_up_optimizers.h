@@ -1,16 +1,16 @@
 // Asks the module for its optimizers and sets them up, with what they train, under the strategy.
 #pragma once
 
+#include "train/loops/trainer_state.h"
 #include "train/options/deepspeed_options.h"
-#include "train/run_state.h"
 
 namespace lockstep::detail {
 
 /// Collective.
 /// @throws ConfigError for optimizers that the module's way of optimisation, or the options, do not allow
-void set_up_optimizers(RunState& state);
+void set_up_optimizers(RunSetup& setup, const RunData& data, const FitProgress& progress);
 
 /// Of a fit whose training data is open.
-TrainedBatches trained_batches(const RunState& state);
+TrainedBatches trained_batches(const RunSetup& setup, const RunData& data, const FitProgress& progress);
 
 }  // namespace lockstep::detail

@@ -6,20 +6,20 @@
 #include <string_view>
 
 #include "train/logging/class_name.h"
-#include "train/run_state.h"
+#include "train/loops/trainer_state.h"
 
 namespace lockstep::detail {
 
-/// Borrows the state. Without a profiler it costs a test of a pointer for each.
+/// Borrows the profiler. Without a profiler it costs a test of a pointer for each.
 class StepMeasure {
  public:
-  StepMeasure(const RunState& state, std::string_view step_name) {
-    if (!state.profiler) return;
+  StepMeasure(const RunSetup& setup, std::string_view step_name) {
+    if (!setup.profiler) return;
     const auto of_strategy = [&](std::string_view what) {
-      return Action(hook_action_name("Strategy", strategy_name(state), what), ActionCategory::kOperator);
+      return Action(hook_action_name("Strategy", strategy_name(setup), what), ActionCategory::kOperator);
     };
     actions_.emplace(
-        Actions{state.profiler.get(),
+        Actions{setup.profiler.get(),
                 Action("[DataLoader]." + std::string(step_name) + "_next", ActionCategory::kData),
                 of_strategy(step_name), of_strategy("backward"), of_strategy("optimizer_step")});
   }
@@ -39,8 +39,8 @@ class StepMeasure {
     Action next, step, backward, optimizer_step;
   };
 
-  static std::string strategy_name(const RunState& state) {
-    auto name = class_name(*state.strategy);
+  static std::string strategy_name(const RunSetup& setup) {
+    auto name = class_name(*setup.strategy);
     return name.ends_with("Strategy") ? name : name + "Strategy";
   }
 

@@ -1,5 +1,6 @@
 #include "train/loops/transfer_batch.h"
 
+#include <optional>
 #include <utility>
 
 namespace lockstep {
@@ -8,16 +9,14 @@ AnyBatchTransfer::~AnyBatchTransfer() = default;
 
 namespace detail {
 
-AnyBatch transferred(RunState& state, AnyBatch batch, std::int64_t batch_idx, std::int64_t dataloader_idx) {
-  if (batch.empty()) return batch;
+void transfer(AnyDataModule* data, AnyModule& module, AnyBatch& batch, StepContext& step) {
+  if (batch.empty()) return;
   for (const auto hook : {TransferHook::kBefore, TransferHook::kTransfer, TransferHook::kAfter}) {
-    StepContext step(state, batch_idx, batch, dataloader_idx);
     std::optional<AnyBatch> made;
-    if (state.data_module) made = state.data_module->any_transfer(hook, batch, step);
-    if (!made) made = state.module->any_transfer(hook, batch, step);
+    if (data != nullptr) made = data->any_transfer(hook, batch, step);
+    if (!made) made = module.any_transfer(hook, batch, step);
     if (made) batch = *std::move(made);
   }
-  return batch;
 }
 
 }  // namespace detail

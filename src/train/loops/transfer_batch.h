@@ -1,12 +1,13 @@
 // A batch on its way from the loader to the step.
 #pragma once
 
-#include "train/run_state.h"
+#include <lockstep/train/data_module.h>
+#include <lockstep/train/module.h>
 
 namespace lockstep::detail {
 
-/// `batch` as the transfer hooks of the data module and the module leave it. An empty one passes none.
-AnyBatch transferred(RunState& state, AnyBatch batch, std::int64_t batch_idx,
-                     std::int64_t dataloader_idx = 0);
+/// Lets the transfer hooks of `data`, which may be null, and of `module` change `batch`, which `step` is
+/// about. An empty one passes none.
+void transfer(AnyDataModule* data, AnyModule& module, AnyBatch& batch, StepContext& step);
 
 }  // namespace lockstep::detail

@@ -10,7 +10,7 @@
 
 #include "train/callbacks/batch_norm_view.h"
 #include "train/data/data_place.h"
-#include "train/logging/log_scope.h"
+#include "train/logging/run_log.h"
 #include "train/loops/transfer_batch.h"
 
 namespace lockstep::detail {
@@ -51,9 +51,8 @@ class PlainMeans {
 // What training_step logs is of no interest here; metrics that it updates are as before afterwards.
 class UnheardLog {
  public:
-  explicit UnheardLog(RunState& state) : scope_(state, log_, kTrainStepLog) {
-    for (const auto& logged : state.train_log.metrics())
-      kept_.emplace_back(logged.metric, logged.metric->state());
+  explicit UnheardLog(RunLog& log) : scope_(log, log_, kTrainStepLog) {
+    for (const auto& logged : log.train.metrics()) kept_.emplace_back(logged.metric, logged.metric->state());
   }
   void set_batch_size(std::int64_t samples) { log_.set_batch_size(samples); }
   void put_metrics_back() {
@@ -68,21 +67,21 @@ class UnheardLog {
   std::vector<std::pair<metrics::Metric*, StateTree>> kept_;
 };
 
-void run_forward(RunState& state) {
-  UnheardLog log(state);
-  const auto num_batches = num_training_batches(state);
+void run_forward(TrainerState& state) {
+  UnheardLog log(state.log);
+  const auto num_batches = num_training_batches(state.setup, state.data);
   const auto stream =
-      with_tensors(state.train_loader->stream(state.shard(/*pad=*/true), state.progress.epoch, 0),
-                   state.input_conversion());
-  AnyBatch loaded;
-  for (std::int64_t i = 0; i < num_batches && stream->next(loaded); ++i) {
-    const auto batch = transferred(state, loaded, i);
-    if (batch.empty()) continue;
+      with_tensors(state.data.train->stream(state.setup.shard(/*pad=*/true), state.progress.epoch, 0),
+                   state.setup.input_conversion());
+  AnyBatch batch;
+  for (std::int64_t i = 0; i < num_batches && stream->next(batch); ++i) {
     StepContext step(state, i, batch);
+    transfer(state.data.module.get(), *state.setup.module, batch, step);
+    if (batch.empty()) continue;
     log.set_batch_size(batch.size());
-    const auto forward = state.precision->forward_scope();
+    const auto forward = state.setup.precision->forward_scope();
     const torch::AutoGradMode with_gradients(true);  // which a step may need for its loss
-    state.module->any_training_step(batch, step);
+    state.setup.module->any_training_step(batch, step);
   }
   log.put_metrics_back();
 }
@@ -101,10 +100,10 @@ void average_over_ranks(const Communicator& communicator, const std::vector<Batc
 
 }  // namespace
 
-void update_bn(RunState& state) {
-  const auto layers = layers_in_training(*state.module);
+void update_bn(TrainerState& state) {
+  const auto layers = layers_in_training(*state.setup.module);
   if (layers.empty()) return;
-  if (!state.module->automatic_optimization()) {
+  if (!state.setup.module->automatic_optimization()) {
     throw ConfigError("train", {.what = "update_bn() with manual optimisation",
                                 .expected = "a training_step that leaves stepping to the Trainer",
                                 .got = "one that steps optimizers itself"});
@@ -116,7 +115,7 @@ void update_bn(RunState& state) {
     run_forward(state);
   }
   load_random_state(random);
-  average_over_ranks(state.communicator(), layers);
+  average_over_ranks(state.setup.communicator(), layers);
 }
 
 }  // namespace lockstep::detail

@@ -1,11 +1,11 @@
 // Running statistics of BatchNorm layers for weights that no batch was trained with.
 #pragma once
 
-#include "train/run_state.h"
+#include "train/loops/trainer_state.h"
 
 namespace lockstep::detail {
 
 /// TrainContext::update_bn. Collective.
-void update_bn(RunState& state);
+void update_bn(TrainerState& state);
 
 }  // namespace lockstep::detail

@@ -17,13 +17,15 @@ namespace {
 
 }  // namespace
 
-ValidationSchedule::ValidationSchedule(RunState& state, std::int64_t epoch_batches) : state_(state) {
+ValidationSchedule::ValidationSchedule(const RunSetup& setup, const RunData& data,
+                                       const FitProgress& progress, std::int64_t epoch_batches)
+    : setup_(setup), data_(data), progress_(progress) {
   set_epoch_batches(epoch_batches);
 }
 
 void ValidationSchedule::set_epoch_batches(std::int64_t epoch_batches) {
-  if (state_.val_loaders.empty()) return;
-  const auto& interval = state_.options.val_check_interval;
+  if (data_.val.empty()) return;
+  const auto& interval = setup_.options.val_check_interval;
   check(epoch_batches);
   if (const auto* time = std::get_if<std::chrono::milliseconds>(&interval.value())) {
     if (!clock_) clock_.emplace(*time);
@@ -36,33 +38,33 @@ void ValidationSchedule::set_epoch_batches(std::int64_t epoch_batches) {
 }
 
 void ValidationSchedule::check(std::int64_t epoch_batches) const {
-  const auto& interval = state_.options.val_check_interval;
+  const auto& interval = setup_.options.val_check_interval;
   const bool is_fraction = std::holds_alternative<double>(interval.value()) && !interval.is_whole_epoch();
   if (is_fraction && epoch_batches == kUnknownLength)
     refuse(
         "1.0, a number of batches or a time, since the training data do not say how many batches they have",
         interval);
   const auto* number = std::get_if<std::int64_t>(&interval.value());
-  if (number != nullptr && *number > epoch_batches && state_.options.check_val_every_n_epoch)
+  if (number != nullptr && *number > epoch_batches && setup_.options.check_val_every_n_epoch)
     refuse("at most the " + std::to_string(epoch_batches) + " batches of an epoch", interval,
            "check_val_every_n_epoch null counts batches across epochs");
 }
 
 bool ValidationSchedule::in_epoch() const {
-  const auto every = state_.options.check_val_every_n_epoch;
-  return !every || (state_.progress.epoch + 1) % *every == 0;
+  const auto every = setup_.options.check_val_every_n_epoch;
+  return !every || (progress_.epoch + 1) % *every == 0;
 }
 
 bool ValidationSchedule::is_due(std::int64_t batch_idx, std::int64_t epoch_batches) {
-  if (!state_.val_loaders.empty() && in_epoch() && clock_) return clock_->is_due(state_.communicator());
+  if (!data_.val.empty() && in_epoch() && clock_) return clock_->is_due(setup_.communicator());
   return was_due(batch_idx, epoch_batches);
 }
 
 bool ValidationSchedule::was_due(std::int64_t batch_idx, std::int64_t epoch_batches) const {
-  if (state_.val_loaders.empty() || !in_epoch() || clock_) return false;
-  if (state_.options.val_check_interval.is_whole_epoch()) return batch_idx + 1 == epoch_batches;
-  const bool across_epochs = !state_.options.check_val_every_n_epoch;
-  return (batch_idx + 1 + (across_epochs ? state_.progress.batches_before : 0)) % batches_ == 0;
+  if (data_.val.empty() || !in_epoch() || clock_) return false;
+  if (setup_.options.val_check_interval.is_whole_epoch()) return batch_idx + 1 == epoch_batches;
+  const bool across_epochs = !setup_.options.check_val_every_n_epoch;
+  return (batch_idx + 1 + (across_epochs ? progress_.batches_before : 0)) % batches_ == 0;
 }
 
 void ValidationSchedule::restart() {

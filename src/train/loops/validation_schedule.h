@@ -4,17 +4,18 @@
 #include <cstdint>
 #include <optional>
 
-#include "train/run_state.h"
-#include "train/stopping/agreed_clock.h"
+#include "train/loops/trainer_state.h"
+#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep::detail {
 
-/// What val_check_interval and check_val_every_n_epoch come to. Borrows the state.
+/// What val_check_interval and check_val_every_n_epoch come to. Borrows its arguments.
 class ValidationSchedule {
  public:
   /// `epoch_batches` may be kUnknownLength.
   /// @throws ConfigError when the interval is longer than an epoch, or a fraction of one of unknown length
-  ValidationSchedule(RunState& state, std::int64_t epoch_batches);
+  ValidationSchedule(const RunSetup& setup, const RunData& data, const FitProgress& progress,
+                     std::int64_t epoch_batches);
 
   /// Whether a validation comes behind this batch: by the batches that are done, or by rank 0's clock; not by
   /// what may still stop the run. `epoch_batches` is what is known now. Asked once per batch, by all ranks.
@@ -35,7 +36,9 @@ class ValidationSchedule {
  private:
   void check(std::int64_t epoch_batches) const;
 
-  RunState& state_;
+  const RunSetup& setup_;
+  const RunData& data_;
+  const FitProgress& progress_;
   std::int64_t batches_ = 1;          // from one validation to the next
   std::optional<AgreedClock> clock_;  // where time says when
 };

@@ -12,8 +12,8 @@ namespace {
 constexpr std::int64_t kStepsBetweenVotes = 50;  // where log_every_n_steps names no number
 constexpr auto kTimeBetweenVotes = std::chrono::milliseconds(500);
 
-bool ends_by_the_clock(const RunState& state) {
-  return std::ranges::any_of(state.callbacks, [](const auto& callback) {
+bool ends_by_the_clock(const RunSetup& setup) {
+  return std::ranges::any_of(setup.callbacks, [](const auto& callback) {
     return dynamic_cast<const Timer*>(callback.get()) != nullptr;
   });
 }
@@ -21,21 +21,20 @@ bool ends_by_the_clock(const RunState& state) {
 }  // namespace
 
 void StopVote::begin() {
-  if (state_.communicator().size() > 1 && ends_by_the_clock(state_)) clock_.emplace(kTimeBetweenVotes);
+  if (setup_.communicator().size() > 1 && ends_by_the_clock(setup_)) clock_.emplace(kTimeBetweenVotes);
 }
 
 void StopVote::take() {
-  if (state_.communicator().size() == 1) return;
-  const auto votes = torch::full({1}, state_.wishes_to_stop() ? 1 : 0, torch::kInt);
-  state_.communicator().all_reduce(votes, ReduceOp::kMax);
-  state_.stop_agreed = votes.item<int>() != 0;
+  if (setup_.communicator().size() == 1) return;
+  const auto votes = torch::full({1}, stop_.is_wanted() ? 1 : 0, torch::kInt);
+  setup_.communicator().all_reduce(votes, ReduceOp::kMax);
+  stop_.agreed = votes.item<int>() != 0;
 }
 
-void StopVote::take_in_time(bool stepped) {
-  const bool has_no_rows = state_.options.log_every_n_steps <= 0;
-  if (has_no_rows && stepped && (state_.progress.batches_that_stepped + 1) % kStepsBetweenVotes == 0)
-    return take();
-  if (!clock_ || !clock_->is_due(state_.communicator())) return;
+void StopVote::take_in_time(bool stepped, std::int64_t batches_that_stepped) {
+  const bool has_no_rows = setup_.options.log_every_n_steps <= 0;
+  if (has_no_rows && stepped && (batches_that_stepped + 1) % kStepsBetweenVotes == 0) return take();
+  if (!clock_ || !clock_->is_due(setup_.communicator())) return;
   clock_->restart();
   take();
 }

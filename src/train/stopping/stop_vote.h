@@ -1,31 +1,46 @@
-// What several ranks do to stop at the same step.
+// Whether a fit is to stop, and what several ranks do to stop at the same step.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <set>
 
-#include "train/run_state.h"
-#include "train/stopping/agreed_clock.h"
+#include "train/options/run_setup.h"
+#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep::detail {
 
-/// Asks whether any rank wishes to stop: in a world of more than one, at the ends of epochs, behind
+/// Requests to stop a fit.
+struct StopState {
+  bool requested = false;               ///< by a hook on this rank
+  bool saved = false;                   ///< that request is kept in checkpoints
+  bool this_run_only = false;           ///< a request of all ranks that is not kept in checkpoints
+  std::set<const Callback*> callbacks;  ///< those of all ranks that request it, until they take it back
+  bool agreed = false;                  ///< what several ranks have agreed on
+
+  bool is_wanted() const { return requested || !callbacks.empty(); }
+};
+
+/// Asks whether any rank wants to stop: in a world of more than one, at the ends of epochs, behind
 /// validation, whenever metrics are written, and where a callback ends runs by the clock about twice a
 /// second.
 class StopVote {
  public:
-  explicit StopVote(RunState& state) : state_(state) {}
+  StopVote(const RunSetup& setup, StopState& stop) : setup_(setup), stop_(stop) {}
 
   /// Before the first step. Not Collective.
   void begin();
 
-  /// Sets stop_agreed. Collective.
+  /// Sets StopState::agreed. Collective.
   void take();
 
-  /// Behind each micro-batch, `stepped` with an optimizer step. Collective in some calls.
-  void take_in_time(bool stepped);
+  /// Behind each micro-batch, `stepped` with an optimizer step; `batches_that_stepped` are those before it.
+  /// Collective in some calls.
+  void take_in_time(bool stepped, std::int64_t batches_that_stepped);
 
  private:
-  RunState& state_;
+  const RunSetup& setup_;
+  StopState& stop_;
   std::optional<AgreedClock> clock_;
 };
 

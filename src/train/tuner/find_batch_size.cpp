@@ -16,9 +16,9 @@
 namespace lockstep::detail {
 namespace {
 
-void check(const RunState& state, const ScaleBatchSizeOptions& options) {
-  check_search(state, "scale_batch_size", options);
-  if (state.data_module) return;
+void check(const RunSetup& setup, const RunData& data, const ScaleBatchSizeOptions& options) {
+  check_search(setup, data, "scale_batch_size", options);
+  if (data.module) return;
   throw ConfigError("tuner", {.what = "The Batch size finder cannot be used with dataloaders passed directly "
                                       "to `.fit()`",
                               .expected = "a DataModule, whose loaders are made anew for each size",
@@ -28,22 +28,24 @@ void check(const RunState& state, const ScaleBatchSizeOptions& options) {
 }
 
 // Samples that a rank has, or kUnknownLength.
-std::int64_t share_of_rank(const RunState& state, const AnyLoader& loader) {
+std::int64_t share_of_rank(const RunSetup& setup, const AnyLoader& loader) {
   const auto samples = loader.num_samples();
-  const auto ranks = std::int64_t{state.shard(/*pad=*/true).num_replicas};
+  const auto ranks = std::int64_t{setup.shard(/*pad=*/true).num_replicas};
   return samples == kUnknownLength ? samples : (samples + ranks - 1) / ranks;
 }
 
 // Gives the run loaders of batches of some size.
 class BatchSizeSetter {
  public:
-  BatchSizeSetter(RunState& state, const ScaleBatchSizeOptions& options) : state_(state), options_(options) {}
+  BatchSizeSetter(const RunSetup& setup, RunData& data, const FitProgress& progress,
+                  const ScaleBatchSizeOptions& options)
+      : setup_(setup), data_(data), progress_(progress), options_(options) {}
 
   /// The loaders of the stage.
   LoaderList set(std::int64_t size) {
     if (options_.apply) {
       options_.apply(size);
-    } else if (!state_.data_module->set_batch_size(size)) {
+    } else if (!data_.module->set_batch_size(size)) {
       refuse_missing();
     }
     auto loaders = reopen();
@@ -53,9 +55,9 @@ class BatchSizeSetter {
 
  private:
   LoaderList reopen() {
-    if (state_.stage != Stage::kFit) return reopen_evaluation_data(state_);
-    reopen_training_data(state_);
-    return {state_.train_loader};
+    if (setup_.stage != Stage::kFit) return reopen_evaluation_data(setup_, data_);
+    reopen_training_data(setup_, data_, progress_);
+    return {data_.train};
   }
 
   [[noreturn]] static void refuse_missing() {
@@ -76,66 +78,71 @@ class BatchSizeSetter {
                                 .hint = "make the loader in train_dataloader(), with the size that is set"});
   }
 
-  RunState& state_;
+  const RunSetup& setup_;
+  RunData& data_;
+  const FitProgress& progress_;
   const ScaleBatchSizeOptions& options_;
   std::pair<std::int64_t, std::int64_t> last_ = {};  // what was set, and what loaders made of it
 };
 
 class BatchSizeTrials {
  public:
-  BatchSizeTrials(RunState& state, const ScaleBatchSizeOptions& options, BatchSizeSetter& setter)
-      : state_(state), setter_(setter), scope_(state, voters(state)) {
-    auto& chosen = state.options;
+  BatchSizeTrials(TrainerState& state, const ScaleBatchSizeOptions& options, BatchSizeSetter& setter)
+      : state_(state), setter_(setter), scope_(state, voters(state.setup.communicator())) {
+    auto& chosen = state.setup.options;
     chosen.limit_train_batches = 1.0;
     chosen.max_steps = options.steps_per_trial;
     for (auto* limit : {&chosen.limit_val_batches, &chosen.limit_test_batches, &chosen.limit_predict_batches})
       *limit = options.steps_per_trial;
-    if (state.communicator().size() > 1) state.strategy = std::make_shared<TrialStrategy>(state.strategy);
+    if (state.setup.communicator().size() > 1)
+      state.setup.strategy = std::make_shared<TrialStrategy>(state.setup.strategy);
   }
 
   TrialOutcome run(std::int64_t size) {
     scope_.rewind();
     const auto loaders = setter_.set(size);
     if (!fits(loaders)) return TrialOutcome::kOutOfMemory;
-    return size >= share_of_rank(state_, *loaders.front()) ? TrialOutcome::kHoldsAll : TrialOutcome::kFits;
+    return size >= share_of_rank(state_.setup, *loaders.front()) ? TrialOutcome::kHoldsAll
+                                                                 : TrialOutcome::kFits;
   }
 
   void finish() {
     scope_.rewind();
-    if (state_.stage == Stage::kFit) scope_.renew_strategy();
+    if (state_.setup.stage == Stage::kFit) scope_.renew_strategy();
   }
 
  private:
-  static std::vector<std::shared_ptr<Callback>> voters(const RunState& state) {
-    if (state.communicator().size() == 1) return {};
+  static std::vector<std::shared_ptr<Callback>> voters(const Communicator& communicator) {
+    if (communicator.size() == 1) return {};
     return {std::make_shared<VoteAtEpochEnd>()};
   }
 
   bool fits(const LoaderList& loaders) {
     try {
       run_loop(loaders);
-      vote(state_.communicator(), false);
+      vote(state_.setup.communicator(), false);
       return true;
     } catch (const OutOfMemoryElsewhere&) {
       return false;
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error)) throw;
     }
-    vote(state_.communicator(), true);
+    vote(state_.setup.communicator(), true);
     return false;
   }
 
   void run_loop(const LoaderList& loaders) {
-    if (state_.stage == Stage::kFit) return FitLoop(state_).run([] {});
-    run_evaluation_loop(state_, loaders, state_.stage, evaluation_limits(state_, loaders, state_.stage));
+    if (state_.setup.stage == Stage::kFit) return FitLoop(state_).run([] {});
+    run_evaluation_loop(state_, loaders, state_.setup.stage,
+                        evaluation_limits(state_.setup, loaders, state_.setup.stage));
   }
 
-  RunState& state_;
+  TrainerState& state_;
   BatchSizeSetter& setter_;
   SearchScope scope_;
 };
 
-std::int64_t largest_that_fits(RunState& state, const ScaleBatchSizeOptions& options,
+std::int64_t largest_that_fits(TrainerState& state, const ScaleBatchSizeOptions& options,
                                BatchSizeSetter& setter) {
   BatchSizeTrials trials(state, options, setter);
   const auto size = search_batch_size(options, [&](std::int64_t candidate) { return trials.run(candidate); });
@@ -145,16 +152,16 @@ std::int64_t largest_that_fits(RunState& state, const ScaleBatchSizeOptions& opt
 
 }  // namespace
 
-std::optional<std::int64_t> find_batch_size(RunState& state, const ScaleBatchSizeOptions& options) {
-  check(state, options);
-  if (state.options.fast_dev_run) {
+std::optional<std::int64_t> find_batch_size(TrainerState& state, const ScaleBatchSizeOptions& options) {
+  check(state.setup, state.data, options);
+  if (state.setup.options.fast_dev_run) {
     log_warning("Skipping batch size scaler since `fast_dev_run` is enabled.");
     return std::nullopt;
   }
-  BatchSizeSetter setter(state, options);
+  BatchSizeSetter setter(state.setup, state.data, state.progress, options);
   const auto size = largest_that_fits(state, options, setter);
   setter.set(size);
-  state.tuned["batch_size"] = size;
+  state.search.found["batch_size"] = size;
   log_info("Finished batch size finder, will continue with full run using batch size " +
            std::to_string(size));
   return size;

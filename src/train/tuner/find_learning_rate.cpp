@@ -11,11 +11,11 @@
 namespace lockstep::detail {
 namespace {
 
-void check(const RunState& state, const LrFindOptions& options) {
-  check_search(state, "lr_find", options);
-  if (state.optimizers.size() != 1) {
+void check(const RunSetup& setup, const RunData& data, const LrFindOptions& options) {
+  check_search(setup, data, "lr_find", options);
+  if (setup.optimizers.size() != 1) {
     throw ConfigError("tuner", {.what = "`model.configure_optimizers()` returned " +
-                                        std::to_string(state.optimizers.size()) +
+                                        std::to_string(setup.optimizers.size()) +
                                         ", but learning rate finder only works with single optimizer",
                                 .expected = "1"});
   }
@@ -26,21 +26,21 @@ void check(const RunState& state, const LrFindOptions& options) {
 }
 
 // In manual optimisation the module asks for its schedule, but each step begins with the sweep's rate.
-std::unique_ptr<Scheduler> take_scheduler(RunState& state) {
-  if (!state.module->automatic_optimization()) return nullptr;
-  return std::exchange(state.optimizers.front().scheduler, nullptr);
+std::unique_ptr<Scheduler> take_scheduler(RunSetup& setup) {
+  if (!setup.module->automatic_optimization()) return nullptr;
+  return std::exchange(setup.optimizers.front().scheduler, nullptr);
 }
 
-LrFindResult sweep(RunState& state, const LrFindOptions& options) {
-  const auto steps = std::make_shared<LrSweep>(state, options);
+LrFindResult sweep(TrainerState& state, const LrFindOptions& options) {
+  const auto steps = std::make_shared<LrSweep>(state.setup, state.stop, options);
   SearchScope scope(state, {steps});
-  state.options.max_steps = options.num_training;
-  state.options.max_epochs = -1;
-  auto scheduler = take_scheduler(state);
-  auto val_loaders = std::exchange(state.val_loaders, {});
+  state.setup.options.max_steps = options.num_training;
+  state.setup.options.max_epochs = -1;
+  auto scheduler = take_scheduler(state.setup);
+  auto val_loaders = std::exchange(state.data.val, {});
   FitLoop(state).run([] {});
-  if (scheduler) state.optimizers.front().scheduler = std::move(scheduler);
-  state.val_loaders = std::move(val_loaders);
+  if (scheduler) state.setup.optimizers.front().scheduler = std::move(scheduler);
+  state.data.val = std::move(val_loaders);
   scope.rewind();
   scope.renew_strategy();
   return steps->result();
@@ -55,9 +55,9 @@ void set_learning_rate(RunOptimizer& chosen, double lr) {
 
 }  // namespace
 
-std::optional<LrFindResult> find_learning_rate(RunState& state, const LrFindOptions& options) {
-  check(state, options);
-  if (state.options.fast_dev_run) {
+std::optional<LrFindResult> find_learning_rate(TrainerState& state, const LrFindOptions& options) {
+  check(state.setup, state.data, options);
+  if (state.setup.options.fast_dev_run) {
     log_warning("Skipping learning rate finder since `fast_dev_run` is enabled.");
     return std::nullopt;
   }
@@ -72,8 +72,8 @@ std::optional<LrFindResult> find_learning_rate(RunState& state, const LrFindOpti
         "Failed to compute suggestion for learning rate because there are not enough points. Increase the "
         "loop iteration limits or the size of your dataset/dataloader.");
   if (!lr || !options.update_attr) return result;
-  state.tuned["lr"] = *lr;
-  set_learning_rate(state.optimizers.front(), *lr);
+  state.search.found["lr"] = *lr;
+  set_learning_rate(state.setup.optimizers.front(), *lr);
   if (options.apply) options.apply(*lr);
   log_info("Learning rate set to " + OptionType<double>::print(*lr));
   return result;

@@ -13,11 +13,11 @@ namespace {
 class SearchContext : public TrainContext {
  public:
   explicit SearchContext(const TrainContext& context) : TrainContext(context) {}
-  detail::RunState& state() const { return *state_; }
+  detail::TrainerState& state() const { return *state_; }
 };
 
-bool goes_on(const detail::RunState& state, const char* what) {
-  if (!state.moment) return false;
+bool goes_on(const detail::CheckpointSession& checkpoints, const char* what) {
+  if (!checkpoints.resume_point) return false;
   log_info("This run goes on from a checkpoint: no search for " + std::string(what) + ".");
   return true;
 }
@@ -34,14 +34,15 @@ BatchSizeFinder::BatchSizeFinder(ScaleBatchSizeOptions options) : options_(std::
 
 void BatchSizeFinder::on_fit_start(TrainContext& context) {
   auto& state = SearchContext(context).state();
-  if (!goes_on(state, "the size of batches")) optimal_batch_size_ = find_batch_size(state, options_);
+  if (!goes_on(state.checkpoints, "the size of batches"))
+    optimal_batch_size_ = find_batch_size(state, options_);
 }
 
 LearningRateFinder::LearningRateFinder(LrFindOptions options) : options_(std::move(options)) {}
 
 void LearningRateFinder::on_fit_start(TrainContext& context) {
   auto& state = SearchContext(context).state();
-  if (!goes_on(state, "a learning rate")) optimal_lr_ = find_learning_rate(state, options_);
+  if (!goes_on(state.checkpoints, "a learning rate")) optimal_lr_ = find_learning_rate(state, options_);
 }
 
 }  // namespace lockstep

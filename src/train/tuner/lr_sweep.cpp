@@ -22,7 +22,7 @@ void LrSweep::on_train_batch_end(StepContext& step, const TrainOutput& output) {
   const auto before = std::exchange(steps_, step.global_step());
   if (before == steps_) return;  // within a window of accumulated gradients
   result_.lr.push_back(lr_of(std::ssize(result_.lr)));
-  add(state_.mean_over_ranks(output.loss));
+  add(setup_.mean_over_ranks(output.loss));
 }
 
 // Lightning's divisor, whose power is one step ahead.
@@ -32,7 +32,7 @@ void LrSweep::add(double loss) {
   mean_ = kBeta * mean_ + (1 - kBeta) * loss;
   const double smoothed = mean_ / (1 - std::pow(kBeta, steps + 1));
   const auto& threshold = options_.early_stop_threshold;
-  if (threshold && steps > 1 && smoothed > *threshold * best_) state_.should_stop = state_.stop_agreed = true;
+  if (threshold && steps > 1 && smoothed > *threshold * best_) stop_.requested = stop_.agreed = true;
   if (steps == 1 || smoothed < best_) best_ = smoothed;
   result_.loss.push_back(smoothed);
 }

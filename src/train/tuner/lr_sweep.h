@@ -3,7 +3,7 @@
 
 #include <lockstep/train/lr_find_result.h>
 
-#include "train/run_state.h"
+#include "train/loops/trainer_state.h"
 
 namespace lockstep::detail {
 
@@ -11,8 +11,8 @@ namespace lockstep::detail {
 /// them see the same curve and stop together.
 class LrSweep final : public Callback {
  public:
-  LrSweep(RunState& state, const LrFindOptions& options)
-      : state_(state), options_(options), result_{.mode = options.mode} {}
+  LrSweep(const RunSetup& setup, StopState& stop, const LrFindOptions& options)
+      : setup_(setup), stop_(stop), options_(options), result_{.mode = options.mode} {}
 
   void on_train_batch_start(StepContext& step) override;
   void on_train_batch_end(StepContext& step, const TrainOutput& output) override;
@@ -23,7 +23,8 @@ class LrSweep final : public Callback {
   double lr_of(std::int64_t step) const;
   void add(double loss);
 
-  RunState& state_;
+  const RunSetup& setup_;
+  StopState& stop_;
   const LrFindOptions& options_;
   LrFindResult result_;
   std::int64_t steps_ = 0;  // of the optimizer

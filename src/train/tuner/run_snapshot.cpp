@@ -7,39 +7,40 @@
 
 namespace lockstep::detail {
 
-RunSnapshot::RunSnapshot(RunState& state)
-    : state_(state),
-      weights_(module_state(*state.module).clone()),
-      precision_(state.precision->state().clone()),
-      module_(state.module->state().clone()),
+RunSnapshot::RunSnapshot(const RunSetup& setup, const RunData& data)
+    : setup_(setup),
+      data_(data),
+      weights_(module_state(*setup.module).clone()),
+      precision_(setup.precision->state().clone()),
+      module_(setup.module->state().clone()),
       random_(random_state()) {
-  for (const auto& parameter : state.module->parameters()) {
+  for (const auto& parameter : setup.module->parameters()) {
     const auto& gradient = parameter.grad();
     gradients_.emplace_back(parameter, gradient.defined() ? gradient.clone() : gradient);
   }
-  for (const auto& module : state.module->modules())
+  for (const auto& module : setup.module->modules())
     training_flags_.emplace_back(module.get(), module->is_training());
-  for (const auto& one : state.optimizers) {
+  for (const auto& one : setup.optimizers) {
     optimizers_.push_back(state_of(*one.optimizer).clone());
     schedulers_.push_back(one.scheduler ? state_of(*one.scheduler) : StateTree());
   }
-  if (state.data_module) data_module_ = state.data_module->state().clone();
+  if (data.module) data_module_ = data.module->state().clone();
 }
 
 void RunSnapshot::restore() const {
-  load_module_state(*state_.module, weights_);
+  load_module_state(*setup_.module, weights_);
   for (const auto& [parameter, gradient] : gradients_)
     parameter.mutable_grad() = gradient.defined() ? gradient.clone() : gradient;
   // Parents come before their children, so a child's own flag is set last and stays.
   for (const auto& [module, training] : training_flags_) module->train(training);
   for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-    const auto& one = state_.optimizers[i];
+    const auto& one = setup_.optimizers[i];
     load_state(*one.optimizer, optimizers_[i]);
     if (one.scheduler) load_state(*one.scheduler, schedulers_[i]);
   }
-  if (!precision_.empty()) state_.precision->load_state(precision_);
-  state_.module->load_state(module_);
-  if (state_.data_module) state_.data_module->load_state(data_module_);
+  if (!precision_.empty()) setup_.precision->load_state(precision_);
+  setup_.module->load_state(module_);
+  if (data_.module) data_.module->load_state(data_module_);
   load_random_state(random_);
 }
 

@@ -7,21 +7,22 @@
 
 #include <lockstep/state/state_tree.h>
 
-#include "train/run_state.h"
+#include "train/loops/trainer_state.h"
 
 namespace lockstep::detail {
 
 /// This rank's copy of weights, gradients, optimizer, schedule, precision, random generators and of what
-/// module and data module keep. Borrows the state's module and optimizers.
+/// module and data module keep. Borrows its arguments.
 class RunSnapshot {
  public:
-  explicit RunSnapshot(RunState& state);
+  RunSnapshot(const RunSetup& setup, const RunData& data);
 
   /// Puts all of it back, to the bit. Not Collective.
   void restore() const;
 
  private:
-  RunState& state_;
+  const RunSetup& setup_;
+  const RunData& data_;
   StateTree weights_;
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;  // parameters, and copies of their gradients
   std::vector<std::pair<torch::nn::Module*, bool>> training_flags_;

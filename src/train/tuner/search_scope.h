@@ -4,17 +4,17 @@
 #include <memory>
 #include <vector>
 
-#include "train/run_state.h"
+#include "train/loops/trainer_state.h"
 #include "train/tuner/run_snapshot.h"
 
 namespace lockstep::detail {
 
 /// While one exists, `state` is that of a run without loggers, profiler, checkpoints and callbacks but for
 /// `callbacks`. Afterwards all is as it was, but for loaders. Put the options of the trials into
-/// state.options. Possible where no batch of the run has been asked for yet.
+/// state.setup.options. Possible where no batch of the run has been asked for yet.
 class SearchScope {
  public:
-  SearchScope(RunState& state, std::vector<std::shared_ptr<Callback>> callbacks);
+  SearchScope(TrainerState& state, std::vector<std::shared_ptr<Callback>> callbacks);
   ~SearchScope();
   SearchScope(const SearchScope&) = delete;
   SearchScope& operator=(const SearchScope&) = delete;
@@ -30,7 +30,7 @@ class SearchScope {
   void put_aside();
   void take_back();
 
-  // What trials replace, in the order in which it stands in RunState.
+  // What trials replace.
   struct Kept {
     TrainerOptions options;
     std::shared_ptr<Strategy> strategy;
@@ -38,13 +38,13 @@ class SearchScope {
     std::vector<std::shared_ptr<Callback>> callbacks;
     std::vector<std::shared_ptr<Logger>> loggers;
     std::shared_ptr<Profiler> profiler;
-    std::optional<FitMoment> moment;
+    std::optional<ResumePoint> resume_point;
     std::function<void()> on_interruption;
-    Progress progress;
+    FitProgress progress;
     bool keeps_predictions;
   };
 
-  RunState& state_;
+  TrainerState& state_;
   RunSnapshot snapshot_;
   Kept kept_;
   std::vector<std::shared_ptr<Callback>> callbacks_;

@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-void detail::refuse_closures(const RunState& state) {
-  for (const auto& one : state.optimizers) {
+void detail::refuse_closures(const RunSetup& setup) {
+  for (const auto& one : setup.optimizers) {
     if (!one.optimizer->needs_closure()) continue;
     throw ConfigError("tuner", {.what = "a search with the optimizer " + std::string(one.optimizer->name()),
                                 .expected = "one that takes a step from gradients, such as SGD or AdamW",
@@ -21,22 +21,22 @@ void detail::refuse_closures(const RunState& state) {
   }
 }
 
-void detail::require_training(const RunState& state, const char* name) {
-  if (state.stage != Stage::kFit || num_training_batches(state) != 0) return;
-  const bool is_limited = state.options.limit_train_batches.is_zero();
+void detail::require_training(const RunSetup& setup, const RunData& data, const char* name) {
+  if (setup.stage != Stage::kFit || num_training_batches(setup, data) != 0) return;
+  const bool is_limited = setup.options.limit_train_batches.is_zero();
   throw ConfigError("tuner", {.what = std::string(name) + " needs batches to train on",
                               .expected = is_limited ? "limit_train_batches above 0" : "data with a batch",
-                              .got = is_limited ? state.options.limit_train_batches.print() : "none"});
+                              .got = is_limited ? setup.options.limit_train_batches.print() : "none"});
 }
 
 namespace {
 
 template <class Finder>
-void refuse_finder(const detail::RunState& state, const std::string& name) {
+void refuse_finder(const TrainerOptions& options, const std::string& name) {
   const auto is_finder = [](const auto& callback) {
     return dynamic_cast<const Finder*>(callback.get()) != nullptr;
   };
-  if (std::ranges::none_of(state.options.callbacks, is_finder)) return;
+  if (std::ranges::none_of(options.callbacks, is_finder)) return;
   throw ConfigError("tuner", {.what = "Trainer is already configured with a `" + name + "` callback",
                               .expected = "one without it",
                               .got = "both",
@@ -57,7 +57,7 @@ void Tuner::search(std::shared_ptr<AnyModule> module, detail::DataSource data, S
                    std::function<void()> body) {
   auto& state = *trainer_->state_;
   const auto random = random_state();
-  state.search = std::move(body);
+  state.search.body = std::move(body);
   try {
     if (stage == Stage::kFit) {
       trainer_->run_fit(std::move(module), std::move(data));
@@ -65,10 +65,10 @@ void Tuner::search(std::shared_ptr<AnyModule> module, detail::DataSource data, S
       trainer_->run_evaluation(std::move(module), std::move(data), stage);
     }
   } catch (...) {
-    state.search = nullptr;
+    state.search.body = nullptr;
     throw;
   }
-  state.search = nullptr;
+  state.search.body = nullptr;
   load_random_state(random);
 }
 
@@ -77,7 +77,7 @@ std::optional<std::int64_t> Tuner::run_scale_batch_size(std::shared_ptr<AnyModul
                                                         const ScaleBatchSizeOptions& options) {
   auto& state = *trainer_->state_;
   check_method(options.method);
-  refuse_finder<BatchSizeFinder>(state, "BatchSizeFinder");
+  refuse_finder<BatchSizeFinder>(state.setup.options, "BatchSizeFinder");
   std::optional<std::int64_t> found;
   search(std::move(module), {.module = std::move(data)}, options.method,
          [&] { found = detail::find_batch_size(state, options); });
@@ -87,7 +87,7 @@ std::optional<std::int64_t> Tuner::run_scale_batch_size(std::shared_ptr<AnyModul
 std::optional<LrFindResult> Tuner::run_lr_find(std::shared_ptr<AnyModule> module, detail::DataSource data,
                                                const LrFindOptions& options) {
   auto& state = *trainer_->state_;
-  refuse_finder<LearningRateFinder>(state, "LearningRateFinder");
+  refuse_finder<LearningRateFinder>(state.setup.options, "LearningRateFinder");
   std::optional<LrFindResult> found;
   search(std::move(module), std::move(data), Stage::kFit,
          [&] { found = detail::find_learning_rate(state, options); });

@@ -1,4 +1,4 @@
-#include "train/data/progress.h"
+#include "train/data/fit_progress.h"
 
 #include <algorithm>
 #include <string>
@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/rank_status.h>
 
 namespace lockstep::detail {
 namespace {
@@ -64,7 +65,12 @@ OpenWindow window_of(const StateTree& state) {
 
 }  // namespace
 
-StateTree state_of(const Progress& progress) {
+void FitProgress::count_optimizer_step() {
+  ++global_step;
+  rank_status().optimizer_step.store(static_cast<std::uint64_t>(global_step), std::memory_order_relaxed);
+}
+
+StateTree state_of(const FitProgress& progress) {
   StateTree state;
   state.set("epoch", progress.epoch);
   state.set("batches", progress.batches);
@@ -86,7 +92,7 @@ StateTree state_of(const Progress& progress) {
   return state;
 }
 
-void load_state(Progress& progress, const StateTree& state) {
+void load_state(FitProgress& progress, const StateTree& state) {
   progress = {.epoch = count_of(state, "epoch"),
               .batches = count_of(state, "batches"),
               .global_step = count_of(state, "global_step"),

@@ -34,7 +34,7 @@ struct EvaluationProgress {
 };
 
 /// Counters of fit.
-struct Progress {
+struct FitProgress {
   std::int64_t epoch = 0;                 ///< completed epochs
   std::int64_t batches = 0;               ///< completed micro-batches of the epoch that runs, this rank's
   std::int64_t global_step = 0;           ///< optimizer steps
@@ -50,13 +50,16 @@ struct Progress {
   std::int64_t steps_before_batch = 0;  ///< global_step when the batch that runs began
   OpenWindow window = {};               ///< behind `batches`; while a batch runs, before it
 
-  bool operator==(const Progress&) const = default;
+  /// One more step of an optimizer, whether its update was taken or not.
+  void count_optimizer_step();
+
+  bool operator==(const FitProgress&) const = default;
 };
 
 /// Everything. `epoch` and `batches` are the position in the data, too.
-LOCKSTEP_API StateTree state_of(const Progress& progress);
+LOCKSTEP_API StateTree state_of(const FitProgress& progress);
 
 /// @throws CheckpointError as the getters of StateTree, or for an unknown phase; nothing has changed then
-LOCKSTEP_API void load_state(Progress& progress, const StateTree& state);
+LOCKSTEP_API void load_state(FitProgress& progress, const StateTree& state);
 
 }  // namespace lockstep::detail

@@ -1,0 +1,62 @@
+// What a Trainer keeps of its checkpoints between one and the next.
+#pragma once
+
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <lockstep/checkpoint/checkpoint_writer.h>
+#include <lockstep/train/train_context.h>
+
+#include "train/callbacks/hook_list.h"
+#include "train/checkpoints/failure_meeting.h"
+#include "train/data/fit_progress.h"
+#include "train/data/run_data.h"
+#include "train/logging/run_log.h"
+#include "train/options/run_setup.h"
+#include "train/stopping/stop_vote.h"
+
+namespace lockstep::detail {
+
+/// Where a run goes on, and what goes with that place.
+struct ResumePoint {
+  StateTree loops;
+  StateTree own;  ///< of this rank
+  int world_size = 1;
+};
+
+struct CheckpointSession {
+  bool are_off = false;  ///< what runs is a trial of a search: it saves nothing
+  /// What checkpoints say while it is not what the loops' own state says: in a run that goes on from a
+  /// checkpoint, until it does; in one that ends, from the place where a later one would go on.
+  std::optional<ResumePoint> resume_point;
+  /// Called where fit leaves an epoch before its end, with all that came before done. Collective.
+  std::function<void()> on_interruption;
+  std::unique_ptr<CheckpointWriter> writer;         ///< where checkpoints are written in the background
+  std::function<void()> on_saved;                   ///< what is left to do when it has written one
+  SaveRequest request_of_writer;                    ///< what it is writing for
+  std::filesystem::path best_of_last_fit;           ///< what "best" means to a fit, which forgets it
+  std::filesystem::path resumed_from;               ///< the checkpoint that ckpt_path has named
+  std::vector<std::filesystem::path> promised;      ///< asked for in the hook that is called, not written yet
+  bool has_saved_last = false;                      ///< last.ckpt, in this fit
+  std::exception_ptr save_failure;                  ///< of what is written at the end of this fit
+  std::unique_ptr<FailureMeeting> failure_meeting;  ///< null: nothing to be agreed on after failures
+  const std::exception* failure = nullptr;          ///< while on_exception is called
+};
+
+/// The parts of a fit that a checkpoint is made of, and that it is loaded into.
+struct FitParts {
+  RunSetup& setup;
+  RunData& data;
+  FitProgress& progress;
+  StopState& stop;
+  RunLog& log;
+  HookList& hooks;
+  CheckpointSession& checkpoints;
+  TrainContext& context;  ///< for callbacks that add to a checkpoint
+};
+
+}  // namespace lockstep::detail
