@@ -1,4 +1,4 @@
-#include "train/end_run.h"
+#include "train/run_lifecycle.h"
 
 #include <functional>
 #include <string>
@@ -17,9 +17,8 @@
 #include <lockstep/torch.h>
 
 #include "train/checkpoints/fit_checkpoint.h"
-#include "train/checkpoints/local_copies.h"
 #include "train/data/data_place.h"
-#include "train/data/open_data.h"
+#include "train/data/run_data.h"
 
 namespace lockstep::detail {
 namespace {

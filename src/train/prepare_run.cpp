@@ -1,4 +1,4 @@
-#include "train/prepare_run.h"
+#include "train/run_lifecycle.h"
 
 #include <algorithm>
 #include <typeinfo>
@@ -16,9 +16,7 @@
 
 #include "checkpoint/stored_weights.h"
 #include "parallel/deferred/deferred_tensor.h"
-#include "train/callbacks/comms_log.h"
 #include "train/callbacks/deepspeed_reports.h"
-#include "train/callbacks/memory_breakdown.h"
 #include "train/loops/evaluation_loop.h"
 
 namespace lockstep::detail {

@@ -1,4 +1,4 @@
-#include "train/ranks.h"
+#include "train/run_lifecycle.h"
 
 #include <unistd.h>
 
@@ -12,8 +12,8 @@
 #include <lockstep/train/run_directory.h>
 
 #include "fabric/connector.h"
-#include "train/logging/make_loggers.h"
-#include "train/options/program_folder.h"
+#include "train/logging/run_log.h"
+#include "train/options/run_directory.h"
 
 namespace lockstep::detail {
 namespace {

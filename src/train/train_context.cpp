@@ -1,5 +1,3 @@
-#include <lockstep/train/train_context.h>
-
 #include <algorithm>
 #include <typeinfo>
 
@@ -8,13 +6,14 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/data/any_loader.h>
+#include <lockstep/strategy/strategy.h>
+#include <lockstep/train/grad_norm.h>
+#include <lockstep/train/train_context.h>
 
-#include "train/checkpoints/failure_save.h"
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/data/estimated_steps.h"
 #include "train/logging/terminal.h"
 #include "train/loops/trainer_state.h"
-#include "train/loops/update_bn.h"
 
 namespace lockstep {
 
@@ -157,11 +156,9 @@ void TrainContext::set_lr_scheduler(const LRScheduler& scheduler) {
   own.scheduler = std::move(made);
 }
 
-void TrainContext::update_bn() { detail::update_bn(*state_); }
-
 void TrainContext::prepare_save_after_failure() {
-  if (state_->checkpoints.failure_meeting || world_size() == 1) return;
-  state_->checkpoints.failure_meeting = std::make_unique<detail::FailureMeeting>(
+  if (state_->checkpoints.failure_barrier || world_size() == 1) return;
+  state_->checkpoints.failure_barrier = std::make_unique<detail::FailureBarrier>(
       state_->setup.communicator(), state_->setup.environment->main_address());
 }
 
@@ -191,5 +188,9 @@ void StepContext::skip_epoch() {
   state_->status.skip_request = detail::SkipRequest::kMade;
 }
 std::int64_t StepContext::batch_size() const { return batch_->size(); }
+
+double grad_norm(StepContext& step, double norm_type) {
+  return step.strategy().grad_norm(step.optimizer(), norm_type);
+}
 
 }  // namespace lockstep

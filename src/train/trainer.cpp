@@ -16,24 +16,18 @@
 
 #include "launch/signal_flag.h"
 #include "state/storable.h"
-#include "train/checkpoints/find_checkpoint.h"
 #include "train/checkpoints/fit_checkpoint.h"
-#include "train/checkpoints/job_checkpoints.h"
-#include "train/checkpoints/local_copies.h"
-#include "train/data/open_data.h"
-#include "train/end_run.h"
-#include "train/logging/make_loggers.h"
+#include "train/checkpoints/run_checkpoints.h"
+#include "train/data/run_data.h"
+#include "train/logging/run_log.h"
 #include "train/logging/terminal.h"
 #include "train/loops/evaluation_loop.h"
 #include "train/loops/fit_loop.h"
 #include "train/loops/set_up_optimizers.h"
 #include "train/loops/trainer_state.h"
 #include "train/options/deepspeed_options.h"
-#include "train/options/determinism.h"
 #include "train/options/effective_options.h"
-#include "train/options/plugins.h"
-#include "train/prepare_run.h"
-#include "train/ranks.h"
+#include "train/run_lifecycle.h"
 
 namespace lockstep {
 

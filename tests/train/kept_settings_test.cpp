@@ -1,12 +1,12 @@
 // What is recorded of settings that come from a checkpoint.
-#include "train/checkpoints/kept_settings.h"
+#include "train/checkpoints/optimizer_settings.h"
 
 #include "train/slope.h"
 
 namespace lockstep {
 namespace {
 
-TEST(KeptSettings, AreWrittenWhereTheirKeyIs) {
+TEST(OptimizerSettings, AreWrittenWhereTheirKeyIs) {
   const std::string yaml =
       "lr: 1\ntrainer:\n  max_epochs: 2\noptimizer:\n  name: sgd\n  lr: 0.5\n  inner:\n    lr: 3\nother:\n"
       "  lr: 0.5\n  list:\n    - lr: 4\n";

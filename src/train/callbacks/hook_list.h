@@ -1,18 +1,70 @@
-// Calls one hook on every callback and then on the module.
+// The hooks by name, and the list of those whom each is called on: the callbacks and then the module.
 #pragma once
 
 #include <exception>
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <lockstep/profilers/profiler.h>
+#include <lockstep/train/hooks.h>
 
-#include "train/callbacks/hook_table.h"
+#include "train/logging/class_name.h"
 
 namespace lockstep::detail {
+
+/// A member function of Hooks, and what it is called.
+template <class... Parameters>
+struct NamedHook {
+  std::string_view name;
+  void (Hooks::*function)(Parameters...);
+};
+
+namespace hook {
+
+#define LOCKSTEP_HOOK(NAME) \
+  inline constexpr NamedHook NAME { #NAME, &Hooks::NAME }
+LOCKSTEP_HOOK(setup);
+LOCKSTEP_HOOK(teardown);
+LOCKSTEP_HOOK(on_fit_start);
+LOCKSTEP_HOOK(on_fit_end);
+LOCKSTEP_HOOK(on_sanity_check_start);
+LOCKSTEP_HOOK(on_sanity_check_end);
+LOCKSTEP_HOOK(on_train_start);
+LOCKSTEP_HOOK(on_train_end);
+LOCKSTEP_HOOK(on_train_epoch_start);
+LOCKSTEP_HOOK(on_train_epoch_end);
+LOCKSTEP_HOOK(on_train_batch_start);
+LOCKSTEP_HOOK(on_train_batch_end);
+LOCKSTEP_HOOK(on_before_zero_grad);
+LOCKSTEP_HOOK(on_before_backward);
+LOCKSTEP_HOOK(on_after_backward);
+LOCKSTEP_HOOK(on_before_optimizer_step);
+LOCKSTEP_HOOK(on_validation_start);
+LOCKSTEP_HOOK(on_validation_end);
+LOCKSTEP_HOOK(on_validation_epoch_start);
+LOCKSTEP_HOOK(on_validation_epoch_end);
+LOCKSTEP_HOOK(on_validation_batch_start);
+LOCKSTEP_HOOK(on_validation_batch_end);
+LOCKSTEP_HOOK(on_test_start);
+LOCKSTEP_HOOK(on_test_end);
+LOCKSTEP_HOOK(on_test_epoch_start);
+LOCKSTEP_HOOK(on_test_epoch_end);
+LOCKSTEP_HOOK(on_test_batch_start);
+LOCKSTEP_HOOK(on_test_batch_end);
+LOCKSTEP_HOOK(on_predict_start);
+LOCKSTEP_HOOK(on_predict_end);
+LOCKSTEP_HOOK(on_predict_epoch_start);
+LOCKSTEP_HOOK(on_predict_epoch_end);
+LOCKSTEP_HOOK(on_predict_batch_start);
+LOCKSTEP_HOOK(on_predict_batch_end);
+LOCKSTEP_HOOK(on_exception);
+#undef LOCKSTEP_HOOK
+
+}  // namespace hook
 
 class HookList {
  public:
@@ -93,7 +145,13 @@ class HookList {
     const ProfileScope scope(profiler_, action(target, hook.name));
     (target.hooks->*hook.function)(arguments...);
   }
-  Action action(const Target& target, std::string_view hook);
+  Action action(const Target& target, std::string_view hook) {
+    const std::pair key(static_cast<const Hooks*>(target.hooks), hook);
+    const auto known = actions_.find(key);
+    if (known != actions_.end()) return known->second;
+    const Action action(hook_action_name(target.kind, class_name(*target.hooks), hook));
+    return actions_.emplace(key, action).first->second;
+  }
 
   void act() {
     for (const auto& action : std::exchange(deferred_, {})) action();

@@ -12,7 +12,7 @@
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
 #include "train/callbacks/checkpoint_name.h"
-#include "train/options/plugins.h"
+#include "train/options/effective_options.h"
 
 namespace lockstep {
 namespace {

@@ -11,7 +11,6 @@
 #include <lockstep/train/module.h>
 
 #include "train/callbacks/pruning_mask.h"
-#include "train/callbacks/redraw.h"
 #include "train/callbacks/refuse.h"
 
 namespace lockstep {

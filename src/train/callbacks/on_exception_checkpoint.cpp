@@ -5,7 +5,7 @@
 #include <lockstep/base/error.h>
 
 #include "checkpoint/remove_checkpoint.h"
-#include "train/checkpoints/failure_save.h"
+#include "train/checkpoints/fit_checkpoint.h"
 
 namespace lockstep {
 

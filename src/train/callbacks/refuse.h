@@ -3,7 +3,10 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include <lockstep/base/error.h>
+#include <lockstep/strategy/strategy.h>
 #include <lockstep/train/train_context.h>
 
 namespace lockstep::detail {
@@ -12,11 +15,21 @@ namespace lockstep::detail {
 struct Refusal {
   std::string_view who;
   [[noreturn]] void operator()(const std::string& what, std::string expected, std::string got,
-                               std::string hint = {}) const;
+                               std::string hint = {}) const {
+    throw ConfigError("train", {.what = std::string(who) + ": " + what,
+                                .expected = std::move(expected),
+                                .got = std::move(got),
+                                .hint = std::move(hint)});
+  }
 };
 
 /// For callbacks to which a rank's weights must be the whole model's.
 /// @throws ConfigError naming the callback `who` where the strategy shards
-void refuse_sharded(std::string_view who, const TrainContext& context);
+inline void refuse_sharded(std::string_view who, const TrainContext& context) {
+  if (!context.strategy().shards_gradients()) return;
+  throw ConfigError("train", {.what = std::string(who) + " under a strategy that shards the model",
+                              .expected = "single_device or ddp",
+                              .got = std::string(context.strategy().name())});
+}
 
 }  // namespace lockstep::detail

@@ -12,7 +12,7 @@
 #include <lockstep/train/train_context.h>
 
 #include "train/callbacks/hook_list.h"
-#include "train/checkpoints/failure_meeting.h"
+#include "train/checkpoints/failure_barrier.h"
 #include "train/data/fit_progress.h"
 #include "train/data/run_data.h"
 #include "train/logging/run_log.h"
@@ -43,7 +43,7 @@ struct CheckpointSession {
   std::vector<std::filesystem::path> promised;      ///< asked for in the hook that is called, not written yet
   bool has_saved_last = false;                      ///< last.ckpt, in this fit
   std::exception_ptr save_failure;                  ///< of what is written at the end of this fit
-  std::unique_ptr<FailureMeeting> failure_meeting;  ///< null: nothing to be agreed on after failures
+  std::unique_ptr<FailureBarrier> failure_barrier;  ///< null: nothing to be agreed on after failures
   const std::exception* failure = nullptr;          ///< while on_exception is called
 };
 

@@ -1,4 +1,5 @@
-#include "train/checkpoints/failure_save.h"
+// What is saved of a fit that fails.
+#include "train/checkpoints/fit_checkpoint.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,8 +9,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/launch/terminated.h>
-
-#include "train/checkpoints/fit_checkpoint.h"
 
 namespace lockstep::detail {
 namespace {
@@ -57,8 +56,8 @@ const CommError* comm_error(const FitParts& fit) {
 
 bool all_are_here(const FitParts& fit, std::chrono::milliseconds deadline) {
   if (fit.setup.communicator().size() == 1) return true;
-  if (comm_error(fit) != nullptr || !fit.checkpoints.failure_meeting) return false;
-  return fit.checkpoints.failure_meeting->is_complete(place_text(place_to_go_on(fit)), deadline);
+  if (comm_error(fit) != nullptr || !fit.checkpoints.failure_barrier) return false;
+  return fit.checkpoints.failure_barrier->is_complete(place_text(place_to_go_on(fit)), deadline);
 }
 
 // Of several that have lost another the first; a rank that failed by itself cannot know of others.

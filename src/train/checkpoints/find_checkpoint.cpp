@@ -1,4 +1,5 @@
-#include "train/checkpoints/find_checkpoint.h"
+// Which checkpoint a run goes on from.
+#include "train/checkpoints/fit_checkpoint.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,11 +10,9 @@
 #include <lockstep/train/callbacks/model_checkpoint.h>
 
 #include "checkpoint/together.h"
-#include "train/checkpoints/checkpoint_candidates.h"
-#include "train/checkpoints/job_checkpoints.h"
-#include "train/checkpoints/job_life.h"
-#include "train/checkpoints/local_copies.h"
-#include "train/options/program_folder.h"
+#include "train/checkpoints/job_restart.h"
+#include "train/checkpoints/run_checkpoints.h"
+#include "train/options/run_directory.h"
 
 namespace lockstep::detail {
 namespace {
@@ -151,28 +150,28 @@ std::optional<Checkpoint> checkpoint_of_job(RunSetup& setup, const ResumeChoice&
 }
 
 // Where nobody knows when the job began, what is in memory is taken to be its own, and what is on disk not.
-ResumeChoice left_by_lives_before(const RunSetup& setup, const JobLife& life) {
+ResumeChoice resume_choice_of_job(const RunSetup& setup, const JobRestart& life) {
   ResumeChoice choice;
-  if (life.is_started_anew) choice.local = local_of(setup, {setup.run_dir});
+  if (life.is_restarted) choice.local = local_of(setup, {setup.run_dir});
   if (life.began) std::erase_if(choice.local, [&](const auto& each) { return each.written < *life.began; });
   if (setup.is_global_zero())
-    choice.on_disk = left_by_job(setup, life.began.value_or(fs::file_time_type::max()));
+    choice.on_disk = checkpoints_of_job(setup, life.began.value_or(fs::file_time_type::max()));
   return choice;
 }
 
 // What the lives of this job before this one have left, if it has had any, and is to go on from that
 // whatever it was told at first. resume = auto looks at all there is in any case.
-std::optional<Checkpoint> left_by_earlier_life(RunSetup& setup) {
+std::optional<Checkpoint> checkpoint_of_restarted_job(RunSetup& setup) {
   const auto& run = setup.options.run;
   const bool is_requeuing = requeuing_environment(setup) != nullptr;
   auto* local = local_checkpoints(setup);
   if (!is_requeuing && local == nullptr) return std::nullopt;
-  const auto life = agreed_life(setup);
+  const auto life = agree_on_restart(setup);
   const bool is_auto = run.ckpt_path.empty() && run.resume == Resume::kAuto;
   // At once: a life that fails before it trains must not leave the next one what another job has left.
-  if (local != nullptr && !life.is_started_anew && !is_auto) local->forget_others();
-  if (!is_requeuing && (is_auto || !life.is_started_anew)) return std::nullopt;
-  const auto choice = left_by_lives_before(setup, life);
+  if (local != nullptr && !life.is_restarted && !is_auto) local->forget_others();
+  if (!is_requeuing && (is_auto || !life.is_restarted)) return std::nullopt;
+  const auto choice = resume_choice_of_job(setup, life);
   auto found = checkpoint_of_job(setup, choice);
   if (!found && !choice.local.empty() && setup.is_global_zero())
     log_warning("nothing that this job has left can be used: it begins as it did at first");
@@ -205,7 +204,7 @@ std::optional<Checkpoint> take_wanted_checkpoint(RunSetup& setup, CheckpointSess
   auto& run = setup.options.run;
   checkpoints.resumed_from.clear();
   if (is_first_fit)
-    if (auto found = left_by_earlier_life(setup)) return found;
+    if (auto found = checkpoint_of_restarted_job(setup)) return found;
   const auto ckpt_path = std::exchange(run.ckpt_path, {});
   const auto resume = std::exchange(run.resume, Resume::kNever);
   if (ckpt_path.empty())

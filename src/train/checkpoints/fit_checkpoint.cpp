@@ -1,5 +1,6 @@
 #include "train/checkpoints/fit_checkpoint.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include <lockstep/state/module_state.h>
 #include <lockstep/state/random_state.h>
 #include <lockstep/torch.h>
+#include <lockstep/train/callbacks/local_checkpoint.h>
 
 #include "checkpoint/remove_checkpoint.h"
 #include "strategy/named_parameters.h"
@@ -262,6 +264,47 @@ void notice_failed_save(const FitParts& fit) {
 void await_save(const FitParts& fit) {
   if (fit.checkpoints.writer) wait_for_writer(fit);
   fit.checkpoints.writer = nullptr;
+}
+
+namespace {
+
+LocalCheckpoint* local_checkpoint(const RunSetup& setup) {
+  for (const auto& callback : setup.callbacks) {
+    if (auto* found = dynamic_cast<LocalCheckpoint*>(callback.get())) return found;
+  }
+  return nullptr;
+}
+
+// Of some files only rank 0 knows.
+bool is_saved_everywhere(const RunSetup& setup, const CheckpointSession& checkpoints) {
+  const auto words = setup.communicator().all_gather_bytes(checkpoints.save_failure ? "failed" : "");
+  return std::ranges::all_of(words, [](const auto& word) { return word.empty(); });
+}
+
+}  // namespace
+
+LocalCheckpoints* local_checkpoints(const RunSetup& setup) {
+  const auto* callback = local_checkpoint(setup);
+  return callback == nullptr ? nullptr : callback->checkpoints();
+}
+
+void release_local_checkpoints(const RunSetup& setup) {
+  if (auto* callback = local_checkpoint(setup)) callback->release();
+}
+
+void forget_local_checkpoints(const RunSetup& setup) {
+  if (auto* checkpoints = local_checkpoints(setup)) checkpoints->forget_others();
+}
+
+void end_local_checkpoints(const RunSetup& setup, const CheckpointSession& checkpoints) {
+  auto* local = local_checkpoints(setup);
+  if (local == nullptr) return;
+  try {
+    local->close();
+  } catch (const IoError& error) {
+    if (setup.is_global_zero()) log_warning(error.what());
+  }
+  if (is_saved_everywhere(setup, checkpoints)) local->remove();
 }
 
 }  // namespace lockstep::detail

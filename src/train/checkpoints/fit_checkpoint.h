@@ -1,9 +1,15 @@
-// A run of fit as a checkpoint, and back.
+// A run of fit as a checkpoint, and back: which one it goes on from, what is saved of one that fails.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
+#include <optional>
 
+#include <lockstep/checkpoint/checkpoint.h>
+
+#include "checkpoint/local_checkpoints.h"
 #include "train/checkpoints/checkpoint_session.h"
+#include "train/options/run_setup.h"
 
 namespace lockstep::detail {
 
@@ -57,5 +63,44 @@ void load_resume_point(const FitParts& fit);
 
 /// The weights alone, for evaluation. Not Collective.
 void load_weights_of(const FitParts& fit, const Checkpoint& checkpoint);
+
+/// Those of the callbacks' LocalCheckpoint; null where there is none.
+LocalCheckpoints* local_checkpoints(const RunSetup& setup);
+
+/// Training begins: those are removed that it does not go on from. Not Collective.
+void forget_local_checkpoints(const RunSetup& setup);
+
+/// Fit has failed: waits for what is under way, and leaves its group. All is kept. Blocking.
+void release_local_checkpoints(const RunSetup& setup);
+
+/// Fit is over: waits for what is under way, and removes all where every rank has saved everything.
+/// Collective, blocking.
+void end_local_checkpoints(const RunSetup& setup, const CheckpointSession& checkpoints);
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+class ModelCheckpoint;
+}
+
+namespace lockstep::detail {
+
+/// The first one among the Trainer's callbacks; null where there is none.
+const ModelCheckpoint* first_model_checkpoint(const RunSetup& setup);
+
+/// Opens the checkpoint that ckpt_path or resume ask for, once: a later run of the same Trainer is about what
+/// this one made. The first fit of a job that SLURM or a launcher has started anew goes before that: it goes
+/// on from the newest that the job has left. Rank 0 chooses; all ranks share the check of it, and agree.
+/// Collective.
+/// @throws IoError, CheckpointError as Checkpoint's collective constructor
+std::optional<Checkpoint> take_wanted_checkpoint(RunSetup& setup, CheckpointSession& checkpoints,
+                                                 bool is_first_fit = false);
+
+/// TrainContext::save_after_failure(), which says more.
+SavedAfterFailure save_after_failure(const FitParts& fit, std::filesystem::path folder,
+                                     const SaveRequest& request, std::chrono::milliseconds deadline);
+
+/// NAME-weights.ckpt for NAME.ckpt: what is written where nothing can go on.
+std::filesystem::path weights_beside(const std::filesystem::path& folder);
 
 }  // namespace lockstep::detail

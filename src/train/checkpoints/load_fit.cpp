@@ -13,9 +13,9 @@
 #include "strategy/named_parameters.h"
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/checkpoints/fit_state.h"
-#include "train/checkpoints/kept_settings.h"
+#include "train/checkpoints/optimizer_settings.h"
 #include "train/data/data_place.h"
-#include "train/data/open_data.h"
+#include "train/data/run_data.h"
 
 namespace lockstep::detail {
 namespace {
@@ -202,7 +202,7 @@ void load_fit(const FitParts& fit, const Checkpoint& checkpoint) {
   if (fit.progress.samples != samples) own.set("train_log", fit.log.train.state());
   load_model(fit, checkpoint, shared.get<StateTree>("model"));
   fit.setup.module->load_state(own.get<StateTree>("module"));
-  const KeptSettings given(fit.setup);
+  const OptimizerSettings given(fit.setup);
   load_callbacks(fit, own.get<StateTree>("callbacks"));
   for (const auto& callback : fit.setup.callbacks) callback->on_load_checkpoint(fit.context, shared);
   load_optimizers(fit, shared);

@@ -17,8 +17,7 @@
 #include <lockstep/train/log_options.h>
 #include <lockstep/train/train_context.h>
 
-#include "train/logging/logged_metric.h"
-#include "train/logging/metric_merge.h"
+#include "train/logging/metric_reduction.h"
 
 namespace lockstep::detail {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include <lockstep/loggers/logger.h>
 
 #include "train/logging/metric_log.h"
+#include "train/options/run_setup.h"
 
 namespace lockstep::detail {
 
@@ -57,5 +59,12 @@ class LogScopeGuard {
   MetricLog* outer_log_;
   LogScope outer_scope_;
 };
+
+/// Made for `run_dir`, where those of the program's own have none. On rank 0 only.
+std::vector<std::shared_ptr<Logger>> make_loggers(const TrainerOptions& options,
+                                                  const std::filesystem::path& run_dir);
+
+/// Gives them what the program's options are, unless enable_autolog_hparams is off.
+void log_hyper_parameters(const RunSetup& setup, const RunLog& log);
 
 }  // namespace lockstep::detail

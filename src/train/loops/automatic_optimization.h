@@ -2,7 +2,7 @@
 #pragma once
 
 #include "train/data/accumulation_window.h"
-#include "train/loops/step_measure.h"
+#include "train/loops/batch_step.h"
 #include "train/loops/trainer_state.h"
 
 namespace lockstep::detail {

@@ -8,8 +8,7 @@
 #include <lockstep/torch.h>
 
 #include "train/logging/run_log.h"
-#include "train/loops/step_measure.h"
-#include "train/loops/transfer_batch.h"
+#include "train/loops/batch_step.h"
 
 namespace lockstep::detail {
 namespace {

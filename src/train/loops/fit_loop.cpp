@@ -12,11 +12,10 @@
 #include "train/callbacks/monitored_metric.h"
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/data/data_place.h"
-#include "train/data/open_data.h"
+#include "train/data/run_data.h"
 #include "train/logging/run_log.h"
+#include "train/loops/batch_step.h"
 #include "train/loops/evaluation_loop.h"
-#include "train/loops/manual_optimization.h"
-#include "train/loops/transfer_batch.h"
 
 namespace lockstep::detail {
 namespace {

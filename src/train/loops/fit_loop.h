@@ -11,8 +11,8 @@
 #include <optional>
 
 #include "train/loops/automatic_optimization.h"
+#include "train/loops/batch_step.h"
 #include "train/loops/interruption.h"
-#include "train/loops/step_measure.h"
 #include "train/loops/trainer_state.h"
 #include "train/loops/validation_schedule.h"
 #include "train/stopping/stop_vote.h"

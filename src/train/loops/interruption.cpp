@@ -9,9 +9,8 @@
 
 #include "launch/signal_flag.h"
 #include "train/checkpoints/fit_checkpoint.h"
-#include "train/checkpoints/job_checkpoints.h"
-#include "train/checkpoints/local_copies.h"
-#include "train/stopping/requeue_job.h"
+#include "train/checkpoints/job_restart.h"
+#include "train/checkpoints/run_checkpoints.h"
 
 namespace lockstep::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/loops/manual_optimization.h"
+#include "train/loops/batch_step.h"
 
 #include <unordered_set>
 

@@ -1,5 +1,5 @@
-#include "train/loops/update_bn.h"
-
+// TrainContext::update_bn(): running statistics of BatchNorm layers for weights that no batch was trained
+// with.
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,9 +11,11 @@
 #include "train/callbacks/batch_norm_view.h"
 #include "train/data/data_place.h"
 #include "train/logging/run_log.h"
-#include "train/loops/transfer_batch.h"
+#include "train/loops/batch_step.h"
+#include "train/loops/trainer_state.h"
 
-namespace lockstep::detail {
+namespace lockstep {
+namespace detail {
 namespace {
 
 std::vector<BatchNormView> layers_in_training(torch::nn::Module& module) {
@@ -100,7 +102,12 @@ void average_over_ranks(const Communicator& communicator, const std::vector<Batc
 
 }  // namespace
 
-void update_bn(TrainerState& state) {
+}  // namespace detail
+
+using namespace detail;
+
+void TrainContext::update_bn() {
+  auto& state = *state_;
   const auto layers = layers_in_training(*state.setup.module);
   if (layers.empty()) return;
   if (!state.setup.module->automatic_optimization()) {
@@ -118,4 +125,4 @@ void update_bn(TrainerState& state) {
   average_over_ranks(state.setup.communicator(), layers);
 }
 
-}  // namespace lockstep::detail
+}  // namespace lockstep

@@ -1,16 +1,21 @@
 #include "train/options/effective_options.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
+#include <variant>
 
+#include <ATen/Context.h>
+
+#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/checkpoint/checkpoint_io.h>
 #include <lockstep/train/callbacks/local_checkpoint.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/hooks.h>
-
-#include "train/options/plugins.h"
 
 namespace lockstep::detail {
 namespace {
@@ -144,6 +149,68 @@ TrainerOptions effective(TrainerOptions options) {
   if (options.max_time)
     options.callbacks.push_back(std::make_shared<Timer>(TimerOptions{.duration = *options.max_time}));
   return options;
+}
+
+namespace {
+
+constexpr const char* kKinds[] = {"a ClusterEnvironment", "a Precision", "a CheckpointIO"};
+
+[[noreturn]] void refuse(const Plugin& plugin, const std::string& also, std::string hint) {
+  throw ConfigError("train", {.what = std::string("plugins has ") + kKinds[plugin.index()] + ", and " + also,
+                              .expected = "one of them",
+                              .got = "both",
+                              .hint = std::move(hint)});
+}
+
+void check_kinds(const std::vector<Plugin>& plugins) {
+  std::set<std::size_t> kinds;
+  for (const auto& plugin : plugins) {
+    if (std::visit([](const auto& pointer) { return pointer == nullptr; }, plugin))
+      throw ConfigError("train", {.what = "plugins", .expected = "plugins", .got = "a null pointer"});
+    if (!kinds.insert(plugin.index()).second) refuse(plugin, "another one", "there can be one of each kind");
+  }
+}
+
+}  // namespace
+
+void apply_plugins(TrainerOptions& options) {
+  check_kinds(options.plugins);
+  for (const auto& plugin : options.plugins) {
+    if (const auto* environment = std::get_if<std::shared_ptr<ClusterEnvironment>>(&plugin)) {
+      if (options.cluster_environment) refuse(plugin, "cluster_environment names another one", "");
+      options.cluster_environment = *environment;
+    } else if (const auto* precision = std::get_if<std::shared_ptr<Precision>>(&plugin)) {
+      if (!std::holds_alternative<Fp32>(options.precision))
+        refuse(plugin, "precision names another one", "leave --trainer.precision as it is by default");
+      options.precision = *precision;
+    } else if (options.async_checkpoint) {
+      refuse(plugin, "async_checkpoint writes checkpoints itself", "");
+    }
+  }
+}
+
+std::shared_ptr<CheckpointIO> own_checkpoint_io(const TrainerOptions& options) {
+  for (const auto& plugin : options.plugins)
+    if (const auto* io = std::get_if<std::shared_ptr<CheckpointIO>>(&plugin)) return *io;
+  return nullptr;
+}
+
+std::shared_ptr<CheckpointIO> checkpoint_io(const TrainerOptions& options) {
+  auto own = own_checkpoint_io(options);
+  return own ? own : std::make_shared<CheckpointIO>();
+}
+
+void apply_determinism(const TrainerOptions& options) {
+  auto& context = at::globalContext();
+  const bool deterministic = options.deterministic != Deterministic::kFalse;
+  if (deterministic) {
+    context.setDeterministicAlgorithms(true, /*warn_only=*/options.deterministic == Deterministic::kWarn);
+    // Which cuBLAS wants, before it is first used.
+    if (!env::get("CUBLAS_WORKSPACE_CONFIG")) env::set("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
+    if (options.benchmark.value_or(false))
+      log_warning("benchmark = true with deterministic: cuDNN may choose other algorithms in each run");
+  }
+  if (options.benchmark || deterministic) context.setBenchmarkCuDNN(options.benchmark.value_or(false));
 }
 
 }  // namespace lockstep::detail

@@ -1,4 +1,16 @@
+// The Trainer's options: their descriptions, the names of their values and values with a form of their own.
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/option_codec.h>
+#include <lockstep/profilers/make_profiler.h>
+#include <lockstep/train/accumulation_schedule.h>
+#include <lockstep/train/fast_dev_run.h>
+#include <lockstep/train/profiler_choice.h>
 #include <lockstep/train/trainer_options.h>
+#include <lockstep/train/val_check_interval.h>
 
 namespace lockstep {
 
@@ -107,6 +119,127 @@ void describe(OptionVisitor& v, RunOptions& o) {
           "Start from the weights in this file (safetensors, .pt, .pth, .ckpt) or folder");
   v.field("save_weights", o.save_weights, "Write the weights to this safetensors file at the end of fit");
   v.group("fault", o.fault, "Test aid: break one rank on purpose");
+}
+
+int AccumulationSchedule::at(std::int64_t epoch) const {
+  const auto next = by_epoch_.upper_bound(epoch);
+  return next == by_epoch_.begin() ? 1 : std::prev(next)->second;
+}
+
+std::int64_t AccumulationSchedule::next_change(std::int64_t epoch) const {
+  const auto next = by_epoch_.upper_bound(epoch);
+  return next == by_epoch_.end() ? std::numeric_limits<std::int64_t>::max() : next->first;
+}
+
+Expected<AccumulationSchedule> AccumulationSchedule::parse(std::string_view text) {
+  const Unexpected refused{OptionType<AccumulationSchedule>::accepted()};
+  if (const auto number = OptionType<int>::parse(text)) {
+    if (*number < 1) return refused;
+    return AccumulationSchedule(*number);
+  }
+  if (text.starts_with('{') && text.ends_with('}')) text = text.substr(1, text.size() - 2);
+  Steps by_epoch;
+  for (const auto& item : detail::items_of({.text = std::string(text)})) {
+    const std::string& pair = item.text;
+    const auto colon = pair.find(':');
+    if (colon == std::string::npos) return refused;
+    const auto value = pair.find_first_not_of(' ', colon + 1);
+    if (value == std::string::npos) return refused;
+    const auto epoch = OptionType<std::int64_t>::parse(std::string_view(pair).substr(0, colon));
+    const auto number = OptionType<int>::parse(std::string_view(pair).substr(value));
+    if (!epoch || !number || *epoch < 0 || *number < 1) return refused;
+    if (!by_epoch.emplace(*epoch, *number).second) return refused;
+  }
+  if (by_epoch.empty()) return refused;
+  return AccumulationSchedule(std::move(by_epoch));
+}
+
+std::string AccumulationSchedule::print() const {
+  if (is_constant()) return std::to_string(by_epoch_.begin()->second);
+  std::string text;
+  for (const auto& [epoch, number] : by_epoch_)
+    text += (text.empty() ? "" : ", ") + std::to_string(epoch) + ": " + std::to_string(number);
+  return "{" + text + "}";
+}
+
+Expected<FastDevRun> FastDevRun::parse(std::string_view text) {
+  if (const auto batches = OptionType<int>::parse(text)) {
+    if (*batches < 0) return Unexpected{OptionType<FastDevRun>::accepted()};
+    return FastDevRun(*batches);
+  }
+  if (const auto one = OptionType<bool>::parse(text)) return FastDevRun(*one);
+  return Unexpected{OptionType<FastDevRun>::accepted()};
+}
+
+std::string FastDevRun::print() const { return batches_ == 0 ? "false" : std::to_string(batches_); }
+
+namespace {
+
+constexpr std::string_view kOwnProfiler = "own";
+
+bool is_profiler_name(std::string_view text) {
+  const auto names = profiler_names();
+  return std::ranges::find(names, text) != names.end();
+}
+
+}  // namespace
+
+std::string OptionType<ProfilerChoice>::accepted() {
+  std::string names;
+  for (const auto& name : profiler_names()) names += name + ", ";
+  return "one of " + names + "own (that of the program's code) or none";
+}
+
+ProfilerChoice::ProfilerChoice(std::string name) : name_(std::move(name)) {
+  if (is_profiler_name(name_)) return;
+  throw ConfigError(
+      "train",
+      {.what = "profiler", .expected = OptionType<ProfilerChoice>::accepted(), .got = "\"" + name_ + "\""});
+}
+
+std::shared_ptr<Profiler> ProfilerChoice::get() const {
+  if (profiler_ || name_.empty()) return profiler_;
+  return make_profiler(name_);
+}
+
+Expected<ProfilerChoice> ProfilerChoice::parse(std::string_view text) {
+  if (detail::same_name(text, "none") || detail::same_name(text, "null") || text.empty())
+    return ProfilerChoice();
+  if (!is_profiler_name(text) && text != kOwnProfiler)
+    return Unexpected{OptionType<ProfilerChoice>::accepted()};
+  ProfilerChoice choice;
+  choice.name_ = text;
+  return choice;
+}
+
+std::string ProfilerChoice::print() const {
+  if (profiler_) return std::string(kOwnProfiler);
+  return name_.empty() ? "none" : name_;
+}
+
+using std::chrono::milliseconds;
+
+Expected<ValCheckInterval> ValCheckInterval::parse(std::string_view text) {
+  const Unexpected refused{OptionType<ValCheckInterval>::accepted()};
+  if (const auto batches = OptionType<std::int64_t>::parse(text)) {
+    if (*batches < 1) return refused;
+    return ValCheckInterval(*batches);
+  }
+  if (const auto fraction = OptionType<double>::parse(text)) {
+    if (!(*fraction > 0 && *fraction <= 1)) return refused;
+    return ValCheckInterval(*fraction);
+  }
+  if (const auto time = OptionType<milliseconds>::parse(text)) {
+    if (time->count() <= 0) return refused;
+    return ValCheckInterval(*time);
+  }
+  return refused;
+}
+
+std::string ValCheckInterval::print() const {
+  if (const auto* batches = std::get_if<std::int64_t>(&value_)) return std::to_string(*batches);
+  if (const auto* time = std::get_if<milliseconds>(&value_)) return OptionType<milliseconds>::print(*time);
+  return OptionType<double>::print(std::get<double>(value_));  // 1.0, which is not 1
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include <lockstep/base/export.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/train/hooks.h>
 
@@ -112,5 +113,9 @@ class TrialStrategy final : public Strategy {
  private:
   std::shared_ptr<Strategy> strategy_;
 };
+
+/// Whether a smaller batch may help: LibTorch's allocators on CPU and CUDA, operator new, and cuDNN where
+/// its buffers do not fit.
+LOCKSTEP_API bool is_out_of_memory(const std::exception& error);
 
 }  // namespace lockstep::detail

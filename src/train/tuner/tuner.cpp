@@ -1,11 +1,13 @@
-#include <lockstep/train/tuner.h>
-
+// The Tuner, the callbacks that run its searches at the start of fit, and the options of both.
 #include <algorithm>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/state/random_state.h>
 #include <lockstep/train/callbacks/batch_size_finder.h>
 #include <lockstep/train/callbacks/learning_rate_finder.h>
+#include <lockstep/train/tuner.h>
+#include <lockstep/train/tuner_options.h>
 
 #include "train/data/data_place.h"
 #include "train/tuner/searches.h"
@@ -92,6 +94,74 @@ std::optional<LrFindResult> Tuner::run_lr_find(std::shared_ptr<AnyModule> module
   search(std::move(module), std::move(data), Stage::kFit,
          [&] { found = detail::find_learning_rate(state, options); });
   return found;
+}
+
+namespace {
+
+// A context that shows the run behind it.
+class SearchContext : public TrainContext {
+ public:
+  explicit SearchContext(const TrainContext& context) : TrainContext(context) {}
+  detail::TrainerState& state() const { return *state_; }
+};
+
+bool goes_on(const detail::CheckpointSession& checkpoints, const char* what) {
+  if (!checkpoints.resume_point) return false;
+  log_info("This run goes on from a checkpoint: no search for " + std::string(what) + ".");
+  return true;
+}
+
+}  // namespace
+
+BatchSizeFinder::BatchSizeFinder(ScaleBatchSizeOptions options) : options_(std::move(options)) {
+  if (options_.method == Stage::kFit) return;
+  throw ConfigError("tuner", {.what = "BatchSizeFinder",
+                              .expected = "method kFit: the callback searches at the start of fit",
+                              .got = std::string(stage_name(options_.method)),
+                              .hint = "use Tuner::scale_batch_size()"});
+}
+
+void BatchSizeFinder::on_fit_start(TrainContext& context) {
+  auto& state = SearchContext(context).state();
+  if (!goes_on(state.checkpoints, "the size of batches"))
+    optimal_batch_size_ = find_batch_size(state, options_);
+}
+
+LearningRateFinder::LearningRateFinder(LrFindOptions options) : options_(std::move(options)) {}
+
+void LearningRateFinder::on_fit_start(TrainContext& context) {
+  auto& state = SearchContext(context).state();
+  if (!goes_on(state.checkpoints, "a learning rate")) optimal_lr_ = find_learning_rate(state, options_);
+}
+
+std::span<const OptionName<BatchSizeMode>> option_names(BatchSizeMode) {
+  static constexpr OptionName<BatchSizeMode> kNames[] = {{"power", BatchSizeMode::kPower},
+                                                         {"binsearch", BatchSizeMode::kBinsearch}};
+  return kNames;
+}
+
+std::span<const OptionName<LrFindMode>> option_names(LrFindMode) {
+  static constexpr OptionName<LrFindMode> kNames[] = {{"exponential", LrFindMode::kExponential},
+                                                      {"linear", LrFindMode::kLinear}};
+  return kNames;
+}
+
+void describe(OptionVisitor& v, ScaleBatchSizeOptions& o) {
+  v.field("mode", o.mode, "Double the size until it does not fit (power), or search on between (binsearch)");
+  v.field("steps_per_trial", o.steps_per_trial, "Steps with each size", at_least(1));
+  v.field("init_val", o.init_val, "Size to begin with", at_least(1));
+  v.field("max_trials", o.max_trials, "Try at most so many sizes", at_least(0));
+  v.field("margin", o.margin, "Share that binsearch takes off in the end", between(0, 0.9999));
+  v.field("max_val", o.max_val, "Try no larger size", at_least(1));
+}
+
+void describe(OptionVisitor& v, LrFindOptions& o) {
+  v.field("min_lr", o.min_lr, "First learning rate", more_than(0));
+  v.field("max_lr", o.max_lr, "Last learning rate", more_than(0));
+  v.field("num_training", o.num_training, "Steps from the first to the last", at_least(1));
+  v.field("mode", o.mode, "Go up by equal factors (exponential) or differences (linear)");
+  v.field("early_stop_threshold", o.early_stop_threshold,
+          "Stop when the loss is worse than the best by this factor; null: never", more_than(0));
 }
 
 }  // namespace lockstep
