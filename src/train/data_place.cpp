@@ -120,6 +120,12 @@ std::int64_t batches_in_terms_of(std::int64_t batch, const RunState& state, cons
        .hint = "the checkpoint's batch was " + std::to_string(saved.batch) + " samples; take a divisor"});
 }
 
+void note_shorter_epoch(RunState& state, bool was_over) {
+  const auto& progress = state.progress;
+  state.epoch_became_shorter =
+      !was_over && progress.phase == FitPhase::kBatches && progress.batches >= progress.num_training_batches;
+}
+
 // Where one began in an epoch that is over, it cannot begin anew.
 void refuse_carried_window(const RunState& state) {
   const bool began_here = state.progress.window.done <= state.progress.batches;
@@ -183,8 +189,13 @@ void adopt_data_place(RunState& state, const StateTree& place) {
   adopt_seed(state, place);
   find_window(state, saved);
   const bool knows_end = knows_its_end(progress, saved);
+  const bool was_over =
+      progress.batches >= (knows_end ? progress.num_training_batches : saved.batches_of_epoch);
   if (!knows_end) progress.num_training_batches = num_training_batches(state);
-  if (same_batches) return keep_window(state, saved);
+  if (same_batches) {
+    keep_window(state, saved);
+    return note_shorter_epoch(state, was_over);
+  }
   refuse_carried_window(state);
   if (progress.batches == 0) return;
   progress.validation = {};
@@ -198,6 +209,7 @@ void adopt_data_place(RunState& state, const StateTree& place) {
   if (world != saved.world_size) warn_of_other_shards(state, saved);
   begin_window_anew(progress, saved);
   progress.batches = batches_in_terms_of(batch, state, saved);
+  note_shorter_epoch(state, was_over);
 }
 
 StateTree own_of(const RunState& state, const Checkpoint& checkpoint) {

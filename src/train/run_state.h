@@ -86,6 +86,7 @@ struct RunState {
   RunFigures figures;
   std::int64_t num_evaluation_batches = 0;  ///< of this rank, in the evaluation that runs
   bool validation_is_due = false;           ///< behind the batch that is running
+  bool epoch_became_shorter = false;        ///< than what was done of it, since the checkpoint was taken
   SkipRequest skip_request = SkipRequest::kRefused;
   bool should_stop = false;               ///< this rank's wish
   std::set<const Callback*> stop_wishes;  ///< of all ranks, until taken back; checkpoints do not hold them

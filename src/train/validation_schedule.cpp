@@ -60,7 +60,7 @@ bool ValidationSchedule::is_due(std::int64_t batch_idx, std::int64_t epoch_batch
 
 bool ValidationSchedule::was_due(std::int64_t batch_idx, std::int64_t epoch_batches) const {
   if (state_.val_loaders.empty() || !in_epoch() || clock_) return false;
-  if (state_.options.val_check_interval.is_whole_epoch()) return batch_idx + 1 == epoch_batches;
+  if (state_.options.val_check_interval.is_whole_epoch()) return batch_idx + 1 >= epoch_batches;
   const bool across_epochs = !state_.options.check_val_every_n_epoch;
   return (batch_idx + 1 + (across_epochs ? state_.progress.batches_before : 0)) % batches_ == 0;
 }
