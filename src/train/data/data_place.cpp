@@ -119,6 +119,11 @@ std::int64_t batches_in_terms_of(std::int64_t batch, const RunSetup& setup, cons
        .hint = "the checkpoint's batch was " + std::to_string(saved.batch) + " samples; take a divisor"});
 }
 
+void note_shorter_epoch(FitProgress& progress, bool was_over) {
+  progress.epoch_became_shorter =
+      !was_over && progress.phase == FitPhase::kBatches && progress.batches >= progress.num_training_batches;
+}
+
 // Where one began in an epoch that is over, it cannot begin anew.
 void refuse_carried_window(const RunSetup& setup, const FitProgress& progress) {
   const bool began_here = progress.window.done <= progress.batches;
@@ -180,8 +185,13 @@ void adopt_data_place(RunSetup& setup, const RunData& data, FitProgress& progres
   adopt_seed(setup, place);
   find_window(setup, data, progress, saved);
   const bool knows_end = knows_its_end(progress, saved);
+  const bool was_over =
+      progress.batches >= (knows_end ? progress.num_training_batches : saved.batches_of_epoch);
   if (!knows_end) progress.num_training_batches = num_training_batches(setup, data);
-  if (same_batches) return keep_window(setup, data, progress, saved);
+  if (same_batches) {
+    keep_window(setup, data, progress, saved);
+    return note_shorter_epoch(progress, was_over);
+  }
   refuse_carried_window(setup, progress);
   if (progress.batches == 0) return;
   progress.validation = {};
@@ -195,6 +205,7 @@ void adopt_data_place(RunSetup& setup, const RunData& data, FitProgress& progres
   if (world != saved.world_size) warn_of_other_shards(setup, data, saved);
   begin_window_anew(progress, saved);
   progress.batches = batches_in_terms_of(batch, setup, progress, saved);
+  note_shorter_epoch(progress, was_over);
 }
 
 StateTree own_of(const RunSetup& setup, const Checkpoint& checkpoint) {

@@ -49,6 +49,8 @@ struct FitProgress {
   std::int64_t next_val_reload = 0;     ///< the same of the validation data
   std::int64_t steps_before_batch = 0;  ///< global_step when the batch that runs began
   OpenWindow window = {};               ///< behind `batches`; while a batch runs, before it
+  /// Than what was done of it, since the checkpoint was taken. Checkpoints do not hold it.
+  bool epoch_became_shorter = false;
 
   /// One more step of an optimizer, whether its update was taken or not.
   void count_optimizer_step();

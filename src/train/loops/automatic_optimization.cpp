@@ -71,6 +71,25 @@ double AutomaticOptimization::run(const AnyBatch& batch, const Window& window, S
   return value;
 }
 
+// Their losses were divided by what the window waited for. Gradients that are exchanged once in a window have
+// not been: a loss that adds nothing to them has that done.
+void AutomaticOptimization::close_window(const OpenWindow& window, StepContext& step) {
+  auto& module = *setup_.optimizers.front().module;
+  const auto share = static_cast<double>(window.length) / static_cast<double>(window.done);
+  for (const auto& [name, parameter] : setup_.strategy->accumulating_parameters(module)) {
+    const torch::NoGradGuard no_grad;
+    if (parameter.grad().defined()) parameter.mutable_grad().mul_(share);
+  }
+  if (!setup_.strategy->averages_every_backward()) {
+    auto loss = torch::zeros({});
+    for (const auto& parameter : module.parameters())
+      if (parameter.requires_grad() && parameter.grad().defined()) loss = loss + parameter.sum() * 0;
+    torch::nn::Module* const synced = &module;
+    if (loss.requires_grad()) setup_.strategy->backward(loss, {&synced, 1U});
+  }
+  if (has_batch_) optimizer_step(step);
+}
+
 void AutomaticOptimization::optimizer_step(StepContext& step) {
   if (!has_loss_ && setup_.precision->grad_scaler() != nullptr) return skip_scaled_step(step);
   unscale_gradients(*setup_.strategy, *setup_.precision, optimizer());

@@ -22,6 +22,9 @@ class AutomaticOptimization {
 
   /// Returns the loss as training_step gave it: this rank's, not divided. Collective where `window.last`.
   double run(const AnyBatch& batch, const Window& window, StepContext& step);
+  /// Takes the step of a window that waits for more micro-batches than it gets, by the mean of those that it
+  /// has. Collective.
+  void close_window(const OpenWindow& window, StepContext& step);
   /// Whether the latest step was not taken, as gradients were infinite or NaN.
   bool has_left_out_step() const { return has_left_out_step_; }
 

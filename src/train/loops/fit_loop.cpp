@@ -30,13 +30,13 @@ void warn_of_evaluation_mode(const RunSetup& setup) {
               " modules are in evaluation mode as training begins, and stay so; train() changes that");
 }
 
-// As in Lightning no step is taken with them: of several ranks they have not been exchanged yet.
-void warn_of_lost_gradients(const RunSetup& setup, const FitProgress& progress, const WindowRule& rule) {
-  const auto& open = progress.window;
-  if (open.done == 0 || rule.behind_epoch(open).done > 0 || !setup.is_global_zero()) return;
-  log_warning("skip_epoch(), epoch " + std::to_string(progress.epoch) + ": the gradients of " +
-              std::to_string(open.done) +
-              " micro-batches, whose window was open, are dropped; partial_window = carry keeps them");
+// As in Lightning no step is taken with them.
+void warn_of_lost_gradients(const RunSetup& setup, const FitProgress& progress) {
+  if (!setup.is_global_zero()) return;
+  log_warning("the end of epoch " + std::to_string(progress.epoch) + ", which came early: the gradients of " +
+              std::to_string(progress.window.done) +
+              " micro-batches, whose window was open, are dropped; partial_window = accumulated takes a step "
+              "with them, carry keeps them");
 }
 
 }  // namespace
@@ -153,11 +153,16 @@ void FitLoop::run_batches() {
     state_.status.validation_is_due = val_schedule_->was_due(progress.batches - 1, num_batches_);
     finish_batch();
   }
+  if (std::exchange(state_.progress.epoch_became_shorter, false)) {
+    close_window_at_end();
+    validate_shorter_epoch();
+  }
   AnyBatch batch;
   while (!is_over() && progress.batches < num_batches_) {
     if (!measure_.next(*stream, batch)) {
       check_end_of_data(state_.setup, state_.progress, is_stream_);
-      return end_epoch_at(progress.batches);
+      end_epoch_at(progress.batches);
+      return close_window_at_end();
     }
     if (stream->is_last()) end_epoch_at(progress.batches + 1);
     run_batch(batch, progress.batches);
@@ -203,12 +208,13 @@ void FitLoop::run_batch(AnyBatch& batch, std::int64_t batch_idx) {
   const auto window = rule.place(progress.window, micro_batch(batch_idx));
   if (!batch.empty()) state_.log.train.set_batch_size(batch.size());
   is_skipped_ = !batch.empty() && asks_to_skip(step);
-  if (is_skipped_) warn_of_lost_gradients(state_.setup, progress, rule);
+  if (is_skipped_) close_window(step);
   TrainOutput output{.loss = std::numeric_limits<double>::quiet_NaN()};
   if (!is_skipped_) output.loss = optimize(batch, window, step);
   // The end of an epoch that is skipped counts as Lightning's does: for schedules that count every step.
   if (progress.global_step != progress.steps_before_batch || is_skipped_)
-    advance_schedule(step, Interval::kStep, /*watching=*/false, is_skipped_ ? 1 : progress.global_step);
+    advance_schedule(step, Interval::kStep, /*watching=*/false,
+                     progress.global_step == progress.steps_before_batch ? 1 : progress.global_step);
   if (batch_idx + 1 == num_batches_ || is_skipped_)
     advance_schedule(step, Interval::kEpoch, /*watching=*/false, progress.epoch + 1);
   ++progress.batches;
@@ -219,6 +225,28 @@ void FitLoop::run_batch(AnyBatch& batch, std::int64_t batch_idx) {
   progress.samples += batch.size() * step.world_size();
   progress.phase = FitPhase::kBatchEnd;
   state_.hooks.call(hook::on_train_batch_end, step, output);
+}
+
+// Where no batch was known to be the last when it ran.
+void FitLoop::close_window_at_end() {
+  LogScopeGuard scope(state_.log, state_.log.train, kTrainStepLog);
+  const AnyBatch none;
+  StepContext step(state_, state_.progress.batches - 1, none);
+  const auto before = state_.progress.global_step;
+  close_window(step);
+  if (state_.progress.global_step != before)
+    advance_schedule(step, Interval::kStep, /*watching=*/false, state_.progress.global_step);
+}
+
+// Of an epoch that ends before the micro-batches that an open window waits for.
+void FitLoop::close_window(StepContext& step) {
+  auto& progress = state_.progress;
+  if (progress.window.done == 0) return;
+  if (state_.setup.options.partial_window == PartialWindow::kLightning)
+    warn_of_lost_gradients(state_.setup, progress);
+  if (state_.setup.options.partial_window != PartialWindow::kAccumulated) return;
+  automatic_.close_window(std::exchange(progress.window, {}), step);
+  ++progress.batches_that_stepped;
 }
 
 bool FitLoop::asks_to_skip(StepContext& step) {
@@ -281,6 +309,17 @@ std::optional<double> FitLoop::monitored(const TrainContext& context, Interval i
   if (!found) refuse_missing("lr_scheduler", context, name);
   const bool is_of_epoch = found->measured.number == 0 || found->measured.epoch == state_.progress.epoch;
   return interval == Interval::kStep || is_of_epoch ? std::optional(found->value) : std::nullopt;
+}
+
+// Its batches are done, but it was longer when the last of them ran.
+void FitLoop::validate_shorter_epoch() {
+  if (!state_.setup.options.val_check_interval.is_whole_epoch()) return;
+  LogScopeGuard scope(state_.log, state_.log.train, kTrainStepLog);
+  auto& progress = state_.progress;
+  state_.status.validation_is_due = val_schedule_->was_due(progress.batches - 1, num_batches_);
+  progress.phase = FitPhase::kValidation;
+  validate_if_due();
+  progress.phase = FitPhase::kBatches;
 }
 
 void FitLoop::validate_if_due() {

@@ -53,12 +53,15 @@ class FitLoop {
   void finish_epoch();
   void run_batch(AnyBatch& batch, std::int64_t batch_idx);
   bool asks_to_skip(StepContext& step);
+  void close_window(StepContext& step);
+  void close_window_at_end();
   void finish_batch();
   void write_step_row();
   // Plain schedules advance with the step or the epoch's last batch; those that watch a metric
   // after the validation that measures it. `count`: optimizer steps or epochs, with this one.
   void advance_schedule(TrainContext& context, Interval interval, bool watching, std::int64_t count);
   std::optional<double> monitored(const TrainContext& context, Interval interval) const;
+  void validate_shorter_epoch();
   void validate_if_due();
 
   TrainerState& state_;

@@ -62,7 +62,7 @@ bool ValidationSchedule::is_due(std::int64_t batch_idx, std::int64_t epoch_batch
 
 bool ValidationSchedule::was_due(std::int64_t batch_idx, std::int64_t epoch_batches) const {
   if (data_.val.empty() || !in_epoch() || clock_) return false;
-  if (setup_.options.val_check_interval.is_whole_epoch()) return batch_idx + 1 == epoch_batches;
+  if (setup_.options.val_check_interval.is_whole_epoch()) return batch_idx + 1 >= epoch_batches;
   const bool across_epochs = !setup_.options.check_val_every_n_epoch;
   return (batch_idx + 1 + (across_epochs ? progress_.batches_before : 0)) % batches_ == 0;
 }

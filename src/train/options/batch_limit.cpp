@@ -12,23 +12,28 @@ namespace {
 
 constexpr double kMostCounted = 1e15;  // a double tells whole numbers below apart
 
-// 10.0 is ten batches, as in Lightning; 1.0 is all of them.
+// 1.0 is all of them.
 bool is_number_of_batches(double number) {
   return number > 1 && number <= kMostCounted && std::floor(number) == number;
 }
 
 }  // namespace
 
+BatchLimit::BatchLimit(double fraction) : value_(fraction) {
+  if (is_number_of_batches(fraction)) value_ = static_cast<std::int64_t>(fraction);
+}
+
 Expected<BatchLimit> BatchLimit::parse(std::string_view text) {
   if (const auto batches = OptionType<std::int64_t>::parse(text)) {
     if (*batches < 0) return Unexpected{OptionType<BatchLimit>::accepted()};
     return BatchLimit(*batches);
   }
-  const auto fraction = OptionType<double>::parse(text);
-  if (!fraction) return Unexpected{OptionType<BatchLimit>::accepted()};
-  if (is_number_of_batches(*fraction)) return BatchLimit(static_cast<std::int64_t>(*fraction));
-  if (!(*fraction >= 0 && *fraction <= 1)) return Unexpected{OptionType<BatchLimit>::accepted()};
-  return BatchLimit(*fraction);
+  const auto number = OptionType<double>::parse(text);
+  if (!number) return Unexpected{OptionType<BatchLimit>::accepted()};
+  const BatchLimit limit(*number);
+  const auto* fraction = std::get_if<double>(&limit.value_);
+  if (fraction && !(*fraction >= 0 && *fraction <= 1)) return Unexpected{OptionType<BatchLimit>::accepted()};
+  return limit;
 }
 
 bool BatchLimit::is_zero() const {
@@ -53,7 +58,6 @@ std::int64_t BatchLimit::apply(std::int64_t available, std::string_view option) 
     return std::min(available, *batches);
   }
   const double fraction = std::get<double>(value_);
-  if (is_number_of_batches(fraction)) return std::min(available, static_cast<std::int64_t>(fraction));
   if (!(fraction >= 0 && fraction <= 1)) refuse("a fraction in 0.0..1.0, or an integer");
   if (available == kUnknownLength) {
     if (fraction == 1 || fraction == 0) return fraction == 1 ? available : 0;

@@ -25,14 +25,19 @@ void LrSweep::on_train_batch_end(StepContext& step, const TrainOutput& output) {
   add(setup_.mean_over_ranks(output.loss));
 }
 
+// Lightning's threshold * best, but for negative losses, of which that would be below the best.
+bool LrSweep::diverges(double smoothed) const {
+  const auto& threshold = options_.early_stop_threshold;
+  return threshold && smoothed > best_ + (*threshold - 1) * std::abs(best_);
+}
+
 // Lightning's divisor, whose power is one step ahead.
 void LrSweep::add(double loss) {
   constexpr double kBeta = 0.98;
   const auto steps = static_cast<double>(result_.lr.size());
   mean_ = kBeta * mean_ + (1 - kBeta) * loss;
   const double smoothed = mean_ / (1 - std::pow(kBeta, steps + 1));
-  const auto& threshold = options_.early_stop_threshold;
-  if (threshold && steps > 1 && smoothed > *threshold * best_) stop_.requested = stop_.agreed = true;
+  if (steps > 1 && diverges(smoothed)) stop_.requested = stop_.agreed = true;
   if (steps == 1 || smoothed < best_) best_ = smoothed;
   result_.loss.push_back(smoothed);
 }

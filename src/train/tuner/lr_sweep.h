@@ -22,6 +22,7 @@ class LrSweep final : public Callback {
  private:
   double lr_of(std::int64_t step) const;
   void add(double loss);
+  bool diverges(double smoothed) const;
 
   const RunSetup& setup_;
   StopState& stop_;

@@ -1,4 +1,4 @@
-#include "base/former_options.h"
+#include "train/options/former_options.h"
 
 #include <algorithm>
 #include <array>
