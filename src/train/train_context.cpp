@@ -11,7 +11,7 @@
 #include <lockstep/train/train_context.h>
 
 #include "train/checkpoints/fit_checkpoint.h"
-#include "train/data/estimated_steps.h"
+#include "train/data/data_place.h"
 #include "train/logging/terminal.h"
 #include "train/loops/trainer_state.h"
 

@@ -1,5 +1,8 @@
-// Where in the data a run is, in terms that do not depend on the number of ranks.
+// Where in the data a run is, in terms that do not depend on the number of ranks, and how far it will come.
 #pragma once
+
+#include <cstdint>
+#include <optional>
 
 #include <lockstep/checkpoint/checkpoint.h>
 
@@ -42,5 +45,12 @@ void adopt_data_place(RunSetup& setup, const RunData& data, FitProgress& progres
 
 /// What the rank of the same number had for itself; in a larger world ranks share.
 StateTree own_of(const RunSetup& setup, const Checkpoint& checkpoint);
+
+/// From max_epochs, max_steps, the length of the training data and accumulate_grad_batches, for each epoch as
+/// it will be then, behind the steps that are done. None where nothing limits it, or only the end of the data
+/// tells. Not Collective.
+/// @throws ConfigError outside of fit
+std::optional<std::int64_t> estimated_steps(const RunSetup& setup, const RunData& data,
+                                            const FitProgress& progress);
 
 }  // namespace lockstep::detail

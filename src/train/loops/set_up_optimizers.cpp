@@ -8,7 +8,7 @@
 
 #include "optim/schedule.h"
 #include "strategy/scaled_step.h"
-#include "train/data/estimated_steps.h"
+#include "train/data/data_place.h"
 
 namespace lockstep::detail {
 namespace {
