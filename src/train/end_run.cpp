@@ -23,7 +23,7 @@
 namespace lockstep::detail {
 namespace {
 
-// Each run reports its own metrics; summary.json all of them.
+// summary.json reports the metrics of all runs of this Trainer, callback_metrics() those of the last one.
 void keep_metrics(RunLog& log) {
   for (const auto& [name, value] : log.board.callback) log.all_metrics.insert_or_assign(name, value);
 }
@@ -38,7 +38,7 @@ void warn_of_second(const char* what, const std::exception& error) {
   log_warning(std::string("after a failure, ") + what + " failed too: " + error.what());
 }
 
-// One step of what follows a failure: its own failure must not hide the first.
+// Runs one step of the cleanup after a failure. Its own failure must not hide the first one.
 void attempt(const char* what, const std::function<void()>& step) {
   try {
     step();
@@ -47,7 +47,7 @@ void attempt(const char* what, const std::function<void()>& step) {
   }
 }
 
-// In Lightning's order; each is told once, whatever the others do.
+// Calls on_exception in Lightning's order, once on each, whatever the others throw.
 void tell_of_failure(TrainerState& state, const std::exception& error) {
   state.checkpoints.failure = &error;
   state.hooks.call_each(
@@ -59,7 +59,7 @@ void tell_of_failure(TrainerState& state, const std::exception& error) {
   state.checkpoints.failure = nullptr;
 }
 
-// What metrics alone do not show.
+// Warns of optimizer steps that were skipped, which metrics alone do not show.
 void warn_of_missing_steps(const TrainerState& state) {
   if (state.setup.stage != Stage::kFit || !state.setup.is_global_zero()) return;
   const auto* const scaler = state.setup.precision->grad_scaler();
@@ -126,7 +126,7 @@ void write_summary(const TrainerState& state, const std::string& status,
 
 }  // namespace
 
-// The summary comes last, when all ranks are through: until then any of them may still fail.
+// The summary is written last: until then any rank may still fail.
 void end_run(TrainerState& state) {
   keep_metrics(state.log);
   warn_of_missing_steps(state);

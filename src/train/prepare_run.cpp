@@ -34,8 +34,8 @@ void begin_run(TrainerState& state, Stage stage, std::shared_ptr<AnyModule> modu
 
 namespace {
 
-// Whether the program brings a callback of this kind, of which there is at most one where `flag` is on, and
-// none where it is off.
+// Whether the program has a callback of this kind. At most one is allowed where `flag` is on, and none where
+// it is off.
 template <class Kind>
 bool brings(const std::vector<std::shared_ptr<Callback>>& callbacks, const char* kind, const char* flag,
             bool is_on) {
@@ -47,7 +47,7 @@ bool brings(const std::vector<std::shared_ptr<Callback>>& callbacks, const char*
                               .got = std::to_string(found)});
 }
 
-// Those that tell on rank 0 what the file asks for; the file is refused on all ranks.
+// Adds, on rank 0, the callbacks for the reports that DeepSpeed's file asks for. All ranks check the file.
 void add_deepspeed_reports(const RunSetup& setup, std::vector<std::shared_ptr<Callback>>& callbacks) {
   const auto& config = *setup.deepspeed;
   const auto comms_log =
@@ -60,7 +60,7 @@ void add_deepspeed_reports(const RunSetup& setup, std::vector<std::shared_ptr<Ca
   if (comms_log) callbacks.push_back(comms_log);
 }
 
-// Those that the module wants take the place of the Trainer's own of their class.
+// Callbacks of the module replace the Trainer's callbacks of the same class.
 std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunSetup& setup) {
   auto callbacks = setup.options.callbacks;
   for (auto& own : setup.module->configure_callbacks()) {
@@ -100,12 +100,12 @@ void collect_hooks(RunSetup& setup, HookList& hooks) {
 
 namespace {
 
-// What is made meanwhile is put off, where the strategy would have it so.
+// Defers the initialization of tensors where the strategy wants that.
 std::optional<DeferredInit> deferral(const RunSetup& setup) {
   return setup.strategy->defers_init() ? std::optional<DeferredInit>(std::in_place) : std::nullopt;
 }
 
-// What has no memory yet is read when it gets some.
+// Tensors whose initialization is deferred are read when they are materialized.
 IncompatibleKeys load_first_weights(const RunSetup& setup, const std::filesystem::path& path) {
   const torch::NoGradGuard no_grad;
   const auto put = [](const at::Tensor& tensor, const StoredTensor& stored) {
@@ -136,7 +136,8 @@ void prepare_module(RunSetup& setup, HookList& hooks, TrainContext& context) {
     const auto scope = deferral(setup);
     setup.module->configure_model(context);
   }
-  // Once: a test after fit is about what fit made of them. The strategy gives every rank what rank 0 has.
+  // Loaded once: a later test is about the weights that fit has trained. The strategy sends rank 0's weights
+  // to all ranks.
   const auto weights = std::exchange(setup.options.run.init_weights, {});
   if (!weights.empty() && setup.is_global_zero())
     warn_of(load_first_weights(setup, weights), weights.string());

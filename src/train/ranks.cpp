@@ -20,14 +20,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Our own launcher has written this file already, before its ranks ran, for their first Trainer.
+// Writes ranks.json, unless our own launcher has: it does so for the first Trainer of its ranks.
 void write_ranks(const fs::path& run_dir, const std::vector<std::string>& pids) {
   nlohmann::ordered_json ranks;
   for (std::size_t rank = 0; rank < pids.size(); ++rank) ranks[std::to_string(rank)] = std::stol(pids[rank]);
   write_file_atomically(run_dir / "ranks.json", ranks.dump(2) + "\n");
 }
 
-// Better before training than after it.
+// Checked before training rather than after it.
 void check_target(const fs::path& save_weights) {
   if (save_weights.empty()) return;
   const auto folder = fs::absolute(save_weights).parent_path();
@@ -37,7 +37,7 @@ void check_target(const fs::path& save_weights) {
                               .got = fs::is_directory(folder) ? "a folder" : "no such folder"});
 }
 
-// The folder that this rank wants instead of rank 0's, if it names one.
+// The run directory that this rank names, where that is not rank 0's; empty otherwise.
 std::string other_run_dir(const RunSetup& setup) {
   const auto& wanted = setup.options.run.run_dir;
   std::error_code ignored;
@@ -45,8 +45,8 @@ std::string other_run_dir(const RunSetup& setup) {
   return fs::absolute(wanted).string();
 }
 
-// It would stay empty, or be a mixture of runs. Another node may have a place of its own for what its
-// launcher writes. Collective.
+// Refuses ranks of one node that name different run directories: one would stay empty, or mix two runs.
+// Another node may have its own folder for what its launcher writes. Collective.
 void check_run_dirs(const RunSetup& setup) {
   const auto node = std::to_string(setup.environment->node_rank());
   const auto nodes = setup.communicator().all_gather_bytes(node);

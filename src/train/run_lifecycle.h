@@ -10,40 +10,41 @@
 
 namespace lockstep::detail {
 
-/// Finds out who this process is among the ranks that `setup` asks for. Where nobody has started them, it
+/// Finds the rank of this process. Where no launcher has started the ranks that `setup` asks for, the process
 /// becomes the supervisor of copies of itself and exits with their status.
-/// @throws ConfigError when options and environment do not agree, or the strategy allows no such start
+/// @throws ConfigError where options and environment disagree, or the strategy does not allow such a start
 void find_ranks(RunSetup& setup);
 
 /// Forms the group of ranks, once. Collective.
 void join_ranks(RunSetup& setup, RunLog& log);
 
-/// Gives all ranks the folder that rank 0 claims, once, with log and loggers. Collective.
+/// Opens the run directory, once: rank 0 claims it for all ranks and makes the loggers; each rank opens its
+/// log file. Collective.
 void open_run_directory(RunSetup& setup, RunLog& log);
 
-/// Forgets what the run before left, and takes `module`.
+/// Resets what the run before has left, and takes `module`.
 void begin_run(TrainerState& state, Stage stage, std::shared_ptr<AnyModule> module);
 
-/// Asks the module for its callbacks, and puts all in their order.
+/// Collects the callbacks of the Trainer and of the module, in the order in which they are called.
 void collect_hooks(RunSetup& setup, HookList& hooks);
 
-/// Data, setup hooks, configure_model, the weights to start from, the precision. Collective.
+/// Prepares the module: data, setup hooks, configure_model, initial weights, precision. Collective.
 void prepare_module(RunSetup& setup, HookList& hooks, TrainContext& context);
 
-/// All values of the module are about to be loaded: those that DeferredInit has put off need not be computed.
+/// Drops the deferred initial values of `module`, all of which are about to be loaded.
 void forget_first_values(const AnyModule& module);
 
-/// A short validation, of which nothing stays. Collective.
+/// Runs a short validation whose results are dropped. Collective.
 void sanity_check(TrainerState& state);
 
-/// A run that ended well: hooks, loggers, profiler and summary.json. Collective.
+/// Ends a run that has succeeded: hooks, loggers, profiler and summary.json. Collective.
 void end_run(TrainerState& state);
 
-/// What has run in the place of training or evaluation leaves nothing but what it has found. Collective.
+/// Ends a search that has run in place of training or evaluation. Only what it has found is kept. Collective.
 void end_search(TrainerState& state);
 
-/// Tells the hooks of `error`, keeps what was logged, and leaves the group, so that peers notice at once.
-/// Never throws. Not Collective.
+/// Ends a run that has failed: calls on_exception, keeps what was logged, and leaves the group, so that the
+/// other ranks notice at once. Never throws. Not Collective.
 void end_failed_run(TrainerState& state, const std::exception& error);
 
 }  // namespace lockstep::detail

@@ -39,7 +39,7 @@ std::string_view stage_name(Stage stage) {
 
 LogValue::LogValue(const at::Tensor& tensor) : value_(0) {
   if (!tensor.defined() || tensor.numel() != 1) {
-    throw ConfigError("train", {.what = "log(): value is no single number",
+    throw ConfigError("train", {.what = "log(): the value is not a single number",
                                 .expected = "a tensor of one element",
                                 .got = tensor.defined() ? std::to_string(tensor.numel()) + " elements"
                                                         : "an undefined tensor",

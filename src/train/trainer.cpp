@@ -37,8 +37,8 @@ namespace detail {
 
 namespace {
 
-// While it lives, collectives are actions `[Communicator].all_reduce` and so on of a profiler, in the threads
-// that carry them out.
+// While an object of this class exists, a profiler records collectives as actions `[Communicator].all_reduce`
+// and so on, in the threads that carry them out.
 class ProfiledCollectives final : private CollectiveObserver {
  public:
   explicit ProfiledCollectives(Profiler& profiler) : profiler_(profiler) {
@@ -56,7 +56,7 @@ class ProfiledCollectives final : private CollectiveObserver {
   ObservedCollectives scope_{*this};  // last: what it observes is complete
 };
 
-// Measures the loop, also one that fails.
+// Measures the training loop. The destructor writes the figures, so that a loop that throws is measured, too.
 class LoopFigures {
  public:
   LoopFigures(RunFigures& figures, const RunSetup& setup, const FitProgress& progress)
@@ -83,7 +83,7 @@ class LoopFigures {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// Where a file is missing the run has failed, but not before it has ended in good order.
+// A file that could not be written makes the run fail after all of its hooks have been called.
 void keep_failure(const FitParts& fit, const std::function<void()>& save) {
   try {
     save();
@@ -93,7 +93,7 @@ void keep_failure(const FitParts& fit, const std::function<void()>& save) {
   }
 }
 
-// Without a batch there is nothing that would be worth the checkpoint of an earlier run.
+// A fit without a batch must not replace the last.ckpt of an earlier run.
 bool has_trained(const FitProgress& progress) { return progress.samples > 0 || progress.epoch > 0; }
 
 void save_last(const FitParts& fit) {
@@ -119,13 +119,13 @@ void train(TrainerState& state) {
   if (!checkpoints.resume_point) keep_resume_point(state.fit);
 }
 
-// A group of its own spares the layers from waiting for gradients that are under way.
+// The layers have a group of their own, so that they need not wait for gradients that are being exchanged.
 std::optional<SyncBatchNorm> synced_batch_norm(const RunSetup& setup) {
   if (!setup.options.sync_batchnorm || setup.communicator().size() == 1) return std::nullopt;
   return std::optional<SyncBatchNorm>(std::in_place, *setup.module, setup.communicator().split(0).value());
 }
 
-// Neither file is kept from being written by the other.
+// A failure to write one file must not keep the others from being written.
 void save_results(const FitParts& fit) {
   const auto& setup = fit.setup;
   setup.strategy->check_replicas(*setup.module);
@@ -141,20 +141,20 @@ void save_results(const FitParts& fit) {
   end_local_checkpoints(setup, fit.checkpoints);
 }
 
-// What the fit goes on from, if anything: what it brings need not be computed first.
+// The checkpoint that the fit resumes, if any. The initial values of what it contains need not be computed.
 std::optional<Checkpoint> checkpoint_to_resume(const FitParts& fit, bool is_first_fit) {
   auto from = take_wanted_checkpoint(fit.setup, fit.checkpoints, is_first_fit);
   if (from && fit.setup.module->strict_loading()) forget_first_values(*fit.setup.module);
   return from;
 }
 
-// The checkpoint is open no longer than this: its place on the disk may be wanted for another one.
+// Takes the checkpoint by value and closes it: it may be replaced on disk while the fit runs.
 bool resume(const FitParts& fit, std::optional<Checkpoint> from) {
   if (from) load_fit(fit, *from);
   return from.has_value();
 }
 
-// A Trainer that failed has no group any more.
+// The group of ranks is closed after a failure.
 void require_usable(const RunSetup& setup) {
   if (setup.strategy) return;
   throw ConfigError("train", {.what = "this Trainer's last run failed",
@@ -163,14 +163,14 @@ void require_usable(const RunSetup& setup) {
                               .hint = "its group of ranks is closed"});
 }
 
-// By default it ends the process.
+// Without a handler the signal would end the process.
 std::optional<launch::SignalFlag> requeue_flag(const RunSetup& setup) {
   const auto* slurm = requeuing_environment(setup);
   if (slurm == nullptr) return std::nullopt;
   return std::optional<launch::SignalFlag>(std::in_place, slurm->requeue_signal());
 }
 
-// Runs one entry point.
+// Runs the body of fit, validate, test or predict, and ends the run where the body throws.
 void run_guarded(TrainerState& state, const std::function<void()>& body) {
   auto& setup = state.setup;
   require_usable(setup);
@@ -194,7 +194,7 @@ void run_guarded(TrainerState& state, const std::function<void()>& body) {
   }
 }
 
-// What a fit before has left.
+// Resets what an earlier fit of this Trainer has left.
 void forget_fit(TrainerState& state, const ModelCheckpoint* callback) {
   state.progress = {};
   state.setup.next_accumulation.reset();

@@ -27,7 +27,7 @@ std::optional<BatchNormView> batch_norm_view_as(torch::nn::Module& module) {
                        .num_batches_tracked = &layer->num_batches_tracked};
 }
 
-/// Nothing where `module` is another kind of layer.
+/// None where `module` is another kind of layer.
 inline std::optional<BatchNormView> batch_norm_view(torch::nn::Module& module) {
   if (auto layer = batch_norm_view_as<torch::nn::BatchNorm1dImpl>(module)) return layer;
   if (auto layer = batch_norm_view_as<torch::nn::BatchNorm2dImpl>(module)) return layer;

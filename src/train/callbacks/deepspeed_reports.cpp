@@ -52,7 +52,7 @@ std::string momentum_text(const Optimizer::Group& group) {
   return "[" + number_text(group.betas->front()) + ", " + number_text(group.betas->back()) + "]";
 }
 
-// Who counts operations wants to know what they took.
+// The flops profiler shows the times, too.
 bool shows_times(const DeepSpeedConfig& config) {
   return config.wall_clock_breakdown || config.flops_profiler.enabled;
 }
@@ -67,7 +67,7 @@ bool DeepSpeedReports::are_wanted(const DeepSpeedConfig& config) {
 DeepSpeedReports::DeepSpeedReports(const DeepSpeedConfig& config, std::function<const GradScaler*()> scaler)
     : config_(config), scaler_(std::move(scaler)), flops_(config.flops_profiler) {
   const auto& tensorboard = config.tensorboard;
-  // The folder of the job itself, no version below it.
+  // The logger writes to the folder of the job itself, without a version below it.
   if (tensorboard.enabled)
     monitors_.push_back(std::make_unique<TensorBoardLogger>(TensorBoardOptions{
         .save_dir = tensorboard.output_path, .name = tensorboard.job_name, .version = "."}));
@@ -106,7 +106,7 @@ void DeepSpeedReports::on_train_batch_end(StepContext& step, const TrainOutput&)
 
 void DeepSpeedReports::end_step(StepContext& step, std::int64_t steps_before) {
   if (++throughput_.steps > kFirstMeasuredStep) throughput_.total += throughput_.current;
-  // A batch of manual optimisation may do several.
+  // A batch of manual optimisation may take several steps.
   const auto every = config_.steps_per_print.value_or(0);
   const bool is_due = every > 0 && step.global_step() / every > steps_before / every;
   if (is_due) print_progress(step);
@@ -231,7 +231,7 @@ std::string size_text(std::int64_t bytes) {
   return text + " " + kUnits[unit];
 }
 
-// Without the tenth at either end.
+// The mean without the smallest and the largest tenth.
 double trimmed_mean(std::vector<float> values) {
   std::ranges::sort(values);
   const auto cut = static_cast<std::ptrdiff_t>(std::lround(static_cast<double>(values.size()) * 0.1));

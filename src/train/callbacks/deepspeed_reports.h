@@ -1,4 +1,4 @@
-// What DeepSpeed's configuration has a run tell of itself: progress, times, memory, collectives.
+// Reports of a run that DeepSpeed's configuration asks for: progress, times, memory, collectives.
 #pragma once
 
 #include <chrono>
@@ -75,7 +75,8 @@ class DeepSpeedReports final : public Callback {
   std::int64_t last_step_ = 0;
 };
 
-/// Of this process now (MA) and at most (Max_MA), and of the machine. In DeepSpeed's words, a line each.
+/// DeepSpeed's memory_breakdown: the memory of this process, current (MA) and peak (Max_MA), and of the
+/// machine, around forward, backward and step. A line each, in DeepSpeed's words.
 class MemoryBreakdown final : public Callback {
  public:
   void on_train_batch_start(StepContext& step) override;
@@ -88,10 +89,10 @@ class MemoryBreakdown final : public Callback {
   bool is_in_step_ = false;
 };
 
-/// On rank 0, from the first batch to the last: with `verbose` a line for each collective, when the batch is
-/// over; a table of all, by name and size, when the training is. `prof_ops` are those that count without
-/// `prof_all`, by lockstep's names. Words and units are DeepSpeed's; so is that bandwidths are of all ranks,
-/// whoever takes part.
+/// DeepSpeed's comms_logger: the collectives of a run, on rank 0. With `verbose` a line for each collective
+/// at the end of its batch; at the end of training a table of all, by name and size. `prof_ops` are the
+/// collectives that count without `prof_all`, by this library's names. Words and units are DeepSpeed's, and
+/// bandwidths are those of all ranks.
 class CommsLog final : public Callback, private CollectiveObserver {
  public:
   explicit CommsLog(deepspeed::CommsLogger options);

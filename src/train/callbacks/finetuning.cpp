@@ -39,7 +39,7 @@ bool has(const Optimizer& optimizer, const at::Tensor& parameter) {
   return false;
 }
 
-// Those of `part` that require a gradient and have no group, under their names in `module`.
+// The parameters of `part` that require a gradient and have no group yet, by their names in `module`.
 std::vector<NamedParameter> new_parameters(const AnyModule& module, const torch::nn::Module& part,
                                            const Optimizer& optimizer) {
   std::set<const at::TensorImpl*> wanted;
@@ -53,8 +53,8 @@ std::vector<NamedParameter> new_parameters(const AnyModule& module, const torch:
   return found;
 }
 
-// What a strategy has set up stays as it is: it is given the module anew. Gradients of the last step may lie
-// in its memory.
+// Has the strategy set up the module again, since it does not notice new parameters. Gradients of the last
+// step may lie in its memory.
 void set_up_again(const TrainContext& context) {
   context.optimizer().zero_grad();
   const auto& module = context.optimizers().front().module;
@@ -128,7 +128,7 @@ void BaseFinetuning::on_load_checkpoint(TrainContext& context, const StateTree& 
   if (trained_parameters(module) != before) set_up_again(context);
 }
 
-// As PyTorch's track_running_stats = false: a layer goes on to use what each batch measures.
+// As with PyTorch's track_running_stats = false the layer uses the statistics of each batch.
 void BaseFinetuning::freeze_statistics(torch::nn::Module& part) {
   const auto layer = detail::batch_norm_view(part);
   if (!layer || momenta_.contains(&part)) return;

@@ -19,7 +19,7 @@ using Module = FlopCounter::ModuleWork;
 
 constexpr double kSecondsPerNanosecond = 1e-9;
 
-// `%g` of what is rounded to two digits.
+// `%g` of a number that is rounded to two digits.
 std::string rounded(double number) {
   char text[64];
   std::snprintf(text, sizeof text, "%g", std::round(number * 100) / 100);
@@ -36,7 +36,7 @@ std::string scaled(double number) {
   return rounded(number * 1e6) + " u";
 }
 
-// Billions are B, and nothing follows.
+// A number of parameters: billions are B, and no unit follows.
 std::string parameters_text(std::int64_t parameters) {
   auto text = scaled(static_cast<double>(parameters));
   if (text.back() == 'G') text.back() = 'B';

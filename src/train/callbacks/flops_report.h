@@ -1,4 +1,4 @@
-// DeepSpeed's flops_profiler: what a step computes, how fast, and the page that says so.
+// DeepSpeed's flops_profiler: the operations and the speed of a step, and the report that it prints.
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@ struct ProfiledBatch {
   std::vector<FlopCounter::ModuleWork> modules = {};  ///< of forward; the model first
 };
 
-/// The summary, the most expensive kinds of modules at each depth, and, where `detailed`, the tree of
-/// modules. Exported for tests.
+/// The report: a summary, the most expensive kinds of modules at each depth and, where `detailed`, the tree
+/// of modules. Exported for tests.
 LOCKSTEP_API std::string flops_page(const ProfiledBatch& batch, const deepspeed::FlopsProfiler& options);
 
 enum class StepPhase { kForward, kBackward, kStep };
@@ -36,7 +36,7 @@ class PhaseClock {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// By phase.
+  /// Times by phase.
   struct Times : std::array<Clock::duration, 3> {
     Clock::duration of(StepPhase phase) const { return (*this)[static_cast<std::size_t>(phase)]; }
     Clock::duration sum() const { return (*this)[0] + (*this)[1] + (*this)[2]; }
@@ -58,7 +58,7 @@ class PhaseClock {
     since_ = now;
   }
 
-  /// Since the last call.
+  /// The times since the last call.
   Times take() { return std::exchange(times_, {}); }
 
  private:
@@ -67,21 +67,22 @@ class PhaseClock {
   Times times_ = {};
 };
 
-/// Once `profile_step` steps are done, the next one's last micro-batch is counted, and what it was goes to
-/// `output_file` or is printed. A file that cannot be written is a warning. Does nothing unless enabled.
+/// Counts the operations of the last micro-batch of the step after `profile_step`, and writes the report to
+/// `output_file` or prints it. A file that cannot be written is a warning. Does nothing unless enabled.
 class FlopsReport {
  public:
   explicit FlopsReport(deepspeed::FlopsProfiler options);
 
-  /// Training begins after `done` steps: where these are more, the step has been counted before.
+  /// Call where training begins after `done` steps. Where these are more than profile_step, the step was
+  /// counted before.
   void begin_run(std::int64_t done);
-  /// A micro-batch begins.
+  /// Call where a micro-batch begins.
   void begin(StepContext& step);
-  /// Its forward pass is over.
+  /// Call after its forward pass.
   void end_forward();
-  /// It is over, and has taken `times`.
+  /// Call at its end, with the times that it has taken.
   void end(const StepContext& step, const PhaseClock::Times& times);
-  /// No more is counted: the training ends.
+  /// Call where training ends.
   void stop() { counter_.reset(); }
 
  private:

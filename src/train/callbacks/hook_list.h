@@ -1,4 +1,4 @@
-// The hooks by name, and the list of those whom each is called on: the callbacks and then the module.
+// The hooks by name, and the list of objects on which each hook is called: the callbacks, then the module.
 #pragma once
 
 #include <exception>
@@ -16,7 +16,7 @@
 
 namespace lockstep::detail {
 
-/// A member function of Hooks, and what it is called.
+/// A member function of Hooks, and its name.
 template <class... Parameters>
 struct NamedHook {
   std::string_view name;
@@ -68,18 +68,19 @@ LOCKSTEP_HOOK(on_exception);
 
 class HookList {
  public:
-  /// Forgets all targets; what is called from now on is measured by `profiler`, which may be null.
+  /// Removes all targets. Later calls are measured by `profiler`, which may be null.
   void clear(Profiler* profiler) {
     targets_.clear();
     actions_.clear();
     profiler_ = profiler;
   }
-  /// `kind` is what reports call it, such as "Callback". One that `monitors` looks at what others log.
+  /// Adds a target. Reports call it `kind`, such as "Callback". `monitors`: it watches metrics that others
+  /// log.
   void add(Hooks& target, std::string kind, bool monitors) {
     targets_.push_back({&target, std::move(kind), monitors});
   }
 
-  /// Calls it on all, in their order.
+  /// Calls the hook on all targets, in their order.
   template <class... Parameters, class... Arguments>
   void call(const NamedHook<Parameters...>& hook, Arguments&&... arguments) {
     call_all([&] {
@@ -87,7 +88,7 @@ class HookList {
     });
   }
 
-  /// Calls it on those that monitor, or on the others.
+  /// Calls the hook on the targets that monitor, or on the others.
   template <class... Parameters, class... Arguments>
   void call_on(bool monitors, const NamedHook<Parameters...>& hook, Arguments&&... arguments) {
     call_all([&] {
@@ -96,13 +97,14 @@ class HookList {
     });
   }
 
-  /// What `calls` calls is of one moment: what its targets defer is done when all have been called.
+  /// Treats all hooks that `calls` calls as one call: deferred actions run after the last of them.
   template <class Calls>
   void call_together(const Calls& calls) {
     call_all(calls);
   }
 
-  /// Calls it on all, in their order, whatever some of them throw; `on_error` gets that.
+  /// Calls the hook on all targets in their order, even if some of them throw. `on_error` gets each
+  /// exception.
   template <class... Parameters, class OnError, class... Arguments>
   void call_each(const NamedHook<Parameters...>& hook, const OnError& on_error, Arguments&&... arguments) {
     for (const auto& target : targets_) {
@@ -114,9 +116,9 @@ class HookList {
     }
   }
 
-  /// Whether one is being called.
+  /// Whether a hook is being called.
   bool is_calling() const { return depth_ > 0; }
-  /// Does that when all targets have been called, if none of them throws.
+  /// Runs `action` after the hook has been called on all targets, unless one of them throws.
   void defer(std::function<void()> action) { deferred_.push_back(std::move(action)); }
 
  private:

@@ -1,4 +1,4 @@
-// The callbacks that write to the loggers themselves: learning rates, the machine, throughput.
+// Callbacks that write to the loggers directly: learning rates, device statistics, throughput.
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -17,15 +17,15 @@
 namespace lockstep {
 namespace {
 
-// Whether log_every_n_steps, or the end of the run, asks for a row of the batch that runs: counted, as the
-// loggers' steps are, in batches that stepped.
+// Whether a row is due for the current batch, by log_every_n_steps or the end of the run. Batches that
+// stepped are counted, as for the loggers' steps.
 bool is_log_step(const TrainContext& context) {
   const int every = context.options().log_every_n_steps;
   if (every <= 0) return false;
   return (context.batches_that_stepped() + 1) % every == 0 || context.should_stop();
 }
 
-// The same in evaluation: of its own batches, unless it is a part of fit.
+// The same in evaluation, which counts its own batches unless it is a part of fit.
 bool is_log_batch(const StepContext& step) {
   if (step.stage() == Stage::kFit) return is_log_step(step);
   const int every = step.options().log_every_n_steps;
@@ -46,7 +46,7 @@ void LearningRateMonitor::on_train_start(TrainContext& context) {
     log_warning("LearningRateMonitor: there is no learning-rate schedule; the rate is constant");
 }
 
-// Without a wish each rate is logged as often as it changes; without a schedule it never does.
+// Without logging_interval each rate is logged as often as its schedule changes it.
 bool LearningRateMonitor::logs_at(const RunOptimizer& optimizer, Interval interval) const {
   if (options_.logging_interval) return *options_.logging_interval == interval;
   return (optimizer.lr_scheduler ? optimizer.lr_scheduler->interval : Interval::kEpoch) == interval;
@@ -162,7 +162,7 @@ ThroughputMonitor::ThroughputMonitor(ThroughputMonitorOptions options) : options
 }
 ThroughputMonitor::~ThroughputMonitor() = default;
 
-// Null where nothing is measured.
+// Null in stages that are not measured.
 ThroughputMonitor::Meter* ThroughputMonitor::meter(const TrainContext& context, const char* stage) {
   if (!context.is_global_zero() || context.stage() == Stage::kSanityCheck) return nullptr;
   auto& found = meters_[stage];
@@ -211,7 +211,7 @@ void ThroughputMonitor::on_train_start(TrainContext& context) {
   last_global_step_ = context.global_step();
 }
 
-// Only a window that is complete holds its share of the optimizer's step.
+// The time of an optimizer step counts only once its window is complete.
 void ThroughputMonitor::on_train_batch_end(StepContext& step, const TrainOutput&) {
   const bool stepped = std::exchange(last_global_step_, step.global_step()) != step.global_step();
   if (update(step, kTrain) != nullptr && stepped && is_log_step(step))
@@ -221,7 +221,7 @@ void ThroughputMonitor::on_train_batch_end(StepContext& step, const TrainOutput&
 void ThroughputMonitor::on_validation_start(TrainContext& context) { start(context, kValidate); }
 void ThroughputMonitor::on_validation_batch_end(StepContext& step) { update_and_log(step, kValidate); }
 
-// The clock of training stands still since its last batch.
+// Validation does not count as time of training.
 void ThroughputMonitor::on_validation_end(TrainContext& context) {
   auto* const training = context.stage() == Stage::kFit ? meter(context, kTrain) : nullptr;
   if (training == nullptr) return;

@@ -93,7 +93,7 @@ void ProgressBar::update(const TrainContext& context) {
   }
 }
 
-// A row is owed for each epoch that was begun.
+// Prints the row of the epoch before, once for each epoch that was begun.
 void ProgressBar::finish_epoch(const TrainContext& context) {
   if (!training_) return;
   const auto running = passes();
@@ -132,7 +132,7 @@ void ProgressBar::on_train_epoch_start(TrainContext& context) {
   if (is_shown(context)) begin_epoch(context);
 }
 
-// Of an epoch that another process began the start is not seen.
+// The start of an epoch that the process before began is not seen.
 void ProgressBar::on_train_batch_end(StepContext& step, const TrainOutput&) {
   if (!is_shown(step)) return;
   if (!training_) begin_epoch(step);

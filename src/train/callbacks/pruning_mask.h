@@ -28,8 +28,8 @@ using Amount = std::variant<std::int64_t, double>;
 LOCKSTEP_API at::Tensor pruned_mask(const PruningMethod& method, const at::Tensor& weight,
                                     const at::Tensor& mask, const Amount& amount);
 
-/// What the constructor of `layer` could have drawn for its own parameter `name`, from torch's generator;
-/// undefined for layers that are not known to draw.
+/// New random values for the parameter `name` of `layer`, as its constructor draws them from torch's
+/// generator; undefined for layers whose initialization is unknown.
 at::Tensor redrawn(const torch::nn::Module& layer, const std::string& name);
 
 }  // namespace lockstep::detail

@@ -1,4 +1,4 @@
-// What callbacks say of options and of runs that they cannot work with.
+// Errors of callbacks about options and runs that they cannot work with.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace lockstep::detail {
 
-/// Throws in the name of the callback `who`. @throws ConfigError, always
+/// Throws a ConfigError that names the callback `who`. @throws ConfigError, always
 struct Refusal {
   std::string_view who;
   [[noreturn]] void operator()(const std::string& what, std::string expected, std::string got,
@@ -23,7 +23,7 @@ struct Refusal {
   }
 };
 
-/// For callbacks to which a rank's weights must be the whole model's.
+/// For callbacks that need the whole model's weights on each rank.
 /// @throws ConfigError naming the callback `who` where the strategy shards
 inline void refuse_sharded(std::string_view who, const TrainContext& context) {
   if (!context.strategy().shards_gradients()) return;

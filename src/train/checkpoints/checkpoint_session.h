@@ -1,4 +1,4 @@
-// What a Trainer keeps of its checkpoints between one and the next.
+// The state of a Trainer's checkpoints: where it resumes, what is being written, what has failed.
 #pragma once
 
 #include <exception>
@@ -21,7 +21,7 @@
 
 namespace lockstep::detail {
 
-/// Where a run goes on, and what goes with that place.
+/// The state from which a fit goes on.
 struct ResumePoint {
   StateTree loops;
   StateTree own;  ///< of this rank
@@ -30,10 +30,11 @@ struct ResumePoint {
 
 struct CheckpointSession {
   bool are_off = false;  ///< what runs is a trial of a search: it saves nothing
-  /// What checkpoints say while it is not what the loops' own state says: in a run that goes on from a
-  /// checkpoint, until it does; in one that ends, from the place where a later one would go on.
+  /// What checkpoints contain in place of the loops' own state: in a resumed run what the checkpoint held,
+  /// until the loops have taken it over; in a run that ends the state at its end, from which a longer run
+  /// goes on.
   std::optional<ResumePoint> resume_point;
-  /// Called where fit leaves an epoch before its end, with all that came before done. Collective.
+  /// Called where fit leaves an epoch before its end, after all that precedes that point is done. Collective.
   std::function<void()> on_interruption;
   std::unique_ptr<CheckpointWriter> writer;         ///< where checkpoints are written in the background
   std::function<void()> on_saved;                   ///< what is left to do when it has written one
@@ -47,7 +48,7 @@ struct CheckpointSession {
   const std::exception* failure = nullptr;          ///< while on_exception is called
 };
 
-/// The parts of a fit that a checkpoint is made of, and that it is loaded into.
+/// The parts of a fit that a checkpoint contains.
 struct FitParts {
   RunSetup& setup;
   RunData& data;

@@ -1,9 +1,9 @@
-// Where ranks that have failed find out, within a deadline, whether all have.
+// A barrier with a deadline for ranks that have failed: it tells them whether all ranks have.
 //
-// They meet in a store of their own: their group may be broken by the failure, and a rank that is well may
-// wait in it for one that is here, so that nothing may be sent over it. The ranks of a meeting agree by one
-// counter: whoever raises it from 0 decides for all, the last rank to come that they are complete, one whose
-// deadline is over that they are not.
+// It uses a store of its own: the ranks' group may be broken by the failure, and a rank that has not failed
+// may be waiting in it, so that nothing may be sent over it. One counter in the store decides: whoever raises
+// it from 0 decides for all ranks, the last rank to arrive that all are here, a rank whose deadline has
+// passed that they are not.
 #pragma once
 
 #include <chrono>
@@ -23,9 +23,9 @@ class LOCKSTEP_API FailureBarrier {
   /// @throws CommError, Timeout when a rank cannot reach it
   FailureBarrier(const Communicator& communicator, const std::string& address);
 
-  /// Whether all ranks come here before the first one's `deadline` is over, all with the same `place`. It is
-  /// found out once; later calls return the same. False where rank 0 does not answer. Blocks for two
-  /// deadlines at most.
+  /// Whether all ranks call this before the first one's `deadline` has passed, all with the same `place`. The
+  /// answer is found once; later calls return the same. False where rank 0 does not answer. Blocks for at
+  /// most two deadlines.
   bool is_complete(const std::string& place, std::chrono::milliseconds deadline);
 
  private:

@@ -1,4 +1,5 @@
-// What is saved of a fit that fails.
+// Saving a fit that fails.
+#include "train/callbacks/checkpoint_name.h"
 #include "train/checkpoints/fit_checkpoint.h"
 
 #include <algorithm>
@@ -15,19 +16,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Before its first batch a fit has nothing that its beginning had not.
+// A fit that fails before its first batch has nothing worth saving.
 bool has_begun(const FitParts& fit) {
   return fit.setup.stage == Stage::kFit && fit.progress.num_training_batches > 0;
 }
 
-// Time is short for a run that a signal ends, and it has saved already, where checkpoints are wanted.
+// A run that a signal ends has little time, and has saved itself where checkpoints are enabled.
 bool is_saved(const FitParts& fit) {
   return dynamic_cast<const Terminated*>(fit.checkpoints.failure) != nullptr &&
          fit.setup.options.enable_checkpointing && !fit.checkpoints.save_failure;
 }
 
-// A batch that was begun is not half done. One whose optimizer has not stepped is trained on again, with the
-// others of its window, of whose gradients nobody knows what they hold.
+// The place from which a resumed run goes on. A batch whose optimizer has stepped counts as done. Otherwise
+// the whole window is trained on again, since its gradients may be incomplete.
 FitProgress place_to_go_on(const FitParts& fit) {
   auto progress = fit.progress;
   if (progress.phase != FitPhase::kInBatch) return progress;
@@ -42,7 +43,7 @@ FitProgress place_to_go_on(const FitParts& fit) {
   return progress;
 }
 
-// Equal on ranks whose parts of a checkpoint fit together.
+// A text that is equal on ranks whose parts of a checkpoint fit together.
 std::string place_text(const FitProgress& progress) {
   return std::to_string(progress.epoch) + '/' + std::to_string(progress.batches) + '/' +
          std::to_string(progress.global_step) + '/' + std::to_string(static_cast<int>(progress.phase)) + '/' +
@@ -60,7 +61,7 @@ bool all_are_here(const FitParts& fit, std::chrono::milliseconds deadline) {
   return fit.checkpoints.failure_barrier->is_complete(place_text(place_to_go_on(fit)), deadline);
 }
 
-// Of several that have lost another the first; a rank that failed by itself cannot know of others.
+// Of the ranks that have lost a peer the lowest writes. A rank that failed by itself does not know of others.
 bool writes_weights(const FitParts& fit) {
   const auto* error = comm_error(fit);
   if (error == nullptr) return true;
@@ -72,7 +73,7 @@ bool writes_weights(const FitParts& fit) {
 
 void save_run(const FitParts& fit, const fs::path& folder, const SaveRequest& request) {
   const fs::path agreed = fit.setup.communicator().broadcast_bytes(folder.string(), 0);
-  // What comes after a failure reports where it happened.
+  // The progress is put back, since reports about the failure name where it happened.
   const auto failed_at = std::exchange(fit.progress, place_to_go_on(fit));
   const auto put_back = c10::make_scope_exit([&] { fit.progress = failed_at; });
   save_fit(fit, agreed, request, WriteMode::kInForeground);
@@ -105,12 +106,6 @@ SavedAfterFailure save_what_there_is(const FitParts& fit, const fs::path& folder
 }
 
 }  // namespace
-
-fs::path weights_beside(const fs::path& folder) {
-  auto beside = folder;
-  beside.replace_filename(folder.stem().string() + "-weights" + folder.extension().string());
-  return beside;
-}
 
 SavedAfterFailure save_after_failure(const FitParts& fit, fs::path folder, const SaveRequest& request,
                                      std::chrono::milliseconds deadline) try {

@@ -22,12 +22,12 @@ namespace fs = std::filesystem;
 constexpr char kOnDisk = '/';  // what begins a word of rank 0's
 constexpr char kOfLocal = '#';
 
-// What the end of a fit is saved as, a good or a bad one.
+// The checkpoints that are written at the end of a fit, complete or failed.
 bool is_last(const fs::path& name) {
   return name.filename() == "last.ckpt" || name.filename() == "on_exception.ckpt";
 }
 
-// This run's, else that of the newest one.
+// The last checkpoint of this run, else that of the newest earlier run.
 fs::path newest_last(const fs::path& run_dir) {
   auto folders = folders_of_program(run_dir);
   if (const auto first = folder_of_first_trainer(run_dir); !first.empty()) folders.push_back(first);
@@ -83,13 +83,13 @@ fs::path path_of(const std::string& ckpt_path, const RunSetup& setup, const Chec
   return ckpt_path;
 }
 
-// What rank 0 asks all ranks to open: one of these after the other, until one can be used.
+// The checkpoints that rank 0 has all ranks try one after the other, until one can be used.
 struct ResumeChoice {
   std::vector<CheckpointCandidate> on_disk;  // on rank 0; newest first
   std::vector<LocalCandidate> local;         // the same on all ranks; newest first
 };
 
-// Of both the newest first: a folder, or the number of a local one; on rank 0.
+// All candidates on rank 0, newest first: the folder of one on disk, or the number of a local one.
 std::vector<std::string> in_order(const ResumeChoice& choice) {
   std::vector<std::string> order;
   std::size_t local = 0;
@@ -117,7 +117,7 @@ std::string name_of(const std::string& word, const ResumeChoice& choice) {
   return word.front() == kOfLocal ? "local checkpoint " + choice.local.at(std::stoul(text)).place : text;
 }
 
-// Damaged ones are passed over, and named.
+// Opens the newest checkpoint that is complete; logs a warning for each that is damaged.
 std::optional<Checkpoint> newest_complete(const ResumeChoice& choice, const RunSetup& setup) {
   const auto order = setup.is_global_zero() ? in_order(choice) : std::vector<std::string>();
   for (std::size_t number = 0;; ++number) {
@@ -139,7 +139,7 @@ std::vector<LocalCandidate> local_of(const RunSetup& setup, const std::vector<fs
   return checkpoints == nullptr ? std::vector<LocalCandidate>() : checkpoints->find(run_dirs);
 }
 
-// Nothing else is asked for later.
+// Later runs of this Trainer do not resume again.
 std::optional<Checkpoint> checkpoint_of_job(RunSetup& setup, const ResumeChoice& choice) {
   auto found = newest_complete(choice, setup);
   if (!found) return std::nullopt;
@@ -149,7 +149,7 @@ std::optional<Checkpoint> checkpoint_of_job(RunSetup& setup, const ResumeChoice&
   return found;
 }
 
-// Where nobody knows when the job began, what is in memory is taken to be its own, and what is on disk not.
+// Where the begin of the job is unknown, checkpoints in memory count as its own, and those on disk do not.
 ResumeChoice resume_choice_of_job(const RunSetup& setup, const JobRestart& life) {
   ResumeChoice choice;
   if (life.is_restarted) choice.local = local_of(setup, {setup.run_dir});
@@ -159,8 +159,8 @@ ResumeChoice resume_choice_of_job(const RunSetup& setup, const JobRestart& life)
   return choice;
 }
 
-// What the lives of this job before this one have left, if it has had any, and is to go on from that
-// whatever it was told at first. resume = auto looks at all there is in any case.
+// The checkpoint that an earlier start of this job has left, which takes precedence over the options of the
+// command. With resume = auto all checkpoints are candidates in any case.
 std::optional<Checkpoint> checkpoint_of_restarted_job(RunSetup& setup) {
   const auto& run = setup.options.run;
   const bool is_requeuing = requeuing_environment(setup) != nullptr;
@@ -168,17 +168,17 @@ std::optional<Checkpoint> checkpoint_of_restarted_job(RunSetup& setup) {
   if (!is_requeuing && local == nullptr) return std::nullopt;
   const auto life = agree_on_restart(setup);
   const bool is_auto = run.ckpt_path.empty() && run.resume == Resume::kAuto;
-  // At once: a life that fails before it trains must not leave the next one what another job has left.
+  // Done before training, so that a restart after an early failure does not find another job's checkpoints.
   if (local != nullptr && !life.is_restarted && !is_auto) local->forget_others();
   if (!is_requeuing && (is_auto || !life.is_restarted)) return std::nullopt;
   const auto choice = resume_choice_of_job(setup, life);
   auto found = checkpoint_of_job(setup, choice);
   if (!found && !choice.local.empty() && setup.is_global_zero())
-    log_warning("nothing that this job has left can be used: it begins as it did at first");
+    log_warning("none of the checkpoints of this job can be used: it starts as its options say");
   return found;
 }
 
-// The newest of this program.
+// The newest checkpoint of this program.
 std::optional<Checkpoint> newest_of_program(const RunSetup& setup) {
   ResumeChoice choice;
   std::vector<fs::path> folders;  // of rank 0

@@ -42,7 +42,7 @@ StateTree validations_of(const MetricBoard& board) {
   return tree;
 }
 
-// Of a window that is not complete; else empty.
+// The gradients of an open window; empty where none is open.
 StateTree gradients_of(const FitParts& fit) {
   StateTree tree;
   if (!has_gradients_to_keep(fit)) return tree;
@@ -52,7 +52,7 @@ StateTree gradients_of(const FitParts& fit) {
   return tree;
 }
 
-// Where ranks keep their own buffers (broadcast_buffers = false) they differ.
+// Buffers differ between ranks with broadcast_buffers = false.
 StateTree buffers_of(const FitParts& fit) {
   StateTree tree;
   if (fit.setup.is_global_zero()) return tree;
@@ -170,7 +170,7 @@ bool is_resumed_from(const FitParts& fit, const std::filesystem::path& folder) {
          std::filesystem::equivalent(folder, fit.checkpoints.resumed_from, failure);
 }
 
-// What is to be done when the checkpoint is complete; rank 0 does it for all.
+// Rank 0 finishes a checkpoint that is complete: sets the link and removes the one that it replaces.
 void finish_save(const FitParts& fit, const SaveRequest& request, const std::filesystem::path& folder) {
   if (!fit.setup.is_global_zero()) return;
   if (!request.link.empty()) link_checkpoint(request.link, folder);
@@ -181,7 +181,7 @@ void finish_save(const FitParts& fit, const SaveRequest& request, const std::fil
     std::filesystem::remove(request.replaced.parent_path(), not_empty);
 }
 
-// A rank that fails here knows that all do.
+// Writing is collective: where it fails on one rank, it fails on all.
 template <class Write>
 void write_or_tell(const SaveRequest& request, Write write) {
   try {
@@ -275,7 +275,7 @@ LocalCheckpoint* local_checkpoint(const RunSetup& setup) {
   return nullptr;
 }
 
-// Of some files only rank 0 knows.
+// Some files are written by rank 0 alone, which alone knows whether that has failed.
 bool is_saved_everywhere(const RunSetup& setup, const CheckpointSession& checkpoints) {
   const auto words = setup.communicator().all_gather_bytes(checkpoints.save_failure ? "failed" : "");
   return std::ranges::all_of(words, [](const auto& word) { return word.empty(); });

@@ -1,4 +1,4 @@
-// What making a checkpoint of fit and going on from one share.
+// What saving a fit and resuming it share.
 #pragma once
 
 #include <map>
@@ -13,12 +13,12 @@
 
 namespace lockstep::detail {
 
-// In manual optimisation the module alone knows whether a window is under way.
+// In manual optimisation only the module knows whether a window is open.
 inline bool has_gradients_to_keep(const FitParts& fit) {
   return is_inside_window(fit.progress) || !fit.setup.module->automatic_optimization();
 }
 
-// The second of a kind is KEY#1, or KEY.1 where names of files are made of it.
+// The second object of a kind is KEY#1, or KEY.1 where the key becomes a file name.
 inline std::string numbered(const std::string& key, std::size_t number, char mark = '.') {
   return number == 0 ? key : key + mark + std::to_string(number);
 }
@@ -28,7 +28,7 @@ inline std::string schedule_name(const LRScheduler& schedule) {
   return std::visit([](const auto& own) { return class_name(own); }, schedule.scheduler);
 }
 
-// Callbacks of one class get numbers behind their key.
+// The keys of several callbacks of one class get numbers.
 template <class Act>
 void for_each_callback(const FitParts& fit, Act act) {
   std::map<std::string, std::size_t> seen;

@@ -25,7 +25,7 @@ bool is_own_start_another() {
          SlurmEnvironment::restart_count() > 0;
 }
 
-// Nanoseconds since 1970; 0: nobody knows.
+// Nanoseconds since 1970; 0 where it is unknown.
 std::int64_t start_of_own_launcher() { return env::get_int("LOCKSTEP_LAUNCHER_START_NS", 0); }
 
 bool is_any_restarted(const Communicator& communicator) {
@@ -33,7 +33,7 @@ bool is_any_restarted(const Communicator& communicator) {
   return std::ranges::any_of(words, [](const auto& word) { return !word.empty(); });
 }
 
-// The launcher of a node that came later is younger than the job.
+// The oldest launcher is as old as the job; a node that joined later has a younger one.
 std::optional<Time> start_of_first_launcher(const Communicator& communicator) {
   std::int64_t first = 0;
   for (const auto& text : communicator.all_gather_bytes(std::to_string(start_of_own_launcher()))) {
@@ -45,18 +45,18 @@ std::optional<Time> start_of_first_launcher(const Communicator& communicator) {
   return std::chrono::time_point_cast<Time::duration>(Time::clock::from_sys(time));
 }
 
-// Its time says since when what is written here is this job's.
+// A file whose modification time is the begin of the job: newer checkpoints in this folder are the job's own.
 fs::path mark_of_job(const RunSetup& setup) {
   const auto job = SlurmEnvironment::job_to_requeue();
   return setup.run_dir / "checkpoints" / (job ? ".job_" + *job : ".job");
 }
 
-// Nothing else could start this process again.
+// Whether only SLURM or torchrun can start this process again, which do not tell when the job began.
 bool needs_mark(bool has_launcher) {
   return SlurmEnvironment::job_to_requeue() || (!has_launcher && env::get(kRestarts));
 }
 
-// On rank 0. A job that SLURM starts again and that has no mark had not begun to train.
+// Called on rank 0. A job that SLURM starts again and that has no marker file had not begun to train.
 std::optional<Time> begin_of_job(const RunSetup& setup, bool is_restarted,
                                  const std::optional<Time>& start_of_launcher) {
   const auto mark = mark_of_job(setup);
@@ -102,7 +102,8 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// What `scontrol show job` says in the grace of a preempted job, and not after scancel or at the time limit.
+// Whether `scontrol show job` shows a job in its grace time after a preemption, and not after scancel or at
+// the time limit.
 bool is_preempted(const std::string& job) {
   const auto state = launch::run_command({"scontrol", "show", "job", job, "--oneliner"}, kDeadline).output;
   return std::regex_search(state, std::regex(" JobState=(RUNNING|SIGNALING) ")) &&

@@ -1,4 +1,4 @@
-// Jobs that are started again: whether this one was, and how SLURM is asked to do so.
+// Restarted jobs: whether the current job was restarted, and how SLURM is asked to restart it.
 #pragma once
 
 #include <filesystem>
@@ -11,23 +11,22 @@ namespace lockstep::detail {
 
 struct JobRestart {
   bool is_restarted = false;  ///< in the place of ranks that have failed, or of others on lost nodes
-  /// What was written before is of another job; empty: nobody knows.
+  /// Checkpoints that are older belong to another job; empty where it is unknown.
   std::optional<std::filesystem::file_time_type> began = {};
 };
 
-/// The same on all ranks, of which one may have a launcher that has just come. To be called once in each
-/// life, before it writes a checkpoint: in a job of SLURM or torchrun rank 0 notes when its first life
-/// begins. Collective, blocking. @throws IoError or, on the others, CheckpointError where that cannot be
-/// noted
+/// Whether the job was restarted, with the same answer on all ranks, some of which may have been started by a
+/// newer launcher. Must be called once after each start, before a checkpoint is written: in a job of SLURM or
+/// torchrun rank 0 records when the job begins. Collective, blocking.
+/// @throws IoError or, on the other ranks, CheckpointError where the begin of the job cannot be recorded
 JobRestart agree_on_restart(const RunSetup& setup);
 
-/// Asks SLURM to start this process's job again, by `scontrol requeue`. SLURM then ends what runs of it, and
-/// soon. Returns nothing where it will, else why it will not, for people. Blocks for 30 s at most.
+/// Asks SLURM to start this process's job again (`scontrol requeue`). SLURM then soon ends the processes of
+/// the job. Returns an empty text where SLURM agrees, else its reason as a sentence. Blocks for at most 30 s.
 std::string requeue_job();
 
-/// The same for a job that has to make room for another one: SLURM starts it again by itself only if it is
-/// still there when its grace is over. False where it need not make room, and where SLURM refuses, which is
-/// said on stderr.
+/// The same for a preempted job: SLURM starts it again by itself only if it still runs when its grace time is
+/// over. Returns false where the job is not preempted, and where SLURM refuses, which is logged.
 bool requeue_preempted_job();
 
 }  // namespace lockstep::detail

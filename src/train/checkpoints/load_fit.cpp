@@ -1,4 +1,4 @@
-// The side of fit_checkpoint.h that goes on from one.
+// Resuming a fit: the loading functions of fit_checkpoint.h.
 #include <set>
 #include <utility>
 
@@ -26,7 +26,7 @@ Metrics metrics_of(const StateTree& tree) {
   return metrics;
 }
 
-// Older checkpoints do not say: what there is then counts as measured now.
+// Older checkpoints do not contain this: their metrics count as measured now.
 void load_validations(MetricBoard& board, const StateTree& own) {
   if (!own.contains("validations")) {
     board.num_validations = board.callback.empty() ? 0 : 1;
@@ -76,10 +76,10 @@ void load_callbacks(const FitParts& fit, const StateTree& saved) {
   });
   if (!fit.setup.is_global_zero()) return;
   for (const auto& key : left)
-    log_warning("the checkpoint has state of callback " + key + ", which this Trainer has not");
+    log_warning("the checkpoint has state of callback " + key + ", which this Trainer does not have");
 }
 
-// Lightning's rule: fewer epochs than are done are a mistake.
+// As in Lightning it is an error to resume with a max_epochs below the epochs that are done.
 void check_epochs(const FitParts& fit) {
   const auto max_epochs = *fit.setup.options.max_epochs;
   if (max_epochs < 0 || fit.progress.epoch <= max_epochs) return;
@@ -94,14 +94,14 @@ void say_where_from(const FitParts& fit, const Checkpoint& checkpoint) {
            ", step " + std::to_string(fit.progress.global_step));
 }
 
-// A run that goes on with another precision begins with that one's own state.
+// A run that resumes with another precision begins with that precision's initial state.
 void load_precision(const FitParts& fit, const StateTree& shared) {
   const auto key = fit.setup.precision->state_key();
   if (shared.contains(key) && !fit.setup.precision->state().empty())
     fit.setup.precision->load_state(shared.get<StateTree>(key));
 }
 
-// From the rates that the optimizer's groups go on with.
+// The schedule begins with the learning rates that the optimizer's groups have.
 void begin_anew(Scheduler& scheduler, const Optimizer& optimizer) {
   auto own = scheduler.state();
   own.base_lrs.clear();
@@ -113,7 +113,7 @@ void begin_anew(Scheduler& scheduler, const Optimizer& optimizer) {
   scheduler.load_state(std::move(own));
 }
 
-// Empty where there is none. Older checkpoints do not say which one it is.
+// The class of the checkpoint's schedule; empty where it has none. Older checkpoints do not name it.
 std::string saved_schedule(const StateTree& shared, const std::string& key, const std::string& own) {
   if (!shared.contains(key)) return {};
   const auto& saved = shared.get<StateTree>(key);
@@ -153,7 +153,7 @@ void load_optimizers(const FitParts& fit, const StateTree& shared) {
   }
 }
 
-// Of what ranks share, the runs that this one has a use for.
+// The entries of the ranks' shared state that this run needs.
 StateTree wanted_state(const FitParts& fit) {
   StateTree wanted;
   wanted.set("model", fit.setup.strategy->wanted_state(*fit.setup.module));
@@ -163,7 +163,7 @@ StateTree wanted_state(const FitParts& fit) {
   return wanted;
 }
 
-// The Trainer writes hyper_parameters into each of its own; what has none is of a program's own loop.
+// All checkpoints of a Trainer contain hyper_parameters; those without were saved by a program's own loop.
 [[noreturn]] void refuse_without_run(const Checkpoint& checkpoint, const StateTree& shared) {
   std::string names;
   for (const auto& entry : shared.entries()) names += (names.empty() ? "" : ", ") + entry.name;
@@ -198,7 +198,7 @@ void load_fit(const FitParts& fit, const Checkpoint& checkpoint) {
   restore_reloaded_data(fit.setup, fit.data, fit.progress);
   const auto samples = fit.progress.samples;
   adopt_data_place(fit.setup, fit.data, fit.progress, shared.get<StateTree>("data"));
-  // What begins anew is logged anew.
+  // Micro-batches that run again log their metrics again.
   if (fit.progress.samples != samples) own.set("train_log", fit.log.train.state());
   load_model(fit, checkpoint, shared.get<StateTree>("model"));
   fit.setup.module->load_state(own.get<StateTree>("module"));

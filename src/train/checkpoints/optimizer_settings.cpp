@@ -14,7 +14,7 @@ namespace {
 
 std::string text_of_setting(double value) { return OptionType<double>::print(value); }
 
-// Whether rates come from the groups' initial_lr, which nothing but the program has set.
+// Whether learning rates follow from the groups' initial_lr, which only the program sets.
 bool goes_by_initial_lr(const RunSetup& setup, const RunOptimizer& optimizer) {
   const bool is_averaging = std::ranges::any_of(setup.callbacks, [](const auto& callback) {
     return dynamic_cast<const StochasticWeightAveraging*>(callback.get()) != nullptr;
@@ -32,7 +32,7 @@ bool has_value(const HyperParameter& parameter, double value) {
   return number != nullptr && static_cast<double>(*number) == value;
 }
 
-// The one option of the program that is called so and has this value, if there is one.
+// The only option of the program with this name and value; null where there is none, or several.
 HyperParameters::value_type* option_of(HyperParameters& parameters, const std::string& name, double value) {
   HyperParameters::value_type* found = nullptr;
   for (auto& parameter : parameters) {
@@ -69,7 +69,7 @@ std::vector<OptimizerSettings::Setting> OptimizerSettings::settings_of(const Run
       const auto place = std::to_string(i) + "/" + std::to_string(j);
       if (has_rate) settings.push_back({"lr", place, groups[j].initial_lr});
       settings.push_back({"weight_decay", place, groups[j].weight_decay});
-      // Schedules may change it.
+      // Schedules may change the momentum.
       if (groups[j].momentum && !optimizer.lr_scheduler)
         settings.push_back({"momentum", place, *groups[j].momentum});
     }
@@ -100,7 +100,7 @@ void OptimizerSettings::tell(RunSetup& setup) const {
     write_file_atomically(setup.run_dir / "config.yaml", setup.options.run.config_yaml);
 }
 
-// Of the YAML that OptionTree::to_yaml() writes.
+// Handles the YAML that OptionTree::to_yaml() writes.
 std::string with_scalar(const std::string& yaml, const std::string& key, const std::string& value) {
   std::vector<std::pair<std::size_t, std::string>> open;  // the keys that the line is in, with their columns
   std::istringstream lines(yaml);

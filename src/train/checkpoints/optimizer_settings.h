@@ -1,5 +1,4 @@
-// What a run that goes on has of its optimizers' settings: those of the checkpoint, not those that it was
-// given.
+// Optimizer settings of a resumed run: the checkpoint's settings override those that the program gives.
 #pragma once
 
 #include <string>
@@ -12,11 +11,11 @@ namespace lockstep::detail {
 /// Learning rate, weight decay and momentum of each optimizer's groups.
 class OptimizerSettings {
  public:
-  /// As the program has given them: before a checkpoint is loaded.
+  /// Takes the settings that the program gives, before a checkpoint is loaded.
   explicit OptimizerSettings(const RunSetup& setup);
 
-  /// Once it is: says on rank 0, in one warning, which of them have no effect, and puts the checkpoint's into
-  /// what is recorded of the run's options.
+  /// Call after the checkpoint is loaded: rank 0 warns once of given settings that have no effect. The
+  /// checkpoint's settings replace them in the recorded options of the run.
   void tell(RunSetup& setup) const;
 
  private:
@@ -31,7 +30,7 @@ class OptimizerSettings {
   std::vector<Setting> given_;
 };
 
-/// `yaml` with `value` for the scalar of `key`, "optimizer.lr"; as it is where there is none.
+/// Returns `yaml` with the scalar at `key` ("optimizer.lr") set to `value`; unchanged where there is none.
 LOCKSTEP_API std::string with_scalar(const std::string& yaml, const std::string& key,
                                      const std::string& value);
 

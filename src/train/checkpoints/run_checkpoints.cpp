@@ -16,15 +16,15 @@ namespace fs = std::filesystem;
 
 bool is_version(const fs::path& folder) { return folder.filename().string().starts_with("version_"); }
 
-// When the checkpoint of that name was written, wherever it lies; nothing where there is none.
+// The time at which the checkpoint was written, also where its replacement was interrupted; none without one.
 std::optional<fs::file_time_type> time_of(const fs::path& checkpoint) {
   std::error_code failure;
   const auto written = fs::last_write_time(place_of_checkpoint(checkpoint) / kManifestName, failure);
   return failure ? std::nullopt : std::optional(written);
 }
 
-// Those whose replacement was interrupted have no folder of their name. That of a "{val/loss}" has a folder
-// in it.
+// A checkpoint whose replacement was interrupted has no folder of its own name. A name with "{val/loss}" has
+// a parent folder.
 void find_names(const fs::path& folder, std::set<fs::path>& names) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {

@@ -18,12 +18,12 @@ std::int64_t product_or_most(std::int64_t a, std::int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? kMost : product;
 }
 
-// Goes through many micro-batches at once.
+// Counts the steps of many micro-batches at once.
 class StepCount {
  public:
   explicit StepCount(const OpenWindow& open) : open_(open) {}
 
-  // Windows that open here are of `length`.
+  // Runs micro-batches; windows that open among them have this length.
   void run(std::int64_t micro_batches, std::int64_t length) {
     if (open_.done > 0) {
       const auto missing = open_.length - open_.done;
@@ -41,7 +41,7 @@ class StepCount {
     if (open_.done > 0) steps_ = sum_or_most(steps_, 1);
     open_ = {};
   }
-  // Epochs at whose end windows close.
+  // Runs whole epochs at whose ends windows close.
   void run_epochs(std::int64_t epochs, std::int64_t micro_batches, std::int64_t length) {
     const auto each = micro_batches / length + (micro_batches % length == 0 ? 0 : 1);
     steps_ = sum_or_most(steps_, product_or_most(epochs, each));
@@ -81,7 +81,7 @@ bool WindowRule::can_complete(const OpenWindow& open, const MicroBatch& at) cons
   return open.length - open.done <= at.epoch_batches - at.index;
 }
 
-// Epochs may be as many as there are numbers: those with windows of one length are counted together.
+// `epochs` may be huge, so epochs with windows of one length are counted together.
 std::int64_t WindowRule::steps(const OpenWindow& open, const MicroBatch& at, std::int64_t epochs) const {
   if (at.epoch >= epochs) return 0;
   const auto left = std::max<std::int64_t>(0, at.epoch_batches - at.index);

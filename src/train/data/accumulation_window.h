@@ -1,5 +1,4 @@
-// Accumulation windows: which micro-batches make an optimizer step together, and how many steps that comes
-// to.
+// Accumulation windows: which micro-batches make an optimizer step together, and how many steps there are.
 #pragma once
 
 #include <cstdint>
@@ -25,32 +24,32 @@ struct MicroBatch {
   std::int64_t epoch_batches = 0;  ///< of that epoch, as far as it is known
 };
 
-/// What a micro-batch is to its window.
+/// The role of a micro-batch in its window.
 struct Window {
   bool first = true;   ///< it opens the window
   bool last = true;    ///< it completes the window: gradients are exchanged, and the optimizer steps
   double divisor = 1;  ///< of every loss in it
 };
 
-/// The rule by which windows open and close. A window keeps the length that it was opened for, whatever
-/// becomes of the schedule or of the number of batches while it is open.
+/// Decides where windows open and close. A window keeps the length that it was opened with, even if the
+/// schedule or the number of batches changes while it is open.
 class LOCKSTEP_API WindowRule {
  public:
-  /// Borrows `schedule`. `knows_end`: not so with streams, whose windows are all divided alike.
+  /// Borrows `schedule`. `knows_end` is false for streams, whose windows are all divided by the same number.
   WindowRule(const AccumulationSchedule& schedule, PartialWindow partial, bool knows_end)
       : schedule_(&schedule), partial_(partial), knows_end_(knows_end) {}
 
-  /// The window that holds the micro-batch `at`, with those before it done.
+  /// The window of the micro-batch `at`; `done` counts those before it.
   OpenWindow holding(const OpenWindow& open, const MicroBatch& at) const;
   Window place(const OpenWindow& open, const MicroBatch& at) const;
-  /// What is open behind the micro-batch `at`.
+  /// The open window after the micro-batch `at`.
   OpenWindow behind(const OpenWindow& open, const MicroBatch& at) const;
-  /// What is left open where an epoch is over, or was cut.
+  /// The window that stays open after the end of an epoch.
   OpenWindow behind_epoch(const OpenWindow& open) const { return carries() ? open : OpenWindow{}; }
-  /// Whether what was open before `at` can get all micro-batches that it was divided by.
+  /// Whether the window that is open before `at` can get as many micro-batches as its losses were divided by.
   bool can_complete(const OpenWindow& open, const MicroBatch& at) const;
-  /// Optimizer steps from before `at` to the end of epoch `epochs` - 1, all with as many batches; at most the
-  /// largest number there is.
+  /// The optimizer steps from before `at` to the end of epoch `epochs` - 1, where all epochs have equally
+  /// many batches; at most the largest int64.
   std::int64_t steps(const OpenWindow& open, const MicroBatch& at, std::int64_t epochs) const;
 
  private:

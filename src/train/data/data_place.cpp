@@ -30,7 +30,7 @@ void adopt_seed(RunSetup& setup, const StateTree& place) {
   seed = saved;
 }
 
-// What is multiplied and divided must not be zero or huge, whoever wrote it.
+// Checks a number from a checkpoint before it is multiplied or divided by.
 std::int64_t checked(std::int64_t value, std::int64_t least, const std::string& name) {
   if (value >= least && value <= std::numeric_limits<int>::max()) return value;
   throw CheckpointError("train", {.what = "state " + name,
@@ -57,7 +57,8 @@ SavedPlace saved_place(const StateTree& place) {
           .world_size = world_size};
 }
 
-// What a stream's end has told it. Older checkpoints do not have it, and others have what a limit says.
+// Whether the checkpoint knows the length of a stream from having read it to its end. Older checkpoints have
+// 0, and others have a limit's value.
 bool knows_its_end(const FitProgress& progress, const SavedPlace& saved) {
   return progress.num_training_batches > 0 && progress.num_training_batches < saved.batches_of_epoch;
 }
@@ -73,7 +74,7 @@ bool knows_length(const RunSetup& setup, const RunData& data) {
   return data.train->num_batches(setup.shard(/*pad=*/true)) != kUnknownLength;
 }
 
-// Older checkpoints leave it to be worked out what was open.
+// Older checkpoints do not contain the open window: it follows from the counters.
 void find_window(const RunSetup& setup, const RunData& data, FitProgress& progress, const SavedPlace& saved) {
   if (progress.window.length > 0) return;
   const bool carries = setup.options.partial_window == PartialWindow::kCarry;
@@ -89,7 +90,8 @@ void find_window(const RunSetup& setup, const RunData& data, FitProgress& progre
     progress.window = {.done = done, .length = std::max(done + 1, rule.holding({}, opened).length)};
 }
 
-// Gradients of its first micro-batches are of no use with other micro-batches, or fewer than it waits for.
+// Goes back to the first micro-batch of the open window: its gradients do not fit other micro-batches, or
+// fewer than the window was opened for.
 void begin_window_anew(FitProgress& progress, const SavedPlace& saved) {
   const auto done = std::min(progress.batches, std::exchange(progress.window, {}).done);
   if (done == 0) return;
@@ -124,7 +126,7 @@ void note_shorter_epoch(FitProgress& progress, bool was_over) {
       !was_over && progress.phase == FitPhase::kBatches && progress.batches >= progress.num_training_batches;
 }
 
-// Where one began in an epoch that is over, it cannot begin anew.
+// A window that began in an earlier epoch cannot be begun again.
 void refuse_carried_window(const RunSetup& setup, const FitProgress& progress) {
   const bool began_here = progress.window.done <= progress.batches;
   const bool carries = setup.options.partial_window == PartialWindow::kCarry;
@@ -214,7 +216,7 @@ StateTree own_of(const RunSetup& setup, const Checkpoint& checkpoint) {
 
 namespace {
 
-// As it will be, where the next epoch brings another.
+// The schedule as it will be once a pending change takes effect in the next epoch.
 AccumulationSchedule schedule_to_come(const RunSetup& setup, const FitProgress& progress) {
   const auto& now = setup.options.accumulate_grad_batches;
   if (!setup.next_accumulation) return now;
@@ -226,7 +228,7 @@ AccumulationSchedule schedule_to_come(const RunSetup& setup, const FitProgress& 
   return AccumulationSchedule(std::move(steps));
 }
 
-// A batch whose optimizer has stepped is as good as done.
+// A batch whose optimizer has stepped counts as done.
 std::int64_t steps_to_come(const RunSetup& setup, const FitProgress& progress, std::int64_t batches,
                            std::int64_t epochs) {
   const bool is_done =

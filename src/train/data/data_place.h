@@ -1,4 +1,4 @@
-// Where in the data a run is, in terms that do not depend on the number of ranks, and how far it will come.
+// The position of a run in its data, which does not depend on the number of ranks, and the length of a fit.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,12 @@
 
 namespace lockstep::detail {
 
-/// The rule of this run's accumulation windows. `knows_end`: whether the loader tells how many batches it
-/// has.
+/// The rule of this run's accumulation windows. `knows_end`: whether the loader knows its number of batches.
 inline WindowRule window_rule(const RunSetup& setup, bool knows_end) {
   return {setup.options.accumulate_grad_batches, setup.options.partial_window, knows_end};
 }
 
-/// Micro-batches per optimizer step in the epoch that runs, where windows open in it.
+/// Micro-batches per optimizer step, for windows that open in the current epoch.
 inline std::int64_t window_length(const RunSetup& setup, const FitProgress& progress) {
   return setup.options.accumulate_grad_batches.at(progress.epoch);
 }
@@ -26,29 +25,30 @@ inline std::int64_t window_length(const RunSetup& setup, const FitProgress& prog
 /// Whether the micro-batch that was completed last left a window open.
 bool is_inside_window(const FitProgress& progress);
 
-/// Micro-batches of an epoch, on each rank.
+/// The number of micro-batches of an epoch on each rank, with limits applied.
 std::int64_t num_training_batches(const RunSetup& setup, const RunData& data);
 
-/// What is wrong with data that end here, in the midst of an epoch: nothing with a stream that had batches.
-/// Without it a run would train on nothing, or leave out what belongs to the end of an epoch.
+/// Called where the training data ends within an epoch. Streams may end there unless they had no batch at
+/// all.
 /// @throws DataError
 void check_end_of_data(const RunSetup& setup, const FitProgress& progress, bool is_stream);
 
-/// What the order and the size of global batches follow from.
+/// What determines the order and the size of global batches, for a checkpoint.
 StateTree data_place_of(const RunSetup& setup, const RunData& data, const FitProgress& progress);
 
-/// Goes on in the data where `place` was taken: at the same batch in a world of the same size. In another
-/// one, at the batch that begins with the same sample. There, and where too few batches are left in the
-/// epoch, a window that was open is begun anew.
+/// Resumes at the position in the data that `place` describes: at the same batch where there are equally many
+/// ranks, else at the batch that begins with the same sample. There, and where too few batches are left in
+/// the epoch, an open window is begun again.
 /// @throws CheckpointError when the data set has another size, or no batch begins there
 void adopt_data_place(RunSetup& setup, const RunData& data, FitProgress& progress, const StateTree& place);
 
-/// What the rank of the same number had for itself; in a larger world ranks share.
+/// The own state of the rank of the same number; where there are more ranks now, several ranks share one
+/// state.
 StateTree own_of(const RunSetup& setup, const Checkpoint& checkpoint);
 
-/// From max_epochs, max_steps, the length of the training data and accumulate_grad_batches, for each epoch as
-/// it will be then, behind the steps that are done. None where nothing limits it, or only the end of the data
-/// tells. Not Collective.
+/// The optimizer steps that a fit will come to, from max_epochs, max_steps, the length of the training data
+/// and accumulate_grad_batches of each epoch. None where nothing limits the fit, or the length of the data is
+/// unknown. Not Collective.
 /// @throws ConfigError outside of fit
 std::optional<std::int64_t> estimated_steps(const RunSetup& setup, const RunData& data,
                                             const FitProgress& progress);

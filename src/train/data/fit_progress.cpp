@@ -47,12 +47,12 @@ std::int64_t count_of(const StateTree& state, const std::string& key) {
                                   .got = std::to_string(count)});
 }
 
-// What older checkpoints do not have.
+// 0 where an older checkpoint does not contain the counter.
 std::int64_t count_if_any(const StateTree& state, const std::string& key) {
   return state.contains(key) ? count_of(state, key) : 0;
 }
 
-// Older checkpoints do not have it: a length of 0 says so.
+// The open window; its length is 0 where an older checkpoint does not contain it.
 OpenWindow window_of(const StateTree& state) {
   const OpenWindow window{.done = count_if_any(state, "window_done"),
                           .length = count_if_any(state, "window_length")};

@@ -1,4 +1,4 @@
-// How far a fit has come: the place in its loops from which another process can go on.
+// How far a fit has come: its counters, from which another process can resume it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace lockstep::detail {
 
-/// What is done of the epoch that runs. A checkpoint can be taken in all of these but kInBatch.
+/// The part of the current epoch that is done. A checkpoint can be taken in all phases but kInBatch.
 enum class FitPhase {
   kEpochStart,  ///< nothing
   kBatches,     ///< on_train_epoch_start, `batches` micro-batches, and all that follows them
@@ -21,7 +21,7 @@ enum class FitPhase {
   kEpochLogged  ///< all but what follows on_train_epoch_end
 };
 
-/// Which of its hooks a pass of evaluation has called last.
+/// The hook that a pass of evaluation has called last.
 enum class EvaluationPhase { kNone, kStart, kEpochStart, kEpochEnd, kEnd };
 
 /// How far a pass of evaluation has come.
@@ -33,7 +33,7 @@ struct EvaluationProgress {
   bool operator==(const EvaluationProgress&) const = default;
 };
 
-/// Counters of fit.
+/// The counters of a fit.
 struct FitProgress {
   std::int64_t epoch = 0;                 ///< completed epochs
   std::int64_t batches = 0;               ///< completed micro-batches of the epoch that runs, this rank's
@@ -49,16 +49,17 @@ struct FitProgress {
   std::int64_t next_val_reload = 0;     ///< the same of the validation data
   std::int64_t steps_before_batch = 0;  ///< global_step when the batch that runs began
   OpenWindow window = {};               ///< behind `batches`; while a batch runs, before it
-  /// Than what was done of it, since the checkpoint was taken. Checkpoints do not hold it.
+  /// The options of a resumed run have made the epoch shorter than what is done of it. Not kept in
+  /// checkpoints.
   bool epoch_became_shorter = false;
 
-  /// One more step of an optimizer, whether its update was taken or not.
+  /// Counts a step of an optimizer, whether the update was taken or skipped.
   void count_optimizer_step();
 
   bool operator==(const FitProgress&) const = default;
 };
 
-/// Everything. `epoch` and `batches` are the position in the data, too.
+/// All counters, for a checkpoint. `epoch` and `batches` are also the position in the data.
 LOCKSTEP_API StateTree state_of(const FitProgress& progress);
 
 /// @throws CheckpointError as the getters of StateTree, or for an unknown phase; nothing has changed then

@@ -31,7 +31,7 @@ void require(const LoaderList& loaders, Stage stage) {
                               .got = "none"});
 }
 
-// Another loader, which says that it has so many batches.
+// A loader that reports another number of batches than the loader that it wraps.
 class LoaderOfLength final : public AnyLoader {
  public:
   LoaderOfLength(std::shared_ptr<AnyLoader> loader, std::int64_t num_batches)
@@ -50,7 +50,7 @@ class LoaderOfLength final : public AnyLoader {
   std::int64_t num_batches_;
 };
 
-// Streams of known lengths end with the shortest. Where one rank's is not known, none is.
+// Streams end with the shortest rank's. Where the length is unknown on one rank, it is unknown on all.
 std::shared_ptr<AnyLoader> of_common_length(std::shared_ptr<AnyLoader> loader, const ShardSpec& shard,
                                             const Communicator& communicator) {
   if (communicator.size() == 1 || loader->num_samples() != kUnknownLength) return loader;
@@ -63,7 +63,7 @@ std::shared_ptr<AnyLoader> of_common_length(std::shared_ptr<AnyLoader> loader, c
                                           longest == kUnknownLength ? kUnknownLength : shortest);
 }
 
-// Where only the end tells the length, ranks must agree which batch is the last one.
+// Where the length is unknown, ranks must agree which batch is the last one.
 void take_training_data(const RunSetup& setup, RunData& data, std::shared_ptr<AnyLoader> loader) {
   const auto shard = setup.shard(/*pad=*/true);
   loader = of_common_length(std::move(loader), shard, setup.communicator());
@@ -72,7 +72,7 @@ void take_training_data(const RunSetup& setup, RunData& data, std::shared_ptr<An
   data.train = is_stream ? agree_on_batches(std::move(loader), setup.communicator()) : std::move(loader);
 }
 
-// The loaders that `part` has from `epoch` on.
+// Asks the data module for the loaders of `part` that are used from `epoch` on.
 LoaderList ask(const RunData& data, DataPart part, std::int64_t epoch) {
   data.module->set_current_epoch(epoch);
   return data.module->any_loaders(part);
@@ -89,7 +89,8 @@ bool reloads(const RunSetup& setup, const RunData& data) {
   return data.module && setup.options.reload_dataloaders_every_n_epochs > 0;
 }
 
-// Lightning's rule: what the sanity check has loaded counts where the first epoch validates.
+// As in Lightning, loading the data for the sanity check counts as the first load of the validation data
+// where the first epoch validates.
 void count_first_load(const RunSetup& setup, FitProgress& progress) {
   const auto every = setup.options.reload_dataloaders_every_n_epochs;
   const bool validates = setup.options.check_val_every_n_epoch.value_or(1) == 1;

@@ -1,4 +1,4 @@
-// What a class is called in reports.
+// Names of classes for reports.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace lockstep::detail {
 
-/// `namespace::NetImpl` -> `Net`: of a holder's class, too, the name that the program uses.
+/// `namespace::NetImpl` -> `Net`: the name that the program uses, also for the class behind a module holder.
 inline std::string short_class_name(std::string name) {
   const auto scope = name.rfind("::", name.find('<'));
   if (scope != std::string::npos) name.erase(0, scope + 2);

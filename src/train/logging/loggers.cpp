@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kOwnLoggers = "own";
 
-// What the Trainer's options call each, and how it is made for a run.
+// A logger by its name in the Trainer's options, and the function that makes it for a run.
 struct NamedLogger {
   std::string_view name;
   std::shared_ptr<Logger> (*make)(const TrainerOptions& options, const std::filesystem::path& run_dir);
@@ -39,7 +39,8 @@ constexpr NamedLogger kLoggers[] = {
      }},
     {"tensorboard",
      [](const TrainerOptions&, const std::filesystem::path& run_dir) -> std::shared_ptr<Logger> {
-       // The run's folder is the version's; `tensorboard --logdir runs/NAME` compares them.
+       // The folder of the run is used as the version's folder, so that `tensorboard --logdir runs/NAME`
+       // compares versions.
        return std::make_shared<TensorBoardLogger>(TensorBoardOptions{
            .save_dir = run_dir.parent_path(), .name = "", .version = run_dir.filename().string()});
      }}};
@@ -91,7 +92,7 @@ Expected<LoggerList> LoggerList::parse(std::string_view text) {
   return loggers;
 }
 
-// One word stands for all loggers of the program's own, at the place of the first.
+// All loggers of the program's code print as one word, at the place of the first.
 std::string LoggerList::print() const {
   std::string text;
   bool has_own = false;

@@ -31,7 +31,7 @@ std::string forked(const std::string& name, std::string_view fork) {
                               .hint = std::move(hint)});
 }
 
-// Checkpoints, reports and most loggers keep names as text.
+// Checkpoints, reports and most loggers store names as text.
 void require_text(std::string_view name) {
   if (!is_utf8(name)) refuse(name, "a name in UTF-8", "other bytes", "");
 }
@@ -61,7 +61,7 @@ MetricLog::Entry& MetricLog::entry_of(std::string_view name, LogOptions options)
   options.batch_size.reset();  // may differ from call to call
   if (Entry* known = find(name)) {
     if (known->options == options) return *known;
-    refuse(name, "the options that it was logged with before", "other ones", "log it under another name");
+    refuse(name, "the options that it was logged with before", "different ones", "log it under another name");
   }
   require_text(name);
   if (std::ranges::find(metrics_, name, &LoggedMetric::name) != metrics_.end())
@@ -142,7 +142,7 @@ void MetricLog::log(std::string_view plain_name, metrics::Metric& metric, const 
     refuse(name, "one metric per name", "another one", "log it under another name");
 }
 
-// Whose end of epoch came from a checkpoint was not reset by it.
+// A metric whose epoch value came from a checkpoint was not reset at the end of that epoch.
 void MetricLog::warn_if_counted_twice(const std::string& name, const metrics::Metric& metric) {
   if (std::erase(unclaimed_, name) == 0 || !is_loaded(metric)) return;
   log_warning("log(\"" + name +
@@ -178,7 +178,7 @@ void MetricLog::sync_step_values(const Communicator& communicator) {
   }
 }
 
-// A rank may have had no batch, or none that logged a metric: it takes part with what the others know.
+// A rank that had no batch, or logged no such metric, takes part with what the others have logged.
 void MetricLog::merge_epoch(const Communicator& communicator) {
   std::vector<MetricPart> own;
   for (const Entry& entry : entries_) {
@@ -199,7 +199,7 @@ void MetricLog::merge_epoch(const Communicator& communicator) {
   }
 }
 
-// As if this rank had logged it.
+// Creates the entry that this rank would have if it had logged the metric.
 MetricLog::Entry& MetricLog::adopt(const MetricPart& part) {
   const auto scope = std::exchange(scope_, LogScope{.allowed = true, .step_allowed = true});
   Entry& entry = entry_of(part.name, {.prog_bar = part.prog_bar,
@@ -303,7 +303,7 @@ LogOptions options_of(const StateTree& tree) {
                      .reduce_fx = reduce_fx_of(tree),
                      .sync_dist = tree.get<bool>("sync_dist")};
   if (tree.contains("add_dataloader_idx")) options.add_dataloader_idx = tree.get<bool>("add_dataloader_idx");
-  // The log call that goes on must give the same options: what it left open stays open.
+  // Options that the program left open stay open, since later calls of log() must give the same options.
   if (tree.contains("on_step_asked")) options.on_step = tree.get<bool>("on_step_asked");
   if (tree.contains("on_epoch_asked")) options.on_epoch = tree.get<bool>("on_epoch_asked");
   return options;

@@ -1,4 +1,4 @@
-// What was logged: collects values step by step, reduces them at the end of an epoch.
+// Collects what is logged step by step, and reduces it at the end of an epoch.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace lockstep::detail {
 
-/// What the hook that is running may log, and its defaults (lightning.md 2.6).
+/// What the running hook may log, and the defaults of its options.
 struct LogScope {
   bool allowed = false;
   bool step_allowed = false;  ///< on_step makes sense: the hook belongs to one batch
@@ -39,7 +39,7 @@ inline constexpr LogScope kEpochLog{.allowed = true, .on_epoch = true};
 /// Metric names with values, in the order of their first appearance.
 using MetricRow = std::vector<std::pair<std::string, double>>;
 
-/// A row of evaluation for each of its loaders: what was logged in that one, and what in none.
+/// Splits a row of evaluation by loader: each gets its own metrics, and those that belong to no loader.
 LOCKSTEP_API std::vector<Metrics> by_loader(const MetricRow& row, std::size_t num_loaders);
 
 /// The latest values of everything logged, whichever loop logged it.
@@ -51,13 +51,13 @@ struct MetricBoard {
   std::int64_t num_validations = 0;                          ///< within fit, that have ended
 };
 
-/// One loop's values; training and evaluation have one each, since they interleave.
+/// The values of one loop. Training and evaluation have one log each, since they interleave.
 class LOCKSTEP_API MetricLog {
  public:
-  /// Of validations, or of training.
+  /// `measures`: this is the log of validations.
   explicit MetricLog(MetricBoard& board, bool measures = false) : board_(board), measures_(measures) {}
 
-  /// Outside of batches a value weighs 1.
+  /// Sets what may be logged. Outside of batches a value has the weight 1.
   void set_scope(const LogScope& scope) {
     scope_ = scope;
     if (!scope.step_allowed) batch_size_ = 1;
@@ -69,7 +69,7 @@ class LOCKSTEP_API MetricLog {
   /// @throws ConfigError when the scope or the options do not allow it
   void log(std::string_view name, double value, const LogOptions& options);
 
-  /// Remembers `metric` until the epoch ends. What a checkpoint has kept of it comes before its own updates.
+  /// Keeps a reference to `metric` until the epoch ends. State from a checkpoint precedes its own updates.
   /// @throws ConfigError when the scope or the options do not allow it, or the name is taken
   void log(std::string_view name, metrics::Metric& metric, const LogOptions& options);
 
@@ -79,8 +79,8 @@ class LOCKSTEP_API MetricLog {
   void sync_step_values(const Communicator& communicator);
   /// Reduces the epoch's values, over ranks where sync_dist asks for it, and forgets them. Collective.
   MetricRow finish_epoch(const Communicator& communicator);
-  /// A loader of several is through: its metrics (not its values, which can wait for the others) become the
-  /// values that they will be at the end of the epoch, and are reset for the next loader. Collective.
+  /// Ends one of several loaders: replaces its metric objects by their values for the end of the epoch, and
+  /// resets them for the next loader. Collective.
   void finish_loader(const Communicator& communicator, std::int64_t dataloader_idx);
   /// Forgets what was collected, without reducing.
   void discard() {
@@ -88,15 +88,15 @@ class LOCKSTEP_API MetricLog {
     metrics_.clear();
     unclaimed_.clear();
   }
-  /// discard(), and resets the metrics that were logged: what they have counted belongs to no epoch.
+  /// Calls discard() and resets the metric objects that were logged.
   void reset();
   /// The metrics that were logged since the epoch began.
   const std::vector<LoggedMetric>& metrics() const { return metrics_; }
 
-  /// Works out for state() what each metric would be if the epoch ended now. Collective.
+  /// Computes for state() the value that each metric would have if the epoch ended now. Collective.
   void keep_metric_values(const Communicator& communicator) { keep_values(metrics_, communicator); }
 
-  /// What was collected since the epoch began: this rank's own, not reduced yet.
+  /// What this rank has collected since the epoch began, not reduced yet.
   StateTree state() const;
   /// Goes on from there. @throws CheckpointError as the getters of StateTree; nothing has changed then
   void load_state(const StateTree& state);
@@ -117,7 +117,7 @@ class LOCKSTEP_API MetricLog {
   };
 
   void check_name(std::string_view name) const;
-  // With the number of the loader, where one belongs to it.
+  // Appends the number of the loader where the name belongs to one.
   std::string name_of(std::string_view name, const LogOptions& options) const;
   void add(std::string_view name, double value, const LogOptions& options);
   static Entry make_entry(std::string name, const LogOptions& options, bool on_step, bool on_epoch);

@@ -17,7 +17,7 @@ namespace {
 
 using metrics::detail::KeptMetric;
 
-// Which ranks know a metric, and on which of them it is itself.
+// The ranks that have a metric, and those on which it is an object rather than the state from a checkpoint.
 struct Holders {
   std::set<int> all;
   std::set<int> here;
@@ -34,7 +34,7 @@ MetricsByName by_name(const std::vector<LoggedMetric>& logged) {
   return sorted;
 }
 
-// Names, each with a byte before it and a zero behind it.
+// Exchanges the names of metrics, each preceded by a flag and ended by a zero byte.
 HoldersByName find_holders(const MetricsByName& own, const Communicator& communicator) {
   std::string bytes;
   for (const auto& [name, logged] : own) bytes.append(1, logged->is_here() ? '1' : '0').append(name) += '\0';
@@ -75,7 +75,7 @@ double number_of(const std::string& name, const at::Tensor& value) {
                               .hint = "log them one by one"});
 }
 
-// Those of `own` that are themselves on some rank, and so can be computed.
+// The metrics of `own` that all ranks have, at least one of them as an object: these can be computed.
 MetricsByName computable(const MetricsByName& own, const HoldersByName& holders, int world_size) {
   MetricsByName found;
   for (const auto& [name, logged] : own) {
@@ -91,7 +91,7 @@ void sync_all(const MetricsByName& logged, const Communicator& communicator) {
   if (!metrics.empty()) metrics::sync(metrics, communicator);
 }
 
-// Of a metric that is synced; ranks where it is not itself are told.
+// The value of a synced metric; ranks that have no object get the value from one that has.
 template <class Compute>
 double value_on_all(const LoggedMetric& logged, const Holders& holders, const Communicator& communicator,
                     Compute compute) {
@@ -102,7 +102,7 @@ double value_on_all(const LoggedMetric& logged, const Holders& holders, const Co
   return told.item<double>();
 }
 
-// What is logged too early to have a value has NaN.
+// NaN where the metric was logged before it had a value.
 double value_so_far(const LoggedMetric& logged) try {
   const auto value = logged.metric->compute();
   return value.numel() == 1 ? value.item<double>() : std::numeric_limits<double>::quiet_NaN();
@@ -173,7 +173,7 @@ void claim(LoggedMetric& logged, metrics::Metric& metric) {
 
 namespace {
 
-// Ranks run the same program, so the bytes of a number mean the same everywhere.
+// All ranks run the same program, so numbers have the same bytes on each.
 template <class T>
 void append(std::string& bytes, const T& value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof value);

@@ -1,4 +1,4 @@
-// One value per metric of what all ranks have: of the numbers that they logged, and of metric objects.
+// Reduces logged numbers and metric objects over ranks to one value per metric.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ class KeptMetric;
 
 namespace lockstep::detail {
 
-/// A metric that was logged, or what a checkpoint has kept of one until it is logged again.
+/// A metric object that was logged, or its state from a checkpoint until it is logged again.
 struct LoggedMetric {
   std::string name;
   metrics::Metric* metric;  ///< borrowed, or `kept`
@@ -30,26 +30,26 @@ struct LoggedMetric {
   bool is_here() const { return kept == nullptr; }
 };
 
-/// The value of each over all ranks; then all are reset. One that was logged nowhere since a checkpoint was
-/// taken has the value that it had there, or none. Collective.
-/// @throws ConfigError on all ranks when one of them lacks a metric that others have, or a metric has more
+/// Computes the value of each metric over all ranks, and resets them. A metric that no rank has logged since
+/// the checkpoint was loaded has the value that the checkpoint holds, or none. Collective.
+/// @throws ConfigError on all ranks where one of them lacks a metric that others have, or a metric has more
 /// than one number
 std::map<std::string, double> finish_metrics(const std::vector<LoggedMetric>& logged,
                                              const Communicator& communicator);
 
-/// Sets the `value` of each that all ranks have. Collective.
+/// Sets `value` of each metric that all ranks have, for a checkpoint. Collective.
 LOCKSTEP_API void keep_values(std::vector<LoggedMetric>& logged, const Communicator& communicator);
 
-/// What a checkpoint keeps of one beside its name and options.
+/// Adds the state of a metric object to `tree`, without its name and options.
 void add_state(StateTree& tree, const LoggedMetric& logged);
 
-/// The inverse. @throws CheckpointError as the getters of StateTree
+/// The inverse of add_state(). @throws CheckpointError as the getters of StateTree
 LoggedMetric kept_metric(std::string name, const LogOptions& options, const StateTree& tree);
 
 /// Whether load_state() has been called since reset().
 bool is_loaded(const metrics::Metric& metric);
 
-/// `metric` takes the place of what was kept of it.
+/// Moves the state from the checkpoint into `metric`, which takes its place.
 void claim(LoggedMetric& logged, metrics::Metric& metric);
 
 /// One rank's part of a metric.
@@ -66,12 +66,12 @@ struct MetricPart {
 /// Adds `value` to `total` as `reduce_fx` says; NaN wins over every minimum and maximum.
 double accumulated(ReduceFx reduce_fx, double total, double value);
 
-/// The value that accumulated() changes nothing of.
+/// The value from which accumulated() starts.
 double neutral(ReduceFx reduce_fx);
 
-/// The metrics of all ranks by name, each part accumulated in rank order, in float64. Ranks may have
-/// logged other metrics, in another order, or none: a metric that a rank lacks adds nothing.
-/// Collective, one exchange; nothing is sent in a world of one. Equal on all ranks, sorted by name.
+/// Merges the metrics of all ranks by name, in rank order and in float64. Ranks may have logged different
+/// metrics, in another order, or none: a metric that a rank lacks adds nothing. One exchange; nothing is sent
+/// where there is one rank. The result is equal on all ranks and sorted by name. Collective.
 std::vector<MetricPart> merge_parts(const Communicator& communicator, const std::vector<MetricPart>& own);
 
 }  // namespace lockstep::detail

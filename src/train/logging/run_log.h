@@ -39,7 +39,7 @@ struct RunLog {
   }
 };
 
-/// Opens a log for the hooks that run inside a scope, and closes it again.
+/// Makes `log` the active log for hooks that run inside a scope, and restores the one before at its end.
 class LogScopeGuard {
  public:
   LogScopeGuard(RunLog& all, MetricLog& log, const LogScope& scope)
@@ -60,11 +60,12 @@ class LogScopeGuard {
   LogScope outer_scope_;
 };
 
-/// Made for `run_dir`, where those of the program's own have none. On rank 0 only.
+/// Makes the loggers that the options name for `run_dir`; loggers of the program's code are used as they are.
+/// Called on rank 0.
 std::vector<std::shared_ptr<Logger>> make_loggers(const TrainerOptions& options,
                                                   const std::filesystem::path& run_dir);
 
-/// Gives them what the program's options are, unless enable_autolog_hparams is off.
+/// Gives the program's options to the loggers, unless enable_autolog_hparams is off.
 void log_hyper_parameters(const RunSetup& setup, const RunLog& log);
 
 }  // namespace lockstep::detail

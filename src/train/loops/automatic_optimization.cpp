@@ -14,7 +14,7 @@
 namespace lockstep::detail {
 namespace {
 
-// For errors.
+// "rank 0, epoch 1, batch 2", for errors.
 std::string place_of(const StepContext& step) {
   return "rank " + std::to_string(step.global_rank()) + ", epoch " + std::to_string(step.current_epoch()) +
          ", batch " + std::to_string(step.batch_idx());
@@ -25,7 +25,7 @@ void require_usable(const at::Tensor& loss, const StepContext& step) {
   if (usable) return;
   const auto got = !loss.defined()     ? std::string("an undefined tensor")
                    : loss.numel() != 1 ? std::to_string(loss.numel()) + " elements"
-                                       : std::string("a tensor that no parameter had a part in");
+                                       : std::string("a tensor that does not depend on any parameter");
   throw ConfigError("train", {.what = "training_step gave no loss that backward() can start from",
                               .expected = "a tensor of one element that requires a gradient",
                               .got = got,
@@ -71,8 +71,9 @@ double AutomaticOptimization::run(const AnyBatch& batch, const Window& window, S
   return value;
 }
 
-// Their losses were divided by what the window waited for. Gradients that are exchanged once in a window have
-// not been: a loss that adds nothing to them has that done.
+// The losses of the window were divided by its full length, so the gradients are scaled up to the mean of the
+// micro-batches that ran. Under a strategy that averages only in the window's last backward pass, a loss of
+// zero makes it average the gradients.
 void AutomaticOptimization::close_window(const OpenWindow& window, StepContext& step) {
   auto& module = *setup_.optimizers.front().module;
   const auto share = static_cast<double>(window.length) / static_cast<double>(window.done);
@@ -102,13 +103,13 @@ void AutomaticOptimization::optimizer_step(StepContext& step) {
   progress_.count_optimizer_step();
 }
 
-// Lightning's: a scaler has nothing to unscale, and learns nothing, where no backward has run.
+// As in Lightning the step is skipped: a scaler has nothing to unscale where no backward pass has run.
 void AutomaticOptimization::skip_scaled_step(StepContext& step) {
   hooks_.call(hook::on_before_optimizer_step, step);
   progress_.count_optimizer_step();
 }
 
-// Of ranks with other data the losses differ; what an optimizer makes of them must not.
+// The optimizer must see the same loss on all ranks, or its decisions would differ between them.
 double AutomaticOptimization::run_closures(const AnyBatch& batch, StepContext& step) {
   std::optional<double> first;
   const auto measured = measure_.optimizer_step();

@@ -1,4 +1,4 @@
-// What becomes of one micro-batch where the Trainer runs backward and steps the optimizer.
+// Automatic optimisation: backward pass, gradient clipping and optimizer step of one micro-batch.
 #pragma once
 
 #include "train/data/accumulation_window.h"
@@ -7,10 +7,10 @@
 
 namespace lockstep::detail {
 
-/// Lets a micro-batch without a loss add nothing, as `what` says (the loader left it empty, or training_step
-/// gave no tensor), with a warning unless `has_warned`, which is set. Returns the loss that hooks then see:
-/// not a number. Not Collective.
-/// @throws ConfigError in a world of several, where others would wait for its gradients
+/// Handles a micro-batch that has no loss because of `what` (the loader gave no batch, or training_step gave
+/// no tensor): it adds nothing to the gradients. Logs a warning unless `has_warned`, and sets that. Returns
+/// NaN, the loss that hooks see. Not Collective.
+/// @throws ConfigError where there are several ranks, since the others would wait for its gradients
 double leave_out_loss(const RunSetup& setup, bool& has_warned, const char* what, const StepContext& step);
 
 /// Borrows its arguments.
@@ -20,10 +20,11 @@ class AutomaticOptimization {
                         const StepMeasure& measure)
       : setup_(setup), progress_(progress), hooks_(hooks), status_(status), measure_(measure) {}
 
-  /// Returns the loss as training_step gave it: this rank's, not divided. Collective where `window.last`.
+  /// Runs one micro-batch. Returns this rank's loss as training_step gave it, not divided by the window's
+  /// length. Collective where `window.last`.
   double run(const AnyBatch& batch, const Window& window, StepContext& step);
-  /// Takes the step of a window that waits for more micro-batches than it gets, by the mean of those that it
-  /// has. Collective.
+  /// Takes the optimizer step of a window that gets fewer micro-batches than it was opened for, with the mean
+  /// of the gradients of those that ran. Collective.
   void close_window(const OpenWindow& window, StepContext& step);
   /// Whether the latest step was not taken, as gradients were infinite or NaN.
   bool has_left_out_step() const { return has_left_out_step_; }
@@ -44,7 +45,7 @@ class AutomaticOptimization {
   HookList& hooks_;
   LoopStatus& status_;
   const StepMeasure& measure_;
-  // The window, of what another process ran nobody knows:
+  // About the open window. The values hold for a window that another process has begun:
   bool has_batch_ = true;  // one that was not empty
   bool has_left_out_step_ = false;
   bool has_loss_ = true;  // one that backward has run of

@@ -1,4 +1,4 @@
-// What every loop does with each batch: asks for it, lets hooks transfer it, measures its step.
+// What every loop does with a batch: gets it from the loader, lets hooks transfer it, measures its step.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,8 @@
 
 namespace lockstep::detail {
 
-/// Borrows the profiler. Without a profiler it costs a test of a pointer for each.
+/// Profiles the parts of a step under Lightning's names. Borrows the profiler. Without one each call tests a
+/// pointer.
 class StepMeasure {
  public:
   StepMeasure(const RunSetup& setup, std::string_view step_name) {
@@ -28,7 +29,7 @@ class StepMeasure {
                 of_strategy(step_name), of_strategy("backward"), of_strategy("optimizer_step")});
   }
 
-  /// The next batch of `stream`, waited for.
+  /// Gets the next batch of `stream`; false at its end.
   bool next(BatchStream& stream, AnyBatch& batch) const {
     const auto scope = measure(&Actions::next);
     return stream.next(batch);
@@ -56,8 +57,8 @@ class StepMeasure {
   std::optional<Actions> actions_;
 };
 
-/// Lets the transfer hooks of `data`, which may be null, and of `module` change `batch`, which `step` is
-/// about. An empty one passes none.
+/// Calls the transfer hooks of `data`, which may be null, and of `module`, each of which may replace `batch`.
+/// `step` is the context of that batch. No hook is called for an empty batch.
 inline void transfer(AnyDataModule* data, AnyModule& module, AnyBatch& batch, StepContext& step) {
   if (batch.empty()) return;
   for (const auto hook : {TransferHook::kBefore, TransferHook::kTransfer, TransferHook::kAfter}) {
@@ -68,7 +69,8 @@ inline void transfer(AnyDataModule* data, AnyModule& module, AnyBatch& batch, St
   }
 }
 
-/// Returns what training_step gave where it is one number, else 0.
+/// Manual optimisation: runs training_step, which steps the optimizers itself. Returns what it gave where
+/// that is one number, else 0.
 double run_manual_step(const RunSetup& setup, const StepMeasure& measure, const AnyBatch& batch,
                        StepContext& step);
 

@@ -16,7 +16,7 @@ namespace {
 using EpochHook = NamedHook<TrainContext&>;
 using BatchHook = NamedHook<StepContext&>;
 
-// What the stages differ in: the names of their hooks, and that a prediction is something to keep.
+// The hooks of a stage, and what the stage does with a prediction.
 struct EvaluationHooks {
   EpochHook start, end, epoch_start, epoch_end;
   BatchHook batch_start;
@@ -87,8 +87,8 @@ const EvaluationHooks& hooks_of(Stage stage) {
   return stage == Stage::kPredict ? kPredictHooks : kValidationHooks;
 }
 
-// Where forward passes communicate, ranks run them together. A rank that has more batches than others runs
-// the last ones by itself, on the whole module, which all ranks gather when the first of them is done.
+// Under strategies whose forward pass communicates all ranks must run it together. A rank that has more
+// batches than others runs the rest alone, on the whole module, which all ranks gather before.
 class SharedForward {
  public:
   SharedForward(const RunSetup& setup, std::int64_t batches) : setup_(setup) {
@@ -100,7 +100,7 @@ class SharedForward {
   }
 
   void before_batch(std::int64_t index) { hold_if(index == fewest_); }
-  // For the ranks with the fewest.
+  // Called at the end of the loader, for the ranks with the fewest batches.
   void after_batches(std::int64_t count) { hold_if(count == fewest_); }
 
  private:
@@ -114,7 +114,7 @@ class SharedForward {
   std::shared_ptr<void> whole_;
 };
 
-// One pass: `limits` are the batches of each of `loaders` on this rank.
+// One pass over `loaders`. `limits` are the batches of each loader on this rank.
 class EvaluationPass {
  public:
   EvaluationPass(TrainerState& state, const LoaderList& loaders, Stage stage,
@@ -172,8 +172,8 @@ void EvaluationPass::run_batch(const StepMeasure& measure, AnyBatch& batch) {
   log.write_metrics(log.evaluation.step_row(), state_.progress.epoch, row_number);
 }
 
-// How many batches every rank has of the loader that runs, where they know without an exchange: the last rank
-// has the fewest of numbered samples.
+// The number of batches that every rank has of the current loader, where it is known without communication:
+// of a data set of known length the last rank has the fewest.
 std::int64_t EvaluationPass::batches_of_all() const {
   const auto own = limits_[loader()];
   if (state_.setup.communicator().size() == 1) return own;
@@ -184,7 +184,7 @@ std::int64_t EvaluationPass::batches_of_all() const {
   return std::min(loader_that_runs.num_batches(spec), own);
 }
 
-// The rest of the loader that runs.
+// Runs the rest of the current loader.
 void EvaluationPass::run_loader() {
   const auto limit = limits_[loader()];
   state_.status.num_evaluation_batches = limit;
@@ -222,7 +222,8 @@ void EvaluationPass::evaluate() {
   if (is_inside_fit())
     log.board.validation = {
         .number = log.board.num_validations + 1, .epoch = fit.epoch, .global_step = fit.global_step};
-  // A checkpoint that is taken in a hook says that the hook has been called.
+  // The phase is set before the hook is called, so that a checkpoint taken in the hook does not call it
+  // again.
   const auto call_next = [&](const EpochHook& next, EvaluationPhase phase) {
     if (progress_.phase >= phase) return;
     LogScopeGuard scope(log, log.evaluation, hooks_.epoch_log);
@@ -255,7 +256,8 @@ void EvaluationPass::run() {
   (module.*hooks_.model_train)(context);
 }
 
-// What was made in it cannot be trained on: within fit it is none. Gloo's collectives refuse it.
+// Tensors made in inference mode cannot be trained on, so it is not used within fit; and Gloo's collectives
+// refuse them, so it is not used by several ranks.
 std::optional<c10::InferenceMode> inference_mode(const RunSetup& setup, Stage stage) {
   const bool inside_fit = stage == Stage::kFit || stage == Stage::kSanityCheck;
   if (inside_fit || !setup.options.inference_mode || setup.communicator().size() > 1) return std::nullopt;
@@ -269,7 +271,8 @@ std::pair<BatchLimit, std::string_view> limit_of(const TrainerOptions& options, 
   return {options.limit_val_batches, is_overfit ? "overfit_batches" : "limit_val_batches"};
 }
 
-// Of numbered samples rank 0 has the most batches; which rank has of streams, only the ranks can say.
+// The largest number of batches of any rank. Of a data set of known length rank 0 has the most; for streams
+// the ranks compare.
 std::int64_t most_batches(const RunSetup& setup, const AnyLoader& loader) {
   auto spec = setup.shard(/*pad=*/false);
   if (setup.communicator().size() > 1 && loader.num_samples() == kUnknownLength) {
@@ -288,7 +291,7 @@ EvaluationLimits evaluation_limits(const RunSetup& setup, const LoaderList& load
   EvaluationLimits limits;
   const auto [option, name] = limit_of(setup.options, stage);
   for (const auto& loader : loaders) {
-    // All ranks go by one count, so that they agree on what is refused, or empty.
+    // All ranks use the same count, so that they refuse the same limits.
     const auto limit = std::min(option.apply(most_batches(setup, *loader), name), at_most);
     limits.batches.push_back(std::min(loader->num_batches(setup.shard(/*pad=*/false)), limit));
     limits.is_empty = limits.is_empty && limit == 0;
@@ -303,7 +306,7 @@ void warn_of_empty(const RunSetup& setup, const LoaderList& loaders, Stage stage
   for (std::size_t i = 0; i < loaders.size(); ++i) {
     if (loaders[i]->num_samples() == kUnknownLength || loaders[i]->num_batches(spec) > 0) continue;
     log_warning("loader " + std::to_string(i) + " of " + std::string(stage_name(stage)) +
-                " has no batch: nothing comes of it");
+                " has no batch: it is skipped");
   }
 }
 

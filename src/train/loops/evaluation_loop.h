@@ -15,8 +15,8 @@ struct EvaluationLimits {
   bool is_empty = true;               ///< no rank has any: the pass and its hooks are left out
 };
 
-/// By the limit option of `stage`, and not more than `at_most` of each loader. Collective where a loader has
-/// streams.
+/// The batches of each loader that limit_val_batches and its kin allow in `stage`, and at most `at_most`.
+/// Collective where a loader has streams.
 /// @throws ConfigError as BatchLimit::apply, on all ranks alike
 EvaluationLimits evaluation_limits(const RunSetup& setup, const LoaderList& loaders, Stage stage,
                                    std::int64_t at_most = kUnknownLength);
@@ -24,13 +24,14 @@ EvaluationLimits evaluation_limits(const RunSetup& setup, const LoaderList& load
 /// Runs `loaders` one after the other as `stage`. Collective.
 void run_evaluation_loop(TrainerState& state, const LoaderList& loaders, Stage stage,
                          const EvaluationLimits& limits);
-/// The same from where `progress` is, which it keeps. `between_batches` is called equally often on all ranks:
-/// not behind batches that not all of them have, nor between those of streams, which differ in their lengths.
+/// The same, from where `progress` is; keeps `progress` up to date. Calls `between_batches` equally often on
+/// all ranks: not after batches that only some ranks have, nor between those of streams, whose lengths
+/// differ.
 void run_evaluation_loop(TrainerState& state, const LoaderList& loaders, Stage stage,
                          const EvaluationLimits& limits, EvaluationProgress& progress,
                          const std::function<void()>& between_batches = {});
 
-/// Says on rank 0 which of `loaders` have no batch on any rank. Not Collective.
+/// Warns on rank 0 of loaders that have no batch on any rank. Not Collective.
 void warn_of_empty(const RunSetup& setup, const LoaderList& loaders, Stage stage);
 
 }  // namespace lockstep::detail

@@ -20,17 +20,17 @@
 namespace lockstep::detail {
 namespace {
 
-// They stay so: a part that is frozen may be meant.
+// Only warns: evaluation mode of frozen parts may be intended.
 void warn_of_evaluation_mode(const RunSetup& setup) {
   const auto modules = setup.module->modules();
   const auto count =
       std::ranges::count_if(modules, [](const auto& module) { return !module->is_training(); });
   if (count == 0 || !setup.is_global_zero()) return;
   log_warning(std::to_string(count) + " of " + std::to_string(modules.size()) +
-              " modules are in evaluation mode as training begins, and stay so; train() changes that");
+              " modules are in evaluation mode as training begins, and remain in it; train() changes that");
 }
 
-// As in Lightning no step is taken with them.
+// As in Lightning these gradients are dropped without a step.
 void warn_of_lost_gradients(const RunSetup& setup, const FitProgress& progress) {
   if (!setup.is_global_zero()) return;
   log_warning("the end of epoch " + std::to_string(progress.epoch) + ", which came early: the gradients of " +
@@ -41,7 +41,7 @@ void warn_of_lost_gradients(const RunSetup& setup, const FitProgress& progress) 
 
 }  // namespace
 
-// A stream that has told its length to another process needs not tell it again.
+// A resumed run knows the length of a stream that the process before has read to its end.
 void FitLoop::run(const std::function<void()>& on_begin) {
   const auto& progress = state_.progress;
   const auto told = progress.phase == FitPhase::kEpochStart ? kUnknownLength : progress.num_training_batches;
@@ -49,7 +49,7 @@ void FitLoop::run(const std::function<void()>& on_begin) {
   val_schedule_.emplace(state_.setup, state_.data, state_.progress, num_batches_);
   if (is_stream_) end_epoch_at(std::min(num_batches_, told));
   stop_vote_.begin();
-  // One that goes on from its end begins and ends all the same: callbacks make of it then what it is.
+  // A run that resumes a complete fit calls its hooks all the same, so that callbacks can act on its end.
   if (!state_.checkpoints.resume_point && (num_batches_ == 0 || done())) return on_begin();
 
   warn_of_evaluation_mode(state_.setup);
@@ -87,7 +87,7 @@ bool FitLoop::done() const {
   return is_over() || (max_epochs >= 0 && state_.progress.epoch >= max_epochs);
 }
 
-// Of an epoch that was left in its middle a longer run does the rest.
+// An epoch that was left in its middle is finished only by a longer run.
 bool FitLoop::has_epoch_to_end() const {
   const auto& progress = state_.progress;
   const bool was_left = progress.phase == FitPhase::kBatches && progress.batches < num_batches_;
@@ -98,7 +98,7 @@ MicroBatch FitLoop::micro_batch(std::int64_t batch_idx) const {
   return {.epoch = state_.progress.epoch, .index = batch_idx, .epoch_batches = num_batches_};
 }
 
-// An epoch that was begun in another process goes on where its phase says.
+// A resumed epoch goes on where its phase says.
 void FitLoop::run_epoch() {
   auto& progress = state_.progress;
   is_skipped_ = false;
@@ -113,7 +113,8 @@ void FitLoop::run_epoch() {
   finish_epoch();
 }
 
-// Those that monitor see what the epoch's metrics have come to, and what all ranks' last steps logged.
+// Callbacks that monitor metrics are called after the epoch's metrics and the latest step metrics are
+// reduced.
 void FitLoop::end_epoch() {
   auto& progress = state_.progress;
   if (progress.phase < FitPhase::kEpochEnd) call_epoch_end(/*monitors=*/false, FitPhase::kEpochEnd);
@@ -124,7 +125,7 @@ void FitLoop::end_epoch() {
   call_epoch_end(/*monitors=*/true, FitPhase::kEpochLogged);
 }
 
-// A checkpoint that is taken in a hook says that the hook has been called.
+// The phase is set before the hook is called, so that a checkpoint taken in the hook does not call it again.
 void FitLoop::start_epoch() {
   if (const auto next = std::exchange(state_.setup.next_accumulation, std::nullopt))
     state_.setup.options.accumulate_grad_batches = *next;
@@ -172,7 +173,7 @@ void FitLoop::run_batches() {
   }
 }
 
-// A stream has told how long it is.
+// The number of batches of the epoch is known now.
 void FitLoop::end_epoch_at(std::int64_t batches) {
   num_batches_ = batches;
   state_.progress.num_training_batches = batches;
@@ -211,7 +212,7 @@ void FitLoop::run_batch(AnyBatch& batch, std::int64_t batch_idx) {
   if (is_skipped_) close_window(step);
   TrainOutput output{.loss = std::numeric_limits<double>::quiet_NaN()};
   if (!is_skipped_) output.loss = optimize(batch, window, step);
-  // The end of an epoch that is skipped counts as Lightning's does: for schedules that count every step.
+  // As in Lightning a skipped epoch advances schedules that count every step.
   if (progress.global_step != progress.steps_before_batch || is_skipped_)
     advance_schedule(step, Interval::kStep, /*watching=*/false,
                      progress.global_step == progress.steps_before_batch ? 1 : progress.global_step);
@@ -227,7 +228,7 @@ void FitLoop::run_batch(AnyBatch& batch, std::int64_t batch_idx) {
   state_.hooks.call(hook::on_train_batch_end, step, output);
 }
 
-// Where no batch was known to be the last when it ran.
+// For streams, whose last batch was not known to be the last when it ran.
 void FitLoop::close_window_at_end() {
   LogScopeGuard scope(state_.log, state_.log.train, kTrainStepLog);
   const AnyBatch none;
@@ -238,7 +239,7 @@ void FitLoop::close_window_at_end() {
     advance_schedule(step, Interval::kStep, /*watching=*/false, state_.progress.global_step);
 }
 
-// Of an epoch that ends before the micro-batches that an open window waits for.
+// Closes a window that is still open where its epoch ends.
 void FitLoop::close_window(StepContext& step) {
   auto& progress = state_.progress;
   if (progress.window.done == 0) return;
@@ -255,7 +256,7 @@ bool FitLoop::asks_to_skip(StepContext& step) {
   return std::exchange(state_.status.skip_request, SkipRequest::kRefused) == SkipRequest::kMade;
 }
 
-// What follows on_train_batch_end.
+// Everything that follows on_train_batch_end: metrics, validation, schedules that watch a metric.
 void FitLoop::finish_batch() {
   auto& progress = state_.progress;
   const bool stepped = progress.window.done == 0;
@@ -288,7 +289,7 @@ void FitLoop::write_step_row() {
 void FitLoop::advance_schedule(TrainContext& context, Interval interval, bool watching, std::int64_t count) {
   if (!is_automatic_) return;
   const auto& [module, optimizer, config, scheduler] = state_.setup.optimizers.front();
-  // DeepSpeed's count steps that were taken.
+  // DeepSpeed's schedules do not count steps that a scaler has skipped.
   if (state_.setup.deepspeed && interval == Interval::kStep && automatic_.has_left_out_step()) return;
   if (!scheduler || config->interval != interval || scheduler->needs_metric() != watching ||
       count % config->frequency != 0) {
@@ -299,8 +300,8 @@ void FitLoop::advance_schedule(TrainContext& context, Interval interval, bool wa
   state_.setup.module->lr_scheduler_step(context, *scheduler, metric);
 }
 
-// None where no validation has measured it: not yet, or not in this epoch. Ranks may have measured different
-// values; they must go by one.
+// The metric that the schedule watches; none where no validation has measured it yet, or not in this epoch.
+// Step metrics are reduced first, since all ranks must use the same value.
 std::optional<double> FitLoop::monitored(const TrainContext& context, Interval interval) const {
   const auto& name = state_.setup.optimizers.front().lr_scheduler->monitor;
   if (interval == Interval::kStep) state_.log.train.sync_step_values(state_.setup.communicator());
@@ -311,7 +312,7 @@ std::optional<double> FitLoop::monitored(const TrainContext& context, Interval i
   return interval == Interval::kStep || is_of_epoch ? std::optional(found->value) : std::nullopt;
 }
 
-// Its batches are done, but it was longer when the last of them ran.
+// Validates an epoch that the new options have made shorter than what is already done of it.
 void FitLoop::validate_shorter_epoch() {
   if (!state_.setup.options.val_check_interval.is_whole_epoch()) return;
   LogScopeGuard scope(state_.log, state_.log.train, kTrainStepLog);

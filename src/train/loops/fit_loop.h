@@ -29,8 +29,8 @@ class FitLoop {
         automatic_(state.setup, state.progress, state.hooks, state.status, measure_),
         is_automatic_(state.setup.module->automatic_optimization()) {}
 
-  /// Trains until max_epochs, max_steps or stop(), from where the state's progress is. `on_begin` is called
-  /// after on_train_start, or alone where nothing is left to do. Collective.
+  /// Trains until max_epochs, max_steps or stop(), from where FitProgress says. Calls `on_begin` after
+  /// on_train_start, or without it where nothing is left to train. Collective.
   /// @throws Terminated where a signal ends it before
   void run(const std::function<void()>& on_begin);
 
@@ -57,8 +57,9 @@ class FitLoop {
   void close_window_at_end();
   void finish_batch();
   void write_step_row();
-  // Plain schedules advance with the step or the epoch's last batch; those that watch a metric
-  // after the validation that measures it. `count`: optimizer steps or epochs, with this one.
+  // Schedules that watch no metric advance with the step or with the epoch's last batch; those that watch one
+  // advance after the validation that measures it. `count` is the number of optimizer steps or epochs,
+  // including the current one.
   void advance_schedule(TrainContext& context, Interval interval, bool watching, std::int64_t count);
   std::optional<double> monitored(const TrainContext& context, Interval interval) const;
   void validate_shorter_epoch();

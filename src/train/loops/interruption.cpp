@@ -22,7 +22,7 @@ constexpr std::int64_t kMostStepsBetween = 100;  // steps may become slow
 
 namespace fs = std::filesystem;
 
-// Reads the variables of the job once: asking each time would cost every micro-batch a few of them.
+// The variables of the job are read once, not for every micro-batch.
 Interruption::Interruption(const FitParts& fit)
     : fit_(fit), cadence_(AgreementCadence::Rule::kLargest, kBetweenExchanges, kMostStepsBetween) {
   if (const auto* slurm = requeuing_environment(fit.setup)) requeue_signal_ = slurm->requeue_signal();
@@ -65,8 +65,7 @@ void Interruption::terminate() {
     end_local_checkpoints(fit_.setup, fit_.checkpoints);  // what is on disk goes on
   const bool is_saved = fit_.setup.options.enable_checkpointing && !fit_.checkpoints.save_failure;
   const bool is_requeued = is_requeued_for_another_job();
-  end(is_requeued ? "this job makes room for another one, and will start again: it has stopped"
-                  : "ended by SIGTERM",
+  end(is_requeued ? "this job was preempted and will start again: it has stopped" : "ended by SIGTERM",
       is_saved ? "--resume auto goes on from last.ckpt in " + fit_.setup.run_dir.string()
                : "nothing was saved to go on from");
 }
@@ -92,7 +91,8 @@ void Interruption::requeue() {
   if (is_first) log_warning(refusal + "; the run is saved in " + folder.string() + ", and training goes on");
 }
 
-// Whatever else is being written comes first. Without a checkpoint a job would begin again and again.
+// Waits for checkpoints that are being written. Returns false where this one could not be written: without it
+// the job would start from the beginning each time.
 bool Interruption::save(const fs::path& folder, const fs::path& replaced) {
   try {
     await_save(fit_);

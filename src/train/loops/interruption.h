@@ -1,4 +1,4 @@
-// How a fit ends that a signal has asked to end.
+// Ends a fit on a signal: SIGTERM, or the signal by which SLURM announces that a job's time is over.
 #pragma once
 
 #include <optional>
@@ -8,22 +8,22 @@
 
 namespace lockstep::detail {
 
-/// What a signal asks of a fit; of several that ranks have got, the largest counts.
+/// The request that a signal makes. Where ranks have got different signals, the largest value counts.
 enum class StopSignal : std::int64_t {
   kNone,
   kTerminate,  ///< save and end
   kRequeue     ///< save, have the job started again, and end
 };
 
-/// The fit of a FitLoop. Signals are flags of launch::SignalFlag, which Trainer::fit has.
+/// Checks the signals for a FitLoop. Trainer::fit installs the launch::SignalFlag handlers.
 class Interruption {
  public:
   explicit Interruption(const FitParts& fit);
 
-  /// Behind each micro-batch, and between batches of its validation: on SIGTERM writes last.ckpt, on the
-  /// requeue signal of a SLURM job hpc_ckpt_N.ckpt. Then, and where SIGTERM was to make room for another job,
-  /// it has SLURM start the job again. Where that is refused for the requeue signal, training goes on.
-  /// Collective in some calls.
+  /// Called after each micro-batch, and between the batches of its validation. On SIGTERM it writes
+  /// last.ckpt; on the requeue signal of a SLURM job it writes hpc_ckpt_N.ckpt. It then asks SLURM to start
+  /// the job again, on SIGTERM only where the job is preempted. Where SLURM refuses that for the requeue
+  /// signal, training goes on. Collective in some calls.
   /// @throws Terminated when the run is to end here, on all ranks alike
   void heed();
 

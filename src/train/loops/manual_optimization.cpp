@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// training_step runs under autocast as a whole; backward passes within it must not.
+// training_step runs under autocast, and backward passes within it must not.
 class AutocastPause {
  public:
   AutocastPause() : was_enabled_(at::autocast::is_autocast_enabled(at::kCPU)) {
@@ -66,7 +66,7 @@ void StepContext::manual_backward(const at::Tensor& loss, const BackwardOptions&
   state_->hooks.call(detail::hook::on_after_backward, *this);
 }
 
-// Casts of weights that autocast has kept are of no use once the weights have changed.
+// Autocast's cached casts of weights are stale after a step.
 bool ManualOptimizer::step() {
   const AutocastPause pause;
   detail::unscale_gradients(*state_->setup.strategy, *state_->setup.precision, optimizer());

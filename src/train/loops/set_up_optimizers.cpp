@@ -13,7 +13,7 @@
 namespace lockstep::detail {
 namespace {
 
-// In the order in which they are numbered.
+// Flattens Optimizers::others, in the order of the optimizers' numbers.
 std::vector<Optimizers> numbered(Optimizers first) {
   auto others = std::exchange(first.others, {});
   std::vector<Optimizers> all;
@@ -26,19 +26,19 @@ std::vector<Optimizers> numbered(Optimizers first) {
 
 void refuse_option(const std::string& option, const std::string& got) {
   throw ConfigError("train", {.what = option + " with manual optimisation",
-                              .expected = "no such option: training_step does this itself",
+                              .expected = "that option not to be set: training_step does this itself",
                               .got = got,
                               .hint = "remove it, or use automatic optimisation"});
 }
 
-// The key of DeepSpeed's file that has set `option`, or `option`.
+// The first of `keys` that DeepSpeed's file has, or `option` where it has none of them.
 std::string asked_for_by(const RunSetup& setup, std::initializer_list<const char*> keys, const char* option) {
   for (const auto* const key : keys)
     if (setup.deepspeed && setup.deepspeed->is_given(key)) return setup.deepspeed->named(key);
   return option;
 }
 
-// Clipping that DeepSpeed's file asks for is done by every step(), as DeepSpeed's engine does it.
+// Every step() does the clipping that DeepSpeed's file asks for, as DeepSpeed's engine does.
 void check_manual(const RunSetup& setup) {
   const auto& options = setup.options;
   if (options.accumulate_grad_batches != 1)
@@ -130,7 +130,7 @@ void set_up_scheduler(const RunSetup& setup, RunOptimizer& made) {
                 " has no betas");
 }
 
-// A callback may have changed what the options said.
+// A callback may have changed accumulate_grad_batches since the options were checked.
 Optimizers completed_by_deepspeed(const RunSetup& setup, const RunData& data, const FitProgress& progress,
                                   Optimizers own) {
   check_accumulation(setup.options.accumulate_grad_batches, *setup.deepspeed,
@@ -159,7 +159,7 @@ void set_up_optimizers(RunSetup& setup, const RunData& data, const FitProgress& 
   check_number(setup, all.size());
   check_each(all);
   setup.strategy->set_precision(*setup.precision);
-  // What belongs to no optimizer is to be the same on all ranks as well.
+  // Parameters that no optimizer trains must be the same on all ranks, too.
   if (!all.empty() && all.front().module) setup.strategy->setup_evaluation(*setup.module);
   if (all.empty()) set_up_module(setup, setup.module);
   for (auto& one : all) {

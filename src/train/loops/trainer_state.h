@@ -1,4 +1,4 @@
-// The state of one Trainer: all that its loops and contexts are about.
+// All of the state of one Trainer.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace lockstep::detail {
 
-/// Whether a hook may ask to skip the rest of an epoch, and has.
+/// Whether a hook may now ask to skip the rest of the epoch, and whether it has asked.
 enum class SkipRequest { kRefused, kPossible, kMade };
 
-/// What a loop and the hooks that it calls tell each other.
+/// What a loop tells the hooks that it calls, and what they ask of it.
 struct LoopStatus {
   std::int64_t num_evaluation_batches = 0;  ///< of this rank, in the loader that is evaluated
   bool validation_is_due = false;           ///< behind the batch that is running
@@ -22,7 +22,7 @@ struct LoopStatus {
   bool has_warned_of_no_loss = false;
 };
 
-/// What the Tuner has a Trainer do.
+/// A search of the Tuner.
 struct SearchRun {
   std::function<void()> body = {};                   ///< runs in the place of training or evaluation
   std::map<std::string, HyperParameter> found = {};  ///< by all searches, for summary.json
@@ -33,8 +33,8 @@ struct Predictions {
   std::vector<std::vector<at::Tensor>> by_loader;  ///< of this rank, by loader and batch
 };
 
-/// Only the top loops, the contexts that hooks get and what begins and ends a run see all of it; everything
-/// else is given the parts that it is about.
+/// Used as a whole only by the top loops, by the contexts that hooks get and by the functions that begin and
+/// end a run. Everything else is given the parts that it needs.
 struct TrainerState {
   RunSetup setup;
   RunData data;

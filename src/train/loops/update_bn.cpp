@@ -27,7 +27,7 @@ std::vector<BatchNormView> layers_in_training(torch::nn::Module& module) {
   return layers;
 }
 
-// Without a momentum a layer takes the mean of all batches since it was reset.
+// A BatchNorm layer without a momentum takes the mean of all batches since it was reset.
 class PlainMeans {
  public:
   explicit PlainMeans(const std::vector<BatchNormView>& layers) : layers_(layers) {
@@ -50,7 +50,7 @@ class PlainMeans {
   std::vector<std::optional<double>> momenta_;
 };
 
-// What training_step logs is of no interest here; metrics that it updates are as before afterwards.
+// Discards what training_step logs, and restores the metric objects that it updates.
 class UnheardLog {
  public:
   explicit UnheardLog(RunLog& log) : scope_(log, log_, kTrainStepLog) {
@@ -88,7 +88,7 @@ void run_forward(TrainerState& state) {
   log.put_metrics_back();
 }
 
-// Every rank has had as many batches.
+// All ranks have run the same number of batches, so that the plain mean is right.
 void average_over_ranks(const Communicator& communicator, const std::vector<BatchNormView>& layers) {
   if (communicator.size() == 1) return;
   for (const auto& layer : layers) {

@@ -1,4 +1,4 @@
-// Behind which batches of training a fit validates.
+// After which training batches a fit validates.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lockstep::detail {
 
-/// What val_check_interval and check_val_every_n_epoch come to. Borrows its arguments.
+/// Implements val_check_interval and check_val_every_n_epoch. Borrows its arguments.
 class ValidationSchedule {
  public:
   /// `epoch_batches` may be kUnknownLength.
@@ -17,20 +17,21 @@ class ValidationSchedule {
   ValidationSchedule(const RunSetup& setup, const RunData& data, const FitProgress& progress,
                      std::int64_t epoch_batches);
 
-  /// Whether a validation comes behind this batch: by the batches that are done, or by rank 0's clock; not by
-  /// what may still stop the run. `epoch_batches` is what is known now. Asked once per batch, by all ranks.
+  /// Whether a validation follows this batch, by the number of batches or by rank 0's clock; a stop of the
+  /// run is not considered. `epoch_batches` is the number of batches as far as it is known. Must be called
+  /// once per batch, by all ranks.
   bool is_due(std::int64_t batch_idx, std::int64_t epoch_batches);
 
-  /// The same for a batch that another process ran: of time nothing is known.
+  /// The same for a batch that the process before has run; false for intervals of time.
   bool was_due(std::int64_t batch_idx, std::int64_t epoch_batches) const;
 
-  /// Whether the epoch that runs validates at all.
+  /// Whether there is a validation in the current epoch.
   bool in_epoch() const;
 
-  /// The training data are others now. @throws ConfigError as the constructor
+  /// Call where the training data has been reloaded. @throws ConfigError as the constructor
   void set_epoch_batches(std::int64_t epoch_batches);
 
-  /// A validation has ended.
+  /// Call at the end of a validation.
   void restart();
 
  private:

@@ -36,7 +36,7 @@ void apply_accumulation(TrainerOptions& options, const DeepSpeedConfig& config, 
   options.partial_window = PartialWindow::kCarry;
 }
 
-// What the Trainer's options fill in is part of the configuration from here on.
+// From here on the configuration contains what the Trainer's options have filled in.
 void apply_clipping(TrainerOptions& options, DeepSpeedConfig& config) {
   auto completed = config;
   complete(completed, {.gradient_clip_val = options.gradient_clip_val});
@@ -53,7 +53,7 @@ void apply_clipping(TrainerOptions& options, DeepSpeedConfig& config) {
   if (norm > 0) options.gradient_clip_val = norm;
 }
 
-// A file without any batch size is one for the loader's, which DeepSpeed refuses.
+// A file without any batch size takes that of the loader. DeepSpeed itself refuses such a file.
 bool leaves_batches_open(const DeepSpeedConfig& config) {
   const auto leaves_open = [&](const char* key) {
     return !config.is_given(key) || config.autos.contains(key);
@@ -79,7 +79,7 @@ std::vector<Filling> filled_batches(DeepSpeedConfig config, const TrainedBatches
   return fillings;
 }
 
-// The Trainer's options are in `config` by now.
+// apply_deepspeed() has put the Trainer's options into `config`.
 std::vector<Filling> filled_options(const DeepSpeedConfig& config) {
   std::vector<Filling> fillings;
   for (const auto& [key, option] : {std::pair{"gradient_clipping", "gradient_clip_val"},
@@ -91,7 +91,7 @@ std::vector<Filling> filled_options(const DeepSpeedConfig& config) {
   return fillings;
 }
 
-// As if it were not there.
+// Removes a section from the configuration.
 void leave_out(DeepSpeedConfig& config, const std::string& section, std::vector<std::string>& warnings) {
   if (has_section(config, section))
     warnings.push_back(config.named(section) + " has no effect: configure_optimizers() gives one");

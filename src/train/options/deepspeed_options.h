@@ -33,17 +33,17 @@ struct TrainedBatches {
 /// number of samples per step
 LOCKSTEP_API void check_batch_size(DeepSpeedConfig config, const TrainedBatches& trained);
 
-/// What a fit trains with, and what is to be said of it.
+/// The optimizers of a fit, and what is to be reported about how the configuration completed them.
 struct CompletedOptimizers {
   Optimizers optimizers;
   std::vector<std::string> warnings = {};  ///< of what the configuration says in vain
   std::string filled = {};                 ///< what was "auto", and no batch size; empty without
 };
 
-/// `own`, what the module wants, with what the configuration says in the place of what it leaves open: the
-/// optimizer, and the schedule of the only optimizer.
-/// @throws ConfigError for sections that are used and cannot be had, what is "auto" and nobody can fill, and
-/// arguments that fill nothing. Exported for tests
+/// Completes `own`, the module's optimizers, from the configuration: the optimizer where the module gives
+/// none, and the schedule of the only optimizer where that has none.
+/// @throws ConfigError for a section that is used and not supported, for an "auto" that nothing fills, and
+/// for arguments that fill nothing. Exported for tests
 LOCKSTEP_API CompletedOptimizers completed(Optimizers own, const DeepSpeedConfig& config,
                                            const DeepSpeed& arguments, const TrainedBatches& trained);
 

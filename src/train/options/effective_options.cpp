@@ -32,8 +32,9 @@ void check(TrainerOptions& options) {
   for (const auto& item : options.logger.items()) {
     const auto* name = std::get_if<std::string>(&item);
     if (name == nullptr || *name != "own") continue;
-    throw ConfigError("train",
-                      {.what = "logger", .expected = "loggers in the place of this word", .got = *name});
+    throw ConfigError(
+        "train",
+        {.what = "logger", .expected = "loggers made by the program in place of this word", .got = *name});
   }
 }
 
@@ -108,7 +109,7 @@ bool is_model_checkpoint(const std::shared_ptr<Callback>& callback) {
   return dynamic_cast<const ModelCheckpoint*>(callback.get()) != nullptr;
 }
 
-// Runs that say nothing else keep the checkpoint of their latest epoch.
+// A Trainer without a ModelCheckpoint gets one that keeps the checkpoint of the latest epoch.
 void add_model_checkpoint(TrainerOptions& options) {
   const bool is_there = std::ranges::any_of(options.callbacks, is_model_checkpoint);
   if (options.enable_checkpointing && !is_there)
@@ -121,7 +122,7 @@ void add_model_checkpoint(TrainerOptions& options) {
                 .got = "both"});
 }
 
-// Several would remove what the others have.
+// Two LocalCheckpoints would remove each other's checkpoints.
 void add_local_checkpoint(TrainerOptions& options) {
   if (options.local_checkpoint.every_n_train_steps > 0)
     options.callbacks.push_back(std::make_shared<LocalCheckpoint>(options.local_checkpoint));
@@ -205,7 +206,7 @@ void apply_determinism(const TrainerOptions& options) {
   const bool deterministic = options.deterministic != Deterministic::kFalse;
   if (deterministic) {
     context.setDeterministicAlgorithms(true, /*warn_only=*/options.deterministic == Deterministic::kWarn);
-    // Which cuBLAS wants, before it is first used.
+    // cuBLAS reads this variable when it is first used.
     if (!env::get("CUBLAS_WORKSPACE_CONFIG")) env::set("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
     if (options.benchmark.value_or(false))
       log_warning("benchmark = true with deterministic: cuDNN may choose other algorithms in each run");

@@ -1,12 +1,12 @@
-// Options of Lightning's Trainer that are gone there, too, but stand in old files and commands.
+// Options that Lightning's Trainer has removed, and that old files and commands still name.
 #pragma once
 
 #include <string_view>
 
 namespace lockstep::detail {
 
-/// What to write instead of the option `key`, "trainer.gpus", in a sentence without its end; empty where it
-/// was none.
+/// The advice that replaces the removed option `key` ("trainer.gpus"), as a sentence without its full stop;
+/// empty where `key` was no such option.
 std::string_view instead_of_former(std::string_view key);
 
 }  // namespace lockstep::detail

@@ -46,8 +46,8 @@ fs::path first_free_version(const fs::path& parent) {
   }
 }
 
-// Job and step of SLURM, of which the first task claims a folder: version_12, version_12.1. SLURM gives the
-// steps of a job that it starts again the same numbers.
+// In a SLURM job the version is named by job and step: version_12, version_12.1. The first task of a step
+// claims the folder. SLURM numbers the steps of a job that it starts again as before.
 std::optional<std::string> version_of_job() {
   const auto job = SlurmEnvironment::job_id();
   const auto step = SlurmEnvironment::step();
@@ -55,7 +55,7 @@ std::optional<std::string> version_of_job() {
   return "version_" + std::to_string(*job) + (*step == 0 ? "" : "." + std::to_string(*step));
 }
 
-// A second claim of one program is for another run.
+// A second claim in one process belongs to another run.
 fs::path folder_of_version(const fs::path& parent, const std::string& version) {
   static std::mutex mutex;
   static std::map<fs::path, int> claims;
@@ -77,7 +77,7 @@ fs::path claim_run_directory(const fs::path& wanted, const std::string& name, co
   create(folder);
   create(folder / "logs");
   create(folder / "checkpoints");
-  // What an earlier run said of itself must not be taken for this one's word.
+  // Files in which an earlier run reported its outcome must not be taken for this run's.
   for (const char* verdict : {"summary.json", "failure.json"}) fs::remove(folder / verdict);
   for (const char* rows : {"metrics.csv", "metrics.jsonl"}) detail::put_aside(folder / rows);
   return folder;

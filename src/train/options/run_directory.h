@@ -1,4 +1,4 @@
-// The run directory of a program that has several Trainers.
+// Run directories of the second and later Trainers of a program.
 #pragma once
 
 #include <filesystem>
@@ -8,17 +8,17 @@
 namespace lockstep::detail {
 
 /// Counts the Trainers of this process that have opened `folder`, the run directory that ls::run() or a
-/// launcher has given to the program: 1 for the first, whose it is.
+/// launcher has given to the program. Returns 1 for the first Trainer, which uses that folder itself.
 int count_trainer_of(const std::filesystem::path& folder);
 
-/// Creates the folder of the `number`-th Trainer of a program whose first one has `first`: where that is a
-/// runs/NAME/version_N the next version, else `first`/trainer_NUMBER. One rank calls it.
+/// Creates the folder of the `number`-th Trainer of a program whose first Trainer has the folder `first`.
+/// This is the next version where `first` is a runs/NAME/version_N, else `first`/trainer_NUMBER. One rank
+/// calls it.
 /// @throws ConfigError as claim_run_directory()
 std::filesystem::path claim_folder_of_trainer(int number, const std::filesystem::path& first,
                                               const TrainerOptions& options);
 
-/// Where earlier Trainers of the program of `run_dir` may have left checkpoints, if it is such a
-/// trainer_NUMBER.
+/// The folder of the program's first Trainer, where `run_dir` is its trainer_NUMBER; empty for other folders.
 std::filesystem::path folder_of_first_trainer(const std::filesystem::path& run_dir);
 
 }  // namespace lockstep::detail

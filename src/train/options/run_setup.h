@@ -19,12 +19,12 @@
 
 namespace lockstep::detail {
 
-/// Options, and what they and the environment have come to. What prepares a run, resumes it or searches for
-/// its options changes this; the loops only read it.
+/// The options, and what follows from them and from the environment. Functions that prepare a run, resume it
+/// or search for its options change a RunSetup; the loops only read it.
 struct RunSetup {
   TrainerOptions options;
   std::optional<DeepSpeedConfig> deepspeed = {};  ///< of strategy deepspeed
-  /// What takes the place of options.accumulate_grad_batches when the next epoch begins.
+  /// Replaces options.accumulate_grad_batches when the next epoch begins.
   std::optional<AccumulationSchedule> next_accumulation;
   std::filesystem::path run_dir;
   bool has_run_dir_of_program = false;  ///< options.run.run_dir is what ls::run() or a launcher gave
@@ -46,7 +46,7 @@ struct RunSetup {
   bool is_global_zero() const { return environment->global_rank() == 0; }
   /// This rank's part of a data set; padded so that all ranks run equally many batches, or not.
   ShardSpec shard(bool pad) const;
-  /// What the precision makes of the tensors of batches.
+  /// Converts the tensors of batches to the type that the precision wants; empty where it converts none.
   TensorChange input_conversion() const;
   /// The mean of all ranks' values, the same bits on each. Collective.
   double mean_over_ranks(double value) const;

@@ -249,7 +249,7 @@ namespace {
 
 constexpr double kMostCounted = 1e15;  // a double tells whole numbers below apart
 
-// 1.0 is all of them.
+// 1.0 is a fraction: all batches.
 bool is_number_of_batches(double number) {
   return number > 1 && number <= kMostCounted && std::floor(number) == number;
 }

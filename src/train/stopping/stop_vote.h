@@ -21,9 +21,8 @@ struct StopState {
   bool is_wanted() const { return requested || !callbacks.empty(); }
 };
 
-/// Asks whether any rank wants to stop: in a world of more than one, at the ends of epochs, behind
-/// validation, whenever metrics are written, and where a callback ends runs by the clock about twice a
-/// second.
+/// Has several ranks stop at the same step. They vote at the ends of epochs, after validations, whenever
+/// metrics are written and, where a callback ends runs by the clock, about twice a second.
 class StopVote {
  public:
   StopVote(const RunSetup& setup, StopState& stop) : setup_(setup), stop_(stop) {}
@@ -34,8 +33,8 @@ class StopVote {
   /// Sets StopState::agreed. Collective.
   void take();
 
-  /// Behind each micro-batch, `stepped` with an optimizer step; `batches_that_stepped` are those before it.
-  /// Collective in some calls.
+  /// Called after each micro-batch. `stepped`: the optimizer has stepped in it; `batches_that_stepped` counts
+  /// the batches before it that did. Collective in some calls.
   void take_in_time(bool stepped, std::int64_t batches_that_stepped);
 
  private:

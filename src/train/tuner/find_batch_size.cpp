@@ -1,4 +1,4 @@
-// The search for the largest batch that fits: which sizes it tries, and the runs that tell.
+// The search for the largest batch size that fits: the sizes that it tries, and the trial runs.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -50,7 +50,7 @@ class Search {
     return !is_over();
   }
 
-  // Without any size that fits there is nothing to end with, however many were tried.
+  // The search goes on beyond max_trials until some size fits.
   bool is_over() const {
     if (fits_ == 0) return *fails_ == 1;
     if (trials_ >= options_.max_trials) return true;
@@ -109,7 +109,7 @@ std::int64_t share_of_rank(const RunSetup& setup, const AnyLoader& loader) {
   return samples == kUnknownLength ? samples : (samples + ranks - 1) / ranks;
 }
 
-// Gives the run loaders of batches of some size.
+// Sets the batch size and opens the loaders again.
 class BatchSizeSetter {
  public:
   BatchSizeSetter(const RunSetup& setup, RunData& data, const FitProgress& progress,
@@ -142,7 +142,7 @@ class BatchSizeSetter {
                                 .got = "neither"});
   }
 
-  // Loaders that were made before, or with another number, would make every trial a success.
+  // Refuses loaders whose batches do not change with the size: every trial would succeed.
   void check_effect(std::int64_t size, std::int64_t got) {
     const auto last = std::exchange(last_, {size, got});
     if (last.first == 0 || last.first == size || last.second != got) return;

@@ -1,4 +1,4 @@
-// The search for a learning rate: one that rises with every optimizer step, and what becomes of the loss.
+// The search for a learning rate: raises it with every optimizer step and records the loss.
 #include <cmath>
 #include <utility>
 
@@ -14,8 +14,8 @@
 namespace lockstep::detail {
 namespace {
 
-// A callback of the fit whose state it borrows. Each step's loss is the mean over ranks, so that all of
-// them see the same curve and stop together.
+// Raises the learning rate with every optimizer step and records the loss: the mean over ranks, so that all
+// ranks see the same curve and stop together.
 class LrSweep final : public Callback {
  public:
   LrSweep(const RunSetup& setup, StopState& stop, const LrFindOptions& options)
@@ -40,7 +40,7 @@ class LrSweep final : public Callback {
   double best_ = 0;
 };
 
-// Lightning's: the second of the equal distances is left out.
+// As in Lightning the second of the equidistant rates is left out.
 double LrSweep::lr_of(std::int64_t step) const {
   const double share =
       step == 0 ? 0 : static_cast<double>(step + 1) / static_cast<double>(options_.num_training);
@@ -60,13 +60,13 @@ void LrSweep::on_train_batch_end(StepContext& step, const TrainOutput& output) {
   add(setup_.mean_over_ranks(output.loss));
 }
 
-// Lightning's threshold * best, but for negative losses, of which that would be below the best.
+// Lightning's threshold * best, except for negative losses, for which that would be below the best.
 bool LrSweep::diverges(double smoothed) const {
   const auto& threshold = options_.early_stop_threshold;
   return threshold && smoothed > best_ + (*threshold - 1) * std::abs(best_);
 }
 
-// Lightning's divisor, whose power is one step ahead.
+// As in Lightning the power in the divisor is one step ahead.
 void LrSweep::add(double loss) {
   constexpr double kBeta = 0.98;
   const auto steps = static_cast<double>(result_.lr.size());
@@ -91,7 +91,7 @@ void check(const RunSetup& setup, const RunData& data, const LrFindOptions& opti
                               .got = OptionType<double>::print(options.max_lr)});
 }
 
-// In manual optimisation the module asks for its schedule, but each step begins with the sweep's rate.
+// In manual optimisation the module uses its schedule itself, but each step begins with the sweep's rate.
 std::unique_ptr<Scheduler> take_scheduler(RunSetup& setup) {
   if (!setup.module->automatic_optimization()) return nullptr;
   return std::exchange(setup.optimizers.front().scheduler, nullptr);
@@ -112,7 +112,7 @@ LrFindResult sweep(TrainerState& state, const LrFindOptions& options) {
   return steps->result();
 }
 
-// Schedules begin with the rates that they find.
+// Schedules begin with the rates of the groups, so they are made again.
 void set_learning_rate(RunOptimizer& chosen, double lr) {
   for (auto& group : chosen.optimizer->groups()) group.lr = group.initial_lr = lr;
   if (chosen.scheduler)

@@ -1,4 +1,4 @@
-// What a sweep of learning rates has shown, and its picture.
+// The result of a sweep of learning rates, and its picture.
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
@@ -19,8 +19,8 @@ struct Point {
 
 double slope(const Point& from, const Point& to) { return (to.loss - from.loss) / (to.lr - from.lr); }
 
-// The derivative at `i` as torch.gradient has it: inside, each neighbour's slope weighs what the other
-// neighbour is away.
+// The derivative at `i` as torch.gradient computes it: inside, each neighbour's slope is weighted by the
+// distance of the other neighbour.
 double derivative(const std::vector<Point>& points, std::size_t i) {
   if (i == 0) return slope(points[0], points[1]);
   if (i + 1 == points.size()) return slope(points[i - 1], points[i]);

@@ -54,7 +54,7 @@ SearchScope::SearchScope(TrainerState& state, std::vector<std::shared_ptr<Callba
   put_aside();
 }
 
-// Hooks of the run may be at work, one of which has asked for this: their list is moved, never touched.
+// A hook of the run may have asked for this search, so its hook list is moved and not changed.
 void SearchScope::put_aside() {
   kept_ = {.options = state_.setup.options,
            .strategy = state_.setup.strategy,

@@ -1,4 +1,4 @@
-// A run of the loops aside from the run that is under way, which goes on as if it had not been.
+// Runs of the loops that leave no trace in the run within which they are made.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,13 @@
 
 namespace lockstep::detail {
 
-/// This rank's copy of weights, gradients, optimizer, schedule, precision, random generators and of what
-/// module and data module keep. Borrows its arguments.
+/// A copy of this rank's weights, gradients, optimizers, schedules, precision, random generators and of the
+/// state of module and data module. Borrows its arguments.
 class RunSnapshot {
  public:
   RunSnapshot(const RunSetup& setup, const RunData& data);
 
-  /// Puts all of it back, to the bit. Not Collective.
+  /// Restores all of it, bit for bit. Not Collective.
   void restore() const;
 
  private:
@@ -35,9 +35,9 @@ class RunSnapshot {
   StateTree random_;
 };
 
-/// While one exists, `state` is that of a run without loggers, profiler, checkpoints and callbacks but for
-/// `callbacks`. Afterwards all is as it was, but for loaders. Put the options of the trials into
-/// state.setup.options. Possible where no batch of the run has been asked for yet.
+/// While a scope exists, `state` has no loggers, profiler, checkpoints or callbacks other than `callbacks`.
+/// Its end restores everything but the loaders. Set the options of the trials in state.setup.options.
+/// Possible before the first batch of the run.
 class SearchScope {
  public:
   SearchScope(TrainerState& state, std::vector<std::shared_ptr<Callback>> callbacks);
@@ -45,18 +45,18 @@ class SearchScope {
   SearchScope(const SearchScope&) = delete;
   SearchScope& operator=(const SearchScope&) = delete;
 
-  /// Puts the run back to where the scope began, for another trial. Not Collective.
+  /// Restores the state at the begin of the scope, for another trial. Not Collective.
   void rewind();
 
-  /// Forgets what strategies remember of steps: buckets, errors of compression. Once, behind the last trial
-  /// of a fit. Collective.
+  /// Clears what strategies keep between steps: buckets, errors of compression. Call once, after the last
+  /// trial of a fit. Collective.
   void renew_strategy();
 
  private:
   void put_aside();
   void take_back();
 
-  // What trials replace.
+  // The parts of the state that trials replace.
   struct Kept {
     TrainerOptions options;
     std::shared_ptr<Strategy> strategy;

@@ -26,7 +26,7 @@ void TrialStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module
 
 namespace {
 
-// All that the allocators say is text: only CUDA's has a class of its own.
+// Most allocators report failures only by text; only CUDA's has an exception class.
 constexpr std::array<std::string_view, 4> kTexts{
     "out of memory", "DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory",
     "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"};

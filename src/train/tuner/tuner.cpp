@@ -54,7 +54,7 @@ void check_method(Stage method) {
 
 }  // namespace
 
-// What runs before and behind a search draws random numbers, too.
+// Setup and teardown around a search draw random numbers, too, so the generators are restored here.
 void Tuner::search(std::shared_ptr<AnyModule> module, detail::DataSource data, Stage stage,
                    std::function<void()> body) {
   auto& state = *trainer_->state_;
@@ -98,7 +98,7 @@ std::optional<LrFindResult> Tuner::run_lr_find(std::shared_ptr<AnyModule> module
 
 namespace {
 
-// A context that shows the run behind it.
+// Gives access to the state behind a context.
 class SearchContext : public TrainContext {
  public:
   explicit SearchContext(const TrainContext& context) : TrainContext(context) {}
