@@ -1,5 +1,4 @@
 // Saving a fit that fails.
-#include "train/callbacks/checkpoint_name.h"
 #include "train/checkpoints/fit_checkpoint.h"
 
 #include <algorithm>
@@ -10,6 +9,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/launch/terminated.h>
+
+#include "train/callbacks/checkpoint_name.h"
 
 namespace lockstep::detail {
 namespace {
