@@ -48,24 +48,24 @@ void attempt(const char* what, const std::function<void()>& step) {
 }
 
 // Calls on_exception in Lightning's order, once on each, whatever the others throw.
-void tell_of_failure(TrainerState& state, const std::exception& error) {
-  state.checkpoints.failure = &error;
-  state.hooks.call_each(
+void tell_of_failure(const FitParts& fit, const std::exception& error) {
+  fit.checkpoints.failure = &error;
+  fit.hooks.call_each(
       hook::on_exception, [](const std::exception& second) { warn_of_second("on_exception", second); },
-      state.context, error);
+      fit.context, error);
   attempt("on_exception", [&] {
-    if (state.data.module) state.data.module->on_exception(error);
+    if (fit.data.module) fit.data.module->on_exception(error);
   });
-  state.checkpoints.failure = nullptr;
+  fit.checkpoints.failure = nullptr;
 }
 
 // Warns of optimizer steps that were skipped, which metrics alone do not show.
-void warn_of_missing_steps(const TrainerState& state) {
-  if (state.setup.stage != Stage::kFit || !state.setup.is_global_zero()) return;
-  const auto* const scaler = state.setup.precision->grad_scaler();
+void warn_of_missing_steps(const FitParts& fit) {
+  if (fit.setup.stage != Stage::kFit || !fit.setup.is_global_zero()) return;
+  const auto* const scaler = fit.setup.precision->grad_scaler();
   const auto skipped = scaler == nullptr ? 0 : scaler->skipped_steps();
-  const auto steps = std::to_string(state.log.figures.steps);
-  if (skipped > 0 && 2 * skipped >= state.log.figures.steps) {
+  const auto steps = std::to_string(fit.log.figures.steps);
+  if (skipped > 0 && 2 * skipped >= fit.log.figures.steps) {
     log_warning(std::to_string(skipped) + " of " + steps +
                 " optimizer steps were left out: gradients were infinite or NaN");
   } else if (skipped > 0) {
@@ -75,11 +75,11 @@ void warn_of_missing_steps(const TrainerState& state) {
         " optimizer steps were left out: gradients were infinite or NaN" +
         (scale == 1 ? "" : " under the loss scale, which is " + OptionType<double>::print(scale) + " now"));
   }
-  const bool was_open = state.log.figures.samples > 0 && state.log.figures.steps == 0;
-  if (!was_open || !state.setup.module->automatic_optimization()) return;
-  const auto& window = state.progress.window;
+  const bool was_open = fit.log.figures.samples > 0 && fit.log.figures.steps == 0;
+  if (!was_open || !fit.setup.module->automatic_optimization()) return;
+  const auto& window = fit.progress.window;
   log_warning("no optimizer step was taken: the run ended within its first window of " +
-              std::to_string(window.done > 0 ? window.length : window_length(state.setup, state.progress)) +
+              std::to_string(window.done > 0 ? window.length : window_length(fit.setup, fit.progress)) +
               " batches (accumulate_grad_batches)");
 }
 
@@ -95,12 +95,12 @@ std::vector<std::int64_t> peak_rss_of_all(const Communicator& communicator) {
 
 // RUN_DIR/summary.json: what a run was and what came out of it, for scripts. `status` is "success", "failed"
 // or "terminated"; `peak_rss`: of the ranks that are known about, in bytes.
-void write_summary(const TrainerState& state, const std::string& status,
+void write_summary(const FitParts& fit, const SearchRun& search, const std::string& status,
                    const std::vector<std::int64_t>& peak_rss) {
-  const auto& setup = state.setup;
+  const auto& setup = fit.setup;
   if (setup.run_dir.empty() || !setup.is_global_zero()) return;
-  const auto& progress = state.progress;
-  const auto& figures = state.log.figures;
+  const auto& progress = fit.progress;
+  const auto& figures = fit.log.figures;
   nlohmann::ordered_json summary{
       {"status", status},
       {"strategy", setup.strategy->name()},
@@ -116,9 +116,9 @@ void write_summary(const TrainerState& state, const std::string& status,
       {"bytes_sent_per_step",
        ratio(static_cast<double>(figures.bytes_sent), static_cast<double>(figures.steps))},
       {"peak_rss_bytes_per_rank", peak_rss},
-      {"metrics", state.log.all_metrics},
+      {"metrics", fit.log.all_metrics},
       {"versions", {{"lockstep", kVersion}, {"libtorch", TORCH_VERSION}}}};
-  for (const auto& [name, found] : state.search.found)
+  for (const auto& [name, found] : search.found)
     std::visit([&](const auto& value) { summary["tuned"][name] = value; }, found);
   write_file_atomically(setup.run_dir / "summary.json",
                         summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
@@ -127,45 +127,45 @@ void write_summary(const TrainerState& state, const std::string& status,
 }  // namespace
 
 // The summary is written last: until then any rank may still fail.
-void end_run(TrainerState& state) {
-  keep_metrics(state.log);
-  warn_of_missing_steps(state);
-  state.setup.strategy->teardown();
-  if (state.setup.stage == Stage::kFit) state.hooks.call(hook::on_fit_end, state.context);
-  close_data(state.setup, state.data);
-  state.hooks.call(hook::teardown, state.context);
-  for (const auto& logger : state.log.loggers) logger->finalize("success");
-  end_profiling(state.setup);
-  write_summary(state, state.checkpoints.save_failure ? "failed" : "success",
-                peak_rss_of_all(state.setup.communicator()));
+void end_run(const FitParts& fit, const SearchRun& search) {
+  keep_metrics(fit.log);
+  warn_of_missing_steps(fit);
+  fit.setup.strategy->teardown();
+  if (fit.setup.stage == Stage::kFit) fit.hooks.call(hook::on_fit_end, fit.context);
+  close_data(fit.setup, fit.data);
+  fit.hooks.call(hook::teardown, fit.context);
+  for (const auto& logger : fit.log.loggers) logger->finalize("success");
+  end_profiling(fit.setup);
+  write_summary(fit, search, fit.checkpoints.save_failure ? "failed" : "success",
+                peak_rss_of_all(fit.setup.communicator()));
 }
 
-void end_search(TrainerState& state) {
-  state.setup.optimizers.clear();
-  state.setup.trained.clear();
-  state.setup.strategy->teardown();
-  close_data(state.setup, state.data);
-  state.hooks.call(hook::teardown, state.context);
-  if (state.setup.profiler) state.setup.profiler->teardown();
-  write_summary(state, "success", peak_rss_of_all(state.setup.communicator()));
+void end_search(const FitParts& fit, const SearchRun& search) {
+  fit.setup.optimizers.clear();
+  fit.setup.trained.clear();
+  fit.setup.strategy->teardown();
+  close_data(fit.setup, fit.data);
+  fit.hooks.call(hook::teardown, fit.context);
+  if (fit.setup.profiler) fit.setup.profiler->teardown();
+  write_summary(fit, search, "success", peak_rss_of_all(fit.setup.communicator()));
 }
 
-void end_failed_run(TrainerState& state, const std::exception& error) {
+void end_failed_run(const FitParts& fit, const SearchRun& search, const std::exception& error) {
   note_failure(error);
-  tell_of_failure(state, error);
-  state.log.train.reset();
-  state.log.evaluation.reset();
+  tell_of_failure(fit, error);
+  fit.log.train.reset();
+  fit.log.evaluation.reset();
   attempt("closing the loggers", [&] {
-    for (const auto& logger : state.log.loggers) logger->finalize("failed");
+    for (const auto& logger : fit.log.loggers) logger->finalize("failed");
   });
-  keep_metrics(state.log);
+  keep_metrics(fit.log);
   const bool was_asked_to = dynamic_cast<const Terminated*>(&error) != nullptr;
   attempt("writing summary.json",
-          [&] { write_summary(state, was_asked_to ? "terminated" : "failed", {peak_rss_bytes()}); });
-  attempt("writing a checkpoint", [&] { await_save(state.fit); });
-  attempt("writing a local checkpoint", [&] { release_local_checkpoints(state.setup); });
-  attempt("teardown", [&] { state.setup.strategy->teardown(); });
-  state.setup.strategy = nullptr;
+          [&] { write_summary(fit, search, was_asked_to ? "terminated" : "failed", {peak_rss_bytes()}); });
+  attempt("writing a checkpoint", [&] { await_save(fit); });
+  attempt("writing a local checkpoint", [&] { release_local_checkpoints(fit.setup); });
+  attempt("teardown", [&] { fit.setup.strategy->teardown(); });
+  fit.setup.strategy = nullptr;
 }
 
 }  // namespace lockstep::detail

@@ -21,15 +21,15 @@
 
 namespace lockstep::detail {
 
-void begin_run(TrainerState& state, Stage stage, std::shared_ptr<AnyModule> module) {
+void begin_run(RunSetup& setup, RunLog& log, Stage stage, std::shared_ptr<AnyModule> module) {
   set_outcome(RankOutcome::kRunning, {});  // a program may have caught what ended the run before
-  state.setup.stage = stage;
-  state.setup.module = std::move(module);
-  state.log.board = {};
-  state.log.train.discard();
-  state.log.evaluation.discard();
-  state.setup.optimizers.clear();
-  state.setup.trained.clear();
+  setup.stage = stage;
+  setup.module = std::move(module);
+  log.board = {};
+  log.train.discard();
+  log.evaluation.discard();
+  setup.optimizers.clear();
+  setup.trained.clear();
 }
 
 namespace {
@@ -159,7 +159,8 @@ void sanity_check(TrainerState& state) {
     std::vector<std::shared_ptr<Logger>> silenced;
     std::swap(silenced, state.log.loggers);
     const auto heard_again = c10::make_scope_exit([&] { std::swap(silenced, state.log.loggers); });
-    run_evaluation_loop(state, state.data.val, Stage::kSanityCheck, limits);
+    EvaluationProgress progress;
+    run_evaluation_loop(state, state.data.val, Stage::kSanityCheck, limits, progress);
   }
   state.hooks.call(hook::on_sanity_check_end, state.context);
   state.log.board = {};

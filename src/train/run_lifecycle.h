@@ -23,7 +23,7 @@ void join_ranks(RunSetup& setup, RunLog& log);
 void open_run_directory(RunSetup& setup, RunLog& log);
 
 /// Resets what the run before has left, and takes `module`.
-void begin_run(TrainerState& state, Stage stage, std::shared_ptr<AnyModule> module);
+void begin_run(RunSetup& setup, RunLog& log, Stage stage, std::shared_ptr<AnyModule> module);
 
 /// Collects the callbacks of the Trainer and of the module, in the order in which they are called.
 void collect_hooks(RunSetup& setup, HookList& hooks);
@@ -38,13 +38,13 @@ void forget_first_values(const AnyModule& module);
 void sanity_check(TrainerState& state);
 
 /// Ends a run that has succeeded: hooks, loggers, profiler and summary.json. Collective.
-void end_run(TrainerState& state);
+void end_run(const FitParts& fit, const SearchRun& search);
 
 /// Ends a search that has run in place of training or evaluation. Only what it has found is kept. Collective.
-void end_search(TrainerState& state);
+void end_search(const FitParts& fit, const SearchRun& search);
 
 /// Ends a run that has failed: calls on_exception, keeps what was logged, and leaves the group, so that the
 /// other ranks notice at once. Never throws. Not Collective.
-void end_failed_run(TrainerState& state, const std::exception& error);
+void end_failed_run(const FitParts& fit, const SearchRun& search, const std::exception& error);
 
 }  // namespace lockstep::detail

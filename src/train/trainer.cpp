@@ -171,13 +171,13 @@ std::optional<launch::SignalFlag> requeue_flag(const RunSetup& setup) {
 }
 
 // Runs the body of fit, validate, test or predict, and ends the run where the body throws.
-void run_guarded(TrainerState& state, const std::function<void()>& body) {
-  auto& setup = state.setup;
+void run_guarded(const FitParts& fit, const SearchRun& search, const std::function<void()>& body) {
+  auto& setup = fit.setup;
   require_usable(setup);
   const auto requeue = requeue_flag(setup);
   try {
-    join_ranks(setup, state.log);
-    open_run_directory(setup, state.log);
+    join_ranks(setup, fit.log);
+    open_run_directory(setup, fit.log);
     std::optional<ProfiledCollectives> collectives;
     if (setup.profiler) {
       collectives.emplace(*setup.profiler);
@@ -186,21 +186,21 @@ void run_guarded(TrainerState& state, const std::function<void()>& body) {
     }
     body();
   } catch (const std::exception& error) {
-    end_failed_run(state, error);
+    end_failed_run(fit, search, error);
     throw;
   } catch (...) {
-    end_failed_run(state, std::runtime_error("an exception that is no std::exception"));
+    end_failed_run(fit, search, std::runtime_error("an exception that is no std::exception"));
     throw;
   }
 }
 
 // Resets what an earlier fit of this Trainer has left.
-void forget_fit(TrainerState& state, const ModelCheckpoint* callback) {
-  state.progress = {};
-  state.setup.next_accumulation.reset();
-  state.log.figures = {.start_to_first_collective_s = state.log.figures.start_to_first_collective_s};
-  state.stop = {};
-  auto& checkpoints = state.checkpoints;
+void forget_fit(const FitParts& fit, const ModelCheckpoint* callback) {
+  fit.progress = {};
+  fit.setup.next_accumulation.reset();
+  fit.log.figures = {.start_to_first_collective_s = fit.log.figures.start_to_first_collective_s};
+  fit.stop = {};
+  auto& checkpoints = fit.checkpoints;
   checkpoints.has_saved_last = false;
   checkpoints.promised.clear();
   checkpoints.best_of_last_fit = callback != nullptr ? callback->best_model_path() : std::filesystem::path();
@@ -237,16 +237,16 @@ void Trainer::want_checkpoint(const std::string& ckpt_path) {
 }
 
 void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource source) {
-  TrainerState& state = *state_;
+  auto& state = *state_;
   auto& setup = state.setup;
   auto& data = state.data;
   auto& progress = state.progress;
   const auto& fit = state.fit;
-  begin_run(state, Stage::kFit, std::move(module));
+  begin_run(setup, state.log, Stage::kFit, std::move(module));
   const bool is_first_fit = !has_trained(progress);
   std::optional<launch::SignalFlag> terminate;  // until all is saved
-  forget_fit(state, checkpoint_callback());
-  run_guarded(state, [&] {
+  forget_fit(fit, checkpoint_callback());
+  run_guarded(state.fit, state.search, [&] {
     open_training_data(setup, data, progress, source);
     if (setup.deepspeed) check_batch_size(*setup.deepspeed, trained_batches(setup, data, progress));
     collect_hooks(setup, state.hooks);
@@ -260,7 +260,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource source) {
     const auto batch_norm = synced_batch_norm(setup);
     if (state.search.body) {
       state.search.body();
-      return end_search(state);
+      return end_search(state.fit, state.search);
     }
     const bool goes_on = resume(fit, std::exchange(from, std::nullopt));
     forget_local_checkpoints(setup);
@@ -271,7 +271,7 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource source) {
     terminate.emplace(SIGTERM);
     train(state);
     save_results(fit);
-    end_run(state);
+    end_run(state.fit, state.search);
   });
   if (terminate) terminate->hand_on();
   const auto failure = state.checkpoints.save_failure;
@@ -285,25 +285,26 @@ void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource source) {
 }
 
 Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource source, Stage stage) {
-  TrainerState& state = *state_;
+  auto& state = *state_;
   auto& setup = state.setup;
-  begin_run(state, stage, std::move(module));
-  run_guarded(state, [&] {
+  begin_run(setup, state.log, stage, std::move(module));
+  run_guarded(state.fit, state.search, [&] {
     const auto loaders = open_evaluation_data(setup, state.data, source);
     collect_hooks(setup, state.hooks);
     prepare_module(setup, state.hooks, state.context);
     if (state.search.body) {
       setup.strategy->setup_evaluation(*setup.module);
       state.search.body();
-      return end_search(state);
+      return end_search(state.fit, state.search);
     }
     if (const auto from = take_wanted_checkpoint(setup, state.checkpoints)) load_weights_of(state.fit, *from);
     setup.strategy->setup_evaluation(*setup.module);
     warn_of_empty(setup, loaders, stage);
     state.predictions.by_loader.assign(loaders.size(), {});
     state.log.results.assign(loaders.size(), {});
-    run_evaluation_loop(state, loaders, stage, evaluation_limits(setup, loaders, stage));
-    end_run(state);
+    EvaluationProgress progress;
+    run_evaluation_loop(state, loaders, stage, evaluation_limits(setup, loaders, stage), progress);
+    end_run(state.fit, state.search);
   });
   return state.log.board.callback;
 }
@@ -322,11 +323,11 @@ std::vector<at::Tensor> Trainer::flat(const std::vector<std::vector<at::Tensor>>
 }
 
 void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_only) {
-  TrainerState& state = *state_;
-  require_usable(state.setup);
-  join_ranks(state.setup, state.log);
-  save_after_fit(state.fit, folder, {.weights_only = weights_only});
-  state.setup.strategy->teardown();
+  const auto& fit = state_->fit;
+  require_usable(fit.setup);
+  join_ranks(fit.setup, fit.log);
+  save_after_fit(fit, folder, {.weights_only = weights_only});
+  fit.setup.strategy->teardown();
 }
 
 const ModelCheckpoint* Trainer::checkpoint_callback() const { return first_model_checkpoint(state_->setup); }

@@ -311,12 +311,6 @@ void warn_of_empty(const RunSetup& setup, const LoaderList& loaders, Stage stage
 }
 
 void run_evaluation_loop(TrainerState& state, const LoaderList& loaders, Stage stage,
-                         const EvaluationLimits& limits) {
-  EvaluationProgress progress;
-  run_evaluation_loop(state, loaders, stage, limits, progress);
-}
-
-void run_evaluation_loop(TrainerState& state, const LoaderList& loaders, Stage stage,
                          const EvaluationLimits& limits, EvaluationProgress& progress,
                          const std::function<void()>& between_batches) {
   if (limits.is_empty || progress.phase == EvaluationPhase::kEnd) return;

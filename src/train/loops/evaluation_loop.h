@@ -21,12 +21,9 @@ struct EvaluationLimits {
 EvaluationLimits evaluation_limits(const RunSetup& setup, const LoaderList& loaders, Stage stage,
                                    std::int64_t at_most = kUnknownLength);
 
-/// Runs `loaders` one after the other as `stage`. Collective.
-void run_evaluation_loop(TrainerState& state, const LoaderList& loaders, Stage stage,
-                         const EvaluationLimits& limits);
-/// The same, from where `progress` is; keeps `progress` up to date. Calls `between_batches` equally often on
-/// all ranks: not after batches that only some ranks have, nor between those of streams, whose lengths
-/// differ.
+/// Runs `loaders` one after the other as `stage`, from where `progress` is, which it keeps up to date. Calls
+/// `between_batches` equally often on all ranks: not after batches that only some ranks have, nor between
+/// those of streams, whose lengths differ. Collective.
 void run_evaluation_loop(TrainerState& state, const LoaderList& loaders, Stage stage,
                          const EvaluationLimits& limits, EvaluationProgress& progress,
                          const std::function<void()>& between_batches = {});

@@ -208,22 +208,15 @@ class BatchSizeTrials {
 
   void run_loop(const LoaderList& loaders) {
     if (state_.setup.stage == Stage::kFit) return FitLoop(state_).run([] {});
+    EvaluationProgress progress;
     run_evaluation_loop(state_, loaders, state_.setup.stage,
-                        evaluation_limits(state_.setup, loaders, state_.setup.stage));
+                        evaluation_limits(state_.setup, loaders, state_.setup.stage), progress);
   }
 
   TrainerState& state_;
   BatchSizeSetter& setter_;
   SearchScope scope_;
 };
-
-std::int64_t largest_that_fits(TrainerState& state, const ScaleBatchSizeOptions& options,
-                               BatchSizeSetter& setter) {
-  BatchSizeTrials trials(state, options, setter);
-  const auto size = search_batch_size(options, [&](std::int64_t candidate) { return trials.run(candidate); });
-  trials.finish();
-  return size;
-}
 
 }  // namespace
 
@@ -234,7 +227,12 @@ std::optional<std::int64_t> find_batch_size(TrainerState& state, const ScaleBatc
     return std::nullopt;
   }
   BatchSizeSetter setter(state.setup, state.data, state.progress, options);
-  const auto size = largest_that_fits(state, options, setter);
+  std::int64_t size = 0;
+  {
+    BatchSizeTrials trials(state, options, setter);
+    size = search_batch_size(options, [&](std::int64_t candidate) { return trials.run(candidate); });
+    trials.finish();
+  }
   setter.set(size);
   state.search.found["batch_size"] = size;
   log_info("Finished batch size finder, will continue with full run using batch size " +
