@@ -181,7 +181,9 @@ class Parser {
     Words known{"help", "print_config"};
     for (const auto& [key, flag] : flags_) known.push_back(key);
     const auto key = name.substr(std::min(name.find_first_not_of('-'), name.size()));
-    throw_unknown("flag " + name, "", hint_for_unknown(key, known, "--"));
+    const auto instead = info_.instead_of ? info_.instead_of(key) : std::string();
+    throw_unknown("flag " + name, "",
+                  instead.empty() ? did_you_mean(nearest_key(key, known), "--") : instead);
   }
 
   [[noreturn]] void refuse_word(const std::string& word) const {

@@ -67,6 +67,14 @@ std::string with_range(std::string accepted, const OptionRange& range) {
   return range.text.empty() ? accepted : accepted + " " + range.text;
 }
 
+// A list as it was given, and no text.
+std::string shown_value(const OptionText& text) {
+  const bool is_list = text.kind == OptionText::Kind::kScalar && !text.quoted && text.text.starts_with('[') &&
+                       text.text.ends_with(']');
+  const auto value = shown(text);
+  return is_list ? value.substr(1, value.size() - 2) : value;
+}
+
 OptionText item_of(const OptionText& list, std::string_view text) {
   return {.text = std::string(detail::trimmed(text)),
           .quoted = list.quoted,
@@ -111,7 +119,7 @@ std::string yaml_scalar(std::string_view text, bool is_text) {
 }
 
 OptionFailure refusal(const OptionText& text, std::string expected, const OptionRange& range) {
-  return {with_range(std::move(expected), range), shown(text), text.line, text.column};
+  return {with_range(std::move(expected), range), shown_value(text), text.line, text.column};
 }
 
 OptionFailure refusal(std::string got, std::string expected, const OptionRange& range) {

@@ -7,7 +7,6 @@
 #include <lockstep/base/nearest.h>
 
 #include "base/format.h"
-#include "base/former_options.h"
 #include "base/option_keys.h"
 
 namespace lockstep {
@@ -114,13 +113,7 @@ void refuse_unknown(const OptionTree& tree, const LeftOver& left,
   refuse_misplaced(options, chain, assignment);
   refuse_below_value(options, assignment);
   throw_unknown("key " + assignment.key, shown(assignment.source),
-                hint_for_unknown(assignment.key, tree.keys()));
-}
-
-std::string hint_for_unknown(const std::string& key, std::span<const std::string> known,
-                             std::string_view dashes) {
-  const std::string former(detail::instead_of_former(key));
-  return former.empty() ? did_you_mean(nearest_key(key, known), dashes) : former;
+                did_you_mean(nearest_key(assignment.key, tree.keys())));
 }
 
 void throw_unknown(const std::string& what, const std::string& where, const std::string& hint) {

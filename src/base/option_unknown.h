@@ -5,7 +5,6 @@
 #include <map>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include <lockstep/base/options.h>
 
@@ -23,12 +22,7 @@ struct LeftOver {
 void refuse_unknown(const OptionTree& tree, const LeftOver& left,
                     const std::map<std::string, std::size_t>& picked, std::span<const Assignment> all);
 
-/// What may have been meant by `key`, which is none of `known`: the option that has taken its place, or the
-/// nearest one behind `dashes`, which are those of a flag.
-std::string hint_for_unknown(const std::string& key, std::span<const std::string> known,
-                             std::string_view dashes = {});
-
-/// The error for a key, flag or variable called `what` that is no option; `hint` from hint_for_unknown().
+/// The error for a key, flag or variable called `what` that is no option.
 [[noreturn]] void throw_unknown(const std::string& what, const std::string& where, const std::string& hint);
 
 }  // namespace lockstep

@@ -25,6 +25,7 @@
 #include "cli/settings.h"
 #include "launch/first_process.h"
 #include "strategy/deepspeed_run.h"
+#include "train/options/former_options.h"
 
 namespace lockstep {
 
@@ -64,7 +65,8 @@ CommandLineInfo info_of(const Program& program) {
   return {.program = program.name,
           .description = program.description,
           .verbs = program.verbs,
-          .version = std::string("lockstep ") + kVersion};
+          .version = std::string("lockstep ") + kVersion,
+          .instead_of = [](std::string_view key) { return std::string(detail::instead_of_former(key)); }};
 }
 
 int print_error(const std::exception& error) {

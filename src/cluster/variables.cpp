@@ -1,6 +1,7 @@
 #include "cluster/variables.h"
 
 #include <charconv>
+#include <utility>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
@@ -18,24 +19,25 @@ std::string accepted(const IntVariable& variable) {
   return text;
 }
 
-constexpr auto kMissing = "unset";
-
-std::string hint(const Source& set_by, const std::string& got) {
-  return "it is set by " + std::string(set_by.name) + (got == kMissing ? or_unset(set_by) : "");
+/// @param text what the variable is set to; none: it is not set
+[[noreturn]] void refuse(const std::string& name, const Source& set_by, std::string expected,
+                         const std::optional<std::string>& text) {
+  throw ConfigError("cluster",
+                    {.what = "environment variable " + name,
+                     .expected = std::move(expected),
+                     .got = text ? "\"" + *text + "\"" : "unset",
+                     .hint = "it is set by " + std::string(set_by.name) + (text ? "" : or_unset(set_by))});
 }
 
-[[noreturn]] void refuse(const IntVariable& variable, const std::string& got) {
-  throw ConfigError("cluster", {.what = "environment variable " + variable.name,
-                                .expected = accepted(variable),
-                                .got = got,
-                                .hint = hint(variable.set_by, got)});
+[[noreturn]] void refuse(const IntVariable& variable, const std::optional<std::string>& text) {
+  refuse(variable.name, variable.set_by, accepted(variable), text);
 }
 
 int parse(const IntVariable& variable, const std::string& text) {
   int value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = status == std::errc{} && end == text.data() + text.size();
-  if (!whole || value < variable.min || value > variable.max) refuse(variable, "\"" + text + "\"");
+  if (!whole || value < variable.min || value > variable.max) refuse(variable, text);
   return value;
 }
 
@@ -56,7 +58,7 @@ int read_int(const IntVariable& variable, int fallback) {
 
 int require_int(const IntVariable& variable) {
   const auto text = env::get(variable.name);
-  if (!text) refuse(variable, kMissing);
+  if (!text) refuse(variable, text);
   return parse(variable, *text);
 }
 
@@ -68,11 +70,7 @@ std::optional<int> read_local_world_size(const Source& set_by) {
 std::string require_address(const Source& set_by) {
   const auto text = env::get("MASTER_ADDR");
   if (text && !text->empty()) return without_brackets(*text);
-  const std::string got = text ? "\"\"" : kMissing;
-  throw ConfigError("cluster", {.what = "environment variable MASTER_ADDR",
-                                .expected = "a host name or address",
-                                .got = got,
-                                .hint = hint(set_by, got)});
+  refuse("MASTER_ADDR", set_by, "a host name or address", text);
 }
 
 std::string read_address(const Source& set_by, const std::string& fallback) {

@@ -1,5 +1,7 @@
 #include <lockstep/comm/init.h>
 
+#include <memory>
+
 #include <c10/util/Logging.h>
 
 #include <lockstep/base/env.h>
@@ -120,9 +122,10 @@ void quieten_c10d() {
 }
 
 // Groups of some of the ranks are no matter of others. Ranks of PyTorch note nothing.
-bool joins_all_ranks(const CommOptions& options) {
+std::unique_ptr<JoinNote> note_join(const CommOptions& options) {
   const auto ranks = std::to_string(options.world_size);
-  return options.peers == Peers::kLockstep && env::get("WORLD_SIZE").value_or(ranks) == ranks;
+  const bool joins_all = options.peers == Peers::kLockstep && env::get("WORLD_SIZE").value_or(ranks) == ranks;
+  return joins_all ? std::make_unique<JoinNote>() : nullptr;
 }
 
 }  // namespace
@@ -134,8 +137,7 @@ Communicator init_communicator(const CommOptions& given, Store store) {
   if (options.world_size == 1) return Communicator();
   require_descriptors(options);
   quieten_c10d();
-  std::optional<JoinNote> note;
-  if (joins_all_ranks(options)) note.emplace();
+  const auto note = note_join(options);
   return join(options, std::move(store), steady_clock::now() + options.timeout);
 }
 
@@ -147,8 +149,7 @@ Communicator init_communicator(const CommOptions& given) {
   if (options.world_size == 1) return Communicator();
   require_descriptors(options);
   if (const auto parts = fault_of_place(options)) throw ConfigError("comm", *parts);
-  std::optional<JoinNote> note;
-  if (joins_all_ranks(options)) note.emplace();
+  const auto note = note_join(options);
   const auto deadline = steady_clock::now() + options.timeout;
   const bool is_pytorch = options.peers == Peers::kPyTorch;
   return join(options, is_pytorch ? detail::pytorch_store(options) : detail::shared_store(options), deadline);

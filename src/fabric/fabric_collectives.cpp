@@ -2,6 +2,7 @@
 #include <exception>
 #include <sstream>
 
+#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/fabric/fabric.h>
 #include <lockstep/torch.h>
@@ -26,11 +27,19 @@ at::Tensor empty_like(const std::string& description) {
   return at::empty(shape, static_cast<at::ScalarType>(type));
 }
 
+void require_defined(const Fabric& fabric, const at::Tensor& tensor, const char* call) {
+  if (tensor.defined()) return;
+  throw ConfigError("fabric", {.what = std::string(call) + " on rank " + std::to_string(fabric.global_rank()),
+                               .expected = "a tensor",
+                               .got = "an undefined one"});
+}
+
 }  // namespace
 
 const Communicator& Fabric::communicator() const { return strategy().communicator(); }
 
 at::Tensor Fabric::all_gather(const at::Tensor& tensor) const {
+  require_defined(*this, tensor, "all_gather()");
   std::vector<std::int64_t> shape{world_size()};
   shape.insert(shape.end(), tensor.sizes().begin(), tensor.sizes().end());
   const auto gathered = at::empty(shape, tensor.detach().options());
@@ -39,6 +48,7 @@ at::Tensor Fabric::all_gather(const at::Tensor& tensor) const {
 }
 
 at::Tensor Fabric::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
+  require_defined(*this, tensor, "all_reduce()");
   auto reduced = tensor.detach().clone();
   communicator().all_reduce(reduced, op);
   return reduced;
@@ -50,6 +60,7 @@ double Fabric::all_reduce(double value, ReduceOp op) const {
 
 at::Tensor Fabric::broadcast(const at::Tensor& tensor, int source) const {
   const bool is_source = global_rank() == source;
+  if (is_source) require_defined(*this, tensor, "broadcast()");
   const auto description = communicator().broadcast_bytes(is_source ? described(tensor) : "", source);
   auto received = is_source ? tensor.detach() : empty_like(description);
   communicator().broadcast(received, source);

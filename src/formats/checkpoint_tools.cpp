@@ -107,7 +107,20 @@ std::map<std::string, std::string> contents_of_file(const fs::path& path) {
   return contents;
 }
 
+// Who opens a pipe waits for its writer.
+void require_file_or_folder(const fs::path& path) {
+  std::error_code ignored;
+  const auto status = fs::status(path, ignored);
+  if (!fs::exists(status) || fs::is_regular_file(status) || fs::is_directory(status)) return;
+  throw CheckpointError("checkpoint", {.what = "'" + path.string() + "' is no checkpoint",
+                                       .expected = "a folder, or a file of safetensors or torch.save",
+                                       .got = fs::is_fifo(status)     ? "a pipe"
+                                              : fs::is_socket(status) ? "a socket"
+                                                                      : "a device"});
+}
+
 std::map<std::string, std::string> contents_of(const fs::path& path) {
+  require_file_or_folder(path);
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) return contents_of_file(path);
   return contents_of(CheckpointFiles(path, Verify::kAll));
@@ -136,6 +149,7 @@ void check_is_safetensors(const fs::path& file) {
 }  // namespace
 
 std::string describe_checkpoint(const fs::path& folder, Verify verify) {
+  require_file_or_folder(folder);
   std::error_code ignored;
   if (fs::is_regular_file(folder, ignored)) return detail::describe_file(folder);
   const CheckpointFiles files(folder, verify);

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -83,17 +85,14 @@ class Reader {
     std::string_view line;
     bool first = true;
     while (lines_.next(line)) {
-      if (first && line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);
-      if (is_blank(line)) {  // at the end it says nothing, as in files of UCI's
-        if (blank_line_ == 0) blank_line_ = lines_.line_number();
-      } else if (blank_line_ != 0) {
-        fail_at(blank_line_, "empty line", "a row of numbers", "rows after it");
-      } else if (first && is_header(line)) {
+      if (lines_.line_number() == 1 && line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);
+      if (is_blank(line)) {
+        // Says nothing, as in numpy and pandas.
+      } else if (std::exchange(first, false) && is_header(line)) {
         take_names(line);
       } else {
         take_row(line);
       }
-      first = false;
     }
     if (table_.rows == 0)
       fail("no data", "a row of numbers", table_.names.empty() ? "an empty file" : "a header only");
@@ -121,7 +120,6 @@ class Reader {
       return true;
     });
     table_.columns = static_cast<std::int64_t>(table_.names.size());
-    table_.first_line = 2;
   }
 
   void take_row(std::string_view line) {
@@ -140,7 +138,14 @@ class Reader {
     if (fields != table_.columns) {
       fail("wrong number of fields", std::to_string(table_.columns), std::to_string(fields), hint_of_names());
     }
+    note_line();
     ++table_.rows;
+  }
+
+  void note_line() {
+    const auto line = lines_.line_number();
+    const bool follows = !table_.stretches.empty() && table_.line_of(table_.rows) == line;
+    if (!follows) table_.stretches.push_back({.row = table_.rows, .line = line});
   }
 
   std::string hint_of_names() const {
@@ -151,26 +156,26 @@ class Reader {
 
   [[noreturn]] void fail(std::string what, std::string expected, std::string got,
                          std::string hint = {}) const {
-    fail_at(lines_.line_number(), std::move(what), std::move(expected), std::move(got), std::move(hint));
-  }
-
-  [[noreturn]] void fail_at(std::int64_t line, std::string what, std::string expected, std::string got,
-                            std::string hint = {}) const {
     throw DataError("formats", {.what = std::move(what),
                                 .expected = std::move(expected),
                                 .got = std::move(got),
-                                .where = path_.string() + ":" + std::to_string(line),
+                                .where = path_.string() + ":" + std::to_string(lines_.line_number()),
                                 .hint = std::move(hint)});
   }
 
   const std::filesystem::path& path_;
   const CsvOptions& options_;
   detail::LineReader lines_;
-  std::int64_t blank_line_ = 0;  // the first of those that were met last; 0: none
   CsvTable table_;
 };
 
 }  // namespace
+
+std::int64_t CsvTable::line_of(std::int64_t row) const {
+  const auto next = std::ranges::upper_bound(stretches, row, {}, &Stretch::row);
+  const auto& stretch = *std::prev(next);
+  return stretch.line + row - stretch.row;
+}
 
 CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options) {
   return Reader(path, options).read();

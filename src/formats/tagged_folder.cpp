@@ -57,7 +57,9 @@ std::optional<std::string> latest_tag(const fs::path& folder) {
   const auto path = folder / kLatestName;
   std::error_code failure;
   if (fs::symlink_status(path, failure).type() == fs::file_type::not_found) return std::nullopt;
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file;
+  if (fs::is_regular_file(path, failure))
+    file.open(path, std::ios::binary);  // a pipe would wait for its writer
   std::string text(4 * kMaxTagBytes, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad())

@@ -240,9 +240,10 @@ std::vector<OptimizerState> FusedOptimizer::state() {
   prepare_trained();
   std::vector<OptimizerState> result;
   for (const auto& slot : slots_) {
-    if (!slot.step.defined()) continue;
+    const auto& group = groups()[slot.group];
+    if (!slot.step.defined() || !has_state(group)) continue;  // loaded settings may have no use for it
     result.push_back({parameter(slot).name, "step", slot.step});
-    const auto names = kinds(groups()[slot.group]);
+    const auto names = kinds(group);
     for (std::size_t kind = 0; kind < names.size(); ++kind) {
       result.push_back({parameter(slot).name, names[kind], slot.buffers[kind]});
     }

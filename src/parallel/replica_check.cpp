@@ -18,11 +18,6 @@ namespace {
 
 constexpr std::int64_t kMostStepsBetween = 64;
 
-bool is_compared_after(std::int64_t steps) {
-  return steps % kMostStepsBetween == 0 ||
-         (steps < kMostStepsBetween && std::has_single_bit(static_cast<std::uint64_t>(steps)));
-}
-
 std::int64_t checksum_of(const at::Tensor& tensor) {
   const auto values = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
   return static_cast<std::int64_t>(XXH3_64bits(values.const_data_ptr(), values.nbytes()));
@@ -56,6 +51,11 @@ std::string describe_groups(std::span<const std::int64_t> checksums, const Commu
 }
 
 }  // namespace
+
+bool is_compared_after(std::int64_t steps) {
+  return steps % kMostStepsBetween == 0 ||
+         (steps < kMostStepsBetween && std::has_single_bit(static_cast<std::uint64_t>(steps)));
+}
 
 ReplicaCheck::ReplicaCheck(Communicator comm, std::size_t count,
                            std::function<Replica(std::size_t)> replica_of)

@@ -14,6 +14,9 @@
 
 namespace lockstep::detail {
 
+/// Whether what ranks may have changed is compared after so many steps: 1, 2, 4, ..., and every 64 of them.
+bool is_compared_after(std::int64_t steps);
+
 /// What this rank holds of a parameter.
 struct Replica {
   std::string name;

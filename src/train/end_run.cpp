@@ -1,38 +1,44 @@
-#include "train/end_run.h"
+#include "train/run_lifecycle.h"
 
 #include <functional>
+#include <string>
+#include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include <lockstep/base/atomic_file.h>
 #include <lockstep/base/log.h>
 #include <lockstep/base/option_type.h>
 #include <lockstep/base/process.h>
+#include <lockstep/base/version.h>
 #include <lockstep/launch/run_rank.h>
 #include <lockstep/launch/terminated.h>
 #include <lockstep/precision/grad_scaler.h>
+#include <lockstep/torch.h>
 
-#include "train/fit_checkpoint.h"
-#include "train/local_copies.h"
-#include "train/open_data.h"
-#include "train/summary.h"
+#include "train/checkpoints/fit_checkpoint.h"
+#include "train/data/data_place.h"
+#include "train/data/run_data.h"
 
 namespace lockstep::detail {
 namespace {
 
-// Each run reports its own metrics; summary.json all of them.
-void keep_metrics(RunState& state) {
-  for (const auto& [name, value] : state.board.callback) state.all_metrics.insert_or_assign(name, value);
+// summary.json reports the metrics of all runs of this Trainer, callback_metrics() those of the last one.
+void keep_metrics(RunLog& log) {
+  for (const auto& [name, value] : log.board.callback) log.all_metrics.insert_or_assign(name, value);
 }
 
-void end_profiling(const RunState& state) {
-  if (!state.profiler) return;
-  state.profiler->describe();
-  state.profiler->teardown();
+void end_profiling(const RunSetup& setup) {
+  if (!setup.profiler) return;
+  setup.profiler->describe();
+  setup.profiler->teardown();
 }
 
 void warn_of_second(const char* what, const std::exception& error) {
   log_warning(std::string("after a failure, ") + what + " failed too: " + error.what());
 }
 
-// One step of what follows a failure: its own failure must not hide the first.
+// Runs one step of the cleanup after a failure. Its own failure must not hide the first one.
 void attempt(const char* what, const std::function<void()>& step) {
   try {
     step();
@@ -41,26 +47,25 @@ void attempt(const char* what, const std::function<void()>& step) {
   }
 }
 
-// In Lightning's order; each is told once, whatever the others do.
-void tell_of_failure(RunState& state, const std::exception& error) {
-  TrainContext context(state);
-  state.failure = &error;
-  state.hooks.call_each(
+// Calls on_exception in Lightning's order, once on each, whatever the others throw.
+void tell_of_failure(const FitParts& fit, const std::exception& error) {
+  fit.checkpoints.failure = &error;
+  fit.hooks.call_each(
       hook::on_exception, [](const std::exception& second) { warn_of_second("on_exception", second); },
-      context, error);
+      fit.context, error);
   attempt("on_exception", [&] {
-    if (state.data_module) state.data_module->on_exception(error);
+    if (fit.data.module) fit.data.module->on_exception(error);
   });
-  state.failure = nullptr;
+  fit.checkpoints.failure = nullptr;
 }
 
-// What metrics alone do not show.
-void warn_of_missing_steps(const RunState& state) {
-  if (state.stage != Stage::kFit || !state.is_global_zero()) return;
-  const auto* const scaler = state.precision->grad_scaler();
+// Warns of optimizer steps that were skipped, which metrics alone do not show.
+void warn_of_missing_steps(const FitParts& fit) {
+  if (fit.setup.stage != Stage::kFit || !fit.setup.is_global_zero()) return;
+  const auto* const scaler = fit.setup.precision->grad_scaler();
   const auto skipped = scaler == nullptr ? 0 : scaler->skipped_steps();
-  const auto steps = std::to_string(state.figures.steps);
-  if (skipped > 0 && 2 * skipped >= state.figures.steps) {
+  const auto steps = std::to_string(fit.log.figures.steps);
+  if (skipped > 0 && 2 * skipped >= fit.log.figures.steps) {
     log_warning(std::to_string(skipped) + " of " + steps +
                 " optimizer steps were left out: gradients were infinite or NaN");
   } else if (skipped > 0) {
@@ -70,57 +75,97 @@ void warn_of_missing_steps(const RunState& state) {
         " optimizer steps were left out: gradients were infinite or NaN" +
         (scale == 1 ? "" : " under the loss scale, which is " + OptionType<double>::print(scale) + " now"));
   }
-  const bool was_open = state.figures.samples > 0 && state.figures.steps == 0;
-  if (!was_open || !state.module->automatic_optimization()) return;
-  const auto& window = state.progress.window;
+  const bool was_open = fit.log.figures.samples > 0 && fit.log.figures.steps == 0;
+  if (!was_open || !fit.setup.module->automatic_optimization()) return;
+  const auto& window = fit.progress.window;
   log_warning("no optimizer step was taken: the run ended within its first window of " +
-              std::to_string(window.done > 0 ? window.length : state.window_length()) +
+              std::to_string(window.done > 0 ? window.length : window_length(fit.setup, fit.progress)) +
               " batches (accumulate_grad_batches)");
+}
+
+double ratio(double value, double by) { return by > 0 ? value / by : 0; }
+
+// The most memory that each rank has had so far. Collective, so that all ranks have come this far.
+std::vector<std::int64_t> peak_rss_of_all(const Communicator& communicator) {
+  std::vector<std::int64_t> bytes;
+  for (const auto& text : communicator.all_gather_bytes(std::to_string(peak_rss_bytes())))
+    bytes.push_back(std::stoll(text));
+  return bytes;
+}
+
+// RUN_DIR/summary.json: what a run was and what came out of it, for scripts. `status` is "success", "failed"
+// or "terminated"; `peak_rss`: of the ranks that are known about, in bytes.
+void write_summary(const FitParts& fit, const SearchRun& search, const std::string& status,
+                   const std::vector<std::int64_t>& peak_rss) {
+  const auto& setup = fit.setup;
+  if (setup.run_dir.empty() || !setup.is_global_zero()) return;
+  const auto& progress = fit.progress;
+  const auto& figures = fit.log.figures;
+  nlohmann::ordered_json summary{
+      {"status", status},
+      {"strategy", setup.strategy->name()},
+      {"precision", setup.precision->name()},
+      {"world_size", setup.environment->world_size()},
+      {"epochs", progress.epoch},
+      {"steps", progress.global_step},
+      {"samples", progress.samples},
+      {"seconds", figures.seconds},
+      {"samples_per_second", ratio(static_cast<double>(figures.samples), figures.seconds)},
+      {"start_to_first_collective_s", figures.start_to_first_collective_s},
+      {"comm_backend", setup.communicator().backend()},
+      {"bytes_sent_per_step",
+       ratio(static_cast<double>(figures.bytes_sent), static_cast<double>(figures.steps))},
+      {"peak_rss_bytes_per_rank", peak_rss},
+      {"metrics", fit.log.all_metrics},
+      {"versions", {{"lockstep", kVersion}, {"libtorch", TORCH_VERSION}}}};
+  for (const auto& [name, found] : search.found)
+    std::visit([&](const auto& value) { summary["tuned"][name] = value; }, found);
+  write_file_atomically(setup.run_dir / "summary.json",
+                        summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace
 
-// The summary comes last, when all ranks are through: until then any of them may still fail.
-void end_run(RunState& state) {
-  TrainContext context(state);
-  keep_metrics(state);
-  warn_of_missing_steps(state);
-  state.strategy->teardown();
-  if (state.stage == Stage::kFit) state.hooks.call(hook::on_fit_end, context);
-  close_data(state);
-  state.hooks.call(hook::teardown, context);
-  for (const auto& logger : state.loggers) logger->finalize("success");
-  end_profiling(state);
-  write_summary(state, state.save_failure ? "failed" : "success", peak_rss_of_all(state));
+// The summary is written last: until then any rank may still fail.
+void end_run(const FitParts& fit, const SearchRun& search) {
+  keep_metrics(fit.log);
+  warn_of_missing_steps(fit);
+  fit.setup.strategy->teardown();
+  if (fit.setup.stage == Stage::kFit) fit.hooks.call(hook::on_fit_end, fit.context);
+  close_data(fit.setup, fit.data);
+  fit.hooks.call(hook::teardown, fit.context);
+  for (const auto& logger : fit.log.loggers) logger->finalize("success");
+  end_profiling(fit.setup);
+  write_summary(fit, search, fit.checkpoints.save_failure ? "failed" : "success",
+                peak_rss_of_all(fit.setup.communicator()));
 }
 
-void end_search(RunState& state) {
-  TrainContext context(state);
-  state.optimizers.clear();
-  state.trained.clear();
-  state.strategy->teardown();
-  close_data(state);
-  state.hooks.call(hook::teardown, context);
-  if (state.profiler) state.profiler->teardown();
-  write_summary(state, "success", peak_rss_of_all(state));
+void end_search(const FitParts& fit, const SearchRun& search) {
+  fit.setup.optimizers.clear();
+  fit.setup.trained.clear();
+  fit.setup.strategy->teardown();
+  close_data(fit.setup, fit.data);
+  fit.hooks.call(hook::teardown, fit.context);
+  if (fit.setup.profiler) fit.setup.profiler->teardown();
+  write_summary(fit, search, "success", peak_rss_of_all(fit.setup.communicator()));
 }
 
-void end_failed_run(RunState& state, const std::exception& error) {
+void end_failed_run(const FitParts& fit, const SearchRun& search, const std::exception& error) {
   note_failure(error);
-  tell_of_failure(state, error);
-  state.train_log.reset();
-  state.evaluation_log.reset();
+  tell_of_failure(fit, error);
+  fit.log.train.reset();
+  fit.log.evaluation.reset();
   attempt("closing the loggers", [&] {
-    for (const auto& logger : state.loggers) logger->finalize("failed");
+    for (const auto& logger : fit.log.loggers) logger->finalize("failed");
   });
-  keep_metrics(state);
+  keep_metrics(fit.log);
   const bool was_asked_to = dynamic_cast<const Terminated*>(&error) != nullptr;
   attempt("writing summary.json",
-          [&] { write_summary(state, was_asked_to ? "terminated" : "failed", {peak_rss_bytes()}); });
-  attempt("writing a checkpoint", [&] { await_save(state); });
-  attempt("writing a local checkpoint", [&] { release_local_checkpoints(state); });
-  attempt("teardown", [&] { state.strategy->teardown(); });
-  state.strategy = nullptr;
+          [&] { write_summary(fit, search, was_asked_to ? "terminated" : "failed", {peak_rss_bytes()}); });
+  attempt("writing a checkpoint", [&] { await_save(fit); });
+  attempt("writing a local checkpoint", [&] { release_local_checkpoints(fit.setup); });
+  attempt("teardown", [&] { fit.setup.strategy->teardown(); });
+  fit.setup.strategy = nullptr;
 }
 
 }  // namespace lockstep::detail

@@ -6,6 +6,7 @@
 
 namespace lockstep {
 
+AnyBatchTransfer::~AnyBatchTransfer() = default;
 AnyModule::~AnyModule() = default;
 
 Optimizers AnyModule::configure_optimizers() { return {}; }

@@ -1,4 +1,4 @@
-#include "train/prepare_run.h"
+#include "train/run_lifecycle.h"
 
 #include <algorithm>
 #include <typeinfo>
@@ -16,29 +16,26 @@
 
 #include "checkpoint/stored_weights.h"
 #include "parallel/deferred/deferred_tensor.h"
-#include "train/callbacks/comms_log.h"
 #include "train/callbacks/deepspeed_reports.h"
-#include "train/callbacks/memory_breakdown.h"
-#include "train/evaluation_loop.h"
+#include "train/loops/evaluation_loop.h"
 
 namespace lockstep::detail {
 
-void begin_run(RunState& state, Stage stage, std::shared_ptr<AnyModule> module) {
+void begin_run(RunSetup& setup, RunLog& log, Stage stage, std::shared_ptr<AnyModule> module) {
   set_outcome(RankOutcome::kRunning, {});  // a program may have caught what ended the run before
-  state.stage = stage;
-  state.module = std::move(module);
-  state.board = {};
-  state.train_log.discard();
-  state.evaluation_log.discard();
-  state.optimizers.clear();
-  state.trained.clear();
+  setup.stage = stage;
+  setup.module = std::move(module);
+  log.board = {};
+  log.train.discard();
+  log.evaluation.discard();
+  setup.optimizers.clear();
+  setup.trained.clear();
 }
 
 namespace {
 
-// Whether the callbacks have a bar already.
-// Whether the program brings a callback of this kind, of which there is at most one where `flag` is on, and
-// none where it is off.
+// Whether the program has a callback of this kind. At most one is allowed where `flag` is on, and none where
+// it is off.
 template <class Kind>
 bool brings(const std::vector<std::shared_ptr<Callback>>& callbacks, const char* kind, const char* flag,
             bool is_on) {
@@ -50,37 +47,37 @@ bool brings(const std::vector<std::shared_ptr<Callback>>& callbacks, const char*
                               .got = std::to_string(found)});
 }
 
-// Those that tell on rank 0 what the file asks for; the file is refused on all ranks.
-void add_deepspeed_reports(const RunState& state, std::vector<std::shared_ptr<Callback>>& callbacks) {
-  const auto& config = *state.deepspeed;
+// Adds, on rank 0, the callbacks for the reports that DeepSpeed's file asks for. All ranks check the file.
+void add_deepspeed_reports(const RunSetup& setup, std::vector<std::shared_ptr<Callback>>& callbacks) {
+  const auto& config = *setup.deepspeed;
   const auto comms_log =
       config.comms_logger.enabled ? std::make_shared<CommsLog>(config.comms_logger) : nullptr;
-  if (!state.is_global_zero()) return;
+  if (!setup.is_global_zero()) return;
   if (DeepSpeedReports::are_wanted(config))
     callbacks.push_back(std::make_shared<DeepSpeedReports>(
-        config, [&state] { return std::as_const(*state.precision).grad_scaler(); }));
+        config, [&setup] { return std::as_const(*setup.precision).grad_scaler(); }));
   if (config.memory_breakdown) callbacks.push_back(std::make_shared<MemoryBreakdown>());
   if (comms_log) callbacks.push_back(comms_log);
 }
 
-// Those that the module wants take the place of the Trainer's own of their class.
-std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunState& state) {
-  auto callbacks = state.options.callbacks;
-  for (auto& own : state.module->configure_callbacks()) {
+// Callbacks of the module replace the Trainer's callbacks of the same class.
+std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunSetup& setup) {
+  auto callbacks = setup.options.callbacks;
+  for (auto& own : setup.module->configure_callbacks()) {
     std::erase_if(callbacks, [&](const auto& other) { return typeid(*other) == typeid(*own); });
     callbacks.push_back(std::move(own));
   }
-  const auto& options = state.options;
+  const auto& options = setup.options;
   const bool has_bar =
       brings<ProgressBar>(callbacks, "progress bars", "enable_progress_bar", options.enable_progress_bar);
   const bool has_summary =
       brings<ModelSummary>(callbacks, "ModelSummary", "enable_model_summary", options.enable_model_summary);
-  if (state.is_global_zero()) {
+  if (setup.is_global_zero()) {
     if (options.enable_progress_bar && !has_bar) callbacks.push_back(std::make_shared<TQDMProgressBar>());
-    if (options.enable_model_summary && !has_summary && state.stage == Stage::kFit)
+    if (options.enable_model_summary && !has_summary && setup.stage == Stage::kFit)
       callbacks.push_back(std::make_shared<ModelSummary>());
   }
-  if (state.stage == Stage::kFit && state.deepspeed) add_deepspeed_reports(state, callbacks);
+  if (setup.stage == Stage::kFit && setup.deepspeed) add_deepspeed_reports(setup, callbacks);
   std::ranges::stable_partition(
       callbacks, [](const auto& callback) { return callback->place() != CallbackPlace::kCheckpoint; });
   std::ranges::stable_partition(
@@ -90,85 +87,85 @@ std::vector<std::shared_ptr<Callback>> wanted_callbacks(const RunState& state) {
 
 }  // namespace
 
-void collect_hooks(RunState& state) {
-  state.callbacks = wanted_callbacks(state);
-  state.hooks.clear(state.profiler.get());
-  for (const auto& callback : state.callbacks) {
+void collect_hooks(RunSetup& setup, HookList& hooks) {
+  setup.callbacks = wanted_callbacks(setup);
+  hooks.clear(setup.profiler.get());
+  for (const auto& callback : setup.callbacks) {
     const auto place = callback->place();
     const bool monitors = place == CallbackPlace::kMonitor || place == CallbackPlace::kCheckpoint;
-    state.hooks.add(*callback, "Callback", monitors);
+    hooks.add(*callback, "Callback", monitors);
   }
-  state.hooks.add(*state.module, "Module", false);
+  hooks.add(*setup.module, "Module", false);
 }
 
 namespace {
 
-// What is made meanwhile is put off, where the strategy would have it so.
-std::optional<DeferredInit> deferral(const RunState& state) {
-  return state.strategy->defers_init() ? std::optional<DeferredInit>(std::in_place) : std::nullopt;
+// Defers the initialization of tensors where the strategy wants that.
+std::optional<DeferredInit> deferral(const RunSetup& setup) {
+  return setup.strategy->defers_init() ? std::optional<DeferredInit>(std::in_place) : std::nullopt;
 }
 
-// What has no memory yet is read when it gets some.
-IncompatibleKeys load_first_weights(const RunState& state, const std::filesystem::path& path) {
+// Tensors whose initialization is deferred are read when they are materialized.
+IncompatibleKeys load_first_weights(const RunSetup& setup, const std::filesystem::path& path) {
   const torch::NoGradGuard no_grad;
   const auto put = [](const at::Tensor& tensor, const StoredTensor& stored) {
     const auto read = [read = stored.read, type = tensor.scalar_type()] { return read().to(type); };
     if (!replace_history(tensor, read)) tensor.copy_(read());
   };
-  return load_weights(path, *state.module, state.module->strict_loading(), put);
+  return load_weights(path, *setup.module, setup.module->strict_loading(), put);
 }
 
 }  // namespace
 
-void forget_first_values(const RunState& state) {
+void forget_first_values(const AnyModule& module) {
   const auto forget = [](const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     replace_history(tensor, [shape = tensor.sizes().vec(), dtype = tensor.scalar_type()] {
       return at::zeros(shape, dtype);
     });
   };
-  for (const auto& parameter : state.module->parameters()) forget(parameter);
-  for (const auto& buffer : state.module->buffers()) forget(buffer);
+  for (const auto& parameter : module.parameters()) forget(parameter);
+  for (const auto& buffer : module.buffers()) forget(buffer);
 }
 
-void prepare_module(RunState& state) {
-  if (state.environment->local_rank() == 0) state.module->prepare_data();
-  state.strategy->barrier();
-  TrainContext context(state);
-  state.hooks.call(hook::setup, context);
+void prepare_module(RunSetup& setup, HookList& hooks, TrainContext& context) {
+  if (setup.environment->local_rank() == 0) setup.module->prepare_data();
+  setup.strategy->barrier();
+  hooks.call(hook::setup, context);
   {
-    const auto scope = deferral(state);
-    state.module->configure_model(context);
+    const auto scope = deferral(setup);
+    setup.module->configure_model(context);
   }
-  // Once: a test after fit is about what fit made of them. The strategy gives every rank what rank 0 has.
-  const auto weights = std::exchange(state.options.run.init_weights, {});
-  if (!weights.empty() && state.is_global_zero())
-    warn_of(load_first_weights(state, weights), weights.string());
-  const auto scope = deferral(state);
-  state.precision->convert_module(*state.module);
+  // Loaded once: a later test is about the weights that fit has trained. The strategy sends rank 0's weights
+  // to all ranks.
+  const auto weights = std::exchange(setup.options.run.init_weights, {});
+  if (!weights.empty() && setup.is_global_zero())
+    warn_of(load_first_weights(setup, weights), weights.string());
+  const auto scope = deferral(setup);
+  setup.precision->convert_module(*setup.module);
 }
 
-void sanity_check(RunState& state) {
-  const auto wanted = state.options.num_sanity_val_steps;
-  if (state.val_loaders.empty() || wanted == 0) return;
+void sanity_check(TrainerState& state) {
+  const auto wanted = state.setup.options.num_sanity_val_steps;
+  if (state.data.val.empty() || wanted == 0) return;
   const auto limits =
-      evaluation_limits(state, state.val_loaders, Stage::kValidate, wanted < 0 ? kUnknownLength : wanted);
+      evaluation_limits(state.setup, state.data.val, Stage::kValidate, wanted < 0 ? kUnknownLength : wanted);
 
   const auto generator = at::globalContext().defaultGenerator(at::kCPU);
   const auto random_state = generator.get_state();
-  state.stage = Stage::kSanityCheck;
-  TrainContext context(state);
-  state.hooks.call(hook::on_sanity_check_start, context);
+  state.setup.stage = Stage::kSanityCheck;
+  state.hooks.call(hook::on_sanity_check_start, state.context);
   {
     std::vector<std::shared_ptr<Logger>> silenced;
-    std::swap(silenced, state.loggers);
-    const auto heard_again = c10::make_scope_exit([&] { std::swap(silenced, state.loggers); });
-    run_evaluation_loop(state, state.val_loaders, Stage::kSanityCheck, limits);
+    std::swap(silenced, state.log.loggers);
+    const auto heard_again = c10::make_scope_exit([&] { std::swap(silenced, state.log.loggers); });
+    EvaluationProgress progress;
+    run_evaluation_loop(state, state.data.val, Stage::kSanityCheck, limits, progress);
   }
-  state.hooks.call(hook::on_sanity_check_end, context);
-  state.board = {};
+  state.hooks.call(hook::on_sanity_check_end, state.context);
+  state.log.board = {};
   state.progress.evaluation_batches = 0;
-  state.stage = Stage::kFit;
+  state.setup.stage = Stage::kFit;
   at::Generator(generator).set_state(random_state);
 }
 

@@ -10,173 +10,202 @@
 #include <lockstep/base/log.h>
 #include <lockstep/base/process.h>
 #include <lockstep/checkpoint/weights.h>
+#include <lockstep/comm/collective_observer.h>
 #include <lockstep/launch/run_rank.h>
 #include <lockstep/parallel/sync_batch_norm.h>
 
 #include "launch/signal_flag.h"
 #include "state/storable.h"
-#include "train/deepspeed_options.h"
-#include "train/determinism.h"
-#include "train/effective_options.h"
-#include "train/end_run.h"
-#include "train/evaluation_loop.h"
-#include "train/find_checkpoint.h"
-#include "train/fit_checkpoint.h"
-#include "train/fit_loop.h"
-#include "train/job_checkpoints.h"
-#include "train/local_copies.h"
-#include "train/make_loggers.h"
-#include "train/open_data.h"
-#include "train/plugins.h"
-#include "train/prepare_run.h"
-#include "train/profiled_collectives.h"
-#include "train/ranks.h"
-#include "train/run_state.h"
-#include "train/set_up_optimizers.h"
-#include "train/summary.h"
-#include "train/terminal.h"
+#include "train/checkpoints/fit_checkpoint.h"
+#include "train/checkpoints/run_checkpoints.h"
+#include "train/data/run_data.h"
+#include "train/logging/run_log.h"
+#include "train/logging/terminal.h"
+#include "train/loops/evaluation_loop.h"
+#include "train/loops/fit_loop.h"
+#include "train/loops/set_up_optimizers.h"
+#include "train/loops/trainer_state.h"
+#include "train/options/deepspeed_options.h"
+#include "train/options/effective_options.h"
+#include "train/run_lifecycle.h"
 
 namespace lockstep {
 
-using detail::RunState;
+using detail::TrainerState;
 
 namespace detail {
 
 namespace {
 
-// Measures the loop, also one that fails.
+// While an object of this class exists, a profiler records collectives as actions `[Communicator].all_reduce`
+// and so on, in the threads that carry them out.
+class ProfiledCollectives final : private CollectiveObserver {
+ public:
+  explicit ProfiledCollectives(Profiler& profiler) : profiler_(profiler) {
+    for (const char* name : collective_names())
+      actions_.emplace_back("[Communicator]." + std::string(name), ActionCategory::kCollective);
+  }
+
+ private:
+  void on_collective(const CollectiveEvent& event) noexcept override {
+    profiler_.record(actions_[event.kind], event.begin, event.end);
+  }
+
+  Profiler& profiler_;
+  std::vector<Action> actions_;
+  ObservedCollectives scope_{*this};  // last: what it observes is complete
+};
+
+// Measures the training loop. The destructor writes the figures, so that a loop that throws is measured, too.
 class LoopFigures {
  public:
-  explicit LoopFigures(RunState& state)
-      : state_(state), before_(state.progress), sent_before_(state.strategy->bytes_sent()) {}
+  LoopFigures(RunFigures& figures, const RunSetup& setup, const FitProgress& progress)
+      : figures_(figures),
+        setup_(setup),
+        progress_(progress),
+        before_(progress),
+        sent_before_(setup.strategy->bytes_sent()) {}
   ~LoopFigures() {
-    auto& figures = state_.figures;
-    figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    figures.steps = state_.progress.global_step - before_.global_step;
-    figures.samples = state_.progress.samples - before_.samples;
-    figures.bytes_sent = state_.strategy->bytes_sent() - sent_before_;
+    figures_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    figures_.steps = progress_.global_step - before_.global_step;
+    figures_.samples = progress_.samples - before_.samples;
+    figures_.bytes_sent = setup_.strategy->bytes_sent() - sent_before_;
   }
   LoopFigures(const LoopFigures&) = delete;
   LoopFigures& operator=(const LoopFigures&) = delete;
 
  private:
-  RunState& state_;
-  Progress before_;
+  RunFigures& figures_;
+  const RunSetup& setup_;
+  const FitProgress& progress_;
+  FitProgress before_;
   std::uint64_t sent_before_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// Where a file is missing the run has failed, but not before it has ended in good order.
-void keep_failure(RunState& state, const std::function<void()>& save) {
+// A file that could not be written makes the run fail after all of its hooks have been called.
+void keep_failure(const FitParts& fit, const std::function<void()>& save) {
   try {
     save();
   } catch (const IoError& error) {
-    if (!state.save_failure) state.save_failure = std::current_exception();
-    if (state.is_global_zero()) log_warning(error.what());
+    if (!fit.checkpoints.save_failure) fit.checkpoints.save_failure = std::current_exception();
+    if (fit.setup.is_global_zero()) log_warning(error.what());
   }
 }
 
-// Without a batch there is nothing that would be worth the checkpoint of an earlier run.
-bool has_trained(const RunState& state) { return state.progress.samples > 0 || state.progress.epoch > 0; }
+// A fit without a batch must not replace the last.ckpt of an earlier run.
+bool has_trained(const FitProgress& progress) { return progress.samples > 0 || progress.epoch > 0; }
 
-void save_last(RunState& state) {
-  if (!has_trained(state)) return;
-  if (std::exchange(state.has_saved_last, true) || !state.options.enable_checkpointing) return;
-  keep_failure(state, [&] {
-    save_fit(state, state.run_dir / "checkpoints" / "last.ckpt");
-    await_save(state);
+void save_last(const FitParts& fit) {
+  if (!has_trained(fit.progress)) return;
+  const bool has_saved = std::exchange(fit.checkpoints.has_saved_last, true);
+  if (has_saved || !fit.setup.options.enable_checkpointing) return;
+  keep_failure(fit, [&] {
+    save_fit(fit, fit.setup.run_dir / "checkpoints" / "last.ckpt");
+    await_save(fit);
   });
 }
 
-void train(RunState& state) {
-  const LoopFigures figures(state);
-  state.on_interruption = [&state] {
-    keep_moment(state);
-    save_last(state);
+void train(TrainerState& state) {
+  const LoopFigures figures(state.log.figures, state.setup, state.progress);
+  auto& checkpoints = state.checkpoints;
+  checkpoints.on_interruption = [&fit = state.fit] {
+    keep_resume_point(fit);
+    save_last(fit);
   };
   FitLoop(state).run([&] {
-    if (state.moment) load_moment(state);
+    if (checkpoints.resume_point) load_resume_point(state.fit);
   });
-  if (!state.moment) keep_moment(state);
+  if (!checkpoints.resume_point) keep_resume_point(state.fit);
 }
 
-// A group of its own spares the layers from waiting for gradients that are under way.
-std::optional<SyncBatchNorm> synced_batch_norm(const RunState& state) {
-  if (!state.options.sync_batchnorm || state.communicator().size() == 1) return std::nullopt;
-  return std::optional<SyncBatchNorm>(std::in_place, *state.module, state.communicator().split(0).value());
+// The layers have a group of their own, so that they need not wait for gradients that are being exchanged.
+std::optional<SyncBatchNorm> synced_batch_norm(const RunSetup& setup) {
+  if (!setup.options.sync_batchnorm || setup.communicator().size() == 1) return std::nullopt;
+  return std::optional<SyncBatchNorm>(std::in_place, *setup.module, setup.communicator().split(0).value());
 }
 
-// Neither file is kept from being written by the other.
-void save_results(RunState& state) {
-  state.strategy->check_replicas(*state.module);
-  if (!state.options.run.save_weights.empty()) {
-    const auto weights = state.strategy->module_state(*state.module);
-    if (state.is_global_zero())
-      keep_failure(state, [&] { write_weights(state.options.run.save_weights, weights); });
+// A failure to write one file must not keep the others from being written.
+void save_results(const FitParts& fit) {
+  const auto& setup = fit.setup;
+  setup.strategy->check_replicas(*setup.module);
+  if (!setup.options.run.save_weights.empty()) {
+    const auto weights = setup.strategy->module_state(*setup.module);
+    if (setup.is_global_zero())
+      keep_failure(fit, [&] { write_weights(setup.options.run.save_weights, weights); });
   }
-  save_last(state);
-  keep_failure(state, [&] { await_save(state); });  // of a callback
-  if (state.is_global_zero() && requeuing_environment(state) != nullptr && !state.save_failure)
-    remove_hpc_checkpoints(state);
-  end_local_checkpoints(state);
+  save_last(fit);
+  keep_failure(fit, [&] { await_save(fit); });  // of a callback
+  if (setup.is_global_zero() && requeuing_environment(setup) != nullptr && !fit.checkpoints.save_failure)
+    remove_hpc_checkpoints(setup);
+  end_local_checkpoints(setup, fit.checkpoints);
 }
 
-// What the fit goes on from, if anything: what it brings need not be computed first.
-std::optional<Checkpoint> wanted_checkpoint(RunState& state, bool is_first_fit) {
-  if (state.search) return std::nullopt;
-  auto from = take_wanted_checkpoint(state, is_first_fit);
-  if (from && state.module->strict_loading()) forget_first_values(state);
+// The checkpoint that the fit resumes, if any. The initial values of what it contains need not be computed.
+std::optional<Checkpoint> checkpoint_to_resume(const FitParts& fit, bool is_first_fit) {
+  auto from = take_wanted_checkpoint(fit.setup, fit.checkpoints, is_first_fit);
+  if (from && fit.setup.module->strict_loading()) forget_first_values(*fit.setup.module);
   return from;
 }
 
-// The checkpoint is open no longer than this: its place on the disk may be wanted for another one.
-bool resume(RunState& state, std::optional<Checkpoint> from) {
-  if (from) load_fit(state, *from);
+// Takes the checkpoint by value and closes it: it may be replaced on disk while the fit runs.
+bool resume(const FitParts& fit, std::optional<Checkpoint> from) {
+  if (from) load_fit(fit, *from);
   return from.has_value();
 }
 
-// A Trainer that failed has no group any more.
-void require_usable(const RunState& state) {
-  if (state.strategy) return;
+// The group of ranks is closed after a failure.
+void require_usable(const RunSetup& setup) {
+  if (setup.strategy) return;
   throw ConfigError("train", {.what = "this Trainer's last run failed",
                               .expected = "a new Trainer",
                               .got = "another run",
                               .hint = "its group of ranks is closed"});
 }
 
-// By default it ends the process.
-std::optional<launch::SignalFlag> requeue_flag(const RunState& state) {
-  const auto* slurm = requeuing_environment(state);
+// Without a handler the signal would end the process.
+std::optional<launch::SignalFlag> requeue_flag(const RunSetup& setup) {
+  const auto* slurm = requeuing_environment(setup);
   if (slurm == nullptr) return std::nullopt;
   return std::optional<launch::SignalFlag>(std::in_place, slurm->requeue_signal());
 }
 
-// Runs one entry point.
-void run_guarded(RunState& state, const std::function<void()>& body) {
-  require_usable(state);
-  const auto requeue = requeue_flag(state);
+// Runs the body of fit, validate, test or predict, and ends the run where the body throws.
+void run_guarded(const FitParts& fit, const SearchRun& search, const std::function<void()>& body) {
+  auto& setup = fit.setup;
+  require_usable(setup);
+  const auto requeue = requeue_flag(setup);
   try {
-    join_ranks(state);
-    open_run_directory(state);
+    join_ranks(setup, fit.log);
+    open_run_directory(setup, fit.log);
     std::optional<ProfiledCollectives> collectives;
-    if (state.profiler) {
-      collectives.emplace(*state.profiler);
-      state.profiler->setup(std::string(stage_name(state.stage)), state.environment->global_rank(),
-                            state.run_dir);
+    if (setup.profiler) {
+      collectives.emplace(*setup.profiler);
+      setup.profiler->setup(std::string(stage_name(setup.stage)), setup.environment->global_rank(),
+                            setup.run_dir);
     }
     body();
   } catch (const std::exception& error) {
-    end_failed_run(state, error);
+    end_failed_run(fit, search, error);
     throw;
   } catch (...) {
-    end_failed_run(state, std::runtime_error("an exception that is no std::exception"));
+    end_failed_run(fit, search, std::runtime_error("an exception that is no std::exception"));
     throw;
   }
 }
 
-void check_trained_batches(const RunState& state) {
-  if (!state.deepspeed) return;
-  check_batch_size(*state.deepspeed, trained_batches(state));
+// Resets what an earlier fit of this Trainer has left.
+void forget_fit(const FitParts& fit, const ModelCheckpoint* callback) {
+  fit.progress = {};
+  fit.setup.next_accumulation.reset();
+  fit.log.figures = {.start_to_first_collective_s = fit.log.figures.start_to_first_collective_s};
+  fit.stop = {};
+  auto& checkpoints = fit.checkpoints;
+  checkpoints.has_saved_last = false;
+  checkpoints.promised.clear();
+  checkpoints.best_of_last_fit = callback != nullptr ? callback->best_model_path() : std::filesystem::path();
+  checkpoints.resume_point.reset();
+  checkpoints.save_failure = nullptr;
 }
 
 }  // namespace
@@ -184,18 +213,19 @@ void check_trained_batches(const RunState& state) {
 
 using namespace detail;
 
-Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<RunState>()) {
+Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<TrainerState>()) {
   options = effective(std::move(options));
   const bool is_of_program = options.run.run_dir.empty() || !options.run.config_yaml.empty();
   if (options.run.run_dir.empty()) options.run.run_dir = env::get("LOCKSTEP_RUN_DIR").value_or("");
-  state_->has_run_dir_of_program = is_of_program && !options.run.run_dir.empty();
-  state_->options = std::move(options);
-  apply_determinism(state_->options);
-  find_ranks(*state_);
-  state_->deepspeed = apply_deepspeed(state_->options, state_->shape.devices * state_->shape.num_nodes);
-  state_->precision = make_precision(state_->options.precision);
-  state_->checkpoint_io = checkpoint_io(state_->options);
-  state_->profiler = state_->options.profiler.get();
+  auto& setup = state_->setup;
+  setup.has_run_dir_of_program = is_of_program && !options.run.run_dir.empty();
+  setup.options = std::move(options);
+  apply_determinism(setup.options);
+  find_ranks(setup);
+  setup.deepspeed = apply_deepspeed(setup.options, setup.shape.devices * setup.shape.num_nodes);
+  setup.precision = make_precision(setup.options.precision);
+  setup.checkpoint_io = checkpoint_io(setup.options);
+  setup.profiler = setup.options.profiler.get();
 }
 
 Trainer::~Trainer() = default;
@@ -203,91 +233,87 @@ Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 
 void Trainer::want_checkpoint(const std::string& ckpt_path) {
-  if (!ckpt_path.empty()) state_->options.run.ckpt_path = ckpt_path;
+  if (!ckpt_path.empty()) state_->setup.options.run.ckpt_path = ckpt_path;
 }
 
-void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource data) {
-  RunState& state = *state_;
-  begin_run(state, Stage::kFit, std::move(module));
-  const bool is_first_fit = !has_trained(state);
+void Trainer::run_fit(std::shared_ptr<AnyModule> module, DataSource source) {
+  auto& state = *state_;
+  auto& setup = state.setup;
+  auto& data = state.data;
+  auto& progress = state.progress;
+  const auto& fit = state.fit;
+  begin_run(setup, state.log, Stage::kFit, std::move(module));
+  const bool is_first_fit = !has_trained(progress);
   std::optional<launch::SignalFlag> terminate;  // until all is saved
-  state.progress = {};
-  state.next_accumulation.reset();
-  state.figures = {.start_to_first_collective_s = state.figures.start_to_first_collective_s};
-  state.should_stop = state.keeps_stop = state.stops_this_run = state.stop_agreed = false;
-  state.stop_wishes.clear();
-  state.has_saved_last = false;
-  state.promised.clear();
-  state.best_of_last_fit =
-      checkpoint_callback() ? checkpoint_callback()->best_model_path() : std::filesystem::path();
-  state.moment.reset();
-  state.save_failure = nullptr;
-  run_guarded(state, [&] {
-    open_training_data(state, data);
-    check_trained_batches(state);
-    collect_hooks(state);
+  forget_fit(fit, checkpoint_callback());
+  run_guarded(state.fit, state.search, [&] {
+    open_training_data(setup, data, progress, source);
+    if (setup.deepspeed) check_batch_size(*setup.deepspeed, trained_batches(setup, data, progress));
+    collect_hooks(setup, state.hooks);
     std::optional<torch::autograd::DetectAnomalyGuard> anomaly;
-    if (state.options.detect_anomaly) anomaly.emplace();
-    TrainContext context(state);
-    prepare_module(state);
-    auto from = wanted_checkpoint(state, is_first_fit);
-    if (state.options.enable_checkpointing || !state.options.run.save_weights.empty())
-      require_storable(*state.module);
-    set_up_optimizers(state);
-    const auto batch_norm = synced_batch_norm(state);
-    if (state.search) {
-      state.search();
-      return end_search(state);
+    if (setup.options.detect_anomaly) anomaly.emplace();
+    prepare_module(setup, state.hooks, state.context);
+    auto from = state.search.body ? std::nullopt : checkpoint_to_resume(fit, is_first_fit);
+    if (setup.options.enable_checkpointing || !setup.options.run.save_weights.empty())
+      require_storable(*setup.module);
+    set_up_optimizers(setup, data, progress);
+    const auto batch_norm = synced_batch_norm(setup);
+    if (state.search.body) {
+      state.search.body();
+      return end_search(state.fit, state.search);
     }
-    const bool goes_on = resume(state, std::exchange(from, std::nullopt));
-    forget_local_checkpoints(state);
-    state.hooks.call(hook::on_fit_start, context);
-    log_hyper_parameters(state);
-    warn_of_empty(state, state.val_loaders, Stage::kValidate);
+    const bool goes_on = resume(fit, std::exchange(from, std::nullopt));
+    forget_local_checkpoints(setup);
+    state.hooks.call(hook::on_fit_start, state.context);
+    log_hyper_parameters(setup, state.log);
+    warn_of_empty(setup, data.val, Stage::kValidate);
     if (!goes_on) sanity_check(state);
     terminate.emplace(SIGTERM);
     train(state);
-    save_results(state);
-    end_run(state);
+    save_results(fit);
+    end_run(state.fit, state.search);
   });
   if (terminate) terminate->hand_on();
-  if (!state.save_failure) return;
+  const auto failure = state.checkpoints.save_failure;
+  if (!failure) return;
   try {
-    std::rethrow_exception(state.save_failure);
+    std::rethrow_exception(failure);
   } catch (const std::exception& error) {
     note_failure(error);
     throw;
   }
 }
 
-Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource data, Stage stage) {
-  RunState& state = *state_;
-  begin_run(state, stage, std::move(module));
-  run_guarded(state, [&] {
-    const auto loaders = open_evaluation_data(state, data);
-    collect_hooks(state);
-    prepare_module(state);
-    if (state.search) {
-      state.strategy->setup_evaluation(*state.module);
-      state.search();
-      return end_search(state);
+Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource source, Stage stage) {
+  auto& state = *state_;
+  auto& setup = state.setup;
+  begin_run(setup, state.log, stage, std::move(module));
+  run_guarded(state.fit, state.search, [&] {
+    const auto loaders = open_evaluation_data(setup, state.data, source);
+    collect_hooks(setup, state.hooks);
+    prepare_module(setup, state.hooks, state.context);
+    if (state.search.body) {
+      setup.strategy->setup_evaluation(*setup.module);
+      state.search.body();
+      return end_search(state.fit, state.search);
     }
-    if (const auto from = take_wanted_checkpoint(state)) load_weights_of(state, *from);
-    state.strategy->setup_evaluation(*state.module);
-    warn_of_empty(state, loaders, stage);
-    state.predictions.assign(loaders.size(), {});
-    state.results.assign(loaders.size(), {});
-    run_evaluation_loop(state, loaders, stage, evaluation_limits(state, loaders, stage));
-    end_run(state);
+    if (const auto from = take_wanted_checkpoint(setup, state.checkpoints)) load_weights_of(state.fit, *from);
+    setup.strategy->setup_evaluation(*setup.module);
+    warn_of_empty(setup, loaders, stage);
+    state.predictions.by_loader.assign(loaders.size(), {});
+    state.log.results.assign(loaders.size(), {});
+    EvaluationProgress progress;
+    run_evaluation_loop(state, loaders, stage, evaluation_limits(setup, loaders, stage), progress);
+    end_run(state.fit, state.search);
   });
-  return state.board.callback;
+  return state.log.board.callback;
 }
 
 std::vector<std::vector<at::Tensor>> Trainer::run_prediction(std::shared_ptr<AnyModule> module,
-                                                             DataSource data, bool return_predictions) {
-  state_->keeps_predictions = return_predictions;
-  run_evaluation(std::move(module), std::move(data), Stage::kPredict);
-  return std::exchange(state_->predictions, {});
+                                                             DataSource source, bool return_predictions) {
+  state_->predictions.are_kept = return_predictions;
+  run_evaluation(std::move(module), std::move(source), Stage::kPredict);
+  return std::exchange(state_->predictions.by_loader, {});
 }
 
 std::vector<at::Tensor> Trainer::flat(const std::vector<std::vector<at::Tensor>>& by_loader) {
@@ -297,22 +323,22 @@ std::vector<at::Tensor> Trainer::flat(const std::vector<std::vector<at::Tensor>>
 }
 
 void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_only) {
-  RunState& state = *state_;
-  require_usable(state);
-  join_ranks(state);
-  save_after_fit(state, folder, {.weights_only = weights_only});
-  state.strategy->teardown();
+  const auto& fit = state_->fit;
+  require_usable(fit.setup);
+  join_ranks(fit.setup, fit.log);
+  save_after_fit(fit, folder, {.weights_only = weights_only});
+  fit.setup.strategy->teardown();
 }
 
-const ModelCheckpoint* Trainer::checkpoint_callback() const { return first_model_checkpoint(*state_); }
-const std::vector<Metrics>& Trainer::results() const { return state_->results; }
-const Metrics& Trainer::callback_metrics() const { return state_->board.callback; }
+const ModelCheckpoint* Trainer::checkpoint_callback() const { return first_model_checkpoint(state_->setup); }
+const std::vector<Metrics>& Trainer::results() const { return state_->log.results; }
+const Metrics& Trainer::callback_metrics() const { return state_->log.board.callback; }
 std::int64_t Trainer::global_step() const { return state_->progress.global_step; }
 std::int64_t Trainer::current_epoch() const { return state_->progress.epoch; }
-bool Trainer::is_global_zero() const { return state_->is_global_zero(); }
-int Trainer::global_rank() const { return state_->environment->global_rank(); }
-int Trainer::world_size() const { return state_->environment->world_size(); }
-const std::filesystem::path& Trainer::run_dir() const { return state_->run_dir; }
+bool Trainer::is_global_zero() const { return state_->setup.is_global_zero(); }
+int Trainer::global_rank() const { return state_->setup.environment->global_rank(); }
+int Trainer::world_size() const { return state_->setup.environment->world_size(); }
+const std::filesystem::path& Trainer::run_dir() const { return state_->setup.run_dir; }
 
 void Trainer::print(std::string_view text) const {
   if (is_global_zero()) print_line(text);

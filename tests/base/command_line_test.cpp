@@ -22,7 +22,10 @@ const CommandLineInfo kInfo{.program = "train",
                             .verbs = {"fit", "test"},
                             .version = "1.2.3",
                             .strict_environment_roots = {"demo"},
-                            .open_roots = {"model"}};
+                            .open_roots = {"model"},
+                            .instead_of = [](std::string_view key) {
+                              return key == "demo.turns" ? "say demo.epochs" : std::string();
+                            }};
 
 CommandLine parse(const Words& words, const OptionTree& tree) {
   std::vector<const char*> argv{"train"};
@@ -95,8 +98,7 @@ TEST(CommandLine, RefusesUnknownFlagsWithTheNearest) {
             "[options] unknown flag --print-config; did you mean --print_config?");
   EXPECT_EQ(refusal({"--demo.epo", "3"}).find("[options] unknown flag --demo.epo"), 0u);  // no abbreviations
   EXPECT_THAT(refusal({"-x"}), HasSubstr("unknown flag -x"));
-  EXPECT_EQ(refusal({"--trainer.gpus", "2"}),
-            "[options] unknown flag --trainer.gpus; say trainer.devices, with the number of ranks of a node");
+  EXPECT_EQ(refusal({"--demo.turns", "2"}), "[options] unknown flag --demo.turns; say demo.epochs");
   EXPECT_THAT(refusal({"fit", "fit"}), HasSubstr("got \"fit\"; the first is fit"));
 }
 

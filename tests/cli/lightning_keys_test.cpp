@@ -85,6 +85,30 @@ TEST(LightningKeys, PrintedConfigurationsAreRead) {
   EXPECT_EQ(printed(given.trainer), printed(expected));
 }
 
+// But for the one whose null says something: validations are counted across epochs.
+TEST(LightningKeys, NullIsTheDefaultOfEveryKeyOfTheTrainer) {
+  TrainerOptions defaults;
+  OptionTree tree;
+  tree.add("trainer", defaults);
+  int count = 0;
+  for (const auto& key : tree.keys()) {
+    if (key == "trainer.check_val_every_n_epoch" || key.starts_with("trainer.strategy.")) continue;
+    for (const char* null : {"null", "~", ""})
+      EXPECT_EQ(printed(read(key + ": " + null).trainer), printed(defaults)) << key << ' ' << null;
+    ++count;
+  }
+  EXPECT_GT(count, 45);
+  EXPECT_EQ(read("trainer: {max_steps: null}").trainer.max_steps, -1);
+  EXPECT_EQ(read("trainer: null").trainer.max_steps, -1);
+}
+
+TEST(LightningKeys, ListsAreNamedAsTheyWereGiven) {
+  for (const char* list : {"[0, x]", "[0,x]"})
+    test::expect_error<ConfigError>([&] { read("trainer: {devices: " + std::string(list) + "}"); },
+                                    {"trainer.devices", "got [0, x]"});
+  test::expect_error<ConfigError>([] { read("trainer: {devices: '[0,x]'}"); }, {"got \"[0,x]\""});
+}
+
 TEST(LightningKeys, SeedsAreChosenByTrueAndNoneByFalse) {
   EXPECT_EQ(read("seed_everything: 7").run.seed_everything, 7U);
   EXPECT_EQ(read("seed_everything: 1").run.seed_everything, 1U);

@@ -60,6 +60,10 @@ void collectives(ls::Fabric& fabric) {
   require(gathered.sizes() == at::IntArrayRef({world, 2}), "leading dimension");
   for (int other = 0; other < world; ++other)
     require(gathered[other][1].item<double>() == other + 1, "order");
+  const auto on_rank = "() on rank " + std::to_string(rank);
+  require_error([&] { (void)fabric.all_gather({}); }, "all_gather" + on_rank);
+  require_error([&] { (void)fabric.all_reduce(at::Tensor()); }, "all_reduce" + on_rank);
+  if (world == 1) require_error([&] { (void)fabric.broadcast(at::Tensor()); }, "broadcast" + on_rank);
   require(fabric.all_gather(torch::tensor(1.5)).sizes() == at::IntArrayRef({world}), "scalars too");
 
   const double sum = world * (world + 1) / 2.0;

@@ -55,11 +55,14 @@ TEST_F(Csv, TakesAnyEndOfLineAndAByteOrderMark) {
   }
 }
 
-TEST_F(Csv, PassesOverBlankLinesAtTheEnd) {
-  for (const char* text : {"1,2\n3,4\n\n", "1,2\n3,4\n\n\n", "1,2\r\n3,4\r\n\r\n", "1,2\n3,4\n \t\n"})
+TEST_F(Csv, PassesOverBlankLines) {
+  for (const char* text : {"1,2\n3,4\n\n", "1,2\n3,4\n\n\n", "1,2\r\n3,4\r\n\r\n", "1,2\n3,4\n \t\n",
+                           "1,2\n\n\n3,4\n", "\n \n1,2\n3,4", "\xEF\xBB\xBF\n1,2\n3,4"})
     EXPECT_EQ(read(text).values, (std::vector<double>{1, 2, 3, 4})) << text;
-  expect_refusal("1,2\n\n\n3,4\n", {"t.csv:2", "empty line"});
-  expect_refusal("\n1,2\n", {"t.csv:1", "empty line"});
+  EXPECT_EQ(read("\nx,y\n\n1,2\n").names, (std::vector<std::string>{"x", "y"}));
+  const auto table = read("\nx,y\n\n1,2\n3,4\n\n\n5,6\n");
+  for (const auto& [row, line] : {std::pair{0, 4}, {1, 5}, {2, 8}}) EXPECT_EQ(table.line_of(row), line);
+  expect_refusal("1,2\n\n3\n", {"t.csv:3", "expected 2", "got 1"});
   expect_refusal("\n\n", {"t.csv", "an empty file"});
   expect_refusal("x,y\n\n", {"t.csv", "a header only"});
   expect_refusal("1\t2\n\t\n", {"t.csv:2", "column 1", "an empty field"}, {.delimiter = '\t'});
@@ -69,7 +72,7 @@ TEST_F(Csv, KnowsAHeader) {
   const CsvTable automatic = read("x, y\n1,2\n");
   EXPECT_EQ(automatic.names, (std::vector<std::string>{"x", "y"}));
   EXPECT_EQ(automatic.rows, 1);
-  EXPECT_EQ(automatic.first_line, 2);
+  EXPECT_EQ(automatic.line_of(0), 2);
   EXPECT_EQ(read("1,2\n3,4\n", {.header = CsvHeader::kFirst}).rows, 1);
   expect_refusal("x,y\n1,2\n", {"t.csv:1", "column 1", "'x'"}, {.header = CsvHeader::kNone});
   expect_refusal("x,1\n1,2\n", {"t.csv:1", "column 1", "'x'"});
@@ -100,7 +103,6 @@ TEST_F(Csv, NamesLineColumnAndText) {
   expect_refusal("1,2\n3,\n", {"t.csv:2", "column 2", "an empty field"});
   expect_refusal("1,2\n3\n", {"t.csv:2", "wrong number of fields", "expected 2", "got 1"});
   expect_refusal("1,2\n3,4,5\n", {"t.csv:2", "expected 2", "got 3"});
-  expect_refusal("1,2\n\n3,4\n", {"t.csv:2", "empty line"});
   for (const char* odd : {"nan", "inf", "1e999", "0x10", "1_000", "+-1", "--1", "1 2", "\x1b[31m"}) {
     expect_refusal("1,2\n3," + std::string(odd) + "\n", {"t.csv:2", "column 2"});
   }

@@ -2,6 +2,7 @@
 #include "formats/tagged_folder.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -32,10 +33,11 @@ TEST(TaggedFolder, IsItselfWhereLatestWasLeftOverBesideWeights) {
 
 // Not a run that begins.
 TEST(TaggedFolder, IsRefusedWhereLatestCannotBeRead) {
-  const test::TemporaryFolder linked, nested;
+  const test::TemporaryFolder linked, nested, piped;
+  ASSERT_EQ(::mkfifo((piped / "latest").c_str(), 0600), 0);
   fs::create_symlink("gone", linked / "latest");
   fs::create_directory(nested / "latest");
-  for (const auto* folder : {&linked, &nested})
+  for (const auto* folder : {&linked, &nested, &piped})
     expect_error<IoError>([&] { (void)latest_tag(folder->path()); }, {"latest", "cannot be read"});
   EXPECT_EQ(latest_tag(linked / "empty"), std::nullopt);
 }

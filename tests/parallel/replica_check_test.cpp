@@ -79,5 +79,20 @@ TEST(WriteVersions, NoteWhatIsWrittenBesideAStep) {
   });
 }
 
+TEST(WriteVersions, NoteOtherMemory) {
+  testing::run_ranks(2, [](const Communicator& comm) {
+    Copies copies(comm), others(comm);
+    WriteVersions versions(copies.tensors);
+    copies.tensors[1].set_data(at::full({2}, 3.0));  // goes, and its memory could come again
+    copies.tensors[1].set_data(at::full({2}, 1.0 * comm.rank()));
+    versions.note_writes(copies.check);
+    expect_error<Error>([&] { copies.check.compare(); }, {"parameter b"});
+    versions.settle();
+    others.tensors[1].fill_(comm.rank());
+    versions.note_writes(others.check);
+    others.check.compare();  // nothing was noted
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::detail

@@ -1,5 +1,6 @@
 """The `lockstep` command, and readers in Python, on checkpoints that ranks wrote."""
 
+import os
 import subprocess
 
 import unittest
@@ -50,6 +51,15 @@ class Inspect(ProgramTest):
             with self.subTest(words):
                 self.assert_refused(self.run_program(COMMAND, *words, cwd=self.last.parent), 2, "is empty")
         self.assertFalse(other.exists())
+
+    def test_does_not_wait_for_who_writes_to_a_pipe(self):
+        pipe, folder = self.folder / "pipe", self.folder / "of pipes"
+        folder.mkdir()
+        for path in (pipe, folder / "latest"):
+            os.mkfifo(path)
+        for words in (("inspect", pipe), ("inspect", self.last, "--diff", pipe)):
+            self.assert_refused(self.run_program(COMMAND, *words), 1, f"'{pipe}' is no checkpoint", "a pipe")
+        self.assert_refused(self.run_program(COMMAND, "inspect", folder), 1, "latest' cannot be read")
 
     def test_says_what_is_damaged(self):
         model = self.last / "model.safetensors"

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <lockstep/lockstep.h>
 
-#include "train/metric_log.h"
-#include "train/progress.h"
+#include "train/data/fit_progress.h"
+#include "train/logging/metric_log.h"
 
 namespace lockstep {
 namespace {

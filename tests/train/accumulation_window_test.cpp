@@ -1,4 +1,4 @@
-#include "train/accumulation_window.h"
+#include "train/data/accumulation_window.h"
 
 #include <limits>
 #include <random>

@@ -8,7 +8,7 @@
 #include "support/paths.h"
 #include "train/hungry.h"
 #include "train/tuner/batch_size_search.h"
-#include "train/tuner/out_of_memory.h"
+#include "train/tuner/trial_votes.h"
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,7 @@
 #include "support/expect_error.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"
-#include "train/deepspeed_options.h"
+#include "train/options/deepspeed_options.h"
 
 namespace lockstep {
 namespace {

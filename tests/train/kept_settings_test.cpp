@@ -1,12 +1,19 @@
 // What is recorded of settings that come from a checkpoint.
-#include "train/kept_settings.h"
+#include "train/checkpoints/optimizer_settings.h"
+
+#include <gmock/gmock.h>
+#include <lockstep/testing/fork_ranks.h>
+
+#include <map>
+#include <sstream>
 
 #include "train/slope.h"
+#include "train/trainer_rank.h"
 
 namespace lockstep {
 namespace {
 
-TEST(KeptSettings, AreWrittenWhereTheirKeyIs) {
+TEST(OptimizerSettings, AreWrittenWhereTheirKeyIs) {
   const std::string yaml =
       "lr: 1\ntrainer:\n  max_epochs: 2\noptimizer:\n  name: sgd\n  lr: 0.5\n  inner:\n    lr: 3\nother:\n"
       "  lr: 0.5\n  list:\n    - lr: 4\n";
@@ -85,6 +92,59 @@ TEST_F(KeptSettingsOfRuns, NoMomentumIsKeptToo) {
   Trainer(options(2)).fit(model, batches(2), {}, "last");
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("momentum 0.0, not 0.9"), std::string::npos);
   EXPECT_EQ(model->weight.item<float>(), -4);
+}
+
+// argument: strategy, momenta of the run and of the one that goes on, folder, separated by commas. Returns
+// what is said of momentum, and the weight.
+LOCKSTEP_RANK_BODY(change_momentum)(Communicator comm, std::string argument)->std::string {
+  testing::become_trainer_rank(comm);
+  static const std::map<std::string, StrategyOptions> kStrategies{
+      {"ddp", Ddp{}},
+      {"fsdp", Fsdp{}},
+      {"NO_SHARD", Fsdp{.sharding_strategy = "NO_SHARD"}},
+      {"stage 1", DeepSpeed{.stage = 1}},
+      {"stage 3", DeepSpeed{.stage = 3}}};
+  std::istringstream text(argument);
+  std::string strategy, before, after, folder;
+  for (auto* part : {&strategy, &before, &after, &folder}) std::getline(text, *part, ',');
+  std::string said;
+  const auto fit = [&](double momentum, std::int64_t epochs, const std::string& from) {
+    TrainerOptions chosen{.max_epochs = epochs,
+                          .strategy = kStrategies.at(strategy),
+                          .devices = comm.size(),
+                          .logger = false,
+                          .enable_progress_bar = false};
+    chosen.enable_model_summary = false;
+    chosen.run.run_dir = folder;
+    const auto model = std::make_shared<Settled>(SGD{.lr = 1, .momentum = momentum});
+    ::testing::internal::CaptureStderr();
+    Trainer(chosen).fit(model, loader(tensor_dataset(torch::ones({8, 1})), {.batch_size = 1}), {}, from);
+    said = ::testing::internal::GetCapturedStderr();
+    restore_sharded(*model);
+    return model->weight.item<float>();
+  };
+  (void)fit(std::stod(before), 1, "");
+  const auto weight = fit(std::stod(after), 2, "last");
+  const auto begin = said.find("momentum ");
+  return (begin == said.npos ? "" : said.substr(begin, said.find(", which") - begin) + ": ") +
+         std::to_string(weight);
+}
+
+TEST(KeptMomentum, IsThatOfTheCheckpointUnderEveryStrategy) {
+  for (const std::string momenta : {"0,0.5", "0.5,0"}) {
+    std::vector<std::string> expected;
+    for (const std::string strategy : {"ddp", "fsdp", "NO_SHARD", "stage 1", "stage 3"}) {
+      const test::TemporaryFolder folder;
+      std::vector<std::string> got;
+      for (const auto& rank : testing::fork_ranks(2, "change_momentum",
+                                                  strategy + "," + momenta + "," + (folder / "run").string()))
+        got.push_back(rank.error + rank.result);
+      if (expected.empty()) expected = got;
+      EXPECT_EQ(got, expected) << strategy << ' ' << momenta;
+    }
+    EXPECT_THAT(expected.front(), ::testing::StartsWith(momenta == "0,0.5" ? "momentum 0.0, not 0.5: "
+                                                                           : "momentum 0.5, not 0.0: "));
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "support/expect_error.h"
 #include "train/golden_loops.h"
@@ -149,19 +150,22 @@ TEST_F(LeftOut, SkippedEpochsEndAsLightnings) {
     const auto model = std::make_shared<RecordedImpl>();
     model->skips_at = golden.at("skip_at");
     model->interval = golden.at("interval") == "step" ? Interval::kStep : Interval::kEpoch;
-    Trainer trainer(windows_of(golden.at("accumulate_grad_batches")));
+    auto chosen = windows_of(golden.at("accumulate_grad_batches"));
+    chosen.partial_window = PartialWindow::kLightning;
+    Trainer trainer(chosen);
     trainer.fit(model, batches(4), batches(1));
     EXPECT_EQ(model->rows, rows_of(golden.at("hooks")));
     expect_end(trainer, *model, golden);
   }
 }
 
+struct Skip : Callback {
+  void on_train_batch_start(StepContext& step) override {
+    if (step.batch_idx() == 2) step.skip_epoch();
+  }
+};
+
 TEST_F(LeftOut, CallbacksMaySkipToo) {
-  struct Skip : Callback {
-    void on_train_batch_start(StepContext& step) override {
-      if (step.batch_idx() == 2) step.skip_epoch();
-    }
-  };
   auto chosen = options(2);
   chosen.callbacks = {std::make_shared<Skip>()};
   Trainer trainer(chosen);
@@ -171,8 +175,8 @@ TEST_F(LeftOut, CallbacksMaySkipToo) {
 
 TEST_F(LeftOut, ASkipSaysWhichGradientsItDrops) {
   for (const auto& [skips_at, partial, warns] :
-       {std::tuple(3, PartialWindow::kAccumulated, true), std::tuple(2, PartialWindow::kAccumulated, false),
-        std::tuple(3, PartialWindow::kCarry, false)}) {
+       {std::tuple(3, PartialWindow::kLightning, true), std::tuple(2, PartialWindow::kLightning, false),
+        std::tuple(3, PartialWindow::kAccumulated, false), std::tuple(3, PartialWindow::kCarry, false)}) {
     const auto model = std::make_shared<RecordedImpl>();
     model->skips_at = skips_at;
     auto chosen = windows_of(2);
@@ -181,6 +185,81 @@ TEST_F(LeftOut, ASkipSaysWhichGradientsItDrops) {
     Trainer(chosen).fit(model, batches(4));
     const auto said = ::testing::internal::GetCapturedStderr();
     EXPECT_EQ(said.find("the gradients of 1 micro-batches") != said.npos, warns) << said;
+  }
+}
+
+// argument: strategy, folder. Returns the weight after an epoch of windows of three, skipped after two
+// batches.
+LOCKSTEP_RANK_BODY(skip_in_window)(Communicator comm, std::string argument)->std::string {
+  testing::become_trainer_rank(comm);
+  static const std::map<std::string, StrategyOptions> kStrategies{
+      {"single_device", SingleDevice{}},
+      {"ddp", Ddp{}},
+      {"ddp, every", Ddp{.reduce_every_micro_batch = true}},
+      {"fsdp", Fsdp{}},
+      {"NO_SHARD", Fsdp{.sharding_strategy = "NO_SHARD"}}};
+  const auto colon = argument.find(':');
+  TrainerOptions chosen{.max_epochs = 1,
+                        .strategy = kStrategies.at(argument.substr(0, colon)),
+                        .devices = comm.size(),
+                        .accumulate_grad_batches = 3,
+                        .logger = false,
+                        .enable_progress_bar = false,
+                        .callbacks = {std::make_shared<Skip>()}};
+  chosen.enable_model_summary = false;
+  chosen.run.run_dir = argument.substr(colon + 1);
+  testing::Slope model;
+  Trainer trainer(chosen);
+  trainer.fit(model,
+              loader(tensor_dataset(torch::arange(1, 9).to(torch::kFloat).unsqueeze(1)), {.batch_size = 1}));
+  restore_sharded(*model);
+  return std::to_string(trainer.global_step()) + " " + std::to_string(model->weight.item<float>());
+}
+
+TEST(SkippedWindows, TakeAStepByTheMeanOfWhatTheyHave) {
+  for (const auto& [strategy, ranks] : {std::pair{"single_device", 1},
+                                        {"ddp", 1},
+                                        {"fsdp", 1},
+                                        {"ddp", 2},
+                                        {"ddp, every", 2},
+                                        {"fsdp", 2},
+                                        {"NO_SHARD", 2}}) {
+    const test::TemporaryFolder folder;
+    const auto* const expected = ranks == 1 ? "1 -1.500000" : "1 -2.500000";
+    for (const auto& rank : testing::fork_ranks(ranks, "skip_in_window",
+                                                std::string(strategy) + ":" + (folder / "run").string()))
+      EXPECT_EQ(rank.error + rank.result, expected) << strategy << " on " << ranks;
+  }
+}
+
+struct SaveInEpoch final : Callback {
+  explicit SaveInEpoch(std::filesystem::path folder_) : folder(std::move(folder_)) {}
+  void on_train_batch_end(StepContext& step, const TrainOutput&) override {
+    if (step.batch_idx() == 3) step.save_checkpoint(folder);
+  }
+  std::filesystem::path folder;
+};
+
+// As in Lightning: the epoch ends at once, and its validation comes.
+TEST_F(LeftOut, AnEpochThatIsShorterThanWhatIsDoneOfItIsValidated) {
+  auto first = options(2);
+  first.max_steps = 4;
+  first.callbacks = {std::make_shared<SaveInEpoch>(folder_ / "x.ckpt")};
+  Trainer(first).fit(model_, batches(6), batches(1));
+  EXPECT_EQ(model_->validated_after, std::vector<int>());
+  for (const auto& from : {std::string("last"), (folder_ / "x.ckpt").string()}) {
+    for (const int limit : {2, 3, 4, 6}) {
+      SCOPED_TRACE(from + ", " + std::to_string(limit));
+      auto second = options(2);
+      second.limit_train_batches = limit;
+      second.enable_checkpointing = false;
+      testing::Slope model;
+      Trainer trainer(second);
+      trainer.fit(model, batches(6), batches(1), from);
+      const int rest = std::max(0, limit - 4);
+      EXPECT_EQ(model->validated_after, (std::vector{rest, rest + limit}));
+      EXPECT_EQ(trainer.current_epoch(), 2);
+    }
   }
 }
 

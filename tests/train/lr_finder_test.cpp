@@ -82,6 +82,16 @@ TEST_F(LrFinderTest, StopsWhereTheLossExplodes) {
   EXPECT_EQ(find(scripted(losses), {.early_stop_threshold = {}})->lr.size(), 100U);
 }
 
+// Where four times the best loss would be better than the best one.
+TEST_F(LrFinderTest, NegativeLossesDivergeUpwardsToo) {
+  std::vector<double> losses;
+  for (int i = 0; i < 100; ++i) losses.push_back(-1.0 - i);
+  EXPECT_EQ(find(scripted(losses))->lr.size(), 100U);
+  losses.resize(20);
+  losses.push_back(1e9);
+  EXPECT_EQ(find(scripted(losses))->lr.size(), 21U);
+}
+
 TEST_F(LrFinderTest, PointsWithoutAFiniteLossAreNotSuggested) {
   LrFindResult result{.lr = {1, 2, 3, 4, 5}, .loss = {9, NAN, 5, -INFINITY, 4}};
   EXPECT_EQ(result.suggestion(0, 0), 1);

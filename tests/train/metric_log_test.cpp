@@ -1,4 +1,4 @@
-#include "train/metric_log.h"
+#include "train/logging/metric_log.h"
 
 #include <gtest/gtest.h>
 

@@ -104,8 +104,11 @@ TEST_F(TrainerTest, LimitsBatchesByNumberAndByFraction) {
   chosen.limit_train_batches = 0;
   EXPECT_EQ(weight_after(chosen, {1, 1, 1, 1}), 0);
   chosen.limit_train_batches = 0.1;
-  test::expect_error<ConfigError>([&] { weight_after(chosen, {1, 1, 1, 1}); },
-                                  {"limit_train_batches", "0.1", "0.25"});
+  test::expect_error<ConfigError>(
+      [&] {
+        weight_after(chosen, {1, 1, 1, 1});
+      },
+      {"limit_train_batches", "0.1", "0.25"});
 }
 
 TEST_F(TrainerTest, MaxStepsEndsInTheMiddleOfAnEpochWithoutValidation) {
@@ -174,7 +177,9 @@ TEST_F(TrainerTest, SchedulesEveryFrequencyThStepOrEpoch) {
   const LRScheduler third_step{
       .scheduler = ExponentialLR{.gamma = 0.5}, .interval = Interval::kStep, .frequency = 3};
   // 1 behind each of batches 0-2, a half behind 3-5, a quarter behind 6.
-  EXPECT_EQ(steps_of(third_step, [](auto&) {}, 7), -(3 + 1.5F + 0.25F));
+  EXPECT_EQ(steps_of(
+                third_step, [](auto&) {}, 7),
+            -(3 + 1.5F + 0.25F));
   // What is counted are optimizer steps, across epochs: 8 of 4 epochs, and 6 of 2.
   const auto windows = [](std::int64_t epochs) {
     return [epochs](auto& chosen) {
@@ -186,7 +191,9 @@ TEST_F(TrainerTest, SchedulesEveryFrequencyThStepOrEpoch) {
   EXPECT_EQ(steps_of(third_step, windows(2), 12), -(3 + 1.5F));
   const LRScheduler second_epoch{
       .scheduler = ExponentialLR{.gamma = 0.5}, .interval = Interval::kEpoch, .frequency = 2};
-  EXPECT_EQ(steps_of(second_epoch, [](auto& chosen) { chosen.max_epochs = 5; }, 1), -(2 + 1.0F + 0.25F));
+  EXPECT_EQ(steps_of(
+                second_epoch, [](auto& chosen) { chosen.max_epochs = 5; }, 1),
+            -(2 + 1.0F + 0.25F));
 }
 
 TEST_F(TrainerTest, PlateauWatchesItsMetric) {
@@ -345,6 +352,9 @@ TEST(BatchLimitTest, OneIsABatchAndOnePointZeroIsAll) {
   for (const char* text : {"1", "1.0", "0.25", "0", "7"}) EXPECT_EQ(BatchLimit::parse(text)->print(), text);
   EXPECT_EQ(BatchLimit::parse(BatchLimit(1.0 / 3).print())->apply(3, "x"), 1);
   EXPECT_EQ(BatchLimit::parse(BatchLimit(1e-7).print())->print(), BatchLimit(1e-7).print());
+  EXPECT_EQ(BatchLimit(10.0).print(), "10");
+  EXPECT_EQ(BatchLimit(10.0).apply(12, "x"), 10);
+  EXPECT_THROW((void)BatchLimit(1.5).apply(12, "x"), ConfigError);
   for (const char* text : {"-1", "1.5", "many", "", "nan"}) EXPECT_FALSE(BatchLimit::parse(text)) << text;
 }
 

@@ -31,11 +31,12 @@ const std::map<std::string, StrategyOptions>& strategies() {
 }
 
 struct NormalizedImpl : Module<Example> {
-  explicit NormalizedImpl(bool is_clipped) : clips(is_clipped) {
-    if (!clips) emb = nn::Embedding(nn::EmbeddingOptions(16, 4).max_norm(0.5));
+  explicit NormalizedImpl(std::string how) : clips(how == "clips"), replaces(how == "replaces") {
+    if (!clips && !replaces) emb = nn::Embedding(nn::EmbeddingOptions(16, 4).max_norm(0.5));
     register_module("emb", emb);
   }
   torch::Tensor training_step(const Example& batch, StepContext&) override {
+    if (replaces) emb->weight.set_data(emb->weight.detach() + batch.data.mean());
     return (emb(batch.target) - batch.data).square().mean();
   }
   void on_train_batch_end(StepContext&, const TrainOutput&) override {
@@ -43,7 +44,7 @@ struct NormalizedImpl : Module<Example> {
     if (clips) emb->weight.clamp_(-0.4, 0.4);
   }
   Optimizers configure_optimizers() override { return {.optimizer = SGD{.lr = 0.5}}; }
-  bool clips;
+  bool clips, replaces;
   nn::Embedding emb{16, 4};
 };
 TORCH_MODULE(Normalized);
@@ -53,7 +54,7 @@ LOCKSTEP_RANK_BODY(train_normalized)(Communicator comm, std::string argument)->s
   testing::become_trainer_rank(comm);
   const auto first = argument.find(','), second = argument.find(',', first + 1);
   torch::manual_seed(1);
-  Normalized model(argument.substr(first + 1, second - first - 1) == "clips");
+  Normalized model(argument.substr(first + 1, second - first - 1));
   const auto x = torch::randn({64, 4}), y = torch::randint(16, {64});
   TrainerOptions options{.max_epochs = 2,
                          .strategy = strategies().at(argument.substr(0, first)),
@@ -81,6 +82,68 @@ TEST(WrittenParameters, AreNamedWhereRanksHoldCopies) {
       EXPECT_THAT(rank.error, HasSubstr("those of rank 0")) << strategy;
     }
     EXPECT_FALSE(std::filesystem::exists(folder / "run" / "checkpoints" / "last.ckpt")) << strategy;
+  }
+}
+
+TEST(WrittenParameters, AreNamedWhereTheyGetOtherMemory) {
+  const test::TemporaryFolder folder;
+  for (const auto& rank : train("ddp", "replaces", 2, folder / "run"))
+    EXPECT_THAT(rank.error, HasSubstr("parameter emb.weight differs between ranks"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "run" / "checkpoints" / "last.ckpt"));
+}
+
+struct FrozenImpl : Module<Example> {
+  FrozenImpl() {
+    register_module("first", first);
+    register_module("second", second);
+  }
+  torch::Tensor training_step(const Example& batch, StepContext& step) override {
+    if (step.global_step() == 1 && (all || step.global_rank() == 1)) first->bias.requires_grad_(false);
+    return (second(torch::relu(first(batch.data))) - batch.data).square().mean();
+  }
+  Optimizers configure_optimizers() override { return {.optimizer = SGD{.lr = 0.5}}; }
+  bool all = false;
+  nn::Linear first{4, 8}, second{8, 4};
+};
+TORCH_MODULE(Frozen);
+
+// argument: strategy, "all" ranks or one freeze, folder, separated by commas
+LOCKSTEP_RANK_BODY(train_frozen)(Communicator comm, std::string argument)->std::string {
+  testing::become_trainer_rank(comm);
+  const auto first = argument.find(','), second = argument.find(',', first + 1);
+  torch::manual_seed(1);
+  Frozen model;
+  model->all = argument.substr(first + 1, second - first - 1) == "all";
+  TrainerOptions options{.max_epochs = 2,
+                         .strategy = strategies().at(argument.substr(0, first)),
+                         .devices = comm.size(),
+                         .logger = false,
+                         .enable_progress_bar = false};
+  options.enable_model_summary = false;
+  options.run.run_dir = argument.substr(second + 1);
+  Trainer(options).fit(model, loader(tensor_dataset(torch::randn({64, 4})), {.batch_size = 4}));
+  return "";
+}
+
+TEST(FrozenParameters, AreNamedWhereOneRankFreezesThem) {
+  for (const auto* strategy :
+       {"NO_SHARD", "HYBRID_SHARD", "stage 0", "stage 1", "stage 2", "stage 3", "FULL_SHARD"}) {
+    for (const std::string who : {"one", "all"}) {
+      const test::TemporaryFolder folder;
+      const int ranks = std::string(strategy) == "HYBRID_SHARD" ? 4 : 2;
+      for (const auto& rank : testing::fork_ranks(
+               ranks, "train_frozen", std::string(strategy) + "," + who + "," + (folder / "run").string())) {
+        if (who == "all") {
+          EXPECT_EQ(rank.error, "") << strategy;
+          continue;
+        }
+        EXPECT_THAT(rank.error, HasSubstr("parameter first.bias trained on rank 0; got parameter first.bias "
+                                          "frozen on rank 1"))
+            << strategy;
+      }
+      EXPECT_EQ(std::filesystem::exists(folder / "run" / "checkpoints" / "last.ckpt"), who == "all")
+          << strategy;
+    }
   }
 }
 

@@ -1,8 +1,10 @@
 // The command line of a program whose options stand in an OptionTree.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <lockstep/base/export.h>
@@ -22,6 +24,9 @@ struct CommandLineInfo {
   /// Roots whose options are known only later: flags below them are taken as they are (a flag
   /// without a value means true) and are checked when somebody applies them.
   std::vector<std::string> open_roots = {};
+  /// What to write instead of an unknown flag, given without its dashes, in a sentence without its end;
+  /// empty, or no function: the nearest known one is named.
+  std::function<std::string(std::string_view key)> instead_of = {};
 };
 
 /// What a user asked for.

@@ -12,7 +12,11 @@ namespace lockstep {
 
 /// Names are those of torch.utils.checkpoint.checkpoint.
 struct CheckpointOptions {
-  bool preserve_rng_state = true;  ///< dropout in the second run drops what it dropped in the first
+  /// Dropout in the second run drops what it dropped in the first. Only LibTorch's default generators are put
+  /// back for it, as in torch: one of the program's own (bernoulli_(p, generator)) goes on in the second run,
+  /// which then draws, and computes gradients from, other numbers, unnoticed. The function may set its state
+  /// itself: both runs begin there.
+  bool preserve_rng_state = true;
 };
 
 namespace detail {
@@ -54,7 +58,7 @@ auto checkpoint(const CheckpointOptions& options, Function function, Arguments..
 }
 
 template <class Function, class... Arguments>
-  requires std::invocable<Function&, Arguments&...>
+requires std::invocable<Function&, Arguments&...>
 auto checkpoint(Function function, Arguments... arguments) {
   return checkpoint(CheckpointOptions{}, std::move(function), std::move(arguments)...);
 }

@@ -19,7 +19,8 @@ class LOCKSTEP_API BatchLimit {
   BatchLimit() = default;
   BatchLimit(int batches) : value_(std::int64_t{batches}) {}
   BatchLimit(std::int64_t batches) : value_(batches) {}
-  BatchLimit(double fraction) : value_(fraction) {}
+  /// 10.0 is ten batches, as in Lightning.
+  BatchLimit(double fraction);
 
   /// The batches to run of `available`; fractions are rounded down.
   /// @throws ConfigError naming `option` when it is negative, a fraction over 1, one that leaves no batch at

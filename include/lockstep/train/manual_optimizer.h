@@ -17,7 +17,7 @@ class StepContext;
 class ToggledOptimizer;
 
 namespace detail {
-struct RunState;
+struct TrainerState;
 struct TrainedModule;
 }  // namespace detail
 
@@ -31,7 +31,7 @@ struct ToggleOptions {
 class LOCKSTEP_API ManualOptimizer {
  public:
   /// For StepContext::manual_optimizer().
-  ManualOptimizer(detail::RunState& state, StepContext& step, RunOptimizer& optimizer)
+  ManualOptimizer(detail::TrainerState& state, StepContext& step, RunOptimizer& optimizer)
       : state_(&state), step_(&step), optimizer_(&optimizer) {}
 
   /// The hook on_before_optimizer_step, then one update of the parameters. Returns whether there was an
@@ -65,7 +65,7 @@ class LOCKSTEP_API ManualOptimizer {
  private:
   void prepare_step();
 
-  detail::RunState* state_;
+  detail::TrainerState* state_;
   StepContext* step_;
   RunOptimizer* optimizer_;
 };
@@ -74,7 +74,7 @@ class LOCKSTEP_API ManualOptimizer {
 class LOCKSTEP_API ToggledOptimizer {
  public:
   /// For ManualOptimizer::toggled().
-  ToggledOptimizer(detail::RunState& state, const RunOptimizer& toggled, const ToggleOptions& options);
+  ToggledOptimizer(detail::TrainerState& state, const RunOptimizer& toggled, const ToggleOptions& options);
   ~ToggledOptimizer();
   ToggledOptimizer(const ToggledOptimizer&) = delete;
   ToggledOptimizer& operator=(const ToggledOptimizer&) = delete;

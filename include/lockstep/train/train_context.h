@@ -68,7 +68,7 @@ struct Measurement {
 };
 
 namespace detail {
-struct RunState;
+struct TrainerState;
 }
 namespace metrics {
 class Metric;
@@ -77,7 +77,7 @@ class Metric;
 /// A view of the run for the duration of one hook. Cheap to copy; never keep one.
 class LOCKSTEP_API TrainContext {
  public:
-  explicit TrainContext(detail::RunState& state) : state_(&state) {}
+  explicit TrainContext(detail::TrainerState& state) : state_(&state) {}
 
   bool is_global_zero() const;
   int global_rank() const;
@@ -217,14 +217,15 @@ class LOCKSTEP_API TrainContext {
   bool should_stop() const;
 
  protected:
-  detail::RunState* state_;
+  detail::TrainerState* state_;
+  Optimizer* stepping_ = nullptr;  // whose on_before_optimizer_step is running
 };
 
 /// A TrainContext inside one batch.
 class LOCKSTEP_API StepContext : public TrainContext {
  public:
   /// Borrows `batch`.
-  StepContext(detail::RunState& state, std::int64_t batch_idx, const AnyBatch& batch,
+  StepContext(detail::TrainerState& state, std::int64_t batch_idx, const AnyBatch& batch,
               std::int64_t dataloader_idx = 0)
       : TrainContext(state), batch_idx_(batch_idx), dataloader_idx_(dataloader_idx), batch_(&batch) {}
 
@@ -255,6 +256,8 @@ class LOCKSTEP_API StepContext : public TrainContext {
   void manual_backward(const at::Tensor& loss, const BackwardOptions& options);
 
  private:
+  friend class ManualOptimizer;
+
   std::int64_t batch_idx_;
   std::int64_t dataloader_idx_;
   const AnyBatch* batch_;

@@ -165,7 +165,7 @@ class LOCKSTEP_API Trainer {
                                                       detail::DataSource data, bool return_predictions);
   static std::vector<at::Tensor> flat(const std::vector<std::vector<at::Tensor>>& by_loader);
 
-  std::unique_ptr<detail::RunState> state_;
+  std::unique_ptr<detail::TrainerState> state_;
 };
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// Which parameters were written to since the optimizer's step, as autograd counts writes.
+// Which parameters were written to since the optimizer's step, as autograd counts writes, or got other
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,11 @@
 
 namespace lockstep::detail {
 
-/// Reads a counter of each parameter, which costs nanoseconds. It does not count writes to Tensor::data().
+/// Reads a counter and an address of each parameter, which costs nanoseconds. Writes to Tensor::data() are
+/// not counted; set_data() gives a parameter other memory.
 class LOCKSTEP_API WriteVersions {
  public:
-  explicit WriteVersions(std::vector<at::Tensor> parameters);
+  explicit WriteVersions(const std::vector<at::Tensor>& parameters);
 
   /// Notes what was written to since settle().
   void note_writes(ReplicaCheck& check) const;
@@ -23,8 +25,13 @@ class LOCKSTEP_API WriteVersions {
   void settle();
 
  private:
-  std::vector<at::Tensor> parameters_;
-  std::vector<std::int64_t> versions_;
+  struct Known {
+    at::Tensor parameter;
+    std::int64_t version;
+    c10::weak_intrusive_ptr<c10::StorageImpl> memory;  // weak, so that no other can have its address
+  };
+
+  std::vector<Known> known_;
 };
 
 }  // namespace lockstep::detail

@@ -87,10 +87,12 @@ void ShardedEngine::after_step() {
   impl_->residency.release_after_step();
   impl_->broadcast_buffers();
   if (impl_->replicas) impl_->replicas->end_step();
+  if (is_compared_after(++impl_->steps)) impl_->compare_trained();
 }
 
 void ShardedEngine::check_replicas() {
   if (impl_->replicas) impl_->replicas->compare();
+  impl_->compare_trained();
 }
 
 ShardedEngine::NoSync::NoSync(ShardedEngine& engine) : engine_(engine) { ++engine_.impl_->local_scopes; }

@@ -9,6 +9,7 @@
 #include "offload/file_space.h"
 #include "optim/pieces.h"
 #include "parallel/deferred/deferred_operators.h"
+#include "parallel/same_lines.h"
 #include "parallel/sharded/plan_lines.h"
 #include "parallel/sharded/shardable.h"
 #include "parallel/sharded/unit_cutter.h"
@@ -130,6 +131,18 @@ void ShardedEngine::Impl::watch_replicas(std::vector<MemberPlace> members) {
   residency.set_members(std::move(members), [this](std::size_t tag) {
     if (replicas) replicas->note_write(tag);
   });
+}
+
+void ShardedEngine::Impl::compare_trained() const {
+  if (comm.size() == 1) return;
+  std::vector<std::string> lines;
+  for (const auto& [name, parameter] : states.parameters)
+    lines.push_back("parameter " + name + (parameter.requires_grad() ? " trained" : " frozen"));
+  require_same_lines(
+      lines, comm,
+      {.what = "the ranks do not train the same parameters",
+       .hint = "requires_grad_() is for all ranks alike: of a parameter that is frozen on one of "
+               "them, only the others' parts would go on"});
 }
 
 void ShardedEngine::Impl::enter(const PieceRef& ref) {

@@ -47,6 +47,9 @@ struct ShardedEngine::Impl {
   void end_pass();
   void broadcast_buffers() const;
   void watch_replicas(std::vector<detail::MemberPlace> members);
+  /// Whether ranks train the same parameters. Collective, blocking.
+  /// @throws CollectiveMismatch naming the first that they do not
+  void compare_trained() const;
 
   ShardingPlan plan;
   Communicator comm;
@@ -69,6 +72,7 @@ struct ShardedEngine::Impl {
   std::unordered_map<const at::TensorImpl*, detail::PieceRef> by_tensor;
   std::vector<std::pair<at::Tensor, at::ScalarType>> cast_from;  // buffers, and what they were
   std::weak_ptr<PendingScales> pending_scales;
+  std::int64_t steps = 0;
   int local_scopes = 0;
   bool is_over = false;
 };

@@ -27,7 +27,7 @@ AveragedWeights::AveragedWeights(const torch::nn::Module& module, bool averages_
     if (buffer.value().defined()) buffer_names_.push_back(buffer.key());
 }
 
-// A tensor of several names is averaged once.
+// A tensor with several names is averaged once.
 void AveragedWeights::add(const torch::OrderedDict<std::string, at::Tensor>& named, bool averages) {
   for (const auto& item : named) {
     const auto& weight = item.value();
@@ -75,7 +75,7 @@ void AveragedWeights::swap() {
   is_swapped_ = !is_swapped_;
 }
 
-// Optimizers may move a parameter to other memory: its tensor is what stays.
+// Optimizers may move a parameter to other memory, so the tensor is kept, not its memory.
 StateTree AveragedWeights::in_module() const {
   return module_.with_tensors([](const at::Tensor& tensor) { return tensor.detach(); });
 }

@@ -1,4 +1,4 @@
-// A second set of a module's weights: averages of what they were.
+// A second set of a module's weights: the averages of its weights over training.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,28 @@ namespace lockstep::detail {
 /// in place on the tensors of the module, which it holds; averages are computed by every rank for itself.
 class AveragedWeights {
  public:
-  /// Its averages are what `module` holds now.
+  /// Starts with the current weights of `module` as averages.
   AveragedWeights(const torch::nn::Module& module, bool averages_buffers);
 
-  /// Takes what the module holds into the averages; the first time it becomes them. No allocation.
+  /// Adds the module's current weights to the averages; the first call copies them. No allocation.
   void update(const MultiAverageFunction& average);
   std::int64_t num_averaged() const { return num_averaged_; }
-  /// What is not averaged becomes what the module holds.
+  /// Copies from the module what is not averaged.
   void take_others();
 
-  /// Sets to 0 in the averages what callbacks of `context` have pruned.
+  /// Sets the averages of weights to 0 that callbacks of `context` have pruned.
   void prune(const TrainContext& context) const;
 
-  /// Averages and weights trade places; after a second time they are where they were.
+  /// Swaps averages and weights; a second call swaps them back.
   void swap();
   /// Whether the module holds the averages at the moment.
   bool is_swapped() const { return is_swapped_; }
 
-  /// By PyTorch names, wherever they are at the moment; the tensors alias.
+  /// The averages by PyTorch names, whether they are swapped or not; the tensors alias.
   StateTree averages() const { return is_swapped_ ? in_module() : beside_; }
   StateTree weights() const { return is_swapped_ ? beside_ : in_module(); }
 
-  /// The averages of this rank's buffers, and what they are averages of: they may differ from rank 0's.
+  /// The averages of this rank's buffers, and the buffers themselves: they may differ from rank 0's.
   StateTree average_buffers() const { return buffers_of(averages()); }
   StateTree current_buffers() const { return buffers_of(weights()); }
   /// Puts `buffers` into the module. @throws CheckpointError as StateTree::copy_to

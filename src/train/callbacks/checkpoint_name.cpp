@@ -34,7 +34,7 @@ bool is_spec(std::string_view spec) {
          (spec.size() == 1 && std::string_view("dfeg").find(spec[0]) != std::string_view::npos);
 }
 
-// `digits` after the first one, or as few as say which number it is where that is negative.
+// Prints `digits` digits after the first one; where that is negative, as few as identify the number.
 std::string scientific(double value, int digits) {
   char text[1100];
   const auto end =
@@ -51,15 +51,15 @@ std::string fixed(double value, int digits) {
   return {text, end.ptr};
 }
 
-// Without zeros at the end of the digits behind the point.
+// Removes zeros at the end of the fraction.
 std::string trimmed(const std::string& digits) {
   if (digits.find('.') == std::string::npos) return digits;
   const auto last = digits.find_last_not_of('0');
   return digits.substr(0, digits[last] == '.' ? last : last + 1);
 }
 
-// As Python's str() and format() do without a letter: a point in every number, exponents for small and large
-// ones. `precision` 0: as many digits as say which number it is.
+// Prints a number as Python's str() and format() without a letter do: always with a point, and with an
+// exponent for small and large numbers. `precision` 0: as many digits as identify the number.
 std::string as_python(double value, int precision) {
   if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
   const auto text = scientific(value, precision - 1);
@@ -112,7 +112,7 @@ std::string with_spec(std::string_view spec, const NamedValue& value) {
   return text;
 }
 
-// A metric's name as a part of a path: a/b is in folder a, but none leads out of the folder that it is in.
+// A metric's name as a part of a path: a/b lies in folder a; no name leads out of the checkpoint's folder.
 std::string inside(std::string_view metric) {
   std::string path;
   for (bool is_first = true; !metric.empty() || is_first; is_first = false) {
@@ -155,6 +155,12 @@ std::string checkpoint_name(std::string_view text, bool inserts_names,
   }
   require_inside(text, name);
   return name;
+}
+
+std::filesystem::path weights_beside(const std::filesystem::path& folder) {
+  auto beside = folder;
+  beside.replace_filename(folder.stem().string() + "-weights" + folder.extension().string());
+  return beside;
 }
 
 }  // namespace lockstep::detail

@@ -1,6 +1,7 @@
 // Names of checkpoints from a template such as "{epoch}-{val_loss:.2f}".
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -22,5 +23,9 @@ struct NamedValue {
 /// @throws ConfigError for a brace that is not closed or another SPEC
 LOCKSTEP_API std::string checkpoint_name(std::string_view text, bool inserts_names,
                                          const std::function<NamedValue(std::string_view)>& value_of);
+
+/// NAME-weights.ckpt for NAME.ckpt: the name of a checkpoint of weights, where the run itself cannot be
+/// saved.
+std::filesystem::path weights_beside(const std::filesystem::path& folder);
 
 }  // namespace lockstep::detail

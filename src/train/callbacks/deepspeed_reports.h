@@ -1,17 +1,22 @@
-// What DeepSpeed's configuration has a run tell of itself.
+// Reports of a run that DeepSpeed's configuration asks for: progress, times, memory, collectives.
 #pragma once
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include <lockstep/comm/collective_observer.h>
 #include <lockstep/deepspeed/config.h>
+#include <lockstep/deepspeed/side_sections.h>
 #include <lockstep/loggers/logger.h>
 #include <lockstep/train/hooks.h>
 
 #include "train/callbacks/flops_report.h"
-#include "train/callbacks/phase_clock.h"
 
 namespace lockstep {
 class GradScaler;
@@ -68,6 +73,57 @@ class DeepSpeedReports final : public Callback {
   Throughput throughput_;
   std::int64_t batch_size_ = 0;  // of the loader: the most that a batch had
   std::int64_t last_step_ = 0;
+};
+
+/// DeepSpeed's memory_breakdown: the memory of this process, current (MA) and peak (Max_MA), and of the
+/// machine, around forward, backward and step. A line each, in DeepSpeed's words.
+class MemoryBreakdown final : public Callback {
+ public:
+  void on_train_batch_start(StepContext& step) override;
+  void on_before_backward(StepContext& step, const at::Tensor& loss) override;
+  void on_after_backward(StepContext& step) override;
+  void on_before_optimizer_step(StepContext& step) override;
+  void on_train_batch_end(StepContext& step, const TrainOutput& output) override;
+
+ private:
+  bool is_in_step_ = false;
+};
+
+/// DeepSpeed's comms_logger: the collectives of a run, on rank 0. With `verbose` a line for each collective
+/// at the end of its batch; at the end of training a table of all, by name and size. `prof_ops` are the
+/// collectives that count without `prof_all`, by this library's names. Words and units are DeepSpeed's, and
+/// bandwidths are those of all ranks.
+class CommsLog final : public Callback, private CollectiveObserver {
+ public:
+  explicit CommsLog(deepspeed::CommsLogger options);
+
+  void on_train_start(TrainContext& context) override;
+  void on_train_batch_end(StepContext& step, const TrainOutput& output) override;
+  void on_train_end(TrainContext& context) override;
+  void on_exception(TrainContext& context, const std::exception& error) override;
+
+ private:
+  struct Call {
+    std::size_t kind;
+    std::int64_t bytes;
+    double milliseconds;
+  };
+  struct Row {
+    std::int64_t count = 0;
+    double total_ms = 0;
+    std::vector<float> latest_ms = {};  // for means without extremes
+  };
+
+  void on_collective(const CollectiveEvent& event) noexcept override;
+  void take(const TrainContext& context);
+  void print_table(const TrainContext& context) const;
+
+  deepspeed::CommsLogger options_;
+  std::vector<bool> counts_;  // by kind
+  std::mutex mutex_;          // guards what follows
+  std::vector<Call> calls_;
+  std::map<std::string, std::map<std::int64_t, Row>> rows_;  // by name and bytes; of the training's thread
+  std::optional<ObservedCollectives> scope_;                 // last: what it calls is complete
 };
 
 }  // namespace lockstep::detail

@@ -44,12 +44,12 @@ void EarlyStopping::begin_anew() {
   has_warned_ = false;
 }
 
-// State of a run that goes on is loaded later.
+// The state of a resumed run is loaded later.
 void EarlyStopping::setup(TrainContext& context) {
   if (context.stage() == Stage::kFit) begin_anew();
 }
 
-// Where nothing is ever validated there is nothing else to go by.
+// Without validation the metrics of training are checked.
 bool EarlyStopping::checks_on_train_epoch_end(const TrainContext& context) const {
   const auto& trainer = context.options();
   return options_.check_on_train_epoch_end.value_or(
@@ -57,7 +57,7 @@ bool EarlyStopping::checks_on_train_epoch_end(const TrainContext& context) const
       (trainer.val_check_interval.is_whole_epoch() && trainer.check_val_every_n_epoch == 1));
 }
 
-// By the options of this run; what a checkpoint of 0.x lacks it cannot ask about.
+// Checks the restored state by the options of this run; checkpoints of 0.x lack a part of it.
 StoppingReason EarlyStopping::reason_to_stay_stopped() const {
   if (!last_value_) return StoppingReason::kNotStopped;
   const auto reason = passed_limit(*last_value_);
@@ -66,7 +66,7 @@ StoppingReason EarlyStopping::reason_to_stay_stopped() const {
                                                              : StoppingReason::kNotStopped;
 }
 
-// Of a run that goes on from a checkpoint; others have found nothing yet.
+// The reason to stop that a checkpoint contains; none in other runs.
 void EarlyStopping::conclude_anew(TrainContext& context) {
   const auto stopped_epoch = stopped_epoch_;
   reason_ = StoppingReason::kNotStopped;
@@ -114,7 +114,7 @@ void EarlyStopping::check(TrainContext& context) {
   }
 }
 
-// What was found before no longer counts.
+// Takes back an earlier request to stop.
 void EarlyStopping::conclude(TrainContext& context, StoppingReason reason, double value) {
   const bool is_news = std::exchange(reason_, reason) != reason;
   const bool stops = reason != StoppingReason::kNotStopped;
@@ -128,7 +128,7 @@ bool EarlyStopping::is_better(double value, double than) const {
   return options_.mode == MonitorMode::kMin ? value < than : value > than;
 }
 
-// The order is Lightning's.
+// The checks are made in Lightning's order.
 StoppingReason EarlyStopping::passed_limit(double value) const {
   if (options_.check_finite && !std::isfinite(value)) return StoppingReason::kNonFinite;
   if (options_.stopping_threshold && is_better(value, *options_.stopping_threshold))
@@ -186,7 +186,7 @@ StateTree EarlyStopping::state() const {
   return state;
 }
 
-// Patience is the option's: a longer one is why many a run is resumed.
+// The option's patience is used, not the checkpoint's: runs are often resumed to be more patient.
 void EarlyStopping::load_state(const StateTree& state) {
   wait_count_ = static_cast<int>(state.get<std::int64_t>("wait_count"));
   stopped_epoch_ = state.get<std::int64_t>("stopped_epoch");

@@ -1,16 +1,18 @@
-#include <lockstep/train/callbacks/finetuning.h>
-
 #include <algorithm>
+#include <iomanip>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/strategy/strategy.h>
+#include <lockstep/train/callbacks/finetuning.h>
 #include <lockstep/train/run_optimizer.h>
 
-#include "train/batch_norm_view.h"
+#include "train/callbacks/batch_norm_view.h"
 #include "train/callbacks/refuse.h"
 
 namespace lockstep {
@@ -37,7 +39,7 @@ bool has(const Optimizer& optimizer, const at::Tensor& parameter) {
   return false;
 }
 
-// Those of `part` that require a gradient and have no group, under their names in `module`.
+// The parameters of `part` that require a gradient and have no group yet, by their names in `module`.
 std::vector<NamedParameter> new_parameters(const AnyModule& module, const torch::nn::Module& part,
                                            const Optimizer& optimizer) {
   std::set<const at::TensorImpl*> wanted;
@@ -51,8 +53,8 @@ std::vector<NamedParameter> new_parameters(const AnyModule& module, const torch:
   return found;
 }
 
-// What a strategy has set up stays as it is: it is given the module anew. Gradients of the last step may lie
-// in its memory.
+// Has the strategy set up the module again, since it does not notice new parameters. Gradients of the last
+// step may lie in its memory.
 void set_up_again(const TrainContext& context) {
   context.optimizer().zero_grad();
   const auto& module = context.optimizers().front().module;
@@ -126,7 +128,7 @@ void BaseFinetuning::on_load_checkpoint(TrainContext& context, const StateTree& 
   if (trained_parameters(module) != before) set_up_again(context);
 }
 
-// As PyTorch's track_running_stats = false: a layer goes on to use what each batch measures.
+// As with PyTorch's track_running_stats = false the layer uses the statistics of each batch.
 void BaseFinetuning::freeze_statistics(torch::nn::Module& part) {
   const auto layer = detail::batch_norm_view(part);
   if (!layer || momenta_.contains(&part)) return;
@@ -170,6 +172,77 @@ bool BaseFinetuning::unfreeze_and_add_param_group(TrainContext& context, torch::
   const auto lr = options.lr.value_or(optimizer.groups().front().lr / options.initial_denom_lr);
   optimizer.add_param_group(std::move(parameters), lr);
   return true;
+}
+
+namespace {
+
+constexpr detail::Refusal refuse_finetuning{"BackboneFinetuning"};
+
+}  // namespace
+
+BackboneFinetuning::BackboneFinetuning(BackboneFinetuningOptions options) : options_(std::move(options)) {
+  if (options_.unfreeze_backbone_at_epoch < 0)
+    refuse_finetuning("unfreeze_backbone_at_epoch", ">= 0",
+                      std::to_string(options_.unfreeze_backbone_at_epoch));
+  if (!options_.lambda_func) refuse_finetuning("lambda_func", "a function of the epoch", "none");
+  const auto lr = options_.backbone_initial_lr.value_or(options_.backbone_initial_ratio_lr);
+  if (!(lr >= 0))
+    refuse_finetuning(options_.backbone_initial_lr ? "backbone_initial_lr" : "backbone_initial_ratio_lr",
+                      ">= 0", std::to_string(lr));
+}
+
+torch::nn::Module& BackboneFinetuning::backbone_of(AnyModule& module) const {
+  if (options_.backbone) return options_.backbone(module);
+  std::string names;
+  for (const auto& child : module.named_children()) {
+    if (child.key() == "backbone") return *child.value();
+    names += (names.empty() ? "" : ", ") + child.key();
+  }
+  refuse_finetuning("the module has no backbone",
+                    "a module registered as \"backbone\", or the option backbone",
+                    names.empty() ? "no modules" : names);
+}
+
+void BackboneFinetuning::freeze_before_training(AnyModule& module) {
+  previous_backbone_lr_.reset();
+  freeze(backbone_of(module));
+}
+
+void BackboneFinetuning::finetune_function(TrainContext& context) {
+  const auto epoch = context.current_epoch();
+  const auto lr = context.optimizer().groups().front().lr;
+  if (epoch == options_.unfreeze_backbone_at_epoch) {
+    const auto backbone_lr = options_.backbone_initial_lr.value_or(lr * options_.backbone_initial_ratio_lr);
+    const UnfreezeOptions unfreeze{.lr = backbone_lr, .train_bn = options_.train_bn};
+    if (!unfreeze_and_add_param_group(context, backbone_of(context.module()), unfreeze)) return;
+    previous_backbone_lr_ = backbone_lr;
+    say_rates(context, lr, backbone_lr);
+  } else if (previous_backbone_lr_) {
+    const auto grown = options_.lambda_func(epoch + 1) * *previous_backbone_lr_;
+    const auto backbone_lr = options_.should_align ? std::min(grown, lr) : grown;
+    context.optimizer().groups().back().lr = backbone_lr;
+    previous_backbone_lr_ = backbone_lr;
+    say_rates(context, lr, backbone_lr);
+  }
+}
+
+void BackboneFinetuning::say_rates(const TrainContext& context, double lr, double backbone_lr) const {
+  if (!options_.verbose || !context.is_global_zero()) return;
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(options_.rounding) << "Current lr: " << lr
+       << ", Backbone lr: " << backbone_lr;
+  log_info(text.str());
+}
+
+StateTree BackboneFinetuning::state() const {
+  StateTree state;
+  if (previous_backbone_lr_) state.set("previous_backbone_lr", *previous_backbone_lr_);
+  return state;
+}
+
+void BackboneFinetuning::load_state(const StateTree& state) {
+  if (state.contains("previous_backbone_lr"))
+    previous_backbone_lr_ = state.get<double>("previous_backbone_lr");
 }
 
 }  // namespace lockstep

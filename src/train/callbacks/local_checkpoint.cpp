@@ -50,7 +50,7 @@ StateTree LocalCheckpoint::state() const {
 
 void LocalCheckpoint::load_state(const StateTree& state) { last_due_ = state.get<std::int64_t>("last_due"); }
 
-// What a run goes on from need not be saved again.
+// The checkpoint from which a run is resumed need not be saved again.
 void LocalCheckpoint::on_train_start(TrainContext& context) {
   last_due_ = detail::first_due(last_due_, context.global_step(), options_.every_n_train_steps);
 }

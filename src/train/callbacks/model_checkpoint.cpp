@@ -9,11 +9,11 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/trainer_options.h>
 
-#include "train/agreed_clock.h"
 #include "train/callbacks/checkpoint_name.h"
 #include "train/callbacks/monitored_metric.h"
 #include "train/callbacks/refuse.h"
 #include "train/callbacks/step_interval.h"
+#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep {
 
@@ -61,7 +61,7 @@ void ModelCheckpoint::setup(TrainContext& context) {
   if (!dirpath_.has_filename()) dirpath_ = dirpath_.parent_path();
   if (context.stage() != Stage::kFit) return;
   refuse_name_of_last(context);
-  // A new fit has other checkpoints; the state of one that goes on is loaded later.
+  // A new fit starts without checkpoints; the state of a resumed one is loaded later.
   kept_.clear();
   best_model_path_.clear();
   best_model_score_.reset();
@@ -72,7 +72,7 @@ void ModelCheckpoint::setup(TrainContext& context) {
   waits_for_validation_ = has_warned_of_missing_ = has_warned_of_stale_ = false;
 }
 
-// The Trainer's own last.ckpt, or save_last's, would take the place of one of the best.
+// A name that equals last.ckpt would overwrite one of the best checkpoints.
 void ModelCheckpoint::refuse_name_of_last(const TrainContext& context) const {
   if (options_.save_top_k == 0 || context.options().fast_dev_run) return;
   const auto path = (dirpath_ / format_checkpoint_name({}, 0, 0)).lexically_normal();
@@ -101,7 +101,7 @@ void ModelCheckpoint::on_train_batch_end(StepContext& step, const TrainOutput&) 
   due = steps_are_due(step) || due;
   if (!due || should_skip(step)) return;
   step.sync_step_metrics();
-  // A validation that comes right after this batch has the value that the name promises.
+  // Saves after the validation that follows this batch, which has the value that the name contains.
   if (waits_for_monitor(step)) {
     waits_for_validation_ = true;
   } else {
@@ -125,12 +125,12 @@ void ModelCheckpoint::on_validation_end(TrainContext& context) {
   if (waited || (!saves_on_train_epoch_end(context) && epoch_is_due(context))) save(context);
 }
 
-// The last of a fit that has saved nothing else.
+// Saves at the end of a fit that has saved nothing else.
 void ModelCheckpoint::on_train_end(TrainContext& context) {
   if (options_.save_last != SaveLast::kFalse && latest_.empty() && !should_skip(context)) write_last(context);
 }
 
-// Nobody looks for a free name: other ranks may not be here to be told of it.
+// Does not look for a free name, which other ranks could not be told after a failure.
 void ModelCheckpoint::on_exception(TrainContext& context, const std::exception&) {
   if (!options_.save_on_exception || should_skip(context)) return;
   const auto name =
@@ -148,7 +148,7 @@ bool ModelCheckpoint::epoch_is_due(const TrainContext& context) const {
   return every > 0 && (context.current_epoch() + 1) % every == 0;
 }
 
-// Lightning's choice where nothing is said.
+// The default interval, as in Lightning.
 bool ModelCheckpoint::saves_on_train_epoch_end(const TrainContext& context) const {
   if (options_.save_on_train_epoch_end) return *options_.save_on_train_epoch_end;
   const auto& trainer = context.options();
@@ -202,9 +202,9 @@ void ModelCheckpoint::save_if_among_best(TrainContext& context, Saved candidate)
   write(context, candidate.path, replaced, former);
 }
 
-// Which of the best `candidate` takes the place of, empty while there is room; none where it is not among
-// them. Rank 0 says so for all: of checkpoints that could not be written in the background it may know
-// earlier.
+// The checkpoint that `candidate` replaces among the best: empty while there is room, none where it is not
+// among them. Rank 0 decides for all, since it may know earlier of checkpoints that could not be written in
+// the background.
 std::optional<fs::path> ModelCheckpoint::place_for(const TrainContext& context,
                                                    const Saved& candidate) const {
   std::string word;
@@ -251,7 +251,7 @@ void ModelCheckpoint::write_last(TrainContext& context) {
                                              .on_failure = [this, former] { last_model_path_ = former; }});
 }
 
-// State comes first: the checkpoint holds its own place among the best.
+// The state is updated first, so that the checkpoint contains its own place among the best.
 void ModelCheckpoint::write(TrainContext& context, const fs::path& path, const Saved& replaced,
                             const fs::path& former_best) {
   refuse_shared(context, path);
@@ -266,13 +266,14 @@ void ModelCheckpoint::write(TrainContext& context, const fs::path& path, const S
                                  .on_failure = [=, this] { forget(path, replaced, former_best); }});
 }
 
-// What lies elsewhere is not ours to remove.
+// Checkpoints in other folders are never removed.
 bool ModelCheckpoint::is_inside_dirpath(const fs::path& path) const {
   const auto relative = path.lexically_relative(dirpath_);
   return !relative.empty() && *relative.begin() != "..";
 }
 
-// What could not be written is not the best, and what it was to replace is still there.
+// A checkpoint that could not be written is not among the best, and the one that it was to replace still
+// exists.
 void ModelCheckpoint::forget(const fs::path& path, const Saved& replaced, const fs::path& former_best) {
   if (drop(path)) {
     if (!replaced.path.empty()) keep(replaced);
@@ -283,7 +284,7 @@ void ModelCheckpoint::forget(const fs::path& path, const Saved& replaced, const 
   if (latest_ == path) latest_.clear();
 }
 
-// Either would remove what the other still counts among its best.
+// Two callbacks on one folder would remove each other's best checkpoints.
 void ModelCheckpoint::refuse_shared(const TrainContext& context, const fs::path& path) const {
   if (!context.will_save(path)) return;
   refuse_checkpointing(
@@ -292,7 +293,7 @@ void ModelCheckpoint::refuse_shared(const TrainContext& context, const fs::path&
       path.string() + " twice");
 }
 
-// Rank 0 looks at the folder, for all.
+// Rank 0 reads the folder for all ranks.
 fs::path ModelCheckpoint::free_path(const TrainContext& context, const fs::path& replaced,
                                     bool is_measured) const {
   std::string path;
@@ -330,14 +331,14 @@ std::optional<ModelCheckpoint::Saved> ModelCheckpoint::monitored(const TrainCont
   return Saved{.value = std::numeric_limits<double>::quiet_NaN(), .is_measured = false};
 }
 
-// Of those that were not measured the latest is the best.
+// Among checkpoints without a metric the latest is the best.
 bool ModelCheckpoint::is_better(const Saved& one, const Saved& than) const {
   if (one.is_measured != than.is_measured) return one.is_measured;
   if (!one.is_measured) return one.number > than.number;
   return options_.mode == MonitorMode::kMin ? one.value < than.value : one.value > than.value;
 }
 
-// Of equal ones the first that was saved.
+// Of equal checkpoints the first that was saved.
 const ModelCheckpoint::Saved& ModelCheckpoint::worst() const {
   return *std::ranges::max_element(kept_,
                                    [&](const auto& one, const auto& other) { return is_better(one, other); });

@@ -1,4 +1,4 @@
-// The names that ModelCheckpoint gives, and what it knows when a run goes on.
+// The names that ModelCheckpoint gives to checkpoints, and the state that it restores in a resumed run.
 #include <lockstep/train/callbacks/model_checkpoint.h>
 
 #include <cmath>
@@ -12,7 +12,7 @@
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
 #include "train/callbacks/checkpoint_name.h"
-#include "train/plugins.h"
+#include "train/options/effective_options.h"
 
 namespace lockstep {
 namespace {
@@ -36,7 +36,7 @@ std::string ModelCheckpoint::format_checkpoint_name(const Metrics& metrics, std:
     const auto found = metrics.find(name);
     const bool is_logged = found != metrics.end();
     const bool is_count = name == "epoch" || name == "step";
-    // Lightning's names have whole numbers of these, also where they were logged.
+    // In names epoch and step are whole numbers, as in Lightning, even if they were logged.
     if (is_logged)
       return {is_count ? std::trunc(found->second) : found->second, is_count && std::isfinite(found->second)};
     return {is_count ? static_cast<double>(name == "epoch" ? epoch : step) : 0, true};
@@ -90,7 +90,7 @@ StateTree ModelCheckpoint::state() const {
 void ModelCheckpoint::load_state(const StateTree& state) {
   best_model_path_ = state.get<std::string>("best_model_path");
   if (state.contains("best_model_score")) best_model_score_ = state.get<double>("best_model_score");
-  // Older checkpoints do not say these.
+  // Older checkpoints do not contain these.
   if (state.contains("last_global_step_saved"))
     last_global_step_saved_ = state.get<std::int64_t>("last_global_step_saved");
   if (state.contains("last_due")) last_due_ = state.get<std::int64_t>("last_due");
@@ -119,8 +119,8 @@ void ModelCheckpoint::load_kept(const StateTree& models) {
   }
 }
 
-// State comes before the file: a checkpoint in memory may know of one that never came to the disk. Rank 0
-// looks, for all. Where a CheckpointIO keeps them only it knows.
+// A checkpoint in memory may list a file that was never written, so rank 0 checks them for all ranks. Files
+// that a CheckpointIO keeps cannot be checked.
 void ModelCheckpoint::forget_missing(const TrainContext& context) {
   if (detail::own_checkpoint_io(context.options())) return;
   std::vector<std::filesystem::path> known{best_model_path_, last_model_path_};

@@ -11,7 +11,6 @@
 #include <lockstep/train/module.h>
 
 #include "train/callbacks/pruning_mask.h"
-#include "train/callbacks/redraw.h"
 #include "train/callbacks/refuse.h"
 
 namespace lockstep {
@@ -142,7 +141,7 @@ void ModelPruning::setup(TrainContext& context) {
   masked_step_ = 0;
 }
 
-// Masks and originals that are there already, from a checkpoint or another fit, are kept.
+// Masks and original weights from a checkpoint or an earlier fit are kept.
 void ModelPruning::find_parameters(const AnyModule& module) {
   const bool wants_originals =
       may_be_on(options_.use_lottery_ticket_hypothesis) && !options_.resample_parameters;
@@ -177,7 +176,7 @@ void ModelPruning::on_before_optimizer_step(StepContext&) {
     if (auto& gradient = parameter.weight.mutable_grad(); gradient.defined()) gradient.mul_(parameter.mask);
 }
 
-// Decay and momentum move weights whose gradient is 0.
+// Weight decay and momentum change weights whose gradient is 0, so the mask is applied again.
 void ModelPruning::on_train_batch_end(StepContext& step, const TrainOutput&) {
   if (step.global_step() == masked_step_) return;
   masked_step_ = step.global_step();
@@ -193,7 +192,7 @@ void ModelPruning::on_train_epoch_end(TrainContext& context) {
   if (options_.prune_on_train_epoch_end) prune_if_due(context);
 }
 
-// When callbacks that average have put the weights of training back.
+// Runs after callbacks that average weights have restored the weights of training.
 void ModelPruning::on_validation_end(TrainContext& context) {
   if (!options_.prune_on_train_epoch_end && context.stage() == Stage::kFit) prune_if_due(context);
 }
@@ -233,7 +232,7 @@ std::vector<at::Tensor> ModelPruning::next_masks(const detail::Amount& amount) c
   return next;
 }
 
-// Ranks may have drawn different numbers: all go by rank 0's.
+// Ranks may have drawn different random numbers: all use rank 0's.
 void ModelPruning::prune(const TrainContext& context, const detail::Amount& amount) {
   const auto before = pruned_counts();
   const auto masks = next_masks(amount);

@@ -8,7 +8,7 @@
 
 #include <lockstep/train/module.h>
 
-#include "train/class_name.h"
+#include "train/logging/class_name.h"
 
 namespace lockstep {
 namespace {

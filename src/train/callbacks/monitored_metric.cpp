@@ -9,7 +9,7 @@
 namespace lockstep::detail {
 namespace {
 
-// What was logged stands in for the Trainer's own numbers.
+// A logged value takes precedence over the Trainer's own number.
 std::optional<double> value_of(const TrainContext& context, const std::string& name) {
   const auto& metrics = context.callback_metrics();
   if (const auto found = metrics.find(name); found != metrics.end()) return found->second;
@@ -38,7 +38,7 @@ std::optional<MonitoredMetric> monitored_metric(const TrainContext& context, con
 
 namespace {
 
-// What rank 0 has logged, for all: they must take the same way.
+// Rank 0's value, for all ranks, since they must decide alike.
 std::string known_metrics(const TrainContext& context) {
   std::string known;
   for (const auto& [other, value] : context.callback_metrics()) known += (known.empty() ? "" : ", ") + other;
@@ -49,7 +49,7 @@ std::string missing(std::string_view who, const std::string& name) {
   return std::string(who) + ": the monitored metric \"" + name + "\" was not logged";
 }
 
-// What validation would log, of a fit that was told not to validate.
+// A hint for metrics of validation in a fit that does not validate.
 bool is_validation_off(const TrainContext& context) {
   return !context.has_validation() && context.options().limit_val_batches.is_zero();
 }

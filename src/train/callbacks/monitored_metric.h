@@ -9,33 +9,34 @@
 
 namespace lockstep::detail {
 
-/// What a callback watches, and the validation that it is of.
+/// The value that a callback watches, and the validation that measured it.
 struct MonitoredMetric {
   double value = 0;
   Measurement measured = {};
 
-  /// Whether other weights were validated than those of now.
+  /// Whether the weights have changed since that validation.
   bool is_stale(const TrainContext& context) const {
     return measured.number > 0 && measured.global_step != context.global_step();
   }
 };
 
-/// What rank 0 has logged under `name`; none where it has not. "epoch" and "step" are the Trainer's own
-/// numbers where nothing was logged under these names. Collective.
+/// The value that rank 0 has logged under `name`; none without one. Where nothing was logged under "epoch" or
+/// "step", these are the Trainer's own numbers. Collective.
 std::optional<MonitoredMetric> monitored_metric(const TrainContext& context, const std::string& name);
 
-/// Says, for `who`, that rank 0 has logged nothing under `name`, and what it has. Collective.
+/// Throws, in the name of `who`, the error that rank 0 has logged nothing under `name`; it lists what was
+/// logged. Collective.
 /// @throws ConfigError, always
 [[noreturn]] void refuse_missing(std::string_view who, const TrainContext& context, const std::string& name);
 
-/// Whether a validation may still log what is missing: there are some, and none has ended. On all ranks
-/// alike.
+/// Whether a validation may still log the metric: there is validation data, and no validation has ended. The
+/// same on all ranks.
 inline bool awaits_validation(const TrainContext& context) {
   return context.has_validation() && context.num_validations() == 0;
 }
 
-/// The same with `strict`, unless nothing at all was logged yet or a validation is still to come; else as a
-/// warning. Collective.
+/// As refuse_missing() with `strict`, unless nothing at all was logged yet or a validation is still to come;
+/// else a warning. Collective.
 /// @throws ConfigError on all ranks alike
 void refuse_or_warn_of_missing(std::string_view who, const TrainContext& context, const std::string& name,
                                bool strict);

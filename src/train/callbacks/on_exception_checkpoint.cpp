@@ -5,7 +5,7 @@
 #include <lockstep/base/error.h>
 
 #include "checkpoint/remove_checkpoint.h"
-#include "train/failure_save.h"
+#include "train/callbacks/checkpoint_name.h"
 
 namespace lockstep {
 
@@ -34,7 +34,7 @@ void OnExceptionCheckpoint::on_exception(TrainContext& context, const std::excep
   saved_ = context.save_after_failure(ckpt_path(), {}, options_.deadline);
 }
 
-// Neither a short try nor a search is the fit that the checkpoint is wanted for.
+// A fast_dev_run must not remove the checkpoint of the real fit.
 void OnExceptionCheckpoint::on_fit_end(TrainContext& context) {
   if (context.options().fast_dev_run || !context.is_global_zero()) return;
   detail::remove_checkpoint(ckpt_path());

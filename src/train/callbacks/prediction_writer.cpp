@@ -34,7 +34,7 @@ void require_prediction(const at::Tensor& prediction) {
                             .got = "an undefined one"});
 }
 
-// Batches may differ in their rows alone.
+// Batches may differ only in their number of rows.
 void require_rows_of_one(const at::Tensor& first, const at::Tensor& other, std::size_t batch) {
   const bool fits = first.dim() > 0 && other.dim() == first.dim() &&
                     other.scalar_type() == first.scalar_type() &&

@@ -37,7 +37,7 @@ std::string plain_line(const ProgressPass& pass, const Metrics& metrics) {
          metrics_text(metrics, ", ");
 }
 
-// Without the _step forks; of a forked metric the plain name repeats its _epoch value.
+// Leaves out NAME_step; the plain name of such a metric repeats its NAME_epoch value.
 std::vector<std::string> row_names(const Metrics& metrics) {
   std::vector<std::string> names;
   for (const auto& [name, value] : metrics) {

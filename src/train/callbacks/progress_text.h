@@ -1,4 +1,4 @@
-// The words and numbers of progress bars and their tables.
+// Text of progress bars and their tables.
 #pragma once
 
 #include <algorithm>
@@ -41,16 +41,16 @@ std::string printed(const char* format, Values... given) {
 LOCKSTEP_API std::string place_text(const ProgressPass& pass);
 /// "01:05".
 std::string clock_text(double seconds);
-/// Seconds until the pass is done, at the pace so far; 0 where nobody knows.
+/// Seconds until the end of the pass at its pace so far; 0 where unknown.
 double seconds_left(const ProgressPass& pass);
 double batches_per_second(const ProgressPass& pass);
 /// Each metric behind `separator`: ", loss=0.5".
 std::string metrics_text(const Metrics& metrics, const char* separator);
 
-/// Where nothing can be drawn: "epoch 0: batch 3/10, 5.1 it/s, loss=0.5".
+/// The line that is printed where no bar can be drawn: "epoch 0: batch 3/10, 5.1 it/s, loss=0.5".
 LOCKSTEP_API std::string plain_line(const ProgressPass& pass, const Metrics& metrics);
 
-/// Names of what an epoch's row shows of `metrics`.
+/// The names of the metrics that an epoch's row shows.
 LOCKSTEP_API std::vector<std::string> row_names(const Metrics& metrics);
 LOCKSTEP_API std::string row_header(std::span<const std::string> names);
 LOCKSTEP_API std::string row_text(std::int64_t epoch, std::int64_t step, std::span<const std::string> names,

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
+#include <lockstep/torch.h>
 
 namespace lockstep::detail {
 
@@ -26,5 +27,9 @@ using Amount = std::variant<std::int64_t, double>;
 /// @throws ConfigError for a number larger than what is left, and for a dim that the weight has not
 LOCKSTEP_API at::Tensor pruned_mask(const PruningMethod& method, const at::Tensor& weight,
                                     const at::Tensor& mask, const Amount& amount);
+
+/// New random values for the parameter `name` of `layer`, as its constructor draws them from torch's
+/// generator; undefined for layers whose initialization is unknown.
+at::Tensor redrawn(const torch::nn::Module& layer, const std::string& name);
 
 }  // namespace lockstep::detail

@@ -9,7 +9,7 @@ namespace lockstep {
 SpikeDetection::SpikeDetection(SpikeDetectionOptions options)
     : options_(std::move(options)), detector_(options_) {}
 
-// A new fit has other losses; what it goes on from comes later.
+// A new fit starts without losses; the state of a resumed one is loaded later.
 void SpikeDetection::setup(TrainContext& context) {
   if (context.stage() != Stage::kFit) return;
   auto options = options_;

@@ -37,7 +37,7 @@ void check(const StochasticWeightAveragingOptions& options) {
     refuse_averaging("annealing_strategy", "cos or linear", options.annealing_strategy);
 }
 
-// Counted from 0, where the option counts from 1.
+// The option counts epochs from 1, this from 0.
 std::int64_t start_of(const std::variant<std::int64_t, double>& option, std::int64_t max_epochs) {
   const auto* share = std::get_if<double>(&option);
   if (share != nullptr && max_epochs < 0)

@@ -4,7 +4,7 @@
 #include <lockstep/base/option_type.h>
 #include <lockstep/strategy/strategy.h>
 
-#include "train/agreed_clock.h"
+#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep {
 
@@ -64,7 +64,7 @@ void Timer::on_predict_start(TrainContext&) { span(Stage::kPredict) = {.start = 
 void Timer::on_predict_end(TrainContext&) { span(Stage::kPredict).end = Clock::now(); }
 
 void Timer::stop_if_over(TrainContext& context) {
-  // Ranks ask equally often, whatever some of them wish.
+  // All ranks must ask the clock equally often, even if some want to stop already.
   if (!clock_ || !clock_->is_due(context.strategy().communicator()) || context.should_stop()) return;
   if (options_.verbose && context.is_global_zero())
     log_info("Time limit reached. Elapsed time is " +

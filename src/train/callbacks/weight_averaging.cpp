@@ -64,7 +64,7 @@ bool WeightAveraging::should_update(std::optional<std::int64_t> step_idx, std::o
 
 std::int64_t WeightAveraging::num_averaged() const { return weights_ ? weights_->num_averaged() : 0; }
 
-// Within a validation the buffers that every rank has in its checkpoint are averages.
+// A checkpoint that is taken within a validation contains the averages as each rank's buffers.
 StateTree WeightAveraging::state() const {
   StateTree state;
   if (weights_) state.set("average_buffers", weights_->average_buffers());
@@ -90,7 +90,7 @@ void WeightAveraging::update(const TrainContext& context) {
 
 void WeightAveraging::on_train_start(TrainContext& context) { steps_seen_ = context.global_step(); }
 
-// A batch of manual optimisation may do several steps: they are averaged where any of them is one to average.
+// A batch of manual optimisation may take several steps: weights are averaged where any of them is due.
 void WeightAveraging::on_train_batch_end(StepContext& step, const TrainOutput&) {
   auto next = std::max(latest_update_step_, std::exchange(steps_seen_, step.global_step()));
   while (next < step.global_step() && !should_update(next, std::nullopt)) ++next;
@@ -116,7 +116,7 @@ void WeightAveraging::hold_averages(const TrainContext& context, bool wanted) {
 
 void WeightAveraging::on_train_end(TrainContext& context) { hold_averages(context, true); }
 void WeightAveraging::on_validation_epoch_start(TrainContext& context) { hold_averages(context, true); }
-// A run that goes on inside of a validation does not begin it again.
+// A run that is resumed within a validation does not begin it again.
 void WeightAveraging::on_validation_batch_start(StepContext& step) { hold_averages(step, true); }
 void WeightAveraging::on_validation_epoch_end(TrainContext& context) { hold_averages(context, false); }
 

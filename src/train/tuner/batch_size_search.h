@@ -1,4 +1,4 @@
-// The search for the largest batch that fits, without the runs that tell.
+// The search for the largest batch size that fits, without the trial runs.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace lockstep::detail {
 
-/// What a trial of a batch size has shown.
+/// The outcome of a trial of a batch size.
 enum class TrialOutcome {
   kOutOfMemory,
   kFits,

@@ -1,14 +1,15 @@
+// The search for the largest batch size that fits: the sizes that it tries, and the trial runs.
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "train/evaluation_loop.h"
-#include "train/fit_loop.h"
-#include "train/open_data.h"
+#include "train/data/run_data.h"
+#include "train/loops/evaluation_loop.h"
+#include "train/loops/fit_loop.h"
 #include "train/tuner/batch_size_search.h"
-#include "train/tuner/out_of_memory.h"
 #include "train/tuner/search_scope.h"
 #include "train/tuner/searches.h"
 #include "train/tuner/trial_votes.h"
@@ -16,9 +17,83 @@
 namespace lockstep::detail {
 namespace {
 
-void check(const RunState& state, const ScaleBatchSizeOptions& options) {
-  check_search(state, "scale_batch_size", options);
-  if (state.data_module) return;
+class Search {
+ public:
+  explicit Search(const ScaleBatchSizeOptions& options)
+      : options_(options), size_(std::min(options.init_val, options.max_val)) {}
+
+  std::int64_t run(const std::function<TrialOutcome(std::int64_t)>& run_trial) {
+    if (options_.max_trials == 0) return size_;
+    while (learn(run_trial(size_))) advance();
+    if (fits_ == 0) refuse();
+    return fits_;
+  }
+
+ private:
+  // Whether there is a size left to try.
+  bool learn(TrialOutcome outcome) {
+    if (outcome == TrialOutcome::kOutOfMemory) {
+      fails_ = size_;
+    } else {
+      fits_ = size_;
+    }
+    if (outcome == TrialOutcome::kHoldsAll) {
+      log_info("The batch size " + std::to_string(size_) +
+               " is greater or equal than the length of your dataset.");
+      return false;
+    }
+    if (fits_ == options_.max_val) {
+      log_info("Reached the maximum batch size limit of " + std::to_string(fits_) + ". Stopping search.");
+      return false;
+    }
+    if (options_.mode == BatchSizeMode::kPower || fits_ == size_) ++trials_;
+    return !is_over();
+  }
+
+  // The search goes on beyond max_trials until some size fits.
+  bool is_over() const {
+    if (fits_ == 0) return *fails_ == 1;
+    if (trials_ >= options_.max_trials) return true;
+    if (!fails_) return false;
+    return options_.mode == BatchSizeMode::kPower || *fails_ - fits_ <= 1;
+  }
+
+  void advance() {
+    const auto tried = size_;
+    size_ = fails_ ? (fits_ + *fails_) / 2 : std::min(2 * fits_, options_.max_val);
+    log_info("Batch size " + std::to_string(tried) + (fits_ == tried ? " succeeded" : " failed") +
+             ", trying batch size " + std::to_string(size_));
+  }
+
+  [[noreturn]] static void refuse() {
+    throw ConfigError("tuner", {.what = "no batch size fits",
+                                .expected = "memory for a batch of one sample",
+                                .got = "out of memory with 1",
+                                .hint = "the model, or one sample, is too large for this machine"});
+  }
+
+  const ScaleBatchSizeOptions& options_;
+  std::int64_t size_;
+  std::int64_t fits_ = 0;              // the largest that does; 0: none yet
+  std::optional<std::int64_t> fails_;  // the smallest that does
+  int trials_ = 0;
+};
+
+}  // namespace
+
+std::int64_t search_batch_size(const ScaleBatchSizeOptions& options,
+                               const std::function<TrialOutcome(std::int64_t)>& run_trial) {
+  const auto size = Search(options).run(run_trial);
+  if (options.mode == BatchSizeMode::kPower) return size;
+  const auto kept = static_cast<double>(size) * (1 - options.margin);
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(kept));
+}
+
+namespace {
+
+void check(const RunSetup& setup, const RunData& data, const ScaleBatchSizeOptions& options) {
+  check_search(setup, data, "scale_batch_size", options);
+  if (data.module) return;
   throw ConfigError("tuner", {.what = "The Batch size finder cannot be used with dataloaders passed directly "
                                       "to `.fit()`",
                               .expected = "a DataModule, whose loaders are made anew for each size",
@@ -28,22 +103,24 @@ void check(const RunState& state, const ScaleBatchSizeOptions& options) {
 }
 
 // Samples that a rank has, or kUnknownLength.
-std::int64_t share_of_rank(const RunState& state, const AnyLoader& loader) {
+std::int64_t share_of_rank(const RunSetup& setup, const AnyLoader& loader) {
   const auto samples = loader.num_samples();
-  const auto ranks = std::int64_t{state.shard(/*pad=*/true).num_replicas};
+  const auto ranks = std::int64_t{setup.shard(/*pad=*/true).num_replicas};
   return samples == kUnknownLength ? samples : (samples + ranks - 1) / ranks;
 }
 
-// Gives the run loaders of batches of some size.
+// Sets the batch size and opens the loaders again.
 class BatchSizeSetter {
  public:
-  BatchSizeSetter(RunState& state, const ScaleBatchSizeOptions& options) : state_(state), options_(options) {}
+  BatchSizeSetter(const RunSetup& setup, RunData& data, const FitProgress& progress,
+                  const ScaleBatchSizeOptions& options)
+      : setup_(setup), data_(data), progress_(progress), options_(options) {}
 
   /// The loaders of the stage.
   LoaderList set(std::int64_t size) {
     if (options_.apply) {
       options_.apply(size);
-    } else if (!state_.data_module->set_batch_size(size)) {
+    } else if (!data_.module->set_batch_size(size)) {
       refuse_missing();
     }
     auto loaders = reopen();
@@ -53,9 +130,9 @@ class BatchSizeSetter {
 
  private:
   LoaderList reopen() {
-    if (state_.stage != Stage::kFit) return reopen_evaluation_data(state_);
-    reopen_training_data(state_);
-    return {state_.train_loader};
+    if (setup_.stage != Stage::kFit) return reopen_evaluation_data(setup_, data_);
+    reopen_training_data(setup_, data_, progress_);
+    return {data_.train};
   }
 
   [[noreturn]] static void refuse_missing() {
@@ -65,7 +142,7 @@ class BatchSizeSetter {
                                 .got = "neither"});
   }
 
-  // Loaders that were made before, or with another number, would make every trial a success.
+  // Refuses loaders whose batches do not change with the size: every trial would succeed.
   void check_effect(std::int64_t size, std::int64_t got) {
     const auto last = std::exchange(last_, {size, got});
     if (last.first == 0 || last.first == size || last.second != got) return;
@@ -76,85 +153,88 @@ class BatchSizeSetter {
                                 .hint = "make the loader in train_dataloader(), with the size that is set"});
   }
 
-  RunState& state_;
+  const RunSetup& setup_;
+  RunData& data_;
+  const FitProgress& progress_;
   const ScaleBatchSizeOptions& options_;
   std::pair<std::int64_t, std::int64_t> last_ = {};  // what was set, and what loaders made of it
 };
 
 class BatchSizeTrials {
  public:
-  BatchSizeTrials(RunState& state, const ScaleBatchSizeOptions& options, BatchSizeSetter& setter)
-      : state_(state), setter_(setter), scope_(state, voters(state)) {
-    auto& chosen = state.options;
+  BatchSizeTrials(TrainerState& state, const ScaleBatchSizeOptions& options, BatchSizeSetter& setter)
+      : state_(state), setter_(setter), scope_(state, voters(state.setup.communicator())) {
+    auto& chosen = state.setup.options;
     chosen.limit_train_batches = 1.0;
     chosen.max_steps = options.steps_per_trial;
     for (auto* limit : {&chosen.limit_val_batches, &chosen.limit_test_batches, &chosen.limit_predict_batches})
       *limit = options.steps_per_trial;
-    if (state.communicator().size() > 1) state.strategy = std::make_shared<TrialStrategy>(state.strategy);
+    if (state.setup.communicator().size() > 1)
+      state.setup.strategy = std::make_shared<TrialStrategy>(state.setup.strategy);
   }
 
   TrialOutcome run(std::int64_t size) {
     scope_.rewind();
     const auto loaders = setter_.set(size);
     if (!fits(loaders)) return TrialOutcome::kOutOfMemory;
-    return size >= share_of_rank(state_, *loaders.front()) ? TrialOutcome::kHoldsAll : TrialOutcome::kFits;
+    return size >= share_of_rank(state_.setup, *loaders.front()) ? TrialOutcome::kHoldsAll
+                                                                 : TrialOutcome::kFits;
   }
 
   void finish() {
     scope_.rewind();
-    if (state_.stage == Stage::kFit) scope_.renew_strategy();
+    if (state_.setup.stage == Stage::kFit) scope_.renew_strategy();
   }
 
  private:
-  static std::vector<std::shared_ptr<Callback>> voters(const RunState& state) {
-    if (state.communicator().size() == 1) return {};
+  static std::vector<std::shared_ptr<Callback>> voters(const Communicator& communicator) {
+    if (communicator.size() == 1) return {};
     return {std::make_shared<VoteAtEpochEnd>()};
   }
 
   bool fits(const LoaderList& loaders) {
     try {
       run_loop(loaders);
-      vote(state_.communicator(), false);
+      vote(state_.setup.communicator(), false);
       return true;
     } catch (const OutOfMemoryElsewhere&) {
       return false;
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error)) throw;
     }
-    vote(state_.communicator(), true);
+    vote(state_.setup.communicator(), true);
     return false;
   }
 
   void run_loop(const LoaderList& loaders) {
-    if (state_.stage == Stage::kFit) return FitLoop(state_).run([] {});
-    run_evaluation_loop(state_, loaders, state_.stage, evaluation_limits(state_, loaders, state_.stage));
+    if (state_.setup.stage == Stage::kFit) return FitLoop(state_).run([] {});
+    EvaluationProgress progress;
+    run_evaluation_loop(state_, loaders, state_.setup.stage,
+                        evaluation_limits(state_.setup, loaders, state_.setup.stage), progress);
   }
 
-  RunState& state_;
+  TrainerState& state_;
   BatchSizeSetter& setter_;
   SearchScope scope_;
 };
 
-std::int64_t largest_that_fits(RunState& state, const ScaleBatchSizeOptions& options,
-                               BatchSizeSetter& setter) {
-  BatchSizeTrials trials(state, options, setter);
-  const auto size = search_batch_size(options, [&](std::int64_t candidate) { return trials.run(candidate); });
-  trials.finish();
-  return size;
-}
-
 }  // namespace
 
-std::optional<std::int64_t> find_batch_size(RunState& state, const ScaleBatchSizeOptions& options) {
-  check(state, options);
-  if (state.options.fast_dev_run) {
+std::optional<std::int64_t> find_batch_size(TrainerState& state, const ScaleBatchSizeOptions& options) {
+  check(state.setup, state.data, options);
+  if (state.setup.options.fast_dev_run) {
     log_warning("Skipping batch size scaler since `fast_dev_run` is enabled.");
     return std::nullopt;
   }
-  BatchSizeSetter setter(state, options);
-  const auto size = largest_that_fits(state, options, setter);
+  BatchSizeSetter setter(state.setup, state.data, state.progress, options);
+  std::int64_t size = 0;
+  {
+    BatchSizeTrials trials(state, options, setter);
+    size = search_batch_size(options, [&](std::int64_t candidate) { return trials.run(candidate); });
+    trials.finish();
+  }
   setter.set(size);
-  state.tuned["batch_size"] = size;
+  state.search.found["batch_size"] = size;
   log_info("Finished batch size finder, will continue with full run using batch size " +
            std::to_string(size));
   return size;

@@ -5,30 +5,71 @@
 
 #include <lockstep/base/log.h>
 #include <lockstep/base/rank_status.h>
+#include <lockstep/optim/optim_state.h>
+#include <lockstep/state/module_state.h>
+#include <lockstep/state/random_state.h>
+#include <lockstep/torch.h>
 
 namespace lockstep::detail {
 
-SearchScope::SearchScope(RunState& state, std::vector<std::shared_ptr<Callback>> callbacks)
-    : state_(state), snapshot_(state), callbacks_(std::move(callbacks)) {
+RunSnapshot::RunSnapshot(const RunSetup& setup, const RunData& data)
+    : setup_(setup),
+      data_(data),
+      weights_(module_state(*setup.module).clone()),
+      precision_(setup.precision->state().clone()),
+      module_(setup.module->state().clone()),
+      random_(random_state()) {
+  for (const auto& parameter : setup.module->parameters()) {
+    const auto& gradient = parameter.grad();
+    gradients_.emplace_back(parameter, gradient.defined() ? gradient.clone() : gradient);
+  }
+  for (const auto& module : setup.module->modules())
+    training_flags_.emplace_back(module.get(), module->is_training());
+  for (const auto& one : setup.optimizers) {
+    optimizers_.push_back(state_of(*one.optimizer).clone());
+    schedulers_.push_back(one.scheduler ? state_of(*one.scheduler) : StateTree());
+  }
+  if (data.module) data_module_ = data.module->state().clone();
+}
+
+void RunSnapshot::restore() const {
+  load_module_state(*setup_.module, weights_);
+  for (const auto& [parameter, gradient] : gradients_)
+    parameter.mutable_grad() = gradient.defined() ? gradient.clone() : gradient;
+  // Parents come before their children, so a child's own flag is set last and stays.
+  for (const auto& [module, training] : training_flags_) module->train(training);
+  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+    const auto& one = setup_.optimizers[i];
+    load_state(*one.optimizer, optimizers_[i]);
+    if (one.scheduler) load_state(*one.scheduler, schedulers_[i]);
+  }
+  if (!precision_.empty()) setup_.precision->load_state(precision_);
+  setup_.module->load_state(module_);
+  if (data_.module) data_.module->load_state(data_module_);
+  load_random_state(random_);
+}
+
+SearchScope::SearchScope(TrainerState& state, std::vector<std::shared_ptr<Callback>> callbacks)
+    : state_(state), snapshot_(state.setup, state.data), callbacks_(std::move(callbacks)) {
   put_aside();
 }
 
-// Hooks of the run may be at work, one of which has asked for this: their list is moved, never touched.
+// A hook of the run may have asked for this search, so its hook list is moved and not changed.
 void SearchScope::put_aside() {
-  kept_ = {.options = state_.options,
-           .strategy = state_.strategy,
+  kept_ = {.options = state_.setup.options,
+           .strategy = state_.setup.strategy,
            .hooks = std::exchange(state_.hooks, {}),
-           .callbacks = std::exchange(state_.callbacks, callbacks_),
-           .loggers = std::exchange(state_.loggers, {}),
-           .profiler = std::exchange(state_.profiler, nullptr),
-           .moment = std::exchange(state_.moment, std::nullopt),
-           .on_interruption = std::exchange(state_.on_interruption, [] {}),
+           .callbacks = std::exchange(state_.setup.callbacks, callbacks_),
+           .loggers = std::exchange(state_.log.loggers, {}),
+           .profiler = std::exchange(state_.setup.profiler, nullptr),
+           .resume_point = std::exchange(state_.checkpoints.resume_point, std::nullopt),
+           .on_interruption = std::exchange(state_.checkpoints.on_interruption, [] {}),
            .progress = state_.progress,
-           .keeps_predictions = std::exchange(state_.keeps_predictions, false)};
+           .keeps_predictions = std::exchange(state_.predictions.are_kept, false)};
   for (const auto& callback : callbacks_) state_.hooks.add(*callback, "Callback", false);
-  state_.hooks.add(*state_.module, "Module", false);
-  state_.is_trial = true;
-  auto& options = state_.options;
+  state_.hooks.add(*state_.setup.module, "Module", false);
+  state_.checkpoints.are_off = true;
+  auto& options = state_.setup.options;
   options.min_epochs = options.min_steps = 0;
   options.log_every_n_steps = 0;
   options.val_check_interval = 1.0;
@@ -40,19 +81,18 @@ void SearchScope::put_aside() {
 void SearchScope::rewind() {
   snapshot_.restore();
   state_.progress = {};
-  state_.board = {};
-  state_.train_log.reset();
-  state_.evaluation_log.reset();
-  state_.should_stop = state_.keeps_stop = state_.stops_this_run = false;
-  state_.stop_wishes.clear();
-  state_.stop_agreed = state_.validation_is_due = false;
+  state_.log.board = {};
+  state_.log.train.reset();
+  state_.log.evaluation.reset();
+  state_.stop = {};
+  state_.status.validation_is_due = false;
 }
 
 void SearchScope::renew_strategy() {
   std::vector<std::shared_ptr<torch::nn::Module>> trained;
-  for (const auto& one : state_.optimizers)
+  for (const auto& one : state_.setup.optimizers)
     if (std::ranges::count(trained, one.module) == 0) trained.push_back(one.module);
-  if (trained.empty()) trained.push_back(state_.module);
+  if (trained.empty()) trained.push_back(state_.setup.module);
   for (const auto& module : trained) {
     kept_.strategy->release_module(*module);
     kept_.strategy->setup_module(module);
@@ -60,16 +100,16 @@ void SearchScope::renew_strategy() {
 }
 
 void SearchScope::take_back() {
-  state_.is_trial = false;
-  state_.options = std::move(kept_.options);
-  state_.strategy = std::move(kept_.strategy);
+  state_.checkpoints.are_off = false;
+  state_.setup.options = std::move(kept_.options);
+  state_.setup.strategy = std::move(kept_.strategy);
   state_.hooks = std::move(kept_.hooks);
-  state_.callbacks = std::move(kept_.callbacks);
-  state_.loggers = std::move(kept_.loggers);
-  state_.profiler = std::move(kept_.profiler);
-  state_.moment = std::move(kept_.moment);
-  state_.on_interruption = std::move(kept_.on_interruption);
-  state_.keeps_predictions = kept_.keeps_predictions;
+  state_.setup.callbacks = std::move(kept_.callbacks);
+  state_.log.loggers = std::move(kept_.loggers);
+  state_.setup.profiler = std::move(kept_.profiler);
+  state_.checkpoints.resume_point = std::move(kept_.resume_point);
+  state_.checkpoints.on_interruption = std::move(kept_.on_interruption);
+  state_.predictions.are_kept = kept_.keeps_predictions;
   rewind();
   state_.progress = kept_.progress;
   rank_status().optimizer_step.store(static_cast<std::uint64_t>(state_.progress.global_step),

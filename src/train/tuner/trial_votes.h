@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include <lockstep/base/export.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/train/hooks.h>
 
@@ -20,11 +21,11 @@ struct OutOfMemoryElsewhere final : std::exception {
   const char* what() const noexcept override { return "another rank is out of memory"; }
 };
 
-/// Says whether this rank has run out of memory. Collective, blocking.
+/// Votes whether this rank has run out of memory. Collective, blocking.
 /// @throws OutOfMemoryElsewhere when another one has
 void vote(const Communicator& communicator, bool out_of_memory);
 
-/// Votes before what the loops do together at the end of an epoch.
+/// Votes before the collectives of the loops at the end of an epoch.
 class VoteAtEpochEnd final : public Callback {
  public:
   void on_train_epoch_end(TrainContext& context) override { agree(context); }
@@ -36,7 +37,7 @@ class VoteAtEpochEnd final : public Callback {
   static void agree(const TrainContext& context) { vote(context.strategy().communicator(), false); }
 };
 
-/// Another strategy, but for the exchange of gradients: each rank goes on with its own, and votes.
+/// Wraps a strategy, without its exchange of gradients: each rank uses its own, and votes.
 class TrialStrategy final : public Strategy {
  public:
   explicit TrialStrategy(std::shared_ptr<Strategy> strategy) : strategy_(std::move(strategy)) {}
@@ -112,5 +113,9 @@ class TrialStrategy final : public Strategy {
  private:
   std::shared_ptr<Strategy> strategy_;
 };
+
+/// Whether a smaller batch may help: LibTorch's allocators on CPU and CUDA, operator new, and cuDNN where
+/// its buffers do not fit.
+LOCKSTEP_API bool is_out_of_memory(const std::exception& error);
 
 }  // namespace lockstep::detail

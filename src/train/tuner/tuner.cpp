@@ -1,19 +1,21 @@
-#include <lockstep/train/tuner.h>
-
+// The Tuner, the callbacks that run its searches at the start of fit, and the options of both.
 #include <algorithm>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/state/random_state.h>
 #include <lockstep/train/callbacks/batch_size_finder.h>
 #include <lockstep/train/callbacks/learning_rate_finder.h>
+#include <lockstep/train/tuner.h>
+#include <lockstep/train/tuner_options.h>
 
-#include "train/data_place.h"
+#include "train/data/data_place.h"
 #include "train/tuner/searches.h"
 
 namespace lockstep {
 
-void detail::refuse_closures(const RunState& state) {
-  for (const auto& one : state.optimizers) {
+void detail::refuse_closures(const RunSetup& setup) {
+  for (const auto& one : setup.optimizers) {
     if (!one.optimizer->needs_closure()) continue;
     throw ConfigError("tuner", {.what = "a search with the optimizer " + std::string(one.optimizer->name()),
                                 .expected = "one that takes a step from gradients, such as SGD or AdamW",
@@ -21,22 +23,22 @@ void detail::refuse_closures(const RunState& state) {
   }
 }
 
-void detail::require_training(const RunState& state, const char* name) {
-  if (state.stage != Stage::kFit || num_training_batches(state) != 0) return;
-  const bool is_limited = state.options.limit_train_batches.is_zero();
+void detail::require_training(const RunSetup& setup, const RunData& data, const char* name) {
+  if (setup.stage != Stage::kFit || num_training_batches(setup, data) != 0) return;
+  const bool is_limited = setup.options.limit_train_batches.is_zero();
   throw ConfigError("tuner", {.what = std::string(name) + " needs batches to train on",
                               .expected = is_limited ? "limit_train_batches above 0" : "data with a batch",
-                              .got = is_limited ? state.options.limit_train_batches.print() : "none"});
+                              .got = is_limited ? setup.options.limit_train_batches.print() : "none"});
 }
 
 namespace {
 
 template <class Finder>
-void refuse_finder(const detail::RunState& state, const std::string& name) {
+void refuse_finder(const TrainerOptions& options, const std::string& name) {
   const auto is_finder = [](const auto& callback) {
     return dynamic_cast<const Finder*>(callback.get()) != nullptr;
   };
-  if (std::ranges::none_of(state.options.callbacks, is_finder)) return;
+  if (std::ranges::none_of(options.callbacks, is_finder)) return;
   throw ConfigError("tuner", {.what = "Trainer is already configured with a `" + name + "` callback",
                               .expected = "one without it",
                               .got = "both",
@@ -52,12 +54,12 @@ void check_method(Stage method) {
 
 }  // namespace
 
-// What runs before and behind a search draws random numbers, too.
+// Setup and teardown around a search draw random numbers, too, so the generators are restored here.
 void Tuner::search(std::shared_ptr<AnyModule> module, detail::DataSource data, Stage stage,
                    std::function<void()> body) {
   auto& state = *trainer_->state_;
   const auto random = random_state();
-  state.search = std::move(body);
+  state.search.body = std::move(body);
   try {
     if (stage == Stage::kFit) {
       trainer_->run_fit(std::move(module), std::move(data));
@@ -65,10 +67,10 @@ void Tuner::search(std::shared_ptr<AnyModule> module, detail::DataSource data, S
       trainer_->run_evaluation(std::move(module), std::move(data), stage);
     }
   } catch (...) {
-    state.search = nullptr;
+    state.search.body = nullptr;
     throw;
   }
-  state.search = nullptr;
+  state.search.body = nullptr;
   load_random_state(random);
 }
 
@@ -77,7 +79,7 @@ std::optional<std::int64_t> Tuner::run_scale_batch_size(std::shared_ptr<AnyModul
                                                         const ScaleBatchSizeOptions& options) {
   auto& state = *trainer_->state_;
   check_method(options.method);
-  refuse_finder<BatchSizeFinder>(state, "BatchSizeFinder");
+  refuse_finder<BatchSizeFinder>(state.setup.options, "BatchSizeFinder");
   std::optional<std::int64_t> found;
   search(std::move(module), {.module = std::move(data)}, options.method,
          [&] { found = detail::find_batch_size(state, options); });
@@ -87,11 +89,79 @@ std::optional<std::int64_t> Tuner::run_scale_batch_size(std::shared_ptr<AnyModul
 std::optional<LrFindResult> Tuner::run_lr_find(std::shared_ptr<AnyModule> module, detail::DataSource data,
                                                const LrFindOptions& options) {
   auto& state = *trainer_->state_;
-  refuse_finder<LearningRateFinder>(state, "LearningRateFinder");
+  refuse_finder<LearningRateFinder>(state.setup.options, "LearningRateFinder");
   std::optional<LrFindResult> found;
   search(std::move(module), std::move(data), Stage::kFit,
          [&] { found = detail::find_learning_rate(state, options); });
   return found;
+}
+
+namespace {
+
+// Gives access to the state behind a context.
+class SearchContext : public TrainContext {
+ public:
+  explicit SearchContext(const TrainContext& context) : TrainContext(context) {}
+  detail::TrainerState& state() const { return *state_; }
+};
+
+bool goes_on(const detail::CheckpointSession& checkpoints, const char* what) {
+  if (!checkpoints.resume_point) return false;
+  log_info("This run goes on from a checkpoint: no search for " + std::string(what) + ".");
+  return true;
+}
+
+}  // namespace
+
+BatchSizeFinder::BatchSizeFinder(ScaleBatchSizeOptions options) : options_(std::move(options)) {
+  if (options_.method == Stage::kFit) return;
+  throw ConfigError("tuner", {.what = "BatchSizeFinder",
+                              .expected = "method kFit: the callback searches at the start of fit",
+                              .got = std::string(stage_name(options_.method)),
+                              .hint = "use Tuner::scale_batch_size()"});
+}
+
+void BatchSizeFinder::on_fit_start(TrainContext& context) {
+  auto& state = SearchContext(context).state();
+  if (!goes_on(state.checkpoints, "the size of batches"))
+    optimal_batch_size_ = find_batch_size(state, options_);
+}
+
+LearningRateFinder::LearningRateFinder(LrFindOptions options) : options_(std::move(options)) {}
+
+void LearningRateFinder::on_fit_start(TrainContext& context) {
+  auto& state = SearchContext(context).state();
+  if (!goes_on(state.checkpoints, "a learning rate")) optimal_lr_ = find_learning_rate(state, options_);
+}
+
+std::span<const OptionName<BatchSizeMode>> option_names(BatchSizeMode) {
+  static constexpr OptionName<BatchSizeMode> kNames[] = {{"power", BatchSizeMode::kPower},
+                                                         {"binsearch", BatchSizeMode::kBinsearch}};
+  return kNames;
+}
+
+std::span<const OptionName<LrFindMode>> option_names(LrFindMode) {
+  static constexpr OptionName<LrFindMode> kNames[] = {{"exponential", LrFindMode::kExponential},
+                                                      {"linear", LrFindMode::kLinear}};
+  return kNames;
+}
+
+void describe(OptionVisitor& v, ScaleBatchSizeOptions& o) {
+  v.field("mode", o.mode, "Double the size until it does not fit (power), or search on between (binsearch)");
+  v.field("steps_per_trial", o.steps_per_trial, "Steps with each size", at_least(1));
+  v.field("init_val", o.init_val, "Size to begin with", at_least(1));
+  v.field("max_trials", o.max_trials, "Try at most so many sizes", at_least(0));
+  v.field("margin", o.margin, "Share that binsearch takes off in the end", between(0, 0.9999));
+  v.field("max_val", o.max_val, "Try no larger size", at_least(1));
+}
+
+void describe(OptionVisitor& v, LrFindOptions& o) {
+  v.field("min_lr", o.min_lr, "First learning rate", more_than(0));
+  v.field("max_lr", o.max_lr, "Last learning rate", more_than(0));
+  v.field("num_training", o.num_training, "Steps from the first to the last", at_least(1));
+  v.field("mode", o.mode, "Go up by equal factors (exponential) or differences (linear)");
+  v.field("early_stop_threshold", o.early_stop_threshold,
+          "Stop when the loss is worse than the best by this factor; null: never", more_than(0));
 }
 
 }  // namespace lockstep

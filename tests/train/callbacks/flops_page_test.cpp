@@ -1,5 +1,5 @@
 // What the report of operations says, where times are known.
-#include "train/callbacks/flops_page.h"
+#include "train/callbacks/flops_report.h"
 
 #include <gtest/gtest.h>
 

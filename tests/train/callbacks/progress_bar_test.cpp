@@ -8,8 +8,8 @@
 #include "support/expect_error.h"
 #include "support/pseudo_terminal.h"
 #include "train/callbacks/progress_text.h"
+#include "train/logging/terminal.h"
 #include "train/slope.h"
-#include "train/terminal.h"
 
 namespace lockstep {
 namespace {

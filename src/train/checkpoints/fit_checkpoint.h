@@ -1,0 +1,103 @@
+// Saving a fit, finding the checkpoint to resume, resuming it, and saving a fit that fails.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+
+#include <lockstep/checkpoint/checkpoint.h>
+
+#include "checkpoint/local_checkpoints.h"
+#include "train/checkpoints/checkpoint_session.h"
+#include "train/options/run_setup.h"
+
+namespace lockstep::detail {
+
+/// The contents of a checkpoint of weights only. Collective where a rank has only a part of the model.
+StateTree weights_of(const FitParts& fit);
+
+enum class WriteMode {
+  kAsOptionsSay,  ///< in the background with async_checkpoint
+  kInForeground
+};
+
+/// Writes a checkpoint of the fit as it is now, from which another process can go on. With async_checkpoint
+/// it returns as soon as the state is copied. Collective.
+/// @throws IoError as save_checkpoint()
+void save_fit(const FitParts& fit, const std::filesystem::path& folder, const SaveRequest& request = {},
+              WriteMode mode = WriteMode::kAsOptionsSay);
+
+/// Does the same as soon as all hooks of the current call have run. A checkpoint that cannot be written is
+/// reported on stderr. Does nothing in the sanity check. Collective.
+/// @throws ConfigError where there is no such place: inside a batch, outside of hooks
+void save_after_hook(const FitParts& fit, const std::filesystem::path& folder, const SaveRequest& request);
+
+/// Hands the state to `capture` as soon as all hooks of the current call have run; see
+/// TrainContext::capture_checkpoint().
+void capture_after_hook(const FitParts& fit, CheckpointCapture capture);
+
+/// Writes a checkpoint of a fit that is over. Returns when it is written. Collective.
+/// @throws ConfigError before; IoError
+void save_after_fit(const FitParts& fit, const std::filesystem::path& folder, const SaveRequest& request);
+
+/// Keeps the current state as what later checkpoints contain, where a fit leaves an epoch before its end, or
+/// ends.
+void keep_resume_point(const FitParts& fit);
+
+/// Reports, once, that a checkpoint could not be written in the background. Does not block. Not Collective.
+void notice_failed_save(const FitParts& fit);
+
+/// Waits for the checkpoint that is being written in the background, and leaves the group that writes it.
+/// @throws IoError where it was not written
+void await_save(const FitParts& fit);
+
+/// Loads what training begins with: weights, optimizers, schedules, callbacks, counters. Each rank takes the
+/// own state of the rank of the same number; docs/checkpointing.md describes other world sizes. The rest
+/// becomes CheckpointSession::resume_point. Collective.
+/// @throws IoError, CheckpointError
+void load_fit(const FitParts& fit, const Checkpoint& checkpoint);
+
+/// Loads CheckpointSession::resume_point, just before the first batch: gradients of an open window, logged
+/// metrics, random generators. Not Collective.
+void load_resume_point(const FitParts& fit);
+
+/// Loads the weights alone, for evaluation. Not Collective.
+void load_weights_of(const FitParts& fit, const Checkpoint& checkpoint);
+
+/// The local checkpoints of the LocalCheckpoint among the callbacks; null where there is none.
+LocalCheckpoints* local_checkpoints(const RunSetup& setup);
+
+/// Called where training begins: removes local checkpoints that it does not resume. Not Collective.
+void forget_local_checkpoints(const RunSetup& setup);
+
+/// Called where fit has failed: waits for local checkpoints that are being written, leaves their group and
+/// keeps all of them. Blocking.
+void release_local_checkpoints(const RunSetup& setup);
+
+/// Called where fit is over: waits for local checkpoints that are being written, and removes all where every
+/// rank has saved everything. Collective, blocking.
+void end_local_checkpoints(const RunSetup& setup, const CheckpointSession& checkpoints);
+
+}  // namespace lockstep::detail
+
+namespace lockstep {
+class ModelCheckpoint;
+}
+
+namespace lockstep::detail {
+
+/// The first ModelCheckpoint among the Trainer's callbacks; null where there is none.
+const ModelCheckpoint* first_model_checkpoint(const RunSetup& setup);
+
+/// Opens the checkpoint that ckpt_path or resume name, once: later runs of the same Trainer use what this run
+/// has made. The first fit of a job that was restarted resumes the newest checkpoint of the job instead. Rank
+/// 0 chooses; all ranks verify the checkpoint together. Collective.
+/// @throws IoError, CheckpointError as Checkpoint's collective constructor
+std::optional<Checkpoint> take_wanted_checkpoint(RunSetup& setup, CheckpointSession& checkpoints,
+                                                 bool is_first_fit = false);
+
+/// Implements TrainContext::save_after_failure().
+SavedAfterFailure save_after_failure(const FitParts& fit, std::filesystem::path folder,
+                                     const SaveRequest& request, std::chrono::milliseconds deadline);
+
+}  // namespace lockstep::detail

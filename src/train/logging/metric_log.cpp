@@ -1,0 +1,371 @@
+#include "train/logging/metric_log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+
+#include "formats/utf8.h"
+
+namespace lockstep::detail {
+namespace {
+
+constexpr std::string_view kLoaderSuffix = "/dataloader_idx_";
+
+std::string loader_suffix(std::int64_t dataloader_idx) {
+  return std::string(kLoaderSuffix) + std::to_string(dataloader_idx);
+}
+
+// "loss/dataloader_idx_1" -> "loss_epoch/dataloader_idx_1".
+std::string forked(const std::string& name, std::string_view fork) {
+  auto made = name;
+  return made.insert(std::min(name.find(kLoaderSuffix), name.size()), fork);
+}
+
+[[noreturn]] void refuse(std::string_view name, std::string expected, std::string got, std::string hint) {
+  throw ConfigError("train", {.what = "log(\"" + std::string(name) + "\")",
+                              .expected = std::move(expected),
+                              .got = std::move(got),
+                              .where = "",
+                              .hint = std::move(hint)});
+}
+
+// Checkpoints, reports and most loggers store names as text.
+void require_text(std::string_view name) {
+  if (!is_utf8(name)) refuse(name, "a name in UTF-8", "other bytes", "");
+}
+
+bool belongs_to(const std::string& name, std::size_t loader, std::size_t num_loaders) {
+  return num_loaders < 2 || name.find(kLoaderSuffix) == std::string::npos ||
+         name.ends_with(loader_suffix(static_cast<std::int64_t>(loader)));
+}
+
+}  // namespace
+
+std::vector<Metrics> by_loader(const MetricRow& row, std::size_t num_loaders) {
+  std::vector<Metrics> results(num_loaders);
+  for (std::size_t loader = 0; loader < num_loaders; ++loader) {
+    for (const auto& [name, value] : row)
+      if (belongs_to(name, loader, num_loaders)) results[loader].insert_or_assign(name, value);
+  }
+  return results;
+}
+
+MetricLog::Entry* MetricLog::find(std::string_view name) {
+  const auto found = std::ranges::find(entries_, name, &Entry::name);
+  return found != entries_.end() ? &*found : nullptr;
+}
+
+MetricLog::Entry& MetricLog::entry_of(std::string_view name, LogOptions options) {
+  options.batch_size.reset();  // may differ from call to call
+  if (Entry* known = find(name)) {
+    if (known->options == options) return *known;
+    refuse(name, "the options that it was logged with before", "different ones", "log it under another name");
+  }
+  require_text(name);
+  if (std::ranges::find(metrics_, name, &LoggedMetric::name) != metrics_.end())
+    refuse(name, "numbers under one name, and metrics under another", "a number; a metric has the name", "");
+  const bool on_step = options.on_step.value_or(scope_.on_step);
+  const bool on_epoch = options.on_epoch.value_or(scope_.on_epoch);
+  if (!on_step && !on_epoch) refuse(name, "on_step or on_epoch", "both false", "");
+  if (on_step && !scope_.step_allowed) {
+    refuse(name, "on_epoch", "on_step in a hook that belongs to no batch", "log it with {.on_epoch = true}");
+  }
+  return entries_.emplace_back(make_entry(std::string(name), options, on_step, on_epoch));
+}
+
+MetricLog::Entry MetricLog::make_entry(std::string name, const LogOptions& options, bool on_step,
+                                       bool on_epoch) {
+  const bool has_forks = on_step && on_epoch;
+  Entry entry{.name = std::move(name), .step_name = {}, .epoch_name = {}, .options = options};
+  entry.step_name = has_forks ? forked(entry.name, "_step") : entry.name;
+  entry.epoch_name = has_forks ? forked(entry.name, "_epoch") : entry.name;
+  entry.on_step = on_step;
+  entry.on_epoch = on_epoch;
+  entry.accumulated = neutral(options.reduce_fx);
+  return entry;
+}
+
+void MetricLog::check_name(std::string_view name) const {
+  if (!scope_.allowed)
+    refuse(name, "a call from a step, a batch hook or an epoch hook", "a hook that cannot log", "");
+  if (name.empty()) refuse(name, "a name", "none", "");
+  if (name.find(kLoaderSuffix) != std::string_view::npos)
+    refuse(name, "a name without " + std::string(kLoaderSuffix), "one with it",
+           "the number of the loader is added where a stage has several");
+}
+
+std::string MetricLog::name_of(std::string_view name, const LogOptions& options) const {
+  const bool is_of_loader = scope_.dataloader_idx && options.add_dataloader_idx;
+  return std::string(name) + (is_of_loader ? loader_suffix(*scope_.dataloader_idx) : "");
+}
+
+void MetricLog::log(std::string_view name, double value, const LogOptions& options) {
+  check_name(name);
+  if (scope_.dataloader_idx) return add(name_of(name, options), value, options);
+  add(name, value, options);
+}
+
+void MetricLog::add(std::string_view name, double value, const LogOptions& options) {
+  const auto samples = options.batch_size.value_or(batch_size_);
+  if (samples < 1) refuse(name, "batch_size >= 1", std::to_string(samples), "");
+  Entry& entry = entry_of(name, options);
+  if (entry.on_step) {
+    entry.step_value = value;
+    entry.has_step_value = true;
+    entry.is_synced = false;
+    publish(entry, entry.step_name, value);
+  }
+  if (!entry.on_epoch) return;
+  const auto weight = static_cast<double>(samples);
+  const auto fx = entry.options.reduce_fx;
+  entry.accumulated = accumulated(fx, entry.accumulated, fx == ReduceFx::kMean ? value * weight : value);
+  entry.weight += weight;
+}
+
+void MetricLog::log(std::string_view plain_name, metrics::Metric& metric, const LogOptions& options) {
+  check_name(plain_name);
+  const auto name = name_of(plain_name, options);
+  if (options.on_step.value_or(false) || !options.on_epoch.value_or(true))
+    refuse(name, "a metric for the epoch", "on_step", "log the value of the step's own batch as a number");
+  const auto known = std::ranges::find(metrics_, name, &LoggedMetric::name);
+  if (known == metrics_.end() && find(name) == nullptr) {
+    require_text(name);
+    warn_if_counted_twice(name, metric);
+    return void(metrics_.push_back({.name = name, .metric = &metric, .options = options}));
+  }
+  if (known != metrics_.end() && !known->is_here()) return claim(*known, metric);
+  if (known == metrics_.end())
+    refuse(name, "numbers under one name, and metrics under another", "a metric; a number has the name", "");
+  if (known->metric != &metric)
+    refuse(name, "one metric per name", "another one", "log it under another name");
+}
+
+// A metric whose epoch value came from a checkpoint was not reset at the end of that epoch.
+void MetricLog::warn_if_counted_twice(const std::string& name, const metrics::Metric& metric) {
+  if (std::erase(unclaimed_, name) == 0 || !is_loaded(metric)) return;
+  log_warning("log(\"" + name +
+              "\"): the metric came back by load_state(), too, and so this value counts batches of the epoch "
+              "before; checkpoints keep metrics that are logged, leave it out of the module's state()");
+}
+
+MetricRow MetricLog::step_row() {
+  MetricRow row;
+  for (Entry& entry : entries_) {
+    if (entry.has_step_value && entry.options.logger) row.emplace_back(entry.step_name, entry.step_value);
+    entry.has_step_value = false;
+  }
+  return row;
+}
+
+void MetricLog::sync_step_values(const Communicator& communicator) {
+  const auto awaits = [](const Entry& entry) {
+    return entry.has_step_value && entry.options.sync_dist && !entry.is_synced;
+  };
+  std::vector<MetricPart> own;
+  for (const Entry& entry : entries_) {
+    if (!awaits(entry)) continue;
+    own.push_back(
+        {.name = entry.name, .reduce_fx = entry.options.reduce_fx, .value = entry.step_value, .weight = 1});
+  }
+  for (const auto& part : merge_parts(communicator, own)) {
+    Entry* entry = find(part.name);
+    if (entry == nullptr || !awaits(*entry)) continue;
+    entry->step_value = part.reduce_fx == ReduceFx::kMean ? part.value / part.weight : part.value;
+    entry->is_synced = true;
+    publish(*entry, entry->step_name, entry->step_value);
+  }
+}
+
+// A rank that had no batch, or logged no such metric, takes part with what the others have logged.
+void MetricLog::merge_epoch(const Communicator& communicator) {
+  std::vector<MetricPart> own;
+  for (const Entry& entry : entries_) {
+    if (!entry.on_epoch || !entry.options.sync_dist) continue;
+    own.push_back({.name = entry.name,
+                   .reduce_fx = entry.options.reduce_fx,
+                   .prog_bar = entry.options.prog_bar,
+                   .logger = entry.options.logger,
+                   .on_step = entry.on_step,
+                   .value = entry.accumulated,
+                   .weight = entry.weight});
+  }
+  for (const auto& part : merge_parts(communicator, own)) {
+    Entry* entry = find(part.name);
+    if (entry == nullptr) entry = &adopt(part);
+    entry->accumulated = part.value;
+    entry->weight = part.weight;
+  }
+}
+
+// Creates the entry that this rank would have if it had logged the metric.
+MetricLog::Entry& MetricLog::adopt(const MetricPart& part) {
+  const auto scope = std::exchange(scope_, LogScope{.allowed = true, .step_allowed = true});
+  Entry& entry = entry_of(part.name, {.prog_bar = part.prog_bar,
+                                      .logger = part.logger,
+                                      .on_step = part.on_step,
+                                      .on_epoch = true,
+                                      .reduce_fx = part.reduce_fx,
+                                      .sync_dist = true});
+  scope_ = scope;
+  return entry;
+}
+
+MetricRow MetricLog::finish_epoch(const Communicator& communicator) {
+  if (communicator.size() > 1) merge_epoch(communicator);
+  MetricRow row;
+  for (const Entry& entry : entries_) {
+    if (!entry.on_epoch) continue;
+    const bool mean = entry.options.reduce_fx == ReduceFx::kMean;
+    const double value = mean ? entry.accumulated / entry.weight : entry.accumulated;
+    publish(entry, entry.epoch_name, value);
+    if (entry.options.logger) row.emplace_back(entry.epoch_name, value);
+  }
+  finish_metrics(communicator, row);
+  entries_.clear();
+  return row;
+}
+
+void MetricLog::finish_metrics(const Communicator& communicator, MetricRow& row) {
+  const auto values = detail::finish_metrics(metrics_, communicator);
+  for (const auto& logged : metrics_) {
+    if (!logged.is_here()) unclaimed_.push_back(logged.name);
+    const auto found = values.find(logged.name);
+    if (found == values.end()) continue;
+    const auto& [name, value] = *found;
+    show(name, value);
+    if (logged.options.prog_bar) board_.progress_bar.insert_or_assign(name, value);
+    if (logged.options.logger) row.emplace_back(name, value);
+  }
+  metrics_.clear();
+}
+
+void MetricLog::finish_loader(const Communicator& communicator, std::int64_t dataloader_idx) {
+  const auto rest = std::ranges::stable_partition(metrics_, [&](const LoggedMetric& logged) {
+    return !logged.name.ends_with(loader_suffix(dataloader_idx));
+  });
+  const std::vector<LoggedMetric> finished(rest.begin(), rest.end());
+  metrics_.erase(rest.begin(), rest.end());
+  const auto values = detail::finish_metrics(finished, communicator);
+  for (const auto& logged : finished) {
+    const auto found = values.find(logged.name);
+    if (found == values.end()) continue;
+    auto entry =
+        make_entry(logged.name, {.prog_bar = logged.options.prog_bar, .logger = logged.options.logger},
+                   /*on_step=*/false, /*on_epoch=*/true);
+    entry.accumulated = found->second;
+    entry.weight = 1;
+    entries_.push_back(std::move(entry));
+  }
+}
+
+void MetricLog::reset() {
+  for (const auto& logged : metrics_) logged.metric->reset();
+  discard();
+}
+
+void MetricLog::show(const std::string& name, double value) {
+  board_.callback.insert_or_assign(name, value);
+  if (measures_ && board_.validation.number > 0)
+    board_.measured.insert_or_assign(name, board_.validation);
+  else if (!board_.measured.empty())
+    board_.measured.erase(name);
+}
+
+void MetricLog::publish(const Entry& entry, const std::string& forked_name, double value) {
+  show(entry.name, value);
+  if (forked_name != entry.name) show(forked_name, value);
+  if (entry.options.prog_bar) board_.progress_bar.insert_or_assign(forked_name, value);
+}
+
+namespace {
+
+constexpr std::pair<std::string_view, ReduceFx> kReduceFx[] = {
+    {"mean", ReduceFx::kMean}, {"sum", ReduceFx::kSum}, {"min", ReduceFx::kMin}, {"max", ReduceFx::kMax}};
+
+std::string name_of(ReduceFx reduce_fx) {
+  return std::string(std::ranges::find(kReduceFx, reduce_fx, [](auto row) { return row.second; })->first);
+}
+
+ReduceFx reduce_fx_of(const StateTree& tree) {
+  const auto& name = tree.get<std::string>("reduce_fx");
+  const auto* row = std::ranges::find(kReduceFx, name, [](auto known) { return known.first; });
+  if (row != std::end(kReduceFx)) return row->second;
+  throw CheckpointError(
+      "train",
+      {.what = "state " + tree.path() + "/reduce_fx", .expected = "mean, sum, min or max", .got = name});
+}
+
+LogOptions options_of(const StateTree& tree) {
+  LogOptions options{.prog_bar = tree.get<bool>("prog_bar"),
+                     .logger = tree.get<bool>("logger"),
+                     .reduce_fx = reduce_fx_of(tree),
+                     .sync_dist = tree.get<bool>("sync_dist")};
+  if (tree.contains("add_dataloader_idx")) options.add_dataloader_idx = tree.get<bool>("add_dataloader_idx");
+  // Options that the program left open stay open, since later calls of log() must give the same options.
+  if (tree.contains("on_step_asked")) options.on_step = tree.get<bool>("on_step_asked");
+  if (tree.contains("on_epoch_asked")) options.on_epoch = tree.get<bool>("on_epoch_asked");
+  return options;
+}
+
+void set_options(StateTree& tree, const LogOptions& options) {
+  tree.set("prog_bar", options.prog_bar);
+  tree.set("logger", options.logger);
+  tree.set("reduce_fx", name_of(options.reduce_fx));
+  tree.set("sync_dist", options.sync_dist);
+  tree.set("add_dataloader_idx", options.add_dataloader_idx);
+  if (options.on_step) tree.set("on_step_asked", *options.on_step);
+  if (options.on_epoch) tree.set("on_epoch_asked", *options.on_epoch);
+}
+
+}  // namespace
+
+StateTree MetricLog::state() const {
+  StateList metrics;
+  for (const Entry& entry : entries_) {
+    StateTree metric;
+    metric.set("name", entry.name);
+    set_options(metric, entry.options);
+    metric.set("on_step", entry.on_step);
+    metric.set("on_epoch", entry.on_epoch);
+    metric.set("accumulated", entry.accumulated);
+    metric.set("weight", entry.weight);
+    if (entry.has_step_value) metric.set("step_value", entry.step_value);
+    metrics.push_back(std::move(metric));
+  }
+  StateList objects;
+  for (const auto& logged : metrics_) {
+    StateTree object;
+    object.set("name", logged.name);
+    set_options(object, logged.options);
+    add_state(object, logged);
+    objects.push_back(std::move(object));
+  }
+  StateTree state;
+  state.set("metrics", std::move(metrics));
+  state.set("metric_objects", std::move(objects));
+  return state;
+}
+
+void MetricLog::load_state(const StateTree& state) {
+  std::vector<Entry> entries;
+  for (const auto& metric : state.get_all<StateTree>("metrics")) {
+    auto entry = make_entry(metric.get<std::string>("name"), options_of(metric), metric.get<bool>("on_step"),
+                            metric.get<bool>("on_epoch"));
+    entry.accumulated = metric.get<double>("accumulated");
+    entry.weight = metric.get<double>("weight");
+    entry.has_step_value = metric.contains("step_value");
+    if (entry.has_step_value) entry.step_value = metric.get<double>("step_value");
+    entries.push_back(std::move(entry));
+  }
+  std::vector<LoggedMetric> metrics;
+  if (state.contains("metric_objects")) {  // older checkpoints have none
+    for (const auto& object : state.get_all<StateTree>("metric_objects"))
+      metrics.push_back(kept_metric(object.get<std::string>("name"), options_of(object), object));
+  }
+  entries_ = std::move(entries);
+  metrics_ = std::move(metrics);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,142 @@
+// Collects what is logged step by step, and reduces it at the end of an epoch.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/comm/communicator.h>
+#include <lockstep/metrics/metric.h>
+#include <lockstep/state/state_tree.h>
+#include <lockstep/train/log_options.h>
+#include <lockstep/train/train_context.h>
+
+#include "train/logging/metric_reduction.h"
+
+namespace lockstep::detail {
+
+/// What the running hook may log, and the defaults of its options.
+struct LogScope {
+  bool allowed = false;
+  bool step_allowed = false;  ///< on_step makes sense: the hook belongs to one batch
+  bool on_step = false;       ///< default of on_step
+  bool on_epoch = false;      ///< default of on_epoch
+  /// The loader that the hook belongs to, where a stage has several.
+  std::optional<std::int64_t> dataloader_idx = {};
+};
+
+inline constexpr LogScope kNoLog{};
+inline constexpr LogScope kTrainStepLog{.allowed = true, .step_allowed = true, .on_step = true};
+inline constexpr LogScope kEvalStepLog{.allowed = true, .step_allowed = true, .on_epoch = true};
+inline constexpr LogScope kEpochLog{.allowed = true, .on_epoch = true};
+
+/// Metric names with values, in the order of their first appearance.
+using MetricRow = std::vector<std::pair<std::string, double>>;
+
+/// Splits a row of evaluation by loader: each gets its own metrics, and those that belong to no loader.
+LOCKSTEP_API std::vector<Metrics> by_loader(const MetricRow& row, std::size_t num_loaders);
+
+/// The latest values of everything logged, whichever loop logged it.
+struct MetricBoard {
+  Metrics callback;
+  Metrics progress_bar;
+  std::map<std::string, Measurement, std::less<>> measured;  ///< of what a validation within fit has logged
+  Measurement validation;                                    ///< the one that runs, or the last
+  std::int64_t num_validations = 0;                          ///< within fit, that have ended
+};
+
+/// The values of one loop. Training and evaluation have one log each, since they interleave.
+class LOCKSTEP_API MetricLog {
+ public:
+  /// `measures`: this is the log of validations.
+  explicit MetricLog(MetricBoard& board, bool measures = false) : board_(board), measures_(measures) {}
+
+  /// Sets what may be logged. Outside of batches a value has the weight 1.
+  void set_scope(const LogScope& scope) {
+    scope_ = scope;
+    if (!scope.step_allowed) batch_size_ = 1;
+  }
+  const LogScope& scope() const { return scope_; }
+  /// Samples in the current batch: the default weight of what it logs.
+  void set_batch_size(std::int64_t samples) { batch_size_ = samples; }
+
+  /// @throws ConfigError when the scope or the options do not allow it
+  void log(std::string_view name, double value, const LogOptions& options);
+
+  /// Keeps a reference to `metric` until the epoch ends. State from a checkpoint precedes its own updates.
+  /// @throws ConfigError when the scope or the options do not allow it, or the name is taken
+  void log(std::string_view name, metrics::Metric& metric, const LogOptions& options);
+
+  /// The latest step values, this rank's own.
+  MetricRow step_row();
+  /// Reduces the latest step values over ranks where sync_dist asks for it, each once. Collective.
+  void sync_step_values(const Communicator& communicator);
+  /// Reduces the epoch's values, over ranks where sync_dist asks for it, and forgets them. Collective.
+  MetricRow finish_epoch(const Communicator& communicator);
+  /// Ends one of several loaders: replaces its metric objects by their values for the end of the epoch, and
+  /// resets them for the next loader. Collective.
+  void finish_loader(const Communicator& communicator, std::int64_t dataloader_idx);
+  /// Forgets what was collected, without reducing.
+  void discard() {
+    entries_.clear();
+    metrics_.clear();
+    unclaimed_.clear();
+  }
+  /// Calls discard() and resets the metric objects that were logged.
+  void reset();
+  /// The metrics that were logged since the epoch began.
+  const std::vector<LoggedMetric>& metrics() const { return metrics_; }
+
+  /// Computes for state() the value that each metric would have if the epoch ended now. Collective.
+  void keep_metric_values(const Communicator& communicator) { keep_values(metrics_, communicator); }
+
+  /// What this rank has collected since the epoch began, not reduced yet.
+  StateTree state() const;
+  /// Goes on from there. @throws CheckpointError as the getters of StateTree; nothing has changed then
+  void load_state(const StateTree& state);
+
+ private:
+  struct Entry {
+    std::string name;
+    std::string step_name;   // NAME_step when on_epoch is set too
+    std::string epoch_name;  // NAME_epoch when on_step is set too
+    LogOptions options;
+    bool on_step = false;
+    bool on_epoch = false;
+    double step_value = 0;
+    bool has_step_value = false;
+    bool is_synced = false;  // the step value is that of all ranks
+    double accumulated = 0;  // weighted sum, sum, min or max
+    double weight = 0;
+  };
+
+  void check_name(std::string_view name) const;
+  // Appends the number of the loader where the name belongs to one.
+  std::string name_of(std::string_view name, const LogOptions& options) const;
+  void add(std::string_view name, double value, const LogOptions& options);
+  static Entry make_entry(std::string name, const LogOptions& options, bool on_step, bool on_epoch);
+  Entry* find(std::string_view name);
+  Entry& entry_of(std::string_view name, LogOptions options);
+  Entry& adopt(const MetricPart& part);
+  void merge_epoch(const Communicator& communicator);
+  void warn_if_counted_twice(const std::string& name, const metrics::Metric& metric);
+  void finish_metrics(const Communicator& communicator, MetricRow& row);
+  void publish(const Entry& entry, const std::string& forked_name, double value);
+  void show(const std::string& name, double value);
+
+  MetricBoard& board_;
+  bool measures_;
+  LogScope scope_;
+  std::int64_t batch_size_ = 1;
+  std::vector<Entry> entries_;
+  std::vector<LoggedMetric> metrics_;   // in the order of their first call
+  std::vector<std::string> unclaimed_;  // of which a checkpoint has told the value
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,77 @@
+// What every loop does with a batch: gets it from the loader, lets hooks transfer it, measures its step.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <lockstep/train/data_module.h>
+#include <lockstep/train/module.h>
+
+#include "train/logging/class_name.h"
+#include "train/loops/trainer_state.h"
+
+namespace lockstep::detail {
+
+/// Profiles the parts of a step under Lightning's names. Borrows the profiler. Without one each call tests a
+/// pointer.
+class StepMeasure {
+ public:
+  StepMeasure(const RunSetup& setup, std::string_view step_name) {
+    if (!setup.profiler) return;
+    const auto of_strategy = [&](std::string_view what) {
+      return Action(hook_action_name("Strategy", strategy_name(setup), what), ActionCategory::kOperator);
+    };
+    actions_.emplace(
+        Actions{setup.profiler.get(),
+                Action("[DataLoader]." + std::string(step_name) + "_next", ActionCategory::kData),
+                of_strategy(step_name), of_strategy("backward"), of_strategy("optimizer_step")});
+  }
+
+  /// Gets the next batch of `stream`; false at its end.
+  bool next(BatchStream& stream, AnyBatch& batch) const {
+    const auto scope = measure(&Actions::next);
+    return stream.next(batch);
+  }
+  ProfileScope step() const { return measure(&Actions::step); }
+  ProfileScope backward() const { return measure(&Actions::backward); }
+  ProfileScope optimizer_step() const { return measure(&Actions::optimizer_step); }
+
+ private:
+  struct Actions {
+    Profiler* profiler;
+    Action next, step, backward, optimizer_step;
+  };
+
+  static std::string strategy_name(const RunSetup& setup) {
+    auto name = class_name(*setup.strategy);
+    return name.ends_with("Strategy") ? name : name + "Strategy";
+  }
+
+  ProfileScope measure(Action Actions::*action) const {
+    if (!actions_) return {nullptr, std::string_view()};
+    return {actions_->profiler, (*actions_).*action};
+  }
+
+  std::optional<Actions> actions_;
+};
+
+/// Calls the transfer hooks of `data`, which may be null, and of `module`, each of which may replace `batch`.
+/// `step` is the context of that batch. No hook is called for an empty batch.
+inline void transfer(AnyDataModule* data, AnyModule& module, AnyBatch& batch, StepContext& step) {
+  if (batch.empty()) return;
+  for (const auto hook : {TransferHook::kBefore, TransferHook::kTransfer, TransferHook::kAfter}) {
+    std::optional<AnyBatch> made;
+    if (data != nullptr) made = data->any_transfer(hook, batch, step);
+    if (!made) made = module.any_transfer(hook, batch, step);
+    if (made) batch = *std::move(made);
+  }
+}
+
+/// Manual optimisation: runs training_step, which steps the optimizers itself. Returns what it gave where
+/// that is one number, else 0.
+double run_manual_step(const RunSetup& setup, const StepMeasure& measure, const AnyBatch& batch,
+                       StepContext& step);
+
+}  // namespace lockstep::detail

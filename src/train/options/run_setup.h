@@ -1,0 +1,55 @@
+// What is decided about a run before its loops begin.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <lockstep/checkpoint/checkpoint_io.h>
+#include <lockstep/cluster/environment.h>
+#include <lockstep/deepspeed/config.h>
+#include <lockstep/precision/precision.h>
+#include <lockstep/profilers/profiler.h>
+#include <lockstep/strategy/strategy.h>
+#include <lockstep/train/module.h>
+#include <lockstep/train/trainer_options.h>
+
+#include "strategy/trained_modules.h"
+
+namespace lockstep::detail {
+
+/// The options, and what follows from them and from the environment. Functions that prepare a run, resume it
+/// or search for its options change a RunSetup; the loops only read it.
+struct RunSetup {
+  TrainerOptions options;
+  std::optional<DeepSpeedConfig> deepspeed = {};  ///< of strategy deepspeed
+  /// Replaces options.accumulate_grad_batches when the next epoch begins.
+  std::optional<AccumulationSchedule> next_accumulation;
+  std::filesystem::path run_dir;
+  bool has_run_dir_of_program = false;  ///< options.run.run_dir is what ls::run() or a launcher gave
+  std::shared_ptr<ClusterEnvironment> environment;
+  WorldShape shape;
+  std::shared_ptr<Strategy> strategy;  ///< null once a run has failed
+  bool environment_ready = false;      ///< the group of ranks is formed
+  std::shared_ptr<Precision> precision;
+  std::shared_ptr<Profiler> profiler;  ///< null: nothing is measured
+  std::shared_ptr<CheckpointIO> checkpoint_io;
+
+  Stage stage = Stage::kFit;
+  std::shared_ptr<AnyModule> module;
+  std::vector<std::shared_ptr<Callback>> callbacks;  ///< in the order in which they are called
+  std::vector<RunOptimizer> optimizers;
+  TrainedModules trained;  ///< the module, or the parts of it that optimizers have named
+
+  const Communicator& communicator() const { return strategy->communicator(); }
+  bool is_global_zero() const { return environment->global_rank() == 0; }
+  /// This rank's part of a data set; padded so that all ranks run equally many batches, or not.
+  ShardSpec shard(bool pad) const;
+  /// Converts the tensors of batches to the type that the precision wants; empty where it converts none.
+  TensorChange input_conversion() const;
+  /// The mean of all ranks' values, the same bits on each. Collective.
+  double mean_over_ranks(double value) const;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,50 @@
+// What every run of a Trainer does before and after its loop.
+#pragma once
+
+#include <exception>
+#include <memory>
+
+#include "train/logging/run_log.h"
+#include "train/loops/trainer_state.h"
+#include "train/options/run_setup.h"
+
+namespace lockstep::detail {
+
+/// Finds the rank of this process. Where no launcher has started the ranks that `setup` asks for, the process
+/// becomes the supervisor of copies of itself and exits with their status.
+/// @throws ConfigError where options and environment disagree, or the strategy does not allow such a start
+void find_ranks(RunSetup& setup);
+
+/// Forms the group of ranks, once. Collective.
+void join_ranks(RunSetup& setup, RunLog& log);
+
+/// Opens the run directory, once: rank 0 claims it for all ranks and makes the loggers; each rank opens its
+/// log file. Collective.
+void open_run_directory(RunSetup& setup, RunLog& log);
+
+/// Resets what the run before has left, and takes `module`.
+void begin_run(RunSetup& setup, RunLog& log, Stage stage, std::shared_ptr<AnyModule> module);
+
+/// Collects the callbacks of the Trainer and of the module, in the order in which they are called.
+void collect_hooks(RunSetup& setup, HookList& hooks);
+
+/// Prepares the module: data, setup hooks, configure_model, initial weights, precision. Collective.
+void prepare_module(RunSetup& setup, HookList& hooks, TrainContext& context);
+
+/// Drops the deferred initial values of `module`, all of which are about to be loaded.
+void forget_first_values(const AnyModule& module);
+
+/// Runs a short validation whose results are dropped. Collective.
+void sanity_check(TrainerState& state);
+
+/// Ends a run that has succeeded: hooks, loggers, profiler and summary.json. Collective.
+void end_run(const FitParts& fit, const SearchRun& search);
+
+/// Ends a search that has run in place of training or evaluation. Only what it has found is kept. Collective.
+void end_search(const FitParts& fit, const SearchRun& search);
+
+/// Ends a run that has failed: calls on_exception, keeps what was logged, and leaves the group, so that the
+/// other ranks notice at once. Never throws. Not Collective.
+void end_failed_run(const FitParts& fit, const SearchRun& search, const std::exception& error);
+
+}  // namespace lockstep::detail
