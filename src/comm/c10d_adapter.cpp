@@ -2,7 +2,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "comm/checks.h"
+#include "comm/collectives/checks.h"
 
 namespace lockstep::detail {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "comm/c10d.h"
-#include "comm/ordered_backend.h"
+#include "comm/group/connected_group.h"
 
 namespace lockstep::detail {
 

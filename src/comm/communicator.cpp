@@ -2,9 +2,9 @@
 
 #include <lockstep/base/error.h>
 
-#include "comm/backends/single.h"
-#include "comm/checks.h"
-#include "comm/group.h"
+#include "comm/collectives/checks.h"
+#include "comm/group/group.h"
+#include "comm/group/single_group.h"
 #include "comm/timeouts.h"
 
 namespace lockstep {

@@ -1,7 +1,7 @@
 #include <lockstep/comm/flat_collectives.h>
 
-#include "comm/checks.h"
-#include "comm/group.h"
+#include "comm/collectives/checks.h"
+#include "comm/group/group.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/comm/communicator.h>
 
-#include "comm/group.h"
+#include "comm/group/group.h"
 #include "rendezvous/disagreement.h"
 #include "rendezvous/rank_text.h"
 

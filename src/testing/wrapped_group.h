@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "comm/group.h"
+#include "comm/group/group.h"
 
 namespace lockstep::testing {
 

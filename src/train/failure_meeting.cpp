@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "comm/tcp_store.h"
+#include "comm/join/tcp_store.h"
 
 namespace lockstep::detail {
 namespace {

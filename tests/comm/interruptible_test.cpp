@@ -1,5 +1,5 @@
 // Waits that c10d itself would not end.
-#include "comm/interruptible.h"
+#include "comm/transport/gloo/interruptible.h"
 
 #include <gtest/gtest.h>
 

@@ -16,10 +16,10 @@
 #include <lockstep/comm/store.h>
 
 #include "cluster/scoped_variables.h"
-#include "comm/file_store.h"
-#include "comm/init_method.h"
+#include "comm/join/file_store.h"
+#include "comm/join/init_method.h"
+#include "comm/join/roll_entry.h"
 #include "comm/listener.h"
-#include "comm/roll_entry.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {

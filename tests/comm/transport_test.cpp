@@ -1,5 +1,5 @@
 // What a Transport leaves to its backend.
-#include "comm/transport.h"
+#include "comm/transport/gloo/gloo_transport.h"
 
 #include <gtest/gtest.h>
 

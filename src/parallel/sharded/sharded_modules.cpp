@@ -6,7 +6,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
-#include "comm/leaving.h"
+#include "comm/join/leaving.h"
 #include "parallel/module_parts.h"
 #include "parallel/sharded/restore_engines.h"
 
