@@ -1,9 +1,10 @@
-// Small objects and many small tensors, on top of the collectives on tensors.
+// Bytes, and many tensors as one, on top of the collectives on tensors.
 #include <memory>
 #include <utility>
 
 #include <lockstep/comm/coalesced.h>
 #include <lockstep/comm/communicator.h>
+#include <lockstep/comm/flat_collectives.h>
 
 #include "comm/collectives/checks.h"
 #include "comm/group/group.h"
@@ -66,7 +67,7 @@ void broadcast_packed(const Communicator& comm, std::span<const at::Tensor> tens
   }
   const detail::Collective broadcast{
       .kind = detail::CollectiveKind::kBroadcast, .output = pack, .root = root, .layout = layout_of(tensors)};
-  detail::check_collective(broadcast, comm.rank(), comm.size());
+  detail::check_collective(broadcast, detail::caller_in(*comm.group()));
   comm.group()->run(broadcast);
   if (comm.rank() == root) return;
   begin = 0;
@@ -74,6 +75,11 @@ void broadcast_packed(const Communicator& comm, std::span<const at::Tensor> tens
     // A slot may start anywhere; its clone is aligned for the dtype.
     tensor.copy_(slot_of(tensor).clone().view(tensor.scalar_type()).view(tensor.sizes()));
   }
+}
+
+Work started(const Communicator& comm, const detail::Collective& collective) {
+  detail::check_collective(collective, detail::caller_in(*comm.group()));
+  return Work(comm.group()->start(collective));
 }
 
 }  // namespace
@@ -155,13 +161,34 @@ void broadcast_coalesced(const Communicator& comm, std::span<const at::Tensor> t
     while (count < tensors.size() && total + bytes_in(tensors.subspan(count, 1)) <= kPackBytes) {
       total += bytes_in(tensors.subspan(count++, 1));
     }
-    if (count == 1 && detail::is_carried(tensors.front().scalar_type())) {
+    if (count == 1 && detail::is_supported(tensors.front().scalar_type())) {
       comm.broadcast(tensors.front(), root);
     } else {
       broadcast_packed(comm, tensors.first(count), root);
     }
     tensors = tensors.subspan(count);
   }
+}
+
+Work all_gather_flat_async(const Communicator& comm, const at::Tensor& output, const at::Tensor& input,
+                           std::int64_t layout) {
+  return started(
+      comm, {.kind = detail::CollectiveKind::kAllGather, .output = output, .input = input, .layout = layout});
+}
+
+Work reduce_scatter_flat_async(const Communicator& comm, const at::Tensor& output, const at::Tensor& input,
+                               ReduceOp op, std::int64_t layout) {
+  return started(comm, {.kind = detail::CollectiveKind::kReduceScatter,
+                        .output = output,
+                        .input = input,
+                        .op = op,
+                        .layout = layout});
+}
+
+Work all_to_all_flat_async(const Communicator& comm, const at::Tensor& output, const at::Tensor& input,
+                           std::int64_t layout) {
+  return started(
+      comm, {.kind = detail::CollectiveKind::kAllToAll, .output = output, .input = input, .layout = layout});
 }
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@ using detail::can_read_each;
 using detail::Collective;
 using detail::CollectiveKind;
 using detail::MemoryOwner;
-using detail::NearCollectives;
+using detail::PeerMemoryCollectives;
 using detail::Seal;
 
 constexpr std::int64_t kElements = 300'007;
@@ -54,68 +54,72 @@ std::vector<MemoryOwner> owners(const Communicator& comm, const Seal& seal) {
 }
 
 // A rank whose memory the others read, and that reads theirs.
-class NearRank {
+class PeerRank {
  public:
-  explicit NearRank(const Communicator& comm) : meetings_{.comm = comm}, near_(comm.rank(), seal_) {
-    near_.open(owners(comm, seal_));
+  explicit PeerRank(const Communicator& comm) : meetings_{.comm = comm}, peer_memory_(comm.rank(), seal_) {
+    peer_memory_.open(owners(comm, seal_));
   }
-  std::int64_t perform(const Collective& collective) { return near_.perform(collective, meetings_.get()); }
+  std::int64_t perform(const Collective& collective) {
+    return peer_memory_.perform(collective, meetings_.get());
+  }
 
  private:
   CountedMeetings meetings_;
   Seal seal_;
-  NearCollectives near_;
+  PeerMemoryCollectives peer_memory_;
 };
 
 // What each of these makes of number_row() on all ranks, and how often the ranks meet for it.
-void perform_each(const Communicator& comm, NearCollectives& near) {
+void perform_each(const Communicator& comm, PeerMemoryCollectives& peer_memory) {
   const auto ranks = comm.size();
   CountedMeetings meetings{.comm = comm};
   const auto average = number_row(0) + (ranks - 1) / 2.0;
 
   const auto all = number_row(comm.rank());
-  near.perform({.kind = CollectiveKind::kAllReduce, .output = all, .op = ReduceOp::kAvg}, meetings.get());
+  peer_memory.perform({.kind = CollectiveKind::kAllReduce, .output = all, .op = ReduceOp::kAvg},
+                      meetings.get());
   EXPECT_TRUE(at::allclose(all, average));
   EXPECT_EQ(meetings.count, 3);
 
   const auto part = at::empty({kElements}, at::kFloat);
   const auto whole = number_row(comm.rank()).repeat({ranks});
-  near.perform({.kind = CollectiveKind::kReduceScatter, .output = part, .input = whole, .op = ReduceOp::kAvg},
-               meetings.get());
+  peer_memory.perform(
+      {.kind = CollectiveKind::kReduceScatter, .output = part, .input = whole, .op = ReduceOp::kAvg},
+      meetings.get());
   EXPECT_TRUE(at::allclose(part, average));
   EXPECT_EQ(meetings.count, 5);
 
   const auto rows = at::empty({ranks, kElements}, at::kFloat);
-  near.perform({.kind = CollectiveKind::kAllGather, .output = rows, .input = number_row(comm.rank())},
-               meetings.get());
+  peer_memory.perform({.kind = CollectiveKind::kAllGather, .output = rows, .input = number_row(comm.rank())},
+                      meetings.get());
   for (int rank = 0; rank < ranks; ++rank) EXPECT_TRUE(at::equal(rows[rank], number_row(rank)));
   EXPECT_EQ(meetings.count, 7);
 
   const auto one = number_row(comm.rank());
   const auto sent =
-      near.perform({.kind = CollectiveKind::kBroadcast, .output = one, .root = 1}, meetings.get());
+      peer_memory.perform({.kind = CollectiveKind::kBroadcast, .output = one, .root = 1}, meetings.get());
   EXPECT_TRUE(at::equal(one, number_row(1)));
   EXPECT_EQ(sent, comm.rank() == 1 ? (ranks - 1) * kElements * 4 : 0);
   EXPECT_EQ(meetings.count, 9);
 }
 
-TEST(NearCollectives, MeetTwiceOrThreeTimes) {
+TEST(PeerMemoryCollectives, MeetTwiceOrThreeTimes) {
   for (const int ranks : {2, 3}) {
     testing::run_ranks(ranks, [](const Communicator& comm) {
       Seal seal;
-      NearCollectives near(comm.rank(), seal);
-      EXPECT_FALSE(near.are_open());
-      near.open(owners(comm, seal));
-      EXPECT_TRUE(near.are_open());
-      perform_each(comm, near);
+      PeerMemoryCollectives peer_memory(comm.rank(), seal);
+      EXPECT_FALSE(peer_memory.are_open());
+      peer_memory.open(owners(comm, seal));
+      EXPECT_TRUE(peer_memory.are_open());
+      perform_each(comm, peer_memory);
     });
   }
 }
 
 // Chunks may be short, or empty.
-TEST(NearCollectives, TakeTensorsOfAnySize) {
+TEST(PeerMemoryCollectives, TakeTensorsOfAnySize) {
   testing::run_ranks(3, [](const Communicator& comm) {
-    NearRank rank(comm);
+    PeerRank rank(comm);
     std::int64_t sent = 0;
     for (const std::int64_t elements : {0, 1, 2, 4, 31'000}) {
       const auto all = number_row(comm.rank(), elements);
@@ -127,9 +131,9 @@ TEST(NearCollectives, TakeTensorsOfAnySize) {
 }
 
 // Memory of its own comes to it when it is first written: others must not read where it was.
-TEST(NearCollectives, TakeLazyClones) {
+TEST(PeerMemoryCollectives, TakeLazyClones) {
   testing::run_ranks(2, [](const Communicator& comm) {
-    NearRank rank(comm);
+    PeerRank rank(comm);
     const auto source = number_row(comm.rank());
     const auto clone = at::_lazy_clone(source);
     rank.perform({.kind = CollectiveKind::kAllReduce, .output = clone, .op = ReduceOp::kAvg});
@@ -138,7 +142,7 @@ TEST(NearCollectives, TakeLazyClones) {
   });
 }
 
-TEST(NearCollectives, NeedRanksThatAllReadEachOther) {
+TEST(PeerMemoryCollectives, NeedRanksThatAllReadEachOther) {
   Seal here, gone;
   auto elsewhere = here.owner();
   elsewhere.machine += 2;
@@ -152,15 +156,15 @@ TEST(NearCollectives, NeedRanksThatAllReadEachOther) {
 }
 
 // Who fails must not be read any more: what it has shown may change then.
-TEST(NearCollectives, ThatFailAreTheLastOnes) {
+TEST(PeerMemoryCollectives, ThatFailAreTheLastOnes) {
   testing::run_ranks(2, [](const Communicator& comm) {
     Seal seal;
-    NearCollectives near(comm.rank(), seal);
+    PeerMemoryCollectives peer_memory(comm.rank(), seal);
     const auto ranks = owners(comm, seal);
-    near.open(ranks);
+    peer_memory.open(ranks);
     CountedMeetings meetings{.comm = comm};
     const auto uneven = at::ones({kElements + comm.rank()});
-    EXPECT_THROW(near.perform({.kind = CollectiveKind::kAllReduce, .output = uneven}, meetings.get()),
+    EXPECT_THROW(peer_memory.perform({.kind = CollectiveKind::kAllReduce, .output = uneven}, meetings.get()),
                  std::runtime_error);
     comm.barrier();
     for (const auto& rank : ranks) EXPECT_FALSE(detail::can_read_memory_of(rank));

@@ -1,12 +1,12 @@
 // All-reduce, reduce and reduce-scatter whose bits depend on the ranks' values alone.
 //
 // Vocabulary: a *piece* is as much of a tensor as is reduced at once; a *chunk* is the part of a piece
-// that one rank folds; a *row* is one rank's contribution to a chunk.
+// that one rank reduces; a *row* is one rank's contribution to a chunk.
 #pragma once
 
 #include <lockstep/comm/reduce_op.h>
 
-#include "comm/transport/gloo/gloo_transport.h"
+#include "comm/transport/transport.h"
 
 namespace lockstep::detail {
 
@@ -20,9 +20,9 @@ class Scratch {
   at::Tensor memory_;
 };
 
-class OrderedReducer {
+class OrderedReduction {
  public:
-  explicit OrderedReducer(Transport& transport) : transport_(transport) {}
+  explicit OrderedReduction(Transport& transport) : transport_(transport) {}
 
   /// Reduces `tensor` (contiguous) in place.
   void all_reduce(const at::Tensor& tensor, ReduceOp op);
@@ -45,7 +45,7 @@ class OrderedReducer {
   Parts chunks_of(const at::Tensor& flat) const;
   Parts to_others(const at::Tensor& tensor) const;
   at::Tensor row(const at::Tensor& like, int rank);
-  void fold_from_all(const Parts& to, const at::Tensor& own, ReduceOp op, const at::Tensor& output);
+  void reduce_from_all(const Parts& to, const at::Tensor& own, ReduceOp op, const at::Tensor& output);
 
   Transport& transport_;
   Scratch rows_;

@@ -85,7 +85,8 @@ using Blocks = std::vector<std::array<W, kBlock>>;
 // The first level of the tree, where rows are read: each block is of two neighbours, the last one maybe of
 // one.
 template <class T, class W, class Combine>
-void fold_neighbours(Rows rows, std::size_t begin, std::size_t length, Blocks<W>& blocks, Combine combine) {
+void combine_neighbours(Rows rows, std::size_t begin, std::size_t length, Blocks<W>& blocks,
+                        Combine combine) {
   for (std::size_t i = 0; i < rows.size(); i += 2) {
     W* const into = blocks[i / 2].data();
     const T* const a = static_cast<const T*>(rows[i]) + begin;
@@ -99,7 +100,7 @@ void fold_neighbours(Rows rows, std::size_t begin, std::size_t length, Blocks<W>
 }
 
 template <class W, class Combine>
-void fold_blocks(Blocks<W>& blocks, std::size_t length, Combine combine) {
+void combine_blocks(Blocks<W>& blocks, std::size_t length, Combine combine) {
   for (std::size_t stride = 1; stride < blocks.size(); stride *= 2) {
     for (std::size_t i = 0; i + stride < blocks.size(); i += 2 * stride) {
       W* const into = blocks[i].data();
@@ -110,14 +111,14 @@ void fold_blocks(Blocks<W>& blocks, std::size_t length, Combine combine) {
 }
 
 template <class T, class Combine>
-void fold_as(Rows rows, T* output, std::size_t count, bool is_average, Combine combine) {
+void reduce_as(Rows rows, T* output, std::size_t count, bool is_average, Combine combine) {
   using W = typename Widened<T>::Type;
   const auto ranks = static_cast<typename Widened<T>::Real>(rows.size());
   Blocks<W> blocks((rows.size() + 1) / 2);
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
     const std::size_t length = std::min(kBlock, count - begin);
-    fold_neighbours<T>(rows, begin, length, blocks, combine);
-    fold_blocks(blocks, length, combine);
+    combine_neighbours<T>(rows, begin, length, blocks, combine);
+    combine_blocks(blocks, length, combine);
     const W* const sum = blocks[0].data();
     T* const to = output + begin;
     if (is_average) {
@@ -130,29 +131,30 @@ void fold_as(Rows rows, T* output, std::size_t count, bool is_average, Combine c
 
 // Callers have refused what a type has not.
 template <class T>
-void fold_ordered_type(Rows rows, ReduceOp op, T* output, std::size_t count) {
-  if (op == ReduceOp::kMin) return fold_as(rows, output, count, false, Min{});
-  if (op == ReduceOp::kMax) return fold_as(rows, output, count, false, Max{});
+void reduce_comparable(Rows rows, ReduceOp op, T* output, std::size_t count) {
+  if (op == ReduceOp::kMin) return reduce_as(rows, output, count, false, Min{});
+  if (op == ReduceOp::kMax) return reduce_as(rows, output, count, false, Max{});
   if constexpr (std::is_integral_v<T>) {
-    if (op == ReduceOp::kBitAnd) return fold_as(rows, output, count, false, BitAnd{});
-    if (op == ReduceOp::kBitOr) return fold_as(rows, output, count, false, BitOr{});
-    if (op == ReduceOp::kBitXor) return fold_as(rows, output, count, false, BitXor{});
+    if (op == ReduceOp::kBitAnd) return reduce_as(rows, output, count, false, BitAnd{});
+    if (op == ReduceOp::kBitOr) return reduce_as(rows, output, count, false, BitOr{});
+    if (op == ReduceOp::kBitXor) return reduce_as(rows, output, count, false, BitXor{});
   }
 }
 
 template <class T>
-void fold_type(Rows rows, ReduceOp op, T* output, std::size_t count) {
-  if (op == ReduceOp::kSum) return fold_as(rows, output, count, false, Add{});
-  if (op == ReduceOp::kAvg) return fold_as(rows, output, count, true, Add{});
-  if (op == ReduceOp::kProduct) return fold_as(rows, output, count, false, Multiply{});
-  if constexpr (!c10::is_complex<T>::value) fold_ordered_type(rows, op, output, count);
+void reduce_type(Rows rows, ReduceOp op, T* output, std::size_t count) {
+  if (op == ReduceOp::kSum) return reduce_as(rows, output, count, false, Add{});
+  if (op == ReduceOp::kAvg) return reduce_as(rows, output, count, true, Add{});
+  if (op == ReduceOp::kProduct) return reduce_as(rows, output, count, false, Multiply{});
+  if constexpr (!c10::is_complex<T>::value) reduce_comparable(rows, op, output, count);
 }
 
 }  // namespace
 
-void fold(Rows rows, at::ScalarType dtype, ReduceOp op, void* output, std::size_t count) {
-  AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "fold",
-                                         [&] { fold_type(rows, op, static_cast<scalar_t*>(output), count); });
+void reduce_rows(Rows rows, at::ScalarType dtype, ReduceOp op, void* output, std::size_t count) {
+  AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "reduce_rows", [&] {
+    reduce_type(rows, op, static_cast<scalar_t*>(output), count);
+  });
 }
 
 }  // namespace lockstep::detail

@@ -17,7 +17,7 @@ namespace lockstep::detail {
 /// Values are widened first (half and bfloat16 to float, integers to 64 bits) and rounded once, after
 /// the division of an average. So the bits of an element depend on the ranks' values for it and on
 /// nothing else: neither on its position, nor on how tensors were cut, nor on threads.
-void fold(std::span<const void* const> rows, at::ScalarType dtype, ReduceOp op, void* output,
-          std::size_t count);
+void reduce_rows(std::span<const void* const> rows, at::ScalarType dtype, ReduceOp op, void* output,
+                 std::size_t count);
 
 }  // namespace lockstep::detail

@@ -1,4 +1,4 @@
-// One call of a collective, as a value: Communicator and c10d's callers fill it in, a backend carries it out.
+// Collectives as values: a call of one, and the table of what there is to know about each kind.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,12 @@
 
 namespace lockstep::detail {
 
-/// Ranks that meet in a collective must name the same kind; kSend meets kRecv.
+class CollectiveRunner;
+class PeerMemoryCollectives;
+struct Caller;
+struct Meetings;
+
+/// Ranks that meet in a collective must name the same kind; kSend meets kRecv. Each has a row in the table.
 enum class CollectiveKind {
   kAllReduce,
   kReduce,
@@ -30,8 +35,9 @@ enum class CollectiveKind {
   kSend,
   kRecv
 };
+inline constexpr std::size_t kCollectiveKinds = static_cast<std::size_t>(CollectiveKind::kRecv) + 1;
 
-/// In-place kinds use only `output`, kSend only `input`, barriers no tensor.
+/// A call. In-place kinds use only `output`, kSend only `input`, barriers no tensor.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kBarrier;
   at::Tensor output = {};
@@ -47,28 +53,47 @@ struct Collective {
   std::chrono::milliseconds timeout = {};  ///< kMonitoredBarrier
 };
 
-/// The name that users know: "all_reduce". Kinds that take lists are called as those that do not.
-const char* name_of(CollectiveKind kind);
+/// The tensors of a call that stand for it: their dtype is the same on all ranks, their shape, too, unless
+/// amounts may differ between ranks.
+enum class Operand { kOutput, kInput, kFirstInput };
+
+/// All that differs between kinds, in one place: a new kind is a new row (collective.cpp).
+struct CollectiveRow {
+  using Check = void (*)(const Collective& collective, const Caller& caller);
+  using BytesMoved = std::vector<std::int64_t> (*)(const Collective& collective, int rank, int size);
+  using Run = void (CollectiveRunner::*)(const Collective& collective);
+  using RunInPeerMemory = std::int64_t (PeerMemoryCollectives::*)(const Collective& collective,
+                                                                  const Meetings& meetings);
+
+  CollectiveKind kind;
+  const char* name;            ///< as users know it; kinds that take lists are called as those that do not
+  bool is_reduction = false;   ///< `op` counts
+  bool is_rooted = false;      ///< `root` is one of the group's ranks
+  bool takes_lists = false;    ///< ranks have a list of tensors each, unlike the kind of the same name
+  bool is_message = false;     ///< between two ranks, in no order with the collectives of the group
+  bool can_be_inline = false;  ///< where it is small, its data travel with the announcement
+  Operand operand = Operand::kOutput;
+  Check check = nullptr;  ///< @throws CommError for arguments that it cannot take; null: it takes none
+  BytesMoved bytes_moved = nullptr;              ///< null unless ranks may give each other different amounts
+  Run run = nullptr;                             ///< null: to meet is all
+  RunInPeerMemory run_in_peer_memory = nullptr;  ///< null: it always goes through the transport
+
+  /// Whether amounts may differ between ranks.
+  bool is_uneven() const { return bytes_moved != nullptr; }
+};
+
+const CollectiveRow& row_of(CollectiveKind kind);
+
+/// The name that users know: "all_reduce".
+inline const char* name_of(CollectiveKind kind) { return row_of(kind).name; }
+inline bool is_message(CollectiveKind kind) { return row_of(kind).is_message; }
+
+/// The tensor that stands for the call; undefined for barriers.
+const at::Tensor& operand_of(const Collective& collective);
 
 /// How many bytes of `tensor` go to, or come from, each of `size` ranks, where `splits` counts their rows. No
 /// splits: equal parts.
 std::vector<std::int64_t> bytes_by_rank(const at::Tensor& tensor, std::span<const std::int64_t> splits,
                                         int size);
-
-/// Whether ranks have a list of tensors each, unlike kinds of the same name.
-inline bool takes_lists(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllGatherList || kind == CollectiveKind::kAllToAllList;
-}
-
-/// Between two ranks, and in no order with the collectives of the group.
-inline bool is_point_to_point(CollectiveKind kind) {
-  return kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv;
-}
-
-/// Whether only rank `root` has use for all parts.
-inline bool is_rooted(CollectiveKind kind) {
-  return kind == CollectiveKind::kReduce || kind == CollectiveKind::kBroadcast ||
-         kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter;
-}
 
 }  // namespace lockstep::detail

@@ -1,23 +1,22 @@
-// Small collectives: their data travel with the announcement.
+// Inline collectives: small ones, whose data travel with the announcement.
 //
 // Ranks that compare what they are about to do send each other a message anyway. Where the data fit into
-// it, the round that checks the collective is the collective, and Gloo is not asked at all.
+// it, the round that checks the collective is the collective, and the transport is not asked at all.
 #pragma once
 
 #include <string_view>
 
-#include "comm/algorithms/ordered_reduction.h"
-#include "comm/collectives/dense.h"
+#include "comm/collectives/collective_runner.h"
 
 namespace lockstep::detail {
 
-class SmallCollective {
+class InlineCollective {
  public:
-  /// Whether `collective` is one; all ranks that call it agree on that.
-  static bool is_one(const Collective& collective);
+  /// Whether `collective` is small enough; all ranks that call it agree on that.
+  static bool is_possible(const Collective& collective);
 
   /// `scratch` is used until finish().
-  SmallCollective(const Collective& collective, int rank, int size, Scratch& scratch);
+  InlineCollective(const Collective& collective, int rank, int size, Scratch& scratch);
 
   /// What this rank gives to every other one.
   std::string_view own_bytes() const;
@@ -29,9 +28,9 @@ class SmallCollective {
   void finish();
 
  private:
-  char* row_of(int member);
+  char* row_of_member(int member);
 
-  DenseTwin twin_;
+  ContiguousCollective contiguous_;
   int rank_;
   int size_;
   at::Tensor rows_;  // of an all-reduce

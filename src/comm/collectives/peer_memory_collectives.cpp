@@ -10,7 +10,7 @@
 namespace lockstep::detail {
 namespace {
 
-// Slices of all ranks stay in a core's cache until they are folded. Multiples of every element's size.
+// Slices of all ranks stay in a core's cache until they are reduced. Multiples of every element's size.
 constexpr std::size_t kSliceBytes = 256 << 10;
 constexpr std::size_t kLeastSliceBytes = 16 << 10;
 constexpr std::size_t kPageBytes = 4096;
@@ -31,26 +31,19 @@ std::int64_t signed_of(std::size_t bytes) { return static_cast<std::int64_t>(byt
 
 }  // namespace
 
-std::int64_t NearCollectives::perform(const Collective& collective, const Meetings& meetings) try {
-  switch (collective.kind) {
-    case CollectiveKind::kAllReduce:
-      return all_reduce(collective.output, collective.op, meetings);
-    case CollectiveKind::kReduceScatter:
-      return reduce_scatter(collective.output, collective.input, collective.op, meetings);
-    case CollectiveKind::kAllGather:
-      return all_gather(collective.output, collective.input, meetings);
-    case CollectiveKind::kBroadcast:
-      return broadcast(collective.output, static_cast<std::size_t>(collective.root), meetings);
-    default:
-      throw std::logic_error(std::string("no collective of near ranks: ") + name_of(collective.kind));
-  }
+std::int64_t PeerMemoryCollectives::perform(const Collective& collective, const Meetings& meetings) try {
+  const auto& row = row_of(collective.kind);
+  if (!row.run_in_peer_memory)
+    throw std::logic_error(std::string("no collective in peer memory: ") + row.name);
+  return (this->*row.run_in_peer_memory)(collective, meetings);
 } catch (...) {
   seal_.revoke();
   throw;
 }
 
-// Each rank folds a chunk, in its place; the last ones may be short or empty.
-std::int64_t NearCollectives::all_reduce(const at::Tensor& tensor, ReduceOp op, const Meetings& meetings) {
+// Each rank reduces a chunk, in its place; the last ones may be short or empty.
+std::int64_t PeerMemoryCollectives::all_reduce(const Collective& collective, const Meetings& meetings) {
+  const auto& tensor = collective.output;
   const auto element = static_cast<std::size_t>(tensor.element_size());
   const auto elements = static_cast<std::size_t>(tensor.numel());
   const auto length = (elements + members_.size() - 1) / members_.size();
@@ -61,7 +54,7 @@ std::int64_t NearCollectives::all_reduce(const at::Tensor& tensor, ReduceOp op, 
   auto* const bytes = bytes_of(tensor);
   const auto shown = show(tensor, meetings);
   const auto mine = chunk(own());
-  fold_range(shown, mine, tensor.scalar_type(), op, bytes + mine.begin);
+  reduce_range(shown, mine, tensor.scalar_type(), collective.op, bytes + mine.begin);
   meetings.next();
   for (std::size_t member = 0; member < shown.size(); ++member) {
     const auto range = chunk(member);
@@ -71,18 +64,20 @@ std::int64_t NearCollectives::all_reduce(const at::Tensor& tensor, ReduceOp op, 
   return signed_of(tensor.nbytes() - mine.bytes + mine.bytes * (members_.size() - 1));
 }
 
-std::int64_t NearCollectives::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                                             const Meetings& meetings) {
+std::int64_t PeerMemoryCollectives::reduce_scatter(const Collective& collective, const Meetings& meetings) {
+  const auto& output = collective.output;
+  const auto& input = collective.input;
   auto* const to = bytes_of(output);
   const auto shown = show(input, meetings);
   const Range mine{own() * output.nbytes(), output.nbytes()};
-  fold_range(shown, mine, output.scalar_type(), op, to);
+  reduce_range(shown, mine, output.scalar_type(), collective.op, to);
   meetings.next();
   return signed_of(input.nbytes() - mine.bytes);
 }
 
-std::int64_t NearCollectives::all_gather(const at::Tensor& output, const at::Tensor& input,
-                                         const Meetings& meetings) {
+std::int64_t PeerMemoryCollectives::all_gather(const Collective& collective, const Meetings& meetings) {
+  const auto& output = collective.output;
+  const auto& input = collective.input;
   auto* const rows = bytes_of(output);
   const auto shown = show(input, meetings);
   const Range all{0, input.nbytes()};
@@ -98,8 +93,9 @@ std::int64_t NearCollectives::all_gather(const at::Tensor& output, const at::Ten
   return signed_of(all.bytes * (members_.size() - 1));
 }
 
-std::int64_t NearCollectives::broadcast(const at::Tensor& tensor, std::size_t root,
-                                        const Meetings& meetings) const {
+std::int64_t PeerMemoryCollectives::broadcast(const Collective& collective, const Meetings& meetings) {
+  const auto& tensor = collective.output;
+  const auto root = static_cast<std::size_t>(collective.root);
   auto* const bytes = bytes_of(tensor);
   const auto shown = show(tensor, meetings);
   if (root != own()) read(root, shown[root], {0, tensor.nbytes()}, bytes);
@@ -108,7 +104,8 @@ std::int64_t NearCollectives::broadcast(const at::Tensor& tensor, std::size_t ro
 }
 
 // Where the same tensor of each rank lies, which has the size of this one's.
-NearCollectives::Shown NearCollectives::show(const at::Tensor& tensor, const Meetings& meetings) const {
+PeerMemoryCollectives::Shown PeerMemoryCollectives::show(const at::Tensor& tensor,
+                                                         const Meetings& meetings) const {
   const auto mine = memory_part(tensor.const_data_ptr(), tensor.nbytes());
   Shown shown(members_.size());
   shown[own()] = mine;
@@ -122,8 +119,8 @@ NearCollectives::Shown NearCollectives::show(const at::Tensor& tensor, const Mee
   return shown;
 }
 
-void NearCollectives::fold_range(const Shown& shown, Range range, at::ScalarType dtype, ReduceOp op,
-                                 void* output) {
+void PeerMemoryCollectives::reduce_range(const Shown& shown, Range range, at::ScalarType dtype, ReduceOp op,
+                                         void* output) {
   const auto most = slice_bytes(shown.size());
   slices_.resize(most * shown.size());
   std::vector<const void*> rows(shown.size());
@@ -138,11 +135,12 @@ void NearCollectives::fold_range(const Shown& shown, Range range, at::ScalarType
       read(member, shown[member], slice, copy);
       rows[member] = copy;
     }
-    fold(rows, dtype, op, static_cast<std::byte*>(output) + done, slice.bytes / c10::elementSize(dtype));
+    reduce_rows(rows, dtype, op, static_cast<std::byte*>(output) + done,
+                slice.bytes / c10::elementSize(dtype));
   }
 }
 
-void NearCollectives::read(std::size_t member, const MemoryPart& shown, Range range, void* to) const {
+void PeerMemoryCollectives::read(std::size_t member, const MemoryPart& shown, Range range, void* to) const {
   const auto refusal =
       read_peer_memory(members_[member], {.address = shown.address + range.begin, .bytes = range.bytes}, to);
   if (refusal)

@@ -33,10 +33,10 @@ struct Meetings {
 };
 
 /// Not thread-safe.
-class LOCKSTEP_API NearCollectives {
+class LOCKSTEP_API PeerMemoryCollectives {
  public:
   /// Of rank `rank` of a group; `seal` vouches for what it shows. Borrows it.
-  NearCollectives(int rank, Seal& seal) : rank_(rank), seal_(seal) {}
+  PeerMemoryCollectives(int rank, Seal& seal) : rank_(rank), seal_(seal) {}
 
   /// All of `members`, by rank, can read each other's memory, this one included.
   void open(std::vector<MemoryOwner> members) { members_ = std::move(members); }
@@ -48,6 +48,12 @@ class LOCKSTEP_API NearCollectives {
   ///   what this rank shows then: these were the last ones
   std::int64_t perform(const Collective& collective, const Meetings& meetings);
 
+  // The table's column `run_in_peer_memory`; perform() calls them.
+  std::int64_t all_reduce(const Collective& collective, const Meetings& meetings);
+  std::int64_t reduce_scatter(const Collective& collective, const Meetings& meetings);
+  std::int64_t all_gather(const Collective& collective, const Meetings& meetings);
+  std::int64_t broadcast(const Collective& collective, const Meetings& meetings);
+
  private:
   struct Range {
     std::size_t begin;
@@ -55,13 +61,8 @@ class LOCKSTEP_API NearCollectives {
   };
   using Shown = std::vector<MemoryPart>;  // by rank
 
-  std::int64_t all_reduce(const at::Tensor& tensor, ReduceOp op, const Meetings& meetings);
-  std::int64_t reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
-                              const Meetings& meetings);
-  std::int64_t all_gather(const at::Tensor& output, const at::Tensor& input, const Meetings& meetings);
-  std::int64_t broadcast(const at::Tensor& tensor, std::size_t root, const Meetings& meetings) const;
   Shown show(const at::Tensor& tensor, const Meetings& meetings) const;
-  void fold_range(const Shown& shown, Range range, at::ScalarType dtype, ReduceOp op, void* output);
+  void reduce_range(const Shown& shown, Range range, at::ScalarType dtype, ReduceOp op, void* output);
   void read(std::size_t member, const MemoryPart& shown, Range range, void* to) const;
   std::size_t own() const { return static_cast<std::size_t>(rank_); }
 

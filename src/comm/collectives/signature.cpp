@@ -12,41 +12,6 @@ using Numbers = std::vector<std::int64_t>;
 
 constexpr const char* kOps[] = {"sum", "avg", "min", "max", "product", "bit_and", "bit_or", "bit_xor"};
 
-// What ranks may have different amounts of.
-bool is_uneven(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllGatherList:
-    case CollectiveKind::kGather:
-    case CollectiveKind::kScatter:
-    case CollectiveKind::kAllToAll:
-    case CollectiveKind::kAllToAllList:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool is_reduction(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
-         kind == CollectiveKind::kReduceScatter;
-}
-
-// The tensor whose shape ranks share; of uneven kinds any that has the dtype.
-const at::Tensor& typical(const Collective& collective) {
-  static const at::Tensor kNone;
-  switch (collective.kind) {
-    case CollectiveKind::kAllGather:
-    case CollectiveKind::kSend:
-    case CollectiveKind::kGather:
-    case CollectiveKind::kAllGatherList:
-      return collective.input;
-    case CollectiveKind::kAllToAllList:
-      return collective.inputs.empty() ? kNone : collective.inputs.front();
-    default:
-      return collective.output;
-  }
-}
-
 void add_shape(Signature& signature, at::IntArrayRef sizes) {
   signature.dimensions = static_cast<std::uint8_t>(sizes.size());
   std::copy_n(sizes.begin(), std::min(sizes.size(), signature.sizes.size()), signature.sizes.begin());
@@ -90,53 +55,49 @@ Numbers only_for(int member, std::int64_t amount, int size) {
   return bytes;
 }
 
-Numbers bytes_given(const Collective& collective, int rank, int size) {
-  switch (collective.kind) {
-    case CollectiveKind::kAllGatherList:
-      return Numbers(static_cast<std::size_t>(size), byte_count(collective.input));
-    case CollectiveKind::kGather:
-      return only_for(collective.root, byte_count(collective.input), size);
-    case CollectiveKind::kScatter:
-      return rank == collective.root ? bytes_of_all(collective.inputs) : none(size);
-    case CollectiveKind::kAllToAll:
-      return bytes_by_rank(collective.input, collective.input_splits, size);
-    case CollectiveKind::kAllToAllList:
-      return bytes_of_all(collective.inputs);
-    default:
-      return {};
-  }
-}
-
-Numbers bytes_expected(const Collective& collective, int rank, int size) {
-  switch (collective.kind) {
-    case CollectiveKind::kAllGatherList:
-    case CollectiveKind::kAllToAllList:
-      return bytes_of_all(collective.outputs);
-    case CollectiveKind::kGather:
-      return rank == collective.root ? bytes_of_all(collective.outputs) : none(size);
-    case CollectiveKind::kScatter:
-      return only_for(collective.root, byte_count(collective.output), size);
-    case CollectiveKind::kAllToAll:
-      return bytes_by_rank(collective.output, collective.output_splits, size);
-    default:
-      return {};
-  }
+Numbers joined(Numbers given, const Numbers& expected) {
+  given.insert(given.end(), expected.begin(), expected.end());
+  return given;
 }
 
 }  // namespace
 
+Numbers bytes_of_all_gather_list(const Collective& collective, int /*rank*/, int size) {
+  return joined(Numbers(static_cast<std::size_t>(size), byte_count(collective.input)),
+                bytes_of_all(collective.outputs));
+}
+
+Numbers bytes_of_gather(const Collective& collective, int rank, int size) {
+  return joined(only_for(collective.root, byte_count(collective.input), size),
+                rank == collective.root ? bytes_of_all(collective.outputs) : none(size));
+}
+
+Numbers bytes_of_scatter(const Collective& collective, int rank, int size) {
+  return joined(rank == collective.root ? bytes_of_all(collective.inputs) : none(size),
+                only_for(collective.root, byte_count(collective.output), size));
+}
+
+Numbers bytes_of_all_to_all(const Collective& collective, int /*rank*/, int size) {
+  return joined(bytes_by_rank(collective.input, collective.input_splits, size),
+                bytes_by_rank(collective.output, collective.output_splits, size));
+}
+
+Numbers bytes_of_all_to_all_list(const Collective& collective, int /*rank*/, int /*size*/) {
+  return joined(bytes_of_all(collective.inputs), bytes_of_all(collective.outputs));
+}
+
 Signature signature_of(const Collective& collective, std::span<const int> members) {
-  const bool is_message = is_point_to_point(collective.kind);
-  const auto kind = is_message ? CollectiveKind::kSend : collective.kind;
-  Signature signature{.kind = static_cast<std::uint8_t>(kind)};
-  if (is_reduction(kind)) signature.op = static_cast<std::uint8_t>(collective.op);
-  if (is_rooted(kind)) signature.root = members[static_cast<std::size_t>(collective.root)];
-  const auto& tensor = typical(collective);
+  const auto& row = row_of(collective.kind);
+  Signature signature{
+      .kind = static_cast<std::uint8_t>(row.is_message ? CollectiveKind::kSend : collective.kind)};
+  if (row.is_reduction) signature.op = static_cast<std::uint8_t>(collective.op);
+  if (row.is_rooted) signature.root = members[static_cast<std::size_t>(collective.root)];
+  const auto& tensor = operand_of(collective);
   if (!tensor.defined()) return signature;
   signature.dtype = static_cast<std::int8_t>(tensor.scalar_type());
-  if (is_message) {
+  if (row.is_message) {
     add_shape(signature, tensor.numel());
-  } else if (!is_uneven(kind)) {
+  } else if (!row.is_uneven()) {
     add_shape(signature, tensor.sizes());
   }
   if (collective.layout != 0) signature.sizes.back() = collective.layout;
@@ -144,22 +105,16 @@ Signature signature_of(const Collective& collective, std::span<const int> member
 }
 
 std::string describe(const Signature& signature) {
-  const auto kind = static_cast<CollectiveKind>(signature.kind);
-  std::string text = kind == CollectiveKind::kSend ? "send and recv" : name_of(kind);
-  if (is_reduction(kind)) text += std::string("(") + kOps[signature.op];
-  if (is_rooted(kind)) text += (is_reduction(kind) ? ", root " : "(root ") + std::to_string(signature.root);
-  if (is_reduction(kind) || is_rooted(kind)) text += ")";
+  if (signature.kind >= kCollectiveKinds) return "a collective of another version of lockstep";
+  const auto& row = row_of(static_cast<CollectiveKind>(signature.kind));
+  std::string text = row.is_message ? "send and recv" : row.name;
+  if (row.is_reduction) text += std::string("(") + kOps[signature.op];
+  if (row.is_rooted) text += (row.is_reduction ? ", root " : "(root ") + std::to_string(signature.root);
+  if (row.is_reduction || row.is_rooted) text += ")";
   if (signature.dtype < 0) return text;
-  text += (takes_lists(kind) ? " of lists of " : " of ") + dtype_text(signature.dtype);
-  if (!is_uneven(kind)) text += " " + shape_text(signature);
+  text += (row.takes_lists ? " of lists of " : " of ") + dtype_text(signature.dtype);
+  if (!row.is_uneven()) text += " " + shape_text(signature);
   return text + layout_text(signature);
-}
-
-Numbers bytes_moved(const Collective& collective, int rank, int size) {
-  auto bytes = bytes_given(collective, rank, size);
-  const auto expected = bytes_expected(collective, rank, size);
-  bytes.insert(bytes.end(), expected.begin(), expected.end());
-  return bytes;
 }
 
 }  // namespace lockstep::detail

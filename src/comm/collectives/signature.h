@@ -31,8 +31,13 @@ Signature signature_of(const Collective& collective, std::span<const int> member
 /// In words: "all_reduce(sum) of float32 [4, 2]", "broadcast(root 1) of int64 [3]".
 std::string describe(const Signature& signature);
 
-/// Where ranks may give each other different amounts, and shapes are therefore no part of the signature: how
-/// many bytes this rank gives to each member, then how many it expects from each. Else empty.
-std::vector<std::int64_t> bytes_moved(const Collective& collective, int rank, int size);
+/// The table's columns `bytes_moved`: where ranks may give each other different amounts, and shapes are
+/// therefore no part of the signature, how many bytes this rank gives to each member, then how many it
+/// expects from each.
+std::vector<std::int64_t> bytes_of_all_gather_list(const Collective& collective, int rank, int size);
+std::vector<std::int64_t> bytes_of_gather(const Collective& collective, int rank, int size);
+std::vector<std::int64_t> bytes_of_scatter(const Collective& collective, int rank, int size);
+std::vector<std::int64_t> bytes_of_all_to_all(const Collective& collective, int rank, int size);
+std::vector<std::int64_t> bytes_of_all_to_all_list(const Collective& collective, int rank, int size);
 
 }  // namespace lockstep::detail

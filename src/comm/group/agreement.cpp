@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <utility>
 
+#include <lockstep/base/error.h>
+
 #include "comm/collectives/signature.h"
+#include "comm/waiting.h"
+#include "rendezvous/rank_text.h"
 
 namespace lockstep::detail {
 namespace {
@@ -21,14 +26,14 @@ SignatureBytes signature_bytes(const Lane& lane, const Collective& collective) {
   return std::bit_cast<SignatureBytes>(signature_of(collective, lane.members));
 }
 
-// Messages of one lane need no number: connections keep their order.
+// Messages have no sequence number: the connection between two ranks keeps their order.
 rendezvous::Announcement announcement(Lane& lane, const Collective& collective) {
   return {.group = lane.id,
           .sequence = lane.is_of_messages() ? 0 : ++lane.announced,
           .what = signature_bytes(lane, collective)};
 }
 
-// Whoever waits for ever may say so: clocks end somewhere.
+// The timeout may be the longest there is, which cannot be added to the time of a clock.
 Deadline deadline_after(std::chrono::milliseconds timeout) {
   return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongest);
 }
@@ -46,7 +51,7 @@ class LaneCaller final : public rendezvous::Caller {
   const Lane& lane_;
 };
 
-// Who gives how many bytes to whom, and who expects how many: all that all members said.
+// How many bytes each member gives to, and expects from, each other one.
 class Traffic {
  public:
   explicit Traffic(std::size_t members) : members_(members), said_(members * row()) {}
@@ -83,6 +88,8 @@ std::string_view as_payload(const Numbers& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size() * sizeof(std::int64_t)};
 }
 
+std::string barrier_key(int member) { return "monitored_barrier/" + std::to_string(member); }
+
 }  // namespace
 
 Agreement::Agreement(std::shared_ptr<JobMesh> job, GroupIdentity identity, std::chrono::milliseconds timeout)
@@ -90,8 +97,9 @@ Agreement::Agreement(std::shared_ptr<JobMesh> job, GroupIdentity identity, std::
 
 void Agreement::reach(Lane& lane, const Collective& collective) {
   if (collective.kind == CollectiveKind::kMonitoredBarrier) return meet_within(lane, collective);
-  const auto sizes = bytes_moved(collective, identity_.rank, identity_.size());
-  if (!sizes.empty()) return compare_sizes(lane, collective, sizes);
+  const auto bytes_moved = row_of(collective.kind).bytes_moved;
+  if (bytes_moved)
+    return compare_sizes(lane, collective, bytes_moved(collective, identity_.rank, identity_.size()));
   reach(lane, collective, {}, {});
 }
 
@@ -112,7 +120,8 @@ void Agreement::reach(Lane& lane, const Collective& collective, std::string_view
   });
 }
 
-// Connections keep their order, so that the same announcement may come more than once.
+// The announcement is that of the collective under way: connections keep their order, so that it may be sent
+// again.
 void Agreement::meet_again(const Lane& lane) {
   const LaneCaller caller(*job_, lane);
   job_->mesh().meet({.announcement = last_,
@@ -123,7 +132,8 @@ void Agreement::meet_again(const Lane& lane) {
                      .is_again = true});
 }
 
-// Where nobody who is missed holds up the other collectives of the group.
+// Monitored barriers meet under an id of their own, so that a missing rank does not hold up the group's other
+// collectives.
 void Agreement::meet_within(Lane& lane, const Collective& collective) {
   const LaneCaller caller(*job_, lane);
   job_->mesh().meet({.announcement = {.group = lane.barrier_id, .what = signature_bytes(lane, collective)},
@@ -135,7 +145,7 @@ void Agreement::meet_within(Lane& lane, const Collective& collective) {
                      .fails_job = false});
 }
 
-// Every member knows what all have said, and comes to the same conclusion.
+// Each member has all numbers, and so all come to the same conclusion.
 void Agreement::compare_sizes(Lane& lane, const Collective& collective, const Numbers& own) {
   Traffic traffic(lane.members.size());
   traffic.put(identity_.rank, as_payload(own));
@@ -155,6 +165,33 @@ void Agreement::compare_sizes(Lane& lane, const Collective& collective, const Nu
 
 void Agreement::explain(const Lane& lane, const std::string& place) {
   job_->mesh().explain(lane.members, place, kExplanationPatience);
+}
+
+void StoreBarrier::wait(std::chrono::milliseconds timeout) {
+  ++round_;
+  store_.add(barrier_key(identity_.rank), 1);
+  std::vector<int> missing(static_cast<std::size_t>(identity_.size()));
+  std::iota(missing.begin(), missing.end(), 0);
+  const auto have_come = [&] {
+    std::erase_if(missing, [this](int member) { return has_come(member); });
+    return missing.empty();
+  };
+  if (!poll_until(std::chrono::steady_clock::now() + timeout, have_come)) report(missing, timeout);
+}
+
+bool StoreBarrier::has_come(int member) {
+  return member == identity_.rank || store_.add(barrier_key(member), 0) >= round_;
+}
+
+void StoreBarrier::report(const std::vector<int>& missing, std::chrono::milliseconds timeout) const {
+  std::vector<int> ranks;
+  for (const int member : missing) ranks.push_back(identity_.global_rank(member));
+  throw Timeout("comm",
+                {.what = rendezvous::ranks_text(ranks) + " did not come to monitored_barrier within " +
+                         std::to_string(timeout.count()) + " ms",
+                 .where = "rank " + std::to_string(identity_.global_rank()),
+                 .hint = "look at the missing ranks' output"},
+                ranks);
 }
 
 }  // namespace lockstep::detail

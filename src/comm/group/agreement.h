@@ -1,18 +1,22 @@
-// Checked collectives: the members of a group agree before each of them.
+// How the members of a group meet before they carry out a collective.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <lockstep/comm/store.h>
+
 #include "comm/group/group_identity.h"
 #include "comm/group/job_mesh.h"
 
 namespace lockstep::detail {
 
+/// Checked collectives: the members of a group agree before each of them, over the job's control mesh.
 class Agreement {
  public:
   Agreement(std::shared_ptr<JobMesh> job, GroupIdentity identity, std::chrono::milliseconds timeout);
@@ -33,8 +37,6 @@ class Agreement {
   /// After what was agreed on has failed: throws the reason if the members know it, else returns.
   void explain(const Lane& lane, const std::string& place);
 
-  const std::shared_ptr<JobMesh>& job() const { return job_; }
-
  private:
   void meet_within(Lane& lane, const Collective& collective);
   void compare_sizes(Lane& lane, const Collective& collective, const std::vector<std::int64_t>& own);
@@ -43,6 +45,27 @@ class Agreement {
   GroupIdentity identity_;
   std::chrono::milliseconds timeout_;
   rendezvous::Announcement last_ = {};  // of the lane of collectives
+};
+
+/// The monitored barrier of groups whose collectives are not checked, which meet in a store rather than over
+/// the control mesh. A missing rank breaks nothing there.
+class StoreBarrier {
+ public:
+  /// `store` is the group's own.
+  StoreBarrier(Store store, GroupIdentity identity)
+      : store_(std::move(store)), identity_(std::move(identity)) {}
+
+  /// Returns when all ranks have called it as often as this one. Collective, blocking.
+  /// @throws Timeout naming, by global rank, those that did not within `timeout`
+  void wait(std::chrono::milliseconds timeout);
+
+ private:
+  bool has_come(int member);
+  [[noreturn]] void report(const std::vector<int>& missing, std::chrono::milliseconds timeout) const;
+
+  Store store_;
+  GroupIdentity identity_;
+  std::int64_t round_ = 0;
 };
 
 }  // namespace lockstep::detail

@@ -1,76 +1,89 @@
-// Runs collectives on a c10d backend: in the order of their issue, with sums in a fixed order, and with
-// the errors of lockstep. Our own Communicator and, through C10dAdapter, c10d's Reducer issue theirs here.
+// The group of several ranks: carries out collectives in the order of their issue over a transport, with sums
+// in a fixed order, checks before each, and the errors of lockstep.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <memory>
 
-#include <lockstep/comm/init.h>
 #include <lockstep/comm/store.h>
 
+#include "comm/algorithms/ordered_reduction.h"
 #include "comm/collectives/collective_runner.h"
-#include "comm/collectives/inline_collective.h"
+#include "comm/fork_guard.h"
 #include "comm/group/agreement.h"
 #include "comm/group/group.h"
 #include "comm/group/lane.h"
-#include "comm/transport/gloo/gloo_transport.h"
+#include "comm/transport/transports.h"
 
 namespace lockstep::detail {
 
-class OrderedBackend {
+/// One group's part of a job.
+struct GroupContext {
+  ConnectOptions options;             ///< rank and world_size are those within the group
+  Store store;                        ///< the group's own
+  std::shared_ptr<JobMesh> job = {};  ///< null: collectives are not checked
+};
+
+/// Connects the ranks of `identity` by the transport that the options name. Collective, blocking. `check`
+/// throws when the group can no longer come about.
+/// @throws PeerLost naming a rank that is gone; Timeout, CommError
+std::shared_ptr<Group> connect_group(const GroupContext& context, const GroupIdentity& identity,
+                                     const FailureCheck& check);
+
+class ConnectedGroup final : public Group {
  public:
-  /// `store` is the group's own. Of `options`, reduction and peers count. Without `agreement` collectives are
-  /// not checked.
-  OrderedBackend(std::shared_ptr<Transport> transport, const GroupIdentity& identity, const Store& store,
-                 const CommOptions& options, std::unique_ptr<Agreement> agreement);
-  /// As close().
-  ~OrderedBackend();
-  OrderedBackend(const OrderedBackend&) = delete;
-  OrderedBackend& operator=(const OrderedBackend&) = delete;
+  /// What Group is for several ranks; `transport` connects them.
+  ConnectedGroup(const TransportRow& row, GroupContext context, const GroupIdentity& identity,
+                 std::shared_ptr<Transport> transport);
+  /// Closes at once, without waiting for other ranks. May not run in a forked child.
+  ~ConnectedGroup() override;
 
-  const GroupIdentity& identity() const { return identity_; }
-  std::uint64_t bytes_sent() const { return transport_->bytes_sent(); }
-  std::string activity() const;
-  /// Whether a collective failed; the group is of no further use then.
-  bool has_failed() const { return has_failed_; }
-
-  /// Called once, from any thread, with what the collective failed with.
-  using OnDone = std::function<void(std::exception_ptr)>;
-
-  /// Returns when `collective` is done; throws what it failed with.
-  void run(const Collective& collective);
-  /// Returns at once.
-  std::shared_ptr<Pending> start(const Collective& collective, OnDone on_done = {});
-  /// The same for several collectives, no messages, that are done when the last is. Returns at once.
-  std::shared_ptr<Pending> start_all(std::vector<Collective> collectives, OnDone on_done = {});
-
-  /// Returns when all that was issued so far is done.
-  void drain();
-  /// Fails what is not done, the collective under way included, and all later ones. Returns when no
-  /// thread is in here any more.
-  void close();
+  std::string backend() const override { return std::string(row_.name); }
+  std::chrono::milliseconds timeout() const override { return context_.options.timeout; }
+  std::uint64_t bytes_sent() const override { return transport_->bytes_sent(); }
+  std::string activity() const override;
+  void run(const Collective& collective) override;
+  std::shared_ptr<Pending> start(const Collective& collective) override;
+  std::shared_ptr<Group> make_subgroup(std::span<const int> members, int number) override;
+  void close() override;
 
  private:
   std::shared_ptr<Lane> lane_of(const Collective& collective);
   std::vector<std::shared_ptr<Lane>> lanes() const;
   void note_caller();
+
   void execute(Lane& lane, const Collective& collective);
   void perform_or_translate(Lane& lane, const Collective& collective);
   void perform(Lane& lane, const Collective& collective);
-  void perform_small(Lane& lane, const Collective& collective);
-  void perform_near(Lane& lane, const Collective& collective);
+  void perform_unchecked(const Collective& collective);
+  void perform_inline(Lane& lane, const Collective& collective);
+  void perform_in_peer_memory(Lane& lane, const Collective& collective);
   [[noreturn]] void rethrow(const Lane& lane, const char* name) const;
 
-  GroupIdentity identity_;
+  bool has_failed() const;
+  void drain();
+  void end(bool in_peace);
+  void close_together();
+  void await_key(const std::string& key, std::chrono::milliseconds patience);
+
+  // Destroyed from the last to the first: the store, which rank 0 may serve, goes last.
+  const TransportRow& row_;
+  HomeProcess home_;
+  GroupContext context_;
+  rendezvous::ControlMesh::Token abort_ = {};  // aborts the transport when the job fails
   std::shared_ptr<Transport> transport_;
-  Executor executor_;
-  std::unique_ptr<Agreement> agreement_;
-  Scratch scratch_;  // of the lane of collectives
-  std::atomic<bool> has_failed_{false};
+  CollectiveRunner runner_;
+  std::unique_ptr<Agreement> agreement_;  // null: collectives are not checked
+  StoreBarrier barrier_;                  // of groups that do not check
+  Scratch scratch_;                       // of the lane of collectives
+  std::atomic<bool> has_collective_failed_{false};
   std::exception_ptr failure_;  // of the lane of collectives, whose thread it belongs to
-  // Shared with the Works that were given out; the destructor stops them while the above still stands.
+  // Shared with the Works that were given out; end() stops them while the above still stands.
   std::shared_ptr<Lane> collectives_;
   MessageLanes messages_;
+  std::atomic<bool> is_closed_{false};
+  std::atomic<bool> has_ended_{false};
 };
 
 }  // namespace lockstep::detail

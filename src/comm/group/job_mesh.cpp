@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <sstream>
+#include <string_view>
 
 #include <lockstep/base/error.h>
 
 #include "comm/collectives/signature.h"
-#include "comm/group/known_threads.h"
 #include "rendezvous/mesh_sockets.h"
 
 namespace lockstep::detail {
@@ -43,7 +45,7 @@ std::vector<Endpoint> exchange_endpoints(Store& store, const CommOptions& option
   return endpoints;
 }
 
-std::vector<UniqueFd> connect(const GroupOptions& options, Store& store, std::uint64_t token,
+std::vector<UniqueFd> connect(const ConnectOptions& options, Store& store, std::uint64_t token,
                               std::vector<int>& numbers) {
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
   const rendezvous::MeshListener listener(options.own_address);
@@ -56,16 +58,42 @@ std::vector<UniqueFd> connect(const GroupOptions& options, Store& store, std::ui
   return connections;
 }
 
+// Names of threads that lockstep, Gloo and LibTorch start; a user's have the name of the program, or another
+// one.
+constexpr std::array<std::string_view, 3> kLibraryThreads = {"ls_", "gloo_", "pt_"};
+
+bool is_of_library(const std::filesystem::path& thread) {
+  std::string name;
+  std::getline(std::ifstream(thread / "comm"), name);
+  if (name.starts_with("pt_autograd")) return false;  // runs hooks of users
+  return std::ranges::any_of(kLibraryThreads,
+                             [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+// Whether, beside a single thread, this process has only threads that issue no collectives. False when in
+// doubt.
+bool has_one_user_thread() {
+  try {
+    int of_user = 0;
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+      if (!is_of_library(thread.path()) && ++of_user > 1) return false;
+    }
+    return true;
+  } catch (const std::filesystem::filesystem_error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
-JobMesh::JobMesh(const GroupOptions& options, Store store, std::uint64_t token)
+JobMesh::JobMesh(const ConnectOptions& options, Store store, std::uint64_t token)
     : mesh_(options.rank, connect(options, store, token, connections_),
             {.describe = [this](const auto& announcement) { return describe(announcement); },
              .activity = [this] { return activity(); }}),
       fork_guard_([this] {
         for (const int each : connections_) ::close(each);
       }) {
-  // Once all are here no more connections are opened.
+  // After this meeting no rank opens further connections.
   std::vector<int> everybody(static_cast<std::size_t>(options.world_size));
   std::iota(everybody.begin(), everybody.end(), 0);
   mesh_.meet({.announcement = {.sequence = 1},
@@ -94,7 +122,7 @@ std::optional<std::chrono::milliseconds> JobMesh::is_stuck_after(const Lane& lan
     return !other || other.get() == &lane || other->queue.is_idle();
   });
   if (!others_are_idle) return std::nullopt;
-  return is_alone() ? std::chrono::milliseconds(0) : kSecondThread;
+  return has_one_user_thread() ? std::chrono::milliseconds(0) : kSecondThread;
 }
 
 std::string JobMesh::activity() const {

@@ -1,4 +1,4 @@
-// The control mesh of a job, and the lanes of its groups, which it speaks about.
+// The control mesh of a job, and the lanes of its groups, by which the mesh names what ranks do.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 #include "comm/fork_guard.h"
 #include "comm/group/lane.h"
-#include "comm/join/own_address.h"
+#include "comm/transport/transports.h"
 #include "rendezvous/control_mesh.h"
 
 namespace lockstep::detail {
@@ -25,7 +25,7 @@ class JobMesh {
   /// Connects every rank with every other one, whose endpoints are exchanged in `store`. Strangers who call
   /// do not know `token`. Collective, blocking.
   /// @throws Timeout naming ranks that cannot be reached
-  JobMesh(const GroupOptions& options, Store store, std::uint64_t token);
+  JobMesh(const ConnectOptions& options, Store store, std::uint64_t token);
 
   rendezvous::ControlMesh& mesh() { return mesh_; }
 

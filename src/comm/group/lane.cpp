@@ -56,7 +56,7 @@ std::shared_ptr<Lane> MessageLanes::of(const Collective& message) {
   return lane;
 }
 
-// Those that nobody else holds, nor can get hold of meanwhile.
+// The lanes that nobody else holds; the lock keeps others from getting one meanwhile.
 std::vector<std::shared_ptr<Lane>> MessageLanes::take_idle() {
   std::vector<std::shared_ptr<Lane>> idle;
   std::erase_if(lanes_, [&](const auto& each) {

@@ -8,10 +8,7 @@
 #include <deque>
 #include <mutex>
 #include <stdexcept>
-#include <string>
 #include <utility>
-
-#include <lockstep/base/log.h>
 
 #include "base/time_slices.h"
 
@@ -19,7 +16,6 @@ namespace lockstep::detail {
 namespace {
 
 using Body = std::function<void()>;
-using OnDone = std::function<void(std::exception_ptr)>;
 
 constexpr auto kIdle = std::chrono::seconds(2);  // starting a thread costs little more than waking one
 
@@ -34,15 +30,6 @@ class Counted {
   std::atomic<int>& count_;
 };
 
-// Whoever is told goes first: it may hold the last reference to what must not be ended under a lock.
-void tell(OnDone on_done, const std::exception_ptr& error) {
-  try {
-    on_done(error);
-  } catch (const std::exception& failure) {
-    log_error(std::string("what follows on an asynchronous collective failed: ") + failure.what());
-  }
-}
-
 }  // namespace
 
 struct ProgressQueue::State {
@@ -55,10 +42,10 @@ struct ProgressQueue::State {
   std::atomic<int> waiters{0};
 
   // These are called with the mutex held.
-  std::shared_ptr<Task> enqueue(Body body, OnDone on_done);
+  std::shared_ptr<Task> enqueue(Body body);
   bool has_work() const { return !is_busy && !queue.empty(); }
   void run_front(std::unique_lock<std::mutex>& lock);
-  void finish(std::unique_lock<std::mutex>& lock, Task& task, const std::exception_ptr& error);
+  void finish(Task& task, const std::exception_ptr& error);
 
   void wait(Task& task);
   bool is_done(const Task& task);
@@ -66,11 +53,10 @@ struct ProgressQueue::State {
   void work(const std::stop_token& stop);
 };
 
-std::shared_ptr<ProgressQueue::Task> ProgressQueue::State::enqueue(Body body, OnDone on_done) {
+std::shared_ptr<ProgressQueue::Task> ProgressQueue::State::enqueue(Body body) {
   if (closed) std::rethrow_exception(closed);
   auto task = std::make_shared<Task>();
   task->body_ = std::move(body);
-  task->on_done_ = std::move(on_done);
   queue.push_back(task);
   return task;
 }
@@ -89,21 +75,15 @@ void ProgressQueue::State::run_front(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   is_busy = false;
   if (error && closed) error = closed;
-  finish(lock, *task, error);
+  finish(*task, error);
 }
 
 // Frees the body first: what it captured may be the last reference to a tensor.
-void ProgressQueue::State::finish(std::unique_lock<std::mutex>& lock, Task& task,
-                                  const std::exception_ptr& error) {
+void ProgressQueue::State::finish(Task& task, const std::exception_ptr& error) {
   task.body_ = nullptr;
   task.error_ = error;
   task.is_done_ = true;
-  auto on_done = std::exchange(task.on_done_, nullptr);
   changed.notify_all();
-  if (!on_done) return;
-  lock.unlock();
-  tell(std::move(on_done), error);
-  lock.lock();
 }
 
 void ProgressQueue::State::wait(Task& task) {
@@ -125,9 +105,9 @@ bool ProgressQueue::State::is_done(const Task& task) {
 }
 
 bool ProgressQueue::State::close(const std::exception_ptr& reason) {
-  std::unique_lock lock(mutex);
+  const std::lock_guard lock(mutex);
   if (!closed) closed = reason;
-  for (const auto& task : std::exchange(queue, {})) finish(lock, *task, closed);
+  for (const auto& task : std::exchange(queue, {})) finish(*task, closed);
   return is_busy;
 }
 
@@ -152,10 +132,10 @@ ProgressQueue::~ProgressQueue() {
   join();
 }
 
-std::shared_ptr<ProgressQueue::Task> ProgressQueue::push(Body body, OnDone on_done) {
+std::shared_ptr<ProgressQueue::Task> ProgressQueue::push(Body body) {
   home_.require();
   const std::lock_guard lock(state_->mutex);
-  auto task = state_->enqueue(std::move(body), std::move(on_done));
+  auto task = state_->enqueue(std::move(body));
   if (!std::exchange(state_->has_worker, true)) {
     // One that ended is joined.
     thread_ = std::jthread([state = state_](const std::stop_token& stop) { state->work(stop); });
@@ -164,12 +144,12 @@ std::shared_ptr<ProgressQueue::Task> ProgressQueue::push(Body body, OnDone on_do
   return task;
 }
 
-void ProgressQueue::run(const Body& body) {
+void ProgressQueue::run(Body body) {
   home_.require();
   std::shared_ptr<Task> task;
   {
     const std::lock_guard lock(state_->mutex);
-    task = state_->enqueue(body, {});
+    task = state_->enqueue(std::move(body));
   }
   state_->wait(*task);
 }

@@ -26,27 +26,24 @@ class LOCKSTEP_API ProgressQueue {
   class Task {
     friend struct State;
     std::function<void()> body_;
-    std::function<void(std::exception_ptr)> on_done_;
     std::exception_ptr error_;
     bool is_done_ = false;
   };
 
   ProgressQueue();
-  /// May run within an on_done, which may have held the last owner of the queue.
+  /// May run in the progress thread itself: an operation may hold the last owner of the queue.
   ~ProgressQueue();
   ProgressQueue(const ProgressQueue&) = delete;
   ProgressQueue& operator=(const ProgressQueue&) = delete;
 
   // Those that take an operation, or wait for one, @throw CommError in a forked child.
 
-  /// Queues `body`. `on_done` is called once, from any thread, after body ended, with what it threw; what it
-  /// throws itself is logged.
-  std::shared_ptr<Task> push(std::function<void()> body,
-                             std::function<void(std::exception_ptr)> on_done = {});
+  /// Queues `body`.
+  std::shared_ptr<Task> push(std::function<void()> body);
 
   /// Runs `body` after all that was pushed before, in this thread, and returns when it is done.
   /// Throws what it threw.
-  void run(const std::function<void()>& body);
+  void run(std::function<void()> body);
 
   /// Blocks until `task` is done, running the queue meanwhile. Throws what the task threw.
   void wait(Task& task);

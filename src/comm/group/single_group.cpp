@@ -1,11 +1,15 @@
-#include "comm/group/single_group.h"
+#include <array>
+
+#include "comm/group/group.h"
 
 namespace lockstep::detail {
 namespace {
 
+constexpr std::array kHostDevices{c10::DeviceType::CPU};
+
 class SingleGroup final : public Group {
  public:
-  using Group::Group;
+  explicit SingleGroup(GroupIdentity identity) : Group(std::move(identity), kHostDevices) {}
 
   std::string backend() const override { return "single"; }
   std::chrono::milliseconds timeout() const override { return std::chrono::milliseconds::max(); }
@@ -33,8 +37,6 @@ class SingleGroup final : public Group {
 };
 
 }  // namespace
-
-std::shared_ptr<Group> single_group() { return single_group(GroupIdentity{}); }
 
 std::shared_ptr<Group> single_group(GroupIdentity identity) {
   return std::make_shared<SingleGroup>(std::move(identity));

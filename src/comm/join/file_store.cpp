@@ -1,4 +1,4 @@
-// The file store: c10d's, behind a look whether the file can be one.
+// The file store: c10d's, for files that are one or can become one.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -12,14 +12,14 @@
 #include <lockstep/comm/store.h>
 
 #include "comm/c10d.h"
-#include "comm/join/file_store.h"
+#include "comm/join/join_handshake.h"
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 namespace lockstep {
 namespace {
 
-// The number of users is what every such file begins with: the key behind its length.
+// Every such file begins with the length and the name of the key that counts its users.
 constexpr std::string_view kBeginning{"\x09\0\0\0refcount/", 13};
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& expected,
@@ -55,9 +55,9 @@ class FileStore final : public c10d::FileStore {
     path_.clear();  // c10d's destructor looks for the file, and finds nothing to do
   }
 
-  void set_users(int rank, detail::Roll roll) {
+  void set_users(int rank, detail::JoinedRanks ranks) {
     rank_ = rank;
-    roll_ = std::move(roll);
+    ranks_ = std::move(ranks);
   }
 
  private:
@@ -65,34 +65,34 @@ class FileStore final : public c10d::FileStore {
 
   // Whether this process is the last one.
   bool leave() {
-    if (!roll_.empty() && roll_.size() <= kMostBits) return leave_living();
+    if (!ranks_.empty() && ranks_.size() <= kMostBits) return leave_living();
     addHelper(refCountKey_, -1);
     const auto left = addHelper(cleanupKey_, 1);
     return left >= numWorkers_ && addHelper(refCountKey_, 0) == 0;
   }
 
-  // The ranks that have left are bits of a sum. Who is gone is looked at first: a rank that is there now will
-  // leave later than this one, or is known by its bit.
+  // The ranks that have left are bits of a sum. Ranks that are gone are looked up first: a rank that is there
+  // now will leave later than this one, or is known by its bit.
   bool leave_living() {
     std::int64_t gone = 0;
-    for (std::size_t rank = 0; rank < roll_.size(); ++rank) {
-      if (roll_[rank].is_gone()) gone |= std::int64_t{1} << rank;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (ranks_[rank].is_gone()) gone |= std::int64_t{1} << rank;
     }
-    const auto all = (std::int64_t{1} << roll_.size()) - 1;
+    const auto all = (std::int64_t{1} << ranks_.size()) - 1;
     return (gone | addHelper("lockstep/left", std::int64_t{1} << rank_)) == all;
   }
 
   int rank_ = 0;
-  detail::Roll roll_;
+  detail::JoinedRanks ranks_;
 };
 
 }  // namespace
 
 namespace detail {
 
-void set_users(const Store& store, int rank, Roll roll) {
+void set_users(const Store& store, int rank, JoinedRanks ranks) {
   if (auto* const file = dynamic_cast<FileStore*>(store.impl().store.get()))
-    file->set_users(rank, std::move(roll));
+    file->set_users(rank, std::move(ranks));
 }
 
 }  // namespace detail

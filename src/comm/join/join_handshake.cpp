@@ -1,14 +1,19 @@
 #include "comm/join/join_handshake.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
 #include <mutex>
 #include <sstream>
 #include <utility>
 #include <vector>
 
-#include "comm/join/roll_entry.h"
-#include "comm/join/shared_store.h"
-#include "comm/poll_until.h"
+#include "base/host_name.h"
+#include "comm/join/joining.h"
+#include "comm/waiting.h"
 #include "rendezvous/rank_text.h"
 #include "rendezvous/verdict.h"
 
@@ -20,6 +25,7 @@ using rendezvous::Verdict;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+// These keys are the same in all versions: ranks of another one must be told that the protocols differ.
 constexpr auto kPresent = "roll_call/present";    // processes that came
 constexpr auto kVerdict = "roll_call/verdict";    // why the group cannot come about
 constexpr auto kVerdicts = "roll_call/verdicts";  // how many were given; the first one counts
@@ -27,7 +33,7 @@ constexpr auto kHeard = "roll_call/heard";        // processes that know it, and
 constexpr auto kLastWords = milliseconds(1000);   // the server's wait for them
 constexpr auto kPatience = milliseconds(100);     // between two looks at all missing ranks
 
-std::string roll_call_key(int rank) { return "roll_call/" + std::to_string(rank); }
+std::string entry_key(int rank) { return "roll_call/" + std::to_string(rank); }
 
 std::string seconds(milliseconds time) {
   std::ostringstream text;
@@ -45,7 +51,7 @@ Verdict twice(int rank, const std::string& first, const std::string& second) {
                             "address"}};
 }
 
-Verdict left_over(const std::string& store, int rank, const RollEntry& gone) {
+Verdict left_over(const std::string& store, int rank, const JoinEntry& gone) {
   return {.failure = Failure::kOther,
           .ranks = {rank},
           .parts = {.what = store + " is left over from an earlier run",
@@ -95,21 +101,27 @@ void keep_for_ever(const Store& store) {
   kept.push_back(store);
 }
 
-class RollCall {
+// The PID namespace of this process; empty where it is not known, as where /proc is not mounted.
+std::string own_pid_space() {
+  std::error_code failure;
+  return std::filesystem::read_symlink("/proc/self/ns/pid", failure);
+}
+
+class Handshake {
  public:
-  RollCall(Store& store, const Attendance& own)
+  Handshake(Store& store, const JoinRequest& own)
       : store_(store),
         own_(own),
         entry_(own_entry(own.settings)),
-        roll_(static_cast<std::size_t>(own.world_size)) {}
+        ranks_(static_cast<std::size_t>(own.world_size)) {}
 
   void sign_in() {
     store_.add(kPresent, 1);
-    const auto key = roll_call_key(own_.rank);
+    const auto key = entry_key(own_.rank);
     if (store_.add(key + "/count", 1) > 1) {
       std::string first = "a process that did not say";
       if (store_.wait(std::span(&key, 1), kLastWords)) {
-        const auto entry = roll_entry_from_text(store_.get(key, kPatience));
+        const auto entry = join_entry_from_text(store_.get(key, kPatience));
         refuse_if_left_over(own_.rank, entry);
         first = entry.whereabouts();
       }
@@ -118,17 +130,17 @@ class RollCall {
     store_.set(key, to_text(entry_));
   }
 
-  Roll await_all(steady_clock::time_point deadline, milliseconds timeout) {
+  JoinedRanks await_all(steady_clock::time_point deadline, milliseconds timeout) {
     std::vector<int> missing;
     for (int rank = 0; rank < own_.world_size; ++rank) missing.push_back(rank);
     for (;;) {
       std::erase_if(missing, [&](int rank) { return has_come(rank); });
       heed_verdict();
-      if (missing.empty()) return std::move(roll_);
+      if (missing.empty()) return std::move(ranks_);
       if (is_pytorch_rank(store_, missing.front())) refuse(foreign(missing.front(), own_.rank));
       const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
       if (left <= milliseconds(0)) break;
-      const auto next = roll_call_key(missing.front());
+      const auto next = entry_key(missing.front());
       (void)store_.wait(std::span(&next, 1), std::min(left, kPatience));
     }
     refuse(absence(missing, own_.world_size, timeout));
@@ -136,21 +148,21 @@ class RollCall {
 
  private:
   bool has_come(int rank) {
-    if (!store_.check(roll_call_key(rank))) return false;
-    const auto other = roll_entry_from_text(store_.get(roll_call_key(rank), kPatience));
+    if (!store_.check(entry_key(rank))) return false;
+    const auto other = join_entry_from_text(store_.get(entry_key(rank), kPatience));
     refuse_if_left_over(rank, other);
     compare(rank, other);
-    roll_[static_cast<std::size_t>(rank)] = other;
+    ranks_[static_cast<std::size_t>(rank)] = other;
     return true;
   }
 
-  void refuse_if_left_over(int rank, const RollEntry& other) {
+  void refuse_if_left_over(int rank, const JoinEntry& other) {
     if (own_.left_over.empty() || !other.is_gone()) return;
     keep_for_ever(store_);
     refuse(left_over(own_.left_over, rank, other));
   }
 
-  void compare(int rank, const RollEntry& other) {
+  void compare(int rank, const JoinEntry& other) {
     for (const auto& [name, value] : entry_.settings) {
       const auto found = other.settings.find(name);
       const auto theirs = found == other.settings.end() ? "none" : found->second;
@@ -171,8 +183,8 @@ class RollCall {
     take_leave(verdict);
   }
 
-  // Who serves the store may leave only when those who are there have heard why, and those who are about to
-  // come had a moment to.
+  // The rank that serves the store may leave only when the ranks that are there have read the verdict, and
+  // those that are about to come had a moment to do so.
   [[noreturn]] void take_leave(const Verdict& verdict) {
     store_.add(kHeard, 1);
     const std::int64_t awaited = verdict.failure == Failure::kTimeout ? 0 : own_.world_size;
@@ -184,27 +196,59 @@ class RollCall {
   }
 
   Store& store_;
-  const Attendance& own_;
-  RollEntry entry_;
-  Roll roll_;
+  const JoinRequest& own_;
+  JoinEntry entry_;
+  JoinedRanks ranks_;
 };
 
 }  // namespace
 
-void call_off(Store& store, const ErrorParts& parts) {
+std::string JoinEntry::whereabouts() const { return host + ", pid " + std::to_string(pid); }
+
+bool JoinEntry::is_gone() const {
+  const auto own = own_pid_space();
+  return host == host_name() && pid_space == own && !own.empty() && ::kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+JoinEntry own_entry(const std::map<std::string, std::string>& settings) {
+  return {.host = host_name(), .pid = getpid(), .pid_space = own_pid_space(), .settings = settings};
+}
+
+std::string to_text(const JoinEntry& entry) {
+  auto text = entry.host + '\n' + std::to_string(entry.pid) + ' ' + entry.pid_space + '\n';
+  for (const auto& [name, value] : entry.settings) text += name + '=' + value + '\n';
+  return text;
+}
+
+JoinEntry join_entry_from_text(const std::string& text) {
+  std::istringstream stream(text);
+  JoinEntry entry;
+  std::getline(stream, entry.host);
+  stream >> entry.pid;
+  stream.ignore();  // one blank: what follows may be empty
+  std::getline(stream, entry.pid_space);
+  for (std::string line; std::getline(stream, line);) {
+    const auto equals = line.find('=');
+    if (equals != std::string::npos) entry.settings[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  return entry;
+}
+
+void cancel_handshake(Store& store, const ErrorParts& parts) {
   leave_verdict(store, {.failure = Failure::kOther, .parts = parts});
 }
 
-Roll roll_call(Store& store, const Attendance& own, steady_clock::time_point deadline, milliseconds timeout) {
-  RollCall call(store, own);
-  call.sign_in();
-  return call.await_all(deadline, timeout);
+JoinedRanks join_handshake(Store& store, const JoinRequest& own, steady_clock::time_point deadline,
+                           milliseconds timeout) {
+  Handshake handshake(store, own);
+  handshake.sign_in();
+  return handshake.await_all(deadline, timeout);
 }
 
-void require_alive(const Roll& roll) {
-  const auto gone = std::ranges::find_if(roll, &RollEntry::is_gone);
-  if (gone == roll.end()) return;
-  const auto rank = static_cast<int>(gone - roll.begin());
+void require_alive(const JoinedRanks& ranks) {
+  const auto gone = std::ranges::find_if(ranks, &JoinEntry::is_gone);
+  if (gone == ranks.end()) return;
+  const auto rank = static_cast<int>(gone - ranks.begin());
   throw PeerLost("comm",
                  {.what = "rank " + std::to_string(rank) + " is gone: it ended while the ranks connected",
                   .got = gone->whereabouts(),

@@ -1,10 +1,9 @@
-#include "comm/join/own_address.h"
+#include "comm/join/joining.h"
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
 #include "base/host_name.h"
-#include "comm/transport/gloo/gloo_connect.h"
 #include "rendezvous/own_address.h"
 
 namespace lockstep::detail {
@@ -14,6 +13,10 @@ namespace {
 std::string first_interface() {
   const auto names = env::get("GLOO_SOCKET_IFNAME").value_or("");
   return names.substr(0, names.find(','));
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "localhost" || address == "::1" || address == "[::1]";
 }
 
 std::string seen_key(int rank) { return "main_address/seen_by/" + std::to_string(rank); }
@@ -26,7 +29,7 @@ std::string value_of(Store& store, const std::string& key, const CommOptions& op
   return store.get(key, options.timeout);
 }
 
-// How the machine of rank 0 is seen from others; `own`: all ranks are on it.
+// The address at which other machines see that of rank 0; `own` where all ranks are on one machine.
 std::string seen_from_outside(Store& store, const CommOptions& options, const std::string& own) {
   for (int rank = 1; rank < options.world_size; ++rank) {
     const auto seen = value_of(store, seen_key(rank), options);
@@ -35,7 +38,7 @@ std::string seen_from_outside(Store& store, const CommOptions& options, const st
   return own;
 }
 
-// Who cannot say it has an interface named, or fails in a moment.
+// A rank that cannot tell has an interface named, or fails in a moment.
 std::string seen_main_address(const std::string& main) {
   try {
     return rendezvous::route_to(main).there.text();
@@ -44,7 +47,7 @@ std::string seen_main_address(const std::string& main) {
   }
 }
 
-// Ranks that meet in a file know no address: the machine's name has to do, if it leads anywhere.
+// Ranks that meet in a file know no address: this is the address of the machine's name, if it has one.
 rendezvous::Address address_of_machine() {
   try {
     const auto own = rendezvous::route_to(host_name()).own;
@@ -56,16 +59,12 @@ rendezvous::Address address_of_machine() {
 
 }  // namespace
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "localhost" || address == "::1" || address == "[::1]";
-}
-
-GroupOptions with_own_address(const CommOptions& options, Store store) {
+ConnectOptions with_own_address(const CommOptions& options, Store store) {
   const auto& main = options.main_address;
   const auto interface = first_interface();
   const bool is_named = !main.empty() && !is_loopback(main);
   if (is_named && options.rank != 0) store.set(seen_key(options.rank), seen_main_address(main));
-  GroupOptions own{options};
+  ConnectOptions own{options};
   if (!interface.empty())
     own.own_address = rendezvous::address_of_interface(interface).text();
   else
@@ -80,21 +79,12 @@ GroupOptions with_own_address(const CommOptions& options, Store store) {
   return own;
 }
 
-// Python advertises what the name of its machine stands for, and so does Gloo here; not where that leads
-// nowhere.
-GroupOptions with_own_address(const CommOptions& options) {
+// Python advertises the address of its machine's name, and so does Gloo here, unless that is the loopback.
+ConnectOptions with_own_address(const CommOptions& options) {
   const auto& main = options.main_address;
   if (!first_interface().empty() || main.empty() || is_loopback(main)) return {options};
   const auto own = rendezvous::route_to(main).own;
-  return own.is_loopback() ? GroupOptions{options} : GroupOptions{options, own.text()};
-}
-
-std::string listening_text(const GroupOptions& options, int rank) {
-  if (options.own_address.empty()) return {};
-  const auto interface = rendezvous::interface_with(options.own_address);
-  return "rank " + std::to_string(rank) + " listens at " + options.own_address +
-         (interface.empty() ? "" : " (" + interface + ")") +
-         "; if others cannot reach that, GLOO_SOCKET_IFNAME names another interface";
+  return own.is_loopback() ? ConnectOptions{options} : ConnectOptions{options, own.text()};
 }
 
 }  // namespace lockstep::detail

@@ -1,20 +1,59 @@
 #include <lockstep/comm/process_group.h>
 
+#include <atomic>
 #include <charconv>
 #include <exception>
+#include <sstream>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/launch/join.h>
 
 #include "cluster/variables.h"
-#include "comm/join/init_method.h"
-#include "comm/join/leaving.h"
+#include "comm/join/process_group.h"
 
 namespace lockstep {
 namespace {
 
 using detail::InitMethod;
+
+std::atomic<void (*)()> exit_hook{nullptr};
+
+constexpr auto kForms = "env://, tcp://HOST:PORT or file:///PATH, each with ?rank=R&world_size=N or without";
+
+[[noreturn]] void refuse_method(const std::string& what, const std::string& got) {
+  throw ConfigError("comm", {.what = "init_method: " + what, .expected = kForms, .got = '"' + got + '"'});
+}
+
+int parse_port(const std::string& port, const std::string& whole) {
+  int number = 0;
+  const auto [end, status] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (status != std::errc{} || end != port.data() + port.size() || number < 1 || number > 65535)
+    refuse_method("the port number must be 1 to 65535", whole);
+  return number;
+}
+
+void split_host_and_port(InitMethod& method, const std::string& authority, const std::string& whole) {
+  const auto colon = authority.rfind(':');
+  if (colon == std::string::npos || authority.ends_with(']'))
+    refuse_method("the port number is missing", whole);
+  method.port = parse_port(authority.substr(colon + 1), whole);
+  method.host = authority.substr(0, colon);
+  if (method.host.starts_with('[') && method.host.ends_with(']'))
+    method.host = method.host.substr(1, method.host.size() - 2);
+  if (method.host.empty()) refuse_method("the host is missing", whole);
+}
+
+void read_parameters(InitMethod& method, const std::string& query, const std::string& whole) {
+  std::istringstream stream(query);
+  for (std::string pair; std::getline(stream, pair, '&');) {
+    const auto equals = pair.find('=');
+    const auto name = pair.substr(0, equals);
+    if (equals == std::string::npos || (name != "rank" && name != "world_size" && name != "use_libuv"))
+      refuse_method("parameter " + name + " is not known", whole);
+    method.parameters[name] = pair.substr(equals + 1);
+  }
+}
 
 constexpr std::string_view kSetBy = "torchrun, ls::spawn() or yourself";
 
@@ -81,6 +120,26 @@ CommOptions comm_options(const ProcessGroupOptions& options, const InitMethod& m
 
 }  // namespace
 
+InitMethod detail::parse_init_method(const std::string& text) {
+  const auto colon = text.find("://");
+  InitMethod method{.scheme = text.substr(0, colon)};
+  const bool is_known = method.scheme == "env" || method.scheme == "tcp" || method.scheme == "file";
+  if (colon == std::string::npos || !is_known) refuse_method("the scheme is not known", text);
+  auto rest = text.substr(colon + 3);
+  const auto question = rest.find('?');
+  if (question != std::string::npos) read_parameters(method, rest.substr(question + 1), text);
+  rest.resize(std::min(question, rest.size()));
+  if (method.scheme == "tcp") split_host_and_port(method, rest.substr(0, rest.find('/')), text);
+  if (method.scheme == "env" && !rest.empty()) refuse_method("env:// takes no address", text);
+  if (method.scheme == "file") {
+    if (!rest.starts_with('/') || rest.size() < 2) refuse_method("the path is missing or not absolute", text);
+    method.path = rest;
+  }
+  return method;
+}
+
+void detail::set_process_group_exit_hook(void (*hook)()) { exit_hook = hook; }
+
 ProcessGroup::ProcessGroup(const Communicator& communicator)
     : Communicator(communicator), exceptions_before_(std::uncaught_exceptions()) {}
 
@@ -104,7 +163,7 @@ void ProcessGroup::leave() noexcept {
   } catch (const std::exception&) {
     // Nobody is left to wait for.
   }
-  detail::act_on_leaving();
+  if (auto* const hook = exit_hook.load()) hook();
 }
 
 ProcessGroup init_process_group(const ProcessGroupOptions& options) {

@@ -1,4 +1,4 @@
-#include "comm/join/shared_store.h"
+#include "comm/join/joining.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,48 +9,59 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include "base/sockets.h"
 #include "comm/c10d.h"
-#include "comm/join/launcher_socket.h"
-#include "comm/join/launcher_store.h"
-#include "comm/join/tcp_store.h"
+#include "comm/stores.h"
 
 namespace lockstep::detail {
 namespace {
 
 constexpr auto kAnswerTime = std::chrono::milliseconds(1000);  // of a store that is there
 
-struct MeetingPoint {
+constexpr auto kListenFd = "LOCKSTEP_LISTEN_FD";
+
+struct SharedStore {
   std::mutex mutex;  // held while the store is made, which may take as long as rank 0 does
   std::optional<Store> store;
-  std::atomic<int> next_room = 0;
+  std::atomic<int> next_scope = 0;
 };
 
 // By rank, too: ranks may be threads of one process.
 using Place = std::tuple<std::string, int, int>;
-constexpr int kNoRank = -1;  // for numbers that are none
+constexpr int kNoRank = -1;  // for ranks out of range
 
 // Never destroyed: a thread may still be in a collective when static objects are.
-MeetingPoint& meeting_point(const Place& place) {
+SharedStore& shared_store_at(const Place& place) {
   static std::mutex mutex;
-  static auto& points = *new std::map<Place, MeetingPoint>;
+  static auto& stores = *new std::map<Place, SharedStore>;
   const std::lock_guard lock(mutex);
-  return points[place];
+  return stores[place];
 }
 
-MeetingPoint& meeting_point(const CommOptions& options) {
+SharedStore& shared_store_at(const CommOptions& options) {
   const bool is_rank = options.rank >= 0 && options.rank < options.world_size;
-  return meeting_point({options.main_address, options.main_port, is_rank ? options.rank : kNoRank});
+  return shared_store_at({options.main_address, options.main_port, is_rank ? options.rank : kNoRank});
 }
 
-// The room that this process has not been in, whatever number it gave itself then.
-int next_room(const CommOptions& options) {
-  const int of_strangers = meeting_point({options.main_address, options.main_port, kNoRank}).next_room;
-  return std::max<int>(meeting_point(options).next_room, of_strangers);
+// The number of the scope that this process has not been in, whatever its rank was then.
+int next_scope(const CommOptions& options) {
+  const int without_rank = shared_store_at({options.main_address, options.main_port, kNoRank}).next_scope;
+  return std::max<int>(shared_store_at(options).next_scope, without_rank);
 }
 
 // torchrun may serve the store itself.
 bool serves(const CommOptions& options) {
   return options.rank == 0 && env::get("TORCHELASTIC_USE_AGENT_STORE") != "True";
+}
+
+// The socket that our launcher opened for rank 0, so that nobody can take its port, if it listens on `port`.
+// It can be taken once; programs that this rank starts do not learn of it.
+std::optional<int> take_launcher_socket(int port) {
+  if (!env::get(kListenFd)) return std::nullopt;
+  const auto fd = static_cast<int>(env::require_int(kListenFd));
+  if (lockstep::port_of(fd) != port) return std::nullopt;  // the program meets elsewhere
+  env::unset(kListenFd);
+  return fd;
 }
 
 TcpStoreOptions tcp_options(const CommOptions& options) {
@@ -63,7 +74,7 @@ TcpStoreOptions tcp_options(const CommOptions& options) {
   return tcp;
 }
 
-// Where the port of a second rank 0 is taken, the first one has it: the roll call there will name both.
+// Where the port of a second rank 0 is taken, the first one has it: the handshake there will name both.
 Store connect(const CommOptions& options) {
   if (auto store = launcher_store(options)) return std::move(*store);
   auto tcp = tcp_options(options);
@@ -76,47 +87,48 @@ Store connect(const CommOptions& options) {
   }
 }
 
-std::string name_of_room(int number) { return "communicator/" + std::to_string(number); }
+std::string scope_name(int number) { return "communicator/" + std::to_string(number); }
 
-// Who could not join, or came too late, has missed rooms that others have left: they are in the newest.
-int newest_room(Store& store, int first) {
-  const auto is_open = [](int number) { return name_of_room(number) + "/is_open"; };
+// A rank that could not join, or came too late, has missed scopes that others have left: they are in the
+// newest.
+int newest_scope(Store& store, int first) {
+  const auto is_open = [](int number) { return scope_name(number) + "/is_open"; };
   int number = first;
   while (store.check(is_open(number + 1))) ++number;
   store.set(is_open(number), "");
   return number;
 }
 
-Store enter_room(MeetingPoint& point, const CommOptions& options, std::chrono::milliseconds patience) {
-  limit_answers(*point.store, patience);
-  const int number = newest_room(*point.store, next_room(options));
-  point.next_room = number + 1;
-  return scoped(*point.store, name_of_room(number));
+Store open_scope(SharedStore& shared, const CommOptions& options, std::chrono::milliseconds patience) {
+  limit_answers(*shared.store, patience);
+  const int number = newest_scope(*shared.store, next_scope(options));
+  shared.next_scope = number + 1;
+  return scoped(*shared.store, scope_name(number));
 }
 
 }  // namespace
 
 Store shared_store(const CommOptions& options) {
-  auto& point = meeting_point(options);
-  const std::lock_guard lock(point.mutex);
-  if (!point.store) point.store = connect(options);
-  return enter_room(point, options, options.timeout);
+  auto& shared = shared_store_at(options);
+  const std::lock_guard lock(shared.mutex);
+  if (!shared.store) shared.store = connect(options);
+  return open_scope(shared, options, options.timeout);
 }
 
 std::optional<Store> shared_store_if_served(const CommOptions& options) {
-  auto& point = meeting_point(options);
-  const std::lock_guard lock(point.mutex);
-  if (!point.store) point.store = launcher_store(options);
-  if (!point.store) {
+  auto& shared = shared_store_at(options);
+  const std::lock_guard lock(shared.mutex);
+  if (!shared.store) shared.store = launcher_store(options);
+  if (!shared.store) {
     if (!is_store_server(options.main_address, options.main_port, kAnswerTime)) return std::nullopt;
-    point.store = make_tcp_store({.address = options.main_address, .port = options.main_port});
+    shared.store = make_tcp_store({.address = options.main_address, .port = options.main_port});
   }
-  return enter_room(point, options, kAnswerTime);
+  return open_scope(shared, options, kAnswerTime);
 }
 
-// What Gloo notes for others who connect.
-bool is_pytorch_rank(const Store& room, int rank) {
-  return Store(std::make_shared<StoreImpl>(StoreImpl{without_scopes(room)}))
+// The key under which Gloo publishes the addresses of a rank.
+bool is_pytorch_rank(const Store& scope, int rank) {
+  return Store(std::make_shared<StoreImpl>(StoreImpl{without_scopes(scope)}))
       .check("default_pg/0//cpu//0/" + std::to_string(rank));
 }
 

@@ -6,7 +6,8 @@
 
 #include "comm/c10d.h"
 #include "comm/errors.h"
-#include "comm/timeouts.h"
+#include "comm/stores.h"
+#include "comm/waiting.h"
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -90,6 +91,11 @@ c10::intrusive_ptr<c10d::Store> detail::without_scopes(const Store& store) {
   auto inner = store.impl().store;
   while (auto* scope = dynamic_cast<c10d::PrefixStore*>(inner.get())) inner = scope->getUnderlyingStore();
   return inner;
+}
+
+void detail::limit_answers(const Store& store, milliseconds time) {
+  const bool has_server = store.impl().port != 0;
+  if (has_server) without_scopes(store)->setTimeout(bounded(time));
 }
 
 int store_port(const Store& store) { return store.impl().port; }

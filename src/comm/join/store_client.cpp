@@ -10,8 +10,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/system_error_text.h"
-#include "comm/poll_until.h"
-#include "comm/timeouts.h"
+#include "comm/waiting.h"
 
 #include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
@@ -26,7 +25,7 @@ using std::chrono::steady_clock;
 constexpr auto kLastLook = milliseconds(500);  // for the answer, when the time of a wait is up
 constexpr auto kKeyPrefix = "/";               // of c10d's clients
 
-// A question as it travels. Numbers and lengths have 8 bytes.
+// The bytes of a request. Numbers and lengths have 8 bytes.
 class Request {
  public:
   explicit Request(QueryType type) { append(type); }
@@ -51,7 +50,7 @@ class Request {
 
 [[noreturn]] void fail(int error) { throw std::runtime_error(system_error_text(error)); }
 
-// Requests are small and awaited.
+// Nagle's algorithm would hold small requests back, whose answers are awaited.
 void send_at_once(int socket) {
   const int on = 1;
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -191,7 +190,7 @@ bool StoreClient::check(const std::vector<std::string>& keys, Deadline deadline)
 
 void StoreClient::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
 
-// By looking again and again: whoever asks the server to wait cannot ask anything else meanwhile.
+// Polls: a connection on which the server was asked to wait can carry no other request meanwhile.
 void StoreClient::wait(const std::vector<std::string>& keys, const milliseconds& timeout) {
   const auto deadline = steady_clock::now() + bounded(timeout);
   const auto are_set = [&] { return check(keys, std::max(deadline, steady_clock::now() + kLastLook)); };

@@ -16,17 +16,15 @@
 #include <lockstep/base/expected.h>
 #include <lockstep/comm/store.h>
 
-#include "comm/join/tcp_store.h"
+#include "comm/join/joining.h"
 
 #include "base/sockets.h"
-#include "comm/broken_pipes.h"
 #include "comm/c10d.h"
 #include "comm/errors.h"
 #include "comm/event_loop.h"
 #include "comm/fork_guard.h"
-#include "comm/join/kv_store.h"
 #include "comm/join/store_client.h"
-#include "comm/timeouts.h"
+#include "comm/waiting.h"
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
@@ -34,7 +32,7 @@
 namespace lockstep {
 namespace {
 
-using detail::BrokenPipesAreErrors;
+using detail::SigpipeBlock;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
@@ -80,7 +78,7 @@ Expected<UniqueFd> connect_by(const TcpStoreOptions& options, Deadline deadline,
   }
 }
 
-// The server may start later than we do.
+// The server may start later than this rank.
 UniqueFd await_server(const TcpStoreOptions& options, Deadline deadline) {
   auto outcome = connect_by(options, deadline, kAttemptTime);
   if (outcome) return std::move(*outcome);
@@ -90,7 +88,8 @@ UniqueFd await_server(const TcpStoreOptions& options, Deadline deadline) {
                  .hint = "check that rank 0 runs, and the address and port that all ranks were given"});
 }
 
-// Our own server, at the address that the others were given. As it is there, one attempt has all the time.
+// Connects to this rank's own server at the address that the others were given. The server is there, so that
+// one attempt may take all the time.
 UniqueFd reach_own_server(const TcpStoreOptions& options, Deadline deadline) {
   auto outcome =
       connect_by(options, std::min(deadline, steady_clock::now() + kOwnAddressTime), kOwnAddressTime);
@@ -102,7 +101,7 @@ UniqueFd reach_own_server(const TcpStoreOptions& options, Deadline deadline) {
                        "be one of the machine of rank 0"});
 }
 
-// Where c10d's client in the server's process finds it, at once; nobody asks that client anything.
+// The address at which c10d's own client in the server's process connects at once. The client is not used.
 std::string local_address(const std::optional<int>& listen_fd) {
   constexpr auto kLoopback = "127.0.0.1";
   sockaddr_storage address{};
@@ -142,7 +141,7 @@ class C10dStore {
 
   int port() const { return store_->getPort(); }
 
-  // As every process of torch.distributed does; the server waits for all of them.
+  // Every process of torch.distributed does this; the server waits for all of them.
   void await_workers(Deadline deadline) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
     store_->setTimeout(std::max(left, milliseconds(1)));
@@ -163,7 +162,7 @@ std::shared_ptr<C10dStore> open_c10d_store(const TcpStoreOptions& options, c10d:
   tcp.waitWorkers = false;
   tcp.timeout = detail::bounded(options.timeout);
   const auto address = options.is_server ? local_address(options.listen_fd) : options.address;
-  const BrokenPipesAreErrors guard;
+  const SigpipeBlock guard;
   try {
     return std::make_shared<C10dStore>(c10::make_intrusive<c10d::TCPStore>(address, tcp));
   } catch (const std::exception& error) {
@@ -224,12 +223,6 @@ Store detail::make_pytorch_store(const TcpStoreOptions& options, int world_size)
   if (options.is_server) socket = reach_own_server(options, deadline);
   await_workers(*store, options, deadline);
   return client_of(options, std::move(socket), std::move(store));
-}
-
-void detail::limit_answers(const Store& store, milliseconds time) {
-  const auto inner = without_scopes(store);
-  const bool has_server = dynamic_cast<StoreClient*>(inner.get()) || dynamic_cast<KvStore*>(inner.get());
-  if (has_server) inner->setTimeout(bounded(time));
 }
 
 bool detail::is_store_server(const std::string& address, int port, milliseconds patience) {

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "comm/errors.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -23,6 +25,21 @@ at::Tensor note_of(const at::Tensor& part) {
 }
 
 }  // namespace
+
+at::Tensor as_bytes(const at::Tensor& tensor) { return tensor.view({-1}).view(at::kByte); }
+
+// Unlike collectives, messages are written to their sockets by the thread that posts them.
+Messages::Work Messages::send(const at::Tensor& tensor, int dst, int tag) {
+  const SigpipeBlock guard;
+  std::vector<at::Tensor> tensors{as_bytes(tensor)};
+  return backend_.send(tensors, dst, tag);
+}
+
+Messages::Work Messages::recv(const at::Tensor& tensor, int src, int tag) {
+  const SigpipeBlock guard;
+  std::vector<at::Tensor> tensors{as_bytes(tensor)};
+  return backend_.recv(tensors, src, tag);
+}
 
 Exchange::Exchange(Messages& messages, int tag, Seal& seal)
     : messages_(messages), tag_(tag), peers_(static_cast<std::size_t>(messages.size())), seal_(seal) {}

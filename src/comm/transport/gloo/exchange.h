@@ -1,4 +1,4 @@
-// Every rank gives a part to every other rank: what all sums in a fixed order are made of.
+// Exchanges through Gloo's messages: every rank gives a part to every other rank.
 //
 // Large parts for ranks on the same machine are not sent but offered: the receiver reads them from the
 // sender's memory and says so, and only then does the sender go on (docs/decisions/008).
@@ -8,10 +8,39 @@
 #include <span>
 #include <vector>
 
-#include "comm/transport/gloo/messages.h"
+#include <ATen/core/Tensor.h>
+
+#include "comm/c10d.h"
+#include "comm/transport/gloo/interruptible.h"
 #include "comm/transport/peer_memory.h"
 
 namespace lockstep::detail {
+
+/// A contiguous tensor's memory.
+at::Tensor as_bytes(const at::Tensor& tensor);
+
+/// From one rank to another those of a tag arrive in the order in which they were sent, in what was posted
+/// for them in that order. Thread-safe.
+class Messages {
+ public:
+  using Work = c10::intrusive_ptr<c10d::Work>;
+
+  /// Borrows both.
+  Messages(c10d::Backend& backend, Interruptible& waits) : backend_(backend), waits_(waits) {}
+
+  int rank() const { return backend_.getRank(); }
+  int size() const { return backend_.getSize(); }
+
+  /// These two take contiguous tensors and return at once; the Work holds the tensor.
+  Work send(const at::Tensor& tensor, int dst, int tag);
+  Work recv(const at::Tensor& tensor, int src, int tag);
+  /// Blocking. @throws what the message failed with
+  void await(const Work& work) { waits_.await_message(work); }
+
+ private:
+  c10d::Backend& backend_;
+  Interruptible& waits_;
+};
 
 /// Not thread-safe.
 class Exchange {

@@ -28,6 +28,13 @@ c10d::ReduceOp native_op(ReduceOp op) {
   return c10d::ReduceOp::SUM;
 }
 
+bool can_reduce(at::ScalarType dtype, ReduceOp op) {
+  if (dtype == at::kShort || dtype == at::kBool) return false;
+  if (op == ReduceOp::kSum || op == ReduceOp::kAvg) return true;
+  const bool is_bitwise = op == ReduceOp::kBitAnd || op == ReduceOp::kBitOr || op == ReduceOp::kBitXor;
+  return is_bitwise ? at::isIntegralType(dtype, false) : !c10::isComplexType(dtype);
+}
+
 // Sums of complex numbers are sums of their parts.
 at::Tensor as_real(const at::Tensor& tensor) {
   return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
@@ -35,26 +42,25 @@ at::Tensor as_real(const at::Tensor& tensor) {
 
 }  // namespace
 
-Transport::Transport(c10::intrusive_ptr<c10d::Backend> backend)
-    : backend_(std::move(backend)),
+GlooTransport::GlooTransport(c10::intrusive_ptr<c10d::Backend> backend)
+    : Transport(backend->getRank(), backend->getSize()),
+      backend_(std::move(backend)),
       messages_(*backend_, waits_),
-      exchange_(messages_, kExchangeTag, seal_),
-      near_(backend_->getRank(), seal_) {}
+      exchange_(messages_, kExchangeTag, seal()) {}
 
-Transport::~Transport() {
-  seal_.revoke();
+GlooTransport::~GlooTransport() {
+  seal().revoke();
   // Its destructor would wait for what was abandoned: it stays to the end of the process.
   if (waits_.has_abandoned()) (void)backend_.release();
 }
 
-void Transport::abort() {
-  seal_.revoke();
+void GlooTransport::abort() {
+  seal().revoke();
   backend_->abort();
-  waits_.call_off();
+  waits_.abort();
 }
 
-void Transport::meet() {
-  if (has_met_) return;
+MemoryAccess GlooTransport::meet() {
   // Gloo may have the tensors in hand longer than this waits: they own their memory.
   const auto gather = [this]<class T>(const std::vector<T>& own) {
     std::vector<T> all(own.size() * static_cast<std::size_t>(size()));
@@ -66,14 +72,13 @@ void Transport::meet() {
     std::memcpy(all.data(), gathered.const_data_ptr(), gathered.nbytes());
     return all;
   };
-  MemoryAccess access{.owners = gather(std::vector{seal_.owner()}), .can_read_all = {}};
+  MemoryAccess access{.owners = gather(std::vector{seal().owner()}), .can_read_all = {}};
   access.can_read_all = gather(can_read_each(access.owners, static_cast<std::size_t>(rank())));
   exchange_.know(access);
-  if (access.is_mutual()) near_.open(std::move(access.owners));
-  has_met_ = true;
+  return access;
 }
 
-void Transport::all_gather(at::Tensor output, at::Tensor input) {
+void GlooTransport::all_gather(at::Tensor output, at::Tensor input) {
   if (exchange_.offers_to_all(input)) {
     const auto rows = as_bytes(output).chunk(size());
     return exchange(std::vector<at::Tensor>(rows.size(), input), rows);
@@ -84,8 +89,8 @@ void Transport::all_gather(at::Tensor output, at::Tensor input) {
   count_sent((size() - 1) * from.numel());
 }
 
-void Transport::all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_bytes,
-                           std::vector<std::int64_t> input_bytes) {
+void GlooTransport::all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_bytes,
+                               std::vector<std::int64_t> input_bytes) {
   auto to = as_bytes(output);
   auto from = as_bytes(input);
   const auto kept = input_bytes.at(static_cast<std::size_t>(rank()));
@@ -93,7 +98,7 @@ void Transport::all_to_all(at::Tensor output, at::Tensor input, std::vector<std:
   count_sent(from.numel() - kept);
 }
 
-void Transport::broadcast(at::Tensor tensor, int root) {
+void GlooTransport::broadcast(at::Tensor tensor, int root) {
   std::vector<at::Tensor> tensors{as_bytes(tensor)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
@@ -101,9 +106,9 @@ void Transport::broadcast(at::Tensor tensor, int root) {
   if (rank() == root) count_sent((size() - 1) * tensors[0].numel());
 }
 
-void Transport::barrier() { waits_.await_collective(backend_->barrier()); }
+void GlooTransport::barrier() { waits_.await_collective(backend_->barrier()); }
 
-void Transport::exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from) {
+void GlooTransport::exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from) {
   exchange_.run(to, from);
   for (std::size_t peer = 0; peer < to.size(); ++peer) {
     const bool is_sent = to[peer].defined() && peer != static_cast<std::size_t>(rank());
@@ -111,29 +116,24 @@ void Transport::exchange(std::span<const at::Tensor> to, std::span<const at::Ten
   }
 }
 
-void Transport::send(const at::Tensor& tensor, int dst, int tag) {
+void GlooTransport::send(const at::Tensor& tensor, int dst, int tag) {
   messages_.await(messages_.send(tensor, dst, tag));
   count_sent(static_cast<std::int64_t>(tensor.nbytes()));
 }
 
-void Transport::recv(const at::Tensor& tensor, int src, int tag) {
+void GlooTransport::recv(const at::Tensor& tensor, int src, int tag) {
   messages_.await(messages_.recv(tensor, src, tag));
 }
 
-bool can_reduce_natively(at::ScalarType dtype, ReduceOp op) {
-  if (dtype == at::kShort || dtype == at::kBool) return false;
-  if (op == ReduceOp::kSum || op == ReduceOp::kAvg) return true;
-  const bool is_bitwise = op == ReduceOp::kBitAnd || op == ReduceOp::kBitOr || op == ReduceOp::kBitXor;
-  return is_bitwise ? at::isIntegralType(dtype, false) : !c10::isComplexType(dtype);
-}
-
-bool reduces_as_promised(at::ScalarType dtype, ReduceOp op) {
+NativeReduction GlooTransport::native_reduction(at::ScalarType dtype, ReduceOp op) const {
+  if (!can_reduce(dtype, op)) return NativeReduction::kNone;
   const bool compares = op == ReduceOp::kMin || op == ReduceOp::kMax;
   const bool may_lose_nan = compares && c10::isFloatingType(dtype);
-  return can_reduce_natively(dtype, op) && !may_lose_nan && !c10::isReducedFloatingType(dtype);
+  const bool is_exact = !may_lose_nan && !c10::isReducedFloatingType(dtype);
+  return is_exact ? NativeReduction::kExact : NativeReduction::kImprecise;
 }
 
-void Transport::all_reduce_natively(at::Tensor tensor, ReduceOp op) {
+void GlooTransport::all_reduce(at::Tensor tensor, ReduceOp op) {
   std::vector<at::Tensor> tensors{as_real(tensor)};
   c10d::AllreduceOptions options;
   options.reduceOp = native_op(op);
@@ -142,7 +142,7 @@ void Transport::all_reduce_natively(at::Tensor tensor, ReduceOp op) {
   count_sent(2 * static_cast<std::int64_t>(tensor.nbytes()) * (size() - 1) / size());  // a ring's share
 }
 
-void Transport::reduce_natively(at::Tensor tensor, int root, ReduceOp op) {
+void GlooTransport::reduce(at::Tensor tensor, int root, ReduceOp op) {
   std::vector<at::Tensor> tensors{as_real(tensor)};
   c10d::ReduceOptions options;
   options.reduceOp = native_op(op);

@@ -21,12 +21,12 @@ bool wait_for(c10d::Work& work, std::chrono::milliseconds time) {
 }  // namespace
 
 void Interruptible::await_collective(const Work& work) {
-  while (!is_called_off_) {
+  while (!is_aborted_) {
     if (wait_for(*work, kSlice)) return;
   }
   if (wait_for(*work, kSlice)) return;
   has_abandoned_ = true;
-  throw std::runtime_error("Socket closed: the collective was called off");
+  throw std::runtime_error("Socket closed: the collective was aborted");
 }
 
 void Interruptible::await_message(const Work& work) {
@@ -38,10 +38,10 @@ void Interruptible::await_message(const Work& work) {
     const std::lock_guard lock(mutex_);
     std::erase(messages_, work);
   };
-  if (is_called_off_) work->abort();
+  if (is_aborted_) work->abort();
   try {
     const bool is_complete = work->wait();
-    if (!is_complete) throw std::runtime_error("Socket closed: the message was called off");
+    if (!is_complete) throw std::runtime_error("Socket closed: the message was aborted");
   } catch (...) {
     forget();
     throw;
@@ -49,8 +49,8 @@ void Interruptible::await_message(const Work& work) {
   forget();
 }
 
-void Interruptible::call_off() {
-  is_called_off_ = true;
+void Interruptible::abort() {
+  is_aborted_ = true;
   const std::lock_guard lock(mutex_);
   for (const auto& work : messages_) work->abort();
 }

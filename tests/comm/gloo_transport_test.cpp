@@ -1,4 +1,4 @@
-// What a Transport leaves to its backend.
+// What the transport leaves to Gloo.
 #include "comm/transport/gloo/gloo_transport.h"
 
 #include <gtest/gtest.h>
@@ -29,10 +29,10 @@ class FakeStuckBackend final : public c10d::Backend {
 
 bool owns_memory(const at::Tensor& tensor) { return tensor.storage().data_ptr().get_context() != nullptr; }
 
-TEST(Transport, GivesAwayTensorsThatMayOutliveTheMeeting) {
+TEST(GlooTransport, GivesAwayTensorsThatMayOutliveTheMeeting) {
   static const auto backend =
-      c10::make_intrusive<FakeStuckBackend>();  // a Transport leaves it where it is stuck
-  detail::Transport transport(backend);
+      c10::make_intrusive<FakeStuckBackend>();  // the transport leaves it where it is stuck
+  detail::GlooTransport transport(backend);
   transport.abort();
   EXPECT_THROW(transport.meet(), std::runtime_error);
   ASSERT_EQ(backend->in_hand.size(), 2);
