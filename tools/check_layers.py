@@ -47,7 +47,7 @@ FOLDERS = {
     },
 }
 # c10d itself; all others take it from comm/c10d.h, which these may include, too.
-C10D_ALLOWED = re.compile(r"^src/(comm/c10d\.h|comm/transport/gloo/|comm/join/|parallel/ddp/c10d_reducer\.h)")
+C10D_ALLOWED = re.compile(r"^src/comm/(c10d\.h|compat\.h|transport/gloo/|join/)")
 C10D_VIA_HEADER = re.compile(r"^src/(comm|parallel/ddp)/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')
 

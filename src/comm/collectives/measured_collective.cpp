@@ -23,8 +23,6 @@ Observers& observers() {
   return *all;
 }
 
-constexpr auto kLast = static_cast<std::size_t>(detail::CollectiveKind::kRecv);
-
 std::int64_t bytes_of(const at::Tensor& one, const std::vector<at::Tensor>& several) {
   auto bytes = one.defined() ? one.nbytes() : 0;
   for (const auto& tensor : several) bytes += tensor.defined() ? tensor.nbytes() : 0;
@@ -42,8 +40,8 @@ CollectiveObserver::~CollectiveObserver() = default;
 
 std::span<const char* const> collective_names() {
   static const auto names = [] {
-    std::array<const char*, kLast + 1> all{};
-    for (std::size_t kind = 0; kind <= kLast; ++kind)
+    std::array<const char*, detail::kCollectiveKinds> all{};
+    for (std::size_t kind = 0; kind < all.size(); ++kind)
       all[kind] = detail::name_of(static_cast<detail::CollectiveKind>(kind));
     return all;
   }();

@@ -6,7 +6,7 @@
 
 #include <lockstep/parallel/ddp/ddp.h>
 
-#include "parallel/ddp/c10d_reducer.h"
+#include "comm/compat.h"
 #include "parallel/module_states.h"
 
 namespace lockstep::detail {

@@ -5,7 +5,7 @@
 
 #include <lockstep/parallel/ddp/comm_hook.h>
 
-#include "parallel/ddp/c10d_reducer.h"
+#include "comm/compat.h"
 #include "parallel/ddp/reduction_turn.h"
 
 namespace lockstep::detail {

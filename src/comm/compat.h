@@ -1,4 +1,4 @@
-// c10d's Reducer, and what of it drifts between LibTorch 2.11 and 2.14.
+// What drifts between LibTorch 2.11 and 2.14, in one place.
 #pragma once
 
 #include <memory>
