@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that modules include only what the table below allows.
+"""Checks that modules, and folders within them, include only what the tables below allow.
 
 Usage: tools/check_layers.py [ROOT]. Prints file:line and the broken rule; exit status 1 if any.
-Arrows only go up: a module may include itself and the modules in its row.
+Arrows only go up: a module may include itself and the modules in its row. So it is with the folders of a module
+that has a table of its own.
 """
 import pathlib
 import re
@@ -34,8 +35,20 @@ LAYERS = {  # module -> (may see torch, modules it may include)
     "testing": (True, "base formats deepspeed cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric train cli"),
     "report": (False, "base formats profilers"),
 }
-C10D_ALLOWED = re.compile(r"^src/comm/")          # c10d itself
-C10D_VIA_HEADER = re.compile(r"^src/(comm|parallel/ddp)/")  # and, through src/comm/c10d.h, these
+# Folders within a module, from the lowest up: each may include itself, the headers in the module's own folder, which
+# include no folder, and those in its row. Sources in the module's own folder may include all.
+FOLDERS = {
+    "comm": {
+        "transport": "",
+        "algorithms": "transport",
+        "collectives": "transport algorithms",
+        "group": "transport algorithms collectives",
+        "join": "transport algorithms collectives group",
+    },
+}
+# c10d itself; all others take it from comm/c10d.h, which these may include, too.
+C10D_ALLOWED = re.compile(r"^src/comm/(c10d\.h|compat\.h|transport/gloo/|join/)")
+C10D_VIA_HEADER = re.compile(r"^src/(comm|parallel/ddp)/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')
 
 
@@ -49,6 +62,27 @@ def included_module(header):
     if parts[0] == "lockstep" and len(parts) > 2:
         return parts[1]
     return parts[0] if parts[0] in LAYERS and len(parts) > 1 else None
+
+
+def folder_of(module, parts):
+    """The folder of MODULE that a path below it is in; "" for the module's own."""
+    return parts[0] if len(parts) > 1 and parts[0] in FOLDERS.get(module, {}) else ""
+
+
+def folder_problem(module, path, header):
+    """Why PATH, a file of MODULE, may not include HEADER of the same module; None if it may."""
+    table = FOLDERS.get(module)
+    if table is None or path.parts[0] != "src":
+        return None
+    own = folder_of(module, path.parts[2:])
+    other = folder_of(module, header.split("/")[1:])
+    if not other or other == own or (not own and path.suffix == ".cpp"):
+        return None
+    if not own:
+        return f"headers in src/{module} itself may not include its folder '{other}'"
+    if other not in table[own].split():
+        return f"'{module}/{own}' may not include '{module}/{other}' (it may include: {table[own] or 'nothing'})"
+    return None
 
 
 def problems(root):
@@ -71,8 +105,10 @@ def problems(root):
             other = included_module(header)
             if other and other != module and other not in allowed.split():
                 yield path, number, f"'{module}' may not include '{other}' (it may include: {allowed or 'nothing'})"
+            if other == module and (problem := folder_problem(module, path, header)):
+                yield path, number, problem
             if "/c10d/" in header and not C10D_ALLOWED.match(str(path)):
-                yield path, number, "c10d belongs in src/comm; src/parallel/ddp takes it from comm/c10d.h"
+                yield path, number, "c10d belongs in src/comm/{transport/gloo,join}; others take it from comm/c10d.h"
             if header == "comm/c10d.h" and not C10D_VIA_HEADER.match(str(path)):
                 yield path, number, "comm/c10d.h is for src/comm and src/parallel/ddp"
             if not sees_torch and re.match(r"(torch|ATen|c10)/|lockstep/torch.h", header):

@@ -14,14 +14,9 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include <lockstep/comm/communicator.h>
 #include <lockstep/comm/store.h>
 
 namespace lockstep::detail {
-
-/// The c10d process group behind `comm`; null in a world of one. Its collectives go through the same
-/// queue and the same ordered sums as the communicator's.
-LOCKSTEP_API c10::intrusive_ptr<c10d::ProcessGroup> process_group(const Communicator& comm);
 
 /// What a Store is made of.
 struct StoreImpl {
@@ -30,11 +25,7 @@ struct StoreImpl {
   std::string file = {};  ///< of a file store
 };
 
-/// `store` as those see it whose keys all begin with `prefix`, apart from everybody else's; a TCP store with
-/// a timeout of its own.
-Store scoped(const Store& store, const std::string& prefix);
-
-/// What `store` is a scope of, or a scope of a scope.
+/// The store whose keys `store` prefixes, however many prefixes it adds (see scoped() in comm/stores.h).
 c10::intrusive_ptr<c10d::Store> without_scopes(const Store& store);
 
 }  // namespace lockstep::detail

@@ -1,11 +1,15 @@
 #include <lockstep/comm/communicator.h>
 
+#include <algorithm>
+#include <map>
+
 #include <lockstep/base/error.h>
 
-#include "comm/backends/single.h"
-#include "comm/checks.h"
-#include "comm/group.h"
-#include "comm/timeouts.h"
+#include "comm/collectives/checks.h"
+#include "comm/group/group.h"
+#include "comm/waiting.h"
+#include "rendezvous/disagreement.h"
+#include "rendezvous/rank_text.h"
 
 namespace lockstep {
 namespace {
@@ -27,7 +31,7 @@ bool is_written(const Collective& collective, int rank) {
 }
 
 Collective checked(const Communicator& comm, Collective collective) {
-  detail::check_collective(collective, comm.rank(), comm.size());
+  detail::check_collective(collective, detail::caller_in(*comm.group()));
   collective.output = without_gradient(collective.output, is_written(collective, comm.rank()));
   collective.input = without_gradient(collective.input, false);
   for (auto& tensor : collective.outputs) tensor = without_gradient(tensor, true);
@@ -101,6 +105,52 @@ Work start(const Communicator& comm, Collective collective) {
   return Work(comm.group()->start(checked(comm, std::move(collective))));
 }
 
+[[noreturn]] void refuse_ranks(const std::string& what, const std::string& expected,
+                               const std::vector<int>& ranks) {
+  throw CommError("comm",
+                  {.what = "new_group: " + what, .expected = expected, .got = detail::list_of(ranks)});
+}
+
+void check_ranks(const std::vector<int>& sorted, int size) {
+  const auto in_range = "ranks from 0 to " + std::to_string(size - 1);
+  if (sorted.empty()) refuse_ranks("the list of ranks is empty", in_range, sorted);
+  if (sorted.front() < 0 || sorted.back() >= size)
+    refuse_ranks("a rank is not in the group", in_range, sorted);
+  if (std::ranges::adjacent_find(sorted) != sorted.end())
+    refuse_ranks("a rank is named twice", "each once", sorted);
+}
+
+std::string all_of(const std::vector<int>& ranks) { return "{" + rendezvous::joined(ranks) + "}"; }
+
+// Every rank knows all lists, and comes to the same words. Ranks that disagree would wait for each other
+// until the timeout.
+void check_agreement(const Communicator& comm, const std::vector<int>& ranks) {
+  std::map<std::string, std::vector<int>> camps;  // by what they gave
+  const auto lists = comm.all_gather_bytes(all_of(ranks));
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    camps[lists[static_cast<std::size_t>(rank)]].push_back(comm.global_rank(rank));
+  }
+  if (camps.size() == 1) return;
+  std::vector<std::vector<int>> members;
+  std::string sides;
+  for (const auto& [list, camp] : camps) {
+    members.push_back(camp);
+    sides += (sides.empty() ? "" : "; ") + rendezvous::ranks_text(camp) + ": " + list;
+  }
+  throw CollectiveMismatch("comm",
+                           {.what = "new_group: the ranks disagree on the list of ranks",
+                            .expected = "the same list on every rank",
+                            .got = sides,
+                            .where = "rank " + std::to_string(comm.global_rank(comm.rank()))},
+                           rendezvous::outvoted(std::move(members)));
+}
+
+std::optional<Communicator> subgroup(const Communicator& comm, const std::vector<int>& members) {
+  const int number = comm.group()->next_subgroup();
+  if (std::ranges::find(members, comm.rank()) == members.end()) return std::nullopt;
+  return Communicator(comm.group()->make_subgroup(members, number));
+}
+
 }  // namespace
 
 void Work::wait() const {
@@ -116,7 +166,7 @@ int Communicator::rank() const { return group_->identity().rank; }
 int Communicator::size() const { return group_->identity().size(); }
 int Communicator::global_rank(int rank) const {
   if (rank >= 0 && rank < size()) return group_->identity().global_rank(rank);
-  throw CommError("comm", {.what = "global_rank: no rank of the group",
+  throw CommError("comm", {.what = "global_rank: rank is not in the group",
                            .expected = "0 to " + std::to_string(size() - 1),
                            .got = std::to_string(rank)});
 }
@@ -236,5 +286,25 @@ Work Communicator::recv_async(const at::Tensor& tensor, int src, int tag) const 
 }
 
 Work Communicator::barrier_async() const { return start(*this, {}); }
+
+std::optional<Communicator> Communicator::new_group(const std::vector<int>& ranks) const {
+  auto members = ranks;
+  std::ranges::sort(members);
+  check_ranks(members, size());
+  check_agreement(*this, members);
+  return subgroup(*this, members);
+}
+
+std::optional<Communicator> Communicator::split(int color, int key) const {
+  const auto all = at::empty({size(), 2}, at::kInt);
+  all_gather(all, at::tensor({color, key}, at::kInt));
+  const auto row = [&](int rank) { return all.const_data_ptr<int>() + 2 * rank; };
+  std::vector<int> members;
+  for (int rank = 0; rank < size() && color >= 0; ++rank) {
+    if (row(rank)[0] == color) members.push_back(rank);
+  }
+  std::ranges::stable_sort(members, {}, [&](int rank) { return row(rank)[1]; });
+  return subgroup(*this, members);
+}
 
 }  // namespace lockstep

@@ -1,7 +1,9 @@
-// Turns what c10d and Gloo throw into the errors of lockstep.
+// What c10d, Gloo and the system do when a peer is gone, as errors of lockstep.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
+#include <ctime>
 #include <exception>
 #include <string>
 
@@ -26,5 +28,30 @@ std::string plain_text(const std::exception& error);
 /// Rethrows the exception being handled: those of lockstep as they are, others as PeerLost, Timeout or
 /// CommError.
 [[noreturn]] void rethrow_translated(const FailedCollective& failed);
+
+/// While this lives, SIGPIPE is blocked in this thread and in those that it starts. Gloo and libuv write to
+/// sockets as if the signal were ignored, which only Python does: without this, a write to a rank that has
+/// died ends the process without a message. How the process itself handles the signal stays as it is.
+class SigpipeBlock {
+ public:
+  SigpipeBlock() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  // A signal that came meanwhile would be delivered now: it is taken away first.
+  ~SigpipeBlock() {
+    if (sigismember(&before_, SIGPIPE)) return;
+    const timespec at_once{};
+    sigtimedwait(&pipe_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SigpipeBlock(const SigpipeBlock&) = delete;
+  SigpipeBlock& operator=(const SigpipeBlock&) = delete;
+
+ private:
+  sigset_t pipe_;
+  sigset_t before_;
+};
 
 }  // namespace lockstep::detail

@@ -36,7 +36,7 @@ std::vector<int> open_descriptors() {
   return found;
 }
 
-// Descriptors of others are looked at by name: a call that uses them would race with whoever closes them.
+// Descriptors of others are inspected by name only: a call that uses them would race with a close.
 std::string kind_of(int fd) {
   std::error_code failure;
   return fs::read_symlink("/proc/self/fd/" + std::to_string(fd), failure).string();
@@ -46,7 +46,7 @@ bool is_epoll(int fd) { return kind_of(fd) == "anon_inode:[eventpoll]"; }
 
 bool is_pipe(int fd) { return kind_of(fd).starts_with("pipe:"); }
 
-// Empty if it is no socket that listens in a network. Of what is behind an IPv4 address only zeros follow.
+// Empty unless it is a socket that listens in a network. The unused bytes of an IPv4 address are left out.
 std::string listening_address(int fd) {
   int listens = 0;
   socklen_t length = sizeof listens;
@@ -66,7 +66,7 @@ int port_of(std::string_view address) {
   return ntohs(port);
 }
 
-// 0 if it is not open.
+// 0 if the descriptor is not open.
 ino_t inode_of(int fd) {
   struct stat file {};
   return ::fstat(fd, &file) == 0 ? file.st_ino : 0;
@@ -133,7 +133,7 @@ void EventLoop::close_on_exec() const {
 
 void EventLoop::shut_down() const {
   for (const auto& [fd, inode] : watched()) {
-    // The loop may close it at any time: a copy cannot become something else between look and act.
+    // The loop may close it at any time: a copy stays what it is between the check and the shutdown.
     const UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
     if (copy && has_inode(copy.get(), inode) && is_connected(copy.get())) ::shutdown(copy.get(), SHUT_RDWR);
   }

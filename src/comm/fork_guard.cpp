@@ -11,7 +11,7 @@
 
 namespace lockstep::detail {
 
-// Never destroyed: a fork may come while static objects go.
+// Never destroyed: a process may fork while static objects are destroyed.
 struct ForkGuards {
   std::mutex mutex;  // held during a fork
   std::set<ForkGuard*> all;
@@ -49,7 +49,7 @@ bool HomeProcess::is_this() const { return ::getpid() == pid_; }
 
 void HomeProcess::require() const {
   if (is_this()) return;
-  throw CommError("comm", {.what = "this process is a fork of a rank, and none itself",
+  throw CommError("comm", {.what = "this process is a fork of a rank, not a rank itself",
                            .expected = "a collective in process " + std::to_string(pid_),
                            .got = "process " + std::to_string(::getpid()),
                            .hint = "execute a program in the child, or fork before ranks join"});

@@ -1,9 +1,13 @@
 // The options of strategies that say how ranks find each other and talk.
 #pragma once
 
+#include <string>
+
 #include <lockstep/base/options.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/parallel/ddp/ddp.h>
+
+#include "comm/transport/transports.h"
 
 namespace lockstep::detail {
 
@@ -12,7 +16,8 @@ template <class Options>
 void describe_joining(OptionVisitor& v, Options& o) {
   v.field("timeout", o.timeout, "Longest wait for other ranks, when joining and in each collective",
           more_than(0));
-  v.field("process_group_backend", o.process_group_backend, "What carries the bytes: gloo");
+  static const auto backends = "Communication backend: " + transport_names();
+  v.field("process_group_backend", o.process_group_backend, backends);
   v.field("reduction", o.reduction,
           "ordered: the same bits for every algorithm; fast: the backend's own sums");
   v.field("check_collectives", o.check_collectives, "Ranks compare what they call before each collective");

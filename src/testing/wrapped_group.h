@@ -3,14 +3,14 @@
 
 #include <memory>
 
-#include "comm/group.h"
+#include "comm/group/group.h"
 
 namespace lockstep::testing {
 
 class WrappedGroup : public detail::Group {
  public:
   explicit WrappedGroup(std::shared_ptr<detail::Group> inner)
-      : Group(inner->identity()), inner_(std::move(inner)) {}
+      : Group(inner->identity(), inner->devices()), inner_(std::move(inner)) {}
 
   std::string backend() const override { return inner_->backend(); }
   std::chrono::milliseconds timeout() const override { return inner_->timeout(); }

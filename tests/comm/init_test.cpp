@@ -1,4 +1,4 @@
-// Joining: the roll call, the ports, and who is named when it fails.
+// Joining: the handshake, the ports, and who is named when it fails.
 #include <lockstep/comm/init.h>
 
 #include <gmock/gmock.h>
@@ -41,6 +41,12 @@ void join_and_sum(const CommOptions& options) {
   comm.all_reduce(tensor);
   EXPECT_EQ(tensor[0].item<int>(), options.world_size);
   comm.close();
+}
+
+TEST(InitCommunicator, SaysWhatToDoWithoutABackendThatThisBuildDoesNotHave) {
+  EXPECT_THAT([] { init_communicator({.backend = "nccl"}); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("backend is not available; expected gloo; got nccl"),
+                                               HasSubstr("gloo is for those of the CPU"))));
 }
 
 TEST(InitCommunicator, OneRankNeedsNoPort) {

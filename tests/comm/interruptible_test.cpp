@@ -1,5 +1,5 @@
 // Waits that c10d itself would not end.
-#include "comm/interruptible.h"
+#include "comm/transport/gloo/interruptible.h"
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ std::jthread after(std::chrono::milliseconds pause, std::function<void()> act) {
 TEST(Interruptible, ACollectiveThatIsStuckIsLeftWhenItIsCalledOff) {
   Interruptible waits;
   const auto work = c10::make_intrusive<FakeStuckWork>();
-  const auto other = after(20ms, [&] { waits.call_off(); });
+  const auto other = after(20ms, [&] { waits.abort(); });
   EXPECT_THROW(waits.await_collective(work), std::runtime_error);
   EXPECT_TRUE(waits.has_abandoned());
   work->finish();
@@ -33,7 +33,7 @@ TEST(Interruptible, ACollectiveThatIsStuckIsLeftWhenItIsCalledOff) {
 TEST(Interruptible, ACollectiveThatEndsIsNotAbandonedEvenIfCalledOff) {
   Interruptible waits;
   const auto work = c10::make_intrusive<FakeStuckWork>();
-  waits.call_off();
+  waits.abort();
   const auto other = after(20ms, [&] { work->finish(); });
   waits.await_collective(work);
   EXPECT_FALSE(waits.has_abandoned());
@@ -78,7 +78,7 @@ TEST(Interruptible, ACollectiveThatFailsAtTheLastMomentSaysWhy) {
 TEST(Interruptible, MessagesAreAbortedNowAndLater) {
   Interruptible waits;
   const auto before = c10::make_intrusive<FakeStuckWork>(), later = c10::make_intrusive<FakeStuckWork>();
-  const auto other = after(20ms, [&] { waits.call_off(); });
+  const auto other = after(20ms, [&] { waits.abort(); });
   EXPECT_THROW(waits.await_message(before), std::runtime_error);
   EXPECT_THROW(waits.await_message(later), std::runtime_error);
 }

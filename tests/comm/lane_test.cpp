@@ -1,5 +1,5 @@
 // How long the lanes of messages live.
-#include "comm/lane.h"
+#include "comm/group/lane.h"
 
 #include <gtest/gtest.h>
 

@@ -134,8 +134,8 @@ TEST_P(Messages, RefuseWhatTheyCannotTake) {
                                   {"send: dst is this rank itself", self});
     test::expect_error<CommError>([&] { comm.recv(one, comm.rank()); },
                                   {"recv: src is this rank itself", self});
-    test::expect_error<CommError>([&] { comm.send(one, comm.size()); }, {"dst is no rank of the group"});
-    test::expect_error<CommError>([&] { comm.recv(one, -1); }, {"src is no rank of the group", "-1"});
+    test::expect_error<CommError>([&] { comm.send(one, comm.size()); }, {"dst is not a rank of the group"});
+    test::expect_error<CommError>([&] { comm.recv(one, -1); }, {"src is not a rank of the group", "-1"});
     test::expect_error<CommError>([&] { comm.send(one, next(comm), -1); }, {"tag", "2147483646", "-1"});
     test::expect_error<CommError>([&] { comm.send(at::Tensor(), next(comm)); }, {"undefined"});
     comm.barrier();

@@ -1,5 +1,5 @@
 // Large parts of collectives, which ranks of one machine read from each other's memory.
-#include "comm/peer_memory.h"
+#include "comm/transport/peer_memory.h"
 
 #include <gtest/gtest.h>
 #include <linux/capability.h>

@@ -16,10 +16,9 @@
 #include <lockstep/comm/store.h>
 
 #include "cluster/scoped_variables.h"
-#include "comm/file_store.h"
-#include "comm/init_method.h"
+#include "comm/join/join_handshake.h"
+#include "comm/join/process_group.h"
 #include "comm/listener.h"
-#include "comm/roll_entry.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep {
@@ -89,8 +88,8 @@ TEST(InitProcessGroup, MeetsInAFileThatIsRemovedAtTheEnd) {
 }
 
 // Stores of `ranks` ranks in one file, each told who has met there.
-std::vector<std::optional<Store>> stores_in(const std::filesystem::path& file, const detail::Roll& roll,
-                                            const std::vector<int>& ranks) {
+std::vector<std::optional<Store>> stores_in(const std::filesystem::path& file,
+                                            const detail::JoinedRanks& roll, const std::vector<int>& ranks) {
   std::vector<std::optional<Store>> stores;
   for (const int rank : ranks) {
     stores.emplace_back(make_file_store(file, static_cast<int>(roll.size())));
@@ -101,11 +100,11 @@ std::vector<std::optional<Store>> stores_in(const std::filesystem::path& file, c
 }
 
 // As where /proc is not mounted.
-TEST(RollEntry, KeepsItsSettingsWhereThePidSpaceIsNotKnown) {
-  const detail::RollEntry entry{.host = detail::own_entry().host,
+TEST(JoinEntry, KeepsItsSettingsWhereThePidSpaceIsNotKnown) {
+  const detail::JoinEntry entry{.host = detail::own_entry().host,
                                 .pid = 999'999'999,
                                 .settings = {{"backend", "gloo"}, {"protocol", "4"}}};
-  const auto read = detail::roll_entry_from_text(detail::to_text(entry));
+  const auto read = detail::join_entry_from_text(detail::to_text(entry));
   EXPECT_EQ(read.settings, entry.settings);
   EXPECT_EQ(read.pid_space, "");
   EXPECT_FALSE(read.is_gone());  // its number may be of another PID namespace
@@ -113,7 +112,7 @@ TEST(RollEntry, KeepsItsSettingsWhereThePidSpaceIsNotKnown) {
 
 TEST(FileStore, IsRemovedWhenAllLeaveAtOneMoment) {
   const test::TemporaryFolder folder;
-  const detail::Roll unknown(4), known(4, detail::own_entry());
+  const detail::JoinedRanks unknown(4), known(4, detail::own_entry());
   for (int again = 0; again < 100; ++again) {
     auto stores = stores_in(folder / "meeting", again % 2 == 0 ? unknown : known, {0, 1, 2, 3});
     std::atomic<int> here = 0;
@@ -132,7 +131,7 @@ TEST(FileStore, IsRemovedWhenAllLeaveAtOneMoment) {
 
 TEST(FileStore, IsRemovedByTheLastWhenARankHasDied) {
   const test::TemporaryFolder folder;
-  detail::Roll roll(3, detail::own_entry());
+  detail::JoinedRanks roll(3, detail::own_entry());
   roll[1].pid = 999'999'999;
   for (const auto& order : {std::vector{0, 2}, std::vector{2, 0}}) {
     auto stores = stores_in(folder / "meeting", roll, order);
@@ -145,7 +144,7 @@ TEST(FileStore, IsRemovedByTheLastWhenARankHasDied) {
 
 TEST(FileStore, StaysWhereRanksMayStillCome) {
   const test::TemporaryFolder folder;
-  (void)stores_in(folder / "meeting", detail::Roll(3), {0, 1});
+  (void)stores_in(folder / "meeting", detail::JoinedRanks(3), {0, 1});
   EXPECT_EQ(folder.entries(), 1);
 }
 

@@ -118,8 +118,12 @@ TEST(Subgroups, OfOneRankAreWorldsOfOne) {
 TEST(Subgroups, BadListsAreNamed) {
   run_ranks(3, [](const Communicator& comm) {
     test::expect_error<CommError>([&] { (void)comm.new_group({}); }, {"new_group", "empty", "0 to 2"});
-    test::expect_error<CommError>([&] { (void)comm.new_group({0, 3}); }, {"none of the group", "{0, 3}"});
-    test::expect_error<CommError>([&] { (void)comm.new_group({-1}); }, {"none of the group", "{-1}"});
+    test::expect_error<CommError>(
+        [&] {
+          (void)comm.new_group({0, 3});
+        },
+        {"rank is not in the group", "{0, 3}"});
+    test::expect_error<CommError>([&] { (void)comm.new_group({-1}); }, {"rank is not in the group", "{-1}"});
     test::expect_error<CommError>([&] { (void)comm.new_group({1, 0, 1}); }, {"twice", "{0, 1, 1}"});
     const std::vector<int> mine = comm.rank() == 2 ? std::vector<int>{0, 2} : std::vector<int>{0, 1};
     try {

@@ -1,7 +1,10 @@
-// The process group that c10d's Reducer wants, made of a Communicator of any kind.
+// The process group that c10d's Reducer wants. Its collectives are those of the Communicator; nothing of
+// c10d's own process groups is used.
 #pragma once
 
 #include <functional>
+
+#include <lockstep/comm/communicator.h>
 
 #include "comm/c10d.h"
 

@@ -6,7 +6,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
-#include "comm/leaving.h"
+#include "comm/join/process_group.h"
 #include "parallel/module_parts.h"
 #include "parallel/sharded/restore_engines.h"
 
@@ -69,7 +69,7 @@ void forget_dropped_sharded() {
 }
 
 void keep_sharded(const std::shared_ptr<torch::nn::Module>& module, std::shared_ptr<ShardedEngine> engine) {
-  detail::set_leaving_act(&forget_dropped_sharded);
+  detail::set_process_group_exit_hook(&forget_dropped_sharded);
   (void)take_where([&](const Kept& row) { return !is_alive(row) || row.address == module.get(); });
   auto& [mutex, rows] = registry();
   const std::lock_guard lock(mutex);

@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "comm/tcp_store.h"
+#include "comm/stores.h"
 
 namespace lockstep::detail {
 namespace {

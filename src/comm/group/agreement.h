@@ -1,0 +1,71 @@
+// How the members of a group meet before they carry out a collective.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/comm/store.h>
+
+#include "comm/group/group_identity.h"
+#include "comm/group/job_mesh.h"
+
+namespace lockstep::detail {
+
+/// Checked collectives: the members of a group agree before each of them, over the job's control mesh.
+class Agreement {
+ public:
+  Agreement(std::shared_ptr<JobMesh> job, GroupIdentity identity, std::chrono::milliseconds timeout);
+
+  /// Blocks until all members of `lane` are about to do the same as `collective`.
+  /// @throws CollectiveMismatch, PeerLost, Timeout; then nothing was sent, and all members throw. A monitored
+  ///   barrier has its own timeout: that ends it and nothing else
+  void reach(Lane& lane, const Collective& collective);
+
+  /// The same; every other member gets `bytes`, and `take` is called with what it gave, by member.
+  using Take = std::function<void(int member, std::string_view bytes)>;
+  void reach(Lane& lane, const Collective& collective, std::string_view bytes, const Take& take);
+
+  /// While the members of a group carry out what they last agreed on: they meet again. Returns when all have
+  /// come. From the thread that agreed. @throws as reach()
+  void meet_again(const Lane& lane);
+
+  /// After what was agreed on has failed: throws the reason if the members know it, else returns.
+  void explain(const Lane& lane, const std::string& place);
+
+ private:
+  void meet_within(Lane& lane, const Collective& collective);
+  void compare_sizes(Lane& lane, const Collective& collective, const std::vector<std::int64_t>& own);
+
+  std::shared_ptr<JobMesh> job_;
+  GroupIdentity identity_;
+  std::chrono::milliseconds timeout_;
+  rendezvous::Announcement last_ = {};  // of the lane of collectives
+};
+
+/// The monitored barrier of groups whose collectives are not checked, which meet in a store rather than over
+/// the control mesh. A missing rank breaks nothing there.
+class StoreBarrier {
+ public:
+  /// `store` is the group's own.
+  StoreBarrier(Store store, GroupIdentity identity)
+      : store_(std::move(store)), identity_(std::move(identity)) {}
+
+  /// Returns when all ranks have called it as often as this one. Collective, blocking.
+  /// @throws Timeout naming, by global rank, those that did not within `timeout`
+  void wait(std::chrono::milliseconds timeout);
+
+ private:
+  bool has_come(int member);
+  [[noreturn]] void report(const std::vector<int>& missing, std::chrono::milliseconds timeout) const;
+
+  Store store_;
+  GroupIdentity identity_;
+  std::int64_t round_ = 0;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,89 @@
+// The group of several ranks: carries out collectives in the order of their issue over a transport, with sums
+// in a fixed order, checks before each, and the errors of lockstep.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+
+#include <lockstep/comm/store.h>
+
+#include "comm/algorithms/ordered_reduction.h"
+#include "comm/collectives/collective_runner.h"
+#include "comm/fork_guard.h"
+#include "comm/group/agreement.h"
+#include "comm/group/group.h"
+#include "comm/group/lane.h"
+#include "comm/transport/transports.h"
+
+namespace lockstep::detail {
+
+/// One group's part of a job.
+struct GroupContext {
+  ConnectOptions options;             ///< rank and world_size are those within the group
+  Store store;                        ///< the group's own
+  std::shared_ptr<JobMesh> job = {};  ///< null: collectives are not checked
+};
+
+/// Connects the ranks of `identity` by the transport that the options name. Collective, blocking. `check`
+/// throws when the group can no longer come about.
+/// @throws PeerLost naming a rank that is gone; Timeout, CommError
+std::shared_ptr<Group> connect_group(const GroupContext& context, const GroupIdentity& identity,
+                                     const FailureCheck& check);
+
+class ConnectedGroup final : public Group {
+ public:
+  /// What Group is for several ranks; `transport` connects them.
+  ConnectedGroup(const TransportRow& row, GroupContext context, const GroupIdentity& identity,
+                 std::shared_ptr<Transport> transport);
+  /// Closes at once, without waiting for other ranks. May not run in a forked child.
+  ~ConnectedGroup() override;
+
+  std::string backend() const override { return std::string(row_.name); }
+  std::chrono::milliseconds timeout() const override { return context_.options.timeout; }
+  std::uint64_t bytes_sent() const override { return transport_->bytes_sent(); }
+  std::string activity() const override;
+  void run(const Collective& collective) override;
+  std::shared_ptr<Pending> start(const Collective& collective) override;
+  std::shared_ptr<Group> make_subgroup(std::span<const int> members, int number) override;
+  void close() override;
+
+ private:
+  std::shared_ptr<Lane> lane_of(const Collective& collective);
+  std::vector<std::shared_ptr<Lane>> lanes() const;
+  void note_caller();
+
+  void execute(Lane& lane, const Collective& collective);
+  void perform_or_translate(Lane& lane, const Collective& collective);
+  void perform(Lane& lane, const Collective& collective);
+  void perform_unchecked(const Collective& collective);
+  void perform_inline(Lane& lane, const Collective& collective);
+  void perform_in_peer_memory(Lane& lane, const Collective& collective);
+  [[noreturn]] void rethrow(const Lane& lane, const char* name) const;
+
+  bool has_failed() const;
+  void drain();
+  void end(bool in_peace);
+  void close_together();
+  void await_key(const std::string& key, std::chrono::milliseconds patience);
+
+  // Destroyed from the last to the first: the store, which rank 0 may serve, goes last.
+  const TransportRow& row_;
+  HomeProcess home_;
+  GroupContext context_;
+  rendezvous::ControlMesh::Token abort_ = {};  // aborts the transport when the job fails
+  std::shared_ptr<Transport> transport_;
+  CollectiveRunner runner_;
+  std::unique_ptr<Agreement> agreement_;  // null: collectives are not checked
+  StoreBarrier barrier_;                  // of groups that do not check
+  Scratch scratch_;                       // of the lane of collectives
+  std::atomic<bool> has_collective_failed_{false};
+  std::exception_ptr failure_;  // of the lane of collectives, whose thread it belongs to
+  // Shared with the Works that were given out; end() stops them while the above still stands.
+  std::shared_ptr<Lane> collectives_;
+  MessageLanes messages_;
+  std::atomic<bool> is_closed_{false};
+  std::atomic<bool> has_ended_{false};
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,91 @@
+// A lane: operations of a group that must keep their order among each other.
+//
+// The collectives of a group share one lane. Messages do not use it: two ranks that each send first and
+// receive then would wait for each other for ever. Each (other rank, direction, tag) has a lane of its
+// own, which is the order that Gloo keeps, too.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <lockstep/base/export.h>
+
+#include "comm/collectives/collective.h"
+#include "comm/group/group_identity.h"
+#include "comm/group/progress_queue.h"
+
+namespace lockstep::detail {
+
+struct LOCKSTEP_API Lane {
+  using Count = std::atomic<std::uint64_t>;
+
+  /// That of the collectives of a group.
+  explicit Lane(const GroupIdentity& group);
+  /// That of `message` and its like; `issued` counts the messages to, or from, that rank.
+  Lane(const GroupIdentity& group, const Collective& message, std::shared_ptr<Count> issued);
+
+  bool is_of_messages() const { return !partner.empty(); }
+
+  /// The next operation begins; until end() it is this lane's activity.
+  void begin(const char* name);
+  void end() { activity = nullptr; }
+  /// "all_reduce seq 7", "send to rank 2 seq 1"; "" when nothing is under way.
+  std::string activity_text() const;
+
+  ProgressQueue queue;
+  std::uint64_t id = 0;           ///< tells the lanes of a job apart; the same on all members
+  std::uint64_t barrier_id = 0;   ///< of collectives: where monitored barriers meet
+  std::vector<int> members = {};  ///< global ranks that meet in it
+  std::string place = {};         ///< " of group {0, 2}", " from rank 0 to rank 2"; the same on all members
+  std::string partner = {};       ///< " to rank 2"; empty for collectives
+  Count sequence{0};              ///< of the operation that began last, from 1
+  Count announced{0};  ///< collectives that all members meet for; a monitored barrier may lack some
+  std::atomic<bool> is_closing{false};         ///< what waits for peers shall not
+  std::atomic<const char*> activity{nullptr};  ///< name of the operation under way
+
+ private:
+  std::shared_ptr<Count> issued_;
+};
+
+/// The lanes of messages: made when used, freed when idle.
+class LOCKSTEP_API MessageLanes {
+ public:
+  using OnLane = std::function<void(const std::shared_ptr<Lane>&)>;
+  /// `on_new` is called with each new lane, `on_end` when it goes. Under a lock.
+  explicit MessageLanes(GroupIdentity identity, OnLane on_new = {}, OnLane on_end = {})
+      : identity_(std::move(identity)), on_new_(std::move(on_new)), on_end_(std::move(on_end)) {}
+
+  /// The lane of `message`, which lives for as long as somebody holds it or it is at work.
+  std::shared_ptr<Lane> of(const Collective& message);
+
+  /// Those that there are.
+  std::vector<std::shared_ptr<Lane>> all() const;
+
+  /// Lanes that are made from now on are closed, for `reason`.
+  void close(std::exception_ptr reason);
+
+ private:
+  using Direction = std::pair<int, CollectiveKind>;  // the other rank, send or receive
+  using Key = std::tuple<int, CollectiveKind, int>;  // and tag
+
+  std::vector<std::shared_ptr<Lane>> take_idle();
+
+  GroupIdentity identity_;
+  OnLane on_new_;
+  OnLane on_end_;
+  mutable std::mutex mutex_;  // guards all below
+  std::map<Key, std::shared_ptr<Lane>> lanes_;
+  std::map<Direction, std::shared_ptr<Lane::Count>> issued_;
+  std::size_t most_ = 16;  // lanes before the idle ones are looked for
+  std::exception_ptr closed_;
+};
+
+}  // namespace lockstep::detail

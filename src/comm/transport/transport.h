@@ -1,0 +1,86 @@
+// Transport: what moves the bytes of one group between its ranks. This is the contract of a transport; its
+// place in the table of transports (transports.h) makes it one that users can name.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/base/export.h>
+#include <lockstep/comm/reduce_op.h>
+
+#include "comm/transport/peer_memory.h"
+
+namespace lockstep::detail {
+
+/// The largest tag of users' messages; larger ones are the transport's own.
+inline constexpr int kLastTag = std::numeric_limits<int>::max() - 1;
+
+/// Whether a transport's own reductions know a dtype and an operation, and do what ReduceOp says: NaN wins,
+/// and half precision is combined in float32.
+enum class NativeReduction { kNone, kImprecise, kExact };
+
+/// Connected from its construction on. Its calls block until the tensors may be used again, take contiguous
+/// tensors of the device types in its row of the table, and, but for the reductions, do not care about
+/// dtypes. Ranks call collectives in the same order, one at a time; messages may run beside them and beside
+/// each other. A call that fails throws what it likes: errors.h makes an error of lockstep of it. It is of no
+/// further use then. A transport counts the bytes that it hands to other ranks with count_sent().
+class LOCKSTEP_API Transport {
+ public:
+  Transport(int rank, int size) : rank_(rank), size_(size) {}
+  virtual ~Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  /// Tensor to[r] goes to rank r, whose tensor comes to from[r]. Either may be empty as a whole, or have
+  /// undefined or empty tensors, where there is nothing to move: the other rank knows that, too. Sums in a
+  /// fixed order and collectives of lists are made of exchanges.
+  virtual void exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from) = 0;
+  /// `output` becomes all ranks' `input`, in the order of the ranks.
+  virtual void all_gather(at::Tensor output, at::Tensor input) = 0;
+  /// input_bytes[r] bytes of `input` go to rank r; output_bytes[r] bytes of `output` come from it.
+  virtual void all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_bytes,
+                          std::vector<std::int64_t> input_bytes) = 0;
+  virtual void broadcast(at::Tensor tensor, int root) = 0;
+  virtual void barrier() = 0;
+
+  /// Messages between two ranks keep their order within one tag, which is 0 to kLastTag.
+  virtual void send(const at::Tensor& tensor, int dst, int tag) = 0;
+  virtual void recv(const at::Tensor& tensor, int src, int tag) = 0;
+
+  /// The transport's own reductions, which add in an order of its choice.
+  virtual NativeReduction native_reduction(at::ScalarType dtype, ReduceOp op) const = 0;
+  virtual void all_reduce(at::Tensor tensor, ReduceOp op) = 0;
+  /// Only rank `root` has the result; the tensors of the others become anything.
+  virtual void reduce(at::Tensor tensor, int root, ReduceOp op) = 0;
+
+  /// Called once, before the group's first collective that moves something. Returns what the ranks have found
+  /// out about each other's memory: the same on all. By default that nobody can read any. Collective.
+  virtual MemoryAccess meet() { return {}; }
+  /// Vouches for what this rank shows to others in its memory.
+  Seal& seal() { return seal_; }
+
+  /// Makes what is under way fail, and all later calls. From any thread; does not block.
+  virtual void abort() = 0;
+
+  /// Payload that this rank has handed to other ranks.
+  std::uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+  void count_sent(std::int64_t bytes) {
+    bytes_sent_.fetch_add(static_cast<std::uint64_t>(bytes), std::memory_order_relaxed);
+  }
+
+ private:
+  int rank_;
+  int size_;
+  Seal seal_;
+  std::atomic<std::uint64_t> bytes_sent_{0};
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,35 @@
+#include "comm/transport/transports.h"
+
+#include <algorithm>
+#include <array>
+
+#include "comm/transport/gloo/gloo_transport.h"
+
+namespace lockstep::detail {
+namespace {
+
+constexpr std::array kCpu{c10::DeviceType::CPU};
+
+constexpr std::array<TransportRow, 2> kTransports{{
+    {.name = "gloo", .devices = kCpu, .connect = &connect_gloo},
+    {.name = "nccl",
+     .hint = "NCCL is for tensors of CUDA devices, which lockstep does not support; gloo is for "
+             "those of the CPU"},
+}};
+
+}  // namespace
+
+const TransportRow* find_transport(std::string_view name) {
+  const auto* const row = std::ranges::find(kTransports, name, &TransportRow::name);
+  return row == kTransports.end() ? nullptr : row;
+}
+
+std::string transport_names() {
+  std::string names;
+  for (const auto& row : kTransports) {
+    if (row.is_built_in()) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return names;
+}
+
+}  // namespace lockstep::detail
