@@ -51,7 +51,9 @@ def node_of(path):
 
 
 def folder_of(path):
-    return "/".join(inner_path(path).split("/")[:-1])
+    """The subfolder of a module that the file is in; None where it is in the module's own folder."""
+    parts = inner_path(path).split("/")
+    return "/".join(parts[:2]) if len(parts) > 2 else None
 
 
 def includes_of(tree):
@@ -138,7 +140,8 @@ class Report:
         pairs = {(p, h[0]): self.lines[p] + self.lines[h[0]] for p, h in own_header.items() if h}
         self.short_pairs = sorted((size, *pair) for pair, size in pairs.items() if size < SHORT_PAIR)
         self.file_cycles = [c for c in cycles(includes, node_of) if not modules or c[0].split("/")[0] in modules]
-        in_module = cycles(includes, folder_of, lambda a, b: module_of(a) == module_of(b))
+        in_one_module = lambda a, b: module_of(a) == module_of(b) and folder_of(a) and folder_of(b)
+        in_module = cycles(includes, folder_of, in_one_module)
         self.folder_cycles = [c for c in in_module if not modules or c[0].split("/")[0] in modules]
         self.lone_subclasses = lone_subclasses(library)
         self.mutable_state = sum(len(MUTABLE_STATE.findall(t)) for t in library.values())
@@ -156,7 +159,7 @@ class Report:
                 f"files below {SHORT_FILE} lines": sizes[4], "private headers with one includer": len(self.lone_headers),
                 f"pairs below {SHORT_PAIR} lines": len(self.short_pairs), "cycles between files": len(self.file_cycles),
                 "files in the largest cycle": max(map(len, self.file_cycles), default=0),
-                "cycles between folders of a module": len(self.folder_cycles),
+                "cycles between subfolders of a module": len(self.folder_cycles),
                 "classes with one subclass": len(self.lone_subclasses), "mutable references to RunState": self.mutable_state}
 
 
@@ -179,7 +182,7 @@ def print_report(report):
     print_list("Private headers with one includer", report.lone_headers)
     print_list(f"Pairs below {SHORT_PAIR} lines", [f"{size:3} {header} {source}" for size, source, header in report.short_pairs])
     print_list("Cycles between files", [f"{len(c)}: {' '.join(c)}" for c in report.file_cycles])
-    print_list("Cycles between folders of a module", [" ".join(c) for c in report.folder_cycles])
+    print_list("Cycles between subfolders of a module", [" ".join(c) for c in report.folder_cycles])
     print_list("Classes with virtual functions and one subclass", report.lone_subclasses)
 
 

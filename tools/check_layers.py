@@ -1,39 +1,32 @@
 #!/usr/bin/env python3
 """Checks that modules include only what the table below allows.
 
-Usage: tools/check_layers.py [ROOT]. Prints file:line and the broken rule; exit status 1 if any.
-Arrows only go up: a module may include itself and the modules in its row.
+Usage: tools/check_layers.py [ROOT]. Prints file:line and the broken rule; exit status 1 if any. A module may include itself
+and the modules that the table names, all of which it must use. The folders of one module may not include each other in a
+circle.
 """
+import graphlib
 import pathlib
 import re
 import sys
 
-LAYERS = {  # module -> (may see torch, modules it may include)
-    "base": (False, ""),
-    "formats": (False, "base"),
-    "deepspeed": (False, "base formats"),
-    "offload": (False, "base"),
-    "cluster": (False, "base"),
-    "rendezvous": (False, "base cluster"),
-    "launch": (False, "base cluster rendezvous"),
-    "device": (True, "base"),
-    "comm": (True, "base cluster rendezvous launch device"),
-    "state": (True, "base formats"),
-    "metrics": (True, "base comm state"),
-    "precision": (True, "base device state optim"),
-    "data": (True, "base formats device state"),
-    "optim": (True, "base deepspeed offload device state"),
-    "checkpoint": (True, "base formats comm device state"),
-    "parallel": (True, "base offload cluster device comm state optim"),
-    "strategy": (True, "base formats deepspeed offload cluster device comm state precision optim checkpoint parallel"),
-    "loggers": (False, "base formats"),
-    "profilers": (False, "base formats"),
-    "fabric": (True, "base formats deepspeed cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers"),
-    "train": (True, "base formats deepspeed cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers report fabric"),
-    "cli": (True, "base formats deepspeed cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric train"),
-    "testing": (True, "base formats deepspeed cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric train cli"),
-    "report": (False, "base formats profilers"),
-}
+LEVELS = [  # from the bottom; each module with the modules it may include, all of them of lower levels
+    {"base": ""},
+    {"formats": "base", "offload": "base", "cluster": "base", "rendezvous": "base", "device": "base", "profilers": "base"},
+    {"deepspeed": "base formats", "launch": "base cluster rendezvous", "state": "base formats", "loggers": "base formats",
+     "report": "base formats profilers"},
+    {"comm": "base cluster rendezvous launch", "data": "base formats state", "optim": "base offload deepspeed state"},
+    {"metrics": "base state comm", "precision": "base state optim", "checkpoint": "base formats state comm",
+     "parallel": "base offload cluster state comm optim"},
+    {"strategy": "base cluster deepspeed state comm optim precision checkpoint parallel", "testing": "base launch comm"},
+    {"fabric": "base formats cluster device deepspeed launch state loggers comm data optim metrics precision checkpoint parallel "
+               "strategy"},
+    {"train": "base formats cluster device profilers deepspeed launch state loggers report comm data optim metrics precision "
+              "checkpoint parallel strategy fabric"},
+    {"cli": "base cluster device launch strategy fabric train"},
+]
+LAYERS = {module: allowed.split() for level in LEVELS for module, allowed in level.items()}
+TORCH_FREE = "base formats offload cluster rendezvous profilers deepspeed launch loggers report".split()
 C10D_ALLOWED = re.compile(r"^src/comm/")          # c10d itself
 C10D_VIA_HEADER = re.compile(r"^src/(comm|parallel/ddp)/")  # and, through src/comm/c10d.h, these
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')
@@ -51,7 +44,33 @@ def included_module(header):
     return parts[0] if parts[0] in LAYERS and len(parts) > 1 else None
 
 
+def folder_in_module(path):
+    """("parallel", "ddp") for src/parallel/ddp/x.h; None for files right in the module."""
+    inner = path.parts[2:-1] if path.parts[0] == "include" else path.parts[1:-1]
+    return inner[:2] if len(inner) > 1 else None
+
+
+def problems_of_table():
+    seen = set()
+    for level in LEVELS:
+        for module, allowed in level.items():
+            for other in allowed.split():
+                if other not in seen:
+                    yield "tools/check_layers.py", 1, f"'{other}' is not below '{module}'"
+        seen |= set(level)
+
+
+def problems_of_folders(graph):
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        folders = ["/".join(folder) for folder in reversed(error.args[1])]
+        yield "src/" + folders[0], 1, f"folders include each other in a circle: {' -> '.join(folders)}"
+
+
 def problems(root):
+    yield from problems_of_table()
+    used, folders = set(), {}
     files = sorted(p for d in ("include/lockstep", "src") for p in (root / d).rglob("*") if p.suffix in (".h", ".cpp"))
     for file in files:
         path = file.relative_to(root)
@@ -60,7 +79,7 @@ def problems(root):
             if path.parts[0] == "src":
                 yield path, 1, f"'{module}' is not in the table of modules"
             continue
-        sees_torch, allowed = LAYERS[module]
+        allowed, sees_torch = LAYERS[module], module not in TORCH_FREE
         for number, line in enumerate(file.read_text().splitlines(), 1):
             if "getenv(" in line and str(path) != "src/base/env.cpp":
                 yield path, number, "getenv belongs in src/base/env.cpp"
@@ -69,14 +88,23 @@ def problems(root):
                 continue
             header = match.group(1)
             other = included_module(header)
-            if other and other != module and other not in allowed.split():
-                yield path, number, f"'{module}' may not include '{other}' (it may include: {allowed or 'nothing'})"
+            used.add((module, other))
+            if other and other != module and other not in allowed:
+                yield path, number, f"'{module}' may not include '{other}' (it may include: {' '.join(allowed) or 'nothing'})"
+            from_folder, to_folder = folder_in_module(path), folder_in_module(pathlib.Path("src", header.removeprefix("lockstep/")))
+            if other == module and from_folder and to_folder and from_folder != to_folder:
+                folders.setdefault(from_folder, set()).add(to_folder)
             if "/c10d/" in header and not C10D_ALLOWED.match(str(path)):
                 yield path, number, "c10d belongs in src/comm; src/parallel/ddp takes it from comm/c10d.h"
             if header == "comm/c10d.h" and not C10D_VIA_HEADER.match(str(path)):
                 yield path, number, "comm/c10d.h is for src/comm and src/parallel/ddp"
             if not sees_torch and re.match(r"(torch|ATen|c10)/|lockstep/torch.h", header):
                 yield path, number, f"'{module}' is torch-free"
+    for module, allowed in LAYERS.items():
+        for other in allowed:
+            if (module, other) not in used:
+                yield "tools/check_layers.py", 1, f"'{module}' does not use '{other}', which its row names"
+    yield from problems_of_folders(folders)
 
 
 def main():

@@ -13,17 +13,19 @@ TREE = {
     "src/pipe/ball/ball.cpp": '#include "pipe/valve.h"\nclass Ball final : public Valve {\n  void open() override;\n};\n'
                               "void turn(RunState& state, const RunState& old);\n",
     "src/pipe/ball/gear.h": "#pragma once\n",
+    "src/pipe/ball/arm.cpp": '#include "pipe/gate/plate.h"\n',
+    "src/pipe/gate/plate.h": '#pragma once\n#include "pipe/ball/gear.h"\n',
     "src/pipe/rod.cpp": '#include "pipe/ball/gear.h"\n' + "// A rod.\n" * 100,
     "tests/pipe/valve_test.cpp": '#include "pipe/valve.h"\n',
 }
 EXPECTED = [
-    "pipe              7    ",
-    "Private headers with one includer: 2\n  src/pipe/ball/gear.h\n  src/pipe/flow.h\n",
+    "pipe              9    ",
+    "Private headers with one includer: 2\n  src/pipe/flow.h\n  src/pipe/gate/plate.h\n",
     "Pairs below 60 lines: 2\n    4 src/pipe/flow.h src/pipe/flow.cpp\n    6 src/pipe/valve.h src/pipe/valve.cpp\n",
     "Cycles between files: 1\n  2: pipe/flow pipe/valve\n",
-    "Cycles between folders of a module: 1\n  pipe pipe/ball\n",
+    "Cycles between subfolders of a module: 1\n  pipe/ball pipe/gate\n",
     "Classes with virtual functions and one subclass: 1\n  Valve (src/pipe/valve.h)\n",
-    f"{'files below 30 lines':40}       6\n",
+    f"{'files below 30 lines':40}       8\n",
     f"{'mutable references to RunState':40}       1\n",
     f"{chr(39).join(['hops of ', 'water', ''])} ".ljust(40) + "       2\n",
 ]
