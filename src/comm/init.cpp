@@ -6,9 +6,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/rank_status.h>
 
-#include "base/open_files.h"
 #include "base/sockets.h"
-#include "base/standard_descriptors.h"
+#include "base/system.h"
 #include "comm/backends/gloo.h"
 #include "comm/c10d.h"
 #include "comm/file_store.h"

@@ -9,7 +9,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
-#include "base/system_error_text.h"
+#include "base/format.h"
 #include "comm/kv_store.h"
 #include "comm/timeouts.h"
 

@@ -5,7 +5,7 @@
 #include <lockstep/base/error.h>
 
 #include "comm/poll_until.h"
-#include "rendezvous/rank_text.h"
+#include "rendezvous/verdict.h"
 
 namespace lockstep::detail {
 namespace {

@@ -13,7 +13,7 @@
 
 #include <lockstep/base/log.h>
 
-#include "base/time_slices.h"
+#include "base/system.h"
 
 namespace lockstep::detail {
 namespace {

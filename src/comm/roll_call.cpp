@@ -9,7 +9,6 @@
 #include "comm/poll_until.h"
 #include "comm/roll_entry.h"
 #include "comm/shared_store.h"
-#include "rendezvous/rank_text.h"
 #include "rendezvous/verdict.h"
 
 namespace lockstep::detail {

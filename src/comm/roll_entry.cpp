@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "base/host_name.h"
+#include "base/system.h"
 
 namespace lockstep::detail {
 namespace {

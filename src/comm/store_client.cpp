@@ -9,7 +9,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/system_error_text.h"
+#include "base/format.h"
 #include "comm/poll_until.h"
 #include "comm/timeouts.h"
 

@@ -6,8 +6,8 @@
 #include <lockstep/comm/communicator.h>
 
 #include "comm/group.h"
-#include "rendezvous/disagreement.h"
-#include "rendezvous/rank_text.h"
+#include "rendezvous/diagnosis.h"
+#include "rendezvous/verdict.h"
 
 namespace lockstep {
 namespace {

@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/cause.h"
 #include "launch/rank_observer.h"
 #include "launch/run_files.h"
 #include "launch/signal_scope.h"

@@ -2,8 +2,7 @@
 #pragma once
 
 #include <lockstep/base/options.h>
-#include <lockstep/comm/reduce_op.h>
-#include <lockstep/parallel/ddp/ddp.h>
+#include <lockstep/parallel/joining_options.h>
 
 namespace lockstep::detail {
 
@@ -12,7 +11,7 @@ template <class Options>
 void describe_joining(OptionVisitor& v, Options& o) {
   v.field("timeout", o.timeout, "Longest wait for other ranks, when joining and in each collective",
           more_than(0));
-  v.field("process_group_backend", o.process_group_backend, "What carries the bytes: gloo");
+  v.field("process_group_backend", o.process_group_backend, "Communication backend: gloo");
   v.field("reduction", o.reduction,
           "ordered: the same bits for every algorithm; fast: the backend's own sums");
   v.field("check_collectives", o.check_collectives, "Ranks compare what they call before each collective");

@@ -30,11 +30,8 @@
 #include <lockstep/base/export.h>
 
 #include "rendezvous/diagnosis.h"
-#include "rendezvous/inquiry.h"
 #include "rendezvous/job_failure.h"
-#include "rendezvous/meeting.h"
 #include "rendezvous/meetings.h"
-#include "rendezvous/mesh_reader.h"
 #include "rendezvous/peer_links.h"
 
 namespace lockstep::rendezvous {

@@ -10,7 +10,7 @@
 #include <lockstep/state/random_state.h>
 #include <lockstep/torch.h>
 
-#include "checkpoint/remove_checkpoint.h"
+#include "checkpoint/staging_directory.h"
 #include "strategy/named_parameters.h"
 #include "train/data_place.h"
 #include "train/fit_state.h"

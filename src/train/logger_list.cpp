@@ -6,6 +6,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_codec.h>
 
+#include "loggers/make_logger.h"
+
 namespace lockstep {
 namespace {
 
@@ -18,7 +20,7 @@ bool is_logger_name(std::string_view text) {
 
 }  // namespace
 
-std::vector<std::string> logger_names() { return {"csv", "jsonl", "mlflow", "tensorboard"}; }
+std::vector<std::string> logger_names() { return detail::named_loggers(); }
 
 std::string OptionType<LoggerList>::accepted() {
   std::string names;

@@ -11,7 +11,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/cluster/slurm_environment.h>
 
-#include "loggers/put_aside.h"
+#include "loggers/logger_files.h"
 
 namespace lockstep {
 namespace {

@@ -10,11 +10,11 @@
 #include <lockstep/base/log.h>
 #include <lockstep/base/process.h>
 #include <lockstep/checkpoint/weights.h>
-#include <lockstep/launch/run_rank.h>
+#include <lockstep/launch/join.h>
 #include <lockstep/parallel/sync_batch_norm.h>
 
 #include "launch/signal_flag.h"
-#include "state/storable.h"
+#include "state/module_tensors.h"
 #include "train/deepspeed_options.h"
 #include "train/determinism.h"
 #include "train/effective_options.h"

@@ -19,7 +19,6 @@
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/data/loader.h>
-#include <lockstep/fabric/fabric_callback.h>
 #include <lockstep/fabric/fabric_loader.h>
 #include <lockstep/fabric/fabric_optimizer.h>
 #include <lockstep/fabric/fabric_options.h>

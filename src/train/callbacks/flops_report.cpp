@@ -5,7 +5,7 @@
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/train/module.h>
 
-#include "loggers/write_or_warn.h"
+#include "loggers/logger_files.h"
 
 namespace lockstep::detail {
 

@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "checkpoint/remove_checkpoint.h"
+#include "checkpoint/staging_directory.h"
 #include "train/failure_save.h"
 
 namespace lockstep {
