@@ -61,9 +61,6 @@ bool is_private_folder(const fs::path& folder) { return fault_of(folder, kNobody
 
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
-
 constexpr auto kPrefix = "step=";
 constexpr std::size_t kNamedFiles = 8;
 
@@ -77,7 +74,7 @@ FileList held_files(const fs::path& folder, const Manifest& manifest) {
   return held;
 }
 
-json entry_of(const fs::path& folder, const std::string& run) {
+nlohmann::json entry_of(const fs::path& folder, const std::string& run) {
   const auto manifest = read_manifest(folder);
   const auto written = fs::last_write_time(folder / kManifestName).time_since_epoch().count();
   return {{"place", (fs::path(run) / folder.filename()).string()},
@@ -89,7 +86,7 @@ json entry_of(const fs::path& folder, const std::string& run) {
 }
 
 // A folder that somebody else may have put there is none of ours.
-void add_run(const fs::path& root, const std::string& run, json& entries) {
+void add_run(const fs::path& root, const std::string& run, nlohmann::json& entries) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(root / run, ignored))) return;
   if (!is_private_folder(root / run)) {
@@ -107,12 +104,12 @@ void add_run(const fs::path& root, const std::string& run, json& entries) {
 }
 
 std::string inventory(const fs::path& root, const std::vector<std::string>& runs) {
-  json entries = json::array();
+  nlohmann::json entries = nlohmann::json::array();
   for (const auto& run : runs) add_run(root, run, entries);
   return entries.dump();
 }
 
-LocalCandidate candidate_from(const json& entry) {
+LocalCandidate candidate_from(const nlohmann::json& entry) {
   const fs::file_time_type::duration written(entry.at("written").get<fs::file_time_type::rep>());
   return {.place = entry.at("place").get<std::string>(),
           .checksum = entry.at("checksum").get<std::string>(),
@@ -122,7 +119,8 @@ LocalCandidate candidate_from(const json& entry) {
 }
 
 // One for all nodes that have the same.
-void add_to(std::map<std::pair<std::string, std::string>, LocalCandidate>& all, const json& entry, int node) {
+void add_to(std::map<std::pair<std::string, std::string>, LocalCandidate>& all, const nlohmann::json& entry,
+            int node) {
   auto candidate = candidate_from(entry);
   const auto key = std::pair(candidate.place, candidate.checksum);
   auto& known = all.try_emplace(key, candidate).first->second;
@@ -149,13 +147,14 @@ bool is_name_of_local(const fs::path& folder) { return folder.filename().string(
 
 std::vector<LocalCandidate> find_local(const fs::path& root, const std::vector<std::string>& runs,
                                        const FolderNodes& nodes, const Communicator& communicator) {
-  const auto wanted =
-      json::parse(communicator.broadcast_bytes(json(runs).dump())).get<std::vector<std::string>>();
+  const auto wanted = nlohmann::json::parse(communicator.broadcast_bytes(nlohmann::json(runs).dump()))
+                          .get<std::vector<std::string>>();
   const auto inventories =
       communicator.all_gather_bytes(nodes.leads() ? inventory(root, wanted) : std::string());
   std::map<std::pair<std::string, std::string>, LocalCandidate> all;
   for (int node = 0; node < nodes.count(); ++node) {
-    for (const auto& entry : json::parse(inventories[static_cast<std::size_t>(nodes.leader_of(node))]))
+    for (const auto& entry :
+         nlohmann::json::parse(inventories[static_cast<std::size_t>(nodes.leader_of(node))]))
       add_to(all, entry, node);
   }
   std::vector<LocalCandidate> found;

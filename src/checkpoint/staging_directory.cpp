@@ -144,8 +144,6 @@ void StagingDirectory::put_back(const fs::path& replaced) {
   }
 }
 
-namespace fs = std::filesystem;
-
 namespace {
 
 constexpr int kRemovals = 100;                   // in which somebody else removes the same
@@ -198,8 +196,6 @@ void restore_older(const fs::path& checkpoint) {
   if (older.empty() || !is_of_this_host(older) || fs::exists(checkpoint, ignored)) return;
   if (const auto lock = lock_for_removal(older)) fs::rename(older, checkpoint, ignored);
 }
-
-namespace fs = std::filesystem;
 
 void remove_checkpoint(const fs::path& folder) {
   require_name(folder);

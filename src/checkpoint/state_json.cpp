@@ -126,8 +126,6 @@ Json to_json(const StateValue& value, const std::string& path, TensorLeaves& ten
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 [[noreturn]] void refuse(const Json& json, const char* expected) {
   throw CheckpointError("checkpoint", {.what = "a value in manifest.json cannot be read",
                                        .expected = expected,

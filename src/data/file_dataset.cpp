@@ -56,8 +56,6 @@ DatasetPtr<Example> csv_dataset(const fs::path& path, const CsvDatasetOptions& o
 
 namespace {
 
-namespace fs = std::filesystem;
-
 at::ScalarType dtype_of(idx::Dtype dtype) {
   switch (dtype) {
     case idx::Dtype::kInt8:
@@ -100,8 +98,6 @@ DatasetPtr<Example> idx_dataset(const fs::path& data, const fs::path& labels,
 }
 
 namespace {
-
-namespace fs = std::filesystem;
 
 safetensors::File open(const fs::path& path) try {
   auto file = safetensors::File::open(path);

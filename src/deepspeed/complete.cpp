@@ -87,7 +87,6 @@ namespace {
 
 using deepspeed::AutoOr;
 using deepspeed::Dtype;
-using Size = std::optional<std::int64_t>;
 
 /// A setting that a file may give, and the Trainer's option for the same.
 struct Pair {

@@ -146,8 +146,6 @@ Expected<std::int64_t> parse_parameter_count(std::string_view text) {
 
 namespace {
 
-using deepspeed::kGiB;
-
 constexpr double kShardBytes = 4;
 constexpr double kGradientBytes = 4;
 constexpr double kAdamBytes = 8;

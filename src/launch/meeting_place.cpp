@@ -71,7 +71,6 @@ namespace {
 using namespace std::chrono_literals;
 using rendezvous::FrameLink;
 using rendezvous::TcpEndpoint;
-using std::chrono::steady_clock;
 
 constexpr auto kPatienceWithPorts = 10s;  // until who has the port must have let it go
 constexpr auto kSaysThatItWaits = 5s;

@@ -99,8 +99,6 @@ bool write_or_warn(const std::filesystem::path& place, const std::function<void(
 
 namespace {
 
-namespace fs = std::filesystem;
-
 [[noreturn]] void fail(const std::string& verb, const fs::path& file, int error_number) {
   throw IoError("loggers", {.what = "cannot " + verb + " '" + file.string() + "'",
                             .got = system_error_text(error_number)});

@@ -76,8 +76,6 @@ void remove_now(const fs::path& folder) {
   if (to_be_removed().take(folder)) remove_or_warn(folder);
 }
 
-namespace fs = std::filesystem;
-
 constexpr int kRounds = 100;  // in which others may take a name, or remove what has no lock yet
 constexpr std::string_view kPrefix = "lockstep-swap_";
 

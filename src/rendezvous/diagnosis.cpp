@@ -176,8 +176,6 @@ std::optional<Verdict> Diagnosis::follow(Trail trail) {
 
 namespace {
 
-using std::chrono::steady_clock;
-
 // The service of a rank that computes looks every 10 ms; on a crowded machine it may be kept from it for
 // long.
 constexpr auto kSilence = std::chrono::milliseconds(500);

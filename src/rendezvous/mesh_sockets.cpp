@@ -91,9 +91,6 @@ std::vector<UniqueFd> connect_mesh(const MeshListener& listener, const Hello& ow
 
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::steady_clock;
-
 // Who says nothing uses up descriptors.
 constexpr auto kPatience = milliseconds(5000);
 constexpr std::size_t kMostGuests = 256;
