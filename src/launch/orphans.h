@@ -21,7 +21,7 @@ void adopt_orphans();
 /// in the kernel dies when it comes back.
 void kill_descendants();
 
-/// Waits for orphans that this process has adopted (descendants.h) as they end, so that they do not stay as
+/// Waits for orphans that this process has adopted as they end, so that they do not stay as
 /// zombies until the run does. One at a time per process; lives within a SignalScope, which takes SIGCHLD
 /// back.
 class LOCKSTEP_API OrphanReaper final : public RankObserver {

@@ -117,7 +117,7 @@ int port_of_rank0(const LaunchOptions& options) {
   return options.main_port != 0 || options.node_rank != 0 ? options.main_port : reserved_port();
 }
 
-// torchrun's, beside those of rank_plan.h.
+// torchrun's, beside those of rank_process.h.
 void add_elastic_variables(launch::RankPlan& plan, const ProgramOptions& options, int restarts,
                            const launch::ErrorFiles& errors) {
   plan.variables["TORCHELASTIC_RUN_ID"] = options.run_id;

@@ -133,7 +133,7 @@ class LOCKSTEP_API AnyBatch {
     num_indices_ = other.num_indices_;
   }
 
-  /// The batch with what `change` makes of each of its tensors (batch_tensors.h); this one when it makes
+  /// The batch with what `change` makes of each of its tensors; this one when it makes
   /// nothing else of them.
   AnyBatch with_tensors(const TensorChange& change) const { return change_ ? change_(*this, change) : *this; }
 
