@@ -1,51 +1,32 @@
 #!/usr/bin/env python3
-"""Checks that modules, and folders within them, include only what the tables below allow.
+"""Checks that modules include only what the table below allows.
 
-Usage: tools/check_layers.py [ROOT]. Prints file:line and the broken rule; exit status 1 if any.
-Arrows only go up: a module may include itself and the modules in its row. So it is with the folders of a module
-that has a table of its own.
+Usage: tools/check_layers.py [ROOT]. Prints file:line and the broken rule; exit status 1 if any. A module may include itself
+and the modules that the table names, all of which it must use. The folders of one module may not include each other in a
+circle.
 """
+import graphlib
 import pathlib
 import re
 import sys
 
-LAYERS = {  # module -> (may see torch, modules it may include)
-    "base": (False, ""),
-    "formats": (False, "base"),
-    "deepspeed": (False, "base formats"),
-    "offload": (False, "base"),
-    "cluster": (False, "base"),
-    "rendezvous": (False, "base cluster"),
-    "launch": (False, "base cluster rendezvous"),
-    "device": (True, "base"),
-    "comm": (True, "base cluster rendezvous launch device"),
-    "state": (True, "base formats"),
-    "metrics": (True, "base comm state"),
-    "precision": (True, "base device state optim"),
-    "data": (True, "base formats device state"),
-    "optim": (True, "base deepspeed offload device state"),
-    "checkpoint": (True, "base formats comm device state"),
-    "parallel": (True, "base offload cluster device comm state optim"),
-    "strategy": (True, "base formats deepspeed offload cluster device comm state precision optim checkpoint parallel"),
-    "loggers": (False, "base formats"),
-    "profilers": (False, "base formats"),
-    "fabric": (True, "base formats deepspeed cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers"),
-    "train": (True, "base formats deepspeed cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers report fabric"),
-    "cli": (True, "base formats deepspeed cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric train"),
-    "testing": (True, "base formats deepspeed cluster launch device comm state metrics precision data optim checkpoint parallel strategy loggers profilers fabric train cli"),
-    "report": (False, "base formats profilers"),
-}
-# Folders within a module, from the lowest up: each may include itself, the headers in the module's own folder, which
-# include no folder, and those in its row. Sources in the module's own folder may include all.
-FOLDERS = {
-    "comm": {
-        "transport": "",
-        "algorithms": "transport",
-        "collectives": "transport algorithms",
-        "group": "transport algorithms collectives",
-        "join": "transport algorithms collectives group",
-    },
-}
+LEVELS = [  # from the bottom; each module with the modules it may include, all of them of lower levels
+    {"base": ""},
+    {"formats": "base", "offload": "base", "cluster": "base", "rendezvous": "base", "device": "base", "profilers": "base"},
+    {"deepspeed": "base formats", "launch": "base cluster rendezvous", "state": "base formats", "loggers": "base formats",
+     "report": "base formats profilers"},
+    {"comm": "base cluster rendezvous launch", "data": "base formats state", "optim": "base offload deepspeed state"},
+    {"metrics": "base state comm", "precision": "base state optim", "checkpoint": "base formats state comm",
+     "parallel": "base offload cluster state comm optim"},
+    {"strategy": "base cluster deepspeed state comm optim precision checkpoint parallel", "testing": "base launch comm"},
+    {"fabric": "base formats cluster device deepspeed launch state loggers comm data optim metrics precision checkpoint parallel "
+               "strategy"},
+    {"train": "base formats cluster device profilers deepspeed launch state loggers report comm data optim metrics precision "
+              "checkpoint parallel strategy fabric"},
+    {"cli": "base cluster device launch strategy fabric train"},
+]
+LAYERS = {module: allowed.split() for level in LEVELS for module, allowed in level.items()}
+TORCH_FREE = "base formats offload cluster rendezvous profilers deepspeed launch loggers report".split()
 # c10d itself; all others take it from comm/c10d.h, which these may include, too.
 C10D_ALLOWED = re.compile(r"^src/comm/(c10d\.h|compat\.h|transport/gloo/|join/)")
 C10D_VIA_HEADER = re.compile(r"^src/(comm|parallel/ddp)/")
@@ -64,28 +45,33 @@ def included_module(header):
     return parts[0] if parts[0] in LAYERS and len(parts) > 1 else None
 
 
-def folder_of(module, parts):
-    """The folder of MODULE that a path below it is in; "" for the module's own."""
-    return parts[0] if len(parts) > 1 and parts[0] in FOLDERS.get(module, {}) else ""
+def folder_in_module(path):
+    """("parallel", "ddp") for src/parallel/ddp/x.h; None for files right in the module."""
+    inner = path.parts[2:-1] if path.parts[0] == "include" else path.parts[1:-1]
+    return inner[:2] if len(inner) > 1 else None
 
 
-def folder_problem(module, path, header):
-    """Why PATH, a file of MODULE, may not include HEADER of the same module; None if it may."""
-    table = FOLDERS.get(module)
-    if table is None or path.parts[0] != "src":
-        return None
-    own = folder_of(module, path.parts[2:])
-    other = folder_of(module, header.split("/")[1:])
-    if not other or other == own or (not own and path.suffix == ".cpp"):
-        return None
-    if not own:
-        return f"headers in src/{module} itself may not include its folder '{other}'"
-    if other not in table[own].split():
-        return f"'{module}/{own}' may not include '{module}/{other}' (it may include: {table[own] or 'nothing'})"
-    return None
+def problems_of_table():
+    seen = set()
+    for level in LEVELS:
+        for module, allowed in level.items():
+            for other in allowed.split():
+                if other not in seen:
+                    yield "tools/check_layers.py", 1, f"'{other}' is not below '{module}'"
+        seen |= set(level)
+
+
+def problems_of_folders(graph):
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        folders = ["/".join(folder) for folder in reversed(error.args[1])]
+        yield "src/" + folders[0], 1, f"folders include each other in a circle: {' -> '.join(folders)}"
 
 
 def problems(root):
+    yield from problems_of_table()
+    used, folders = set(), {}
     files = sorted(p for d in ("include/lockstep", "src") for p in (root / d).rglob("*") if p.suffix in (".h", ".cpp"))
     for file in files:
         path = file.relative_to(root)
@@ -94,7 +80,7 @@ def problems(root):
             if path.parts[0] == "src":
                 yield path, 1, f"'{module}' is not in the table of modules"
             continue
-        sees_torch, allowed = LAYERS[module]
+        allowed, sees_torch = LAYERS[module], module not in TORCH_FREE
         for number, line in enumerate(file.read_text().splitlines(), 1):
             if "getenv(" in line and str(path) != "src/base/env.cpp":
                 yield path, number, "getenv belongs in src/base/env.cpp"
@@ -103,16 +89,23 @@ def problems(root):
                 continue
             header = match.group(1)
             other = included_module(header)
-            if other and other != module and other not in allowed.split():
-                yield path, number, f"'{module}' may not include '{other}' (it may include: {allowed or 'nothing'})"
-            if other == module and (problem := folder_problem(module, path, header)):
-                yield path, number, problem
+            used.add((module, other))
+            if other and other != module and other not in allowed:
+                yield path, number, f"'{module}' may not include '{other}' (it may include: {' '.join(allowed) or 'nothing'})"
+            from_folder, to_folder = folder_in_module(path), folder_in_module(pathlib.Path("src", header.removeprefix("lockstep/")))
+            if other == module and from_folder and to_folder and from_folder != to_folder:
+                folders.setdefault(from_folder, set()).add(to_folder)
             if "/c10d/" in header and not C10D_ALLOWED.match(str(path)):
                 yield path, number, "c10d belongs in src/comm/{transport/gloo,join}; others take it from comm/c10d.h"
             if header == "comm/c10d.h" and not C10D_VIA_HEADER.match(str(path)):
                 yield path, number, "comm/c10d.h is for src/comm and src/parallel/ddp"
             if not sees_torch and re.match(r"(torch|ATen|c10)/|lockstep/torch.h", header):
                 yield path, number, f"'{module}' is torch-free"
+    for module, allowed in LAYERS.items():
+        for other in allowed:
+            if (module, other) not in used:
+                yield "tools/check_layers.py", 1, f"'{module}' does not use '{other}', which its row names"
+    yield from problems_of_folders(folders)
 
 
 def main():

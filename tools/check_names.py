@@ -56,6 +56,8 @@ def names_of(text):
         if opened:
             spaces.append(opened.group(1) or ANONYMOUS)
             continue
+        if line.startswith("} catch"):
+            continue  # of a function that is a try block
         if line.startswith("}"):
             spaces and spaces.pop()
             continue

@@ -6,7 +6,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
 #include <lockstep/deepspeed/memory_estimate.h>
-#include <lockstep/deepspeed/rank_memory.h>
 #include <lockstep/formats/model_size.h>
 
 #include "number_checks.h"

@@ -86,7 +86,7 @@ std::vector<std::string> flags_for_hosts(const CLI::App& verb) {
 void refuse_answered(const RunFlags& flags) {
   for (const auto* option : flags.verb->get_options())
     if (option->count() > 0 && is_one_of(kAnswered, name_of(*option)))
-      refuse("--" + name_of(*option), "no such flag beside --hostfile, which answers it",
+      refuse("--" + name_of(*option), "no such flag: it cannot be combined with --hostfile",
              "\"" + option->results().back() + "\"");
 }
 
@@ -116,7 +116,6 @@ int min_hosts_of(const HostFlags& flags, std::size_t num_hosts) {
 }
 
 lockstep::HostsOptions options_of(const RunFlags& flags, std::vector<Host> hosts, int min_hosts) {
-  constexpr double kMoreGrace = 5;  // a host needs a moment beyond what its ranks are given
   lockstep::HostsOptions options{.hosts = std::move(hosts),
                                  .command = flags.command,
                                  .run_flags = flags_for_hosts(*flags.verb),
@@ -124,7 +123,7 @@ lockstep::HostsOptions options_of(const RunFlags& flags, std::vector<Host> hosts
                                  .min_hosts = min_hosts,
                                  .shell = shell_of(flags.hosts),
                                  .start_timeout = milliseconds(flags.hosts.ssh_timeout_s),
-                                 .grace = milliseconds(flags.shutdown_timeout_s + kMoreGrace)};
+                                 .grace = milliseconds(flags.shutdown_timeout_s) + lockstep::kMoreHostGrace};
   if (flags.verb->count("--master-addr") > 0) options.main_address = flags.rdzv.master_addr;
   options.main_port = flags.rdzv.master_port.value_or(options.main_port);
   if (options.main_port == 0) refuse("--master-port", "1..65535, as all hosts have to know it", "0");

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <lockstep/launch/rendezvous_options.h>
+#include <lockstep/launch/launch_options.h>
 
 /// Sets the options that `text` names: torchrun's keys, times in seconds, and token_file.
 /// @throws lockstep::ConfigError naming the key, its value and what is accepted

@@ -3,8 +3,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include <chrono>
 #include <string>
 #include <vector>
+
+#include <lockstep/launch/launch_options.h>
 
 #include "binding_flags.h"
 #include "host_flags.h"
@@ -23,7 +26,7 @@ struct RunFlags {
   std::string redirects = "0";
   std::string tee = "0";
   std::string local_ranks_filter;
-  double shutdown_timeout_s = 30;
+  double shutdown_timeout_s = std::chrono::duration<double>(lockstep::kProgramGrace).count();
   std::string run_dir;
   int first_rank = -1;
   int world_size = 0;

@@ -7,8 +7,8 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
-#include <lockstep/launch/run_rank.h>
 #include <lockstep/lockstep.h>
 
 #include <unistd.h>

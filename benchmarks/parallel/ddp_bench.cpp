@@ -1,8 +1,8 @@
 // A training step alone and under Ddp, on two ranks at once.
 //
 // Usage: bench_ddp RESULTS STEPS. The peer is peers/ddp.py.
+#include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
-#include <lockstep/launch/run_rank.h>
 #include <lockstep/lockstep.h>
 
 #include <cstdlib>

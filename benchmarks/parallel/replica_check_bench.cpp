@@ -2,8 +2,8 @@
 //
 // Usage: bench_replica_check RESULTS TIMES.
 #include <lockstep/base/env.h>
+#include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
-#include <lockstep/launch/run_rank.h>
 #include <lockstep/lockstep.h>
 
 #include <cstdlib>

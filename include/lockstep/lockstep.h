@@ -20,10 +20,9 @@
 #include <lockstep/comm/init.h>
 #include <lockstep/comm/process_group.h>
 
+#include <lockstep/launch/errors.h>
 #include <lockstep/launch/join.h>
-#include <lockstep/launch/run_rank.h>
 #include <lockstep/launch/spawn.h>
-#include <lockstep/launch/terminated.h>
 
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/checkpoint/checkpoint_io.h>
@@ -32,8 +31,8 @@
 #include <lockstep/checkpoint/load_from_checkpoint.h>
 #include <lockstep/checkpoint/weights.h>
 
+#include <lockstep/data/any_loader.h>
 #include <lockstep/data/batch_generator.h>
-#include <lockstep/data/batch_tensors.h>
 #include <lockstep/data/combined_loader.h>
 #include <lockstep/data/data_position.h>
 #include <lockstep/data/dataset.h>
@@ -49,11 +48,9 @@
 #include <lockstep/data/token_dataset.h>
 #include <lockstep/data/torch_dataset.h>
 #include <lockstep/data/webdataset.h>
-#include <lockstep/data/worker_seed.h>
 
 #include <lockstep/device/device.h>
 
-#include <lockstep/deepspeed/batch_sizes.h>
 #include <lockstep/deepspeed/complete.h>
 #include <lockstep/deepspeed/config.h>
 
@@ -67,7 +64,6 @@
 #include <lockstep/metrics/metric.h>
 #include <lockstep/metrics/metric_collection.h>
 #include <lockstep/metrics/precision_recall.h>
-#include <lockstep/metrics/prediction_metric.h>
 #include <lockstep/metrics/regression.h>
 #include <lockstep/metrics/stat_scores.h>
 

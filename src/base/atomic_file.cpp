@@ -11,7 +11,7 @@
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
 
-#include "base/system_error_text.h"
+#include "base/format.h"
 
 namespace lockstep {
 namespace {

@@ -1,9 +1,10 @@
-// Numbers and words as text, for messages and files.
+// Numbers, words and errno values as text, for messages and files.
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include <lockstep/base/export.h>
 
@@ -23,3 +24,19 @@ std::string lower_case(std::string_view text);
 std::string upper_case(std::string_view text);
 
 }  // namespace lockstep
+
+namespace lockstep::detail {
+
+/// `text` without `blanks` at both ends; of nothing but blanks, its empty end.
+inline std::string_view trimmed(std::string_view text, std::string_view blanks = " ") {
+  const auto first = text.find_first_not_of(blanks);
+  if (first == std::string_view::npos) return text.substr(text.size());
+  return text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+/// As strerror, but thread-safe.
+inline std::string system_error_text(int error_number) {
+  return std::generic_category().message(error_number);
+}
+
+}  // namespace lockstep::detail

@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <lockstep/base/option_text.h>
+#include <lockstep/base/option_type.h>
+
 #include "base/format.h"
-#include "base/trimmed.h"
 
 namespace lockstep::detail {
 namespace {
@@ -127,3 +129,70 @@ OptionFailure refusal(std::string got, std::string expected, const OptionRange& 
 }
 
 }  // namespace lockstep::detail
+
+namespace lockstep {
+namespace {
+
+std::string printed(std::chrono::milliseconds duration) {
+  return OptionType<std::chrono::milliseconds>::print(duration);
+}
+
+}  // namespace
+
+OptionRange at_least(double low) { return {.low = low, .text = ">= " + number_text(low)}; }
+
+OptionRange at_least(std::chrono::milliseconds low) {
+  return {.low = static_cast<double>(low.count()), .text = ">= " + printed(low)};
+}
+
+OptionRange more_than(double low) { return {.low = low, .above_low = true, .text = "> " + number_text(low)}; }
+
+OptionRange more_than(std::chrono::milliseconds low) {
+  return {.low = static_cast<double>(low.count()), .above_low = true, .text = "> " + printed(low)};
+}
+
+OptionRange between(double low, double high) {
+  return {.low = low, .high = high, .text = number_text(low) + ".." + number_text(high)};
+}
+
+namespace {
+
+constexpr std::size_t kLongestShown = 100;
+
+}  // namespace
+
+std::string shown(const OptionText& text) {
+  switch (text.kind) {
+    case OptionText::Kind::kNull:
+      return "null";
+    case OptionText::Kind::kList:
+      return "a list";
+    case OptionText::Kind::kMap:
+      return "a map";
+    case OptionText::Kind::kScalar:
+      break;
+  }
+  if (text.text.size() <= kLongestShown) return '"' + text.text + '"';
+  return '"' + text.text.substr(0, kLongestShown) + "...\"";
+}
+
+bool Source::same_origin(const Source& other) const {
+  return kind == other.kind && (kind != Kind::kYaml || name == other.name);
+}
+
+std::string shown(const Source& source) {
+  switch (source.kind) {
+    case Source::Kind::kFlag:
+      return "flag " + source.name;
+    case Source::Kind::kEnvironment:
+      return "environment variable " + source.name;
+    case Source::Kind::kYaml:
+      break;
+    case Source::Kind::kCode:
+      return "a value set in code";
+  }
+  if (source.line == 0) return source.name;
+  return source.name + ":" + std::to_string(source.line) + ":" + std::to_string(source.column);
+}
+
+}  // namespace lockstep

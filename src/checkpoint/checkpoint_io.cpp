@@ -1,6 +1,6 @@
 #include <lockstep/checkpoint/checkpoint_io.h>
 
-#include "checkpoint/remove_checkpoint.h"
+#include "checkpoint/staging_directory.h"
 
 namespace lockstep {
 

@@ -5,8 +5,8 @@
 #include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
-#include "checkpoint/own_group.h"
-#include "checkpoint/save_checkpoint.h"
+#include "checkpoint/saving.h"
+#include "checkpoint/together.h"
 
 namespace lockstep {
 namespace {

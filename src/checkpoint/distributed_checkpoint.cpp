@@ -8,7 +8,7 @@
 #include <lockstep/checkpoint/interop.h>
 
 #include "checkpoint/pickle_state.h"
-#include "formats/opened_torch_file.h"
+#include "formats/torch_file.h"
 
 // A folder of torch.distributed.checkpoint: .metadata is a pickle that says for every entry, by its flat
 // name, which shape it has and which pieces of it were stored where; the other files are rows of pieces, each

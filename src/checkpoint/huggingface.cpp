@@ -6,7 +6,6 @@
 #include <lockstep/state/tensor_bytes.h>
 
 #include "checkpoint/stored_weights.h"
-#include "checkpoint/weight_map.h"
 
 namespace lockstep {
 namespace detail {

@@ -10,14 +10,10 @@
 #include <lockstep/formats/checksum.h>
 
 #include "base/folder_lock.h"
-#include "checkpoint/fetch_files.h"
-#include "checkpoint/folder_leftovers.h"
 #include "checkpoint/local_inventory.h"
-#include "checkpoint/open_together.h"
-#include "checkpoint/own_group.h"
-#include "checkpoint/private_folder.h"
 #include "checkpoint/replicate.h"
 #include "checkpoint/saving.h"
+#include "checkpoint/staging_directory.h"
 #include "checkpoint/together.h"
 #include "formats/checkpoint_siblings.h"
 

@@ -11,10 +11,8 @@
 // CliqueReplicationStrategy in NVIDIA's resiliency extension.
 #pragma once
 
-#include <cstddef>
 #include <exception>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -24,22 +22,12 @@
 #include <lockstep/base/unique_fd.h>
 #include <lockstep/checkpoint/checkpoint.h>
 
-#include "checkpoint/file_pieces.h"
 #include "checkpoint/folder_nodes.h"
+#include "checkpoint/local_inventory.h"
 
 namespace lockstep::detail {
 
 class Saving;
-
-/// A local checkpoint that nodes have parts of, as all ranks know it.
-struct LocalCandidate {
-  std::string place;                             ///< below the folder of each node: RUN/step=N
-  std::string checksum;                          ///< of its manifest
-  std::filesystem::file_time_type written = {};  ///< by rank 0's clock, on all nodes
-  int world_size = 0;
-  std::size_t files = 0;              ///< how many it has
-  std::map<int, FileList> held = {};  ///< those that are there whole, by node
-};
 
 class LOCKSTEP_API LocalCheckpoints {
  public:

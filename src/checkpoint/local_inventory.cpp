@@ -1,7 +1,14 @@
 #include "checkpoint/local_inventory.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <set>
+#include <string>
+#include <system_error>
 #include <tuple>
 
 #include <nlohmann/json.hpp>
@@ -9,8 +16,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "checkpoint/folder_leftovers.h"
-#include "checkpoint/private_folder.h"
+#include "checkpoint/staging_directory.h"
 #include "checkpoint/together.h"
 #include "formats/checkpoint_manifest.h"
 
@@ -18,7 +24,42 @@ namespace lockstep::detail {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+
+std::string octal(mode_t mode) {
+  char digits[8];
+  std::snprintf(digits, sizeof digits, "%04o", static_cast<unsigned>(mode & 07777));
+  return digits;
+}
+
+// What is wrong with it; empty: nothing.
+std::string fault_of(const fs::path& folder, mode_t forbidden) {
+  struct stat status {};
+  if (::lstat(folder.c_str(), &status) != 0) return std::generic_category().message(errno);
+  if (S_ISLNK(status.st_mode)) return "a symbolic link";
+  if (!S_ISDIR(status.st_mode)) return "something that is no folder";
+  if (status.st_uid != ::geteuid()) return "a folder of user " + std::to_string(status.st_uid);
+  return (status.st_mode & forbidden) != 0 ? "a folder of mode " + octal(status.st_mode) : "";
+}
+
+}  // namespace
+
+void make_private_folder(const fs::path& folder, mode_t forbidden) {
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    throw IoError("checkpoint", {.what = "folder " + folder.string() + " cannot be made",
+                                 .got = std::generic_category().message(errno)});
+  const auto fault = fault_of(folder, forbidden);
+  if (fault.empty()) return;
+  throw ConfigError("checkpoint",
+                    {.what = "folder " + folder.string() + " cannot be used",
+                     .expected = "a folder of this user, in which nobody else may " +
+                                 std::string(forbidden == kNobodyElse ? "do anything" : "write"),
+                     .got = fault,
+                     .hint = "folder of local_checkpoint names another place"});
+}
+
+bool is_private_folder(const fs::path& folder) { return fault_of(folder, kNobodyElse).empty(); }
+
+namespace {
 
 constexpr auto kPrefix = "step=";
 constexpr std::size_t kNamedFiles = 8;
@@ -33,7 +74,7 @@ FileList held_files(const fs::path& folder, const Manifest& manifest) {
   return held;
 }
 
-json entry_of(const fs::path& folder, const std::string& run) {
+nlohmann::json entry_of(const fs::path& folder, const std::string& run) {
   const auto manifest = read_manifest(folder);
   const auto written = fs::last_write_time(folder / kManifestName).time_since_epoch().count();
   return {{"place", (fs::path(run) / folder.filename()).string()},
@@ -45,7 +86,7 @@ json entry_of(const fs::path& folder, const std::string& run) {
 }
 
 // A folder that somebody else may have put there is none of ours.
-void add_run(const fs::path& root, const std::string& run, json& entries) {
+void add_run(const fs::path& root, const std::string& run, nlohmann::json& entries) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(root / run, ignored))) return;
   if (!is_private_folder(root / run)) {
@@ -63,12 +104,12 @@ void add_run(const fs::path& root, const std::string& run, json& entries) {
 }
 
 std::string inventory(const fs::path& root, const std::vector<std::string>& runs) {
-  json entries = json::array();
+  nlohmann::json entries = nlohmann::json::array();
   for (const auto& run : runs) add_run(root, run, entries);
   return entries.dump();
 }
 
-LocalCandidate candidate_from(const json& entry) {
+LocalCandidate candidate_from(const nlohmann::json& entry) {
   const fs::file_time_type::duration written(entry.at("written").get<fs::file_time_type::rep>());
   return {.place = entry.at("place").get<std::string>(),
           .checksum = entry.at("checksum").get<std::string>(),
@@ -78,7 +119,8 @@ LocalCandidate candidate_from(const json& entry) {
 }
 
 // One for all nodes that have the same.
-void add_to(std::map<std::pair<std::string, std::string>, LocalCandidate>& all, const json& entry, int node) {
+void add_to(std::map<std::pair<std::string, std::string>, LocalCandidate>& all, const nlohmann::json& entry,
+            int node) {
   auto candidate = candidate_from(entry);
   const auto key = std::pair(candidate.place, candidate.checksum);
   auto& known = all.try_emplace(key, candidate).first->second;
@@ -105,13 +147,14 @@ bool is_name_of_local(const fs::path& folder) { return folder.filename().string(
 
 std::vector<LocalCandidate> find_local(const fs::path& root, const std::vector<std::string>& runs,
                                        const FolderNodes& nodes, const Communicator& communicator) {
-  const auto wanted =
-      json::parse(communicator.broadcast_bytes(json(runs).dump())).get<std::vector<std::string>>();
+  const auto wanted = nlohmann::json::parse(communicator.broadcast_bytes(nlohmann::json(runs).dump()))
+                          .get<std::vector<std::string>>();
   const auto inventories =
       communicator.all_gather_bytes(nodes.leads() ? inventory(root, wanted) : std::string());
   std::map<std::pair<std::string, std::string>, LocalCandidate> all;
   for (int node = 0; node < nodes.count(); ++node) {
-    for (const auto& entry : json::parse(inventories[static_cast<std::size_t>(nodes.leader_of(node))]))
+    for (const auto& entry :
+         nlohmann::json::parse(inventories[static_cast<std::size_t>(nodes.leader_of(node))]))
       add_to(all, entry, node);
   }
   std::vector<LocalCandidate> found;

@@ -2,14 +2,146 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
-#include <lockstep/base/error.h>
-
 #include <nlohmann/json.hpp>
 
+#include <lockstep/base/error.h>
+#include <lockstep/formats/mapped_file.h>
+
+#include "checkpoint/local_inventory.h"
+#include "checkpoint/saving.h"
+#include "checkpoint/staging_directory.h"
+#include "checkpoint/together.h"
+#include "formats/checkpoint_manifest.h"
+
 namespace lockstep::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool has_file(const LocalCandidate& candidate, int node, const std::string& file) {
+  const auto files = candidate.held.find(node);
+  return files != candidate.held.end() &&
+         std::ranges::any_of(files->second, [&](const auto& each) { return each.first == file; });
+}
+
+// By the node that gives them, those that some node lacks.
+std::map<int, FileList> wanted_by_giver(const LocalCandidate& candidate, int nodes) {
+  std::map<std::string, std::pair<int, std::uint64_t>> givers;
+  std::map<std::string, int> holders;
+  for (const auto& [node, files] : candidate.held) {
+    for (const auto& [name, bytes] : files) {
+      givers.try_emplace(name, node, bytes);
+      ++holders[name];
+    }
+  }
+  std::map<int, FileList> wanted;
+  for (const auto& [name, giver] : givers)
+    if (holders[name] < nodes) wanted[giver.first].emplace_back(name, giver.second);
+  return wanted;
+}
+
+std::string text_of_manifest(const fs::path& folder) {
+  const MappedFile file(folder / kManifestName);
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+void give(const fs::path& folder, const FileList& files, int giver, const Communicator& leaders) {
+  OutgoingFiles outgoing(folder, files);
+  for (const auto& piece : pieces_of(files)) leaders.broadcast(outgoing.read(piece), giver);
+  outgoing.finish();
+}
+
+// Also where it has some of them, and needs not all.
+void take(const fs::path& folder, const FileList& files, int giver, const LocalCandidate& candidate,
+          const Communicator& leaders) {
+  IncomingFiles incoming(folder, files);
+  for (const auto& piece : pieces_of(files)) {
+    leaders.broadcast(incoming.space(piece), giver);
+    if (!has_file(candidate, leaders.rank(), files[piece.file].first)) incoming.write(piece);
+  }
+  incoming.finish();
+}
+
+void transfer(const fs::path& folder, const LocalCandidate& candidate, const Communicator& leaders) {
+  std::exception_ptr failure;  // of files here: the other leaders go on
+  for (const auto& [giver, files] : wanted_by_giver(candidate, leaders.size())) {
+    try {
+      if (giver == leaders.rank()) {
+        give(folder, files, giver, leaders);
+      } else {
+        take(folder, files, giver, candidate, leaders);
+      }
+    } catch (const CommError&) {
+      throw;
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+// What has the name is none that could be used: its manifest is damaged, or another one than was asked for.
+void give_name(const fs::path& folder, const fs::path& target, fs::file_time_type written) {
+  std::error_code failure;
+  remove_or_warn(target);
+  fs::last_write_time(folder / kManifestName, written, failure);
+  if (!failure) fs::rename(folder, target, failure);
+  if (!failure) return;
+  throw IoError("checkpoint",
+                {.what = folder.string() + " cannot be renamed to its place", .got = failure.message()});
+}
+
+std::optional<Communicator> group_of_leaders(const FolderNodes& nodes, const Communicator& communicator) {
+  std::vector<int> leaders;
+  for (int node = 0; node < nodes.count(); ++node) leaders.push_back(nodes.leader_of(node));
+  return communicator.new_group(leaders);
+}
+
+// `folder` becomes `target` in the end, where it is another one.
+void fetch_into(fs::path& folder, const fs::path& target, const LocalCandidate& candidate,
+                const FolderNodes& nodes, const Communicator& communicator) {
+  const bool is_there = folder == target;
+  const int teller = candidate.held.begin()->first;
+  const auto texts = read_together(communicator, target, [&] {
+    if (nodes.leads() && !is_there) {
+      make_private_folder(target.parent_path());
+      make_private_folder(folder);
+    }
+    return nodes.leads() && nodes.own() == teller ? text_of_manifest(folder) : std::string();
+  });
+  const auto leaders = group_of_leaders(nodes, communicator);
+  read_together(communicator, target, [&] {
+    if (!leaders) return std::string();
+    transfer(folder, candidate, *leaders);
+    if (is_there) return std::string();
+    write_manifest(folder, texts[static_cast<std::size_t>(nodes.leader_of(teller))]);
+    give_name(folder, target, candidate.written);
+    folder = target;
+    return std::string();
+  });
+}
+
+}  // namespace
+
+// Where a node has nothing of it, nothing is left there unless all nodes have got all.
+void fetch_files(const fs::path& target, const LocalCandidate& candidate, const FolderNodes& nodes,
+                 const Communicator& communicator) {
+  if (nodes.count() == 1) return;
+  const bool is_there = candidate.held.contains(nodes.own());
+  auto folder = is_there ? target : target.parent_path() / ("." + target.filename().string() + ".part");
+  try {
+    fetch_into(folder, target, candidate, nodes, communicator);
+  } catch (...) {
+    if (nodes.leads() && !is_there) remove_or_warn(folder);
+    throw;
+  }
+}
+
 namespace {
 
 std::vector<FileList> lists_of_ranks(const FileList& files, const Communicator& communicator) {

@@ -4,9 +4,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/checkpoint.h>
 
-#include "checkpoint/folder_in_the_making.h"
-#include "checkpoint/save_checkpoint.h"
 #include "checkpoint/saving.h"
+#include "checkpoint/staging_directory.h"
 #include "checkpoint/together.h"
 #include "formats/checkpoint_siblings.h"
 
@@ -52,7 +51,7 @@ void save_checkpoint_of(const fs::path& folder, const StateSource& state, const 
   const auto together = [&](const auto& step) { return detail::together(communicator, folder, step); };
   const bool leads = communicator.rank() == 0;
   Saving saving(info, communicator, [&](const std::string&) { return options.state_dict_type; });
-  std::optional<FolderInTheMaking> making;
+  std::optional<StagingDirectory> making;
   const auto place_of_zero = together([&] {
     saving.take(state());
     return place_of(folder).string();

@@ -11,10 +11,42 @@
 
 #include <lockstep/checkpoint/checkpoint.h>
 
-#include "checkpoint/save_plan.h"
+#include "checkpoint/state_json.h"
 #include "formats/checkpoint_manifest.h"
 
 namespace lockstep::detail {
+
+// save_checkpoint() of a state that is yet to be had.
+
+/// Gives the state, or throws.
+using StateSource = std::function<const CheckpointState&()>;
+
+/// As save_checkpoint(); that `state` throws on one rank, all hear as of any other failure.
+void save_checkpoint_of(const std::filesystem::path& folder, const StateSource& state,
+                        const CheckpointInfo& info, const Communicator& communicator,
+                        const SaveOptions& options);
+
+// Who writes which tensor of a checkpoint, and into which file.
+
+/// The first name in the paths of tensors that ranks have for themselves.
+inline constexpr auto kOwnEntry = "ranks";
+
+/// The part of one entry of the state that this rank writes.
+struct Share {
+  TensorLeaves leaves;
+  std::string file;                     ///< `model.safetensors`, or one of several as Hugging Face names them
+  std::vector<std::string> files = {};  ///< those of all ranks
+};
+
+/// Not Collective: every rank comes to the same plan, for all know the same tensors, but for the runs of
+/// shards, which each writes itself.
+Share share_of(const std::string& entry, TensorLeaves leaves, StateDictType type, int rank, int world_size);
+
+/// What `rank` has for itself, all of which it writes.
+Share own_share(TensorLeaves leaves, int rank, int world_size);
+
+/// @throws CheckpointError unless `entry` can be the name of a file, and of tensors that are no rank's own
+void check_entry_name(const std::string& entry);
 
 /// Who writes the tensors of an entry of the state that all ranks have whole.
 using TypeOfEntry = std::function<StateDictType(const std::string& entry)>;

@@ -1,24 +1,65 @@
 #include "checkpoint/stored_weights.h"
 
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <vector>
 
 #include <ATen/ops/empty.h>
+#include <nlohmann/json.hpp>
 
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/checkpoint/interop.h>
+#include <lockstep/checkpoint/weights.h>
+#include <lockstep/formats/safetensors.h>
+#include <lockstep/state/module_state.h>
 #include <lockstep/state/tensor_bytes.h>
+#include <lockstep/torch.h>
 
+#include "base/file_error.h"
 #include "checkpoint/pickle_state.h"
-#include "checkpoint/weight_map.h"
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
-#include "formats/opened_torch_file.h"
 #include "formats/tagged_folder.h"
+#include "formats/torch_file.h"
 #include "formats/zero_weights.h"
+#include "state/module_tensors.h"
 
 namespace lockstep::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse_index(const fs::path& index, const std::string& what, const std::string& got,
+                               const std::string& expected = "") {
+  throw CheckpointError("checkpoint",
+                        {.what = "'" + index.string() + "': " + what, .expected = expected, .got = got});
+}
+
+std::string checked_name(const fs::path& index, const nlohmann::json& value, const std::string& ending) {
+  const auto* name = value.get_ptr<const nlohmann::json::string_t*>();
+  const bool usable = name != nullptr && name->ends_with(ending) &&
+                      name->find_first_of(std::string_view("/\\\0", 3)) == name->npos;
+  if (!usable) refuse_index(index, "names no file beside it", value.dump().substr(0, 80), "NAME" + ending);
+  return *name;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> read_weight_map(const fs::path& index, const std::string& ending) {
+  std::ifstream file(index);
+  if (!file) throw IoError("checkpoint", unreadable_file(index));
+  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const bool usable = json.is_object() && json.contains("weight_map") && json["weight_map"].is_object();
+  if (!usable)
+    refuse_index(index, "no index of Hugging Face", json.is_discarded() ? "no JSON" : "another object");
+  std::map<std::string, std::string> files;
+  for (const auto& [name, value] : json["weight_map"].items())
+    files[name] = checked_name(index, value, ending);
+  return files;
+}
+
 namespace {
 
 /// Where checkpoints keep the model: Lightning's name, then those of PyTorch's tutorials.
@@ -178,6 +219,64 @@ NamedTensors read_weights(const std::filesystem::path& path) {
   NamedTensors tensors;
   for (const auto& [name, stored] : detail::stored_weights(path)) tensors.emplace(name, stored.read());
   return tensors;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using detail::StoredWeights;
+using detail::TensorKinds;
+
+TensorKinds kinds_of(const StoredWeights& weights) {
+  TensorKinds kinds;
+  for (const auto& [name, stored] : weights)
+    kinds.emplace(name, detail::tensor_kind(scalar_type(stored.dtype), stored.shape));
+  return kinds;
+}
+
+TensorKinds kinds_of(const NamedTensors& tensors) {
+  TensorKinds kinds;
+  for (const auto& [name, tensor] : tensors)
+    kinds.emplace(name, detail::tensor_kind(tensor.scalar_type(), tensor.sizes()));
+  return kinds;
+}
+
+}  // namespace
+
+NamedTensors named_tensors(const torch::nn::Module& module) {
+  NamedTensors tensors;
+  const auto state = module_state(module);
+  for (const auto& [name, tensor] : state.entries()) tensors.emplace(name, std::get<at::Tensor>(tensor));
+  return tensors;
+}
+
+void write_weights(const fs::path& file, const NamedTensors& tensors) {
+  std::vector<at::Tensor> contiguous;  // keeps the bytes alive while they are written
+  std::vector<safetensors::TensorView> views;
+  for (const auto& [name, tensor] : tensors) {
+    contiguous.push_back(stored_form(tensor));
+    views.push_back(view_of(name, contiguous.back()));
+  }
+  safetensors::write(file, views, {{"format", "pt"}});
+}
+
+IncompatibleKeys detail::load_weights(
+    const fs::path& path, const torch::nn::Module& module, bool strict,
+    const std::function<void(const at::Tensor&, const StoredTensor&)>& put) {
+  const auto weights = stored_weights(path);
+  const auto targets = named_tensors(module);
+  auto keys = match_tensors(kinds_of(targets), kinds_of(weights), strict, "weights in " + path.string());
+  for (const auto& [name, tensor] : targets) {
+    if (const auto stored = weights.find(name); stored != weights.end()) put(tensor, stored->second);
+  }
+  return keys;
+}
+
+IncompatibleKeys load_weights(const fs::path& path, torch::nn::Module& module, bool strict) {
+  const torch::NoGradGuard no_grad;
+  return detail::load_weights(path, module, strict, [](const at::Tensor& tensor, const auto& stored) {
+    tensor.copy_(stored.read());
+  });
 }
 
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 #include "checkpoint/together.h"
 
 #include <exception>
+#include <numeric>
+#include <vector>
 
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
@@ -8,6 +10,13 @@
 #include "formats/tagged_folder.h"
 
 namespace lockstep::detail {
+
+Communicator own_group(const Communicator& communicator) {
+  std::vector<int> all(static_cast<std::size_t>(communicator.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return communicator.size() == 1 ? Communicator() : communicator.new_group(all).value();
+}
+
 namespace {
 
 constexpr char kDone = '+';
@@ -81,6 +90,28 @@ std::filesystem::path agreed_folder(const Communicator& communicator, const std:
   const auto on_rank0 = [&] { return communicator.rank() == 0 ? tag_in(folder, tag) : std::string(); };
   const auto found = read_together(communicator, folder, on_rank0).front();
   return found.empty() ? folder : folder / found;
+}
+
+std::shared_ptr<const CheckpointFiles> open_together(const std::filesystem::path& folder, Verify verify,
+                                                     const Communicator& communicator) {
+  return open_together(folder, verify, communicator,
+                       {.index = communicator.rank(), .count = communicator.size()});
+}
+
+std::shared_ptr<const CheckpointFiles> open_together(const std::filesystem::path& folder, Verify verify,
+                                                     const Communicator& communicator,
+                                                     const OpenShare& share) {
+  std::shared_ptr<const CheckpointFiles> files;
+  const auto checksums = read_together(communicator, folder, [&] {
+    files = std::make_shared<const CheckpointFiles>(folder, verify, share);
+    return files->manifest().checksum;
+  });
+  for (std::size_t rank = 0; rank < checksums.size(); ++rank)
+    if (checksums[rank] != checksums.front())
+      throw CheckpointError("checkpoint", {.what = "checkpoint " + folder.string() + " cannot be used",
+                                           .got = "another checkpoint than that of rank 0",
+                                           .where = "rank " + std::to_string(rank)});
+  return files;
 }
 
 }  // namespace lockstep::detail

@@ -3,12 +3,22 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <lockstep/comm/communicator.h>
+#include <lockstep/formats/checkpoint_info.h>
+
+#include "formats/checkpoint_files.h"
 
 namespace lockstep::detail {
+
+// A group for what goes on beside training.
+
+/// The ranks of `communicator` in a group of their own, in which another thread may speak. Collective,
+/// blocking.
+Communicator own_group(const Communicator& communicator);
 
 /// Does this rank's `step` of writing the checkpoint `folder`, and returns what that of rank 0 gave.
 /// Collective, blocking.
@@ -31,5 +41,17 @@ std::vector<std::string> read_together(const Communicator& communicator, const s
 /// @throws as read_together(), of tagged_folder() on rank 0
 std::filesystem::path agreed_folder(const Communicator& communicator, const std::filesystem::path& folder,
                                     const std::string& tag = {});
+
+// Opening a checkpoint on all ranks.
+
+/// Opens `folder` on every rank; each checks its share of the bytes. Collective, blocking.
+/// @throws on every rank, as Checkpoint's constructor says
+std::shared_ptr<const CheckpointFiles> open_together(const std::filesystem::path& folder, Verify verify,
+                                                     const Communicator& communicator);
+
+/// The same where ranks have the checkpoint in several places: `share` is of the bytes in this rank's.
+std::shared_ptr<const CheckpointFiles> open_together(const std::filesystem::path& folder, Verify verify,
+                                                     const Communicator& communicator,
+                                                     const OpenShare& share);
 
 }  // namespace lockstep::detail

@@ -2,7 +2,7 @@
 #include <lockstep/checkpoint/interop.h>
 
 #include "checkpoint/pickle_state.h"
-#include "formats/opened_torch_file.h"
+#include "formats/torch_file.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include <lockstep/cli/run.h>
+#include "cli/run.h"
 
 #include <algorithm>
 #include <csignal>
@@ -6,26 +6,45 @@
 #include <filesystem>
 #include <thread>
 
+#include <lockstep/base/atomic_file.h>
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/base/option_sources.h>
 #include <lockstep/base/process.h>
 #include <lockstep/base/version.h>
+#include <lockstep/cli/run.h>
+#include <lockstep/cli/tune.h>
 #include <lockstep/cluster/detect.h>
 #include <lockstep/device/device.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
-#include <lockstep/launch/run_rank.h>
 #include <lockstep/torch.h>
 #include <lockstep/train/run_directory.h>
 
-#include "base/standard_descriptors.h"
+#include "base/system.h"
 #include "cli/lightning_keys.h"
-#include "cli/own_parts.h"
-#include "cli/settings.h"
-#include "launch/first_process.h"
+#include "launch/signal_flag.h"
 #include "strategy/deepspeed_run.h"
 #include "train/options/former_options.h"
+
+namespace lockstep::detail {
+
+OptionTree tree_of(Program& program, Settings& settings) {
+  OptionTree tree;
+  if (program.fabric) {
+    tree.add("", settings.fabric.run, "the run");
+    tree.add("fabric", settings.fabric, "the Fabric");
+  } else {
+    tree.add("", settings.run, "the run");
+    tree.add("trainer", settings.trainer, "the Trainer");
+  }
+  if (std::ranges::count(program.verbs, "tune") > 0) tree.add("tune", settings.tune, "the verb tune");
+  for (const auto& options : program.options) options.add_to(tree);
+  return tree;
+}
+
+}  // namespace lockstep::detail
 
 namespace lockstep {
 
@@ -127,7 +146,7 @@ TrainerOptions Cli::trainer(TrainerOptions defaults) const {
   OptionTree tree;
   tree.add("trainer", defaults);
   tree.apply(command_line_.assignments, "trainer");
-  detail::keep_own_parts(code, defaults);
+  detail::keep_code_only_options(code, defaults);
   name_deepspeed_file(defaults.strategy);
   Settings settings{.trainer = std::move(defaults), .run = run_, .tune = tune_};
   settings.run.run_dir = wanted_run_dir_;  // another run of the saved configuration gets a folder of its own
@@ -152,7 +171,7 @@ FabricOptions Cli::fabric(FabricOptions defaults) const {
   OptionTree tree;
   tree.add("fabric", defaults);
   tree.apply(command_line_.assignments, "fabric");
-  detail::keep_own_parts(code, defaults.strategy);
+  detail::keep_code_only_options(code, defaults.strategy);
   name_deepspeed_file(defaults.strategy);
   Settings settings{.fabric = std::move(defaults)};
   settings.fabric.run = {
@@ -227,6 +246,84 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
 
 int run(int argc, char** argv, const std::function<void(Cli&)>& body) {
   return run(argc, argv, Program{}, body);
+}
+
+namespace {
+
+using Row = std::pair<std::string, std::string>;  // key and value of an option
+
+std::string table_of(const std::vector<Row>& rows) {
+  std::string table = "option                     found";
+  for (const auto& [key, value] : rows) {
+    char line[160];
+    std::snprintf(line, sizeof line, "\n--%-22s   %s", key.c_str(), value.c_str());
+    table += line;
+  }
+  return table;
+}
+
+// The saved configuration with other values; what the command line said stays.
+std::string with_values(Program& program, const std::filesystem::path& config, const std::vector<Row>& rows) {
+  detail::Settings settings{.trainer = program.trainer, .run = program.trainer.run, .tune = program.tune};
+  const auto tree = detail::tree_of(program, settings);
+  auto assignments = read_yaml_file(config);
+  tree.apply(assignments);
+  for (const auto& [key, value] : rows) tree.apply(std::vector{Assignment{key, {.text = value}, {}}});
+  return tree.to_yaml();
+}
+
+}  // namespace
+
+void describe(OptionVisitor& v, TuneOptions& o) {
+  v.field("batch_size", o.batch_size, "Look for the largest batch that fits into memory");
+  v.field("lr", o.lr, "Look for a learning rate");
+  v.group("scale_batch_size", o.scale_batch_size, "how the size of batches is looked for");
+  v.group("lr_find", o.lr_find, "how the learning rate is looked for");
+}
+
+void Cli::set_option(const std::string& key, const std::string& value) const {
+  OptionTree tree;
+  for (const auto& options : program_.options) options.add_to(tree);
+  tree.apply(std::vector{Assignment{key, {.text = value}, {}}});
+}
+
+std::optional<ScaleBatchSizeOptions> Cli::batch_size_search(const TuneTargets& targets) const {
+  if (targets.batch_size.empty() || !tune_.batch_size) return std::nullopt;
+  auto options = tune_.scale_batch_size;
+  options.apply = [this, key = targets.batch_size](std::int64_t size) {
+    set_option(key, OptionType<std::int64_t>::print(size));
+  };
+  return options;
+}
+
+std::optional<LrFindOptions> Cli::lr_search(const TuneTargets& targets) const {
+  if (targets.lr.empty() || !tune_.lr) return std::nullopt;
+  auto options = tune_.lr_find;
+  options.apply = [this, key = targets.lr](double lr) { set_option(key, OptionType<double>::print(lr)); };
+  return options;
+}
+
+void Cli::report(const Tuned& tuned, const TuneTargets& targets, const Trainer& trainer) const {
+  if (trainer.is_global_zero()) write_report(tuned, targets, trainer);
+  if (!tuned.lr_curve || tuned.lr_curve->suggestion()) return;
+  throw Error("tuner", {.what = "no learning rate was found for --" + targets.lr,
+                        .expected = "a loss that falls, over more than a few steps",
+                        .got = std::to_string(tuned.lr_curve->lr.size()) + " steps",
+                        .hint = "--tune.lr_find.num_training sets how many there are"});
+}
+
+void Cli::write_report(const Tuned& tuned, const TuneTargets& targets, const Trainer& trainer) const {
+  std::vector<Row> rows;
+  if (tuned.batch_size) rows.emplace_back(targets.batch_size, std::to_string(*tuned.batch_size));
+  if (tuned.lr_curve) {
+    const auto lr = tuned.lr_curve->suggestion();
+    if (lr) rows.emplace_back(targets.lr, OptionType<double>::print(*lr));
+    tuned.lr_curve->plot(trainer.run_dir() / "lr_find.svg");
+  }
+  trainer.print(table_of(rows));
+  if (trainer.run_dir().empty()) return;  // nothing was looked for, or nothing is to be written
+  const auto config = trainer.run_dir() / "config.yaml";
+  write_file_atomically(config, with_values(program_, config, rows));
 }
 
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
-#include "base/reserved_port.h"
+#include "base/sockets.h"
 #include "cluster/variables.h"
 
 namespace lockstep {

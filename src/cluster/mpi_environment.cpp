@@ -6,7 +6,6 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
-#include "cluster/started_by_mpirun.h"
 #include "cluster/variables.h"
 
 namespace lockstep {

@@ -9,7 +9,6 @@
 #include <lockstep/base/log.h>
 
 #include "cluster/node_list.h"
-#include "cluster/started_by_mpirun.h"
 #include "cluster/variables.h"
 
 namespace lockstep {

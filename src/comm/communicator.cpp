@@ -8,8 +8,8 @@
 #include "comm/collectives/checks.h"
 #include "comm/group/group.h"
 #include "comm/waiting.h"
-#include "rendezvous/disagreement.h"
-#include "rendezvous/rank_text.h"
+#include "rendezvous/diagnosis.h"
+#include "rendezvous/verdict.h"
 
 namespace lockstep {
 namespace {

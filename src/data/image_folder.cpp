@@ -70,7 +70,7 @@ at::Tensor read_picture(const fs::path& path, const ImageOptions& options) try {
   refuse("cannot read the picture", path, error.what());
 }
 
-std::string shape_of(const at::Tensor& tensor) {
+std::string extents_of(const at::Tensor& tensor) {
   std::string text;
   for (const auto extent : tensor.sizes()) text += (text.empty() ? "" : " x ") + std::to_string(extent);
   return text;
@@ -118,8 +118,8 @@ Example ImageFolder::get_batch(std::span<const std::int64_t> indices) const {
     if (samples.back().sizes() == samples[0].sizes()) continue;
     throw DataError("data", {.what = "the sample of '" + path(index).string() + "' differs in shape from '" +
                                      path(indices[0]).string() + "' in the same batch",
-                             .expected = shape_of(samples[0]),
-                             .got = shape_of(samples.back()),
+                             .expected = extents_of(samples[0]),
+                             .got = extents_of(samples.back()),
                              .hint = "let transform bring them to one size"});
   }
   return {.data = at::stack(samples), .target = targets};

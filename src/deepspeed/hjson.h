@@ -58,4 +58,46 @@ LOCKSTEP_API Hjson parse_hjson(std::string_view text, const std::string& name);
 /// `FILE:LINE:COLUMN`
 std::string place_in(const std::string& name, Place place);
 
+// Where a parser is in its text.
+
+/// Walks over a text, and knows line and column.
+class HjsonCursor {
+ public:
+  HjsonCursor(std::string_view text, const std::string& name);
+
+  bool at_end() const { return rest_.empty(); }
+  /// The next byte; 0 at the end.
+  char peek() const { return at_end() ? '\0' : rest_.front(); }
+  bool starts_with(std::string_view word) const { return rest_.starts_with(word); }
+  Place place() const { return place_; }
+
+  /// Takes the next byte. Not at the end.
+  char take();
+  /// Takes `wanted` if it is next.
+  bool take_if(char wanted);
+  /// Takes white space and comments; whether there was an end of line among them.
+  bool skip();
+
+  /// @throws ConfigError naming the place, here unless another is given
+  [[noreturn]] void refuse(const std::string& what, const std::string& expected = {}) const;
+  [[noreturn]] void refuse_at(Place place, const std::string& what, const std::string& expected = {}) const;
+
+ private:
+  void skip_line();
+  void skip_block();
+  std::string next_shown() const;
+
+  std::string_view rest_;
+  const std::string& name_;
+  Place place_;
+};
+
+// Texts of Hjson: what stands in quotation marks, or bare.
+
+/// A text in the quotation marks that are next, escapes replaced. @throws ConfigError when it is malformed
+std::string take_quoted(HjsonCursor& cursor);
+
+/// A bare text, without the white space around it; empty when what is next cannot be in one.
+std::string take_bare(HjsonCursor& cursor);
+
 }  // namespace lockstep::deepspeed

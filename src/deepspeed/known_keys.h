@@ -25,4 +25,17 @@ std::string_view instead_of(std::string_view path);
 /// @throws ConfigError when a key is given under both names
 void rename_keys(Hjson& root, const std::string& name, std::vector<std::string>& warnings);
 
+// Blocks of DeepSpeed's configuration without which training would silently be another one.
+
+/// Known by its name, and refused where it is asked for.
+struct RefusedBlock {
+  std::string_view path;
+  std::string_view consequence;  ///< of leaving it out
+  std::string_view instead;      ///< what to do
+  bool (*is_asked_for)(const Hjson& value);
+};
+
+/// That at `path`, or null.
+const RefusedBlock* refused_block(std::string_view path);
+
 }  // namespace lockstep::deepspeed

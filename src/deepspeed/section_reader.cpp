@@ -1,20 +1,137 @@
 #include "deepspeed/section_reader.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/nearest.h>
+#include <lockstep/base/option_visitor.h>
+#include <lockstep/base/options.h>
+#include <lockstep/deepspeed/config.h>
 
 #include "base/option_keys.h"
-#include "deepspeed/hjson_value.h"
+#include "deepspeed/hjson.h"
 #include "deepspeed/known_keys.h"
-#include "deepspeed/refused_blocks.h"
-#include "deepspeed/where_known.h"
-#include "formats/in_quotes.h"
+#include "formats/file_text.h"
 
 namespace lockstep::deepspeed {
 namespace {
+
+constexpr double kBeyondInt64 = 9223372036854775808.0;  // 2^63
+
+/// `2e8` as `200000000`; what is no whole number of 64 bits stays as it is.
+std::string whole(const std::string& text) {
+  if (text.find_first_of(".eE") == std::string::npos) return text;
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_whole = error == std::errc() && end == text.data() + text.size() &&
+                        std::trunc(number) == number && std::abs(number) < kBeyondInt64;
+  return is_whole ? std::to_string(static_cast<std::int64_t>(number)) : text;
+}
+
+OptionText as_option(const Hjson& value, bool is_int) {
+  using Kind = OptionText::Kind;
+  OptionText text{.line = value.place.line, .column = value.place.column};
+  if (value.kind == Hjson::Kind::kArray) {
+    text.kind = Kind::kList;
+    for (const auto& item : value.items) text.items.push_back(as_option(item, is_int));
+  } else if (value.kind == Hjson::Kind::kObject || value.kind == Hjson::Kind::kNull) {
+    text.kind = value.kind == Hjson::Kind::kNull ? Kind::kNull : Kind::kMap;
+  } else {
+    text.text = is_int ? whole(value.text) : value.text;
+    text.quoted = value.kind == Hjson::Kind::kText;
+  }
+  return text;
+}
+
+bool is_about_text(const std::string& type) {
+  return type.starts_with("text") || type.starts_with("path") || type.starts_with("name") ||
+         type.starts_with("list of text");
+}
+
+/// The first value in `value`, itself or an item, that is a number or a bool.
+const Hjson* first_number(const Hjson& value) {
+  if (value.kind == Hjson::Kind::kNumber || value.kind == Hjson::Kind::kBool) return &value;
+  for (const auto& item : value.items) {
+    if (const auto* found = first_number(item)) return found;
+  }
+  return nullptr;
+}
+
+// How `value` is named in errors: `"abc"`, `2.5`, `a list`, `null`, `an object`.
+std::string shown(const Hjson& value) {
+  if (value.kind == Hjson::Kind::kArray) return "a list";
+  if (value.kind == Hjson::Kind::kObject) return "an object";
+  if (value.kind == Hjson::Kind::kNull) return "null";
+  return value.kind == Hjson::Kind::kText ? lockstep::detail::in_quotes(value.text) : value.text;
+}
+
+// Sets `field` from `value`. For integers 2e8 is 200000000, and 2.0 is 2; numbers may be texts; settings
+// that are texts take no others.
+Expected<void, OptionFailure> read_value(OptionField& field, const Hjson& value) {
+  const auto info = field.info();
+  if (is_about_text(info.type)) {
+    const auto* number = first_number(value);
+    if (number != nullptr)
+      return Unexpected{
+          OptionFailure{info.accepted, shown(*number), number->place.line, number->place.column}};
+  }
+  auto done = field.read(as_option(value, info.type.find("int") != std::string::npos));
+  if (done) return done;
+  auto failure = done.error();
+  if (value.kind != Hjson::Kind::kArray) failure.got = shown(value);
+  return Unexpected{std::move(failure)};
+}
+
+/// Every key and every section, each once.
+class Collector final : public KeyedVisitor {
+ public:
+  std::vector<std::string> paths;
+
+  void visit_field(OptionField& field) override { paths.push_back(key(field.name())); }
+  void visit_choice(OptionChoice& choice) override { paths.push_back(key(choice.name())); }
+  void visit_group(std::string_view name, std::string_view help, const Members& members) override {
+    paths.push_back(key(name));
+    KeyedVisitor::visit_group(name, help, members);
+  }
+};
+
+const std::vector<std::string>& all_paths() {
+  static const auto paths = [] {
+    Collector collector;
+    DeepSpeedConfig config;
+    describe(collector, config);
+    return std::move(collector.paths);
+  }();
+  return paths;
+}
+
+/// The one section besides that at `path` which has `key`.
+std::string home_of(std::string_view key, const std::string& path) {
+  std::vector<std::string> homes;
+  for (const auto& known : all_paths()) {
+    const auto dot = known.rfind('.');
+    const auto section = dot == std::string::npos ? "" : known.substr(0, dot);
+    const auto name = dot == std::string::npos ? known : known.substr(dot + 1);
+    if (name == key && section != path) homes.push_back(section.empty() ? "the top level" : section);
+  }
+  return homes.size() == 1 ? homes.front() : "";
+}
+
+// `did you mean KEY?` for a key near to one of `known`, those of the section at `path`; else `KEY belongs to
+// SECTION`, if another section has exactly this one; else nothing.
+std::string where_known(std::string_view key, std::span<const std::string> known, const std::string& path) {
+  const auto home = home_of(key, path);
+  if (!home.empty()) return std::string(key) + " belongs to " + home;
+  return did_you_mean(nearest_name(key, known));
+}
 
 constexpr std::string_view kAuto = "auto";
 

@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/trimmed.h"
+#include "base/format.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-// CUDA_VISIBLE_DEVICES, as CUDA reads it.
+// Which NVIDIA devices there are, and which of them this process may use.
 #pragma once
 
 #include <optional>
@@ -9,6 +9,10 @@
 #include <lockstep/base/export.h>
 
 namespace lockstep::detail {
+
+/// The UUIDs of all NVIDIA devices of this machine in the driver's order; none without driver or library,
+/// which is loaded here and let go again.
+LOCKSTEP_API std::vector<std::string> nvml_uuids();
 
 /// How many devices are visible of those whose UUIDs ("GPU-...") are given in the driver's order. No
 /// `variable`: all. Entries are ordinals or unambiguous beginnings of UUIDs; what follows the first entry

@@ -11,8 +11,8 @@
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
 
-#include "base/heap.h"
-#include "launch/first_process.h"
+#include "base/system.h"
+#include "launch/signal_flag.h"
 
 namespace lockstep::detail {
 namespace {
@@ -95,7 +95,7 @@ void Connector::start_ranks(const std::filesystem::path& run_dir) const {
 }
 
 std::shared_ptr<Strategy> Connector::join() const {
-  keep_what_is_freed();
+  disable_heap_trimming();
   join_launcher();
   set_world_ranks(*environment_, shape_);
   return make_strategy(options_.strategy, world_size());

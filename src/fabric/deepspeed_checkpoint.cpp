@@ -11,7 +11,7 @@
 #include "fabric/fabric_checkpoint.h"
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
-#include "formats/in_quotes.h"
+#include "formats/file_text.h"
 #include "formats/tagged_folder.h"
 #include "formats/zero_files.h"
 #include "strategy/deepspeed_strategy.h"

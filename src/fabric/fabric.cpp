@@ -1,16 +1,22 @@
 #include <lockstep/fabric/fabric.h>
 
 #include <cstdio>
+#include <exception>
+#include <sstream>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/fabric/batch_agreement.h>
+#include <lockstep/fabric/fabric_optimizer.h>
+#include <lockstep/fabric/fabric_options.h>
+#include <lockstep/fabric/scopes.h>
 #include <lockstep/torch.h>
 
 #include "fabric/fabric_state.h"
-#include "state/storable.h"
+#include "state/module_tensors.h"
 #include "strategy/scaled_step.h"
+#include "strategy/trained_modules.h"
 
 namespace lockstep {
 
@@ -155,6 +161,167 @@ int Fabric::world_size() const { return state_->connector.world_size(); }
 const std::vector<std::shared_ptr<Logger>>& Fabric::loggers() const { return state_->options.loggers; }
 const std::vector<std::shared_ptr<FabricCallback>>& Fabric::callbacks() const {
   return state_->options.callbacks;
+}
+
+void Fabric::run_backward(const at::Tensor& loss, const BackwardOptions& options,
+                          std::initializer_list<const torch::nn::Module*> models) {
+  auto& state = *state_;
+  state.require_launched("backward()");
+  state.modules.remove_expired();
+  detail::check_loss(loss, options);
+  state.modules.backward(*state.strategy, detail::scaled_loss(*state.precision, loss), options,
+                         {models.begin(), models.size()});
+}
+
+std::shared_ptr<detail::TrainedModule> Fabric::known_module(const torch::nn::Module& module) const {
+  auto known = state_->modules.find(module);
+  if (known) return known;
+  throw ConfigError("fabric", {.what = "a model that this Fabric has not set up",
+                               .expected = "one that setup() was given",
+                               .got = module.name()});
+}
+
+std::optional<double> Fabric::clip_gradients_of(FabricOptimizer& optimizer, const ClipGradients& clip) {
+  if (clip.clip_val.has_value() == clip.max_norm.has_value()) {
+    throw ConfigError("fabric", {.what = "clip_gradients() takes clip_val or max_norm",
+                                 .expected = "exactly one of them",
+                                 .got = clip.clip_val ? "both" : "neither"});
+  }
+  const double norm =
+      detail::clip_gradients(strategy(), precision(), optimizer,
+                             {.value = clip.clip_val ? *clip.clip_val : *clip.max_norm,
+                              .algorithm = clip.clip_val ? ClipAlgorithm::kValue : ClipAlgorithm::kNorm,
+                              .norm_type = clip.norm_type,
+                              .error_if_nonfinite = clip.error_if_nonfinite});
+  return clip.max_norm ? std::optional(norm) : std::nullopt;
+}
+
+namespace {
+
+// Element type and shape, as text.
+std::string described(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << static_cast<int>(tensor.scalar_type());
+  for (const auto extent : tensor.sizes()) text << ' ' << extent;
+  return text.str();
+}
+
+at::Tensor empty_like(const std::string& description) {
+  std::istringstream text(description);
+  int type = 0;
+  text >> type;
+  std::vector<std::int64_t> shape;
+  for (std::int64_t extent = 0; text >> extent;) shape.push_back(extent);
+  return at::empty(shape, static_cast<at::ScalarType>(type));
+}
+
+void require_defined(const Fabric& fabric, const at::Tensor& tensor, const char* call) {
+  if (tensor.defined()) return;
+  throw ConfigError("fabric", {.what = std::string(call) + " on rank " + std::to_string(fabric.global_rank()),
+                               .expected = "a tensor",
+                               .got = "an undefined one"});
+}
+
+}  // namespace
+
+const Communicator& Fabric::communicator() const { return strategy().communicator(); }
+
+at::Tensor Fabric::all_gather(const at::Tensor& tensor) const {
+  require_defined(*this, tensor, "all_gather()");
+  std::vector<std::int64_t> shape{world_size()};
+  shape.insert(shape.end(), tensor.sizes().begin(), tensor.sizes().end());
+  const auto gathered = at::empty(shape, tensor.detach().options());
+  communicator().all_gather(gathered, tensor.detach());
+  return gathered;
+}
+
+at::Tensor Fabric::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
+  require_defined(*this, tensor, "all_reduce()");
+  auto reduced = tensor.detach().clone();
+  communicator().all_reduce(reduced, op);
+  return reduced;
+}
+
+double Fabric::all_reduce(double value, ReduceOp op) const {
+  return all_reduce(at::scalar_tensor(value, at::kDouble), op).item<double>();
+}
+
+at::Tensor Fabric::broadcast(const at::Tensor& tensor, int source) const {
+  const bool is_source = global_rank() == source;
+  if (is_source) require_defined(*this, tensor, "broadcast()");
+  const auto description = communicator().broadcast_bytes(is_source ? described(tensor) : "", source);
+  auto received = is_source ? tensor.detach() : empty_like(description);
+  communicator().broadcast(received, source);
+  return received;
+}
+
+std::string Fabric::broadcast(const std::string& text, int source) const {
+  return communicator().broadcast_bytes(text, source);
+}
+
+void Fabric::barrier() const { communicator().barrier(); }
+
+void Fabric::rank_zero_first(const std::function<void()>& function, bool local) const {
+  const bool is_first = (local ? local_rank() : global_rank()) == 0;
+  if (!is_first) barrier();
+  std::exception_ptr failure;
+  try {
+    function();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  try {
+    if (is_first) barrier();
+  } catch (const std::exception& error) {
+    if (!failure) throw;
+    log_warning(std::string("after a failure, letting the other ranks begin failed too: ") + error.what());
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+FabricCallback::~FabricCallback() = default;
+
+void describe(OptionVisitor& v, FabricOptions& o) {
+  v.field("accelerator", o.accelerator, "Kind of device: auto or cpu");
+  v.choice("strategy", o.strategy, strategy_choices(), "How models are spread over ranks");
+  v.choice("precision", o.precision, precision_choices(),
+           "Element types of the forward pass and of what is kept");
+  v.field("devices", o.devices, "Ranks on this node: auto (1) or a number >= 1");
+  v.field("num_nodes", o.num_nodes, "Number of nodes", at_least(1));
+}
+
+void describe(OptionVisitor& v, FabricRunOptions& o) {
+  v.field("run_dir", o.run_dir, "The exact folder of this run; empty: runs/NAME/version_N");
+  v.field("seed_everything", o.seed_everything, "Seed of all random generators and samplers");
+}
+
+FabricOptimizer::FabricOptimizer(std::shared_ptr<Strategy> strategy, std::shared_ptr<Precision> precision,
+                                 std::unique_ptr<Optimizer> optimizer,
+                                 std::vector<std::shared_ptr<FabricCallback>> callbacks,
+                                 const GradientClip& clip)
+    : strategy_(std::move(strategy)),
+      precision_(std::move(precision)),
+      optimizer_(std::move(optimizer)),
+      callbacks_(std::move(callbacks)),
+      clip_(clip) {}
+
+bool FabricOptimizer::step() {
+  if (clip_.value > 0) detail::clip_gradients(*strategy_, *precision_, *optimizer_, clip_);
+  const bool taken = detail::step_optimizer(*strategy_, *precision_, *optimizer_);
+  for (const auto& callback : callbacks_) callback->on_after_optimizer_step(*this);
+  return taken;
+}
+
+void FabricOptimizer::zero_grad(bool set_to_none) {
+  detail::zero_grad(*precision_, *optimizer_, set_to_none);
+}
+
+NoBackwardSync::NoBackwardSync(std::shared_ptr<detail::TrainedModule> module) : module_(std::move(module)) {
+  if (module_) ++module_->local_scopes;
+}
+
+NoBackwardSync::~NoBackwardSync() {
+  if (module_) --module_->local_scopes;
 }
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 
 #include <lockstep/deepspeed/config.h>
 #include <lockstep/fabric/fabric_options.h>
-#include <lockstep/optim/gradient_clip.h>
+#include <lockstep/optim/grad_norm.h>
 #include <lockstep/precision/precision.h>
 #include <lockstep/torch.h>
 

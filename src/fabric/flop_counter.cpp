@@ -7,13 +7,13 @@
 #include <utility>
 
 #include <lockstep/base/error.h>
-#include <lockstep/parallel/sharded/wrap_policy.h>
+#include <lockstep/parallel/wrap_policy.h>
 #include <lockstep/torch.h>
 
 #include <ATen/record_function.h>
 
 #include "fabric/flop_formulas.h"
-#include "parallel/dispatch/in_backward.h"
+#include "parallel/dispatch/backward_thread.h"
 
 namespace lockstep {
 namespace {

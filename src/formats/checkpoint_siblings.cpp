@@ -12,7 +12,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/formats/checksum.h>
 
-#include "base/host_name.h"
+#include "base/system.h"
 #include "formats/checkpoint_manifest.h"
 
 namespace lockstep::detail {

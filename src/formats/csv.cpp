@@ -11,9 +11,9 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/csv.h>
 
-#include "base/trimmed.h"
-#include "formats/in_quotes.h"
-#include "formats/line_reader.h"
+#include "base/format.h"
+#include "formats/file_text.h"
+#include "formats/gzip_file.h"
 
 namespace lockstep {
 namespace {

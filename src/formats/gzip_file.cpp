@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,10 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include <zlib.h>
+
 #include <lockstep/base/error.h>
 
-#include "base/system_error_text.h"
-#include "formats/foreign_file.h"
+#include "base/file_error.h"
+#include "base/format.h"
+#include "formats/file_text.h"
 
 namespace lockstep::detail {
 namespace {
@@ -48,7 +50,7 @@ struct GzipFile::Source {
 
 GzipFile::GzipFile(const std::filesystem::path& path) : path_(path), source_(std::make_unique<Source>(path)) {
   auto& source = *source_;
-  if (source.descriptor < 0) fail("cannot open", system_error_text(errno));
+  if (source.descriptor < 0) throw DataError("formats", unreadable_file(path, system_error_text(errno)));
   while (source.unread().size() < kForeignStartBytes && fill()) {
   }
   source.is_gzip = source.is_in_member = source.unread().starts_with(kMagic);
@@ -137,6 +139,33 @@ std::size_t GzipFile::read_gzip(std::span<char> bytes) {
     if (status == Z_STREAM_END) source.is_in_member = false;
     if (const auto count = wanted - stream.avail_out; count > 0) return count;
   }
+}
+
+bool LineReader::fill() {
+  std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(begin_),
+            buffer_.begin() + static_cast<std::ptrdiff_t>(end_), buffer_.begin());
+  end_ -= std::exchange(begin_, 0);
+  if (end_ > kMaxLineBytes) file_.fail("no end of line in the first 64 MiB of a line of", "no text file");
+  if (buffer_.size() < end_ + kBlockBytes) buffer_.resize(std::max(2 * buffer_.size(), end_ + kBlockBytes));
+  const std::size_t count = file_.read(std::span(buffer_).subspan(end_, kBlockBytes));
+  end_ += count;
+  return count > 0;
+}
+
+bool LineReader::next(std::string_view& line) {
+  std::size_t searched = 0;
+  std::size_t newline = unread().find('\n');
+  while (newline == std::string_view::npos) {
+    searched = unread().size();
+    if (!fill()) break;
+    newline = unread().find('\n', searched);
+  }
+  if (newline == std::string_view::npos && unread().empty()) return false;
+  line = unread().substr(0, newline);
+  begin_ += std::min(line.size() + 1, unread().size());
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  ++line_number_;
+  return true;
 }
 
 }  // namespace lockstep::detail

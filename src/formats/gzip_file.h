@@ -1,11 +1,13 @@
-// A file, plain or compressed with gzip, from front to back.
+// A file, plain or compressed with gzip, from front to back, by bytes or by lines.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -34,6 +36,34 @@ class GzipFile {
 
   std::filesystem::path path_;
   std::unique_ptr<Source> source_;
+};
+
+/// Reads a file in blocks and hands out its lines one by one.
+class LineReader {
+ public:
+  /// @throws DataError when the file cannot be opened
+  explicit LineReader(const std::filesystem::path& path) : file_(path) {}
+
+  /// Sets `line` to the next line without its end (LF or CRLF); false at the end of the file. `line` is
+  /// valid until the next call.
+  /// @throws DataError naming the file: unreadable, damaged or truncated compression, a line of more
+  ///     than kMaxLineBytes
+  bool next(std::string_view& line);
+
+  /// Number of the line that next() gave last, counted from 1.
+  std::int64_t line_number() const { return line_number_; }
+
+  static constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
+
+ private:
+  bool fill();
+  std::string_view unread() const { return {buffer_.data() + begin_, end_ - begin_}; }
+
+  GzipFile file_;
+  std::vector<char> buffer_;
+  std::size_t begin_ = 0;  // of what is read, but not handed out yet
+  std::size_t end_ = 0;
+  std::int64_t line_number_ = 0;
 };
 
 }  // namespace lockstep::detail

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
-#include "formats/in_quotes.h"
+#include <lockstep/formats/pickle.h>
+
+#include "formats/file_text.h"
 #include "formats/torch_dtypes.h"
 
 namespace lockstep::pickle::detail {
@@ -230,4 +232,137 @@ Expected<Storage> storage_of(const Value& id, std::span<const Global> globals) {
   return Storage{.key = *key, .bytes = bytes, .dtype = global->dtype};
 }
 
+namespace {
+
+constexpr std::size_t kMaxText = 200;   // names come from anywhere, and may be used again and again
+constexpr std::size_t kMaxDigits = 64;  // bytes of an integer that is written out
+
+/// The bytes of an integer below zero become those of its absolute value.
+void negate(std::vector<unsigned>& bytes) {
+  unsigned carry = 1;
+  for (auto& byte : bytes) {
+    byte = (~byte & 0xFF) + carry;
+    carry = byte >> 8;
+    byte &= 0xFF;
+  }
+}
+
+std::string decimal(std::vector<unsigned> bytes) {
+  const bool is_negative = bytes.back() >= 0x80;
+  if (is_negative) negate(bytes);
+  std::string digits;
+  while (!bytes.empty()) {
+    unsigned rest = 0;
+    for (std::size_t i = bytes.size(); i-- > 0;) {
+      const unsigned part = rest << 8 | bytes[i];
+      bytes[i] = part / 10;
+      rest = part % 10;
+    }
+    digits.insert(digits.begin(), static_cast<char>('0' + rest));
+    while (!bytes.empty() && bytes.back() == 0) bytes.pop_back();
+  }
+  return (is_negative ? "-" : "") + digits;
+}
+
+}  // namespace
+
+std::string foreign_name(std::string_view name) {
+  auto text = lockstep::detail::printable(name.substr(0, kMaxText));
+  return name.size() > kMaxText ? text + "..." : text;
+}
+
+std::string foreign_call(std::string_view name, const Value& arguments) {
+  const auto* tuple = arguments.as<Tuple>();
+  const auto* of = tuple == nullptr || tuple->items.empty() ? nullptr : tuple->items[0].as<Foreign>();
+  const bool fits = of != nullptr && name.size() + of->what.size() < kMaxText;
+  return std::string(name) + "(" + (fits ? of->what + ", " : "") + "...)";
+}
+
+Value integer_of(std::span<const std::byte> bytes) {
+  if (bytes.size() <= 8) {
+    std::uint64_t bits = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i) bits |= static_cast<std::uint64_t>(bytes[i]) << (8 * i);
+    const int unused = bytes.empty() ? 0 : 64 - 8 * static_cast<int>(bytes.size());
+    return static_cast<std::int64_t>(bits << unused) >> unused;  // extends the sign
+  }
+  if (bytes.size() > kMaxDigits)
+    return Foreign{"an integer of " + std::to_string(8 * bytes.size()) + " bits"};
+  std::vector<unsigned> values;
+  for (const auto byte : bytes) values.push_back(std::to_integer<unsigned>(byte));
+  return Foreign{"the integer " + decimal(std::move(values)) + ", which has more than 64 bits"};
+}
+
 }  // namespace lockstep::pickle::detail
+
+namespace lockstep::pickle {
+namespace {
+
+constexpr Global kGlobals[] = {
+    {"collections.OrderedDict", Meaning::kDict},
+    {"collections.Counter", Meaning::kFirstArgument},
+    {"collections.defaultdict", Meaning::kDefaultDict},
+    {"collections.deque", Meaning::kDeque},
+    {"argparse.Namespace", Meaning::kRecord},
+    {"lightning.fabric.utilities.data.AttributeDict", Meaning::kRecord},
+    {"lightning.pytorch.utilities.parsing.AttributeDict", Meaning::kRecord},
+    {"lightning_fabric.utilities.data.AttributeDict", Meaning::kRecord},
+    {"pytorch_lightning.utilities.parsing.AttributeDict", Meaning::kRecord},
+    {"builtins.set", Meaning::kFirstArgument},
+    {"builtins.frozenset", Meaning::kFirstArgument},
+    {"builtins.bytearray", Meaning::kBytes},
+    {"builtins.bytes", Meaning::kBytes},
+    {"_codecs.encode", Meaning::kBytes},
+    {"pathlib.PosixPath", Meaning::kArguments},
+    {"pathlib.PurePosixPath", Meaning::kArguments},
+    {"pathlib._local.PosixPath", Meaning::kArguments},
+    {"pathlib._local.PurePosixPath", Meaning::kArguments},
+    {"torch.Size", Meaning::kFirstArgument},
+    {"torch.device", Meaning::kDevice},
+    {"torch.serialization._get_layout", Meaning::kFirstArgument},
+    {"torch._utils._rebuild_tensor_v2", Meaning::kTensor},
+    {"torch._utils._rebuild_tensor_v3", Meaning::kTensorWithDtype},
+    {"torch._tensor._rebuild_from_type", Meaning::kTensorOfType},
+    {"torch._tensor._rebuild_from_type_v2", Meaning::kTensorOfType},
+    {"torch._utils._rebuild_device_tensor_from_cpu_tensor", Meaning::kFirstArgument},
+    {"torch._utils._rebuild_qtensor", Meaning::kForeign, {}, "a quantised tensor"},
+    {"torch._utils._rebuild_sparse_tensor", Meaning::kForeign, {}, "a sparse tensor"},
+    {"torch._utils._rebuild_sparse_csr_tensor", Meaning::kForeign, {}, "a sparse tensor"},
+    {"torch._utils._rebuild_nested_tensor", Meaning::kForeign, {}, "a nested tensor"},
+    {"torch.nested._internal.nested_tensor._rebuild_njt", Meaning::kForeign, {}, "a nested tensor"},
+    {"torch._utils._rebuild_wrapper_subclass", Meaning::kForeign, {}, "a tensor of a class of its own"},
+    {"torch._utils._rebuild_meta_tensor_no_storage",
+     Meaning::kForeign,
+     {},
+     "a meta tensor, which has no bytes"},
+    {"torch.QInt8Storage", Meaning::kStorage, Dtype::kI8},
+    {"torch.QUInt8Storage", Meaning::kStorage, Dtype::kU8},
+    {"torch.QInt32Storage", Meaning::kStorage, Dtype::kI32},
+    {"torch.Tensor", Meaning::kName},
+    {"torch._utils._rebuild_parameter", Meaning::kFirstArgument},
+    {"torch._utils._rebuild_parameter_with_state", Meaning::kFirstArgument},
+    {"torch.storage.UntypedStorage", Meaning::kStorage},
+    {"deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler", Meaning::kRecord},
+    {"deepspeed.runtime.fp16.loss_scaler.LossScaleConfig", Meaning::kRecord},
+    {"deepspeed.runtime.fp16.loss_scaler.LossScaleProfile", Meaning::kFirstArgument},
+    {"deepspeed.runtime.fp16.loss_scaler.LossScaler", Meaning::kRecord},
+    {"deepspeed.runtime.zero.config.ZeroStageEnum", Meaning::kFirstArgument},
+    {"deepspeed.utils.tensor_fragment.fragment_address", Meaning::kRecord},
+};
+
+std::vector<Global> make_table() {
+  std::vector<Global> table(std::begin(kGlobals), std::end(kGlobals));
+  for (const auto& row : lockstep::detail::torch_dtypes()) {
+    table.push_back({.name = row.name});
+    if (!row.storage.empty()) table.push_back({row.storage, Meaning::kStorage, row.dtype});
+  }
+  return table;
+}
+
+}  // namespace
+
+std::span<const Global> torch_globals() {
+  static const std::vector<Global> table = make_table();
+  return table;
+}
+
+}  // namespace lockstep::pickle

@@ -6,11 +6,10 @@
 #include <lockstep/formats/pickle.h>
 
 #include "formats/byte_reader.h"
-#include "formats/in_quotes.h"
+#include "formats/file_text.h"
 #include "formats/pickle_objects.h"
 #include "formats/pickle_opcodes.h"
 #include "formats/pickle_stack.h"
-#include "formats/utf8.h"
 
 namespace lockstep::pickle {
 namespace {

@@ -1,7 +1,8 @@
-// The JSON header of a safetensors file, before its numbers are checked against the file.
+// The JSON header of a safetensors file, and where everything lies in one that is to be written.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,3 +33,34 @@ Expected<Header> parse_header(std::string_view json);
 std::string shown(std::string_view name);
 
 }  // namespace lockstep::safetensors::detail
+
+namespace lockstep::safetensors {
+
+/// A tensor without its bytes.
+struct TensorHead {
+  std::string name;
+  Dtype dtype = Dtype::kF32;
+  std::vector<std::int64_t> shape;
+  std::size_t bytes = 0;
+};
+
+/// Bytes of a tensor of that shape. @throws CheckpointError naming it when there cannot be one
+LOCKSTEP_API std::size_t bytes_of_shape(const std::string& name, Dtype dtype,
+                                        const std::vector<std::int64_t>& shape);
+
+/// `tensor` as the format can hold it: itself, or its bytes as numbers that the format has. Complex numbers
+/// that it has not become two real ones in a last dimension of their own.
+LOCKSTEP_API TensorView in_format(TensorView tensor);
+
+struct Layout {
+  std::string head;                    ///< the bytes before the tensors'
+  std::vector<std::size_t> order;      ///< the numbers of the tensors as their bytes follow
+  std::vector<std::uint64_t> offsets;  ///< of each tensor's first byte, from the file's begin
+  std::uint64_t file_bytes = 0;
+};
+
+/// The layout that write() gives `tensors`. @throws CheckpointError as write()
+LOCKSTEP_API Layout layout_of(std::span<const TensorView> tensors, const Metadata& metadata = {});
+LOCKSTEP_API Layout layout_of(std::span<const TensorHead> tensors, const Metadata& metadata = {});
+
+}  // namespace lockstep::safetensors

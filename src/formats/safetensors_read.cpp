@@ -6,7 +6,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/safetensors.h>
 
-#include "formats/foreign_file.h"
+#include "formats/file_text.h"
 #include "formats/safetensors_header.h"
 
 namespace lockstep::safetensors {

@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/safetensors_header.h"
-#include "formats/safetensors_layout.h"
 #include "formats/torch_dtypes.h"
 
 namespace lockstep::safetensors {

@@ -6,9 +6,10 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/file_error.h"
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
-#include "formats/in_quotes.h"
+#include "formats/file_text.h"
 
 namespace lockstep::detail {
 namespace {
@@ -62,8 +63,7 @@ std::optional<std::string> latest_tag(const fs::path& folder) {
     file.open(path, std::ios::binary);  // a pipe would wait for its writer
   std::string text(4 * kMaxTagBytes, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad())
-    throw IoError("checkpoint", {.what = "'" + path.string() + "' cannot be read"});
+  if (!file.is_open() || file.bad()) throw IoError("checkpoint", unreadable_file(path));
   text = stripped(std::string_view(text).substr(0, static_cast<std::size_t>(file.gcount())));
   if (is_tag(text)) return text;
   throw CheckpointError("checkpoint", {.what = "'" + path.string() + "' names no checkpoint",

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <lockstep/base/export.h>
@@ -56,5 +58,20 @@ std::uint64_t zero_elements(const OpenedTorchFile& file, const std::string& name
 
 /// The elements of a tensor in `file`, in row-major order: one run where they lie so.
 StoredElements elements_of(const OpenedTorchFile& file, const pickle::Tensor& tensor);
+
+// The rows of an optimizer in files of DeepSpeed, and how many steps each has had.
+
+/// A number, also one in a tensor of one element; nothing where `value` is null or anything else.
+std::optional<double> number_in(const OpenedTorchFile& file, const pickle::Value* value);
+
+/// Where in the optimizer file of a rank that of the optimizer within ZeRO's is; stages 1 to 3.
+const char* inner_key(int stage);
+
+/// The dicts of its `state`, by the number of the row.
+std::unordered_map<std::int64_t, const pickle::Dict*> rows_in(const pickle::Dict& state);
+
+/// Refuses optimizers of several ranks that were saved at different steps, where their rows say it.
+/// @throws CheckpointError naming the file
+void check_steps(const ZeroFiles& files);
 
 }  // namespace lockstep::detail

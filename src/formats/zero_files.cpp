@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "formats/in_quotes.h"
+#include "formats/file_text.h"
 
 namespace lockstep::detail {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <lockstep/base/export.h>
 
-#include "formats/opened_torch_file.h"
+#include "formats/torch_file.h"
 
 namespace lockstep::detail {
 

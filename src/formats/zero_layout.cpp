@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "formats/in_quotes.h"
+#include "formats/file_text.h"
 
 namespace lockstep::detail {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "formats/in_quotes.h"
-#include "formats/zero_steps.h"
+#include "formats/file_text.h"
+#include "formats/zero_checkpoint.h"
 
 namespace lockstep::detail {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "formats/checkpoint_files.h"
 #include "formats/checkpoint_siblings.h"
-#include "formats/in_quotes.h"
+#include "formats/file_text.h"
 #include "formats/tagged_folder.h"
 #include "formats/weight_files.h"
 #include "formats/zero_weights.h"

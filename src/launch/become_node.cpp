@@ -9,9 +9,8 @@
 #include <lockstep/base/version.h>
 #include <lockstep/launch/run_on_hosts.h>
 
-#include "launch/host_messages.h"
-#include "launch/order.h"
 #include "launch/posix.h"
+#include "launch/remote_command_payload.h"
 
 namespace lockstep {
 namespace {
@@ -56,13 +55,13 @@ bool is_told_to_go() {
 }  // namespace
 
 int become_node() {
-  const auto order = launch::read_order(STDIN_FILENO);
-  check_version(order.version);
-  go_to(order.directory);
-  for (const auto& [name, value] : order.variables) env::set(name, value);
+  const auto payload = launch::read_payload(STDIN_FILENO);
+  check_version(payload.version);
+  go_to(payload.directory);
+  for (const auto& [name, value] : payload.variables) env::set(name, value);
   write_to_starter(encode(launch::NodeReport{.is_ready = true}));
   if (!is_told_to_go()) return kNotWanted;
-  become(order.arguments);
+  become(payload.arguments);
 }
 
 }  // namespace lockstep

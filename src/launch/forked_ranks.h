@@ -1,14 +1,17 @@
-// launch_forked() for callers that want to know how it ended.
+// How launch_forked() ended, for callers that want to know; and what all ways to start ranks have in common.
 #pragma once
 
 #include <functional>
 #include <optional>
 
-#include <lockstep/launch/launch.h>
+#include <lockstep/launch/launch_options.h>
 
 #include "launch/supervisor.h"
 
 namespace lockstep::launch {
+
+/// As run_rank(), for a body that has an exit code of its own.
+int guard_rank(const std::function<int()>& body);
 
 /// How a launch ended.
 struct LaunchEnd {
@@ -20,5 +23,12 @@ struct LaunchEnd {
 
 /// As launch_forked().
 LaunchEnd run_forked_ranks(const LaunchOptions& options, const std::function<int()>& rank_main);
+
+/// `options` with an address that is there, and as getaddrinfo() takes it.
+/// @throws ConfigError naming the field that is out of range
+LaunchOptions settled(LaunchOptions options);
+
+/// @throws ConfigError when this process is a rank already
+void refuse_in_rank();
 
 }  // namespace lockstep::launch

@@ -11,8 +11,8 @@
 #include <cstdio>
 #include <iostream>
 
-#include "launch/descendants.h"
-#include "launch/guard_rank.h"
+#include "launch/forked_ranks.h"
+#include "launch/orphans.h"
 #include "launch/signal_scope.h"
 
 namespace lockstep::launch {

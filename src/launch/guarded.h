@@ -7,7 +7,6 @@
 
 #include <functional>
 
-#include "launch/launcher_events.h"
 #include "launch/posix.h"
 #include "launch/rank_observer.h"
 

@@ -1,24 +1,75 @@
 #include <lockstep/launch/launch.h>
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <limits>
 #include <optional>
+#include <span>
+#include <string>
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/launch/join.h>
 
-#include "base/end_of_process.h"
-#include "base/open_files.h"
-#include "base/standard_descriptors.h"
-#include "launch/exec_image.h"
+#include "base/sockets.h"
+#include "base/system.h"
 #include "launch/forked_ranks.h"
-#include "launch/guard_rank.h"
-#include "launch/listen_socket.h"
 #include "launch/orphans.h"
+#include "launch/posix.h"
+#include "launch/rank_process.h"
 #include "launch/supervisor.h"
-#include "launch/validate_launch.h"
+
+namespace lockstep::launch {
+namespace {
+
+// A listening TCP socket and the port it got. Closed in programs that a rank executes.
+struct ListenSocket {
+  UniqueFd fd;
+  int port = 0;
+};
+
+AddressList addresses_of(const std::string& host, int port) {
+  auto found = resolve(host, port, AI_PASSIVE);
+  if (found) return std::move(*found);
+  throw Error("launch", {.what = "cannot resolve main_address \"" + host + "\"",
+                         .got = found.error(),
+                         .hint = "check the name and /etc/hosts"});
+}
+
+UniqueFd try_listen(const addrinfo& address) {
+  UniqueFd fd(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol));
+  if (!fd) return fd;
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  const bool listening =
+      ::bind(fd.get(), address.ai_addr, address.ai_addrlen) == 0 && ::listen(fd.get(), SOMAXCONN) == 0;
+  return listening ? std::move(fd) : UniqueFd();
+}
+
+// Listens on `port` (0: a free one) of the first of `addresses` that can be listened on.
+// @throws Error naming address, port and reason
+ListenSocket listen_on(std::span<const std::string> addresses, int port) {
+  for (const auto& address : addresses) {
+    const auto candidates = addresses_of(address, port);
+    for (const addrinfo* candidate = candidates.get(); candidate != nullptr; candidate = candidate->ai_next) {
+      if (auto fd = try_listen(*candidate)) {
+        const int got = port_of(fd.get());
+        return {std::move(fd), got};
+      }
+    }
+  }
+  throw_errno("cannot listen on " + addresses.back() + " port " + std::to_string(port),
+              errno == EADDRNOTAVAIL ? "it must be an address of this machine, of an interface that is up: "
+                                       "even lo may be down"
+                                     : "choose another main_port, or 0 for a free one");
+}
+
+}  // namespace
+}  // namespace lockstep::launch
 
 namespace lockstep {
 namespace {
@@ -158,6 +209,31 @@ int launch_reexec(const LaunchOptions& given, int argc, char** argv) {
     ::_exit(kCannotExecute);
   });
   return end.exit_code;
+}
+
+namespace {
+
+void require_between(const std::string& field, int value, int min, int max) {
+  require(value >= min && value <= max, field, std::to_string(min) + ".." + std::to_string(max),
+          std::to_string(value));
+}
+
+}  // namespace
+
+LaunchOptions launch::settled(LaunchOptions options) {
+  require_between("num_nodes", options.num_nodes, 1, std::numeric_limits<int>::max());
+  require_between("nprocs", options.nprocs, 1, std::numeric_limits<int>::max() / options.num_nodes);
+  require_between("node_rank", options.node_rank, 0, options.num_nodes - 1);
+  require_between("main_port", options.main_port, options.num_nodes > 1 ? 1 : 0, 65'535);
+  options.main_address = without_brackets(options.main_address);
+  if (options.main_address == LaunchOptions().main_address) options.main_address = loopback_address();
+  return options;
+}
+
+void launch::refuse_in_rank() {
+  const std::string variable = env::get("LOCAL_RANK") ? "LOCAL_RANK" : "RANK";
+  require(!started_by_launcher(), "ranks cannot be started here", "a process that is no rank",
+          variable + "=" + env::get(variable).value_or(""), "a launcher has started this process already");
 }
 
 }  // namespace lockstep

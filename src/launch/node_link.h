@@ -7,9 +7,8 @@
 #include <string>
 #include <utility>
 
-#include <lockstep/launch/rendezvous_options.h>
+#include <lockstep/launch/launch_options.h>
 
-#include "launch/launcher_events.h"
 #include "launch/node_messages.h"
 #include "launch/posix.h"
 #include "launch/rank_observer.h"

@@ -7,7 +7,7 @@
 #include <lockstep/base/expected.h>
 #include <lockstep/base/export.h>
 
-#include "launch/cause.h"
+#include "launch/rank_observer.h"
 
 namespace lockstep::launch {
 

@@ -5,14 +5,33 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/launch/run_program.h>
+#include <lockstep/launch/launch_options.h>
 
 #include "launch/forked_ranks.h"
-#include "launch/job_store.h"
-#include "launch/launcher_events.h"
+#include "launch/posix.h"
 #include "launch/rank_observer.h"
+#include "launch/rank_process.h"
+#include "rendezvous/tcp_endpoint.h"
 
 namespace lockstep::launch {
+
+// How ranks find the key-value store of their job: LOCKSTEP_STORE=HOST:PORT, and its key in a file that they
+// inherit, whose descriptor LOCKSTEP_STORE_TOKEN_FD names. The key is in no file, argument or variable that
+// other users could read. LOCKSTEP_STORE_SCOPE keeps the keys of attempts apart.
+
+/// The way to a store.
+class StoreAccess {
+ public:
+  /// @throws Error when the key cannot be put into a file of its own
+  StoreAccess(rendezvous::TcpEndpoint endpoint, const std::string& key);
+
+  /// Tells the rank of `plan`, which must start while this lives.
+  void add_to(RankPlan& plan, int round) const;
+
+ private:
+  rendezvous::TcpEndpoint endpoint_;
+  UniqueFd key_file_;
+};
 
 /// One start of this node's ranks.
 struct Attempt {

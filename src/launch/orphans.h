@@ -1,4 +1,4 @@
-// Processes that ranks have started and left behind, while the run goes on.
+// Processes that ranks have started: all that are below this one, and those that were left behind.
 #pragma once
 
 #include <csignal>
@@ -13,7 +13,15 @@
 
 namespace lockstep::launch {
 
-/// Waits for orphans that this process has adopted (descendants.h) as they end, so that they do not stay as
+/// From now on a process below this one whose parent ends becomes a child of this one. Inherited by nobody.
+/// Source: prctl(2), PR_SET_CHILD_SUBREAPER.
+void adopt_orphans();
+
+/// Sends SIGKILL to every process below this one until there is none, for a second at most: one that hangs
+/// in the kernel dies when it comes back.
+void kill_descendants();
+
+/// Waits for orphans that this process has adopted as they end, so that they do not stay as
 /// zombies until the run does. One at a time per process; lives within a SignalScope, which takes SIGCHLD
 /// back.
 class LOCKSTEP_API OrphanReaper final : public RankObserver {

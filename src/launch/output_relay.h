@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/launch/output_options.h>
+#include <lockstep/launch/launch_options.h>
 
-#include "launch/line_outlet.h"
+#include "launch/outlet.h"
 #include "launch/posix.h"
 #include "launch/rank_observer.h"
 

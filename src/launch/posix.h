@@ -9,7 +9,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/unique_fd.h>
 
-#include "base/open_files.h"
+#include "base/system.h"
 
 namespace lockstep::launch {
 

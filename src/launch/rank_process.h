@@ -1,17 +1,75 @@
-// A rank as its supervisor sees it, and how to start one.
+// A rank: what it is given at its start, how it is started, and how its supervisor sees it.
 #pragma once
 
+#include <sched.h>
 #include <sys/types.h>
 
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
-#include "launch/rank_plan.h"
+#include <lockstep/launch/launch_options.h>
+
 #include "launch/signal_scope.h"
 
 namespace lockstep::launch {
+
+/// One rank to be started. `unset` lists variables of an outer launch that must not reach it.
+struct RankPlan {
+  int rank = 0;
+  int local_rank = 0;
+  std::string name = {};  ///< comm name, rank-N
+  std::map<std::string, std::string> variables = {};
+  std::vector<std::string> unset = {};
+  std::vector<int> inherited_fds = {};  ///< must stay open in a program that the rank executes
+  std::vector<int> processors = {};  ///< that a program may use which the rank executes; empty: all of ours
+  bool leads_session = false;        ///< signals go to it and all processes that it starts
+};
+
+/// What all ranks of a launch share. Descriptors are -1 where there is none.
+struct LaunchContext {
+  std::string_view launched;  ///< value of LOCKSTEP_LAUNCHED
+  int port = 0;
+  int listen_fd = -1;
+  int status_fd = -1;
+  int first_rank = -1;  ///< of this node; -1: all nodes have as many ranks
+  int world_size = 0;   ///< of the job; 0: all nodes have as many ranks
+};
+
+/// The plans of this node's ranks, by local rank.
+std::vector<RankPlan> plan_ranks(const LaunchOptions& options, const LaunchContext& context);
+
+/// The processors that this process may use, divided by `ranks`; at least 1.
+int share_of_processors(int ranks);
+
+/// Arguments and environment of one rank.
+class ExecImage {
+ public:
+  /// `program` is a path; `/proc/self/exe` is this one.
+  ExecImage(const RankPlan& plan, const std::filesystem::path& program, std::vector<std::string> arguments);
+  ExecImage(ExecImage&&) = default;
+
+  /// Becomes the program. Returns only when that fails. Safe in a signal handler.
+  void execute() const;
+
+ private:
+  std::string program_;
+  std::vector<std::string> arguments_;
+  std::vector<char*> argv_;
+  std::vector<std::string> variables_;
+  std::vector<char*> envp_;
+  std::vector<int> inherited_fds_;
+  std::vector<cpu_set_t> processors_;  ///< empty: as they are
+};
+
+/// One image per plan.
+std::vector<ExecImage> make_images(std::span<const RankPlan> plans, const std::filesystem::path& program,
+                                   const std::vector<std::string>& arguments);
 
 /// How a process ended: by a signal, or with an exit code where `signal` is 0.
 struct ProcessEnd {

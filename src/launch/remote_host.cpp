@@ -2,6 +2,7 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 
 namespace lockstep::launch {
@@ -106,6 +107,179 @@ int RemoteHost::exit_code() const {
   if (failure_) return failure_->exit_code;
   const int code = shell_.end->status();
   return code == kNoConnection || code == 0 ? kFailed : code;
+}
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// Longer than a launcher waits for a better explanation among its own ranks.
+constexpr auto kEchoPatience = 500ms;
+// For hosts after the first one has ended well, which is when all are done.
+constexpr auto kLateEnd = 5s;
+// `timeout` and shells may signal a process and then its group: that is one request, not two.
+constexpr auto kSameRequest = 200ms;
+
+}  // namespace
+
+RemoteJob::RemoteJob(std::vector<RemoteHost> hosts, OutputRelay& relay, SignalScope& signals,
+                     Patience patience, int min_hosts)
+    : hosts_(std::move(hosts)),
+      relay_(relay),
+      signals_(signals),
+      patience_(patience),
+      min_hosts_(min_hosts),
+      start_by_(Clock::now() + patience.start) {
+  relay_.set_filter(
+      [this](int host, std::string_view line) { return hosts_[static_cast<std::size_t>(host)].hear(line); });
+}
+
+RemoteJob::~RemoteJob() {
+  for (auto& host : hosts_) {
+    host.kill();
+    kill_and_reap(host.shell());
+  }
+  relay_.set_filter({});
+}
+
+int RemoteJob::run() {
+  while (any_alive()) {
+    sleep_until_event();
+    look();
+    heed_requests();
+    start_when_all_are_ready();
+    end_with_first_host();
+    go_on_without_lost_hosts();
+    look_for_culprit();
+    meet_deadlines();
+  }
+  relay_.look();
+  if (interrupted_by_ != 0) return 128 + interrupted_by_;
+  if (never_started_) return kFailed;
+  return culprit_ == nullptr ? 0 : culprit_->exit_code();
+}
+
+bool RemoteJob::any_alive() const { return std::ranges::any_of(hosts_, &RemoteHost::alive); }
+
+void RemoteJob::sleep_until_event() const {
+  std::vector<pollfd> watched{{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+  for (const auto& host : hosts_) host.add_to(watched);
+  relay_.add_to(watched);
+  int timeout_ms = -1;
+  for (const auto& deadline : {name_at_, kill_at_, start_by_}) {
+    if (!deadline) continue;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now());
+    const int left_ms = static_cast<int>(std::max<std::int64_t>(0, left.count()));
+    timeout_ms = timeout_ms < 0 ? left_ms : std::min(timeout_ms, left_ms);
+  }
+  ::poll(watched.data(), watched.size(), timeout_ms);
+}
+
+void RemoteJob::look() {
+  relay_.look();
+  for (auto& host : hosts_) {
+    host.flush();
+    host.look();
+  }
+}
+
+void RemoteJob::heed_requests() {
+  while (const auto request = signals_.next()) {
+    if (!request->is_stop()) {
+      if (start_by_) continue;  // there are no ranks yet, and hosts expect nothing but kGo
+      for (auto& host : hosts_)
+        if (host.alive() && host.is_ready())
+          host.send(std::string(kSignal) + std::to_string(request->signal));
+      continue;
+    }
+    if (interrupted_by_ != 0 && Clock::now() - stopping_since_ > kSameRequest) return kill_all();
+    if (interrupted_by_ != 0) continue;
+    interrupted_by_ = request->signal;
+    culprit_ = nullptr;
+    name_at_.reset();
+    relay_.say("lockstep: stopped by " + signal_name(request->signal) + "\n");
+    ask_to_stop(request->signal);
+  }
+}
+
+void RemoteJob::start_when_all_are_ready() {
+  if (!start_by_ || stopping_ || !std::ranges::all_of(hosts_, &RemoteHost::is_ready)) return;
+  start_by_.reset();
+  for (auto& host : hosts_) host.send(kGo);
+}
+
+// Their launchers start the ranks of those who are left anew. The first one is where they meet. Where a host
+// has told of a failure the job ends, and the others end with the same exit code, which may be that of a
+// signal.
+void RemoteJob::go_on_without_lost_hosts() {
+  if (min_hosts_ == 0 || stopping_ || start_by_) return;
+  relay_.look();  // what hosts that have ended said before
+  if (std::ranges::any_of(hosts_, &RemoteHost::has_told_failure)) return;
+  if (!hosts_.front().takes_part() || std::ranges::count_if(hosts_, &RemoteHost::takes_part) < min_hosts_)
+    return;
+  for (auto& host : hosts_) {
+    if (!host.is_lost()) continue;
+    relay_.say("lockstep: " + host.cause() + "; the other hosts go on without it\n");
+    host.give_up();
+  }
+}
+
+// Where they meet the end of the job is known last. Who is still there has been left out, and does not know.
+void RemoteJob::end_with_first_host() {
+  const auto& first = hosts_.front();
+  if (min_hosts_ == 0 || stopping_ || first.alive() || first.shell().end->failed()) return;
+  stopping_ = true;
+  kill_at_ = Clock::now() + kLateEnd;
+  for (auto& host : hosts_) host.give_up();
+}
+
+void RemoteJob::look_for_culprit() {
+  if (stopping_) return;
+  for (const auto& host : hosts_) {
+    if (host.blame() <= (culprit_ ? culprit_->blame() : Blame::kNone)) continue;
+    culprit_ = &host;
+    const auto name_at = Clock::now() + (host.blame() < Blame::kOwnError ? kEchoPatience : 0ms);
+    name_at_ = std::min(name_at, name_at_.value_or(name_at));
+  }
+}
+
+void RemoteJob::meet_deadlines() {
+  const auto now = Clock::now();
+  if (name_at_ && (now >= *name_at_ || !any_alive())) name_cause();
+  if (start_by_ && now >= *start_by_ && !stopping_) name_absent();
+  if (kill_at_ && now >= *kill_at_) kill_all();
+}
+
+void RemoteJob::name_cause() {
+  relay_.look();  // the last words of a remote shell that has ended
+  relay_.say("lockstep: " + culprit_->cause() + "\n");
+  ask_to_stop(SIGTERM);
+}
+
+void RemoteJob::name_absent() {
+  std::string absent;
+  for (const auto& host : hosts_)
+    if (!host.is_ready()) absent += (absent.empty() ? "" : ", ") + host.name();
+  never_started_ = true;
+  relay_.say("lockstep: no answer within " + std::to_string(patience_.start.count() / 1000) +
+             " s from: " + absent + "; no rank was started\n");
+  ask_to_stop(SIGTERM);
+}
+
+void RemoteJob::ask_to_stop(int signal) {
+  stopping_ = true;
+  stopping_since_ = Clock::now();
+  name_at_.reset();
+  start_by_.reset();
+  kill_at_ = Clock::now() + patience_.grace;
+  for (auto& host : hosts_)
+    if (host.alive()) host.pass_on(signal);
+}
+
+void RemoteJob::kill_all() {
+  kill_at_.reset();
+  for (auto& host : hosts_)
+    if (host.alive()) host.kill();
 }
 
 }  // namespace lockstep::launch

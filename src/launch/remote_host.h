@@ -1,12 +1,20 @@
-// A host of a job as the launcher sees it that the user started: the process of a remote shell.
+// The hosts of a job as the launcher sees them that the user started: processes of a remote shell, watched
+// until the last is done.
 #pragma once
 
+#include <chrono>
 #include <deque>
+#include <optional>
 #include <string>
+#include <vector>
 
-#include "launch/host_messages.h"
+#include <lockstep/launch/launch_options.h>
+
 #include "launch/outlet.h"
+#include "launch/output_relay.h"
 #include "launch/rank_process.h"
+#include "launch/remote_command_payload.h"
+#include "launch/signal_scope.h"
 
 namespace lockstep::launch {
 
@@ -60,6 +68,59 @@ class RemoteHost {
   bool is_ready_ = false;
   std::optional<NodeReport> failure_ = {};
   std::string last_line_ = {};  ///< that it printed on stderr
+};
+
+/// See above. Single-threaded.
+class RemoteJob {
+ public:
+  struct Patience {
+    std::chrono::milliseconds start{60'000};       ///< until all hosts are ready
+    std::chrono::milliseconds grace = kHostGrace;  ///< from asking to stop to killing
+  };
+
+  /// Borrows `relay`, whose processes are the hosts in their order, and `signals`. With `min_hosts` the job
+  /// goes on without hosts that are lost, as long as the first one and so many of all are there; 0: not
+  /// without any.
+  RemoteJob(std::vector<RemoteHost> hosts, OutputRelay& relay, SignalScope& signals, Patience patience,
+            int min_hosts);
+  /// Kills what is left, if an exception cut run() short.
+  ~RemoteJob();
+  RemoteJob(const RemoteJob&) = delete;
+  RemoteJob& operator=(const RemoteJob&) = delete;
+
+  /// Blocks until all hosts are done. Returns the exit code of the job.
+  int run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool any_alive() const;
+  void sleep_until_event() const;
+  void look();
+  void heed_requests();
+  void start_when_all_are_ready();
+  void end_with_first_host();
+  void go_on_without_lost_hosts();
+  void look_for_culprit();
+  void meet_deadlines();
+  void name_cause();
+  void name_absent();
+  void ask_to_stop(int signal);
+  void kill_all();
+
+  std::vector<RemoteHost> hosts_;
+  OutputRelay& relay_;
+  SignalScope& signals_;
+  Patience patience_;
+  int min_hosts_;
+  const RemoteHost* culprit_ = nullptr;  ///< best explanation so far
+  int interrupted_by_ = 0;
+  bool stopping_ = false;
+  bool never_started_ = false;  ///< some hosts did not answer in time
+  Clock::time_point stopping_since_{};
+  std::optional<Clock::time_point> start_by_;
+  std::optional<Clock::time_point> name_at_ = {};
+  std::optional<Clock::time_point> kill_at_ = {};
 };
 
 }  // namespace lockstep::launch

@@ -8,7 +8,7 @@
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
 
-#include "launch/cause.h"
+#include "launch/rank_observer.h"
 
 namespace lockstep::launch {
 namespace {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <span>
 
-#include <lockstep/launch/launch.h>
+#include <lockstep/launch/launch_options.h>
 
 #include "launch/rank_process.h"
 #include "launch/status_table.h"

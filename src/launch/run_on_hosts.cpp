@@ -3,22 +3,59 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include <lockstep/base/version.h>
 #include <lockstep/launch/exported_variables.h>
 
-#include "launch/exec_image.h"
-#include "launch/find_program.h"
+#include "launch/command.h"
 #include "launch/host_address.h"
-#include "launch/order.h"
-#include "launch/remote_command.h"
-#include "launch/remote_job.h"
-#include "rendezvous/authentication.h"
+#include "launch/rank_process.h"
+#include "launch/remote_command_payload.h"
+#include "launch/remote_host.h"
+#include "rendezvous/frames.h"
 #include "rendezvous/tcp_endpoint.h"
+
+namespace lockstep::launch {
+namespace {
+
+bool is_plain(unsigned char letter) {
+  return std::isalnum(letter) != 0 ||
+         std::string_view("/._-+,:@").find(static_cast<char>(letter)) != std::string_view::npos;
+}
+
+// One word for a shell, be it POSIX's, csh or fish: in quotes unless it is plain. No newlines.
+std::string shell_word(std::string_view word) {
+  if (!word.empty() && std::ranges::all_of(word, is_plain)) return std::string(word);
+  std::string text = "'";
+  for (const char letter : word)
+    text += letter == '\'' || letter == '\\' ? std::string("'\\") + letter + "'" : std::string(1, letter);
+  return text + "'";
+}
+
+// The remote shell's arguments that make it execute `program node` on `host`, beginning with its own name.
+std::vector<std::string> remote_command(const RemoteShell& shell, const std::string& host,
+                                        const std::string& program) {
+  std::vector<std::string> words{shell.program};
+  words.insert(words.end(), shell.arguments.begin(), shell.arguments.end());
+  for (const char* option :
+       {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10", "ServerAliveCountMax=3"})
+    words.insert(words.end(), {"-o", option});
+  if (shell.port != 0) words.insert(words.end(), {"-p", std::to_string(shell.port)});
+  words.insert(words.end(), {host, "exec " + shell_word(program) + " node"});
+  return words;
+}
+
+}  // namespace
+}  // namespace lockstep::launch
 
 namespace lockstep {
 namespace {
@@ -95,7 +132,7 @@ std::string new_token() {
   return text;
 }
 
-std::vector<std::string> encoded_orders(const HostsOptions& options) {
+std::vector<std::string> encoded_payloads(const HostsOptions& options) {
   const auto folder = fs::current_path();
   auto variables = exported_variables(folder);
   if (meet(options)) variables["LOCKSTEP_JOB_TOKEN"] = new_token();
@@ -103,16 +140,17 @@ std::vector<std::string> encoded_orders(const HostsOptions& options) {
                                   ? launch::address_of_host(options.hosts.front().name)
                                   : options.main_address};
   for (const auto& host : options.hosts) place.world_size += static_cast<int>(host.slots.size());
-  std::vector<std::string> orders;
+  std::vector<std::string> payloads;
   for (const auto& host : options.hosts) {
-    launch::Order order{.version = kVersion, .directory = folder.string(), .variables = variables};
-    if (!host.has_all_slots) order.variables["CUDA_VISIBLE_DEVICES"] = visible_devices(host);
-    order.arguments = arguments_of(options, place);
-    orders.push_back(encode(order));
+    launch::RemoteCommandPayload payload{
+        .version = kVersion, .directory = folder.string(), .variables = variables};
+    if (!host.has_all_slots) payload.variables["CUDA_VISIBLE_DEVICES"] = visible_devices(host);
+    payload.arguments = arguments_of(options, place);
+    payloads.push_back(encode(payload));
     place.first_rank += static_cast<int>(host.slots.size());
     ++place.node;
   }
-  return orders;
+  return payloads;
 }
 
 // Of each host that of its remote shell. Sessions of their own keep a terminal's signals from them.
@@ -145,7 +183,7 @@ std::vector<std::string> prefixes_of(const HostsOptions& options) {
 }  // namespace
 
 int run_on_hosts(const HostsOptions& options) {
-  const auto orders = encoded_orders(options);
+  const auto payloads = encoded_payloads(options);
   const auto plans = plan_shells(options);
   const auto images = plan_images(options, plans);
   launch::ignore_refused_writes();  // a host that goes away is seen by its end
@@ -164,7 +202,7 @@ int run_on_hosts(const HostsOptions& options) {
   relay.close_writers();
   std::vector<launch::RemoteHost> hosts;
   for (std::size_t i = 0; i < shells.size(); ++i)
-    hosts.emplace_back(options.hosts[i].name, std::move(shells[i]), std::move(pipes[i].writer), orders[i]);
+    hosts.emplace_back(options.hosts[i].name, std::move(shells[i]), std::move(pipes[i].writer), payloads[i]);
   pipes.clear();
   launch::RemoteJob job(std::move(hosts), relay, signals,
                         {.start = options.start_timeout, .grace = options.grace}, options.min_hosts);

@@ -3,12 +3,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <optional>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/env.h>
@@ -16,22 +23,74 @@
 #include <lockstep/base/log.h>
 #include <lockstep/launch/join.h>
 
-#include "base/open_files.h"
-#include "base/reserved_port.h"
 #include "base/sockets.h"
-#include "launch/descendants.h"
-#include "launch/error_files.h"
-#include "launch/exec_image.h"
-#include "launch/find_program.h"
+#include "base/system.h"
+#include "launch/command.h"
 #include "launch/forked_ranks.h"
 #include "launch/guarded.h"
 #include "launch/node_rounds.h"
 #include "launch/orphans.h"
 #include "launch/output_relay.h"
+#include "launch/rank_observer.h"
+#include "launch/rank_process.h"
 #include "launch/starter_link.h"
-#include "launch/validate_launch.h"
-#include "rendezvous/authentication.h"
+#include "rendezvous/frames.h"
 #include "rendezvous/store_server.h"
+
+namespace lockstep::launch {
+namespace {
+
+// The files of one attempt.
+class ErrorFiles final : public RankObserver {
+ public:
+  /// `folder` has a folder for each local rank; empty: there are no files.
+  explicit ErrorFiles(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  /// Its TORCHELASTIC_ERROR_FILE; empty: none.
+  std::filesystem::path file_of(int local_rank) const;
+
+  void add_to(std::vector<pollfd>&) const override {}
+  void look() override {}
+  std::string last_words(int) const override { return {}; }
+  std::string error_of(int local_rank) const override;
+
+ private:
+  std::filesystem::path folder_;
+};
+
+constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxShown = 1'000;
+
+// {"message": {"message": "TYPE: TEXT", ...}}, or {"message": "TYPE: TEXT"}.
+// The error of the JSON `text` in one line, such as `ValueError: no such file`; empty where it is none.
+std::string message_of_error_file(std::string_view text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("message")) return {};
+  const auto& outer = json["message"];
+  const auto& message = outer.is_object() && outer.contains("message") ? outer["message"] : outer;
+  if (!message.is_string()) return {};
+  auto line = message.get<std::string>();
+  line = line.substr(0, std::min(line.find('\n'), kMaxShown));
+  for (char& letter : line)
+    if (std::iscntrl(static_cast<unsigned char>(letter)) != 0) letter = '?';
+  return line;
+}
+
+std::filesystem::path ErrorFiles::file_of(int local_rank) const {
+  return folder_.empty() ? folder_ : folder_ / std::to_string(local_rank) / "error.json";
+}
+
+std::string ErrorFiles::error_of(int local_rank) const {
+  if (folder_.empty()) return {};
+  std::string text(kMaxBytes, '\0');
+  std::ifstream file(file_of(local_rank), std::ios::binary);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return message_of_error_file(text);
+}
+
+}  // namespace
+}  // namespace lockstep::launch
 
 namespace lockstep {
 namespace {
@@ -58,7 +117,7 @@ int port_of_rank0(const LaunchOptions& options) {
   return options.main_port != 0 || options.node_rank != 0 ? options.main_port : reserved_port();
 }
 
-// torchrun's, beside those of rank_plan.h.
+// torchrun's, beside those of rank_process.h.
 void add_elastic_variables(launch::RankPlan& plan, const ProgramOptions& options, int restarts,
                            const launch::ErrorFiles& errors) {
   plan.variables["TORCHELASTIC_RUN_ID"] = options.run_id;

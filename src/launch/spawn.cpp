@@ -6,9 +6,9 @@
 #include <lockstep/base/env.h>
 #include <lockstep/launch/launch.h>
 
-#include "launch/cause.h"
 #include "launch/forked_ranks.h"
 #include "launch/posix.h"
+#include "launch/rank_observer.h"
 
 namespace lockstep {
 namespace {
@@ -69,11 +69,6 @@ void rethrow(const launch::LaunchEnd& end) {
 }
 
 }  // namespace
-
-ProcessError::ProcessError(const ErrorParts& parts, int rank, int exit_code)
-    : Error("launch", parts), rank_(rank), exit_code_(exit_code) {}
-
-ProcessError::~ProcessError() = default;
 
 std::string detail::spawn_processes(const SpawnOptions& options,
                                     const std::function<std::string(int rank)>& body) {

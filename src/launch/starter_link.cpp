@@ -8,7 +8,7 @@
 
 #include <lockstep/base/option_type.h>
 
-#include "launch/descendants.h"
+#include "launch/orphans.h"
 #include "launch/posix.h"
 #include "launch/supervisor.h"
 

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "launch/host_messages.h"
 #include "launch/rank_observer.h"
+#include "launch/remote_command_payload.h"
 
 namespace lockstep::launch {
 

@@ -1,6 +1,6 @@
 // Watches the ranks of one node until the last has ended.
 //
-// A failure goes through two deadlines. An end that may be an echo (cause.h) is kept for a moment in which
+// A failure goes through two deadlines. An end that may be an echo (rank_observer.h) is kept for a moment in which
 // a better cause can turn up; then the failure is named and the other ranks get SIGTERM. Those that are
 // still there after the grace period get SIGKILL. SIGINT and SIGTERM to the supervisor start at the second
 // deadline: they are passed on, and nobody is blamed for what follows; so does an observer that recalls the
@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/cause.h"
 #include "launch/rank_observer.h"
 #include "launch/run_files.h"
 #include "launch/signal_scope.h"

@@ -8,12 +8,9 @@
 
 #include <lockstep/base/atomic_file.h>
 
-#include "loggers/append_file.h"
 #include "loggers/hparams_file.h"
+#include "loggers/logger_files.h"
 #include "loggers/metric_row.h"
-#include "loggers/put_aside.h"
-#include "loggers/version_folder.h"
-#include "loggers/write_or_warn.h"
 
 namespace lockstep {
 namespace {

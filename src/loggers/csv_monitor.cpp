@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
-#include "loggers/write_or_warn.h"
+#include "loggers/logger_files.h"
 
 namespace lockstep::detail {
 

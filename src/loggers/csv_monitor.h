@@ -7,10 +7,9 @@
 #include <string>
 
 #include <lockstep/base/export.h>
-#include <lockstep/loggers/flush_schedule.h>
 #include <lockstep/loggers/logger.h>
 
-#include "loggers/append_file.h"
+#include "loggers/logger_files.h"
 
 namespace lockstep::detail {
 

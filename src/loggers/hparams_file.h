@@ -6,7 +6,7 @@
 #include <string>
 
 #include <lockstep/base/export.h>
-#include <lockstep/loggers/hyper_parameters.h>
+#include <lockstep/loggers/logger.h>
 
 namespace lockstep::detail {
 

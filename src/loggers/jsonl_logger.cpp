@@ -5,13 +5,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/loggers/flush_schedule.h>
+#include <lockstep/loggers/logger.h>
 
-#include "loggers/append_file.h"
 #include "loggers/hparams_file.h"
+#include "loggers/logger_files.h"
 #include "loggers/metric_row.h"
-#include "loggers/version_folder.h"
-#include "loggers/write_or_warn.h"
 
 namespace lockstep {
 namespace {

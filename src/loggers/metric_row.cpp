@@ -5,8 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "formats/utf8.h"
-#include "loggers/prefixed.h"
+#include "formats/file_text.h"
 
 namespace lockstep::detail {
 namespace {

@@ -10,6 +10,16 @@
 
 namespace lockstep::detail {
 
+// Names of metrics as loggers write them.
+
+/// `prefix-name` for each metric, or the metrics as they are where there is no prefix.
+inline std::vector<Metric> prefixed(const std::string& prefix, std::span<const Metric> metrics) {
+  std::vector<Metric> named(metrics.begin(), metrics.end());
+  if (prefix.empty()) return named;
+  for (auto& [name, value] : named) name = prefix + "-" + name;
+  return named;
+}
+
 /// Text that every reader takes: what is no UTF-8 gets U+FFFD in its place.
 std::string as_utf8(const std::string& bytes);
 

@@ -1,11 +1,90 @@
 #include "loggers/tensorboard_events.h"
 
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <string_view>
 #include <type_traits>
 
-#include "loggers/protobuf.h"
+#include <lockstep/base/export.h>
+
+#include "formats/file_text.h"
 
 namespace lockstep::detail {
 namespace {
+
+// A message in the making. Fields are written in the order of the calls; `field` is their number.
+class ProtobufMessage {
+ public:
+  /// bool, enums and all integers but sint, fixed and sfixed.
+  ProtobufMessage& integer(int field, std::int64_t value);
+  /// double
+  ProtobufMessage& real64(int field, double value);
+  /// float
+  ProtobufMessage& real32(int field, float value);
+  /// string; every byte of a text that is no UTF-8 and no ASCII becomes '?', since readers refuse the message
+  ProtobufMessage& text(int field, std::string_view value);
+  /// bytes
+  ProtobufMessage& bytes(int field, std::string_view value);
+  /// A message within this one.
+  ProtobufMessage& message(int field, const ProtobufMessage& value) { return bytes(field, value.bytes_); }
+
+  /// What was written so far.
+  const std::string& encoded() const { return bytes_; }
+
+ private:
+  void append_tag(int field, unsigned wire_type);
+  void append_varint(std::uint64_t value);
+
+  std::string bytes_;
+};
+
+constexpr unsigned kVarint = 0;
+constexpr unsigned kFixed64 = 1;
+constexpr unsigned kLengthDelimited = 2;
+constexpr unsigned kFixed32 = 5;
+
+ProtobufMessage& ProtobufMessage::integer(int field, std::int64_t value) {
+  append_tag(field, kVarint);
+  append_varint(static_cast<std::uint64_t>(value));
+  return *this;
+}
+
+ProtobufMessage& ProtobufMessage::real64(int field, double value) {
+  append_tag(field, kFixed64);
+  append_little_endian(bytes_, std::bit_cast<std::uint64_t>(value));
+  return *this;
+}
+
+ProtobufMessage& ProtobufMessage::real32(int field, float value) {
+  append_tag(field, kFixed32);
+  append_little_endian(bytes_, std::bit_cast<std::uint32_t>(value));
+  return *this;
+}
+
+ProtobufMessage& ProtobufMessage::text(int field, std::string_view value) {
+  if (is_utf8(value)) return bytes(field, value);
+  std::string ascii(value);
+  for (char& letter : ascii) letter = static_cast<unsigned char>(letter) < 0x80 ? letter : '?';
+  return bytes(field, ascii);
+}
+
+ProtobufMessage& ProtobufMessage::bytes(int field, std::string_view value) {
+  append_tag(field, kLengthDelimited);
+  append_varint(value.size());
+  bytes_ += value;
+  return *this;
+}
+
+void ProtobufMessage::append_tag(int field, unsigned wire_type) {
+  append_varint(static_cast<std::uint64_t>(field) << 3 | wire_type);
+}
+
+void ProtobufMessage::append_varint(std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
+  bytes_ += static_cast<char>(value);
+}
 
 ProtobufMessage event_at(const EventTime& time) {
   return ProtobufMessage().real64(1, time.wall_time).integer(2, time.step);
@@ -100,6 +179,39 @@ std::string session_end_event(const EventTime& time, bool success) {
   constexpr int kSuccess = 1, kFailure = 2;
   const auto session = ProtobufMessage().integer(1, success ? kSuccess : kFailure).real64(2, time.wall_time);
   return hparams_event(time, "_hparams_/session_end_info", ProtobufMessage().message(4, session));
+}
+
+namespace {
+
+constexpr std::array<std::uint32_t, 256> kTable = [] {
+  constexpr std::uint32_t kPolynomial = 0x82f63b78;  // Castagnoli's, bits reversed
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t byte = 0; byte < table.size(); ++byte) {
+    std::uint32_t rest = byte;
+    for (int bit = 0; bit < 8; ++bit) rest = (rest >> 1) ^ ((rest & 1) != 0 ? kPolynomial : 0);
+    table[byte] = rest;
+  }
+  return table;
+}();
+
+// A checksum stored beside what it was made of would weaken one made over both.
+std::uint32_t masked(std::uint32_t checksum) { return std::rotr(checksum, 15) + 0xa282ead8; }
+
+}  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+  std::uint32_t rest = ~0u;
+  for (const char byte : bytes) rest = kTable[(rest ^ static_cast<unsigned char>(byte)) & 0xff] ^ (rest >> 8);
+  return ~rest;
+}
+
+std::string tfrecord(std::string_view bytes) {
+  std::string record;
+  append_little_endian(record, std::uint64_t{bytes.size()});
+  append_little_endian(record, masked(crc32c(record)));
+  record += bytes;
+  append_little_endian(record, masked(crc32c(bytes)));
+  return record;
 }
 
 }  // namespace lockstep::detail

@@ -1,11 +1,13 @@
-// The events of a TensorBoard event file, encoded. Numbers of fields: tensorboard/compat/proto/event.proto,
-// summary.proto, tensor.proto; tensorboard/plugins/hparams/{api,plugin_data}.proto
+// The event files of TensorBoard: events, encoded, and TFRecord, their framing.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <lockstep/base/export.h>
@@ -35,5 +37,18 @@ LOCKSTEP_API std::vector<std::string> session_start_events(const EventTime& time
 
 /// How the run of that row ended.
 LOCKSTEP_API std::string session_end_event(const EventTime& time, bool success);
+
+/// CRC-32C (Castagnoli), as in RFC 3720, appendix B.4.
+LOCKSTEP_API std::uint32_t crc32c(std::string_view bytes);
+
+/// `bytes` as one record.
+LOCKSTEP_API std::string tfrecord(std::string_view bytes);
+
+template <std::unsigned_integral Unsigned>
+void append_little_endian(std::string& bytes, Unsigned value) {
+  for (std::size_t byte = 0; byte < sizeof value; ++byte) {
+    bytes += static_cast<char>(value >> (8 * byte) & 0xff);
+  }
+}
 
 }  // namespace lockstep::detail

@@ -10,17 +10,13 @@
 #include <set>
 #include <utility>
 
-#include <lockstep/loggers/flush_schedule.h>
+#include <lockstep/loggers/logger.h>
 
-#include "base/host_name.h"
-#include "loggers/append_file.h"
+#include "base/system.h"
 #include "loggers/hparams_file.h"
+#include "loggers/logger_files.h"
 #include "loggers/metric_row.h"
-#include "loggers/prefixed.h"
 #include "loggers/tensorboard_events.h"
-#include "loggers/tfrecord.h"
-#include "loggers/version_folder.h"
-#include "loggers/write_or_warn.h"
 
 namespace lockstep {
 namespace {

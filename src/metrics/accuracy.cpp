@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "metrics/averaging.h"
+#include "metrics/inputs.h"
 
 namespace lockstep::metrics {
 

@@ -7,7 +7,7 @@
 
 #include <lockstep/base/log.h>
 
-#include "metrics/refuse.h"
+#include "metrics/inputs.h"
 
 namespace lockstep::metrics {
 namespace {

@@ -2,9 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "metrics/averaging.h"
-#include "metrics/class_counts.h"
 #include "metrics/inputs.h"
+#include "metrics/stat_scores.h"
 
 namespace lockstep::metrics {
 namespace {

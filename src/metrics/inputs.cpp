@@ -1,10 +1,46 @@
 #include "metrics/inputs.h"
 
-#include <ATen/ATen.h>
+#include <utility>
 
-#include "metrics/refuse.h"
+#include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
+
+#include <lockstep/base/error.h>
 
 namespace lockstep::metrics::detail {
+
+void refuse_option(std::string what, std::string expected, std::string got) {
+  throw ConfigError("metrics",
+                    {.what = std::move(what), .expected = std::move(expected), .got = std::move(got)});
+}
+
+void require_option(bool allowed, const std::string& what, double value, const std::string& expected) {
+  if (!allowed) refuse_option(what, expected, c10::str(value));
+}
+
+void refuse_input(std::string what, std::string expected, std::string got) {
+  throw DataError("metrics",
+                  {.what = std::move(what), .expected = std::move(expected), .got = std::move(got)});
+}
+
+void require_input(bool allowed, const std::string& what, const at::Tensor& value,
+                   const std::string& expected) {
+  if (!allowed) refuse_input(what, expected, text_of(value));
+}
+
+std::string text_of(const at::Tensor& tensor) {
+  return tensor.defined() ? c10::str(tensor.scalar_type(), " ", tensor.sizes()) : "an undefined tensor";
+}
+
+at::Tensor safe_divide(const at::Tensor& numerator, const at::Tensor& denominator, double zero_division) {
+  const auto ratio = numerator.to(at::kDouble) / denominator.to(at::kDouble);
+  return ratio.masked_fill(denominator.eq(0), zero_division);
+}
+
+at::Tensor weighted_mean(const at::Tensor& values, const at::Tensor& weights) {
+  return (safe_divide(weights, weights.sum()) * values).sum();
+}
+
 namespace {
 
 void check_threshold(const std::string& owner, double threshold) {

@@ -1,4 +1,4 @@
-// What update() of a classification metric is given: checked, flattened, without what is ignored.
+// What classification metrics share: checks of what update() is given, scores from counts, and errors.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,28 @@
 #include <lockstep/metrics/classification_task.h>
 
 namespace lockstep::metrics::detail {
+
+/// @throws ConfigError: an option, such as "Accuracy: num_classes", is not usable
+[[noreturn]] void refuse_option(std::string what, std::string expected, std::string got);
+
+/// The same if `allowed` is false, where `value` was given.
+void require_option(bool allowed, const std::string& what, double value, const std::string& expected);
+
+/// @throws DataError: an argument of update(), such as "Accuracy: target", is not usable
+[[noreturn]] void refuse_input(std::string what, std::string expected, std::string got);
+
+/// The same if `allowed` is false, where `value` was given.
+void require_input(bool allowed, const std::string& what, const at::Tensor& value,
+                   const std::string& expected);
+
+/// "Float [2, 3]"
+std::string text_of(const at::Tensor& tensor);
+
+/// numerator / denominator in float64, `zero_division` where the denominator is 0.
+at::Tensor safe_divide(const at::Tensor& numerator, const at::Tensor& denominator, double zero_division = 0);
+
+/// The mean of `values` [n], weighted by `weights` [n]; 0 where these sum to 0.
+at::Tensor weighted_mean(const at::Tensor& values, const at::Tensor& weights);
 
 /// `task`. @throws ConfigError naming `owner` and the field that is out of range
 const ClassificationTask& checked_task(const std::string& owner, const ClassificationTask& task);

@@ -10,7 +10,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "metrics/metric_states.h"
+#include "metrics/metric.h"
 
 namespace lockstep::metrics::detail {
 namespace {

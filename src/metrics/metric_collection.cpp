@@ -4,8 +4,8 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "metrics/metric_states.h"
-#include "metrics/refuse.h"
+#include "metrics/inputs.h"
+#include "metrics/metric.h"
 
 namespace lockstep::metrics {
 

@@ -4,8 +4,7 @@
 
 #include <ATen/ATen.h>
 
-#include "metrics/averaging.h"
-#include "metrics/refuse.h"
+#include "metrics/inputs.h"
 
 namespace lockstep::metrics {
 namespace {

@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 
 #include "metrics/inputs.h"
-#include "metrics/refuse.h"
 
 namespace lockstep::metrics {
 namespace {

@@ -5,7 +5,9 @@
 
 #include <ATen/ATen.h>
 
-#include "metrics/metric_states.h"
+#include <lockstep/base/error.h>
+
+#include "metrics/metric.h"
 
 namespace lockstep::metrics::detail {
 namespace {
@@ -69,6 +71,94 @@ void reduce_over_ranks(const States& states, const Communicator& comm) {
   all_reduce_together(select(states, has(StateReduction::kMin)), ReduceOp::kMin, comm);
   all_reduce_together(select(states, has(StateReduction::kMax)), ReduceOp::kMax, comm);
   gather_rows(select(states, has(StateReduction::kCat)), comm);
+}
+
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+constexpr std::int64_t kMaxDims = 8;
+constexpr std::int64_t kHeaderSize = 2 + kMaxDims;  // dtype, number of dimensions, sizes
+
+struct Rows {
+  at::ScalarType dtype = at::kFloat;
+  Shape sizes = {0};
+
+  std::int64_t bytes() const {
+    return c10::multiply_integers(sizes) * static_cast<std::int64_t>(c10::elementSize(dtype));
+  }
+};
+
+at::Tensor header_of(const at::Tensor& rows) {
+  if (rows.dim() > kMaxDims) {
+    throw DataError("metrics", {.what = "rows of a state",
+                                .expected = "at most " + std::to_string(kMaxDims) + " dimensions",
+                                .got = std::to_string(rows.dim())});
+  }
+  Shape header{static_cast<std::int64_t>(rows.scalar_type()), rows.dim()};
+  header.insert(header.end(), rows.sizes().begin(), rows.sizes().end());
+  header.resize(kHeaderSize);
+  return at::tensor(header, at::kLong);
+}
+
+Rows rows_of(const at::Tensor& header) {
+  const auto* field = header.const_data_ptr<std::int64_t>();
+  return {static_cast<at::ScalarType>(field[0]), Shape(field + 2, field + 2 + field[1])};
+}
+
+at::Tensor bytes_of(const at::Tensor& rows) { return rows.contiguous().flatten().view(at::kByte); }
+
+// Gives what each rank has of each state: [rank][state].
+std::vector<std::vector<Rows>> exchange_headers(const std::vector<at::Tensor>& own,
+                                                const Communicator& comm) {
+  std::vector<at::Tensor> headers;
+  for (const auto& rows : own) headers.push_back(header_of(rows));
+  const auto mine = at::stack(headers);
+  const auto all = at::empty({comm.size(), mine.size(0), kHeaderSize}, at::kLong);
+  comm.all_gather(all, mine);
+  std::vector<std::vector<Rows>> table;
+  for (std::int64_t rank = 0; rank < comm.size(); ++rank) {
+    auto& row = table.emplace_back();
+    for (std::int64_t i = 0; i < mine.size(0); ++i) row.push_back(rows_of(all[rank][i]));
+  }
+  return table;
+}
+
+std::int64_t total_bytes(const std::vector<Rows>& of_rank) {
+  std::int64_t total = 0;
+  for (const auto& rows : of_rank) total += rows.bytes();
+  return total;
+}
+
+// Puts what came from one rank behind what is there.
+void append(const std::vector<MetricState*>& states, const std::vector<Rows>& described,
+            const at::Tensor& bytes) {
+  std::int64_t offset = 0;
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const auto size = described[i].bytes();
+    const auto aligned = bytes.narrow(0, offset, size).clone();
+    offset += size;
+    if (described[i].sizes[0] == 0) continue;
+    const auto rows = aligned.view(described[i].dtype).view(described[i].sizes);
+    check_fits("sync", *states[i], rows);
+    states[i]->parts.push_back(rows);
+  }
+}
+
+}  // namespace
+
+void gather_rows(const std::vector<MetricState*>& states, const Communicator& comm) {
+  if (states.empty()) return;
+  std::vector<at::Tensor> own, own_bytes, all_bytes;
+  for (const auto* state : states) {
+    own.push_back(value_of(*state));
+    own_bytes.push_back(bytes_of(own.back()));
+  }
+  const auto table = exchange_headers(own, comm);
+  for (const auto& of_rank : table) all_bytes.push_back(at::empty({total_bytes(of_rank)}, at::kByte));
+  comm.all_gather(all_bytes, at::cat(own_bytes));
+  for (auto* state : states) state->parts.clear();
+  for (std::size_t rank = 0; rank < table.size(); ++rank) append(states, table[rank], all_bytes[rank]);
 }
 
 }  // namespace lockstep::metrics::detail

@@ -9,9 +9,9 @@
 #include <cerrno>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 
-#include "base/system_error_text.h"
-#include "offload/byte_text.h"
+#include "base/format.h"
 
 namespace lockstep::offload {
 namespace {
@@ -82,6 +82,22 @@ void allocate_file(int fd, const fs::path& path, std::uint64_t bytes, const std:
   while (failure == EINTR) failure = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   if (failure == ENOSPC) refuse_full(wanted, free_bytes(path));
   if (failure != 0) refuse(wanted, detail::system_error_text(failure));
+}
+
+std::filesystem::path temporary_directory(const std::string& option) {
+  std::error_code failure;
+  auto directory = std::filesystem::temp_directory_path(failure);
+  if (!failure) return directory;
+  throw ConfigError("offload", {.what = "the directory of temporary files (TMPDIR) is not there",
+                                .expected = "a directory for what lies on disk",
+                                .got = failure.message(),
+                                .hint = "name one by " + option});
+}
+
+void warn_of_tmpfs(const std::filesystem::path& directory, const std::string& option) {
+  if (is_in_memory(directory))
+    log_warning(option + " '" + directory.string() +
+                "' is a tmpfs: what lies there takes memory, and saves none");
 }
 
 }  // namespace lockstep::offload

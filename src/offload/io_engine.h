@@ -1,18 +1,140 @@
-// Who carries out transfers in the background.
+// Who carries out transfers in the background, how, and in which blocks.
 #pragma once
 
+#include <sys/types.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <iterator>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <lockstep/base/expected.h>
 #include <lockstep/base/export.h>
 
-#include "offload/block.h"
-#include "offload/swap_options.h"
-
 namespace lockstep::offload {
+
+/// Who carries transfers out.
+enum class EngineKind {
+  kAuto,     ///< io_uring where the system allows it, else threads
+  kIoUring,  ///< io_uring(7), with one thread of its own
+  kThreads   ///< threads that call pread(2) and pwrite(2)
+};
+
+/// The names and defaults of DeepSpeed's section `aio`.
+struct SwapOptions {
+  std::int64_t block_size = 1 << 20;      ///< bytes that are transferred at once; a multiple of 4096
+  std::int64_t queue_depth = 8;           ///< blocks that are under way at most; threads: up to 16
+  bool single_submit = false;             ///< hand blocks to io_uring one by one
+  bool overlap_events = true;             ///< false: io_uring gets more blocks when all that it had are done
+  EngineKind engine = EngineKind::kAuto;  ///< not DeepSpeed's
+  bool direct = true;  ///< past the page cache (O_DIRECT) where the file system can; not DeepSpeed's
+};
+
+/// @throws ConfigError naming key, value and what is accepted
+LOCKSTEP_API void validate(const SwapOptions& options);
+
+enum class Direction { kRead, kWrite };
+
+/// What all transfers of a file share.
+struct FileActivity {
+  std::filesystem::path path;  ///< for errors
+  bool is_direct = false;      ///< past the page cache
+  std::atomic<std::uint64_t> bytes_read = 0;
+  std::atomic<std::uint64_t> bytes_written = 0;
+  std::atomic<std::int64_t> read_wait_ns = 0;  ///< spent in Transfer::wait()
+  std::atomic<std::int64_t> write_wait_ns = 0;
+};
+
+/// What went wrong with a block.
+struct BlockFailure {
+  std::uint64_t offset = 0;
+  std::size_t bytes = 0;  ///< that were not transferred
+  int error_number = 0;   ///< of errno; 0: the file ends there
+};
+
+/// Of a whole transfer. Thread-safe.
+class TransferState {
+ public:
+  TransferState(Direction direction, std::shared_ptr<FileActivity> file, std::size_t blocks);
+
+  Direction direction() const { return direction_; }
+  bool is_direct() const { return file_->is_direct; }
+  /// One block is done. The first failure is kept.
+  void block_done(std::size_t bytes, const std::optional<BlockFailure>& failure);
+  bool is_done() const;
+  /// Until all blocks are done. Gives the first failure.
+  std::optional<BlockFailure> wait();
+  const std::filesystem::path& path() const { return file_->path; }
+
+ private:
+  const Direction direction_;
+  const std::shared_ptr<FileActivity> file_;
+  mutable std::mutex mutex_;  // guards the two below
+  std::size_t blocks_left_;
+  std::optional<BlockFailure> failure_;
+  std::condition_variable done_;
+};
+
+/// A part of a transfer, of which `bytes` are still to be done. Who has one must bring it to its end.
+struct Block {
+  /// Takes what pread or pwrite returned, or -errno. True when the block is at its end, which its transfer
+  /// has been told then; else it must be tried again.
+  bool advance(ssize_t result);
+  /// Ends it with that error.
+  void fail(int error_number);
+
+  std::shared_ptr<TransferState> transfer;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  std::uint64_t offset = 0;
+  std::size_t done = 0;  ///< bytes, which lie before those
+};
+
+/// First in, first out. Thread-safe. Once closed it fails what is in it, and what comes.
+class BlockQueue {
+ public:
+  void push(std::span<Block> blocks) {
+    std::unique_lock lock(mutex_);
+    if (const int error_number = closed_by_) {
+      lock.unlock();
+      for (Block& block : blocks) block.fail(error_number);
+      return;
+    }
+    waiting_.insert(waiting_.end(), std::make_move_iterator(blocks.begin()),
+                    std::make_move_iterator(blocks.end()));
+  }
+
+  std::optional<Block> pop() {
+    const std::scoped_lock lock(mutex_);
+    if (waiting_.empty()) return {};
+    std::optional<Block> first(std::move(waiting_.front()));
+    waiting_.pop_front();
+    return first;
+  }
+
+  void close(int error_number) {
+    std::unique_lock lock(mutex_);
+    closed_by_ = error_number;
+    auto waiting = std::exchange(waiting_, {});
+    lock.unlock();
+    for (Block& block : waiting) block.fail(error_number);
+  }
+
+ private:
+  std::mutex mutex_;  // guards the two below
+  std::deque<Block> waiting_;
+  int closed_by_ = 0;  // of errno
+};
 
 /// Of one file. Brings all blocks that it was given to their end, also while it is destroyed.
 class IoEngine {

@@ -1,25 +1,76 @@
 #include "offload/swap_file.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/base/unique_fd.h>
 
-#include "base/system_error_text.h"
+#include "base/format.h"
 #include "offload/aligned_buffer.h"
-#include "offload/block.h"
-#include "offload/byte_text.h"
-#include "offload/direct_file.h"
 #include "offload/file_space.h"
 #include "offload/io_engine.h"
 
 namespace lockstep::offload {
+namespace {
+
+// Since Linux 6.6 it takes O_DIRECT, which changes nothing there.
+bool is_in_memory(int fd) {
+  struct statfs status {};
+  return ::fstatfs(fd, &status) == 0 && status.f_type == TMPFS_MAGIC;
+}
+
+// Some file systems refuse the flag, others only transfers: one is tried.
+// Opens `path`, a file of at least kAlignment bytes, for direct reads and writes; empty where its file
+// system does not have them, or wants another alignment.
+UniqueFd open_direct(const std::filesystem::path& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
+  if (!fd || is_in_memory(fd.get())) return {};
+  const AlignedBuffer buffer(kAlignment);
+  const auto bytes = ::pread(fd.get(), buffer.bytes().data(), kAlignment, 0);
+  return bytes == static_cast<ssize_t>(kAlignment) ? std::move(fd) : UniqueFd();
+}
+
+[[noreturn]] void throw_failure(const TransferState& transfer, const BlockFailure& failure) {
+  const bool is_read = transfer.direction() == Direction::kRead;
+  const auto reason = failure.error_number == 0 ? "the end of the file: it was cut short"
+                                                : detail::system_error_text(failure.error_number);
+  throw IoError("offload", {.what = std::string(is_read ? "cannot read" : "cannot write") + " swap file '" +
+                                    transfer.path().string() + "'",
+                            .expected = std::to_string(failure.bytes) + " bytes at offset " +
+                                        std::to_string(failure.offset),
+                            .got = reason});
+}
+
+}  // namespace
+
+Transfer& Transfer::operator=(Transfer&& other) noexcept {
+  if (state_ && state_ != other.state_) (void)state_->wait();
+  state_ = std::move(other.state_);
+  return *this;
+}
+
+bool Transfer::is_done() const { return !state_ || state_->is_done(); }
+
+Transfer::~Transfer() {
+  if (state_) (void)state_->wait();
+}
+
+void Transfer::wait() {
+  const auto state = std::move(state_);
+  if (!state) return;
+  if (const auto failure = state->wait()) throw_failure(*state, *failure);
+}
+
 namespace {
 
 namespace fs = std::filesystem;

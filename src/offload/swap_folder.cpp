@@ -1,11 +1,15 @@
 #include "offload/swap_folder.h"
 
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <map>
+#include <mutex>
 #include <random>
 #include <system_error>
 
@@ -13,14 +17,64 @@
 #include <lockstep/base/log.h>
 
 #include "base/folder_lock.h"
-#include "base/host_name.h"
-#include "base/system_error_text.h"
-#include "offload/removed_at_exit.h"
+#include "base/format.h"
+#include "base/system.h"
 
 namespace lockstep::offload {
 namespace {
 
+// Removes `folder` with all in it; what cannot be removed is logged.
+void remove_or_warn(const std::filesystem::path& folder);
+
+// Removes `folder` at exit() of this process, unless remove_now() was called. Thread-safe, as all here.
+void remove_at_exit(const std::filesystem::path& folder);
+
+// Removes `folder` now if this process is the one that asked for its removal, and not a forked child of it.
+void remove_now(const std::filesystem::path& folder);
+
 namespace fs = std::filesystem;
+
+/// Folders and the processes that own them.
+class ToBeRemoved {
+ public:
+  void add(const fs::path& folder) {
+    const std::scoped_lock lock(mutex_);
+    owners_.emplace(folder, ::getpid());
+  }
+
+  /// Whether this process owns it.
+  bool take(const fs::path& folder) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = owners_.extract(folder);
+    return !found.empty() && found.mapped() == ::getpid();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<fs::path, pid_t> owners_;
+};
+
+// It outlives the end of the process, which comes by various ways.
+ToBeRemoved& to_be_removed() {
+  static auto& folders = *new ToBeRemoved;
+  return folders;
+}
+
+void remove_or_warn(const fs::path& folder) {
+  std::error_code failure;
+  fs::remove_all(folder, failure);
+  if (failure && failure != std::errc::no_such_file_or_directory)
+    log_warning(folder.string() + ", which is no longer needed, cannot be removed: " + failure.message());
+}
+
+void remove_at_exit(const fs::path& folder) {
+  to_be_removed().add(folder);
+  detail::at_end_of_process([folder] { remove_now(folder); });
+}
+
+void remove_now(const fs::path& folder) {
+  if (to_be_removed().take(folder)) remove_or_warn(folder);
+}
 
 constexpr int kRounds = 100;  // in which others may take a name, or remove what has no lock yet
 constexpr std::string_view kPrefix = "lockstep-swap_";

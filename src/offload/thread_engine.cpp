@@ -11,7 +11,6 @@
 
 #include <lockstep/base/error.h>
 
-#include "offload/block_queue.h"
 #include "offload/io_engine.h"
 
 namespace lockstep::offload {

@@ -1,13 +1,19 @@
-// Optimizer state lies side by side in few allocations, every tensor on its own cache lines.
+// Memory of optimizer state: tensors side by side in few allocations, every one on its own cache lines, and
+// in pages of their own.
 #pragma once
-
-#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
 namespace lockstep::detail {
+
+/// A flat CPU tensor of zeros. A large one lies in huge pages, where the system has them: an optimizer walks
+/// over its state in every step, and is as fast as addresses are translated. Its memory goes back to the
+/// system with it. @throws c10::OutOfMemoryError
+at::Tensor zeros_in_pages(std::int64_t elements, at::ScalarType dtype);
 
 /// Every tensor of an arena starts at a multiple of this.
 inline constexpr std::int64_t kArenaAlignmentBytes = 64;

@@ -8,18 +8,33 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/optim/optimizer_options.h>
+
 #include "optim/gradient_tensor.h"
-#include "optim/groups.h"
 #include "optim/kernels.h"
-#include "optim/parallel.h"
 #include "optim/pieces.h"
 #include "optim/swapped_tiles.h"
 
 namespace lockstep::detail {
+
+// Parameter groups by pattern.
+
+/// The groups, and for each parameter the index of its own.
+struct Grouping {
+  std::vector<Optimizer::Group> groups;
+  std::vector<std::size_t> group_of;
+};
+
+/// Sorts the parameters into groups: the first pattern that matches a name wins, the rest share `defaults`.
+/// @throws ConfigError if a pattern matches no parameter, or none is left for it
+Grouping group_parameters(std::span<const NamedParameter> parameters, const Optimizer::Group& defaults,
+                          std::span<const ParameterGroup> patterns);
 
 /// Elements [begin, end) of one of several segments.
 struct Chunk {

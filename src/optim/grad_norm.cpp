@@ -5,7 +5,6 @@
 
 #include "optim/gradient_tensor.h"
 #include "optim/kernels.h"
-#include "optim/parallel.h"
 #include "optim/refuse.h"
 
 namespace lockstep {

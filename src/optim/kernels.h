@@ -11,10 +11,31 @@
 
 #include <lockstep/base/export.h>
 
-#include "optim/gradients.h"
-#include "optim/narrow_elements.h"
-
 namespace lockstep::detail {
+
+// Gradients as kernels are given them: of any type that they read. Free of torch.
+
+enum class GradientType { kFloat32, kFloat64, kBFloat16, kFloat16 };
+
+/// Consecutive elements that somebody else owns.
+struct Gradients {
+  Gradients(const float* all) : elements(all), type(GradientType::kFloat32) {}
+  Gradients(const double* all) : elements(all), type(GradientType::kFloat64) {}
+  Gradients(const void* all, GradientType type_of_all) : elements(all), type(type_of_all) {}
+
+  const void* elements;
+  GradientType type;
+};
+
+// Where kernels write float32 in 16 bits. Free of torch.
+
+enum class NarrowType { kBFloat16, kFloat16 };
+
+/// Consecutive elements that somebody else owns; null: none are wanted.
+struct NarrowElements {
+  void* elements = nullptr;
+  NarrowType type = NarrowType::kBFloat16;
+};
 
 /// Instruction sets a kernel is compiled for. All give the same bits.
 enum class Isa { kBaseline, kAvx2, kAvx512 };

@@ -4,10 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include <lockstep/optim/adagrad_options.h>
-#include <lockstep/optim/lamb_options.h>
-#include <lockstep/optim/lion_options.h>
-#include <lockstep/optim/muon_options.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_options.h>
 #include <lockstep/optim/piece_exchange.h>

@@ -1,18 +1,41 @@
 // Muon: orthogonal updates for hidden matrices, AdamW for the other parameters.
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
+
+#include <ATen/core/Tensor.h>
 
 #include <lockstep/torch.h>
 
 #include "optim/adam_steps.h"
 #include "optim/fused.h"
 #include "optim/make_optimizer.h"
-#include "optim/newton_schulz.h"
 #include "optim/refuse.h"
 
 namespace lockstep::detail {
 namespace {
+
+// Makes a matrix nearly orthogonal.
+struct NewtonSchulz {
+  std::array<double, 3> coefficients;  ///< a, b, c of the step X <- a X + (b X X' + c (X X')^2) X
+  int steps;
+  double eps;  ///< least norm that the matrix is divided by
+};
+
+// The matrix with its singular values moved near 1, in bfloat16. Arithmetic of torch.optim.Muon.
+at::Tensor orthogonalized(const at::Tensor& matrix, const NewtonSchulz& by) {
+  const auto [a, b, c] = by.coefficients;
+  const bool tall = matrix.size(0) > matrix.size(1);
+  auto x = matrix.to(at::kBFloat16);
+  if (tall) x = x.t();
+  x = x / x.norm().clamp_min(by.eps);
+  for (int step = 0; step < by.steps; ++step) {
+    const auto gram = x.mm(x.t());
+    x = at::addmm(x, at::addmm(gram, gram, gram, b, c), x, a);
+  }
+  return tall ? x.t() : x;
+}
 
 using Shape = std::vector<std::int64_t>;
 

@@ -6,7 +6,6 @@
 #include <lockstep/base/export.h>
 
 #include "optim/kernels.h"
-#include "optim/narrow_elements.h"
 
 namespace lockstep::detail {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "optim/refuse.h"
-#include "state/shared_elements.h"
+#include "state/module_tensors.h"
 
 namespace lockstep {
 namespace {

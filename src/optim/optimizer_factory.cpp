@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include <lockstep/optim/piece_exchange.h>
+
 #include "optim/make_optimizer.h"
 #include "optim/pieces.h"
 #include "optim/refuse.h"
@@ -67,5 +69,7 @@ std::unique_ptr<Optimizer> OptimizerFactory::create(std::vector<NamedParameter> 
   if (!optimizer->takes_pieces()) refuse_pieces(*optimizer);
   return optimizer;
 }
+
+PieceExchange::~PieceExchange() = default;
 
 }  // namespace lockstep

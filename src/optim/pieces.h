@@ -1,16 +1,33 @@
 // Which tensors are pieces of others, of which other ranks have the rest.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
 
-#include "optim/narrow_copy.h"
+#include "optim/narrowing.h"
 
 namespace lockstep::detail {
+
+// The elements of a tensor in 16 bits, for whoever shards it.
+
+/// A step that is asked to writes them along with the tensor, while both are in the cache.
+struct NarrowCopy {
+  at::Tensor elements;                           ///< bfloat16 or float16, contiguous
+  std::optional<std::uint32_t> written_of = {};  ///< the version of the tensor that a step has written
+};
+
+/// Where kernels write it.
+NarrowElements elements_of(const NarrowCopy& copy);
+
+/// Writes all of it anew. `original` is contiguous and in float32. Not by an operator: what records those of
+/// a model sees no write.
+LOCKSTEP_API void convert(const at::Tensor& original, const NarrowCopy& copy);
 
 /// A piece, contiguous.
 struct Piece {

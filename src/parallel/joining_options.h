@@ -4,8 +4,7 @@
 #include <string>
 
 #include <lockstep/base/options.h>
-#include <lockstep/comm/reduce_op.h>
-#include <lockstep/parallel/ddp/ddp.h>
+#include <lockstep/parallel/joining_options.h>
 
 #include "comm/transport/transports.h"
 
@@ -22,7 +21,7 @@ void describe_joining(OptionVisitor& v, Options& o) {
           "ordered: the same bits for every algorithm; fast: the backend's own sums");
   v.field("check_collectives", o.check_collectives, "Ranks compare what they call before each collective");
   v.field("start_method", o.start_method, "How ranks are started: popen (fork if possible), fork or spawn");
-  v.field("cluster_environment", o.cluster_environment, "Who told each rank its place: found out by default");
+  v.field("cluster_environment", o.cluster_environment, "Cluster environment that tells each rank its place; detected by default");
 }
 
 }  // namespace lockstep::detail

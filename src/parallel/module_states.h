@@ -1,12 +1,28 @@
-// The tensors of a module, by name, and their comparison between ranks.
+// The tensors of a module and its parts, by name; their comparison between ranks and with what they were at
+// set-up.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/comm/communicator.h>
+#include <lockstep/torch.h>
+
+namespace lockstep::detail {
+
+/// `module` itself and its children of any depth.
+inline std::unordered_set<const torch::nn::Module*> parts_of(const torch::nn::Module& module) {
+  std::unordered_set<const torch::nn::Module*> parts{&module};
+  for (const auto& part : module.modules(/*include_self=*/false)) parts.insert(part.get());
+  return parts;
+}
+
+}  // namespace lockstep::detail
 
 namespace torch::nn {
 class Module;
@@ -40,5 +56,36 @@ void materialize_states(const ModuleStates& states);
 
 /// Everything becomes rank 0's. Collective, blocking.
 void broadcast_states(const ModuleStates& states, const Communicator& comm);
+
+/// How users are told of a change.
+struct ChangeWords {
+  std::string set_up_for;  ///< "ddp"
+  std::string hint;        ///< what is to be done before it is changed
+};
+
+/// @throws ConfigError: always
+[[noreturn]] void refuse_change(const ChangeWords& words, const std::string& what, std::string expected,
+                                std::string got);
+
+/// Remembers which parameters and buffers a module has, and compares.
+class ModuleLists {
+ public:
+  ModuleLists(const torch::nn::Module& module, const ModuleStates& states, ChangeWords words);
+
+  const ChangeWords& words() const { return words_; }
+
+  /// Looks at each of the first calls, and now and then later. No allocation but then. Nothing once the
+  /// module is gone. @throws ConfigError naming what changed
+  void check();
+
+ private:
+  void compare(const char* kind, const std::vector<NamedTensor>& now,
+               const std::vector<NamedTensor>& then) const;
+
+  std::weak_ptr<const torch::nn::Module> module_;
+  ModuleStates then_;
+  ChangeWords words_;
+  std::int64_t calls_ = 0;
+};
 
 }  // namespace lockstep::detail

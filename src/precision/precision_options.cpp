@@ -5,14 +5,73 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-
-#include "precision/bf16_mixed.h"
-#include "precision/fp16_mixed.h"
-#include "precision/fp32.h"
-#include "precision/true_precision.h"
+#include <lockstep/precision/grad_scaler.h>
+#include <lockstep/precision/precision.h>
+#include <lockstep/torch.h>
 
 namespace lockstep {
 namespace {
+
+// Bf16Mixed: torch.autocast with bfloat16. No scaler: bfloat16 has float32's range.
+class Bf16MixedPrecision final : public Precision {
+ public:
+  std::string_view name() const override { return "bf16-mixed"; }
+  bool converts_inputs() const override { return false; }
+  ForwardScope forward_scope() const override { return ForwardScope(at::kBFloat16); }
+};
+
+// Fp16Mixed: torch.autocast with float16, and a scaler that keeps gradients within its range.
+class Fp16MixedPrecision final : public Precision {
+ public:
+  explicit Fp16MixedPrecision(const GradScalerOptions& scaler) { set_grad_scaler(scaler); }
+
+  std::string_view name() const override { return "16-mixed"; }
+  bool converts_inputs() const override { return false; }
+  ForwardScope forward_scope() const override { return ForwardScope(at::kHalf); }
+  std::string_view state_key() const override { return "MixedPrecision"; }
+};
+
+// Fp32: everything as the model has it.
+class Fp32Precision final : public Precision {
+ public:
+  std::string_view name() const override { return "32-true"; }
+  bool converts_inputs() const override { return false; }
+};
+
+// Everything in one element type: "64-true", "bf16-true", "16-true".
+class TruePrecision final : public Precision {
+ public:
+  TruePrecision(std::string_view name, at::ScalarType dtype) : name_(name), dtype_(dtype) {}
+
+  std::string_view name() const override { return name_; }
+  ForwardScope forward_scope() const override { return ForwardScope::of_new_tensors(dtype_); }
+  at::ScalarType init_dtype() const override { return dtype_; }
+  void convert_module(torch::nn::Module& module) const override;
+  at::Tensor convert_input(const at::Tensor& input) const override;
+
+ private:
+  std::string_view name_;
+  at::ScalarType dtype_;
+};
+
+// In place: optimizers and whoever else holds the tensor see the new one.
+void convert(at::Tensor& tensor, at::ScalarType dtype) {
+  if (at::isFloatingType(tensor.scalar_type())) tensor.set_data(tensor.detach().to(dtype));
+}
+
+// torch::nn::Module::to() would convert integers too, such as a BatchNorm's count of batches.
+void TruePrecision::convert_module(torch::nn::Module& module) const {
+  for (auto& parameter : module.parameters()) {
+    auto gradient = std::exchange(parameter.mutable_grad(), {});
+    convert(parameter, dtype_);
+    if (gradient.defined()) parameter.mutable_grad() = gradient.to(dtype_);
+  }
+  for (auto& buffer : module.buffers()) convert(buffer, dtype_);
+}
+
+at::Tensor TruePrecision::convert_input(const at::Tensor& input) const {
+  return at::isFloatingType(input.scalar_type()) ? input.to(dtype_) : input;
+}
 
 using Row = Choice<PrecisionOptions>;
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "profilers/call_stats.h"
-#include "profilers/call_store.h"
 #include "profilers/report_table.h"
 
 namespace lockstep {

@@ -1,15 +1,77 @@
-// What is kept of the calls of one action in one thread: counts and durations, with bounded memory.
+// What is kept of the calls of actions, thread by thread: counts and durations, with bounded memory.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
 
 #include <lockstep/base/export.h>
+#include <lockstep/profilers/profiler.h>
+
+#include "profilers/per_thread.h"
 
 namespace lockstep::detail {
+
+template <class T>
+class ActionTable {
+ public:
+  ActionTable() = default;
+  ActionTable(const ActionTable&) = delete;
+  ActionTable& operator=(const ActionTable&) = delete;
+  ~ActionTable() {
+    for (std::size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+      Entry* const entries = chunks_[chunk].load(std::memory_order_relaxed);
+      for (std::size_t i = 0; entries && i < kFirst << chunk; ++i) delete entries[i].load();
+      delete[] entries;
+    }
+  }
+
+  /// That of the action with this index, made the first time; null when memory is short. Only for the thread.
+  T* at(std::uint32_t index) noexcept {
+    const auto [chunk, offset] = place(index);
+    Entry* entries = chunks_[chunk].load(std::memory_order_relaxed);
+    if (!entries) entries = publish(chunks_[chunk], new (std::nothrow) Entry[kFirst << chunk]());
+    if (!entries) return nullptr;
+    T* const value = entries[offset].load(std::memory_order_relaxed);
+    return value ? value : publish(entries[offset], new (std::nothrow) T);
+  }
+
+  /// The same, null when it was never made. For any thread.
+  const T* find(std::uint32_t index) const noexcept {
+    const auto [chunk, offset] = place(index);
+    const Entry* const entries = chunks_[chunk].load(std::memory_order_acquire);
+    return entries ? entries[offset].load(std::memory_order_acquire) : nullptr;
+  }
+
+ private:
+  using Entry = std::atomic<T*>;
+  struct Place {
+    std::size_t chunk;
+    std::size_t offset;
+  };
+  static constexpr std::size_t kFirst = 64;  // entries of the first chunk; each next one has twice as many
+
+  static Place place(std::uint32_t index) {
+    const auto chunk = static_cast<std::size_t>(std::bit_width(index / kFirst + 1)) - 1;
+    return {chunk, index - kFirst * ((std::size_t{1} << chunk) - 1)};
+  }
+
+  template <class Value>
+  static Value* publish(std::atomic<Value*>& to, Value* value) {
+    to.store(value, std::memory_order_release);
+    return value;
+  }
+
+  std::array<std::atomic<Entry*>, 27> chunks_ = {};
+};
 
 /// A number that one thread changes while others read it.
 class Tally {
@@ -71,6 +133,37 @@ class LOCKSTEP_API DurationHistogram {
   Tally min_ns_{UINT64_MAX};
   Tally max_ns_;
   std::array<Tally, kSteps*(kLongest - 5)> steps_;
+};
+
+template <class Stats>
+class CallStore {
+ public:
+  void add(Action action, std::chrono::nanoseconds duration) noexcept {
+    auto* const table = threads_.local();
+    auto* const stats = table ? table->at(action.index()) : nullptr;
+    if (stats) stats->add(std::max(duration, std::chrono::nanoseconds(0)));
+  }
+
+  struct Row {
+    Action action;
+    std::unique_ptr<Stats> stats;
+  };
+
+  /// Of each action that was called, summed over the threads.
+  std::vector<Row> rows() const {
+    std::vector<Row> rows;
+    for (const Action action : Action::all()) {
+      auto sum = std::make_unique<Stats>();
+      threads_.for_each([&](const auto&, const ActionTable<Stats>& table) {
+        if (const Stats* stats = table.find(action.index())) sum->merge(*stats);
+      });
+      if (sum->calls() > 0) rows.push_back({action, std::move(sum)});
+    }
+    return rows;
+  }
+
+ private:
+  PerThread<ActionTable<Stats>> threads_;
 };
 
 }  // namespace lockstep::detail

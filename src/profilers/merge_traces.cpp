@@ -6,8 +6,7 @@
 #include <lockstep/base/atomic_file.h>
 #include <nlohmann/json.hpp>
 
-#include "profilers/trace_reader.h"
-#include "profilers/trace_writer.h"
+#include "profilers/trace_file.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 #include <lockstep/base/log.h>
 
 #include "base/format.h"
-#include "profilers/report_file.h"
+#include "profilers/report_table.h"
 
 namespace lockstep {
 namespace {

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <functional>
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include <lockstep/base/error.h>
 
 namespace lockstep::detail {
 namespace {
@@ -56,6 +60,74 @@ std::string report_number(double number) {
   text.erase(text.find_last_not_of('0') + 1);
   if (text.ends_with('.')) suffix.empty() ? text.push_back('0') : text.pop_back();
   return text + suffix;
+}
+
+namespace {
+
+std::string path_safe(std::string_view name) {
+  std::string safe;
+  for (const char letter : name) {
+    const bool refused = std::string_view("\\/:*?\"<>|\n\r\t_").find(letter) != std::string_view::npos;
+    if (!refused) safe += letter;
+    if (refused && !safe.ends_with('_')) safe += '_';
+  }
+  const auto first = safe.find_first_not_of(' ');
+  return first == std::string::npos ? "" : safe.substr(first, safe.find_last_not_of(' ') - first + 1);
+}
+
+}  // namespace
+
+std::string report_file_name(const std::optional<std::string>& stage, std::string_view filename,
+                             const std::optional<int>& rank, std::string_view extension) {
+  std::string name;
+  const auto add = [&name](std::string_view part) { name.append(name.empty() ? "" : "-").append(part); };
+  if (stage) add(*stage);
+  if (!filename.empty()) add(filename);
+  if (rank) add(std::to_string(*rank));
+  name = path_safe(name);
+  return (name.empty() ? "profile" : name).append(extension);
+}
+
+void append_to_file(const std::filesystem::path& file, std::string_view text) {
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream stream(file, std::ios::app);
+  stream << text << std::flush;
+  if (!stream) throw IoError("profilers", {.what = "cannot write '" + file.string() + "'"});
+}
+
+namespace {
+
+double mean_s(const SimpleRow& row) { return row.total_s / static_cast<double>(row.calls); }
+
+std::string long_table(std::vector<SimpleRow>& rows, double run_s) {
+  std::ranges::stable_sort(rows, std::greater(), &SimpleRow::total_s);
+  std::uint64_t calls = 0;
+  std::vector<ReportRow> lines;
+  for (const auto& row : rows) {
+    calls += row.calls;
+    lines.push_back({row.action, report_number(mean_s(row)), std::to_string(row.calls),
+                     report_number(row.total_s), report_number(100 * row.total_s / run_s)});
+  }
+  return report_table({"Action", "Mean duration (s)", "Num calls", "Total time (s)", "Percentage %"}, lines,
+                      {"Total", "-", std::to_string(calls), report_number(run_s), "100 %"});
+}
+
+std::string short_table(std::vector<SimpleRow>& rows) {
+  std::ranges::stable_sort(rows, std::greater(), mean_s);
+  std::vector<ReportRow> lines;
+  for (const auto& row : rows) {
+    lines.push_back({row.action, report_number(mean_s(row)), report_number(row.total_s)});
+  }
+  return report_table({"Action", "Mean duration (s)", "Total time (s)"}, lines);
+}
+
+}  // namespace
+
+std::string simple_report(const std::string& heading, std::vector<SimpleRow> rows, double run_s,
+                          bool extended) {
+  const auto text = heading + "\n";
+  if (rows.empty()) return text + "\n";
+  return text + (extended ? long_table(rows, run_s) : short_table(rows));
 }
 
 }  // namespace lockstep::detail

@@ -1,8 +1,12 @@
-// The text that reports are made of, letter by letter as Lightning's.
+// The reports of profilers: their files' names and their tables, letter by letter as Lightning's.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <lockstep/base/export.h>
@@ -18,5 +22,25 @@ std::string report_table(const ReportRow& header, std::span<const ReportRow> row
 
 /// `number` with five digits, as Python's format(number, ".5"): `0.25041`, `16.0`, `7.1e-06`, `1.2346e+04`.
 LOCKSTEP_API std::string report_number(double number);
+
+/// Lightning's name, `STAGE-FILENAME-RANK` and the extension: parts that are absent or empty are left out,
+/// `profile` when all are; each run of letters that some system refuses in names becomes one `_`.
+LOCKSTEP_API std::string report_file_name(const std::optional<std::string>& stage, std::string_view filename,
+                                          const std::optional<int>& rank, std::string_view extension);
+
+/// Appends `text` to `file`; makes its folder.
+/// @throws IoError or std::filesystem::filesystem_error
+void append_to_file(const std::filesystem::path& file, std::string_view text);
+
+struct SimpleRow {
+  std::string action;
+  std::uint64_t calls;  ///< at least 1
+  double total_s;
+};
+
+/// Lightning's table. `run_s` is what the percentages are of; without `extended` they and the number of calls
+/// are left out, and actions are sorted by their mean, not by their total.
+LOCKSTEP_API std::string simple_report(const std::string& heading, std::vector<SimpleRow> rows, double run_s,
+                                       bool extended);
 
 }  // namespace lockstep::detail

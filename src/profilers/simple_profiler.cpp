@@ -3,8 +3,7 @@
 #include <utility>
 
 #include "profilers/call_stats.h"
-#include "profilers/call_store.h"
-#include "profilers/simple_report.h"
+#include "profilers/report_table.h"
 
 namespace lockstep {
 

@@ -16,10 +16,10 @@
 #include <lockstep/base/log.h>
 #include <nlohmann/json.hpp>
 
-#include "base/host_name.h"
+#include "base/system.h"
 #include "profilers/event_ring.h"
 #include "profilers/per_thread.h"
-#include "profilers/trace_writer.h"
+#include "profilers/trace_file.h"
 
 namespace lockstep {
 

@@ -8,12 +8,12 @@
 //   that everywhere the first lost rank is named and not one that left because of it;
 // - a rank that has waited for 50 ms asks those that are missing where they are (diagnosis.h). Ranks that
 //   wait for each other in different groups will wait for ever: that is a CollectiveMismatch, too. Absence
-//   alone is a Timeout at the deadline (inquiry.h), with what the absent ranks said, or that they said
+//   alone is a Timeout at the deadline (diagnosis.h), with what the absent ranks said, or that they said
 //   nothing.
 // After a failure the meetings of all groups fail with it.
 //
 // Nobody waits for a thread to read: whoever waits in a meeting reads all connections for everyone
-// (mesh_reader.h). A thread of the mesh looks in every 10 ms, to answer questions while the rank computes.
+// (peer_links.h). A thread of the mesh looks in every 10 ms, to answer questions while the rank computes.
 //
 // Cost per meeting and rank: members - 1 messages each way, one round.
 #pragma once
@@ -30,11 +30,8 @@
 #include <lockstep/base/export.h>
 
 #include "rendezvous/diagnosis.h"
-#include "rendezvous/inquiry.h"
 #include "rendezvous/job_failure.h"
-#include "rendezvous/meeting.h"
 #include "rendezvous/meetings.h"
-#include "rendezvous/mesh_reader.h"
 #include "rendezvous/peer_links.h"
 
 namespace lockstep::rendezvous {

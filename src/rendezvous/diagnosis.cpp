@@ -1,9 +1,91 @@
 #include "rendezvous/diagnosis.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/verdict.h"
+
 namespace lockstep::rendezvous {
+
+using nlohmann::json;
+
+std::string to_payload(const Whereabouts& whereabouts) {
+  return json{{"doing", whereabouts.doing}, {"missing", whereabouts.missing}, {"text", whereabouts.text}}
+      .dump();
+}
+
+Whereabouts whereabouts_from(std::string_view payload) {
+  const auto object = json::parse(payload);
+  return {
+      .doing = object.at("doing").get<Doing>(), .missing = object.at("missing"), .text = object.at("text")};
+}
+
+std::string to_payload(const Trail& trail) {
+  auto hops = json::array();
+  for (const auto& [rank, number, group, text] : trail.hops) hops.push_back({rank, number, group, text});
+  return json{{"number", trail.number}, {"hops", hops}}.dump();
+}
+
+Trail trail_from(std::string_view payload) {
+  const auto object = json::parse(payload);
+  Trail trail{.number = object.at("number")};
+  for (const auto& hop : object.at("hops"))
+    trail.hops.push_back({.rank = hop.at(0), .number = hop.at(1), .group = hop.at(2), .text = hop.at(3)});
+  return trail;
+}
+
+namespace {
+
+/// Ranks that announced the same.
+struct Camp {
+  Announcement announcement;
+  std::vector<int> ranks;
+};
+
+std::vector<Camp> camps_of(const Meeting& meeting, const Meetings& meetings) {
+  std::vector<Camp> camps;
+  for (const int member : meeting.members) {
+    const auto* announced = meetings.announced(meeting, member);
+    if (!announced) continue;
+    auto camp = std::ranges::find(camps, *announced, &Camp::announcement);
+    if (camp == camps.end()) camp = camps.insert(camps.end(), {*announced, {}});
+    camp->ranks.push_back(member);
+  }
+  return camps;
+}
+
+}  // namespace
+
+std::vector<int> outvoted(std::vector<std::vector<int>> camps) {
+  std::ranges::sort(camps, std::ranges::greater(), &std::vector<int>::size);
+  const bool is_tie = camps[0].size() == camps[1].size();
+  std::vector<int> ranks;
+  for (auto camp = camps.begin() + (is_tie ? 0 : 1); camp != camps.end(); ++camp) {
+    ranks.insert(ranks.end(), camp->begin(), camp->end());
+  }
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+Verdict disagreement_in(const Meeting& meeting, const Meetings& meetings, const Words& words) {
+  const auto camps = camps_of(meeting, meetings);
+  std::string sides;
+  std::vector<std::vector<int>> ranks;
+  for (const auto& camp : camps) {
+    ranks.push_back(camp.ranks);
+    sides += (sides.empty() ? "" : "; ") + ranks_text(camp.ranks) + ": " + words.describe(camp.announcement);
+  }
+  return {.failure = Failure::kMismatch,
+          .ranks = outvoted(std::move(ranks)),
+          .parts = {.what = "ranks do not call the same collective",
+                    .expected = "the same call on every rank of the group",
+                    .got = sides,
+                    .hint = "look for a branch that depends on the rank or on its data"}};
+}
+
 namespace {
 
 using std::chrono::steady_clock;
@@ -90,6 +172,96 @@ std::optional<Verdict> Diagnosis::follow(Trail trail) {
   const auto payload = to_payload(trail);
   for (const int rank : meetings_.missing_from(*stuck->meeting)) send_question(rank, payload);
   return std::nullopt;
+}
+
+namespace {
+
+// The service of a rank that computes looks every 10 ms; on a crowded machine it may be kept from it for
+// long.
+constexpr auto kSilence = std::chrono::milliseconds(500);
+
+template <class Predicate>
+std::vector<int> those(std::span<const int> ranks, Predicate predicate) {
+  std::vector<int> chosen;
+  std::ranges::copy_if(ranks, std::back_inserter(chosen), predicate);
+  return chosen;
+}
+
+}  // namespace
+
+Inquiry::Inquiry(Diagnosis& diagnosis, std::span<const int> ranks)
+    : diagnosis_(diagnosis), asked_at_(steady_clock::now()) {
+  ask(ranks);
+}
+
+void Inquiry::ask(std::span<const int> ranks) {
+  const auto already = asked_.size();
+  for (const int rank : ranks) {
+    if (diagnosis_.peer(rank).has_left || std::ranges::find(asked_, rank) != asked_.end()) continue;
+    asked_.push_back(rank);
+  }
+  diagnosis_.ask(std::span(asked_).subspan(already));
+}
+
+bool Inquiry::has_answered(int rank) const {
+  return rank == diagnosis_.rank() || diagnosis_.peer(rank).heard_at >= asked_at_;
+}
+
+Whereabouts Inquiry::whereabouts(int rank) const {
+  return rank == diagnosis_.rank() ? diagnosis_.own() : diagnosis_.peer(rank).whereabouts;
+}
+
+bool Inquiry::is_silent(int rank) const {
+  const auto& peer = diagnosis_.peer(rank);
+  return !has_answered(rank) && !peer.has_left && peer.unanswered > 0 &&
+         steady_clock::now() - peer.quiet_since >= kSilence;
+}
+
+bool Inquiry::is_over() {
+  std::vector<int> awaited;
+  for (const int rank : asked_) {
+    const auto said = whereabouts(rank);
+    if (!has_answered(rank) || said.doing != Doing::kWaiting) continue;
+    awaited.insert(awaited.end(), said.missing.begin(), said.missing.end());
+  }
+  ask(awaited);
+  return std::ranges::all_of(asked_, [&](int rank) {
+    return has_answered(rank) || diagnosis_.peer(rank).has_left || is_silent(rank);
+  });
+}
+
+std::vector<int> Inquiry::silent() const {
+  auto ranks = those(asked_, [&](int rank) { return is_silent(rank); });
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+std::vector<int> Inquiry::culprits(std::span<const int> others) const {
+  if (auto ranks = silent(); !ranks.empty()) return ranks;
+  auto idle =
+      those(asked_, [&](int rank) { return has_answered(rank) && whereabouts(rank).doing == Doing::kElse; });
+  std::ranges::sort(idle);
+  return idle.empty() ? std::vector<int>(others.begin(), others.end()) : idle;
+}
+
+std::string Inquiry::states() const {
+  auto ranks = asked_;
+  std::ranges::sort(ranks);
+  std::string states;
+  for (const int rank : ranks) {
+    states += (states.empty() ? "rank " : "; rank ") + std::to_string(rank);
+    const auto [doing, missing, text] = whereabouts(rank);
+    if (!has_answered(rank) && diagnosis_.peer(rank).has_left) {
+      states += " has left";
+    } else if (!has_answered(rank)) {
+      states += " does not answer (stopped, or its machine cannot be reached)";
+    } else {
+      states += doing == Doing::kElse      ? " is outside of collectives"
+                : doing == Doing::kWaiting ? " waits in " + text
+                                           : " is in " + text;
+    }
+  }
+  return states;
 }
 
 }  // namespace lockstep::rendezvous

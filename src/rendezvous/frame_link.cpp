@@ -7,8 +7,8 @@
 #include <array>
 #include <cerrno>
 
-#include "base/system_error_text.h"
-#include "rendezvous/authentication.h"
+#include "base/format.h"
+#include "rendezvous/frames.h"
 
 namespace lockstep::rendezvous {
 namespace {

@@ -1,20 +1,24 @@
 #include "rendezvous/mesh_sockets.h"
 
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <thread>
 
 #include <lockstep/base/error.h>
 
 #include "rendezvous/own_address.h"
-#include "rendezvous/rank_text.h"
-#include "rendezvous/reception.h"
-#include "rendezvous/socket_options.h"
+#include "rendezvous/tcp_endpoint.h"
+#include "rendezvous/verdict.h"
 
 namespace lockstep::rendezvous {
 namespace {
@@ -83,6 +87,132 @@ std::vector<UniqueFd> connect_mesh(const MeshListener& listener, const Hello& ow
     if (connection) tune_socket(connection.get());
   }
   return connections;
+}
+
+namespace {
+
+// Who says nothing uses up descriptors.
+constexpr auto kPatience = milliseconds(5000);
+constexpr std::size_t kMostGuests = 256;
+
+// The caller has gone meanwhile, or nobody calls.
+bool is_passing(int error) {
+  return error == EINTR || error == ECONNABORTED || error == EAGAIN || error == EWOULDBLOCK ||
+         error == EPROTO || error == ENETUNREACH || error == EHOSTUNREACH || error == ENETDOWN;
+}
+
+void await_any(std::vector<pollfd>& polled, Deadline deadline) {
+  const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
+  ::poll(polled.data(), polled.size(), static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1000)));
+}
+
+[[noreturn]] void refuse(std::uint32_t rank, int error) {
+  throw CommError("rendezvous", {.what = "cannot accept the other ranks' connections",
+                                 .got = std::strerror(error),
+                                 .where = "rank " + std::to_string(rank),
+                                 .hint = error == EMFILE ? "raise the limit on open files (ulimit -n)" : ""});
+}
+
+}  // namespace
+
+bool say(int fd, const Hello& hello) {
+  return ::send(fd, &hello, sizeof hello, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof hello);
+}
+
+void Greeting::read(int fd) {
+  const auto count = ::recv(fd, reinterpret_cast<char*>(&hello_) + got_, sizeof hello_ - got_, MSG_DONTWAIT);
+  if (count < 0 && is_passing(errno)) return;
+  if (count <= 0) {
+    state_ = kStranger;
+    return;
+  }
+  got_ += static_cast<std::size_t>(count);
+  if (got_ < sizeof hello_) return;
+  const bool is_rank = hello_.magic == own_.magic && hello_.token == own_.token &&
+                       hello_.world_size == own_.world_size && hello_.rank < own_.world_size;
+  state_ = is_rank ? kWelcome : kStranger;
+}
+
+std::vector<Reception::Caller> Reception::welcome(Deadline deadline) {
+  std::vector<pollfd> polled{{.fd = listener_, .events = POLLIN, .revents = 0}};
+  for (const auto& guest : guests_) {
+    polled.push_back({.fd = guest.connection.get(), .events = POLLIN, .revents = 0});
+  }
+  await_any(polled, deadline);
+  accept_all();
+  for (auto& guest : guests_) guest.greeting.read(guest.connection.get());
+  return take_ranks();
+}
+
+void Reception::accept_all() {
+  for (;;) {
+    UniqueFd caller(::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    const int error = errno;
+    if (caller) {
+      guests_.push_back({std::move(caller), Greeting(own_), steady_clock::now() + kPatience});
+      if (guests_.size() > kMostGuests) guests_.pop_front();
+    } else if (is_passing(error)) {
+      if (error != EINTR) return;
+    } else {
+      refuse(own_.rank, error);
+    }
+  }
+}
+
+std::vector<Reception::Caller> Reception::take_ranks() {
+  std::vector<Caller> callers;
+  std::erase_if(guests_, [&](Guest& guest) {
+    if (guest.greeting.state() == Greeting::kUnfinished) return steady_clock::now() >= guest.leaves_at;
+    const auto& hello = guest.greeting.hello();
+    const bool is_awaited = guest.greeting.state() == Greeting::kWelcome && hello.rank > own_.rank;
+    if (is_awaited && say(guest.connection.get(), own_)) {
+      callers.push_back({hello.rank, std::move(guest.connection)});
+    }
+    return true;
+  });
+  return callers;
+}
+
+namespace {
+
+[[noreturn]] void fail(const std::string& what, const std::string& reason) {
+  throw CommError("rendezvous", {.what = what, .got = reason});
+}
+
+void set_port(Address& address, int port) {
+  const auto number = htons(static_cast<std::uint16_t>(port));
+  if (address.storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = number;
+  } else {
+    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = number;
+  }
+}
+
+Endpoint endpoint_of(int fd) {
+  Address own;
+  own.length = sizeof own.storage;
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (::getsockname(fd, own.get(), &own.length) != 0 ||
+      ::getnameinfo(own.get(), own.length, host.data(), host.size(), port.data(), port.size(),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    fail("cannot read the address of a socket", std::strerror(errno));
+  }
+  return {host.data(), std::stoi(port.data())};
+}
+
+}  // namespace
+
+MeshListener::MeshListener(const std::string& main_address, const std::string& interface) {
+  auto address = interface.empty() ? route_to(main_address).own : address_of_interface(interface);
+  set_port(address, 0);
+  socket_ = UniqueFd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket_ || ::bind(socket_.get(), address.get(), address.length) != 0 ||
+      ::listen(socket_.get(), SOMAXCONN) != 0) {
+    const std::string reason = std::strerror(errno);
+    fail("cannot listen for the other ranks at " + address.text(), reason);
+  }
+  endpoint_ = endpoint_of(socket_.get());
 }
 
 }  // namespace lockstep::rendezvous

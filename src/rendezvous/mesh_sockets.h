@@ -1,17 +1,42 @@
 // How the ranks of a job connect with each other: every rank listens, and calls those below it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <list>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/unique_fd.h>
 
 #include "base/sockets.h"
-#include "rendezvous/mesh_listener.h"
 
 namespace lockstep::rendezvous {
+
+// Where a rank can be called by the others.
+
+/// Where a rank can be called.
+struct Endpoint {
+  std::string host;  ///< a numeric address
+  int port = 0;
+};
+
+/// Waits for calls of other ranks.
+class LOCKSTEP_API MeshListener {
+ public:
+  /// Listens on a free port of the interface that leads to `main_address`, or of the one named `interface`.
+  /// @throws CommError
+  explicit MeshListener(const std::string& main_address, const std::string& interface = {});
+
+  const Endpoint& endpoint() const { return endpoint_; }
+  int fd() const { return socket_.get(); }
+
+ private:
+  UniqueFd socket_;
+  Endpoint endpoint_;
+};
 
 /// What a caller says first, and the called rank answers with. Whoever does not know the token is no
 /// rank of this job.
@@ -29,5 +54,60 @@ struct Hello {
 ///   open no more connections
 LOCKSTEP_API std::vector<UniqueFd> connect_mesh(const MeshListener& listener, const Hello& own,
                                                 std::span<const Endpoint> endpoints, Deadline deadline);
+
+// Callers that have not said yet who they are, all heard together: one that says nothing holds up nobody.
+
+/// Sends a hello; false when the connection is broken.
+bool say(int fd, const Hello& hello);
+
+/// A hello that arrives.
+class Greeting {
+ public:
+  enum State { kUnfinished, kWelcome, kStranger };
+
+  /// `own` job's ranks are welcome.
+  explicit Greeting(const Hello& own) : own_(own) {}
+
+  /// Takes in what has arrived; does not block.
+  void read(int fd);
+  State state() const { return state_; }
+  const Hello& hello() const { return hello_; }
+
+ private:
+  Hello own_;
+  Hello hello_ = {};
+  std::size_t got_ = 0;
+  State state_ = kUnfinished;
+};
+
+class Reception {
+ public:
+  /// Callers come from `listener`, a listening socket that does not block and outlives this.
+  Reception(int listener, const Hello& own) : listener_(listener), own_(own) {}
+
+  struct Caller {
+    std::uint32_t rank = 0;
+    UniqueFd connection;
+  };
+
+  /// Waits until something arrives, or `deadline`. Returns the ranks above this one that have said hello and
+  /// were answered; strangers, and those who say nothing for long, are turned away.
+  /// @throws CommError when the process can accept no more connections
+  std::vector<Caller> welcome(Deadline deadline);
+
+ private:
+  struct Guest {
+    UniqueFd connection;
+    Greeting greeting;
+    Deadline leaves_at;
+  };
+
+  void accept_all();
+  std::vector<Caller> take_ranks();
+
+  int listener_;
+  Hello own_;
+  std::list<Guest> guests_;  // by arrival
+};
 
 }  // namespace lockstep::rendezvous

@@ -1,16 +1,46 @@
-// This rank's connections with all others, read together.
+// This rank's connections with all others, each cut into messages and all read together.
 #pragma once
 
 #include <poll.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
-#include "rendezvous/connection.h"
+#include <lockstep/base/unique_fd.h>
+
+#include "base/sockets.h"
+#include "rendezvous/message.h"
 
 namespace lockstep::rendezvous {
+
+class Connection {
+ public:
+  /// Takes over a connected, non-blocking socket.
+  explicit Connection(UniqueFd socket) : socket_(std::move(socket)) {}
+
+  int fd() const { return socket_.get(); }
+
+  /// Sends one message whole, from any thread. False when it could not be sent by `deadline`, or the
+  /// connection is broken: the reader learns why.
+  bool send(const Header& header, std::string_view payload, Deadline deadline);
+
+  /// Appends the messages that have arrived to `messages`; never blocks. One thread at a time.
+  /// False once the connection has ended.
+  bool receive(std::vector<Message>& messages);
+
+ private:
+  UniqueFd socket_;
+  std::mutex sending_;  // messages are sent whole
+  std::string unparsed_;
+};
 
 class PeerLinks {
  public:
@@ -35,6 +65,34 @@ class PeerLinks {
   std::vector<std::unique_ptr<Connection>> links_;
   std::vector<pollfd> polled_;  // by rank; fd -1: not, or no more
   std::vector<Message> messages_;
+};
+
+/// All is called with one lock held, which guards this, and is given up while a thread reads or sleeps.
+class MeshReader {
+ public:
+  using Lock = std::unique_lock<std::mutex>;
+  using Deliver = std::function<void(PeerLinks::Event)>;
+
+  /// `deliver` is called with what has arrived, under the lock. It must not throw.
+  MeshReader(PeerLinks& links, Deliver deliver) : links_(links), deliver_(std::move(deliver)) {}
+
+  /// Returns when something has arrived or wake() was called; after 50 ms or at `until` in any case.
+  void wait(Lock& lock, Deadline until);
+
+  /// Delivers what has arrived by now, unless another thread reads.
+  void poll(Lock& lock);
+
+  /// Wakes all that sleep in wait().
+  void wake() { changed_.notify_all(); }
+
+ private:
+  void read(Lock& lock, Deadline until);
+
+  PeerLinks& links_;
+  Deliver deliver_;
+  std::condition_variable changed_;
+  bool is_reading_ = false;               // a thread is in links_.read()
+  std::vector<PeerLinks::Event> events_;  // empty; room for those of the next turn
 };
 
 }  // namespace lockstep::rendezvous

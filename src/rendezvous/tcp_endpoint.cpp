@@ -1,6 +1,7 @@
 #include "rendezvous/tcp_endpoint.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/system_error_text.h"
+#include "base/format.h"
 
 namespace lockstep::rendezvous {
 namespace {
@@ -154,6 +155,17 @@ CommError listen_error(const TcpEndpoint& endpoint, const ListenFailure& failure
           ? "check the name and /etc/hosts"
           : "it must be an address of this machine, of an interface that is up: even lo may be down";
   return {"rendezvous", {.what = "cannot listen on " + endpoint.text(), .got = failure.text, .hint = hint}};
+}
+
+void tune_socket(int fd) {
+  const int on = 1, idle_s = 5, interval_s = 2, count = 3;
+  const unsigned unacknowledged_ms = 11'000;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
 }
 
 }  // namespace lockstep::rendezvous

@@ -1,6 +1,7 @@
 // Why a job has failed, in a form that travels between ranks.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,20 @@
 #include <lockstep/base/export.h>
 
 namespace lockstep::rendezvous {
+
+// Lists of ranks, in words.
+
+/// "0, 2".
+inline std::string joined(std::span<const int> ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+/// "rank 2", "ranks 0, 2".
+inline std::string ranks_text(std::span<const int> ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + joined(ranks);
+}
 
 enum class Failure { kPeerLost, kTimeout, kMismatch, kOther };
 

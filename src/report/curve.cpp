@@ -5,6 +5,11 @@
 #include <map>
 #include <set>
 
+#include <lockstep/base/error.h>
+#include <lockstep/base/nearest.h>
+
+#include "formats/file_text.h"
+
 namespace lockstep::detail {
 
 EpochScale::EpochScale(std::span<const MetricCurve> curves) {
@@ -110,6 +115,19 @@ std::vector<std::string> curve_names(std::span<const ComparedRun> runs) {
 const MetricCurve* find_curve(const RunRecord& run, const std::string& name) {
   const auto found = std::ranges::lower_bound(run.curves, name, {}, &MetricCurve::name);
   return found != run.curves.end() && found->name == name ? &*found : nullptr;
+}
+
+std::vector<std::string> selected_names(std::span<const ComparedRun> runs,
+                                        std::span<const std::string> wanted) {
+  auto names = curve_names(runs);
+  if (wanted.empty()) return names;
+  for (const auto& name : wanted) {
+    if (std::ranges::find(names, name) != names.end()) continue;
+    throw ConfigError("report", {.what = "no run has a metric " + in_quotes(name),
+                                 .expected = "a column of metrics.csv",
+                                 .hint = did_you_mean(nearest_name(name, names))});
+  }
+  return {wanted.begin(), wanted.end()};
 }
 
 }  // namespace lockstep::detail

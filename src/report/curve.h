@@ -68,4 +68,11 @@ LOCKSTEP_API std::vector<std::string> curve_names(std::span<const ComparedRun> r
 /// The curve called `name`; null when the run has none.
 LOCKSTEP_API const MetricCurve* find_curve(const RunRecord& run, const std::string& name);
 
+// Which curves a user wants to see.
+
+/// `wanted`, or all curves of `runs` when it is empty.
+/// @throws ConfigError naming the nearest curve, when no run has one of them
+std::vector<std::string> selected_names(std::span<const ComparedRun> runs,
+                                        std::span<const std::string> wanted);
+
 }  // namespace lockstep::detail

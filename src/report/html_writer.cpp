@@ -1,6 +1,6 @@
 #include "report/html_writer.h"
 
-#include "formats/utf8.h"
+#include "formats/file_text.h"
 
 namespace lockstep::detail {
 namespace {

@@ -13,10 +13,10 @@
 #include <lockstep/base/error.h>
 #include <lockstep/report/report.h>
 
-#include "formats/in_quotes.h"
+#include "formats/file_text.h"
 #include "report/axis.h"
 #include "report/braille.h"
-#include "report/selection.h"
+#include "report/curve.h"
 
 namespace lockstep {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <lockstep/torch.h>
 
-#include "state/tensor_match.h"
+#include "state/module_tensors.h"
 
 namespace lockstep {
 namespace {
@@ -35,6 +35,12 @@ IncompatibleKeys load_module_state(torch::nn::Module& module, const StateTree& s
     if (state.contains(name)) std::get<at::Tensor>(tensor).copy_(state.get<at::Tensor>(name));
   }
   return keys;
+}
+
+std::span<const OptionName<StateDictType>> option_names(StateDictType) {
+  static constexpr OptionName<StateDictType> kNames[] = {{"full", StateDictType::kFull},
+                                                         {"sharded", StateDictType::kSharded}};
+  return kNames;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,11 @@
 #include "strategy/ddp_strategy.h"
 
 #include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/deferred_init.h>
@@ -8,8 +13,43 @@
 #include <lockstep/torch.h>
 
 #include "parallel/sharded/restore_engines.h"
-#include "strategy/gradient_window.h"
-#include "strategy/joined_ranks.h"
+#include "strategy/engine_table.h"
+
+namespace lockstep::detail {
+namespace {
+
+// Takes the gradients off the parameters while it lives, and adds them to those that have come by then: what
+// was averaged is not averaged again.
+class GradientWindow {
+ public:
+  /// `copies`: gradients lie in memory that the next ones will take.
+  GradientWindow(std::span<torch::nn::Module* const> modules, bool copies) {
+    for (auto* module : modules) {
+      for (const auto& parameter : module->parameters()) {
+        auto& gradient = parameter.mutable_grad();
+        if (!gradient.defined()) continue;
+        averages_.emplace_back(parameter, copies ? gradient.clone() : gradient);
+        gradient.reset();
+      }
+    }
+  }
+  ~GradientWindow() {
+    const torch::NoGradGuard no_grad;
+    for (auto& [parameter, average] : averages_) {
+      auto& gradient = parameter.mutable_grad();
+      if (gradient.defined()) average.add_(gradient);
+      gradient = std::move(average);
+    }
+  }
+  GradientWindow(const GradientWindow&) = delete;
+  GradientWindow& operator=(const GradientWindow&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> averages_;
+};
+
+}  // namespace
+}  // namespace lockstep::detail
 
 namespace lockstep {
 

@@ -1,14 +1,26 @@
-// What of DeepSpeed's configuration training does not act on.
+// Where DeepSpeed's configuration says something else than the arguments, and what of it training does not
+// act on.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <lockstep/deepspeed/config.h>
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/strategy/deepspeed.h>
 
 namespace lockstep::detail {
+
+/// What the arguments say, where the file has "auto" for it.
+void fill_from_arguments(DeepSpeedConfig& file, const DeepSpeed& arguments);
+
+/// With a file the arguments are not looked at. Those that are not the defaults, or are among `given`, must
+/// say what `file` says.
+/// @throws ConfigError naming argument and key, and both values. Exported for tests.
+LOCKSTEP_API void check_arguments(const DeepSpeed& arguments, const DeepSpeedConfig& file,
+                                  const std::set<std::string>& given);
 
 /// A sentence for each setting that asks for something that has no effect here; empty where all is done.
 /// @throws ConfigError for what would change the numbers. Exported for tests

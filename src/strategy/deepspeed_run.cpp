@@ -4,12 +4,10 @@
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
-#include <lockstep/deepspeed/batch_sizes.h>
 #include <lockstep/deepspeed/complete.h>
 
 #include "deepspeed/read_config.h"
 #include "deepspeed/rules.h"
-#include "strategy/deepspeed_conflicts.h"
 #include "strategy/deepspeed_effects.h"
 
 namespace lockstep::detail {

@@ -3,21 +3,85 @@
 #include <array>
 
 #include <lockstep/base/error.h>
+#include <lockstep/parallel/deferred_init.h>
+#include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/strategy/strategy.h>
+#include <lockstep/torch.h>
 
+#include "parallel/sharded/restore_engines.h"
 #include "strategy/ddp_strategy.h"
 #include "strategy/deepspeed_strategy.h"
-#include "strategy/fsdp_strategy.h"
-#include "strategy/single_device.h"
+#include "strategy/sharded_strategy.h"
 
 namespace lockstep {
 namespace {
+
+// SingleDevice: one process, one device, no group.
+class SingleDeviceStrategy final : public Strategy {
+ public:
+  std::string_view name() const override { return "single_device"; }
+  void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
+  const Communicator& communicator() const override { return communicator_; }
+  void setup_module(const std::shared_ptr<torch::nn::Module>& module) override;
+  void setup_evaluation(torch::nn::Module& module) override;
+  void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
+                const BackwardOptions& options) override;
+  void optimizer_step(Optimizer& optimizer) override;
+  void teardown() override {}
+
+ private:
+  Communicator communicator_;
+};
+
+void SingleDeviceStrategy::setup_environment(ClusterEnvironment&, const WorldShape&) {}
+
+void SingleDeviceStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
+  restore_sharded(*module);
+  materialize_module(*module);
+}
+
+void SingleDeviceStrategy::setup_evaluation(torch::nn::Module& module) {
+  detail::restore_engines_of(module);
+  materialize_module(module);
+}
+
+void SingleDeviceStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const>,
+                                    const BackwardOptions& options) {
+  loss.backward(options.gradient, options.retain_graph, options.create_graph);
+}
+
+void SingleDeviceStrategy::optimizer_step(Optimizer& optimizer) { optimizer.step(); }
 
 using Row = Choice<StrategyOptions>;
 
 constexpr std::string_view kNotBuilt = "known but not built yet; docs/status.md says what is";
 
 Row not_built(std::string_view name) { return {name, Auto{}, "not built yet", kNotBuilt}; }
+
+// One for each alternative of StrategyOptions, so that none is forgotten.
+std::shared_ptr<Strategy> make(const Ddp& ddp, int) { return std::make_shared<DdpStrategy>(ddp); }
+std::shared_ptr<Strategy> make(const Fsdp& fsdp, int) { return std::make_shared<FsdpStrategy>(fsdp); }
+
+std::shared_ptr<Strategy> make(const DeepSpeed& deepspeed, int) {
+  return std::make_shared<DeepSpeedStrategy>(deepspeed);
+}
+
+std::shared_ptr<Strategy> make(const SingleDevice&, int world_size) {
+  if (world_size > 1) {
+    throw ConfigError("strategy", {.what = "strategy single_device",
+                                   .expected = "one rank",
+                                   .got = std::to_string(world_size) + " ranks",
+                                   .where = "",
+                                   .hint = "use strategy ddp, or devices 1"});
+  }
+  return std::make_shared<SingleDeviceStrategy>();
+}
+
+std::shared_ptr<Strategy> make(const Auto&, int world_size) {
+  return world_size > 1 ? make(Ddp{}, world_size) : make(SingleDevice{}, world_size);
+}
+
+std::shared_ptr<Strategy> make(const std::shared_ptr<Strategy>& own, int) { return own; }
 
 }  // namespace
 
@@ -87,21 +151,7 @@ std::optional<RankStart> rank_start(const StrategyOptions& options) {
 }
 
 std::shared_ptr<Strategy> make_strategy(const StrategyOptions& options, int world_size) {
-  if (const auto* own = std::get_if<std::shared_ptr<Strategy>>(&options)) return *own;
-  if (const auto* ddp = std::get_if<Ddp>(&options)) return std::make_shared<DdpStrategy>(*ddp);
-  if (const auto* deepspeed = std::get_if<DeepSpeed>(&options))
-    return std::make_shared<DeepSpeedStrategy>(*deepspeed);
-  if (const auto* fsdp = std::get_if<Fsdp>(&options)) return std::make_shared<FsdpStrategy>(*fsdp);
-  const bool automatic = std::holds_alternative<Auto>(options);
-  if (automatic && world_size > 1) return std::make_shared<DdpStrategy>(Ddp{});
-  if (world_size > 1) {
-    throw ConfigError("strategy", {.what = "strategy single_device",
-                                   .expected = "one rank",
-                                   .got = std::to_string(world_size) + " ranks",
-                                   .where = "",
-                                   .hint = "use strategy ddp, or devices 1"});
-  }
-  return std::make_shared<SingleDeviceStrategy>();
+  return std::visit([&](const auto& held) { return make(held, world_size); }, options);
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 // when the first gradient comes. With several models the graph of the loss tells, by its leaves.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -13,6 +14,27 @@
 #include <lockstep/torch.h>
 
 namespace lockstep::detail {
+
+// Notices gradients that a backward pass gave to models of which its graph knew nothing.
+//
+// The graph of a loss shows by its leaves which models it trains, unless a function hides a graph of its own
+// and runs that backward from within. Such a model would be trained on gradients that were never averaged.
+
+class GradientWatch {
+ public:
+  void add(const torch::nn::Module& module);
+  /// @throws ConfigError when a gradient has changed since add()
+  void check() const;
+
+ private:
+  struct Seen {
+    at::Tensor parameter;
+    const at::TensorImpl* gradient;
+    std::int64_t version;
+  };
+
+  std::vector<Seen> seen_;
+};
 
 /// A model that was set up. Does not keep it alive.
 struct TrainedModule {

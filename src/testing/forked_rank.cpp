@@ -1,14 +1,17 @@
 #include "testing/forked_rank.h"
 
-#include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <iostream>
+#include <map>
+
+#include <ATen/Parallel.h>
 
 #include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
 #include <lockstep/comm/init.h>
-#include <lockstep/launch/run_rank.h>
+#include <lockstep/launch/join.h>
 
 namespace lockstep::testing {
 namespace {
@@ -109,5 +112,32 @@ void run_forked_rank(const ForkedRank& self) noexcept {
 }
 
 void fault_point(std::int64_t step) { meet_fault(FaultPlace::kPoint, step); }
+
+namespace {
+
+// Names may come twice: that is found out where an error can be reported.
+std::multimap<std::string, RankBody>& bodies() {
+  static std::multimap<std::string, RankBody> all;
+  return all;
+}
+
+std::string known_names() {
+  std::string names;
+  for (const auto& [name, body] : bodies()) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
+}  // namespace
+
+RegisteredRankBody::RegisteredRankBody(const char* name, RankBody body) { bodies().emplace(name, body); }
+
+RankBody find_rank_body(const std::string& name) {
+  const auto count = bodies().count(name);
+  if (count == 1) return bodies().find(name)->second;
+  throw ConfigError("testing", {.what = "fork_ranks: body \"" + name + "\" is " +
+                                        (count == 0 ? "unknown" : "registered more than once"),
+                                .expected = known_names(),
+                                .hint = "define it once by LOCKSTEP_RANK_BODY(" + name + ")"});
+}
 
 }  // namespace lockstep::testing

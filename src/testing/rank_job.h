@@ -1,14 +1,56 @@
 // What the test process asks of the zygote, and what it is told.
 #pragma once
 
+#include <cstdint>
+#include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <lockstep/base/error.h>
 #include <lockstep/testing/fork_ranks.h>
 
-#include "testing/packet.h"
-
 namespace lockstep::testing {
+
+// Numbers and texts in one string of bytes, to send them to a copy of this process.
+
+/// What was put first is taken first.
+class Packet {
+ public:
+  Packet() = default;
+  explicit Packet(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  Packet& put(std::int64_t number) {
+    bytes_.append(reinterpret_cast<const char*>(&number), sizeof(number));
+    return *this;
+  }
+  Packet& put(std::string_view text) {
+    put(static_cast<std::int64_t>(text.size()));
+    bytes_.append(text);
+    return *this;
+  }
+
+  /// @throws Error if nothing is left
+  std::int64_t take_number() {
+    std::int64_t number = 0;
+    std::memcpy(&number, take(sizeof(number)).data(), sizeof(number));
+    return number;
+  }
+  /// @throws Error if nothing is left
+  std::string take_text() { return std::string(take(static_cast<std::size_t>(take_number()))); }
+
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string_view take(std::size_t size) {
+    if (bytes_.size() - next_ < size) throw Error("testing", {.what = "a packet ends too early"});
+    next_ += size;
+    return std::string_view(bytes_).substr(next_ - size, size);
+  }
+
+  std::string bytes_;
+  std::size_t next_ = 0;
+};
 
 /// One call of fork_ranks().
 struct RankJob {
@@ -48,5 +90,17 @@ struct RankReport {
   Packet packed() const;
   static RankReport unpacked(Packet packet);
 };
+
+// The copy of the test program from which ranks are forked, as seen from the test.
+
+/// Has the zygote run `job`. Blocks; one call at a time, others wait.
+/// @throws ConfigError without start_zygote(); Error when the zygote is gone
+JobReport run_in_zygote(const RankJob& job);
+
+// One call of fork_ranks() in the zygote: forks the ranks, waits for them, tells how they ended.
+
+/// Blocks until all ranks have ended or the deadline has passed; none is left then. SIGCHLD must be blocked.
+/// Never throws: what went wrong is in the report.
+JobReport run_job(const RankJob& job, const AssertionCatcher& catcher) noexcept;
 
 }  // namespace lockstep::testing

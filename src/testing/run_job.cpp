@@ -1,4 +1,4 @@
-#include "testing/run_job.h"
+#include "testing/rank_job.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

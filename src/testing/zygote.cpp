@@ -1,4 +1,4 @@
-#include "testing/zygote.h"
+#include "testing/rank_job.h"
 
 #include <poll.h>
 #include <sys/prctl.h>
@@ -11,10 +11,12 @@
 #include <mutex>
 #include <optional>
 
+#include <lockstep/base/error.h>
 #include <lockstep/launch/launch.h>
+#include <lockstep/testing/fork_ranks.h>
 
 #include "launch/posix.h"
-#include "testing/run_job.h"
+#include "testing/forked_rank.h"
 
 namespace lockstep::testing {
 namespace {
@@ -129,6 +131,43 @@ JobReport run_in_zygote(const RankJob& job) {
   zygote().socket.reset();  // ends it, where it is not dead already
   throw Error("testing", {.what = "fork_ranks: the zygote is gone or does not answer",
                           .got = "body \"" + job.name + "\""});
+}
+
+namespace {
+
+void require(bool holds, const char* what, const std::string& expected, std::int64_t got) {
+  if (holds) return;
+  throw ConfigError("testing", {.what = std::string("fork_ranks: ") + what + " is out of range",
+                                .expected = expected,
+                                .got = std::to_string(got)});
+}
+
+void validate(int ranks, const ForkRanksOptions& options) {
+  require(ranks >= 1, "the number of ranks", "at least 1", ranks);
+  require(options.deadline.count() > 0, "deadline", "more than 0 ms", options.deadline.count());
+  const auto& fault = options.fault;
+  const bool is_rank = fault.rank >= 0 && fault.rank < ranks;
+  require(fault.kind == FaultKind::kNone || is_rank, "fault.rank", "0.." + std::to_string(ranks - 1),
+          fault.rank);
+}
+
+}  // namespace
+
+std::vector<RankResult> fork_ranks(int ranks, const std::string& name, const std::string& argument,
+                                   const ForkRanksOptions& options) {
+  validate(ranks, options);
+  find_rank_body(name);
+  auto report = run_in_zygote({.ranks = ranks, .name = name, .argument = argument, .options = options});
+  const ErrorParts parts{.what = report.what, .got = report.got};
+  switch (report.failure) {
+    case JobFailure::kNone:
+      return std::move(report.ranks);
+    case JobFailure::kTimeout:
+      throw Timeout("testing", parts);
+    case JobFailure::kOther:
+      break;
+  }
+  throw Error("testing", parts);
 }
 
 }  // namespace lockstep::testing

@@ -11,8 +11,8 @@
 #include <lockstep/base/option_type.h>
 #include <lockstep/base/process.h>
 #include <lockstep/base/version.h>
-#include <lockstep/launch/run_rank.h>
-#include <lockstep/launch/terminated.h>
+#include <lockstep/launch/errors.h>
+#include <lockstep/launch/join.h>
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/torch.h>
 

@@ -11,11 +11,11 @@
 #include <lockstep/base/process.h>
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/comm/collective_observer.h>
-#include <lockstep/launch/run_rank.h>
+#include <lockstep/launch/join.h>
 #include <lockstep/parallel/sync_batch_norm.h>
 
 #include "launch/signal_flag.h"
-#include "state/storable.h"
+#include "state/module_tensors.h"
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/data/run_data.h"

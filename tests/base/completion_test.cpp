@@ -1,9 +1,9 @@
 // What the scripts for shells hold; tests/programs/completion_test.py lets a shell use one.
-#include <lockstep/base/completion.h>
+#include <lockstep/base/command_line.h>
 
 #include <gmock/gmock.h>
 
-#include "base/completion_flags.h"
+#include "base/completion.h"
 #include "base/demo_options.h"
 
 namespace lockstep {

@@ -13,7 +13,7 @@
 
 #include <lockstep/base/env.h>
 
-#include "base/heap.h"
+#include "base/system.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -59,24 +59,24 @@ bool asks_again(const std::function<void()>& prepare) {
 
 TEST(Heap, KeepsWhatIsFreed) {
   EXPECT_TRUE(asks_again([] {}));
-  EXPECT_FALSE(asks_again([] { keep_what_is_freed(); }));
+  EXPECT_FALSE(asks_again([] { disable_heap_trimming(); }));
 }
 
 TEST(Heap, GivesBackWhateverIsAskedBesides) {
   EXPECT_TRUE(asks_again([] {
-    keep_what_is_freed();
-    give_back_what_is_freed();
+    disable_heap_trimming();
+    return_freed_memory();
   }));
   EXPECT_TRUE(asks_again([] {
-    give_back_what_is_freed();
-    keep_what_is_freed();
+    return_freed_memory();
+    disable_heap_trimming();
   }));
 }
 
 TEST(Heap, LeavesMallocToTheEnvironment) {
   EXPECT_TRUE(asks_again([] {
     env::set("MALLOC_ARENA_MAX", "2");
-    keep_what_is_freed();
+    disable_heap_trimming();
   }));
 }
 

@@ -1,5 +1,5 @@
-#include <lockstep/base/enum_option.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/option_type.h>
 
 #include <limits>
 #include <string>

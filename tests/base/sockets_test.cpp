@@ -10,8 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/reserved_port.h"
-
 namespace lockstep {
 namespace {
 

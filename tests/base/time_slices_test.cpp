@@ -1,4 +1,4 @@
-#include "base/time_slices.h"
+#include "base/system.h"
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
 
-#include "checkpoint/folder_in_the_making.h"
+#include "checkpoint/staging_directory.h"
 #include "formats/checkpoint_siblings.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"

@@ -18,8 +18,8 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/cluster/detect.h>
+#include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
-#include <lockstep/launch/run_rank.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/data/worker_seed.h>
+#include <lockstep/data/batch_generator.h>
 
 #include "support/expect_error.h"
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include <lockstep/base/error.h>
-#include <lockstep/deepspeed/batch_sizes.h>
+#include <lockstep/deepspeed/complete.h>
 
 #include "support/expect_error.h"
 

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/deepspeed/batch_sizes.h>
 #include <lockstep/deepspeed/complete.h>
 
 #include "support/expect_error.h"

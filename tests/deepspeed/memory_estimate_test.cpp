@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include <lockstep/deepspeed/memory_estimate.h>
-#include <lockstep/deepspeed/rank_memory.h>
 
 #include "launch/command.h"
 #include "support/paths.h"

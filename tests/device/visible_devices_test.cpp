@@ -6,7 +6,6 @@
 
 #include <memory>
 
-#include "device/nvml.h"
 #include "support/paths.h"
 
 namespace lockstep::detail {

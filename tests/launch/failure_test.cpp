@@ -12,7 +12,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/rank_status.h>
 #include <lockstep/launch/fault.h>
-#include <lockstep/launch/run_rank.h>
+#include <lockstep/launch/join.h>
 
 #include "launch/launcher_process.h"
 

@@ -11,7 +11,6 @@
 #include <lockstep/launch/fault.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
-#include <lockstep/launch/run_rank.h>
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include <lockstep/base/env.h>
-#include <lockstep/launch/run_rank.h>
+#include <lockstep/launch/join.h>
 
 namespace lockstep::testing {
 namespace {

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include <lockstep/base/env.h>
-#include <lockstep/launch/run_rank.h>
+#include <lockstep/launch/join.h>
 
 #include "cluster/scoped_variables.h"
 #include "launch/launcher_process.h"

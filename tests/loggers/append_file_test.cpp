@@ -1,4 +1,4 @@
-#include "loggers/append_file.h"
+#include "loggers/logger_files.h"
 
 #include <gtest/gtest.h>
 

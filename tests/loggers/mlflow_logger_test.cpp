@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "loggers/mlflow_store.h"
+#include "loggers/mlflow_logger.h"
 #include "support/expect_error.h"
 #include "support/forked.h"
 #include "support/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "loggers/tfrecord.h"
+#include "loggers/tensorboard_events.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "loggers/version_folder.h"
+#include "loggers/logger_files.h"
 
 #include <gtest/gtest.h>
 

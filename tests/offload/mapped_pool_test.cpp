@@ -1,4 +1,4 @@
-#include "offload/mapped_pool.h"
+#include "offload/mapped_memory.h"
 
 #include <gtest/gtest.h>
 

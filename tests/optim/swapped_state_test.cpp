@@ -9,7 +9,7 @@
 #include <lockstep/torch.h>
 
 #include "offload/swap_folder.h"
-#include "optim/state_swap.h"
+#include "optim/swapped_tiles.h"
 #include "support/expect_error.h"
 #include "support/file_size_limit.h"
 #include "support/temporary_folder.h"

@@ -11,7 +11,7 @@
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
-#include "parallel/activations/activation_store.h"
+#include "parallel/activations/offloaded_activations.h"
 #include "stack_model.h"
 #include "support/file_size_limit.h"
 #include "support/temporary_folder.h"

@@ -5,7 +5,6 @@
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
-#include "parallel/ddp/write_versions.h"
 #include "parallel/replica_check.h"
 #include "support/expect_error.h"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "strategy/deepspeed_plan.h"
+#include "strategy/deepspeed_strategy.h"
 
 #include "ddp_support.h"
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <random>
 
-#include "profilers/action_table.h"
 #include "profilers/call_stats.h"
 
 namespace lockstep::detail {

@@ -1,9 +1,7 @@
 // The texts are the output of Lightning 2.6's SimpleProfiler for the same durations.
 #include <gtest/gtest.h>
 
-#include "profilers/report_file.h"
 #include "profilers/report_table.h"
-#include "profilers/simple_report.h"
 
 namespace lockstep::detail {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "rendezvous/authentication.h"
+#include "rendezvous/frames.h"
 #include "rendezvous/kv_client.h"
 #include "rendezvous/store_server.h"
 

@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "rendezvous/inbox.h"
+#include "rendezvous/meetings.h"
 #include "rendezvous/mesh_threads.h"
 
 namespace lockstep {

@@ -12,7 +12,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "rendezvous/authentication.h"
+#include "rendezvous/frames.h"
 #include "rendezvous/kv_client.h"
 
 namespace lockstep::rendezvous {

@@ -1,4 +1,4 @@
-#include "report/metrics_file.h"
+#include "report/result_files.h"
 
 #include <gmock/gmock.h>
 #include <lockstep/loggers/csv_logger.h>

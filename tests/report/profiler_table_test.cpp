@@ -1,4 +1,4 @@
-#include "report/profiler_table.h"
+#include "report/profile_files.h"
 
 #include <gmock/gmock.h>
 #include <lockstep/profilers/advanced_profiler.h>

@@ -1,4 +1,4 @@
-#include "report/time_line.h"
+#include "report/profile_files.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "report/trace_times.h"
+#include "report/profile_files.h"
 
 #include <gmock/gmock.h>
 #include <lockstep/profilers/merge_traces.h>

@@ -1,4 +1,4 @@
-#include "report/verdict_files.h"
+#include "report/result_files.h"
 
 #include <gmock/gmock.h>
 

@@ -6,11 +6,10 @@
 #include <lockstep/optim/optimizers.h>
 #include <lockstep/strategy/deepspeed.h>
 
-#include "strategy/deepspeed_conflicts.h"
 #include "strategy/deepspeed_effects.h"
 #include "strategy/deepspeed_optimizer.h"
-#include "strategy/deepspeed_plan.h"
 #include "strategy/deepspeed_run.h"
+#include "strategy/deepspeed_strategy.h"
 #include "support/expect_error.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
-#include "strategy/deepspeed_plan.h"
+#include "strategy/deepspeed_strategy.h"
 
 namespace lockstep {
 namespace {

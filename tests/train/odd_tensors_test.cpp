@@ -12,7 +12,7 @@
 #include <ranges>
 #include <sstream>
 
-#include "state/storable.h"
+#include "state/module_tensors.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 #include "train/trainer_rank.h"
@@ -59,20 +59,60 @@ struct Layout {
 
 const std::vector<Layout>& layouts() {
   static const std::vector<Layout> all = {
-      {"contiguous", [](auto dtype) { return Tensors{values_of(dtype, {2, 3})}; }},
-      {"transposed", [](auto dtype) { return Tensors{values_of(dtype, {3, 2}).t()}; }},
-      {"expanded", [](auto dtype) { return Tensors{values_of(dtype, {1, 3}).expand({2, 3})}; }},
-      {"overlapping", [](auto dtype) { return Tensors{values_of(dtype, {5}).as_strided({2, 3}, {1, 1})}; }},
-      {"every other", [](auto dtype) { return Tensors{values_of(dtype, {2, 6}).slice(1, 0, 6, 2)}; }},
-      {"part of a larger one", [](auto dtype) { return Tensors{values_of(dtype, {9, 3}).narrow(0, 4, 2)}; }},
-      {"no elements", [](auto dtype) { return Tensors{values_of(dtype, {0, 3})}; }},
+      {"contiguous",
+       [](auto dtype) {
+         return Tensors{values_of(dtype, {2, 3})};
+       }},
+      {"transposed",
+       [](auto dtype) {
+         return Tensors{values_of(dtype, {3, 2}).t()};
+       }},
+      {"expanded",
+       [](auto dtype) {
+         return Tensors{values_of(dtype, {1, 3}).expand({2, 3})};
+       }},
+      {"overlapping",
+       [](auto dtype) {
+         return Tensors{values_of(dtype, {5}).as_strided({2, 3}, {1, 1})};
+       }},
+      {"every other",
+       [](auto dtype) {
+         return Tensors{values_of(dtype, {2, 6}).slice(1, 0, 6, 2)};
+       }},
+      {"part of a larger one",
+       [](auto dtype) {
+         return Tensors{values_of(dtype, {9, 3}).narrow(0, 4, 2)};
+       }},
+      {"no elements",
+       [](auto dtype) {
+         return Tensors{values_of(dtype, {0, 3})};
+       }},
       {"no dimension", [](auto dtype) { return Tensors{values_of(dtype, {})}; }},
-      {"COO", [](auto dtype) { return Tensors{values_of(dtype, {2, 3}).to_sparse()}; }},
-      {"CSR", [](auto dtype) { return Tensors{values_of(dtype, {2, 3}).to_sparse_csr()}; }},
-      {"conjugated", [](auto dtype) { return Tensors{values_of(dtype, {2, 3}).conj()}; }, true},
-      {"negated", [](auto dtype) { return Tensors{at::_neg_view(values_of(dtype, {2, 3}))}; }},
-      {"registered twice", [](auto dtype) { return Tensors(2, values_of(dtype, {2, 3})); }},
-      {"halves of one memory", [](auto dtype) { return values_of(dtype, {4, 3}).split(2); }},
+      {"COO",
+       [](auto dtype) {
+         return Tensors{values_of(dtype, {2, 3}).to_sparse()};
+       }},
+      {"CSR",
+       [](auto dtype) {
+         return Tensors{values_of(dtype, {2, 3}).to_sparse_csr()};
+       }},
+      {"conjugated",
+       [](auto dtype) {
+         return Tensors{values_of(dtype, {2, 3}).conj()};
+       },
+       true},
+      {"negated",
+       [](auto dtype) {
+         return Tensors{at::_neg_view(values_of(dtype, {2, 3}))};
+       }},
+      {"registered twice",
+       [](auto dtype) {
+         return Tensors(2, values_of(dtype, {2, 3}));
+       }},
+      {"halves of one memory",
+       [](auto dtype) {
+         return values_of(dtype, {4, 3}).split(2);
+       }},
       {"overlapping slices", [](auto dtype) {
          const auto whole = values_of(dtype, {3, 3});
          return Tensors{whole.narrow(0, 0, 2), whole.narrow(0, 1, 2)};

@@ -1,14 +1,16 @@
-// The command line of a program whose options stand in an OptionTree.
+// The command line of a program whose options stand in an OptionTree, and what makes a shell complete it.
 #pragma once
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/option_text.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/base/options.h>
 
 namespace lockstep {
@@ -46,5 +48,14 @@ LOCKSTEP_API CommandLine parse_command_line(int argc, const char* const* argv, c
 
 /// The text of --help: usage, then every option with type, default, range and the choice it is for.
 LOCKSTEP_API std::string help_text(const OptionTree& tree, const CommandLineInfo& info);
+
+/// A shell that completion_script() writes for.
+enum class Shell { kBash, kZsh, kFish };
+
+LOCKSTEP_API std::span<const OptionName<Shell>> option_names(Shell);
+
+/// A script that completes the program's verbs, its flags (each key of `tree`), the names that they accept
+/// and, where they take a path, files: `source <(PROGRAM --completion bash)`.
+LOCKSTEP_API std::string completion_script(const OptionTree& tree, const CommandLineInfo& info, Shell shell);
 
 }  // namespace lockstep

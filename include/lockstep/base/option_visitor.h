@@ -18,7 +18,6 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/option_codec.h>
-#include <lockstep/base/option_range.h>
 
 namespace lockstep {
 

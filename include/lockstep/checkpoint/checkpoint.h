@@ -10,11 +10,11 @@
 #include <string>
 #include <string_view>
 
-#include <lockstep/base/enum_option.h>
 #include <lockstep/base/export.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/comm/communicator.h>
 #include <lockstep/formats/checkpoint_info.h>
-#include <lockstep/state/state_dict_type.h>
+#include <lockstep/state/module_state.h>
 #include <lockstep/state/state_tree.h>
 
 namespace lockstep {

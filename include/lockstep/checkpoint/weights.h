@@ -9,7 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
-#include <lockstep/state/incompatible_keys.h>
+#include <lockstep/state/module_state.h>
 
 namespace torch::nn {
 class Module;

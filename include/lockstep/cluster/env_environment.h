@@ -1,7 +1,7 @@
 // The environment of ranks that were started by hand.
 #pragma once
 
-#include <lockstep/cluster/external_environment.h>
+#include <lockstep/cluster/environment.h>
 
 namespace lockstep {
 

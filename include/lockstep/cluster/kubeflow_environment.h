@@ -1,7 +1,7 @@
 // The environment of pods of a PyTorchJob.
 #pragma once
 
-#include <lockstep/cluster/external_environment.h>
+#include <lockstep/cluster/environment.h>
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 // The environment of ranks started by LSF's jsrun.
 #pragma once
 
-#include <lockstep/cluster/external_environment.h>
+#include <lockstep/cluster/environment.h>
 
 namespace lockstep {
 

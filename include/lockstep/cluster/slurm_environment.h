@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/cluster/external_environment.h>
+#include <lockstep/cluster/environment.h>
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 // The environment of processes on the hosts of a TPU slice.
 #pragma once
 
-#include <lockstep/cluster/external_environment.h>
+#include <lockstep/cluster/environment.h>
 
 namespace lockstep {
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/base/enum_option.h>
 #include <lockstep/base/export.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/data/loader.h>
 
 namespace lockstep {

@@ -12,7 +12,6 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/data/any_loader.h>
-#include <lockstep/data/batch_source.h>
 #include <lockstep/data/dataset.h>
 #include <lockstep/data/example.h>
 #include <lockstep/data/iterable_dataset.h>

@@ -1,4 +1,5 @@
-// What whoever runs the training adds to a configuration.
+// What whoever runs the training adds to a configuration, and its batch sizes: train_batch_size =
+// train_micro_batch_size_per_gpu x gradient_accumulation_steps x ranks.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,22 @@
 #include <lockstep/deepspeed/config.h>
 
 namespace lockstep {
+
+/// All three, each > 0.
+struct DeepSpeedBatchSizes {
+  std::int64_t train_batch_size = 0;
+  std::int64_t train_micro_batch_size_per_gpu = 0;
+  std::int64_t gradient_accumulation_steps = 0;
+
+  bool operator==(const DeepSpeedBatchSizes&) const = default;
+};
+
+/// What DeepSpeed makes of those that `config` has, for `world_size` data-parallel ranks: with two of them
+/// the third by division, with one of the batch sizes no accumulation. "auto" that nobody filled counts as
+/// not given.
+/// @throws ConfigError quoting the numbers and the ranks when neither batch size is given, one comes out as
+/// 0, or the product does not hold
+LOCKSTEP_API DeepSpeedBatchSizes resolve_batch_sizes(const DeepSpeedConfig& config, int world_size);
 
 /// What a Trainer knows; nothing: not said there.
 struct TrainerSettings {

@@ -19,7 +19,6 @@
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/data/loader.h>
-#include <lockstep/fabric/fabric_callback.h>
 #include <lockstep/fabric/fabric_loader.h>
 #include <lockstep/fabric/fabric_optimizer.h>
 #include <lockstep/fabric/fabric_options.h>
@@ -141,7 +140,8 @@ class LOCKSTEP_API Fabric {
   }
 
   /// This rank's part of a loader's data, floating-point tensors in the type that the precision's models take
-  /// (of batch types of your own: batch_tensors.h). Not Collective, but refuses bad data on all ranks alike.
+  /// (of batch types of your own: data/any_loader.h). Not Collective, but refuses bad data on all ranks
+  /// alike.
   /// @throws ConfigError before launch(); DataError as check_shards()
   template <class Batch>
   FabricLoader<Batch> setup_loader(Loader<Batch> loader, const SetupLoaderOptions& options = {}) const {

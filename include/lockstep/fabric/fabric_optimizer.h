@@ -7,13 +7,26 @@
 #include <vector>
 
 #include <lockstep/base/export.h>
-#include <lockstep/fabric/fabric_callback.h>
-#include <lockstep/optim/gradient_clip.h>
+#include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/precision/precision.h>
 #include <lockstep/strategy/strategy.h>
 
 namespace lockstep {
+
+// What is told of the steps of an own loop.
+
+class FabricOptimizer;
+
+/// Base of the callbacks in FabricOptions::callbacks. Hooks of your own are functions of an interface of your
+/// own, which callbacks derive from as well and which Fabric::call() calls.
+class LOCKSTEP_API FabricCallback {
+ public:
+  virtual ~FabricCallback();
+
+  /// After every FabricOptimizer::step().
+  virtual void on_after_optimizer_step(FabricOptimizer& /*optimizer*/) {}
+};
 
 /// Owns an Optimizer; shares the strategy that made it. Converts to the Optimizer where one is asked for:
 /// `ls::Scheduler scheduler(ls::StepLR{.step_size = 10}, *optimizer);`

@@ -8,9 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/base/enum_option.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/export.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/comm/communicator.h>
 #include <lockstep/metrics/monitor_mode.h>
 #include <lockstep/state/state_tree.h>

@@ -62,4 +62,7 @@ LOCKSTEP_API std::vector<CpuCore> cores_of(const std::vector<int>& processors,
 LOCKSTEP_API std::vector<RankBinding> plan_bindings(const std::vector<CpuCore>& cores,
                                                     const BindingOptions& options, int ranks);
 
+/// The processors that this process may use, by its affinity.
+LOCKSTEP_API int usable_processors();
+
 }  // namespace lockstep

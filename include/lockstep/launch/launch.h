@@ -10,28 +10,13 @@
 // LOCKSTEP_STATUS_FD (see join_launcher()).
 #pragma once
 
-#include <chrono>
 #include <filesystem>
 #include <functional>
-#include <string>
 
 #include <lockstep/base/export.h>
+#include <lockstep/launch/launch_options.h>
 
 namespace lockstep {
-
-/// Which ranks to start and how to stop them.
-struct LaunchOptions {
-  int nprocs = 1;                          ///< ranks on this node, >= 1
-  int node_rank = 0;                       ///< index of this node, 0 to num_nodes - 1
-  int num_nodes = 1;                       ///< nodes of the job, each with nprocs ranks
-  std::string main_address = "127.0.0.1";  ///< host of rank 0
-  int main_port = 0;                       ///< port of rank 0; 0: a free one (only with one node)
-  std::filesystem::path run_dir = {};      ///< gets ranks.json and failure.json; empty: nothing is written
-  std::chrono::milliseconds grace{500};    ///< after a failure: from SIGTERM to SIGKILL of the other ranks
-  /// After SIGINT or SIGTERM to the supervisor: from passing it on to SIGKILL. A second one kills at once.
-  std::chrono::milliseconds interrupt_grace{5000};
-  bool print_failure = true;  ///< names the first failure in one line on stderr
-};
 
 /// Options for `nprocs` ranks on this node of `num_nodes`, with what the environment says of the rest as
 /// Lightning does: MASTER_ADDR, MASTER_PORT, and NODE_RANK or GROUP_RANK.

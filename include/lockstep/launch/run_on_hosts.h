@@ -14,6 +14,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/launch/host_file.h>
+#include <lockstep/launch/launch_options.h>
 
 namespace lockstep {
 
@@ -38,7 +39,7 @@ struct HostsOptions {
   std::string main_address = {};  ///< empty: an address of the first host
   int main_port = 29'500;
   std::chrono::milliseconds start_timeout{60'000};  ///< until all hosts must have answered
-  std::chrono::milliseconds grace{30'000};          ///< that a host has to stop its ranks
+  std::chrono::milliseconds grace = kHostGrace;     ///< that a host has to stop its ranks
 };
 
 /// Starts the job, passes on what its hosts print, with the host's name before each line, and signals the

@@ -9,30 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/base/error.h>
 #include <lockstep/base/export.h>
+#include <lockstep/launch/errors.h>
 
 namespace lockstep {
 
 /// How many processes spawn() starts.
 struct SpawnOptions {
   int nprocs = 1;  ///< processes on this machine, >= 1; their ranks are 0 to nprocs - 1
-};
-
-/// A process that spawn() started has failed. Text: rank, pid, and either its exception's text, the signal
-/// that killed it or its exit code. Source: torch.multiprocessing's ProcessRaisedException and
-/// ProcessExitedException.
-class LOCKSTEP_API ProcessError : public Error {
- public:
-  ProcessError(const ErrorParts& parts, int rank, int exit_code);
-  ~ProcessError() override;
-
-  int rank() const { return rank_; }            ///< -1 where the caller was asked to stop
-  int exit_code() const { return exit_code_; }  ///< 128 + N where signal N ended it
-
- private:
-  int rank_;
-  int exit_code_;
 };
 
 /// How a result of rank 0 becomes bytes and a value again. Specialise it for types of your own; built are

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/loggers/flush_schedule.h>
 #include <lockstep/loggers/logger.h>
 
 namespace lockstep {

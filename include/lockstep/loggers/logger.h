@@ -1,16 +1,50 @@
 // Where metrics go. Loggers are used on rank 0 only.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include <lockstep/base/export.h>
-#include <lockstep/loggers/hyper_parameters.h>
 
 namespace lockstep {
+
+// The settings of a run that loggers keep: learning rate, layers, names.
+
+/// The value of one setting.
+using HyperParameter = std::variant<bool, std::int64_t, double, std::string>;
+
+/// Names with values. A slash in a name nests: `optimizer/lr` is `lr` of `optimizer`.
+using HyperParameters = std::vector<std::pair<std::string, HyperParameter>>;
+
+// When a logger writes out the rows that it holds.
+
+/// Every so many rows, or once a second.
+class FlushSchedule {
+ public:
+  explicit FlushSchedule(int flush_every_n_rows) : flush_every_n_rows_(flush_every_n_rows) {}
+
+  /// Counts a row; whether it is time to write.
+  bool add_row() {
+    const bool waited = std::chrono::steady_clock::now() - last_flush_ > std::chrono::seconds(1);
+    return ++rows_ >= flush_every_n_rows_ || waited;
+  }
+  /// The rows were written, or it was tried.
+  void flushed() {
+    rows_ = 0;
+    last_flush_ = std::chrono::steady_clock::now();
+  }
+
+ private:
+  int flush_every_n_rows_;
+  int rows_ = 0;
+  std::chrono::steady_clock::time_point last_flush_ = {};
+};
 
 /// One metric: name and value.
 using Metric = std::pair<std::string, double>;

@@ -18,7 +18,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
-#include <lockstep/metrics/prediction_metric.h>
+#include <lockstep/metrics/metric.h>
 #include <lockstep/state/state_tree.h>
 
 namespace lockstep::metrics {

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
-#include <lockstep/metrics/prediction_metric.h>
+#include <lockstep/metrics/metric.h>
 
 namespace lockstep::metrics {
 

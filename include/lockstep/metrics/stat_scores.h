@@ -8,7 +8,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/metrics/classification_task.h>
-#include <lockstep/metrics/prediction_metric.h>
+#include <lockstep/metrics/metric.h>
 
 namespace lockstep::metrics {
 

@@ -1,15 +1,32 @@
 // Gradient clipping, with a norm whose bits depend on nothing but the gradients.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
 #include <lockstep/base/export.h>
+#include <lockstep/base/option_type.h>
 
 namespace lockstep {
+
+// Gradient clipping: the Trainer's gradient_clip_val and gradient_clip_algorithm.
+
+/// kNorm scales all gradients together by min(1, value / (norm + 1e-6)); kValue clamps each
+/// element to +-value.
+enum class ClipAlgorithm { kNorm, kValue };
+
+LOCKSTEP_API std::span<const OptionName<ClipAlgorithm>> option_names(ClipAlgorithm);
+
+/// value <= 0: no clipping.
+struct GradientClip {
+  double value = 0;
+  EnumOption<ClipAlgorithm> algorithm = ClipAlgorithm::kNorm;
+  double norm_type = 2.0;           ///< kNorm: p of the norm, > 0 or infinity
+  bool error_if_nonfinite = false;  ///< kNorm: an error instead of gradients that are zero or NaN
+};
 
 /// Elements whose squares are summed as one block by grad_norm().
 inline constexpr std::int64_t kGradNormBlock = 1024;

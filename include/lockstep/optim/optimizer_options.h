@@ -71,4 +71,79 @@ struct LBFGS {
   LineSearch line_search_fn = LineSearch::kNone;
 };
 
+// Adagrad's settings.
+
+/// Steps that shrink with the sum of all squared gradients; as torch.optim.Adagrad. Duchi, Hazan, Singer:
+/// JMLR 12 (2011).
+struct Adagrad {
+  double lr = 1e-2;                         ///< learning rate, >= 0
+  double lr_decay = 0.0;                    ///< >= 0: lr is divided by 1 + lr_decay * (steps done before)
+  double weight_decay = 0.0;                ///< >= 0, added to the gradient
+  double initial_accumulator_value = 0.0;   ///< >= 0, where the sums start
+  double eps = 1e-10;                       ///< >= 0, added to the root of the sum
+  bool maximize = false;                    ///< climb instead of descend
+  std::vector<ParameterGroup> groups = {};  ///< first match wins; what matches none forms the last group
+};
+
+// Lion's settings.
+
+/// Steps of one size, in the direction of the sign of a momentum; as deepspeed.ops.lion, with its defaults.
+/// Chen et al.: arXiv 2302.06675, who take betas (0.9, 0.99). Half of AdamW's state, and a learning rate 3 to
+/// 10 times smaller. Where the momentum is exactly 0 nothing moves, as in the paper; DeepSpeed's kernels move
+/// by lr there, on the CPU down and on the GPU up.
+struct Lion {
+  double lr = 1e-3;  ///< learning rate, >= 0: how far every element moves
+  std::array<double, 2> betas = {
+      0.9, 0.999};            ///< decay in the mean that gives the sign, and of the mean that is kept; [0, 1)
+  double weight_decay = 0.0;  ///< >= 0; parameters shrink by lr * weight_decay each step
+  std::vector<ParameterGroup> groups = {};  ///< first match wins; what matches none forms the last group
+};
+
+// Lamb's settings.
+
+/// Adam whose step is scaled, for each parameter tensor, by the trust ratio |parameter| / |update|: for large
+/// batches. As DeepSpeed's FusedLamb. You et al.: arXiv 1904.00962. Takes pieces, see PieceExchange.
+struct Lamb {
+  double lr = 1e-3;  ///< learning rate, >= 0
+  std::array<double, 2> betas = {0.9,
+                                 0.999};    ///< decay of the running means of gradient and square, in [0, 1)
+  double eps = 1e-8;                        ///< >= 0, added to the root of the second moment
+  double weight_decay = 0.0;                ///< >= 0, times the parameter, added to the update
+  bool bias_correction = true;              ///< correct the means for their start at zero
+  bool eps_inside_sqrt = false;             ///< add eps under the root instead of to it
+  double max_coeff = 10.0;                  ///< largest trust ratio, >= min_coeff
+  double min_coeff = 0.01;                  ///< smallest trust ratio, >= 0
+  std::vector<ParameterGroup> groups = {};  ///< first match wins; what matches none forms the last group
+};
+
+// Muon's settings.
+
+/// How Muon's learning rate follows the shape of a matrix of `rows` x `columns`.
+enum class AdjustLr {
+  kOriginal,      ///< times sqrt(max(1, rows / columns)); torch's "original"
+  kMatchRmsAdamw  ///< times 0.2 sqrt(max(rows, columns)); torch's "match_rms_adamw"
+};
+
+/// Momentum whose update of a matrix is made nearly orthogonal by Newton-Schulz iterations, in bfloat16; as
+/// torch.optim.Muon. Jordan et al.: kellerjordan.github.io/posts/muon. For hidden matrices: parameters that
+/// do not have two dimensions, and those whose name contains "embed" or "lm_head" (DeepSpeed's rule), get
+/// AdamW with the settings that start with adam_. A group of parameters that has both kinds becomes two,
+/// the matrices first. Takes pieces, see PieceExchange. add_param_group() is refused.
+struct Muon {
+  double lr = 1e-3;           ///< learning rate of the matrices, >= 0
+  double weight_decay = 0.1;  ///< of all parameters, >= 0; they shrink by their lr * weight_decay each step
+  double momentum = 0.95;     ///< in [0, 1]: share of the momentum that is kept
+  bool nesterov = true;       ///< look ahead by one more share of the gradient
+  std::array<double, 3> ns_coefficients = {3.4445, -4.7750, 2.0315};  ///< of the iteration's polynomial
+  double eps = 1e-7;                               ///< >= 0, the least norm that an update is divided by
+  int ns_steps = 5;                                ///< iterations, 1 to 99
+  AdjustLr adjust_lr_fn = AdjustLr::kOriginal;     ///< how the shape enters the learning rate
+  double adam_lr = 3e-4;                           ///< learning rate of the other parameters, >= 0
+  std::array<double, 2> adam_betas = {0.9, 0.95};  ///< as AdamW's betas
+  double adam_eps = 1e-10;                         ///< as AdamW's eps
+  bool momentum_in_memory = false;  ///< where state is on disk, all but the momentum of the matrices is
+  std::vector<ParameterGroup> groups = {};  ///< first match wins; what matches none forms the last group.
+                                            ///< lr is for both kinds, momentum for matrices, betas for others
+};
+
 }  // namespace lockstep

@@ -9,7 +9,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/option_type.h>
-#include <lockstep/parallel/sharded/wrap_policy.h>
+#include <lockstep/parallel/wrap_policy.h>
 
 namespace torch::nn {
 class Module;

@@ -1,8 +1,26 @@
-// The state of a torch::nn::Module: its parameters and buffers.
+// The state of a torch::nn::Module, its parameters and buffers, and how it is spread over files.
 #pragma once
 
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/state/incompatible_keys.h>
 #include <lockstep/state/state_tree.h>
+
+namespace lockstep {
+
+/// FSDP's state_dict_type.
+enum class StateDictType {
+  kFull,    ///< rank 0 writes: one file, as Python expects it
+  kSharded  ///< every rank writes its share, as large as the others': the fastest
+};
+
+LOCKSTEP_API std::span<const OptionName<StateDictType>> option_names(StateDictType);
+
+}  // namespace lockstep
 
 namespace torch::nn {
 class Module;

@@ -7,14 +7,14 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/base/enum_option.h>
 #include <lockstep/base/export.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/base/options.h>
 #include <lockstep/cluster/environment_choice.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/deepspeed/config.h>
 #include <lockstep/parallel/ddp/ddp.h>
-#include <lockstep/state/state_dict_type.h>
+#include <lockstep/state/module_state.h>
 
 namespace lockstep {
 

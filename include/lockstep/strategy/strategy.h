@@ -13,11 +13,11 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
-#include <lockstep/optim/gradient_clip.h>
+#include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/backward_options.h>
-#include <lockstep/state/incompatible_keys.h>
+#include <lockstep/state/module_state.h>
 #include <lockstep/state/state_tree.h>
 
 namespace torch::nn {

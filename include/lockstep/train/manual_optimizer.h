@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
-#include <lockstep/optim/gradient_clip.h>
+#include <lockstep/optim/grad_norm.h>
 #include <lockstep/train/run_optimizer.h>
 
 namespace lockstep {

@@ -8,7 +8,6 @@
 
 #include <lockstep/data/loader.h>
 #include <lockstep/optim/grad_norm.h>
-#include <lockstep/optim/gradient_clip.h>
 #include <lockstep/optim/optimizers.h>
 #include <lockstep/optim/scheduler.h>
 #include <lockstep/parallel/backward_options.h>

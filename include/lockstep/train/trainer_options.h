@@ -12,13 +12,13 @@
 #include <variant>
 #include <vector>
 
-#include <lockstep/base/enum_option.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/base/options.h>
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/device/devices.h>
 #include <lockstep/launch/fault.h>
-#include <lockstep/loggers/hyper_parameters.h>
-#include <lockstep/optim/gradient_clip.h>
+#include <lockstep/loggers/logger.h>
+#include <lockstep/optim/grad_norm.h>
 #include <lockstep/precision/precision_options.h>
 #include <lockstep/strategy/strategy_options.h>
 #include <lockstep/train/accumulation_schedule.h>

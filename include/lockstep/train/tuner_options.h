@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include <lockstep/base/enum_option.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/base/options.h>
 #include <lockstep/train/train_context.h>
 

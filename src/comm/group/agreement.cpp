@@ -11,7 +11,7 @@
 
 #include "comm/collectives/signature.h"
 #include "comm/waiting.h"
-#include "rendezvous/rank_text.h"
+#include "rendezvous/verdict.h"
 
 namespace lockstep::detail {
 namespace {

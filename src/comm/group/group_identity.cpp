@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "rendezvous/rank_text.h"
+#include "rendezvous/verdict.h"
 
 namespace lockstep::detail {
 namespace {

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "base/time_slices.h"
+#include "base/system.h"
 
 namespace lockstep::detail {
 namespace {

@@ -9,9 +9,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/rank_status.h>
 
-#include "base/open_files.h"
 #include "base/sockets.h"
-#include "base/standard_descriptors.h"
+#include "base/system.h"
 #include "comm/c10d.h"
 #include "comm/group/connected_group.h"
 #include "comm/join/join_handshake.h"

@@ -11,10 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/host_name.h"
+#include "base/system.h"
 #include "comm/join/joining.h"
 #include "comm/waiting.h"
-#include "rendezvous/rank_text.h"
 #include "rendezvous/verdict.h"
 
 namespace lockstep::detail {

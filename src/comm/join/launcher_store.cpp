@@ -12,7 +12,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
-#include "base/system_error_text.h"
+#include "base/format.h"
 #include "comm/c10d.h"
 #include "comm/fork_guard.h"
 #include "comm/join/joining.h"

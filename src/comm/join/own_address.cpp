@@ -3,7 +3,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
-#include "base/host_name.h"
+#include "base/system.h"
 #include "rendezvous/own_address.h"
 
 namespace lockstep::detail {

@@ -9,7 +9,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/system_error_text.h"
+#include "base/format.h"
 #include "comm/waiting.h"
 
 #include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>

@@ -7,10 +7,8 @@
 #include <lockstep/torch.h>
 
 #include "parallel/activations/recorded_segment.h"
-#include "parallel/dispatch/hook_engine.h"
-#include "parallel/dispatch/in_backward.h"
-#include "parallel/dispatch/mark_table.h"
-#include "parallel/sharded/unit_plan.h"
+#include "parallel/dispatch/backward_thread.h"
+#include "parallel/dispatch/operator_dispatch.h"
 
 namespace lockstep::detail {
 namespace {
@@ -52,11 +50,11 @@ void refuse_checkpointed(const std::string& name) {
 
 }  // namespace
 
-BlockSegments::BlockSegments(const torch::nn::Module& module, const WrapPolicy& policy) {
+BlockSegments::BlockSegments(const std::vector<CheckpointedBlock>& blocks) {
   install_autograd_engine();
-  for (const auto& unit : plan_blocks(module, policy, "activation_checkpointing")) {
-    blocks_.push_back({.name = unit.name, .parameters = {}});
-    for (const auto& member : unit.members) {
+  for (const auto& block : blocks) {
+    blocks_.push_back({.name = block.name, .parameters = {}});
+    for (const auto& member : block.parameters) {
       if (is_checkpointed(member.tensor)) refuse_checkpointed("parameter " + member.name);
       blocks_.back().parameters.push_back(member.tensor);
     }

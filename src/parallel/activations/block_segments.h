@@ -6,24 +6,30 @@
 #include <vector>
 
 #include <lockstep/parallel/dispatch/tensor_mark.h>
-#include <lockstep/parallel/sharded/wrap_policy.h>
 
 #include "parallel/activations/module_policies.h"
 
-namespace torch::nn {
-class Module;
-}
-
 namespace lockstep::detail {
+
+/// A parameter, and where it is in the module.
+struct BlockParameter {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// What is computed again as a whole.
+struct CheckpointedBlock {
+  std::string name;  ///< of its module; empty: what belongs to no block
+  std::vector<BlockParameter> parameters = {};
+};
 
 /// Records each pass through a block: from the first operator that uses one of its parameters until the
 /// first that uses one of another block's, or of none, or until backward. A block that is run twice in
 /// a row is two passes. Only where gradients are taken.
 class BlockSegments final : public UseHandler, public ModulePolicy {
  public:
-  /// Blocks are the modules that `policy` chooses; the innermost, where they lie inside of each other.
-  /// @throws ConfigError if it chooses none, or some are checkpointed already
-  BlockSegments(const torch::nn::Module& module, const WrapPolicy& policy);
+  /// The first of `blocks` is what belongs to none. @throws ConfigError if some are checkpointed already
+  explicit BlockSegments(const std::vector<CheckpointedBlock>& blocks);
   ~BlockSegments() override;
   BlockSegments(const BlockSegments&) = delete;
   BlockSegments& operator=(const BlockSegments&) = delete;

@@ -6,7 +6,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
-#include "parallel/module_parts.h"
+#include "parallel/module_states.h"
 
 namespace lockstep::detail {
 namespace {

@@ -1,16 +1,53 @@
-// Where the activations of a module begin to be kept on disk, though modules have no hooks.
+// Activations on disk, from forward to backward, and where those of a module begin to be kept there.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <mutex>
+#include <unordered_map>
 #include <vector>
 
+#include <lockstep/base/export.h>
 #include <lockstep/parallel/activation_offload.h>
 #include <lockstep/parallel/dispatch/tensor_mark.h>
 
-#include "parallel/activations/activation_store.h"
+#include "offload/mapped_memory.h"
 #include "parallel/activations/module_policies.h"
+#include "parallel/dispatch/tensor_keeper.h"
 
 namespace lockstep::detail {
+
+/// Copies the memory of tensors into mapped files, once for all tensors that lie in it. Parameters, tensors
+/// on accelerators and those of less than `min_bytes` stay where they are. Thread-safe.
+class LOCKSTEP_API ActivationStore final : public TensorKeeper {
+ public:
+  ActivationStore(offload::SwapFolder folder, std::int64_t min_bytes);
+
+  /// Blocks while bytes are copied; they reach the disk when the system needs the memory.
+  /// @throws IoError where the disk has no room
+  KeptTensor keep(const at::Tensor& tensor) override;
+
+  std::uint64_t bytes_in_use() const { return pool_->bytes_in_use(); }
+
+ private:
+  class Copy;
+  struct Source {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // weak: keeps the address from being used again
+    std::int64_t version = 0;                           // of what was copied
+    std::weak_ptr<Copy> copy = {};
+  };
+
+  bool takes(const at::Tensor& tensor) const;
+  std::shared_ptr<Copy> copy_of(const at::Tensor& tensor);
+  void forget_what_is_gone();
+
+  const std::shared_ptr<offload::MappedPool> pool_;
+  const std::uint64_t min_bytes_;
+  std::mutex mutex_;  // guards all below
+  std::unordered_map<const c10::StorageImpl*, Source> sources_;
+  std::size_t most_sources_ = 64;  // before those that are gone are looked for
+  std::weak_ptr<Copy> latest_;
+};
 
 /// From the first operator that uses one of the module's parameters until backward, what this thread keeps
 /// is kept in an ActivationStore. Only where gradients are taken.

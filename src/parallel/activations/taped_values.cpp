@@ -5,7 +5,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
-#include "parallel/dispatch/use_key.h"
+#include "parallel/dispatch/operator_dispatch.h"
 
 namespace lockstep::detail {
 namespace {

@@ -1,14 +1,105 @@
 #include "parallel/ddp/bucket_reducer.h"
 
 #include <cmath>
+#include <functional>
 
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
-#include "parallel/ddp/backward_errors.h"
-#include "parallel/ddp/reducer_group.h"
+#include "comm/c10d.h"
+#include "parallel/backward_checks.h"
 
 namespace lockstep::detail {
+namespace {
+
+// Sums who uses which parameter over ranks. Collective, asynchronous.
+using ReduceUsedMap = std::function<c10::intrusive_ptr<c10d::Work>(const at::Tensor& map)>;
+
+class WorkAdapter final : public c10d::Work {
+ public:
+  explicit WorkAdapter(lockstep::Work work) : work_(std::move(work)) {}
+  bool isCompleted() override { return work_.is_completed(); }
+  bool wait(std::chrono::milliseconds /*of the group*/) override {
+    work_.wait();
+    return true;
+  }
+
+ private:
+  lockstep::Work work_;
+};
+
+class ReducerBackend final : public c10d::Backend {
+ public:
+  ReducerBackend(Communicator comm, ReduceUsedMap reduce_used_map)
+      : Backend(comm.rank(), comm.size()),
+        comm_(std::move(comm)),
+        reduce_used_map_(std::move(reduce_used_map)) {}
+  const std::string getBackendName() const override { return "lockstep"; }
+
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override {
+    return c10::make_intrusive<WorkAdapter>(
+        comm_.broadcast_async(tensors.at(0), static_cast<int>(options.rootRank)));
+  }
+
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& /*a sum*/) override {
+    return reduce_used_map_(tensors.at(0));
+  }
+
+ private:
+  Communicator comm_;
+  ReduceUsedMap reduce_used_map_;
+};
+
+// Its collectives are those of the Communicator; nothing of c10d's own process groups is used. It has the two
+// that a Reducer calls besides its comm hook: broadcast (of the bucket order) and all-reduce, which it needs
+// for the map of used parameters only.
+c10::intrusive_ptr<c10d::ProcessGroup> make_reducer_group(const Communicator& comm, c10::DeviceType device,
+                                                          ReduceUsedMap reduce_used_map) {
+  using c10d::ProcessGroup;
+  auto group = c10::make_intrusive<ProcessGroup>(comm.rank(), comm.size());
+  group->setDefaultBackend(ProcessGroup::BackendType::CUSTOM);
+  group->setBackend(device, ProcessGroup::BackendType::CUSTOM,
+                    c10::make_intrusive<ReducerBackend>(comm, std::move(reduce_used_map)));
+  group->setGroupName("lockstep_ddp");
+  return group;
+}
+
+[[noreturn]] void refuse_sparse(const std::string& name) {
+  throw ConfigError("parallel", {.what = "a sparse gradient cannot be averaged: that of " + name,
+                                 .expected = "dense gradients",
+                                 .got = "a sparse one",
+                                 .hint = "leave out sparse(true) of the embedding"});
+}
+
+[[noreturn]] void refuse_late(const std::string& name) {
+  throw CommError(
+      "parallel",
+      {.what = "a gradient came after the gradients of its model had been averaged: " + name,
+       .expected = "a model whose backward runs once per pass",
+       .got = "another backward within the same backward, as of a checkpoint around the whole model "
+              "that is called twice",
+       .hint = "set static_graph = true, or call the model once, on the inputs together"});
+}
+
+}  // namespace
+
+GradientArrivals::GradientArrivals(const std::vector<NamedTensor>& trained, const HookAdapter& hook)
+    : hook_(hook) {
+  for (const auto& named : trained) {
+    handles_.emplace_back(register_post_accumulate_grad_hook(
+        named.tensor, [this, &named](const at::Tensor&) { arrived(named); }));
+  }
+}
+
+void GradientArrivals::arrived(const NamedTensor& named) {
+  if (!is_open_) return;
+  has_any_ = true;
+  if (named.tensor.grad().layout() != at::kStrided) refuse_sparse(named.name);
+  if (hook_.is_finished()) refuse_late(named.name);
+}
+
 namespace {
 
 // The last layers' gradients come first, so buckets run from the last parameter to the first. Until the

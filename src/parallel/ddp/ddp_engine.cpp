@@ -1,14 +1,129 @@
-#include <lockstep/parallel/ddp/ddp_engine.h>
+#include "parallel/ddp/ddp_engine.h"
 
 #include <algorithm>
+#include <sstream>
+#include <vector>
+
+#include <torch/csrc/autograd/engine.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/comm/coalesced.h>
+#include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/torch.h>
 
-#include "parallel/ddp/averaged_backward.h"
-#include "parallel/ddp/backward_errors.h"
-#include "parallel/ddp/engine_impl.h"
+#include "parallel/backward_checks.h"
+#include "parallel/ddp/bucket_reducer.h"
+
+namespace lockstep::detail {
+namespace {
+
+// One backward that averages the gradients of several models.
+class AveragedBackward {
+ public:
+  explicit AveragedBackward(at::Tensor loss) : loss_(std::move(loss)) {}
+  /// Lets the graph go.
+  ~AveragedBackward();
+  AveragedBackward(const AveragedBackward&) = delete;
+  AveragedBackward& operator=(const AveragedBackward&) = delete;
+
+  /// Before it: a model that takes part. Models send in the order of these calls.
+  void add(BucketReducer& reducer, int divisor);
+
+  /// Then: follows the graph to its end.
+  void follow();
+
+ private:
+  void complete();
+
+  at::Tensor loss_;
+  std::vector<BucketReducer*> reducers_;
+  unsigned hook_ = 0;
+  bool follows_ = false;
+};
+
+AveragedBackward::~AveragedBackward() {
+  if (follows_) loss_.remove_hook(hook_);
+  for (auto* reducer : reducers_) reducer->end_backward();
+}
+
+void AveragedBackward::add(BucketReducer& reducer, int divisor) {
+  reducer.prepare_backward(loss_, divisor, reducers_.empty() ? nullptr : reducers_.back());
+  reducers_.push_back(&reducer);
+}
+
+// What is asked of the engine at the start of the graph comes first at its end: before any Reducer waits.
+void AveragedBackward::follow() {
+  if (reducers_.empty()) return;
+  hook_ = loss_.register_hook([this](const at::Tensor&) {
+    torch::autograd::Engine::get_default_engine().queue_callback([this] { complete(); });
+  });
+  follows_ = true;
+}
+
+void AveragedBackward::complete() {
+  for (auto* reducer : reducers_) reducer->complete_backward();
+}
+
+std::string describe(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, at::Device device,
+                     bool is_trained) {
+  std::ostringstream text;
+  text << sizes << " of strides " << strides << ' ' << dtype << " on " << device
+       << (is_trained ? ", trained" : ", frozen");
+  return text.str();
+}
+
+constexpr auto kHint =
+    "release it (Fabric::release), or drop its DdpEngine, before it is changed, moved or frozen, and set it "
+    "up "
+    "again then; on all ranks";
+
+// Who follows a parameter's gradients holds on to this; the parameter gets another one when its dtype or
+// device changes.
+auto accumulator_of(const at::Tensor& tensor) {
+  return tensor.requires_grad() ? torch::autograd::impl::grad_accumulator(tensor) : nullptr;
+}
+
+}  // namespace
+
+ModelWatch::ModelWatch(const torch::nn::Module& module, const ModuleStates& states, bool allows_freezing)
+    : lists_(module, states, {.set_up_for = "ddp", .hint = kHint}), allows_freezing_(allows_freezing) {
+  for (const auto& named : states.parameters) {
+    const auto& tensor = named.tensor;
+    parameters_.push_back({.named = named,
+                           .sizes = tensor.sizes().vec(),
+                           .strides = tensor.strides().vec(),
+                           .dtype = tensor.scalar_type(),
+                           .device = tensor.device(),
+                           .is_trained = tensor.requires_grad(),
+                           .accumulator = accumulator_of(tensor)});
+  }
+}
+
+void ModelWatch::check() {
+  for (const auto& known : parameters_) check(known);
+  lists_.check();
+}
+
+void ModelWatch::check(const Known& known) const {
+  const auto& tensor = known.named.tensor;
+  const bool is_trained = tensor.requires_grad();
+  const bool may_rest = allows_freezing_ && known.is_trained && !is_trained;
+  const bool is_same = (is_trained == known.is_trained || may_rest) && tensor.scalar_type() == known.dtype &&
+                       tensor.device() == known.device && tensor.sizes() == at::IntArrayRef(known.sizes) &&
+                       tensor.strides() == at::IntArrayRef(known.strides);
+  if (!is_same) {
+    refuse_change(
+        lists_.words(), "parameter " + known.named.name,
+        describe(known.sizes, known.strides, known.dtype, known.device, known.is_trained),
+        describe(tensor.sizes(), tensor.strides(), tensor.scalar_type(), tensor.device(), is_trained));
+  }
+  if (known.accumulator && torch::autograd::impl::try_get_grad_accumulator(tensor) != known.accumulator) {
+    refuse_change(lists_.words(), "parameter " + known.named.name,
+                  "of the same dtype and on the same device all the time", "converted or moved, and back");
+  }
+}
+
+}  // namespace lockstep::detail
 
 namespace lockstep {
 namespace {

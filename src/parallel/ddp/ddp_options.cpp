@@ -1,6 +1,6 @@
 #include <lockstep/parallel/ddp/ddp.h>
 
-#include "parallel/ddp/choose_hook.h"
+#include "parallel/ddp/comm_hooks.h"
 #include "parallel/joining_options.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/comm/coalesced.h>
 
-#include "parallel/ddp/engine_impl.h"
+#include "parallel/ddp/ddp_engine.h"
 
 namespace lockstep {
 

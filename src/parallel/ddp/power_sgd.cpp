@@ -1,17 +1,65 @@
 // PowerSGD (Vogels, Karimireddy, Jaggi, 2019). A gradient that is a matrix M of n x m is sent as P and Q
 // with M ~ P Q^T, of n x r and m x r: one step of subspace iteration, P = M Q averaged over the ranks and
 // orthogonalized, then Q = M^T P averaged.
-#include <lockstep/parallel/ddp/power_sgd.h>
+#include "parallel/ddp/power_sgd.h"
 
 #include <algorithm>
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <lockstep/base/error.h>
 #include <lockstep/parallel/ddp/comm_hook.h>
 #include <lockstep/torch.h>
 
-#include "parallel/ddp/average.h"
-#include "parallel/ddp/power_sgd_state.h"
+#include "parallel/ddp/bucket_layout.h"
+
+namespace lockstep::detail {
+
+PowerSgdMemory& PowerSgdState::memory_of(const at::Tensor& parameter, at::IntArrayRef error_sizes,
+                                         at::IntArrayRef q_sizes) {
+  auto& memory = memories_[parameter.unsafeGetTensorImpl()];
+  memory.parameter = parameter;
+  const auto fits = [&](const at::Tensor& tensor, at::IntArrayRef sizes) {
+    return !memory.is_open && tensor.defined() && tensor.sizes() == sizes;
+  };
+  if (!fits(memory.error, error_sizes)) memory.error.reset();
+  if (!fits(memory.q, q_sizes)) memory.q.reset();
+  memory.is_open = false;
+  return memory;
+}
+
+StateTree PowerSgdState::state(const std::vector<NamedTensor>& named) const {
+  StateTree parameters;
+  for (const auto& [name, tensor] : named) {
+    const auto found = memories_.find(tensor.unsafeGetTensorImpl());
+    if (found == memories_.end() || found->second.is_open) continue;
+    StateTree memory;
+    if (found->second.error.defined()) memory.set("error", found->second.error.clone());
+    if (found->second.q.defined()) memory.set("q", found->second.q.clone());
+    parameters.set(name, std::move(memory));
+  }
+  StateTree state;
+  state.set("iteration", iteration);
+  state.set("parameters", std::move(parameters));
+  return state;
+}
+
+void PowerSgdState::load_state(const StateTree& state, const std::vector<NamedTensor>& named) {
+  const auto& parameters = state.get<StateTree>("parameters");
+  std::unordered_map<const at::TensorImpl*, PowerSgdMemory> memories;
+  for (const auto& [name, tensor] : named) {
+    if (!parameters.contains(name)) continue;
+    const auto& saved = parameters.get<StateTree>(name);
+    const auto copy = [&](const char* key) {
+      return saved.contains(key) ? saved.get<at::Tensor>(key).clone() : at::Tensor();
+    };
+    memories[tensor.unsafeGetTensorImpl()] = {.parameter = tensor, .error = copy("error"), .q = copy("q")};
+  }
+  iteration = state.get<std::int64_t>("iteration");
+  memories_ = std::move(memories);
+}
+
+}  // namespace lockstep::detail
 
 namespace lockstep {
 namespace {
@@ -233,6 +281,41 @@ CommHook power_sgd_hook(std::shared_ptr<detail::PowerSgdState> state) {
 
 CommHook power_sgd_hook(const PowerSgd& options) {
   return power_sgd_hook(std::make_shared<detail::PowerSgdState>(options));
+}
+
+namespace {
+
+[[noreturn]] void refuse_option(const char* key, const char* expected, double got) {
+  throw ConfigError("parallel", {.what = std::string("ddp_comm_state.") + key + " is out of range",
+                                 .expected = expected,
+                                 .got = std::to_string(got)});
+}
+
+}  // namespace
+
+void detail::validate(const PowerSgd& options) {
+  if (options.matrix_approximation_rank < 1)
+    refuse_option("matrix_approximation_rank", ">= 1", options.matrix_approximation_rank);
+  if (options.start_powerSGD_iter < 2)
+    refuse_option("start_powerSGD_iter", ">= 2", options.start_powerSGD_iter);
+  if (!(options.min_compression_rate > 0))
+    refuse_option("min_compression_rate", "more than 0", options.min_compression_rate);
+  if (!(options.orthogonalization_epsilon >= 0))
+    refuse_option("orthogonalization_epsilon", ">= 0", options.orthogonalization_epsilon);
+}
+
+void describe(OptionVisitor& v, PowerSgd& o) {
+  v.field("matrix_approximation_rank", o.matrix_approximation_rank, "Rank of PowerSGD's approximation",
+          at_least(1));
+  v.field("start_powerSGD_iter", o.start_powerSGD_iter, "Steps before PowerSGD starts to compress",
+          at_least(2));
+  v.field("min_compression_rate", o.min_compression_rate,
+          "Gradients that PowerSGD would shrink by less are sent as they are", more_than(0));
+  v.field("use_error_feedback", o.use_error_feedback, "Add what PowerSGD lost to the next step's gradients");
+  v.field("warm_start", o.warm_start, "Start from the approximation of the step before");
+  v.field("orthogonalization_epsilon", o.orthogonalization_epsilon,
+          "Added to norms when orthogonalizing; 0: QR decomposition", at_least(0));
+  v.field("random_seed", o.random_seed, "Seed of the first approximation");
 }
 
 }  // namespace lockstep

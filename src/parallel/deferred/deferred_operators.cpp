@@ -1,16 +1,38 @@
-#include "parallel/deferred/deferred_operators.h"
-
-#include <ATen/autocast_mode.h>
+#include "parallel/deferred/deferred_tensor.h"
 
 #include <algorithm>
 #include <mutex>
 #include <optional>
 #include <unordered_set>
 
+#include <ATen/autocast_mode.h>
+
+#include <lockstep/parallel/deferred_init.h>
 #include <lockstep/torch.h>
 
-#include "parallel/deferred/deferred_tensor.h"
-#include "parallel/dispatch/use_key.h"
+#include "parallel/dispatch/operator_dispatch.h"
+#include "parallel/module_states.h"
+
+namespace lockstep {
+
+// With the key included, operators that make tensors come to us as well.
+DeferredInit::DeferredInit()
+    : was_deferring_(detail::is_deferring()),
+      was_included_(c10::impl::tls_is_dispatch_key_included(detail::use_key())) {
+  c10::impl::tls_set_dispatch_key_included(detail::use_key(), true);
+  detail::is_deferring() = true;
+}
+
+DeferredInit::~DeferredInit() {
+  detail::is_deferring() = was_deferring_;
+  c10::impl::tls_set_dispatch_key_included(detail::use_key(), was_included_);
+}
+
+void materialize_module(const torch::nn::Module& module) {
+  detail::materialize_states(detail::ModuleStates(module));
+}
+
+}  // namespace lockstep
 
 namespace lockstep::detail {
 namespace {
@@ -200,17 +222,9 @@ void materialize_in(const c10::IValue& argument) {
   }
 }
 
-}  // namespace
-
-bool& is_deferring() {
-  thread_local bool defers = false;
-  return defers;
-}
-
 bool may_defer() { return is_deferring() || any_deferred(); }
 
-bool defer_operator(const c10::OperatorHandle& op, const OperatorInfo& info,
-                    std::vector<c10::IValue>& stack) {
+bool defer_operator(const c10::OperatorHandle& op, const OperatorInfo& info, Stack& stack) {
   const c10::impl::ExcludeDispatchKeyGuard guard(use_key());
   if (is_deferring() && makes_memory(op)) return defer_memory(op, stack);
   if (!any_deferred()) return false;
@@ -220,6 +234,20 @@ bool defer_operator(const c10::OperatorHandle& op, const OperatorInfo& info,
 
 void materialize_arguments(std::span<const c10::IValue> arguments) {
   for (const auto& argument : arguments) materialize_in(argument);
+}
+
+[[maybe_unused]] const bool is_hooked = [] {
+  set_deferral_hooks({.may_defer = &may_defer,
+                      .defer_operator = &defer_operator,
+                      .materialize_arguments = &materialize_arguments});
+  return true;
+}();
+
+}  // namespace
+
+bool& is_deferring() {
+  thread_local bool defers = false;
+  return defers;
 }
 
 }  // namespace lockstep::detail

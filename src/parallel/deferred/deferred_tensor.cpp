@@ -4,10 +4,8 @@
 
 #include <lockstep/torch.h>
 
-#include "parallel/dispatch/mark_table.h"
-#include "parallel/dispatch/tensor_keys.h"
-#include "parallel/dispatch/use_key.h"
-#include "parallel/sharded/released_storage.h"
+#include "parallel/dispatch/operator_dispatch.h"
+#include "parallel/released_storage.h"
 
 namespace lockstep::detail {
 namespace {

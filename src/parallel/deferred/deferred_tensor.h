@@ -9,6 +9,26 @@
 
 namespace lockstep::detail {
 
+// Operators on deferred tensors: those that can wait are taped, the others get what they need.
+
+/// Whether this thread builds within DeferredInit.
+bool& is_deferring();
+
+/// While it lives, this thread's new tensors get their memory at once.
+class MemoryAtOnce {
+ public:
+  MemoryAtOnce() : was_deferring_(is_deferring()) { is_deferring() = false; }
+  ~MemoryAtOnce() { is_deferring() = was_deferring_; }
+  MemoryAtOnce(const MemoryAtOnce&) = delete;
+  MemoryAtOnce& operator=(const MemoryAtOnce&) = delete;
+
+ private:
+  bool was_deferring_;
+};
+
+/// False where no operator needs to be looked at for deferral.
+bool may_defer();
+
 /// Whether any tensor of the process is deferred.
 bool any_deferred();
 

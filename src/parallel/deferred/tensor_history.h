@@ -14,7 +14,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include "parallel/tensor_place.h"
+#include "parallel/dispatch/tensor_keeper.h"
 
 namespace lockstep::detail {
 

@@ -11,9 +11,9 @@
 #include <lockstep/parallel/sharded/mixed_precision.h>
 
 #include "parallel/sharded/flat_parameter.h"
-#include "parallel/sharded/memory_pool.h"
 #include "parallel/sharded/row_reduction.h"
-#include "parallel/sharded/shard_mesh.h"
+#include "parallel/sharded/shard_layout.h"
+#include "parallel/sharded/shard_memory.h"
 
 namespace lockstep::detail {
 

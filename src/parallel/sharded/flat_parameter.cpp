@@ -6,7 +6,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
-#include "parallel/sharded/released_storage.h"
+#include "parallel/released_storage.h"
 
 namespace lockstep::detail {
 namespace {

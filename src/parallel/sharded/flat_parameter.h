@@ -16,12 +16,9 @@
 #include <lockstep/comm/communicator.h>
 #include <lockstep/parallel/dispatch/tensor_mark.h>
 
-#include "parallel/sharded/memory_pool.h"
-#include "parallel/sharded/narrow_shard.h"
 #include "parallel/sharded/row_gather.h"
 #include "parallel/sharded/shard_layout.h"
 #include "parallel/sharded/shard_memory.h"
-#include "parallel/sharded/shard_mesh.h"
 
 namespace lockstep::detail {
 

@@ -6,7 +6,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
-#include "parallel/graph_leaves.h"
+#include "parallel/backward_checks.h"
 
 namespace lockstep::detail {
 namespace {

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "base/trimmed.h"
+#include "base/format.h"
 
 namespace lockstep {
 namespace {

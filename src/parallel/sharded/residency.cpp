@@ -5,13 +5,67 @@
 #include <cstdio>
 #include <utility>
 
+#include <c10/core/ScalarType.h>
+
 #include <lockstep/base/error.h>
+#include <lockstep/parallel/dispatch/operator_call.h>
 #include <lockstep/torch.h>
 
-#include "parallel/dispatch/in_backward.h"
-#include "parallel/sharded/argument_casts.h"
+#include "parallel/dispatch/backward_thread.h"
+#include "parallel/dispatch/operator_info.h"
 
 namespace lockstep::detail {
+namespace {
+
+bool must_cast(const at::Tensor& tensor, at::ScalarType dtype) {
+  return tensor.defined() && tensor.is_floating_point() && tensor.scalar_type() != dtype;
+}
+
+void cast_list(c10::IValue& argument, at::ScalarType dtype) {
+  auto tensors = argument.toTensorVector();
+  bool is_changed = false;
+  for (auto& tensor : tensors) {
+    if (!must_cast(tensor, dtype)) continue;
+    tensor = tensor.to(dtype);
+    is_changed = true;
+  }
+  if (is_changed) argument = c10::IValue(std::move(tensors));
+}
+
+// Statistics are written to, though schemas do not say so.
+bool is_statistic(const c10::Argument& argument) { return argument.name().starts_with("running_"); }
+
+// Casts the floating-point tensors among the arguments of `call` to `dtype`, those in lists, too; not those
+// that it writes to. Differentiable: gradients come back in the type of before.
+void cast_arguments(OperatorCall& call, at::ScalarType dtype) {
+  const auto written = operator_info(call.op()).written;
+  if (written != 0) return;
+  const auto& schema = call.op().schema().arguments();
+  const auto arguments = call.arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    auto& argument = arguments[i];
+    if (is_statistic(schema[i])) continue;
+    if (argument.isTensor() && must_cast(argument.toTensor(), dtype)) {
+      argument = argument.toTensor().to(dtype);
+    } else if (argument.isTensorList()) {
+      cast_list(argument, dtype);
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<std::size_t> UsePredictor::next_after(std::size_t unit, UsePhase phase) {
+  const auto before = last_ ? *unit_ + 1 : 0;
+  if (last_) next_[*last_] = unit;
+  const Context context =
+      (static_cast<Context>(phase) << 62) | (static_cast<Context>(before) << 31) | static_cast<Context>(unit);
+  unit_ = unit;
+  last_ = context;
+  const auto found = next_.find(context);
+  return found == next_.end() ? std::nullopt : std::optional(found->second);
+}
+
 namespace {
 
 bool is_in(const std::vector<std::size_t>& units, std::size_t unit) {

@@ -1,9 +1,14 @@
 // Which units are gathered: those in use, the one that is expected next, and as few others as possible.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <lockstep/base/error.h>
@@ -11,11 +16,60 @@
 #include <lockstep/parallel/sharded/sharded_stats.h>
 #include <lockstep/parallel/sharded/sharding_plan.h>
 
-#include "parallel/sharded/memory_pool.h"
-#include "parallel/sharded/sharded_unit.h"
-#include "parallel/sharded/use_predictor.h"
+#include "parallel/sharded/flat_parameter.h"
+#include "parallel/sharded/shard_memory.h"
 
 namespace lockstep::detail {
+
+// A unit: parameters that are gathered and released together, such as those of one block of a model.
+
+enum class UnitState {
+  kSharded,    ///< its parameters have no memory
+  kGathering,  ///< on their way
+  kLive        ///< there
+};
+
+struct ShardedUnit {
+  std::string name;               ///< the module's, such as "layers.3"; empty for what belongs to no block
+  std::int64_t number = 0;        ///< equal on all ranks, from 1
+  std::int64_t elements = 0;      ///< of the rows that a gather puts together
+  bool is_root = false;           ///< holds what belongs to no block: often used first and last
+  bool keeps_until_step = false;  ///< stays gathered, once it is, until parameters change
+  bool is_spread = false;         ///< has parameters from all over the model: its gradients come last
+  std::vector<std::unique_ptr<FlatParameter>> flats = {};  ///< one per dtype, trained and frozen apart
+  UnitState state = UnitState::kSharded;
+};
+
+/// Where a member of a unit is to be found by its tag.
+struct MemberPlace {
+  std::size_t unit;
+  std::size_t flat;
+  std::size_t member;
+};
+
+// Which unit comes next: what followed the last time that the same two units were used one after the other.
+
+/// In what a unit is used: the order differs between them.
+enum class UsePhase : std::uint8_t { kEvaluation, kForward, kBackward };
+
+/// Remembers sequences of units, in any mixture of passes. Ranks that use the same units in the same order
+/// predict alike.
+class UsePredictor {
+ public:
+  /// `unit` is used now, after others; returns what is expected next.
+  std::optional<std::size_t> next_after(std::size_t unit, UsePhase phase);
+
+  /// What comes now does not follow on what was.
+  void break_off() { last_.reset(); }
+
+ private:
+  // Two units that follow on each other, and where.
+  using Context = std::uint64_t;
+
+  std::optional<std::size_t> unit_;  // the last one
+  std::optional<Context> last_;      // that it was used in
+  std::unordered_map<Context, std::size_t> next_;
+};
 
 /// What a plan says about it; see there.
 struct ResidencyRules {

@@ -9,10 +9,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/comm/communicator.h>
-#include <lockstep/parallel/sharded/zero_plus_plus.h>
+#include <lockstep/parallel/sharded/sharding_plan.h>
 
-#include "parallel/sharded/memory_pool.h"
-#include "parallel/sharded/shard_mesh.h"
+#include "parallel/sharded/shard_layout.h"
+#include "parallel/sharded/shard_memory.h"
 
 namespace lockstep::detail {
 

@@ -7,13 +7,50 @@
 
 #include <lockstep/torch.h>
 
-#include "base/heap.h"
-#include "base/host_name.h"
+#include "base/system.h"
+#include "offload/file_space.h"
 #include "offload/mapped_memory.h"
-#include "offload/offload_directory.h"
-#include "optim/page_memory.h"
+#include "optim/arena.h"
 
 namespace lockstep::detail {
+
+at::Tensor MemoryPool::take(std::int64_t elements, at::ScalarType dtype) {
+  const auto fits = [&](const at::Tensor& buffer) {
+    return buffer.numel() == elements && buffer.scalar_type() == dtype;
+  };
+  const auto found = std::ranges::find_if(free_, fits);
+  at::Tensor buffer;
+  if (found != free_.end()) {
+    buffer = std::move(*found);
+    free_.erase(found);
+    kept_ -= static_cast<std::int64_t>(buffer.nbytes());
+  } else {
+    const c10::InferenceMode off(false);
+    buffer = zeros_in_pages(elements, dtype);
+  }
+  in_use_ += static_cast<std::int64_t>(buffer.nbytes());
+  peak_ = std::max(peak_, in_use_);
+  limit_ = std::max(limit_, in_use_);
+  // Sizes that are asked for no more make room for those that are.
+  while (!free_.empty() && in_use_ + kept_ > limit_) {
+    kept_ -= static_cast<std::int64_t>(free_.front().nbytes());
+    free_.erase(free_.begin());
+  }
+  return buffer;
+}
+
+void MemoryPool::give(at::Tensor buffer) {
+  const auto bytes = static_cast<std::int64_t>(buffer.nbytes());
+  in_use_ -= bytes;
+  kept_ += bytes;
+  free_.push_back(std::move(buffer));
+}
+
+void MemoryPool::forget_peak() {
+  free_.clear();
+  kept_ = 0;
+  limit_ = in_use_;
+}
 
 std::shared_ptr<const StateSwap> make_swap(const DiskOffload& offload, int rank) {
   const offload::SwapOptions options{.block_size = offload.block_size,
@@ -21,7 +58,7 @@ std::shared_ptr<const StateSwap> make_swap(const DiskOffload& offload, int rank)
                                      .single_submit = offload.single_submit,
                                      .overlap_events = offload.overlap_events};
   offload::validate(options);
-  give_back_what_is_freed();  // who offloads has no memory to spare
+  return_freed_memory();  // who offloads has no memory to spare
   if (rank == 0) offload::warn_of_tmpfs(offload.directory, offload.option);
   auto folder = std::make_shared<const offload::SwapFolder>(
       offload::SwapFolderOptions{.directory = offload.directory, .rank = rank, .option = offload.option});

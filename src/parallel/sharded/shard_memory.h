@@ -1,17 +1,45 @@
-// Where shards and their gradients lie: in memory, or in files that are mapped.
+// Where shards, their gradients and gathered rows lie: in memory that is used again, or in files that are
+// mapped.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/comm/communicator.h>
-#include <lockstep/parallel/sharded/disk_offload.h>
+#include <lockstep/parallel/sharded/sharding_plan.h>
 
-#include "optim/state_swap.h"
+#include "optim/swapped_tiles.h"
 
 namespace lockstep::detail {
+
+/// Keeps what is given back, up to the largest amount that was in use at once since forget_peak(). Not
+/// thread-safe.
+class MemoryPool {
+ public:
+  /// A flat CPU tensor; its contents are what they are.
+  at::Tensor take(std::int64_t elements, at::ScalarType dtype);
+  /// Takes back what take() gave; nobody may use it any more.
+  void give(at::Tensor buffer);
+
+  /// What was needed until now says nothing about what will be: keeps nothing of it.
+  void forget_peak();
+
+  /// Most that was in use at once, ever.
+  std::int64_t peak_bytes() const { return peak_; }
+  /// In use, or kept for the next use.
+  std::int64_t bytes() const { return in_use_ + kept_; }
+
+ private:
+  std::vector<at::Tensor> free_;
+  std::int64_t in_use_ = 0;
+  std::int64_t peak_ = 0;
+  std::int64_t limit_ = 0;  // of in_use_ and kept_ together
+  std::int64_t kept_ = 0;   // bytes of free_
+};
 
 /// What `offload` comes to on this rank: makes the folder. @throws ConfigError naming option and directory
 std::shared_ptr<const StateSwap> make_swap(const DiskOffload& offload, int rank);

@@ -7,8 +7,8 @@
 #include <lockstep/torch.h>
 
 #include "offload/file_space.h"
-#include "parallel/ddp/backward_errors.h"
-#include "parallel/sharded/sharded_engine_impl.h"
+#include "parallel/backward_checks.h"
+#include "parallel/sharded/sharded_engine.h"
 #include "parallel/sharded/sharded_norm.h"
 
 namespace lockstep {

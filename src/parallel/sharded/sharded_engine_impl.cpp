@@ -1,4 +1,4 @@
-#include "parallel/sharded/sharded_engine_impl.h"
+#include "parallel/sharded/sharded_engine.h"
 
 #include <algorithm>
 
@@ -8,10 +8,9 @@
 
 #include "offload/file_space.h"
 #include "optim/pieces.h"
-#include "parallel/deferred/deferred_operators.h"
-#include "parallel/same_lines.h"
-#include "parallel/sharded/plan_lines.h"
+#include "parallel/deferred/deferred_tensor.h"
 #include "parallel/sharded/shardable.h"
+#include "parallel/sharded/sharding_plan.h"
 #include "parallel/sharded/unit_cutter.h"
 
 namespace lockstep {
@@ -53,7 +52,8 @@ ShardedEngine::Impl::Impl(const torch::nn::Module& module, Communicator ranks, c
   const LateParameters late(states, comm, plan.sync_module_states);
   auto planned = plan_units(module, plan.units, plan.whole_modules, plan.units_option);
   const auto& checkpointing = plan.activation_checkpointing;
-  if (checkpointing.is_on()) checkpointed.emplace(module, checkpointing.policy().value_or(plan.units));
+  if (checkpointing.is_on())
+    checkpointed.emplace(detail::plan_blocks(module, checkpointing.policy().value_or(plan.units)));
   const auto own_dtype = batch_norm_tensors(module);
   cast_buffers(own_dtype);
   cut(with_persistent_unit(std::move(planned), plan), own_dtype, late);

@@ -4,7 +4,7 @@
 #include <lockstep/parallel/sharded/sharded_engine.h>
 #include <lockstep/torch.h>
 
-#include "parallel/sharded/sharded_engine_impl.h"
+#include "parallel/sharded/sharded_engine.h"
 
 namespace lockstep {
 

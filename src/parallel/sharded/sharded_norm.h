@@ -1,13 +1,17 @@
-// The norm of gradients of which every rank has pieces.
+// What looks at whole tensors where every rank has pieces: the norm of gradients, and optimizers.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/comm/communicator.h>
+#include <lockstep/optim/piece_exchange.h>
 
 #include "parallel/sharded/flat_parameter.h"
 
@@ -29,5 +33,31 @@ std::vector<double> joined_blocks(std::span<const PieceRef> pieces, const std::v
 /// float64. `comm` is that of the ranks that hold the shards. Collective, blocking.
 /// @throws ConfigError unless norm_type > 0
 double sharded_grad_norm(std::span<const PieceRef> pieces, double norm_type, const Communicator& comm);
+
+/// Members by their names.
+using PieceTable = std::unordered_map<std::string, PieceRef>;
+
+/// `whole`, a member's elements, flat, as the pieces that ranks have: views, by shard.
+std::vector<at::Tensor> pieces_of_all(const PieceRef& ref, const at::Tensor& whole);
+
+class ShardExchange final : public PieceExchange {
+ public:
+  /// `pieces` lives as long as the parameters are sharded; `comm` is that of the ranks that hold the shards.
+  ShardExchange(std::weak_ptr<const PieceTable> pieces, Communicator comm)
+      : pieces_(std::move(pieces)), comm_(std::move(comm)) {}
+
+  std::vector<std::int64_t> shape_of(const std::string& parameter) const override;
+  std::vector<double> join_blocks(std::span<const std::string> parameters, const std::vector<double>& mine,
+                                  std::size_t per_block) override;
+  void change_whole(std::span<Part> parts, const Change& change) override;
+
+ private:
+  PieceRef piece_of(const std::string& parameter) const;
+  /// Each rank changes the whole of one of `dealt`, by rank; fewer than ranks leave the last ones idle.
+  void change_dealt(std::span<Part* const> dealt, const Change& change) const;
+
+  std::weak_ptr<const PieceTable> pieces_;
+  Communicator comm_;
+};
 
 }  // namespace lockstep::detail

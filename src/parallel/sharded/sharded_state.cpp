@@ -7,7 +7,7 @@
 #include <lockstep/optim/optim_state.h>
 #include <lockstep/torch.h>
 
-#include "state/tensor_match.h"
+#include "state/module_tensors.h"
 
 namespace lockstep {
 namespace {

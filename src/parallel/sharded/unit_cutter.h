@@ -8,7 +8,7 @@
 
 #include <lockstep/base/export.h>
 
-#include "parallel/sharded/sharded_unit.h"
+#include "parallel/sharded/residency.h"
 #include "parallel/sharded/unit_plan.h"
 
 namespace lockstep::detail {

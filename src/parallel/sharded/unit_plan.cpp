@@ -281,16 +281,23 @@ std::vector<PlannedUnit> with_persistent_unit(std::vector<PlannedUnit> units, co
   return units;
 }
 
-std::vector<PlannedUnit> plan_blocks(const Module& module, const WrapPolicy& policy, const char* option) {
+std::vector<CheckpointedBlock> plan_blocks(const Module& module, const WrapPolicy& policy) {
+  constexpr const char* option = "activation_checkpointing";
   const auto chosen = choose(module, policy, option);
   const Chosen ignored;
   Planner planner(chosen, ignored);
   planner.visit(module, "", 0);
-  auto blocks = planner.take();
-  if (blocks.size() < 2) {
+  const auto units = planner.take();
+  if (units.size() < 2) {
     refuse_no_match(module, option, policy,
                     "a part without parameters, or of a single block, is checkpointed where it is called: "
                     "x = ls::checkpoint([this](const at::Tensor& x) { return part->forward(x); }, x)");
+  }
+  std::vector<CheckpointedBlock> blocks;
+  for (const auto& unit : units) {
+    auto& block = blocks.emplace_back(CheckpointedBlock{.name = unit.name});
+    for (const auto& member : unit.members)
+      block.parameters.push_back({.name = member.name, .tensor = member.tensor});
   }
   return blocks;
 }

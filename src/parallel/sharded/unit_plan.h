@@ -7,8 +7,9 @@
 #include <vector>
 
 #include <lockstep/parallel/sharded/sharding_plan.h>
-#include <lockstep/parallel/sharded/wrap_policy.h>
+#include <lockstep/parallel/wrap_policy.h>
 
+#include "parallel/activations/block_segments.h"
 #include "parallel/sharded/flat_parameter.h"
 
 namespace torch::nn {
@@ -39,10 +40,10 @@ LOCKSTEP_API std::vector<PlannedUnit> plan_units(const torch::nn::Module& module
 LOCKSTEP_API std::vector<PlannedUnit> with_persistent_unit(std::vector<PlannedUnit> units,
                                                            const ShardingPlan& plan);
 
-/// plan_units() for `option`, which must choose modules with parameters: the root and at least one more.
+/// The blocks that activation checkpointing computes again: the modules that `policy` chooses, the innermost
+/// where they lie inside of each other, with parameters; before them what belongs to none.
 /// @throws ConfigError listing the types that the module has, when it chose nothing
-std::vector<PlannedUnit> plan_blocks(const torch::nn::Module& module, const WrapPolicy& policy,
-                                     const char* option);
+std::vector<CheckpointedBlock> plan_blocks(const torch::nn::Module& module, const WrapPolicy& policy);
 
 /// The parameters and buffers of batch normalisations in `module`, which compute in their own type.
 std::unordered_set<const at::TensorImpl*> batch_norm_tensors(const torch::nn::Module& module);

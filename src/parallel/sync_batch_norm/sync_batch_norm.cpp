@@ -1,17 +1,99 @@
-#include <lockstep/parallel/sync_batch_norm.h>
-
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/dispatch/backward_observer.h>
+#include <lockstep/parallel/dispatch/tensor_mark.h>
+#include <lockstep/parallel/sync_batch_norm.h>
 #include <lockstep/torch.h>
 
-#include "parallel/dispatch/mark_table.h"
-#include "parallel/sync_batch_norm/batch_norm_layer.h"
+#include "parallel/dispatch/operator_dispatch.h"
 #include "parallel/sync_batch_norm/synced_normalize.h"
+
+namespace lockstep::detail {
+namespace {
+
+// What `module` hands to aten::batch_norm as its running mean; null unless it is a BatchNorm1d, BatchNorm2d
+// or BatchNorm3d.
+at::Tensor* running_mean_of(torch::nn::Module& module);
+
+// Marks the running mean of a BatchNorm module. One without running statistics gets a placeholder to hand
+// over, which is not registered and so no part of its state.
+class BatchNormLayer {
+ public:
+  /// `tag` is that of the mark.
+  BatchNormLayer(std::string name, const std::shared_ptr<torch::nn::Module>& module, UseHandler& handler,
+                 std::size_t tag);
+  /// The module is what it was.
+  ~BatchNormLayer();
+  BatchNormLayer(const BatchNormLayer&) = delete;
+  BatchNormLayer& operator=(const BatchNormLayer&) = delete;
+
+  const std::string& name() const { return name_; }
+  /// Whether `running_mean` is what the module hands over.
+  bool hands_over(const at::Tensor& running_mean) const { return running_mean.is_same(mark_.tensor()); }
+  /// Whether that is a placeholder, of which the operator must not know.
+  bool has_placeholder() const { return has_placeholder_; }
+  /// Whether the module is there and in training mode.
+  bool is_training() const;
+  /// Whether its calls are recognised; true as well when the module is gone.
+  bool is_intact() const;
+
+ private:
+  std::string name_;
+  std::weak_ptr<torch::nn::Module> module_;
+  bool has_placeholder_;
+  TensorMark mark_;
+};
+
+template <class Holder>
+at::Tensor* running_mean_as(torch::nn::Module& module) {
+  auto* const norm = module.as<Holder>();
+  return norm ? &norm->running_mean : nullptr;
+}
+
+const at::Tensor& tensor_to_mark(torch::nn::Module& module) {
+  auto& running_mean = *running_mean_of(module);
+  if (!running_mean.defined()) running_mean = at::empty({0});
+  return running_mean;
+}
+
+at::Tensor* running_mean_of(torch::nn::Module& module) {
+  if (auto* found = running_mean_as<torch::nn::BatchNorm1d>(module)) return found;
+  if (auto* found = running_mean_as<torch::nn::BatchNorm2d>(module)) return found;
+  return running_mean_as<torch::nn::BatchNorm3d>(module);
+}
+
+BatchNormLayer::BatchNormLayer(std::string name, const std::shared_ptr<torch::nn::Module>& module,
+                               UseHandler& handler, std::size_t tag)
+    : name_(std::move(name)),
+      module_(module),
+      has_placeholder_(!running_mean_of(*module)->defined()),
+      mark_(tensor_to_mark(*module), handler, tag) {}
+
+BatchNormLayer::~BatchNormLayer() {
+  const auto module = module_.lock();
+  if (!module || !has_placeholder_) return;
+  auto& running_mean = *running_mean_of(*module);
+  if (hands_over(running_mean)) running_mean = at::Tensor();
+}
+
+bool BatchNormLayer::is_training() const {
+  const auto module = module_.lock();
+  return module && module->is_training();
+}
+
+bool BatchNormLayer::is_intact() const {
+  const auto module = module_.lock();
+  return !module || (mark_.is_intact() && hands_over(*running_mean_of(*module)));
+}
+
+}  // namespace
+}  // namespace lockstep::detail
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 #include <lockstep/train/module.h>
 
 #include "base/format.h"
-#include "loggers/write_or_warn.h"
+#include "loggers/logger_files.h"
 
 namespace lockstep::detail {
 namespace {

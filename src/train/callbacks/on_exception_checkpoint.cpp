@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "checkpoint/remove_checkpoint.h"
+#include "checkpoint/staging_directory.h"
 #include "train/callbacks/checkpoint_name.h"
 
 namespace lockstep {

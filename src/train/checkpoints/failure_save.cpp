@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/launch/terminated.h>
+#include <lockstep/launch/errors.h>
 
 #include "train/callbacks/checkpoint_name.h"
 

@@ -12,7 +12,7 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/callbacks/local_checkpoint.h>
 
-#include "checkpoint/remove_checkpoint.h"
+#include "checkpoint/staging_directory.h"
 #include "strategy/named_parameters.h"
 #include "train/checkpoints/fit_state.h"
 #include "train/data/data_place.h"

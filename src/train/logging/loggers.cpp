@@ -6,56 +6,23 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_codec.h>
-#include <lockstep/loggers/csv_logger.h>
-#include <lockstep/loggers/jsonl_logger.h>
-#include <lockstep/loggers/mlflow_logger.h>
-#include <lockstep/loggers/tensorboard_logger.h>
 #include <lockstep/train/logger_list.h>
+
+#include "loggers/make_logger.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::string_view kOwnLoggers = "own";
 
-// A logger by its name in the Trainer's options, and the function that makes it for a run.
-struct NamedLogger {
-  std::string_view name;
-  std::shared_ptr<Logger> (*make)(const TrainerOptions& options, const std::filesystem::path& run_dir);
-};
-
-constexpr NamedLogger kLoggers[] = {
-    {"csv",
-     [](const TrainerOptions&, const std::filesystem::path& run_dir) -> std::shared_ptr<Logger> {
-       return std::make_shared<CsvLogger>(run_dir);
-     }},
-    {"jsonl",
-     [](const TrainerOptions&, const std::filesystem::path& run_dir) -> std::shared_ptr<Logger> {
-       return std::make_shared<JsonlLogger>(run_dir);
-     }},
-    {"mlflow",
-     [](const TrainerOptions& options, const std::filesystem::path&) -> std::shared_ptr<Logger> {
-       return std::make_shared<MlflowLogger>(MlflowOptions{.save_dir = options.default_root_dir / "mlruns",
-                                                           .experiment_name = options.run.name});
-     }},
-    {"tensorboard",
-     [](const TrainerOptions&, const std::filesystem::path& run_dir) -> std::shared_ptr<Logger> {
-       // The folder of the run is used as the version's folder, so that `tensorboard --logdir runs/NAME`
-       // compares versions.
-       return std::make_shared<TensorBoardLogger>(TensorBoardOptions{
-           .save_dir = run_dir.parent_path(), .name = "", .version = run_dir.filename().string()});
-     }}};
-
 bool is_logger_name(std::string_view text) {
-  return std::ranges::find(kLoggers, text, &NamedLogger::name) != std::end(kLoggers);
+  const auto names = logger_names();
+  return std::ranges::find(names, text) != names.end();
 }
 
 }  // namespace
 
-std::vector<std::string> logger_names() {
-  std::vector<std::string> names;
-  for (const auto& logger : kLoggers) names.emplace_back(logger.name);
-  return names;
-}
+std::vector<std::string> logger_names() { return detail::named_loggers(); }
 
 std::string OptionType<LoggerList>::accepted() {
   std::string names;
@@ -109,12 +76,12 @@ namespace detail {
 
 std::vector<std::shared_ptr<Logger>> make_loggers(const TrainerOptions& options,
                                                   const std::filesystem::path& run_dir) {
+  const LoggerPlace place{
+      .run_dir = run_dir, .root_dir = options.default_root_dir, .run_name = options.run.name};
   std::vector<std::shared_ptr<Logger>> loggers;
   for (const auto& item : options.logger.items()) {
     const auto* name = std::get_if<std::string>(&item);
-    loggers.push_back(name != nullptr
-                          ? std::ranges::find(kLoggers, *name, &NamedLogger::name)->make(options, run_dir)
-                          : std::get<std::shared_ptr<Logger>>(item));
+    loggers.push_back(name != nullptr ? make_logger(*name, place) : std::get<std::shared_ptr<Logger>>(item));
   }
   return loggers;
 }

@@ -6,7 +6,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "formats/utf8.h"
+#include "formats/file_text.h"
 
 namespace lockstep::detail {
 namespace {

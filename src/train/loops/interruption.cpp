@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/launch/terminated.h>
+#include <lockstep/launch/errors.h>
 
 #include "launch/signal_flag.h"
 #include "train/checkpoints/fit_checkpoint.h"

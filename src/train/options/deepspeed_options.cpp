@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <lockstep/base/error.h>
-#include <lockstep/deepspeed/batch_sizes.h>
 #include <lockstep/deepspeed/complete.h>
 
 #include "deepspeed/value_finder.h"

@@ -190,15 +190,10 @@ void apply_plugins(TrainerOptions& options) {
   }
 }
 
-std::shared_ptr<CheckpointIO> own_checkpoint_io(const TrainerOptions& options) {
-  for (const auto& plugin : options.plugins)
-    if (const auto* io = std::get_if<std::shared_ptr<CheckpointIO>>(&plugin)) return *io;
-  return nullptr;
-}
-
 std::shared_ptr<CheckpointIO> checkpoint_io(const TrainerOptions& options) {
-  auto own = own_checkpoint_io(options);
-  return own ? own : std::make_shared<CheckpointIO>();
+  for (const auto& plugin : options.plugins)
+    if (const auto* own = std::get_if<std::shared_ptr<CheckpointIO>>(&plugin)) return *own;
+  return std::make_shared<CheckpointIO>();
 }
 
 void apply_determinism(const TrainerOptions& options) {

@@ -11,7 +11,7 @@
 #include <lockstep/cluster/slurm_environment.h>
 #include <lockstep/train/run_directory.h>
 
-#include "loggers/put_aside.h"
+#include "loggers/logger_files.h"
 
 namespace lockstep {
 namespace {

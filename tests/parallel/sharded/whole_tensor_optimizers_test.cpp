@@ -12,7 +12,7 @@
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
-#include "strategy/deepspeed_plan.h"
+#include "strategy/deepspeed_strategy.h"
 #include "strategy/named_parameters.h"
 #include "support/temporary_folder.h"
 

@@ -2,16 +2,32 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
+#include <lockstep/base/options.h>
 #include <lockstep/comm/communicator.h>
-#include <lockstep/parallel/ddp/power_sgd.h>
 
 namespace lockstep {
+
+// The options of PowerSGD.
+
+/// PowerSGD's options, named as those of PyTorch's PowerSGDState.
+struct PowerSgd {
+  int matrix_approximation_rank = 1;  ///< rank of the approximation: more is closer and sends more
+  int start_powerSGD_iter = 1000;     ///< steps that average plainly before compression starts, >= 2
+  double min_compression_rate = 2;    ///< gradients that would not shrink by this factor are sent as they are
+  bool use_error_feedback = true;     ///< adds what compression lost to the next step's gradients
+  bool warm_start = true;             ///< starts from the approximation of the step before
+  double orthogonalization_epsilon = 0;  ///< added to norms when orthogonalizing; 0: QR decomposition
+  std::int64_t random_seed = 0;          ///< of the first approximation, equal on all ranks
+};
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, PowerSgd& options);
 
 /// Gradients that are reduced at once, as a comm hook sees them. Valid during the call of the hook only;
 /// the tensors live on.

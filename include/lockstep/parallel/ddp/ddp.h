@@ -5,21 +5,14 @@
 #include <span>
 #include <string>
 
-#include <lockstep/base/enum_option.h>
 #include <lockstep/base/export.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/base/options.h>
 #include <lockstep/cluster/environment_choice.h>
-#include <lockstep/comm/reduce_op.h>
 #include <lockstep/parallel/ddp/comm_hook.h>
+#include <lockstep/parallel/joining_options.h>
 
 namespace lockstep {
-
-/// How the ranks of one node come to be.
-enum class StartMethod {
-  kAuto,  ///< fork where that is still possible, else spawn ("popen")
-  kFork,  ///< fork, or an error
-  kSpawn  ///< re-execute the program
-};
 
 /// How gradients travel: the built-in comm hooks.
 enum class DdpCommHook {
@@ -37,8 +30,6 @@ enum class DdpCommWrapper {
   kBf16Compress   ///< the hook works on bfloat16
 };
 
-LOCKSTEP_API std::span<const OptionName<StartMethod>> option_names(StartMethod);
-LOCKSTEP_API std::span<const OptionName<Reduction>> option_names(Reduction);
 LOCKSTEP_API std::span<const OptionName<DdpCommHook>> option_names(DdpCommHook);
 LOCKSTEP_API std::span<const OptionName<DdpCommWrapper>> option_names(DdpCommWrapper);
 

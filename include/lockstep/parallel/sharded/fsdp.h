@@ -8,16 +8,16 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/base/enum_option.h>
 #include <lockstep/base/export.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/base/options.h>
 #include <lockstep/cluster/environment_choice.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/parallel/activation_checkpointing.h>
-#include <lockstep/parallel/ddp/ddp.h>
+#include <lockstep/parallel/joining_options.h>
 #include <lockstep/parallel/sharded/mixed_precision.h>
-#include <lockstep/parallel/sharded/wrap_policy.h>
-#include <lockstep/state/state_dict_type.h>
+#include <lockstep/parallel/wrap_policy.h>
+#include <lockstep/state/module_state.h>
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
-#include <lockstep/state/incompatible_keys.h>
+#include <lockstep/state/module_state.h>
 #include <lockstep/state/state_tree.h>
 
 namespace lockstep {

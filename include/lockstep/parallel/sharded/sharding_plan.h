@@ -1,7 +1,9 @@
 // ShardingPlan: what a sharded engine does with a model. FSDP's options come to one, and so do DeepSpeed's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
@@ -10,13 +12,59 @@
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/parallel/activation_checkpointing.h>
 #include <lockstep/parallel/activation_offload.h>
-#include <lockstep/parallel/sharded/disk_offload.h>
 #include <lockstep/parallel/sharded/fsdp.h>
 #include <lockstep/parallel/sharded/mixed_precision.h>
-#include <lockstep/parallel/sharded/wrap_policy.h>
-#include <lockstep/parallel/sharded/zero_plus_plus.h>
+#include <lockstep/parallel/wrap_policy.h>
 
 namespace lockstep {
+
+// What of a sharded model lies on disk.
+
+/// Files are made in a folder of this process below `directory`, and removed with it. Elements, unless it
+/// says bytes. Names and defaults from block_size on are those of DeepSpeed's section `aio`.
+struct DiskOffload {
+  std::filesystem::path directory;       ///< must be there
+  std::string option = "offload_dir";    ///< by which users name it: for errors
+  bool parameters = true;                ///< shards, and the gradients on them, lie in mapped files
+  bool optimizer = true;                 ///< the optimizer's state is in memory for what a step works on only
+  double optimizer_share = 1.0;          ///< of its elements; the rest, of the first parameters, is in memory
+  std::int64_t tile_elements = 1 << 20;  ///< whose state a step has in memory at once, at least a parameter
+  std::size_t buffers = 3;               ///< tiles in memory: one is stepped, others are read and written
+  std::int64_t block_size = 1 << 20;     ///< bytes that are transferred at once; a multiple of 4096
+  std::int64_t queue_depth = 8;          ///< blocks that are under way at most
+  bool single_submit = false;            ///< hand blocks to the system one by one
+  bool overlap_events = true;            ///< hand over more while some are under way
+
+  bool operator==(const DiskOffload&) const = default;
+};
+
+// ZeRO++ (arXiv:2306.10209): what a fully sharded model sends less, and less far.
+
+/// LoCo (arXiv:2407.04480): what quantised gradients have lost so far is added before the next ones are
+/// quantised. Kept in 8 bits, which takes a byte for every element of the gradients that travel so; not in
+/// checkpoints.
+struct ErrorFeedback {
+  double decay = 0.8;               ///< weight of the past in the moving average of errors, 0 to 1
+  std::int64_t reset_every = 1024;  ///< reductions of a unit's gradients after which it starts anew
+
+  bool operator==(const ErrorFeedback&) const = default;
+};
+
+/// Neighbours are consecutive ranks, such as those of a node. Tensors of fewer than two dimensions are never
+/// quantised. For parameters that stay gathered until the step only what is said of gradients counts.
+struct ZeroPlusPlus {
+  int secondary_shards = 1;  ///< neighbours that keep together what has been gathered once, and gather it
+                             ///< from each other until parameters change; divides the shards. 1: nobody does
+  bool quantized_weights = false;  ///< trained parameters travel, and are seen by operators, in 8 bits;
+                                   ///< shards stay exact
+  bool quantized_frozen_weights = false;  ///< the same of parameters that are not trained
+  bool quantized_gradients = false;       ///< gradients travel in 4 bits, and are summed in float32
+  int gradient_neighbours = 1;            ///< that sum them among themselves before others do; divides the
+                                          ///< shards. 1, or all: one exchange
+  std::optional<ErrorFeedback> error_feedback = {};  ///< of quantised gradients
+
+  bool operator==(const ZeroPlusPlus&) const = default;
+};
 
 /// How long parameters stay gathered that forward has used.
 enum class KeepGathered {

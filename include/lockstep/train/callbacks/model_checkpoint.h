@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/base/enum_option.h>
+#include <lockstep/base/option_type.h>
 #include <lockstep/metrics/monitor_mode.h>
 #include <lockstep/train/hooks.h>
 

@@ -1,0 +1,280 @@
+#include <lockstep/base/option_sources.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <system_error>
+
+#include <yaml-cpp/depthguard.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/yaml.h>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/expected.h>
+#include <lockstep/base/nearest.h>
+
+#include "base/format.h"
+#include "base/option_apply.h"
+#include "base/option_keys.h"
+
+namespace lockstep {
+namespace {
+
+// Where and why a text is no YAML document.
+struct YamlFailure {
+  std::string what;
+  YAML::Mark mark = YAML::Mark::null_mark();
+};
+
+// Notes where a document begins and ignores what is in it.
+class StartOfDocument final : public YAML::EventHandler {
+ public:
+  std::optional<YAML::Mark> mark;
+
+  void OnDocumentStart(const YAML::Mark& at) override { mark = at; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  }
+  void OnMapEnd() override {}
+};
+
+// What stands after the first document. YAML::Load ignores it, and YAML::LoadAll never returns when
+// it is a stray bracket: the parser makes an empty document of it for ever.
+std::optional<YAML::Mark> second_document(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  StartOfDocument first, second;
+  if (parser.HandleNextDocument(first)) parser.HandleNextDocument(second);
+  return second.mark;
+}
+
+// What yaml-cpp says of a tab does not name it. It may notice one in the line after it.
+std::optional<YAML::Mark> tab_in_indentation(const std::string& text, const YAML::Mark& failure) {
+  constexpr int kLinesBefore = 1;
+  std::istringstream lines(text);
+  std::string line;
+  for (YAML::Mark mark; std::getline(lines, line) && mark.line <= failure.line; ++mark.line) {
+    const auto tab = line.substr(0, line.find_first_not_of(" \t")).find('\t');
+    if (tab == line.npos || mark.line + kLinesBefore < failure.line) continue;
+    mark.column = static_cast<int>(tab);
+    return mark;
+  }
+  return std::nullopt;
+}
+
+// The document in `text`; a null node for an empty text. A second document is a failure.
+Expected<YAML::Node, YamlFailure> parse_yaml_document(const std::string& text) {
+  try {
+    if (const auto mark = second_document(text)) {
+      return Unexpected{YamlFailure{"content after the end of the YAML document", *mark}};
+    }
+    return YAML::Load(text);
+  } catch (const YAML::DeepRecursion& error) {  // whose own text is "bad file"
+    return Unexpected{YamlFailure{"YAML is nested too deeply", error.mark}};
+  } catch (const YAML::Exception& error) {
+    if (const auto tab = tab_in_indentation(text, error.mark))
+      return Unexpected{YamlFailure{
+          "malformed YAML: a tab before the first word of a line, where only spaces may be", *tab}};
+    return Unexpected{YamlFailure{"malformed YAML: " + error.msg, error.mark}};
+  } catch (const std::exception& error) {  // yaml-cpp's own slips
+    return Unexpected{YamlFailure{std::string("malformed YAML: ") + error.what()}};
+  }
+}
+
+constexpr std::uintmax_t kMostBytes = 16u << 20;
+constexpr std::size_t kMostValues = 100'000;
+constexpr int kDeepest = 64;
+
+struct Position {
+  int line = 0;
+  int column = 0;
+};
+
+Position position(const YAML::Mark& mark) {
+  if (mark.is_null()) return {};
+  return {mark.line + 1, mark.column + 1};
+}
+
+// As LightningCLI writes them: `{class_path: ..., init_args: ...}`.
+bool is_object(const YAML::Node& node) {
+  if (!node.IsMap() || !node["class_path"]) return false;
+  return node.size() == 1 || node["init_args"] || node["dict_kwargs"];
+}
+
+std::string instead_of_object(const std::string& member) {
+  if (member == "strategy") return "a file names strategies, with their options below: strategy: {name: ddp}";
+  if (member == "model" || member == "data" || member == "optimizer" || member == "lr_scheduler")
+    return "the program makes its " + member + "; leave this out";
+  return "give the objects in the program: its options have a member " + member +
+         (member == "logger" ? "; a file names loggers: csv, jsonl, mlflow, tensorboard" : "");
+}
+
+class YamlReader {
+ public:
+  explicit YamlReader(std::string name) : name_(std::move(name)) {}
+
+  std::vector<Assignment> read(const std::string& text) {
+    const auto document = parse_yaml_document(text);
+    if (!document) refuse(document.error().what, position(document.error().mark));
+    if (!document->IsNull()) read_top(*document);
+    return std::move(assignments_);
+  }
+
+  [[noreturn]] void refuse(const std::string& what, Position at, const std::string& hint = {}) const {
+    throw ConfigError("options",
+                      {.what = what, .expected = {}, .got = {}, .where = shown(source(at)), .hint = hint});
+  }
+
+ private:
+  Source source(Position at) const {
+    return {.kind = Source::Kind::kYaml, .name = name_, .line = at.line, .column = at.column};
+  }
+
+  void read_top(const YAML::Node& node) {
+    if (!node.IsMap()) refuse("a configuration file is a map of options", position(node.Mark()));
+    read_map(node, "", 0);
+  }
+
+  void read_map(const YAML::Node& map, const std::string& prefix, int depth) {
+    if (depth > kDeepest) refuse("YAML is nested too deeply", position(map.Mark()));
+    std::map<std::string, Position> seen;
+    for (const auto& entry : map) {
+      const auto at = position(entry.first.Mark());
+      if (!entry.first.IsScalar()) refuse("a key is a word", at);
+      const auto& word = entry.first.Scalar();
+      if (word == "<<") refuse("merge keys (<<) are not supported", at, "write the keys out");
+      if (const auto [first, is_new] = seen.emplace(word, at); !is_new) refuse_twice(word, first->second, at);
+      read_entry(joined_key(prefix, word), entry.second, at, depth);
+    }
+  }
+
+  void read_entry(const std::string& key, const YAML::Node& value, Position at, int depth) {
+    if (is_object(value)) refuse_object(key, "names a class", position(value.Mark()));
+    if (value.IsMap() && value.size() > 0) return read_map(value, key, depth + 1);
+    if (assignments_.size() >= kMostValues) refuse("a configuration file has more than 100000 values", at);
+    if (const auto [first, is_new] = keys_.emplace(key, at); !is_new) refuse_twice(key, first->second, at);
+    assignments_.push_back({key, read_value(key, value), source(at)});
+  }
+
+  OptionText read_value(const std::string& key, const YAML::Node& node) {
+    const auto at = position(node.Mark());
+    OptionText text{.line = at.line, .column = at.column};
+    if (node.IsScalar()) {
+      text.text = node.Scalar();
+      text.quoted = node.Tag() == "!";
+    } else if (node.IsSequence()) {
+      text.kind = OptionText::Kind::kList;
+      for (const auto& item : node) text.items.push_back(read_item(key, item));
+    } else {
+      text.kind = node.IsMap() ? OptionText::Kind::kMap : OptionText::Kind::kNull;
+    }
+    return text;
+  }
+
+  OptionText read_item(const std::string& key, const YAML::Node& item) {
+    if (is_object(item)) refuse_object(key, "lists classes", position(item.Mark()));
+    if (!item.IsScalar() && !item.IsNull())
+      refuse(key + ": an item of a list is a single value", position(item.Mark()));
+    if (++items_ > kMostValues)
+      refuse("a configuration file has more than 100000 values", position(item.Mark()));
+    return read_value(key, item);
+  }
+
+  [[noreturn]] void refuse_object(const std::string& key, const std::string& does, Position at) const {
+    const auto member = key.substr(key.rfind('.') + 1);
+    refuse(key + " " + does + " by class_path, which a file cannot make here", at, instead_of_object(member));
+  }
+
+  [[noreturn]] void refuse_twice(const std::string& key, Position first, Position second) const {
+    refuse("key " + key + " is given twice", second, "first at " + shown(source(first)));
+  }
+
+  std::string name_;
+  std::vector<Assignment> assignments_;
+  std::map<std::string, Position> keys_;
+  std::size_t items_ = 0;
+};
+
+[[noreturn]] void throw_unreadable(const std::filesystem::path& file, const std::string& why) {
+  throw ConfigError("options", {.what = "cannot read configuration file " + file.string() + ": " + why,
+                                .expected = {},
+                                .got = {},
+                                .where = {},
+                                .hint = {}});
+}
+
+}  // namespace
+
+std::vector<Assignment> read_yaml_file(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  if (!std::filesystem::exists(status)) throw_unreadable(file, "no such file");
+  if (std::filesystem::is_directory(status)) throw_unreadable(file, "it is a folder");
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) throw_unreadable(file, std::generic_category().message(errno));
+  std::string text(kMostBytes + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  if (text.size() > kMostBytes) throw_unreadable(file, "it is larger than 16 MiB");
+  return read_yaml(text, file.string());
+}
+
+std::vector<Assignment> read_yaml(std::string_view text, const std::string& name) {
+  return YamlReader(name).read(std::string(text));
+}
+
+namespace {
+
+bool is_strict(const std::string& variable, std::span<const std::string> strict_roots) {
+  return std::ranges::any_of(
+      strict_roots, [&](const std::string& root) { return variable.starts_with(variable_of(root) + "_"); });
+}
+
+[[noreturn]] void throw_ambiguous(const std::string& variable, const std::vector<std::string>& keys) {
+  throw ConfigError("options",
+                    {.what = "environment variable " + variable + " means " + joined(keys, " and "),
+                     .expected = {},
+                     .got = {},
+                     .where = {},
+                     .hint = "use a flag instead"});
+}
+
+}  // namespace
+
+std::string variable_of(std::string_view key) {
+  auto name = "LOCKSTEP_" + upper_case(key);
+  std::ranges::replace(name, '.', '_');
+  return name;
+}
+
+std::vector<Assignment> read_environment(const std::map<std::string, std::string>& variables,
+                                         const OptionTree& tree, std::span<const std::string> strict_roots) {
+  std::map<std::string, std::vector<std::string>> keys_of;
+  std::vector<std::string> known;
+  for (const auto& key : tree.keys()) {
+    known.push_back(variable_of(key));
+    keys_of[known.back()].push_back(key);
+  }
+  std::vector<Assignment> assignments;
+  for (const auto& [variable, value] : variables) {
+    const Source source{.kind = Source::Kind::kEnvironment, .name = variable};
+    if (const auto found = keys_of.find(variable); found != keys_of.end()) {
+      if (found->second.size() > 1) throw_ambiguous(variable, found->second);
+      assignments.push_back({found->second.front(), {.text = value}, source});
+    } else if (is_strict(variable, strict_roots)) {
+      throw_unknown("environment variable " + variable, "", did_you_mean(nearest_name(variable, known)));
+    }
+  }
+  return assignments;
+}
+
+}  // namespace lockstep

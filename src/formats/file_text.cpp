@@ -1,0 +1,111 @@
+#include "formats/file_text.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace lockstep::detail {
+
+// ASCII's control characters, and those of Unicode that have two bytes in UTF-8, 0xC2 and 0x80 to 0x9F.
+std::string printable(std::string_view text) {
+  std::string shown(text);
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const auto letter = static_cast<unsigned char>(shown[i]);
+    const bool follows_c2 = i > 0 && shown[i - 1] == '\xC2' && letter >= 0x80 && letter < 0xA0;
+    if (follows_c2) shown[i - 1] = '?';
+    if (letter < 0x20 || letter == 0x7f || follows_c2) shown[i] = '?';
+  }
+  return shown;
+}
+
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t kShown = 80;
+  return "'" + printable(text.substr(0, kShown)) + (text.size() > kShown ? "...'" : "'");
+}
+
+namespace {
+
+/// What may follow a first byte: how many bytes, and the range of the first of these.
+struct Tail {
+  std::size_t bytes;
+  unsigned char low = 0x80;
+  unsigned char high = 0xBF;
+};
+
+constexpr std::size_t kNoFirstByte = 4;
+
+constexpr Tail tail_of(unsigned char first) {
+  if (first < 0x80) return {0};
+  if (first < 0xC2) return {kNoFirstByte};
+  if (first < 0xE0) return {1};
+  if (first == 0xE0) return {.bytes = 2, .low = 0xA0};
+  if (first == 0xED) return {.bytes = 2, .high = 0x9F};
+  if (first < 0xF0) return {2};
+  if (first == 0xF0) return {.bytes = 3, .low = 0x90};
+  if (first < 0xF4) return {3};
+  if (first == 0xF4) return {.bytes = 3, .high = 0x8F};
+  return {kNoFirstByte};
+}
+
+}  // namespace
+
+bool is_utf8(std::string_view bytes) {
+  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
+  for (std::size_t i = 0; i < bytes.size();) {
+    const Tail tail = tail_of(at(i));
+    if (tail.bytes == kNoFirstByte || bytes.size() - i <= tail.bytes) return false;
+    for (std::size_t k = 1; k <= tail.bytes; ++k) {
+      const bool fits = k == 1 ? at(i + k) >= tail.low && at(i + k) <= tail.high : (at(i + k) & 0xC0) == 0x80;
+      if (!fits) return false;
+    }
+    i += tail.bytes + 1;
+  }
+  return true;
+}
+
+namespace {
+
+struct Known {
+  std::string_view start;
+  ForeignFile file;
+};
+
+constexpr std::string_view kSaveAgain =
+    "load it in Python, and write it with safetensors.torch.save_file or with torch.save and its defaults";
+
+constexpr ForeignFile kWebPage{"a page of the web (HTML)",
+                               "download the file itself: its address gave a page"};
+
+constexpr Known kKnown[] = {
+    {"version https://git-lfs",
+     {"a pointer of Git LFS in the place of the file", "git lfs pull fetches the file"}},
+    {"<!DOCTYPE", kWebPage},
+    {"<!doctype", kWebPage},
+    {"<html", kWebPage},
+    {"<HTML", kWebPage},
+    {"\x1f\x8b", {"a file compressed with gzip", "decompress it first, with gunzip"}},
+    {"BZh91AY&SY", {"a file compressed with bzip2", "decompress it first, with bunzip2"}},
+    {"\xfd\x37zXZ", {"a file compressed with xz", "decompress it first, with unxz"}},
+    {"\x28\xb5\x2f\xfd", {"a file compressed with Zstandard", "decompress it first, with unzstd"}},
+    {"PK\x03\x04", {"a zip archive", "unpack it first, with unzip"}},
+    {"\x93NUMPY", {"an array of NumPy", kSaveAgain}},
+    {"\x89HDF", {"an HDF5 file", kSaveAgain}},
+    {"GGUF\x03", {"a GGUF file", kSaveAgain}},
+    {"L119547037146038801333356L", {"a file of torch.save with pickle_protocol 0 or 1", kSaveAgain}},
+    {"\x80\x02", {"a pickle of Python, protocol 2", kSaveAgain}},
+    {"\x80\x03", {"a pickle of Python, protocol 3", kSaveAgain}},
+    {"\x80\x04", {"a pickle of Python, protocol 4", kSaveAgain}},
+    {"\x80\x05", {"a pickle of Python, protocol 5", kSaveAgain}},
+};
+
+}  // namespace
+
+std::optional<ForeignFile> foreign_file(std::string_view start) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const auto text = start.substr(std::min(start.find_first_not_of(kBlanks), start.size()));
+  const auto found =
+      std::ranges::find_if(kKnown, [&](const Known& known) { return text.starts_with(known.start); });
+  if (found == std::end(kKnown)) return std::nullopt;
+  return found->file;
+}
+
+}  // namespace lockstep::detail

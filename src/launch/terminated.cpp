@@ -1,7 +1,0 @@
-#include <lockstep/launch/terminated.h>
-
-namespace lockstep {
-
-Terminated::~Terminated() = default;
-
-}  // namespace lockstep

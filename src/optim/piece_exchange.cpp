@@ -1,7 +1,0 @@
-#include <lockstep/optim/piece_exchange.h>
-
-namespace lockstep {
-
-PieceExchange::~PieceExchange() = default;
-
-}  // namespace lockstep

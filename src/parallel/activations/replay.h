@@ -1,0 +1,105 @@
+// Doing operators a second time: what they depend on besides their arguments, and which tensors are computed
+// again.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+namespace lockstep::detail {
+
+/// A copy of a generator's state, by default of the CPU's. Undefined if it cannot be copied.
+at::Tensor generator_state(const at::Generator& generator = {});
+void set_generator_state(const at::Tensor& state, const at::Generator& generator = {});
+
+/// This thread's autocast on the CPU.
+struct AutocastState {
+  bool is_enabled = false;
+  bool is_cache_enabled = false;
+  at::ScalarType dtype = at::kBFloat16;
+
+  static AutocastState now();
+  void set() const;
+};
+
+/// Puts the generator and autocast back in the end. Meanwhile casts are not cached: autocast would hand them
+/// to the next step, when the weights are others.
+class ScopedRunState {
+ public:
+  ScopedRunState();
+  ~ScopedRunState();
+  ScopedRunState(const ScopedRunState&) = delete;
+  ScopedRunState& operator=(const ScopedRunState&) = delete;
+
+  /// Autocast as it was then.
+  static void enter(AutocastState then);
+
+ private:
+  at::Tensor generator_;
+  AutocastState autocast_;
+};
+
+}  // namespace lockstep::detail
+
+namespace c10 {
+class OperatorHandle;
+}
+
+namespace lockstep::detail {
+
+struct ReplayInfo {
+  bool can_replay = true;        ///< not so collectives: other ranks would have to take part
+  bool has_effect = true;        ///< gives tensors or writes to some
+  bool is_defined = true;        ///< what it gives follows from its arguments; not so empty_like()
+  bool draws = false;            ///< may draw random numbers
+  std::uint64_t statistics = 0;  ///< bit i: argument i, of the first 64, is a running mean or variance, which
+                                 ///< batch normalisation writes to though its schema does not say so
+};
+
+/// Looked up once per thread and operator, then remembered.
+const ReplayInfo& replay_info(const c10::OperatorHandle& op);
+
+/// What is known of a tensor that was not kept.
+struct LeftOutTensor {
+  std::vector<std::int64_t> sizes;
+  at::ScalarType dtype;
+  std::optional<std::uint64_t> checksum = {};  ///< of its bytes, where those are compared
+};
+
+/// Counts tensors of the first run from 0 on, and hands out those of the second run by these numbers.
+class LeftOutTensors {
+ public:
+  /// With `compares_bytes` both runs must give the same bytes, not just tensors of the same kind.
+  explicit LeftOutTensors(bool compares_bytes) : compares_bytes_(compares_bytes) {}
+
+  /// First run: the tensor's number.
+  std::size_t leave_out(const at::Tensor& tensor);
+  std::size_t size() const { return left_out_.size(); }
+
+  /// Second run: what it gives from now on has the numbers from `number` on.
+  void continue_at(std::size_t number) { next_ = number; }
+  /// @throws Error if the first run had given another one
+  void keep(const at::Tensor& tensor);
+  /// Both runs: the operator that gave the latest ones is done; it may have written to them until now.
+  /// @throws Error if the second run's have other bytes than the first one's
+  void end_operator();
+  /// @throws Error if keep() was not called for exactly those before `number`
+  void expect_next(std::size_t number) const;
+
+  /// The tensor, if a second run gave it and nobody has taken it since; else undefined. Goes with this call.
+  at::Tensor take(std::size_t number);
+  void forget() { again_.clear(); }
+
+ private:
+  bool compares_bytes_;
+  std::vector<LeftOutTensor> left_out_;
+  std::vector<std::pair<std::size_t, at::Tensor>> latest_;  // to be compared
+  std::vector<at::Tensor> again_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,80 @@
+// What a ShardedEngine consists of.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <lockstep/parallel/sharded/sharded_engine.h>
+
+#include "parallel/activations/block_segments.h"
+#include "parallel/activations/offloaded_activations.h"
+#include "parallel/module_states.h"
+#include "parallel/replica_check.h"
+#include "parallel/sharded/gradient_reduction.h"
+#include "parallel/sharded/residency.h"
+#include "parallel/sharded/shardable.h"
+#include "parallel/sharded/sharded_norm.h"
+#include "parallel/sharded/unit_plan.h"
+
+namespace lockstep {
+
+struct ShardedEngine::Impl {
+  Impl(const torch::nn::Module& module, Communicator ranks, const ShardingPlan& chosen);
+  detail::ShardMesh checked_mesh() const;
+  detail::ShardMesh make_whole_mesh() const;
+  bool has_whole_group() const;
+  void cast_buffers(const std::unordered_set<const at::TensorImpl*>& own_dtype);
+  void cut(std::vector<detail::PlannedUnit> planned,
+           const std::unordered_set<const at::TensorImpl*>& own_dtype, const detail::LateParameters& late);
+  void enter(const detail::PieceRef& ref);
+  void mark_pieces_for_optimizers() const;
+  const detail::PieceRef& piece_of(const std::string& name) const;
+  /// Nothing where it is not sharded here.
+  std::optional<detail::PieceRef> find(const at::Tensor& parameter) const;
+  detail::PieceRef piece_of(const at::Tensor& parameter) const;
+  std::vector<detail::PieceRef> refs_of(std::span<const NamedParameter> parameters) const;
+  void require_room(std::uint64_t bytes_of_rank, const char* of_what) const;
+  void check_lives() const;
+  void begin(const at::Tensor& loss);
+  void finish();
+  void abandon() noexcept;
+  void end_pass();
+  void broadcast_buffers() const;
+  void watch_replicas(std::vector<detail::MemberPlace> members);
+  /// Whether ranks train the same parameters. Collective, blocking.
+  /// @throws CollectiveMismatch naming the first that they do not
+  void compare_trained() const;
+
+  ShardingPlan plan;
+  Communicator comm;
+  detail::ModuleStates states;
+  std::optional<detail::ModuleLists> lists;  // once all is cut
+  std::shared_ptr<const StateSwap> swap;     // these two before the mesh: who is refused leaves
+  std::unique_ptr<detail::OffloadedActivations> offloaded;  // nobody connecting
+  detail::ShardMesh mesh;
+  detail::ShardMesh whole_mesh;  // of what is not sharded
+  int ranks_on_disk;             // that offload there
+  detail::ShardMemory memory;
+  detail::MemoryPool pool;
+  std::vector<detail::ShardedUnit> units;
+  detail::Residency residency;
+  std::optional<detail::GradientReduction> gradients;
+  std::optional<detail::BlockSegments> checkpointed;
+  std::optional<detail::ReplicaCheck> replicas;  // where several ranks hold the same
+  std::shared_ptr<detail::PieceTable> pieces =
+      std::make_shared<detail::PieceTable>();  // exchanges ask whether it is there
+  std::unordered_map<const at::TensorImpl*, detail::PieceRef> by_tensor;
+  std::vector<std::pair<at::Tensor, at::ScalarType>> cast_from;  // buffers, and what they were
+  std::weak_ptr<PendingScales> pending_scales;
+  std::int64_t steps = 0;
+  int local_scopes = 0;
+  bool is_over = false;
+};
+
+}  // namespace lockstep

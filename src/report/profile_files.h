@@ -1,0 +1,54 @@
+// Where the time of a run went: profilers' tables and time lines.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/report/run_record.h>
+
+namespace lockstep::detail {
+
+/// What a thread was doing.
+enum class Phase { kCompute, kCommunication, kData, kCheckpoint };
+inline constexpr std::size_t kPhases = 4;
+
+/// The phase of an action, by its category in traces and by Lightning's names of those that fetch a batch.
+LOCKSTEP_API Phase phase_of(std::string_view category, std::string_view name);
+
+struct Call {
+  double begin_us = 0;
+  double end_us = 0;
+  Phase phase = Phase::kCompute;
+};
+
+/// How long a thread was in each phase.
+struct PhaseTimes {
+  std::array<double, kPhases> us = {};
+  double span_us = 0;  ///< from the first begin to the last end
+
+  double operator[](Phase phase) const { return us[static_cast<std::size_t>(phase)]; }
+};
+
+/// Adds up `calls`, which contain each other or lie apart: each counts for the time that no call within it
+/// covers. Calls within communication, data or checkpoint are part of it.
+LOCKSTEP_API PhaseTimes phase_times(std::vector<Call> calls);
+
+/// The times in `files`: one per rank and stage, or merged ones. Of a rank whose stage is in several files
+/// the first one counts. What an action does itself counts as what its category says, without the actions
+/// within it; hooks and operators within a collective belong to it.
+/// @throws DataError when a file is no trace; IoError when it cannot be read
+LOCKSTEP_API std::vector<StageTimes> read_trace_times(std::span<const std::filesystem::path> files);
+
+/// Whether `file` begins as a trace does.
+LOCKSTEP_API bool is_trace(const std::filesystem::path& file);
+
+/// The rows of the last table in `file`, the longest first; empty when it has none. Lightning's are read too.
+/// @throws IoError when it cannot be read
+LOCKSTEP_API std::vector<ProfiledAction> read_profiler_table(const std::filesystem::path& file);
+
+}  // namespace lockstep::detail
