@@ -5,17 +5,20 @@
 #include <lockstep/torch.h>
 
 #include "parallel/sharded/restore_engines.h"
+#include "strategy/on_cpu.h"
 
 namespace lockstep {
 
 void SingleDeviceStrategy::setup_environment(ClusterEnvironment&, const WorldShape&) {}
 
 void SingleDeviceStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
+  detail::require_on_cpu(*module, communicator().rank());
   restore_sharded(*module);
   materialize_module(*module);
 }
 
 void SingleDeviceStrategy::setup_evaluation(torch::nn::Module& module) {
+  detail::require_on_cpu(module, communicator().rank());
   detail::restore_engines_of(module);
   materialize_module(module);
 }
