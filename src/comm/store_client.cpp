@@ -10,10 +10,9 @@
 #include <lockstep/base/error.h>
 
 #include "base/system_error_text.h"
+#include "comm/compat.h"
 #include "comm/poll_until.h"
 #include "comm/timeouts.h"
-
-#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
 namespace lockstep::detail {
 namespace {

@@ -21,6 +21,7 @@
 #include "base/sockets.h"
 #include "comm/broken_pipes.h"
 #include "comm/c10d.h"
+#include "comm/compat.h"
 #include "comm/errors.h"
 #include "comm/event_loop.h"
 #include "comm/fork_guard.h"
@@ -29,7 +30,6 @@
 #include "comm/timeouts.h"
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
 namespace lockstep {
 namespace {
