@@ -66,6 +66,25 @@ TEST_F(SimCollectives, AreReportedWhereNobodyWaits) {
   }
 }
 
+// A graph with a collective in it: replayed by both ranks, it communicates.
+LOCKSTEP_RANK_BODY(sim_captured)(Communicator comm, std::string)->std::string {
+  const auto backend = install_with_backend(comm);
+  std::vector<at::Tensor> values = {at::full({1000}, comm.rank() + 1, sim_floats())};
+  Graph graph;
+  graph.begin();
+  backend->allreduce(values)->wait();
+  values[0].mul_(3);
+  graph.end();
+  EXPECT_EQ(on_cpu(values[0])[7].item<float>(), comm.rank() + 1);
+  for (int i = 0; i < 3; ++i) graph.replay();
+  EXPECT_EQ(on_cpu(values[0])[7].item<float>(), (1 + 2) * 3 * 6 * 6);
+  return lines_of(take_reports());
+}
+
+TEST_F(SimCollectives, AreReplayedByGraphs) {
+  for (const auto& rank : fork_ranks(kRanks, "sim_captured")) EXPECT_EQ(rank.result, "") << rank.error;
+}
+
 // Gradients of c10d's own engine, averaged over ranks, against one process that adds them in the same order.
 LOCKSTEP_RANK_BODY(sim_reducer)(Communicator comm, std::string)->std::string {
   const auto backend = install_with_backend(comm);

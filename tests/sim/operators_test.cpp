@@ -114,14 +114,5 @@ TEST_F(Operators, OrderBackwardOverStreams) {
   EXPECT_THAT(take_reports(), IsEmpty());
 }
 
-TEST_F(Operators, GiveStoragesBack) {
-  auto tensor = at::arange(6, sim_floats());
-  auto* const storage = tensor.storage().unsafeGetStorageImpl();
-  auto memory = storage->set_data_ptr(c10::DataPtr(nullptr, kSim));
-  EXPECT_EQ(memory.device(), kSim);
-  storage->set_data_ptr_noswap(std::move(memory));
-  EXPECT_TRUE(torch::equal(on_cpu(tensor), at::arange(6, at::kFloat)));
-}
-
 }  // namespace
 }  // namespace lockstep::sim
