@@ -2,7 +2,7 @@
 # CMake does the work; this file only says it in short.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test test-busy test-browser test-system bench fuzz soak asan tsan install format clean
+.PHONY: help setup demo build test test-busy test-browser test-system test-versions bench fuzz soak asan tsan install format clean
 
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -41,6 +41,9 @@ test-system: build  ## as root: what needs several hosts or a scheduler, in name
 	@tools/system.sh
 	@tools/peers.sh
 	@ctest --preset $(PRESET) --label-regex system
+
+test-versions: setup  ## compile what depends on the version of LibTorch against 2.11 and 2.14, whose headers are fetched
+	@tools/check_libtorch_versions.sh 2.11.0 2.14.1
 
 bench: setup $(BUILD)/build.ninja  ## measure against PyTorch, Lightning and DeepSpeed, ROUNDS=9 times each; fills build/bench
 	@cmake --build --preset $(PRESET) --target bench

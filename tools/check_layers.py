@@ -17,7 +17,7 @@ LEVELS = [  # from the bottom; each module with the modules it may include, all 
      "report": "base formats profilers"},
     {"comm": "base cluster rendezvous launch", "data": "base formats state", "optim": "base offload deepspeed state"},
     {"metrics": "base state comm", "precision": "base state optim", "checkpoint": "base formats state comm",
-     "parallel": "base offload cluster state comm optim"},
+     "parallel": "base offload cluster device state comm optim"},
     {"strategy": "base cluster deepspeed state comm optim precision checkpoint parallel", "testing": "base launch comm"},
     {"fabric": "base formats cluster device deepspeed launch state loggers comm data optim metrics precision checkpoint parallel "
                "strategy"},

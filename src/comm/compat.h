@@ -1,4 +1,5 @@
-// What drifts between LibTorch 2.11 and 2.14, in one place.
+// What drifts in c10d between LibTorch 2.11 and 2.14, in one place; what drifts elsewhere is in
+// src/device/compat.h.
 #pragma once
 
 #include <memory>
@@ -13,6 +14,11 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+#if __has_include(<torch/csrc/distributed/c10d/store/TCPStoreBackend.hpp>)
+#include <torch/csrc/distributed/c10d/store/TCPStoreBackend.hpp>
+#else
+#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
+#endif
 
 namespace lockstep::detail {
 

@@ -4,6 +4,8 @@
 
 #include <lockstep/torch.h>
 
+#include "device/compat.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -34,7 +36,7 @@ void attach_memory(const at::Tensor& tensor, const at::Tensor& owner, std::int64
   auto& storage = storage_of(tensor);
   auto* const memory =
       static_cast<char*>(owner.data_ptr()) + offset * static_cast<std::int64_t>(owner.element_size());
-  storage.clear_data_ptr_access_error_msg_();
+  allow_access(storage);
   storage.set_data_ptr_noswap(
       c10::DataPtr(memory, new c10::Storage(owner.storage()), &drop_owner, tensor.device()));
 }

@@ -14,6 +14,7 @@
 
 #include "parallel/sharded/restore_engines.h"
 #include "strategy/engine_table.h"
+#include "strategy/on_cpu.h"
 
 namespace lockstep::detail {
 namespace {
@@ -58,6 +59,7 @@ void DdpStrategy::setup_environment(ClusterEnvironment& environment, const World
 }
 
 void DdpStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
+  detail::require_on_cpu(*module, communicator_.rank());
   replicas_.forget_dropped();
   restore_sharded(*module);
   materialize_module(*module);
@@ -79,6 +81,7 @@ std::unique_ptr<Optimizer> DdpStrategy::setup_optimizer(torch::nn::Module& modul
 }
 
 void DdpStrategy::setup_evaluation(torch::nn::Module& module) {
+  detail::require_on_cpu(module, communicator_.rank());
   detail::restore_engines_of(module);
   materialize_module(module);
   DdpEngine::broadcast_module_states(module, communicator_);

@@ -15,6 +15,7 @@
 
 #include "parallel/sharded/sharding_plan.h"
 #include "strategy/engine_table.h"
+#include "strategy/on_cpu.h"
 
 namespace lockstep::detail {
 namespace {
@@ -160,6 +161,7 @@ void ShardedStrategy::set_ranks(Communicator communicator, int ranks_per_node) {
 
 // A module stays sharded from one fit to the next, also by another Trainer with the same options.
 void ShardedStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
+  detail::require_on_cpu(*module, communicator_.rank());
   detail::require_same_plan(plan(), communicator_);  // before some take the shorter way
   sharded_.forget_dropped();
   forget_dropped_sharded();
@@ -207,6 +209,7 @@ std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& m
 
 // Shards are the same on all ranks that hold them.
 void ShardedStrategy::setup_evaluation(torch::nn::Module& module) {
+  detail::require_on_cpu(module, communicator_.rank());
   if (sharded_engines(module).empty()) DdpEngine::broadcast_module_states(module, communicator_);
 }
 

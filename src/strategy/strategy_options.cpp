@@ -3,54 +3,15 @@
 #include <array>
 
 #include <lockstep/base/error.h>
-#include <lockstep/parallel/deferred_init.h>
-#include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/strategy/strategy.h>
-#include <lockstep/torch.h>
 
-#include "parallel/sharded/restore_engines.h"
 #include "strategy/ddp_strategy.h"
 #include "strategy/deepspeed_strategy.h"
 #include "strategy/sharded_strategy.h"
+#include "strategy/single_device_strategy.h"
 
 namespace lockstep {
 namespace {
-
-// SingleDevice: one process, one device, no group.
-class SingleDeviceStrategy final : public Strategy {
- public:
-  std::string_view name() const override { return "single_device"; }
-  void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
-  const Communicator& communicator() const override { return communicator_; }
-  void setup_module(const std::shared_ptr<torch::nn::Module>& module) override;
-  void setup_evaluation(torch::nn::Module& module) override;
-  void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
-                const BackwardOptions& options) override;
-  void optimizer_step(Optimizer& optimizer) override;
-  void teardown() override {}
-
- private:
-  Communicator communicator_;
-};
-
-void SingleDeviceStrategy::setup_environment(ClusterEnvironment&, const WorldShape&) {}
-
-void SingleDeviceStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
-  restore_sharded(*module);
-  materialize_module(*module);
-}
-
-void SingleDeviceStrategy::setup_evaluation(torch::nn::Module& module) {
-  detail::restore_engines_of(module);
-  materialize_module(module);
-}
-
-void SingleDeviceStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const>,
-                                    const BackwardOptions& options) {
-  loss.backward(options.gradient, options.retain_graph, options.create_graph);
-}
-
-void SingleDeviceStrategy::optimizer_step(Optimizer& optimizer) { optimizer.step(); }
 
 using Row = Choice<StrategyOptions>;
 

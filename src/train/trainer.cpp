@@ -19,6 +19,7 @@
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/data/run_data.h"
+#include "train/effective_options.h"
 #include "train/logging/run_log.h"
 #include "train/logging/terminal.h"
 #include "train/loops/evaluation_loop.h"
@@ -26,7 +27,6 @@
 #include "train/loops/set_up_optimizers.h"
 #include "train/loops/trainer_state.h"
 #include "train/options/deepspeed_options.h"
-#include "train/options/effective_options.h"
 #include "train/run_lifecycle.h"
 
 namespace lockstep {

@@ -10,9 +10,8 @@
 #include <lockstep/base/error.h>
 
 #include "base/format.h"
+#include "comm/compat.h"
 #include "comm/waiting.h"
-
-#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
 namespace lockstep::detail {
 namespace {

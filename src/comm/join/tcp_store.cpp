@@ -20,6 +20,7 @@
 
 #include "base/sockets.h"
 #include "comm/c10d.h"
+#include "comm/compat.h"
 #include "comm/errors.h"
 #include "comm/event_loop.h"
 #include "comm/fork_guard.h"
@@ -27,7 +28,6 @@
 #include "comm/waiting.h"
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStoreBackend.hpp>
 
 namespace lockstep {
 namespace {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <set>
 
+#include "train/agreement_cadence.h"
 #include "train/options/run_setup.h"
-#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep::detail {
 

@@ -1,4 +1,4 @@
-#include "train/options/effective_options.h"
+#include "train/effective_options.h"
 
 #include <algorithm>
 #include <set>

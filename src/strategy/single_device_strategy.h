@@ -1,0 +1,25 @@
+// The strategy of a training that is not distributed.
+#pragma once
+
+#include <lockstep/strategy/strategy.h>
+
+namespace lockstep {
+
+/// One process, one device, no group.
+class SingleDeviceStrategy final : public Strategy {
+ public:
+  std::string_view name() const override { return "single_device"; }
+  void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
+  const Communicator& communicator() const override { return communicator_; }
+  void setup_module(const std::shared_ptr<torch::nn::Module>& module) override;
+  void setup_evaluation(torch::nn::Module& module) override;
+  void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
+                const BackwardOptions& options) override;
+  void optimizer_step(Optimizer& optimizer) override;
+  void teardown() override {}
+
+ private:
+  Communicator communicator_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+// Installs the devices in a test program, after its copy for ranks was forked.
+#include <gtest/gtest.h>
+
+#include "sim/sim.h"
+
+namespace lockstep::sim {
+namespace {
+
+struct Installed : ::testing::Environment {
+  void SetUp() override { install(); }
+  void TearDown() override { set_delays(1, std::chrono::microseconds(0)); }  // waits for all kernels
+};
+
+[[maybe_unused]] const auto* const kInstalled = ::testing::AddGlobalTestEnvironment(new Installed);
+
+}  // namespace
+}  // namespace lockstep::sim

@@ -1,0 +1,40 @@
+// For tests of the simulated devices: they are installed before the first test runs.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <lockstep/torch.h>
+
+#include "sim/sim.h"
+
+namespace lockstep::sim {
+
+inline const c10::Device kSim(kDeviceType, 0);
+
+inline at::Tensor on_sim(const at::Tensor& tensor) { return tensor.to(kSim); }
+inline at::Tensor on_cpu(const at::Tensor& tensor) { return tensor.to(at::kCPU); }
+inline at::TensorOptions sim_floats() { return at::TensorOptions(kSim).dtype(at::kFloat); }
+
+/// Makes `to` wait for what has been issued to `from`.
+inline void order(c10::Stream from, c10::Stream to) {
+  c10::Event event(kDeviceType);
+  event.record(from);
+  event.block(to);
+}
+
+/// Starts each test without delays that another one has chosen, and without its reports.
+class SimTest : public ::testing::Test {
+ protected:
+  SimTest() {
+    at::set_num_threads(1);
+    set_delays(1, std::chrono::microseconds(50));
+    take_reports();
+    take_host_syncs();
+    reset_counters();
+  }
+};
+
+}  // namespace lockstep::sim
