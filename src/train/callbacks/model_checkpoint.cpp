@@ -9,7 +9,7 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/trainer_options.h>
 
-#include "train/agreement_cadence.h"
+#include "train/stopping/agreement_cadence.h"
 #include "train/callbacks/checkpoint_name.h"
 #include "train/callbacks/monitored_metric.h"
 #include "train/callbacks/refuse.h"

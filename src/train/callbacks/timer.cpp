@@ -4,7 +4,7 @@
 #include <lockstep/base/option_type.h>
 #include <lockstep/strategy/strategy.h>
 
-#include "train/agreement_cadence.h"
+#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep {
 

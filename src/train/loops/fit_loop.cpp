@@ -8,6 +8,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/torch.h>
+#include <lockstep/train/callbacks/timer.h>
 
 #include "train/callbacks/monitored_metric.h"
 #include "train/checkpoints/fit_checkpoint.h"
@@ -39,6 +40,12 @@ void warn_of_lost_gradients(const RunSetup& setup, const FitProgress& progress) 
               "with them, carry keeps them");
 }
 
+bool ends_by_the_clock(const RunSetup& setup) {
+  return std::ranges::any_of(setup.callbacks, [](const auto& callback) {
+    return dynamic_cast<const Timer*>(callback.get()) != nullptr;
+  });
+}
+
 }  // namespace
 
 // A resumed run knows the length of a stream that the process before has read to its end.
@@ -48,7 +55,7 @@ void FitLoop::run(const std::function<void()>& on_begin) {
   take_training_data();
   val_schedule_.emplace(state_.setup, state_.data, state_.progress, num_batches_);
   if (is_stream_) end_epoch_at(std::min(num_batches_, told));
-  stop_vote_.begin();
+  stop_vote_.begin(ends_by_the_clock(state_.setup));
   // A run that resumes a complete fit calls its hooks all the same, so that callbacks can act on its end.
   if (!state_.checkpoints.resume_point && (num_batches_ == 0 || done())) return on_begin();
 

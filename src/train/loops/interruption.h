@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "train/agreement_cadence.h"
+#include "train/stopping/agreement_cadence.h"
 #include "train/loops/trainer_state.h"
 
 namespace lockstep::detail {

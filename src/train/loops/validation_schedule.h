@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "train/agreement_cadence.h"
+#include "train/stopping/agreement_cadence.h"
 #include "train/loops/trainer_state.h"
 
 namespace lockstep::detail {

@@ -1,10 +1,8 @@
 #include "train/stopping/stop_vote.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include <lockstep/torch.h>
-#include <lockstep/train/callbacks/timer.h>
 
 namespace lockstep::detail {
 namespace {
@@ -12,16 +10,10 @@ namespace {
 constexpr std::int64_t kStepsBetweenVotes = 50;  // where log_every_n_steps names no number
 constexpr auto kTimeBetweenVotes = std::chrono::milliseconds(500);
 
-bool ends_by_the_clock(const RunSetup& setup) {
-  return std::ranges::any_of(setup.callbacks, [](const auto& callback) {
-    return dynamic_cast<const Timer*>(callback.get()) != nullptr;
-  });
-}
-
 }  // namespace
 
-void StopVote::begin() {
-  if (setup_.communicator().size() > 1 && ends_by_the_clock(setup_)) clock_.emplace(kTimeBetweenVotes);
+void StopVote::begin(bool by_the_clock) {
+  if (setup_.communicator().size() > 1 && by_the_clock) clock_.emplace(kTimeBetweenVotes);
 }
 
 void StopVote::take() {

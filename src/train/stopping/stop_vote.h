@@ -5,8 +5,8 @@
 #include <optional>
 #include <set>
 
-#include "train/agreement_cadence.h"
 #include "train/options/run_setup.h"
+#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep::detail {
 
@@ -27,8 +27,9 @@ class StopVote {
  public:
   StopVote(const RunSetup& setup, StopState& stop) : setup_(setup), stop_(stop) {}
 
-  /// Before the first step. Not Collective.
-  void begin();
+  /// To be called before the first step; `by_the_clock`: a callback may end the run by the clock. Not
+  /// Collective.
+  void begin(bool by_the_clock);
 
   /// Sets StopState::agreed. Collective.
   void take();

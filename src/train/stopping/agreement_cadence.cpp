@@ -1,4 +1,4 @@
-#include "train/agreement_cadence.h"
+#include "train/stopping/agreement_cadence.h"
 
 #include <algorithm>
 
