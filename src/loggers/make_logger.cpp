@@ -3,6 +3,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/loggers/csv_logger.h>
 #include <lockstep/loggers/jsonl_logger.h>
+#include <lockstep/loggers/logger.h>
 #include <lockstep/loggers/mlflow_logger.h>
 #include <lockstep/loggers/tensorboard_logger.h>
 
@@ -54,3 +55,11 @@ std::shared_ptr<Logger> make_logger(std::string_view name, const LoggerPlace& pl
 }
 
 }  // namespace lockstep::detail
+
+namespace lockstep {
+
+Logger::~Logger() = default;
+
+void Logger::log_hyperparams(const HyperParameters&) {}
+
+}  // namespace lockstep
