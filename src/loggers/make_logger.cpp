@@ -50,7 +50,7 @@ std::shared_ptr<Logger> make_logger(std::string_view name, const LoggerPlace& pl
     if (name == row.name) return row.make(place);
   }
   throw ConfigError("loggers", {.what = "logger",
-                                .expected = "one of " + joined(named_loggers()),
+                                .expected = "one of " + lockstep::joined(named_loggers()),
                                 .got = "\"" + std::string(name) + "\""});
 }
 
