@@ -33,3 +33,11 @@ std::string upper_case(std::string_view text) {
 }
 
 }  // namespace lockstep
+
+namespace lockstep::detail {
+
+ErrorParts unreadable_file(const std::filesystem::path& file, const std::string& reason) {
+  return {.what = "'" + file.string() + "' cannot be read", .got = reason};
+}
+
+}  // namespace lockstep::detail

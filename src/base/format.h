@@ -1,11 +1,14 @@
-// Numbers, words and errno values as text, for messages and files.
+// Numbers, words and errno values as text, for messages and files; and what is said of a file that cannot be
+// read.
 #pragma once
 
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
 
+#include <lockstep/base/error.h>
 #include <lockstep/base/export.h>
 
 namespace lockstep {
@@ -38,5 +41,9 @@ inline std::string_view trimmed(std::string_view text, std::string_view blanks =
 inline std::string system_error_text(int error_number) {
   return std::generic_category().message(error_number);
 }
+
+/// "'FILE' cannot be read; got REASON": for IoError, or for DataError where the file is one of a data set.
+/// `reason` is system_error_text(errno), or what is there instead of a file; empty: nobody knows.
+LOCKSTEP_API ErrorParts unreadable_file(const std::filesystem::path& file, const std::string& reason = {});
 
 }  // namespace lockstep::detail

@@ -17,7 +17,7 @@
 #include <lockstep/state/tensor_bytes.h>
 #include <lockstep/torch.h>
 
-#include "base/file_error.h"
+#include "base/format.h"
 #include "checkpoint/pickle_state.h"
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"

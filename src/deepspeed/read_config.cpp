@@ -15,7 +15,6 @@
 
 #include "deepspeed/hjson.h"
 #include "deepspeed/known_keys.h"
-#include "deepspeed/rules.h"
 #include "deepspeed/section_reader.h"
 
 namespace lockstep::deepspeed {

@@ -1,11 +1,9 @@
-#include "deepspeed/rules.h"
+#include "deepspeed/read_config.h"
 
 #include <algorithm>
 #include <array>
 
 #include <lockstep/base/error.h>
-
-#include "deepspeed/value_finder.h"
 
 namespace lockstep {
 

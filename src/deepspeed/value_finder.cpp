@@ -1,4 +1,4 @@
-#include "deepspeed/value_finder.h"
+#include "deepspeed/read_config.h"
 
 #include "base/option_keys.h"
 

@@ -9,7 +9,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/mapped_file.h>
 
-#include "base/file_error.h"
 #include "base/format.h"
 
 namespace lockstep {

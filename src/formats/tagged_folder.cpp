@@ -6,7 +6,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/file_error.h"
+#include "base/format.h"
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
 #include "formats/file_text.h"

@@ -174,4 +174,11 @@ int run_rank(const std::function<void()>& body, const std::filesystem::path& run
   return code;
 }
 
+Terminated::~Terminated() = default;
+
+ProcessError::ProcessError(const ErrorParts& parts, int rank, int exit_code)
+    : Error("launch", parts), rank_(rank), exit_code_(exit_code) {}
+
+ProcessError::~ProcessError() = default;
+
 }  // namespace lockstep

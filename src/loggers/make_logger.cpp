@@ -3,6 +3,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/loggers/csv_logger.h>
 #include <lockstep/loggers/jsonl_logger.h>
+#include <lockstep/loggers/logger.h>
 #include <lockstep/loggers/mlflow_logger.h>
 #include <lockstep/loggers/tensorboard_logger.h>
 
@@ -49,8 +50,16 @@ std::shared_ptr<Logger> make_logger(std::string_view name, const LoggerPlace& pl
     if (name == row.name) return row.make(place);
   }
   throw ConfigError("loggers", {.what = "logger",
-                                .expected = "one of " + joined(named_loggers()),
+                                .expected = "one of " + lockstep::joined(named_loggers()),
                                 .got = "\"" + std::string(name) + "\""});
 }
 
 }  // namespace lockstep::detail
+
+namespace lockstep {
+
+Logger::~Logger() = default;
+
+void Logger::log_hyperparams(const HyperParameters&) {}
+
+}  // namespace lockstep

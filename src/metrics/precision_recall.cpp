@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include <lockstep/metrics/accuracy.h>
+
 #include "metrics/inputs.h"
 
 namespace lockstep::metrics {
@@ -51,6 +53,17 @@ at::Tensor FBeta::score(const StatCounts& counts) const {
 
 at::Tensor FBeta::is_absent(const StatCounts& counts) const {
   return (counts.tp + counts.fp + counts.fn).eq(0);
+}
+
+
+Accuracy::Accuracy(const ClassificationTask& task, const AccuracyOptions& options)
+    : StatScores("Accuracy", task, options.average) {}
+
+at::Tensor Accuracy::score(const StatCounts& counts) const {
+  const auto there = counts.tp + counts.fn;
+  // One of many classes: a true negative for all classes but one would be counted as right each time.
+  if (std::holds_alternative<Multiclass>(task())) return detail::safe_divide(counts.tp, there);
+  return detail::safe_divide(counts.tp + counts.tn, there + counts.tn + counts.fp);
 }
 
 }  // namespace lockstep::metrics

@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/file_error.h"
+#include "base/format.h"
 
 namespace lockstep::detail {
 

@@ -13,7 +13,6 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/file_error.h"
 #include "base/format.h"
 #include "formats/file_text.h"
 #include "formats/gzip_file.h"

@@ -5,7 +5,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/option_keys.h"
-#include "deepspeed/value_finder.h"
+#include "deepspeed/read_config.h"
 
 namespace lockstep::detail {
 namespace {

@@ -7,7 +7,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/format.h"
-#include "deepspeed/value_finder.h"
+#include "deepspeed/read_config.h"
 
 namespace lockstep::detail {
 namespace {

@@ -7,7 +7,6 @@
 #include <lockstep/deepspeed/complete.h>
 
 #include "deepspeed/read_config.h"
-#include "deepspeed/rules.h"
 #include "strategy/deepspeed_effects.h"
 
 namespace lockstep::detail {

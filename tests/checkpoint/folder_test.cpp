@@ -43,10 +43,10 @@ class MakingFolder : public ::testing::Test {
 };
 
 TEST_F(MakingFolder, TwoForOneNameDoNotMeet) {
-  FolderInTheMaking one(target_);
+  StagingDirectory one(target_);
   fill(one.path(), "one");
   {
-    FolderInTheMaking other(target_);
+    StagingDirectory other(target_);
     fill(other.path(), "other");
     EXPECT_EQ(text_in(one.path()), "one") << "one that lives was taken for a leftover";
     other.commit();
@@ -58,7 +58,7 @@ TEST_F(MakingFolder, TwoForOneNameDoNotMeet) {
 }
 
 TEST_F(MakingFolder, NothingThatCameMeanwhileIsRemoved) {
-  FolderInTheMaking making(target_);
+  StagingDirectory making(target_);
   fill(making.path(), "new");
   fs::create_directory(target_);
   std::ofstream(target_ / "thesis.tex") << "text";
@@ -69,13 +69,13 @@ TEST_F(MakingFolder, NothingThatCameMeanwhileIsRemoved) {
 TEST_F(MakingFolder, WhatAKilledOneLeftIsRemoved) {
   const auto child = ::fork();
   if (child == 0) {
-    const FolderInTheMaking making(target_);
+    const StagingDirectory making(target_);
     fill(making.path(), "half");
     ::_exit(0);  // no destructor runs
   }
   ::waitpid(child, nullptr, 0);
   EXPECT_EQ(siblings(target_, kDraft).size(), 1);
-  const FolderInTheMaking making(target_);
+  const StagingDirectory making(target_);
   EXPECT_EQ(siblings(target_, kDraft), std::vector{making.path()});
 }
 
@@ -83,7 +83,7 @@ TEST_F(MakingFolder, DraftsOfOtherMachinesAndOtherNamesStay) {
   const std::vector<fs::path> drafts{of_another_host(new_sibling(target_, kDraft)),
                                      new_sibling(folder_ / "y.ckpt", kDraft), folder_ / ".x.ckpt.mine.draft"};
   for (const auto& draft : drafts) fill(draft, "half");
-  const FolderInTheMaking making(target_);
+  const StagingDirectory making(target_);
   for (const auto& draft : drafts) EXPECT_TRUE(fs::exists(draft)) << draft;
 }
 
@@ -98,7 +98,7 @@ TEST_F(MakingFolder, DraftsOfOtherMachinesGoWhenNothingInThemChanges) {
   for (const auto& draft : {still, written}) fill(draft, "half");
   age(still / "manifest.json");
   for (const auto& draft : {still, written}) age(draft);
-  const FolderInTheMaking making(target_);
+  const StagingDirectory making(target_);
   EXPECT_FALSE(fs::exists(still));
   EXPECT_TRUE(fs::exists(written)) << "its file is new";
   EXPECT_EQ(folder_.entries(), 2) << "the other one and ours";
@@ -106,7 +106,7 @@ TEST_F(MakingFolder, DraftsOfOtherMachinesGoWhenNothingInThemChanges) {
 
 TEST_F(MakingFolder, AWriterThatWasTakenForDeadFailsAndTheCheckpointStays) {
   fill(target_, "before");
-  FolderInTheMaking slept(target_);
+  StagingDirectory slept(target_);
   fill(slept.path(), "late");
   fs::rename(slept.path(), new_sibling(target_, kDraft));  // what another machine does first
   test::expect_error<IoError>([&] { slept.commit(); }, {"x.ckpt"});
@@ -118,7 +118,7 @@ TEST_F(MakingFolder, OneThatWasMovedAsideIsFoundAndGetsItsNameAgain) {
   fill(aside, "older");
   EXPECT_EQ(place_of_checkpoint(target_), aside);
   {
-    const FolderInTheMaking given_up(target_);
+    const StagingDirectory given_up(target_);
     EXPECT_EQ(text_in(target_), "older");
   }
   EXPECT_EQ(place_of_checkpoint(target_), target_);
@@ -128,7 +128,7 @@ TEST_F(MakingFolder, OneThatWasMovedAsideIsFoundAndGetsItsNameAgain) {
 TEST_F(MakingFolder, OneThatWasMovedAsideLastsUntilItIsReplaced) {
   const auto aside = of_another_host(new_sibling(target_, kOlder));
   fill(aside, "older");
-  FolderInTheMaking making(target_);
+  StagingDirectory making(target_);
   fill(making.path(), "new");
   EXPECT_EQ(place_of_checkpoint(target_), aside);
   making.commit();

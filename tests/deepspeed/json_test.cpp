@@ -11,7 +11,7 @@
 #include <lockstep/deepspeed/config.h>
 
 #include "base/option_keys.h"
-#include "deepspeed/value_finder.h"
+#include "deepspeed/read_config.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/deepspeed/complete.h>
 
-#include "deepspeed/value_finder.h"
+#include "deepspeed/read_config.h"
 #include "strategy/deepspeed_fill.h"
 #include "strategy/deepspeed_optimizer.h"
 #include "strategy/deepspeed_run.h"
