@@ -133,13 +133,15 @@ void* allocate(std::size_t asked, int device) {
   ++all.counters.allocations;
   const int graph = graph_of(stream);
   auto* block = find_free(bytes, stream, graph);
+  const bool is_poisoned = block != nullptr && block->last_uses.empty();
   if (block == nullptr) {
     block = &add_segment(bytes, asked, device);
     block->stream = stream;
     block->graph = graph;
   }
   block->is_live = true;
-  if (!std::exchange(block->last_uses, {}).empty()) poison(*block, /*frees=*/false);
+  block->last_uses.clear();
+  if (!is_poisoned) poison(*block, /*frees=*/false);
   auto& memory = all.memory[device];
   memory.allocated_bytes += block->bytes;
   memory.peak_allocated_bytes = std::max(memory.peak_allocated_bytes, memory.allocated_bytes);
