@@ -98,7 +98,7 @@ TEST_F(KeptSettingsOfRuns, NoMomentumIsKeptToo) {
 // what is said of momentum, and the weight.
 LOCKSTEP_RANK_BODY(change_momentum)(Communicator comm, std::string argument)->std::string {
   testing::become_trainer_rank(comm);
-  static const std::map<std::string, StrategyOptions> kStrategies{
+  static const std::map<std::string, StrategyOptions> table{
       {"ddp", Ddp{}},
       {"fsdp", Fsdp{}},
       {"NO_SHARD", Fsdp{.sharding_strategy = "NO_SHARD"}},
@@ -110,7 +110,7 @@ LOCKSTEP_RANK_BODY(change_momentum)(Communicator comm, std::string argument)->st
   std::string said;
   const auto fit = [&](double momentum, std::int64_t epochs, const std::string& from) {
     TrainerOptions chosen{.max_epochs = epochs,
-                          .strategy = kStrategies.at(strategy),
+                          .strategy = table.at(strategy),
                           .devices = comm.size(),
                           .logger = false,
                           .enable_progress_bar = false};

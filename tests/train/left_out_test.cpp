@@ -192,7 +192,7 @@ TEST_F(LeftOut, ASkipSaysWhichGradientsItDrops) {
 // batches.
 LOCKSTEP_RANK_BODY(skip_in_window)(Communicator comm, std::string argument)->std::string {
   testing::become_trainer_rank(comm);
-  static const std::map<std::string, StrategyOptions> kStrategies{
+  static const std::map<std::string, StrategyOptions> table{
       {"single_device", SingleDevice{}},
       {"ddp", Ddp{}},
       {"ddp, every", Ddp{.reduce_every_micro_batch = true}},
@@ -200,7 +200,7 @@ LOCKSTEP_RANK_BODY(skip_in_window)(Communicator comm, std::string argument)->std
       {"NO_SHARD", Fsdp{.sharding_strategy = "NO_SHARD"}}};
   const auto colon = argument.find(':');
   TrainerOptions chosen{.max_epochs = 1,
-                        .strategy = kStrategies.at(argument.substr(0, colon)),
+                        .strategy = table.at(argument.substr(0, colon)),
                         .devices = comm.size(),
                         .accumulate_grad_batches = 3,
                         .logger = false,
