@@ -9,6 +9,7 @@
 #include "offload/file_space.h"
 #include "optim/pieces.h"
 #include "parallel/deferred/deferred_tensor.h"
+#include "parallel/equal_across_ranks.h"
 #include "parallel/sharded/shardable.h"
 #include "parallel/sharded/sharding_plan.h"
 #include "parallel/sharded/unit_cutter.h"
@@ -138,7 +139,7 @@ void ShardedEngine::Impl::compare_trained() const {
   std::vector<std::string> lines;
   for (const auto& [name, parameter] : states.parameters)
     lines.push_back("parameter " + name + (parameter.requires_grad() ? " trained" : " frozen"));
-  require_same_lines(
+  require_equal_across_ranks(
       lines, comm,
       {.what = "the ranks do not train the same parameters",
        .hint = "requires_grad_() is for all ranks alike: of a parameter that is frozen on one of "
