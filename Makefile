@@ -67,8 +67,9 @@ asan tsan:  ## build and run the tests under AddressSanitizer + UBSan, or Thread
 install: build  ## install into PREFIX (default /usr/local)
 	@cmake --install $(BUILD) --prefix $(or $(PREFIX),/usr/local)
 
-format:  ## format all sources
+format:  ## format all sources, and list them in docs/files.md
 	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+	@tools/list_files.py
 
 clean:  ## remove all build folders
 	@rm -rf build
