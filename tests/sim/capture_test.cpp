@@ -69,9 +69,9 @@ class Step {
   at::Tensor loss_;
 };
 
-class Graphs : public SimTest {};
+class SimGraphs : public SimTest {};
 
-TEST_F(Graphs, TrainAsUncapturedStepsDo) {
+TEST_F(SimGraphs, TrainAsUncapturedStepsDo) {
   constexpr int kWarmUp = 2, kSteps = 6;
   Step issued, captured;
   set_seed(7);
@@ -108,7 +108,7 @@ TEST_F(Graphs, TrainAsUncapturedStepsDo) {
   EXPECT_THAT(take_reports(), IsEmpty());
 }
 
-TEST_F(Graphs, RunNothingWhenTheyAreCaptured) {
+TEST_F(SimGraphs, RunNothingWhenTheyAreCaptured) {
   const auto tensor = at::ones({8}, sim_floats());
   Graph graph;
   graph.begin();
@@ -120,7 +120,7 @@ TEST_F(Graphs, RunNothingWhenTheyAreCaptured) {
   EXPECT_EQ(on_cpu(tensor)[0].item<float>(), 3);
 }
 
-TEST_F(Graphs, TakeInStreamsThatWaitForThem) {
+TEST_F(SimGraphs, TakeInStreamsThatWaitForThem) {
   const auto tensor = at::ones({1000}, sim_floats());
   Graph graph;
   graph.begin();
@@ -137,7 +137,7 @@ TEST_F(Graphs, TakeInStreamsThatWaitForThem) {
   EXPECT_THAT(take_reports(), IsEmpty());
 }
 
-TEST_F(Graphs, AreReportedWhereTheirStreamsRace) {
+TEST_F(SimGraphs, AreReportedWhereTheirStreamsRace) {
   const auto tensor = at::ones({1000}, sim_floats());
   Graph graph;
   graph.begin();
@@ -155,7 +155,7 @@ TEST_F(Graphs, AreReportedWhereTheirStreamsRace) {
               ElementsAre(::testing::StartsWith("read before ready: aten::add.out reads on sim:0 stream 0")));
 }
 
-TEST_F(Graphs, DoNotOrderWhatTheirStreamsDoOtherwise) {
+TEST_F(SimGraphs, DoNotOrderWhatTheirStreamsDoOtherwise) {
   const auto tensor = at::ones({1000}, sim_floats());
   Graph graph;
   graph.begin();
@@ -176,7 +176,7 @@ TEST_F(Graphs, DoNotOrderWhatTheirStreamsDoOtherwise) {
               ElementsAre(HasSubstr("reads on sim:0 stream 19 what aten::add.out writes on sim:0 stream 3")));
 }
 
-TEST_F(Graphs, RefuseWhatMakesTheHostWait) {
+TEST_F(SimGraphs, RefuseWhatMakesTheHostWait) {
   const auto tensor = at::ones({8}, sim_floats());
   const auto refused = [&](const std::function<void()>& work) {
     Graph graph;
@@ -198,7 +198,7 @@ TEST_F(Graphs, RefuseWhatMakesTheHostWait) {
   EXPECT_THAT(message_of([&] { graph.end(); }), HasSubstr("not pinned"));
 }
 
-TEST_F(Graphs, RefuseEventsFromOutsideAndStreamsThatDoNotJoin) {
+TEST_F(SimGraphs, RefuseEventsFromOutsideAndStreamsThatDoNotJoin) {
   c10::Event outside(kDeviceType);
   outside.record(stream(0, 3));
   {
@@ -227,7 +227,7 @@ TEST_F(Graphs, RefuseEventsFromOutsideAndStreamsThatDoNotJoin) {
   EXPECT_THAT(message_of([&] { inside.block(stream(0, 0)); }), HasSubstr("recorded in a graph"));
 }
 
-TEST_F(Graphs, KeepTheirMemory) {
+TEST_F(SimGraphs, KeepTheirMemory) {
   Graph graph;
   graph.begin();
   auto made = at::ones({5000}, sim_floats());

@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-class DeviceMemoryTest : public SimTest {};
+class SimMemory : public SimTest {};
 
 // The kernel refuses what would be a fault, without a signal.
 bool can_host_read(const void* memory) {
@@ -26,7 +26,7 @@ bool can_host_read(const void* memory) {
   return can;
 }
 
-TEST_F(DeviceMemoryTest, IsNotForTheHost) {
+TEST_F(SimMemory, IsNotForTheHost) {
   const auto tensor = at::ones({8}, sim_floats());
   const auto host = at::ones({8});
   EXPECT_TRUE(can_host_read(host.const_data_ptr()));
@@ -35,7 +35,7 @@ TEST_F(DeviceMemoryTest, IsNotForTheHost) {
   EXPECT_EQ(tensor.device().str(), "sim:0");
 }
 
-TEST_F(DeviceMemoryTest, IsNanUntilItIsWritten) {
+TEST_F(SimMemory, IsNanUntilItIsWritten) {
   const auto is_nan = [](std::int64_t elements) {
     return on_cpu(at::empty({elements}, sim_floats())).isnan().all().item<bool>();
   };
@@ -45,7 +45,7 @@ TEST_F(DeviceMemoryTest, IsNanUntilItIsWritten) {
   EXPECT_TRUE(is_nan(1000));
 }
 
-TEST_F(DeviceMemoryTest, IsReusedByItsStream) {
+TEST_F(SimMemory, IsReusedByItsStream) {
   const auto step = [] {
     const auto a = at::ones({3000}, sim_floats());
     return (a * 2 + a).sum();
@@ -57,7 +57,7 @@ TEST_F(DeviceMemoryTest, IsReusedByItsStream) {
   EXPECT_GT(counters().allocations, warm.allocations);
 }
 
-TEST_F(DeviceMemoryTest, IsNotReusedBeforeOtherStreamsAreOver) {
+TEST_F(SimMemory, IsNotReusedBeforeOtherStreamsAreOver) {
   const auto lend = [](bool waits) {
     const auto lent = at::ones({40'000}, sim_floats());
     order(stream(0, 0), stream(0, 4));
@@ -81,7 +81,7 @@ TEST_F(DeviceMemoryTest, IsNotReusedBeforeOtherStreamsAreOver) {
   EXPECT_THAT(take_reports(), IsEmpty());
 }
 
-TEST_F(DeviceMemoryTest, EndsAndIsCounted) {
+TEST_F(SimMemory, EndsAndIsCounted) {
   const auto stats = [] {
     return c10::getDeviceAllocator(kDeviceType)->getDeviceStats(0).allocated_bytes[0].current;
   };
@@ -91,15 +91,15 @@ TEST_F(DeviceMemoryTest, EndsAndIsCounted) {
   EXPECT_THROW(at::empty({std::int64_t{1} << 30}, sim_floats()), c10::OutOfMemoryError);
 }
 
-TEST_F(DeviceMemoryTest, IsKeptByGrowingTensors) {
+TEST_F(SimMemory, IsKeptByGrowingTensors) {
   auto tensor = at::ones({4}, sim_floats());
   tensor.resize_({1000});
   EXPECT_EQ(on_cpu(tensor)[3].item<float>(), 1);
 }
 
-class PinnedMemory : public SimTest {};
+class SimPinnedMemory : public SimTest {};
 
-TEST_F(PinnedMemory, IsFilledWhenTheHostHasWaited) {
+TEST_F(SimPinnedMemory, IsFilledWhenTheHostHasWaited) {
   for (const auto longest : {0, 400}) {
     set_delays(2, std::chrono::microseconds(longest));
     const auto tensor = at::full({1000}, 5, sim_floats());
@@ -118,7 +118,7 @@ TEST_F(PinnedMemory, IsFilledWhenTheHostHasWaited) {
   }
 }
 
-TEST_F(PinnedMemory, IsFilledForStreamsThatWait) {
+TEST_F(SimPinnedMemory, IsFilledForStreamsThatWait) {
   const auto from = at::arange(1000, sim_floats());
   auto to = at::zeros({1000}, sim_floats());
   {
@@ -133,7 +133,7 @@ TEST_F(PinnedMemory, IsFilledForStreamsThatWait) {
   EXPECT_THAT(take_reports(), IsEmpty());
 }
 
-TEST_F(PinnedMemory, IsCopiedFromAtOnceWhereItIsNotPinned) {
+TEST_F(SimPinnedMemory, IsCopiedFromAtOnceWhereItIsNotPinned) {
   auto host = at::full({1000}, 3, at::kFloat);
   auto tensor = at::empty({1000}, sim_floats());
   tensor.copy_(host, /*non_blocking=*/true);
@@ -145,7 +145,7 @@ TEST_F(PinnedMemory, IsCopiedFromAtOnceWhereItIsNotPinned) {
   EXPECT_EQ(counters().copies_to_host, 1u);
 }
 
-TEST_F(PinnedMemory, CarriesPartsOfTensors) {
+TEST_F(SimPinnedMemory, CarriesPartsOfTensors) {
   const auto pinned = at::arange(12, at::kFloat).view({3, 4}).pin_memory();
   const auto column = pinned.slice(1, 1, 2).to(kSim, /*non_blocking=*/true);
   EXPECT_TRUE(torch::equal(on_cpu(column), pinned.slice(1, 1, 2)));

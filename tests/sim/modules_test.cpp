@@ -221,11 +221,11 @@ void expect_equal(const Trained& device, const Trained& host) {
   }
 }
 
-class Modules : public SimTest, public ::testing::WithParamInterface<Kind> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, Modules, ::testing::ValuesIn(kinds()),
+class SimModules : public SimTest, public ::testing::WithParamInterface<Kind> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, SimModules, ::testing::ValuesIn(kinds()),
                          [](const auto& kind) { return kind.param.name; });
 
-TEST_P(Modules, TrainAsOnTheCpu) {
+TEST_P(SimModules, TrainAsOnTheCpu) {
   auto& context = at::globalContext();
   context.setUserEnabledMkldnn(!GetParam().without_onednn);
   const std::function<FusedAdamW(std::vector<at::Tensor>)> make = [](auto parameters) {
@@ -248,9 +248,9 @@ void expect_trained_as_on_the_cpu(const Options& options) {
   EXPECT_THAT(take_reports(), IsEmpty());
 }
 
-class TorchOptimizers : public SimTest {};
+class SimTorchOptimizers : public SimTest {};
 
-TEST_F(TorchOptimizers, StepAsOnTheCpu) {
+TEST_F(SimTorchOptimizers, StepAsOnTheCpu) {
   namespace optim = torch::optim;
   expect_trained_as_on_the_cpu<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9).nesterov(true));
   expect_trained_as_on_the_cpu<optim::Adam>(optim::AdamOptions(0.01).amsgrad(true));

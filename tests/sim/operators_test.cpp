@@ -11,7 +11,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class Operators : public SimTest {};
+class SimOperators : public SimTest {};
 
 std::string refusal(const std::function<void()>& call) try {
   call();
@@ -20,7 +20,7 @@ std::string refusal(const std::function<void()>& call) try {
   return error.what_without_backtrace();
 }
 
-TEST_F(Operators, MakeTheHostWaitByName) {
+TEST_F(SimOperators, MakeTheHostWaitByName) {
   const auto tensor = at::arange(3, sim_floats());
   EXPECT_EQ(tensor.sum().item<float>(), 3);
   EXPECT_EQ(tensor.nonzero().size(0), 2);
@@ -31,7 +31,7 @@ TEST_F(Operators, MakeTheHostWaitByName) {
               ElementsAre("item()", "aten::nonzero", "aten::equal", "copy to the host", "synchronizeStream"));
 }
 
-TEST_F(Operators, OfClippingDoNotMakeItWait) {
+TEST_F(SimOperators, OfClippingDoNotMakeItWait) {
   const std::vector<at::Tensor> tensors = {at::ones({3}, sim_floats()), at::ones({5}, sim_floats())};
   at::_foreach_mul_(tensors, 3.0);
   const auto norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(tensors, 2)), 2);
@@ -40,7 +40,7 @@ TEST_F(Operators, OfClippingDoNotMakeItWait) {
   EXPECT_NEAR(on_cpu(tensors[1])[0].item<float>(), 1 / std::sqrt(8.0), 1e-6);
 }
 
-TEST_F(Operators, DrawAgainWhatTheStateOfTheGeneratorSays) {
+TEST_F(SimOperators, DrawAgainWhatTheStateOfTheGeneratorSays) {
   auto generator = at::globalContext().defaultGenerator(kSim);
   generator.set_current_seed(5);
   const auto state = generator.get_state();
@@ -57,7 +57,7 @@ TEST_F(Operators, DrawAgainWhatTheStateOfTheGeneratorSays) {
   EXPECT_TRUE(torch::equal(at::detail::getDefaultCPUGenerator().get_state(), of_host));
 }
 
-TEST_F(Operators, DropWithTheirMaskInBackward) {
+TEST_F(SimOperators, DropWithTheirMaskInBackward) {
   auto input = at::ones({1000}, sim_floats()).requires_grad_();
   const auto output = at::dropout(input, 0.25, true);
   output.sum().backward();
@@ -65,7 +65,7 @@ TEST_F(Operators, DropWithTheirMaskInBackward) {
   EXPECT_NEAR(on_cpu(output.detach()).mean().item<float>(), 1, 0.1);
 }
 
-TEST_F(Operators, ComputeInLowerTypesUnderAutocast) {
+TEST_F(SimOperators, ComputeInLowerTypesUnderAutocast) {
   const auto weight = at::randn({10, 20}, sim_floats()), input = at::randn({4, 20}, sim_floats());
   at::autocast::set_autocast_enabled(kDeviceType, true);
   at::autocast::set_autocast_dtype(kDeviceType, at::kBFloat16);
@@ -79,7 +79,7 @@ TEST_F(Operators, ComputeInLowerTypesUnderAutocast) {
   EXPECT_TRUE(torch::equal(on_cpu(product), at::linear(low(input), low(weight))));
 }
 
-TEST_F(Operators, RefuseTensorsOfTwoDevices) {
+TEST_F(SimOperators, RefuseTensorsOfTwoDevices) {
   const auto here = at::ones({8}, sim_floats());
   const auto there = at::ones({8}, sim_floats().device(c10::Device(kDeviceType, 1)));
   EXPECT_THAT(refusal([&] { here + there; }), HasSubstr("same device"));
@@ -90,14 +90,14 @@ TEST_F(Operators, RefuseTensorsOfTwoDevices) {
               HasSubstr("is written"));
 }
 
-TEST_F(Operators, ThatFailReportLater) {
+TEST_F(SimOperators, ThatFailReportLater) {
   const auto table = at::ones({4, 2}, sim_floats());
   const auto index = at::full({3}, 9, at::TensorOptions(kSim).dtype(at::kLong));
   const auto rows = table.index_select(0, index);
   EXPECT_THAT(refusal([&] { on_cpu(rows); }), HasSubstr("a kernel failed earlier"));
 }
 
-TEST_F(Operators, OrderBackwardOverStreams) {
+TEST_F(SimOperators, OrderBackwardOverStreams) {
   auto weight = at::randn({64, 64}).to(kSim).requires_grad_();
   const auto input = at::randn({8, 64}).to(kSim);
   order(stream(0, 0), stream(0, 5));

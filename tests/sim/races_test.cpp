@@ -11,15 +11,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-class Races : public SimTest, public ::testing::WithParamInterface<std::uint64_t> {
+class SimRaces : public SimTest, public ::testing::WithParamInterface<std::uint64_t> {
  protected:
-  Races() { set_delays(GetParam(), std::chrono::microseconds(GetParam() % 2 == 0 ? 0 : 300)); }
+  SimRaces() { set_delays(GetParam(), std::chrono::microseconds(GetParam() % 2 == 0 ? 0 : 300)); }
 };
-INSTANTIATE_TEST_SUITE_P(Delays, Races, ::testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Delays, SimRaces, ::testing::Values(1, 2, 3));
 
 const auto kDefault = stream(0, 0);
 
-TEST_P(Races, AreFoundWhereAReaderDoesNotWait) {
+TEST_P(SimRaces, AreFoundWhereAReaderDoesNotWait) {
   auto tensor = at::ones({1000}, sim_floats());
   order(kDefault, stream(0, 3));
   {
@@ -32,7 +32,7 @@ TEST_P(Races, AreFoundWhereAReaderDoesNotWait) {
                           "writes on sim:0 stream 3; nothing orders them"));
 }
 
-TEST_P(Races, AreFoundWhereAWriterDoesNotWait) {
+TEST_P(SimRaces, AreFoundWhereAWriterDoesNotWait) {
   auto tensor = at::ones({1000}, sim_floats());
   order(kDefault, stream(0, 3));
   at::Tensor product;
@@ -46,7 +46,7 @@ TEST_P(Races, AreFoundWhereAWriterDoesNotWait) {
                           "reads on sim:0 stream 3; nothing orders them"));
 }
 
-TEST_P(Races, AreNotFoundWhereEventsOrderStreams) {
+TEST_P(SimRaces, AreNotFoundWhereEventsOrderStreams) {
   auto tensor = at::ones({1000}, sim_floats());
   order(kDefault, stream(0, 3));
   {
@@ -59,7 +59,7 @@ TEST_P(Races, AreNotFoundWhereEventsOrderStreams) {
   EXPECT_THAT(take_reports(), IsEmpty());
 }
 
-TEST_P(Races, AreNotFoundWhereTheHostHasWaited) {
+TEST_P(SimRaces, AreNotFoundWhereTheHostHasWaited) {
   auto tensor = at::ones({1000}, sim_floats());
   order(kDefault, stream(0, 3));
   {
@@ -71,7 +71,7 @@ TEST_P(Races, AreNotFoundWhereTheHostHasWaited) {
   EXPECT_THAT(take_reports(), IsEmpty());
 }
 
-TEST_P(Races, AreNotFoundBetweenPartsOfATensor) {
+TEST_P(SimRaces, AreNotFoundBetweenPartsOfATensor) {
   auto tensor = at::zeros({8, 64}, sim_floats());
   order(kDefault, stream(0, 3));
   {
@@ -86,7 +86,7 @@ TEST_P(Races, AreNotFoundBetweenPartsOfATensor) {
   EXPECT_THAT(take_reports(), ElementsAre(::testing::StartsWith("read before ready: aten::add.out")));
 }
 
-TEST_P(Races, AreFoundWhereMemoryIsFreedUnderAReader) {
+TEST_P(SimRaces, AreFoundWhereMemoryIsFreedUnderAReader) {
   const auto lend = [](bool tells) {
     auto tensor = at::ones({5000}, sim_floats());
     order(kDefault, stream(0, 4));
@@ -104,7 +104,7 @@ TEST_P(Races, AreFoundWhereMemoryIsFreedUnderAReader) {
   EXPECT_THAT(take_reports(), IsEmpty());
 }
 
-TEST_P(Races, AreFoundWhereTheDeviceIsAnother) {
+TEST_P(SimRaces, AreFoundWhereTheDeviceIsAnother) {
   const auto tensor = at::ones({8}, sim_floats().device(c10::Device(kDeviceType, 1)));
   launch("own kernel", 0, {{tensor}}, [] {});
   EXPECT_THAT(take_reports(),
@@ -113,7 +113,7 @@ TEST_P(Races, AreFoundWhereTheDeviceIsAnother) {
                           ::testing::StartsWith("read before ready: own kernel")));
 }
 
-TEST_P(Races, AreFoundInMemoryThatWasFreedBefore) {
+TEST_P(SimRaces, AreFoundInMemoryThatWasFreedBefore) {
   auto tensor = at::ones({8}, sim_floats());
   const Operand operand{kernel_view(tensor)};
   const auto span = *span_of(tensor, false);
@@ -125,7 +125,7 @@ TEST_P(Races, AreFoundInMemoryThatWasFreedBefore) {
                           "it was issued"));
 }
 
-TEST_P(Races, AreFoundWhereTheHostOverwritesWhatIsCopied) {
+TEST_P(SimRaces, AreFoundWhereTheHostOverwritesWhatIsCopied) {
   auto pinned = at::full({1000}, 3, at::TensorOptions().pinned_memory(true));
   auto tensor = at::empty({1000}, sim_floats());
   tensor.copy_(pinned, /*non_blocking=*/true);
@@ -142,7 +142,7 @@ TEST_P(Races, AreFoundWhereTheHostOverwritesWhatIsCopied) {
                           "it has not waited for the copy"));
 }
 
-TEST_P(Races, OfStreamsOverPinnedMemoryAreFound) {
+TEST_P(SimRaces, OfStreamsOverPinnedMemoryAreFound) {
   auto pinned = at::empty({1000}, at::TensorOptions().pinned_memory(true));
   const auto from = at::ones({1000}, sim_floats());
   auto to = at::zeros({1000}, sim_floats());
@@ -157,7 +157,7 @@ TEST_P(Races, OfStreamsOverPinnedMemoryAreFound) {
                           "host writes on sim:0 stream 0; nothing orders them"));
 }
 
-TEST(Spans, OfRowsMeetWhereTheirColumnsDo) {
+TEST(SimSpans, OfRowsMeetWhereTheirColumnsDo) {
   const Span left{.begin = 0, .end = 360, .row_bytes = 40, .stride = 80};
   const Span right{.begin = 40, .end = 400, .row_bytes = 40, .stride = 80};
   const Span middle{.begin = 30, .end = 370, .row_bytes = 20, .stride = 80};
