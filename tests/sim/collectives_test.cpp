@@ -1,10 +1,15 @@
 // Collectives on devices of two ranks: in order where streams wait for them, found where they do not.
 #include <c10/core/StreamGuard.h>
 #include <lockstep/testing/fork_ranks.h>
+#include <unistd.h>
 
 #include "comm/c10d.h"
 #include "comm/compat.h"
 #include "sim/installed.h"
+#include "support/paths.h"
+
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 namespace lockstep::sim {
 namespace {
@@ -20,9 +25,22 @@ std::string lines_of(const std::vector<std::string>& reports) {
   return text;
 }
 
+// c10d's Gloo between the ranks of `comm`. Collective.
+c10::intrusive_ptr<c10d::Backend> make_host_backend(const Communicator& comm) {
+  using c10d::ProcessGroupGloo;
+  static int made = 0;
+  const auto name = "sim_store_" + std::to_string(::getpid()) + "_" + std::to_string(made++);
+  const auto own_file = test::in_build(name).string();
+  const auto file = comm.broadcast_bytes(own_file, 0);
+  const auto options = ProcessGroupGloo::Options::create();
+  options->devices.push_back(ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  return c10::make_intrusive<ProcessGroupGloo>(c10::make_intrusive<c10d::FileStore>(file, comm.size()),
+                                               comm.rank(), comm.size(), options);
+}
+
 c10::intrusive_ptr<c10d::Backend> install_with_backend(const Communicator& comm) {
   install({.seed = static_cast<std::uint64_t>(comm.rank()) + 1});
-  return make_backend(lockstep::detail::process_group(comm)->getBackend(c10::kCPU), 0);
+  return make_backend(make_host_backend(comm), 0);
 }
 
 // What streams are not ordered for when the wait for a collective is left out, or not.
@@ -88,10 +106,9 @@ TEST_F(SimCollectives, AreReplayedByGraphs) {
 // Gradients of c10d's own engine, averaged over ranks, against one process that adds them in the same order.
 LOCKSTEP_RANK_BODY(sim_reducer)(Communicator comm, std::string)->std::string {
   const auto backend = install_with_backend(comm);
-  const auto of_host = lockstep::detail::process_group(comm);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(comm.rank(), comm.size());
   group->setBackend(kDeviceType, c10d::ProcessGroup::BackendType::CUSTOM, backend);
-  group->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::GLOO, of_host->getBackend(c10::kCPU));
+  group->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::GLOO, make_host_backend(comm));
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
   torch::manual_seed(0);
   const auto make = [] { return nn::Sequential(nn::Linear(20, 50), nn::ReLU(), nn::Linear(50, 5)); };
