@@ -113,7 +113,7 @@ class Training {
   torch::nn::Sequential net_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Scheduler> scheduler_;
-  detail::Progress progress_;
+  detail::FitProgress progress_;
   TotalLoss callback_;
   detail::MetricBoard board_;
   detail::MetricLog log_{board_};
