@@ -220,7 +220,7 @@ TEST(InitMethod, SaysWhatIsWrongWithAnAddress) {
                 ThrowsMessage<ConfigError>(AllOf(HasSubstr(problem), HasSubstr(text))));
   };
   for (const auto* text : {"", "localhost:29500", "mpi://", "http://localhost:29500"})
-    expect(text, "is not known");
+    expect(text, "scheme is not known");
   for (const auto* text : {"tcp://localhost", "tcp://[::1]"}) expect(text, "port number is missing");
   for (const auto* text : {"tcp://localhost:", "tcp://localhost:0", "tcp://localhost:x"})
     expect(text, "1 to 65535");
