@@ -58,35 +58,39 @@ class SimBackend final : public c10d::Backend {
   SimBackend(c10::intrusive_ptr<c10d::Backend> host, c10::DeviceIndex device)
       : Backend(host->getRank(), host->getSize()), host_(std::move(host)), device_(kDeviceType, device) {}
 
+  // Peers need all that was issued. What a kernel threw is thrown by whoever calls next.
+  ~SimBackend() override { drain_stream(device_.index() * kStreamsPerDevice + kCollectiveStream); }
+
   const std::string getBackendName() const override { return "sim"; }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return run("all_reduce", c10d::OpType::ALLREDUCE, tensors, {},
-               [=, this, views = views_of(tensors)]() mutable { return host_->allreduce(views, options); });
+    return run(
+        "all_reduce", c10d::OpType::ALLREDUCE, tensors, {},
+        [=, host = host_, views = views_of(tensors)]() mutable { return host->allreduce(views, options); });
   }
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    return run("broadcast", c10d::OpType::BROADCAST, tensors, {},
-               [=, this, views = views_of(tensors)]() mutable { return host_->broadcast(views, options); });
+    return run(
+        "broadcast", c10d::OpType::BROADCAST, tensors, {},
+        [=, host = host_, views = views_of(tensors)]() mutable { return host->broadcast(views, options); });
   }
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                     const c10d::AllgatherOptions& options) override {
     return run("all_gather", c10d::OpType::ALLGATHER, outputs[0], inputs,
-               [=, this, to = std::vector<Tensors>{views_of(outputs[0])}, from = views_of(inputs)]() mutable {
-                 return host_->allgather(to, from, options);
-               });
+               [=, host = host_, to = std::vector<Tensors>{views_of(outputs[0])},
+                from = views_of(inputs)]() mutable { return host->allgather(to, from, options); });
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
                           const c10d::AllgatherOptions& options) override {
     return run("all_gather", c10d::OpType::_ALLGATHER_BASE, {output}, {input},
-               [=, this, to = kernel_view(output), from = kernel_view(input)]() mutable {
-                 return host_->_allgather_base(to, from, options);
+               [=, host = host_, to = kernel_view(output), from = kernel_view(input)]() mutable {
+                 return host->_allgather_base(to, from, options);
                });
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override {
     return run("reduce_scatter", c10d::OpType::_REDUCE_SCATTER_BASE, {output}, {input},
-               [=, this, to = kernel_view(output), from = kernel_view(input)]() mutable {
-                 return host_->_reduce_scatter_base(to, from, options);
+               [=, host = host_, to = kernel_view(output), from = kernel_view(input)]() mutable {
+                 return host->_reduce_scatter_base(to, from, options);
                });
   }
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
