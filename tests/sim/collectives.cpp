@@ -59,6 +59,9 @@ class SimBackend final : public c10d::Backend {
   SimBackend(c10::intrusive_ptr<c10d::Backend> host, c10::DeviceIndex device)
       : Backend(host->getRank(), host->getSize()), host_(std::move(host)), device_(kDeviceType, device) {}
 
+  // Peers need all that was issued. What a kernel threw is thrown by whoever calls next.
+  ~SimBackend() override { drain_stream(device_.index() * kStreamsPerDevice + kCollectiveStream); }
+
   const std::string getBackendName() const override { return "sim"; }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {

@@ -208,7 +208,9 @@ void refuse_in_capture(int stream, const std::string& what) {
   if (is_captured(stream)) refuse_captured(what);
 }
 
-void wait_for_event(const EventPtr& event) {
+namespace {
+
+void await(const EventPtr& event) {
   VectorClock clock{};
   {
     std::unique_lock lock(event->mutex);
@@ -220,16 +222,27 @@ void wait_for_event(const EventPtr& event) {
     const std::lock_guard lock(runtime().mutex);
     know(clock);
   }
+}
+
+}  // namespace
+
+void wait_for_event(const EventPtr& event) {
+  await(event);
   throw_failure();
 }
 
-void wait_for_stream(int stream) {
+void drain_stream(int stream) noexcept {
   const auto event = std::make_shared<Event>();
   {
     const std::lock_guard lock(runtime().mutex);
     issue_record(event, stream);
   }
-  wait_for_event(event);
+  await(event);
+}
+
+void wait_for_stream(int stream) {
+  drain_stream(stream);
+  throw_failure();
 }
 
 void wait_for_device(int device) {

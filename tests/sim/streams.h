@@ -105,6 +105,8 @@ void note_host_sync(const std::string& name);
 void refuse_in_capture(int stream, const std::string& what);
 void wait_for_event(const EventPtr& event);
 void wait_for_stream(int stream);
+/// The same without a word of failed kernels, for destructors.
+void drain_stream(int stream) noexcept;
 void wait_for_device(int device);
 /// @throws c10::Error with what a kernel threw since the last call
 void throw_failure();
