@@ -25,7 +25,7 @@ void require_usable(const at::Tensor& loss, const StepContext& step) {
   if (usable) return;
   const auto got = !loss.defined()     ? std::string("an undefined tensor")
                    : loss.numel() != 1 ? std::to_string(loss.numel()) + " elements"
-                                       : std::string("a tensor that does not depend on any parameter");
+                                       : std::string("a tensor that depends on no parameter");
   throw ConfigError("train", {.what = "training_step gave no loss that backward() can start from",
                               .expected = "a tensor of one element that requires a gradient",
                               .got = got,
