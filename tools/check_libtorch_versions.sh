@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Compiles the files that use c10d or LibTorch's storages, where its versions differ, and the simulated devices against the
-# headers of other versions.
+# Compiles the files that use c10d or LibTorch's storages, where its versions differ, against the headers of other versions.
 # Usage: tools/check_libtorch_versions.sh VERSION...
 # Nothing is linked or run. The headers are those of the wheels for macOS, 81 and 127 MB for 2.11.0 and 2.14.1, which differ
 # from those of Linux in the lists of operators for Metal only: PyPI's wheels for Linux hold CUDA too, more than 530 MB each.
@@ -37,32 +36,28 @@ PYTHON
 # One unit per module, as tools/check_names.py allows: LibTorch's headers are then read once.
 write_units() {  # into $1
   local file module
-  { grep -rlE 'c10d/|comm/c10d\.h|comm/compat\.h|device/compat\.h|StorageImpl' --include='*.cpp' src
-    find tests/sim -name '*.cpp' ! -name '*_test.cpp' ! -name installed.cpp; } | LC_ALL=C sort |
+  grep -rlE 'c10d/|comm/c10d\.h|comm/compat\.h|device/compat\.h|StorageImpl' --include='*.cpp' src | LC_ALL=C sort |
     while read -r file; do
       module="${file#src/}"
-      module="${module#tests/}"
       [ -e "$1/${module%%/*}.cpp" ] || echo "#include <lockstep/torch.h>" > "$1/${module%%/*}.cpp"  # as precompiled
       echo "#include \"$PWD/$file\"" >> "$1/${module%%/*}.cpp"
     done
 }
 
+check_unit() {  # the unit $2 against version $1
+  local include="$cache/$1/torch/include" name
+  name="$(basename "$2" .cpp): $(grep -c "$PWD" "$2") files against LibTorch $1"
+  c++ -std=gnu++20 -fsyntax-only -w -O1 --param=ggc-min-heapsize=8000000 -DUSE_DISTRIBUTED -DUSE_C10D_GLOO -Iinclude -Isrc \
+    -isystem "$include" -isystem "$include/torch/csrc/api/include" -idirafter third_party/gloo_stub "$2" \
+    || { echo "libtorch: $name: FAILED"; return 1; }
+  echo "libtorch: $name: compiled"
+}
+
 units="$(mktemp -d)"
+trap 'rm -rf "$units"' EXIT
 write_units "$units"
-failed=0
-for version in "$@"; do
-  fetch_headers "$version"
-  include="$cache/$version/torch/include"
-  for unit in "$units"/*.cpp; do
-    name="$(basename "$unit" .cpp): $(grep -c "$PWD" "$unit") files against LibTorch $version"
-    if c++ -std=gnu++20 -fsyntax-only -w -O1 --param=ggc-min-heapsize=8000000 -DUSE_DISTRIBUTED -DUSE_C10D_GLOO \
-      -Iinclude -Isrc -Itests -isystem "$include" -isystem "$include/torch/csrc/api/include" -idirafter third_party/gloo_stub "$unit"; then
-      echo "libtorch: $name: compiled"
-    else
-      echo "libtorch: $name: FAILED"
-      failed=1
-    fi
-  done
-done
-rm -rf "$units"
-exit $failed
+for version in "$@"; do (fetch_headers "$version"); done
+export -f check_unit
+export cache
+for version in "$@"; do for unit in "$units"/*.cpp; do echo "$version $unit"; done; done |
+  xargs -P "$(nproc)" -n 2 bash -c 'check_unit "$@"' check_unit

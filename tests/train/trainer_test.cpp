@@ -296,7 +296,7 @@ TEST_F(TrainerTest, NamesWhatALossLacks) {
   model->loss = torch::zeros({3}, torch::requires_grad());
   test::expect_error<ConfigError>(fit, {"training_step", "3 elements"});
   model->loss = torch::zeros({1});
-  test::expect_error<ConfigError>(fit, {"training_step", "any parameter"});
+  test::expect_error<ConfigError>(fit, {"training_step", "no parameter"});
 }
 
 struct WithDropoutImpl : LineImpl {
