@@ -1,3 +1,4 @@
+// Reads folders of torch.distributed.checkpoint (DCP).
 #include <algorithm>
 #include <map>
 #include <memory>

@@ -1,3 +1,4 @@
+// Reads weights of Hugging Face folders, by a table of names.
 #include <memory>
 #include <regex>
 

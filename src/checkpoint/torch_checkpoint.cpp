@@ -1,3 +1,4 @@
+// Reads and writes .pt, .pth and Lightning's .ckpt files.
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/interop.h>
 

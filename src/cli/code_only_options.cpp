@@ -1,3 +1,5 @@
+// Options that only the code of a program can give, such as loggers of its own, beside what flags and
+// files say.
 #include "cli/run.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Rules between keys of DeepSpeed's configuration, and advice on keys that have no effect beside others.
 #include "deepspeed/read_config.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Values of DeepSpeed's configuration by their dotted keys.
 #include "deepspeed/read_config.h"
 
 #include "base/option_keys.h"

@@ -1,3 +1,4 @@
+// Takes the place of the JPEG decoder where the library is built without libjpeg.
 #include "formats/image_decoders.h"
 
 namespace lockstep::detail {

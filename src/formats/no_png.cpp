@@ -1,3 +1,4 @@
+// Takes the place of the PNG decoder where the library is built without libpng.
 #include "formats/image_decoders.h"
 
 namespace lockstep::detail {

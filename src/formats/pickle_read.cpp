@@ -1,3 +1,4 @@
+// Runs pickles whose instructions and names are known; nothing is executed.
 #include <array>
 #include <bit>
 #include <optional>

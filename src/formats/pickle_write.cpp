@@ -1,3 +1,4 @@
+// Writes pickles as torch.save does.
 #include <algorithm>
 #include <bit>
 #include <iterator>

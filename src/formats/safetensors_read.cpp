@@ -1,3 +1,4 @@
+// Reads safetensors files.
 #include <algorithm>
 #include <cstring>
 #include <limits>

@@ -1,3 +1,4 @@
+// Writes safetensors files, with the checksums of their bytes.
 #include <algorithm>
 #include <array>
 #include <numeric>

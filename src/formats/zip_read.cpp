@@ -1,3 +1,4 @@
+// Reads zip archives, stored or deflated.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

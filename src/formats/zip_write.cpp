@@ -1,3 +1,4 @@
+// Writes zip archives as torch.save does: stored, and aligned.
 #include <zlib.h>
 
 #include <lockstep/formats/zip_archive.h>

@@ -1,3 +1,4 @@
+// A launcher that another host's launcher has started over a remote shell.
 #include <unistd.h>
 
 #include <filesystem>

@@ -1,3 +1,4 @@
+// Takes the place of io_uring where the library is built without liburing.
 #include "offload/io_engine.h"
 
 namespace lockstep::offload {

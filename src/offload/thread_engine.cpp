@@ -1,3 +1,4 @@
+// Transfers of swap files by threads.
 #include <unistd.h>
 
 #include <algorithm>

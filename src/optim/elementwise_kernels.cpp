@@ -1,3 +1,5 @@
+// The kernels of optimizers that update each element by itself, and the sum of squares, for each
+// instruction set.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>

@@ -1,3 +1,4 @@
+// Which modules of a model are checkpointed or offloaded, by policy.
 #include <memory>
 
 #include <lockstep/parallel/activation_checkpointing.h>

@@ -1,3 +1,4 @@
+// Reads the folder of a run for the report.
 #include <algorithm>
 #include <compare>
 #include <set>

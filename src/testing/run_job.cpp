@@ -1,3 +1,4 @@
+// Forks the ranks of a test, watches them and reports how they ended.
 #include "testing/rank_job.h"
 
 #include <arpa/inet.h>

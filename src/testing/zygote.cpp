@@ -1,3 +1,4 @@
+// The process from which ranks of tests are forked.
 #include "testing/rank_job.h"
 
 #include <poll.h>

@@ -1,3 +1,4 @@
+// The end of a run, good or failed: hooks, loggers, profiler, summary.json.
 #include "train/run_lifecycle.h"
 
 #include <functional>

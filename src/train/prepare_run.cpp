@@ -1,3 +1,5 @@
+// What a run does before its loop: which callbacks there are and the order of their hooks, the data, the
+// module and its first weights.
 #include "train/run_lifecycle.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// How a Trainer's ranks are found or started, join, and agree on the folder of the run.
 #include "train/run_lifecycle.h"
 
 #include <unistd.h>

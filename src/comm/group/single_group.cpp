@@ -1,3 +1,4 @@
+// The group of a rank alone: a world of one, or a sub-group of one rank.
 #include <array>
 
 #include "comm/group/group.h"

@@ -1,3 +1,4 @@
+// The address at which other ranks can reach this one, from GLOO_SOCKET_IFNAME or the way to the master.
 #include "comm/join/joining.h"
 
 #include <lockstep/base/env.h>

@@ -1,3 +1,5 @@
+// The store in which all ranks of a job meet: the launcher's, or one that rank 0 serves; and its scopes,
+// one for each group.
 #include "comm/join/joining.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// A client of c10d's TCP store whose calls end. c10d's own waits for an answer without a limit, and for a key
-// with its lock held: when the host of rank 0 is gone nobody can leave, and groups wait for each other.
+// Calls to c10d's TCP store over a connection that stands, each of which ends in its time. c10d's own
+// waits for an answer without a limit, and for a key with its lock held: when the host of rank 0 is gone
+// nobody can leave, and groups wait for each other.
 #pragma once
 
 #include <chrono>

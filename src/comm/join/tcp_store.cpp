@@ -1,6 +1,6 @@
-// The TCP store: c10d's server, and clients of our own. All ranks, also the one that serves, look first
-// whether the server can be reached at the address they were given, and say why not where c10d would retry in
-// silence, or at length on stderr.
+// The TCP store: c10d's server, and how ranks connect to it in time. All ranks, also the one that
+// serves, look first whether the server can be reached at the address they were given, and say why not
+// where c10d would retry in silence, or at length on stderr.
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 // A part of a forward pass that is recorded instead of kept: a run of operators that can be done a second
-// time.
+// time, with the states of random generators that they had.
 #pragma once
 
 #include <atomic>

@@ -1,3 +1,4 @@
+// The options of Ddp.
 #include <lockstep/parallel/ddp/ddp.h>
 
 #include "parallel/ddp/comm_hooks.h"

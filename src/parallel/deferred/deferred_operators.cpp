@@ -1,3 +1,4 @@
+// Operators on deferred tensors: which are put off, and which need the memory at once.
 #include "parallel/deferred/deferred_tensor.h"
 
 #include <algorithm>

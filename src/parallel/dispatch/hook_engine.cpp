@@ -1,3 +1,5 @@
+// An autograd engine that tells observers of backward passes, and hooks on tensors that are saved for
+// backward.
 #include "parallel/dispatch/backward_thread.h"
 
 #include <algorithm>

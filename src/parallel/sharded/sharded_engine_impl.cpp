@@ -1,3 +1,4 @@
+// How a ShardedEngine is set up from its plan: meshes, units, buffers; and what ranks compare.
 #include "parallel/sharded/sharded_engine.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// The hooks by name, and the list of objects on which each hook is called: the callbacks, then the module.
+// The hooks by name, and the list of objects on which each hook is called: the callbacks, in the order
+// that prepare_run.cpp makes, then the module.
 #pragma once
 
 #include <exception>

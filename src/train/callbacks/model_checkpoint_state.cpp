@@ -1,4 +1,4 @@
-// The names that ModelCheckpoint gives to checkpoints, and the state that it restores in a resumed run.
+// Names of checkpoints from ModelCheckpoint's template, and the state that it restores in a resumed run.
 #include <lockstep/train/callbacks/model_checkpoint.h>
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Manual optimisation: training_step steps the optimizers itself.
 #include "train/loops/batch_step.h"
 
 #include <unordered_set>
