@@ -67,9 +67,10 @@ asan tsan:  ## build and run the tests under AddressSanitizer + UBSan, or Thread
 install: build  ## install into PREFIX (default /usr/local)
 	@cmake --install $(BUILD) --prefix $(or $(PREFIX),/usr/local)
 
-format:  ## format all sources, and list them in docs/files.md
+format:  ## format all sources, and renew what docs/ holds about them
 	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
 	@tools/list_files.py
+	@tools/draw_levels.py
 
 clean:  ## remove all build folders
 	@rm -rf build

@@ -22,7 +22,7 @@ import tarfile
 SHORT_FILE, SHORT_PAIR = 30, 60  # lines
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]', re.M)
 CLASS = re.compile(r"^\s*(?:class|struct) (?:LOCKSTEP_API )?(\w+)(?: final)?(?:\s*:\s*([^{;]*))?\s*\{", re.M)
-MUTABLE_STATE = re.compile(r"(?<!const )\bRunState\s*&(?!&)")
+MUTABLE_STATE = re.compile(r"(?<!const )\b(?:RunState|TrainerState)\s*&(?!&)")  # RunState: in revisions before it was divided
 
 
 def read_tree(root):
@@ -160,7 +160,7 @@ class Report:
                 f"pairs below {SHORT_PAIR} lines": len(self.short_pairs), "cycles between files": len(self.file_cycles),
                 "files in the largest cycle": max(map(len, self.file_cycles), default=0),
                 "cycles between subfolders of a module": len(self.folder_cycles),
-                "classes with one subclass": len(self.lone_subclasses), "mutable references to RunState": self.mutable_state}
+                "classes with one subclass": len(self.lone_subclasses), "mutable references to TrainerState": self.mutable_state}
 
 
 def journeys(texts, tree):

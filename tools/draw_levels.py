@@ -7,6 +7,7 @@ import pathlib
 import sys
 
 from check_layers import LEVELS, TORCH_FREE
+from generated import write_or_check
 
 PICTURE = pathlib.Path(__file__).parent.parent / "docs" / "levels.svg"
 BOX_WIDTH, BOX_HEIGHT, GAP, MARGIN = 100, 34, 14, 16  # pixels
@@ -45,16 +46,5 @@ def picture():
     yield "</svg>"
 
 
-def main():
-    text = "\n".join(picture()) + "\n"
-    if "--check" in sys.argv[1:]:
-        if PICTURE.is_file() and PICTURE.read_text() == text:
-            return 0
-        print(f"{PICTURE} is not the picture of tools/check_layers.py's table; run tools/draw_levels.py")
-        return 1
-    PICTURE.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PICTURE, "\n".join(picture()) + "\n"))

@@ -9,6 +9,7 @@ import re
 import sys
 
 from check_layers import LEVELS
+from generated import write_or_check
 
 ROOT = pathlib.Path(__file__).parent.parent
 LIST = ROOT / "docs" / "files.md"
@@ -16,7 +17,7 @@ HEAD = """# Files
 
 What each file of the library is, by module, from the lowest level up ([architecture](architecture.md)). Made by
 `tools/list_files.py` from the first sentence of each file. Paths are those below `include/lockstep/` (in italics, public) and
-`src/`. Sources that share the name of a header are not listed.
+`src/`. A source that says nothing at its top belongs to the header of its name, and is not listed.
 """
 
 
@@ -50,15 +51,5 @@ def text():
     return "\n".join(parts)
 
 
-def main():
-    if "--check" in sys.argv[1:]:
-        if LIST.is_file() and LIST.read_text() == text():
-            return 0
-        print(f"{LIST} is not up to date; run tools/list_files.py")
-        return 1
-    LIST.write_text(text())
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(LIST, text()))

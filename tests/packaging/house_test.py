@@ -11,7 +11,7 @@ TREE = {
     "src/pipe/flow.h": "#pragma once\nstruct Flow {};\n",
     "src/pipe/flow.cpp": '#include "pipe/flow.h"\n#include "pipe/valve.h"\n',
     "src/pipe/ball/ball.cpp": '#include "pipe/valve.h"\nclass Ball final : public Valve {\n  void open() override;\n};\n'
-                              "void turn(RunState& state, const RunState& old);\n",
+                              "void turn(TrainerState& state, const TrainerState& old);\n",
     "src/pipe/ball/gear.h": "#pragma once\n",
     "src/pipe/ball/arm.cpp": '#include "pipe/gate/plate.h"\n',
     "src/pipe/gate/plate.h": '#pragma once\n#include "pipe/ball/gear.h"\n',
@@ -26,7 +26,7 @@ EXPECTED = [
     "Cycles between subfolders of a module: 1\n  pipe/ball pipe/gate\n",
     "Classes with virtual functions and one subclass: 1\n  Valve (src/pipe/valve.h)\n",
     f"{'files below 30 lines':40}       8\n",
-    f"{'mutable references to RunState':40}       1\n",
+    f"{'mutable references to TrainerState':40}       1\n",
     f"{chr(39).join(['hops of ', 'water', ''])} ".ljust(40) + "       2\n",
 ]
 

@@ -120,15 +120,18 @@ TEST_F(SimGraphs, RunNothingWhenTheyAreCaptured) {
   EXPECT_EQ(on_cpu(tensor)[0].item<float>(), 3);
 }
 
+// The side stream waits for the default one.
+void double_on_side_stream(const at::Tensor& tensor) {
+  order(stream(0, 0), stream(0, 3));
+  const c10::StreamGuard guard(stream(0, 3));
+  tensor.mul_(2);
+}
+
 TEST_F(SimGraphs, TakeInStreamsThatWaitForThem) {
   const auto tensor = at::ones({1000}, sim_floats());
   Graph graph;
   graph.begin();
-  order(stream(0, 0), stream(0, 3));
-  {
-    const c10::StreamGuard guard(stream(0, 3));
-    tensor.mul_(2);
-  }
+  double_on_side_stream(tensor);
   order(stream(0, 3), stream(0, 0));
   tensor.add_(1);
   graph.end();
@@ -141,11 +144,7 @@ TEST_F(SimGraphs, AreReportedWhereTheirStreamsRace) {
   const auto tensor = at::ones({1000}, sim_floats());
   Graph graph;
   graph.begin();
-  order(stream(0, 0), stream(0, 3));
-  {
-    const c10::StreamGuard guard(stream(0, 3));
-    tensor.mul_(2);
-  }
+  double_on_side_stream(tensor);
   tensor.add_(1);
   order(stream(0, 3), stream(0, 0));
   graph.end();
@@ -159,11 +158,7 @@ TEST_F(SimGraphs, DoNotOrderWhatTheirStreamsDoOtherwise) {
   const auto tensor = at::ones({1000}, sim_floats());
   Graph graph;
   graph.begin();
-  order(stream(0, 0), stream(0, 3));
-  {
-    const c10::StreamGuard guard(stream(0, 3));
-    tensor.mul_(2);
-  }
+  double_on_side_stream(tensor);
   order(stream(0, 3), stream(0, 0));
   graph.end();
   {
