@@ -11,7 +11,6 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/checkpoint/checkpoint_io.h>
 #include <lockstep/train/callbacks/local_checkpoint.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/callbacks/timer.h>
@@ -188,12 +187,6 @@ void apply_plugins(TrainerOptions& options) {
       refuse(plugin, "async_checkpoint writes checkpoints itself", "");
     }
   }
-}
-
-std::shared_ptr<CheckpointIO> checkpoint_io(const TrainerOptions& options) {
-  for (const auto& plugin : options.plugins)
-    if (const auto* own = std::get_if<std::shared_ptr<CheckpointIO>>(&plugin)) return *own;
-  return std::make_shared<CheckpointIO>();
 }
 
 void apply_determinism(const TrainerOptions& options) {

@@ -16,9 +16,6 @@ TrainerOptions effective(TrainerOptions options);
 /// @throws ConfigError for a null pointer, two of one kind, or one that an option names too
 void apply_plugins(TrainerOptions& options);
 
-/// The CheckpointIO among the plugins, or the library's own.
-std::shared_ptr<CheckpointIO> checkpoint_io(const TrainerOptions& options);
-
 /// Sets LibTorch's process-wide switches for `deterministic` and `benchmark`. A switch whose option is not
 /// set stays as it is.
 void apply_determinism(const TrainerOptions& options);

@@ -224,7 +224,8 @@ Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<TrainerState>
   find_ranks(setup);
   setup.deepspeed = apply_deepspeed(setup.options, setup.shape.devices * setup.shape.num_nodes);
   setup.precision = make_precision(setup.options.precision);
-  setup.checkpoint_io = checkpoint_io(setup.options);
+  setup.checkpoint_io = own_checkpoint_io(setup.options);
+  if (!setup.checkpoint_io) setup.checkpoint_io = std::make_shared<CheckpointIO>();
   setup.profiler = setup.options.profiler.get();
 }
 

@@ -1,10 +1,8 @@
 // Names of checkpoints from ModelCheckpoint's template, and the state that it restores in a resumed run.
 #include <lockstep/train/callbacks/model_checkpoint.h>
 
-#include <algorithm>
 #include <cmath>
 #include <sstream>
-#include <variant>
 #include <vector>
 
 #include <lockstep/base/log.h>
@@ -14,6 +12,7 @@
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
 #include "train/callbacks/checkpoint_name.h"
+#include "train/options/run_setup.h"
 
 namespace lockstep {
 namespace {
@@ -27,12 +26,6 @@ std::string text_of(const std::optional<std::int64_t>& number) {
 bool is_there(const std::filesystem::path& checkpoint) {
   std::error_code ignored;
   return std::filesystem::exists(detail::place_of_checkpoint(checkpoint) / detail::kManifestName, ignored);
-}
-
-bool has_own_checkpoint_io(const TrainerOptions& options) {
-  return std::ranges::any_of(options.plugins, [](const Plugin& plugin) {
-    return std::holds_alternative<std::shared_ptr<CheckpointIO>>(plugin);
-  });
 }
 
 }  // namespace
@@ -129,7 +122,7 @@ void ModelCheckpoint::load_kept(const StateTree& models) {
 // A checkpoint in memory may list a file that was never written, so rank 0 checks them for all ranks. Files
 // that a CheckpointIO keeps cannot be checked.
 void ModelCheckpoint::forget_missing(const TrainContext& context) {
-  if (has_own_checkpoint_io(context.options())) return;
+  if (detail::own_checkpoint_io(context.options())) return;
   std::vector<std::filesystem::path> known{best_model_path_, last_model_path_};
   for (const auto& saved : kept_) known.push_back(saved.path);
   known.push_back(latest_);

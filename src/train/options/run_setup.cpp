@@ -1,5 +1,7 @@
 #include "train/options/run_setup.h"
 
+#include <variant>
+
 #include <lockstep/torch.h>
 
 namespace lockstep::detail {
@@ -23,6 +25,12 @@ double RunSetup::mean_over_ranks(double value) const {
   const auto mean = torch::full({1}, value, torch::kDouble);
   communicator().all_reduce(mean, ReduceOp::kAvg);
   return mean.item<double>();
+}
+
+std::shared_ptr<CheckpointIO> own_checkpoint_io(const TrainerOptions& options) {
+  for (const auto& plugin : options.plugins)
+    if (const auto* own = std::get_if<std::shared_ptr<CheckpointIO>>(&plugin)) return *own;
+  return nullptr;
 }
 
 }  // namespace lockstep::detail

@@ -52,4 +52,7 @@ struct RunSetup {
   double mean_over_ranks(double value) const;
 };
 
+/// The CheckpointIO that the program has given among the plugins; null where there is none.
+std::shared_ptr<CheckpointIO> own_checkpoint_io(const TrainerOptions& options);
+
 }  // namespace lockstep::detail
