@@ -134,25 +134,6 @@ void add_local_checkpoint(TrainerOptions& options) {
                               .got = std::to_string(found)});
 }
 
-}  // namespace
-
-TrainerOptions effective(TrainerOptions options) {
-  check(options);
-  apply_plugins(options);
-  check_validation(options);
-  if (options.barebones) apply_barebones(options);
-  add_model_checkpoint(options);
-  add_local_checkpoint(options);
-  if (!options.overfit_batches.is_zero()) apply_overfit(options);
-  if (options.fast_dev_run) apply_fast_dev_run(options);
-  resolve_limits(options);
-  if (options.max_time)
-    options.callbacks.push_back(std::make_shared<Timer>(TimerOptions{.duration = *options.max_time}));
-  return options;
-}
-
-namespace {
-
 constexpr const char* kKinds[] = {"a ClusterEnvironment", "a Precision", "a CheckpointIO"};
 
 [[noreturn]] void refuse(const Plugin& plugin, const std::string& also, std::string hint) {
@@ -171,8 +152,7 @@ void check_kinds(const std::vector<Plugin>& plugins) {
   }
 }
 
-}  // namespace
-
+// Moves a ClusterEnvironment and a Precision from the plugins to the options that name them.
 void apply_plugins(TrainerOptions& options) {
   check_kinds(options.plugins);
   for (const auto& plugin : options.plugins) {
@@ -187,6 +167,23 @@ void apply_plugins(TrainerOptions& options) {
       refuse(plugin, "async_checkpoint writes checkpoints itself", "");
     }
   }
+}
+
+}  // namespace
+
+TrainerOptions effective(TrainerOptions options) {
+  check(options);
+  apply_plugins(options);
+  check_validation(options);
+  if (options.barebones) apply_barebones(options);
+  add_model_checkpoint(options);
+  add_local_checkpoint(options);
+  if (!options.overfit_batches.is_zero()) apply_overfit(options);
+  if (options.fast_dev_run) apply_fast_dev_run(options);
+  resolve_limits(options);
+  if (options.max_time)
+    options.callbacks.push_back(std::make_shared<Timer>(TimerOptions{.duration = *options.max_time}));
+  return options;
 }
 
 void apply_determinism(const TrainerOptions& options) {

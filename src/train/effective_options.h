@@ -2,19 +2,15 @@
 // options.
 #pragma once
 
-#include <memory>
-
 #include <lockstep/train/trainer_options.h>
 
 namespace lockstep::detail {
 
-/// Checks `options` and spells out what fast_dev_run, overfit_batches, barebones and missing limits mean.
-/// @throws ConfigError naming the option, its value and what is accepted
+/// Checks `options`, takes what is among the plugins, and spells out what fast_dev_run, overfit_batches,
+/// barebones and missing limits mean.
+/// @throws ConfigError naming the option, its value and what is accepted; naming plugins that are null, two
+/// of a kind, or of what an option names, too
 TrainerOptions effective(TrainerOptions options);
-
-/// Moves a ClusterEnvironment and a Precision from the plugins to the options that name them.
-/// @throws ConfigError for a null pointer, two of one kind, or one that an option names too
-void apply_plugins(TrainerOptions& options);
 
 /// Sets LibTorch's process-wide switches for `deterministic` and `benchmark`. A switch whose option is not
 /// set stays as it is.
