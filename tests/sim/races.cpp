@@ -41,7 +41,9 @@ std::vector<Access> AccessHistory::unordered(const Span& span, int stream, const
   for (const auto& access : accesses_) {
     const bool conflicts = access.span.is_written || span.is_written;
     if (access.stream == stream || !conflicts || clock[access.stream] >= access.number) continue;
-    if (overlap(access.span, span)) found.push_back(access);
+    if (!overlap(access.span, span)) continue;
+    std::erase_if(found, [&](const Access& earlier) { return earlier.stream == access.stream; });
+    found.push_back(access);
   }
   return found;
 }

@@ -41,7 +41,8 @@ struct Access {
 /// The accesses to one block of memory that later ones must be ordered after.
 class AccessHistory {
  public:
-  /// Those that overlap `span`, one of both writing, and that `clock` of `stream` does not know.
+  /// The last one of each stream that overlaps `span`, one of both writing, and that `clock` of `stream` does
+  /// not know: whoever is ordered after it is so after those before it.
   std::vector<Access> unordered(const Span& span, int stream, const VectorClock& clock) const;
 
   /// Whoever is ordered after `access` is so after those that it takes the place of.
