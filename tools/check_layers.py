@@ -15,10 +15,10 @@ LEVELS = [  # from the bottom; each module with the modules it may include, all 
     {"formats": "base", "offload": "base", "cluster": "base", "rendezvous": "base", "device": "base", "profilers": "base"},
     {"deepspeed": "base formats", "launch": "base cluster rendezvous", "state": "base formats", "loggers": "base formats",
      "report": "base formats profilers"},
-    {"comm": "base cluster rendezvous launch", "data": "base formats state", "optim": "base offload deepspeed state"},
-    {"metrics": "base state comm", "precision": "base state optim", "checkpoint": "base formats state comm",
+    {"comm": "base cluster rendezvous device launch", "data": "base formats state", "optim": "base device offload deepspeed state"},
+    {"metrics": "base device state comm", "precision": "base device state optim", "checkpoint": "base formats state comm",
      "parallel": "base offload cluster device state comm optim"},
-    {"strategy": "base cluster deepspeed state comm optim precision checkpoint parallel", "testing": "base launch comm"},
+    {"strategy": "base cluster device deepspeed state comm optim precision checkpoint parallel", "testing": "base launch comm"},
     {"fabric": "base formats cluster device deepspeed launch state loggers comm data optim metrics precision checkpoint parallel "
                "strategy"},
     {"train": "base formats cluster device profilers deepspeed launch state loggers report comm data optim metrics precision "

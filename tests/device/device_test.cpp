@@ -1,6 +1,7 @@
 // Which devices a run uses: Lightning's table (fabric/utilities/device_parser.py and its tests).
 #include <gmock/gmock.h>
 #include <lockstep/base/error.h>
+#include <lockstep/device/accelerator.h>
 #include <lockstep/device/device.h>
 
 #include <vector>
@@ -12,6 +13,7 @@ namespace {
 
 using test::expect_error;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // A machine with so many CUDA devices, of which some have no memory to give.
@@ -84,12 +86,31 @@ TEST(ParseDevices, LooksForNoOthersWhereTorchelasticShowsOne) {
 }
 
 TEST(DevicesToRunOn, TellsAcceleratorsThatAreNotBuiltFromUnknownOnes) {
-  EXPECT_EQ(devices_to_run_on("auto", 2).count, 2);
-  for (const std::string name : {"gpu", "cuda", "mps", "tpu"})
-    expect_error<ConfigError>([&] { devices_to_run_on(name, 1); },
-                              {"not built yet", "auto or cpu", "\"" + name + "\"", "docs/status.md"});
+  EXPECT_EQ(devices_to_run_on("cpu", 2).count, 2);
+  for (const std::string name : {"mps", "tpu"})
+    expect_error<ConfigError>([&] { devices_to_run_on(name, 1); }, {"not built yet", "auto, gpu, cpu, cuda",
+                                                                    "\"" + name + "\"", "docs/status.md"});
   expect_error<ConfigError>([] { devices_to_run_on("gpuu", 1); },
-                            {"no such accelerator", "auto or cpu", "\"gpuu\""});
+                            {"no such accelerator", "auto, gpu, cpu, cuda", "\"gpuu\""});
+}
+
+TEST(DevicesToRunOn, SaysWhatWasLookedForWhereAnAcceleratorIsNotThere) {
+  if (find_accelerator("cuda")->count() > 0) GTEST_SKIP() << "this machine has CUDA devices";
+  const auto why = find_accelerator("cuda")->absence();
+  EXPECT_THAT(why, ::testing::AnyOf(HasSubstr("libtorch_cuda.so"), HasSubstr("nvidia-smi")));
+  for (const std::string name : {"gpu", "cuda"})
+    expect_error<ConfigError>([&] { devices_to_run_on(name, 1); },
+                              {"accelerator cuda is not there", "\"" + name + "\"", why});
+}
+
+TEST(DeviceOfRank, IsTheOneThatThePlanNames) {
+  EXPECT_EQ(device_of_rank({.accelerator = "cpu", .count = 3}, 2), c10::Device(c10::kCPU));
+  const DevicePlan plan{.accelerator = "cuda", .count = 2, .indices = {3, 1}};
+  EXPECT_EQ(device_of_rank(plan, 0), c10::Device(c10::kCUDA, 3));
+  EXPECT_EQ(device_of_rank(plan, 1), c10::Device(c10::kCUDA, 1));
+  expect_error<ConfigError>([&] { device_of_rank(plan, 2); }, {"local rank 2 has no device", "2 devices"});
+  const DevicePlan shared{.accelerator = "cuda", .count = 1, .indices = {0}};
+  EXPECT_EQ(device_of_rank(shared, 5), c10::Device(c10::kCUDA, 0));
 }
 
 TEST(FindUsableCudaDevices, GivesTheFirstWithMemory) {

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include <c10/core/Device.h>
+
 #include <lockstep/base/export.h>
 #include <lockstep/device/devices.h>
 #include <lockstep/device/inventory.h>
@@ -13,15 +15,14 @@ namespace lockstep {
 
 /// How many ranks this node runs and on which devices.
 struct DevicePlan {
-  std::string accelerator = "cpu";  ///< "cpu" or "cuda"
+  std::string accelerator = "cpu";  ///< its name in the table of accelerators
   int count = 1;                    ///< ranks on this node, >= 1
-  std::vector<int> indices =
-      {};  ///< of "cuda": each local rank's, among those that are visible; of "cpu": none
+  std::vector<int> indices = {};    ///< each local rank's, among those that are visible; of "cpu": none
 };
 
 /// Lightning's table. On "cpu", "auto" is 1 and a number is that many ranks. On "cuda" (or "gpu"), "auto"
-/// and -1 are all visible devices, a number is the first so many, and a list names them. "auto" is the best
-/// accelerator that lockstep runs on, which is "cpu".
+/// and -1 are all visible devices, a number is the first so many, and a list names them. The accelerator
+/// "auto" is the CPU here; devices_to_run_on() looks for a better one.
 /// @param under_torchelastic  it may show each process one device only: others are then not looked for
 /// @throws ConfigError naming the option, the value and what there is: nothing selected, devices that are not
 ///         there or named twice, lists and negative numbers on "cpu"
@@ -30,8 +31,15 @@ LOCKSTEP_API DevicePlan parse_devices(std::string_view accelerator, const Device
                                       const DeviceInventory& inventory = this_machine(),
                                       bool under_torchelastic = false);
 
-/// parse_devices() for a run that starts now.
-/// @throws ConfigError also for accelerators that lockstep does not run on yet
-LOCKSTEP_API DevicePlan devices_to_run_on(std::string_view accelerator, const Devices& devices);
+/// The devices of a run that starts now on this machine: as parse_devices(), with any accelerator of the
+/// table (accelerator.h). "auto" is the best one that has devices here.
+/// @throws ConfigError also for an accelerator that is not there, with what was looked for
+LOCKSTEP_API DevicePlan devices_to_run_on(std::string_view accelerator, const Devices& devices,
+                                          bool under_torchelastic = false);
+
+/// The device of the rank with that number on this node. A plan of one device has it for every rank: several
+/// ranks can share a device, or each sees one of its own only.
+/// @throws ConfigError for a rank beyond the plan's devices
+LOCKSTEP_API c10::Device device_of_rank(const DevicePlan& plan, int local_rank);
 
 }  // namespace lockstep

@@ -1,0 +1,108 @@
+// The table of accelerators. To add one, make a file here and add it to built_in(), or register it.
+#include <lockstep/device/accelerator.h>
+
+#include <algorithm>
+#include <mutex>
+#include <ranges>
+
+#include <lockstep/base/error.h>
+
+#include "device/cuda_accelerator.h"
+
+namespace lockstep {
+
+Accelerator::~Accelerator() = default;
+
+void StreamGate::await_arrival() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return has_arrived_ || is_open_; });
+}
+
+void StreamGate::open() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_open_ = true;
+  }
+  changed_.notify_all();
+}
+
+void StreamGate::pass() {
+  std::unique_lock lock(mutex_);
+  has_arrived_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return is_open_; });
+}
+
+namespace {
+
+class CpuAccelerator final : public Accelerator {
+ public:
+  std::string_view name() const override { return "cpu"; }
+  c10::DeviceType type() const override { return c10::DeviceType::CPU; }
+  int count() const override { return 1; }
+};
+
+struct Table {
+  std::mutex mutex = {};
+  std::vector<std::shared_ptr<const Accelerator>> rows;  // the best one last
+
+  std::vector<std::shared_ptr<const Accelerator>> copy() {
+    const std::lock_guard lock(mutex);
+    return rows;
+  }
+};
+
+// Never destroyed: rows are found until the process ends.
+Table& table() {
+  static auto* const made =
+      new Table{.rows = {std::make_shared<const CpuAccelerator>(), detail::make_cuda_accelerator()}};
+  return *made;
+}
+
+bool is_called(const Accelerator& accelerator, std::string_view name) {
+  const auto aliases = accelerator.aliases();
+  return accelerator.name() == name || std::ranges::find(aliases, name) != aliases.end();
+}
+
+}  // namespace
+
+void register_accelerator(std::shared_ptr<const Accelerator> accelerator) {
+  auto names = accelerator->aliases();
+  names.push_back(accelerator->name());
+  for (const auto name : names) {
+    if (name != "auto" && find_accelerator(name) == nullptr) continue;
+    throw ConfigError("device", {.what = "an accelerator is registered under a name that is taken",
+                                 .expected = "another name than auto, " + accelerator_names(),
+                                 .got = std::string(name)});
+  }
+  const std::lock_guard lock(table().mutex);
+  table().rows.push_back(std::move(accelerator));
+}
+
+const Accelerator* find_accelerator(std::string_view name) {
+  const auto rows = table().copy();
+  const auto found = std::ranges::find_if(rows, [&](const auto& row) { return is_called(*row, name); });
+  return found == rows.end() ? nullptr : found->get();
+}
+
+const Accelerator* find_accelerator(c10::DeviceType type) {
+  const auto rows = table().copy();
+  const auto found = std::ranges::find_if(rows, [&](const auto& row) { return row->type() == type; });
+  return found == rows.end() ? nullptr : found->get();
+}
+
+const Accelerator& best_accelerator() {
+  const auto rows = table().copy();
+  for (const auto& row : rows | std::views::reverse) {
+    if (row->is_automatic() && row->count() > 0) return *row;
+  }
+  return *rows.front();
+}
+
+std::string accelerator_names() {
+  std::string names;
+  for (const auto& row : table().copy()) names += (names.empty() ? "" : ", ") + std::string(row->name());
+  return names;
+}
+
+}  // namespace lockstep

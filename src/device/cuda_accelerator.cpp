@@ -1,0 +1,106 @@
+#include "device/cuda_accelerator.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <mutex>
+#include <string>
+
+#include <ATen/Context.h>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
+#include <lockstep/device/inventory.h>
+
+namespace lockstep::detail {
+namespace {
+
+// Beside the library of LibTorch that this process uses.
+std::filesystem::path cuda_library() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&at::globalContext), &info) == 0 || info.dli_fname == nullptr)
+    return "libtorch_cuda.so";
+  return std::filesystem::path(info.dli_fname).parent_path() / "libtorch_cuda.so";
+}
+
+bool is_loaded(const std::filesystem::path& library) {
+  void* const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (handle != nullptr) ::dlclose(handle);
+  return handle != nullptr;
+}
+
+class CudaAccelerator final : public Accelerator {
+ public:
+  std::string_view name() const override { return "cuda"; }
+  std::vector<std::string_view> aliases() const override { return {"gpu"}; }
+  c10::DeviceType type() const override { return c10::DeviceType::CUDA; }
+
+  int count() const override {
+    std::error_code none;
+    return std::filesystem::exists(cuda_library(), none) ? this_machine().cuda_count() : 0;
+  }
+
+  std::string absence() const override {
+    const auto library = cuda_library();
+    std::error_code none;
+    if (!std::filesystem::exists(library, none))
+      return "this LibTorch was built without CUDA: " + library.string() +
+             " is not there; use a LibTorch for CUDA";
+    return "NVIDIA's management library shows no device to this process; nvidia-smi tells whether there is a "
+           "driver, and CUDA_VISIBLE_DEVICES may hide devices";
+  }
+
+  // LibTorch looks for CUDA once in the life of a process, when somebody first asks for it: a library that
+  // comes later is not found.
+  void load() const override {
+    static std::once_flag once;
+    std::call_once(once, [] {
+      const auto library = cuda_library();
+      const bool was_loaded = is_loaded(library);
+      if (!was_loaded && ::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+        const char* const error = ::dlerror();
+        throw ConfigError("device", {.what = "LibTorch's library for CUDA cannot be loaded",
+                                     .expected = library.string(),
+                                     .got = error != nullptr ? error : "an unknown error",
+                                     .hint = "look whether the libraries that it needs are installed"});
+      }
+      if (at::globalContext().hasCUDA()) return;
+      throw ConfigError(
+          "device",
+          {.what = "LibTorch does not find its CUDA",
+           .expected = "a driver, and nobody who asked LibTorch for CUDA before it was loaded",
+           .got = was_loaded ? "no driver that it can use" : "CUDA was asked for before, or no driver",
+           .hint = "create the Trainer or Fabric before torch::manual_seed() and the first backward, "
+                   "or link the program with libtorch_cuda"});
+    });
+  }
+
+  bool issue_gate(const c10::Stream& stream, std::shared_ptr<StreamGate> gate,
+                  std::span<const at::Tensor> /*memory*/) const override {
+    static const auto launch =
+        reinterpret_cast<LaunchHostFunction>(::dlsym(RTLD_DEFAULT, "cudaLaunchHostFunc"));
+    if (launch == nullptr || env::get("LOCKSTEP_CUDA_GATES") != "1") return false;
+    auto* const held = new std::shared_ptr<StreamGate>(std::move(gate));
+    if (launch(stream.native_handle(), &pass_gate, held) == 0) return true;
+    delete held;
+    return false;
+  }
+
+ private:
+  // cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t, void*): a thread of the driver calls the
+  // function, which may not use CUDA.
+  using LaunchHostFunction = int (*)(void* stream, void (*function)(void*), void* data);
+
+  static void pass_gate(void* held) {
+    const std::unique_ptr<std::shared_ptr<StreamGate>> gate(static_cast<std::shared_ptr<StreamGate>*>(held));
+    (*gate)->pass();
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Accelerator> make_cuda_accelerator() {
+  return std::make_shared<const CudaAccelerator>();
+}
+
+}  // namespace lockstep::detail
