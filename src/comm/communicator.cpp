@@ -157,6 +157,10 @@ void Work::wait() const {
   if (pending_) pending_->wait();
 }
 
+void Work::wait_host() const {
+  if (pending_) pending_->wait_host();
+}
+
 bool Work::is_completed() const { return !pending_ || pending_->is_completed(); }
 
 Communicator::Communicator() : group_(detail::single_group()) {}

@@ -29,9 +29,14 @@ class LOCKSTEP_API Work {
   /// For backends.
   explicit Work(std::shared_ptr<detail::Pending> pending) : pending_(std::move(pending)) {}
 
-  /// Blocks until the collective is done; its tensors may not be touched before.
+  /// Blocks until the collective is done; its tensors may not be touched before. Of tensors on a device:
+  /// blocks until the rest is in the hands of the device, and makes its current stream wait for that.
   /// @throws PeerLost, Timeout, CommError: what the collective failed with, at every call
   void wait() const;
+
+  /// The same, but returns only when the device, too, is done: the host may then read what it gets from
+  /// there.
+  void wait_host() const;
 
   /// Whether wait() would return or throw at once. Does not block.
   bool is_completed() const;
@@ -48,11 +53,13 @@ class LOCKSTEP_API Work {
 /// collectives, only with those of the same two ranks, direction and tag. In a world of one every
 /// collective is a copy at most, so that callers never ask whether they are distributed.
 ///
-/// Tensors live on the CPU, have any strides, and dtype float64/32/16, bfloat16, complex128/64,
-/// int64/32/16/8, uint8 or bool. Gradients do not flow through collectives. Each collective @throws
-/// CommError for a tensor or argument that it cannot take, PeerLost when another rank went away, Timeout
-/// when timeout() passed, CommError for other failures. After a failure the group is of no further use.
-/// Errors name ranks by their number in the job.
+/// The tensors of a call live on the CPU or on one device, have any strides, and dtype float64/32/16,
+/// bfloat16, complex128/64, int64/32/16/8, uint8 or bool. Those on a device travel through page-locked memory
+/// of the host, with the bits that the same collective gives on the CPU, and calls order the device's current
+/// stream. Gradients do not flow through collectives. Each collective @throws CommError for a tensor or
+/// argument that it cannot take, PeerLost when another rank went away, Timeout when timeout() passed,
+/// CommError for other failures. After a failure the group is of no further use. Errors name ranks by their
+/// number in the job.
 class LOCKSTEP_API Communicator {
  public:
   /// A world of one.

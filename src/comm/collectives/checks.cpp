@@ -33,6 +33,22 @@ std::string devices_text(const Caller& caller) {
   return text;
 }
 
+// A call's tensors are moved together.
+void check_devices(const Collective& collective) {
+  const at::Tensor* first = nullptr;
+  const auto check = [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    if (first == nullptr) first = &tensor;
+    if (tensor.device() == first->device()) return;
+    refuse(collective, "tensors are on two devices", "all of them on " + first->device().str(),
+           tensor.device().str());
+  };
+  check(collective.output);
+  check(collective.input);
+  std::ranges::for_each(collective.outputs, check);
+  std::ranges::for_each(collective.inputs, check);
+}
+
 void check_tensor(const Collective& collective, const at::Tensor& tensor, const Caller& caller) {
   if (!tensor.defined()) refuse(collective, "tensor is not usable", "a defined tensor", "an undefined one");
   const bool is_on_device = std::ranges::find(caller.devices, tensor.device().type()) != caller.devices.end();
@@ -349,6 +365,7 @@ void check_recv(const Collective& collective, const Caller& caller) {
 
 void check_collective(const Collective& collective, const Caller& caller) {
   if (const auto check = row_of(collective.kind).check) check(collective, caller);
+  check_devices(collective);
   const auto fault = fault_in_memory(collective, caller.rank);
   if (fault.empty()) return;
   refuse(collective, fault, "tensors with memory of their own", "memory that is shared",

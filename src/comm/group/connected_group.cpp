@@ -35,6 +35,48 @@ class QueuedPending final : public Pending {
   std::shared_ptr<ProgressQueue::Task> task_;
 };
 
+// What Work::wait() says of tensors on a device. With a gate nobody waits for the collective itself: that it
+// failed is known at the next one, or to wait_host().
+class StagedPending final : public Pending {
+ public:
+  StagedPending(std::shared_ptr<Lane> lane, std::shared_ptr<ProgressQueue::Task> task,
+                std::shared_ptr<StagedCollective> staged)
+      : carried_(std::move(lane), std::move(task)), staged_(std::move(staged)) {}
+
+  void wait() override {
+    if (!staged_->has_gate() || carried_.is_completed()) carried_.wait();
+    staged_->order_outputs();
+  }
+  void wait_host() override {
+    carried_.wait();
+    staged_->await_outputs();
+  }
+  bool is_completed() const override { return carried_.is_completed(); }
+
+ private:
+  QueuedPending carried_;
+  std::shared_ptr<StagedCollective> staged_;
+};
+
+// Opens the gate of a call that will not be carried out any more, and leaves it to others to destroy.
+class GateKeeper {
+ public:
+  GateKeeper(std::shared_ptr<StagedCollective> staged, std::shared_ptr<RetiredCollectives> retired)
+      : staged_(std::move(staged)), retired_(std::move(retired)) {}
+  ~GateKeeper() {
+    staged_->open_gate();
+    retired_->add(std::move(staged_));
+  }
+  GateKeeper(const GateKeeper&) = delete;
+  GateKeeper& operator=(const GateKeeper&) = delete;
+
+  StagedCollective& operator*() const { return *staged_; }
+
+ private:
+  std::shared_ptr<StagedCollective> staged_;
+  std::shared_ptr<RetiredCollectives> retired_;
+};
+
 // While it lives, the lane and the status of this rank (base/rank_status.h) name the collective that runs.
 class ActivityScope {
  public:
@@ -126,7 +168,7 @@ std::shared_ptr<Group> connect_group(const GroupContext& context, const GroupIde
 
 ConnectedGroup::ConnectedGroup(const TransportRow& row, GroupContext context, const GroupIdentity& identity,
                                std::shared_ptr<Transport> transport)
-    : Group(identity, row.devices),
+    : Group(identity, kCollectiveDevices),
       row_(row),
       context_(std::move(context)),
       transport_(std::move(transport)),
@@ -171,14 +213,40 @@ std::string ConnectedGroup::activity() const {
   return "";
 }
 
+bool ConnectedGroup::is_staged(const Collective& collective) const {
+  const auto device = device_of(collective);
+  return device && std::ranges::find(row_.devices, device->type()) == row_.devices.end();
+}
+
+std::shared_ptr<Pending> ConnectedGroup::start_staged(const Collective& collective) {
+  staged_failure_.rethrow();
+  retired_->clear();
+  const auto lane = lane_of(collective);
+  auto staged = std::make_shared<StagedCollective>(collective, *device_of(collective));
+  auto body = [this, &at = *lane, keeper = std::make_shared<GateKeeper>(staged, retired_)] {
+    auto& call = **keeper;
+    try {
+      call.await_inputs();
+      execute(at, call.on_host());
+    } catch (...) {
+      staged_failure_.note(std::current_exception());
+      throw;
+    }
+    call.return_outputs();
+  };
+  return std::make_shared<StagedPending>(lane, lane->queue.push(std::move(body)), std::move(staged));
+}
+
 void ConnectedGroup::run(const Collective& collective) {
   note_caller();
+  if (is_staged(collective)) return start_staged(collective)->wait();
   const auto lane = lane_of(collective);
   lane->queue.run([&] { execute(*lane, collective); });
 }
 
 std::shared_ptr<Pending> ConnectedGroup::start(const Collective& collective) {
   note_caller();
+  if (is_staged(collective)) return start_staged(collective);
   const auto lane = lane_of(collective);
   auto body = [this, &at = *lane, collective] { execute(at, collective); };
   return std::make_shared<QueuedPending>(lane, lane->queue.push(std::move(body)));

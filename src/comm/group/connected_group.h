@@ -5,11 +5,14 @@
 #include <atomic>
 #include <exception>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 #include <lockstep/comm/store.h>
 
 #include "comm/algorithms/ordered_reduction.h"
 #include "comm/collectives/collective_runner.h"
+#include "comm/collectives/staged_collective.h"
 #include "comm/fork_guard.h"
 #include "comm/group/agreement.h"
 #include "comm/group/group.h"
@@ -31,6 +34,23 @@ struct GroupContext {
 std::shared_ptr<Group> connect_group(const GroupContext& context, const GroupIdentity& identity,
                                      const FailureCheck& check);
 
+/// What the first call has failed with that nobody waits for. Thread-safe.
+class FirstFailure {
+ public:
+  void note(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+  }
+  void rethrow() const {
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::exception_ptr failure_;
+};
+
 class ConnectedGroup final : public Group {
  public:
   /// What Group is for several ranks; `transport` connects them.
@@ -50,6 +70,8 @@ class ConnectedGroup final : public Group {
 
  private:
   std::shared_ptr<Lane> lane_of(const Collective& collective);
+  bool is_staged(const Collective& collective) const;
+  std::shared_ptr<Pending> start_staged(const Collective& collective);
   std::vector<std::shared_ptr<Lane>> lanes() const;
   void note_caller();
 
@@ -79,6 +101,8 @@ class ConnectedGroup final : public Group {
   Scratch scratch_;                       // of the lane of collectives
   std::atomic<bool> has_collective_failed_{false};
   std::exception_ptr failure_;  // of the lane of collectives, whose thread it belongs to
+  FirstFailure staged_failure_;
+  std::shared_ptr<RetiredCollectives> retired_ = std::make_shared<RetiredCollectives>();
   // Shared with the Works that were given out; end() stops them while the above still stands.
   std::shared_ptr<Lane> collectives_;
   MessageLanes messages_;

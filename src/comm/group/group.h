@@ -1,6 +1,7 @@
 // A group of ranks: the private side of Communicator.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -22,8 +23,15 @@ class Pending {
  public:
   virtual ~Pending() = default;
   virtual void wait() = 0;
+  /// Returns when devices are done, too.
+  virtual void wait_host() { wait(); }
   virtual bool is_completed() const = 0;
 };
+
+/// Tensors of these take part in collectives. Where a group's transport does not move them they are staged
+/// (staged_collective.h).
+inline constexpr std::array kCollectiveDevices{c10::DeviceType::CPU, c10::DeviceType::CUDA,
+                                               c10::DeviceType::PrivateUse1};
 
 /// Ranks that call collectives together. There are two kinds, a rank alone (single_group()) and ranks that a
 /// transport connects (connected_group.h), and wrappers of them for tests. Collectives come in checked: dense

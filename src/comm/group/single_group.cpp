@@ -1,16 +1,12 @@
 // The group of a rank alone: a world of one, or a sub-group of one rank.
-#include <array>
-
 #include "comm/group/group.h"
 
 namespace lockstep::detail {
 namespace {
 
-constexpr std::array kHostDevices{c10::DeviceType::CPU};
-
 class SingleGroup final : public Group {
  public:
-  explicit SingleGroup(GroupIdentity identity) : Group(std::move(identity), kHostDevices) {}
+  explicit SingleGroup(GroupIdentity identity) : Group(std::move(identity), kCollectiveDevices) {}
 
   std::string backend() const override { return "single"; }
   std::chrono::milliseconds timeout() const override { return std::chrono::milliseconds::max(); }

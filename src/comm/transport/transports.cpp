@@ -13,8 +13,7 @@ constexpr std::array kCpu{c10::DeviceType::CPU};
 constexpr std::array<TransportRow, 2> kTransports{{
     {.name = "gloo", .devices = kCpu, .connect = &connect_gloo},
     {.name = "nccl",
-     .hint = "NCCL is for tensors of CUDA devices, which lockstep does not support; gloo is for "
-             "those of the CPU"},
+     .hint = "NCCL is not built yet; gloo takes tensors of CUDA devices, too, by way of the host's memory"},
 }};
 
 }  // namespace
