@@ -14,6 +14,10 @@ class AdagradOptimizer final : public FusedOptimizer {
 
   void step(double grad_scale) override {
     at::NoGradGuard no_grad;
+    if (is_on_device())
+      return update_on_device(grad_scale, [&](const DeviceBatch& batch, const Group& group) {
+        adagrad_step(batch, group, options_.lr_decay, options_.eps, options_.maximize);
+      });
     update_parameters([&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
       const auto by = coefficients(groups()[slot.group], slot.steps()++, grad_scale);
       return AdagradSegment<T>{param, grad, slot.buffer<T>(0), size, by};

@@ -18,6 +18,10 @@ class AdamOptimizer final : public FusedOptimizer {
 
   void step(double grad_scale) override {
     at::NoGradGuard no_grad;
+    if (is_on_device())
+      return update_on_device(grad_scale, [&](const DeviceBatch& batch, const Group& group) {
+        adam_step(batch, group, settings_);
+      });
     AdamSteps steps(settings_, groups(), grad_scale);
     update_parameters([&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
       const auto& by = steps.at(slot.group, ++slot.steps());

@@ -58,8 +58,11 @@ std::vector<at::Tensor> carve(const at::Tensor& arena, std::span<const at::Tenso
   return slices;
 }
 
-std::vector<at::Tensor> carve_arena(std::span<const at::Tensor> like, at::ScalarType dtype) {
-  return carve(zeros_in_pages(arena_elements(like, dtype), dtype), like);
+std::vector<at::Tensor> carve_arena(std::span<const at::Tensor> like, at::ScalarType dtype,
+                                    at::Device device) {
+  const auto elements = arena_elements(like, dtype);
+  if (device.is_cpu()) return carve(zeros_in_pages(elements, dtype), like);
+  return carve(at::zeros({elements}, at::TensorOptions(device).dtype(dtype)), like);
 }
 
 }  // namespace lockstep::detail

@@ -24,7 +24,8 @@ std::int64_t arena_elements(std::span<const at::Tensor> like, at::ScalarType dty
 /// Slices of `arena`, flat, in the shape of each of `like`.
 std::vector<at::Tensor> carve(const at::Tensor& arena, std::span<const at::Tensor> like);
 
-/// Contiguous zeros in the shape of each of `like`, all in one allocation. CPU.
-std::vector<at::Tensor> carve_arena(std::span<const at::Tensor> like, at::ScalarType dtype);
+/// Contiguous zeros in the shape of each of `like`, all in one allocation.
+std::vector<at::Tensor> carve_arena(std::span<const at::Tensor> like, at::ScalarType dtype,
+                                    at::Device device = at::kCPU);
 
 }  // namespace lockstep::detail

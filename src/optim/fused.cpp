@@ -72,12 +72,6 @@ at::ScalarType compute_dtype(const at::Tensor& param) {
   return param.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-void check_on_cpu(const NamedParameter& parameter) {
-  if (parameter.tensor.device().is_cpu()) return;
-  refuse("parameter " + parameter.name + " cannot be optimized", "a tensor on the CPU",
-         "one on " + parameter.tensor.device().str());
-}
-
 void check_gradient(const NamedParameter& parameter, const at::Tensor& grad) {
   const auto what = "the gradient of " + parameter.name + " cannot be used";
   if (grad.layout() != at::kStrided) {
@@ -103,11 +97,25 @@ void check_has_memory(const NamedParameter& parameter) {
 
 FusedOptimizer::FusedOptimizer(std::vector<NamedParameter> parameters, Grouping grouping,
                                std::vector<std::string> kinds)
-    : Optimizer(std::move(parameters), std::move(grouping.groups)), kinds_(std::move(kinds)) {
+    : Optimizer(std::move(parameters), std::move(grouping.groups)),
+      device_(this->parameters().front().tensor.device()),
+      kinds_(std::move(kinds)) {
   for (std::size_t i = 0; i < this->parameters().size(); ++i) {
-    check_on_cpu(this->parameters()[i]);
+    check_device(this->parameters()[i]);
     slots_.push_back(new_slot(i, grouping.group_of[i]));
   }
+}
+
+void FusedOptimizer::check_device(const NamedParameter& parameter) const {
+  if (parameter.tensor.device() == device_) return;
+  refuse("parameter " + parameter.name + " cannot be optimized",
+         "all parameters on one device, " + device_.str(), "one on " + parameter.tensor.device().str());
+}
+
+void FusedOptimizer::require_cpu() const {
+  if (is_on_device())
+    refuse(std::string(name()) + " is not built yet for parameters on a device", "parameters on the CPU",
+           "some on " + device_.str(), "docs/status.md says what is planned");
 }
 
 at::Tensor FusedOptimizer::Slot::tensor(std::size_t kind) const {
@@ -175,7 +183,7 @@ void FusedOptimizer::prepare(std::span<Slot* const> slots) {
   for (const auto& [alike, same] : bare) {
     const auto dtype = std::get<0>(alike);
     const std::vector<at::Tensor> scalars(same.size(), at::empty({}));
-    const auto steps = carve_arena(scalars, at::kLong);
+    const auto steps = carve_arena(scalars, is_on_device() ? at::kFloat : at::kLong, device_);
     try {
       add_buffers(same, dtype);
     } catch (...) {  // no room: they have no state, and may get it another time
@@ -211,7 +219,7 @@ void FusedOptimizer::add_buffers_in_memory(std::span<Slot* const> slots, at::Sca
   std::vector<at::Tensor> like;
   for (const Slot* slot : slots) like.push_back(parameter(*slot).tensor);
   for (std::size_t kind = 0; kind < kinds(groups()[slots.front()->group]).size(); ++kind) {
-    const auto buffers = carve_arena(like, dtype);
+    const auto buffers = carve_arena(like, dtype, device_);
     for (std::size_t i = 0; i < slots.size(); ++i) {
       if (initial_state() != 0.0) at::Tensor(buffers[i]).fill_(initial_state());
       slots[i]->buffers.push_back(buffers[i]);
@@ -237,6 +245,7 @@ void FusedOptimizer::add_buffers_in_file(std::span<Slot* const> slots, std::span
 }
 
 void FusedOptimizer::swap_state(const StateSwap& where) {
+  require_cpu();
   const auto has_begun = [](const Slot& slot) { return slot.step.defined(); };
   if (std::ranges::any_of(slots_, has_begun))
     refuse("state is to be kept on disk", "an optimizer without state", "one that has some already");
@@ -261,7 +270,7 @@ std::uint64_t FusedOptimizer::bytes_in_files(double share) const {
 }
 
 void FusedOptimizer::adopt_parameters(std::size_t first) {
-  for (std::size_t i = first; i < parameters().size(); ++i) check_on_cpu(parameters()[i]);
+  for (std::size_t i = first; i < parameters().size(); ++i) check_device(parameters()[i]);
   for (std::size_t i = first; i < parameters().size(); ++i)
     slots_.push_back(new_slot(i, groups().size() - 1));
 }
@@ -300,6 +309,47 @@ std::vector<OptimizerState> FusedOptimizer::state() {
     }
   }
   return result;
+}
+
+// Those that have to be taken to float32 come in batches of their own, so that memory for copies stays small.
+std::vector<FusedOptimizer::StagedBatch> FusedOptimizer::device_batches(double grad_scale) {
+  constexpr std::int64_t kMostStaged = 64 << 20;  // elements
+  const auto scale =
+      grad_scale == 1.0
+          ? std::nullopt
+          : std::optional(at::full({}, grad_scale, at::TensorOptions(device_).dtype(at::kDouble)));
+  std::vector<StagedBatch> batches;
+  std::map<std::tuple<std::size_t, at::ScalarType, bool>, std::size_t> open;
+  std::map<std::size_t, std::int64_t> staged_elements;
+  for (auto* slot : slots_with_gradient()) {
+    const auto& param = parameter(*slot).tensor;
+    const std::tuple key(slot->group, compute_dtype(param), lies_ready(param));
+    auto [place, is_new] = open.emplace(key, batches.size());
+    if (!is_new && !lies_ready(param) && staged_elements[place->second] + param.numel() > kMostStaged) {
+      place->second = batches.size();
+      is_new = true;
+    }
+    if (is_new) batches.push_back({.batch = {.grad_scale = scale}, .group = slot->group});
+    auto& [batch, group, slots] = batches[place->second];
+    staged_elements[place->second] += param.numel();
+    slots.push_back(slot);
+    batch.parameters.push_back(lies_ready(param) ? param.detach() : at::Tensor());
+    batch.gradients.push_back(param.grad());
+    if (slot->step.defined()) batch.steps.push_back(slot->step);
+    batch.buffers.resize(slot->buffers.size());
+    for (std::size_t kind = 0; kind < slot->buffers.size(); ++kind)
+      batch.buffers[kind].push_back(slot->buffers[kind]);
+  }
+  return batches;
+}
+
+void FusedOptimizer::write_back(const StagedBatch& staged) const {
+  for (std::size_t i = 0; i < staged.slots.size(); ++i) {
+    const auto& param = parameter(*staged.slots[i]).tensor;
+    const auto& updated = staged.batch.parameters[i];
+    if (!lies_ready(param)) param.copy_(updated);
+    if (lies_ready(param) && !param.is_inference()) param.unsafeGetTensorImpl()->bump_version();
+  }
 }
 
 bool FusedOptimizer::lies_ready(const at::Tensor& param) {

@@ -16,6 +16,7 @@
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_options.h>
 
+#include "optim/device_operators.h"
 #include "optim/gradient_tensor.h"
 #include "optim/kernels.h"
 #include "optim/pieces.h"
@@ -133,6 +134,17 @@ class FusedOptimizer : public Optimizer {
     update_parameters(std::span(slots), std::forward<Make>(make));
   }
 
+  /// Whether the parameters are on another device than the CPU, all on one.
+  bool is_on_device() const { return !device_.is_cpu(); }
+
+  /// For those: calls update(batch, group) for all parameters with a gradient, in batches of what has group
+  /// and element type in common. What kernels do not know, 16 bits for one, is updated in float32.
+  template <class Update>
+  void update_on_device(double grad_scale, Update&& update);
+
+  /// @throws ConfigError where the parameters are on a device: not built yet
+  void require_cpu() const;
+
   /// Calls change(slot) for each of `slots` while its buffers are in memory: those in files come first.
   template <class Change>
   void change_state(std::span<Slot* const> slots, Change&& change);
@@ -151,6 +163,16 @@ class FusedOptimizer : public Optimizer {
     SwappedTiles tiles;
   };
 
+  /// Slots of one batch, and the parameters to be written back.
+  struct StagedBatch {
+    DeviceBatch batch;
+    std::size_t group = 0;
+    std::vector<Slot*> slots = {};
+  };
+  std::vector<StagedBatch> device_batches(double grad_scale);
+  void write_back(const StagedBatch& staged) const;
+  void check_device(const NamedParameter& parameter) const;
+
   void prepare_trained();
   void prepare(std::span<Slot* const> slots);
   void add_buffers(std::span<Slot* const> slots, at::ScalarType dtype);
@@ -167,6 +189,7 @@ class FusedOptimizer : public Optimizer {
   static bool lies_ready(const at::Tensor& param);
   static at::Tensor stage(const at::Tensor& param);
 
+  at::Device device_;
   std::vector<std::string> kinds_;
   std::vector<Slot> slots_;
   std::optional<StateSwap> swap_ = {};
@@ -209,6 +232,21 @@ void FusedOptimizer::as_one_step(Body&& body) {
   const bool is_part = std::exchange(is_amid_step_, true);
   body();
   is_amid_step_ = is_part;
+}
+
+template <class Update>
+void FusedOptimizer::update_on_device(double grad_scale, Update&& update) {
+  auto batches = device_batches(grad_scale);
+  as_one_step([&] {
+    for (auto& staged : batches) {
+      for (std::size_t i = 0; i < staged.slots.size(); ++i) {
+        auto& param = staged.batch.parameters[i];
+        if (!param.defined()) param = stage(parameter(*staged.slots[i]).tensor);
+      }
+      update(staged.batch, groups()[staged.group]);
+      write_back(staged);
+    }
+  });
 }
 
 template <class Change>

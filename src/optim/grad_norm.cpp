@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "optim/device_operators.h"
 #include "optim/gradient_tensor.h"
 #include "optim/kernels.h"
 #include "optim/refuse.h"
@@ -11,10 +12,8 @@ namespace lockstep {
 namespace {
 
 void check_gradient(const at::Tensor& gradient) {
-  if (gradient.layout() != at::kStrided || !gradient.device().is_cpu()) {
-    detail::refuse("a gradient cannot be clipped", "dense tensors on the CPU",
-                   c10::str(gradient.layout()) + " on " + gradient.device().str());
-  }
+  if (gradient.layout() != at::kStrided)
+    detail::refuse("a gradient cannot be clipped", "dense tensors", c10::str(gradient.layout()));
 }
 
 void check_limit(const char* name, double limit) {
@@ -38,6 +37,18 @@ std::vector<double> square_sums(const detail::Gradients& gradients, std::int64_t
   return sums;
 }
 
+// Complex ones as pairs.
+at::Tensor plain_reals(const at::Tensor& gradient) {
+  const auto real = gradient.is_complex() ? at::view_as_real(gradient.detach().resolve_conj()) : gradient;
+  return detail::readable(real.detach());
+}
+
+std::vector<double> numbers_of(const at::Tensor& tensor) {
+  const auto host = tensor.to(at::kCPU);
+  const auto* const begin = host.const_data_ptr<double>();
+  return {begin, begin + host.numel()};
+}
+
 [[noreturn]] void refuse_nonfinite(double norm) {
   throw Error("optim", {.what = "the norm of the gradients is not finite",
                         .expected = "a finite number, as error_if_nonfinite is set",
@@ -54,13 +65,51 @@ void for_each_gradient(std::span<const at::Tensor> parameters, Use&& use) {
   }
 }
 
+void scale_gradients(std::span<const at::Tensor> gradients, const at::Tensor& coefficient) {
+  const at::NoGradGuard no_grad;
+  for (const auto& gradient : gradients) gradient.mul_(coefficient);
+}
+
+bool are_on_device(std::span<const at::Tensor> gradients) {
+  return !gradients.empty() && !gradients.front().is_cpu();
+}
+
+at::Tensor device_norm(std::span<const at::Tensor> gradients) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> sums;
+  for (const auto& gradient : gradients) {
+    check_gradient(gradient);
+    sums.push_back(detail::device_square_sums(plain_reals(gradient)));
+  }
+  return detail::device_pairwise_sum(at::cat(sums)).sqrt();
+}
+
 }  // namespace
 
 std::vector<double> block_square_sums(const at::Tensor& gradient) {
   check_gradient(gradient);
-  const auto real = gradient.is_complex() ? at::view_as_real(gradient.detach().resolve_conj()) : gradient;
-  const auto plain = detail::readable(real.detach());
-  return square_sums(detail::gradients_in(plain), plain.numel());
+  const auto plain = plain_reals(gradient);
+  if (plain.is_cpu()) return square_sums(detail::gradients_in(plain), plain.numel());
+  return numbers_of(detail::device_square_sums(plain));
+}
+
+std::vector<double> block_square_sums(std::span<const at::Tensor> gradients) {
+  const at::NoGradGuard no_grad;
+  std::vector<double> sums;
+  std::vector<at::Tensor> on_device;
+  for (const auto& gradient : gradients) {
+    check_gradient(gradient);
+    if (!gradient.is_cpu()) {
+      on_device.push_back(detail::device_square_sums(plain_reals(gradient)));
+      continue;
+    }
+    const auto blocks = block_square_sums(gradient);
+    sums.insert(sums.end(), blocks.begin(), blocks.end());
+  }
+  if (on_device.empty()) return sums;
+  if (sums.empty()) return numbers_of(at::cat(on_device));
+  detail::refuse("gradients have no norm together", "all of them on one device",
+                 "some on the CPU and others on " + on_device.front().device().str());
 }
 
 double pairwise_sum(std::span<const double> values) {
@@ -74,12 +123,10 @@ double pairwise_sum(std::span<const double> values) {
 }
 
 double grad_norm(std::span<const at::Tensor> parameters) {
-  std::vector<double> sums;
-  for_each_gradient(parameters, [&](const at::Tensor& gradient) {
-    const auto blocks = block_square_sums(gradient);
-    sums.insert(sums.end(), blocks.begin(), blocks.end());
-  });
-  return std::sqrt(pairwise_sum(sums));
+  std::vector<at::Tensor> gradients;
+  for_each_gradient(parameters, [&](const at::Tensor& gradient) { gradients.push_back(gradient); });
+  if (!are_on_device(gradients)) return std::sqrt(pairwise_sum(block_square_sums(gradients)));
+  return device_norm(gradients).item<double>();
 }
 
 double grad_norm(std::span<const at::Tensor> parameters, double norm_type) {
@@ -107,6 +154,18 @@ double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm, d
                       bool error_if_nonfinite) {
   check_limit("max_norm", max_norm);
   return scale_gradients_to(parameters, grad_norm(parameters, norm_type), max_norm, error_if_nonfinite);
+}
+
+Scalar clip_grad_norm_lazily(std::span<const at::Tensor> parameters, double max_norm, double norm_type,
+                             bool error_if_nonfinite) {
+  std::vector<at::Tensor> gradients;
+  for_each_gradient(parameters, [&](const at::Tensor& gradient) { gradients.push_back(gradient); });
+  if (error_if_nonfinite || norm_type != 2.0 || !are_on_device(gradients))
+    return clip_grad_norm(parameters, max_norm, norm_type, error_if_nonfinite);
+  check_limit("max_norm", max_norm);
+  const auto norm = device_norm(gradients);
+  scale_gradients(gradients, detail::device_clip_coefficient(norm, max_norm));
+  return Scalar::of_last_use(norm);
 }
 
 double scale_gradients_to(std::span<const at::Tensor> parameters, double norm, double max_norm,

@@ -50,7 +50,9 @@ class LambOptimizer final : public FusedOptimizer {
                 std::shared_ptr<PieceExchange> exchange)
       : FusedOptimizer(std::move(parameters), std::move(grouping), {"exp_avg", "exp_avg_sq"}),
         options_(options),
-        exchange_(std::move(exchange)) {}
+        exchange_(std::move(exchange)) {
+    require_cpu();
+  }
 
   std::string_view name() const override { return "Lamb"; }
   bool is_elementwise() const override { return false; }

@@ -14,6 +14,7 @@ class LionOptimizer final : public FusedOptimizer {
 
   void step(double grad_scale) override {
     at::NoGradGuard no_grad;
+    if (is_on_device()) return update_on_device(grad_scale, lion_step);
     update_parameters([&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
       ++slot.steps();
       const auto by = coefficients(groups()[slot.group], grad_scale);

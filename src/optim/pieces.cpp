@@ -15,6 +15,11 @@ NarrowElements elements_of(const NarrowCopy& copy) {
 }
 
 void convert(const at::Tensor& original, const NarrowCopy& copy) {
+  if (!original.is_cpu()) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    copy.elements.copy_(original);
+    return;
+  }
   constexpr std::int64_t kElementsAtATime = 32768;
   const auto size = original.numel();
   const auto to = elements_of(copy);

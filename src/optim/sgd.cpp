@@ -17,6 +17,10 @@ class SgdOptimizer final : public FusedOptimizer {
 
   void step(double grad_scale) override {
     at::NoGradGuard no_grad;
+    if (is_on_device())
+      return update_on_device(grad_scale, [&](const DeviceBatch& batch, const Group& group) {
+        sgd_step(batch, group, dampening_, nesterov_, maximize_);
+      });
     update_parameters([&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
       const auto& group = groups()[slot.group];
       T* buffer = has_state(group) ? slot.buffer<T>(0) : nullptr;

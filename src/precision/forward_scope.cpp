@@ -7,6 +7,8 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 
+#include <lockstep/device/torch_device.h>
+
 namespace lockstep {
 namespace {
 
@@ -49,11 +51,15 @@ DefaultDtypeScope::~DefaultDtypeScope() {
 }
 
 ForwardScope::ForwardScope(at::ScalarType autocast_dtype)
-    : previous_({.enabled = autocast::is_autocast_enabled(at::kCPU),
+    : ForwardScope(autocast_dtype, device_in_use().type()) {}
+
+ForwardScope::ForwardScope(at::ScalarType autocast_dtype, c10::DeviceType type)
+    : previous_({.type = type,
+                 .enabled = autocast::is_autocast_enabled(type),
                  .cache_enabled = autocast::is_autocast_cache_enabled(),
-                 .dtype = autocast::get_autocast_dtype(at::kCPU)}) {
-  autocast::set_autocast_dtype(at::kCPU, autocast_dtype);
-  autocast::set_autocast_enabled(at::kCPU, true);
+                 .dtype = autocast::get_autocast_dtype(type)}) {
+  autocast::set_autocast_dtype(type, autocast_dtype);
+  autocast::set_autocast_enabled(type, true);
   autocast::set_autocast_cache_enabled(true);
   autocast::increment_nesting();
 }
@@ -67,8 +73,8 @@ ForwardScope::~ForwardScope() {
   autocast::decrement_nesting();
   autocast::clear_cache();
   autocast::set_autocast_cache_enabled(previous_->cache_enabled);
-  autocast::set_autocast_enabled(at::kCPU, previous_->enabled);
-  autocast::set_autocast_dtype(at::kCPU, previous_->dtype);
+  autocast::set_autocast_enabled(previous_->type, previous_->enabled);
+  autocast::set_autocast_dtype(previous_->type, previous_->dtype);
 }
 
 }  // namespace lockstep

@@ -104,7 +104,7 @@ void GradScaler::unscale_gradients(Optimizer& optimizer, PerOptimizer& found) co
              "keep parameters in float32 (16-mixed), or use 16-true, which does not scale");
     by_dtype[values.scalar_type()].push_back(values);
   }
-  const auto inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
+  const auto inverse = at::full({}, 1.0 / scale_.item<double>(), found.found_inf.options());
   for (const auto& [dtype, gradients] : by_dtype) {
     at::_amp_foreach_non_finite_check_and_unscale_(gradients, found.found_inf, inverse);
   }
@@ -117,7 +117,8 @@ GradScaler::PerOptimizer& GradScaler::begin(const Optimizer& optimizer, const ch
   if (found.stage == Stage::kUnscaled)
     refuse("unscale() has already been called on this optimizer since the last update()");
   if (found.stage == Stage::kStepped) refuse(std::string(call) + "() is being called after step()");
-  found.found_inf = at::full({}, 0.0, at::kFloat);
+  const auto device = optimizer.parameters().front().tensor.device();
+  found.found_inf = at::full({}, 0.0, at::TensorOptions(device).dtype(at::kFloat));
   return found;
 }
 
@@ -149,6 +150,13 @@ at::Tensor GradScaler::found_inf(const Optimizer& optimizer) {
   return found->second.found_inf;
 }
 
+bool GradScaler::has_overflowed(const Optimizer& optimizer) {
+  found_inf(optimizer);
+  auto& known = per_optimizer_.at(&optimizer).found_inf;
+  known = known.to(at::kCPU);
+  return known.item<float>() != 0.0F;
+}
+
 bool GradScaler::step(Optimizer& optimizer) {
   return step(optimizer, [&] { optimizer.step(); });
 }
@@ -163,7 +171,7 @@ bool GradScaler::step(Optimizer& optimizer, const std::function<void()>& update)
   if (found.stage == Stage::kStepped) refuse("step() has already been called since the last update()");
   if (found.stage == Stage::kReady) unscale(optimizer);
   if (!found.has_gradients) refuse("step() found no gradient to check", "call backward() before step()");
-  const bool is_finite = found.found_inf.item<float>() == 0.0F;
+  const bool is_finite = !has_overflowed(optimizer);
   if (is_finite) update();
   found.stage = Stage::kStepped;
   ++steps_;
@@ -183,7 +191,7 @@ void GradScaler::update(std::optional<double> new_scale) {
     bool checked = false;
     for (const auto& [optimizer, found] : per_optimizer_) {
       if (!found.has_gradients) continue;
-      found_inf += found.found_inf;
+      found_inf += found.found_inf.to(at::kCPU);
       checked = true;
     }
     if (!checked) refuse("update() was called, but nothing was unscaled since the last one");

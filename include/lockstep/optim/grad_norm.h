@@ -9,6 +9,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/option_type.h>
+#include <lockstep/device/scalar.h>
 
 namespace lockstep {
 
@@ -34,15 +35,17 @@ inline constexpr std::int64_t kGradNormBlock = 1024;
 /// The sum of squares of each block of kGradNormBlock consecutive elements (row-major) of `gradient`, the
 /// last one possibly shorter, in float64. A gradient cut at multiples of kGradNormBlock gives the same sums
 /// piece by piece, which is how sharded strategies get grad_norm()'s bits.
-/// @throws ConfigError if the gradient is sparse or not on the CPU
+/// @throws ConfigError if the gradient is sparse
 LOCKSTEP_API std::vector<double> block_square_sums(const at::Tensor& gradient);
+/// Those of several, one after the other; from a device in one copy.
+LOCKSTEP_API std::vector<double> block_square_sums(std::span<const at::Tensor> gradients);
 
 /// The sum of `values` by a fixed tree: neighbours in pairs, then pairs of pairs, an odd last one carried up.
 LOCKSTEP_API double pairwise_sum(std::span<const double> values);
 
 /// The 2-norm of all defined gradients of `parameters` together: blocks of each gradient in float64, in the
 /// order given, added by pairwise_sum(). 0 if no gradient is defined. Independent of the number of threads.
-/// @throws ConfigError if a gradient is sparse or not on the CPU
+/// @throws ConfigError if a gradient is sparse
 LOCKSTEP_API double grad_norm(std::span<const at::Tensor> parameters);
 
 /// The p-norm of all defined gradients together, in float64, as torch.nn.utils.get_total_norm: the largest
@@ -62,6 +65,11 @@ LOCKSTEP_API double clip_coefficient(double norm, double max_norm, bool error_if
 /// if `error_if_nonfinite` and the norm is infinite or NaN
 LOCKSTEP_API double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm,
                                    double norm_type = 2.0, bool error_if_nonfinite = false);
+
+/// clip_grad_norm() whose norm is read when somebody asks for it: of gradients on a device, in 2-norms, nobody
+/// waits for the device unless `error_if_nonfinite`. @throws as clip_grad_norm()
+LOCKSTEP_API Scalar clip_grad_norm_lazily(std::span<const at::Tensor> parameters, double max_norm,
+                                          double norm_type = 2.0, bool error_if_nonfinite = false);
 
 /// The second half of clip_grad_norm(), for a norm that was computed elsewhere.
 /// @throws as clip_grad_norm()

@@ -29,7 +29,8 @@ class LOCKSTEP_API ForwardScope {
  public:
   /// Changes nothing.
   ForwardScope() = default;
-  /// Casts to `autocast`, bfloat16 or float16, where torch.autocast does, on the CPU.
+  /// Casts to `autocast`, bfloat16 or float16, where torch.autocast does, on the kind of device that this
+  /// process runs on (device_in_use()).
   explicit ForwardScope(at::ScalarType autocast);
   /// Makes new tensors of `dtype`, without casts: a DefaultDtypeScope.
   static ForwardScope of_new_tensors(at::ScalarType dtype);
@@ -39,6 +40,7 @@ class LOCKSTEP_API ForwardScope {
 
  private:
   struct Previous {
+    c10::DeviceType type;
     bool enabled;
     bool cache_enabled;
     at::ScalarType dtype;
@@ -46,6 +48,7 @@ class LOCKSTEP_API ForwardScope {
   struct NewTensors {
     at::ScalarType dtype;
   };
+  ForwardScope(at::ScalarType autocast, c10::DeviceType type);
   explicit ForwardScope(NewTensors of) : default_dtype_(std::in_place, of.dtype) {}
 
   std::optional<Previous> previous_;  // none: nothing to restore

@@ -24,7 +24,7 @@ class Optimizer;
 ///     scaler.update();                  // once all optimizers of the iteration have stepped
 ///
 /// Not thread-safe, and not Collective: ranks whose gradients are equal decide alike, others have to agree on
-/// found_inf() between unscale() and step(). CPU.
+/// found_inf() between unscale() and step(). On the parameters' device, until has_overflowed() has read it.
 class LOCKSTEP_API GradScaler {
  public:
   /// @throws ConfigError unless init_scale > 0, growth_factor > 1, 0 < backoff_factor < 1, growth_interval >
@@ -48,6 +48,10 @@ class LOCKSTEP_API GradScaler {
   /// What unscale() has found: float32 without dimensions, 0 when all gradients are finite. It aliases the
   /// scaler's: writing to it decides about step(). @throws Error before unscale()
   at::Tensor found_inf(const Optimizer& optimizer);
+
+  /// Whether that is 1, so that step() would leave the step out. Waits for a device at the first call after
+  /// unscale().
+  bool has_overflowed(const Optimizer& optimizer);
 
   /// unscale() unless that was done, then the optimizer's step(), or `update` in its place, unless
   /// found_inf() says otherwise. Returns whether it was taken.

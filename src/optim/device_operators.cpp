@@ -1,0 +1,248 @@
+#include "optim/device_operators.h"
+
+#include <algorithm>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <torch/library.h>
+
+#include <lockstep/optim/grad_norm.h>
+
+#include "optim/fused.h"
+#include "optim/gradient_tensor.h"
+#include "optim/kernels.h"
+
+namespace lockstep::detail {
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+constexpr const char* kBatch =
+    "Tensor(a!)[] parameters, Tensor(b!)[] gradients, Tensor(c!)[] first, Tensor(d!)[] second, "
+    "Tensor(e!)[] steps, Tensor? grad_scale, Tensor? found_inf, ";
+
+TORCH_LIBRARY(lockstep, library) {
+  const auto step = [&](const char* name, const char* settings) {
+    library.def((std::string(name) + "(" + kBatch + settings + ") -> ()").c_str());
+  };
+  step("adam_step",
+       "float lr, float beta1, float beta2, float eps, float weight_decay, bool decoupled, "
+       "bool maximize, bool bias_correction");
+  step("sgd_step",
+       "float lr, float momentum, float dampening, float weight_decay, bool nesterov, bool maximize");
+  step("adagrad_step", "float lr, float lr_decay, float eps, float weight_decay, bool maximize");
+  step("lion_step", "float lr, float beta1, float beta2, float weight_decay");
+  library.def("square_sums(Tensor gradient) -> Tensor");
+  library.def("pairwise_sum(Tensor values) -> Tensor");
+}
+
+template <class Signature>
+auto operator_named(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+at::TensorList kind(const DeviceBatch& batch, std::size_t number) {
+  return number < batch.buffers.size() ? at::TensorList(batch.buffers[number]) : at::TensorList();
+}
+
+// Kernels of the CPU: what kernels.h has, once the values that are on the device can be read.
+
+struct Scalars {
+  double grad_scale = 1.0;
+  bool is_left_out = false;
+};
+
+Scalars read(const OptionalTensor& grad_scale, const OptionalTensor& found_inf) {
+  return {.grad_scale = grad_scale ? *grad_scale->const_data_ptr<double>() : 1.0,
+          .is_left_out = found_inf && *found_inf->const_data_ptr<float>() != 0.0F};
+}
+
+// Counts the step; returns the number of those before.
+double count(const at::Tensor& step) { return (*step.mutable_data_ptr<float>())++; }
+
+// Calls make(i, T* param, Gradients, T* first, T* second, size), which gives a segment, and updates all.
+template <class T, class Make>
+void update_batch(at::TensorList parameters, at::TensorList gradients, at::TensorList first,
+                  at::TensorList second, const Make& make) {
+  std::vector<at::Tensor> grads;
+  std::vector<decltype(make(std::size_t{}, static_cast<T*>(nullptr),
+                            Gradients(static_cast<const T*>(nullptr)), static_cast<T*>(nullptr),
+                            static_cast<T*>(nullptr), std::int64_t{}))>
+      segments;
+  const auto at_or_null = [](at::TensorList list, std::size_t i) {
+    return i < list.size() ? list[i].mutable_data_ptr<T>() : nullptr;
+  };
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    grads.push_back(readable(gradients[i]));
+    segments.push_back(make(i, parameters[i].mutable_data_ptr<T>(), gradients_in(grads.back()),
+                            at_or_null(first, i), at_or_null(second, i), parameters[i].numel()));
+  }
+  update_all(std::span(std::as_const(segments)));
+}
+
+template <class Body>
+void with_type_of(at::TensorList parameters, const Body& body) {
+  if (parameters.empty()) return;
+  if (parameters.front().scalar_type() == at::kDouble) return body(double{});
+  body(float{});
+}
+
+void adam_step_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
+                   at::TensorList exp_avg_sqs, at::TensorList steps, const OptionalTensor& grad_scale,
+                   const OptionalTensor& found_inf, double lr, double beta1, double beta2, double eps,
+                   double weight_decay, bool decoupled, bool maximize, bool bias_correction) {
+  const auto scalars = read(grad_scale, found_inf);
+  if (scalars.is_left_out) return;
+  const std::vector<Optimizer::Group> groups{
+      {.pattern = "", .lr = lr, .weight_decay = weight_decay, .betas = {{beta1, beta2}}}};
+  AdamSteps by({.eps = eps, .decoupled = decoupled, .maximize = maximize, .bias_correction = bias_correction},
+               groups, scalars.grad_scale);
+  with_type_of(parameters, [&]<class T>(T) {
+    update_batch<T>(parameters, gradients, exp_avgs, exp_avg_sqs,
+                    [&](std::size_t i, T* param, Gradients grad, T* first, T* second, std::int64_t size) {
+                      const auto step = static_cast<std::int64_t>(count(steps[i])) + 1;
+                      return AdamSegment<T>{param, grad, first, second, size, by.at(0, step)};
+                    });
+  });
+}
+
+void sgd_step_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorList buffers,
+                  at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
+                  const OptionalTensor& found_inf, double lr, double momentum, double dampening,
+                  double weight_decay, bool nesterov, bool maximize) {
+  const auto scalars = read(grad_scale, found_inf);
+  if (scalars.is_left_out) return;
+  with_type_of(parameters, [&]<class T>(T) {
+    update_batch<T>(parameters, gradients, buffers, {},
+                    [&](std::size_t i, T* param, Gradients grad, T* buffer, T*, std::int64_t size) {
+                      const bool is_first = buffer != nullptr && count(steps[i]) == 0;
+                      return SgdSegment<T>{param,
+                                           grad,
+                                           buffer,
+                                           size,
+                                           {.grad_scale = maximize ? -scalars.grad_scale : scalars.grad_scale,
+                                            .l2 = weight_decay,
+                                            .lr = lr,
+                                            .momentum = is_first ? 0.0 : momentum,
+                                            .gradient = is_first ? 1.0 : 1.0 - dampening,
+                                            .lookahead = momentum,
+                                            .nesterov = nesterov}};
+                    });
+  });
+}
+
+void adagrad_step_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorList sums,
+                      at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
+                      const OptionalTensor& found_inf, double lr, double lr_decay, double eps,
+                      double weight_decay, bool maximize) {
+  const auto scalars = read(grad_scale, found_inf);
+  if (scalars.is_left_out) return;
+  with_type_of(parameters, [&]<class T>(T) {
+    update_batch<T>(parameters, gradients, sums, {},
+                    [&](std::size_t i, T* param, Gradients grad, T* sum, T*, std::int64_t size) {
+                      return AdagradSegment<T>{
+                          param,
+                          grad,
+                          sum,
+                          size,
+                          {.grad_scale = maximize ? -scalars.grad_scale : scalars.grad_scale,
+                           .l2 = weight_decay,
+                           .step_size = lr / (1.0 + lr_decay * count(steps[i])),
+                           .eps = eps}};
+                    });
+  });
+}
+
+void lion_step_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
+                   at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
+                   const OptionalTensor& found_inf, double lr, double beta1, double beta2,
+                   double weight_decay) {
+  const auto scalars = read(grad_scale, found_inf);
+  if (scalars.is_left_out) return;
+  with_type_of(parameters, [&]<class T>(T) {
+    update_batch<T>(parameters, gradients, exp_avgs, {},
+                    [&](std::size_t i, T* param, Gradients grad, T* exp_avg, T*, std::int64_t size) {
+                      count(steps[i]);
+                      return LionSegment<T>{param,
+                                            grad,
+                                            exp_avg,
+                                            size,
+                                            {.grad_scale = scalars.grad_scale,
+                                             .decay = 1.0 - lr * weight_decay,
+                                             .beta1 = beta1,
+                                             .beta2 = beta2,
+                                             .lr = lr}};
+                    });
+  });
+}
+
+at::Tensor tensor_of(std::span<const double> values) {
+  auto tensor = at::empty({static_cast<std::int64_t>(values.size())}, at::kDouble);
+  std::ranges::copy(values, tensor.mutable_data_ptr<double>());
+  return tensor;
+}
+
+at::Tensor square_sums_cpu(const at::Tensor& gradient) { return tensor_of(block_square_sums(gradient)); }
+
+at::Tensor pairwise_sum_cpu(const at::Tensor& values) {
+  const auto sum = pairwise_sum({values.const_data_ptr<double>(), static_cast<std::size_t>(values.numel())});
+  return at::scalar_tensor(sum, at::kDouble);
+}
+
+TORCH_LIBRARY_IMPL(lockstep, CPU, library) {
+  library.impl("adam_step", &adam_step_cpu);
+  library.impl("sgd_step", &sgd_step_cpu);
+  library.impl("adagrad_step", &adagrad_step_cpu);
+  library.impl("lion_step", &lion_step_cpu);
+  library.impl("square_sums", &square_sums_cpu);
+  library.impl("pairwise_sum", &pairwise_sum_cpu);
+}
+
+}  // namespace
+
+void adam_step(const DeviceBatch& batch, const Optimizer::Group& group, const AdamSettings& settings) {
+  static const auto op = operator_named<decltype(adam_step_cpu)>("lockstep::adam_step");
+  const auto [beta1, beta2] = *group.betas;
+  op.call(batch.parameters, batch.gradients, kind(batch, 0), kind(batch, 1), batch.steps, batch.grad_scale,
+          batch.found_inf, group.lr, beta1, beta2, settings.eps, group.weight_decay, settings.decoupled,
+          settings.maximize, settings.bias_correction);
+}
+
+void sgd_step(const DeviceBatch& batch, const Optimizer::Group& group, double dampening, bool nesterov,
+              bool maximize) {
+  static const auto op = operator_named<decltype(sgd_step_cpu)>("lockstep::sgd_step");
+  op.call(batch.parameters, batch.gradients, kind(batch, 0), {}, batch.steps, batch.grad_scale,
+          batch.found_inf, group.lr, *group.momentum, dampening, group.weight_decay, nesterov, maximize);
+}
+
+void adagrad_step(const DeviceBatch& batch, const Optimizer::Group& group, double lr_decay, double eps,
+                  bool maximize) {
+  static const auto op = operator_named<decltype(adagrad_step_cpu)>("lockstep::adagrad_step");
+  op.call(batch.parameters, batch.gradients, kind(batch, 0), {}, batch.steps, batch.grad_scale,
+          batch.found_inf, group.lr, lr_decay, eps, group.weight_decay, maximize);
+}
+
+void lion_step(const DeviceBatch& batch, const Optimizer::Group& group) {
+  static const auto op = operator_named<decltype(lion_step_cpu)>("lockstep::lion_step");
+  const auto [beta1, beta2] = *group.betas;
+  op.call(batch.parameters, batch.gradients, kind(batch, 0), {}, batch.steps, batch.grad_scale,
+          batch.found_inf, group.lr, beta1, beta2, group.weight_decay);
+}
+
+at::Tensor device_clip_coefficient(const at::Tensor& norm, double max_norm) {
+  return (at::full_like(norm, max_norm) / (norm + 1e-6)).clamp_max(1.0);
+}
+
+at::Tensor device_square_sums(const at::Tensor& gradient) {
+  static const auto op = operator_named<decltype(square_sums_cpu)>("lockstep::square_sums");
+  return op.call(gradient);
+}
+
+at::Tensor device_pairwise_sum(const at::Tensor& values) {
+  static const auto op = operator_named<decltype(pairwise_sum_cpu)>("lockstep::pairwise_sum");
+  return op.call(values);
+}
+
+}  // namespace lockstep::detail

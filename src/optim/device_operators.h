@@ -1,0 +1,45 @@
+// Steps of optimizers and norms of gradients on any device, as operators of LibTorch's dispatcher: each
+// device has kernels of its own, and what depends on values stays on it. The kernels of the CPU, which tests
+// run on simulated devices, have the bits of kernels.h.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <lockstep/optim/optimizer.h>
+
+#include "optim/adam_steps.h"
+
+namespace lockstep::detail {
+
+/// Parameters that one operator updates together, all on one device, of one element type, float32 or float64,
+/// and with settings in common; the rest by parameter.
+struct DeviceBatch {
+  std::vector<at::Tensor> parameters = {};
+  std::vector<at::Tensor> gradients = {};             ///< of any floating type
+  std::vector<std::vector<at::Tensor>> buffers = {};  ///< by kind; contiguous, in the parameters' type
+  std::vector<at::Tensor> steps = {};                 ///< steps taken, float32 without dimensions; counted on
+  std::optional<at::Tensor> grad_scale = {};  ///< multiplies gradients first; float64 without dimensions
+  std::optional<at::Tensor> found_inf = {};   ///< 1: the step is left out; float32 without dimensions
+};
+
+// Updates of a batch. They block nothing, and may write to gradients what has been multiplied.
+void adam_step(const DeviceBatch& batch, const Optimizer::Group& group, const AdamSettings& settings);
+void sgd_step(const DeviceBatch& batch, const Optimizer::Group& group, double dampening, bool nesterov,
+              bool maximize);
+void adagrad_step(const DeviceBatch& batch, const Optimizer::Group& group, double lr_decay, double eps,
+                  bool maximize);
+void lion_step(const DeviceBatch& batch, const Optimizer::Group& group);
+
+/// block_square_sums() of a dense, real gradient of any floating type, float64 on its device.
+at::Tensor device_square_sums(const at::Tensor& gradient);
+
+/// clip_coefficient() of a norm, without dimensions.
+at::Tensor device_clip_coefficient(const at::Tensor& norm, double max_norm);
+
+/// pairwise_sum() of a flat float64 tensor, without dimensions.
+at::Tensor device_pairwise_sum(const at::Tensor& values);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,174 @@
+// The operators of device_operators.h on CUDA, made of LibTorch's own: fused kernels where it has them, else
+// those over lists of tensors. Another device without kernels of its own may register the same functions.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <lockstep/optim/grad_norm.h>
+
+namespace lockstep::detail {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using OptionalTensor = std::optional<at::Tensor>;
+
+Tensors in_type_of(at::TensorList parameters, at::TensorList gradients) {
+  Tensors converted;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    converted.push_back(gradients[i].to(parameters[i].scalar_type()).contiguous());
+  return converted;
+}
+
+// LibTorch divides by its grad_scale.
+OptionalTensor divisor(const OptionalTensor& grad_scale) {
+  if (!grad_scale) return std::nullopt;
+  return grad_scale->reciprocal().to(at::kFloat);
+}
+
+// Steps that are left out are not counted.
+void count(at::TensorList steps, const OptionalTensor& found_inf) {
+  if (steps.empty()) return;
+  if (!found_inf) return at::_foreach_add_(steps, 1);
+  at::_foreach_add_(steps, 1.0 - *found_inf);
+}
+
+// The gradients times grad_scale, and with the sign of the direction to go.
+Tensors scaled(at::TensorList parameters, at::TensorList gradients, const OptionalTensor& grad_scale,
+               bool maximize) {
+  auto grads = in_type_of(parameters, gradients);
+  if (grad_scale) grads = at::_foreach_mul(grads, grad_scale->to(grads.front().scalar_type()));
+  return maximize ? at::_foreach_neg(grads) : grads;
+}
+
+// What `updated` holds where the step counts, else what `old` holds.
+void keep_unless_left_out(at::TensorList updated, at::TensorList old, const OptionalTensor& found_inf) {
+  if (!found_inf) return;
+  const auto is_left_out = *found_inf != 0;
+  for (std::size_t i = 0; i < updated.size(); ++i)
+    updated[i].copy_(at::where(is_left_out, old[i], updated[i]));
+}
+
+Tensors copies_if(const OptionalTensor& found_inf, at::TensorList tensors) {
+  if (!found_inf) return {};
+  Tensors copies;
+  for (const auto& tensor : tensors) copies.push_back(tensor.clone());
+  return copies;
+}
+
+void adam_step_torch(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
+                     at::TensorList exp_avg_sqs, at::TensorList steps, const OptionalTensor& grad_scale,
+                     const OptionalTensor& found_inf, double lr, double beta1, double beta2, double eps,
+                     double weight_decay, bool decoupled, bool maximize, bool bias_correction) {
+  count(steps, found_inf);
+  const auto grads = in_type_of(parameters, gradients);
+  // At so late a step nothing is left to be corrected.
+  constexpr double kLateStep = 1e9;
+  const Tensors late(bias_correction || steps.empty() ? 0 : steps.size(),
+                     steps.empty() ? at::Tensor() : at::full_like(steps.front(), kLateStep));
+  const auto counted = bias_correction ? steps : at::TensorList(late);
+  const auto by = divisor(grad_scale);
+  if (decoupled) {
+    at::_fused_adamw_(parameters, grads, exp_avgs, exp_avg_sqs, {}, counted, lr, beta1, beta2, weight_decay,
+                      eps,
+                      /*amsgrad=*/false, maximize, by, found_inf);
+  } else {
+    at::_fused_adam_(parameters, grads, exp_avgs, exp_avg_sqs, {}, counted, lr, beta1, beta2, weight_decay,
+                     eps,
+                     /*amsgrad=*/false, maximize, by, found_inf);
+  }
+}
+
+// The first gradient fills a buffer undampened. A buffer of zeros comes to the same without dampening.
+void sgd_step_torch(at::TensorList parameters, at::TensorList gradients, at::TensorList buffers,
+                    at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
+                    const OptionalTensor& found_inf, double lr, double momentum, double dampening,
+                    double weight_decay, bool nesterov, bool maximize) {
+  if (dampening == 0.0 || buffers.empty()) {
+    count(steps, found_inf);
+    return at::_fused_sgd_(parameters, in_type_of(parameters, gradients), buffers, weight_decay, momentum, lr,
+                           /*dampening=*/0.0, nesterov, maximize, /*is_first_step=*/false,
+                           divisor(grad_scale), found_inf);
+  }
+  const auto old_parameters = copies_if(found_inf, parameters), old_buffers = copies_if(found_inf, buffers);
+  auto grads = scaled(parameters, gradients, grad_scale, maximize);
+  if (weight_decay != 0.0) grads = at::_foreach_add(grads, parameters, weight_decay);
+  at::_foreach_mul_(buffers, momentum);
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    buffers[i].add_(grads[i] * (1.0 - dampening * (steps[i] > 0).to(grads[i].scalar_type())));
+  at::_foreach_add_(parameters, buffers, -lr);
+  count(steps, found_inf);
+  keep_unless_left_out(parameters, old_parameters, found_inf);
+  keep_unless_left_out(buffers, old_buffers, found_inf);
+}
+
+void adagrad_step_torch(at::TensorList parameters, at::TensorList gradients, at::TensorList sums,
+                        at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
+                        const OptionalTensor& found_inf, double lr, double lr_decay, double eps,
+                        double weight_decay, bool maximize) {
+  const auto old_parameters = copies_if(found_inf, parameters), old_sums = copies_if(found_inf, sums);
+  auto grads = scaled(parameters, gradients, grad_scale, maximize);
+  if (weight_decay != 0.0) grads = at::_foreach_add(grads, parameters, weight_decay);
+  at::_foreach_addcmul_(sums, grads, grads, 1.0);
+  auto roots = at::_foreach_sqrt(sums);
+  at::_foreach_add_(roots, eps);
+  at::_foreach_div_(grads, roots);
+  for (std::size_t i = 0; i < grads.size(); ++i)
+    if (lr_decay != 0.0) grads[i].div_((1.0 + lr_decay * steps[i]).to(grads[i].scalar_type()));
+  at::_foreach_add_(parameters, grads, -lr);
+  count(steps, found_inf);
+  keep_unless_left_out(parameters, old_parameters, found_inf);
+  keep_unless_left_out(sums, old_sums, found_inf);
+}
+
+void lion_step_torch(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
+                     at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
+                     const OptionalTensor& found_inf, double lr, double beta1, double beta2,
+                     double weight_decay) {
+  const auto old_parameters = copies_if(found_inf, parameters), old_means = copies_if(found_inf, exp_avgs);
+  const auto grads = scaled(parameters, gradients, grad_scale, /*maximize=*/false);
+  auto updates = at::_foreach_mul(exp_avgs, beta1);
+  at::_foreach_add_(updates, grads, 1.0 - beta1);
+  at::_foreach_sign_(updates);
+  at::_foreach_mul_(parameters, 1.0 - lr * weight_decay);
+  at::_foreach_add_(parameters, updates, -lr);
+  at::_foreach_mul_(exp_avgs, beta2);
+  at::_foreach_add_(exp_avgs, grads, 1.0 - beta2);
+  count(steps, found_inf);
+  keep_unless_left_out(parameters, old_parameters, found_inf);
+  keep_unless_left_out(exp_avgs, old_means, found_inf);
+}
+
+at::Tensor square_sums_torch(const at::Tensor& gradient) {
+  const auto blocks = (gradient.numel() + kGradNormBlock - 1) / kGradNormBlock;
+  auto flat = gradient.reshape({-1}).to(at::kDouble);
+  if (const auto rest = blocks * kGradNormBlock - flat.numel(); rest > 0)
+    flat = at::constant_pad_nd(flat, {0, rest});
+  return flat.square().view({blocks, kGradNormBlock}).sum(1);
+}
+
+at::Tensor pairwise_sum_torch(const at::Tensor& values) {
+  auto level = values;
+  if (level.numel() == 0) return at::zeros({}, values.options());
+  while (level.numel() > 1) {
+    const auto pairs = level.numel() / 2;
+    auto next = level.narrow(0, 0, 2 * pairs).view({pairs, 2}).sum(1);
+    level = level.numel() % 2 == 0 ? next : at::cat({next, level.narrow(0, level.numel() - 1, 1)});
+  }
+  return level.squeeze();
+}
+
+TORCH_LIBRARY_IMPL(lockstep, CUDA, library) {
+  library.impl("adam_step", &adam_step_torch);
+  library.impl("sgd_step", &sgd_step_torch);
+  library.impl("adagrad_step", &adagrad_step_torch);
+  library.impl("lion_step", &lion_step_torch);
+  library.impl("square_sums", &square_sums_torch);
+  library.impl("pairwise_sum", &pairwise_sum_torch);
+}
+
+}  // namespace
+}  // namespace lockstep::detail
