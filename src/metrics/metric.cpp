@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/device/torch_device.h>
 #include <lockstep/metrics/metric.h>
 
 namespace lockstep::metrics::detail {
@@ -60,10 +61,11 @@ void take_up(MetricState& state, const at::Tensor& batch, std::int64_t update_co
   if (state.reduction == StateReduction::kCat) {
     const bool copy = true;  // the caller may write into its memory again
     if (batch.size(0) > 0)
-      state.parts.push_back(batch.detach().to(at::kCPU, batch.scalar_type(), false, copy));
+      state.parts.push_back(batch.detach().to(batch.device(), batch.scalar_type(), false, copy));
     return;
   }
-  const auto given = batch.detach().to(at::kCPU, state.value.scalar_type());
+  const auto given = batch.detach().to(state.value.scalar_type());
+  if (state.value.device() != given.device()) state.value = to_device(state.value, given.device());
   state.value = reduced(state.reduction, state.value, given, update_count);
 }
 

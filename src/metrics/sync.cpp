@@ -63,6 +63,11 @@ void all_reduce_together(const States& states, ReduceOp op, const Communicator& 
 void reduce_over_ranks(const States& states, const Communicator& comm) {
   if (comm.size() == 1) return;
   const at::NoGradGuard no_grad;
+  // A rank without a batch has none on its device.
+  for (auto* state : states) {
+    if (state->value.defined()) state->value = state->value.to(at::kCPU);
+    for (auto& part : state->parts) part = part.to(at::kCPU);
+  }
   const auto means = select(states, has(StateReduction::kMean));
   auto sums = select(states, has(StateReduction::kSum));
   sums.insert(sums.end(), means.begin(), means.end());

@@ -157,7 +157,7 @@ class Segment final : public CheckpointedSegment {
  public:
   Segment(std::function<void()> run_again, const CheckpointOptions& options)
       : run_again_(std::move(run_again)),
-        generator_(options.preserve_rng_state ? generator_state() : at::Tensor()),
+        generator_(options.preserve_rng_state ? generator_state() : GeneratorState()),
         tensors_(/*compares_bytes=*/false) {}
 
   std::shared_ptr<void> first_run() override { return std::make_shared<FirstRun>(self()); }
@@ -212,7 +212,7 @@ class Segment final : public CheckpointedSegment {
   }
 
   std::function<void()> run_again_;
-  at::Tensor generator_;
+  GeneratorState generator_;
   AutocastState autocast_ = AutocastState::now();
   LeftOutTensors tensors_;
   WrittenTensors written_;

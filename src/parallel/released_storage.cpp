@@ -23,12 +23,12 @@ void release_memory(const at::Tensor& tensor, const std::string& message) {
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(message);
 }
 
-at::Tensor without_memory(at::IntArrayRef sizes, at::ScalarType dtype) {
+at::Tensor without_memory(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device) {
   const auto shape = at::empty(sizes, at::device(at::kMeta).dtype(dtype));
-  auto tensor = at::empty({0}, dtype);
+  auto tensor = at::empty({0}, at::TensorOptions(device).dtype(dtype));
   auto storage = c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), static_cast<std::int64_t>(shape.nbytes()),
-      c10::DataPtr(nullptr, at::kCPU), c10::GetAllocator(at::kCPU), /*resizable=*/true);
+      c10::DataPtr(nullptr, device), c10::GetAllocator(device.type()), /*resizable=*/true);
   return tensor.set_(c10::Storage(std::move(storage)), 0, sizes, shape.strides());
 }
 

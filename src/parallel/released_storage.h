@@ -13,8 +13,8 @@ namespace lockstep::detail {
 /// work. Whoever asks for its address is told `message` by an exception.
 void release_memory(const at::Tensor& tensor, const std::string& message);
 
-/// A dense tensor on the CPU, row by row, in a storage of its own that has no memory.
-at::Tensor without_memory(at::IntArrayRef sizes, at::ScalarType dtype);
+/// A dense tensor, row by row, in a storage of its own that has no memory.
+at::Tensor without_memory(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device);
 
 /// Lets `tensor` lie in the memory of `owner`, a flat tensor of the same dtype, from element `offset` on. The
 /// memory lives as long as the tensor lies there. Versions do not change: autograd takes it for the same

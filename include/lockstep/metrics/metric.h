@@ -52,8 +52,8 @@ enum class StateReduction {
   kCat    ///< all rows, those of rank 0 first
 };
 
-/// Base of all metrics. States live on the CPU; compute() reads them and nothing else. Move-only. Not
-/// thread-safe.
+/// Base of all metrics. States are where the batches are that they have taken up, and on the CPU before the
+/// first and after sync(); compute() reads them and nothing else. Move-only. Not thread-safe.
 class LOCKSTEP_API Metric {
  public:
   virtual ~Metric();

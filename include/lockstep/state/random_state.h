@@ -5,11 +5,12 @@
 
 namespace lockstep {
 
-/// Where the generator stands that torch's random functions and layers (dropout, initialisation) draw
-/// from on the CPU: `cpu`. A copy. Not Collective; ranks differ.
-LOCKSTEP_API StateTree random_state();
+/// Where the generators stand that torch's random functions and layers (dropout, initialisation) draw from:
+/// `cpu`, and `device` where `device` is another. Copies. Not Collective; ranks differ.
+LOCKSTEP_API StateTree random_state(at::Device device = at::kCPU);
 
-/// Lets it draw on from there. @throws CheckpointError when it is no such state; nothing has changed then
-LOCKSTEP_API void load_random_state(const StateTree& state);
+/// Lets them draw on from there. A state without `device`, as of a run on CPUs, leaves that of `device` as it
+/// is. @throws CheckpointError when it is no such state; nothing has changed then
+LOCKSTEP_API void load_random_state(const StateTree& state, at::Device device = at::kCPU);
 
 }  // namespace lockstep

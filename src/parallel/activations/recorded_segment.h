@@ -57,7 +57,7 @@ class OperatorTape {
     std::vector<std::optional<std::size_t>> results = {};
     RunningStatistics statistics = {};
     at::Generator generator = {};
-    at::Tensor generator_state = {};
+    GeneratorState generator_state = {};
     AutocastState autocast = {};
     bool has_gradients = true;
     std::size_t first_left_out = 0, left_out = 0;

@@ -5,45 +5,55 @@
 #include <unordered_map>
 #include <utility>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/device/torch_device.h>
 #include <lockstep/torch.h>
 
 namespace lockstep::detail {
 namespace {
 
-at::Generator or_default(const at::Generator& generator) {
-  return generator.defined() ? generator : at::detail::getDefaultCPUGenerator();
+at::Tensor state_of(at::Generator generator) {
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_state(at::Generator generator, const at::Tensor& state) {
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
 }
 
 }  // namespace
 
-at::Tensor generator_state(const at::Generator& generator) {
-  auto of = or_default(generator);
-  const std::lock_guard lock(of.mutex());
-  return of.get_state();
+GeneratorState generator_state(const at::Generator& generator) {
+  if (generator.defined()) return {.state = state_of(generator)};
+  GeneratorState states{.state = state_of(generator_of(at::kCPU))};
+  if (const auto device = device_in_use(); !device.is_cpu())
+    states.of_device = state_of(generator_of(device));
+  return states;
 }
 
-void set_generator_state(const at::Tensor& state, const at::Generator& generator) {
-  auto of = or_default(generator);
-  const std::lock_guard lock(of.mutex());
-  of.set_state(state);
+void set_generator_state(const GeneratorState& state, const at::Generator& generator) {
+  if (generator.defined()) return set_state(generator, state.state);
+  set_state(generator_of(at::kCPU), state.state);
+  if (state.of_device.defined()) set_state(generator_of(device_in_use()), state.of_device);
 }
 
 AutocastState AutocastState::now() {
-  return {.is_enabled = at::autocast::is_autocast_enabled(at::kCPU),
+  const auto type = device_in_use().type();
+  return {.is_enabled = at::autocast::is_autocast_enabled(type),
           .is_cache_enabled = at::autocast::is_autocast_cache_enabled(),
-          .dtype = at::autocast::get_autocast_dtype(at::kCPU)};
+          .dtype = at::autocast::get_autocast_dtype(type)};
 }
 
 void AutocastState::set() const {
-  at::autocast::set_autocast_enabled(at::kCPU, is_enabled);
+  const auto type = device_in_use().type();
+  at::autocast::set_autocast_enabled(type, is_enabled);
   at::autocast::set_autocast_cache_enabled(is_cache_enabled);
-  at::autocast::set_autocast_dtype(at::kCPU, dtype);
+  at::autocast::set_autocast_dtype(type, dtype);
 }
 
 ScopedRunState::ScopedRunState() : generator_(generator_state()), autocast_(AutocastState::now()) {}

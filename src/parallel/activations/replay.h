@@ -12,11 +12,19 @@
 
 namespace lockstep::detail {
 
-/// A copy of a generator's state, by default of the CPU's. Undefined if it cannot be copied.
-at::Tensor generator_state(const at::Generator& generator = {});
-void set_generator_state(const at::Tensor& state, const at::Generator& generator = {});
+/// States of generators of random numbers: of one, or of those that operators use by default.
+struct GeneratorState {
+  at::Tensor state = {};      ///< of the one, or the CPU's
+  at::Tensor of_device = {};  ///< of the default one of the device that is in use, unless that is the CPU
 
-/// This thread's autocast on the CPU.
+  bool defined() const { return state.defined(); }
+};
+
+/// A copy. No generator: the default ones.
+GeneratorState generator_state(const at::Generator& generator = {});
+void set_generator_state(const GeneratorState& state, const at::Generator& generator = {});
+
+/// This thread's autocast on the kind of device that is in use.
 struct AutocastState {
   bool is_enabled = false;
   bool is_cache_enabled = false;
@@ -39,7 +47,7 @@ class ScopedRunState {
   static void enter(AutocastState then);
 
  private:
-  at::Tensor generator_;
+  GeneratorState generator_;
   AutocastState autocast_;
 };
 

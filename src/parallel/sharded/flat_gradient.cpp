@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <lockstep/device/torch_device.h>
 #include <lockstep/torch.h>
 
 namespace lockstep::detail {
@@ -83,9 +84,19 @@ void FlatGradient::fill(std::size_t member, const at::Tensor& gradient) {
   is_filled_[member] = gradient.defined();
 }
 
-void FlatGradient::fill_flags() {
+// The same as the last time, mostly: copied to a device only where they differ.
+const at::Tensor& FlatGradient::own_flags() {
+  if (flags_of_last_.defined() && flags_of_last_.device() == row_.device() && is_filled_ == last_filled_)
+    return flags_of_last_;
   const auto flags = at::zeros({flags_}, at::kFloat);
   for (std::size_t i = 0; i < is_filled_.size(); ++i) flags.data_ptr<float>()[i] = is_filled_[i] ? 1 : 0;
+  flags_of_last_ = to_device(flags, row_.device());
+  last_filled_ = is_filled_;
+  return flags_of_last_;
+}
+
+void FlatGradient::fill_flags() {
+  const auto& flags = own_flags();
   const auto elements = flat_.layout().shard_elements();
   for (int shard = 0; shard < mesh_.shards(); ++shard) {
     const auto chunk = chunk_for(shard);
@@ -145,10 +156,13 @@ void FlatGradient::land(MemoryPool& pool) {
   reduction_->finish(pool);
   const torch::NoGradGuard no_grad;
   const auto elements = flat_.layout().shard_elements();
-  const auto flags = chunk_.narrow(0, elements, flags_).to(at::kFloat);
+  // What this rank has filled is used; of the rest another rank may have used some.
+  at::Tensor flags;
+  if (std::ranges::count(is_filled_, false) > 0)
+    flags = chunk_.narrow(0, elements, flags_).to(at::kCPU, at::kFloat);
   for (std::size_t i = 0; i < flat_.members().size(); ++i) {
     const auto& piece = flat_.place(i);
-    const bool is_used = flags.data_ptr<float>()[i] != 0;
+    const bool is_used = is_filled_[i] || flags.data_ptr<float>()[i] != 0;
     if (is_used) take_average(i, chunk_.narrow(0, piece.offset, piece.count));
   }
   give_back(pool);

@@ -71,6 +71,7 @@ class FlatGradient {
   void take_row(MemoryPool& pool);
   at::Tensor chunk_for(int shard) const;
   void fill(std::size_t member, const at::Tensor& gradient);
+  const at::Tensor& own_flags();
   void fill_flags();
   void give_back(MemoryPool& pool);
   void take_average(std::size_t member, const at::Tensor& average);
@@ -82,10 +83,12 @@ class FlatGradient {
   at::ScalarType gradient_type_;  // of the pieces' gradients
   std::int64_t flags_;
   std::unique_ptr<RowReduction> reduction_;
-  std::vector<bool> is_filled_;  // members, in the row
-  at::Tensor row_;               // what is to be sent
-  at::Tensor chunk_;             // what comes
-  at::Tensor averages_;          // where the pieces' gradients lie; kept, since every step needs it
+  std::vector<bool> is_filled_;    // members, in the row
+  std::vector<bool> last_filled_;  // and what flags_of_last_ tells
+  at::Tensor flags_of_last_;
+  at::Tensor row_;       // what is to be sent
+  at::Tensor chunk_;     // what comes
+  at::Tensor averages_;  // where the pieces' gradients lie; kept, since every step needs it
 };
 
 }  // namespace lockstep::detail

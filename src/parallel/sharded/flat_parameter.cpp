@@ -28,10 +28,10 @@ std::string message_of(const std::string& name) {
 }
 
 // The tensor in a storage of its own, dense and row by row, for memory that comes later.
-void give_own_storage(const at::Tensor& tensor, at::ScalarType dtype) {
-  if (owns_its_storage(tensor) && tensor.scalar_type() == dtype) return;
+void give_own_storage(const at::Tensor& tensor, at::ScalarType dtype, at::Device device) {
+  if (owns_its_storage(tensor) && tensor.scalar_type() == dtype && tensor.device() == device) return;
   auto& mutable_tensor = const_cast<at::Tensor&>(tensor);
-  mutable_tensor.set_data(without_memory(tensor.sizes(), dtype));
+  mutable_tensor.set_data(without_memory(tensor.sizes(), dtype, device));
 }
 
 // Who writes one piece leaves the others as they are.
@@ -94,7 +94,7 @@ void FlatParameter::take_over(std::size_t i) {
   mine.copy_(tensor.detach().reshape({-1}).narrow(0, piece.begin, piece.count));
   pieces_.push_back(mine.detach().set_requires_grad(is_trained_));
   count_versions_apart(pieces_.back());
-  give_own_storage(tensor, dtype_);
+  give_own_storage(tensor, dtype_, memory_.device());
   messages_.push_back(message_of(name));
   release_memory(tensor, messages_.back());
 }

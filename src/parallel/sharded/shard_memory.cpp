@@ -13,6 +13,14 @@
 #include "optim/arena.h"
 
 namespace lockstep::detail {
+namespace {
+
+at::Tensor flat_zeros(std::int64_t elements, at::ScalarType dtype, at::Device device) {
+  if (device.is_cpu()) return zeros_in_pages(elements, dtype);
+  return at::zeros({elements}, at::TensorOptions(device).dtype(dtype));
+}
+
+}  // namespace
 
 at::Tensor MemoryPool::take(std::int64_t elements, at::ScalarType dtype) {
   const auto fits = [&](const at::Tensor& buffer) {
@@ -26,7 +34,7 @@ at::Tensor MemoryPool::take(std::int64_t elements, at::ScalarType dtype) {
     kept_ -= static_cast<std::int64_t>(buffer.nbytes());
   } else {
     const c10::InferenceMode off(false);
-    buffer = zeros_in_pages(elements, dtype);
+    buffer = flat_zeros(elements, dtype, device_);
   }
   in_use_ += static_cast<std::int64_t>(buffer.nbytes());
   peak_ = std::max(peak_, in_use_);
@@ -78,7 +86,7 @@ int ranks_on_disk(const Communicator& ranks, const std::filesystem::path& direct
 }
 
 at::Tensor ShardMemory::zeros(std::int64_t elements, at::ScalarType dtype) {
-  if (!swap_ || elements == 0) return zeros_in_pages(elements, dtype);
+  if (!swap_ || elements == 0) return flat_zeros(elements, dtype, device_);
   const auto bytes = static_cast<std::uint64_t>(elements) * c10::elementSize(dtype);
   const auto memory =
       std::make_shared<offload::MappedMemory>(*swap_->folder, "shard_" + std::to_string(files_++), bytes);

@@ -20,7 +20,9 @@ namespace lockstep::detail {
 /// thread-safe.
 class MemoryPool {
  public:
-  /// A flat CPU tensor; its contents are what they are.
+  explicit MemoryPool(at::Device device) : device_(device) {}
+
+  /// A flat tensor; its contents are what they are. On a device: for what is ordered by the current stream.
   at::Tensor take(std::int64_t elements, at::ScalarType dtype);
   /// Takes back what take() gave; nobody may use it any more.
   void give(at::Tensor buffer);
@@ -34,6 +36,7 @@ class MemoryPool {
   std::int64_t bytes() const { return in_use_ + kept_; }
 
  private:
+  at::Device device_;
   std::vector<at::Tensor> free_;
   std::int64_t in_use_ = 0;
   std::int64_t peak_ = 0;
@@ -49,14 +52,18 @@ int ranks_on_disk(const Communicator& ranks, const std::filesystem::path& direct
 
 class ShardMemory {
  public:
-  /// In files of `swap`, or in memory without one.
-  explicit ShardMemory(std::shared_ptr<const StateSwap> swap) : swap_(std::move(swap)) {}
+  /// In files of `swap`, or in memory of `device` without one.
+  ShardMemory(at::Device device, std::shared_ptr<const StateSwap> swap)
+      : device_(device), swap_(std::move(swap)) {}
+
+  at::Device device() const { return device_; }
 
   bool is_on_disk() const { return swap_ != nullptr; }
   /// A flat tensor of zeros. Its file is removed with it. @throws IoError where the disk has no room
   at::Tensor zeros(std::int64_t elements, at::ScalarType dtype);
 
  private:
+  at::Device device_;
   std::shared_ptr<const StateSwap> swap_;
   int files_ = 0;
 };

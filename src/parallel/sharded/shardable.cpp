@@ -22,6 +22,14 @@ bool is_sharded(const at::Tensor& tensor) {
       uses, [](const TensorUse& use) { return dynamic_cast<Residency*>(&use.mark->handler()) != nullptr; });
 }
 
+}  // namespace
+
+at::Device device_of(const ModuleStates& states) {
+  return states.parameters.empty() ? at::Device(at::kCPU) : states.parameters.front().tensor.device();
+}
+
+namespace {
+
 void check_parameters(const ModuleStates& states) {
   for (const auto& [name, tensor] : states.parameters) {
     if (tensor.requires_grad() && !is_sharded_type(tensor.scalar_type())) {
@@ -31,9 +39,10 @@ void check_parameters(const ModuleStates& states) {
                          .got = c10::str(tensor.scalar_type()),
                          .hint = "register view_as_real() of it, and make it complex in forward"});
     }
-    if (!tensor.is_cpu() || tensor.layout() != at::kStrided) {
+    if (tensor.device() != device_of(states) || tensor.layout() != at::kStrided) {
       throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
-                                     .expected = "a dense tensor on the CPU",
+                                     .expected = c10::str("a dense tensor on ", device_of(states),
+                                                          ", where the first parameter is"),
                                      .got = c10::str(tensor.layout(), " on ", tensor.device())});
     }
     if (tensor.is_neg() && is_sharded_type(tensor.scalar_type())) {

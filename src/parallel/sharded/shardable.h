@@ -12,8 +12,11 @@ namespace lockstep::detail {
 /// Whether parameters of this type are sharded; all ranks hold those of others.
 bool is_sharded_type(at::ScalarType dtype);
 
-/// @throws ConfigError naming a parameter that cannot be: trained integers or complex numbers, sparse, not on
-/// the CPU, sharded already, or in another one's memory
+/// That of the first parameter; the CPU where there is none.
+at::Device device_of(const ModuleStates& states);
+
+/// @throws ConfigError naming a parameter that cannot be: trained integers or complex numbers, sparse, on
+/// another device than the first one, sharded already, or in another one's memory
 void check_shardable(const ModuleStates& states);
 
 class LateParameters {

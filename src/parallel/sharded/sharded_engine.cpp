@@ -9,6 +9,7 @@
 #include "offload/file_space.h"
 #include "parallel/backward_checks.h"
 #include "parallel/sharded/sharded_engine.h"
+#include "optim/device_operators.h"
 #include "parallel/sharded/sharded_norm.h"
 
 namespace lockstep {
@@ -129,6 +130,18 @@ double ShardedEngine::clip_grad_norm(std::span<const NamedParameter> parameters,
   std::vector<at::Tensor> pieces;
   for (const auto& parameter : parameters) pieces.push_back(parameter.tensor);
   return scale_gradients_to(pieces, grad_norm(parameters, norm_type), max_norm, error_if_nonfinite);
+}
+
+Scalar ShardedEngine::clip_grad_norm_lazily(std::span<const NamedParameter> parameters,
+                                            const GradientClip& clip) const {
+  if (impl_->device.is_cpu() || clip.norm_type != 2.0 || clip.error_if_nonfinite)
+    return clip_grad_norm(parameters, clip.value, clip.norm_type, clip.error_if_nonfinite);
+  const torch::NoGradGuard no_grad;
+  const auto norm = sharded_norm_on_device(impl_->refs_of(parameters), impl_->mesh.gather);
+  const auto coefficient = device_clip_coefficient(norm, clip.value);
+  for (const auto& parameter : parameters)
+    if (const auto& gradient = parameter.tensor.grad(); gradient.defined()) gradient.mul_(coefficient);
+  return Scalar::of_last_use(norm);
 }
 
 void ShardedEngine::set_pending_scales(std::weak_ptr<PendingScales> scales) {

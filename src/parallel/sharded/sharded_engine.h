@@ -60,6 +60,7 @@ struct ShardedEngine::Impl {
   detail::ShardMesh mesh;
   detail::ShardMesh whole_mesh;  // of what is not sharded
   int ranks_on_disk;             // that offload there
+  at::Device device;
   detail::ShardMemory memory;
   detail::MemoryPool pool;
   std::vector<detail::ShardedUnit> units;

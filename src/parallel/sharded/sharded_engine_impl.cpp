@@ -31,6 +31,22 @@ ResidencyRules rules_of(const ShardingPlan& plan) {
           .releases_at_once = plan.release_after_every_operator};
 }
 
+// What has kernels or files of the CPU only.
+void require_built_for(at::Device device, const ShardingPlan& plan) {
+  if (device.is_cpu()) return;
+  const auto& travel = plan.zero_plus_plus;
+  const char* what = nullptr;
+  if (plan.offload) what = "offloading to disk";
+  if (plan.activation_offload) what = "offloading of activations";
+  if (travel.quantized_weights || travel.quantized_frozen_weights || travel.quantized_gradients)
+    what = "quantised collectives (ZeRO++)";
+  if (what == nullptr) return;
+  throw ConfigError("parallel", {.what = std::string(what) + " is not built yet on a device",
+                                 .expected = "accelerator cpu, or a strategy without it",
+                                 .got = device.str(),
+                                 .hint = "docs/status.md says what is planned"});
+}
+
 constexpr auto kChangeHint =
     "restore_sharded() it before it is changed, and set it up again then; on all ranks";
 
@@ -47,7 +63,9 @@ ShardedEngine::Impl::Impl(const torch::nn::Module& module, Communicator ranks, c
       mesh(checked_mesh()),
       whole_mesh(make_whole_mesh()),
       ranks_on_disk(swap ? detail::ranks_on_disk(comm, plan.offload->directory) : 0),
-      memory(plan.offload && plan.offload->parameters ? swap : nullptr),
+      device(plan.device.value_or(device_of(states))),
+      memory(device, plan.offload && plan.offload->parameters ? swap : nullptr),
+      pool(device),
       residency(units, pool, rules_of(chosen)) {
   const MemoryAtOnce at_once;
   if (plan.sync_module_states) compare_states(states, comm);
@@ -73,6 +91,7 @@ ShardMesh ShardedEngine::Impl::checked_mesh() const {
   if (comm.size() > 1) require_writable(states);
   check_shardable(states);
   check_plan(plan, comm.size());
+  require_built_for(plan.device.value_or(device_of(states)), plan);
   const auto& options = plan.zero_plus_plus;
   if (plan.shards == 1) return make_shard_mesh(comm, 1);
   return make_shard_mesh(comm, plan.shards,

@@ -10,6 +10,8 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/torch.h>
 
+#include "optim/device_operators.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -63,13 +65,37 @@ Numbers gathered(std::span<const PieceRef> pieces, const Numbers& mine, const Co
   return all;
 }
 
-double two_norm(std::span<const PieceRef> pieces, const Communicator& comm) {
-  Numbers mine;
-  for (const auto& ref : pieces) {
-    if (!answers_for(ref, comm)) continue;
-    const auto sums = block_square_sums(ref.flat->piece(ref.member).grad());
-    mine.insert(mine.end(), sums.begin(), sums.end());
+// The same of numbers on a device.
+at::Tensor gathered_on_device(std::span<const PieceRef> pieces, const at::Tensor& mine,
+                              const Communicator& comm) {
+  if (comm.size() == 1) return mine;
+  const auto size_of = [&](const PieceRef& ref, int shard) {
+    return static_cast<std::int64_t>(count_in(ref, shard, &blocks_of));
+  };
+  std::vector<at::Tensor> parts;
+  for (int shard = 0; shard < comm.size(); ++shard) {
+    std::int64_t total = 0;
+    for (const auto& ref : pieces) total += size_of(ref, shard);
+    parts.push_back(at::empty({total}, mine.options()));
   }
+  comm.all_gather(parts, mine);
+  std::vector<at::Tensor> all;
+  std::vector<std::int64_t> taken(parts.size());
+  for (const auto& ref : pieces) {
+    for (int shard = 0; shard < comm.size(); ++shard) {
+      const auto index = static_cast<std::size_t>(shard);
+      all.push_back(parts[index].narrow(0, taken[index], size_of(ref, shard)));
+      taken[index] += size_of(ref, shard);
+    }
+  }
+  return at::cat(all);
+}
+
+double two_norm(std::span<const PieceRef> pieces, const Communicator& comm) {
+  std::vector<at::Tensor> gradients;
+  for (const auto& ref : pieces)
+    if (answers_for(ref, comm)) gradients.push_back(ref.flat->piece(ref.member).grad());
+  const auto mine = block_square_sums(gradients);
   return std::sqrt(pairwise_sum(gathered(pieces, mine, &blocks_of, comm)));
 }
 
@@ -107,6 +133,19 @@ double sharded_grad_norm(std::span<const PieceRef> pieces, double norm_type, con
   }
   const torch::NoGradGuard no_grad;
   return norm_type == 2.0 ? two_norm(pieces, comm) : other_norm(pieces, norm_type, comm);
+}
+
+at::Tensor sharded_norm_on_device(std::span<const PieceRef> pieces, const Communicator& comm) {
+  const torch::NoGradGuard no_grad;
+  std::vector<at::Tensor> sums;
+  at::TensorOptions options(at::kDouble);
+  for (const auto& ref : pieces) {
+    const auto& gradient = ref.flat->piece(ref.member).grad();
+    options = options.device(ref.flat->piece(ref.member).device());
+    if (answers_for(ref, comm)) sums.push_back(device_square_sums(gradient.detach()));
+  }
+  const auto mine = sums.empty() ? at::empty({0}, options) : at::cat(sums);
+  return device_pairwise_sum(gathered_on_device(pieces, mine, comm)).sqrt();
 }
 
 namespace {

@@ -34,6 +34,9 @@ std::vector<double> joined_blocks(std::span<const PieceRef> pieces, const std::v
 /// @throws ConfigError unless norm_type > 0
 double sharded_grad_norm(std::span<const PieceRef> pieces, double norm_type, const Communicator& comm);
 
+/// The 2-norm of gradients on a device, float64 without dimensions; the host waits for nobody. Collective.
+at::Tensor sharded_norm_on_device(std::span<const PieceRef> pieces, const Communicator& comm);
+
 /// Members by their names.
 using PieceTable = std::unordered_map<std::string, PieceRef>;
 

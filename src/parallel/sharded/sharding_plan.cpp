@@ -202,7 +202,8 @@ ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks_per_node) {
 
 bool operator==(const ShardingPlan& a, const ShardingPlan& b) {
   return detail::lines_of(a) == detail::lines_of(b) && a.reduction == b.reduction && a.offload == b.offload &&
-         a.activation_offload == b.activation_offload && a.zero_plus_plus == b.zero_plus_plus;
+         a.device == b.device && a.activation_offload == b.activation_offload &&
+         a.zero_plus_plus == b.zero_plus_plus;
 }
 
 // Sums of sums are those of a flat tree where the inner groups are of a power of two.

@@ -12,6 +12,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
+#include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/piece_exchange.h>
 #include <lockstep/parallel/backward_options.h>
@@ -154,6 +155,8 @@ class LOCKSTEP_API ShardedEngine {
   /// blocking. @throws as clip_grad_norm()
   double clip_grad_norm(std::span<const NamedParameter> parameters, double max_norm, double norm_type = 2.0,
                         bool error_if_nonfinite = false) const;
+  /// The same, whose norm is read when somebody asks for it; on a device nobody waits for it. Collective.
+  Scalar clip_grad_norm_lazily(std::span<const NamedParameter> parameters, const GradientClip& clip) const;
 
   /// Adds the whole values of all parameters to `values` on rank 0, copies, by the module's tensors.
   /// Collective, blocking.

@@ -96,12 +96,13 @@ struct ShardingPlan {
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;  ///< see there
   bool forward_prefetch = true;                                         ///< gather ahead in forward
   std::int64_t most_prefetched_elements = kNoLimit;                     ///< of a unit that is gathered ahead
-  std::int64_t most_bucket_elements = kNoLimit;   ///< of one collective; a larger parameter has its own
-  bool limit_all_gathers = true;                  ///< free before more is gathered
-  bool release_after_every_operator = false;      ///< for tests
-  bool sync_module_states = true;                 ///< compare, and take rank 0's values
-  Reduction reduction = Reduction::kOrdered;      ///< order of sums of the group that is given
-  bool broadcast_buffers = true;                  ///< buffers follow rank 0's after every step
+  std::int64_t most_bucket_elements = kNoLimit;  ///< of one collective; a larger parameter has its own
+  bool limit_all_gathers = true;                 ///< free before more is gathered
+  bool release_after_every_operator = false;     ///< for tests
+  bool sync_module_states = true;                ///< compare, and take rank 0's values
+  Reduction reduction = Reduction::kOrdered;     ///< order of sums of the group that is given
+  bool broadcast_buffers = true;                 ///< buffers follow rank 0's after every step
+  std::optional<at::Device> device = {};         ///< where shards lie, this rank's; none: with the parameters
   std::string units_option = "auto_wrap_policy";  ///< by which users name `units`, for errors
   std::string shards_option = "device_mesh";      ///< and `shards`
 };
