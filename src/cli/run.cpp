@@ -16,6 +16,7 @@
 #include <lockstep/cli/run.h>
 #include <lockstep/cli/tune.h>
 #include <lockstep/cluster/detect.h>
+#include <lockstep/device/accelerator.h>
 #include <lockstep/device/device.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
@@ -104,6 +105,14 @@ int ranks_to_fork(const Options& options, bool print_config) {
   // With other threads about, only a fresh process will do: Trainer and Fabric start those.
   if ((!start || start->start_method == StartMethod::kAuto) && !can_fork()) return 0;
   return count * options.num_nodes > 1 ? count : 0;
+}
+
+// In a process that is a rank, before its first random numbers: LibTorch looks for CUDA but once.
+template <class Options>
+void load_accelerator(const Options& options, bool is_forked) {
+  const auto plan = devices_to_run_on(options.accelerator, options.devices);
+  const bool is_rank = is_forked || started_by_launcher() || plan.count * options.num_nodes == 1;
+  if (is_rank) find_accelerator(plan.accelerator)->load();
 }
 
 void warn_of_many(int ranks) {
@@ -230,6 +239,8 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
     const auto rank_body = [&] {
       // OpenMP read the variable when LibTorch was loaded, before the ranks were forked.
       if (ranks != 0) at::set_num_threads(threads_per_rank());
+      if (!print_config && program.fabric) load_accelerator(settings.fabric, ranks != 0);
+      if (!print_config && !program.fabric) load_accelerator(settings.trainer, ranks != 0);
       if (options.seed_everything) torch::manual_seed(*options.seed_everything);
       try {
         body(cli);

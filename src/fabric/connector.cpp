@@ -7,7 +7,8 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/cluster/detect.h>
-#include <lockstep/device/device.h>
+#include <lockstep/device/accelerator.h>
+#include <lockstep/device/torch_device.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
 
@@ -41,9 +42,12 @@ WorldShape started_shape(const ClusterEnvironment& environment, const WorldShape
   return {.devices = local, .num_nodes = world / local};
 }
 
-WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment& environment) {
-  const WorldShape asked{.devices = devices_to_run_on(options.accelerator, options.devices).count,
-                         .num_nodes = options.num_nodes};
+DevicePlan device_plan(const ConnectorOptions& options, const ClusterEnvironment& environment) {
+  return devices_to_run_on(options.accelerator, options.devices, environment.name() == "torchelastic");
+}
+
+WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment& environment, int devices) {
+  const WorldShape asked{.devices = devices, .num_nodes = options.num_nodes};
   const bool is_started = environment.creates_processes_externally();
   const auto shape = is_started && options.devices.is_auto() ? started_shape(environment, asked) : asked;
   environment.validate_settings(shape.devices, shape.num_nodes);
@@ -70,7 +74,8 @@ std::shared_ptr<ClusterEnvironment> chosen_environment(const ConnectorOptions& o
 Connector::Connector(ConnectorOptions options)
     : options_(std::move(options)),
       environment_(chosen_environment(options_)),
-      shape_(world_shape(options_, *environment_)) {
+      plan_(device_plan(options_, *environment_)),
+      shape_(world_shape(options_, *environment_, plan_.count)) {
   launch::heed_signals_as_first_process();
 }
 
@@ -98,7 +103,10 @@ std::shared_ptr<Strategy> Connector::join() const {
   disable_heap_trimming();
   join_launcher();
   set_world_ranks(*environment_, shape_);
-  return make_strategy(options_.strategy, world_size());
+  auto strategy = make_strategy(options_.strategy, world_size());
+  begin_on_device(*find_accelerator(plan_.accelerator), device());
+  strategy->set_root_device(device());
+  return strategy;
 }
 
 }  // namespace lockstep::detail

@@ -7,7 +7,7 @@
 #include <string>
 
 #include <lockstep/cluster/environment.h>
-#include <lockstep/device/devices.h>
+#include <lockstep/device/device.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>
 
@@ -34,6 +34,9 @@ class Connector {
   const WorldShape& shape() const { return shape_; }
   int world_size() const { return shape_.devices * shape_.num_nodes; }
 
+  /// That of this rank. @throws ConfigError for a local rank beyond those that devices are named for
+  at::Device device() const { return device_of_rank(plan_, environment_->local_rank()); }
+
   /// Whether nobody has started the ranks that are asked for.
   /// @throws ConfigError when they are needed and the strategy allows no such start
   bool must_start_ranks() const;
@@ -42,14 +45,15 @@ class Connector {
   /// status. They write ranks.json and failure.json to `run_dir`; empty: nothing.
   [[noreturn]] void start_ranks(const std::filesystem::path& run_dir) const;
 
-  /// Makes this process one of the ranks: known to its launcher, and to the environment by its number.
-  /// Returns the strategy, whose setup_environment() comes next.
-  /// @throws ConfigError when the strategy cannot have that many ranks
+  /// Makes this process one of the ranks: known to its launcher, and to the environment by its number, with
+  /// its device as the current one. Returns the strategy, whose setup_environment() comes next.
+  /// @throws ConfigError when the strategy cannot have that many ranks, or there is no device for this one
   std::shared_ptr<Strategy> join() const;
 
  private:
   ConnectorOptions options_;
   std::shared_ptr<ClusterEnvironment> environment_;
+  DevicePlan plan_;
   WorldShape shape_;
 };
 

@@ -7,6 +7,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/device/torch_device.h>
 #include <lockstep/fabric/batch_agreement.h>
 #include <lockstep/fabric/fabric_optimizer.h>
 #include <lockstep/fabric/fabric_options.h>
@@ -97,6 +98,8 @@ Example Fabric::to_device(const Example& batch) const {
   return {to_device(batch.data), batch.target.defined() ? to_device(batch.target) : at::Tensor()};
 }
 
+at::Tensor Fabric::to_device(const at::Tensor& tensor) const { return lockstep::to_device(tensor, device()); }
+
 ShardSpec Fabric::shard_for(const AnyLoader& loader, const SetupLoaderOptions& options) const {
   state_->require_launched("setup_loader()");
   ShardSpec shard{.pad = options.pad, .seed = state_->options.run.seed_everything.value_or(0)};
@@ -108,9 +111,13 @@ ShardSpec Fabric::shard_for(const AnyLoader& loader, const SetupLoaderOptions& o
   return shard;
 }
 
-TensorChange Fabric::input_conversion() const {
-  if (!state_->precision->converts_inputs()) return {};
-  return [precision = state_->precision](const at::Tensor& input) { return precision->convert_input(input); };
+TensorChange Fabric::input_conversion(const SetupLoaderOptions& options) const {
+  const bool moves = options.move_to_device && !device().is_cpu();
+  if (!moves && !state_->precision->converts_inputs()) return {};
+  return [precision = state_->precision, to = moves ? device() : at::Device(at::kCPU),
+          moves](const at::Tensor& input) {
+    return precision->convert_input(moves ? lockstep::to_device(input, to) : input);
+  };
 }
 
 std::shared_ptr<AnyLoader> Fabric::ending_together(std::shared_ptr<AnyLoader> loader,
@@ -120,6 +127,11 @@ std::shared_ptr<AnyLoader> Fabric::ending_together(std::shared_ptr<AnyLoader> lo
 
 std::uint64_t Fabric::seed_everything(std::uint64_t seed) {
   torch::manual_seed(seed);
+  if (state_->strategy && !device().is_cpu()) {
+    auto generator = generator_of(device());
+    const std::lock_guard lock(generator.mutex());
+    generator.set_current_seed(seed);
+  }
   state_->options.run.seed_everything = seed;
   return seed;
 }
@@ -153,7 +165,7 @@ Strategy& Fabric::strategy() const {
 
 Precision& Fabric::precision() const { return *state_->precision; }
 const std::filesystem::path& Fabric::run_dir() const { return state_->options.run.run_dir; }
-at::Device Fabric::device() const { return at::kCPU; }
+at::Device Fabric::device() const { return state_->connector.device(); }
 int Fabric::local_rank() const { return state_->connector.environment()->local_rank(); }
 int Fabric::node_rank() const { return state_->connector.environment()->node_rank(); }
 int Fabric::global_rank() const { return state_->connector.environment()->global_rank(); }
@@ -206,13 +218,13 @@ std::string described(const at::Tensor& tensor) {
   return text.str();
 }
 
-at::Tensor empty_like(const std::string& description) {
+at::Tensor empty_like(const std::string& description, at::Device device) {
   std::istringstream text(description);
   int type = 0;
   text >> type;
   std::vector<std::int64_t> shape;
   for (std::int64_t extent = 0; text >> extent;) shape.push_back(extent);
-  return at::empty(shape, static_cast<at::ScalarType>(type));
+  return at::empty(shape, at::TensorOptions(device).dtype(static_cast<at::ScalarType>(type)));
 }
 
 void require_defined(const Fabric& fabric, const at::Tensor& tensor, const char* call) {
@@ -250,7 +262,7 @@ at::Tensor Fabric::broadcast(const at::Tensor& tensor, int source) const {
   const bool is_source = global_rank() == source;
   if (is_source) require_defined(*this, tensor, "broadcast()");
   const auto description = communicator().broadcast_bytes(is_source ? described(tensor) : "", source);
-  auto received = is_source ? tensor.detach() : empty_like(description);
+  auto received = is_source ? tensor.detach() : empty_like(description, device());
   communicator().broadcast(received, source);
   return received;
 }
@@ -282,11 +294,11 @@ void Fabric::rank_zero_first(const std::function<void()>& function, bool local) 
 FabricCallback::~FabricCallback() = default;
 
 void describe(OptionVisitor& v, FabricOptions& o) {
-  v.field("accelerator", o.accelerator, "Kind of device: auto or cpu");
+  v.field("accelerator", o.accelerator, "Kind of device: auto, cpu, or gpu");
   v.choice("strategy", o.strategy, strategy_choices(), "How models are spread over ranks");
   v.choice("precision", o.precision, precision_choices(),
            "Element types of the forward pass and of what is kept");
-  v.field("devices", o.devices, "Ranks on this node: auto (1) or a number >= 1");
+  v.field("devices", o.devices, "Ranks on this node: auto, a number, or a list of devices");
   v.field("num_nodes", o.num_nodes, "Number of nodes", at_least(1));
 }
 

@@ -14,7 +14,7 @@
 
 #include "parallel/sharded/restore_engines.h"
 #include "strategy/engine_table.h"
-#include "strategy/on_cpu.h"
+#include "strategy/place_module.h"
 
 namespace lockstep::detail {
 namespace {
@@ -59,10 +59,11 @@ void DdpStrategy::setup_environment(ClusterEnvironment& environment, const World
 }
 
 void DdpStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
-  detail::require_on_cpu(*module, communicator_.rank());
+  detail::require_placeable(*module, root_device(), communicator_.rank());
   replicas_.forget_dropped();
   restore_sharded(*module);
   materialize_module(*module);
+  detail::place_module(*module, root_device());
   replicas_.set(module, std::make_shared<DdpEngine>(*module, communicator_, options_));
 }
 
@@ -81,9 +82,10 @@ std::unique_ptr<Optimizer> DdpStrategy::setup_optimizer(torch::nn::Module& modul
 }
 
 void DdpStrategy::setup_evaluation(torch::nn::Module& module) {
-  detail::require_on_cpu(module, communicator_.rank());
+  detail::require_placeable(module, root_device(), communicator_.rank());
   detail::restore_engines_of(module);
   materialize_module(module);
+  detail::place_module(module, root_device());
   DdpEngine::broadcast_module_states(module, communicator_);
 }
 
@@ -92,6 +94,11 @@ void DdpStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* 
   std::optional<detail::GradientWindow> window;
   if (options_.reduce_every_micro_batch) window.emplace(synced, options_.gradient_as_bucket_view);
   DdpEngine::backward(loss, replicas_.averaging(synced), options);
+}
+
+Scalar DdpStrategy::clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) {
+  if (clip.algorithm != ClipAlgorithm::kNorm) return clip_gradients(optimizer, clip);
+  return clip_grad_norm_lazily(trained_parameters(optimizer), clip.value, clip.norm_type, clip.error_if_nonfinite);
 }
 
 void DdpStrategy::optimizer_step(Optimizer& optimizer) {

@@ -26,6 +26,7 @@ class DdpStrategy final : public Strategy {
   void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                 const BackwardOptions& options) override;
   bool averages_every_backward() const override { return options_.reduce_every_micro_batch; }
+  Scalar clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) override;
   void optimizer_step(Optimizer& optimizer) override;
   double optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) override;
   void skip_optimizer_step(Optimizer& optimizer) override;

@@ -56,7 +56,7 @@ bool unscale_gradients(Strategy& strategy, Precision& precision, Optimizer& opti
     if (strategy.shards_gradients())
       strategy.communicator().all_reduce(scaler->found_inf(optimizer), ReduceOp::kMax);
   }
-  return scaler->found_inf(optimizer).item<float>() == 0.0F;
+  return !scaler->has_overflowed(optimizer);
 }
 
 double clip_gradients(Strategy& strategy, Precision& precision, Optimizer& optimizer, GradientClip clip) {

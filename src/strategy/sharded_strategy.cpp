@@ -15,7 +15,7 @@
 
 #include "parallel/sharded/sharding_plan.h"
 #include "strategy/engine_table.h"
-#include "strategy/on_cpu.h"
+#include "strategy/place_module.h"
 
 namespace lockstep::detail {
 namespace {
@@ -161,7 +161,7 @@ void ShardedStrategy::set_ranks(Communicator communicator, int ranks_per_node) {
 
 // A module stays sharded from one fit to the next, also by another Trainer with the same options.
 void ShardedStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
-  detail::require_on_cpu(*module, communicator_.rank());
+  detail::require_placeable(*module, root_device(), communicator_.rank());
   detail::require_same_plan(plan(), communicator_);  // before some take the shorter way
   sharded_.forget_dropped();
   forget_dropped_sharded();
@@ -171,6 +171,7 @@ void ShardedStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& mod
     return drive(module, known.front());
   }
   restore_sharded(*module);
+  detail::place_buffers(*module, root_device());
   auto engine = std::make_shared<ShardedEngine>(*module, plan(), communicator_);
   keep_sharded(module, engine);
   drive(module, std::move(engine));
@@ -209,8 +210,10 @@ std::unique_ptr<Optimizer> ShardedStrategy::setup_optimizer(torch::nn::Module& m
 
 // Shards are the same on all ranks that hold them.
 void ShardedStrategy::setup_evaluation(torch::nn::Module& module) {
-  detail::require_on_cpu(module, communicator_.rank());
-  if (sharded_engines(module).empty()) DdpEngine::broadcast_module_states(module, communicator_);
+  detail::require_placeable(module, root_device(), communicator_.rank());
+  if (!sharded_engines(module).empty()) return;
+  detail::place_module(module, root_device());
+  DdpEngine::broadcast_module_states(module, communicator_);
 }
 
 // What has been averaged lies on the shards, and what waits for that on the model's own tensors.
@@ -251,6 +254,14 @@ double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip&
   }
   scales_->apply(optimizer);
   return Strategy::clip_gradients(optimizer, clip);
+}
+
+Scalar ShardedStrategy::clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) {
+  if (root_device().is_cpu() || clip.algorithm != ClipAlgorithm::kNorm) return clip_gradients(optimizer, clip);
+  const auto& engine = *sharded_.of(optimizer).engine;
+  require_averaged(engine, optimizer, "clip_gradients()");
+  scales_->apply(optimizer);
+  return engine.clip_grad_norm_lazily(optimizer.parameters(), clip);
 }
 
 void ShardedStrategy::check_step(const Optimizer& optimizer) {

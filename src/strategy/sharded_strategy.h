@@ -59,6 +59,7 @@ class ShardedStrategy : public Strategy {
   void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                 const BackwardOptions& options) override;
   double clip_gradients(Optimizer& optimizer, const GradientClip& clip) override;
+  Scalar clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) override;
   void optimizer_step(Optimizer& optimizer) override;
   double optimizer_step_with(Optimizer& optimizer, const Optimizer::Closure& closure) override;
   void skip_optimizer_step(Optimizer& optimizer) override;
@@ -101,7 +102,11 @@ class ShardedStrategy : public Strategy {
   detail::DeferredScales& scales() { return *scales_; }
 
  private:
-  ShardingPlan plan() const { return plan(communicator_.size(), ranks_per_node_); }
+  ShardingPlan plan() const {
+    auto chosen = plan(communicator_.size(), ranks_per_node_);
+    chosen.device = root_device();
+    return chosen;
+  }
   void drive(const std::shared_ptr<torch::nn::Module>& module, std::shared_ptr<ShardedEngine> engine);
   bool is_alike(const ShardedEngine& engine) const;
 

@@ -5,27 +5,34 @@
 #include <lockstep/torch.h>
 
 #include "parallel/sharded/restore_engines.h"
-#include "strategy/on_cpu.h"
+#include "strategy/place_module.h"
 
 namespace lockstep {
 
 void SingleDeviceStrategy::setup_environment(ClusterEnvironment&, const WorldShape&) {}
 
 void SingleDeviceStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
-  detail::require_on_cpu(*module, communicator_.rank());
+  detail::require_placeable(*module, root_device(), communicator_.rank());
   restore_sharded(*module);
   materialize_module(*module);
+  detail::place_module(*module, root_device());
 }
 
 void SingleDeviceStrategy::setup_evaluation(torch::nn::Module& module) {
-  detail::require_on_cpu(module, communicator_.rank());
+  detail::require_placeable(module, root_device(), communicator_.rank());
   detail::restore_engines_of(module);
   materialize_module(module);
+  detail::place_module(module, root_device());
 }
 
 void SingleDeviceStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* const>,
                                     const BackwardOptions& options) {
   loss.backward(options.gradient, options.retain_graph, options.create_graph);
+}
+
+Scalar SingleDeviceStrategy::clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) {
+  if (clip.algorithm != ClipAlgorithm::kNorm) return clip_gradients(optimizer, clip);
+  return clip_grad_norm_lazily(trained_parameters(optimizer), clip.value, clip.norm_type, clip.error_if_nonfinite);
 }
 
 void SingleDeviceStrategy::optimizer_step(Optimizer& optimizer) { optimizer.step(); }

@@ -15,6 +15,7 @@ class SingleDeviceStrategy final : public Strategy {
   void setup_evaluation(torch::nn::Module& module) override;
   void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
                 const BackwardOptions& options) override;
+  Scalar clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) override;
   void optimizer_step(Optimizer& optimizer) override;
   void teardown() override {}
 

@@ -54,6 +54,10 @@ double Strategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) 
   return 0;
 }
 
+Scalar Strategy::clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) {
+  return clip_gradients(optimizer, clip);
+}
+
 NamedTensors Strategy::module_state(torch::nn::Module& module) { return named_tensors(module); }
 
 StateTree Strategy::saved_state(torch::nn::Module& module) {

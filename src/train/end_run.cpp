@@ -26,7 +26,7 @@ namespace {
 
 // summary.json reports the metrics of all runs of this Trainer, callback_metrics() those of the last one.
 void keep_metrics(RunLog& log) {
-  for (const auto& [name, value] : log.board.callback) log.all_metrics.insert_or_assign(name, value);
+  for (const auto& [name, value] : log.board.callback.read()) log.all_metrics.insert_or_assign(name, value);
 }
 
 void end_profiling(const RunSetup& setup) {

@@ -14,7 +14,7 @@ Optimizers AnyModule::configure_optimizers() { return {}; }
 void AnyModule::optimizer_zero_grad(StepContext& step) { step.optimizer().zero_grad(); }
 
 void AnyModule::configure_gradient_clipping(StepContext& step, const GradientClip& clip) {
-  if (clip.value > 0) step.strategy().clip_gradients(step.optimizer(), clip);
+  if (clip.value > 0) step.strategy().clip_gradients_lazily(step.optimizer(), clip);
 }
 
 void AnyModule::lr_scheduler_step(TrainContext&, Scheduler& scheduler, std::optional<double> metric) {

@@ -13,6 +13,7 @@
 #include <lockstep/base/rank_status.h>
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/parallel/deferred_init.h>
+#include <lockstep/state/random_state.h>
 #include <lockstep/train/callbacks/model_summary.h>
 #include <lockstep/train/callbacks/progress_bar.h>
 
@@ -153,8 +154,8 @@ void sanity_check(TrainerState& state) {
   const auto limits =
       evaluation_limits(state.setup, state.data.val, Stage::kValidate, wanted < 0 ? kUnknownLength : wanted);
 
-  const auto generator = at::globalContext().defaultGenerator(at::kCPU);
-  const auto random_state = generator.get_state();
+  const auto device = state.setup.strategy->root_device();
+  const auto random = random_state(device);
   state.setup.stage = Stage::kSanityCheck;
   state.hooks.call(hook::on_sanity_check_start, state.context);
   {
@@ -168,7 +169,7 @@ void sanity_check(TrainerState& state) {
   state.log.board = {};
   state.progress.evaluation_batches = 0;
   state.setup.stage = Stage::kFit;
-  at::Generator(generator).set_state(random_state);
+  load_random_state(random, device);
 }
 
 }  // namespace lockstep::detail

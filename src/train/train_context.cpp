@@ -37,7 +37,7 @@ std::string_view stage_name(Stage stage) {
   return "unknown";
 }
 
-LogValue::LogValue(const at::Tensor& tensor) : value_(0) {
+LogValue::LogValue(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.numel() != 1) {
     throw ConfigError("train", {.what = "log(): the value is not a single number",
                                 .expected = "a tensor of one element",
@@ -46,13 +46,12 @@ LogValue::LogValue(const at::Tensor& tensor) : value_(0) {
                                 .where = "",
                                 .hint = "log its mean(), or its parts under names of their own"});
   }
-  // item() goes through the dispatcher; a float on the CPU can simply be read.
-  value_ = tensor.device().is_cpu() && tensor.scalar_type() == at::kFloat ? *tensor.const_data_ptr<float>()
-                                                                          : tensor.item<double>();
+  value_ = Scalar(tensor);
 }
 
 bool TrainContext::is_global_zero() const { return state_->setup.is_global_zero(); }
 int TrainContext::global_rank() const { return state_->setup.environment->global_rank(); }
+at::Device TrainContext::device() const { return state_->setup.strategy->root_device(); }
 int TrainContext::world_size() const { return state_->setup.environment->world_size(); }
 Stage TrainContext::stage() const { return state_->setup.stage; }
 Strategy& TrainContext::strategy() const { return *state_->setup.strategy; }
@@ -108,14 +107,14 @@ void TrainContext::log(std::string_view name, metrics::Metric& metric, const Log
 
 void TrainContext::sync_step_metrics() { state_->log.train.sync_step_values(state_->setup.communicator()); }
 
-const Metrics& TrainContext::callback_metrics() const { return state_->log.board.callback; }
+const Metrics& TrainContext::callback_metrics() const { return state_->log.board.callback.read(); }
 Measurement TrainContext::measured(std::string_view name) const {
   const auto found = state_->log.board.measured.find(name);
   return found == state_->log.board.measured.end() ? Measurement() : found->second;
 }
 
 std::int64_t TrainContext::num_validations() const { return state_->log.board.num_validations; }
-const Metrics& TrainContext::progress_bar_metrics() const { return state_->log.board.progress_bar; }
+const Metrics& TrainContext::progress_bar_metrics() const { return state_->log.board.progress_bar.read(); }
 
 namespace {
 

@@ -307,7 +307,7 @@ Metrics Trainer::run_evaluation(std::shared_ptr<AnyModule> module, DataSource so
     run_evaluation_loop(state, loaders, stage, evaluation_limits(setup, loaders, stage), progress);
     end_run(state.fit, state.search);
   });
-  return state.log.board.callback;
+  return state.log.board.callback.read();
 }
 
 std::vector<std::vector<at::Tensor>> Trainer::run_prediction(std::shared_ptr<AnyModule> module,
@@ -333,7 +333,7 @@ void Trainer::save_checkpoint(const std::filesystem::path& folder, bool weights_
 
 const ModelCheckpoint* Trainer::checkpoint_callback() const { return first_model_checkpoint(state_->setup); }
 const std::vector<Metrics>& Trainer::results() const { return state_->log.results; }
-const Metrics& Trainer::callback_metrics() const { return state_->log.board.callback; }
+const Metrics& Trainer::callback_metrics() const { return state_->log.board.callback.read(); }
 std::int64_t Trainer::global_step() const { return state_->progress.global_step; }
 std::int64_t Trainer::current_epoch() const { return state_->progress.epoch; }
 bool Trainer::is_global_zero() const { return state_->setup.is_global_zero(); }

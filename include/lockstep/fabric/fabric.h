@@ -139,16 +139,16 @@ class LOCKSTEP_API Fabric {
     return std::tuple{std::move(model), set_up_optimizer(*module, std::forward<Factories>(factories))...};
   }
 
-  /// This rank's part of a loader's data, floating-point tensors in the type that the precision's models take
-  /// (of batch types of your own: data/any_loader.h). Not Collective, but refuses bad data on all ranks
-  /// alike.
+  /// This rank's part of a loader's data, on device(), with floating-point tensors in the type that the
+  /// precision's models take (of batch types of your own: data/any_loader.h). Not Collective, but refuses bad
+  /// data on all ranks alike.
   /// @throws ConfigError before launch(); DataError as check_shards()
   template <class Batch>
   FabricLoader<Batch> setup_loader(Loader<Batch> loader, const SetupLoaderOptions& options = {}) const {
     const auto shard = shard_for(loader.any(), options);
     if (loader.num_batches(shard) == kUnknownLength)
       loader = Loader<Batch>(ending_together(loader, options), loader.options());
-    return FabricLoader<Batch>(std::move(loader), shard, input_conversion());
+    return FabricLoader<Batch>(std::move(loader), shard, input_conversion(options));
   }
 
   /// setup_loader() of several: `auto [train, val] = fabric.setup_dataloaders(a, b);`
@@ -197,13 +197,13 @@ class LOCKSTEP_API Fabric {
   [[nodiscard]] InitScope init_module() const;
 
   /// Moves a model to device() in place, or gives a tensor or batch there; what is there already is not
-  /// copied.
+  /// copied. setup() and the loaders of setup_loader() do so themselves.
   template <ModelHandle Model>
   Model to_device(Model model) const {
     detail::module_pointer(model)->to(device());
     return model;
   }
-  at::Tensor to_device(const at::Tensor& tensor) const { return tensor.to(device()); }
+  at::Tensor to_device(const at::Tensor& tensor) const;
   Example to_device(const Example& batch) const;
 
   /// Clips the gradients of `optimizer`'s parameters, which are those of `model`; returns their norm before
@@ -293,6 +293,7 @@ class LOCKSTEP_API Fabric {
   /// The strategy. @throws ConfigError before launch()
   Strategy& strategy() const;
   Precision& precision() const;
+  /// This rank's device.
   at::Device device() const;
   int local_rank() const;
   int node_rank() const;
@@ -307,7 +308,7 @@ class LOCKSTEP_API Fabric {
   void release_module(const torch::nn::Module& module);
   std::shared_ptr<FabricOptimizer> set_up_optimizer(torch::nn::Module& module,
                                                     const OptimizerFactory& factory);
-  TensorChange input_conversion() const;
+  TensorChange input_conversion(const SetupLoaderOptions& options) const;
   ShardSpec shard_for(const AnyLoader& loader, const SetupLoaderOptions& options) const;
   std::shared_ptr<AnyLoader> ending_together(std::shared_ptr<AnyLoader> loader,
                                              const SetupLoaderOptions& options) const;

@@ -16,6 +16,8 @@ struct SetupLoaderOptions {
   /// The same number of batches for each rank, as DistributedSampler gives it by repeating samples; training
   /// needs that. False, for evaluation: each sample once, ranks may differ by a sample.
   bool pad = true;
+  /// Whether batches come on the rank's device, as far as their tensors are known (data/any_loader.h).
+  bool move_to_device = true;
   /// What ranks do that train on streams of different lengths.
   UnevenStreams uneven_streams = UnevenStreams::kStopAtShortest;
 };

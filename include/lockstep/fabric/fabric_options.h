@@ -29,7 +29,7 @@ struct FabricRunOptions {
 };
 
 struct FabricOptions {
-  std::string accelerator = "auto";  ///< "auto" or "cpu"
+  std::string accelerator = "auto";  ///< "auto", "cpu", "gpu" or another of accelerator_names()
   StrategyOptions strategy = Auto{};
   PrecisionOptions precision = Fp32{};
   Devices devices = {};  ///< ranks on this node: "auto" (1) or a number

@@ -50,6 +50,11 @@ class LOCKSTEP_API Strategy {
   /// The registered name, such as "ddp". Not Collective.
   virtual std::string_view name() const = 0;
 
+  /// This rank's device, where modules are put. The CPU unless set_root_device() says otherwise, which
+  /// Trainer and Fabric call before setup_environment(). Not Collective.
+  at::Device root_device() const { return root_device_; }
+  void set_root_device(at::Device device) { root_device_ = device; }
+
   /// Forms the group of ranks; blocks until all have arrived or the strategy's deadline has passed.
   /// @throws Timeout naming the ranks that are missing; ConfigError when the environment disagrees
   virtual void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) = 0;
@@ -107,6 +112,10 @@ class LOCKSTEP_API Strategy {
   /// their norm before that, or 0 where each value is clipped. By norm it may be optimizer_step() that
   /// multiplies them.
   virtual double clip_gradients(Optimizer& optimizer, const GradientClip& clip);
+
+  /// clip_gradients() for who need not know the norm at once: strategies that can leave it on the device do. By
+  /// default clip_gradients().
+  virtual Scalar clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip);
 
   /// The norm of the gradients of `optimizer`'s parameters, which are those of the global batch.
   /// @throws as grad_norm()
@@ -190,6 +199,9 @@ class LOCKSTEP_API Strategy {
 
   /// Waits until all ranks are here.
   void barrier() const { communicator().barrier(); }
+
+ private:
+  at::Device root_device_ = at::kCPU;
 };
 
 }  // namespace lockstep

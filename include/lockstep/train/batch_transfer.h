@@ -30,7 +30,8 @@ class BatchTransfer : public Base {
   /// Called with every batch of every stage before on_*_batch_start, on each rank for itself, in this order.
   /// What a hook returns takes the place of the batch; none, the default: it stays as it is. Where a data
   /// module returns one, the module's hook of the same name is not called. The precision has converted the
-  /// batch already; on CPU there is nothing to transfer.
+  /// batch already. Where no transfer_batch_to_device() returns one, the batch's tensors go to this rank's
+  /// device (step.device()); that of a type of your own need a with_tensors() then, see data/any_loader.h.
   virtual std::optional<Batch> on_before_batch_transfer(const Batch& /*batch*/, StepContext& /*step*/) {
     return std::nullopt;
   }

@@ -13,7 +13,9 @@ namespace lockstep {
 
 /// What happened in one training batch.
 struct TrainOutput {
-  double loss = 0;  ///< the loss as training_step gave it; not a number where it gave none
+  /// The loss as training_step gave it; not a number where it gave none. Whoever reads one that is on a device
+  /// waits for the device.
+  Scalar loss = 0;
 };
 
 /// Every hook does nothing by default; override what you need.

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
+#include <lockstep/device/scalar.h>
 
 namespace lockstep {
 
@@ -35,10 +37,11 @@ class LOCKSTEP_API LogValue {
   LogValue(double value) : value_(value) {}
   /// @throws ConfigError when the tensor has not exactly one element
   LogValue(const at::Tensor& tensor);
-  double value() const { return value_; }
+  LogValue(Scalar value) : value_(std::move(value)) {}
+  const Scalar& value() const { return value_; }
 
  private:
-  double value_;
+  Scalar value_;
 };
 
 }  // namespace lockstep

@@ -81,6 +81,8 @@ class LOCKSTEP_API TrainContext {
 
   bool is_global_zero() const;
   int global_rank() const;
+  /// This rank's device, where the module and its batches are.
+  at::Device device() const;
   int world_size() const;
   Stage stage() const;
 

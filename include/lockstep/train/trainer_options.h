@@ -98,7 +98,7 @@ struct TrainerOptions {
   FastDevRun fast_dev_run = {};
   StrategyOptions strategy = Auto{};
   PrecisionOptions precision = Fp32{};
-  std::string accelerator = "auto";  ///< "auto" or "cpu"
+  std::string accelerator = "auto";  ///< "auto", "cpu", "gpu" or another of accelerator_names()
   Devices devices = {};              ///< ranks on this node: "auto" (1) or a number
   int num_nodes = 1;
 

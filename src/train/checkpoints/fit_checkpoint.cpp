@@ -80,14 +80,14 @@ void warn_of_failure(const FitParts& fit, Act act) {
 
 StateTree own_state(const FitParts& fit) {
   StateTree own;
-  own.set("random", random_state());
+  own.set("random", random_state(fit.setup.strategy->root_device()));
   own.set("strategy", fit.setup.strategy->state());
   own.set("gradients", gradients_of(fit));
   own.set("buffers", buffers_of(fit));
   own.set("train_log", fit.log.train.state());
   own.set("evaluation_log", fit.log.evaluation.state());
-  own.set("callback_metrics", tree_of(fit.log.board.callback));
-  own.set("progress_bar_metrics", tree_of(fit.log.board.progress_bar));
+  own.set("callback_metrics", tree_of(fit.log.board.callback.read()));
+  own.set("progress_bar_metrics", tree_of(fit.log.board.progress_bar.read()));
   own.set("validations", validations_of(fit.log.board));
   own.set("callbacks", callbacks_of(fit));
   own.set("module", fit.setup.module->state());

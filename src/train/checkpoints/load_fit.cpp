@@ -29,7 +29,7 @@ Metrics metrics_of(const StateTree& tree) {
 // Older checkpoints do not contain this: their metrics count as measured now.
 void load_validations(MetricBoard& board, const StateTree& own) {
   if (!own.contains("validations")) {
-    board.num_validations = board.callback.empty() ? 0 : 1;
+    board.num_validations = board.callback.read().empty() ? 0 : 1;
     return;
   }
   const auto tree = own.get<StateTree>("validations");
@@ -226,7 +226,7 @@ void load_resume_point(const FitParts& fit) {
   if (has_gradients_to_keep(fit)) load_gradients(fit, own.get<StateTree>("gradients"));
   fit.log.train.load_state(own.get<StateTree>("train_log"));
   fit.log.evaluation.load_state(own.get<StateTree>("evaluation_log"));
-  load_random_state(own.get<StateTree>("random"));
+  load_random_state(own.get<StateTree>("random"), fit.setup.strategy->root_device());
 }
 
 void load_weights_of(const FitParts& fit, const Checkpoint& checkpoint) {

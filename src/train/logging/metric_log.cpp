@@ -101,13 +101,13 @@ std::string MetricLog::name_of(std::string_view name, const LogOptions& options)
   return std::string(name) + (is_of_loader ? loader_suffix(*scope_.dataloader_idx) : "");
 }
 
-void MetricLog::log(std::string_view name, double value, const LogOptions& options) {
+void MetricLog::log(std::string_view name, const Scalar& value, const LogOptions& options) {
   check_name(name);
   if (scope_.dataloader_idx) return add(name_of(name, options), value, options);
   add(name, value, options);
 }
 
-void MetricLog::add(std::string_view name, double value, const LogOptions& options) {
+void MetricLog::add(std::string_view name, const Scalar& value, const LogOptions& options) {
   const auto samples = options.batch_size.value_or(batch_size_);
   if (samples < 1) refuse(name, "batch_size >= 1", std::to_string(samples), "");
   Entry& entry = entry_of(name, options);
@@ -120,7 +120,7 @@ void MetricLog::add(std::string_view name, double value, const LogOptions& optio
   if (!entry.on_epoch) return;
   const auto weight = static_cast<double>(samples);
   const auto fx = entry.options.reduce_fx;
-  entry.accumulated = accumulated(fx, entry.accumulated, fx == ReduceFx::kMean ? value * weight : value);
+  entry.accumulated = accumulated(fx, entry.accumulated, value, fx == ReduceFx::kMean ? weight : 1);
   entry.weight += weight;
 }
 
@@ -153,7 +153,7 @@ void MetricLog::warn_if_counted_twice(const std::string& name, const metrics::Me
 MetricRow MetricLog::step_row() {
   MetricRow row;
   for (Entry& entry : entries_) {
-    if (entry.has_step_value && entry.options.logger) row.emplace_back(entry.step_name, entry.step_value);
+    if (entry.has_step_value && entry.options.logger) row.emplace_back(entry.step_name, entry.step_value.value());
     entry.has_step_value = false;
   }
   return row;
@@ -218,7 +218,7 @@ MetricRow MetricLog::finish_epoch(const Communicator& communicator) {
   for (const Entry& entry : entries_) {
     if (!entry.on_epoch) continue;
     const bool mean = entry.options.reduce_fx == ReduceFx::kMean;
-    const double value = mean ? entry.accumulated / entry.weight : entry.accumulated;
+    const double value = entry.accumulated.value() / (mean ? entry.weight : 1);
     publish(entry, entry.epoch_name, value);
     if (entry.options.logger) row.emplace_back(entry.epoch_name, value);
   }
@@ -235,7 +235,7 @@ void MetricLog::finish_metrics(const Communicator& communicator, MetricRow& row)
     if (found == values.end()) continue;
     const auto& [name, value] = *found;
     show(name, value);
-    if (logged.options.prog_bar) board_.progress_bar.insert_or_assign(name, value);
+    if (logged.options.prog_bar) board_.progress_bar.set(name, value);
     if (logged.options.logger) row.emplace_back(name, value);
   }
   metrics_.clear();
@@ -265,18 +265,18 @@ void MetricLog::reset() {
   discard();
 }
 
-void MetricLog::show(const std::string& name, double value) {
-  board_.callback.insert_or_assign(name, value);
+void MetricLog::show(const std::string& name, const Scalar& value) {
+  board_.callback.set(name, value);
   if (measures_ && board_.validation.number > 0)
     board_.measured.insert_or_assign(name, board_.validation);
   else if (!board_.measured.empty())
     board_.measured.erase(name);
 }
 
-void MetricLog::publish(const Entry& entry, const std::string& forked_name, double value) {
+void MetricLog::publish(const Entry& entry, const std::string& forked_name, const Scalar& value) {
   show(entry.name, value);
   if (forked_name != entry.name) show(forked_name, value);
-  if (entry.options.prog_bar) board_.progress_bar.insert_or_assign(forked_name, value);
+  if (entry.options.prog_bar) board_.progress_bar.set(forked_name, value);
 }
 
 namespace {
@@ -329,9 +329,9 @@ StateTree MetricLog::state() const {
     set_options(metric, entry.options);
     metric.set("on_step", entry.on_step);
     metric.set("on_epoch", entry.on_epoch);
-    metric.set("accumulated", entry.accumulated);
+    metric.set("accumulated", entry.accumulated.value());
     metric.set("weight", entry.weight);
-    if (entry.has_step_value) metric.set("step_value", entry.step_value);
+    if (entry.has_step_value) metric.set("step_value", entry.step_value.value());
     metrics.push_back(std::move(metric));
   }
   StateList objects;

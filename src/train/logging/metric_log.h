@@ -17,6 +17,7 @@
 #include <lockstep/train/log_options.h>
 #include <lockstep/train/train_context.h>
 
+#include "train/logging/lazy_metrics.h"
 #include "train/logging/metric_reduction.h"
 
 namespace lockstep::detail {
@@ -44,8 +45,8 @@ LOCKSTEP_API std::vector<Metrics> by_loader(const MetricRow& row, std::size_t nu
 
 /// The latest values of everything logged, whichever loop logged it.
 struct MetricBoard {
-  Metrics callback;
-  Metrics progress_bar;
+  LazyMetrics callback;
+  LazyMetrics progress_bar;
   std::map<std::string, Measurement, std::less<>> measured;  ///< of what a validation within fit has logged
   Measurement validation;                                    ///< the one that runs, or the last
   std::int64_t num_validations = 0;                          ///< within fit, that have ended
@@ -67,7 +68,7 @@ class LOCKSTEP_API MetricLog {
   void set_batch_size(std::int64_t samples) { batch_size_ = samples; }
 
   /// @throws ConfigError when the scope or the options do not allow it
-  void log(std::string_view name, double value, const LogOptions& options);
+  void log(std::string_view name, const Scalar& value, const LogOptions& options);
 
   /// Keeps a reference to `metric` until the epoch ends. State from a checkpoint precedes its own updates.
   /// @throws ConfigError when the scope or the options do not allow it, or the name is taken
@@ -109,17 +110,17 @@ class LOCKSTEP_API MetricLog {
     LogOptions options;
     bool on_step = false;
     bool on_epoch = false;
-    double step_value = 0;
+    Scalar step_value = 0;
     bool has_step_value = false;
     bool is_synced = false;  // the step value is that of all ranks
-    double accumulated = 0;  // weighted sum, sum, min or max
+    Scalar accumulated = 0;  // weighted sum, sum, min or max
     double weight = 0;
   };
 
   void check_name(std::string_view name) const;
   // Appends the number of the loader where the name belongs to one.
   std::string name_of(std::string_view name, const LogOptions& options) const;
-  void add(std::string_view name, double value, const LogOptions& options);
+  void add(std::string_view name, const Scalar& value, const LogOptions& options);
   static Entry make_entry(std::string name, const LogOptions& options, bool on_step, bool on_epoch);
   Entry* find(std::string_view name);
   Entry& entry_of(std::string_view name, LogOptions options);
@@ -127,8 +128,8 @@ class LOCKSTEP_API MetricLog {
   void merge_epoch(const Communicator& communicator);
   void warn_if_counted_twice(const std::string& name, const metrics::Metric& metric);
   void finish_metrics(const Communicator& communicator, MetricRow& row);
-  void publish(const Entry& entry, const std::string& forked_name, double value);
-  void show(const std::string& name, double value);
+  void publish(const Entry& entry, const std::string& forked_name, const Scalar& value);
+  void show(const std::string& name, const Scalar& value);
 
   MetricBoard& board_;
   bool measures_;

@@ -235,6 +235,23 @@ double accumulated(ReduceFx reduce_fx, double total, double value) {
   return total;
 }
 
+Scalar accumulated(ReduceFx reduce_fx, const Scalar& total, const Scalar& value, double weight) {
+  if (!value.is_on_device()) return accumulated(reduce_fx, total.value(), value.value() * weight);
+  const at::NoGradGuard no_grad;
+  const auto added = weight == 1 ? value.tensor() : value.tensor() * weight;
+  const auto so_far = total.is_on_device() ? total.tensor() : at::full_like(added, total.value());
+  switch (reduce_fx) {
+    case ReduceFx::kMin:
+      return Scalar::of_last_use(at::minimum(so_far, added));
+    case ReduceFx::kMax:
+      return Scalar::of_last_use(at::maximum(so_far, added));
+    case ReduceFx::kMean:
+    case ReduceFx::kSum:
+      break;
+  }
+  return Scalar::of_last_use(so_far + added);
+}
+
 double neutral(ReduceFx reduce_fx) {
   if (reduce_fx == ReduceFx::kMin) return std::numeric_limits<double>::infinity();
   if (reduce_fx == ReduceFx::kMax) return -std::numeric_limits<double>::infinity();

@@ -9,6 +9,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
+#include <lockstep/device/scalar.h>
 #include <lockstep/metrics/metric.h>
 #include <lockstep/state/state_tree.h>
 #include <lockstep/train/log_options.h>
@@ -65,6 +66,8 @@ struct MetricPart {
 
 /// Adds `value` to `total` as `reduce_fx` says; NaN wins over every minimum and maximum.
 double accumulated(ReduceFx reduce_fx, double total, double value);
+/// The same with `value` times `weight`, on the device where the value is there.
+Scalar accumulated(ReduceFx reduce_fx, const Scalar& total, const Scalar& value, double weight);
 
 /// The value from which accumulated() starts.
 double neutral(ReduceFx reduce_fx);

@@ -57,12 +57,13 @@ double leave_out_loss(const RunSetup& setup, bool& has_warned, const char* what,
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-double AutomaticOptimization::run(const AnyBatch& batch, const Window& window, StepContext& step) {
+Scalar AutomaticOptimization::run(const AnyBatch& batch, const Window& window, StepContext& step) {
   if (optimizer().needs_closure() && !batch.empty()) return run_closures(batch, step);
   const auto loss = batch.empty() ? at::Tensor() : training_step(batch, step);
   const char* const what = batch.empty() ? "the loader gave no batch" : "training_step gave no loss";
-  const double value = loss.defined() ? checked_value(loss, step)
-                                      : leave_out_loss(setup_, status_.has_warned_of_no_loss, what, step);
+  const Scalar value = loss.defined()
+                           ? checked_value(loss, step)
+                           : Scalar(leave_out_loss(setup_, status_.has_warned_of_no_loss, what, step));
   if (window.first) open_window(step);
   has_batch_ = (has_batch_ && !window.first) || !batch.empty();
   has_loss_ = (has_loss_ && !window.first) || loss.defined();
@@ -110,7 +111,7 @@ void AutomaticOptimization::skip_scaled_step(StepContext& step) {
 }
 
 // The optimizer must see the same loss on all ranks, or its decisions would differ between them.
-double AutomaticOptimization::run_closures(const AnyBatch& batch, StepContext& step) {
+Scalar AutomaticOptimization::run_closures(const AnyBatch& batch, StepContext& step) {
   std::optional<double> first;
   const auto measured = measure_.optimizer_step();
   step_optimizer_with(*setup_.strategy, *setup_.precision, optimizer(), [&] {
@@ -132,9 +133,9 @@ at::Tensor AutomaticOptimization::training_step(const AnyBatch& batch, StepConte
   return setup_.module->any_training_step(batch, step);
 }
 
-double AutomaticOptimization::checked_value(const at::Tensor& loss, const StepContext& step) const {
+Scalar AutomaticOptimization::checked_value(const at::Tensor& loss, const StepContext& step) const {
   require_usable(loss, step);
-  const double value = LogValue(loss).value();
+  const auto value = Scalar::of_last_use(loss);
   if (setup_.options.detect_anomaly) require_finite(value, step);
   return value;
 }

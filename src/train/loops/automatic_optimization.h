@@ -22,7 +22,7 @@ class AutomaticOptimization {
 
   /// Runs one micro-batch. Returns this rank's loss as training_step gave it, not divided by the window's
   /// length. Collective where `window.last`.
-  double run(const AnyBatch& batch, const Window& window, StepContext& step);
+  Scalar run(const AnyBatch& batch, const Window& window, StepContext& step);
   /// Takes the optimizer step of a window that gets fewer micro-batches than it was opened for, with the mean
   /// of the gradients of those that ran. Collective.
   void close_window(const OpenWindow& window, StepContext& step);
@@ -30,9 +30,9 @@ class AutomaticOptimization {
   bool has_left_out_step() const { return has_left_out_step_; }
 
  private:
-  double run_closures(const AnyBatch& batch, StepContext& step);
+  Scalar run_closures(const AnyBatch& batch, StepContext& step);
   at::Tensor training_step(const AnyBatch& batch, StepContext& step);
-  double checked_value(const at::Tensor& loss, const StepContext& step) const;
+  Scalar checked_value(const at::Tensor& loss, const StepContext& step) const;
   void open_window(StepContext& step);
   void backward(at::Tensor loss, const Window& window, StepContext& step);
   void optimizer_step(StepContext& step);

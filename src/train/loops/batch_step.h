@@ -57,21 +57,27 @@ class StepMeasure {
   std::optional<Actions> actions_;
 };
 
-/// Calls the transfer hooks of `data`, which may be null, and of `module`, each of which may replace `batch`.
-/// `step` is the context of that batch. No hook is called for an empty batch.
-inline void transfer(AnyDataModule* data, AnyModule& module, AnyBatch& batch, StepContext& step) {
+/// The batch with its tensors on this rank's device; none where that is the CPU.
+/// @throws ConfigError for a type of batch whose tensors lockstep cannot find
+std::optional<AnyBatch> batch_on_device(const RunSetup& setup, const AnyBatch& batch);
+
+/// Calls the transfer hooks of `data`, which may be null, and of the module, each of which may replace
+/// `batch`, and puts the batch on this rank's device where no hook does. `step` is the context of that batch.
+/// No hook is called for an empty batch.
+inline void transfer(const RunSetup& setup, AnyDataModule* data, AnyBatch& batch, StepContext& step) {
   if (batch.empty()) return;
   for (const auto hook : {TransferHook::kBefore, TransferHook::kTransfer, TransferHook::kAfter}) {
     std::optional<AnyBatch> made;
     if (data != nullptr) made = data->any_transfer(hook, batch, step);
-    if (!made) made = module.any_transfer(hook, batch, step);
+    if (!made) made = setup.module->any_transfer(hook, batch, step);
+    if (!made && hook == TransferHook::kTransfer) made = batch_on_device(setup, batch);
     if (made) batch = *std::move(made);
   }
 }
 
 /// Manual optimisation: runs training_step, which steps the optimizers itself. Returns what it gave where
 /// that is one number, else 0.
-double run_manual_step(const RunSetup& setup, const StepMeasure& measure, const AnyBatch& batch,
+Scalar run_manual_step(const RunSetup& setup, const StepMeasure& measure, const AnyBatch& batch,
                        StepContext& step);
 
 }  // namespace lockstep::detail

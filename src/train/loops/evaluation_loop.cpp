@@ -155,7 +155,7 @@ void EvaluationPass::keep(const at::Tensor& prediction) {
 
 void EvaluationPass::run_batch(const StepMeasure& measure, AnyBatch& batch) {
   StepContext step(state_, progress_.batches, batch, progress_.loader);
-  transfer(state_.data.module.get(), *state_.setup.module, batch, step);
+  transfer(state_.setup, state_.data.module.get(), batch, step);
   auto& log = state_.log;
   log.evaluation.set_batch_size(batch.size());
   state_.hooks.call(hooks_.batch_start, step);

@@ -198,7 +198,7 @@ void FitLoop::finish_epoch() {
   state_.progress.phase = FitPhase::kEpochStart;
 }
 
-double FitLoop::optimize(const AnyBatch& batch, const Window& window, StepContext& step) {
+Scalar FitLoop::optimize(const AnyBatch& batch, const Window& window, StepContext& step) {
   if (is_automatic_) return automatic_.run(batch, window, step);
   if (!batch.empty()) return run_manual_step(state_.setup, measure_, batch, step);
   return leave_out_loss(state_.setup, state_.status.has_warned_of_no_loss, "the loader gave no batch", step);
@@ -211,7 +211,7 @@ void FitLoop::run_batch(AnyBatch& batch, std::int64_t batch_idx) {
   progress.steps_before_batch = progress.global_step;
   inject(state_.setup.options.run.fault, state_.setup.environment->global_rank(), progress.global_step);
   StepContext step(state_, batch_idx, batch);
-  transfer(state_.data.module.get(), *state_.setup.module, batch, step);
+  transfer(state_.setup, state_.data.module.get(), batch, step);
   const auto rule = window_rule(state_.setup, !is_stream_);
   const auto window = rule.place(progress.window, micro_batch(batch_idx));
   if (!batch.empty()) state_.log.train.set_batch_size(batch.size());

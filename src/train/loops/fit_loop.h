@@ -40,7 +40,7 @@ class FitLoop {
   bool is_over() const;  // also in the midst of an epoch
   bool done() const;
   bool has_epoch_to_end() const;  // one that was begun, though the fit is done
-  double optimize(const AnyBatch& batch, const Window& window, StepContext& step);
+  Scalar optimize(const AnyBatch& batch, const Window& window, StepContext& step);
   MicroBatch micro_batch(std::int64_t batch_idx) const;
 
   void take_training_data();

@@ -6,6 +6,7 @@
 #include <ATen/autocast_mode.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/device/torch_device.h>
 #include <lockstep/train/manual_optimizer.h>
 
 #include "strategy/scaled_step.h"
@@ -16,14 +17,15 @@ namespace {
 // training_step runs under autocast, and backward passes within it must not.
 class AutocastPause {
  public:
-  AutocastPause() : was_enabled_(at::autocast::is_autocast_enabled(at::kCPU)) {
-    at::autocast::set_autocast_enabled(at::kCPU, false);
+  AutocastPause() : type_(device_in_use().type()), was_enabled_(at::autocast::is_autocast_enabled(type_)) {
+    at::autocast::set_autocast_enabled(type_, false);
   }
-  ~AutocastPause() { at::autocast::set_autocast_enabled(at::kCPU, was_enabled_); }
+  ~AutocastPause() { at::autocast::set_autocast_enabled(type_, was_enabled_); }
   AutocastPause(const AutocastPause&) = delete;
   AutocastPause& operator=(const AutocastPause&) = delete;
 
  private:
+  c10::DeviceType type_;
   bool was_enabled_;
 };
 
@@ -145,13 +147,13 @@ ToggledOptimizer::~ToggledOptimizer() {
 
 namespace detail {
 
-double run_manual_step(const RunSetup& setup, const StepMeasure& measure, const AnyBatch& batch,
+Scalar run_manual_step(const RunSetup& setup, const StepMeasure& measure, const AnyBatch& batch,
                        StepContext& step) {
   const auto scope = setup.precision->forward_scope();
   const auto measured = measure.step();
   const auto output = setup.module->any_training_step(batch, step);
   adapt_scale(*setup.precision);  // a checkpoint behind this batch has the scale of the next one
-  return output.defined() && output.numel() == 1 ? LogValue(output).value() : 0;
+  return output.defined() && output.numel() == 1 ? LogValue(output).value() : Scalar();
 }
 
 }  // namespace detail

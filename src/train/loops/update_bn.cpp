@@ -78,7 +78,7 @@ void run_forward(TrainerState& state) {
   AnyBatch batch;
   for (std::int64_t i = 0; i < num_batches && stream->next(batch); ++i) {
     StepContext step(state, i, batch);
-    transfer(state.data.module.get(), *state.setup.module, batch, step);
+    transfer(state.setup, state.data.module.get(), batch, step);
     if (batch.empty()) continue;
     log.set_batch_size(batch.size());
     const auto forward = state.setup.precision->forward_scope();
@@ -116,12 +116,13 @@ void TrainContext::update_bn() {
                                 .got = "one that steps optimizers itself"});
   }
   const torch::NoGradGuard no_grad;
-  const auto random = random_state();
+  const auto device = state.setup.strategy->root_device();
+  const auto random = random_state(device);
   {
     const PlainMeans means(layers);
     run_forward(state);
   }
-  load_random_state(random);
+  load_random_state(random, device);
   average_over_ranks(state.setup.communicator(), layers);
 }
 

@@ -47,8 +47,8 @@ std::span<const OptionName<Verify>> option_names(Verify) {
 }
 
 void describe(OptionVisitor& v, TrainerOptions& o) {
-  v.field("accelerator", o.accelerator, "Kind of device: auto or cpu");
-  v.field("devices", o.devices, "Ranks on this node: auto (1) or a number >= 1");
+  v.field("accelerator", o.accelerator, "Kind of device: auto, cpu, or gpu");
+  v.field("devices", o.devices, "Ranks on this node: auto, a number, or a list of devices");
   v.field("num_nodes", o.num_nodes, "Number of nodes", at_least(1));
   v.choice("strategy", o.strategy, strategy_choices(), "How the model is spread over ranks");
   v.choice("precision", o.precision, precision_choices(),

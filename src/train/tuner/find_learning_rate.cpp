@@ -57,7 +57,7 @@ void LrSweep::on_train_batch_end(StepContext& step, const TrainOutput& output) {
   const auto before = std::exchange(steps_, step.global_step());
   if (before == steps_) return;  // within a window of accumulated gradients
   result_.lr.push_back(lr_of(std::ssize(result_.lr)));
-  add(setup_.mean_over_ranks(output.loss));
+  add(setup_.mean_over_ranks(output.loss.value()));
 }
 
 // Lightning's threshold * best, except for negative losses, for which that would be below the best.

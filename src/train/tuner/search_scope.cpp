@@ -18,7 +18,7 @@ RunSnapshot::RunSnapshot(const RunSetup& setup, const RunData& data)
       weights_(module_state(*setup.module).clone()),
       precision_(setup.precision->state().clone()),
       module_(setup.module->state().clone()),
-      random_(random_state()) {
+      random_(random_state(setup.strategy->root_device())) {
   for (const auto& parameter : setup.module->parameters()) {
     const auto& gradient = parameter.grad();
     gradients_.emplace_back(parameter, gradient.defined() ? gradient.clone() : gradient);
@@ -46,7 +46,7 @@ void RunSnapshot::restore() const {
   if (!precision_.empty()) setup_.precision->load_state(precision_);
   setup_.module->load_state(module_);
   if (data_.module) data_.module->load_state(data_module_);
-  load_random_state(random_);
+  load_random_state(random_, setup_.strategy->root_device());
 }
 
 SearchScope::SearchScope(TrainerState& state, std::vector<std::shared_ptr<Callback>> callbacks)

@@ -40,7 +40,9 @@ class VoteAtEpochEnd final : public Callback {
 /// Wraps a strategy, without its exchange of gradients: each rank uses its own, and votes.
 class TrialStrategy final : public Strategy {
  public:
-  explicit TrialStrategy(std::shared_ptr<Strategy> strategy) : strategy_(std::move(strategy)) {}
+  explicit TrialStrategy(std::shared_ptr<Strategy> strategy) : strategy_(std::move(strategy)) {
+    set_root_device(strategy_->root_device());
+  }
 
   std::string_view name() const override { return strategy_->name(); }
   void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override {
@@ -61,6 +63,9 @@ class TrialStrategy final : public Strategy {
                 const BackwardOptions& options) override;
   double clip_gradients(Optimizer& optimizer, const GradientClip& clip) override {
     return strategy_->clip_gradients(optimizer, clip);
+  }
+  Scalar clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) override {
+    return strategy_->clip_gradients_lazily(optimizer, clip);
   }
   bool unscale_in_step(Optimizer& optimizer, double factor) override {
     return strategy_->unscale_in_step(optimizer, factor);

@@ -58,7 +58,8 @@ void check_method(Stage method) {
 void Tuner::search(std::shared_ptr<AnyModule> module, detail::DataSource data, Stage stage,
                    std::function<void()> body) {
   auto& state = *trainer_->state_;
-  const auto random = random_state();
+  const auto device = state.setup.strategy->root_device();
+  const auto random = random_state(device);
   state.search.body = std::move(body);
   try {
     if (stage == Stage::kFit) {
@@ -71,7 +72,7 @@ void Tuner::search(std::shared_ptr<AnyModule> module, detail::DataSource data, S
     throw;
   }
   state.search.body = nullptr;
-  load_random_state(random);
+  load_random_state(random, device);
 }
 
 std::optional<std::int64_t> Tuner::run_scale_batch_size(std::shared_ptr<AnyModule> module,
