@@ -14,6 +14,10 @@ struct Rows {
 
 inline std::int64_t batch_size(const Rows& rows) { return static_cast<std::int64_t>(rows.indices.size()); }
 
+inline Rows with_tensors(const Rows& rows, const ls::TensorChange& change) {
+  return {.x = change(rows.x), .y = change(rows.y), .indices = rows.indices};
+}
+
 /// The loaders of one run.
 class Data {
  public:

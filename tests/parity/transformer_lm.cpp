@@ -96,7 +96,7 @@ class TransformerLm final : public GoldenModule {
 
  private:
   torch::Tensor forward(torch::Tensor tokens) override {
-    auto x = tok_->forward(tokens) + pos_->forward(torch::arange(tokens.size(1)));
+    auto x = tok_->forward(tokens) + pos_->forward(torch::arange(tokens.size(1), tokens.options()));
     for (const auto& block : *blocks_) x = block->as<Block>()->forward(x);
     return torch::matmul(ln_f_->forward(x), tok_->weight.t());
   }

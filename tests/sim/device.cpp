@@ -23,6 +23,11 @@ constexpr int kPoolStreams = 14;
 
 EventPtr& event_of(void* event) { return *static_cast<EventPtr*>(event); }
 
+bool is_dropped_wait() {
+  const std::lock_guard lock(runtime().mutex);
+  return runtime().dropped_wait == runtime().counters.waits++;
+}
+
 class SimGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   static constexpr auto static_type = kDeviceType;  // for DeviceGuardImplRegistrar
@@ -79,7 +84,7 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
     sim::record(event_of(*event), stream_id(s));
   }
   void block(void* event, const Stream& s) const override {
-    if (event != nullptr) wait_on_stream(event_of(event), stream_id(s));
+    if (event != nullptr && !is_dropped_wait()) wait_on_stream(event_of(event), stream_id(s));
   }
   bool queryEvent(void* event) const override { return event == nullptr || query(event_of(event)); }
   void synchronizeEvent(void* event) const override {

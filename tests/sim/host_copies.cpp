@@ -90,7 +90,8 @@ std::shared_ptr<Arrival> HostCopies::add_arrival(const HostCopy& copy, int strea
 void HostCopies::add_departure(const HostCopy& copy, const std::string& op, int stream,
                                std::uint64_t number) {
   const auto span = span_of(copy);
-  if (!before(span).empty()) return;
+  const auto is_written_later = [&](const Access& write) { return overlap(write.span, span); };
+  if (!before(span).empty() || std::ranges::any_of(ordered_writes_, is_written_later)) return;
   departures_.push_back({.span = span,
                          .bytes = std::vector<char>(copy.memory, copy.memory + copy.bytes),
                          .op = op,
@@ -105,6 +106,7 @@ void HostCopies::settle() {
     compare(departure);
     return true;
   });
+  std::erase_if(ordered_writes_, [&](const Access& write) { return all.host[write.stream] >= write.number; });
   std::erase_if(arrivals_, [&](const auto& arrival) {
     if (all.host[arrival->stream] < arrival->number) return false;
     arrival->land();

@@ -50,6 +50,10 @@ class HostCopies {
   std::vector<std::shared_ptr<Arrival>> before(const Span& span) const;
   std::shared_ptr<Arrival> add_arrival(const HostCopy& copy, int stream, std::uint64_t number);
   void add_departure(const HostCopy& copy, const std::string& op, int stream, std::uint64_t number);
+  /// A kernel lets the host write `span` in the order of its stream: copies from there come after.
+  void add_ordered_write(const Span& span, int stream, std::uint64_t number) {
+    ordered_writes_.push_back({.span = span, .stream = stream, .number = number, .op = "a gate"});
+  }
   void add_retired(void* memory) { retired_.push_back(memory); }
   /// When the host knows more than before.
   void settle();
@@ -57,6 +61,7 @@ class HostCopies {
  private:
   std::vector<std::shared_ptr<Arrival>> arrivals_;
   std::vector<Departure> departures_;
+  std::vector<Access> ordered_writes_;
   std::vector<void*> retired_;  ///< freed by the program
 };
 

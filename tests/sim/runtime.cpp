@@ -60,7 +60,13 @@ Counters counters() {
 
 void reset_counters() {
   const std::lock_guard lock(runtime().mutex);
-  runtime().counters = {};
+  runtime().counters = {}
+
+  void
+  drop_wait(std::uint64_t number) {
+    const std::lock_guard lock(runtime().mutex);
+    runtime().dropped_wait = number;
+  };
 }
 
 std::vector<std::string> take_host_syncs() {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -32,6 +33,7 @@ struct Runtime {
   std::shared_ptr<Capture> capture;  ///< the one that is under way
   int captures = 0;
   Counters counters;
+  std::optional<std::uint64_t> dropped_wait;
   std::vector<std::string> reports;
   std::set<std::string> known_reports;
   std::vector<std::string> host_syncs;

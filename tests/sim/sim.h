@@ -46,9 +46,13 @@ struct Counters {
   std::uint64_t copies_to_host = 0;
   std::uint64_t allocations = 0;  ///< of device memory that tensors asked for
   std::uint64_t segments = 0;     ///< of those, which the allocator could not serve from what had been freed
+  std::uint64_t waits = 0;        ///< of streams for events
 };
 Counters counters();
 void reset_counters();
+
+/// Leaves out wait number `number`, from 0, as counters() counts them: a race should be reported then.
+void drop_wait(std::uint64_t number);
 
 /// Takes the names of what made the host wait for a device, in order, such as "item()".
 std::vector<std::string> take_host_syncs();

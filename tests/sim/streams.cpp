@@ -107,6 +107,7 @@ void issue(int stream, const Kernel& kernel, int graph) {
     check_block(kernel, span, stream, block, graph, named);
     if (block == nullptr || block->device != kHostDevice) continue;
     for (auto& arrival : all.host_copies.before(span)) before.push_back(std::move(arrival));
+    if (span.is_written && !kernel.host_copy) all.host_copies.add_ordered_write(span, stream, number);
   }
   for (const auto& span : kernel.spans) {
     if (auto* const block = find_block(span.begin))

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Training on simulated devices: the bits of the CPU, every wait in its place, and a host that never waits."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"]) / "bin"
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+PARITY = SOURCE / "tests/parity"
+
+
+def run(*command, **options):
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300, **options)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def case(self, name, world, *flags):
+        out = self.folder / "out.json"
+        result = run(BIN / "sim_case", name, "--world", world, *flags, "--out", out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(out.read_text())
+
+
+class TestSteps(Case):
+    """20 steps of a small network with Fabric, beside the same on CPUs."""
+
+    def check(self, name, world, syncs=0):
+        found = self.case(name, world)
+        self.assertEqual((found["failures"], found["races"]), ([], []))
+        self.assertTrue(found["bits_equal_cpu"], found)
+        self.assertEqual((found["host_syncs_per_step"], found["segments_after_warm_up"]), (syncs, 0), found)
+
+    def test_of_one_rank(self):
+        for name in ("single", "bf16", "clip"):
+            with self.subTest(name):
+                self.check(name, 1)
+
+    def test_of_two_ranks(self):
+        for name in ("ddp", "fsdp", "zero1", "zero2", "zero3", "bf16", "clip"):
+            with self.subTest(name):
+                self.check(name, 2)
+
+    def test_of_four_ranks(self):
+        for name in ("ddp", "fsdp", "zero3"):
+            with self.subTest(name):
+                self.check(name, 4)
+
+    def test_with_a_loss_scale_read_once_a_step_whether_gradients_overflowed(self):
+        self.check("fp16", 1, syncs=1)
+        self.check("fp16", 2, syncs=1)
+
+
+class TestPrograms(Case):
+    """Programs of users, with --trainer.accelerator sim."""
+
+    def weights(self, program, accelerator, devices, *flags):
+        file = self.folder / f"{accelerator}.safetensors"
+        result = run(BIN / program, "--trainer.accelerator", accelerator, "--trainer.devices", devices, "--seed_everything", 1,
+                     "--run_dir", self.folder / accelerator, "--save_weights", file, *flags, cwd=SOURCE)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertNotIn("\nsim:", "\n" + result.stderr)
+        return file.read_bytes()
+
+    def test_have_the_weights_of_cpus(self):
+        for program, devices, flags in (
+                ("sim_digits", 1, ("--trainer.max_epochs", 2)),
+                ("sim_digits", 2, ("--trainer.max_epochs", 2)),
+                ("sim_digits", 2, ("--trainer.max_epochs", 1, "--trainer.strategy", "fsdp", "--trainer.gradient_clip_val", 0.5)),
+                ("sim_language_model", 1, ("--model.size", "tiny", "--trainer.max_steps", 10, "--sample.tokens", 4)),
+                ("sim_language_model", 2, ("--model.size", "tiny", "--trainer.max_steps", 5, "--sample.tokens", 4,
+                                           "--trainer.strategy", "fsdp"))):
+            with self.subTest(program=program, devices=devices, flags=flags):
+                self.assertEqual(self.weights(program, "sim", devices, *flags), self.weights(program, "cpu", devices, *flags))
+
+    def test_go_on_from_a_checkpoint_of_the_other_kind_of_device(self):
+        flags = ("--trainer.max_epochs", 2)
+        whole = self.weights("sim_digits", "cpu", 1, *flags)
+        for first, second in (("sim", "cpu"), ("cpu", "sim")):
+            with self.subTest(first):
+                run(BIN / "sim_digits", "--trainer.accelerator", first, "--trainer.max_epochs", 1, "--seed_everything", 1,
+                    "--run_dir", self.folder / ("part_" + first), cwd=SOURCE)
+                last = self.folder / ("part_" + first) / "checkpoints/last.ckpt"
+                self.assertTrue(last.is_dir())
+                self.assertEqual(self.weights("sim_digits", second, 1, "--ckpt_path", last, *flags), whole)
+
+    def test_are_refused_devices_that_are_not_there(self):
+        for flags, words in ((("--trainer.devices", 5), ("4 visible sim devices", '"5"')),
+                             (("--trainer.devices", "1,4"), ("not all of these are there", '"1,4"')),
+                             (("--trainer.devices", "1,1"), ("named twice",))):
+            with self.subTest(flags):
+                result = run(BIN / "sim_digits", "--trainer.accelerator", "sim", *flags, "--run_dir", self.folder / "run", cwd=SOURCE)
+                self.assertEqual(result.returncode, 2, result)
+                for word in words:
+                    self.assertIn(word, result.stderr)
+
+    def test_run_on_the_devices_that_are_named(self):
+        result = run(BIN / "sim_digits", "--trainer.accelerator", "sim", "--trainer.devices", "3,", "--trainer.max_epochs", 1,
+                     "--run_dir", self.folder / "run", cwd=SOURCE)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+
+class TestParity(Case):
+    """The golden runs of PyTorch, Lightning and DeepSpeed."""
+
+    def test_holds_on_simulated_devices(self):
+        for case in sorted(path.parent for path in PARITY.glob("*/expected.json")):
+            with self.subTest(case.name):
+                out = self.folder / case.name
+                result = run(BIN / "sim_parity_case", case, out, "--trainer.accelerator", "sim")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertNotIn("\nsim:", "\n" + result.stderr)
+                compared = run(sys.executable, PARITY / "compare.py", case, out)
+                self.assertEqual(compared.returncode, 0, compared.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

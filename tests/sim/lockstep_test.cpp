@@ -1,0 +1,187 @@
+// lockstep's own parts on simulated devices, within one rank.
+#include <lockstep/base/error.h>
+#include <lockstep/comm/communicator.h>
+#include <lockstep/device/scalar.h>
+#include <lockstep/device/torch_device.h>
+#include <lockstep/fabric/fabric.h>
+#include <lockstep/optim/grad_norm.h>
+#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/optimizer_factory.h>
+#include <lockstep/parallel/activation_checkpoint.h>
+#include <lockstep/precision/forward_scope.h>
+#include <lockstep/state/random_state.h>
+
+#include "sim/installed.h"
+#include "sim/sim_accelerator.h"
+
+namespace lockstep::sim {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class SimLockstep : public SimTest {
+ protected:
+  SimLockstep() {
+    register_sim();
+    detail::begin_on_device(*find_accelerator("sim"), kSim);
+  }
+  ~SimLockstep() override {
+    detail::begin_on_device(*find_accelerator("cpu"), at::kCPU);
+    EXPECT_THAT(take_reports(), IsEmpty());
+  }
+};
+
+std::vector<NamedParameter> parameters_on(at::Device device, at::ScalarType dtype = at::kFloat) {
+  torch::manual_seed(5);
+  std::vector<NamedParameter> parameters;
+  for (const auto size : {3, 700}) {
+    auto tensor = torch::randn({size}).to(device, dtype).set_requires_grad(true);
+    tensor.mutable_grad() = torch::randn({size}).to(device, dtype);
+    parameters.push_back({"p" + std::to_string(size), tensor});
+  }
+  return parameters;
+}
+
+at::Tensor values(const std::vector<NamedParameter>& parameters) {
+  std::vector<at::Tensor> all;
+  for (const auto& parameter : parameters) all.push_back(on_cpu(parameter.tensor.detach()));
+  return at::cat(all);
+}
+
+TEST_F(SimLockstep, StepsOfOptimizersHaveTheBitsOfTheCpuAndItsState) {
+  const std::vector<OptimizerFactory> factories{SGD{.lr = 0.1, .momentum = 0.9, .nesterov = true},
+                                                SGD{.lr = 0.1},
+                                                Adam{.weight_decay = 0.1},
+                                                AdamW{.maximize = true},
+                                                Adagrad{.lr_decay = 0.1},
+                                                Lion{.weight_decay = 0.1}};
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    for (const auto& factory : factories) {
+      const auto expected = parameters_on(at::kCPU, dtype), got = parameters_on(kSim, dtype);
+      const auto on_host = factory.create(expected), on_device = factory.create(got);
+      take_host_syncs();
+      for (int step = 0; step < 3; ++step) {
+        on_host->step(0.5);
+        on_device->step(0.5);
+      }
+      EXPECT_THAT(take_host_syncs(), IsEmpty()) << on_host->name();
+      EXPECT_TRUE(at::equal(values(got), values(expected))) << on_host->name() << " " << c10::toString(dtype);
+      // States go from one to the other.
+      const auto again = parameters_on(at::kCPU, dtype);
+      const auto resumed = factory.create(again);
+      load_state(*resumed, state_of(*on_device));
+      for (std::size_t i = 0; i < again.size(); ++i) {
+        const torch::NoGradGuard no_grad;
+        again[i].tensor.copy_(on_cpu(got[i].tensor));
+      }
+      resumed->step();
+      on_host->step();
+      EXPECT_TRUE(at::equal(values(again), values(expected))) << on_host->name();
+    }
+  }
+}
+
+TEST_F(SimLockstep, OptimizersRefuseParametersOfTwoDevicesAndWhatIsNotBuilt) {
+  auto mixed = parameters_on(kSim);
+  mixed[1].tensor = mixed[1].tensor.detach().to(at::kCPU).set_requires_grad(true);
+  try {
+    OptimizerFactory(AdamW{}).create(mixed);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("p700"));
+    EXPECT_THAT(error.what(), HasSubstr("all parameters on one device, sim:0"));
+  }
+  EXPECT_THROW(OptimizerFactory(Lamb{}).create(parameters_on(kSim)), ConfigError);
+}
+
+TEST_F(SimLockstep, NormsAndClippingHaveTheBitsOfTheCpu) {
+  const auto expected = parameters_on(at::kCPU), got = parameters_on(kSim);
+  const auto tensors = [](const std::vector<NamedParameter>& parameters) {
+    return std::vector<at::Tensor>{parameters[0].tensor, parameters[1].tensor};
+  };
+  const auto norm = grad_norm(tensors(expected));
+  EXPECT_EQ(grad_norm(tensors(got)), norm);
+  EXPECT_EQ(clip_grad_norm(tensors(expected), 1.0), norm);
+  take_host_syncs();
+  const auto late = clip_grad_norm_lazily(tensors(got), 1.0);
+  EXPECT_THAT(take_host_syncs(), IsEmpty());
+  EXPECT_TRUE(late.is_on_device());
+  EXPECT_EQ(late, norm);
+  EXPECT_FALSE(late.is_on_device());
+  for (std::size_t i = 0; i < got.size(); ++i)
+    EXPECT_TRUE(at::equal(on_cpu(got[i].tensor.grad()), expected[i].tensor.grad()));
+}
+
+TEST_F(SimLockstep, ScalarsKeepWhatTheyWereMadeOf) {
+  const auto tensor = at::full({1}, 2.5, sim_floats());
+  const Scalar scalar = tensor;
+  tensor.fill_(7);
+  EXPECT_TRUE(scalar.is_on_device());
+  EXPECT_EQ(scalar, 2.5);
+}
+
+TEST_F(SimLockstep, AutocastIsThatOfTheDeviceInUse) {
+  const auto weight = at::ones({4, 4}, sim_floats());
+  const ForwardScope scope(at::kBFloat16);
+  EXPECT_EQ(at::mm(weight, weight).scalar_type(), at::kBFloat16);
+}
+
+TEST_F(SimLockstep, RandomStatesHoldTheDevicesNumbers) {
+  const auto state = random_state(kSim);
+  const auto first = on_cpu(at::rand({4}, sim_floats()));
+  load_random_state(state, kSim);
+  EXPECT_TRUE(at::equal(on_cpu(at::rand({4}, sim_floats())), first));
+  load_random_state(random_state(), kSim);  // of a run on CPUs
+}
+
+TEST_F(SimLockstep, CheckpointedDropoutDrawsTheSameNumbersAgain) {
+  torch::nn::Linear layer(16, 16);
+  layer->to(kSim);
+  const auto run = [&](const at::Tensor& x) { return at::dropout(layer->forward(x), 0.5, true).relu(); };
+  const auto gradient = [&](bool is_checkpointed) {
+    layer->zero_grad();
+    auto generator = generator_of(kSim);
+    generator.set_current_seed(3);
+    const auto input = at::ones({8, 16}, sim_floats()).set_requires_grad(true);
+    const auto output = is_checkpointed ? checkpoint(run, input) : run(input);
+    output.sum().backward();
+    return on_cpu(layer->weight.grad());
+  };
+  EXPECT_TRUE(at::equal(gradient(true), gradient(false)));
+}
+
+TEST_F(SimLockstep, ACollectiveTakesTensorsOfOneDevice) {
+  const Communicator alone;
+  const auto tensor = at::ones({3}, sim_floats());
+  alone.all_reduce(tensor);
+  const auto gathered = at::empty({3}, sim_floats());
+  alone.all_gather(gathered, tensor);
+  EXPECT_TRUE(at::equal(on_cpu(gathered), at::ones({3})));
+  try {
+    alone.all_gather(at::empty({3}), tensor);
+    FAIL();
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("two devices"));
+  }
+}
+
+TEST_F(SimLockstep, AModuleOfAnotherDeviceThanItsRanksIsRefused) {
+  Fabric fabric({.accelerator = "sim", .devices = Devices{0}});
+  torch::nn::Linear layer(2, 2);
+  layer->to(at::Device(kDeviceType, 1));
+  try {
+    fabric.setup_module(layer);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("parameter weight"));
+    EXPECT_THAT(error.what(), HasSubstr("got sim:1"));
+  }
+  torch::nn::Linear other(2, 2);
+  fabric.setup_module(other);
+  EXPECT_EQ(other->weight.device(), kSim);
+  EXPECT_EQ(fabric.device(), kSim);
+}
+
+}  // namespace
+}  // namespace lockstep::sim

@@ -1,0 +1,270 @@
+// Trains a small network for 20 steps on ranks with a simulated device each, and the same on CPUs, and
+// compares: `sim_case CASE --world N [--drop-wait K] --out FILE.json`. CASE is one of single, ddp, fsdp,
+// zero1, zero2, zero3, bf16, fp16, clip and captured. `--accelerator cuda` takes a real device instead.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <lockstep/lockstep.h>
+#include <lockstep/torch.h>
+
+#include "sim/sim.h"
+#include "sim/sim_accelerator.h"
+
+namespace lockstep::sim {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kSteps = 20;
+constexpr int kWarmUp = 5;  // steps
+
+struct Asked {
+  std::string name;
+  std::string accelerator = "sim";
+  int world = 1;
+  int drop_wait = -1;
+  std::filesystem::path out;
+};
+
+// What one rank has found.
+struct Found {
+  std::string bits;  // of the weights, and of the losses
+  std::vector<double> losses;
+  std::vector<std::string> races;
+  double host_syncs_per_step = 0;
+  std::uint64_t segments = 0;
+  double waits = 0;  // per step
+  std::int64_t captured_steps = 0;
+  std::string failure;
+};
+
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(bool is_autocast) {
+    first = register_module("first", torch::nn::Linear(16, 32));
+    if (!is_autocast) norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({32})));
+    second = register_module("second", torch::nn::Linear(32, 32));
+    head = register_module("head", torch::nn::Linear(32, 4));
+  }
+  // Autocast of CPUs has other lists of operators than that of devices: what is in neither is left out.
+  at::Tensor forward(const at::Tensor& input) {
+    const auto hidden = norm ? torch::gelu(norm(first(input))) : torch::relu(first(input));
+    return head(torch::relu(second(hidden))).to(at::kFloat);
+  }
+  torch::nn::Linear first{nullptr}, second{nullptr}, head{nullptr};
+  torch::nn::LayerNorm norm{nullptr};
+};
+TORCH_MODULE(Net);
+
+StrategyOptions strategy_of(const std::string& name, int world) {
+  if (name == "fsdp") return Fsdp{};
+  if (name.starts_with("zero")) {
+    DeepSpeed zero;
+    zero.stage = name.back() - '0';
+    return zero;
+  }
+  if (world > 1) return Ddp{};
+  return SingleDevice{};
+}
+
+PrecisionOptions precision_of(const std::string& name) {
+  if (name == "bf16") return Bf16Mixed{};
+  if (name == "fp16") return Fp16Mixed{};
+  return Fp32{};
+}
+
+std::string bytes_of(const at::Tensor& tensor) {
+  const auto host = tensor.detach().to(at::kCPU).contiguous();
+  return {static_cast<const char*>(host.const_data_ptr()), host.nbytes()};
+}
+
+Found train(const Asked& asked, const std::string& accelerator) {
+  Found found;
+  const bool on_sim = accelerator == "sim";
+  at::set_num_threads(1);
+  Fabric fabric({.accelerator = accelerator,
+                 .strategy = strategy_of(asked.name, asked.world),
+                 .precision = precision_of(asked.name)});
+  fabric.launch();
+  fabric.seed_everything(7);
+  const bool is_autocast = asked.name == "bf16" || asked.name == "fp16";
+  auto [model, optimizer] = fabric.setup(Net(is_autocast), AdamW{.lr = 1e-2});
+  torch::manual_seed(100 + static_cast<std::uint64_t>(fabric.global_rank()));
+  std::vector<at::Tensor> inputs, targets;
+  const auto losses = at::zeros({kSteps}, fabric.device());
+  for (int step = 0; step < kSteps; ++step) {
+    inputs.push_back(torch::randn({8, 16}));
+    targets.push_back(torch::randn({8, 4}));
+  }
+  for (int step = 0; step < kSteps; ++step) {
+    if (on_sim && step == kWarmUp) {
+      take_host_syncs();
+      reset_counters();
+      if (asked.drop_wait >= 0) drop_wait(static_cast<std::uint64_t>(asked.drop_wait));
+    }
+    const auto input = fabric.to_device(inputs[static_cast<std::size_t>(step)]);
+    const auto target = fabric.to_device(targets[static_cast<std::size_t>(step)]);
+    optimizer->zero_grad();
+    at::Tensor loss;
+    {
+      const auto autocast = fabric.autocast();
+      loss = torch::mse_loss(model->forward(input), target);
+    }
+    fabric.backward(loss);
+    if (asked.name == "clip") fabric.strategy().clip_gradients_lazily(*optimizer, {.value = 0.5});
+    optimizer->step();
+    losses[step].copy_(loss.detach());
+  }
+  if (on_sim) {
+    const auto syncs = take_host_syncs();
+    std::map<std::string, int> counts;
+    for (const auto& name : syncs) ++counts[name];
+    for (const auto& [name, count] : counts)
+      std::fprintf(stderr, "rank %d: the host waited %d times for %s\n", fabric.global_rank(), count,
+                   name.c_str());
+    found.host_syncs_per_step = static_cast<double>(syncs.size()) / (kSteps - kWarmUp);
+    found.segments = counters().segments;
+    found.waits = static_cast<double>(counters().waits) / (kSteps - kWarmUp);
+  }
+  found.bits += bytes_of(losses);
+  const auto host_losses = losses.to(at::kCPU);
+  for (int step = 0; step < kSteps; ++step) found.losses.push_back(host_losses[step].item<double>());
+  for (const auto& [name, tensor] : fabric.strategy().module_state(*model))
+    found.bits += name + bytes_of(tensor);
+  if (on_sim) found.races = take_reports();
+  return found;
+}
+
+// Runs one rank in a process of its own, which writes what it has found to `file`.
+pid_t start_rank(const Asked& asked, const std::string& accelerator, int rank, int port,
+                 const std::filesystem::path& file) {
+  const auto child = ::fork();
+  if (child != 0) return child;
+  ::setenv("RANK", std::to_string(rank).c_str(), 1);
+  ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+  ::setenv("WORLD_SIZE", std::to_string(asked.world).c_str(), 1);
+  ::setenv("LOCAL_WORLD_SIZE", std::to_string(asked.world).c_str(), 1);
+  ::setenv("GROUP_RANK", "0", 1);
+  ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+  ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  if (asked.world > 1) ::setenv("TORCHELASTIC_RUN_ID", "sim_case", 1);
+  Found found;
+  try {
+    register_sim();
+    found = train(asked, accelerator);
+  } catch (const std::exception& error) {
+    found.failure = error.what();
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+  }
+  std::vector<std::uint8_t> bits(found.bits.begin(), found.bits.end());
+  const json result{{"bits", bits},
+                    {"losses", found.losses},
+                    {"races", found.races},
+                    {"host_syncs_per_step", found.host_syncs_per_step},
+                    {"segments", found.segments},
+                    {"waits", found.waits},
+                    {"captured_steps", found.captured_steps},
+                    {"failure", found.failure}};
+  std::ofstream(file) << result;
+  ::_exit(found.failure.empty() ? 0 : 1);
+}
+
+std::vector<json> run_ranks(const Asked& asked, const std::string& accelerator) {
+  const auto folder = std::filesystem::temp_directory_path() / ("sim_case_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const int port = 20000 + static_cast<int>(::getpid() % 20000) + (accelerator == "cpu" ? 0 : 20000);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < asked.world; ++rank)
+    children.push_back(start_rank(asked, accelerator, rank, port, folder / std::to_string(rank)));
+  for (const auto child : children) ::waitpid(child, nullptr, 0);
+  std::vector<json> results;
+  for (int rank = 0; rank < asked.world; ++rank) {
+    json result{
+        {"failure", "the rank died"}, {"bits", ""}, {"losses", json::array()}, {"races", json::array()}};
+    if (std::ifstream file(folder / std::to_string(rank)); file && file.peek() != EOF)
+      result = json::parse(file);
+    results.push_back(result);
+  }
+  std::filesystem::remove_all(folder);
+  return results;
+}
+
+json compare(const Asked& asked) {
+  const auto cpu = run_ranks(asked, "cpu");
+  const auto sim = run_ranks(asked, asked.accelerator);
+  bool is_equal = true;
+  std::set<std::string> races, failures;
+  double syncs = 0, difference = 0, waits = 0;
+  std::uint64_t segments = 0;
+  std::int64_t captured = 0;
+  for (std::size_t rank = 0; rank < sim.size(); ++rank) {
+    is_equal = is_equal && cpu[rank]["failure"] == "" && cpu[rank]["bits"] == sim[rank]["bits"];
+    for (const auto& race : sim[rank]["races"]) races.insert(race.get<std::string>());
+    for (const auto* result : {&cpu[rank], &sim[rank]})
+      if ((*result)["failure"] != "") failures.insert((*result)["failure"].get<std::string>());
+    for (std::size_t step = 0; step < std::min(cpu[rank]["losses"].size(), sim[rank]["losses"].size());
+         ++step)
+      difference = std::max(
+          difference,
+          std::abs(cpu[rank]["losses"][step].get<double>() / sim[rank]["losses"][step].get<double>() - 1));
+    syncs = std::max(syncs, sim[rank].value("host_syncs_per_step", 0.0));
+    waits = std::max(waits, sim[rank].value("waits", 0.0));
+    segments = std::max(segments, sim[rank].value("segments", std::uint64_t{0}));
+    captured = std::max(captured, sim[rank].value("captured_steps", std::int64_t{0}));
+  }
+  return {{"case", asked.name},
+          {"world", asked.world},
+          {"bits_equal_cpu", is_equal},
+          {"races", races},
+          {"accelerator", asked.accelerator},
+          {"largest_relative_difference_of_losses", difference},
+          {"failures", failures},
+          {"host_syncs_per_step", syncs},
+          {"segments_after_warm_up", segments},
+          {"waits_per_step", waits},
+          {"captured_steps", captured}};
+}
+
+int usage() {
+  std::fprintf(stderr,
+               "usage: sim_case single|ddp|fsdp|zero1|zero2|zero3|bf16|fp16|clip|captured --world N "
+               "[--drop-wait K] [--accelerator sim|cuda] --out FILE.json\n");
+  return 2;
+}
+
+}  // namespace
+}  // namespace lockstep::sim
+
+int main(int argc, char** argv) {
+  using namespace lockstep::sim;
+  static const std::set<std::string> kCases{"single", "ddp",  "fsdp", "zero1", "zero2",
+                                            "zero3",  "bf16", "fp16", "clip",  "captured"};
+  Asked asked;
+  if (argc < 2 || !kCases.contains(argv[1])) return usage();
+  asked.name = argv[1];
+  for (int i = 2; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i];
+    if (flag == "--world")
+      asked.world = std::atoi(argv[i + 1]);
+    else if (flag == "--drop-wait")
+      asked.drop_wait = std::atoi(argv[i + 1]);
+    else if (flag == "--accelerator")
+      asked.accelerator = argv[i + 1];
+    else if (flag == "--out")
+      asked.out = argv[i + 1];
+    else
+      return usage();
+  }
+  if (asked.out.empty() || asked.world < 1 || asked.world > 4) return usage();
+  std::ofstream(asked.out) << compare(asked).dump(2) << "\n";
+  return 0;
+}
