@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kWriteAhead = std::size_t{8} << 20;  // bytes that wait for the disk to begin
+constexpr std::size_t kWriteAhead = std::size_t{8}
+                                    << 20;  // bytes that are collected before the disk is asked to write them
 
 [[noreturn]] void fail(const std::string& verb, const fs::path& path, int error_number) {
   throw IoError("base", {.what = "cannot " + verb + " '" + path.string() + "'",
@@ -29,9 +30,10 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-/// Where `path` leads. What is there may only be a file: a device or pipe would become one.
+/// The file that `path` leads to. A device or pipe there is refused, since the rename would replace it by a
+/// file.
 fs::path place_of_file(const fs::path& path) {
-  std::error_code failure, ignored;  // which also says that nothing is there
+  std::error_code failure, ignored;  // a path that does not exist is reported in it, too
   const auto place = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path, failure) : path;
   if (failure) fail("follow", path, failure.value());
   const auto status = fs::status(place, ignored);
@@ -41,13 +43,14 @@ fs::path place_of_file(const fs::path& path) {
                          .got = fs::is_directory(status) ? "a directory" : "a device, pipe or socket"});
 }
 
-/// A file of a name of its own beside the target; removed unless it was renamed.
+/// A file with a unique name beside the target; removed unless it was renamed.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const fs::path& path) : target_(place_of_file(path)) {
     const auto& target = target_;
     static std::atomic<unsigned> counter{0};
-    // A name can be taken by a run that was killed and had our process id; then the next is tried.
+    // A run that was killed and had this process id may have left a file of that name; then the next name is
+    // tried.
     do {
       path_ = folder_of(target) / ("." + target.filename().string() + "." + std::to_string(::getpid()) + "-" +
                                    std::to_string(counter++) + ".tmp");
@@ -91,7 +94,7 @@ void FileWriter::write(std::span<const std::byte> bytes) {
   }
 }
 
-// Lets the disk begin, which otherwise waits for fsync. What goes wrong here, fsync will say.
+// Starts the writing to disk early, which would otherwise wait for fsync. fsync reports what fails here.
 void FileWriter::hand_over() {
   (void)::sync_file_range(fd_, handed_over_, written_ - handed_over_, SYNC_FILE_RANGE_WRITE);
   handed_over_ = written_;

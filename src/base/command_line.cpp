@@ -1,4 +1,5 @@
-// Flags, on CLI11: it sorts the words; the rules of values, errors and help are ours.
+// The command line, parsed with CLI11: it splits the words into flags; values, errors and help are handled
+// here.
 #include <lockstep/base/command_line.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ using Words = std::vector<std::string>;
 struct Flag {
   bool is_bool = false;
   bool is_list = false;
-  bool is_open = false;  // below an open root: its type is unknown
+  bool is_open = false;  // the flag is below an open root, and its type is unknown
   std::string expected = {};
 };
 using Flags = std::map<std::string, Flag>;  // by key
@@ -38,7 +39,8 @@ std::string expected_by(const OptionInfo& option) {
   return option.type + (option.accepted.empty() ? "" : ", " + option.accepted);
 }
 
-// Alternatives of a choice may have one key with other types: it is a bool, or a list, if it is in all.
+// The alternatives of a choice may share a key with different types: it counts as a bool, or a list, if it is
+// one in all of them.
 Flags flags_of(const OptionTree& tree) {
   Flags flags;
   for (const auto& option : tree.list()) {
@@ -66,7 +68,7 @@ void open_flags(Flags& flags, const Words& words, const Words& roots) {
   throw ConfigError("options", {.what = what, .expected = expected, .got = got, .where = {}, .hint = hint});
 }
 
-// The key of the flag that `word` is, if it is one that takes a value.
+// The key of the flag `word`; nothing where `word` is no flag or the flag takes no value.
 std::optional<std::string> key_in(const std::string& word, const Flags& flags) {
   const auto name = name_in(word);
   if (name == "-c") return kConfig;
@@ -139,7 +141,7 @@ class Parser {
 
   void parse(Words words) {
     try {
-      std::ranges::reverse(words);  // as CLI11 wants them
+      std::ranges::reverse(words);  // CLI11 expects them in reverse order
       app_.parse(std::move(words));
     } catch (const CLI::Error& error) {
       throw_usage("the command line cannot be read", "", error.what(), "see --help");

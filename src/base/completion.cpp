@@ -1,4 +1,5 @@
-// Scripts for bash, zsh and fish. Each holds all flags and words: no program runs while a user types.
+// Completion scripts for bash, zsh and fish. Each contains all flags and words, so that no program runs while
+// a user types.
 #include "base/completion.h"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 using Flags = std::vector<CompletionFlag>;
 
-// A name that shells accept for a function.
+// The name of the completion function, with the characters that shells accept.
 std::string function_of(const std::string& program) {
   auto name = "_lockstep_" + program;
   std::ranges::replace_if(
@@ -30,7 +31,7 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
   return text;
 }
 
-// For bash and zsh, whose quotes know no escape.
+// Quotes for bash and zsh, whose single quotes have no escapes.
 std::string shell_quoted(const std::string& text) { return "'" + replaced(text, "'", "'\\''") + "'"; }
 std::string fish_quoted(const std::string& text) {
   return "'" + replaced(replaced(text, "\\", "\\\\"), "'", "\\'") + "'";
@@ -42,7 +43,7 @@ std::string words_of(const Flags& flags) {
   return words + "-c -h";
 }
 
-// What stands behind a flag. Words between a flag and `=` are words of their own to bash.
+// The cases that complete the value of a flag. bash takes a flag and the `=` behind it for separate words.
 std::string bash_cases(const Flags& flags) {
   std::string cases;
   for (const auto& flag : flags) {

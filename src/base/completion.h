@@ -9,11 +9,11 @@
 
 namespace lockstep {
 
-/// One flag, whichever alternatives of a choice have it.
+/// One flag; flags that several alternatives of a choice share are one.
 struct CompletionFlag {
   std::string name = {};                ///< with its dashes
   std::string help = {};                ///< one sentence
-  std::vector<std::string> words = {};  ///< the values there are, if they have names
+  std::vector<std::string> words = {};  ///< the accepted values, where these have names
   bool takes_path = false;
   bool takes_value = true;   ///< false: a switch
   bool needs_value = true;   ///< false: a switch, or a bool, which is true without one

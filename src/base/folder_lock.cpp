@@ -24,7 +24,7 @@ UniqueFd make_locked_folder(const std::filesystem::path& folder) {
   return lock && is_locked_one(lock, folder) ? std::move(lock) : UniqueFd();
 }
 
-// Where the file system has no locks nobody can lock for removal either.
+// On a file system without locks this succeeds, and nobody can lock for removal.
 UniqueFd lock_for_use(const std::filesystem::path& folder) {
   auto fd = opened(folder);
   if (fd && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) fd.reset();

@@ -1,8 +1,8 @@
-// Tells other processes of this machine that a folder is at work.
+// Locks that tell other processes of this machine that a folder is in use.
 //
-// The lock is flock(2): the kernel lifts it when the process ends, however it ends, and neither a process id
-// that is used again nor one of another container can be mistaken for its holder. Other machines do not see
-// it, wherever the folder lies; that is why siblings of checkpoints have the machine in their name.
+// The lock is flock(2): the kernel lifts it when the process ends, however it ends, and a process id that is
+// used again, or one of another container, cannot be mistaken for its holder. Other machines do not see the
+// lock, even on a shared file system; that is why siblings of checkpoints contain the name of the machine.
 #pragma once
 
 #include <filesystem>
@@ -12,19 +12,20 @@
 
 namespace lockstep::detail {
 
-/// Makes `folder`, locked from the beginning. Empty, with errno set, when it cannot be made; also when
-/// somebody found it before it was locked and removed it (ENOENT, EWOULDBLOCK or 0): then another name may be
-/// tried.
+/// Creates `folder` and locks it for use. Empty, with errno set, when it cannot be created; also when another
+/// process found it before it was locked and removed it (ENOENT, EWOULDBLOCK or 0): the caller may then try
+/// another name.
 LOCKSTEP_API UniqueFd make_locked_folder(const std::filesystem::path& folder);
 
-/// Locks `folder` against removal as long as the result lives; several may. Does not wait. Empty, with errno
-/// set, when it is not there or being removed.
+/// Locks `folder` against removal as long as the result lives; several processes may hold this lock. Does not
+/// wait. Empty, with errno set, when the folder is missing or being removed.
 LOCKSTEP_API UniqueFd lock_for_use(const std::filesystem::path& folder);
 
-/// The same for who will remove or rename it: empty while anybody uses it, or where there are no locks.
+/// Locks `folder` for removing or renaming it. Empty while any process uses it, or where the file system has
+/// no locks.
 LOCKSTEP_API UniqueFd lock_for_removal(const std::filesystem::path& folder);
 
-/// Whether `folder` is the one that was locked.
+/// Whether the path `folder` still leads to the folder that was locked.
 LOCKSTEP_API bool is_locked_one(const UniqueFd& lock, const std::filesystem::path& folder);
 
 }  // namespace lockstep::detail

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 std::string number_text(double number) {
-  return std::isnan(number) ? "nan" : fmt::format("{}", number);  // of whatever sign
+  return std::isnan(number) ? "nan" : fmt::format("{}", number);  // fmt would print the sign of a NaN
 }
 
 std::string two_digits(double number) { return fmt::format("{:.2f}", number); }

@@ -1,4 +1,4 @@
-// Numbers, words and errno values as text, for messages and files; and what is said of a file that cannot be
+// Numbers, words and errno values as text for messages and files, and the error for a file that cannot be
 // read.
 #pragma once
 
@@ -16,13 +16,13 @@ namespace lockstep {
 /// The shortest text that reads back as `number`: `1`, `0.1`, `1e-08`.
 LOCKSTEP_API std::string number_text(double number);
 
-/// With two digits behind the point: `1.50`.
+/// `number` with two digits behind the point: `1.50`.
 LOCKSTEP_API std::string two_digits(double number);
 
-/// `a, b, c`
+/// The words with `separator` between them: `a, b, c`.
 LOCKSTEP_API std::string joined(std::span<const std::string> words, std::string_view separator = ", ");
 
-/// ASCII only.
+/// `text` with its ASCII letters in lower or upper case.
 std::string lower_case(std::string_view text);
 std::string upper_case(std::string_view text);
 
@@ -30,7 +30,7 @@ std::string upper_case(std::string_view text);
 
 namespace lockstep::detail {
 
-/// `text` without `blanks` at both ends; of nothing but blanks, its empty end.
+/// `text` without `blanks` at both ends; the empty end of a text that has nothing but blanks.
 inline std::string_view trimmed(std::string_view text, std::string_view blanks = " ") {
   const auto first = text.find_first_not_of(blanks);
   if (first == std::string_view::npos) return text.substr(text.size());
@@ -43,7 +43,7 @@ inline std::string system_error_text(int error_number) {
 }
 
 /// "'FILE' cannot be read; got REASON": for IoError, or for DataError where the file is one of a data set.
-/// `reason` is system_error_text(errno), or what is there instead of a file; empty: nobody knows.
+/// `reason` is system_error_text(errno), or what is there instead of a file; empty where it is unknown.
 LOCKSTEP_API ErrorParts unreadable_file(const std::filesystem::path& file, const std::string& reason = {});
 
 }  // namespace lockstep::detail

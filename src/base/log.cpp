@@ -1,4 +1,4 @@
-// The log, on spdlog. The only file that sees spdlog: its fmt must not meet LibTorch's.
+// The log, written with spdlog. No other file includes spdlog, whose fmt would clash with LibTorch's.
 #include <lockstep/base/log.h>
 
 #include <pthread.h>

@@ -36,7 +36,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return above[b.size()];
 }
 
-constexpr std::size_t kLongestName = 200;  // nobody mistypes a longer one; keeps the work bounded
+constexpr std::size_t kLongestName = 200;  // longer names are not compared, which bounds the work
 
 std::string_view last_part(std::string_view key) {
   const auto dot = key.rfind('.');

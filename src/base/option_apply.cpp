@@ -50,7 +50,7 @@ class Applier final : public KeyedVisitor {
     inside(choice.name(), [&] { choice.describe_held(*this); });
   }
 
-  /// What no member has taken.
+  /// The assignments that no member has taken.
   std::vector<LeftOver> left_over() const {
     std::vector<LeftOver> left;
     for (const auto& [key, indices] : by_key_) {
@@ -71,7 +71,7 @@ class Applier final : public KeyedVisitor {
     return indices;
   }
 
-  // The entries of a map were read as options below it: those of one file are one value again.
+  // The entries of a map were read as options below it: here those from one file become one value again.
   void take_entries(const std::string& path, std::map<std::size_t, Assignment>& given) {
     std::vector<std::size_t> indices;
     for (auto entry = by_key_.lower_bound(path + "."); entry != by_key_.end(); entry = by_key_.erase(entry)) {
@@ -91,8 +91,8 @@ class Applier final : public KeyedVisitor {
     }
   }
 
-  // A file's null leaves a member that has no such value at its default, whatever was given before, as
-  // LightningCLI's own files mean it.
+  // A null in a file sets a member that cannot be null to its default, whatever was given before, as in the
+  // files that LightningCLI writes.
   static void keep_default_for_null(OptionField& field, std::map<std::size_t, Assignment>& given) {
     const auto last = std::find_if(given.rbegin(), given.rend(), [](const auto& entry) {
       return entry.second.value.kind == OptionText::Kind::kNull;
@@ -227,7 +227,8 @@ std::vector<const OptionInfo*> with_choices_above(const std::vector<OptionInfo>&
   return chain;
 }
 
-// The source that gave the member may have picked its alternative too; a later one picked another.
+// Whether the alternative that has this member was picked by the same source, and then replaced by a later
+// one.
 bool fell_with_its_choice(const LeftOver& left, const std::string& choice,
                           const std::map<std::string, std::size_t>& picked, std::span<const Assignment> all) {
   const auto winner = picked.find(choice);
@@ -253,7 +254,7 @@ bool fell_with_its_choice(const LeftOver& left, const std::string& choice,
                                          : chosen + " has " + joined(others)});
 }
 
-// For a key that exists, but not in the alternatives that are held: names the outermost of them.
+// Refuses a key that exists, but not in the alternatives that are held: names the outermost of these.
 void refuse_misplaced(const std::vector<OptionInfo>& options, const std::vector<const OptionInfo*>& chain,
                       const Assignment& assignment) {
   for (const auto* info : chain | std::views::reverse) {

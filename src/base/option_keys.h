@@ -1,4 +1,4 @@
-// A visitor that knows the dotted key of what it visits.
+// The dotted keys of options, and a visitor that knows the key of what it visits.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ inline bool is_at_or_below(std::string_view key, std::string_view root) {
   return key.starts_with(root) && (key.size() == root.size() || key[root.size()] == '.');
 }
 
-/// Base of the passes over options: keeps the path down to the present group.
+/// Base of the passes over options: tracks the path to the current group.
 class KeyedVisitor : public OptionVisitor {
  public:
   void visit_group(std::string_view name, std::string_view, const Members& members) override {

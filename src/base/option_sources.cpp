@@ -23,7 +23,7 @@
 namespace lockstep {
 namespace {
 
-// Where and why a text is no YAML document.
+// The reason why a text is no YAML document, and the place in it.
 struct YamlFailure {
   std::string what;
   YAML::Mark mark = YAML::Mark::null_mark();
@@ -47,8 +47,8 @@ class StartOfDocument final : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-// What stands after the first document. YAML::Load ignores it, and YAML::LoadAll never returns when
-// it is a stray bracket: the parser makes an empty document of it for ever.
+// The start of a second document. YAML::Load ignores it, and YAML::LoadAll never returns for a stray bracket,
+// of which the parser makes empty documents for ever.
 std::optional<YAML::Mark> second_document(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
@@ -57,7 +57,8 @@ std::optional<YAML::Mark> second_document(const std::string& text) {
   return second.mark;
 }
 
-// What yaml-cpp says of a tab does not name it. It may notice one in the line after it.
+// The tab that has made the parser fail. yaml-cpp's own message does not mention tabs, and may name the next
+// line.
 std::optional<YAML::Mark> tab_in_indentation(const std::string& text, const YAML::Mark& failure) {
   constexpr int kLinesBefore = 1;
   std::istringstream lines(text);
@@ -78,14 +79,14 @@ Expected<YAML::Node, YamlFailure> parse_yaml_document(const std::string& text) {
       return Unexpected{YamlFailure{"content after the end of the YAML document", *mark}};
     }
     return YAML::Load(text);
-  } catch (const YAML::DeepRecursion& error) {  // whose own text is "bad file"
+  } catch (const YAML::DeepRecursion& error) {  // its own text is "bad file"
     return Unexpected{YamlFailure{"YAML is nested too deeply", error.mark}};
   } catch (const YAML::Exception& error) {
     if (const auto tab = tab_in_indentation(text, error.mark))
       return Unexpected{YamlFailure{
           "malformed YAML: a tab before the first word of a line, where only spaces may be", *tab}};
     return Unexpected{YamlFailure{"malformed YAML: " + error.msg, error.mark}};
-  } catch (const std::exception& error) {  // yaml-cpp's own slips
+  } catch (const std::exception& error) {  // errors inside yaml-cpp
     return Unexpected{YamlFailure{std::string("malformed YAML: ") + error.what()}};
   }
 }
@@ -104,7 +105,7 @@ Position position(const YAML::Mark& mark) {
   return {mark.line + 1, mark.column + 1};
 }
 
-// As LightningCLI writes them: `{class_path: ..., init_args: ...}`.
+// Whether `node` is an object as LightningCLI writes it: `{class_path: ..., init_args: ...}`.
 bool is_object(const YAML::Node& node) {
   if (!node.IsMap() || !node["class_path"]) return false;
   return node.size() == 1 || node["init_args"] || node["dict_kwargs"];

@@ -1,4 +1,4 @@
-// The types of options that need no specialisation by users.
+// The types of options that lockstep itself defines.
 #include <lockstep/base/option_type.h>
 
 #include <algorithm>

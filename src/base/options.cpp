@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/option_visitor.h>
 
 #include "base/format.h"
 #include "base/option_keys.h"
@@ -60,7 +61,7 @@ std::string OptionTree::to_yaml() const {
 
 namespace {
 
-// A user's type that gives no name for itself; see OptionCodec::info.
+// The type that help shows for a user's type without a name; see OptionCodec::info.
 constexpr std::string_view kUnnamedType = "value";
 
 std::string accepted_by(const OptionField& field, const OptionTypeInfo& info) {
@@ -117,7 +118,7 @@ class Lister final : public KeyedVisitor {
     only_for_ = outer_names;
   }
 
-  // Alternatives often share members (timeout, backend): one entry for all that agree.
+  // Alternatives often share members (timeout, backend): those that agree become one entry.
   void add(OptionInfo info) {
     const auto same = std::find_if(options.begin(), options.end(), [&](const OptionInfo& other) {
       return other.key == info.key && other.type == info.type && other.accepted == info.accepted &&
@@ -198,5 +199,40 @@ std::vector<std::string> OptionTree::keys() const {
   }
   return keys;
 }
+
+OptionField::OptionField(std::string_view name, std::string_view help, OptionRange range)
+    : name_(name), help_(help), range_(std::move(range)) {}
+OptionField::~OptionField() = default;
+
+OptionChoice::OptionChoice(std::string_view name, std::string_view help, std::vector<Row> rows)
+    : name_(name), help_(help), rows_(std::move(rows)) {}
+OptionChoice::~OptionChoice() = default;
+
+std::vector<std::string> OptionChoice::names() const {
+  std::vector<std::string> names;
+  for (const auto& row : rows_) names.push_back(row.name);
+  return names;
+}
+
+std::optional<std::size_t> OptionChoice::find(std::string_view name) const {
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (detail::same_name(rows_[i].name, name)) return i;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::size_t> OptionChoice::held() const {
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].alternative == held_alternative()) return i;
+  }
+  return std::nullopt;
+}
+
+bool OptionChoice::is_canonical(std::size_t row) const {
+  return std::none_of(rows_.begin(), rows_.begin() + static_cast<std::ptrdiff_t>(row),
+                      [&](const Row& other) { return other.alternative == rows_[row].alternative; });
+}
+
+OptionVisitor::~OptionVisitor() = default;
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@ RankStatus private_slot;
 RankStatus* current_slot = &private_slot;
 std::atomic<void (*)(std::uint64_t)> current_probe = nullptr;
 
-// Threads may enter collectives of several groups at once: the name is then either's, or some of both.
+// Threads may enter collectives of several groups at once: the stored name may then mix both names.
 template <std::size_t N>
 void store_name(char (&to)[N], std::string_view from) {
   const auto length = std::min(from.size(), N - 1);

@@ -27,9 +27,9 @@ int milliseconds_until(Deadline deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
 }
 
-constexpr auto kHeadStart = milliseconds(250);  // of an address before the next one is tried as well
+constexpr auto kHeadStart = milliseconds(250);  // then the next address is tried as well
 
-// Connections with the addresses of a host that are under way.
+// The connection attempts to the addresses of a host that are in progress.
 class Attempts {
  public:
   Attempts(const addrinfo* addresses, Deadline deadline) : next_(addresses), deadline_(deadline) {}
@@ -97,7 +97,8 @@ std::string without_brackets(const std::string& host) {
 }
 
 std::string loopback_address() {
-  // An interface that was never up lets itself be bound to, but has no route. Datagrams: nothing is sent.
+  // bind() succeeds on an interface that was never up, but connect() finds no route. A datagram socket sends
+  // nothing when it connects.
   const auto is_here = [](const std::string& address) {
     constexpr int kAnyPort = 9;
     const auto found = resolve(address, kAnyPort, AI_NUMERICHOST);
@@ -153,14 +154,14 @@ int port_of(int socket) {
 
 namespace {
 
-// Below are more services that have a port of their own; then come those where launchers meet, 29400 and
-// 29500, and those that Kubernetes gives to services without listening on them.
+// Ports below this range belong to more well-known services; above it follow the rendezvous ports of
+// launchers, 29400 and 29500, and those that Kubernetes assigns to services without listening on them.
 constexpr PortRange kQuiet{20'000, 29'400};
 constexpr int kPastTheLast = 65'536;
 constexpr int kLeastRoom = 1'000;
 constexpr int kAttempts = 100;
 
-// The ports that a connection may get.
+// The range from which the system gives ports to outgoing connections.
 PortRange of_connections() {
   PortRange range{};
   int last = -1;
@@ -169,13 +170,13 @@ PortRange of_connections() {
   return range;
 }
 
-// The port, if it is free, or any that is where it is 0; else 0. A machine may be without IPv6.
+// `port` if it is free, or any free port where `port` is 0; 0 otherwise. The machine may lack IPv6.
 int bound(int port) {
   sockaddr_in6 any6{};
   any6.sin6_family = AF_INET6;
   any6.sin6_port = htons(static_cast<std::uint16_t>(port));
   UniqueFd fd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int both = 0;  // whatever net.ipv6.bindv6only says
+  const int both = 0;  // overrides net.ipv6.bindv6only
   if (fd) (void)::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &both, sizeof both);
   if (fd && ::bind(fd.get(), reinterpret_cast<sockaddr*>(&any6), sizeof any6) == 0) return port_of(fd.get());
   if (fd && errno == EADDRINUSE) return 0;
@@ -187,7 +188,7 @@ int bound(int port) {
   return is_bound ? port_of(fd.get()) : 0;
 }
 
-// 0 where there is none.
+// A free port of the range; 0 where there is none.
 int free_port_in(PortRange range) {
   if (range.end - range.first < kLeastRoom) return 0;
   std::random_device random;

@@ -1,8 +1,10 @@
+// What the operating system grants this process and tells of it (base/system.h, process.h).
 #include "base/system.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,22 +12,26 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>  // __GLIBC__
+#include <fstream>
 #include <mutex>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <lockstep/base/env.h>
+#include <lockstep/base/process.h>
 
 namespace lockstep {
 namespace {
 
-// With so much room nobody need count.
+// Where so many more descriptors are allowed, the open ones are not counted.
 constexpr rlim_t kRoom = 4096;
 
 constexpr auto kHint =
     "raise it: `ulimit -n 4096` in the shell, LimitNOFILE= of a service, --ulimit nofile= of a container";
 
-// Without a descriptor, which reading /proc takes.
+// The number of open descriptors. Reading /proc would need a descriptor itself.
 rlim_t open_ones(rlim_t limit) {
   rlim_t count = 0;
   for (rlim_t fd = 0; fd < limit; ++fd) count += ::fcntl(static_cast<int>(fd), F_GETFD) >= 0 ? 1 : 0;
@@ -66,18 +72,18 @@ namespace {
 
 bool is_closed(int fd) { return ::fcntl(fd, F_GETFD) < 0 && errno == EBADF; }
 
-// Without a /dev, as in some containers, the number is taken all the same; writing there then fails.
+// Some containers have no /dev; then the descriptor is occupied by a folder, and writing to it fails.
 int open_nothing() {
   const int fd = ::open("/dev/null", O_RDWR);
   return fd >= 0 ? fd : ::open("/", O_PATH);
 }
 
-// Before the static objects of this library and of the program, which may open files.
+// Runs before the constructors of static objects of this library and of the program, which may open files.
 __attribute__((constructor(101))) void occupy_at_load() { occupy_standard_descriptors(); }
 
 }  // namespace
 
-// The lowest one that is free is what open() takes, and those below are open by then.
+// open() takes the lowest free descriptor, and those below `fd` are open by then.
 void occupy_standard_descriptors() {
   const int error = errno;
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
@@ -102,7 +108,8 @@ bool is_told_otherwise() {
 
 }  // namespace
 
-// To set one of the two stops both from growing: the other one is what it would grow to.
+// Setting one of the two parameters stops malloc from raising both: the other one is set to the value that it
+// would have reached.
 void disable_heap_trimming() {
 #ifdef __GLIBC__
   if (is_told_otherwise()) return;
@@ -111,7 +118,7 @@ void disable_heap_trimming() {
 #endif
 }
 
-// The first value is malloc's own at first; to set it is what stops it from growing.
+// The first value is malloc's default; setting it stops malloc from raising it.
 void return_freed_memory() {
 #ifdef __GLIBC__
   gives_back = true;
@@ -138,8 +145,8 @@ struct SchedulingAttributes {
 };
 
 constexpr std::uint32_t kNormalPolicy = 0;  // SCHED_OTHER
-// Shorter than what others have, so that it goes first, and long enough that caches are worth filling: two
-// threads of a core that change places more often take them away from each other.
+// A slice shorter than the default, so that the thread is scheduled first, and long enough to profit from
+// warm caches, which two threads that alternate more often on a core would evict for each other.
 constexpr std::uint64_t kSliceNs = 300'000;
 
 }  // namespace
@@ -149,7 +156,8 @@ void ask_for_short_time_slices() {
   const bool is_known = ::syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0U) == 0;
   if (!is_known || attributes.policy != kNormalPolicy) return;
   attributes.runtime_ns = kSliceNs;
-  (void)::syscall(SYS_sched_setattr, 0, &attributes, 0U);  // a refusal costs time, nothing else
+  (void)::syscall(SYS_sched_setattr, 0, &attributes,
+                  0U);  // where the kernel refuses, the thread only waits longer
 }
 
 namespace {
@@ -189,3 +197,44 @@ void at_end_of_process(std::function<void()> act) { end().add(std::move(act)); }
 void end_of_process() { end().run(); }
 
 }  // namespace lockstep::detail
+
+namespace lockstep {
+namespace {
+
+constexpr auto kStartVariable = "LOCKSTEP_START_NS";
+
+std::chrono::nanoseconds boot_time_now() {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+}
+
+// Field 22 of /proc/self/stat, in clock ticks since boot; the second field may hold spaces.
+std::chrono::nanoseconds own_start() {
+  std::string stat;
+  std::getline(std::ifstream("/proc/self/stat"), stat);
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  std::string field;
+  for (int number = 3; number <= 22; ++number) fields >> field;
+  const auto ticks = field.empty() ? 0 : std::stoll(field);
+  return std::chrono::nanoseconds(ticks * (1'000'000'000 / sysconf(_SC_CLK_TCK)));
+}
+
+}  // namespace
+
+std::chrono::nanoseconds time_since_start() {
+  const auto inherited = env::get_int(kStartVariable, 0);
+  return boot_time_now() - (inherited != 0 ? std::chrono::nanoseconds(inherited) : own_start());
+}
+
+void publish_start() {
+  if (!env::get(kStartVariable)) env::set(kStartVariable, std::to_string(own_start().count()));
+}
+
+std::int64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} * 1024;
+}
+
+}  // namespace lockstep

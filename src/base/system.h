@@ -1,5 +1,5 @@
-// What the operating system grants this process, and what the process leaves to it: descriptors, freed
-// memory, time slices, the host's name, and what is done at the end.
+// Settings of this process towards the operating system: limits of descriptors, freed memory, time slices,
+// and actions at the end of the process; and the names of host and boot.
 #pragma once
 
 #include <unistd.h>
@@ -21,7 +21,8 @@ inline std::string host_name() {
   return name.data();
 }
 
-/// Another text each time that the machine starts; empty where the kernel tells none. Source: random(4).
+/// A text that is different after each boot of the machine; empty where the kernel has none. Source:
+/// random(4).
 inline std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -33,28 +34,27 @@ inline std::string boot_id() {
 
 namespace lockstep {
 
-/// Sees to it that `more` descriptors can be opened beside those that are: raises the limit as far as that
-/// takes and the system allows. `purpose` is for the message, such as "2 ranks".
+/// Ensures that `more` descriptors can be opened beside the open ones: raises the limit as far as needed and
+/// as the system allows. `purpose` is for the message, such as "2 ranks".
 /// @throws ConfigError naming the limit and how many are needed
 LOCKSTEP_API void require_open_files(std::int64_t more, const std::string& purpose);
 
 /// The error for a descriptor that could not be opened because of the limit.
 LOCKSTEP_API ConfigError too_many_open_files(const std::string& what);
 
-/// Opens /dev/null at each of descriptors 0, 1 and 2 that is closed: else the next socket or file would get
-/// its number, and with it all that is meant for stdout or stderr. Called when the library is loaded, and at
-/// the entries of the library for programs that close them later.
+/// Opens /dev/null at each of descriptors 0, 1 and 2 that is closed: otherwise the next socket or file would
+/// get its number and receive what is written to stdout or stderr. Called when the library is loaded, and by
+/// the entry points of the library, since a program may close them later.
 LOCKSTEP_API void occupy_standard_descriptors();
 
-/// For a process that trains: each step asks for the same blocks again, and what is freed between, up to 1
-/// GiB, stays for the next one. By itself malloc gives what is free at the end of the heap back to the
-/// system, but for 64 MiB at most, and the system clears each page anew when it is asked for again. Nothing
-/// where the environment tells malloc what to do (MALLOC_*_, GLIBC_TUNABLES), or return_freed_memory()
-/// was called.
+/// Makes malloc hold up to 1 GiB of freed memory for the next training step, which asks for the same blocks
+/// again. By default malloc returns all but 64 MiB at the end of the heap to the system, which then has to
+/// clear each page again. Does nothing where the environment configures malloc (MALLOC_*_, GLIBC_TUNABLES),
+/// or return_freed_memory() was called.
 LOCKSTEP_API void disable_heap_trimming();
 
-/// For a process that has no memory to spare: large blocks go back to the system when they are freed, for the
-/// rest of the process. malloc would keep those of up to 32 MiB, for speed, and the small ones among them
+/// Makes malloc return large blocks to the system when they are freed, for the rest of the process, where
+/// memory is short. By default malloc holds blocks of up to 32 MiB for speed, and small blocks among them
 /// would hold the heap at its largest size.
 LOCKSTEP_API void return_freed_memory();
 
@@ -62,17 +62,17 @@ LOCKSTEP_API void return_freed_memory();
 
 namespace lockstep::detail {
 
-/// Asks for short time slices for the calling thread, 0.3 ms. It then goes before threads with longer
-/// ones when it wakes, even where it has had its share: who mostly waits for other ranks, while computing
-/// threads hold all cores, waits for no core besides. Its share stays what it is. Linux 6.12 and later; does
-/// nothing elsewhere. Source: sched_setattr(2), EEVDF's request size.
+/// Asks for time slices of 0.3 ms for the calling thread. When it wakes, it is then scheduled before threads
+/// with longer slices, so that a thread that mostly waits for other ranks does not also wait for a core while
+/// computing threads occupy all of them. Its share of the processor does not change. Works on Linux 6.12 and
+/// later; does nothing elsewhere. Source: sched_setattr(2), EEVDF's request size.
 LOCKSTEP_API void ask_for_short_time_slices();
 
 /// Calls `act` at exit(), or at end_of_process() if that comes first; not in forked children. Thread-safe.
 LOCKSTEP_API void at_end_of_process(std::function<void()> act);
 
-/// For processes that end by _exit(), as ranks do that were forked: does what at_end_of_process() was given
-/// by this process, the last first, once.
+/// Runs what this process has passed to at_end_of_process(), the last first, once. For processes that end by
+/// _exit(), such as forked ranks.
 LOCKSTEP_API void end_of_process();
 
 }  // namespace lockstep::detail

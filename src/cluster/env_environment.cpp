@@ -1,8 +1,11 @@
+// The environments that RANK and WORLD_SIZE alone describe: of ranks started by hand, and of pods of
+// Kubeflow.
 #include <lockstep/cluster/env_environment.h>
 
 #include <string>
 
 #include <lockstep/base/env.h>
+#include <lockstep/cluster/kubeflow_environment.h>
 
 #include "cluster/variables.h"
 
@@ -62,5 +65,28 @@ bool EnvEnvironment::detect() {
   if (!rank || launched == "fork" || launched == "reexec") return false;
   return rank != "0" || env::get("WORLD_SIZE") != "1";
 }
+
+namespace {
+
+constexpr std::string_view kPyTorchJob = "the PyTorchJob of Kubeflow's training operator";
+
+RankPlace read_pod_place() {
+  const int world_size = cluster::require_int(
+      {.name = "WORLD_SIZE", .set_by = kPyTorchJob, .min = 1, .max = cluster::kMaxRanks});
+  const int rank = cluster::require_int(
+      {.name = "RANK", .set_by = kPyTorchJob, .max = world_size - 1, .max_name = "WORLD_SIZE - 1"});
+  return {.world_size = world_size,
+          .global_rank = rank,
+          .local_rank = 0,
+          .node_rank = rank,
+          .local_world_size = 1,
+          .main_address = cluster::require_address(kPyTorchJob),
+          .main_port = cluster::require_port(kPyTorchJob)};
+}
+
+}  // namespace
+
+KubeflowEnvironment::KubeflowEnvironment()
+    : ExternalEnvironment("kubeflow", std::string(kPyTorchJob), read_pod_place()) {}
 
 }  // namespace lockstep

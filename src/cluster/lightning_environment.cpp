@@ -76,12 +76,14 @@ void LightningEnvironment::set_global_rank(int rank) {
 int LightningEnvironment::local_rank() const { return local_rank_; }
 int LightningEnvironment::node_rank() const { return node_rank_; }
 std::optional<int> LightningEnvironment::local_world_size() const { return local_world_size_; }
-// Lightning's guide to clusters without a scheduler has WORLD_SIZE count nodes: allowed with NODE_RANK.
+// In Lightning's guide to clusters without a scheduler WORLD_SIZE is the number of nodes: this is allowed
+// with NODE_RANK.
 void LightningEnvironment::validate_settings(int num_devices, int num_nodes) const {
   const std::string node_rank = cluster::is_set("NODE_RANK") ? "NODE_RANK" : "GROUP_RANK";
   const std::int64_t ranks = std::int64_t{num_devices} * num_nodes;
   const bool counts_nodes = cluster::is_set(node_rank) && told_world_size_ == num_nodes;
-  const bool is_alone = told_world_size_ == 1 && !external_;  // who may start others
+  const bool is_alone =
+      told_world_size_ == 1 && !external_;  // a single process, which may start the other ranks
   if (told_world_size_ && *told_world_size_ != ranks && !counts_nodes && !is_alone)
     refuse_variable(
         "WORLD_SIZE", settings(num_devices, num_nodes) + " = " + std::to_string(ranks),

@@ -46,7 +46,7 @@ std::string own_host() {
   return name.data();
 }
 
-// The place of this host among those of the file, in their order, each counted once.
+// The index of this host among the distinct hosts of the file, in their order.
 int node_rank_of(const std::vector<std::string>& hosts, const std::string& own) {
   std::vector<std::string> nodes;
   for (const auto& host : hosts)

@@ -15,7 +15,7 @@ constexpr int kDefaultPort = 12'910;
 constexpr int kFirstPort = 15'000;
 constexpr int kPorts = 10'000;
 
-// How a process manager calls what it tells. Only Open MPI always tells of the ranks of one node.
+// The variables of a process manager. Only Open MPI always sets those about the ranks of one node.
 struct Manager {
   const char* size;
   const char* rank;
@@ -46,7 +46,7 @@ int require(const char* name, int min, int max, std::string_view max_name) {
       {.name = name, .set_by = set_by(), .min = min, .max = max, .max_name = max_name});
 }
 
-// Of a world of one rank nobody need tell which are on its node.
+// A variable about the ranks of this node, which a world of one rank does not need.
 int read_local(bool is_told, const char* name, int fallback, int min, int max, std::string_view max_name) {
   const bool is_required = is_told && max > fallback;
   return is_required || cluster::is_set(name) ? require(name, min, max, max_name) : fallback;
@@ -63,7 +63,8 @@ std::string main_address_of(bool on_one_node) {
                cluster::or_unset(set_by())});
 }
 
-// Jobs on one machine should not meet; the job's name is all that its ranks alone share. FNV-1a.
+// A port made from the job's name by FNV-1a, so that jobs on one machine get different ports: only the ranks
+// of a job share its name.
 int port_of_job() {
   const auto job = env::get("PMIX_NAMESPACE");
   if (!job) return kDefaultPort;

@@ -8,7 +8,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "cluster/node_list.h"
 #include "cluster/variables.h"
 
 namespace lockstep {
@@ -18,7 +17,7 @@ constexpr cluster::Source kSetBy = {"SLURM's srun", "SLURM_NTASKS"};
 constexpr int kDefaultPort = 12'910;
 constexpr int kFirstPort = 15'000;
 constexpr int kPorts = 10'000;
-constexpr int kPortsBetweenSteps = 7'919;               // a prime: few steps of a job share a port
+constexpr int kPortsBetweenSteps = 7'919;               // a prime, so that few steps of a job share a port
 constexpr const char* kInteractiveStep = "4294967290";  // SLURM_INTERACTIVE_STEP of slurm.h
 
 int read(const char* name, int fallback, int min = 0) {
@@ -29,14 +28,15 @@ int require_below(const char* name, int limit, std::string_view limit_name) {
   return cluster::require_int({.name = name, .set_by = kSetBy, .max = limit - 1, .max_name = limit_name});
 }
 
-// Of `srun --pty bash` and of salloc, where a site makes that a step; not `srun bash -c ./program`.
+// Whether this is the shell of `srun --pty bash`, or of salloc where a site runs it as a step; not of `srun
+// bash -c ./program`.
 bool is_shell() {
   const auto step = env::get("SLURM_STEP_ID");
   const bool is_alone = !step || env::get("SLURM_NTASKS") == "1" || cluster::is_set("SLURM_PTY_PORT");
   return step == kInteractiveStep || (env::get("SLURM_JOB_NAME") == "bash" && is_alone);
 }
 
-// How many of them run on each node decides who shares what; --ntasks alone leaves that to SLURM.
+// The number of tasks per node, which decides which ranks share a node; with --ntasks alone SLURM chooses it.
 int read_tasks_per_node(int world_size) {
   if (world_size == 1 || cluster::is_set("SLURM_NTASKS_PER_NODE")) return read("SLURM_NTASKS_PER_NODE", 1, 1);
   throw ConfigError("cluster",

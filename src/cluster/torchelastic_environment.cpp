@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kChosenBy = "TORCHELASTIC_RUN_ID";
 
-// Our own launcher sets the same variables.
+// lockstep run sets the same variables as torchrun.
 cluster::Source set_by() {
   return {env::get("LOCKSTEP_LAUNCHED") == "run" ? "lockstep run" : "torchrun", kChosenBy};
 }

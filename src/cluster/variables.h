@@ -1,9 +1,10 @@
-// Strict reading of the integers that launchers put into the environment.
+// Strict reading of what launchers put into the environment: integers, addresses and lists of host names.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/base/export.h>
 
@@ -13,20 +14,21 @@ constexpr int kNoLimit = 2'147'483'647;
 constexpr int kMaxPort = 65'535;
 constexpr int kMaxRanks = 1'000'000;
 
-/// Who sets the variables of an environment, and which of them makes it the environment of this process.
+/// The program that sets the variables of an environment, and the variable by which the environment is
+/// detected.
 struct Source {
   constexpr Source(std::string_view its_name, std::string_view its_mark = {})
       : name(its_name), chosen_by(its_mark) {}
 
   std::string_view name;       ///< e.g. "torchrun"
-  std::string_view chosen_by;  ///< e.g. "TORCHELASTIC_RUN_ID"; empty: none does
+  std::string_view chosen_by;  ///< e.g. "TORCHELASTIC_RUN_ID"; empty where it is not detected by a variable
 };
 
-/// "; unset TORCHELASTIC_RUN_ID where torchrun has not started this process": what else to do where a
-/// variable is missing. Empty where no variable has chosen the environment.
+/// "; unset TORCHELASTIC_RUN_ID where torchrun has not started this process": the other remedy where a
+/// variable is missing. Empty where the environment was not detected by a variable.
 std::string or_unset(const Source& source);
 
-/// An integer variable with the range it must lie in, and who is to blame when it does not.
+/// An integer variable with its range, and the program that sets it, for errors.
 struct IntVariable {
   std::string name;
   Source set_by;
@@ -35,7 +37,7 @@ struct IntVariable {
   std::string_view max_name = {};  ///< what `max` stands for, such as "WORLD_SIZE - 1"
 };
 
-/// True when `name` is set, to whatever.
+/// Whether `name` is set, to any value.
 bool is_set(const std::string& name);
 
 /// The variable's value; `fallback` when it is unset.
@@ -60,10 +62,17 @@ int read_port(const Source& set_by, int fallback);
 /// As read_port() where it must be set.
 int require_port(const Source& set_by);
 
-// Tells processes of mpirun from those that a scheduler started: inside a SLURM job mpirun's daemons are
-// tasks of srun, and what they start inherits the daemon's variables.
+// Distinguishes processes of mpirun from those that a scheduler started: inside a SLURM job the daemons of
+// mpirun are tasks of srun, and the processes that they start inherit their variables.
 
 /// True in a process that mpirun (Open MPI's, or Hydra of MPICH and Intel MPI) started.
 bool started_by_mpirun();
+
+/// The hosts of `text` in order: names separated by commas or blanks, of which each may hold ranges in
+/// brackets, such as `rack[1-2]n[08-10,15]`. Leading zeros are kept. `name` is the variable that has the
+/// text.
+/// @throws ConfigError naming the variable and the text when there is no host, a bracket is open, a range is
+/// none, or it stands for more than kMaxRanks hosts
+LOCKSTEP_API std::vector<std::string> expand_node_list(std::string_view name, std::string_view text);
 
 }  // namespace lockstep::cluster

@@ -2,7 +2,6 @@
 
 #include <lockstep/base/env.h>
 
-#include "cluster/node_list.h"
 #include "cluster/variables.h"
 
 namespace lockstep {

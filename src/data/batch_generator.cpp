@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "data/batch_random.h"
+#include "data/streams.h"
 
 namespace lockstep {
 

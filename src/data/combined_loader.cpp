@@ -9,7 +9,8 @@
 namespace lockstep {
 namespace {
 
-// LibTorch's generator looks at the lower 32 bits of a seed: of these the epoch has the others.
+// The bits of a seed that count the rounds of a loader. LibTorch's generator uses the lower 32 bits of a
+// seed, of which the epoch has the others.
 constexpr int kRoundBits = 20;
 
 using Loaders = std::vector<std::shared_ptr<AnyLoader>>;
@@ -18,13 +19,13 @@ std::int64_t saturated_sum(std::int64_t a, std::int64_t b) {
   return a > kUnknownLength - b ? kUnknownLength : a + b;
 }
 
-/// One of the loaders in one epoch: its first `limit` batches, as often as it is begun.
+/// One of the loaders in one epoch: its first `limit` batches, each time that it is begun.
 class Part {
  public:
   Part(std::shared_ptr<AnyLoader> loader, std::int64_t limit, const ShardSpec& spec, std::int64_t epoch)
       : loader_(std::move(loader)), limit_(limit), spec_(spec), epoch_(epoch) {}
 
-  /// A limit says how many there are at most, which is not how many a stream has.
+  /// The number of batches; unknown for a stream even with a limit, which is only an upper bound.
   std::int64_t length() const {
     const auto available = loader_->num_batches(spec_);
     return limit_ == 0 || available != kUnknownLength ? std::min(available, limit_) : kUnknownLength;
@@ -33,7 +34,7 @@ class Part {
 
   /// Begins round number `round` with batch `first` of it.
   void begin(std::int64_t round, std::int64_t first) {
-    stream_.reset();  // whose threads the next one may take
+    stream_.reset();  // so that the next stream can use its threads
     stream_ = loader_->stream(spec_, epoch_ + (round << kRoundBits), std::min(first, length()));
     rounds_ = round;
     left_ = limit_ - std::min(first, limit_);
@@ -57,7 +58,7 @@ class Part {
   std::int64_t left_ = 0;
 };
 
-/// What the streams of all modes have in common.
+/// The base of the streams of all modes.
 class CombinedStream : public BatchStream {
  public:
   CombinedStream(std::vector<Part> parts, detail::Assemble assemble)
@@ -187,7 +188,7 @@ class CombinedLoader final : public AnyLoader {
     if (may_end_anywhere && std::ranges::max(lengths) == kUnknownLength) return kUnknownLength;
     const bool needs_all = mode_ == CombinedMode::kMinSize || std::ranges::min(lengths) == 0;
     if (needs_all && mode_ != CombinedMode::kMaxSize && mode_ != CombinedMode::kSequential)
-      return std::ranges::min(lengths);  // nothing can be cycled that has no batch
+      return std::ranges::min(lengths);  // a loader without batches cannot be cycled
     if (mode_ != CombinedMode::kSequential) return std::ranges::max(lengths);
     std::int64_t sum = 0;
     for (const auto length : lengths) sum = saturated_sum(sum, length);

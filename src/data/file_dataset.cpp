@@ -27,7 +27,7 @@ std::int64_t label_column(const fs::path& path, std::int64_t label, std::int64_t
                              .got = std::to_string(label)});
 }
 
-/// `values` as `dtype`; every one must survive the way there and back.
+/// `values` as `dtype`, which must represent each of them exactly.
 at::Tensor labels(const fs::path& path, const CsvTable& table, const at::Tensor& values,
                   at::ScalarType dtype) {
   at::Tensor converted = values.to(dtype, /*non_blocking=*/false, /*copy=*/true);  // the table will be gone

@@ -32,7 +32,7 @@ bool is_named(const fs::path& path, const Extensions& extensions) {
   throw DataError("data", {.what = what + " '" + path.string() + "'", .got = std::move(got)});
 }
 
-// Hidden ones are no data: some editors lock a file with one.
+// Hidden links are ignored: some editors use one to lock a file.
 void check_link(const fs::directory_entry& entry) {
   const bool is_broken = entry.is_symlink() && !entry.exists();
   if (!is_broken || entry.path().filename().string().starts_with('.')) return;
@@ -48,7 +48,7 @@ void check_format(const fs::path& picture) {
                            .hint = "convert it to PNG, or move it out of the folder"});
 }
 
-/// What of `Iterator`'s entries `take` wants, sorted.
+/// The entries of `Iterator` for which `take` returns true, sorted.
 template <class Iterator, class Take>
 std::vector<fs::path> sorted_paths(const fs::path& folder, Take take) try {
   std::vector<fs::path> paths;

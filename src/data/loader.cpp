@@ -10,12 +10,11 @@
 
 #include <ATen/Context.h>
 #include <c10/util/Type.h>
-
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/data/data_position.h>
 #include <lockstep/data/sampler.h>
 
-#include "data/batch_random.h"
 #include "data/streams.h"
 
 namespace lockstep::detail {
@@ -45,7 +44,7 @@ auto with_sampler(std::int64_t size, const SamplerOptions& order, const ShardSpe
   return use(UnrepeatedDistributedSampler(size, spec.num_replicas, spec.rank, order));
 }
 
-/// Which of `size` things, dealt out one by one, that rank gets.
+/// The indices below `size` that this rank gets when they are dealt to the ranks one by one.
 std::vector<std::int64_t> dealt(std::int64_t size, const SamplerOptions& order, const ShardSpec& spec,
                                 std::int64_t epoch) {
   return with_sampler(size, order, spec, [&](auto sampler) {
@@ -118,7 +117,7 @@ class PlanSource final : public BatchSource {
   std::int64_t next_;
 };
 
-// What LoaderOptions say of the order and the batches.
+// The plan of an epoch by the order and the batches of LoaderOptions.
 // @throws DataError when a sampler of the user's gives another number than it said, or a number out of range
 EpochPlan plan_epoch(std::int64_t dataset_size, const LoaderOptions& options, const ShardSpec& spec,
                      std::int64_t epoch) {
@@ -178,14 +177,14 @@ void check_iterable(const LoaderOptions& options) {
                              .hint = "let the data set order them"});
 }
 
-/// Of one rank's batches: what each of them adds its number to.
+/// The seed of one rank's batches, to which each adds its number.
 std::uint64_t batch_seed(const LoaderOptions& options, const ShardSpec& spec, std::int64_t epoch) {
   const auto run = options.seed.value_or(spec.seed);
   return detail::mixed_seed(detail::mixed_seed(run, static_cast<std::uint64_t>(epoch)),
                             static_cast<std::uint64_t>(spec.rank));
 }
 
-/// What loaders of both kinds of data sets have in common.
+/// The base of the loaders of both kinds of data sets.
 class LoaderBase : public AnyLoader {
  public:
   explicit LoaderBase(const LoaderOptions& options)
@@ -222,7 +221,7 @@ class DatasetLoader final : public LoaderBase {
   DatasetLoader(std::int64_t size, detail::FetchBatch fetch, const LoaderOptions& options)
       : LoaderBase(options), size_(size), fetch_(std::move(fetch)) {}
 
-  // With batches of the user's, they are what is counted and dealt out.
+  // With a batch_sampler, batches are counted and dealt to the ranks instead of samples.
   std::int64_t num_samples() const override {
     if (options().batch_sampler) return options().batch_sampler->num_batches();
     return options().sampler ? options().sampler->num_samples() : size_;
@@ -316,6 +315,29 @@ void check_shards(const AnyLoader& loader, const ShardSpec& spec) {
                                     std::string(" for ") + std::to_string(spec.num_replicas) + " ranks",
                              .hint = "drop_last leaves out the only batch; lower batch_size"});
   }
+}
+
+namespace {
+
+std::int64_t count(const StateTree& state, std::string_view name) {
+  const auto value = state.get<std::int64_t>(name);
+  if (value >= 0) return value;
+  throw CheckpointError(
+      "data",
+      {.what = "data position: " + std::string(name), .expected = ">= 0", .got = std::to_string(value)});
+}
+
+}  // namespace
+
+StateTree state_of(const DataPosition& position) {
+  StateTree state;
+  state.set("epoch", position.epoch);
+  state.set("batches", position.batches);
+  return state;
+}
+
+void load_state(DataPosition& position, const StateTree& state) {
+  position = {.epoch = count(state, "epoch"), .batches = count(state, "batches")};
 }
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-/// For a rank that is alone.
+/// The agreement of a single rank.
 class OwnAnswer final : public BatchAgreement {
  public:
   int num_ranks() const override { return 1; }
@@ -54,7 +54,7 @@ class LookAheadStream final : public BatchStream {
     std::exception_ptr error;
   };
 
-  /// The ranks' streams differ in length by this error, which must not hide it.
+  /// Throws `error` of this rank, of which the different lengths of the streams are only a consequence.
   [[noreturn]] void end_with(const std::exception_ptr& error) {
     try {
       hear();
@@ -70,7 +70,7 @@ class LookAheadStream final : public BatchStream {
     bool has = false;
     try {
       has = from_->next(held.batch);
-    } catch (...) {  // it will be thrown in its turn
+    } catch (...) {  // it is thrown when its batch is due
       held.error = std::current_exception();
       has = true;
     }
@@ -78,7 +78,7 @@ class LookAheadStream final : public BatchStream {
     agreement_->ask(has);
   }
 
-  /// Takes the answer about the batch that is next, and asks about the one behind it.
+  /// Takes the answer about the next batch, and asks about the one after it.
   void hear() {
     const int ranks = agreement_->answer();
     has_more_ = ranks == agreement_->num_ranks();

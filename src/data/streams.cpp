@@ -6,12 +6,9 @@
 
 #include <lockstep/base/error.h>
 
-#include "data/batch_random.h"
-
 namespace lockstep::detail {
 
-// Where one cannot be made, those that were are joined as they are destroyed: they must have been told to
-// end.
+// When a thread cannot be started, the destructors of the others join them: they must be told to end first.
 WorkerThreads::WorkerThreads(std::int64_t count) {
   try {
     for (std::int64_t i = 0; i < count; ++i) threads_.emplace_back([this] { run(); });
@@ -66,8 +63,8 @@ void WorkerThreads::run() {
 std::shared_ptr<WorkerThreads> WorkerPool::threads() {
   if (!persistent_) return std::make_shared<WorkerThreads>(count_);
   const std::scoped_lock lock(mutex_);
-  if (!kept_) kept_ = std::make_shared<WorkerThreads>(count_);
-  return kept_.use_count() == 1 ? kept_ : std::make_shared<WorkerThreads>(count_);
+  if (!persistent_threads_) persistent_threads_ = std::make_shared<WorkerThreads>(count_);
+  return persistent_threads_.use_count() == 1 ? persistent_threads_ : std::make_shared<WorkerThreads>(count_);
 }
 
 namespace {

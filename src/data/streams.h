@@ -1,5 +1,5 @@
-// The two ways to make the batches of an epoch: when asked for, or ahead by worker threads; and those
-// threads.
+// How the batches of an epoch are made: when asked for, or ahead by worker threads; and the random generator
+// that each batch gets.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@
 
 namespace lockstep::detail {
 
-/// Threads that all do the same work, once each time they are asked.
+/// Threads that all run the same function once for each start().
 class WorkerThreads {
  public:
   explicit WorkerThreads(std::int64_t count);
@@ -25,9 +25,9 @@ class WorkerThreads {
   WorkerThreads(const WorkerThreads&) = delete;
   WorkerThreads& operator=(const WorkerThreads&) = delete;
 
-  /// Has each thread call `work`, which must not throw. The work before must be done.
+  /// Makes each thread call `work`, which must not throw. The previous work must be done.
   void start(std::function<void()> work);
-  /// Until all have done.
+  /// Blocks until all threads have done so.
   void wait();
 
  private:
@@ -38,12 +38,13 @@ class WorkerThreads {
   std::condition_variable changed_;
   std::function<void()> work_;
   std::int64_t round_ = 0;  // of work, counted from 1
-  std::int64_t busy_ = 0;   // threads that have not done the last round yet
+  std::int64_t busy_ = 0;   // threads that have not finished the last round yet
   bool stopping_ = false;
   std::vector<std::jthread> threads_;  // last: joined before what they use goes
 };
 
-/// Hands out threads: each time the same ones if they are to persist and nobody has them, else new ones.
+/// Provides threads: with `persistent` the same ones each time, unless another stream uses them; otherwise
+/// new ones.
 class WorkerPool {
  public:
   WorkerPool(std::int64_t count, bool persistent) : count_(count), persistent_(persistent) {}
@@ -54,14 +55,14 @@ class WorkerPool {
   std::int64_t count_;
   bool persistent_;
   std::mutex mutex_;
-  std::shared_ptr<WorkerThreads> kept_;
+  std::shared_ptr<WorkerThreads> persistent_threads_;
 };
 
-/// The batches of a source, and what else they are made of.
+/// A source of batches, with the numbers that the random generators of its batches are seeded by.
 struct BatchWork {
   std::unique_ptr<BatchSource> source;
   std::int64_t first = 0;  ///< number of the source's first batch in the epoch
-  std::uint64_t seed = 0;  ///< of batch_generator(), but for the batch's number
+  std::uint64_t seed = 0;  ///< of batch_generator(), without the batch's number
 };
 
 /// Makes each batch in next(), on the caller's thread.
@@ -76,10 +77,11 @@ class InlineStream final : public BatchStream {
   bool ended_ = false;
 };
 
-/// Workers take the next task each, and are never more than `slots` batches ahead of the caller.
+/// Makes batches by worker threads, which take one task at a time and are at most `slots` batches ahead of
+/// the caller.
 class WorkerStream final : public BatchStream {
  public:
-  /// `threads`: for this stream alone, as long as it lives.
+  /// `threads` must not be used by others while this stream lives.
   WorkerStream(BatchWork work, std::shared_ptr<WorkerThreads> threads, std::int64_t slots);
   ~WorkerStream() override;
   bool next(AnyBatch& batch) override;
@@ -103,11 +105,29 @@ class WorkerStream final : public BatchStream {
   std::condition_variable changed_;
   std::int64_t next_to_take_;
   std::int64_t next_to_give_;
-  bool taking_ = false;   // a worker asks the source
-  bool no_more_ = false;  // to be taken: the source has ended, or nobody wants more
+  bool taking_ = false;   // a worker is asking the source for a task
+  bool no_more_ = false;  // the source has ended, or the stream is being destroyed
   std::vector<std::optional<Result>> slots_;
-  bool ended_ = false;  // of the caller's thread alone
+  bool ended_ = false;  // used by the caller's thread alone
   std::shared_ptr<WorkerThreads> threads_;
+};
+
+/// A seed made of two numbers, such that neighbouring numbers give unrelated seeds.
+/// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+std::uint64_t mixed_seed(std::uint64_t seed, std::uint64_t number);
+
+struct BatchRandom;
+
+/// While it lives, batch_generator() of this thread is seeded with `seed`.
+class BatchSeedScope {
+ public:
+  explicit BatchSeedScope(std::uint64_t seed);
+  ~BatchSeedScope();
+  BatchSeedScope(const BatchSeedScope&) = delete;
+  BatchSeedScope& operator=(const BatchSeedScope&) = delete;
+
+ private:
+  std::unique_ptr<BatchRandom> outer_;  // a data set may run another loader as it makes its batch
 };
 
 }  // namespace lockstep::detail

@@ -8,7 +8,7 @@
 #include <lockstep/data/sampler.h>
 #include <lockstep/formats/brace_expansion.h>
 
-#include "data/batch_random.h"
+#include "data/streams.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-// What a Trainer adds to a configuration, and where it contradicts it.
+// Fills a configuration with the settings of a Trainer, and refuses contradictions between the two.
 #include <lockstep/deepspeed/complete.h>
 
 #include <optional>

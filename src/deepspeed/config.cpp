@@ -18,11 +18,11 @@ namespace {
 void describe_batches(OptionVisitor& v, DeepSpeedConfig& o) {
   v.field("train_batch_size", o.train_batch_size, "Samples of all ranks in an optimizer step", at_least(1));
   v.field("train_micro_batch_size_per_gpu", o.train_micro_batch_size_per_gpu,
-          "Samples of one rank in one forward", at_least(1));
-  v.field("gradient_accumulation_steps", o.gradient_accumulation_steps, "Forwards in an optimizer step",
+          "Samples of one rank in one micro-batch", at_least(1));
+  v.field("gradient_accumulation_steps", o.gradient_accumulation_steps, "Micro-batches in an optimizer step",
           at_least(1));
   v.field("managed_gradient_accumulation", o.managed_gradient_accumulation,
-          "Count the forwards here; false: every step() is one");
+          "Count micro-batches; false: every step() is an optimizer step");
   v.field("dataloader_drop_last", o.dataloader_drop_last, "Drop the last batch when it is short");
 }
 
@@ -31,13 +31,14 @@ void describe_gradients(OptionVisitor& v, DeepSpeedConfig& o) {
           at_least(0));
   v.field("prescale_gradients", o.prescale_gradients, "Divide gradients before they are summed");
   v.field("gradient_predivide_factor", o.gradient_predivide_factor,
-          "Part of the division that is before the sum", more_than(0));
-  v.field("gradient_allreduce_op", o.gradient_allreduce_op, "How ranks' gradients become one");
-  v.field("communication_data_type", o.communication_data_type, "Type of what is sent; none: the model's");
+          "Part of the division that is done before the sum", more_than(0));
+  v.field("gradient_allreduce_op", o.gradient_allreduce_op, "How the gradients of the ranks are combined");
+  v.field("communication_data_type", o.communication_data_type,
+          "Element type of gradients that are sent; none: the model's");
   v.field("seq_parallel_communication_data_type", o.seq_parallel_communication_data_type,
-          "Type of what sequence parallelism sends");
+          "Element type of what sequence parallelism sends");
   v.field("sparse_gradients", o.sparse_gradients, "Send only the rows of embeddings that were used");
-  v.field("disable_allgather", o.disable_allgather, "Has no effect, in DeepSpeed neither");
+  v.field("disable_allgather", o.disable_allgather, "Has no effect, nor does it in DeepSpeed");
 }
 
 void describe_reports(OptionVisitor& v, DeepSpeedConfig& o) {
@@ -59,9 +60,9 @@ void describe_optimization(OptionVisitor& v, DeepSpeedConfig& o) {
   v.group("amp", o.amp, "Apex's mixed precision");
   v.group("torch_autocast", o.torch_autocast, "Autocast instead of casting the module");
   v.group("data_types", o.data_types, "Element types");
-  v.group("zero_optimization", o.zero_optimization, "What is sharded and offloaded");
+  v.group("zero_optimization", o.zero_optimization, "What ZeRO shards and offloads");
   v.group("aio", o.aio, "Access to disks");
-  v.group("activation_checkpointing", o.activation_checkpointing, "How checkpointed activations are kept");
+  v.group("activation_checkpointing", o.activation_checkpointing, "How checkpointed activations are stored");
 }
 
 void describe_tools(OptionVisitor& v, DeepSpeedConfig& o) {

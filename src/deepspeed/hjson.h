@@ -1,4 +1,4 @@
-// JSON as DeepSpeed takes it, with the place of every key and value.
+// The JSON dialect that DeepSpeed accepts, parsed with the place of every key and value.
 //
 // DeepSpeed reads its files with the Hjson package, so files in use have comments, trailing commas and bare
 // keys. nlohmann's parser knows neither of the last two nor where a value stood; yaml-cpp knows places, but

@@ -1,4 +1,4 @@
-#include "deepspeed/known_keys.h"
+#include "deepspeed/section_reader.h"
 
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@ struct Note {
 
 constexpr std::string_view kZero = "zero_optimization";
 
-// Sections whose unknown keys DeepSpeed does not see. Those below them are as theirs, unless they are strict.
+// Sections in which DeepSpeed ignores unknown keys. Sections below them are the same, unless they are strict.
 constexpr std::array<std::string_view, 13> kLax{"",
                                                 "aio",
                                                 "activation_checkpointing",
@@ -166,14 +166,15 @@ const Hjson* member_at(const Hjson& block, std::string_view key) {
 
 bool is_true(const Hjson& value) { return value.text == "true" || value.text == "True" || value.text == "1"; }
 
-/// As DeepSpeed reads a block whose `enabled` is false unless given.
+/// Whether a block is enabled: as in DeepSpeed, not unless `enabled` says so.
 bool is_enabled(const Hjson& block) {
   if (block.kind != Hjson::Kind::kObject) return is_true(block);
   const auto* const enabled = member_at(block, "enabled");
   return enabled != nullptr && is_true(*enabled);
 }
 
-/// Such as {"sparse_pruning": {"shared_parameters": {"enabled": true}}}.
+/// Whether a block inside is enabled, such as in {"sparse_pruning": {"shared_parameters": {"enabled":
+/// true}}}.
 bool is_enabled_inside(const Hjson& block) {
   const auto is_inside = [](const HjsonMember& member) {
     return member.value.kind == Hjson::Kind::kObject && is_enabled_inside(member.value);
@@ -181,7 +182,7 @@ bool is_enabled_inside(const Hjson& block) {
   return is_enabled(block) || std::ranges::any_of(block.members, is_inside);
 }
 
-/// Blocks without such a switch.
+/// Blocks without `enabled` are asked for when they are there.
 bool is_there(const Hjson& block) {
   if (block.kind == Hjson::Kind::kObject)
     return !block.members.empty() && (member_at(block, "enabled") == nullptr || is_enabled(block));

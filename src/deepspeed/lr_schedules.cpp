@@ -183,12 +183,12 @@ void describe(OptionVisitor& v, OneCycle& o) {
   v.field("cycle_min_lr", o.cycle_min_lr, "Learning rate at both ends of the cycle");
   v.field("cycle_max_lr", o.cycle_max_lr, "Learning rate at its peak");
   v.field("decay_lr_rate", o.decay_lr_rate, "How the learning rate falls after the cycle");
-  v.field("cycle_first_step_size", o.cycle_first_step_size, "Steps up", at_least(1));
-  v.field("cycle_second_step_size", o.cycle_second_step_size, "Steps down", at_least(0));
-  v.field("cycle_first_stair_count", o.cycle_first_stair_count, "Stairs up; 0: a line", at_least(0));
-  v.field("cycle_second_stair_count", o.cycle_second_stair_count, "Stairs down", at_least(0));
+  v.field("cycle_first_step_size", o.cycle_first_step_size, "Steps in which the rate rises", at_least(1));
+  v.field("cycle_second_step_size", o.cycle_second_step_size, "Steps in which the rate falls", at_least(0));
+  v.field("cycle_first_stair_count", o.cycle_first_stair_count, "Stairs of the rise; 0: a line", at_least(0));
+  v.field("cycle_second_stair_count", o.cycle_second_stair_count, "Stairs of the fall", at_least(0));
   v.field("decay_step_size", o.decay_step_size, "Steps between decays after the cycle", at_least(0));
-  v.field("cycle_momentum", o.cycle_momentum, "Let momentum go the other way");
+  v.field("cycle_momentum", o.cycle_momentum, "Cycle momentum in the opposite direction");
   v.field("cycle_min_mom", o.cycle_min_mom, "Momentum at the peak of the learning rate");
   v.field("cycle_max_mom", o.cycle_max_mom, "Momentum at both ends of the cycle");
   v.field("decay_mom_rate", o.decay_mom_rate, "How momentum grows after the cycle");

@@ -32,7 +32,7 @@ namespace {
 using deepspeed::bytes;
 using deepspeed::kGiB;
 
-/// What the formulas count with.
+/// The numbers of the formulas.
 struct Numbers {
   double params, largest_layer, local, nodes, all;
 
@@ -149,9 +149,9 @@ namespace {
 constexpr double kShardBytes = 4;
 constexpr double kGradientBytes = 4;
 constexpr double kAdamBytes = 8;
-constexpr double kFp32 = 4, kMixed = 2;  // bytes of what is gathered
+constexpr double kFp32 = 4, kMixed = 2;  // bytes of a gathered element
 
-// Two layers gathered, the gradients of one, and those of two on their way.
+// Two gathered layers, the gradients of one, and the gradients of two that are being sent.
 constexpr double kLayersInUse = 5;
 
 struct Choice {
@@ -162,14 +162,14 @@ double ranks_that_share(const MemoryQuestion& q) {
   return q.stage == 0 ? 1 : static_cast<double>(q.gpus_per_node) * q.nodes;
 }
 
-// What is gathered in 16 bits is kept of the shard in 16 bits, too.
+// Where weights are gathered in 16 bits, the shard has a copy in 16 bits, too.
 double shard_bytes(const MemoryQuestion& q, const Choice& choice, double element_bytes) {
   const auto adam = choice.offload_optimizer ? 0 : kAdamBytes;
   const auto copy = element_bytes == kMixed && ranks_that_share(q) > 1 ? kMixed : 0;
   return choice.offload_param ? adam : kShardBytes + copy + kGradientBytes + adam;
 }
 
-// At stages 1 and 2 what a rank gives, the shard or its copy, lies in what is gathered.
+// At stages 1 and 2 the shard of a rank, or its 16-bit copy, is a part of the gathered memory.
 double gathered(const MemoryQuestion& q, double element_bytes) {
   const auto ranks = ranks_that_share(q);
   const bool is_the_shard = ranks == 1 && element_bytes == kFp32;

@@ -17,7 +17,7 @@ using Row = Choice<Optimizer>;
 Row unavailable(std::string_view name, std::string_view why) { return {name, NoOptimizer{}, "", why}; }
 
 void describe_decay(OptionVisitor& v, AutoOr<double>& weight_decay) {
-  v.field("weight_decay", weight_decay, "How much weights shrink, times lr", at_least(0));
+  v.field("weight_decay", weight_decay, "Weight decay: factor of the weights, times lr", at_least(0));
 }
 
 void describe_state_type(OptionVisitor& v, bool& fp32_optimizer_states) {
@@ -39,7 +39,7 @@ void describe_adam(OptionVisitor& v, Options& o) {
   describe_decay(v, o.weight_decay);
   v.field("bias_correction", o.bias_correction, "Correct the means for their start at zero");
   v.field("amsgrad", o.amsgrad, "Not supported: only false");
-  v.field("adam_w_mode", o.adam_w_mode, "Decay apart from the gradient; AdamW does so anyway");
+  v.field("adam_w_mode", o.adam_w_mode, "Decoupled weight decay; AdamW always has it");
   v.field("torch_adam", o.torch_adam, "PyTorch's defaults instead of DeepSpeed's");
   describe_state_type(v, o.fp32_optimizer_states);
 }
@@ -80,16 +80,16 @@ void describe(OptionVisitor& v, Lamb& o) {
 
 void describe(OptionVisitor& v, Sgd& o) {
   describe_lr(v, o.lr);
-  v.field("momentum", o.momentum, "Share of the last update that is kept", at_least(0));
-  v.field("dampening", o.dampening, "How much less of each gradient enters the momentum");
+  v.field("momentum", o.momentum, "Share of the previous update in the next one", at_least(0));
+  v.field("dampening", o.dampening, "Share of each gradient that does not enter the momentum");
   describe_decay(v, o.weight_decay);
-  v.field("nesterov", o.nesterov, "Look ahead; needs momentum and no dampening");
-  v.field("maximize", o.maximize, "Climb instead of descend");
+  v.field("nesterov", o.nesterov, "Nesterov momentum; needs momentum and no dampening");
+  v.field("maximize", o.maximize, "Maximize the loss instead of minimizing it");
 }
 
 void describe(OptionVisitor& v, Muon& o) {
   v.field("lr", o.lr, "Learning rate of both kinds of parameters", at_least(0));
-  v.field("momentum", o.momentum, "Share of the last update that is kept", between(0, 1));
+  v.field("momentum", o.momentum, "Share of the previous update in the next one", between(0, 1));
   describe_moments(v, o.betas, o.eps);
   describe_decay(v, o.weight_decay);
   v.field("muon_lr", o.muon_lr, "Learning rate of Muon's parameters", at_least(0));

@@ -1,5 +1,5 @@
-// A configuration for a run, which need not use all of it: how it is read, what no single key can say, and
-// what one setting is.
+// Reading a configuration for a run, which need not use all of it; the rules between keys; and single
+// settings by key.
 #pragma once
 
 #include <filesystem>
@@ -11,10 +11,10 @@
 
 namespace lockstep::deepspeed {
 
-/// Sentences about settings that have no effect beside others.
+/// Warnings about settings that have no effect beside others.
 LOCKSTEP_API std::vector<std::string> advice(const DeepSpeedConfig& config);
 
-/// As validate(), but what is wrong with the optimizer or the scheduler goes to DeepSpeedConfig::refused.
+/// As validate(), but errors of the sections "optimizer" and "scheduler" go to DeepSpeedConfig::refused.
 void check_rules(DeepSpeedConfig& config);
 
 /// The value at `key` (`zero_optimization.stage`, `optimizer.type`, `optimizer.params.lr`), as it is printed;
@@ -25,13 +25,13 @@ LOCKSTEP_API std::string value_at(const DeepSpeedConfig& config, const std::stri
 /// value.
 LOCKSTEP_API void set_value_at(DeepSpeedConfig& config, const std::string& key, const std::string& value);
 
-/// As read_deepspeed_config(), but what is wrong in the sections "optimizer" and "scheduler" is kept in
-/// DeepSpeedConfig::refused: a program that has its own does not need them. `fill` is called before
-/// settings are held against each other.
+/// As read_deepspeed_config(), but errors of the sections "optimizer" and "scheduler" go to
+/// DeepSpeedConfig::refused: a program with its own optimizer does not use them. `fill` is called before the
+/// rules between settings are checked.
 LOCKSTEP_API ReadDeepSpeedConfig read_config_for_run(const std::filesystem::path& file,
                                                      const std::function<void(DeepSpeedConfig&)>& fill = {});
 
-/// @throws ConfigError as using the section called `key` would be one
+/// @throws ConfigError where the section `key` is one of DeepSpeedConfig::refused
 LOCKSTEP_API void require_usable(const DeepSpeedConfig& config, const std::string& key);
 
 }  // namespace lockstep::deepspeed

@@ -13,9 +13,9 @@ namespace {
 
 using Config = DeepSpeedConfig;
 
-/// Settings that contradict each other, and what would do.
+/// Settings that contradict each other, and what would be accepted.
 struct Rule {
-  std::vector<std::string> keys;  ///< those that the error names with their values; the first is at fault
+  std::vector<std::string> keys;  ///< keys that the error names with their values; the first one is at fault
   bool (*is_broken)(const Config&);
   std::string expected;
   std::string hint = {};
@@ -66,13 +66,13 @@ bool has_coefficients_in_reverse(const Config& c) {
   return lamb != nullptr && lamb->max_coeff < lamb->min_coeff;
 }
 
-/// Looking ahead follows the momentum, undampened.
+/// Whether nesterov is set without momentum, or with dampening.
 bool lacks_momentum(const Config& c) {
   const auto* sgd = optimizer<Sgd>(c);
   return sgd != nullptr && sgd->nesterov && (sgd->momentum <= 0.0 || sgd->dampening != 0.0);
 }
 
-/// Whether the run is over before its warm-up is.
+/// Whether the run ends before its warm-up.
 bool ends_early(const Config& c) {
   const auto ends = [](const auto& s) {
     if constexpr (requires { s.total_num_steps; })

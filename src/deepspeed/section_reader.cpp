@@ -18,7 +18,6 @@
 
 #include "base/option_keys.h"
 #include "deepspeed/hjson.h"
-#include "deepspeed/known_keys.h"
 #include "formats/file_text.h"
 
 namespace lockstep::deepspeed {
@@ -26,7 +25,7 @@ namespace {
 
 constexpr double kBeyondInt64 = 9223372036854775808.0;  // 2^63
 
-/// `2e8` as `200000000`; what is no whole number of 64 bits stays as it is.
+/// `2e8` as `200000000`; text that is no whole number of 64 bits is returned unchanged.
 std::string whole(const std::string& text) {
   if (text.find_first_of(".eE") == std::string::npos) return text;
   double number = 0;
@@ -113,7 +112,7 @@ const std::vector<std::string>& all_paths() {
   return paths;
 }
 
-/// The one section besides that at `path` which has `key`.
+/// The only section other than the one at `path` that has `key`.
 std::string home_of(std::string_view key, const std::string& path) {
   std::vector<std::string> homes;
   for (const auto& known : all_paths()) {
@@ -156,7 +155,7 @@ bool asks_for_nothing(const Hjson& value) {
   return enabled != nullptr && enabled->value.text == "false";
 }
 
-/// null, {} and {"type": null}, as DeepSpeed has it.
+/// Whether `choice` names nothing, as null, {} and {"type": null} do in DeepSpeed.
 bool names_nothing(const Hjson& choice) {
   if (choice.kind == Hjson::Kind::kNull) return true;
   if (choice.kind != Hjson::Kind::kObject) return false;

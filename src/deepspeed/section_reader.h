@@ -1,4 +1,5 @@
-// The pass that reads a parsed file into what describes itself.
+// The pass that reads a section of DeepSpeed's configuration into the struct that describes it, and what it
+// knows of keys that are no settings of ours: other names, unsupported and refused sections.
 #pragma once
 
 #include <map>
@@ -16,7 +17,7 @@
 namespace lockstep::deepspeed {
 
 /// Visits a described struct and reads what `object` has for its members. A choice is an object with "type",
-/// its name, and "params", the members of what was chosen; what is wrong in it is kept for whoever uses it.
+/// the name of an alternative, and "params", its members; errors in it are returned by take_refused().
 class SectionReader final : public OptionVisitor {
  public:
   /// Borrows both: they must outlive the reader.
@@ -32,14 +33,14 @@ class SectionReader final : public OptionVisitor {
 
   /// Every key that was read or that has a section, with its place.
   std::map<std::string, std::string> take_given() { return std::move(given_); }
-  /// Those of them that are "auto".
+  /// The given keys whose value is "auto".
   std::set<std::string> take_autos() { return std::move(autos_); }
-  /// Choices that cannot be had, which are as if they were not given.
+  /// The errors of choices that were refused, which count as not given.
   std::map<std::string, ConfigError> take_refused() { return std::move(refused_); }
   std::vector<std::string> take_warnings() { return std::move(warnings_); }
 
  private:
-  /// The object that is read now, and what is known of it.
+  /// The object that is being read.
   struct Section {
     const Hjson* object = nullptr;
     std::string path = {};
@@ -63,5 +64,33 @@ class SectionReader final : public OptionVisitor {
   std::map<std::string, ConfigError> refused_;
   std::vector<std::string> warnings_;
 };
+
+/// Whether an unknown key in the section at `path` is an error. Elsewhere DeepSpeed ignores it, and lockstep
+/// warns.
+bool is_strict(std::string_view path);
+
+/// Why the known key at `path` has no effect; empty for other keys.
+std::string_view unsupported(std::string_view path);
+
+/// What to write instead of the key at `path`, which has never been accepted; empty for other keys.
+std::string_view instead_of(std::string_view path);
+
+/// Replaces former names and forms of keys by the present ones in `root`, a whole configuration. Adds a
+/// warning for each deprecated key to `warnings`.
+/// @throws ConfigError when a key is given under both names
+void rename_keys(Hjson& root, const std::string& name, std::vector<std::string>& warnings);
+
+// Blocks of DeepSpeed's configuration that would change training, and are not supported.
+
+/// A block that is refused where it is enabled.
+struct RefusedBlock {
+  std::string_view path;
+  std::string_view consequence;  ///< of leaving it out
+  std::string_view instead;      ///< what to do
+  bool (*is_asked_for)(const Hjson& value);
+};
+
+/// The refused block at `path`, or null.
+const RefusedBlock* refused_block(std::string_view path);
 
 }  // namespace lockstep::deepspeed

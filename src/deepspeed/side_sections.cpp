@@ -7,23 +7,24 @@ namespace lockstep::deepspeed {
 
 void describe(OptionVisitor& v, Aio& o) {
   v.field("block_size", o.block_size, "Bytes of one access to the disk", at_least(1));
-  v.field("queue_depth", o.queue_depth, "Accesses under way at a time", at_least(1));
+  v.field("queue_depth", o.queue_depth, "Accesses in progress at a time", at_least(1));
   v.field("intra_op_parallelism", o.intra_op_parallelism, "Threads of one transfer", at_least(1));
-  v.field("single_submit", o.single_submit, "Hand over accesses one by one");
-  v.field("overlap_events", o.overlap_events, "Hand over while others complete");
-  v.field("use_gds", o.use_gds, "From disk to GPU directly");
+  v.field("single_submit", o.single_submit, "Submit accesses one by one");
+  v.field("overlap_events", o.overlap_events, "Submit accesses while others complete");
+  v.field("use_gds", o.use_gds, "Transfer between disk and GPU directly");
 }
 
 void describe(OptionVisitor& v, ActivationCheckpointing& o) {
   v.field("partition_activations", o.partition_activations,
-          "Shard kept activations over model parallel ranks");
-  v.field("cpu_checkpointing", o.cpu_checkpointing, "Keep activations on the CPU");
+          "Shard stored activations over model-parallel ranks");
+  v.field("cpu_checkpointing", o.cpu_checkpointing, "Store activations on the CPU");
   v.field("contiguous_memory_optimization", o.contiguous_memory_optimization,
-          "Keep activations side by side");
-  v.field("number_checkpoints", o.number_checkpoints, "How many pieces are checkpointed", at_least(0));
+          "Store activations in contiguous memory");
+  v.field("number_checkpoints", o.number_checkpoints, "Number of segments that are checkpointed",
+          at_least(0));
   v.field("synchronize_checkpoint_boundary", o.synchronize_checkpoint_boundary,
-          "Wait for the device at each piece");
-  v.field("profile", o.profile, "Measure each piece");
+          "Wait for the device at each segment");
+  v.field("profile", o.profile, "Measure each segment");
 }
 
 void describe(OptionVisitor& v, FlopsProfiler& o) {
@@ -39,33 +40,33 @@ void describe(OptionVisitor& v, FlopsProfiler& o) {
 
 void describe(OptionVisitor& v, Monitor& o) {
   v.field("enabled", o.enabled, "Write metrics");
-  v.field("output_path", o.output_path, "Folder; empty: where the program runs");
-  v.field("job_name", o.job_name, "Folder in it");
+  v.field("output_path", o.output_path, "Folder; empty: the working directory");
+  v.field("job_name", o.job_name, "Name of the folder in output_path");
 }
 
 void describe(OptionVisitor& v, CommsLogger& o) {
   v.field("enabled", o.enabled, "Measure collectives");
-  v.field("verbose", o.verbose, "Print each as it is done");
-  v.field("prof_all", o.prof_all, "Measure all");
-  v.field("debug", o.debug, "Name the function that called");
-  v.field("prof_ops", o.prof_ops, "Those that are measured without prof_all");
+  v.field("verbose", o.verbose, "Print each collective when it is done");
+  v.field("prof_all", o.prof_all, "Measure all collectives");
+  v.field("debug", o.debug, "Name the function that called the collective");
+  v.field("prof_ops", o.prof_ops, "Collectives that are measured without prof_all");
 }
 
 void describe(OptionVisitor& v, ThroughputTimer& o) {
   v.field("enabled", o.enabled, "Measure samples per second");
-  v.field("synchronized", o.synchronized, "Wait for the device before looking at the clock");
+  v.field("synchronized", o.synchronized, "Wait for the device before reading the clock");
 }
 
 void describe(OptionVisitor& v, Timers& o) { v.group("throughput", o.throughput, "Samples per second"); }
 
 void describe(OptionVisitor& v, CheckpointWriter& o) {
   v.field("type", o.type, "How files are written");
-  v.field("decoupled", o.decoupled, "Write beside training");
+  v.field("decoupled", o.decoupled, "Write in the background of training");
   v.field("io_buffer_size", o.io_buffer_size, "Bytes of a buffer", at_least(1));
-  v.field("io_buffer_double", o.io_buffer_double, "Two buffers");
-  v.field("show_statistics", o.show_statistics, "Say how fast files were written");
-  v.field("data_parallel", o.data_parallel, "Who of the replicas writes");
-  v.field("io_multiplier", o.io_multiplier, "Writers for each of them", at_least(1));
+  v.field("io_buffer_double", o.io_buffer_double, "Use two buffers");
+  v.field("show_statistics", o.show_statistics, "Report how fast files were written");
+  v.field("data_parallel", o.data_parallel, "Which of the replicas write");
+  v.field("io_multiplier", o.io_multiplier, "Writers per replica", at_least(1));
 }
 
 void describe(OptionVisitor& v, ParallelWrite& o) {

@@ -7,18 +7,20 @@ namespace lockstep::deepspeed {
 namespace {
 
 void describe_gradients(OptionVisitor& v, ZeroConfig& o) {
-  v.field("contiguous_gradients", o.contiguous_gradients, "Copy gradients into a bucket as they come");
-  v.field("reduce_scatter", o.reduce_scatter, "Give each rank the sum of its own gradients only");
+  v.field("contiguous_gradients", o.contiguous_gradients,
+          "Copy gradients into a bucket as they are computed");
+  v.field("reduce_scatter", o.reduce_scatter,
+          "Reduce-scatter gradients: each rank gets the sum of its shard only");
   v.field("reduce_bucket_size", o.reduce_bucket_size, "Elements reduced at a time", at_least(1));
   v.field("use_multi_rank_bucket_allreduce", o.use_multi_rank_bucket_allreduce,
           "Reduce a bucket of several ranks' gradients at once");
-  v.field("allgather_partitions", o.allgather_partitions, "Has no effect, in DeepSpeed neither");
+  v.field("allgather_partitions", o.allgather_partitions, "Has no effect, nor does it in DeepSpeed");
   v.field("allgather_bucket_size", o.allgather_bucket_size, "Elements gathered at a time, even", at_least(0));
   v.field("overlap_comm", o.overlap_comm, "Gather ahead of use; none: yes, at every stage");
   v.field("round_robin_gradients", o.round_robin_gradients, "Spread offloaded gradients over the ranks");
   v.field("ignore_unused_parameters", o.ignore_unused_parameters,
-          "Stage 2: put up with parameters that got no gradient");
-  v.field("compute_grad_norm", o.compute_grad_norm, "Stages 1 and 2: false where nobody asks for the norm");
+          "Stage 2: allow parameters without a gradient");
+  v.field("compute_grad_norm", o.compute_grad_norm, "Stages 1 and 2: false where the norm is not needed");
   v.field("parameter_alignment", o.parameter_alignment, "Stages 1 and 2: start each parameter at 16 bytes");
 }
 
@@ -33,7 +35,7 @@ void describe_stage3(OptionVisitor& v, ZeroConfig& o) {
   v.field("stage3_max_live_parameters", o.stage3_max_live_parameters, "Elements gathered at a time",
           at_least(0));
   v.field("stage3_max_reuse_distance", o.stage3_max_reuse_distance,
-          "What is used again within so many elements stays gathered", at_least(0));
+          "Parameters that are used again within so many elements stay gathered", at_least(0));
   v.field("stage3_gather_16bit_weights_on_model_save", o.stage3_gather_16bit_weights_on_model_save,
           "Gather the weights when the model is saved");
   v.field("stage3_module_granularity_threshold", o.stage3_module_granularity_threshold,
@@ -41,7 +43,8 @@ void describe_stage3(OptionVisitor& v, ZeroConfig& o) {
   v.field("stage3_use_all_reduce_for_fetch_params", o.stage3_use_all_reduce_for_fetch_params,
           "Gather by an all-reduce");
   v.field("stage3_allgather_sequential", o.stage3_allgather_sequential, "Gather parameters one by one");
-  v.field("memory_efficient_linear", o.memory_efficient_linear, "Linear layers do not keep gathered weights");
+  v.field("memory_efficient_linear", o.memory_efficient_linear,
+          "Linear layers do not save gathered weights for backward");
   v.field("override_module_apply", o.override_module_apply, "Gather parameters for Module::apply");
   v.group("leaf_module", o.leaf_module, "Modules that are gathered as one unit");
 }
@@ -63,25 +66,26 @@ void describe_rest(OptionVisitor& v, ZeroConfig& o) {
   v.field("elastic_checkpoint", o.elastic_checkpoint, "Checkpoints always load at any number of ranks");
   v.field("legacy_stage1", o.legacy_stage1, "No longer exists: only false");
   v.field("pipeline_loading_checkpoint", o.pipeline_loading_checkpoint, "Load checkpoints in a pipeline");
-  v.field("log_trace_cache_warnings", o.log_trace_cache_warnings, "Say when the order of modules changes");
+  v.field("log_trace_cache_warnings", o.log_trace_cache_warnings, "Warn when the order of modules changes");
   v.field("enable_sanity_checks", o.enable_sanity_checks, "Check internal states");
   v.field("save_muon_momentum_buffer_in_memory", o.save_muon_momentum_buffer_in_memory,
-          "Keep Muon's momentum in memory when states are on disk");
+          "Hold Muon's momentum in memory when states are on disk");
 }
 
 }  // namespace
 
 void describe(OptionVisitor& v, OffloadParam& o) {
-  v.field("device", o.device, "Where parameters are kept between uses");
+  v.field("device", o.device, "Where parameters are stored between uses");
   v.field("nvme_path", o.nvme_path, "Folder on the disk");
   v.field("buffer_count", o.buffer_count, "Buffers for the disk", at_least(0));
   v.field("buffer_size", o.buffer_size, "Elements of a buffer", at_least(0));
-  v.field("max_in_cpu", o.max_in_cpu, "Elements kept in memory in spite of the disk", at_least(0));
+  v.field("max_in_cpu", o.max_in_cpu, "Elements that stay in memory when parameters are on disk",
+          at_least(0));
   v.field("pin_memory", o.pin_memory, "Page-locked memory");
 }
 
 void describe(OptionVisitor& v, OffloadOptimizer& o) {
-  v.field("device", o.device, "Where optimizer states are kept and stepped");
+  v.field("device", o.device, "Where optimizer states are stored and updated");
   v.field("nvme_path", o.nvme_path, "Folder on the disk");
   v.field("buffer_count", o.buffer_count, "Buffers for the disk", at_least(0));
   v.field("pin_memory", o.pin_memory, "Page-locked memory");

@@ -1,5 +1,5 @@
-// The tensors of a module: whether those that are offered fit, what a checkpoint can hold of them, and
-// whether they can be written element by element.
+// Checks of the tensors of a module: whether other tensors fit them, whether a checkpoint can store them, and
+// whether their elements share memory.
 #pragma once
 
 #include <map>
@@ -16,12 +16,12 @@ namespace lockstep::detail {
 /// How errors name a tensor: "tensor Float [2, 3]".
 std::string tensor_kind(at::ScalarType type, at::IntArrayRef shape);
 
-/// Name -> what there is under it: a tensor_kind() or another value of a StateTree.
+/// For each name the kind of its value: a tensor_kind(), or the description of another value of a StateTree.
 using TensorKinds = std::map<std::string, std::string>;
 
-/// Compares what a module has with what it is to load. What both have must be of one kind and, if it is
-/// `strict`, neither may have names of its own.
-/// @throws CheckpointError saying that `what` does not fit, in which tensors, and `where` that is
+/// Compares the tensors of a module with those that it is to load. Values that both have must be of the same
+/// kind; with `strict`, both must have the same names.
+/// @throws CheckpointError naming `what` does not fit, the tensors concerned, and `where` it is
 LOCKSTEP_API IncompatibleKeys match_tensors(const TensorKinds& own, const TensorKinds& offered, bool strict,
                                             std::string_view what, std::string_view where = {});
 
@@ -42,15 +42,15 @@ struct Unstorable {
   explicit operator bool() const { return !expected.empty(); }
 };
 
-/// Looks at the kind of tensor only: its memory need not be there yet.
+/// Checks only the kind of the tensor: it may have no memory yet.
 LOCKSTEP_API Unstorable unstorable(const at::Tensor& tensor);
 
-/// To be called before the first step, when nothing is lost yet.
+/// Refuses a module that cannot be saved; to be called before the first step.
 /// @throws ConfigError naming the parameter or buffer of `module` that no checkpoint can hold, or that cannot
 /// be loaded again, as several of its elements share memory
 LOCKSTEP_API void require_storable(const torch::nn::Module& module);
 
-/// Whether several elements may lie in one place, as those of an expanded tensor do. Of dense tensors.
+/// Whether several elements of a dense tensor may share memory, as those of an expanded tensor do.
 LOCKSTEP_API bool has_shared_elements(const at::Tensor& tensor);
 
 }  // namespace lockstep::detail

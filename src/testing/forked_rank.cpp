@@ -60,7 +60,7 @@ Communicator join(const ForkedRank& self) {
   return comm;
 }
 
-// The last copy of the communicator goes with an exception, which is how the others learn of it.
+// An exception destroys the last copy of the communicator, by which the other ranks notice the failure.
 std::string run_body(const ForkedRank& self) {
   meet_fault(FaultPlace::kCollective, 0);
   const auto comm = join(self);
@@ -115,7 +115,7 @@ void fault_point(std::int64_t step) { meet_fault(FaultPlace::kPoint, step); }
 
 namespace {
 
-// Names may come twice: that is found out where an error can be reported.
+// A multimap, since duplicate names are reported later, where an error can be thrown.
 std::multimap<std::string, RankBody>& bodies() {
   static std::multimap<std::string, RankBody> all;
   return all;

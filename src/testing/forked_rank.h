@@ -1,4 +1,4 @@
-// The life of a rank after its fork from the zygote.
+// A rank after its fork from the zygote: runs the body and reports its end.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,12 +14,12 @@
 
 namespace lockstep::testing {
 
-// What a rank tells the zygote while it runs, in memory that both see.
+// The state that a rank shares with the zygote while it runs.
 
 struct RankSlot {
   RankStatus status;
   std::atomic<bool> has_joined{false};     ///< it is connected to the others
-  std::atomic<bool> has_met_fault{false};  ///< it is the victim, and its step came
+  std::atomic<bool> has_met_fault{false};  ///< its fault is about to happen
 };
 
 /// One slot per rank, shared with the children that are forked while it lives.
@@ -42,7 +42,7 @@ class SharedSlots {
   RankSlot* slots_;
 };
 
-/// All that a rank needs to know. Everything outlives it: it has a copy of the zygote's.
+/// The data of a rank, copied from the zygote by the fork, so that they outlive it.
 struct ForkedRank {
   const RankJob& job;
   const AssertionCatcher& catcher;

@@ -1,4 +1,4 @@
-// What the test process asks of the zygote, and what it is told.
+// The messages between the test process and the zygote: jobs and their results.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace lockstep::testing {
 
 // Numbers and texts in one string of bytes, to send them to a copy of this process.
 
-/// What was put first is taken first.
+/// A queue of numbers and texts: the first one that was put is taken first.
 class Packet {
  public:
   Packet() = default;
@@ -81,7 +81,7 @@ struct JobReport {
   static JobReport unpacked(Packet packet);
 };
 
-/// What a rank says for itself at its end.
+/// The report of a rank at its end.
 struct RankReport {
   std::string result;
   std::string error;
@@ -93,14 +93,14 @@ struct RankReport {
 
 // The copy of the test program from which ranks are forked, as seen from the test.
 
-/// Has the zygote run `job`. Blocks; one call at a time, others wait.
+/// Lets the zygote run `job`. Blocks; concurrent calls wait for each other.
 /// @throws ConfigError without start_zygote(); Error when the zygote is gone
 JobReport run_in_zygote(const RankJob& job);
 
 // One call of fork_ranks() in the zygote: forks the ranks, waits for them, tells how they ended.
 
 /// Blocks until all ranks have ended or the deadline has passed; none is left then. SIGCHLD must be blocked.
-/// Never throws: what went wrong is in the report.
+/// Never throws: failures are in the report.
 JobReport run_job(const RankJob& job, const AssertionCatcher& catcher) noexcept;
 
 }  // namespace lockstep::testing

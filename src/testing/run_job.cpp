@@ -55,7 +55,7 @@ struct Child {
   pid_t pid = -1;
   UniqueFd report;
   bool has_ended = false;
-  bool was_stuck = false;  // and killed for it
+  bool was_stuck = false;  // killed because it was stuck
   int wait_status = 0;
 };
 
@@ -120,7 +120,8 @@ void ForkedRanks::start(int rank, RankBody body, const ListenSocket& socket,
     return;
   }
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != zygote) ::_exit(128 + SIGKILL);  // it died before the kernel was told
+  if (::getppid() != zygote)
+    ::_exit(128 + SIGKILL);  // the zygote died before the kernel was asked to kill this process with it
   ::prctl(PR_SET_NAME, ("rank-" + std::to_string(rank)).c_str());
   sigset_t none;
   ::sigemptyset(&none);
@@ -141,7 +142,7 @@ void ForkedRanks::collect_ended() {
   }
 }
 
-// One that ended before it was connected; its peers would wait for it until their timeout.
+// A rank that ended before it was connected; its peers would wait for it until their timeout.
 std::optional<int> ForkedRanks::find_absent() const {
   for (int rank = 0; rank < job_.ranks; ++rank) {
     if (children_[rank].has_ended && !slots_[rank].has_joined) return rank;
@@ -149,7 +150,7 @@ std::optional<int> ForkedRanks::find_absent() const {
   return std::nullopt;
 }
 
-// A rank that was told to stop or hang does so for ever.
+// Kills a rank with a kStop or kHang fault when all others have ended.
 void ForkedRanks::kill_victim_if_alone() {
   const auto& fault = job_.options.fault;
   if (fault.kind != FaultKind::kStop && fault.kind != FaultKind::kHang) return;
@@ -176,7 +177,7 @@ void ForkedRanks::sleep_until_event() const {
   sigset_t child_ended;
   ::sigemptyset(&child_ended);
   ::sigaddset(&child_ended, SIGCHLD);
-  ::sigtimedwait(&child_ended, nullptr, &timeout);  // an interrupted wait is just an early look
+  ::sigtimedwait(&child_ended, nullptr, &timeout);  // an interrupted wait only leads to an early check
 }
 
 std::string ForkedRanks::describe(int rank) const {
@@ -206,7 +207,7 @@ RankResult ForkedRanks::result_of(int rank, std::string& failed_assertions) cons
   if (WIFSIGNALED(child.wait_status)) result.signal = WTERMSIG(child.wait_status);
   if (WIFEXITED(child.wait_status)) result.exit_code = WEXITSTATUS(child.wait_status);
   const auto bytes = read_file(child.report.get());
-  if (bytes.empty()) return result;  // it died
+  if (bytes.empty()) return result;  // the rank died
   auto said = RankReport::unpacked(Packet(bytes));
   result.result = std::move(said.result);
   result.error = std::move(said.error);

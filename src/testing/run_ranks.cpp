@@ -12,7 +12,7 @@
 namespace lockstep::testing {
 namespace {
 
-// What the ranks and their watcher share. Stuck threads keep it alive after the watcher left.
+// The data that the ranks and run_ranks() share. Stuck threads keep it alive after run_ranks() has returned.
 struct Shared {
   explicit Shared(int ranks)
       : comms(static_cast<std::size_t>(ranks)), is_done(static_cast<std::size_t>(ranks)) {}
@@ -34,8 +34,8 @@ void note_error(Shared& shared, std::exception_ptr error) {
   if (!shared.first_error) shared.first_error = error;
 }
 
-// The last copy of a failed rank's communicator goes here, which is how its peers learn of the failure: its
-// error must have been noted by then, or theirs would come first.
+// Destroys the last copy of a failed rank's communicator, by which its peers notice the failure. Its error
+// must be recorded before that, so that it is the first one.
 void run_rank(Shared& shared, const CommOptions& options, const Store& store,
               const std::function<void(Communicator)>& body) {
   const auto rank = static_cast<std::size_t>(options.rank);

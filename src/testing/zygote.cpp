@@ -27,7 +27,7 @@ constexpr auto kPatience = std::chrono::seconds(30);
 
 struct Zygote {
   std::mutex mutex;  // guards `socket`
-  UniqueFd socket;   // the test's end
+  UniqueFd socket;   // the end of the test process
 };
 
 Zygote& zygote() {
@@ -71,7 +71,8 @@ std::optional<Packet> receive_message(int socket) {
 // noexcept: nothing may unwind into main(), of which this is a copy.
 [[noreturn]] void serve(int socket, pid_t parent, const AssertionCatcher& catcher) noexcept {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);  // it died before the kernel was told
+  if (::getppid() != parent)
+    ::_exit(1);  // the test process died before the kernel was asked to kill this one with it
   ::prctl(PR_SET_NAME, "zygote");
   const rlimit no_core{};
   ::setrlimit(RLIMIT_CORE, &no_core);

@@ -5,7 +5,7 @@
 #include <lockstep/cluster/detect.h>
 #include <lockstep/cluster/slurm_environment.h>
 
-#include "cluster/node_list.h"
+#include "cluster/variables.h"
 #include "cluster/scoped_variables.h"
 #include "support/expect_error.h"
 

@@ -1,4 +1,4 @@
-// Files that are complete or absent: written beside their place, synced, then renamed.
+// Files that are complete or absent: written to a temporary file, synced, then renamed.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The command line of a program whose options stand in an OptionTree, and what makes a shell complete it.
+// The command line of a program whose options are in an OptionTree, and its completion in shells.
 #pragma once
 
 #include <functional>

@@ -68,7 +68,7 @@ namespace detail {
 LOCKSTEP_API bool means_null(const OptionText& text);
 /// `a,b` as the list of a and b, positions kept; lists are returned as they are.
 LOCKSTEP_API std::vector<OptionText> items_of(const OptionText& text);
-/// A list of scalars as the text `[A, B]`; nothing for what is none.
+/// A list of scalars as the text `[A, B]`; nothing where `text` is no such list.
 LOCKSTEP_API std::optional<OptionText> joined(const OptionText& text);
 /// `text` as a YAML scalar, quoted where it must be; `is_text`: also where it looks like another type.
 LOCKSTEP_API std::string yaml_scalar(std::string_view text, bool is_text);

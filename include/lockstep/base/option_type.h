@@ -110,7 +110,7 @@ namespace detail {
 }  // namespace detail
 
 /// `.mode = MonitorMode::kMax` or `.mode = "max"`; reads as the enum. Where the enum has kTrue and kFalse, a
-/// bool is as good.
+/// bool is accepted, too.
 template <NamedEnum Enum>
 class EnumOption {
  public:

@@ -47,8 +47,8 @@ class LOCKSTEP_API OptionTree {
 
   /// Writes the assignments into the structs, in order, choices before the members of what they
   /// chose. A name picks its table's value, replacing what was there. A member of another
-  /// alternative is refused, unless it was given by an earlier source than the name that won
-  /// (a file says fsdp with its options, a flag says ddp): then it fell with its choice.
+  /// alternative is refused, unless it was given by an earlier source than the name that won (a file says
+  /// fsdp with its options, a flag says ddp): then it is ignored with the alternative that it belongs to.
   /// @throws ConfigError naming source, key, value, what is accepted and the nearest known key; the
   /// structs may then hold a part of the assignments
   void apply(std::span<const Assignment> assignments) const;

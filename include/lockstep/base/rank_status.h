@@ -16,11 +16,11 @@ namespace lockstep {
 
 /// How a rank ended, as far as the rank itself could tell.
 enum class RankOutcome : std::uint32_t {
-  kRunning = 0,     ///< still at work, or died without a word
+  kRunning = 0,     ///< still running, or died without a report
   kDone = 1,        ///< returned
   kFailed = 2,      ///< its own error: a root cause
-  kPeerFailed = 3,  ///< PeerLost: most likely the echo of another rank's failure
-  kTimedOut = 4     ///< Timeout: a cause only where nothing but echoes ended before
+  kPeerFailed = 3,  ///< PeerLost: most likely the consequence of another rank's failure
+  kTimedOut = 4     ///< Timeout: a root cause only where all ranks that ended before have kPeerFailed
 };
 
 /// One rank's slot. Lock-free and free of pointers, so that it can lie in shared memory.
@@ -48,7 +48,7 @@ LOCKSTEP_API std::uint64_t enter_collective(std::string_view name);
 /// Notes that the collective was left.
 LOCKSTEP_API void leave_collective();
 
-/// Notes, as long as it lives, that this rank joins all ranks of the job: it waits for each of them.
+/// Notes, as long as it lives, that this rank is joining the ranks of the job and waits for each of them.
 class LOCKSTEP_API JoinNote {
  public:
   JoinNote();

@@ -117,17 +117,17 @@ class LOCKSTEP_API AnyBatch {
 
   /// Samples in the batch.
   std::int64_t size() const { return size_; }
-  /// Whether there is none.
+  /// Whether this object holds no batch.
   bool empty() const { return type_ == nullptr; }
   /// The numbers of its samples in the data set, in order; empty where it is not made of numbered ones, as
   /// those of streams and of combined loaders. Valid as long as a copy of this object.
   std::span<const std::int64_t> indices() const { return {indices_.get(), num_indices_}; }
-  /// For loaders: the first of `count` of them.
+  /// For loaders: sets the `count` indices that begin at `first`.
   void set_indices(std::shared_ptr<const std::int64_t> first, std::size_t count) {
     indices_ = std::move(first);
     num_indices_ = count;
   }
-  /// Those of `other`, of which this batch was made.
+  /// Takes the indices of `other`, from which this batch was made.
   void set_indices(const AnyBatch& other) {
     indices_ = other.indices_;
     num_indices_ = other.num_indices_;
@@ -165,8 +165,8 @@ class LOCKSTEP_API AnyBatch {
   std::size_t num_indices_ = 0;
 };
 
-/// The number of batches or samples where only reading them to the end tells it: more than there can be, and
-/// yet what sums and fractions of it hold.
+/// The number of batches or samples where it is known only after reading all of them: larger than any real
+/// number, and small enough that sums of it do not overflow.
 inline constexpr std::int64_t kUnknownLength = std::int64_t{1} << 62;
 
 /// Which part of the data a rank gets: what the strategy tells a loader before the first epoch.

@@ -1,5 +1,5 @@
-// How far a rank has come in its data: all that is needed to go on from there, whatever the number of
-// worker threads. `loader.stream(spec, position.epoch, position.batches)` gives the batches that are left.
+// The position of a rank in its data: all that is needed to continue from there, with any number of worker
+// threads. `loader.stream(spec, position.epoch, position.batches)` gives the remaining batches.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace lockstep {
 
 /// Counted on one rank.
 struct DataPosition {
-  std::int64_t epoch = 0;    ///< the one that runs, from 0
-  std::int64_t batches = 0;  ///< of that epoch, already used
+  std::int64_t epoch = 0;    ///< the current epoch, from 0
+  std::int64_t batches = 0;  ///< batches of that epoch that were used
 
   bool operator==(const DataPosition&) const = default;
 };

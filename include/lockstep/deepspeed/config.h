@@ -27,7 +27,7 @@ namespace lockstep {
 
 namespace deepspeed {
 
-/// How ranks' gradients become one.
+/// How the gradients of the ranks are combined.
 enum class AllreduceOp { kMean, kSum };
 
 LOCKSTEP_API std::span<const OptionName<AllreduceOp>> option_names(AllreduceOp);
@@ -77,8 +77,8 @@ struct DeepSpeedConfig {
   std::map<std::string, std::string> given = {};
   /// Those of them that are "auto" there.
   std::set<std::string> autos = {};
-  /// "optimizer" and "scheduler", where they cannot be had: the error that using them is. A run whose program
-  /// has its own goes on; read_deepspeed_config() throws it.
+  /// The sections "optimizer" and "scheduler" that are not supported, with the error for using them. A run
+  /// whose program has its own optimizer ignores it; read_deepspeed_config() throws it.
   std::map<std::string, ConfigError> refused = {};
 
   /// Whether the file has `key`.

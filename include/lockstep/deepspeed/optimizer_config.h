@@ -111,7 +111,7 @@ LOCKSTEP_API void describe(OptionVisitor& v, Lamb& o);
 LOCKSTEP_API void describe(OptionVisitor& v, Sgd& o);
 LOCKSTEP_API void describe(OptionVisitor& v, Muon& o);
 
-/// Every value of optimizer.type that is known, those that cannot be had included.
+/// Every value of optimizer.type that is known, including those that are not supported.
 LOCKSTEP_API std::span<const Choice<Optimizer>> optimizer_choices();
 
 }  // namespace lockstep::deepspeed

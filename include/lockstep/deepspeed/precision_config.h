@@ -22,7 +22,7 @@ struct Fp16 {
   double loss_scale = 0.0;                ///< 0: dynamic
   int initial_scale_power = 16;           ///< a dynamic scale starts at 2 to this power
   std::int64_t loss_scale_window = 1000;  ///< steps without overflow before the scale doubles
-  int hysteresis = 2;                     ///< overflows put up with before the scale is halved
+  int hysteresis = 2;                     ///< overflows that are tolerated before the scale is halved
   bool consecutive_hysteresis = false;
   std::int64_t min_loss_scale = 1;
   bool fp16_master_weights_and_grads = false;
@@ -51,7 +51,7 @@ struct TorchAutocast {
   std::vector<std::string> lower_precision_safe_modules = {};
 };
 
-/// "amp": Apex, which there is not; read so that files which switch it off work.
+/// "amp": Apex, which is not supported; the section is read so that files which switch it off work.
 struct Amp {
   AutoOr<bool> enabled = false;
 };

@@ -12,7 +12,7 @@
 
 namespace lockstep::deepspeed {
 
-/// "aio": how offloaded states go to and from disk.
+/// "aio": how offloaded states are read from and written to disk.
 struct Aio {
   std::int64_t block_size = 1'048'576;  ///< bytes
   std::int64_t queue_depth = 8;
@@ -22,7 +22,7 @@ struct Aio {
   bool use_gds = false;
 };
 
-/// "activation_checkpointing": how ls::checkpoint keeps things; alone it checkpoints nothing.
+/// "activation_checkpointing": how ls::checkpoint stores activations; the section alone checkpoints nothing.
 struct ActivationCheckpointing {
   bool partition_activations = false;
   bool cpu_checkpointing = false;

@@ -14,7 +14,7 @@
 
 namespace lockstep::deepspeed {
 
-/// Where states are kept between their uses.
+/// Where states are stored between their uses.
 enum class OffloadDevice { kNone, kCpu, kNvme };
 
 /// "offload_param": parameters; needs stage 3.

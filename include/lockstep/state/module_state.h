@@ -1,4 +1,4 @@
-// The state of a torch::nn::Module, its parameters and buffers, and how it is spread over files.
+// The state of a torch::nn::Module, its parameters and buffers, and how it is divided among files.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ namespace lockstep {
 /// FSDP's state_dict_type.
 enum class StateDictType {
   kFull,    ///< rank 0 writes: one file, as Python expects it
-  kSharded  ///< every rank writes its share, as large as the others': the fastest
+  kSharded  ///< every rank writes an equal share, which is fastest
 };
 
 LOCKSTEP_API std::span<const OptionName<StateDictType>> option_names(StateDictType);

@@ -5,12 +5,12 @@
 
 namespace lockstep {
 
-/// Where the generators stand that torch's random functions and layers (dropout, initialisation) draw from:
-/// `cpu`, and `device` where `device` is another. Copies. Not Collective; ranks differ.
+/// The states of the generators from which torch's random functions and layers (dropout, initialisation)
+/// draw: `cpu`, and `device` where `device` is another one. Copies. Not Collective; ranks differ.
 LOCKSTEP_API StateTree random_state(at::Device device = at::kCPU);
 
-/// Lets them draw on from there. A state without `device`, as of a run on CPUs, leaves that of `device` as it
-/// is. @throws CheckpointError when it is no such state; nothing has changed then
+/// Continues the generators from `state`. A state without `device`, as of a run on CPUs, leaves that of
+/// `device` unchanged. @throws CheckpointError when it is no such state; nothing has changed then
 LOCKSTEP_API void load_random_state(const StateTree& state, at::Device device = at::kCPU);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// StateTree: what every stateful part of a run gives and takes.
+// StateTree: the state of any part of a run, for checkpoints.
 //
 // A tree of names, in order. Its leaves are tensors, shards of tensors, numbers, strings and bytes; its
 // branches are trees and lists. A tree taken from a part aliases that part's tensors: taking it costs no
@@ -36,7 +36,7 @@ struct StateValue;
 /// Makes another tensor of one.
 using TensorChange = std::function<at::Tensor(const at::Tensor&)>;
 
-/// What StateTree keeps of binary formats of others.
+/// Bytes of a binary format that StateTree does not interpret.
 using StateBytes = std::vector<std::byte>;
 
 /// This rank's part of a tensor that is spread over ranks: a run of its elements, in row-major order.
@@ -47,7 +47,7 @@ struct TensorShard {
 };
 
 namespace detail {
-/// Fails for want of a value of `kind` under `path`, where there is `found`, or nothing.
+/// Throws the error that `path` has no value of `kind`, but `found`, or nothing.
 [[noreturn]] LOCKSTEP_API void refuse_state(const std::string& path, std::string_view kind,
                                             const StateValue* found);
 }  // namespace detail
@@ -88,13 +88,13 @@ class LOCKSTEP_API StateTree {
   /// Of entries whose names differ. @throws CheckpointError when two are equal
   explicit StateTree(std::vector<Entry> entries);
 
-  /// What stands in the place of a value that a file has and nothing here can read, such as an object of a class
-  /// of Python's. It is empty; whoever asks for it gets an error with `what` it is, and nothing writes it.
+  /// A placeholder for a value of a file that cannot be read, such as an object of a Python class. It is
+  /// empty; reading it as a value throws an error with `what` it is, and writing it is refused.
   static StateTree unread(std::string what);
-  /// What unread() was told; empty for a tree that is one.
+  /// The argument of unread(); empty for a real tree.
   const std::string& what_is_unread() const { return unread_; }
 
-  /// Puts `value` under `name`, in the place of what was there, else at the end.
+  /// Sets the value under `name`: replaces an existing one, or adds it at the end.
   void set(std::string_view name, StateValue value);
 
   /// The value under `name`: T is at::Tensor, std::int64_t, double, bool, std::string, StateBytes,
@@ -111,7 +111,7 @@ class LOCKSTEP_API StateTree {
   /// @throws CheckpointError as get, and when shape or element type differ; nothing is copied then
   void copy_to(std::string_view name, const at::Tensor& target) const;
 
-  /// What is under `name`, or null.
+  /// The value under `name`, or null.
   const StateValue* find(std::string_view name) const;
   bool contains(std::string_view name) const { return find(name) != nullptr; }
 
@@ -119,7 +119,7 @@ class LOCKSTEP_API StateTree {
   std::size_t size() const;
   /// Names and values, in order.
   std::span<const Entry> entries() const;
-  /// Where the tree hangs in the one that it was put into: `optimizer/groups`. Empty at the root.
+  /// The path of this tree within the one that it was put into: `optimizer/groups`. Empty at the root.
   const std::string& path() const { return path_; }
 
   /// The same tree with tensors of its own.
@@ -128,10 +128,11 @@ class LOCKSTEP_API StateTree {
   StateTree with_tensors(const TensorChange& change) const;
 
   /// Every leaf by its path: names and, in lists, numbers, with `/` between them (a `/` in a name is
-  /// written `~1`, a `~` is `~0`, as in JSON pointers). Empty trees and lists have no leaves; unread() is one.
+  /// written `~1`, a `~` is `~0`, as in JSON pointers). Empty trees and lists have no leaves; unread() is
+  /// one.
   std::vector<std::pair<std::string, const StateValue*>> flatten() const;
 
-  /// The same names and kinds, in any order, with the same bits.
+  /// Whether both have the same names and kinds, in any order, with the same bits.
   LOCKSTEP_API friend bool operator==(const StateTree& a, const StateTree& b);
 
  private:
@@ -159,7 +160,7 @@ struct LOCKSTEP_API StateValue : std::variant<at::Tensor, std::int64_t, double, 
   /// In words, for errors: `tensor Float [2, 3]`, `integer 7`, `tree of 3`.
   std::string describe() const;
 
-  void move_to(std::string path);  ///< tells branches where they hang
+  void move_to(std::string path);  ///< sets the path, also of branches
   StateValue with_tensors(const TensorChange& change) const;
 };
 

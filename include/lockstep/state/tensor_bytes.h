@@ -1,4 +1,4 @@
-// Between tensors and the bytes of a safetensors file.
+// Conversions between tensors and the bytes of safetensors files.
 #pragma once
 
 #include <string>

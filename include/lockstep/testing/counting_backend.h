@@ -1,4 +1,4 @@
-// CountingBackend: which collectives a rank issues, and when.
+// CountingBackend: records which collectives a rank issues, and when.
 #pragma once
 
 #include <chrono>
@@ -22,9 +22,9 @@ struct CountedCall {
   std::chrono::steady_clock::time_point issued_at = {};
 };
 
-/// Wraps a communicator of this rank. Hand communicator() to what is to be tested; collectives that go
-/// through it, or through groups that are split off it, are carried out by the wrapped one and written down in
-/// the order of their issue. Any thread.
+/// Wraps a communicator of this rank. Pass communicator() to the code under test; collectives through it, or
+/// through groups that are split from it, are run by the wrapped one and recorded in the order of their
+/// issue. Thread-safe.
 class LOCKSTEP_API CountingBackend {
  public:
   explicit CountingBackend(const Communicator& comm);
@@ -32,7 +32,7 @@ class LOCKSTEP_API CountingBackend {
 
   Communicator communicator() const;
 
-  /// Writes `name` down, between collectives: "backward ended".
+  /// Records `name` between collectives: "backward ended".
   void mark(std::string name);
   /// Everything since the beginning, or since clear().
   std::vector<CountedCall> calls() const;

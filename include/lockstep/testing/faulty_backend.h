@@ -10,7 +10,7 @@
 
 namespace lockstep::testing {
 
-/// What goes wrong, once.
+/// A fault that happens once.
 struct CommFault {
   std::uint64_t nth = 1;               ///< which collective, counted from 1
   std::string collective = {};         ///< only those of this name are counted: "all_reduce"; empty: all
@@ -18,8 +18,8 @@ struct CommFault {
   bool fails = true;  ///< it is never issued, and throws CommError: in wait(), if asynchronous
 };
 
-/// Wraps a communicator of this rank; hand communicator() to what is to be tested. The wrapped one stays
-/// healthy: for faults of real connections and processes see testing::run_ranks and --fault.
+/// Wraps a communicator of this rank; pass communicator() to the code under test. The wrapped one has no
+/// fault: for faults of real connections and processes see testing::run_ranks and --fault.
 class LOCKSTEP_API FaultyBackend {
  public:
   FaultyBackend(const Communicator& comm, CommFault fault);

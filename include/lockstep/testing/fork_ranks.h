@@ -1,5 +1,5 @@
-// Ranks as processes of their own, for tests of all that threads cannot show: generators, the environment,
-// signals, death.
+// Ranks as processes, for tests for which threads do not suffice: random generators, the environment,
+// signals, the death of a rank.
 //
 // The ranks are forked from a zygote, a copy of the test program made at the start of main(), before any
 // tensor and thread: a few milliseconds per rank, where starting the program again takes a second. A zygote
@@ -54,14 +54,14 @@ struct ForkRanksOptions {
   std::chrono::milliseconds deadline = std::chrono::seconds(60);      ///< for all ranks to end
   std::chrono::milliseconds comm_timeout = std::chrono::seconds(30);  ///< Communicator::timeout()
   Reduction reduction = Reduction::kOrdered;                          ///< order of sums
-  Fault fault = {};                                                   ///< what befalls one of the ranks
+  Fault fault = {};                                                   ///< a fault of one of the ranks
   FaultPlace fault_place = FaultPlace::kCollective;                   ///< what `fault.step` counts
 };
 
 /// How a rank ended.
 struct RankResult {
   std::string result = {};                      ///< what its body returned
-  RankOutcome outcome = RankOutcome::kRunning;  ///< kRunning: ended without a word
+  RankOutcome outcome = RankOutcome::kRunning;  ///< kRunning: ended without a report
   std::string error = {};                       ///< text of the exception that left its body
   int exit_code = 0;                            ///< 0 done; 1 exception; else its own
   int signal = 0;                               ///< what killed it, or 0

@@ -1,11 +1,12 @@
+// Operations on batches: collating samples, pinning memory, and changing the tensors in them.
 #include <lockstep/data/example.h>
 
 #include <sstream>
 #include <vector>
 
 #include <ATen/ops/stack.h>
-
 #include <lockstep/base/error.h>
+#include <lockstep/data/any_loader.h>
 
 namespace lockstep {
 namespace {
@@ -28,7 +29,7 @@ void require_fit(const char* what, std::size_t index, const at::Tensor& first, c
                                    " of a batch does not fit the first",
                            .expected = describe(first),
                            .got = describe(other),
-                           .hint = "bring samples to one shape before they are made a batch of"});
+                           .hint = "give all samples of a batch the same shape"});
 }
 
 at::Tensor stacked(const char* what, const std::vector<at::Tensor>& tensors) {
@@ -56,6 +57,40 @@ at::Tensor pin_memory(const at::Tensor& batch) { return batch.defined() ? batch.
 
 Example pin_memory(const Example& batch) {
   return {.data = pin_memory(batch.data), .target = pin_memory(batch.target)};
+}
+
+namespace {
+
+class ChangedStream final : public BatchStream {
+ public:
+  ChangedStream(std::unique_ptr<BatchStream> stream, TensorChange change)
+      : stream_(std::move(stream)), change_(std::move(change)) {}
+
+  bool next(AnyBatch& batch) override {
+    if (!stream_->next(batch)) return false;
+    batch = batch.with_tensors(change_);
+    return true;
+  }
+  bool is_last() const override { return stream_->is_last(); }
+
+ private:
+  std::unique_ptr<BatchStream> stream_;
+  TensorChange change_;
+};
+
+}  // namespace
+
+at::Tensor with_tensors(const at::Tensor& batch, const TensorChange& change) {
+  return batch.defined() ? change(batch) : batch;
+}
+
+Example with_tensors(const Example& batch, const TensorChange& change) {
+  return {with_tensors(batch.data, change), with_tensors(batch.target, change)};
+}
+
+std::unique_ptr<BatchStream> with_tensors(std::unique_ptr<BatchStream> stream, TensorChange change) {
+  if (!change) return stream;
+  return std::make_unique<ChangedStream>(std::move(stream), std::move(change));
 }
 
 }  // namespace lockstep
