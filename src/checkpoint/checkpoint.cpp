@@ -21,7 +21,7 @@ namespace {
 at::Tensor run_in(const CheckpointFiles& files, const std::string& path, std::int64_t begin,
                   std::int64_t elements);
 
-// A tensor of bytes that somebody else owns; `owner` keeps them.
+// A tensor over bytes that `owner` keeps alive.
 at::Tensor tensor_on(std::span<std::byte> bytes, at::ScalarType type, std::shared_ptr<const void> owner) {
   const auto elements = static_cast<std::int64_t>(bytes.size() / c10::elementSize(type));
   return at::from_blob(
@@ -96,7 +96,7 @@ StateTree Checkpoint::shared() const { return shared({}); }
 StateTree Checkpoint::shared(const StateTree& wanted) const {
   const auto source = [&](const std::string& path, const StateValue* value) -> StateValue {
     const auto* shard = value ? std::get_if<TensorShard>(value) : nullptr;
-    // Of another shape it comes as it is: who compares it names both.
+    // A tensor of another shape is returned whole: the caller compares the shapes and names both.
     const bool fits = shard != nullptr && files_->record(path).shape == shard->shape;
     if (!fits) return detail::tensor_in(*files_, path);
     return TensorShard{.elements = detail::run_in(*files_, path, shard->begin, shard->elements.numel()),

@@ -12,15 +12,14 @@
 
 #include "checkpoint/pickle_state.h"
 #include "checkpoint/stored_weights.h"
-#include "formats/zero_optimizer.h"
-#include "formats/zero_weights.h"
+#include "formats/zero_model_states.h"
 
 namespace lockstep::detail {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-/// What a program has no use for beside the model and the optimizer, or what says where these are.
+/// Keys of a checkpoint that are no client state: the model, the optimizer, and DeepSpeed's own bookkeeping.
 constexpr std::array kOfDeepSpeed{"module",
                                   "buffer_names",
                                   "optimizer",
@@ -55,7 +54,7 @@ StateTree zero_kinds(const ZeroCheckpoint& checkpoint, const ZeroOptimizer& opti
   return kinds;
 }
 
-/// Settings of DeepSpeed's groups, for groups of the program that may have others of the parameters.
+/// The settings of DeepSpeed's groups, for the program's groups, which may divide the parameters otherwise.
 class GroupSettings {
  public:
   GroupSettings(const ZeroCheckpoint& checkpoint, const ZeroOptimizer& optimizer, bool warns)
@@ -87,7 +86,7 @@ class GroupSettings {
                std::to_string(count) + (count == 1 ? " number" : " numbers"), text_of(found));
   }
 
-  /// Empty where the groups say nothing, or differ.
+  /// Empty where the groups lack the setting, or differ in it.
   Numbers common(const std::vector<std::string>& names, const char* key, std::size_t count) const {
     std::optional<Numbers> all;
     for (const auto& name : names) {
@@ -116,7 +115,7 @@ std::optional<std::int64_t> scheduler_steps(const pickle::Dict& scheduler) {
     const auto* value = scheduler.find(key);
     return value == nullptr ? nullptr : value->as<std::int64_t>();
   };
-  if (const auto* last = number("last_batch_iteration")) return *last + 1;  // DeepSpeed's begin at -1
+  if (const auto* last = number("last_batch_iteration")) return *last + 1;  // DeepSpeed counts from -1
   if (const auto* last = number("last_epoch")) return *last;
   return std::nullopt;
 }

@@ -11,20 +11,21 @@ namespace lockstep::detail {
 /// @throws CheckpointError as zero_weights()
 LOCKSTEP_API StateTree deepspeed_model(const ZeroCheckpoint& checkpoint, const StateTree& wanted);
 
-/// `own`, the state of an optimizer, with the values that the checkpoint has for it: what it keeps of each
-/// parameter, as TensorShards where `own` has some, and the groups' lr, weight_decay and betas. A group of
-/// `own` whose parameters had several values of such a setting keeps its own; with a warning where `warns`,
-/// as one of the ranks should.
+/// `own`, the state of an optimizer, with the values that the checkpoint has for it: the state of each
+/// parameter, as TensorShards where `own` has some, and lr, weight_decay and betas of the groups. A group of
+/// `own` whose parameters had different values of such a setting keeps its own value; with `warns`, which one
+/// rank should set, a warning says so.
 /// @throws CheckpointError as ZeroOptimizer; naming parameter or kind of state that is not there
 LOCKSTEP_API StateTree deepspeed_optimizer(const ZeroCheckpoint& checkpoint, const StateTree& own,
                                            bool warns);
 
-/// `own`, the state of a scheduler, where the checkpoint's has come to; empty where it has none.
-/// @throws CheckpointError when it does not say where that is
+/// `own`, the state of a scheduler, set to the step that the checkpoint's scheduler had reached; empty where
+/// the checkpoint has none.
+/// @throws CheckpointError when the checkpoint does not contain that step
 LOCKSTEP_API StateTree deepspeed_scheduler(const ZeroCheckpoint& checkpoint, const StateTree& own);
 
-/// What else the program and DeepSpeed have saved: global_steps, global_samples, skipped_steps, lr_scheduler,
-/// and the program's client_state.
+/// The other values that the program and DeepSpeed have saved: global_steps, global_samples, skipped_steps,
+/// lr_scheduler, and the program's client_state.
 /// @throws CheckpointError for values that no StateTree holds
 LOCKSTEP_API StateTree deepspeed_client_state(const ZeroCheckpoint& checkpoint);
 

@@ -171,7 +171,7 @@ class Reader {
     return joined(name, shape, pieces, parts);
   }
 
-  /// The tensor of that shape; what is allocated for it is no more than its parts take.
+  /// The tensor of that shape, joined from its parts. No more memory is allocated than the parts take.
   at::Tensor joined(const std::string& name, const Numbers& shape, const std::vector<Piece>& pieces,
                     const std::vector<at::Tensor>& parts) const {
     std::int64_t stored = 0;

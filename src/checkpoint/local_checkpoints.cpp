@@ -11,7 +11,6 @@
 
 #include "base/folder_lock.h"
 #include "checkpoint/local_inventory.h"
-#include "checkpoint/replicate.h"
 #include "checkpoint/saving.h"
 #include "checkpoint/staging_directory.h"
 #include "checkpoint/together.h"
@@ -27,7 +26,7 @@ constexpr std::size_t kNameDigits = 16;
 
 fs::path default_root() { return fs::path(kSharedMemory) / ("lockstep-" + std::to_string(::geteuid())); }
 
-// Equal on all nodes, as rank 0 says where the run is.
+// The same name on all nodes, since rank 0 broadcasts the run directory.
 std::string name_of_run(const fs::path& run_dir) {
   const auto path = without_slash(fs::absolute(run_dir).lexically_normal()).string();
   return checksum(std::as_bytes(std::span(path))).substr(0, kNameDigits);
@@ -63,14 +62,16 @@ fs::path draft_of(const fs::path& target) {
   return target.parent_path() / ("." + target.filename().string() + ".draft");
 }
 
-// All that have their names but `kept`, which may be empty. Others may be writing the next one already.
-void remove_all_but(const fs::path& kept, const fs::path& folder) {
+// Removes all complete checkpoints in `folder` but `newest`, which may be empty. Other ranks may be writing
+// the next one already.
+void remove_all_but(const fs::path& newest, const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path() != kept && is_name_of_local(entry.path())) remove_or_warn(entry.path());
+    if (entry.path() != newest && is_name_of_local(entry.path())) remove_or_warn(entry.path());
 }
 
-// What a run that is no more had until then. It may have started again meanwhile: then it is its own.
+// Removes `checkpoint` of a run that has ended, and older ones. If that run has been started again meanwhile,
+// they are left alone.
 void remove_with_older(const fs::path& checkpoint) {
   const auto run = checkpoint.parent_path();
   const auto lock = lock_for_removal(run);
@@ -84,10 +85,10 @@ void remove_with_older(const fs::path& checkpoint) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(run, ignored))
     if (is_name_of_local(entry.path()) && time(entry.path()) <= latest) remove_or_warn(entry.path());
-  (void)::rmdir(run.c_str());  // unless there are later ones
+  (void)::rmdir(run.c_str());  // fails if there are later checkpoints
 }
 
-// A manifest with the time that counts on all nodes.
+// The manifest with the time of writing by the clock of rank 0, which all nodes use.
 std::string with_time(fs::file_time_type time, const std::string& manifest) {
   return std::to_string(time.time_since_epoch().count()) + '\n' + manifest;
 }
@@ -99,7 +100,8 @@ void write_with_time(const fs::path& folder, const std::string& text) {
   fs::last_write_time(folder / kManifestName, fs::file_time_type(time));
 }
 
-// Optimizers' states have the same bits on all ranks. Of the rest rank 0's is what counts.
+// States of optimizers have the same bits on all ranks, so that each writes a share. Of other entries rank 0
+// writes its values.
 StateDictType type_of_entry(const std::string& entry) {
   return entry.starts_with("optimizer") ? StateDictType::kSharded : StateDictType::kFull;
 }
@@ -124,20 +126,20 @@ LocalCheckpoints::LocalCheckpoints(const fs::path& root, const fs::path& run_dir
     lock_ = lock_for_use(folder_);
     remove_unfinished(folder_);
   }
-  communicator.barrier();  // nobody writes before
+  communicator.barrier();  // no rank writes before the others are ready
 }
 
 LocalCheckpoints::~LocalCheckpoints() {
   try {
     wait();
-  } catch (const CommError&) {  // which training has failed with, too
+  } catch (const CommError&) {  // training has failed with it, too
   } catch (const std::exception& error) {
     log_warning(error.what());
   }
-  if (nodes_.leads()) (void)::rmdir(folder_.c_str());  // unless something is in it
+  if (nodes_.leads()) (void)::rmdir(folder_.c_str());  // fails if something is in it
 }
 
-// Somebody may have cleared the memory meanwhile.
+// The folder may have been removed meanwhile, when somebody cleared the memory.
 void LocalCheckpoints::hold_folder() {
   std::error_code ignored;
   if (!fs::exists(folder_, ignored)) {
@@ -184,8 +186,8 @@ void LocalCheckpoints::save(const CheckpointState& state, const CheckpointInfo& 
   });
 }
 
-// In the thread. Nodes have the new one, or the one before, or, where they are killed between their renames,
-// both or either, of which one is whole.
+// Runs in the background thread. Each node has the new checkpoint or the previous one; where nodes are killed
+// between their renames they may have either, of which one is complete.
 void LocalCheckpoints::complete(Saving& saving, const Begun& begun, const fs::path& target) {
   const auto draft = draft_of(target);
   const bool is_zero = group_.rank() == 0;
@@ -219,7 +221,7 @@ void LocalCheckpoints::complete(Saving& saving, const Begun& begun, const fs::pa
   forget_resumed();
 }
 
-// Once: what comes there later is of a run that has gone on itself.
+// Happens once: a later checkpoint there belongs to a run that has continued itself.
 void LocalCheckpoints::forget_resumed() {
   const auto resumed = std::exchange(resumed_, {});
   if (!resumed.empty() && resumed.parent_path() != folder_) remove_with_older(resumed);
@@ -252,10 +254,11 @@ void LocalCheckpoints::refuse_unusable(const LocalCandidate& candidate) const {
                                          .got = std::to_string(candidate.world_size)});
   const auto lost = lost_files(root_, candidate, nodes_, communicator_);
   if (!lost.empty())
-    throw CheckpointError("checkpoint", {.what = name + " is not whole",
-                                         .expected = "each file on one node at least",
-                                         .got = "none that has " + lost,
-                                         .hint = "more nodes keep each with a larger replication_factor"});
+    throw CheckpointError("checkpoint",
+                          {.what = name + " is not whole",
+                           .expected = "each file on one node at least",
+                           .got = "none that has " + lost,
+                           .hint = "with a larger replication_factor more nodes hold a copy of each file"});
 }
 
 Checkpoint LocalCheckpoints::open(const LocalCandidate& candidate, Verify verify) {

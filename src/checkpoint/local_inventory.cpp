@@ -31,7 +31,7 @@ std::string octal(mode_t mode) {
   return digits;
 }
 
-// What is wrong with it; empty: nothing.
+// Why `folder` cannot be used; empty where it can.
 std::string fault_of(const fs::path& folder, mode_t forbidden) {
   struct stat status {};
   if (::lstat(folder.c_str(), &status) != 0) return std::generic_category().message(errno);
@@ -85,12 +85,12 @@ nlohmann::json entry_of(const fs::path& folder, const std::string& run) {
           {"held", held_files(folder, manifest)}};
 }
 
-// A folder that somebody else may have put there is none of ours.
+// A folder that another user may have put there is skipped.
 void add_run(const fs::path& root, const std::string& run, nlohmann::json& entries) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(root / run, ignored))) return;
   if (!is_private_folder(root / run)) {
-    log_warning((root / run).string() + " is passed over: not a folder of this user alone");
+    log_warning((root / run).string() + " is skipped: it is not a folder of this user alone");
     return;
   }
   for (const auto& folder : fs::directory_iterator(root / run, ignored)) {
@@ -98,7 +98,7 @@ void add_run(const fs::path& root, const std::string& run, nlohmann::json& entri
     try {
       entries.push_back(entry_of(folder.path(), run));
     } catch (const std::exception& error) {
-      log_warning("local checkpoint " + folder.path().string() + " is passed over: " + error.what());
+      log_warning("local checkpoint " + folder.path().string() + " is skipped: " + error.what());
     }
   }
 }
@@ -118,7 +118,7 @@ LocalCandidate candidate_from(const nlohmann::json& entry) {
           .files = entry.at("files").get<std::size_t>()};
 }
 
-// One for all nodes that have the same.
+// Nodes that have the same checkpoint share one entry.
 void add_to(std::map<std::pair<std::string, std::string>, LocalCandidate>& all, const nlohmann::json& entry,
             int node) {
   auto candidate = candidate_from(entry);
@@ -169,7 +169,8 @@ std::string lost_files(const fs::path& root, const LocalCandidate& candidate, co
   for (const auto& [node, files] : candidate.held)
     for (const auto& [name, bytes] : files) held.insert(name);
   if (held.size() == candidate.files) return {};
-  const int teller = nodes.leader_of(candidate.held.begin()->first);  // one that has the manifest
+  const int teller =
+      nodes.leader_of(candidate.held.begin()->first);  // the leader of a node that has the manifest
   const auto folder = root / candidate.place;
   const auto texts = read_together(communicator, folder, [&] {
     return communicator.rank() == teller ? names_of_lost(folder, held) : std::string();

@@ -130,7 +130,7 @@ std::optional<std::string> name_of(const pickle::Value& key) {
   return std::nullopt;
 }
 
-/// Why the entries of `dict` cannot be told apart by names, or an empty string.
+/// Why the keys of `dict` cannot become distinct names, or an empty string.
 std::string nameless(const pickle::Dict& dict) {
   std::unordered_set<std::string> names;
   for (const auto& [key, held] : dict.entries) {
@@ -149,7 +149,7 @@ StateTree StateOfPickle::tree(const pickle::Dict& dict) {
 }
 
 StateTree StateOfPickle::named(const pickle::Dict& dict) {
-  std::vector<StateTree::Entry> entries;  // StateTree::set() would look through all of them for each
+  std::vector<StateTree::Entry> entries;  // StateTree::set() would search all of them
   for (const auto& [key, held] : dict.entries)
     if (held.as<pickle::None>() == nullptr) entries.push_back({*name_of(key), value(held)});
   return StateTree(std::move(entries));

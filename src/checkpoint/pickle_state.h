@@ -1,4 +1,4 @@
-// Between the values of a pickle and StateTrees.
+// Conversions between the values of a pickle and StateTrees.
 #pragma once
 
 #include <map>
@@ -12,18 +12,19 @@
 
 namespace lockstep::detail {
 
-/// Makes state of what a file of torch.save holds. The tensors do not refer to the file.
+/// Makes StateTrees of the content of a file of torch.save. The tensors do not refer to the file.
 class StateOfPickle {
  public:
-  /// `where` is the file, for errors. Both must outlive this.
+  /// `where` names the file in errors. Both arguments must outlive this object.
   StateOfPickle(const torch_file::Contents& contents, const std::string& where)
       : contents_(contents), where_(where) {}
 
-  /// What is not read, dicts within it with such keys among them, becomes StateTree::unread().
+  /// Values that are not read become StateTree::unread(), among them dicts inside `dict` with keys that are
+  /// neither text nor integers.
   /// @throws CheckpointError for keys that are neither text nor integers, or equal as text
   StateTree tree(const pickle::Dict& dict);
   StateValue value(const pickle::Value& value);
-  /// Tensors of one storage share memory, except those whose values are not what lies there but conjugated, say.
+  /// Tensors of one storage share memory, except those that are, for example, conjugated views of it.
   at::Tensor tensor(const pickle::Tensor& tensor);
 
  private:
@@ -37,7 +38,7 @@ class StateOfPickle {
   std::unordered_map<std::string, at::Tensor> storages_;  // their bytes, by key
 };
 
-/// Makes values for a file of torch.save out of state, which must live on while they are used.
+/// Makes values for a file of torch.save out of state, which must outlive them.
 class PickleOfState {
  public:
   pickle::Dict dict(const StateTree& tree);
@@ -48,8 +49,8 @@ class PickleOfState {
  private:
   /// What makes two tensors the same one: address, element type, shape, strides, and whether signs are to be
   /// changed, or it is to be conjugated.
-  using Identity =
-      std::tuple<const void*, at::ScalarType, std::vector<std::int64_t>, std::vector<std::int64_t>, bool, bool>;
+  using Identity = std::tuple<const void*, at::ScalarType, std::vector<std::int64_t>,
+                              std::vector<std::int64_t>, bool, bool>;
 
   pickle::Dict with_integer_keys(const StateTree& tree);
   pickle::Value tensor(const at::Tensor& tensor);

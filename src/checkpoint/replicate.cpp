@@ -1,4 +1,5 @@
-#include "checkpoint/replicate.h"
+// Files of local checkpoints on their way between nodes: to those that hold copies, and to those that lack
+// them.
 
 #include <algorithm>
 #include <exception>
@@ -29,7 +30,7 @@ bool has_file(const LocalCandidate& candidate, int node, const std::string& file
          std::ranges::any_of(files->second, [&](const auto& each) { return each.first == file; });
 }
 
-// By the node that gives them, those that some node lacks.
+// The files that some node lacks, by the node that sends them.
 std::map<int, FileList> wanted_by_giver(const LocalCandidate& candidate, int nodes) {
   std::map<std::string, std::pair<int, std::uint64_t>> givers;
   std::map<std::string, int> holders;
@@ -56,7 +57,7 @@ void give(const fs::path& folder, const FileList& files, int giver, const Commun
   outgoing.finish();
 }
 
-// Also where it has some of them, and needs not all.
+// Receives all files of `giver`, also those that this node has already.
 void take(const fs::path& folder, const FileList& files, int giver, const LocalCandidate& candidate,
           const Communicator& leaders) {
   IncomingFiles incoming(folder, files);
@@ -68,7 +69,7 @@ void take(const fs::path& folder, const FileList& files, int giver, const LocalC
 }
 
 void transfer(const fs::path& folder, const LocalCandidate& candidate, const Communicator& leaders) {
-  std::exception_ptr failure;  // of files here: the other leaders go on
+  std::exception_ptr failure;  // of files of this node: the other leaders continue
   for (const auto& [giver, files] : wanted_by_giver(candidate, leaders.size())) {
     try {
       if (giver == leaders.rank()) {
@@ -85,7 +86,8 @@ void transfer(const fs::path& folder, const LocalCandidate& candidate, const Com
   if (failure) std::rethrow_exception(failure);
 }
 
-// What has the name is none that could be used: its manifest is damaged, or another one than was asked for.
+// A folder that has the name already cannot be used: its manifest is damaged, or belongs to another
+// checkpoint.
 void give_name(const fs::path& folder, const fs::path& target, fs::file_time_type written) {
   std::error_code failure;
   remove_or_warn(target);
@@ -102,7 +104,7 @@ std::optional<Communicator> group_of_leaders(const FolderNodes& nodes, const Com
   return communicator.new_group(leaders);
 }
 
-// `folder` becomes `target` in the end, where it is another one.
+// Renames `folder` to `target` at the end, where they differ.
 void fetch_into(fs::path& folder, const fs::path& target, const LocalCandidate& candidate,
                 const FolderNodes& nodes, const Communicator& communicator) {
   const bool is_there = folder == target;
@@ -128,7 +130,7 @@ void fetch_into(fs::path& folder, const fs::path& target, const LocalCandidate& 
 
 }  // namespace
 
-// Where a node has nothing of it, nothing is left there unless all nodes have got all.
+// On a node that had no files of it, nothing is left unless all nodes have received all files.
 void fetch_files(const fs::path& target, const LocalCandidate& candidate, const FolderNodes& nodes,
                  const Communicator& communicator) {
   if (nodes.count() == 1) return;
@@ -151,7 +153,7 @@ std::vector<FileList> lists_of_ranks(const FileList& files, const Communicator& 
   return lists;
 }
 
-// What one rank sends here.
+// The files that one rank sends to this one.
 struct Source {
   int rank;
   std::vector<FilePiece> pieces;
@@ -171,7 +173,7 @@ std::vector<Source> sources_at(int jump, const std::filesystem::path& folder,
   return sources;
 }
 
-// Piece by piece: everybody's next one is on its way before anybody waits.
+// Exchanges piece by piece: all ranks have sent their next piece before any of them waits.
 void exchange_at(int jump, const std::filesystem::path& folder, const FileList& own,
                  const std::vector<FileList>& lists, const FolderNodes& nodes,
                  const Communicator& communicator) {
@@ -203,7 +205,7 @@ void replicate(const std::filesystem::path& folder, const FileList& files, int c
                const FolderNodes& nodes, const Communicator& communicator) {
   if (copies == 0) return;
   const auto lists = lists_of_ranks(files, communicator);
-  std::exception_ptr failure;  // of this rank's files: its partners go on
+  std::exception_ptr failure;  // of this rank's files: its partners continue
   for (int jump = 1; jump <= copies; ++jump) {
     try {
       exchange_at(jump, folder, files, lists, nodes, communicator);

@@ -1,8 +1,14 @@
-// Writing a checkpoint: every rank its files, rank 0 the manifest.
+// Writing a checkpoint: every rank writes its files and rank 0 the manifest, at once or in the background
+// (CheckpointWriter), for a Trainer by its CheckpointIO.
 #include <optional>
+#include <utility>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/checkpoint/checkpoint_io.h>
+#include <lockstep/checkpoint/checkpoint_writer.h>
+#include <lockstep/torch.h>
 
 #include "checkpoint/saving.h"
 #include "checkpoint/staging_directory.h"
@@ -31,7 +37,8 @@ void check_name(const fs::path& folder, const fs::path& place_of_zero) {
   if (place_of(folder).filename() != place_of_zero.filename()) refuse_place(folder, place_of_zero);
 }
 
-// Its name is random: who finds it there sees what rank 0 made, whatever the path to it.
+// The name of the draft is random: a rank that finds it sees the folder that rank 0 has created, whatever its
+// path is there.
 void check_sees(const fs::path& draft, const fs::path& folder, const fs::path& place_of_zero) {
   if (!fs::is_directory(draft)) refuse_place(folder, place_of_zero);
 }
@@ -51,15 +58,15 @@ void save_checkpoint_of(const fs::path& folder, const StateSource& state, const 
   const auto together = [&](const auto& step) { return detail::together(communicator, folder, step); };
   const bool leads = communicator.rank() == 0;
   Saving saving(info, communicator, [&](const std::string&) { return options.state_dict_type; });
-  std::optional<StagingDirectory> making;
+  std::optional<StagingDirectory> staging;
   const auto place_of_zero = together([&] {
     saving.take(state());
     return place_of(folder).string();
   });
   const auto draft = together([&] {
     check_name(folder, place_of_zero);
-    if (leads) making.emplace(folder);
-    return leads ? making->path().filename().string() : std::string();
+    if (leads) staging.emplace(folder);
+    return leads ? staging->path().filename().string() : std::string();
   });
   std::string part;
   together([&] {
@@ -73,12 +80,86 @@ void save_checkpoint_of(const fs::path& folder, const StateSource& state, const 
   together([&] {
     if (!leads) return std::string();
     saving.take_parts(parts);
-    saving.write_indices(making->path());
-    write_manifest(making->path(), saving.manifest_text());
-    making->commit();
+    saving.write_indices(staging->path());
+    write_manifest(staging->path(), saving.manifest_text());
+    staging->commit();
     return std::string();
   });
 }
 
 }  // namespace detail
+namespace {
+
+bool fits(const at::Tensor& buffer, const at::Tensor& tensor) {
+  return buffer.scalar_type() == tensor.scalar_type() && buffer.sizes() == tensor.sizes() &&
+         buffer.strides() == tensor.strides();
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(const Communicator& communicator)
+    : communicator_(detail::own_group(communicator)) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    log_warning(error.what());
+  }
+}
+
+at::Tensor CheckpointWriter::reused_copy(const at::Tensor& tensor, std::size_t number) {
+  const at::NoGradGuard no_grad;
+  if (number >= buffers_.size()) buffers_.resize(number + 1);
+  auto& buffer = buffers_[number];
+  if (!buffer.defined() || !fits(buffer, tensor)) buffer = at::empty_like(tensor.detach().cpu());
+  return buffer.copy_(tensor);
+}
+
+void CheckpointWriter::save(const std::filesystem::path& folder, const CheckpointState& state,
+                            const CheckpointInfo& info, const SaveOptions& options) {
+  wait();
+  std::size_t number = 0;
+  const auto copy = [&](const at::Tensor& tensor) { return reused_copy(tensor, number++); };
+  CheckpointState snapshot;
+  std::exception_ptr copy_failure;  // reported to all ranks
+  try {
+    snapshot = {.shared = state.shared.with_tensors(copy), .own = state.own.with_tensors(copy)};
+  } catch (...) {
+    copy_failure = std::current_exception();
+  }
+  is_writing_ = true;
+  thread_ = std::jthread([this, folder, copy_failure, snapshot = std::move(snapshot), info, options] {
+    const auto source = [&]() -> const CheckpointState& {
+      if (copy_failure) std::rethrow_exception(copy_failure);
+      return snapshot;
+    };
+    try {
+      detail::save_checkpoint_of(folder, source, info, communicator_, options);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    is_writing_ = false;
+  });
+}
+
+void CheckpointWriter::wait() {
+  if (thread_.joinable()) thread_.join();
+  if (const auto failure = std::exchange(failure_, nullptr)) std::rethrow_exception(failure);
+}
+
+CheckpointIO::~CheckpointIO() = default;
+
+void CheckpointIO::save(const std::filesystem::path& folder, const CheckpointState& state,
+                        const CheckpointInfo& info, const Communicator& communicator) {
+  save_checkpoint(folder, state, info, communicator);
+}
+
+Checkpoint CheckpointIO::load(const std::filesystem::path& folder, Verify verify,
+                              const Communicator& communicator) {
+  return {folder, verify, communicator};
+}
+
+void CheckpointIO::remove(const std::filesystem::path& folder) { detail::remove_checkpoint(folder); }
+
 }  // namespace lockstep

@@ -69,7 +69,7 @@ std::map<std::string, std::string> hugging_face_indices(const Manifest& manifest
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;  // stays in the cache between checksum and write
 
-// A run that is all of the tensor in its shape, another in one dimension.
+// A run that is the whole tensor keeps its shape; any other run becomes one dimension.
 at::Tensor stored(const TensorShard& run) {
   const auto elements = stored_form(run.elements);
   const bool is_all = run.begin == 0 && elements.numel() == c10::multiply_integers(run.shape);
@@ -155,7 +155,7 @@ std::string own_file(int rank) { return "rank_" + std::to_string(rank) + ".safet
 
 bool is_empty(const TensorShard& run) { return c10::multiply_integers(run.shape) == 0; }
 
-// Of a tensor without elements, which has no run that anybody must write, rank 0 writes that there is one.
+// A tensor without elements has no run to write; rank 0 records that it exists.
 bool writes(const TensorShard& run, int rank) {
   return run.elements.numel() > 0 || (rank == 0 && is_empty(run));
 }
@@ -249,7 +249,8 @@ void Saving::write_indices(const std::filesystem::path& folder) {
 
 std::string Saving::manifest_text() const {
   auto text = to_text(manifest_);
-  (void)parse_manifest(text, kManifestName);  // else nothing takes the place of one that can be read
+  (void)parse_manifest(
+      text, kManifestName);  // refuses what could not be read before it replaces a readable manifest
   return text;
 }
 

@@ -16,19 +16,19 @@
 
 namespace lockstep::detail {
 
-// save_checkpoint() of a state that is yet to be had.
+// save_checkpoint() of a state that is created later.
 
 /// Gives the state, or throws.
 using StateSource = std::function<const CheckpointState&()>;
 
-/// As save_checkpoint(); that `state` throws on one rank, all hear as of any other failure.
+/// As save_checkpoint(); when `state` throws on one rank, all ranks fail as for any other failure.
 void save_checkpoint_of(const std::filesystem::path& folder, const StateSource& state,
                         const CheckpointInfo& info, const Communicator& communicator,
                         const SaveOptions& options);
 
 // Who writes which tensor of a checkpoint, and into which file.
 
-/// The first name in the paths of tensors that ranks have for themselves.
+/// The first name in the paths of tensors that belong to one rank alone.
 inline constexpr auto kOwnEntry = "ranks";
 
 /// The part of one entry of the state that this rank writes.
@@ -38,48 +38,49 @@ struct Share {
   std::vector<std::string> files = {};  ///< those of all ranks
 };
 
-/// Not Collective: every rank comes to the same plan, for all know the same tensors, but for the runs of
-/// shards, which each writes itself.
+/// The share of rank `rank`. Not Collective: every rank computes the same plan, since all know the same
+/// tensors, except for the runs of shards, which each rank writes itself.
 Share share_of(const std::string& entry, TensorLeaves leaves, StateDictType type, int rank, int world_size);
 
-/// What `rank` has for itself, all of which it writes.
+/// The share of the state that belongs to `rank` alone: all of it.
 Share own_share(TensorLeaves leaves, int rank, int world_size);
 
-/// @throws CheckpointError unless `entry` can be the name of a file, and of tensors that are no rank's own
+/// @throws CheckpointError unless `entry` can be the name of a file, and differs from kOwnEntry
 void check_entry_name(const std::string& entry);
 
-/// Who writes the tensors of an entry of the state that all ranks have whole.
+/// Which ranks write the tensors of an entry that all ranks have whole.
 using TypeOfEntry = std::function<StateDictType(const std::string& entry)>;
 
-/// The steps of saving, in their order. Not Collective: what ranks tell each other passes through the hands
-/// of the caller.
+/// The steps of saving, in their order. Not Collective: the caller exchanges what ranks need to know of each
+/// other.
 class Saving {
  public:
   Saving(const CheckpointInfo& info, const Communicator& communicator, TypeOfEntry type_of);
 
-  /// Plans; nothing is written yet. @throws CheckpointError for what could not be read again
+  /// Plans which files this rank writes; writes nothing yet. @throws CheckpointError for state that could not
+  /// be read again
   void take(const CheckpointState& state);
 
   /// Writes this rank's files to `folder`. Blocking. @throws IoError
   void write_files(const std::filesystem::path& folder);
 
-  /// Lets go of the tensors that were taken.
+  /// Releases the tensors that were taken.
   void forget_tensors() { entries_.clear(); }
 
   /// What this rank wrote.
   const std::map<std::string, FileRecord>& files() const { return manifest_.files; }
 
-  /// The same with the rank's own values, for rank 0.
+  /// The record of this rank for rank 0: its files and the values of its own state.
   std::string part() const;
 
-  /// On rank 0: what all ranks wrote, by rank.
+  /// On rank 0: takes the part() of every rank, by rank.
   void take_parts(std::span<const std::string> parts);
 
-  /// On rank 0, behind take_parts(): the files that Hugging Face's readers look for. Blocking. @throws
-  /// IoError
+  /// On rank 0, after take_parts(): writes the index files that Hugging Face's readers look for. Blocking.
+  /// @throws IoError
   void write_indices(const std::filesystem::path& folder);
 
-  /// On rank 0, in the end. @throws CheckpointError where it could not be read again
+  /// On rank 0, at the end: the manifest. @throws CheckpointError where it could not be read again
   std::string manifest_text() const;
 
  private:

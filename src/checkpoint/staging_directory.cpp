@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kRounds = 100;  // in which others may take a name first
+constexpr int kRounds = 100;  // attempts in which other processes may take a name first
 
 [[noreturn]] void refuse(const fs::path& folder, const std::string& what, int error_number) {
   throw IoError("checkpoint", {.what = folder.string() + " cannot be " + what,
@@ -35,14 +35,14 @@ fs::path target_of(const fs::path& folder) {
   return path;
 }
 
-// What is replaced is removed in the end: that may only be a checkpoint.
+// The replaced folder is removed at the end: that may only be a checkpoint.
 void check_may_be_replaced(const fs::path& there, const fs::path& target) {
   if (there.empty()) return;
   std::error_code failure;
   const auto status = fs::symlink_status(there, failure);
   if (status.type() == fs::file_type::none) refuse(target, "looked at", failure.value());
   if (!fs::exists(status)) return;
-  const bool is_link = fs::is_symlink(status);  // to a checkpoint, or to where one was
+  const bool is_link = fs::is_symlink(status);  // it leads to a checkpoint, or to where one was
   if (is_link && !fs::exists(there, failure) && !failure) return;
   const bool is_empty = fs::is_directory(status) && fs::is_empty(there, failure);
   if (is_empty || ((is_link || fs::is_directory(status)) && fs::exists(there / kManifestName, failure)))
@@ -52,12 +52,12 @@ void check_may_be_replaced(const fs::path& there, const fs::path& target) {
                                .got = "something else"});
 }
 
-// ENOTDIR: by a link.
+// ENOTDIR: a link has the name.
 bool was_taken(int error_number) {
   return error_number == ENOTEMPTY || error_number == EEXIST || error_number == ENOTDIR;
 }
 
-// Lets two folders trade places in one step.
+// Exchanges the names of two folders in one step.
 bool exchange(const fs::path& one, const fs::path& other) {
   return renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
 }
@@ -84,43 +84,45 @@ StagingDirectory::~StagingDirectory() {
 
 void StagingDirectory::commit() {
   sync_folder(path_);
-  const auto obsolete = siblings(target_, kOlder);  // when this one has its name; not what comes later
+  const auto obsolete = siblings(target_, kOlder);  // removed when this one has its name; later ones are not
   const auto replaced = put_in_place();
   try {
-    check_may_be_replaced(replaced, target_);  // somebody may have made it since
+    check_may_be_replaced(replaced, target_);  // another process may have created it since
     sync_folder(target_.parent_path());
   } catch (const IoError& error) {
-    put_back(replaced);  // who is told that saving failed finds what was there before
+    put_back(replaced);  // the previous checkpoint is there again when saving fails
     if (!is_locked_one(lock_, target_)) throw;
-    path_.clear();  // nothing is removed
+    path_.clear();  // so that the destructor removes nothing
     return log_warning(target_.string() + " is complete, but may not survive a power cut: " + error.what());
   }
   if (!replaced.empty()) remove_or_warn(replaced);
   for (const auto& folder : obsolete) remove_or_warn(folder);
 }
 
-// Returns where what had the name is now; nothing if there was nothing. Writers who meet here take turns.
+// Returns the new place of the folder that had the name; empty if there was none. Concurrent writers take
+// turns.
 fs::path StagingDirectory::put_in_place() {
   for (int round = 0; round < kRounds; ++round) {
     replaced_lock_ = lock_for_use(target_);
     if (rename(path_.c_str(), target_.c_str()) == 0) return {};
     if (!was_taken(errno)) refuse(target_, "renamed to its place", errno);
-    if (exchange(path_, target_)) return kept(path_);
+    if (exchange(path_, target_)) return locked_in_place(path_);
     const bool cannot_exchange = errno == EINVAL || errno == ENOSYS;
     if (!cannot_exchange && errno != ENOENT) refuse(target_, "renamed to its place", errno);
     if (!cannot_exchange) continue;
-    if (const auto aside = move_aside_and_follow(); !aside.empty()) return kept(aside);
+    if (const auto aside = move_aside_and_follow(); !aside.empty()) return locked_in_place(aside);
   }
   refuse(target_, "renamed to its place", EBUSY);
 }
 
-// `replaced`, which nobody removes now: between lock and rename another folder may have got the name.
-fs::path StagingDirectory::kept(const fs::path& replaced) {
+// Locks `replaced` against removal and returns it: between lock and rename another folder may have got the
+// name.
+fs::path StagingDirectory::locked_in_place(const fs::path& replaced) {
   if (!is_locked_one(replaced_lock_, replaced)) replaced_lock_ = lock_for_use(replaced);
   return replaced;
 }
 
-// The two renames where there is no exchange. Empty when somebody else came first.
+// Two renames for file systems that cannot exchange names. Empty when another process was faster.
 fs::path StagingDirectory::move_aside_and_follow() const {
   const auto aside = new_sibling(target_, kOlder);
   if (rename(target_.c_str(), aside.c_str()) != 0) {
@@ -136,7 +138,8 @@ fs::path StagingDirectory::move_aside_and_follow() const {
 
 void StagingDirectory::put_back(const fs::path& replaced) {
   const bool is_whole = replaced.empty() || is_locked_one(replaced_lock_, replaced);
-  if (!is_whole || !is_locked_one(lock_, target_)) return;  // somebody else's has the name by now
+  if (!is_whole || !is_locked_one(lock_, target_))
+    return;  // the folder of another process has the name by now
   if (replaced == path_) {
     (void)exchange(path_, target_);
   } else if (rename(target_.c_str(), path_.c_str()) == 0 && !replaced.empty()) {
@@ -146,10 +149,10 @@ void StagingDirectory::put_back(const fs::path& replaced) {
 
 namespace {
 
-constexpr int kRemovals = 100;                   // in which somebody else removes the same
-constexpr auto kStill = std::chrono::hours(24);  // without a change: nobody writes any more
+constexpr int kRemovals = 100;                   // attempts in which another process removes the same
+constexpr auto kStill = std::chrono::hours(24);  // without a change: the writer has ended
 
-// When `folder` or something in it was last changed; the future where that cannot be found out.
+// The time of the last change of `folder` or of something in it; in the future where it cannot be found out.
 fs::file_time_type last_change(const fs::path& folder) {
   std::error_code failure;
   auto latest = fs::last_write_time(folder, failure);
@@ -158,8 +161,8 @@ fs::file_time_type last_change(const fs::path& folder) {
   return failure ? fs::file_time_type::max() : latest;
 }
 
-// The lock of a writer on another machine cannot be seen. Should it live after all, it finds its draft gone
-// and fails, with the checkpoint untouched; that is why the name goes first, in one step.
+// The lock of a writer on another machine is invisible here. Should that writer still run, it finds its draft
+// gone and fails, and the checkpoint is untouched: for this the draft loses its name first, in one step.
 void remove_if_still(const fs::path& draft, const fs::path& checkpoint) {
   if (last_change(draft) > fs::file_time_type::clock::now() - kStill) return;
   const auto own = new_sibling(checkpoint, kDraft);
@@ -214,9 +217,10 @@ void link_checkpoint(const fs::path& link, const fs::path& target) {
   if (!failure && !fs::is_symlink(link)) remove_checkpoint(link);
   if (!failure) fs::rename(draft, link, failure);
   if (!failure) return;
-  throw IoError("checkpoint", {.what = "link " + link.string() + " to " + target.string() + " cannot be made",
-                               .got = failure.message(),
-                               .hint = "a checkpoint of its own can be kept everywhere: save_last true"});
+  throw IoError("checkpoint",
+                {.what = "link " + link.string() + " to " + target.string() + " cannot be made",
+                 .got = failure.message(),
+                 .hint = "save_last true saves a checkpoint of its own, which every file system can store"});
 }
 
 }  // namespace lockstep::detail

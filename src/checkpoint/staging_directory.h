@@ -1,4 +1,5 @@
-// The folder of a checkpoint: while it is written, what killed saves leave beside it, and its removal.
+// The folder of a checkpoint while it is written, the drafts that killed processes leave beside it, and its
+// removal.
 #pragma once
 
 #include <filesystem>
@@ -8,55 +9,57 @@
 
 namespace lockstep::detail {
 
-/// A folder that is renamed to its place when complete, and removed when something fails before. A folder of
-/// the target's name is complete, or the one that was there before. Where the file system cannot let two
-/// folders trade places (NFS), the older one is moved aside first; there readers find it until the new one
-/// has its name (checkpoint_siblings.h).
+/// A folder that is renamed to its target when complete, and removed when something fails before. A folder
+/// with the target's name is the complete new one, or the previous one. Where the file system cannot exchange
+/// the names of two folders (NFS), the previous one is moved aside first; readers find it there until the new
+/// one has its name (checkpoint_siblings.h).
 ///
-/// Several may be in the making for one target, by any processes: each has a name of its own, and the last
-/// that is complete stays. What saves left that were killed is removed here.
+/// Several processes may write to one target at once: each folder has a unique name, and the last one that is
+/// complete stays. Drafts of killed processes are removed here.
 class LOCKSTEP_API StagingDirectory {
  public:
-  /// Makes the folders above, too. @throws IoError, also when something else than a checkpoint has the name
+  /// Creates the folders above `target`, too. @throws IoError, also when something other than a checkpoint
+  /// has the name
   explicit StagingDirectory(const std::filesystem::path& target);
   ~StagingDirectory();
   StagingDirectory(const StagingDirectory&) = delete;
   StagingDirectory& operator=(const StagingDirectory&) = delete;
 
-  /// Where to write for now: beside the target.
+  /// The folder to write to, beside the target.
   const std::filesystem::path& path() const { return path_; }
 
-  /// Makes it durable and puts it in its place. @throws IoError
+  /// Makes the folder durable and gives it the name of the target. @throws IoError
   void commit();
 
  private:
   std::filesystem::path put_in_place();
   std::filesystem::path move_aside_and_follow() const;
-  std::filesystem::path kept(const std::filesystem::path& replaced);
+  std::filesystem::path locked_in_place(const std::filesystem::path& replaced);
   void put_back(const std::filesystem::path& replaced);
 
   std::filesystem::path target_;
   std::filesystem::path path_;
-  UniqueFd lock_;           // of the folder, wherever it is
-  UniqueFd replaced_lock_;  // of what had the name
+  UniqueFd lock_;           // of the folder, under any name
+  UniqueFd replaced_lock_;  // of the folder that had the name before
 };
 
-/// Removes `folder` with all in it; what cannot be removed is logged.
+/// Removes `folder` with its content; logs what cannot be removed.
 void remove_or_warn(const std::filesystem::path& folder);
 
-/// Removes the drafts of `checkpoint` whose writers are no more: on this machine, where the lock tells, at
-/// once; on others when nothing in them was changed for a day.
+/// Removes the drafts of `checkpoint` whose writers have ended: those of this machine, whose locks show it,
+/// at once; those of others when nothing in them was changed for a day.
 void remove_drafts(const std::filesystem::path& checkpoint);
 
-/// Gives the checkpoint that was moved aside its name again, if nothing has it, and who moved it is no more.
+/// Gives a checkpoint that was moved aside its name again, if nothing has that name and the process that
+/// moved it has ended.
 void restore_older(const std::filesystem::path& checkpoint);
 
-/// Removes the checkpoint `folder`, its manifest first, so that at no moment it looks complete and is not.
-/// What is no checkpoint is left alone; what cannot be removed is logged.
+/// Removes the checkpoint `folder`, its manifest first, so that it never looks complete without being so. A
+/// folder that is no checkpoint is left alone; logs what cannot be removed.
 LOCKSTEP_API void remove_checkpoint(const std::filesystem::path& folder);
 
-/// Makes `link`, or what has that name if it is a link, a relative symbolic link to `target`, in one step. An
-/// older checkpoint of that name gives way.
+/// Creates or replaces the symbolic link `link`, relative, to `target`, in one step. A checkpoint of that
+/// name is removed.
 /// @throws IoError
 LOCKSTEP_API void link_checkpoint(const std::filesystem::path& link, const std::filesystem::path& target);
 

@@ -33,7 +33,7 @@ std::string to_hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-// Whether its elements lie somewhere, as numbers that the files know.
+// Refuses a tensor without memory, or of a type that the files cannot store.
 void check_tensor(const std::string& path, const at::Tensor& tensor) {
   if (auto why = unstorable(tensor)) refuse(path, "cannot be stored", why.expected, why.got);
   if (tensor.is_meta())
@@ -42,7 +42,7 @@ void check_tensor(const std::string& path, const at::Tensor& tensor) {
 
 class Writer {
  public:
-  /// Of what is `depth` objects and arrays deep in manifest.json.
+  /// Writes a value that is nested in `depth` objects and arrays of manifest.json.
   Writer(TensorLeaves& tensors, std::string path, std::size_t depth)
       : tensors_(tensors), path_(std::move(path)), depth_(depth) {}
 

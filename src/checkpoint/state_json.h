@@ -15,25 +15,25 @@
 
 namespace lockstep::detail {
 
-/// What a rank has of a tensor.
+/// The part of a tensor that a rank has.
 struct TensorLeaf {
   TensorShard run;
-  bool is_whole = true;  ///< it has all of it, in the tensor's own shape
+  bool is_whole = true;  ///< it is the whole tensor, in its own shape
 };
 
-/// By path: names with "/" between them.
+/// Tensors by path: names with "/" between them.
 using TensorLeaves = std::map<std::string, TensorLeaf>;
 
-/// Adds the tensors in `value`, which hangs at `path`, to `tensors`.
-/// @throws CheckpointError naming the path of what a checkpoint cannot hold, or give back: a name that is no
-///   UTF-8, a tensor without bytes or of a type that the files have not, two of one path, too many levels
+/// `value` as JSON. Adds its tensors to `tensors`, under paths that begin with `path`.
+/// @throws CheckpointError naming the path of what a checkpoint cannot store or read again: a name that is no
+/// UTF-8, a tensor without memory or of a type that the files lack, two tensors of one path, too many levels
 nlohmann::ordered_json to_json(const StateValue& value, const std::string& path, TensorLeaves& tensors);
 
-/// Gives the tensor of a path: a tensor or a shard. `wanted` is what the tree that is wanted has there, or
-/// null.
+/// Returns the tensor or shard of a path. `wanted` is the value that the wanted tree has there, or null.
 using TensorSource = std::function<StateValue(const std::string& path, const StateValue* wanted)>;
 
-/// The reverse, walking along `wanted`, which may be null. @throws CheckpointError naming what cannot be
+/// The value that to_json() has written. `wanted`, which may be null, is walked along. @throws
+/// CheckpointError naming what cannot be
 StateValue from_json(const nlohmann::ordered_json& json, const StateValue* wanted,
                      const TensorSource& tensors);
 

@@ -23,7 +23,7 @@
 #include "formats/checkpoint_siblings.h"
 #include "formats/tagged_folder.h"
 #include "formats/torch_file.h"
-#include "formats/zero_weights.h"
+#include "formats/zero_model_states.h"
 #include "state/module_tensors.h"
 
 namespace lockstep::detail {
@@ -92,7 +92,7 @@ const pickle::Dict& model_of(const pickle::Dict& root) {
                                        .hint = "read_torch_file() reads such a dict"});
 }
 
-// A file, and the storages that were read of it, each once.
+// A file of torch.save, and its storages that were read, each once.
 struct TorchFile {
   TorchFile(const std::filesystem::path& path, MappedFile mapping) : opened(path, std::move(mapping)) {}
 
@@ -123,7 +123,7 @@ StoredWeights torch_weights(const std::filesystem::path& path, MappedFile mappin
 constexpr auto kBin = "pytorch_model.bin";
 constexpr auto kBinIndex = "pytorch_model.bin.index.json";
 
-// Those of several files of torch.save, of which an index says what lies where.
+// The weights in several files of torch.save, for which an index names the file of each tensor.
 StoredWeights indexed_torch_weights(const std::filesystem::path& index) {
   StoredWeights weights;
   std::map<std::string, StoredWeights> files;
@@ -201,7 +201,7 @@ at::Tensor float32_tensor(const StoredElements& elements, const std::vector<std:
 
 StoredWeights stored_weights(const std::filesystem::path& named) {
   const auto path = tagged_folder(named);
-  std::error_code ignored;  // what cannot be looked at cannot be opened either, which will say why
+  std::error_code ignored;  // opening reports the error, too
   if (std::filesystem::exists(place_of_checkpoint(path) / kManifestName, ignored))
     return checkpoint_weights(path);
   if (has_zero_files(path)) return deepspeed_weights(path);

@@ -1,4 +1,4 @@
-// The weights in a file or folder of any format that is known, each read when it is asked for.
+// The weights in a file or folder of any known format, each read when it is needed.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@
 
 namespace lockstep::detail {
 
-// The names that Hugging Face gives to files of weights, and its index of those that are cut into several.
+// The names that Hugging Face gives to files of weights, and its index of weights in several files.
 
 inline constexpr auto kSafetensors = "model.safetensors";
 inline constexpr auto kSafetensorsIndex = "model.safetensors.index.json";
@@ -51,11 +51,11 @@ StoredWeights stored_weights(const std::filesystem::path& path);
 /// A tensor of its own with these elements, in float32 as as_float32() says.
 at::Tensor float32_tensor(const StoredElements& elements, const std::vector<std::int64_t>& shape);
 
-/// Those of a safetensors file or a folder of Hugging Face.
+/// The weights in a safetensors file or a folder of Hugging Face.
 StoredWeights stored_safetensors(const std::filesystem::path& path);
 
-/// As lockstep::load_weights(), but hands each tensor of `module` that `path` has to `put`, with what reads
-/// it.
+/// As lockstep::load_weights(), but calls `put` with each tensor of `module` that `path` has, and with the
+/// function that reads it.
 IncompatibleKeys load_weights(const std::filesystem::path& path, const torch::nn::Module& module, bool strict,
                               const std::function<void(const at::Tensor&, const StoredTensor&)>& put);
 

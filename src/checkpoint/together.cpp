@@ -22,7 +22,7 @@ namespace {
 constexpr char kDone = '+';
 constexpr char kFailed = '-';
 
-// What came of a step on one rank; `text` tells the others how it ended.
+// The outcome of a step on one rank; `text` tells it to the others.
 struct Outcome {
   std::string text;
   std::exception_ptr failure = {};

@@ -14,19 +14,19 @@
 
 namespace lockstep::detail {
 
-// A group for what goes on beside training.
+// A group for communication beside training.
 
-/// The ranks of `communicator` in a group of their own, in which another thread may speak. Collective,
+/// The ranks of `communicator` in a separate group, in which another thread may communicate. Collective,
 /// blocking.
 Communicator own_group(const Communicator& communicator);
 
-/// Does this rank's `step` of writing the checkpoint `folder`, and returns what that of rank 0 gave.
-/// Collective, blocking.
+/// Runs this rank's `step` of writing the checkpoint `folder`, and returns the result of rank 0. Collective,
+/// blocking.
 /// @throws IoError, the same on all ranks, naming the first rank whose step threw, and what
 std::string together(const Communicator& communicator, const std::filesystem::path& folder,
                      const std::function<std::string()>& step);
 
-/// Does this rank's `step`, and returns what those of all ranks gave, by rank. Collective, blocking.
+/// Runs this rank's `step`, and returns the results of all ranks, by rank. Collective, blocking.
 /// @throws on every rank when one did: what its own step threw, else CheckpointError with `what`, the first
 ///         rank whose step threw, and why
 std::vector<std::string> all_or_none(const Communicator& communicator, const std::string& what,

@@ -18,7 +18,7 @@
 #include "fabric/fabric_state.h"
 #include "formats/file_text.h"
 #include "formats/zero_files.h"
-#include "formats/zero_optimizer.h"
+#include "formats/zero_model_states.h"
 #include "strategy/deepspeed_strategy.h"
 #include "strategy/scaled_step.h"
 

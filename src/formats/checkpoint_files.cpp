@@ -31,7 +31,7 @@ Manifest manifest_in(const std::filesystem::path& folder) {
   return read_manifest(folder);
 }
 
-// What lies between `runs`, which are in order and do not overlap.
+// The gaps between `runs`, which are in order and do not overlap.
 template <class Runs>
 std::string checksum_outside(std::span<const std::byte> bytes, const Runs& runs) {
   Checksum sum;
@@ -98,7 +98,8 @@ void CheckpointFiles::check_part(const std::string& path, const TensorRecord& re
     refuse(folder_ / part.file, "tensor " + path + " is damaged", "checksum " + part.checksum, found);
 }
 
-// Of all parts, in order. As none overlap, reading them all takes no more than the files have.
+// The byte runs of all parts, in order. Since no parts overlap, reading them takes no more than the size of
+// the files.
 CheckpointFiles::RunsByFile CheckpointFiles::runs() const {
   RunsByFile runs;
   for (const auto& [path, record] : manifest_.tensors) {
@@ -116,7 +117,7 @@ CheckpointFiles::RunsByFile CheckpointFiles::runs() const {
   return runs;
 }
 
-// Neighbours in a row of all tensors and files belong to one share, and shares are about equal.
+// All tensors and files form a row, of which each share is a contiguous part of about equal size.
 void CheckpointFiles::check_share(const RunsByFile& runs, const OpenShare& share) const {
   std::uint64_t total = 0;
   for (const auto& [name, record] : manifest_.files) total += record.bytes;

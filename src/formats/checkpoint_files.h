@@ -17,7 +17,8 @@
 
 namespace lockstep::detail {
 
-/// Which of `count` processes that open a checkpoint together this is. Each checks its share of the bytes.
+/// The number of this process among `count` processes that open a checkpoint together. Each checks its share
+/// of the bytes.
 struct OpenShare {
   int index = 0;
   int count = 1;
@@ -30,17 +31,18 @@ class LOCKSTEP_API CheckpointFiles {
   CheckpointFiles(const std::filesystem::path& folder, Verify verify, const OpenShare& share = {});
 
   const Manifest& manifest() const { return manifest_; }
-  /// Where the files lie: the folder, or the one that was moved aside for a replacement that never came.
+  /// The folder of the files: the given one, or the one that was moved aside for a replacement that was never
+  /// completed.
   const std::filesystem::path& folder() const { return folder_; }
 
   /// The tensor under `path`. @throws CheckpointError when there is none
   const TensorRecord& record(const std::string& path) const;
 
-  /// The bytes of one of its parts, after a look at their checksum if that was not done when the folder was
-  /// opened. Who writes to them gets a copy of the page; the file stays as it is.
+  /// The bytes of one of its parts. Their checksum is checked unless that was done when the folder was
+  /// opened. Writing to them makes a copy of the page; the file does not change.
   std::span<std::byte> bytes_of(const std::string& path, const TensorPart& part) const;
 
-  /// The file of that name, which those keep who use its bytes.
+  /// The file of that name, shared with those who use its bytes.
   const std::shared_ptr<const MappedFile>& file(const std::string& name) const;
 
  private:

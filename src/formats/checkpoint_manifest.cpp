@@ -29,7 +29,8 @@ std::string text_of(const fs::path& path) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-// Names of files come from outside: they must not lead out of the folder.
+// The name of a file in the folder. Names that lead out of the folder are refused, since anybody may have
+// written the manifest.
 std::string file_name_from(const Json& json) {
   const auto name = json.get<std::string>();
   const bool is_plain = !name.empty() && name.front() != '.' && name.find('/') == std::string::npos &&
@@ -115,7 +116,7 @@ void check_ranks(const Manifest& manifest) {
       "world_size " + std::to_string(world_size) + " and " + std::to_string(manifest.own.size()) + " ranks");
 }
 
-// Every tensor that a value names must be there.
+// Checks that every tensor that a value names is in the manifest.
 void check_tensors(const Json& value, const Manifest& manifest) {
   if (value.is_array()) {
     for (const auto& element : value) check_tensors(element, manifest);

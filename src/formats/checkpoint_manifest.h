@@ -1,4 +1,4 @@
-// manifest.json: what a checkpoint is made of.
+// manifest.json: the files, tensors and values of a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct TensorPart {
   std::string checksum;
 };
 
-/// A tensor: its parts follow each other and leave nothing out.
+/// A tensor: its parts follow each other without gaps.
 struct TensorRecord {
   safetensors::Dtype dtype = safetensors::Dtype::kF32;
   std::vector<std::int64_t> shape = {};
@@ -37,7 +37,7 @@ struct TensorRecord {
 
 struct FileRecord {
   std::uint64_t bytes = 0;
-  std::string checksum;  ///< of all its bytes that are no tensor's
+  std::string checksum;  ///< of all its bytes outside of tensors
 };
 
 struct Manifest {
@@ -49,25 +49,25 @@ struct Manifest {
   std::string checksum = {};                     ///< of the text, where it was read from a file
 };
 
-/// What one rank wrote, as it tells the others.
+/// The files that one rank has written, as it sends them to the others.
 LOCKSTEP_API nlohmann::ordered_json to_json(const std::map<std::string, FileRecord>& files,
                                             const std::map<std::string, TensorRecord>& tensors);
 
-/// Adds what to_json() gave: the parts of tensors that several ranks have come together. @throws
+/// Adds the result of to_json() of a rank, and joins the parts of tensors from several ranks. @throws
 /// CheckpointError when they do not fit
 LOCKSTEP_API void merge(const nlohmann::ordered_json& json, Manifest& manifest);
 
-/// Puts the parts of all tensors in order. @throws CheckpointError naming one of which something is missing
+/// Sorts the parts of all tensors. @throws CheckpointError naming an incomplete tensor
 LOCKSTEP_API void complete(Manifest& manifest);
 
 /// The text of manifest.json.
 LOCKSTEP_API std::string to_text(const Manifest& manifest);
 
-/// Reads that text, which lies in `place`.
+/// Parses the text of manifest.json; `place` names it in errors.
 /// @throws CheckpointError naming the place when it is no manifest, or one of a newer format
 LOCKSTEP_API Manifest parse_manifest(std::string_view text, const std::string& place);
 
-/// Reads manifest.json in `folder`, after a look at its checksum.
+/// Reads manifest.json in `folder` and checks its checksum.
 /// @throws IoError when it cannot be read; CheckpointError when it is damaged, none, or of a newer format
 LOCKSTEP_API Manifest read_manifest(const std::filesystem::path& folder);
 

@@ -116,7 +116,7 @@ fs::path newest_older(const fs::path& checkpoint) {
 fs::path place_of_checkpoint(const fs::path& folder) {
   if (is_complete(folder)) return folder;
   const auto older = newest_older(folder);
-  if (older.empty() || is_complete(folder)) return folder;  // its replacement may have come just now
+  if (older.empty() || is_complete(folder)) return folder;  // its replacement may just have been completed
   log_info("checkpoint " + folder.string() + " is read from " + older.string() +
            ", where it was when its replacement was interrupted");
   return older;

@@ -1,8 +1,8 @@
 // The folders that stand beside a checkpoint while it is written: .NAME.HOST-NUMBER.draft is the next one,
 // and .NAME.HOST-NUMBER.old the one before, where the file system cannot let them trade places.
 //
-// Each has a name of its own, so that two writers of one checkpoint do not meet in them. HOST stands for the
-// machine that made it.
+// Each has a unique name, so that concurrent writers of one checkpoint use different folders. HOST is a
+// number for the machine that created it.
 #pragma once
 
 #include <filesystem>
@@ -24,25 +24,25 @@ LOCKSTEP_API void require_name(const std::filesystem::path& checkpoint);
 /// `folder` without a slash at its end.
 LOCKSTEP_API std::filesystem::path without_slash(const std::filesystem::path& folder);
 
-/// A new name for a sibling of that kind, made at random.
+/// A random new name for a sibling of that kind.
 LOCKSTEP_API std::filesystem::path new_sibling(const std::filesystem::path& checkpoint,
                                                std::string_view kind);
 
-/// Those that are there.
+/// The existing siblings of that kind.
 LOCKSTEP_API std::vector<std::filesystem::path> siblings(const std::filesystem::path& checkpoint,
                                                          std::string_view kind);
 
 /// The checkpoint whose sibling of that kind `path` is; empty where it is none.
 LOCKSTEP_API std::filesystem::path checkpoint_of(const std::filesystem::path& path, std::string_view kind);
 
-/// Whether this machine made it.
+/// Whether this machine has created `sibling`.
 LOCKSTEP_API bool is_of_this_host(const std::filesystem::path& sibling);
 
 /// The newest complete checkpoint that was moved aside; empty when there is none.
 LOCKSTEP_API std::filesystem::path newest_older(const std::filesystem::path& checkpoint);
 
-/// Where a checkpoint lies that is called `folder`: there, or, if there is none and who was about to replace
-/// it was killed, where it was moved aside.
+/// The place of the checkpoint called `folder`: that path, or the place to which it was moved aside if the
+/// process that was replacing it was killed.
 LOCKSTEP_API std::filesystem::path place_of_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace lockstep::detail

@@ -174,7 +174,8 @@ std::vector<std::byte> whole(const CheckpointFiles& files, const std::string& pa
   return bytes;
 }
 
-// That of all parts; of a single one the manifest has it, which was compared when the files were opened.
+// The checksum of all parts. The manifest has that of a single part, which was checked when the files were
+// opened.
 std::string checksum_of(const CheckpointFiles& files, const std::string& path, const TensorRecord& record) {
   if (record.parts.size() == 1) return record.parts.front().checksum;
   Checksum sum;
@@ -182,7 +183,7 @@ std::string checksum_of(const CheckpointFiles& files, const std::string& path, c
   return sum.digits();
 }
 
-// What decides whether two tensors are equal, in words; the words do not depend on how they were cut.
+// A text that is equal for equal tensors, however they were divided into parts.
 std::string content(const CheckpointFiles& files, const std::string& path) {
   const auto& record = files.record(path);
   return detail::kind_text(record.dtype, record.shape) + ' ' + checksum_of(files, path, record);
@@ -208,7 +209,7 @@ std::map<std::string, std::string> contents_of_file(const fs::path& path) {
   return contents;
 }
 
-// Who opens a pipe waits for its writer.
+// Refuses pipes, among others: opening one would wait for its writer.
 void require_file_or_folder(const fs::path& path) {
   std::error_code ignored;
   const auto status = fs::status(path, ignored);
@@ -227,7 +228,7 @@ std::map<std::string, std::string> contents_of(const fs::path& path) {
   return contents_of(CheckpointFiles(path, Verify::kAll));
 }
 
-// A loop of the program's own need not say how far it has come.
+// The epoch and step of the checkpoint; a loop of the program's own may not have stored them.
 std::string place_in_run(const Manifest& manifest) {
   const bool is_of_trainer = manifest.shared.contains("loops");
   const auto place = [&](const std::string& name, std::int64_t number) {
@@ -236,7 +237,7 @@ std::string place_in_run(const Manifest& manifest) {
   return place("epoch", manifest.info.epoch) + place("step", manifest.info.global_step);
 }
 
-// Who reads the file goes by its name.
+// Readers recognize the format by the name of the file.
 void check_is_safetensors(const fs::path& file) {
   detail::require_name(file);
   if (file.extension() == ".safetensors") return;

@@ -22,7 +22,7 @@ using detail::in_quotes;
 
 constexpr std::string_view kBlanks = " \t";
 
-/// Also one that is infinite, too large for a double, or NaN.
+/// The number in `field`, also one that is infinite, too large for a double, or NaN.
 std::optional<double> any_number(std::string_view field) {
   field = detail::trimmed(field, kBlanks);
   if (field.size() > 1 && field[0] == '+' && field[1] != '-') field.remove_prefix(1);
@@ -38,7 +38,7 @@ std::optional<double> number(std::string_view field) {
   return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
-// Two quotes within a quoted field are one of its content.
+// Two quotes within a quoted field stand for one.
 std::size_t closing_quote(std::string_view text, std::size_t opening) {
   auto quote = text.find('"', opening + 1);
   while (quote != text.npos && text.substr(quote).starts_with("\"\"")) quote = text.find('"', quote + 2);
@@ -108,7 +108,7 @@ class Reader {
     return !has_number;
   }
 
-  // With a blank for delimiter a line of blanks is one of empty fields.
+  // Where the delimiter is a blank, a line of blanks has empty fields.
   bool is_blank(std::string_view line) const {
     return detail::trimmed(line, kBlanks).empty() && line.find(options_.delimiter) == line.npos;
   }

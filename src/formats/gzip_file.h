@@ -11,14 +11,15 @@
 
 namespace lockstep::detail {
 
-/// Told apart by content; concatenated gzip members are read on, and zeros behind them are passed over.
+/// The content tells whether the file is compressed. Concatenated gzip members are read one after the other,
+/// and zeros behind them are skipped.
 class GzipFile {
  public:
   /// @throws DataError when the file cannot be opened, or is of another compression
   explicit GzipFile(const std::filesystem::path& path);
   ~GzipFile();
 
-  /// Fills `bytes`, less at the end of the file, and says with how many.
+  /// Fills `bytes`, less at the end of the file, and returns the number of bytes.
   /// @throws DataError naming the file: unreadable, damaged or cut short
   std::size_t read(std::span<char> bytes);
 
@@ -61,7 +62,7 @@ class LineReader {
 
   GzipFile file_;
   std::vector<char> buffer_;
-  std::size_t begin_ = 0;  // of what is read, but not handed out yet
+  std::size_t begin_ = 0;  // of the bytes that were read, but not returned yet
   std::size_t end_ = 0;
   std::int64_t line_number_ = 0;
 };

@@ -18,7 +18,8 @@ constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 
 bool is_known(std::uint8_t code) { return code == 0x08 || code == 0x09 || (code >= 0x0B && code <= 0x0E); }
 
-/// Reads from front to back: fills what it is given, less at the end, and says how much.
+/// A source that is read from front to back: read() fills its argument, less at the end, and returns the
+/// number of bytes.
 template <class Source>
 class Reader {
  public:

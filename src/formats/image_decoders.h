@@ -11,7 +11,7 @@
 
 namespace lockstep::detail {
 
-/// Pixels as files have them: a pixel's channels beside each other.
+/// Pixels as in files, with the channels of a pixel beside each other.
 struct Raster {
   std::size_t channels = 0;  ///< 1 to 4
   std::size_t height = 0;
@@ -19,7 +19,7 @@ struct Raster {
   std::vector<std::uint8_t> pixels;  ///< [height, width, channels]
 };
 
-/// Makes room for the pixels of a picture of that size; gives the reason why it may not.
+/// Allocates the pixels of a picture of that size; returns the reason where it is too large, empty otherwise.
 std::string allocate(Raster& raster, std::uint64_t max_pixels);
 
 Expected<Raster> decode_netpbm(std::span<const std::byte> file, std::uint64_t max_pixels);

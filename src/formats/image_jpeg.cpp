@@ -37,8 +37,8 @@ struct Decoder {
     self.errors.format_message(jpeg, self.reason.data());
     std::longjmp(self.on_error, 1);
   }
-  /// Warnings are fatal where pixels are missing, which libjpeg would make up, such as the rest of a file cut
-  /// short. What every reader forgives, such as bytes too many, is none of those.
+  /// Handles warnings: those about missing pixels, which libjpeg would invent, are fatal, such as the end of
+  /// a file that is cut short. Others, which every reader tolerates, such as superfluous bytes, are ignored.
   static void look_at(j_common_ptr jpeg, int level) {
     constexpr std::array kLostData{static_cast<int>(JWRN_JPEG_EOF), static_cast<int>(JWRN_HIT_MARKER),
                                    static_cast<int>(JWRN_HUFF_BAD_CODE),
@@ -55,7 +55,7 @@ unsigned product(unsigned a, unsigned b) {
   return ((product >> 8) + product) >> 8;
 }
 
-// Pillow's. Files have inks as Adobe does, inverted: 255 is none.
+// Converts CMYK to RGB as Pillow does. Files have the inks inverted, as Adobe writes them: 255 is no ink.
 void convert_inks(const Raster& inks, Raster& rgb) {
   const auto* ink = inks.pixels.data();
   for (auto* pixel = rgb.pixels.data(); pixel != rgb.pixels.data() + rgb.pixels.size(); pixel += 3) {
@@ -66,7 +66,8 @@ void convert_inks(const Raster& inks, Raster& rgb) {
   }
 }
 
-// Between setjmp and longjmp nothing may have a destructor: so each step is a function of its own.
+// Between setjmp and longjmp there must be no objects with destructors: so each step is a function of its
+// own.
 
 bool read_header(Decoder& decoder, Raster& raster) {
   auto& jpeg = decoder.jpeg;

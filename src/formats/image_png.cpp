@@ -40,7 +40,8 @@ struct Decoder {
   }
 };
 
-// Between setjmp and longjmp nothing may have a destructor: so each step is a function of its own.
+// Between setjmp and longjmp there must be no objects with destructors: so each step is a function of its
+// own.
 
 /// Reads what comes before the pixels, and asks for 8 bits per channel without a palette.
 bool read_header(Decoder& decoder, Raster& raster) {

@@ -27,11 +27,12 @@ bool is_floating(safetensors::Dtype dtype) {
   return name.starts_with('F') || name.starts_with("BF");
 }
 
-// Adds up tensors of floating point, each once: equal matrices are one that has several names, such as an
-// embedding and the head that is tied to it. Vectors may be equal by chance, all ones or all zeros.
+// Counts the elements of floating-point tensors. Equal matrices count once, since they are one tensor with
+// several names, such as an embedding and the head that is tied to it. Vectors may be equal by chance, all
+// ones or all zeros.
 class Count {
  public:
-  /// `content`: the elements or a checksum of them; stays where it is.
+  /// `content` is the elements or a checksum of them, which must outlive this object.
   void add(const std::string& name, safetensors::Dtype dtype, const std::vector<std::int64_t>& shape,
            std::string_view content) {
     if (!is_floating(dtype)) return;
@@ -40,8 +41,8 @@ class Count {
     layers_[dot == std::string::npos ? "" : name.substr(0, dot)] +=
         std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
   }
-  /// Keeps a content for add().
-  std::string_view kept(std::string content) { return contents_.emplace_back(std::move(content)); }
+  /// Stores a content for add().
+  std::string_view stored(std::string content) { return contents_.emplace_back(std::move(content)); }
   ModelSize size_in(const std::filesystem::path& path) const {
     if (layers_.empty())
       throw CheckpointError(
@@ -71,7 +72,7 @@ void count_checkpoint(const std::filesystem::path& folder, Count& count) {
   const auto place = detail::place_of_checkpoint(detail::tagged_folder(folder));
   for (const auto& [name, record] : detail::read_manifest(place).tensors) {
     if (name.starts_with(entry))
-      count.add(name.substr(entry.size()), record.dtype, record.shape, count.kept(checksum_of(record)));
+      count.add(name.substr(entry.size()), record.dtype, record.shape, count.stored(checksum_of(record)));
   }
 }
 

@@ -1,4 +1,5 @@
-#include "formats/pickle_objects.h"
+// What the names that a pickle may use make of their arguments.
+#include "formats/pickle_machine.h"
 
 #include <algorithm>
 
@@ -204,7 +205,8 @@ std::optional<std::string> foreign_storage(const Value& id) {
   const auto* type = parts == nullptr ? nullptr : argument<Foreign>(*parts, 1);
   if (type == nullptr) return std::nullopt;
   const auto* tag = argument<std::string>(*parts, 0);
-  const bool is_class = tag != nullptr && *tag == "module";  // which files of before 1.6 have beside storages
+  const bool is_class =
+      tag != nullptr && *tag == "module";  // files from before PyTorch 1.6 have these beside storages
   return (is_class ? "" : "a tensor of ") + type->what;
 }
 
@@ -217,8 +219,8 @@ Expected<Storage> storage_of(const Value& id, std::span<const Global> globals) {
   const auto* key = argument<std::string>(parts, 2);
   const auto* count = argument<std::int64_t>(parts, 4);
   const auto* global = type == nullptr ? nullptr : find_global(globals, type->text);
-  // Files of PyTorch before 1.6 add what part of another storage it is: none, unless a very old version wrote
-  // it.
+  // Files of PyTorch before 1.6 add the part of another storage that this one is: none, unless a very old
+  // version wrote the file.
   const bool is_whole =
       parts.items.size() == 5 || (parts.items.size() == 6 && argument<None>(parts, 5) != nullptr);
   const bool usable = is_whole && tag != nullptr && *tag == "storage" && global != nullptr &&
@@ -234,7 +236,7 @@ Expected<Storage> storage_of(const Value& id, std::span<const Global> globals) {
 
 namespace {
 
-constexpr std::size_t kMaxText = 200;   // names come from anywhere, and may be used again and again
+constexpr std::size_t kMaxText = 200;   // names come from untrusted files, and may be repeated
 constexpr std::size_t kMaxDigits = 64;  // bytes of an integer that is written out
 
 /// The bytes of an integer below zero become those of its absolute value.

@@ -8,9 +8,8 @@
 
 #include "formats/byte_reader.h"
 #include "formats/file_text.h"
-#include "formats/pickle_objects.h"
+#include "formats/pickle_machine.h"
 #include "formats/pickle_opcodes.h"
-#include "formats/pickle_stack.h"
 
 namespace lockstep::pickle {
 namespace {

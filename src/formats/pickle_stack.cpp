@@ -1,4 +1,5 @@
-#include "formats/pickle_stack.h"
+// The memory of the machine that runs a pickle: its stack, marks and memo.
+#include "formats/pickle_machine.h"
 
 #include <algorithm>
 #include <limits>
@@ -7,7 +8,8 @@
 namespace lockstep::pickle::detail {
 namespace {
 
-// Every value takes a byte at least, so that only what is used again can come to more than its length.
+// Every value takes at least one byte of the pickle, so that only values that are used again can exceed this
+// weight.
 constexpr std::uint64_t kLeastWeight = 64;
 constexpr std::uint64_t kWeightPerByte = 4;
 constexpr std::size_t kTextPerWeight = 16;
@@ -141,7 +143,7 @@ bool Stack::make_tuple(std::size_t begin) {
 }
 
 Stack::Open* Stack::open_below(std::size_t begin) {
-  close_from(begin);  // before the container is looked at, which may be one of them
+  close_from(begin);  // before the container is used, which may be one of them
   if (begin <= floor()) return fail("needs a container that is not there"), nullptr;
   auto* open = slots_[begin - 1].open.get();
   if (open == nullptr) return fail("changes what is no list or dict"), nullptr;

@@ -18,7 +18,7 @@ namespace {
 using detail::Op;
 using lockstep::detail::torch_dtype;
 
-/// Writes one pickle: protocol 2, without a memo, since what is shared are storages, by their keys.
+/// Writes one pickle of protocol 2, without a memo: only storages are shared, by their keys.
 class Pickler {
  public:
   std::string write(const Value& root) {

@@ -1,4 +1,4 @@
-// The JSON header of a safetensors file, and where everything lies in one that is to be written.
+// The JSON header of a safetensors file, and the layout of a file that is to be written.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lockstep::safetensors::detail {
 
-/// One tensor's entry, as it stands there.
+/// The entry of one tensor in the header.
 struct HeaderEntry {
   std::string name;
   std::string dtype;

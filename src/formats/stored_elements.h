@@ -1,4 +1,4 @@
-// The elements of a tensor in files that are mapped, where they need not lie in one piece.
+// The elements of a tensor in mapped files, where they need not be contiguous.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace lockstep::detail {
 /// Takes bytes in order.
 using ByteSink = std::function<void(std::span<const std::byte>)>;
 
-/// Elements that do not follow each other where they lie, such as those of a transposed tensor.
+/// Elements that are not contiguous, such as those of a transposed tensor.
 struct StridedElements {
   std::span<const std::byte> storage;
   std::int64_t offset = 0;  ///< elements in `storage` before the first of the tensor
@@ -36,11 +36,11 @@ struct StoredElements {
 LOCKSTEP_API StoredElements slice_of(const StoredElements& elements, std::uint64_t begin,
                                      std::uint64_t count);
 
-/// float32 for element types that it stands for: float64, float16, bfloat16 and itself; else the same.
+/// float32 for the element types float64, float16, bfloat16 and float32; other types unchanged.
 LOCKSTEP_API safetensors::Dtype as_float32(safetensors::Dtype dtype);
 
-/// Hands over the elements as as_float32() says, a few megabytes at most at a time where they are converted
-/// or gathered, else in place. Rounds float64 to the nearest, as PyTorch does.
+/// Passes the elements to `sink`, with the type of as_float32(): at most a few megabytes at a time where they
+/// are converted or gathered, otherwise in place. Rounds float64 to the nearest, as PyTorch does.
 LOCKSTEP_API void write_as_float32(const StoredElements& elements, const ByteSink& sink);
 
 }  // namespace lockstep::detail

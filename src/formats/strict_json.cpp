@@ -14,11 +14,11 @@ using Json = nlohmann::ordered_json;
   throw CheckpointError("checkpoint", {.what = place + " is no JSON that can be used", .got = why});
 }
 
-// Makes values of the text's parts as they come. The library's own maker looks through all members of an
-// object for each new one, and of two with one key it keeps the last.
-class Maker final : public nlohmann::json_sax<Json> {
+// Builds the value from the events of the parser. The builder of nlohmann's library searches all members of
+// an object for each new one, and accepts duplicate keys.
+class StrictBuilder final : public nlohmann::json_sax<Json> {
  public:
-  explicit Maker(const std::string& place) : place_(place) {}
+  explicit StrictBuilder(const std::string& place) : place_(place) {}
 
   Json take() { return std::move(root_); }
 
@@ -79,16 +79,16 @@ class Maker final : public nlohmann::json_sax<Json> {
 
   const std::string& place_;
   Json root_;
-  std::vector<Json> open_;         // the objects and arrays around what comes next
-  std::vector<std::string> keys_;  // under which values will be added, to the objects among these
+  std::vector<Json> open_;         // the objects and arrays that are not complete yet
+  std::vector<std::string> keys_;  // the keys of the next values, one for each object among these
 };
 
 }  // namespace
 
 Json parse_strictly(std::string_view text, const std::string& place) {
-  Maker maker(place);
-  Json::sax_parse(text.begin(), text.end(), &maker);
-  return maker.take();
+  StrictBuilder builder(place);
+  Json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.take();
 }
 
 }  // namespace lockstep::detail

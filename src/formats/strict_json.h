@@ -1,4 +1,4 @@
-// JSON from files that somebody else may have written.
+// Strict parsing of JSON from untrusted files.
 #pragma once
 
 #include <string>

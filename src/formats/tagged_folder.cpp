@@ -16,10 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxTagBytes = 255;  // of a name in a folder
+constexpr std::size_t kMaxTagBytes = 255;  // the limit of file names
 constexpr auto kWhitespace = " \t\r\n\v\f";
 
-// As Python's strip().
+// `text` without white space at both ends, as Python's strip().
 std::string_view stripped(std::string_view text) {
   const auto begin = text.find_first_not_of(kWhitespace);
   if (begin == text.npos) return {};

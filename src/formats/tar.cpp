@@ -68,7 +68,7 @@ bool checksum_fits(std::span<const std::byte> block, const Header& header) {
   return number(header.checksum) == sum;
 }
 
-/// What records before a header say of its file.
+/// The settings of records before a header for its file.
 struct Extension {
   std::optional<std::string> name;
   std::optional<std::uint64_t> size;
@@ -115,7 +115,7 @@ std::string name_of(const Header& header) {
 bool is_regular(char type) { return type == '0' || type == '\0' || type == '7'; }
 bool is_about_next(char type) { return type == 'L' || type == 'K' || type == 'x'; }
 
-/// A header and what it is the header of.
+/// A header and its content.
 struct Member {
   Header header;
   std::span<const std::byte> bytes;
@@ -126,7 +126,7 @@ std::string sparse_at(std::uint64_t offset) {
   return at_byte("a sparse file, which is not read (tar without --sparse makes no such files),", offset);
 }
 
-/// Takes what `member` says of the next file; gives a reason when it cannot.
+/// Reads the settings of `member` for the next file; returns a reason when it cannot.
 std::string extend(Extension& extension, const Member& member) {
   const char type = member.header.type;
   if (type == 'S') return sparse_at(member.offset);

@@ -200,7 +200,7 @@ namespace {
 
 constexpr auto kPickleStart = std::byte{0x80};
 
-// How to get from what there is to what can be read.
+// A hint how to make a file that can be read.
 std::string way_out(std::span<const std::byte> bytes, const std::string& reason) {
   const bool is_pickle = !bytes.empty() && bytes.front() == kPickleStart;
   if (reason.find("unknown instruction") != reason.npos)

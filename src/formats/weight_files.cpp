@@ -20,13 +20,13 @@
 namespace lockstep::torch_file {
 namespace {
 
-// A storage. What `bytes` gives is needed until the next one is asked for.
+// A storage. The result of `bytes` must stay valid until that of the next storage is requested.
 struct StorageSource {
   std::string key;
   std::function<std::span<const std::byte>()> bytes;
 };
 
-// As write(), with each storage asked for when it is written.
+// As write(), but requests the bytes of each storage only when it is written.
 void write_each(zip::Writer& archive, const pickle::Value& root, std::span<const StorageSource> storages) {
   const std::string folder = "archive/";
   archive.add(folder + "data.pkl", pickle::write(root));
@@ -182,8 +182,8 @@ void refuse_files_in(const fs::path& folder) {
                                .got = fs::is_directory(status) ? "a folder with files" : "a file"});
 }
 
-/// A folder that takes the name `target` when it is complete, and is gone otherwise. Locked, so that those of
-/// killed processes can be told from it.
+/// A folder that gets the name `target` when it is complete, and is removed otherwise. It is locked, so that
+/// it can be distinguished from folders of killed processes.
 class Draft {
  public:
   explicit Draft(const fs::path& target) : target_(target) {
@@ -230,7 +230,7 @@ class Draft {
   bool is_complete_ = false;
 };
 
-/// Where `folder` is when every link is followed; a link is no place to rename a folder to.
+/// `folder` with all links resolved, since a folder cannot be renamed to a link.
 fs::path behind_links(const fs::path& folder) {
   const auto named = fs::absolute(without_slash(folder));
   std::error_code failure;

@@ -1,4 +1,4 @@
-// Files of weights in float32, made of elements that lie elsewhere, a tensor at a time.
+// Writes files of weights in float32, one tensor at a time, from elements in other files.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include <lockstep/base/export.h>
 
-#include "formats/zero_weights.h"
+#include "formats/zero_model_states.h"
 
 namespace lockstep::detail {
 
@@ -15,7 +15,7 @@ namespace lockstep::detail {
 LOCKSTEP_API void write_safetensors(const std::filesystem::path& file,
                                     std::span<const StoredTensorView> tensors);
 
-/// The same, as a dict that torch.load reads. Tied tensors are one.
+/// The same, as a dict that torch.load reads. Tied tensors share a storage.
 LOCKSTEP_API void write_state_dict(const std::filesystem::path& file,
                                    std::span<const StoredTensorView> tensors);
 

@@ -12,6 +12,115 @@
 namespace lockstep::detail {
 namespace {
 
+/// The rows of several ranks as one long row.
+class LongRow {
+ public:
+  void add(std::size_t rank, std::size_t row, std::uint64_t elements) {
+    pieces_.push_back({.rank = rank, .row = row, .begin = length_, .elements = elements});
+    length_ += elements;
+  }
+
+  std::uint64_t length() const { return length_; }
+
+  /// Appends the runs of `elements` elements from `begin` on, all of which it has.
+  void find(std::uint64_t begin, std::uint64_t elements, std::vector<ZeroRun>& runs) const {
+    auto piece = std::ranges::upper_bound(pieces_, begin, {}, &ZeroRun::begin);
+    if (piece != pieces_.begin()) --piece;
+    for (; elements > 0; ++piece) {
+      const auto skipped = begin - piece->begin;
+      const auto taken = std::min(elements, piece->elements - skipped);
+      if (taken > 0)
+        runs.push_back({.rank = piece->rank, .row = piece->row, .begin = skipped, .elements = taken});
+      begin += taken;
+      elements -= taken;
+    }
+  }
+
+ private:
+  std::vector<ZeroRun> pieces_;  // `begin` is that in the long row
+  std::uint64_t length_ = 0;
+};
+
+std::string too_few(const ZeroParameter& parameter, std::uint64_t there) {
+  return "parameter " + in_quotes(parameter.name) + " has " + std::to_string(parameter.elements) +
+         " elements, the ranks have only " + std::to_string(there) + " more";
+}
+
+std::string left_over(std::uint64_t elements, std::size_t row) {
+  return std::to_string(elements) + " elements of row " + std::to_string(row) + " belong to no parameter";
+}
+
+/// Finds the runs of the parameters of one group. Returns the reason where that fails, an empty string
+/// otherwise.
+std::string find_group(const std::vector<ZeroParameter>& group, const LongRow& row, std::size_t number,
+                       std::uint64_t alignment, ZeroRuns& runs) {
+  std::uint64_t begin = 0;
+  for (const auto& parameter : group) {
+    const auto there = row.length() - std::min(row.length(), begin);
+    if (parameter.elements > there) return too_few(parameter, there);
+    row.find(begin, parameter.elements, runs.emplace_back());
+    begin += parameter.elements;
+    if (__builtin_add_overflow(begin, parameter.padding, &begin)) return "a padding has an impossible size";
+  }
+  const auto end = std::min(begin, row.length());
+  // What is left is padding to a multiple of twice the ranks.
+  return row.length() - end < alignment ? std::string() : left_over(row.length() - end, number);
+}
+
+std::uint64_t piece_of(const ZeroParameter& parameter, std::uint64_t ranks) {
+  return parameter.elements / ranks + (parameter.elements % ranks == 0 ? 0 : 1);
+}
+
+}  // namespace
+
+Expected<ZeroRuns> zero_runs_of_groups(const std::vector<std::vector<ZeroParameter>>& groups,
+                                       const ZeroLengths& lengths) {
+  for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
+    if (lengths[rank].size() != groups.size())
+      return Unexpected{"rank " + std::to_string(rank) + " has " + std::to_string(lengths[rank].size()) +
+                        " rows, there are " + std::to_string(groups.size()) + " groups of parameters"};
+  }
+  ZeroRuns runs;
+  for (std::size_t number = 0; number < groups.size(); ++number) {
+    LongRow row;
+    for (std::size_t rank = 0; rank < lengths.size(); ++rank) row.add(rank, number, lengths[rank].at(number));
+    auto reason = find_group(groups[number], row, number, 2 * lengths.size(), runs);
+    if (!reason.empty()) return Unexpected{std::move(reason)};
+  }
+  return runs;
+}
+
+Expected<ZeroRuns> zero_runs_of_pieces(const std::vector<ZeroParameter>& parameters,
+                                       const ZeroLengths& lengths) {
+  std::vector<LongRow> rows(lengths.size());
+  for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
+    if (lengths[rank] != lengths.front())
+      return Unexpected{"rank " + std::to_string(rank) + " has rows of other sizes than rank 0"};
+    for (std::size_t row = 0; row < lengths[rank].size(); ++row)
+      rows[rank].add(rank, row, lengths[rank][row]);
+  }
+  ZeroRuns runs;
+  std::uint64_t begin = 0;
+  for (const auto& parameter : parameters) {
+    const auto piece = piece_of(parameter, lengths.size());
+    const auto there = rows.front().length() - begin;
+    if (piece > there) return Unexpected{too_few(parameter, there * lengths.size())};
+    auto& found = runs.emplace_back();
+    auto missing = parameter.elements;
+    for (const auto& row : rows) {
+      const auto taken = std::min(piece, missing);
+      row.find(begin, taken, found);
+      missing -= taken;
+    }
+    begin += piece;
+  }
+  const auto rest = rows.front().length() - begin;
+  if (rest != 0) return Unexpected{left_over(rest, 0)};
+  return runs;
+}
+
+namespace {
+
 using Groups = std::vector<std::vector<ZeroParameter>>;
 
 constexpr int kPiecesStage = 3;
@@ -85,7 +194,7 @@ std::uint64_t zero_elements(const OpenedTorchFile& file, const std::string& name
 StoredElements elements_of(const OpenedTorchFile& file, const pickle::Tensor& tensor) {
   const auto bytes = dtype_bytes(tensor.dtype);
   const auto storage = file.contents().bytes_of(*tensor.storage);
-  std::uint64_t elements = 1;  // what was read lies in its storage
+  std::uint64_t elements = 1;  // the tensor lies within its storage, so that the product does not overflow
   for (const auto extent : tensor.shape) elements *= static_cast<std::uint64_t>(extent);
   if (tensor.is_conj || tensor.is_neg || elements > storage.size() / bytes)
     refuse_key(file, "a tensor in storage " + in_quotes(tensor.storage->key), "elements of its own",
@@ -142,7 +251,7 @@ void ZeroCheckpoint::read_rows() {
   }
 }
 
-// A file of one rank in the place of another's fits in all else.
+// Refuses a copy of one rank's file in the place of another's, which would fit otherwise.
 void ZeroCheckpoint::refuse_copies() const {
   const auto same = [](const StoredElements& a, const StoredElements& b) {
     return std::ranges::equal(a.runs.front(), b.runs.front());
@@ -209,7 +318,7 @@ const pickle::Dict* dict_in(const pickle::Dict& dict, const char* key) {
   return value == nullptr ? nullptr : value->as<pickle::Dict>();
 }
 
-/// Of rows that say it.
+/// The steps of each row that contains them.
 std::unordered_map<std::int64_t, double> steps_in(const OpenedTorchFile& file, int stage) {
   std::unordered_map<std::int64_t, double> steps;
   const auto* inner = dict_in(zero_state(file), inner_key(stage));

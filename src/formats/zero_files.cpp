@@ -64,7 +64,7 @@ std::int64_t largest(const OpenedTorchFile& file, const pickle::List& counts) {
   return most;
 }
 
-/// How many ranks have saved, by what one of them says: a number, or one for each group.
+/// The number of ranks that have saved, as stored in the file of one: a number, or one for each group.
 std::size_t count_of_ranks(const OpenedTorchFile& file) {
   const auto& state = zero_state(file);
   const auto* held = state.find("partition_count");
@@ -75,7 +75,7 @@ std::size_t count_of_ranks(const OpenedTorchFile& file) {
   return static_cast<std::size_t>(count);
 }
 
-/// Files of bfloat16 and stage 1 do not say it.
+/// The stage of ZeRO; files of bfloat16 at stage 1 do not contain it.
 int stage_of(const OpenedTorchFile& file) {
   const auto& state = zero_state(file);
   if (state.find("zero_stage") == nullptr) return 1;
@@ -113,7 +113,7 @@ void check_moment(const ZeroFiles& files) {
   compare(files.optimizers, files.models.front(), "ds_config");
 }
 
-/// Refuses files in `others` with that end, which nobody who has saved the checkpoint wrote.
+/// Refuses files in `others` with that end, which were left over from another checkpoint.
 void refuse_left_over(const fs::path& folder, const Names& others, const char* end, const std::string& fact) {
   for (const auto& name : others) {
     if (name.ends_with(end))
@@ -166,7 +166,7 @@ OpenedTorchFile open_model(const fs::path& folder, Names names, int stage) {
   return model;
 }
 
-/// Whether the parameters are cut, which stage 0 does not do.
+/// Whether the parameters are sharded; not at stage 0.
 bool is_cut(const OpenedTorchFile& model) {
   const auto* shapes = model.root().find("param_shapes");
   return shapes != nullptr && shapes->as<pickle::None>() == nullptr;

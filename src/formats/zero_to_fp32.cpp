@@ -10,7 +10,7 @@
 #include "formats/file_text.h"
 #include "formats/tagged_folder.h"
 #include "formats/weight_files.h"
-#include "formats/zero_weights.h"
+#include "formats/zero_model_states.h"
 
 namespace lockstep {
 namespace {

@@ -13,7 +13,7 @@
 #include <set>
 #include <thread>
 
-#include "checkpoint/file_pieces.h"
+#include "checkpoint/node_folders.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 

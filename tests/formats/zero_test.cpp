@@ -16,8 +16,8 @@
 
 #include "formats/stored_elements.h"
 #include "formats/tagged_folder.h"
-#include "formats/zero_layout.h"
-#include "formats/zero_weights.h"
+#include "formats/zero_checkpoint.h"
+#include "formats/zero_model_states.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"

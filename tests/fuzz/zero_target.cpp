@@ -1,6 +1,6 @@
 #include <lockstep/base/error.h>
 
-#include "formats/zero_weights.h"
+#include "formats/zero_model_states.h"
 #include "fuzz/target.h"
 
 namespace lockstep::fuzz {

@@ -1,4 +1,4 @@
-// Checkpoints: a StateTree, spread over ranks, as a folder that is complete or not there at all.
+// Checkpoints: a StateTree, spread over ranks, as a folder that is complete or absent.
 //
 // docs/checkpoint-format.md describes the folder: safetensors files, whose tensors Python reads under
 // PyTorch's names, and a manifest.json with everything else and a checksum of every byte.
@@ -25,10 +25,10 @@ class CheckpointFiles;
 
 /// What a checkpoint holds.
 struct CheckpointState {
-  /// What all ranks have in common: the same tree on each. Tensors are equal; of a TensorShard each rank
-  /// gives its own run, and together the runs are the whole tensor.
+  /// The state that all ranks have in common: the same tree on each. Tensors are equal; of a TensorShard each
+  /// rank has its own run, and together the runs are the whole tensor.
   StateTree shared = {};
-  /// What this rank has for itself.
+  /// The state of this rank alone.
   StateTree own = {};
 };
 
@@ -37,11 +37,11 @@ struct SaveOptions {
       StateDictType::kFull;  ///< who writes the tensors that all ranks have
 };
 
-/// Writes `folder`, which all ranks must see, and the folders above it that are not there. It gets its name
-/// when it is complete and durable; an older one of that name is removed after that. What cannot be read
-/// again is refused before anything is written: names that are no UTF-8 (texts are kept, whatever they
-/// are), trees in more than 31 trees, entries named "ranks", or so that two files would have one name.
-/// Collective, blocking.
+/// Writes `folder`, which all ranks must see, and the missing folders above it. The folder gets its name when
+/// it is complete and durable; an older checkpoint of that name is removed after that. State that could not
+/// be read again is refused before anything is written: names that are no UTF-8 (texts may hold any bytes),
+/// trees nested in more than 31 trees, entries named "ranks", and entries whose files would have the same
+/// name. Collective, blocking.
 /// @throws IoError on every rank, naming the one that failed and why; what was there before is untouched then
 LOCKSTEP_API void save_checkpoint(const std::filesystem::path& folder, const CheckpointState& state,
                                   const CheckpointInfo& info, const Communicator& communicator = {},
@@ -56,12 +56,12 @@ class LOCKSTEP_API Checkpoint {
   /// @throws IoError when it cannot be read; CheckpointError naming file (and tensor) when it is damaged, is
   ///   no checkpoint, or one of a newer format
   explicit Checkpoint(const std::filesystem::path& folder, Verify verify = Verify::kAll);
-  /// The same on all ranks: of Verify::kAll each checks a share of the bytes, and no rank goes on with what
-  /// another one found damaged. Collective, blocking.
+  /// Opens the checkpoint on all ranks: with Verify::kAll each rank checks a share of the bytes, and no rank
+  /// continues with files that another rank found damaged. Collective, blocking.
   /// @throws on every rank: those that found something as above, the others CheckpointError naming the rank
   ///   that did; CheckpointError where ranks have opened different checkpoints
   Checkpoint(const std::filesystem::path& folder, Verify verify, const Communicator& communicator);
-  /// For the library: what is open already.
+  /// For the library: wraps files that are open already.
   explicit Checkpoint(std::shared_ptr<const detail::CheckpointFiles> files) : files_(std::move(files)) {}
 
   const CheckpointInfo& info() const;
@@ -69,7 +69,7 @@ class LOCKSTEP_API Checkpoint {
 
   /// CheckpointState::shared, with all tensors whole. @throws as the constructor
   StateTree shared() const;
-  /// The same, but of tensors that `wanted` has as shards under the same path, just these runs.
+  /// The same, but with only the runs of tensors that `wanted` has as shards under the same path.
   StateTree shared(const StateTree& wanted) const;
 
   /// The tree under `name` in CheckpointState::shared, such as "model"; nothing else is read.

@@ -12,13 +12,13 @@
 
 namespace lockstep {
 
-/// Copies the state and writes it from a thread of its own, one checkpoint at a time. The copy, all that
-/// training waits for, goes to memory that is kept from one checkpoint to the next.
+/// Copies the state and writes it in a background thread, one checkpoint at a time. Training waits only for
+/// the copy, which goes to memory that is reused from one checkpoint to the next.
 class LOCKSTEP_API CheckpointWriter {
  public:
-  /// Forms a group of its own of the ranks of `communicator`. Collective, blocking.
+  /// Creates a separate group of the ranks of `communicator`. Collective, blocking.
   explicit CheckpointWriter(const Communicator& communicator = {});
-  /// Waits for what is being written; that it failed, if nobody asked, is logged.
+  /// Waits for the checkpoint that is being written; a failure that wait() has not reported is logged.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -36,7 +36,7 @@ class LOCKSTEP_API CheckpointWriter {
   bool is_idle() const { return !is_writing_; }
 
  private:
-  at::Tensor kept_copy(const at::Tensor& tensor, std::size_t number);
+  at::Tensor reused_copy(const at::Tensor& tensor, std::size_t number);
 
   Communicator communicator_;
   std::vector<at::Tensor> buffers_;  // by the number of the tensor in the state

@@ -1,4 +1,4 @@
-// What a checkpoint says of itself to those who look at it from outside.
+// Facts about a checkpoint that can be read without loading it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Looking at checkpoints, and making other files of them, without LibTorch.
+// Inspecting and comparing checkpoints, and writing their tensors to other files, without LibTorch.
 #pragma once
 
 #include <filesystem>
@@ -10,8 +10,9 @@
 
 namespace lockstep {
 
-/// What the checkpoint in `folder` is and holds, for people: a line for each file, tensor and value. `folder`
-/// may be a safetensors file or one of torch.save, too, of which it also names what is not read.
+/// A description of the checkpoint in `folder` for users: a line for each file, tensor and value. `folder`
+/// may also be a safetensors file, or a file of torch.save, of which the description also names what is not
+/// read.
 /// @throws IoError when it cannot be read; CheckpointError when it is damaged
 LOCKSTEP_API std::string describe_checkpoint(const std::filesystem::path& folder,
                                              Verify verify = Verify::kAll);

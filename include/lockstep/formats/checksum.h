@@ -1,4 +1,4 @@
-// Checksums of what lies in files: XXH3-128, which finds accidents, not forgers.
+// Checksums of bytes in files: XXH3-128, which detects accidental damage, not forgery.
 // https://github.com/Cyan4973/xxHash
 #pragma once
 
@@ -23,7 +23,7 @@ class LOCKSTEP_API Checksum {
   void add(std::span<const std::byte> bytes);
   void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
 
-  /// Of all bytes so far: 32 hexadecimal digits, as xxh128sum prints them.
+  /// The checksum of all bytes so far: 32 hexadecimal digits, as xxh128sum prints them.
   std::string digits() const;
 
  private:
@@ -31,7 +31,7 @@ class LOCKSTEP_API Checksum {
   std::unique_ptr<State> state_;
 };
 
-/// That of `bytes`.
+/// The checksum of `bytes`.
 LOCKSTEP_API std::string checksum(std::span<const std::byte> bytes);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// A file's bytes without reading them: mapped into memory.
+// Files mapped into memory.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class LOCKSTEP_API MappedFile {
  public:
   enum class Access {
     kRead,    ///< the bytes are the file's
-    kPrivate  ///< who writes to a page gets a copy of it; the file stays as it is
+    kPrivate  ///< writing to a page makes a copy of it; the file does not change
   };
 
   /// @throws IoError with file and system reason when it cannot be opened or is no regular file

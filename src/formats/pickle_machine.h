@@ -1,20 +1,23 @@
-// What the machine that runs a pickle has in memory: a stack, marks on it, and the memo of values that may
-// be used again.
+// The machine that runs a pickle: its memory (a stack, marks on it, and the memo of values that may be used
+// again), and what the names that a pickle may use make of their arguments.
 //
 // Two rules bound what a pickle can do, and both cost nothing:
 // - A container may change until it becomes part of another one. So none can hold itself, and what is
 //   known of a part (how deep it is, how many values a walk over it meets) stays true.
 // - These two numbers are limited for every value, the second one by the length of the pickle. So neither
-//   nesting nor "a list of ten times that list, of ten times that list, ..." can harm who walks over it.
+//   nesting nor "a list of ten times that list, of ten times that list, ..." can harm code that walks over
+//   it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <lockstep/base/expected.h>
 #include <lockstep/formats/pickle.h>
 
 namespace lockstep::pickle::detail {
@@ -40,14 +43,14 @@ class Stack {
   bool push_empty(Container kind);
   /// Puts a value on top that is not read: whatever is set or appended to it is dropped.
   bool push_foreign(std::string what);
-  /// Takes the value on top. It can be changed no more.
+  /// Takes the value on top, which can no longer be changed.
   bool pop(Value& value, Extent* extent = nullptr);
   /// The number of values on the stack.
   std::size_t size() const { return slots_.size(); }
 
   /// Marks the top.
   bool mark();
-  /// Sets `begin` to the place of the last mark, and forgets it.
+  /// Sets `begin` to the place of the last mark, and removes the mark.
   bool take_mark(std::size_t& begin);
   /// Sets `begin` so that `count` values lie from there on.
   bool last(std::size_t count, std::size_t& begin);
@@ -58,9 +61,9 @@ class Stack {
   bool set_items(std::size_t begin);  ///< keys and values of the dict below them
   /// Takes the value on top as the attributes of the object below it.
   bool build();
-  bool drop(std::size_t begin);  ///< forgets them
+  bool drop(std::size_t begin);  ///< removes them
 
-  /// Remembers the value on top as number `index`, which is the next one or was given before.
+  /// Stores the value on top in the memo as number `index`, which is the next one or was used before.
   bool put(std::size_t index);
   bool get(std::size_t index);
   std::size_t memo_size() const { return memo_.size(); }
@@ -95,5 +98,28 @@ class Stack {
   std::deque<Slot> memo_;
   std::string reason_;
 };
+
+/// The result of calling `global` with `arguments`, a tuple. `globals` is where functions named in them are
+/// looked up. Foreign where a foreign argument makes the call impossible. The reason for a refusal names
+/// neither function nor arguments.
+Expected<Value> call(const Global& global, const Value& arguments, std::span<const Global> globals);
+
+/// What a name stands for, or what is made by calling it, that is not read; `name` may come from anywhere.
+std::string foreign_name(std::string_view name);
+/// "name(...)", or "name(class...)" where the first argument is Foreign.
+std::string foreign_call(std::string_view name, const Value& arguments);
+
+/// The integer of those bytes, the lowest first, with a sign; Foreign when it needs more than 64 bits.
+Value integer_of(std::span<const std::byte> bytes);
+
+/// What a persistent id describes that names a type of storage which is not read; nothing for others.
+std::optional<std::string> foreign_storage(const Value& id);
+
+/// The storage that a persistent id describes: ("storage", its type, key, device, number of elements).
+/// `globals` is where the name of its type is looked up.
+Expected<Storage> storage_of(const Value& id, std::span<const Global> globals);
+
+/// The row of that name, or nullptr.
+const Global* find_global(std::span<const Global> globals, std::string_view name);
 
 }  // namespace lockstep::pickle::detail
