@@ -1,4 +1,4 @@
-// A launcher that another host's launcher has started over a remote shell.
+// become_node(): the start of a launcher that the launcher of another host has started over a remote shell.
 #include <unistd.h>
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 #include <lockstep/launch/run_on_hosts.h>
 
 #include "launch/posix.h"
-#include "launch/remote_command_payload.h"
+#include "launch/remote_launcher.h"
 
 namespace lockstep {
 namespace {
@@ -37,7 +37,7 @@ void write_to_starter(const std::string& text) {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
-// Any other line, or the end, means that the job is over before it began.
+// Any other line, or the end of stdin, means that the job has ended before it began.
 bool is_told_to_go() {
   std::string line;
   for (char letter = 0; ::read(STDIN_FILENO, &letter, 1) == 1 && letter != '\n';) line += letter;

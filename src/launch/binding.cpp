@@ -27,7 +27,8 @@ constexpr const char* kAccepted = "numbers and ranges of processors, such as 0-3
 
 using Cores = std::vector<CpuCore>;
 
-// `rank`'s equal share of `count` things; one that it shares with others where there are fewer than `ranks`.
+// The equal share of `rank` in `count` things; where there are fewer things than `ranks`, several ranks share
+// one.
 struct Share {
   std::size_t begin;
   std::size_t size;
@@ -61,16 +62,16 @@ RankBinding bind_to(const Cores& cores, int sharing = 1) {
   return binding;
 }
 
-// Which of `groups` groups is a rank's, and how many ranks have the same one.
-struct Seat {
+// The group of a rank among `groups` groups, and how many ranks share it.
+struct GroupShare {
   std::size_t group;
   int number;  ///< among those ranks
   int ranks;
 };
 
-Seat seat_of(std::size_t groups, int rank, int ranks) {
+GroupShare seat_of(std::size_t groups, int rank, int ranks) {
   const auto group_of = [&](int other) { return share_of(groups, other, ranks).begin; };
-  Seat seat{.group = group_of(rank), .number = 0, .ranks = 0};
+  GroupShare seat{.group = group_of(rank), .number = 0, .ranks = 0};
   for (int other = 0; other < ranks; ++other) {
     if (group_of(other) != seat.group) continue;
     seat.number += other < rank ? 1 : 0;

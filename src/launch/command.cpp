@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxShown = 200;
 
-// Empty where `path` can be executed. Never throws, as a name may be longer than the system takes.
+// Why `path` cannot be executed; empty where it can. Does not throw, also for names that are too long for the
+// system.
 std::string why_not(const fs::path& path) {
   std::error_code failure;
   const auto status = fs::status(path, failure);
@@ -133,7 +134,7 @@ bool read_all(int fd, std::string& output, Clock::time_point deadline) {
   }
 }
 
-// It may go on after it has closed its output.
+// Whether the program ends before `deadline`: it may continue after it has closed its output.
 bool ends_in_time(pid_t pid, Clock::time_point deadline) {
   siginfo_t end{};
   while (::waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == 0) {

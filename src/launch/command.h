@@ -1,4 +1,4 @@
-// Programs that are run for what they do or say and waited for, and where they are found.
+// Runs a program and waits for its output, and finds programs by name.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,8 @@ namespace lockstep::launch {
 /// @throws ConfigError naming the program and why it cannot be executed
 std::filesystem::path find_program(const std::string& name);
 
-/// Looks whether what `#!` of a script names can be executed: the system says of the script that it is not
-/// there.
+/// Checks that the interpreter in the `#!` line of a script can be executed: the system would report the
+/// script itself as missing.
 /// @throws ConfigError naming both
 void require_interpreter(const std::filesystem::path& program);
 

@@ -58,7 +58,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// For a better cause than an echo: nodes have kept theirs for a while already.
+// The time in which a better cause than a secondary failure may be reported; nodes have already waited for
+// one themselves.
 constexpr auto kEchoPatience = 100ms;
 constexpr int kFailed = 1;
 constexpr auto kFirstNews = 5s;
@@ -130,7 +131,7 @@ void Coordinator::claim(const NodeClaims::Claim& claim, Time now) {
   tell_(claim.holder, {.kind = HostMessage::kAsk});
 }
 
-// Who has the number is there.
+// The node that has the number is still there.
 void Coordinator::refuse_claims(Node holder) {
   for (const auto& claim : claims_.take(holder)) {
     const auto who = Member{.request = claim.request, .address = claim.address};
@@ -141,7 +142,7 @@ void Coordinator::refuse_claims(Node holder) {
   }
 }
 
-// Who had the number is gone.
+// The node that had the number is gone.
 void Coordinator::settle_claims(Node holder, Time now) {
   for (const auto& claim : claims_.take(holder)) on_join(claim.newcomer, claim.request, claim.address, now);
 }
@@ -185,7 +186,7 @@ void Coordinator::decide(Time now) {
   restart_after(cause + "; all ranks are started anew: restart " + count, suspect.node, now);
 }
 
-void Coordinator::restart_after(const std::string& why, std::optional<Node> culprit, Time now) {
+void Coordinator::restart_after(const std::string& why, std::optional<Node> root_cause, Time now) {
   is_running_ = false;
   suspect_.reset();
   decide_at_.reset();
@@ -193,7 +194,7 @@ void Coordinator::restart_after(const std::string& why, std::optional<Node> culp
   for (auto& [node, member] : members_) {
     if (member.state == State::kJoined) continue;
     member.state = State::kStopping;
-    tell_(node, {.kind = HostMessage::kStop, .text = why, .is_own = node == culprit});
+    tell_(node, {.kind = HostMessage::kStop, .text = why, .is_own = node == root_cause});
   }
 }
 
@@ -202,7 +203,7 @@ void Coordinator::begin_gathering(Time now) {
   news_at_ = now + kFirstNews;
 }
 
-// How long that takes says nothing of those who are still to come.
+// The time that nodes take to stop their ranks does not count as time to join.
 void Coordinator::stopped(const Member& member, Time now) {
   if (member.state == State::kStopping && gathering_since_) gathering_since_ = now;
 }
@@ -228,7 +229,7 @@ void Coordinator::on_closed(Node node, Time now) {
   settle_claims(node, now);
 }
 
-// A node that is done has nothing more to lose, and one that waits for a place had none.
+// The loss of a node that is done, or that waits for a place, does not affect the round.
 void Coordinator::on_lost(Node node, Time now) {
   const auto member = members_.extract(node).mapped();
   stopped(member, now);
@@ -247,19 +248,19 @@ void Coordinator::end_if_done() {
   if (count(State::kDone) + count(State::kJoined) == members_.size()) end(0, "");
 }
 
-void Coordinator::end(int exit_code, const std::string& text, std::optional<Node> culprit) {
+void Coordinator::end(int exit_code, const std::string& text, std::optional<Node> root_cause) {
   is_running_ = false;
   gathering_since_.reset();
   decide_at_.reset();
   end_ = HostMessage{.kind = HostMessage::kEnd, .text = text, .exit_code = exit_code};
   for (const auto& [node, member] : members_) {
     auto message = *end_;
-    message.is_own = node == culprit;
+    message.is_own = node == root_cause;
     tell_(node, message);
   }
 }
 
-// Nothing while nodes stop their ranks, which they do in a time of their own.
+// None while nodes stop their ranks, for which other deadlines hold.
 std::optional<Coordinator::Time> Coordinator::joins_by() const {
   if (!gathering_since_ || count(State::kStopping) > 0) return std::nullopt;
   return *gathering_since_ + options_.join_timeout;

@@ -1,5 +1,5 @@
-// Who takes part in a job of several nodes, and what happens when one of them fails, leaves or comes: the
-// state machine of the rendezvous. It has no sockets and no clock of its own.
+// The state machine of the rendezvous: which nodes take part in a job, and what happens when one of them
+// fails, leaves or joins. It has no sockets and no clock of its own.
 //
 // A round begins when all nodes that may come have joined, or, with at least min_nodes, when nobody else is
 // expected: at first and after a loss, last_call_timeout (at first first_call_timeout, if given) after
@@ -24,14 +24,14 @@
 
 namespace lockstep::launch {
 
-// Nodes that want a number which another node has: one that comes back before the loss of its connection was
-// noticed, or two that were given the same number by mistake.
+// Nodes that claim a number which another node has: a node that reconnects before the loss of its connection
+// was noticed, or two nodes that were given the same number by mistake.
 //
-// Who has the number is asked whether it is there. Where it answers, the newcomer is refused. Else it is
-// lost, and the newcomer takes its place: at once where their machine was started anew in between, soon where
-// both are on one machine, and when it has been silent for too long where they are on two.
+// The node that has the number is asked whether it is there. If it answers, the newcomer is refused.
+// Otherwise it counts as lost, and the newcomer takes its place: at once where their machine was rebooted in
+// between, soon where both are on one machine, and after a longer silence where they are on two machines.
 
-/// See above. Without sockets and a clock of its own.
+/// The claims to numbers of other nodes. It has no sockets and no clock of its own.
 class NodeClaims {
  public:
   using Node = std::uint64_t;
@@ -42,29 +42,30 @@ class NodeClaims {
     Node holder;
     JoinRequest request;
     std::string address;
-    std::optional<Time> ends_at = {};  ///< then the holder is lost; none: as soon as any silent node is
+    std::optional<Time> ends_at = {};  ///< when the holder counts as lost; none: as any silent node
   };
 
-  /// `theirs` is the holder's request.
+  /// Adds a claim. `theirs` is the holder's request.
   void add(Claim claim, const JoinRequest& theirs, Time now);
   /// Whether the node waits for an answer.
   bool contains(Node newcomer) const;
   /// The newcomer is gone.
   void forget(Node newcomer);
-  /// Takes out those that want `holder`'s number.
+  /// Removes and returns the claims to the number of `holder`.
   std::vector<Claim> take(Node holder);
 
   std::optional<Time> next_deadline() const;
-  /// Who was asked and has not answered in time.
+  /// The nodes that were asked and have not answered in time.
   std::vector<Node> silent_holders(Time now) const;
-  /// Nobody could be heard until now.
+  /// To be called after this process was stopped: no node could be heard until now.
   void excuse_silence(Time now);
 
  private:
   std::vector<Claim> claims_;
 };
 
-/// See above. Nodes are known by numbers that the caller gives them, one per connection.
+/// The state machine described above. Nodes are identified by numbers that the caller gives them, one per
+/// connection.
 class LOCKSTEP_API Coordinator {
  public:
   using Node = std::uint64_t;
@@ -75,22 +76,22 @@ class LOCKSTEP_API Coordinator {
   /// node that has joined; it may not call back.
   Coordinator(RendezvousOptions options, JoinRequest host, int max_restarts, Tell tell);
 
-  /// A node has said something. `address` is where it calls from; empty: from the host's own machine.
+  /// Handles a message of a node. `address` is the address it connects from; empty: the host's own machine.
   void on_message(Node node, const NodeMessage& message, const std::string& address, Time now);
-  /// Its connection is closed.
+  /// Handles the end of the connection with `node`.
   void on_closed(Node node, Time now);
 
   /// When on_time() is due, if at all.
   std::optional<Time> next_deadline() const;
   void on_time(Time now);
 
-  /// Nobody could be heard until now.
+  /// To be called after this process was stopped: no node could be heard until now.
   void excuse_silence(Time now);
-  /// Nodes that have not been heard of for too long, or not in time where they were asked; never the one that
-  /// hosts, which is this process.
+  /// The nodes that have been silent for too long, or have not answered in time; never the one that hosts,
+  /// which is this process.
   std::vector<Node> silent_nodes(Time now) const;
 
-  /// Whether nodes are here still.
+  /// Whether any node has joined and not left.
   bool has_members() const { return !members_.empty(); }
 
  private:
@@ -121,9 +122,9 @@ class LOCKSTEP_API Coordinator {
   void on_leave(Node node, int signal, Time now);
   void on_lost(Node node, Time now);
   void decide(Time now);
-  void restart_after(const std::string& why, std::optional<Node> culprit, Time now);
+  void restart_after(const std::string& why, std::optional<Node> root_cause, Time now);
   void end_if_done();
-  void end(int exit_code, const std::string& text, std::optional<Node> culprit = {});
+  void end(int exit_code, const std::string& text, std::optional<Node> root_cause = {});
   void begin_gathering(Time now);
   void stopped(const Member& member, Time now);
   std::optional<Time> joins_by() const;

@@ -1,4 +1,4 @@
-// What the coordinator says to people.
+// The messages of the coordinator to users.
 #include <algorithm>
 
 #include "launch/coordinator.h"
@@ -31,7 +31,7 @@ std::string Coordinator::name_of(const Member& member) const {
          ", launcher's pid " + std::to_string(member.request.pid) + ")";
 }
 
-// Of a static job, those that nobody has come with.
+// The node numbers of a static job with which no node has joined.
 std::vector<int> Coordinator::absent_numbers() const {
   std::vector<int> absent;
   for (int rank = 0; options_.is_static && rank < options_.max_nodes; ++rank)
@@ -41,7 +41,7 @@ std::vector<int> Coordinator::absent_numbers() const {
   return absent;
 }
 
-// Those that were here, and those that were not.
+// The nodes that have joined, and those that are missing, as text.
 std::string Coordinator::absent_text() const {
   std::vector<std::string> here, absent = lost_;
   for (const auto& [node, member] : members_)

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 15> kPrefixes = {
     "FI_",      "GLOO_", "KMP_",      "LOCKSTEP_", "MKL_",     "MLFLOW", "MV2", "NCCL_",
     "NUMEXPR_", "OMP_",  "OPENBLAS_", "PYTHON",    "PYTORCH_", "TORCH",  "UCX"};
 constexpr std::array kNames = {"LD_LIBRARY_PATH", "PATH", "VIRTUAL_ENV"};
-// They are about this host, or this process.
+// Variables about this host or this process, which are not exported.
 constexpr std::array<std::string_view, 10> kPrivate = {
     "LOCKSTEP_JOB_TOKEN",   "LOCKSTEP_LAUNCHED",      "LOCKSTEP_LAUNCHER_START_NS", "LOCKSTEP_LISTEN_FD",
     "LOCKSTEP_ROUND",       "LOCKSTEP_START_NS",      "LOCKSTEP_STATUS_FD",         "LOCKSTEP_STORE",

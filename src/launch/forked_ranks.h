@@ -1,4 +1,5 @@
-// How launch_forked() ended, for callers that want to know; and what all ways to start ranks have in common.
+// launch_forked() for callers that need the details of its end, and checks that all ways to start ranks
+// share.
 #pragma once
 
 #include <functional>
@@ -24,7 +25,7 @@ struct LaunchEnd {
 /// As launch_forked().
 LaunchEnd run_forked_ranks(const LaunchOptions& options, const std::function<int()>& rank_main);
 
-/// `options` with an address that is there, and as getaddrinfo() takes it.
+/// `options` with defaults filled in, and with an address that getaddrinfo() accepts.
 /// @throws ConfigError naming the field that is out of range
 LaunchOptions settled(LaunchOptions options);
 

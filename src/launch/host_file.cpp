@@ -35,7 +35,7 @@ struct Line {
                               .where = std::string(line.file) + ":" + std::to_string(line.number)});
 }
 
-// What begins with a dash would be a flag of ssh.
+// A name that begins with a dash would be a flag of ssh.
 bool is_host_name(std::string_view name) {
   const auto is_plain = [](unsigned char letter) { return letter > ' ' && letter != 127; };
   return !name.empty() && name.front() != '-' && std::ranges::all_of(name, is_plain);

@@ -27,14 +27,14 @@
 namespace lockstep {
 namespace {
 
-// OpenMP allows a list by level of nesting, and ignores what it cannot read.
+// OpenMP allows a list with a number for each level of nesting, and ignores text that it cannot parse.
 int number_at_start(const std::string& text) {
   int number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number);
   return number;
 }
 
-// What had to survive one exec must not survive another.
+// A descriptor that had to survive one exec must not survive another.
 void keep_private(const char* variable) {
   const auto fd = static_cast<int>(env::get_int(variable, -1));
   if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -44,12 +44,12 @@ void attach_status() {
   if (!env::get("LOCKSTEP_STATUS_FD")) return;
   const auto fd = static_cast<int>(env::require_int("LOCKSTEP_STATUS_FD"));
   launch::attach_rank_status(fd, local_world_size().value_or(0), detect_environment()->local_rank());
-  env::unset("LOCKSTEP_STATUS_FD");  // closed, and no business of programs that this rank may start
+  env::unset("LOCKSTEP_STATUS_FD");  // closed, and not meant for programs that this rank may start
 }
 
 std::terminate_handler usual_end = nullptr;
 
-// Of a program that lets exceptions out of main() nobody else notes what they said.
+// Notes the text of an exception that leaves main(), which nothing else would record.
 void note_uncaught() {
   try {
     if (const auto uncaught = std::current_exception()) std::rethrow_exception(uncaught);
@@ -100,7 +100,7 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 
-// The first line without control characters: other libraries' texts go on with stack frames.
+// The first line without control characters: texts of other libraries continue with stack frames.
 std::string one_line(const std::string& text) {
   std::string line = text.substr(0, text.find('\n'));
   for (char& letter : line) {
@@ -115,10 +115,10 @@ int exit_code_of(const std::exception& error) {
   return dynamic_cast<const ConfigError*>(&error) != nullptr ? kUsage : kFailure;
 }
 
-// By somebody who says what this rank has noted.
+// Whether a supervisor reads and reports what this rank has noted.
 bool is_supervised() { return env::get("LOCKSTEP_LAUNCHED") && !launch::is_status_lost(); }
 
-// All ranks end together: one of them says so.
+// All ranks end together; one of them prints it.
 void print_end(const Terminated& end) {
   if (!is_supervised() && told_rank().value_or("0") == "0")
     std::cerr << "lockstep: " + one_line(end.what()) + "\n";

@@ -14,6 +14,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/launch/join.h>
+#include <lockstep/launch/launch_options.h>
 
 #include "base/sockets.h"
 #include "base/system.h"
@@ -74,7 +75,7 @@ ListenSocket listen_on(std::span<const std::string> addresses, int port) {
 namespace lockstep {
 namespace {
 
-constexpr int kCannotExecute = 127;  // as shells say
+constexpr int kCannotExecute = 127;  // the exit code of shells for this
 
 using launch::ListenSocket;
 using launch::RankPlan;
@@ -110,7 +111,7 @@ void require_descriptors(int ranks) {
   require_open_files(kAlways + kOfRank * ranks, "starting " + std::to_string(ranks) + " ranks");
 }
 
-// All that exists before the first rank does, in the order in which it can fail.
+// Everything that is created before the first rank, in the order in which it can fail.
 struct Launch {
   explicit Launch(const LaunchOptions& chosen)
       : options(chosen), files(chosen), socket(listen_for_ranks(chosen)), statuses(chosen.nprocs) {
@@ -123,7 +124,7 @@ struct Launch {
 
   launch::LaunchEnd run(std::span<const RankPlan> plans,
                         const std::function<void(const RankPlan&)>& rank_main) {
-    std::optional<launch::OrphanReaper> orphans;  // the first process of a container gets them all
+    std::optional<launch::OrphanReaper> orphans;  // of the first process of a container
     if (::getpid() == 1) orphans.emplace();
     auto ranks = launch::start_ranks(plans, signals, rank_main);
     socket.fd.reset();
@@ -234,6 +235,47 @@ void launch::refuse_in_rank() {
   const std::string variable = env::get("LOCAL_RANK") ? "LOCAL_RANK" : "RANK";
   require(!started_by_launcher(), "ranks cannot be started here", "a process that is no rank",
           variable + "=" + env::get(variable).value_or(""), "a launcher has started this process already");
+}
+
+namespace {
+
+constexpr const char* kAccepted = "0 (none), 1 (stdout), 2 (stderr) or 3 (both), or LOCAL_RANK:NUMBER,...";
+
+Expected<int> number_of(std::string_view text, int max) {
+  const auto number = OptionType<int>::parse(text);
+  if (!number || *number < 0 || *number > max) return Unexpected{kAccepted};
+  return *number;
+}
+
+}  // namespace
+
+Expected<StreamChoice> StreamChoice::parse(std::string_view text) {
+  constexpr int kBoth = 3, kMaxRank = 1'000'000;
+  StreamChoice choice;
+  if (text.find(':') == std::string_view::npos) {
+    const auto all = number_of(text, kBoth);
+    if (!all) return Unexpected{kAccepted};
+    choice.all_ = *all;
+    return choice;
+  }
+  for (bool is_over = false; !is_over;) {
+    const auto item = text.substr(0, text.find(','));
+    const auto colon = item.find(':');
+    if (colon == std::string_view::npos) return Unexpected{kAccepted};
+    const auto rank = number_of(item.substr(0, colon), kMaxRank),
+               streams = number_of(item.substr(colon + 1), kBoth);
+    if (!rank || !streams) return Unexpected{kAccepted};
+    if (!choice.by_rank_.emplace(*rank, *streams).second)
+      return Unexpected{"each local rank once, in LOCAL_RANK:NUMBER,..."};
+    is_over = item.size() == text.size();
+    text.remove_prefix(is_over ? item.size() : item.size() + 1);
+  }
+  return choice;
+}
+
+int StreamChoice::of(int local_rank) const {
+  const auto found = by_rank_.find(local_rank);
+  return found == by_rank_.end() ? all_ : found->second;
 }
 
 }  // namespace lockstep

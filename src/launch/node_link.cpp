@@ -1,9 +1,10 @@
-#include "launch/node_link.h"
+// NodeLink: a node's launcher as a client of the rendezvous.
+#include "launch/node_rounds.h"
 
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "launch/outlet.h"
+#include "launch/output_relay.h"
 #include "launch/supervisor.h"
 
 namespace lockstep::launch {
@@ -36,7 +37,7 @@ NodeLink::NodeLink(rendezvous::FrameLink link, const RendezvousOptions& options,
 
 NodeOrder NodeLink::join(const JoinRequest& request) {
   has_failed_ = false;
-  own_words_.clear();
+  own_last_lines_.clear();
   send({.kind = NodeMessage::kJoin, .join = request});
   return await_order();
 }
@@ -46,7 +47,7 @@ NodeOrder NodeLink::after(bool is_done) {
   return await_order();
 }
 
-// What a closed socket has not read can take with it what was sent.
+// A socket that is closed with unread data may discard what was sent; so the data are read first.
 void NodeLink::leave(int signal) {
   send({.kind = NodeMessage::kLeave, .signal = signal});
   link_.finish(Clock::now() + kFarewell);
@@ -90,7 +91,7 @@ void NodeLink::add_to(std::vector<pollfd>& watched) const {
 
 void NodeLink::look() {
   std::uint64_t ticks = 0;
-  // Who was stopped for a while has heard nothing, and should not blame the host.
+  // If this process was stopped for a while, the silence is not the fault of the host.
   if (Clock::now() > looked_at_ + 2 * options_.keep_alive_interval) heard_at_ = Clock::now();
   looked_at_ = Clock::now();
   if (::read(timer_.get(), &ticks, sizeof ticks) > 0) send({.kind = NodeMessage::kAlive});
@@ -133,8 +134,8 @@ void NodeLink::note(NodeOrder order) {
 void NodeLink::announce(const HostMessage& message) {
   if (message.text.empty() || message.kind == HostMessage::kRefused) return;
   if (!is_quiet_) news_ += "lockstep: " + message.text + "\n";
-  if (message.is_own && !own_words_.empty())
-    news_ += "lockstep: its last lines on stderr were\n" + own_words_;
+  if (message.is_own && !own_last_lines_.empty())
+    news_ += "lockstep: its last lines on stderr were\n" + own_last_lines_;
 }
 
 void NodeLink::lose_host(const std::string& why) {
@@ -146,7 +147,7 @@ void NodeLink::lose_host(const std::string& why) {
 
 void NodeLink::on_failure(const Failure& failure, Blame blame, int exit_code, const std::string& words) {
   has_failed_ = true;
-  own_words_ = words;
+  own_last_lines_ = words;
   send({.kind = NodeMessage::kFailed,
         .failure = {.cause = failure.cause, .blame = blame, .exit_code = exit_code}});
 }

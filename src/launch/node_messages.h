@@ -1,4 +1,4 @@
-// What the launcher of a node and the host of the rendezvous tell each other: JSON objects in frames.
+// The messages between the launcher of a node and the host of the rendezvous: JSON objects in frames.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ struct JoinRequest {
   int nprocs = 1;
   int node_rank = -1;        ///< -1: any
   std::string host = {};     ///< what the node calls itself
-  std::string boot_id = {};  ///< of its kernel: another one each time that the machine starts
+  std::string boot_id = {};  ///< of its kernel: different after each boot of the machine
   int pid = 0;               ///< of its launcher
   bool hosts = false;        ///< the rendezvous
   std::string address = {};  ///< where others reach it; empty: where it calls from
@@ -68,12 +68,12 @@ struct NodeMessage {
 /// From the host to a node.
 struct HostMessage {
   enum Kind : char {
-    kRound = 'r',    ///< start your ranks
-    kStop = 's',     ///< stop them and join again: text says why
+    kRound = 'r',    ///< the node starts its ranks
+    kStop = 's',     ///< the node stops its ranks and joins again; text says why
     kEnd = 'e',      ///< the job is over, with exit_code: text says why where it is not 0
-    kRefused = 'x',  ///< you cannot take part: text says why
-    kAsk = 'q',      ///< are you there?
-    kNews = 'n',     ///< text is for people
+    kRefused = 'x',  ///< the node cannot take part; text says why
+    kAsk = 'q',      ///< the node is asked whether it is there
+    kNews = 'n',     ///< text is printed for the user
     kAlive = 'a'
   };
   Kind kind = kAlive;

@@ -10,8 +10,6 @@
 
 #include "base/sockets.h"
 #include "base/system.h"
-#include "launch/meeting_place.h"
-#include "launch/node_link.h"
 #include "launch/orphans.h"
 
 namespace lockstep::launch {
@@ -65,7 +63,7 @@ JoinRequest request_of(const ProgramOptions& options) {
           .address = meeting.local_address};
 }
 
-// What this node is in the round. Who failed first is said by all nodes together.
+// The options of this node in the round. The first failure is printed by the nodes together.
 ProgramOptions placed(const ProgramOptions& options, const Round& round) {
   auto here = options;
   here.launch.num_nodes = round.num_nodes;
@@ -95,16 +93,18 @@ class Node {
  private:
   void meet(Deadline deadline) {
     link_.reset();
-    seat_.reset();  // a server of this node that is given up must not keep the endpoint
-    seat_ = take_seat(*options_.rendezvous, request_, options_.max_restarts, key_, deadline, events_);
-    request_.hosts = seat_->host != nullptr;
-    store_.emplace(seat_->endpoint, key_);
-    // Where one terminal shows all nodes, one of them says what concerns all.
+    connection_.reset();  // a server of this node that is no longer needed must release the endpoint
+    connection_ =
+        join_rendezvous(*options_.rendezvous, request_, options_.max_restarts, key_, deadline, events_);
+    request_.hosts = connection_->host != nullptr;
+    store_.emplace(connection_->endpoint, key_);
+    // Where one terminal shows all nodes, one of them prints what concerns all.
     const bool is_quiet = options_.tied_to_stdin && !request_.hosts;
-    link_.emplace(std::move(seat_->link), *options_.rendezvous, events_, is_quiet);
+    link_.emplace(std::move(connection_->link), *options_.rendezvous, events_, is_quiet);
   }
 
-  // Another launcher of the same machine may host from now on, or the same one come back.
+  // Whether another host of the rendezvous may be found: a launcher on the same machine, or the previous one
+  // again.
   bool can_meet_again() {
     if (options_.rendezvous->is_static) return false;
     log_warning("looking for another host of the rendezvous");
@@ -112,7 +112,7 @@ class Node {
     return true;
   }
 
-  // The port is given to rank 0, should this become node 0.
+  // The port is passed to rank 0 if this becomes node 0.
   NodeOrder join() {
     request_.port = reserved_port();
     return link_->join(request_);
@@ -130,14 +130,14 @@ class Node {
     }
     const auto order = link_->after(end.exit_code == 0);
     if (order.kind != NodeOrder::kExit)
-      kill_descendants();  // what ranks have left would hold ports and memory
+      kill_descendants();  // processes that ranks have left would hold ports and memory
     return order;
   }
 
-  // The others have to hear from the host that it is over.
+  // The host must have told the other nodes that the job has ended.
   int leave(int exit_code) {
     link_.reset();
-    if (seat_->host) seat_->host->await_departure(options_.rendezvous->close_timeout);
+    if (connection_->host) connection_->host->await_departure(options_.rendezvous->close_timeout);
     return exit_code;
   }
 
@@ -147,7 +147,7 @@ class Node {
   std::string key_;
   JoinRequest request_;
   std::optional<StoreAccess> store_;
-  std::optional<Seat> seat_;
+  std::optional<RendezvousConnection> connection_;
   std::optional<NodeLink> link_;
 };
 

@@ -1,13 +1,17 @@
 #include "launch/output_relay.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <cstdint>
 
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
@@ -15,9 +19,119 @@
 namespace lockstep::launch {
 namespace {
 
+bool is_ready(int fd, int timeout_ms) {
+  pollfd watched{.fd = fd, .events = POLLOUT, .revents = 0};
+  return ::poll(&watched, 1, timeout_ms) > 0;
+}
+
+}  // namespace
+
+void Outlet::add_to(std::vector<pollfd>& watched) const {
+  if (!queue_.empty()) watched.push_back({.fd = fd_, .events = POLLOUT, .revents = 0});
+}
+
+// A pipe that poll() reports as ready accepts PIPE_BUF bytes without blocking.
+void Outlet::flush() {
+  std::size_t written = 0;
+  while (written < queue_.size() && is_ready(fd_, 0)) {
+    const auto size = std::min<std::size_t>(queue_.size() - written, PIPE_BUF);
+    const auto count = ::write(fd_, queue_.data() + written, size);
+    if (count > 0) written += static_cast<std::size_t>(count);
+    if (count >= 0 || errno == EINTR) continue;
+    if (errno == EAGAIN) break;
+    failure_ = errno;
+    written = queue_.size();
+  }
+  queue_.erase(0, written);
+}
+
+void Outlet::flush_within(std::chrono::milliseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  flush();
+  while (!queue_.empty() && std::chrono::steady_clock::now() < end) {
+    is_ready(fd_, 10);
+    flush();
+  }
+}
+
+namespace {
+
+constexpr std::size_t kLongestLine = std::size_t{16} << 20;
+constexpr std::size_t kMostHeld = std::size_t{1} << 20;
+constexpr itimerspec kLineTimeout{.it_interval = {}, .it_value = {.tv_sec = 1, .tv_nsec = 0}};
+
+bool is_ended(std::string_view part) { return part.ends_with('\n') || part.ends_with('\r'); }
+
+}  // namespace
+
+LineOutlet::LineOutlet(int fd)
+    : out_(fd), timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+  if (!timer_) throw_errno("cannot make a timer for the output of ranks");
+}
+
+void LineOutlet::add(Writer writer, std::string_view part, bool ends) {
+  if (!is_free_for(writer)) {
+    held_ += part;
+    if (!is_ended(part)) held_ += '\n';
+    return;
+  }
+  put(part);
+  if (ends) return release();
+  owner_ = writer;
+  length_ += part.size();
+  if (length_ > kLongestLine) return cut();
+  start_timer();
+}
+
+void LineOutlet::say(std::string_view line) {
+  cut();
+  put(line);
+  out_.flush();
+}
+
+void LineOutlet::put(std::string_view part) {
+  if (part.empty()) return;
+  if (lacks_end_ && owner_ == nullptr) out_.add("\n");
+  out_.add(part);
+  lacks_end_ = !is_ended(part);
+}
+
+bool LineOutlet::is_full_for(Writer writer) const {
+  return out_.is_full() || (!is_free_for(writer) && held_.size() > kMostHeld);
+}
+
+void LineOutlet::add_to(std::vector<pollfd>& watched) const {
+  out_.add_to(watched);
+  if (owner_ != nullptr && !held_.empty())
+    watched.push_back({.fd = timer_.get(), .events = POLLIN, .revents = 0});
+}
+
+void LineOutlet::look() {
+  std::uint64_t ticks = 0;
+  const bool others_wait = owner_ != nullptr && !held_.empty();
+  if (others_wait && ::read(timer_.get(), &ticks, sizeof ticks) > 0) cut();
+  out_.flush();
+}
+
+void LineOutlet::cut() {
+  if (owner_ == nullptr) return;
+  put("\n");
+  release();
+}
+
+void LineOutlet::release() {
+  owner_ = nullptr;
+  length_ = 0;
+  put(std::exchange(held_, {}));
+}
+
+void LineOutlet::start_timer() { ::timerfd_settime(timer_.get(), 0, &kLineTimeout, nullptr); }
+
+namespace {
+
 constexpr std::size_t kLastLines = 20;
 constexpr std::size_t kLongestPart = 65'536;  // longer lines are passed on in parts
-constexpr std::size_t kLongestWords = 1'000;  // of a line in the report of a failure
+constexpr std::size_t kLongestWords = 1'000;  // the part of a line that the report of a failure contains
 constexpr auto kPatience = std::chrono::seconds(1);
 
 bool write_all(int fd, std::string_view bytes) {
@@ -109,7 +223,8 @@ void OutputRelay::close_writers() {
   for (auto& stream : streams_) stream.writer.reset();
 }
 
-// Of a stream whose lines nobody reads no more are taken: its rank waits, as it would for the reader itself.
+// While the reader of the lines is slow, nothing is read from the streams: their ranks wait, as they would
+// for the reader itself.
 void OutputRelay::add_to(std::vector<pollfd>& watched) const {
   stdout_.add_to(watched);
   stderr_.add_to(watched);
@@ -129,7 +244,7 @@ void OutputRelay::look() {
 
 bool OutputRelay::is_wanted(const Stream& stream) const { return stream.reader && stream.left != 0U; }
 
-// What ranks have left running may write on for ever: of that nothing more is read.
+// Processes that ranks have left running may write for ever; their output is not read any more.
 bool OutputRelay::has_finished() {
   for (auto& stream : streams_) {
     if (stream.reader && !stream.left) stream.left = bytes_in(stream.reader.get());
@@ -139,8 +254,8 @@ bool OutputRelay::has_finished() {
          std::ranges::none_of(streams_, [&](const auto& stream) { return is_wanted(stream); });
 }
 
-// Ranks hear of it as if they wrote there themselves, but where files get it as well. What they say on stderr
-// is in the report of a failure, too.
+// Ranks get the error as if they wrote there themselves, unless files get the output as well. stderr is still
+// read for the report of a failure.
 void OutputRelay::heed_lost_reader() {
   const int failure = (is_one_file_ ? stderr_ : stdout_).failure();
   if (failure == 0) return;
@@ -153,7 +268,7 @@ void OutputRelay::heed_lost_reader() {
   }
 }
 
-// A part of a long line cannot be kept aside, as whole lines of others are.
+// A part of a long line must wait, since only whole lines are queued while another line is in progress.
 bool OutputRelay::must_wait(const Stream& stream) const {
   const auto& outlet = outlet_of(stream);
   const bool is_long = stream.begun.size() > kLongestPart;
@@ -161,7 +276,7 @@ bool OutputRelay::must_wait(const Stream& stream) const {
 }
 
 OutputRelay::~OutputRelay() {
-  for (int i = 0; i < 2; ++i) {  // lines under way first, which others wait for
+  for (int i = 0; i < 2; ++i) {  // first the lines in progress, for which others wait
     look();
     for (auto& stream : streams_)
       if (outlet_of(stream).is_amid(&stream)) end_line(stream);
@@ -175,7 +290,7 @@ bool OutputRelay::say(const std::string& text) {
   return true;
 }
 
-std::string OutputRelay::last_words(int local_rank) const {
+std::string OutputRelay::last_stderr_lines(int local_rank) const {
   std::string words;
   for (const auto& stream : streams_) {
     if (stream.local_rank != local_rank || stream.number != STDERR_FILENO) continue;
@@ -190,7 +305,7 @@ void OutputRelay::read(Stream& stream) {
   std::array<char, 65'536> buffer;
   const auto size = std::min(buffer.size(), stream.left.value_or(buffer.size()));
   const auto count = ::read(stream.reader.get(), buffer.data(), size);
-  if (count < 0) return;  // nothing at the moment
+  if (count < 0) return;  // nothing to read at the moment
   if (stream.left) *stream.left -= static_cast<std::size_t>(count);
   const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
   if (stream.file) write_log(stream, bytes);
@@ -200,14 +315,14 @@ void OutputRelay::read(Stream& stream) {
   stream.reader.reset();
 }
 
-// Of a line that has no end, as its stream has come to its own. Who filters lines knows whole ones.
+// Ends a line without a line feed when its stream has ended. The filter sees only whole lines.
 void OutputRelay::end_line(Stream& stream) {
   if (stream.begun.empty() && !outlet_of(stream).is_amid(&stream)) return;
   if (filter_) return take(stream, "\n");
   show_part(stream, true);
 }
 
-// What cannot be written is lost: a full disk must not end a run.
+// Output that cannot be written is lost: a full disk must not end a run.
 void OutputRelay::write_log(Stream& stream, std::string_view bytes) {
   if (write_all(stream.file.get(), bytes)) return;
   const std::string why = std::strerror(errno);

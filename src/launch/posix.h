@@ -1,4 +1,4 @@
-// The little of POSIX that several files of the launcher share.
+// Helpers around POSIX functions that several files of the launcher share.
 #pragma once
 
 #include <cerrno>
@@ -20,12 +20,13 @@ namespace lockstep::launch {
   throw Error("launch", {.what = what, .got = reason, .hint = hint});
 }
 
-/// A reader that goes away and a file that may not grow must not end a launcher: its writes fail instead.
+/// Ignores SIGPIPE and SIGXFSZ, so that writes to a closed pipe or a full file fail instead of ending the
+/// launcher.
 inline void ignore_refused_writes() {
   for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
 }
 
-/// As it is by default, for programs that this process executes. Safe in a signal handler.
+/// Restores the default of these signals, for programs that this process executes. Safe in a signal handler.
 inline void heed_refused_writes() {
   for (const int signal : {SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);
 }

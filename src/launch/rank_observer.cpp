@@ -13,12 +13,13 @@ std::string text_of(const char (&field)[N]) {
   return std::string(field, ::strnlen(field, N));
 }
 
-// Lost a peer, or waited for one in vain.
+// Whether the rank has lost a peer, or waited for one in vain.
 bool is_echo(RankOutcome outcome) {
   return outcome == RankOutcome::kPeerFailed || outcome == RankOutcome::kTimedOut;
 }
 
-// A signal that says more than the rank itself did: one that met an error may abort on its way out.
+// Whether the signal explains the end better than the error of the rank: a rank with an error may abort while
+// it exits.
 bool was_killed(const RankProcess& process, const RankStatus& status) {
   const int signal = process.end->signal;
   return signal != 0 && !(signal == SIGABRT && is_echo(status.outcome.load(std::memory_order_acquire)));

@@ -1,4 +1,4 @@
-// Whoever looks after ranks beside their supervisor, and which rank is to blame for the end of a run.
+// Observers that look after ranks beside their supervisor, and which rank is to blame for the end of a run.
 #pragma once
 
 #include <poll.h>
@@ -15,26 +15,27 @@
 
 namespace lockstep::launch {
 
-/// How much a rank's end explains, in rising order. When one rank fails the others soon do, too: their
-/// collectives break. Ends below kOwnError may be such echoes.
+/// How well the end of a rank explains the failure of a run, in rising order. When one rank fails the others
+/// soon do, too, since their collectives break. Ends below kOwnError may be such secondary failures
+/// ("echoes").
 enum class Blame {
   kNone,        ///< alive, done, or stopped by the supervisor
   kEcho,        ///< lost a peer
   kTimeout,     ///< waited in vain for a peer
-  kSilentExit,  ///< an exit code without a word
-  kOwnError,    ///< said what went wrong
+  kSilentExit,  ///< an exit code without a message
+  kOwnError,    ///< reported an error of its own
   kSignal       ///< killed
 };
 
 /// How far `process`, whose slot is `status`, is to blame for the end of the run.
 Blame blame(const RankProcess& process, const RankStatus& status);
 
-/// Whether the rank ended well before its work did, as exit(0) does. Nobody's fault as long as no other
-/// rank misses it.
+/// Whether the rank has ended with code 0 before its work was done, as by exit(0). That is no failure as long
+/// as no other rank waits for it.
 bool left_early(const RankProcess& process, const RankStatus& status);
 
-/// A rank that is alive and waits to join all ranks of the job, in a join that `process`, whose exit code was
-/// 0, has not begun. Null: nobody does.
+/// A running rank that waits to join all ranks of the job, in a join that `process`, whose exit code was 0,
+/// has not begun. Null where there is none.
 const RankProcess* who_waits_to_join(const RankProcess& process, std::span<const RankProcess> ranks,
                                      const StatusTable& statuses);
 
@@ -45,7 +46,7 @@ std::string error_line(const RankStatus& status);
 std::string signal_name(int signal);
 
 /// `rank 1 (node 0, pid 77) killed by SIGKILL in all_reduce seq 5`. Of a program that is not lockstep's,
-/// which does not write to its slot, nobody knows where it was.
+/// which does not write to its slot, the place is unknown.
 std::string describe_end(const RankProcess& process, int node, const RankStatus& status,
                          bool is_written = true);
 
@@ -61,29 +62,31 @@ class RankObserver {
  public:
   virtual ~RankObserver() = default;
 
-  /// Adds what is to wake the supervisor.
+  /// Adds the descriptors that wake the supervisor.
   virtual void add_to(std::vector<pollfd>& watched) const = 0;
-  /// Does what there is to do, without blocking; called whenever the supervisor is awake.
+  /// Handles what has arrived, without blocking; called whenever the supervisor is awake.
   virtual void look() = 0;
   /// All ranks have ended; called until it returns true: what they have written, which a slow reader may keep
   /// waiting, is then with its reader.
   virtual bool has_finished() { return true; }
-  /// What that rank said before its end, for the report of a failure; empty: nothing.
-  virtual std::string last_words(int local_rank) const = 0;
-  /// The error that it left beside, in one line; empty: none.
+  /// The last lines of that rank on stderr, for the report of a failure; empty where there are none.
+  virtual std::string last_stderr_lines(int local_rank) const = 0;
+  /// The error that the rank wrote to its error file, in one line; empty where there is none.
   virtual std::string error_of(int /*local_rank*/) const { return {}; }
-  /// Takes a message of the supervisor to people, which must not wait for a reader; false: does not.
+  /// Prints a message of the supervisor without waiting for a reader; false where this observer prints
+  /// nothing.
   virtual bool say(const std::string& /*text*/) { return false; }
-  /// What the supervisor is to say, once; empty: nothing.
+  /// A message that the supervisor has to print, returned once; empty where there is none.
   virtual std::string take_news() { return {}; }
-  /// Whether the ranks are to stop for a reason that is none of theirs.
+  /// Whether the ranks have to stop for a reason outside of this node.
   virtual bool recalls_ranks() const { return false; }
-  /// A rank has failed, and is about to be blamed for it. `exit_code` is the run's; `words` as last_words().
+  /// Called when a rank has been found to be the root cause of a failure. `exit_code` is the run's; `words`
+  /// as last_stderr_lines().
   virtual void on_failure(const Failure& /*failure*/, Blame /*blame*/, int /*exit_code*/,
                           const std::string& /*words*/) {}
 };
 
-/// Signals, and observers that see to it that nothing outlives whoever has started this process. Borrows all.
+/// Signals, and the observers that end this process with the one that has started it. Borrows all.
 class LauncherEvents {
  public:
   explicit LauncherEvents(SignalScope& signals) : signals_(signals) {}

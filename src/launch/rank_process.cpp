@@ -116,7 +116,7 @@ std::vector<ExecImage> make_images(std::span<const RankPlan> plans, const std::f
 
 namespace {
 
-// The parent may have died before the kernel was told to kill us with it.
+// The parent may have died before the kernel was asked to kill this process with it.
 void tie_to_parent(pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(128 + SIGKILL);
@@ -157,7 +157,7 @@ void open_pidfds(std::vector<RankProcess>& processes) {
 
 void send_signal(const RankProcess& process, int signal) {
   if (!process.alive()) return;
-  // Until it leads a session, its group is ours.
+  // Until the process leads a session, it is in our group.
   if (process.leads_session && ::kill(-process.pid, signal) == 0) return;
   ::kill(process.pid, signal);
 }

@@ -1,4 +1,4 @@
-// A rank: what it is given at its start, how it is started, and how its supervisor sees it.
+// A rank as its supervisor sees it: the plan for its start, the start itself, and its process.
 #pragma once
 
 #include <sched.h>
@@ -94,7 +94,7 @@ struct RankProcess {
   bool alive() const { return !end; }
 };
 
-/// Sends it a signal, if it has not ended.
+/// Sends a signal to `process`, if it has not ended.
 void send_signal(const RankProcess& process, int signal);
 
 /// Ends `process` if it has not ended, and forgets it.

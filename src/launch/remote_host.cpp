@@ -1,17 +1,26 @@
 #include "launch/remote_host.h"
 
+#include <arpa/inet.h>
+#include <netdb.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
+#include <memory>
+
+#include <lockstep/base/log.h>
+#include <net/if.h>
+
+#include "base/sockets.h"
 
 namespace lockstep::launch {
 namespace {
 
-constexpr int kNoConnection = 255;  // ssh's own
-constexpr int kNotFound = 127;      // a shell's
+constexpr int kNoConnection = 255;  // the exit code of ssh for this
+constexpr int kNotFound = 127;      // the exit code of shells for this
 constexpr int kFailed = 1;
-constexpr int kEndedBySignal = 128;  // and its number: of the remote shell here, or of the launcher there
+constexpr int kEndedBySignal = 128;  // plus the number of the signal
 
 }  // namespace
 
@@ -113,9 +122,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Longer than a launcher waits for a better explanation among its own ranks.
+// Longer than a launcher waits for a root cause among its own ranks.
 constexpr auto kEchoPatience = 500ms;
-// For hosts after the first one has ended well, which is when all are done.
+// The time for the other hosts to end after the first one has ended well, which it does last.
 constexpr auto kLateEnd = 5s;
 // `timeout` and shells may signal a process and then its group: that is one request, not two.
 constexpr auto kSameRequest = 200ms;
@@ -150,13 +159,13 @@ int RemoteJob::run() {
     start_when_all_are_ready();
     end_with_first_host();
     go_on_without_lost_hosts();
-    look_for_culprit();
+    look_for_root_cause();
     meet_deadlines();
   }
   relay_.look();
   if (interrupted_by_ != 0) return 128 + interrupted_by_;
   if (never_started_) return kFailed;
-  return culprit_ == nullptr ? 0 : culprit_->exit_code();
+  return root_cause_ == nullptr ? 0 : root_cause_->exit_code();
 }
 
 bool RemoteJob::any_alive() const { return std::ranges::any_of(hosts_, &RemoteHost::alive); }
@@ -186,7 +195,7 @@ void RemoteJob::look() {
 void RemoteJob::heed_requests() {
   while (const auto request = signals_.next()) {
     if (!request->is_stop()) {
-      if (start_by_) continue;  // there are no ranks yet, and hosts expect nothing but kGo
+      if (start_by_) continue;  // there are no ranks yet, and hosts accept nothing but kGo
       for (auto& host : hosts_)
         if (host.alive() && host.is_ready())
           host.send(std::string(kSignal) + std::to_string(request->signal));
@@ -195,7 +204,7 @@ void RemoteJob::heed_requests() {
     if (interrupted_by_ != 0 && Clock::now() - stopping_since_ > kSameRequest) return kill_all();
     if (interrupted_by_ != 0) continue;
     interrupted_by_ = request->signal;
-    culprit_ = nullptr;
+    root_cause_ = nullptr;
     name_at_.reset();
     relay_.say("lockstep: stopped by " + signal_name(request->signal) + "\n");
     ask_to_stop(request->signal);
@@ -208,12 +217,12 @@ void RemoteJob::start_when_all_are_ready() {
   for (auto& host : hosts_) host.send(kGo);
 }
 
-// Their launchers start the ranks of those who are left anew. The first one is where they meet. Where a host
-// has told of a failure the job ends, and the others end with the same exit code, which may be that of a
-// signal.
+// The launchers of the remaining hosts restart their ranks. The first host, where the rendezvous is, must
+// remain. Where a host has reported a failure the job ends, and all hosts end with the same exit code, which
+// may be that of a signal.
 void RemoteJob::go_on_without_lost_hosts() {
   if (min_hosts_ == 0 || stopping_ || start_by_) return;
-  relay_.look();  // what hosts that have ended said before
+  relay_.look();  // reads what hosts have printed before they ended
   if (std::ranges::any_of(hosts_, &RemoteHost::has_told_failure)) return;
   if (!hosts_.front().takes_part() || std::ranges::count_if(hosts_, &RemoteHost::takes_part) < min_hosts_)
     return;
@@ -224,7 +233,8 @@ void RemoteJob::go_on_without_lost_hosts() {
   }
 }
 
-// Where they meet the end of the job is known last. Who is still there has been left out, and does not know.
+// The host of the rendezvous learns of the end of the job last. Hosts that are still running have been left
+// out of the job, and do not know it.
 void RemoteJob::end_with_first_host() {
   const auto& first = hosts_.front();
   if (min_hosts_ == 0 || stopping_ || first.alive() || first.shell().end->failed()) return;
@@ -233,11 +243,11 @@ void RemoteJob::end_with_first_host() {
   for (auto& host : hosts_) host.give_up();
 }
 
-void RemoteJob::look_for_culprit() {
+void RemoteJob::look_for_root_cause() {
   if (stopping_) return;
   for (const auto& host : hosts_) {
-    if (host.blame() <= (culprit_ ? culprit_->blame() : Blame::kNone)) continue;
-    culprit_ = &host;
+    if (host.blame() <= (root_cause_ ? root_cause_->blame() : Blame::kNone)) continue;
+    root_cause_ = &host;
     const auto name_at = Clock::now() + (host.blame() < Blame::kOwnError ? kEchoPatience : 0ms);
     name_at_ = std::min(name_at, name_at_.value_or(name_at));
   }
@@ -251,8 +261,8 @@ void RemoteJob::meet_deadlines() {
 }
 
 void RemoteJob::name_cause() {
-  relay_.look();  // the last words of a remote shell that has ended
-  relay_.say("lockstep: " + culprit_->cause() + "\n");
+  relay_.look();  // reads the last lines of a remote shell that has ended
+  relay_.say("lockstep: " + root_cause_->cause() + "\n");
   ask_to_stop(SIGTERM);
 }
 
@@ -280,6 +290,69 @@ void RemoteJob::kill_all() {
   kill_at_.reset();
   for (auto& host : hosts_)
     if (host.alive()) host.kill();
+}
+
+namespace {
+
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  const auto number = ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr);
+  return (number >> 24) == 127;
+}
+
+std::string text_of(const sockaddr& address) {
+  std::array<char, NI_MAXHOST> text{};
+  const socklen_t size = address.sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  ::getnameinfo(&address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  return text.data();
+}
+
+// A link-local IPv6 address is of no use without the name of an interface.
+bool is_for_one_link(const sockaddr& address) {
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
+std::string address_of_interface() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  return reachable_address(list);
+}
+
+}  // namespace
+
+// As `hostname -I` does.
+std::string reachable_address(const ifaddrs* interfaces) {
+  for (const int family : {AF_INET, AF_INET6})
+    for (const auto* each = interfaces; each != nullptr; each = each->ifa_next) {
+      const bool is_up = each->ifa_addr != nullptr && (each->ifa_flags & IFF_UP) != 0;
+      if (is_up && each->ifa_addr->sa_family == family && !is_loopback(*each->ifa_addr) &&
+          !is_for_one_link(*each->ifa_addr))
+        return text_of(*each->ifa_addr);
+    }
+  return {};
+}
+
+std::string address_of_host(const std::string& host) {
+  const auto name = host.substr(host.find('@') + 1);
+  const auto found = resolve(name, 0);
+  if (!found) {
+    log_warning("the address of " + name + " is not known here (" + found.error() +
+                "); the hosts meet there under this name, or at --master-addr");
+    return name;
+  }
+  const sockaddr* first = nullptr;
+  for (const addrinfo* each = found->get(); each != nullptr; each = each->ai_next) {
+    const bool is_internet = each->ai_family == AF_INET || each->ai_family == AF_INET6;
+    if (!is_internet || is_loopback(*each->ai_addr)) continue;
+    if (each->ai_family == AF_INET) return text_of(*each->ai_addr);
+    if (first == nullptr) first = each->ai_addr;
+  }
+  if (first != nullptr) return text_of(*first);
+  const auto own = address_of_interface();
+  return own.empty() ? "127.0.0.1" : own;
 }
 
 }  // namespace lockstep::launch

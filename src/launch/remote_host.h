@@ -1,6 +1,8 @@
-// The hosts of a job as the launcher sees them that the user started: processes of a remote shell, watched
-// until the last is done.
+// The hosts of a job as the launcher that the user started sees them: processes of a remote shell, watched
+// until the last one has ended; and the address at which they reach the first of them.
 #pragma once
+
+#include <ifaddrs.h>
 
 #include <chrono>
 #include <deque>
@@ -8,20 +10,20 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/base/export.h>
 #include <lockstep/launch/launch_options.h>
 
-#include "launch/outlet.h"
 #include "launch/output_relay.h"
 #include "launch/rank_process.h"
-#include "launch/remote_command_payload.h"
+#include "launch/remote_launcher.h"
 #include "launch/signal_scope.h"
 
 namespace lockstep::launch {
 
-/// See above.
+/// A host of the job: the process of the remote shell that leads to it.
 class RemoteHost {
  public:
-  /// `order` is sent as its stdin can take it.
+  /// `order` is sent to its stdin as fast as that accepts it.
   RemoteHost(std::string name, RankProcess shell, UniqueFd to_stdin, const std::string& order);
 
   const std::string& name() const { return name_; }
@@ -30,33 +32,33 @@ class RemoteHost {
   bool alive() const { return shell_.alive(); }
   bool is_ready() const { return is_ready_; }
 
-  /// A line of its stderr; true: it was meant for us.
+  /// Handles a line of its stderr; true where it was a message for this launcher.
   bool hear(std::string_view line);
 
   void add_to(std::vector<pollfd>& watched) const;
-  /// Sends what can be sent at once.
+  /// Sends what can be sent without blocking.
   void flush();
   void send(std::string_view line);
 
   /// Passes a signal on to its ranks; to the remote shell where there are none yet.
   void pass_on(int signal);
-  /// Without patience: what is there ends with its stdin.
+  /// Kills the remote shell at once; the launcher on the host ends with its stdin.
   void kill();
-  /// Looks whether the remote shell has ended, and waits for it if so.
+  /// Checks whether the remote shell has ended, and reaps it if so.
   void look();
 
-  /// Whether the connection to its ranks has broken, of which nobody there could say a word, or its launcher
-  /// was stopped by a signal.
+  /// Whether the connection to its ranks has broken without a report, or its launcher was stopped by a
+  /// signal.
   bool is_lost() const;
   bool has_told_failure() const { return failure_.has_value(); }
-  /// From now on it is to blame for nothing.
+  /// Marks the host as stopped, so that it is not blamed for its end.
   void give_up() { shell_.told_to_stop = true; }
-  /// Whether it runs, or has done what it was for.
+  /// Whether the host is running, or has ended without a failure.
   bool takes_part() const { return alive() || !shell_.end->failed(); }
 
-  /// How far it is to blame for the end of the job.
+  /// How well its end explains the end of the job.
   Blame blame() const;
-  /// In words, beginning with the host.
+  /// The cause as text that begins with the host.
   std::string cause() const;
   int exit_code() const;
 
@@ -67,10 +69,10 @@ class RemoteHost {
   Outlet orders_;
   bool is_ready_ = false;
   std::optional<NodeReport> failure_ = {};
-  std::string last_line_ = {};  ///< that it printed on stderr
+  std::string last_line_ = {};  ///< the last line that it printed on stderr
 };
 
-/// See above. Single-threaded.
+/// The hosts of a job, watched until the last one has ended. Single-threaded.
 class RemoteJob {
  public:
   struct Patience {
@@ -79,8 +81,8 @@ class RemoteJob {
   };
 
   /// Borrows `relay`, whose processes are the hosts in their order, and `signals`. With `min_hosts` the job
-  /// goes on without hosts that are lost, as long as the first one and so many of all are there; 0: not
-  /// without any.
+  /// continues without lost hosts, as long as the first one and at least so many are there; 0: it needs all
+  /// of them.
   RemoteJob(std::vector<RemoteHost> hosts, OutputRelay& relay, SignalScope& signals, Patience patience,
             int min_hosts);
   /// Kills what is left, if an exception cut run() short.
@@ -101,7 +103,7 @@ class RemoteJob {
   void start_when_all_are_ready();
   void end_with_first_host();
   void go_on_without_lost_hosts();
-  void look_for_culprit();
+  void look_for_root_cause();
   void meet_deadlines();
   void name_cause();
   void name_absent();
@@ -113,7 +115,7 @@ class RemoteJob {
   SignalScope& signals_;
   Patience patience_;
   int min_hosts_;
-  const RemoteHost* culprit_ = nullptr;  ///< best explanation so far
+  const RemoteHost* root_cause_ = nullptr;  ///< the host that explains the failure best so far
   int interrupted_by_ = 0;
   bool stopping_ = false;
   bool never_started_ = false;  ///< some hosts did not answer in time
@@ -122,5 +124,14 @@ class RemoteJob {
   std::optional<Clock::time_point> name_at_ = {};
   std::optional<Clock::time_point> kill_at_ = {};
 };
+
+/// A numeric address at which the others can reach `host` ([USER@]NAME as ssh takes it): what its name stands
+/// for here or, where that is this machine itself, an address of one of its interfaces. The name itself where
+/// it stands for nothing here, as ssh's own names do. Blocks as long as the system's resolver does.
+std::string address_of_host(const std::string& host);
+
+/// Of the addresses of a machine's interfaces one at which others may reach it: of IPv4 where there is one,
+/// else of IPv6; empty: there is none.
+LOCKSTEP_API std::string reachable_address(const ifaddrs* interfaces);
 
 }  // namespace lockstep::launch

@@ -60,14 +60,14 @@ void RunFiles::write_ranks(std::span<const RankProcess> ranks) const {
   write_json(file("ranks"), json);
 }
 
-void RunFiles::write_failure(const RankProcess& culprit, const std::string& cause,
+void RunFiles::write_failure(const RankProcess& root_cause, const std::string& cause,
                              std::span<const RankProcess> ranks, const StatusTable& statuses) const {
   if (folder_.empty()) return;
-  Json json = end_of(culprit, node_, statuses[culprit.local_rank]);
+  Json json = end_of(root_cause, node_, statuses[root_cause.local_rank]);
   json["message"] = cause;
   json["others"] = Json::array();
   for (const auto& process : ranks) {
-    if (&process == &culprit) continue;
+    if (&process == &root_cause) continue;
     json["others"].push_back(end_of(process, node_, statuses[process.local_rank]));
     json["others"].back()["stopped_by_launcher"] = process.told_to_stop;
   }

@@ -1,4 +1,4 @@
-// ranks.json and failure.json: what a run's folder tells scripts about its processes.
+// ranks.json and failure.json: files in the folder of a run about its processes, for scripts.
 #pragma once
 
 #include <filesystem>
@@ -23,9 +23,9 @@ class RunFiles {
   /// {"0": pid, ...}
   void write_ranks(std::span<const RankProcess> ranks) const;
 
-  /// Who failed, how and where, in one line the `cause`, and how the others ended.
-  void write_failure(const RankProcess& culprit, const std::string& cause, std::span<const RankProcess> ranks,
-                     const StatusTable& statuses) const;
+  /// Writes which rank failed, how and where, the `cause` in one line, and how the other ranks ended.
+  void write_failure(const RankProcess& root_cause, const std::string& cause,
+                     std::span<const RankProcess> ranks, const StatusTable& statuses) const;
 
  private:
   std::filesystem::path file(const std::string& stem) const;

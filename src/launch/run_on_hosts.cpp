@@ -17,10 +17,9 @@
 #include <lockstep/launch/exported_variables.h>
 
 #include "launch/command.h"
-#include "launch/host_address.h"
 #include "launch/rank_process.h"
-#include "launch/remote_command_payload.h"
 #include "launch/remote_host.h"
+#include "launch/remote_launcher.h"
 #include "rendezvous/frames.h"
 #include "rendezvous/tcp_endpoint.h"
 
@@ -82,14 +81,14 @@ struct Place {
   std::string main_address = {};
 };
 
-// At first all hosts come, unless one is lost on the way. Later nobody comes back: those who were left have
-// said that they are.
+// Rendezvous options of an elastic job: at first all hosts join, unless one is lost meanwhile. Lost hosts do
+// not come back later, so that the remaining ones need not wait.
 constexpr auto kElasticConf = "first_call_timeout=30,last_call_timeout=1,is_host=";
 
 // Whether the job can do without some of its hosts.
 bool is_elastic(const HostsOptions& options) { return options.min_hosts > 0 && options.hosts.size() > 1; }
 
-// Whether launchers have something to agree on.
+// Whether the launchers of the hosts need a rendezvous.
 bool meet(const HostsOptions& options) {
   return is_elastic(options) || (options.max_restarts > 0 && options.hosts.size() > 1);
 }
@@ -153,7 +152,8 @@ std::vector<std::string> encoded_payloads(const HostsOptions& options) {
   return payloads;
 }
 
-// Of each host that of its remote shell. Sessions of their own keep a terminal's signals from them.
+// The plan of the remote shell of each host. It runs in its own session, so that signals of a terminal do not
+// reach it.
 std::vector<launch::RankPlan> plan_shells(const HostsOptions& options) {
   std::vector<launch::RankPlan> plans;
   for (std::size_t i = 0; i < options.hosts.size(); ++i) {
@@ -186,7 +186,7 @@ int run_on_hosts(const HostsOptions& options) {
   const auto payloads = encoded_payloads(options);
   const auto plans = plan_shells(options);
   const auto images = plan_images(options, plans);
-  launch::ignore_refused_writes();  // a host that goes away is seen by its end
+  launch::ignore_refused_writes();  // the loss of a host is noticed by the end of its remote shell
   launch::SignalScope signals;
   launch::OutputRelay relay(prefixes_of(options));
   std::vector<Pipe> pipes(options.hosts.size());

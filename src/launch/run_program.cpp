@@ -27,20 +27,19 @@
 #include "base/system.h"
 #include "launch/command.h"
 #include "launch/forked_ranks.h"
-#include "launch/guarded.h"
 #include "launch/node_rounds.h"
 #include "launch/orphans.h"
 #include "launch/output_relay.h"
 #include "launch/rank_observer.h"
 #include "launch/rank_process.h"
-#include "launch/starter_link.h"
+#include "launch/remote_launcher.h"
 #include "rendezvous/frames.h"
 #include "rendezvous/store_server.h"
 
 namespace lockstep::launch {
 namespace {
 
-// The files of one attempt.
+// The error files (TORCHELASTIC_ERROR_FILE) of one attempt.
 class ErrorFiles final : public RankObserver {
  public:
   /// `folder` has a folder for each local rank; empty: there are no files.
@@ -51,7 +50,7 @@ class ErrorFiles final : public RankObserver {
 
   void add_to(std::vector<pollfd>&) const override {}
   void look() override {}
-  std::string last_words(int) const override { return {}; }
+  std::string last_stderr_lines(int) const override { return {}; }
   std::string error_of(int local_rank) const override;
 
  private:
@@ -97,7 +96,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kCannotExecute = 127;  // as shells say
+constexpr int kCannotExecute = 127;  // the exit code of shells for this
 constexpr int kSignalled = 128;
 
 std::vector<std::string> whole_command(const ProgramOptions& options) {
@@ -112,12 +111,12 @@ std::vector<std::string> whole_command(const ProgramOptions& options) {
   return command;
 }
 
-// Rank 0 takes it, when it has come so far.
+// A free port for rank 0, which binds to it later.
 int port_of_rank0(const LaunchOptions& options) {
   return options.main_port != 0 || options.node_rank != 0 ? options.main_port : reserved_port();
 }
 
-// torchrun's, beside those of rank_process.h.
+// Adds the variables of torchrun's workers to those of rank_process.h.
 void add_elastic_variables(launch::RankPlan& plan, const ProgramOptions& options, int restarts,
                            const launch::ErrorFiles& errors) {
   plan.variables["TORCHELASTIC_RUN_ID"] = options.run_id;
@@ -177,7 +176,7 @@ fs::path make_log_folder(const ProgramOptions& options) {
   return name;
 }
 
-// Of the launcher: measured, and a few more for the rendezvous.
+// The descriptors of the launcher: a measured number, and a few more for the rendezvous.
 void require_descriptors(const ProgramOptions& options) {
   constexpr std::int64_t kAlways = 18, kOfRank = 6, kLogsOfRank = 2;
   const auto of_rank = kOfRank + (writes_files(options.output) ? kLogsOfRank : 0);
@@ -185,14 +184,14 @@ void require_descriptors(const ProgramOptions& options) {
   require_open_files(kAlways + ranks * of_rank, "lockstep run with " + std::to_string(ranks) + " ranks");
 }
 
-// What all attempts have in common.
+// The settings that all attempts share.
 struct Program {
   std::vector<std::string> command;
   fs::path logs;
-  std::chrono::system_clock::time_point began = std::chrono::system_clock::now();  // as files are dated
+  std::chrono::system_clock::time_point began = std::chrono::system_clock::now();  // the clock of file times
 };
 
-// What tells ranks of the lives of their job before this one.
+// Adds the variables about earlier starts of the job.
 void add_history(launch::RankPlan& plan, const Program& program, const launch::Attempt& attempt) {
   const std::chrono::nanoseconds began = program.began.time_since_epoch();
   plan.variables["LOCKSTEP_ROUND"] = std::to_string(attempt.number);
@@ -218,7 +217,7 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const Program& program
   for (auto& plan : plans) {
     add_elastic_variables(plan, options, attempt.restarts, errors);
     add_history(plan, program, attempt);
-    // Those of a launcher around this one are of another job.
+    // Variables of a launcher around this one belong to another job.
     plan.unset.insert(plan.unset.end(), {"LOCKSTEP_JOB_TOKEN", "LOCKSTEP_STORE", "LOCKSTEP_STORE_SCOPE",
                                          "LOCKSTEP_STORE_TOKEN_FD"});
     if (attempt.store != nullptr) attempt.store->add_to(plan, attempt.number);
@@ -247,7 +246,7 @@ launch::LaunchEnd run_once(const ProgramOptions& options, const Program& program
           .failure = supervisor.failure()};
 }
 
-// What came while no ranks ran; signals to pass on have nobody to go to.
+// A signal to stop that arrived while no ranks ran. Signals to pass on are dropped.
 std::optional<int> stop_signal(launch::SignalScope& signals) {
   while (const auto request = signals.next())
     if (request->is_stop()) return request->signal;
@@ -260,15 +259,15 @@ int run_with_restarts(const ProgramOptions& options, const launch::AttemptRunner
     const auto end = run(options, {.number = restarts, .restarts = restarts, .store = store});
     const bool may_restart = end.failure && !end.was_asked_to_stop && restarts < options.max_restarts;
     if (!may_restart) return end.exit_code;
-    launch::kill_descendants();  // what ranks have left would hold ports and memory
+    launch::kill_descendants();  // processes that ranks have left would hold ports and memory
     if (const auto signal = stop_signal(signals)) return kSignalled + *signal;
     log_warning("all ranks are started anew: restart " + std::to_string(restarts + 1) + " of " +
                 std::to_string(options.max_restarts));
   }
 }
 
-// Nobody else has to reach the store of a lone node. Of several nodes that are placed by somebody else none
-// serves one: their ranks meet at the main port.
+// A single node serves its store to its own ranks only. Several nodes without a rendezvous serve none: their
+// ranks connect at the main port.
 int run_here(const ProgramOptions& options, const launch::AttemptRunner& run, launch::SignalScope& signals) {
   if (options.launch.num_nodes > 1) return run_with_restarts(options, run, signals, nullptr);
   const auto key = launch::job_token().value_or(rendezvous::random_bytes(rendezvous::kChallengeBytes));

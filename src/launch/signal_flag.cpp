@@ -48,9 +48,9 @@ struct Slot {
   int users = 0;
 };
 
-// A handler can reach nothing but globals.
+// A global, since signal handlers have no arguments of their own.
 std::array<Slot, kSignals> slots;
-std::mutex slots_mutex;  // of `users` and of who handles what
+std::mutex slots_mutex;  // guards `users` and the installed handlers
 
 Slot& slot_of(int signal) { return slots.at(static_cast<std::size_t>(signal)); }
 

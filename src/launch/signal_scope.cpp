@@ -7,7 +7,7 @@
 namespace lockstep::launch {
 namespace {
 
-// A handler can reach nothing but globals.
+// A global, since signal handlers have no arguments of their own.
 std::atomic<int> request_pipe{-1};
 
 void on_signal(int signal, siginfo_t* info, void*) {

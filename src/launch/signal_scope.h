@@ -12,7 +12,7 @@ namespace lockstep::launch {
 /// A request that reached the supervisor: to stop, or to pass SIGUSR1 or SIGUSR2 on.
 struct StopRequest {
   int signal = 0;
-  bool from_terminal = false;  ///< then the whole foreground group has got it, the ranks too
+  bool from_terminal = false;  ///< the whole foreground group has got it, including the ranks
 
   bool is_stop() const { return signal != SIGUSR1 && signal != SIGUSR2; }
 };
@@ -35,9 +35,9 @@ class SignalScope {
   /// Between these two no signal is delivered, so that none is handled by a child just forked.
   void hold();
   void release();
-  /// In a child, after hold() of its parent: everything as it was before the scope.
+  /// In a child, after hold() of its parent: restores the signals as they were before the scope.
   void restore_in_child();
-  /// The same in a child that goes on with this scope: signals are its own from now on, and none is missed.
+  /// In a child that continues with this scope: from now on it gets its own signals, and none is missed.
   /// @throws Error without descriptors
   void renew_in_child();
 

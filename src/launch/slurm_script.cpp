@@ -67,7 +67,7 @@ std::string escaped(std::string_view word, std::string_view special) {
   return text;
 }
 
-// With the value of SLURM's own variables; a "$" of anything else is a letter.
+// The word in double quotes, in which the shell expands only variables of SLURM; any other "$" is escaped.
 std::string expanding(const std::string& word) {
   const std::regex others(R"(\$(?!SLURM_|\{SLURM_))");
   return '"' + std::regex_replace(escaped(word, "\\\"`"), others, "\\$$") + '"';
@@ -104,7 +104,7 @@ bool is_plain(char letter) {
          std::string_view("._-+").find(letter) != std::string_view::npos;
 }
 
-// Later lives of a job write behind what the first has written.
+// Later starts of a job append to the output of the first one.
 std::string output_of(const SlurmScriptOptions& o) {
   const std::string name = o.array.empty() ? "%x-%j.out" : "%x-%A_%a.out";
   return o.logs.empty() ? name : (std::filesystem::path(o.logs) / name).string();

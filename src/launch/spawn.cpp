@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-// Where rank 0 leaves its result: a file without a name, of any length, that all processes share. Its first
-// byte says that there is one.
+// The result of rank 0, in a file without a name, of any length, that all processes share. Its first byte
+// says whether there is one.
 class ResultFile {
  public:
   ResultFile() : fd_(::memfd_create("lockstep-result", MFD_CLOEXEC)) {

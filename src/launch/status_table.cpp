@@ -29,7 +29,7 @@ RankStatus* map_table(int fd, int ranks) {
   return static_cast<RankStatus*>(memory);
 }
 
-// Whoever closes descriptors may have opened others since.
+// A program that has closed all descriptors may have opened others since.
 bool is_table(int fd) {
   std::error_code gone;
   const auto file = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), gone);

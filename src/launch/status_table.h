@@ -14,7 +14,7 @@ class StatusTable {
   explicit StatusTable(int ranks);
   /// Whether that rank writes to its slot: a program of lockstep does, from join_launcher() on.
   bool is_written(int local_rank) const { return written_[local_rank].load() != 0; }
-  /// For ranks that were forked, which need not join.
+  /// Marks all slots as written, for forked ranks, which need not call join_launcher().
   void expect_all_written();
   StatusTable(const StatusTable&) = delete;
   StatusTable& operator=(const StatusTable&) = delete;
@@ -31,7 +31,7 @@ class StatusTable {
   int ranks_;
   UniqueFd fd_;
   RankStatus* slots_;
-  std::atomic<std::uint32_t>* written_;  ///< behind the slots, one for each
+  std::atomic<std::uint32_t>* written_;  ///< stored behind the slots, one for each
 };
 
 /// Makes slot `local_rank` of the table behind `fd` this process's slot until it ends; closes `fd`. Where
@@ -39,7 +39,7 @@ class StatusTable {
 /// @throws ConfigError when `fd` is no table of `ranks` slots
 void attach_rank_status(int fd, int ranks, int local_rank);
 
-/// Whether attach_rank_status() has found something else, so that the supervisor hears nothing of this rank.
+/// Whether attach_rank_status() has not found a table, so that the supervisor learns nothing of this rank.
 bool is_status_lost();
 
 }  // namespace lockstep::launch

@@ -13,18 +13,19 @@ using namespace std::chrono_literals;
 
 // Long enough for the true cause to be collected, short enough to stop all within a second.
 constexpr auto kEchoPatience = 300ms;
-// For a rank that has noted an error of its own and is about to end: its threads are joined first, and the
-// machine may be busy.
+// The time for a rank that has noted an error of its own to end: it joins its threads first, and the machine
+// may be busy.
 constexpr auto kEndPatience = 5s;
 constexpr auto kNextLook = 50ms;
-// Between looks at whether a rank that is gone is waited for: nothing wakes the supervisor then.
+// The interval of checks whether other ranks wait for a rank that has ended, for which nothing wakes the
+// supervisor.
 constexpr auto kBetweenLooks = 100ms;
 // A terminal signals ranks and supervisor together; the ranks' ends may be seen first.
 constexpr auto kSignalPatience = 50ms;
 // `timeout` and shells may signal a process and then its group: that is one request, not two.
 constexpr auto kSameRequest = 200ms;
 
-// For a rank that other code of this program has waited for before us.
+// The exit code of a rank that other code of this program has reaped.
 constexpr int kUnknownExit = 255;
 // The exit code of a run that a rank left with code 0.
 constexpr int kLeftEarly = 1;
@@ -62,27 +63,26 @@ Supervisor::~Supervisor() {
 }
 
 int Supervisor::run() {
-  heed_observers();  // what came before the ranks did wakes nobody
+  heed_observers();  // handles what arrived before the ranks were started
   while (any_alive()) {
     sleep_until_event();
     let_observers_look();
     heed_observers();
     heed_requests();
     collect_ended();
-    look_for_culprit();
+    look_for_root_cause();
     meet_deadlines();
   }
   await_observers();
   return finish();
 }
 
-// As the ranks would have, had they written to the reader themselves. Who asks for the end has not got to
-// wait.
+// Waits for slow readers of the output, as the ranks would have. A request to stop ends the wait.
 void Supervisor::await_observers() {
   name_at_.reset();
   kill_at_.reset();
   const auto must_go_on = [&] {
-    const bool is_recalled = stopping_ && culprit_ == nullptr;
+    const bool is_recalled = stopping_ && root_cause_ == nullptr;
     return asked_to_stop_ || is_recalled || std::ranges::any_of(observers_, &RankObserver::recalls_ranks);
   };
   const auto have_finished = [&] {
@@ -96,13 +96,14 @@ void Supervisor::await_observers() {
 }
 
 std::optional<Failure> Supervisor::failure() const {
-  if (culprit_ == nullptr) return std::nullopt;
-  return Failure{.rank = culprit_->rank, .pid = culprit_->pid, .end = *culprit_->end, .cause = cause_};
+  if (root_cause_ == nullptr) return std::nullopt;
+  return Failure{
+      .rank = root_cause_->rank, .pid = root_cause_->pid, .end = *root_cause_->end, .cause = cause_};
 }
 
 bool Supervisor::any_alive() const { return std::ranges::any_of(ranks_, &RankProcess::alive); }
 
-// A rank that has ended with code 0, by one that is at work still.
+// Whether a rank that has ended with code 0 may be missed by one that is still running.
 bool Supervisor::may_be_missed() const {
   const auto is_gone = [](const RankProcess& rank) { return !rank.alive() && !rank.end->failed(); };
   return !stopping_ && any_alive() && std::ranges::any_of(ranks_, is_gone);
@@ -125,7 +126,7 @@ void Supervisor::sleep_until_event() const {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now());
     timeout_ms = std::max(0, static_cast<int>(left.count()));
   }
-  ::poll(watched.data(), watched.size(), timeout_ms);  // an interrupted poll is just an early look
+  ::poll(watched.data(), watched.size(), timeout_ms);  // an interrupted poll() only leads to an early check
 }
 
 void Supervisor::collect_ended() {
@@ -137,7 +138,7 @@ void Supervisor::collect_ended() {
   }
 }
 
-// Who left early is missed as soon as another rank waits for it: in a collective, or to join.
+// A rank that has left early is to blame as soon as another rank waits for it, in a collective or to join.
 Blame Supervisor::blame_of(const RankProcess& process) const {
   const auto own = [&](const RankProcess& rank) { return blame(rank, statuses_[rank.local_rank]); };
   const auto is_echo = [&](const RankProcess& rank) {
@@ -149,21 +150,21 @@ Blame Supervisor::blame_of(const RankProcess& process) const {
   return is_missed || is_waited_for ? Blame::kSilentExit : own(process);
 }
 
-void Supervisor::look_for_culprit() {
+void Supervisor::look_for_root_cause() {
   if (stopping_) return;
   for (const auto& process : ranks_) {
     const auto weight = blame_of(process);
-    if (weight <= (culprit_ ? blame_of(*culprit_) : Blame::kNone)) continue;
-    culprit_ = &process;
+    if (weight <= (root_cause_ ? blame_of(*root_cause_) : Blame::kNone)) continue;
+    root_cause_ = &process;
     const auto name_at = Clock::now() + patience(weight, *process.end);
     name_at_ = std::min(name_at, name_at_.value_or(name_at));
     end_by_ = Clock::now() + kEndPatience;
   }
 }
 
-// Whether a rank that is about to end explains more than the suspect does.
+// Whether a rank that is about to end may explain the failure better than the present suspect.
 bool Supervisor::awaits_cause() const {
-  if (blame_of(*culprit_) >= Blame::kOwnError || Clock::now() >= end_by_) return false;
+  if (blame_of(*root_cause_) >= Blame::kOwnError || Clock::now() >= end_by_) return false;
   return std::ranges::any_of(ranks_, [&](const RankProcess& rank) {
     return rank.alive() && statuses_[rank.local_rank].outcome.load() == RankOutcome::kFailed;
   });
@@ -186,15 +187,15 @@ void Supervisor::heed_observers() {
 }
 
 void Supervisor::recall() {
-  culprit_ = nullptr;
+  root_cause_ = nullptr;
   name_at_.reset();
   ask_to_stop(SIGTERM, options_.grace);
 }
 
-std::string Supervisor::last_words() const {
+std::string Supervisor::last_stderr_lines() const {
   let_observers_look();
   std::string words;
-  for (const auto* observer : observers_) words += observer->last_words(culprit_->local_rank);
+  for (const auto* observer : observers_) words += observer->last_stderr_lines(root_cause_->local_rank);
   return words;
 }
 
@@ -215,8 +216,9 @@ void Supervisor::interrupt(const StopRequest& request) {
     return;
   }
   interrupted_at_ = Clock::now();
-  if (stopping_ && culprit_ != nullptr) return;  // the failure was first, and ranks have been told
-  culprit_ = nullptr;
+  if (stopping_ && root_cause_ != nullptr)
+    return;  // the failure came first, and ranks have been told to stop
+  root_cause_ = nullptr;
   name_at_.reset();
   interrupted_by_ = request.signal;
   say("lockstep: stopped by " + signal_name(request.signal) + "\n");
@@ -240,19 +242,20 @@ void Supervisor::meet_deadlines() {
 
 void Supervisor::name_cause() {
   name_at_.reset();
-  const int local_rank = culprit_->local_rank;
-  cause_ =
-      describe_end(*culprit_, options_.node_rank, statuses_[local_rank], statuses_.is_written(local_rank)) +
-      describe_wait(*culprit_, ranks_, statuses_);
-  if (const auto* waiting = who_waits_to_join(*culprit_, ranks_, statuses_))
+  const int local_rank = root_cause_->local_rank;
+  cause_ = describe_end(*root_cause_, options_.node_rank, statuses_[local_rank],
+                        statuses_.is_written(local_rank)) +
+           describe_wait(*root_cause_, ranks_, statuses_);
+  if (const auto* waiting = who_waits_to_join(*root_cause_, ranks_, statuses_))
     cause_ += "; rank " + std::to_string(waiting->rank) + " waits for it to join";
   for (const auto* observer : observers_)
     if (const auto error = observer->error_of(local_rank); !error.empty()) cause_ += ": " + error;
-  const auto words = last_words();
+  const auto words = last_stderr_lines();
   if (options_.print_failure)
     say("lockstep: " + cause_ + "\n" +
         (words.empty() ? "" : "lockstep: its last lines on stderr were\n" + words));
-  for (auto* observer : observers_) observer->on_failure(*failure(), blame_of(*culprit_), exit_code(), words);
+  for (auto* observer : observers_)
+    observer->on_failure(*failure(), blame_of(*root_cause_), exit_code(), words);
   say_news();
   ask_to_stop(SIGTERM, options_.grace);
 }
@@ -264,7 +267,7 @@ void Supervisor::ask_to_stop(int signal, std::chrono::milliseconds grace) {
     if (!process.alive()) continue;
     process.told_to_stop = true;
     send_signal(process, signal);
-    send_signal(process, SIGCONT);  // one that is stopped would not hear of it
+    send_signal(process, SIGCONT);  // a stopped process would not get the signal
   }
 }
 
@@ -275,13 +278,14 @@ void Supervisor::kill_all() {
 
 int Supervisor::exit_code() const {
   if (interrupted_by_ != 0) return 128 + interrupted_by_;
-  if (culprit_ == nullptr) return 0;
-  return culprit_->end->failed() ? culprit_->end->status() : kLeftEarly;
+  if (root_cause_ == nullptr) return 0;
+  return root_cause_->end->failed() ? root_cause_->end->status() : kLeftEarly;
 }
 
 int Supervisor::finish() const {
   let_observers_look();
-  if (interrupted_by_ == 0 && culprit_ != nullptr) files_.write_failure(*culprit_, cause_, ranks_, statuses_);
+  if (interrupted_by_ == 0 && root_cause_ != nullptr)
+    files_.write_failure(*root_cause_, cause_, ranks_, statuses_);
   return exit_code();
 }
 

@@ -1,11 +1,12 @@
-// Watches the ranks of one node until the last has ended.
+// The supervisor: watches the ranks of one node until the last one has ended.
 //
-// A failure goes through two deadlines. An end that may be an echo (rank_observer.h) is kept for a moment in which
-// a better cause can turn up; then the failure is named and the other ranks get SIGTERM. Those that are
-// still there after the grace period get SIGKILL. SIGINT and SIGTERM to the supervisor start at the second
-// deadline: they are passed on, and nobody is blamed for what follows; so does an observer that recalls the
-// ranks. The supervisor sleeps until a rank ends, a signal arrives or a deadline passes; only where a rank
-// has ended with code 0 before others it looks now and then whether one of them waits for it to join.
+// A failure goes through two deadlines. After an end that may be a secondary failure (Blame in
+// rank_observer.h) the supervisor waits a moment for the root cause; then it prints the failure and sends
+// SIGTERM to the other ranks. Those that are still there after the grace period get SIGKILL. SIGINT and
+// SIGTERM to the supervisor start at the second deadline: they are passed on, and no rank is blamed for what
+// follows; an observer that recalls the ranks has the same effect. The supervisor sleeps until a rank ends, a
+// signal arrives or a deadline passes; only where a rank has ended with code 0 before others it looks now and
+// then whether one of them waits for it to join.
 #pragma once
 
 #include <chrono>
@@ -28,7 +29,7 @@ struct Failure {
   std::string cause;  ///< in words, beginning with the rank
 };
 
-/// See above. Single-threaded; lives as long as its ranks.
+/// The supervisor of the ranks of one node. Single-threaded; lives as long as its ranks.
 class Supervisor {
  public:
   /// Borrows all but the ranks.
@@ -38,7 +39,7 @@ class Supervisor {
   /// Blocks until all ranks have ended. Returns the exit code of the run.
   int run();
 
-  /// After run(): whether somebody asked for its end, be it after a failure.
+  /// After run(): whether a signal asked it to stop, also after a failure.
   bool was_asked_to_stop() const { return asked_to_stop_; }
 
   /// After run(): who failed first, if any did.
@@ -58,14 +59,14 @@ class Supervisor {
   void sleep_until_event() const;
   void collect_ended();
   Blame blame_of(const RankProcess& process) const;
-  void look_for_culprit();
+  void look_for_root_cause();
   bool awaits_cause() const;
   void say(const std::string& text) const;
   void let_observers_look() const;
   void await_observers();
   void heed_observers();
   void recall();
-  std::string last_words() const;
+  std::string last_stderr_lines() const;
   void say_news() const;
   void heed_requests();
   void interrupt(const StopRequest& request);
@@ -83,13 +84,13 @@ class Supervisor {
   SignalScope& signals_;
   std::vector<RankProcess> ranks_;
   std::vector<RankObserver*> observers_;
-  const RankProcess* culprit_ = nullptr;             ///< best explanation so far
-  std::string cause_;                                ///< in words, once it is named
+  const RankProcess* root_cause_ = nullptr;          ///< the rank that explains the failure best so far
+  std::string cause_;                                ///< as text, once it is determined
   int interrupted_by_ = 0;                           ///< signal that the supervisor was asked to stop by
   std::optional<Clock::time_point> interrupted_at_;  ///< the first signal to stop
-  std::optional<Clock::time_point> name_at_ = {};    ///< when culprit_ is taken for the cause
-  Clock::time_point end_by_ = {};                  ///< when no other rank is waited for that is about to end
-  std::optional<Clock::time_point> kill_at_ = {};  ///< when patience with stopping ranks ends
+  std::optional<Clock::time_point> name_at_ = {};    ///< when root_cause_ is final
+  Clock::time_point end_by_ = {};                  ///< when the wait for ranks that are about to end is over
+  std::optional<Clock::time_point> kill_at_ = {};  ///< when ranks that are still stopping are killed
   bool stopping_ = false;
   bool asked_to_stop_ = false;
 };

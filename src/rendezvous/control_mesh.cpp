@@ -15,13 +15,52 @@
 namespace lockstep::rendezvous {
 namespace {
 
-// When a rank that waits for others in a meeting does what.
+using std::chrono::steady_clock;
+
+constexpr auto kOrderlyEnding = std::chrono::milliseconds(200);
+
+}  // namespace
+
+void JobFailure::declare(Verdict verdict) {
+  if (verdict_) return;
+  const auto payload = to_payload(verdict);
+  for (int rank = 0; rank < links_.size(); ++rank) {
+    links_.send(rank, header_of(MessageKind::kVerdict, payload), payload, steady_clock::now());
+  }
+  verdict_ = std::move(verdict);
+  declared_at_ = steady_clock::now();
+}
+
+void JobFailure::raise(const std::string& where) const { rendezvous::raise(*verdict_, place_of(where)); }
+
+std::string JobFailure::place_of(const std::string& where) const {
+  return "rank " + std::to_string(rank_) + (where.empty() ? "" : ", in " + where);
+}
+
+JobFailure::Token JobFailure::on_failure(Abort abort) {
+  auto token = std::make_shared<const Abort>(std::move(abort));
+  std::erase_if(aborts_, [](const auto& each) { return each.expired(); });
+  aborts_.push_back(token);
+  return token;
+}
+
+std::vector<std::weak_ptr<const JobFailure::Abort>> JobFailure::take_due() {
+  if (!verdict_ || aborts_.empty()) return {};
+  // A collective that was agreed on before a rank left may still be finished.
+  const bool is_due =
+      verdict_->failure == Failure::kMismatch || steady_clock::now() >= declared_at_ + kOrderlyEnding;
+  return is_due ? std::exchange(aborts_, {}) : std::vector<std::weak_ptr<const Abort>>();
+}
+
+namespace {
+
+// The times at which a rank that waits for others in a meeting asks and judges.
 class WaitSchedule {
  public:
-  /// Of a wait that begins now.
+  /// The schedule of a wait that begins now.
   explicit WaitSchedule(Deadline deadline) : deadline_(deadline) {}
 
-  /// Whether to ask those that are missing; ever more rarely.
+  /// Whether it is time to ask the missing ranks; with growing intervals.
   bool is_time_to_ask(Deadline now) {
     if (now < ask_at_) return false;
     pause_ = std::min(2 * pause_, kRareQuestions);
@@ -29,8 +68,8 @@ class WaitSchedule {
     return true;
   }
 
-  /// Called while members are known to differ: whether those that are missing have had a moment to come, too.
-  /// Who does not decide leaves it to the one that does for as long again.
+  /// Called while members are known to differ: whether the missing members have had a moment to arrive, too.
+  /// A rank that does not decide waits as long again for the one that does.
   bool is_time_to_judge(Deadline now, bool decides) {
     differs_since_ = std::min(differs_since_, now);
     judge_at_ = std::min(differs_since_ + (decides ? kGrace : 2 * kGrace), deadline_);
@@ -62,15 +101,15 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kServicePeriod = milliseconds(10);
 
-// While it lives, the meeting is under way. Made and destroyed under the lock.
-class Attendance {
+// While it lives, the meeting is registered as active. Created and destroyed under the lock.
+class ActiveMeetingScope {
  public:
-  Attendance(Meetings& meetings, const Meeting& meeting) : meetings_(meetings), meeting_(meeting) {
+  ActiveMeetingScope(Meetings& meetings, const Meeting& meeting) : meetings_(meetings), meeting_(meeting) {
     meetings_.begin(meeting_);
   }
-  ~Attendance() { meetings_.end(meeting_); }
-  Attendance(const Attendance&) = delete;
-  Attendance& operator=(const Attendance&) = delete;
+  ~ActiveMeetingScope() { meetings_.end(meeting_); }
+  ActiveMeetingScope(const ActiveMeetingScope&) = delete;
+  ActiveMeetingScope& operator=(const ActiveMeetingScope&) = delete;
 
  private:
   Meetings& meetings_;
@@ -94,11 +133,10 @@ ControlMesh::~ControlMesh() {
   service_.join();
 }
 
-// On the path of every collective: nothing is allocated but room for payloads, unless there is something to
-// complain about.
+// On the path of every collective: allocates nothing but memory for payloads, unless there is an error.
 void ControlMesh::meet(const Meeting& meeting, const Take& take) {
   Lock lock(mutex_);
-  const Attendance attendance(meetings_, meeting);
+  const ActiveMeetingScope attendance(meetings_, meeting);
   lock.unlock();
   const auto header = header_of(MessageKind::kAnnounce, meeting.payload, meeting.announcement);
   for (const int member : meeting.members) links_.send(member, header, meeting.payload, meeting.deadline);
@@ -135,7 +173,7 @@ void ControlMesh::await_members(Lock& lock, const Meeting& meeting) {
   }
 }
 
-// Members that have the same headers before them come to the same words.
+// Members that have received the same headers produce the same text.
 void ControlMesh::require_agreement(Lock& lock, const Meeting& meeting) {
   if (meetings_.is_unanimous(meeting)) return;
   reader_.poll(lock);  // an earlier failure may explain it
@@ -143,7 +181,7 @@ void ControlMesh::require_agreement(Lock& lock, const Meeting& meeting) {
   failure_.raise(words_.describe(meeting.announcement));
 }
 
-// Who said goodbye will not come any more. All members hear it, and each draws the conclusion.
+// A rank that has said goodbye will not arrive any more. All members have received that, and each throws.
 void ControlMesh::require_presence(const Meeting& meeting) {
   const auto group = meeting.announcement.group;
   const auto& inbox = meetings_.inbox();
@@ -166,11 +204,11 @@ void ControlMesh::give_up(Lock& lock, const Meeting& meeting) {
   await_answers(lock, inquiry, Deadline::min());
   require_presence(meeting);
   const auto missing = meetings_.absent_from(meeting);
-  if (missing.empty() || failure_.is_known()) return;  // they came at the last moment
+  if (missing.empty() || failure_.is_known()) return;  // they arrived at the last moment
   const auto what = words_.describe(meeting.announcement);
   Verdict verdict{
       .failure = Failure::kTimeout,
-      .ranks = meeting.fails_job ? inquiry.culprits(missing) : missing,
+      .ranks = meeting.fails_job ? inquiry.ranks_to_blame(missing) : missing,
       .parts = {.what = ranks_text(missing) + (meeting.is_again ? " did not finish " : " did not come to ") +
                         what + " in time",
                 .got = inquiry.states(),
@@ -276,8 +314,8 @@ void ControlMesh::understand(int rank, Message message) {
   }
 }
 
-// What is not here any more was met with; then what `rank` has from this one was met with, too, and counts no
-// more.
+// If the announcement is not here any more, it was met with; then the announcement of this rank was met with
+// by `rank`, too, and is dropped there.
 void ControlMesh::note_recall(int rank, std::uint64_t group) {
   if (meetings_.take_back(group, rank)) return;
   links_.send(rank, header_of(MessageKind::kSpent, {}, {.group = group}), {}, Clock::now());

@@ -1,19 +1,21 @@
-// The control mesh: before ranks do something together, each tells the others what it is about to do.
+// The control mesh: before ranks run a collective, each tells the others what it is about to do.
 //
 // A Gloo collective whose ranks disagree aborts the process, waits for ever or adds what must not be
 // added. So ranks first *meet*: each sends a header of 64 bytes to every other member of the group and
 // waits for theirs; only if all are equal does the collective begin. From this everything else follows:
-// - headers that differ are a CollectiveMismatch, on every rank, in the same words, whoever else is late;
-// - a connection that ends without a goodbye is a PeerLost. Who learns of it tells all the others, so
-//   that everywhere the first lost rank is named and not one that left because of it;
+// - headers that differ are a CollectiveMismatch, on every rank, with the same text, whichever ranks
+//   are late;
+// - a connection that ends without a goodbye is a PeerLost. A rank that notices it tells all others, so that
+//   every rank names the first lost rank, and not one that left because of it;
 // - a rank that has waited for 50 ms asks those that are missing where they are (diagnosis.h). Ranks that
 //   wait for each other in different groups will wait for ever: that is a CollectiveMismatch, too. Absence
 //   alone is a Timeout at the deadline (diagnosis.h), with what the absent ranks said, or that they said
 //   nothing.
 // After a failure the meetings of all groups fail with it.
 //
-// Nobody waits for a thread to read: whoever waits in a meeting reads all connections for everyone
-// (peer_links.h). A thread of the mesh looks in every 10 ms, to answer questions while the rank computes.
+// No wake-up of another thread is needed: a thread that waits in a meeting reads all connections for all
+// threads (peer_links.h). A service thread of the mesh reads every 10 ms, to answer questions while the rank
+// computes.
 //
 // Cost per meeting and rank: members - 1 messages each way, one round.
 #pragma once
@@ -21,7 +23,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -30,17 +34,49 @@
 #include <lockstep/base/export.h>
 
 #include "rendezvous/diagnosis.h"
-#include "rendezvous/job_failure.h"
 #include "rendezvous/meetings.h"
 #include "rendezvous/peer_links.h"
+#include "rendezvous/verdict.h"
 
 namespace lockstep::rendezvous {
+
+/// Why the job has failed: the first verdict counts, and every rank hears it. Not thread-safe.
+class JobFailure {
+ public:
+  using Abort = std::function<void()>;
+  using Token = std::shared_ptr<const Abort>;
+
+  JobFailure(int rank, PeerLinks& links) : rank_(rank), links_(links) {}
+
+  bool is_known() const { return verdict_.has_value(); }
+
+  /// Only the first verdict counts. Also forwards a verdict that was received, so that the end of a rank
+  /// cannot be noticed before its cause.
+  void declare(Verdict verdict);
+
+  /// Throws the verdict; `where` is what this rank was doing.
+  [[noreturn]] void raise(const std::string& where) const;
+  /// "rank 2, in all_reduce seq 3".
+  std::string place_of(const std::string& where) const;
+
+  /// `abort` is one of take_due() once the job has failed, unless the token is gone by then.
+  [[nodiscard]] Token on_failure(Abort abort);
+  /// The functions that are to be called now, outside of any lock, each once.
+  std::vector<std::weak_ptr<const Abort>> take_due();
+
+ private:
+  int rank_;
+  PeerLinks& links_;
+  std::optional<Verdict> verdict_;
+  std::chrono::steady_clock::time_point declared_at_;
+  std::vector<std::weak_ptr<const Abort>> aborts_;
+};
 
 class LOCKSTEP_API ControlMesh {
  public:
   /// Takes over the connections with the other ranks, by rank (see connect_mesh()).
   ControlMesh(int rank, std::vector<UniqueFd> connections, Words words);
-  /// Closes the connections without a word: peers take it for a loss unless leave() was called.
+  /// Closes the connections: peers take that for the loss of this rank unless leave() was called.
   ~ControlMesh();
   ControlMesh(const ControlMesh&) = delete;
   ControlMesh& operator=(const ControlMesh&) = delete;
@@ -56,27 +92,27 @@ class LOCKSTEP_API ControlMesh {
   using Take = std::function<void(int rank, std::string_view payload)>;
   void meet(const Meeting& meeting, const Take& take = {});
 
-  /// For when members that met turn out to differ in what no announcement tells.
+  /// For members that have met and turn out to differ in something that announcements do not contain.
   /// @throws CollectiveMismatch, on this and soon on all ranks, whose text has both `sides`
   [[noreturn]] void disagree(std::vector<int> ranks, std::string sides, const std::string& where);
 
-  /// For when the work after a meeting went wrong: throws what has failed the job, if that is known or
-  /// becomes known within `patience`, or a Timeout if one of `members` does not answer. Else returns.
+  /// For a failure of the work after a meeting: throws the verdict of the job, if it is known or becomes
+  /// known within `patience`, or a Timeout if one of `members` does not answer. Returns otherwise.
   void explain(std::span<const int> members, const std::string& where, std::chrono::milliseconds patience);
 
-  /// When the job has failed and a short time for orderly endings is over, `abort` is called, once, from
-  /// another thread, unless the token is gone by then. It must not block.
+  /// Calls `abort` once, from another thread, when the job has failed and a short time for orderly endings is
+  /// over, unless the token has been destroyed by then. It must not block.
   using Token = JobFailure::Token;
   [[nodiscard]] Token on_failure(std::function<void()> abort);
 
-  /// This rank holds no more meetings in `group`; where `tells`, its `members` learn that. Frees what is
-  /// kept.
+  /// To be called when this rank holds no more meetings in `group`; with `tells`, its `members` are told.
+  /// Frees the data of the group.
   void leave(std::uint64_t group, std::span<const int> members, bool tells);
 
-  /// Tells all that this rank goes in peace.
+  /// Tells all ranks that this rank leaves without a failure.
   void leave();
 
-  /// Number of groups that something is kept for, for diagnostics.
+  /// The number of groups with stored data, for diagnostics.
   std::size_t groups_kept();
 
  private:
@@ -108,7 +144,7 @@ class LOCKSTEP_API ControlMesh {
   Diagnosis diagnosis_;
   MeshReader reader_;
 
-  std::condition_variable_any period_;  // of the service thread
+  std::condition_variable_any period_;  // wakes the service thread
   std::jthread service_;                // the last member: it uses all others
 };
 

@@ -39,7 +39,7 @@ Trail trail_from(std::string_view payload) {
 
 namespace {
 
-/// Ranks that announced the same.
+/// Ranks with the same announcement.
 struct Camp {
   Announcement announcement;
   std::vector<int> ranks;
@@ -158,11 +158,11 @@ std::optional<Verdict> Diagnosis::follow(Trail trail) {
   if (!stuck || !meetings_.is_awaited(waiter.group, waiter.rank)) return std::nullopt;
   const auto own = std::ranges::find(trail.hops, rank_, &Hop::rank);
   if (own != trail.hops.end()) {
-    if (own->number != stuck->number) return std::nullopt;  // it has got on since
+    if (own->number != stuck->number) return std::nullopt;  // it has continued since
     return circle_of({own, trail.hops.end()});
   }
   auto& last = last_trails_[static_cast<std::size_t>(trail.hops.front().rank)];
-  if (trail.number <= last) return std::nullopt;  // came another way as well
+  if (trail.number <= last) return std::nullopt;  // the same trail has arrived on another way before
   last = trail.number;
   const auto& announcement = stuck->meeting->announcement;
   trail.hops.push_back({.rank = rank_,
@@ -176,8 +176,7 @@ std::optional<Verdict> Diagnosis::follow(Trail trail) {
 
 namespace {
 
-// The service of a rank that computes looks every 10 ms; on a crowded machine it may be kept from it for
-// long.
+// The service thread of a rank that computes reads every 10 ms; on a busy machine it may be delayed for long.
 constexpr auto kSilence = std::chrono::milliseconds(500);
 
 template <class Predicate>
@@ -236,7 +235,7 @@ std::vector<int> Inquiry::silent() const {
   return ranks;
 }
 
-std::vector<int> Inquiry::culprits(std::span<const int> others) const {
+std::vector<int> Inquiry::ranks_to_blame(std::span<const int> others) const {
   if (auto ranks = silent(); !ranks.empty()) return ranks;
   auto idle =
       those(asked_, [&](int rank) { return has_answered(rank) && whereabouts(rank).doing == Doing::kElse; });

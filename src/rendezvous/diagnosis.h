@@ -1,4 +1,4 @@
-// Why a meeting does not come about, and who is to blame: ranks that wait ask those that are missing.
+// Why a meeting does not take place, and which ranks are to blame: ranks that wait ask the missing ones.
 #pragma once
 
 #include <chrono>
@@ -18,19 +18,19 @@
 namespace lockstep::rendezvous {
 
 enum class Doing {
-  kElse,     ///< nothing that other ranks take part in
-  kWaiting,  ///< it waits for others to come
-  kWorking   ///< all came; it carries out what they met for
+  kElse,     ///< something in which other ranks have no part
+  kWaiting,  ///< it waits for other ranks in a meeting
+  kWorking   ///< all ranks of the meeting have arrived, and it runs what they met for
 };
 
-/// What a rank is doing, as it tells others.
+/// What a rank is doing, as it reports to others.
 struct Whereabouts {
   Doing doing = Doing::kElse;
   std::vector<int> missing = {};  ///< kWaiting: ranks that it waits for
-  std::string text = {};          ///< what it waits for, or carries out, in words
+  std::string text = {};          ///< what it waits for, or runs, as text
 };
 
-/// A rank that is stuck: in a meeting of `group`, which is its `number`-th; `text` says what for.
+/// A rank that is stuck in its `number`-th meeting, in `group`; `text` describes the meeting.
 struct Hop {
   int rank = 0;
   std::uint64_t number = 0;
@@ -38,10 +38,10 @@ struct Hop {
   std::string text = {};
 };
 
-/// Who waits for whom: the second hop's rank is one that the first waits for, and so on; the last waits for
-/// who gets this. A rank is there once.
+/// A chain of ranks that wait for each other: the first hop waits for the rank of the second one, and so on;
+/// the last one waits for the receiver of the trail. Each rank occurs once.
 struct Trail {
-  std::uint64_t number = 0;  ///< among those that began with this first hop
+  std::uint64_t number = 0;  ///< among the trails that began with this first hop
   std::vector<Hop> hops = {};
 };
 
@@ -50,25 +50,26 @@ std::string to_payload(const Trail& trail);
 Whereabouts whereabouts_from(std::string_view payload);
 Trail trail_from(std::string_view payload);
 
-/// Of two camps of ranks or more: those that differ from most ranks; all where no camp is the largest.
+/// The ranks of `camps`, sets of ranks with equal announcements, that differ from the largest camp; all ranks
+/// where no camp is the largest.
 LOCKSTEP_API std::vector<int> outvoted(std::vector<std::vector<int>> camps);
 
-/// Names all sides, and the ranks that differ from most of the others. Those that have come to `meeting` have
-/// not announced the same. Ranks that know the same announcements come to the same words.
+/// The verdict on ranks that have come to `meeting` with different announcements: it names all sides, and the
+/// ranks that differ from most others. Ranks that know the same announcements produce the same text.
 Verdict disagreement_in(const Meeting& meeting, const Meetings& meetings, const Words& words);
 
-/// What is known of another rank.
+/// The state of another rank, as far as it is known.
 struct Peer {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   bool has_left = false;         ///< said goodbye to the job
   int unanswered = 0;            ///< questions
   TimePoint heard_at = {};       ///< when it answered last
-  TimePoint quiet_since = {};    ///< no sign of life since, where `unanswered` is not 0
+  TimePoint quiet_since = {};    ///< the time of its last answer or message, where `unanswered` is not 0
   Whereabouts whereabouts = {};  ///< its last answer
 };
 
-/// Not for several threads at once.
+/// Not thread-safe.
 class Diagnosis {
  public:
   Diagnosis(int rank, PeerLinks& links, Meetings& meetings, const Words& words)
@@ -83,15 +84,17 @@ class Diagnosis {
   const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
   void note_goodbye(int rank) { peers_[static_cast<std::size_t>(rank)].has_left = true; }
 
-  /// Asks those of `ranks` that are others, and have not left, what they do. Answers come to note_answer().
+  /// Asks the other ranks among `ranks` that have not left what they are doing. Answers are passed to
+  /// note_answer().
   void ask(std::span<const int> ranks);
   void note_answer(int rank, Whereabouts whereabouts);
 
-  /// What this rank does.
+  /// What this rank is doing.
   Whereabouts own() const;
-  /// Answers rank `asker`.
+  /// Sends own() to rank `asker`.
   void answer(int asker);
-  /// Passes on the trail that came with a question. Returns what is wrong if it is a circle.
+  /// Forwards a trail that arrived with a question. Returns the verdict of a deadlock if the trail is a
+  /// circle.
   std::optional<Verdict> follow(Trail trail);
 
  private:
@@ -102,29 +105,30 @@ class Diagnosis {
   Meetings& meetings_;
   const Words& words_;
   std::vector<Peer> peers_;                 // by rank
-  std::vector<std::uint64_t> last_trails_;  // that were passed on, by the rank of the first hop
-  std::uint64_t trails_ = 0;                // that began here
+  std::vector<std::uint64_t> last_trails_;  // numbers of forwarded trails, by first rank
+  std::uint64_t trails_ = 0;                // number of trails that began here
 };
 
-/// One round of questions. Ranks that wait for others themselves are not to blame: those are asked, too.
-/// Not for several threads at once.
+/// One round of questions. Ranks that wait for others are not to blame, so those others are asked, too. Not
+/// thread-safe.
 class Inquiry {
  public:
-  /// Asks `ranks`.
+  /// Starts by asking `ranks`.
   Inquiry(Diagnosis& diagnosis, std::span<const int> ranks);
 
-  /// Whether all that were asked have answered or been silent for long. Asks further ranks as answers arrive.
+  /// Whether all ranks that were asked have answered or been silent for too long. Asks further ranks as
+  /// answers arrive.
   bool is_over();
 
-  /// Ranks that have not answered for long: stopped, or out of reach.
+  /// The ranks that have not answered for too long: stopped, or unreachable.
   std::vector<int> silent() const;
 
-  /// The silent ranks; if there are none, those that are in no collective; if there are none, either,
+  /// The silent ranks; if there are none, the ranks that are in no collective; if there are none, either,
   /// `others`.
-  std::vector<int> culprits(std::span<const int> others) const;
+  std::vector<int> ranks_to_blame(std::span<const int> others) const;
 
-  /// "rank 1 is outside of collectives; rank 2 does not answer ...", of all that were asked, by rank: ranks
-  /// that ask at the same time say the same.
+  /// "rank 1 is outside of collectives; rank 2 does not answer ...", for all ranks that were asked, by rank,
+  /// so that ranks that ask at the same time produce the same text.
   std::string states() const;
 
  private:

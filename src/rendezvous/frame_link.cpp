@@ -32,7 +32,7 @@ Expected<void> send_all(int fd, std::string_view bytes, Deadline deadline) {
   return {};
 }
 
-// What is there, at most `most` bytes; nothing when the deadline passed.
+// The bytes that have arrived, at most `most`; nothing when the deadline passed.
 Expected<std::optional<std::string>> receive_some(int fd, std::size_t most, Deadline deadline) {
   std::array<char, 1 << 14> bytes;
   for (;;) {
@@ -60,7 +60,8 @@ Expected<void, LinkFailure> fail(const std::string& text, bool is_final = false)
   return Unexpected<LinkFailure>{{text, is_final}};
 }
 
-// The server's challenge. Its greeting comes first, so that other programs are known by less.
+// The server's challenge. It follows a greeting, so that other programs are recognized before they have sent
+// a whole challenge.
 Expected<std::string, LinkFailure> await_challenge(int fd, Deadline deadline) {
   const auto greeting = receive_exactly(fd, kServerGreeting.size(), deadline);
   if (!greeting && greeting.error() == kNoAnswer)
@@ -76,7 +77,7 @@ Expected<std::string, LinkFailure> await_challenge(int fd, Deadline deadline) {
   return std::move(*challenge);
 }
 
-// Letters that could do something to a terminal are left out: whoever sends them is not trusted.
+// The reason of a refusal, without control characters: the sender is not trusted.
 std::string receive_reason(int fd, Deadline deadline) {
   const auto length = receive_exactly(fd, 1, deadline);
   auto text = length ? receive_exactly(fd, static_cast<unsigned char>(length->front()), deadline) : length;

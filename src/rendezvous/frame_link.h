@@ -17,8 +17,8 @@ namespace lockstep::rendezvous {
 /// Why there is no connection.
 struct LinkFailure {
   std::string text;
-  bool is_final = false;  ///< it would be the same at the next attempt: a server of another key, or no server
-  bool is_foreign = false;  ///< somebody listens there, but does not talk as our servers do
+  bool is_final = false;    ///< another attempt would fail, too: no server of ours, or another key
+  bool is_foreign = false;  ///< another program listens there
 };
 
 /// A connection on which both sides have shown that they know the key. Not thread-safe.

@@ -1,4 +1,5 @@
-#include "rendezvous/frame_server.h"
+// FrameServer: a server of messages over TCP for clients that know a key.
+#include "rendezvous/store_server.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -21,7 +22,8 @@ namespace lockstep::rendezvous {
 namespace {
 
 constexpr std::size_t kReadBytes = std::size_t{64} << 10;  // at a time
-constexpr std::size_t kMostUnread = std::size_t{1} << 20;  // answers that wait before questions have to
+constexpr std::size_t kMostUnread = std::size_t{1}
+                                    << 20;  // unread answers, above which no further questions are read
 constexpr std::size_t kAnswerBytes = kChallengeBytes + kProofBytes;
 
 bool is_transient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
@@ -137,7 +139,7 @@ using std::chrono::steady_clock;
 
 constexpr std::uint64_t kWake = 0, kFirstListener = 1;
 constexpr auto kPatienceWithStrangers = 2000ms;
-constexpr auto kTimeToAnswer = 250ms;  // of somebody who means to, also from afar
+constexpr auto kTimeToAnswer = 250ms;  // enough for an honest client, also a distant one
 constexpr std::size_t kMostStrangers = 256;
 constexpr int kAcceptedAtOnce = 32;
 constexpr int kMessagesAtOnce = 64;
@@ -152,7 +154,7 @@ void control(const UniqueFd& epoll, int operation, int fd, std::uint32_t events,
   require(::epoll_ctl(epoll.get(), operation, fd, &event) == 0, "a socket cannot be watched");
 }
 
-// Signals are for the threads that expect them.
+// Leaves signals to the threads that expect them.
 void block_signals() {
   sigset_t all;
   ::sigfillset(&all);
@@ -246,8 +248,7 @@ void FrameServer::turn_away(std::list<Stranger>::iterator stranger, std::string_
   if (found != connections_.end()) found->second->turn_away(why);
 }
 
-// The oldest one that has said nothing though it had the time; else the oldest, which had more time than
-// others.
+// Closes the oldest stranger that has sent nothing although it had the time; otherwise the oldest one.
 void FrameServer::make_room() {
   const auto silent_since = steady_clock::now() - kTimeToAnswer;
   const auto is_idle = [&](const Stranger& each) {
@@ -303,8 +304,8 @@ void FrameServer::let_services_act() {
   }
 }
 
-// What was said to connections may have left something to send, and some of them are gone. A service that
-// hears of it may speak to others, or give them up.
+// Handles connections that have something to send or are closed. A service that is told of a closed
+// connection may send to others, or close them.
 void FrameServer::settle() {
   while (!changed_.empty()) {
     const auto found = connections_.find(changed_.extract(changed_.begin()).value());

@@ -1,4 +1,4 @@
-// Messages on a stream of bytes, and how both sides show that they know a key.
+// Messages on a stream of bytes, and how both sides prove that they know a key.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@ namespace lockstep::rendezvous {
 /// The longest payload, in bytes.
 inline constexpr std::size_t kMostFrameBytes = std::size_t{16} << 20;
 
-/// `payload` as it travels.
+/// `payload` as it is sent: behind its length.
 /// @throws CommError when it is too long
 LOCKSTEP_API std::string to_frame(std::string_view payload);
 
-/// Bytes as they arrive, and the messages among them.
+/// Cuts the bytes that arrive into messages.
 class LOCKSTEP_API FrameBuffer {
  public:
   void append(std::string_view bytes) { bytes_ += bytes; }
@@ -30,7 +30,7 @@ class LOCKSTEP_API FrameBuffer {
 
  private:
   std::string bytes_;
-  std::size_t begin_ = 0;  ///< of what was not taken
+  std::size_t begin_ = 0;  ///< of the bytes that were not taken yet
 };
 
 inline constexpr std::string_view kServerGreeting = "lockstp2";  ///< what a server says first
@@ -40,25 +40,26 @@ inline constexpr std::size_t kProofBytes = 32;
 /// Which side a proof comes from.
 enum class Side : char { kClient = 'c', kServer = 's' };
 
-/// How a server answers a proof. A connection that only closes may have been cut by anything.
+/// How a server answers a proof. It always answers, since a connection that only closes may have been cut by
+/// anything.
 enum class Welcome : char {
   kTrusted = 't',  ///< its own proof follows
-  kRefused = 'r',  ///< a reason() follows; it will be the same the next time
+  kRefused = 'r',  ///< a reason() follows; further attempts will be refused, too
   kLater = 'l'     ///< a reason() follows; another attempt may succeed
 };
 
-/// A text for people as it travels behind kRefused and kLater: its length in one byte, and at most 255 more.
+/// A text for users as it is sent after kRefused and kLater: its length in one byte, and at most 255 bytes.
 LOCKSTEP_API std::string reason(std::string_view text);
 
-/// Random bytes that nobody can foresee.
+/// Cryptographically random bytes.
 /// @throws CommError when the system has none
 LOCKSTEP_API std::string random_bytes(std::size_t count);
 
-/// That who sends it knows `key` and has seen both challenges.
+/// The proof that its sender knows `key` and has seen both challenges.
 LOCKSTEP_API std::string proof(std::string_view key, Side side, std::string_view servers_challenge,
                                std::string_view clients_challenge);
 
-/// Whether both are the same, in a time that does not depend on where they differ.
+/// Whether both are equal, in a time that does not depend on where they differ.
 LOCKSTEP_API bool same_secret(std::string_view one, std::string_view other);
 
 }  // namespace lockstep::rendezvous

@@ -55,7 +55,7 @@ FrameLink KvClient::take_link(Deadline deadline) {
   }
 }
 
-// A link on which something went wrong is dropped: its answer may come later.
+// A link with a failed exchange is dropped, since the answer may still arrive.
 std::string KvClient::exchange(const KvWriter& question, Milliseconds wait) {
   const auto deadline =
       steady_clock::now() + std::min(wait, kMostWait) + std::min(patience_.load(), kMostWait);
@@ -76,7 +76,7 @@ void KvClient::give_up() const {
                  .hint = "the launcher that serves it is stopped, or its host cannot be reached"});
 }
 
-// Behind the status; empty after kTimeout.
+// The answer after its status; empty after kTimeout.
 KvReader KvClient::ask(std::string& answer, const KvWriter& question, Milliseconds wait) {
   answer = exchange(question, wait);
   KvReader reader(answer);

@@ -17,35 +17,35 @@
 
 namespace lockstep::rendezvous {
 
-/// Thread-safe. A call takes a connection that no other uses, or makes one: who waits for a key holds up
-/// nobody. Every call blocks for one round trip, those that wait for as long as they are told. All
-/// @throw CommError when the server is gone or refuses, Timeout when it does not answer.
+/// Thread-safe. A call uses a connection that no other call uses, or opens one, so that a call that waits for
+/// a key does not delay others. Every call blocks for one round trip, calls that wait up to their timeout.
+/// All @throw CommError when the server is gone or refuses, Timeout when it does not answer.
 class LOCKSTEP_API KvClient {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  /// Connects, trying again until `patience` has passed; `patience` is also for the answers.
-  /// @throws Timeout when nobody answers there; CommError when a server of another job does
+  /// Connects, with further attempts until `patience` has passed, which is also the limit for answers.
+  /// @throws Timeout when no server answers; CommError when a server of another job does
   KvClient(TcpEndpoint server, std::string key, Milliseconds patience);
 
   void set(const std::string& key, std::string_view value);
-  /// Its value, once it is set; nothing when it was not within `timeout`.
+  /// The value of `key`, once it is set; nothing where it was not set within `timeout`.
   std::optional<std::string> get(const std::string& key, Milliseconds timeout);
   /// @throws CommError also when the value of `key` is no number
   std::int64_t add(const std::string& key, std::int64_t delta);
   /// As KvTable::compare_set().
   std::string compare_set(const std::string& key, std::string_view expected, std::string_view desired);
   bool check(std::span<const std::string> keys);
-  /// Whether all are set within `timeout`.
+  /// Whether all keys are set within `timeout`.
   bool wait(std::span<const std::string> keys, Milliseconds timeout);
   bool erase(const std::string& key);
   std::int64_t num_keys();
 
   const TcpEndpoint& server() const { return server_; }
-  /// For answers from now on.
+  /// Sets the limit for answers from now on.
   void set_patience(Milliseconds patience) { patience_ = patience; }
-  /// In a forked child, whose parent goes on using them: closes the connections that nobody used. May be
-  /// called where locks of the parent are lost.
+  /// For a forked child: closes its copies of idle connections, which the parent continues to use. Takes no
+  /// lock, since another thread of the parent may have held it.
   void close_copies();
 
  private:

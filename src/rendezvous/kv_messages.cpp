@@ -38,7 +38,7 @@ std::int64_t KvReader::number() {
   return value;
 }
 
-// A negative length is a very long one.
+// A negative length becomes a very large one, which take() refuses.
 std::string_view KvReader::text() { return take(static_cast<std::size_t>(number())); }
 
 }  // namespace lockstep::rendezvous

@@ -1,5 +1,5 @@
-// Questions to the key-value service and its answers, as bytes. Both sides are machines of one job with the
-// same byte order: numbers travel as they lie in memory, texts with their length before them.
+// Questions to the key-value service and its answers, as bytes. The machines of a job have the same byte
+// order: numbers are sent as they lie in memory, texts after their length.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace lockstep::rendezvous {
 
 inline constexpr char kKvLetter = 'K';  ///< of frames for the key-value service
 
-/// What a client asks. In brackets what follows, and what the answer holds where it is kOk.
+/// The question of a client. The comments have the arguments that follow in brackets, and the content of a
+/// kOk answer.
 enum class KvQuery : char {
   kSet = 1,         ///< [key, value] -
   kGet = 2,         ///< [key, milliseconds] its value, once it is set
@@ -42,7 +43,8 @@ class LOCKSTEP_API KvWriter {
   std::string bytes_;
 };
 
-/// Takes one apart. Of a message that ends too early the rest is zeros and empty texts, and is_sound() false.
+/// Takes a message apart. When a message ends too early, missing values are zeros and empty texts, and
+/// is_sound() is false.
 class LOCKSTEP_API KvReader {
  public:
   explicit KvReader(std::string_view bytes) : rest_(bytes) {}
@@ -50,9 +52,9 @@ class LOCKSTEP_API KvReader {
   char kind();
   std::int64_t number();
   std::string_view text();
-  /// Whether all that was asked for was there, and nothing else.
+  /// Whether the message contained exactly the values that were read.
   bool is_sound() const { return is_sound_ && rest_.empty(); }
-  /// So far.
+  /// Whether a value was missing so far.
   bool has_failed() const { return !is_sound_; }
 
  private:

@@ -72,7 +72,7 @@ void Inbox::free_if_over(std::uint64_t group) {
 
 using std::chrono::steady_clock;
 
-bool MeetingUnderWay::is_stuck() const {
+bool ActiveMeeting::is_stuck() const {
   if (!meeting->caller) return false;
   const auto after = meeting->caller->is_stuck_after();
   return after && steady_clock::now() - begun_at >= *after;
@@ -93,8 +93,8 @@ bool Meetings::take_back(std::uint64_t group, int rank) {
   return inbox_.drop(group, rank);
 }
 
-const MeetingUnderWay* Meetings::stuck() const {
-  const auto found = std::ranges::find_if(under_way_, &MeetingUnderWay::is_stuck);
+const ActiveMeeting* Meetings::stuck() const {
+  const auto found = std::ranges::find_if(under_way_, &ActiveMeeting::is_stuck);
   return found == under_way_.end() ? nullptr : &*found;
 }
 
@@ -125,7 +125,7 @@ std::vector<int> Meetings::missing_from(const Meeting& meeting) const {
 
 std::vector<int> Meetings::absent_from(const Meeting& meeting) const {
   const auto missing = missing_from(meeting);
-  const auto own = std::ranges::find(under_way_, &meeting, &MeetingUnderWay::meeting);
+  const auto own = std::ranges::find(under_way_, &meeting, &ActiveMeeting::meeting);
   auto absent = missing;
   std::erase_if(absent,
                 [&](int rank) { return std::ranges::find(own->gave_up, rank) != own->gave_up.end(); });
@@ -140,8 +140,8 @@ int Meetings::first_present(const Meeting& meeting) const {
   return first;
 }
 
-// Connections keep the order of messages: who says that it waits has announced what it waits in before, and
-// that is here until this rank has met it there.
+// Connections preserve the order of messages: a rank that reports that it waits has sent its announcement
+// before, which is stored here until this rank has met it.
 bool Meetings::is_awaited(std::uint64_t group, int rank) const {
   return inbox_.front(group, rank) != nullptr && std::ranges::none_of(under_way_, [&](const auto& each) {
            return each.meeting->announcement.group == group;

@@ -1,4 +1,4 @@
-// The meetings of ranks: what they are about to do together, who has announced it, and who has come.
+// The meetings of ranks before collectives: what they are about to do, and which ranks have announced it.
 #pragma once
 
 #include <chrono>
@@ -19,44 +19,44 @@
 
 namespace lockstep::rendezvous {
 
-/// Whoever waits for a meeting.
+/// The code that waits for a meeting.
 class Caller {
  public:
   virtual ~Caller() = default;
-  /// After how long a wait it may be taken for certain that no thread of this process will announce
-  /// anything else before the meeting has been held; nothing where that may never be. From any thread.
+  /// The waiting time after which it is certain that no thread of this process will announce anything else
+  /// before this meeting has taken place; nothing where that is never certain. Called from any thread.
   virtual std::optional<std::chrono::milliseconds> is_stuck_after() const = 0;
-  /// Whether it no longer wants the meeting. Looked at every 50 ms while members are awaited, from the thread
-  /// in meet().
+  /// Whether the caller no longer waits for the meeting. Called every 50 ms while members are awaited, from
+  /// the thread in meet().
   virtual bool has_given_up() const = 0;
 };
 
-/// What a rank is about to do, with whom.
+/// What a rank is about to do, and with which ranks.
 struct Meeting {
   Announcement announcement = {};     ///< must be equal on all members
   std::span<const int> members = {};  ///< ranks of the job, this one included; the same on all of them
-  std::uint64_t home = 0;             ///< a group whose goodbyes count here, too
-  std::string_view payload = {};      ///< what the others get from this rank
+  std::uint64_t home = 0;             ///< another group whose goodbyes count here, too
+  std::string_view payload = {};      ///< data of this rank for the others
   Deadline deadline = Deadline::max();
   const Caller* caller = nullptr;
-  bool is_again = false;    ///< its members have met for this before, and are carrying it out: for errors
-  bool keeps_group = true;  ///< `group` will meet again: what it needs is kept
+  bool is_again = false;    ///< its members have met for the same work before, and are running it; for errors
+  bool keeps_group = true;  ///< `group` will meet again, and its data stay stored
   bool fails_job =
       true;  ///< whether absence fails the job; else it ends this meeting, which may be tried again
 };
 
-/// Puts into words what ranks do. Called from any thread.
+/// Describes what ranks do. Called from any thread.
 struct Words {
   /// "all_reduce(sum) of float32 [4] in group 0-3, seq 7"
   std::function<std::string(const Announcement&)> describe;
-  /// What this rank does where it is in no meeting: "all_reduce seq 7" when the ranks have met for it and
-  /// carry it out; "" when nothing.
+  /// What this rank is doing outside of meetings: "all_reduce seq 7" when the ranks have met for it and run
+  /// it; "" when nothing.
   std::function<std::string()> activity = [] { return std::string(); };
 };
 
 class LOCKSTEP_API Inbox {
  public:
-  /// Of rank `rank`.
+  /// The inbox of rank `rank`.
   explicit Inbox(int rank) : rank_(rank) {}
 
   struct Entry {
@@ -66,32 +66,33 @@ class LOCKSTEP_API Inbox {
 
   void push(int rank, Message message);
 
-  /// What `rank` announced first in `group` and nobody has taken yet; null if nothing.
+  /// The first announcement of `rank` in `group` that was not taken yet; null where there is none.
   const Entry* front(std::uint64_t group, int rank) const;
 
-  /// Takes that away; there is one.
+  /// Removes that announcement, which must exist.
   void pop(std::uint64_t group, int rank);
-  /// Takes it away if there is one; returns whether there was.
+  /// Removes that announcement if there is one; returns whether there was.
   bool drop(std::uint64_t group, int rank);
 
-  /// `rank` has left `group`: nothing more comes from it.
+  /// Notes that `rank` has left `group`: nothing more will arrive from it.
   void note_left(std::uint64_t group, int rank);
   bool has_left(std::uint64_t group, int rank) const;
 
-  /// This rank has left `group`. What is kept for it is freed when all other `members` have left, too.
+  /// Notes that this rank has left `group`. Its data are freed when all other `members` have left, too.
   void leave(std::uint64_t group, std::span<const int> members);
 
-  /// Frees what is kept for `group` if nobody waits in it.
+  /// Frees the data of `group` if no rank waits in it.
   void trim(std::uint64_t group);
 
-  /// Number of groups that something is kept for.
+  /// The number of groups with stored data.
   std::size_t size() const { return groups_.size(); }
 
  private:
   struct Group {
-    std::map<int, std::vector<Entry>> waiting = {};  // by rank, which is rarely more than one ahead
+    std::map<int, std::vector<Entry>> waiting =
+        {};  // by rank; a rank is rarely more than one announcement ahead
     std::vector<int> left = {};
-    bool is_over = false;    // this rank has left, too
+    bool is_over = false;    // whether this rank has left
     std::size_t others = 0;  // that have left or will
   };
 
@@ -101,18 +102,18 @@ class LOCKSTEP_API Inbox {
   std::unordered_map<std::uint64_t, Group> groups_;
 };
 
-/// A meeting that this rank is in.
-struct MeetingUnderWay {
+/// A meeting in which this rank is waiting.
+struct ActiveMeeting {
   const Meeting* meeting;
-  std::uint64_t number;  ///< among this rank's, from 1
+  std::uint64_t number;  ///< number among the meetings of this rank, from 1
   std::chrono::steady_clock::time_point begun_at;
-  std::vector<int> gave_up = {};  ///< members that came, and have taken that back since
+  std::vector<int> gave_up = {};  ///< members that had arrived and have recalled that since
 
-  /// Whether nothing else will go on in this process before it has been held.
+  /// Whether no thread of this process can announce anything else before it has taken place.
   bool is_stuck() const;
 };
 
-/// Not for several threads at once.
+/// Not thread-safe.
 class Meetings {
  public:
   explicit Meetings(int rank) : rank_(rank), inbox_(rank) {}
@@ -120,35 +121,37 @@ class Meetings {
   Inbox& inbox() { return inbox_; }
   const Inbox& inbox() const { return inbox_; }
 
-  const std::vector<MeetingUnderWay>& under_way() const { return under_way_; }
+  const std::vector<ActiveMeeting>& under_way() const { return under_way_; }
   void begin(const Meeting& meeting);
   void end(const Meeting& meeting);
 
-  /// `rank` takes back what it announced in `group`; returns whether that is still here.
+  /// Handles a recall of the announcement of `rank` in `group`; returns whether the announcement is still
+  /// here.
   bool take_back(std::uint64_t group, int rank);
 
-  /// The one that this rank is stuck in; null if none.
-  const MeetingUnderWay* stuck() const;
+  /// The meeting in which this rank is stuck; null where there is none.
+  const ActiveMeeting* stuck() const;
 
-  /// What `member` announced for `meeting`; null if nothing yet. This rank's own is the meeting's.
+  /// The announcement of `member` for `meeting`; null where there is none yet. For this rank it is the
+  /// meeting's own.
   const Announcement* announced(const Meeting& meeting, int member) const;
 
   bool is_complete(const Meeting& meeting) const;
-  /// Whether all that have come announced the same.
+  /// Whether all members that have arrived have the same announcement.
   bool is_unanimous(const Meeting& meeting) const;
   std::vector<int> missing_from(const Meeting& meeting) const;
-  /// Those of them that never came; if there are none, all of them.
+  /// The missing members that have never arrived; if there are none, all missing members.
   std::vector<int> absent_from(const Meeting& meeting) const;
-  /// The lowest member that has come.
+  /// The lowest member that has arrived.
   int first_present(const Meeting& meeting) const;
 
-  /// Whether `rank` waits for this one in `group` and in vain so far: this rank is in no meeting of it.
+  /// Whether `rank` waits for this rank in `group` while this rank is in no meeting of that group.
   bool is_awaited(std::uint64_t group, int rank) const;
 
  private:
   int rank_;
   Inbox inbox_;
-  std::vector<MeetingUnderWay> under_way_;
+  std::vector<ActiveMeeting> under_way_;
   std::uint64_t begun_ = 0;
 };
 

@@ -26,7 +26,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// The rank's answer; nothing if it was somebody else's, or did not come.
+// The answer of the called rank; nothing where it came from another program, or did not arrive.
 std::optional<Hello> answer_from(int fd, const Hello& own, Deadline deadline) {
   Greeting greeting(own);
   while (greeting.state() == Greeting::kUnfinished && await_ready(fd, POLLIN, deadline)) greeting.read(fd);
@@ -72,11 +72,11 @@ std::vector<int> missing_from(const std::vector<UniqueFd>& connections, const He
 std::vector<UniqueFd> connect_mesh(const MeshListener& listener, const Hello& own,
                                    std::span<const Endpoint> endpoints, Deadline deadline) {
   std::vector<UniqueFd> connections(endpoints.size());
-  // A called rank answers when it has called all below itself: rank 0 is the first to answer.
+  // A rank answers calls when it has called all ranks below itself: rank 0 is the first to answer.
   for (std::uint32_t rank = 0; rank < own.rank; ++rank) {
     connections[rank] = call(endpoints[rank], own, rank, deadline);
   }
-  Reception reception(listener.fd(), own);
+  PendingCallers reception(listener.fd(), own);
   auto missing = missing_from(connections, own);
   while (!missing.empty() && steady_clock::now() < deadline) {
     for (auto& caller : reception.welcome(deadline)) connections[caller.rank] = std::move(caller.connection);
@@ -91,11 +91,11 @@ std::vector<UniqueFd> connect_mesh(const MeshListener& listener, const Hello& ow
 
 namespace {
 
-// Who says nothing uses up descriptors.
+// Silent callers are closed after this time, since they use up descriptors.
 constexpr auto kPatience = milliseconds(5000);
 constexpr std::size_t kMostGuests = 256;
 
-// The caller has gone meanwhile, or nobody calls.
+// Whether accept() failed only because the caller is gone or nobody calls.
 bool is_passing(int error) {
   return error == EINTR || error == ECONNABORTED || error == EAGAIN || error == EWOULDBLOCK ||
          error == EPROTO || error == ENETUNREACH || error == EHOSTUNREACH || error == ENETDOWN;
@@ -133,24 +133,24 @@ void Greeting::read(int fd) {
   state_ = is_rank ? kWelcome : kStranger;
 }
 
-std::vector<Reception::Caller> Reception::welcome(Deadline deadline) {
+std::vector<PendingCallers::Caller> PendingCallers::welcome(Deadline deadline) {
   std::vector<pollfd> polled{{.fd = listener_, .events = POLLIN, .revents = 0}};
-  for (const auto& guest : guests_) {
+  for (const auto& guest : callers_) {
     polled.push_back({.fd = guest.connection.get(), .events = POLLIN, .revents = 0});
   }
   await_any(polled, deadline);
   accept_all();
-  for (auto& guest : guests_) guest.greeting.read(guest.connection.get());
+  for (auto& guest : callers_) guest.greeting.read(guest.connection.get());
   return take_ranks();
 }
 
-void Reception::accept_all() {
+void PendingCallers::accept_all() {
   for (;;) {
     UniqueFd caller(::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     const int error = errno;
     if (caller) {
-      guests_.push_back({std::move(caller), Greeting(own_), steady_clock::now() + kPatience});
-      if (guests_.size() > kMostGuests) guests_.pop_front();
+      callers_.push_back({std::move(caller), Greeting(own_), steady_clock::now() + kPatience});
+      if (callers_.size() > kMostGuests) callers_.pop_front();
     } else if (is_passing(error)) {
       if (error != EINTR) return;
     } else {
@@ -159,9 +159,9 @@ void Reception::accept_all() {
   }
 }
 
-std::vector<Reception::Caller> Reception::take_ranks() {
+std::vector<PendingCallers::Caller> PendingCallers::take_ranks() {
   std::vector<Caller> callers;
-  std::erase_if(guests_, [&](Guest& guest) {
+  std::erase_if(callers_, [&](PendingCaller& guest) {
     if (guest.greeting.state() == Greeting::kUnfinished) return steady_clock::now() >= guest.leaves_at;
     const auto& hello = guest.greeting.hello();
     const bool is_awaited = guest.greeting.state() == Greeting::kWelcome && hello.rank > own_.rank;

@@ -1,4 +1,5 @@
-// How the ranks of a job connect with each other: every rank listens, and calls those below it.
+// The connections between all ranks of a job: every rank listens, and connects to ("calls") the ranks below
+// it.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +16,9 @@
 
 namespace lockstep::rendezvous {
 
-// Where a rank can be called by the others.
+// The endpoints at which ranks can be called.
 
-/// Where a rank can be called.
+/// The address and port at which a rank can be called.
 struct Endpoint {
   std::string host;  ///< a numeric address
   int port = 0;
@@ -38,8 +39,8 @@ class LOCKSTEP_API MeshListener {
   Endpoint endpoint_;
 };
 
-/// What a caller says first, and the called rank answers with. Whoever does not know the token is no
-/// rank of this job.
+/// The first message of a caller, and the answer of the called rank. A program that does not know the token
+/// is no rank of this job.
 struct Hello {
   std::uint64_t magic = 0x31'48'53'4d'2d'4b'53'4c;  // "LSK-MSH1"
   std::uint32_t rank = 0;
@@ -55,20 +56,20 @@ struct Hello {
 LOCKSTEP_API std::vector<UniqueFd> connect_mesh(const MeshListener& listener, const Hello& own,
                                                 std::span<const Endpoint> endpoints, Deadline deadline);
 
-// Callers that have not said yet who they are, all heard together: one that says nothing holds up nobody.
+// Callers that have not sent their Hello yet. All are read together, so that a silent one delays nobody.
 
 /// Sends a hello; false when the connection is broken.
 bool say(int fd, const Hello& hello);
 
-/// A hello that arrives.
+/// A Hello that is being received.
 class Greeting {
  public:
   enum State { kUnfinished, kWelcome, kStranger };
 
-  /// `own` job's ranks are welcome.
+  /// Accepts ranks of the job of `own`.
   explicit Greeting(const Hello& own) : own_(own) {}
 
-  /// Takes in what has arrived; does not block.
+  /// Reads what has arrived; does not block.
   void read(int fd);
   State state() const { return state_; }
   const Hello& hello() const { return hello_; }
@@ -80,23 +81,23 @@ class Greeting {
   State state_ = kUnfinished;
 };
 
-class Reception {
+class PendingCallers {
  public:
   /// Callers come from `listener`, a listening socket that does not block and outlives this.
-  Reception(int listener, const Hello& own) : listener_(listener), own_(own) {}
+  PendingCallers(int listener, const Hello& own) : listener_(listener), own_(own) {}
 
   struct Caller {
     std::uint32_t rank = 0;
     UniqueFd connection;
   };
 
-  /// Waits until something arrives, or `deadline`. Returns the ranks above this one that have said hello and
-  /// were answered; strangers, and those who say nothing for long, are turned away.
+  /// Waits until something arrives, or `deadline`. Returns the ranks above this one that have sent their
+  /// Hello and were answered; strangers and callers that are silent for too long are closed.
   /// @throws CommError when the process can accept no more connections
   std::vector<Caller> welcome(Deadline deadline);
 
  private:
-  struct Guest {
+  struct PendingCaller {
     UniqueFd connection;
     Greeting greeting;
     Deadline leaves_at;
@@ -107,7 +108,7 @@ class Reception {
 
   int listener_;
   Hello own_;
-  std::list<Guest> guests_;  // by arrival
+  std::list<PendingCaller> callers_;  // by arrival
 };
 
 }  // namespace lockstep::rendezvous

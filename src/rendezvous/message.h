@@ -1,4 +1,4 @@
-// What travels between two ranks of the control mesh: a header of 64 bytes and, rarely, a payload.
+// The messages between two ranks of the control mesh: a header of 64 bytes and, rarely, a payload.
 #pragma once
 
 #include <array>
@@ -9,10 +9,10 @@
 
 namespace lockstep::rendezvous {
 
-/// What a rank is about to do together with others: enough of it to compare.
+/// What a rank is about to do with others, in a form that can be compared.
 struct Announcement {
   std::uint64_t group = 0;              ///< names the group of ranks; the same number on all its members
-  std::uint64_t sequence = 0;           ///< how many the group has done before
+  std::uint64_t sequence = 0;           ///< the number of announcements of the group before
   std::array<std::byte, 40> what = {};  ///< for the caller to define; compared byte by byte
 
   bool operator==(const Announcement&) const = default;
@@ -20,15 +20,15 @@ struct Announcement {
 
 enum class MessageKind : std::uint32_t {
   kAnnounce,  ///< an Announcement, perhaps with data
-  kRecall,    ///< the sender no longer waits for what it announced in the group
-  kSpent,     ///< to a recall that came too late: the receiver's announcement was met with, and so is mine
-  kWhere,     ///< a question: what are you doing? Perhaps with a Trail
-  kHere,      ///< its answer
+  kRecall,    ///< the sender recalls its announcement in the group
+  kSpent,     ///< answers a recall that came too late: both announcements were met with
+  kWhere,     ///< asks what the receiver is doing, possibly with a Trail
+  kHere,      ///< the answer to kWhere
   kVerdict,   ///< the job has failed, and why
-  kGoodbye    ///< the sender leaves the group announced or, where that is 0, the job; all is well
+  kGoodbye    ///< the sender leaves the announced group or, where that is 0, the job, without a failure
 };
 
-/// Lies in memory as it travels: ranks of one job are of one architecture.
+/// Sent as it lies in memory: the ranks of a job have the same architecture.
 struct Header {
   MessageKind kind = MessageKind::kAnnounce;
   std::uint32_t payload_bytes = 0;

@@ -31,7 +31,7 @@ Interfaces own_interfaces() {
   return {found, &::freeifaddrs};
 }
 
-// Those of other families, and of interfaces that are down, are none.
+// The address of an interface; none for other families, and for interfaces that are down.
 std::optional<Address> address_in(const ifaddrs& interface) {
   if (interface.ifa_addr == nullptr || (interface.ifa_flags & IFF_UP) == 0) return std::nullopt;
   const auto family = interface.ifa_addr->sa_family;
@@ -54,7 +54,7 @@ bool is_for_one_link(const Address& address) {
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr);
 }
 
-// The lower, the better for calls of others.
+// The lower, the better suited to be reached by others.
 int rank_of(const Address& address) {
   const int family = address.storage.ss_family == AF_INET ? 0 : 1;
   return family + (address.is_loopback() ? 4 : is_for_one_link(address) ? 2 : 0);
@@ -87,7 +87,7 @@ bool Address::is_loopback() const {
   return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
 }
 
-// A datagram socket that is connected sends nothing, but the system has chosen its own address.
+// Connecting a datagram socket sends nothing, but makes the system choose its own address.
 Route route_to(const std::string& host) {
   const auto candidates = resolve(host, kDiscardPort);
   if (!candidates) refuse("cannot resolve " + host, candidates.error());

@@ -30,7 +30,7 @@ void advance(msghdr& message, std::size_t sent) {
   message.msg_iov->iov_len -= sent;
 }
 
-// The first message in `bytes`, which it is cut from; false when it has not arrived whole.
+// Takes the first message from `bytes`; false where it has not arrived completely.
 bool take_message(std::string_view& bytes, Message& message) {
   if (bytes.size() < sizeof(Header)) return false;
   std::memcpy(&message.header, bytes.data(), sizeof(Header));
@@ -62,7 +62,7 @@ bool Connection::send(const Header& header, std::string_view payload, Deadline d
     const bool is_full = errno == EAGAIN || errno == EWOULDBLOCK;
     if (is_full && wait_writable(fd(), deadline)) continue;
     const bool is_cut = left < sizeof header + payload.size();
-    if (is_cut) ::shutdown(fd(), SHUT_RDWR);  // nothing that follows could be understood
+    if (is_cut) ::shutdown(fd(), SHUT_RDWR);  // the following bytes could not be parsed
     return false;
   }
   return true;
@@ -117,9 +117,11 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr auto kNap = std::chrono::milliseconds(50);  // of a reader, so that others' failures reach it
+constexpr auto kNap =
+    std::chrono::milliseconds(50);  // of a waiting thread, so that failures of others reach it
 
-// A thread's turn to read: without the lock, which it has again when the turn is over, however that ends.
+// A thread's turn to read: releases the lock while it lives, and takes it again at its end, also after an
+// exception.
 class Turn {
  public:
   Turn(MeshReader::Lock& lock, bool& is_reading) : lock_(lock), is_reading_(is_reading) {

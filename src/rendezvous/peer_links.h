@@ -1,4 +1,4 @@
-// This rank's connections with all others, each cut into messages and all read together.
+// The connections of this rank with all others: they are cut into messages, and read together.
 #pragma once
 
 #include <poll.h>
@@ -28,8 +28,8 @@ class Connection {
 
   int fd() const { return socket_.get(); }
 
-  /// Sends one message whole, from any thread. False when it could not be sent by `deadline`, or the
-  /// connection is broken: the reader learns why.
+  /// Sends one complete message, from any thread. False where it could not be sent by `deadline`, or the
+  /// connection is broken, which the reader reports.
   bool send(const Header& header, std::string_view payload, Deadline deadline);
 
   /// Appends the messages that have arrived to `messages`; never blocks. One thread at a time.
@@ -38,7 +38,7 @@ class Connection {
 
  private:
   UniqueFd socket_;
-  std::mutex sending_;  // messages are sent whole
+  std::mutex sending_;  // held while a message is sent
   std::string unparsed_;
 };
 
@@ -52,7 +52,7 @@ class PeerLinks {
   /// Sends to `rank`, from any thread; does nothing for the own rank and for lost ones.
   void send(int rank, const Header& header, std::string_view payload, Deadline deadline);
 
-  /// Something that arrived: a message or, if there is none, the end of the connection.
+  /// An event of a connection: a message or, if there is none, the end of the connection.
   struct Event {
     int rank = 0;
     std::optional<Message> message;
@@ -63,26 +63,27 @@ class PeerLinks {
 
  private:
   std::vector<std::unique_ptr<Connection>> links_;
-  std::vector<pollfd> polled_;  // by rank; fd -1: not, or no more
+  std::vector<pollfd> polled_;  // by rank; fd is -1 for this rank and for lost ones
   std::vector<Message> messages_;
 };
 
-/// All is called with one lock held, which guards this, and is given up while a thread reads or sleeps.
+/// Lets one of the threads that wait read for all of them. All functions are called with the lock held that
+/// guards this object; it is released while a thread reads or sleeps.
 class MeshReader {
  public:
   using Lock = std::unique_lock<std::mutex>;
   using Deliver = std::function<void(PeerLinks::Event)>;
 
-  /// `deliver` is called with what has arrived, under the lock. It must not throw.
+  /// `deliver` is called with each event, under the lock. It must not throw.
   MeshReader(PeerLinks& links, Deliver deliver) : links_(links), deliver_(std::move(deliver)) {}
 
   /// Returns when something has arrived or wake() was called; after 50 ms or at `until` in any case.
   void wait(Lock& lock, Deadline until);
 
-  /// Delivers what has arrived by now, unless another thread reads.
+  /// Delivers what has arrived by now, unless another thread is reading.
   void poll(Lock& lock);
 
-  /// Wakes all that sleep in wait().
+  /// Wakes all threads that sleep in wait().
   void wake() { changed_.notify_all(); }
 
  private:

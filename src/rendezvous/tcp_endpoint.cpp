@@ -45,7 +45,7 @@ UniqueFd listening_socket(const addrinfo& address, int port) {
   if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&at), address.ai_addrlen) == 0 &&
       ::listen(fd.get(), SOMAXCONN) == 0)
     return fd;
-  const int error = errno;  // which close() may change
+  const int error = errno;  // copied, since close() may change errno
   fd.reset();
   errno = error;
   return fd;
@@ -55,7 +55,7 @@ bool is_same(const addrinfo& one, const addrinfo& other) {
   return one.ai_addrlen == other.ai_addrlen && std::memcmp(one.ai_addr, other.ai_addr, one.ai_addrlen) == 0;
 }
 
-// A host may have an address twice, of which the second would find the port taken.
+// The addresses without duplicates, since listening on the second of two equal ones would fail.
 std::vector<const addrinfo*> different_ones(const AddressList& list) {
   std::vector<const addrinfo*> all;
   for (const addrinfo* each = list.get(); each != nullptr; each = each->ai_next) {
@@ -66,7 +66,8 @@ std::vector<const addrinfo*> different_ones(const AddressList& list) {
   return all;
 }
 
-// Not one of these addresses, or not one that this kernel knows.
+// Whether listening failed because the address is not one of this machine, or of a family that the kernel
+// lacks.
 bool is_others(int error) { return error == EADDRNOTAVAIL || error == EAFNOSUPPORT; }
 
 bool is_ipv4(const UniqueFd& socket) {

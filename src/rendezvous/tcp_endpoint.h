@@ -1,4 +1,4 @@
-// Where a server listens: HOST:PORT.
+// The endpoint of a server, HOST:PORT, and sockets that listen there.
 #pragma once
 
 #include <string>
@@ -29,15 +29,15 @@ struct LOCKSTEP_API TcpEndpoint {
 /// @returns what was expected where `text` is none of them
 LOCKSTEP_API Expected<TcpEndpoint> parse_endpoint(std::string_view text, int default_port);
 
-/// Sockets that listen, one for each address, and where: never none.
+/// Listening sockets, one for each address and at least one, and their endpoint.
 struct BoundSocket {
   std::vector<UniqueFd> fds;
   TcpEndpoint endpoint;  ///< with the port that they got; an address at which this machine reaches them
 };
 
-/// Why nobody listens there.
+/// Why this process cannot listen at an endpoint.
 struct ListenFailure {
-  int error = 0;  ///< errno; 0: the host is not known, or not yet
+  int error = 0;  ///< errno; 0: the host name cannot be resolved, or not yet
   std::string text = {};
 };
 

@@ -1,4 +1,4 @@
-// Why a job has failed, in a form that travels between ranks.
+// Why a job has failed, in a form that is sent between ranks.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace lockstep::rendezvous {
 
-// Lists of ranks, in words.
+// Lists of ranks as text.
 
 /// "0, 2".
 inline std::string joined(std::span<const int> ranks) {
@@ -29,8 +29,8 @@ enum class Failure { kPeerLost, kTimeout, kMismatch, kOther };
 
 struct Verdict {
   Failure failure = Failure::kPeerLost;
-  std::vector<int> ranks = {};  ///< those that it is about
-  ErrorParts parts = {};        ///< `where` does not travel: it is each rank's own
+  std::vector<int> ranks = {};  ///< the ranks that it is about
+  ErrorParts parts = {};        ///< `where` is not sent: each rank has its own
 };
 
 /// Throws PeerLost, Timeout, CollectiveMismatch or CommError.

@@ -1,5 +1,5 @@
 // At which of its addresses a machine can be reached.
-#include "launch/host_address.h"
+#include "launch/remote_host.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

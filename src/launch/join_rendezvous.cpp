@@ -1,4 +1,5 @@
-#include "launch/meeting_place.h"
+// join_rendezvous(): the launcher of a node connects to the rendezvous, or hosts it.
+#include "launch/node_rounds.h"
 
 #include <unistd.h>
 
@@ -16,7 +17,8 @@ using rendezvous::ServerConnection;
 using std::chrono::steady_clock;
 
 namespace {
-constexpr std::chrono::seconds kOwnPause{1};  // beyond what a busy machine is late: this process was stopped
+constexpr std::chrono::seconds kOwnPause{
+    1};  // a longer delay than on a busy machine means that this process was stopped
 }  // namespace
 
 CoordinatorService::CoordinatorService(const RendezvousOptions& options, const JoinRequest& own,
@@ -35,7 +37,7 @@ void CoordinatorService::on_message(ServerConnection& from, std::string_view pay
 }
 
 void CoordinatorService::on_closed(const ServerConnection& connection) {
-  if (nodes_.erase(connection.id()) == 0) return;  // a rank
+  if (nodes_.erase(connection.id()) == 0) return;  // the connection of a rank
   coordinator_.on_closed(connection.id(), steady_clock::now());
   note_departure();
 }
@@ -72,10 +74,10 @@ using namespace std::chrono_literals;
 using rendezvous::FrameLink;
 using rendezvous::TcpEndpoint;
 
-constexpr auto kPatienceWithPorts = 10s;  // until who has the port must have let it go
+constexpr auto kPatienceWithPorts = 10s;  // until another program must have released the port
 constexpr auto kSaysThatItWaits = 5s;
 constexpr auto kOwnAnswer = 10s;
-constexpr auto kAttempt = 3s;  // in which signals are not heeded
+constexpr auto kAttempt = 3s;  // during which signals are not handled
 constexpr int kSignalled = 128;
 
 class Search {
@@ -90,7 +92,7 @@ class Search {
         deadline_(deadline),
         endpoint_{options.host, options.port} {}
 
-  Seat run() {
+  RendezvousConnection run() {
     heed_signals();
     for (auto pause = 20ms;; pause = std::min(2 * pause, std::chrono::milliseconds(200ms))) {
       auto seat = must_host() ? try_to_host(pause) : try_to_join(pause);
@@ -104,13 +106,13 @@ class Search {
   bool must_host() const { return options_.is_host.value_or(options_.is_static && request_.node_rank == 0); }
   bool may_host() const { return !options_.is_static && options_.is_host.value_or(true); }
 
-  // Other nodes know this one's name as another address than it does itself.
+  // Other nodes may resolve the name of this node to another address than the node itself does.
   Expected<rendezvous::BoundSocket, rendezvous::ListenFailure> try_listen() const {
     return rendezvous::is_name_of_loopback(endpoint_.host) ? rendezvous::try_listen_everywhere(endpoint_.port)
                                                            : rendezvous::try_listen(endpoint_);
   }
 
-  std::optional<Seat> try_to_host(std::chrono::milliseconds pause) {
+  std::optional<RendezvousConnection> try_to_host(std::chrono::milliseconds pause) {
     auto bound = try_listen();
     if (bound) return host(std::move(*bound));
     const auto failure = bound.error();
@@ -123,7 +125,7 @@ class Search {
     return std::nullopt;
   }
 
-  // Nodes that are not told their numbers all take themselves for node 0.
+  // Nodes that were started without --node-rank all assume that they are node 0.
   [[noreturn]] void refuse_to_host(const rendezvous::ListenFailure& failure) const {
     if (failure.error != EADDRNOTAVAIL || !options_.is_static)
       throw rendezvous::listen_error(endpoint_, failure);
@@ -135,26 +137,26 @@ class Search {
                              "--rdzv-backend c10d, with which they need none"});
   }
 
-  // The address belongs to something before this machine, which passes on what comes.
-  Seat host_everywhere() {
+  // The address belongs to a device in front of this machine that forwards connections.
+  RendezvousConnection host_everywhere() {
     auto bound = rendezvous::try_listen_everywhere(endpoint_.port);
     if (!bound) throw rendezvous::listen_error(endpoint_, bound.error());
     log_warning(endpoint_.host + " is no address of this machine: the rendezvous listens on all that it has");
     return host(std::move(*bound));
   }
 
-  std::optional<Seat> try_to_join(std::chrono::milliseconds pause) {
+  std::optional<RendezvousConnection> try_to_join(std::chrono::milliseconds pause) {
     if (may_host()) {
       auto bound = try_listen();
       if (bound) return host(std::move(*bound));
       is_port_taken_here_ = bound.error().error == EADDRINUSE;
     }
-    if (auto link = call()) return Seat{nullptr, std::move(*link), endpoint_};
+    if (auto link = call()) return RendezvousConnection{nullptr, std::move(*link), endpoint_};
     if (steady_clock::now() + pause >= deadline_) give_up();
     return std::nullopt;
   }
 
-  Seat host(rendezvous::BoundSocket bound) {
+  RendezvousConnection host(rendezvous::BoundSocket bound) {
     const auto at = bound.endpoint;
     auto own = std::make_unique<RendezvousHost>(std::move(bound), options_, request_, max_restarts_, key_);
     auto link = FrameLink::connect(at, key_, steady_clock::now() + kOwnAnswer);
@@ -185,7 +187,7 @@ class Search {
            std::string(", or give all nodes another one");
   }
 
-  // There are no ranks yet that would have to be told of a signal.
+  // There are no ranks yet to which a signal would have to be passed on.
   void wait(std::chrono::milliseconds pause) {
     events_.wait({}, static_cast<int>(pause.count()));
     heed_signals();
@@ -228,8 +230,9 @@ class Search {
 
 }  // namespace
 
-Seat take_seat(const RendezvousOptions& options, const JoinRequest& request, int max_restarts,
-               const std::string& key, Deadline deadline, const LauncherEvents& events) {
+RendezvousConnection join_rendezvous(const RendezvousOptions& options, const JoinRequest& request,
+                                     int max_restarts, const std::string& key, Deadline deadline,
+                                     const LauncherEvents& events) {
   return Search(options, request, max_restarts, key, deadline, events).run();
 }
 
