@@ -21,7 +21,7 @@ void unmap(std::span<std::byte> bytes) {
 
 }  // namespace
 
-// Limits count what is mapped, also where it is never touched.
+// Limits of memory count mapped pages, even those that are never touched.
 AlignedBuffer::AlignedBuffer(std::uint64_t wanted) {
   if (wanted == 0) return;
   const std::size_t size = aligned(wanted);
@@ -36,7 +36,7 @@ AlignedBuffer::AlignedBuffer(std::uint64_t wanted) {
   if (!is_large) return;
   unmap({all, bytes_.data()});
   unmap({bytes_.data() + size, all + mapped});
-  (void)::madvise(bytes_.data(), bytes_.size(), MADV_HUGEPAGE);  // a wish
+  (void)::madvise(bytes_.data(), bytes_.size(), MADV_HUGEPAGE);  // only a hint to the system
 }
 
 AlignedBuffer::~AlignedBuffer() { unmap(bytes_); }

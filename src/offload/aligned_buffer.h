@@ -1,4 +1,4 @@
-// Memory for transfers that go past the page cache.
+// Aligned memory for transfers that bypass the page cache.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace lockstep::offload {
 
-/// What offsets, sizes and addresses of transfers are multiples of, in bytes: the largest sector of common
+/// Offsets, sizes and addresses of transfers are multiples of this, in bytes: the largest sector of common
 /// disks, and a page.
 inline constexpr std::size_t kAlignment = 4096;
 
@@ -19,8 +19,8 @@ constexpr std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// Owns memory that begins at a multiple of kAlignment and is as large; zeros at first. Large ones ask for
-/// huge pages and are given back to the system when they go.
+/// Owns memory whose address and size are multiples of kAlignment, and which is zero at first. Large buffers
+/// use huge pages where possible, and are returned to the system when they are destroyed.
 class LOCKSTEP_API AlignedBuffer {
  public:
   AlignedBuffer() = default;

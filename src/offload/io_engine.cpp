@@ -13,7 +13,7 @@
 namespace lockstep::offload {
 namespace {
 
-constexpr std::int64_t kLargestBlock = std::int64_t{1} << 30;  // what one call of the system is sure to take
+constexpr std::int64_t kLargestBlock = std::int64_t{1} << 30;  // what one system call certainly accepts
 constexpr std::int64_t kDeepestQueue = 4096;
 
 [[noreturn]] void refuse(const std::string& key, const std::string& expected, std::int64_t value) {
@@ -34,7 +34,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Adds the time of its life.
+/// Adds the time from its construction to its end to `total`.
 class Stopwatch {
  public:
   explicit Stopwatch(std::atomic<std::int64_t>& total) : total_(total) {}
@@ -75,7 +75,8 @@ void Block::fail(int error_number) {
   transfer->block_done(done, BlockFailure{.offset = offset, .bytes = bytes, .error_number = error_number});
 }
 
-// What is left must be aligned where the page cache is not between: a little is done twice then.
+// Where the page cache is bypassed the rest must be aligned, so that a part of a block may be transferred
+// twice.
 bool Block::advance(ssize_t result) {
   if (result == -EINTR || result == -EAGAIN) return false;
   auto moved = result < 0 ? 0 : static_cast<std::size_t>(result);

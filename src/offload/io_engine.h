@@ -1,4 +1,5 @@
-// Who carries out transfers in the background, how, and in which blocks.
+// Transfers between memory and files in the background: their options, their blocks, and the engines that run
+// them.
 #pragma once
 
 #include <sys/types.h>
@@ -23,7 +24,7 @@
 
 namespace lockstep::offload {
 
-/// Who carries transfers out.
+/// The kinds of engines.
 enum class EngineKind {
   kAuto,     ///< io_uring where the system allows it, else threads
   kIoUring,  ///< io_uring(7), with one thread of its own
@@ -33,11 +34,11 @@ enum class EngineKind {
 /// The names and defaults of DeepSpeed's section `aio`.
 struct SwapOptions {
   std::int64_t block_size = 1 << 20;      ///< bytes that are transferred at once; a multiple of 4096
-  std::int64_t queue_depth = 8;           ///< blocks that are under way at most; threads: up to 16
-  bool single_submit = false;             ///< hand blocks to io_uring one by one
+  std::int64_t queue_depth = 8;           ///< maximal number of blocks in progress; threads: up to 16
+  bool single_submit = false;             ///< submit blocks to io_uring one by one
   bool overlap_events = true;             ///< false: io_uring gets more blocks when all that it had are done
-  EngineKind engine = EngineKind::kAuto;  ///< not DeepSpeed's
-  bool direct = true;  ///< past the page cache (O_DIRECT) where the file system can; not DeepSpeed's
+  EngineKind engine = EngineKind::kAuto;  ///< not an option of DeepSpeed
+  bool direct = true;  ///< bypass the page cache (O_DIRECT) where possible; not of DeepSpeed
 };
 
 /// @throws ConfigError naming key, value and what is accepted
@@ -45,34 +46,34 @@ LOCKSTEP_API void validate(const SwapOptions& options);
 
 enum class Direction { kRead, kWrite };
 
-/// What all transfers of a file share.
+/// The statistics and settings that all transfers of a file share.
 struct FileActivity {
   std::filesystem::path path;  ///< for errors
-  bool is_direct = false;      ///< past the page cache
+  bool is_direct = false;      ///< the page cache is bypassed
   std::atomic<std::uint64_t> bytes_read = 0;
   std::atomic<std::uint64_t> bytes_written = 0;
   std::atomic<std::int64_t> read_wait_ns = 0;  ///< spent in Transfer::wait()
   std::atomic<std::int64_t> write_wait_ns = 0;
 };
 
-/// What went wrong with a block.
+/// The failure of a block.
 struct BlockFailure {
   std::uint64_t offset = 0;
   std::size_t bytes = 0;  ///< that were not transferred
   int error_number = 0;   ///< of errno; 0: the file ends there
 };
 
-/// Of a whole transfer. Thread-safe.
+/// The state of a transfer. Thread-safe.
 class TransferState {
  public:
   TransferState(Direction direction, std::shared_ptr<FileActivity> file, std::size_t blocks);
 
   Direction direction() const { return direction_; }
   bool is_direct() const { return file_->is_direct; }
-  /// One block is done. The first failure is kept.
+  /// Notes that a block is done. Stores the first failure.
   void block_done(std::size_t bytes, const std::optional<BlockFailure>& failure);
   bool is_done() const;
-  /// Until all blocks are done. Gives the first failure.
+  /// Blocks until all blocks are done. Returns the first failure.
   std::optional<BlockFailure> wait();
   const std::filesystem::path& path() const { return file_->path; }
 
@@ -85,12 +86,13 @@ class TransferState {
   std::condition_variable done_;
 };
 
-/// A part of a transfer, of which `bytes` are still to be done. Who has one must bring it to its end.
+/// A part of a transfer, of which `bytes` are left. Every block must be completed or failed by whoever owns
+/// it.
 struct Block {
-  /// Takes what pread or pwrite returned, or -errno. True when the block is at its end, which its transfer
-  /// has been told then; else it must be tried again.
+  /// Handles the result of pread or pwrite, or -errno. Returns true when the block is done, and its transfer
+  /// has been notified; otherwise it must be submitted again.
   bool advance(ssize_t result);
-  /// Ends it with that error.
+  /// Ends the block with that error.
   void fail(int error_number);
 
   std::shared_ptr<TransferState> transfer;
@@ -100,7 +102,7 @@ struct Block {
   std::size_t done = 0;  ///< bytes, which lie before those
 };
 
-/// First in, first out. Thread-safe. Once closed it fails what is in it, and what comes.
+/// A queue of blocks, first in, first out. Thread-safe. Once closed, it fails its blocks and new ones.
 class BlockQueue {
  public:
   void push(std::span<Block> blocks) {
@@ -136,14 +138,14 @@ class BlockQueue {
   int closed_by_ = 0;  // of errno
 };
 
-/// Of one file. Brings all blocks that it was given to their end, also while it is destroyed.
+/// Runs the transfers of one file. Completes or fails all submitted blocks, also while it is destroyed.
 class IoEngine {
  public:
   virtual ~IoEngine() = default;
 
   /// "io_uring" or "threads".
   virtual std::string_view name() const = 0;
-  /// Takes the blocks over; does not wait for them. Thread-safe.
+  /// Takes over the blocks, and does not wait for them. Thread-safe.
   virtual void submit(std::span<Block> blocks) = 0;
 };
 
@@ -152,7 +154,7 @@ class IoEngine {
 /// no thread
 std::unique_ptr<IoEngine> make_engine(int fd, const SwapOptions& options);
 
-/// The reason, where there is no io_uring for this process.
+/// The engine over io_uring, or the reason why this process cannot use it.
 Expected<std::unique_ptr<IoEngine>> make_uring_engine(int fd, const SwapOptions& options);
 
 std::unique_ptr<IoEngine> make_thread_engine(int fd, const SwapOptions& options);

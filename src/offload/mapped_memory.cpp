@@ -13,7 +13,7 @@
 #include <lockstep/base/unique_fd.h>
 
 #include "base/format.h"
-#include "offload/file_space.h"
+#include "offload/swap_folder.h"
 
 namespace lockstep::offload {
 namespace {
@@ -37,7 +37,7 @@ std::span<std::byte> map(const UniqueFd& fd, const fs::path& path, std::uint64_t
   return {static_cast<std::byte*>(address), bytes};
 }
 
-// A file that has no name is removed with the process, however that ends.
+// Removes the name of a file, so that the file is removed when the process ends, however that happens.
 struct TakenName {
   ~TakenName() { ::unlink(path.c_str()); }
   const fs::path& path;

@@ -1,5 +1,5 @@
-// Bytes of a file that have addresses, memory that the system may write to disk and forget; and a pool that
-// uses it again.
+// Files mapped as memory, which the system may write to disk and drop from memory; and a pool that reuses
+// such memory.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,16 @@
 
 namespace lockstep::offload {
 
-/// Owns the mapping. It is none of the process's data (RLIMIT_DATA), and under pressure (cgroups) the system
-/// gets it back.
+/// Owns the mapping. It does not count as data of the process (RLIMIT_DATA), and the system can reclaim it
+/// under memory pressure (cgroups).
 class LOCKSTEP_API MappedMemory {
  public:
-  /// Zeros, in a file of their own that has no name any more: it goes with this object. Blocking.
+  /// Zeros, in a new file without a name, which is removed with this object. Blocking.
   /// @throws IoError with the bytes needed and free where the disk has no room
   MappedMemory(const SwapFolder& folder, std::string_view name, std::uint64_t bytes);
-  /// The bytes of `file`, which stay when that goes. Its transfers go past the page cache where they can,
-  /// accesses by address through it; the system keeps both in step, as long as nobody uses both at the same
-  /// moment. @throws IoError where it cannot be mapped
+  /// The bytes of `file`, which stay valid when `file` is destroyed. Its transfers bypass the page cache
+  /// where they can, accesses by address go through it; the system keeps both consistent, as long as they do
+  /// not happen at the same moment. @throws IoError where it cannot be mapped
   explicit MappedMemory(const SwapFile& file);
   ~MappedMemory();
   MappedMemory(const MappedMemory&) = delete;
@@ -40,7 +40,7 @@ class LOCKSTEP_API MappedMemory {
   std::span<std::byte> bytes_;
 };
 
-/// Thread-safe. Keeps at most as many unused bytes as were in use at once.
+/// A pool of mapped memory. Thread-safe. Holds at most as many unused bytes as were in use at once.
 class LOCKSTEP_API MappedPool {
  public:
   explicit MappedPool(SwapFolder folder) : folder_(std::move(folder)) {}

@@ -17,13 +17,13 @@
 
 #include "base/format.h"
 #include "offload/aligned_buffer.h"
-#include "offload/file_space.h"
 #include "offload/io_engine.h"
+#include "offload/swap_folder.h"
 
 namespace lockstep::offload {
 namespace {
 
-// Since Linux 6.6 it takes O_DIRECT, which changes nothing there.
+// Whether the file lies on tmpfs, which accepts O_DIRECT since Linux 6.6, without an effect.
 bool is_in_memory(int fd) {
   struct statfs status {};
   return ::fstatfs(fd, &status) == 0 && status.f_type == TMPFS_MAGIC;
@@ -75,7 +75,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Through the page cache, by which the C library makes room where the file system cannot.
+// Opens the file through the page cache, which posix_fallocate() needs where the file system cannot allocate.
 UniqueFd created(const fs::path& path) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd)
@@ -84,7 +84,7 @@ UniqueFd created(const fs::path& path) {
   return fd;
 }
 
-/// Removes the file when it goes.
+/// Removes the file when it is destroyed.
 class FileName {
  public:
   explicit FileName(fs::path path) : path_(std::move(path)), owner_(::getpid()) {}
@@ -121,7 +121,7 @@ struct SwapFile::Opened {
   const std::shared_ptr<FileActivity> activity;
   std::unique_ptr<FileName> name;
   UniqueFd fd;
-  std::unique_ptr<IoEngine> engine;  // last: brings its blocks to their end before the file is closed
+  std::unique_ptr<IoEngine> engine;  // last: completes its blocks before the file is closed
 };
 
 SwapFile::SwapFile(const SwapFolder& folder, std::string_view name, std::uint64_t bytes,

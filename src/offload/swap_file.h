@@ -3,12 +3,12 @@
 //   SwapFolder folder({.directory = "/data", .rank = rank});
 //   SwapFile file(folder, "optimizer", bytes, options);
 //   AlignedBuffer buffer(1 << 20);
-//   Transfer read = file.read(0, buffer.bytes());   // under way from now on
+//   Transfer read = file.read(0, buffer.bytes());   // in progress from now on
 //   ...
 //   read.wait();                                    // now the bytes are there
 //
-// Transfers that are under way at the same time may be carried out in any order: who writes what another one
-// reads, or writes, must wait for that one first.
+// Transfers that are in progress at the same time may run in any order: before a write to bytes that another
+// transfer reads or writes, the caller must wait for that transfer.
 #pragma once
 
 #include <chrono>
@@ -28,25 +28,25 @@
 
 namespace lockstep::offload {
 
-// What is read or written in the background, as callers see it.
+// Reads and writes in the background, as callers see them.
 
 class TransferState;
 
 /// A read or write that was begun; the caller waits for it before it uses the memory again.
 class LOCKSTEP_API Transfer {
  public:
-  /// One that is done.
+  /// A transfer that is done.
   Transfer() = default;
   explicit Transfer(std::shared_ptr<TransferState> state) : state_(std::move(state)) {}
   Transfer(Transfer&&) noexcept = default;
-  /// Waits for the one that it was.
+  /// Waits for the previous transfer.
   Transfer& operator=(Transfer&& other) noexcept;
-  /// Waits for it, as the memory may go now. An error is lost.
+  /// Waits for the transfer, since its memory may be freed now. An error is lost.
   ~Transfer();
 
   /// Whether wait() would return at once.
   bool is_done() const;
-  /// Blocking. Says once what went wrong.
+  /// Blocks until the transfer is done. Reports its failure once.
   /// @throws IoError naming file, offset, bytes and the system's reason
   void wait();
 
@@ -56,7 +56,7 @@ class LOCKSTEP_API Transfer {
 
 enum class Direction;
 
-/// What a file has done since it was made.
+/// The statistics of a file since it was created.
 struct SwapStatistics {
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
@@ -73,11 +73,12 @@ class LOCKSTEP_API SwapFile {
            const SwapOptions& options = {});
   SwapFile(SwapFile&&) noexcept;
   SwapFile& operator=(SwapFile&&) noexcept;
-  /// Waits for all that is under way.
+  /// Waits for all transfers in progress.
   ~SwapFile();
 
-  /// Begins to read bytes from `offset` on. `bytes` must stay, and nobody may touch them, until the result
-  /// was waited for. Offset, address and size are multiples of kAlignment (those of an AlignedBuffer are).
+  /// Begins to read bytes from `offset` on. `bytes` must stay valid and must not be accessed until the caller
+  /// has waited for the result. Offset, address and size are multiples of kAlignment (those of an
+  /// AlignedBuffer are).
   /// @throws Error when they are not, or lie beyond the file's end
   [[nodiscard]] Transfer read(std::uint64_t offset, std::span<std::byte> bytes);
   /// Begins to write `bytes` from `offset` on, by the same rules; they may be read meanwhile.
@@ -87,7 +88,7 @@ class LOCKSTEP_API SwapFile {
   std::uint64_t bytes() const;
   /// "io_uring" or "threads".
   std::string_view engine() const;
-  /// Whether transfers go past the page cache. Never on tmpfs, which is nothing else.
+  /// Whether transfers bypass the page cache. Never on tmpfs, which consists of it.
   bool is_direct() const;
   SwapStatistics statistics() const;
 

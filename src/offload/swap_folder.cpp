@@ -1,6 +1,11 @@
 #include "offload/swap_folder.h"
 
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <sys/types.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,7 +59,7 @@ class ToBeRemoved {
   std::map<fs::path, pid_t> owners_;
 };
 
-// It outlives the end of the process, which comes by various ways.
+// Never destroyed, since it is used at the end of the process.
 ToBeRemoved& to_be_removed() {
   static auto& folders = *new ToBeRemoved;
   return folders;
@@ -76,12 +81,12 @@ void remove_now(const fs::path& folder) {
   if (to_be_removed().take(folder)) remove_or_warn(folder);
 }
 
-constexpr int kRounds = 100;  // in which others may take a name, or remove what has no lock yet
+constexpr int kRounds = 100;  // attempts in which others may take a name, or remove a folder without a lock
 constexpr std::string_view kPrefix = "lockstep-swap_";
 
 std::string suffix_of_host() { return "@" + detail::host_name(); }
 
-// A job's name may be anything.
+// The name of a job as a part of a file name.
 std::string as_file_name(std::string text) {
   const auto is_plain = [](unsigned char letter) {
     return std::isalnum(letter) || letter == '.' || letter == '-';
@@ -168,5 +173,91 @@ SwapFolder::~SwapFolder() = default;
 
 const fs::path& SwapFolder::path() const { return held_->path; }
 const SwapFolderOptions& SwapFolder::options() const { return held_->options; }
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Request {
+  const fs::path& path;
+  std::uint64_t bytes;
+  const std::string& owner;
+};
+
+[[noreturn]] void refuse(const Request& wanted, const std::string& got, const std::string& hint = {}) {
+  throw IoError("offload", {.what = "no room for swap file '" + wanted.path.string() + "'",
+                            .expected = byte_text(wanted.bytes),
+                            .got = got,
+                            .where = wanted.owner,
+                            .hint = hint});
+}
+
+std::string text_of(std::optional<std::uint64_t> free) {
+  return free ? byte_text(*free) + " free" : "a file system that is full";
+}
+
+[[noreturn]] void refuse_full(const Request& wanted, std::optional<std::uint64_t> free) {
+  refuse(wanted, text_of(free), "free some, name a directory on another disk, or use more ranks");
+}
+
+// Checks the limit of file sizes, beyond which SIGXFSZ would end the process.
+void check_limit(const Request& wanted) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      limit.rlim_cur >= wanted.bytes)
+    return;
+  refuse(wanted, "a limit of " + byte_text(limit.rlim_cur) + " for each file",
+         "raise it: ulimit -f unlimited");
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> free_bytes(const fs::path& path) {
+  struct statvfs status {};
+  if (::statvfs(path.c_str(), &status) != 0 || status.f_blocks == 0) return std::nullopt;
+  return std::uint64_t{status.f_bavail} * status.f_frsize;
+}
+
+bool is_in_memory(const fs::path& path) {
+  struct statfs status {};
+  if (::statfs(path.c_str(), &status) != 0) return false;
+  return status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC;
+}
+
+void check_room(const fs::path& directory, const RoomRequest& wanted) {
+  const auto free = free_bytes(directory);
+  if (!free || *free >= wanted.bytes) return;
+  throw IoError("offload", {.what = "no room in '" + directory.string() + "' for " + wanted.what,
+                            .expected = byte_text(wanted.bytes),
+                            .got = text_of(free),
+                            .hint = "free some, name a directory on another disk, or use more ranks"});
+}
+
+// Checks the free space first: filling a file system may take minutes, in which it is full for everybody.
+void allocate_file(int fd, const fs::path& path, std::uint64_t bytes, const std::string& owner) {
+  const Request wanted{path, bytes, owner};
+  check_limit(wanted);
+  if (const auto free = free_bytes(path); free && *free < bytes) refuse_full(wanted, free);
+  int failure = EINTR;
+  while (failure == EINTR) failure = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+  if (failure == ENOSPC) refuse_full(wanted, free_bytes(path));
+  if (failure != 0) refuse(wanted, detail::system_error_text(failure));
+}
+
+std::filesystem::path temporary_directory(const std::string& option) {
+  std::error_code failure;
+  auto directory = std::filesystem::temp_directory_path(failure);
+  if (!failure) return directory;
+  throw ConfigError("offload", {.what = "the directory of temporary files (TMPDIR) is not there",
+                                .expected = "a directory for what lies on disk",
+                                .got = failure.message(),
+                                .hint = "name one by " + option});
+}
+
+void warn_of_tmpfs(const std::filesystem::path& directory, const std::string& option) {
+  if (is_in_memory(directory))
+    log_warning(option + " '" + directory.string() +
+                "' is a tmpfs: what lies there takes memory, and saves none");
+}
 
 }  // namespace lockstep::offload

@@ -7,7 +7,7 @@
 #include <lockstep/base/error.h>
 
 #include "offload/aligned_buffer.h"
-#include "offload/file_space.h"
+#include "offload/swap_folder.h"
 
 namespace lockstep::offload {
 
@@ -89,7 +89,7 @@ void SwapStream::call(const Step& step, std::size_t region) {
   step(region, parts_);
 }
 
-// All of them, whichever fail.
+// Waits for all transfers, even if some fail.
 void SwapStream::drain() {
   std::exception_ptr first;
   for (Slot& slot : slots_) {

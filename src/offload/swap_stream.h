@@ -1,4 +1,4 @@
-// A walk over the regions of a swap file, of which a few are in memory at a time.
+// Streams the regions of a swap file through memory, a few at a time.
 //
 // Regions come in order. While one is worked on, the next ones are read and the one before is written back:
 // with three buffers, region i+1 is read and i-1 written during step i. With two, i+1 is read as soon as i-1
@@ -18,15 +18,15 @@
 
 namespace lockstep::offload {
 
-// Where tensors lie in a swap file.
+// The layout of tensors in a swap file.
 
-/// Bytes that lie together: a tensor, or its moments.
+/// Contiguous bytes: a tensor, or its moments.
 struct SwapPart {
   std::uint64_t offset = 0;  ///< in its region; a multiple of kAlignment
   std::uint64_t bytes = 0;   ///< any number
 };
 
-/// What is in memory at the same time: a parameter beside its moments, for example.
+/// Parts that are in memory at the same time, such as a parameter and its moments.
 struct SwapRegion {
   std::uint64_t offset = 0;  ///< in the file; a multiple of kAlignment
   std::uint64_t bytes = 0;   ///< with what aligns its parts; a multiple of kAlignment
@@ -40,7 +40,7 @@ class LOCKSTEP_API SwapLayout {
   std::size_t add(std::span<const std::uint64_t> part_bytes);
 
   std::span<const SwapRegion> regions() const { return regions_; }
-  /// Of all regions.
+  /// The size of all regions.
   std::uint64_t bytes() const { return bytes_; }
   /// Of the largest region.
   std::uint64_t largest() const;
@@ -50,7 +50,7 @@ class LOCKSTEP_API SwapLayout {
   std::uint64_t bytes_ = 0;
 };
 
-/// What is done with each region.
+/// What a pass does with each region.
 enum class SwapPass {
   kUpdate,  ///< read, changed in place, written back
   kRead,    ///< read

@@ -21,7 +21,7 @@
 namespace lockstep::offload {
 namespace {
 
-// Owns an instance of io_uring(7). The only file that sees liburing.
+// Owns an instance of io_uring(7). No other file includes liburing.
 class Uring {
  public:
   /// 0, or an errno where the system has no io_uring that reads and writes (it came with Linux 5.6), or
@@ -56,8 +56,9 @@ class Uring {
   bool is_open_ = false;
 };
 
-constexpr int kMostTries = 10'000;                   // a millisecond each
-constexpr auto kLastWait = std::chrono::seconds(5);  // for what the kernel has, when the ring fails
+constexpr int kMostTries = 10'000;  // a millisecond each
+constexpr auto kLastWait =
+    std::chrono::seconds(5);  // the time for blocks in the kernel to end when the ring fails
 
 class UringEngine final : public IoEngine {
  public:
@@ -91,7 +92,7 @@ class UringEngine final : public IoEngine {
   BlockQueue queue_;
   std::atomic<bool> stopping_ = false;
 
-  // Of the thread alone.
+  // Used by the engine's thread alone.
   std::vector<Block> slots_;  // blocks that the ring has, by the number that it has for them
   std::vector<std::size_t> free_slots_;
   std::uint64_t wakes_ = 0;  // what is read from the eventfd
@@ -119,7 +120,7 @@ UringEngine::~UringEngine() {
 
 void UringEngine::run() {
   for (;;) {
-    const bool is_last = stopping_;  // before looking into the queue, to which nothing comes any more then
+    const bool is_last = stopping_;  // read before the queue, which gets no more blocks after that
     arm_wake();
     refill();
     const bool is_idle = free_slots_.size() == slots_.size();
@@ -130,7 +131,7 @@ void UringEngine::run() {
   }
 }
 
-// Where the kernel is out of memory for the moment, what is done makes room.
+// Whether the error may pass: when the kernel is out of memory for the moment, completed blocks free some.
 bool UringEngine::may_pass(int error_number) {
   if (error_number == EINTR) return true;
   if ((error_number != EAGAIN && error_number != EBUSY) || ++tries_ == kMostTries) return false;
@@ -156,7 +157,7 @@ void UringEngine::refill() {
     slots_[slot] = std::move(*block);
     give(slot);
     if (single_submit_)
-      (void)::io_uring_submit(ring_->get());  // what is not taken is submitted before the wait
+      (void)::io_uring_submit(ring_->get());  // entries that were not accepted are submitted before the wait
   }
 }
 
@@ -194,7 +195,7 @@ void UringEngine::completed(std::size_t slot, int result) {
   }
 }
 
-// The memory of what the kernel has may go when it is said to have failed: its end is waited for.
+// Waits for the blocks that the kernel has before they fail, since their memory may be freed after that.
 void UringEngine::give_up(int error_number) {
   queue_.close(error_number);
   wake();  // so that the read of the eventfd ends as well

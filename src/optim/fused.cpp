@@ -14,7 +14,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/nearest.h>
 
-#include "offload/file_space.h"
+#include "offload/swap_folder.h"
 #include "optim/arena.h"
 #include "optim/refuse.h"
 

@@ -7,7 +7,7 @@
 #include <lockstep/base/error.h>
 
 #include "faulty_file_calls.h"
-#include "offload/file_space.h"
+#include "offload/swap_folder.h"
 #include "support/expect_error.h"
 #include "support/file_size_limit.h"
 #include "swap_cases.h"

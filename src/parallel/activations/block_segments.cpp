@@ -13,7 +13,7 @@
 namespace lockstep::detail {
 namespace {
 
-// How many passes through a block are checked, byte by byte, to give the same again.
+// The number of passes through a block of which the second run is checked byte by byte.
 constexpr int kCheckedPasses = 2;
 
 // The pass that this thread records, or recorded last.
@@ -81,7 +81,7 @@ void BlockSegments::mark_again() {
   mark();
 }
 
-// Two blocks in one operator are none.
+// An operator that uses parameters of two blocks belongs to none.
 void BlockSegments::announce(std::span<const TensorUse> uses) {
   if (!at::GradMode::is_enabled() || in_backward()) return;
   const auto first = uses.front().mark->tag();

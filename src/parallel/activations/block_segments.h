@@ -1,4 +1,5 @@
-// Where a checkpointed block begins and ends, though modules have no hooks.
+// Finds where a pass through a checkpointed block begins and ends by the uses of its parameters, since
+// modules have no hooks.
 #pragma once
 
 #include <memory>
@@ -17,7 +18,7 @@ struct BlockParameter {
   at::Tensor tensor;
 };
 
-/// What is computed again as a whole.
+/// A part of the model that is recomputed as a whole.
 struct CheckpointedBlock {
   std::string name;  ///< of its module; empty: what belongs to no block
   std::vector<BlockParameter> parameters = {};
@@ -28,7 +29,8 @@ struct CheckpointedBlock {
 /// a row is two passes. Only where gradients are taken.
 class BlockSegments final : public UseHandler, public ModulePolicy {
  public:
-  /// The first of `blocks` is what belongs to none. @throws ConfigError if some are checkpointed already
+  /// The first of `blocks` stands for operators that belong to no block. @throws ConfigError if some are
+  /// checkpointed already
   explicit BlockSegments(const std::vector<CheckpointedBlock>& blocks);
   ~BlockSegments() override;
   BlockSegments(const BlockSegments&) = delete;

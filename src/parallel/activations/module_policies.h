@@ -1,4 +1,4 @@
-// What users asked of modules, for as long as these live: wrappers that are not there.
+// Policies that users have set for modules, stored as long as the modules live, in place of wrappers.
 #pragma once
 
 #include <functional>
@@ -17,13 +17,13 @@ namespace lockstep::detail {
 class ModulePolicy {
  public:
   virtual ~ModulePolicy() = default;
-  /// After parameters have got other memory: uses of it are noticed again.
+  /// Marks the parameters again, after they have got other memory.
   virtual void mark_again() = 0;
 };
 
-/// Lets go of the policy of this type that `module` has, if any, and keeps what `make` gives for as long as
-/// it lives. Thread-safe. @throws ConfigError that names `what`, if no std::shared_ptr owns `module`; as
-/// `make`
+/// Replaces the policy of this type that `module` has, if any, by the result of `make`, and stores it as long
+/// as the module lives. Thread-safe. @throws ConfigError that names `what`, if no std::shared_ptr owns
+/// `module`; as `make`
 void set_policy(const torch::nn::Module& module, const char* what, std::type_index type,
                 const std::function<std::unique_ptr<ModulePolicy>()>& make);
 
@@ -32,7 +32,7 @@ void set_policy(const torch::nn::Module& module, const char* what, const Argumen
   set_policy(module, what, typeid(Policy), [&] { return std::make_unique<Policy>(module, arguments...); });
 }
 
-/// After parameters of `module` have got other memory, other element types or another device.
+/// Marks the parameters of `module` again, after they have got other memory, element types or another device.
 LOCKSTEP_API void mark_policies_again(const torch::nn::Module& module);
 
 }  // namespace lockstep::detail

@@ -10,20 +10,21 @@
 #include <lockstep/parallel/dispatch/backward_observer.h>
 #include <lockstep/torch.h>
 
-#include "offload/file_space.h"
+#include "offload/swap_folder.h"
 #include "parallel/dispatch/backward_thread.h"
 #include "parallel/dispatch/operator_dispatch.h"
 
 namespace lockstep::detail {
 namespace {
 
-// A small view of a large storage would cost the whole of it.
+// The largest ratio of a storage to the tensor in it: for a small view of a large storage, all of the storage
+// would be copied.
 constexpr std::uint64_t kMostStoragePerTensor = 4;
 
-// How many of those that backward needs next the system is asked to read.
+// The number of copies, of those that backward needs next, that the system is asked to read ahead.
 constexpr int kReadAhead = 2;
 
-// Mapped memory as a storage, which gives it back.
+// Mapped memory of a pool as a storage, which returns it to the pool.
 struct Lease {
   std::shared_ptr<offload::MappedPool> pool;
   std::unique_ptr<offload::MappedMemory> memory;
@@ -45,8 +46,8 @@ c10::Storage leased(std::shared_ptr<offload::MappedPool> pool, std::uint64_t byt
 
 }  // namespace
 
-// Backward takes copies in the opposite order: each knows the one before.
-class ActivationStore::Copy final : public KeptMemory {
+// Backward uses copies in the opposite order: each knows the previous one.
+class ActivationStore::Copy final : public SavedMemory {
  public:
   Copy(c10::Storage storage, std::weak_ptr<Copy> previous)
       : storage_(std::move(storage)), previous_(std::move(previous)) {}
@@ -77,7 +78,7 @@ bool ActivationStore::takes(const at::Tensor& tensor) const {
          tensor.storage().data() != nullptr;
 }
 
-KeptTensor ActivationStore::keep(const at::Tensor& tensor) {
+SavedTensor ActivationStore::keep(const at::Tensor& tensor) {
   if (!takes(tensor)) return tensor;
   return {TensorPlace(tensor), copy_of(tensor)};
 }
@@ -152,7 +153,7 @@ void OffloadedActivations::mark_again() {
 }
 
 void OffloadedActivations::announce(std::span<const TensorUse>) {
-  if (at::GradMode::is_enabled() && !in_backward()) set_tensor_keeper(store_);
+  if (at::GradMode::is_enabled() && !in_backward()) set_saved_tensor_store(store_);
 }
 
 }  // namespace detail

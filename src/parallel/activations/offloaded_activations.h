@@ -1,4 +1,4 @@
-// Activations on disk, from forward to backward, and where those of a module begin to be kept there.
+// Activations that are stored on disk from forward to backward, for the passes through chosen modules.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 #include "offload/mapped_memory.h"
 #include "parallel/activations/module_policies.h"
-#include "parallel/dispatch/tensor_keeper.h"
+#include "parallel/dispatch/saved_tensors.h"
 
 namespace lockstep::detail {
 
 /// Copies the memory of tensors into mapped files, once for all tensors that lie in it. Parameters, tensors
 /// on accelerators and those of less than `min_bytes` stay where they are. Thread-safe.
-class LOCKSTEP_API ActivationStore final : public TensorKeeper {
+class LOCKSTEP_API ActivationStore final : public SavedTensorStore {
  public:
   ActivationStore(offload::SwapFolder folder, std::int64_t min_bytes);
 
   /// Blocks while bytes are copied; they reach the disk when the system needs the memory.
   /// @throws IoError where the disk has no room
-  KeptTensor keep(const at::Tensor& tensor) override;
+  SavedTensor keep(const at::Tensor& tensor) override;
 
   std::uint64_t bytes_in_use() const { return pool_->bytes_in_use(); }
 
@@ -45,12 +45,12 @@ class LOCKSTEP_API ActivationStore final : public TensorKeeper {
   const std::uint64_t min_bytes_;
   std::mutex mutex_;  // guards all below
   std::unordered_map<const c10::StorageImpl*, Source> sources_;
-  std::size_t most_sources_ = 64;  // before those that are gone are looked for
+  std::size_t most_sources_ = 64;  // above this number, freed sources are removed
   std::weak_ptr<Copy> latest_;
 };
 
-/// From the first operator that uses one of the module's parameters until backward, what this thread keeps
-/// is kept in an ActivationStore. Only where gradients are taken.
+/// From the first operator that uses one of the module's parameters until backward, tensors that this thread
+/// saves for backward go to an ActivationStore. Only where gradients are enabled.
 class OffloadedActivations final : public UseHandler, public ModulePolicy {
  public:
   /// @throws ConfigError for a directory that cannot be used, a module without parameters, min_bytes < 1

@@ -60,7 +60,7 @@ bool takes_gradients() {
          !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradCPU);
 }
 
-// What batch normalisation will write to, as it is now.
+// Copies of the running statistics that batch normalisation will write to.
 RunningStatistics running_statistics(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) {
   RunningStatistics statistics;
   const auto places = replay_info(op).statistics;
@@ -72,7 +72,7 @@ RunningStatistics running_statistics(const c10::OperatorHandle& op, std::span<co
   return statistics;
 }
 
-// The statistics of then, as long as it lives: a batch is counted once.
+// Restores the statistics of the first run as long as it lives, so that a batch is counted once.
 class ScopedStatistics {
  public:
   explicit ScopedStatistics(const RunningStatistics& then) {
@@ -93,7 +93,8 @@ class ScopedStatistics {
 
 }  // namespace
 
-// Statistics are known by their tensor, to whoever shares them between ranks: a copy would not be theirs.
+// Statistics are identified by their tensor, also by code that synchronizes them between ranks, so that a
+// copy cannot stand in for them.
 bool OperatorTape::can_record(OperatorCall& call) const {
   const auto& info = replay_info(call.op());
   if (!info.can_replay) return false;
@@ -173,7 +174,7 @@ std::vector<c10::IValue> OperatorTape::arguments_of(const Entry& entry) {
   return stack;
 }
 
-// What another scope of hooks took in the first run is no concern of ours in the second.
+// Tensors that another scope of hooks has taken in the first run are ignored in the second.
 void OperatorTape::run_again(const Entry& entry, std::size_t number) {
   ScopedRunState::enter(entry.autocast);
   if (entry.generator_state.defined()) set_generator_state(entry.generator_state, entry.generator);
@@ -204,7 +205,7 @@ void OperatorTape::run_again(const Entry& entry, std::size_t number) {
 
 namespace {
 
-// Operators after which a segment of which autograd has saved nothing yet is given up.
+// The number of operators after which a segment ends if autograd has saved nothing of it.
 constexpr std::size_t kIdleOperators = 64;
 
 }  // namespace
@@ -223,7 +224,7 @@ class RecordedSegment::SavedByNumber final : public torch::autograd::SavedVariab
     version_ = tensor._version();
   }
 
-  // A backward that needs nothing but what came in, such as that of an embedding, runs nothing again.
+  // A backward that needs only the inputs, such as that of an embedding, recomputes nothing.
   at::Tensor call_unpack_hook() override {
     const auto tensor = kept_.get();
     const bool is_unchanged = kept_.is_copy() || (tensor.defined() && tensor._version() == version_);
@@ -233,7 +234,7 @@ class RecordedSegment::SavedByNumber final : public torch::autograd::SavedVariab
  private:
   std::shared_ptr<RecordedSegment> segment_;
   std::size_t number_ = 0;
-  KeptTensor kept_;
+  SavedTensor kept_;
   std::int64_t version_ = 0;
 };
 
@@ -254,7 +255,7 @@ void RecordedSegment::record(OperatorCall& call, const std::function<void()>& ru
   }
 }
 
-// A tensor that a function of the user's own saves is none that an operator would save again.
+// A tensor that a custom autograd function saves would not be saved again by recorded operators.
 std::unique_ptr<torch::autograd::SavedVariableHooks> RecordedSegment::hooks_of_saved_tensor() {
   if (!tape_.is_recording()) return nullptr;
   return std::make_unique<SavedByNumber>(shared_from_this());

@@ -118,7 +118,8 @@ const ReplayInfo& replay_info(const c10::OperatorHandle& op) {
 namespace lockstep::detail {
 namespace {
 
-// Workspaces of kernels may hold bytes that nobody wrote; they are not of a floating-point type.
+// Only floating-point tensors are compared: workspaces of kernels, which have other types, may hold
+// uninitialized bytes.
 bool can_compare(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.is_floating_point() && tensor.layout() == at::kStrided &&
          tensor.is_non_overlapping_and_dense() && !tensor.key_set().has(use_key());

@@ -1,5 +1,5 @@
-// Doing operators a second time: what they depend on besides their arguments, and which tensors are computed
-// again.
+// Running operators a second time: the state that they depend on besides their arguments, and the tensors
+// that are recomputed.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct AutocastState {
   void set() const;
 };
 
-/// Puts the generator and autocast back in the end. Meanwhile casts are not cached: autocast would hand them
-/// to the next step, when the weights are others.
+/// Restores the generator and autocast at its end. Meanwhile casts are not cached: autocast would reuse them
+/// in the next step, after the weights have changed.
 class ScopedRunState {
  public:
   ScopedRunState();
@@ -43,7 +43,7 @@ class ScopedRunState {
   ScopedRunState(const ScopedRunState&) = delete;
   ScopedRunState& operator=(const ScopedRunState&) = delete;
 
-  /// Autocast as it was then.
+  /// Sets autocast as it was in the first run.
   static void enter(AutocastState then);
 
  private:
@@ -60,25 +60,25 @@ class OperatorHandle;
 namespace lockstep::detail {
 
 struct ReplayInfo {
-  bool can_replay = true;        ///< not so collectives: other ranks would have to take part
-  bool has_effect = true;        ///< gives tensors or writes to some
-  bool is_defined = true;        ///< what it gives follows from its arguments; not so empty_like()
+  bool can_replay = true;        ///< false for collectives, in which other ranks would have to take part
+  bool has_effect = true;        ///< returns tensors or writes to some
+  bool is_defined = true;        ///< its results depend on its arguments alone; not those of empty_like()
   bool draws = false;            ///< may draw random numbers
   std::uint64_t statistics = 0;  ///< bit i: argument i, of the first 64, is a running mean or variance, which
                                  ///< batch normalisation writes to though its schema does not say so
 };
 
-/// Looked up once per thread and operator, then remembered.
+/// Cached per thread and operator.
 const ReplayInfo& replay_info(const c10::OperatorHandle& op);
 
-/// What is known of a tensor that was not kept.
+/// The properties of a tensor that was not saved.
 struct LeftOutTensor {
   std::vector<std::int64_t> sizes;
   at::ScalarType dtype;
   std::optional<std::uint64_t> checksum = {};  ///< of its bytes, where those are compared
 };
 
-/// Counts tensors of the first run from 0 on, and hands out those of the second run by these numbers.
+/// Numbers the tensors of the first run from 0 on, and returns those of the second run by these numbers.
 class LeftOutTensors {
  public:
   /// With `compares_bytes` both runs must give the same bytes, not just tensors of the same kind.
@@ -88,7 +88,7 @@ class LeftOutTensors {
   std::size_t leave_out(const at::Tensor& tensor);
   std::size_t size() const { return left_out_.size(); }
 
-  /// Second run: what it gives from now on has the numbers from `number` on.
+  /// Second run: the next tensors have the numbers from `number` on.
   void continue_at(std::size_t number) { next_ = number; }
   /// @throws Error if the first run had given another one
   void keep(const at::Tensor& tensor);
@@ -98,7 +98,8 @@ class LeftOutTensors {
   /// @throws Error if keep() was not called for exactly those before `number`
   void expect_next(std::size_t number) const;
 
-  /// The tensor, if a second run gave it and nobody has taken it since; else undefined. Goes with this call.
+  /// The tensor, if a second run has computed it and it was not taken since; otherwise undefined. It is
+  /// removed by this call.
   at::Tensor take(std::size_t number);
   void forget() { again_.clear(); }
 

@@ -1,4 +1,5 @@
-#include "parallel/activations/taped_values.h"
+// TapedValues: the tensors that recorded operators use and return, by number.
+#include "parallel/activations/recorded_segment.h"
 
 #include <algorithm>
 
@@ -21,7 +22,7 @@ std::int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference()
                .hint = "write to a copy of it"});
 }
 
-// What a function of the user's own gives requires gradients though the operators inside give none.
+// The result of a custom autograd function requires gradients although those of the operators inside do not.
 at::Tensor with_requires_grad(const at::Tensor& tensor, bool requires_grad) {
   if (tensor.requires_grad() == requires_grad) return tensor;
   return requires_grad ? tensor.set_requires_grad(true) : tensor.detach();
@@ -79,8 +80,8 @@ bool TapedValues::keeps(const at::Tensor& tensor) const {
   return std::ranges::none_of(outers, [this](std::size_t number) { return values_[number].is_copied; });
 }
 
-// Two tensors on one memory, neither of which was made from the other by a recorded operator, would be two
-// memories in the second run.
+// Two tensors on the same memory, neither of which was made from the other by a recorded operator, would have
+// separate memory in the second run.
 bool TapedValues::can_write(const at::Tensor& tensor) const {
   if (!tensor.has_storage()) return false;
   const bool is_known = numbers_.contains(tensor.unsafeGetTensorImpl());

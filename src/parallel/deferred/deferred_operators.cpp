@@ -1,4 +1,4 @@
-// Operators on deferred tensors: which are put off, and which need the memory at once.
+// Operators on deferred tensors: which are deferred, and which need the memory at once.
 #include "parallel/deferred/deferred_tensor.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-// With the key included, operators that make tensors come to us as well.
+// With the key included, operators that create tensors come to our fallback as well.
 DeferredInit::DeferredInit()
     : was_deferring_(detail::is_deferring()),
       was_included_(c10::impl::tls_is_dispatch_key_included(detail::use_key())) {
@@ -40,7 +40,7 @@ namespace {
 
 using torch::jit::Stack;
 
-// Smaller ones cost nothing, and code that fills them by hand works.
+// Smaller tensors are not deferred: they need little memory, and code that writes to them directly works.
 constexpr std::int64_t kSmallestDeferred = 1024;
 
 std::span<c10::IValue> arguments_of(const c10::OperatorHandle& op, Stack& stack) {
@@ -56,7 +56,7 @@ std::optional<at::Tensor> result_on_meta(const c10::OperatorHandle& op, Stack ar
   try {
     op.callBoxed(arguments);
     return arguments.back().toTensor();
-  } catch (const std::exception&) {  // what is wrong with the call shows when it runs
+  } catch (const std::exception&) {  // errors of the call are reported when it runs
     return std::nullopt;
   }
 }
@@ -68,7 +68,8 @@ bool makes_memory(const c10::OperatorHandle& op) {
   return op == empty || op == empty_strided;
 }
 
-// torch::tensor({...}) fills its tensor by hand, and this is what tells it from torch::empty().
+// Whether torch::tensor({...}) is creating a tensor, which it fills directly; this distinguishes it from
+// torch::empty().
 bool fills_by_hand() {
   const auto excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
   return excluded.has(c10::DispatchKey::AutogradFunctionality) &&
@@ -77,7 +78,7 @@ bool fills_by_hand() {
 
 bool asks_for_cpu(const c10::IValue& device) { return device.isNone() || device.toDevice().is_cpu(); }
 
-// Replaces the device by that on which tensors have shapes only; false for one that is not ours.
+// Replaces the CPU by the meta device, on which tensors have shapes only; false for other devices.
 bool move_to_meta(const c10::OperatorHandle& op, Stack& arguments) {
   const auto device = op.schema().argumentIndexWithName("device");
   if (!device) return true;
@@ -105,7 +106,7 @@ bool defer_memory(const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
-// A number that an operator was given, as a tensor.
+// Whether `tensor` is a number that was passed to an operator.
 bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
 
 bool holds_tensors(const c10::IValue& argument) {
@@ -153,7 +154,7 @@ bool any_needs_graph(std::span<const c10::IValue> arguments) {
   });
 }
 
-// Draws the numbers now, for whoever draws next, and keeps the generator as it was before.
+// Advances the generator as the call would, for later draws, and stores the generator as it was before.
 bool draw(TapedOperator& call, std::span<const c10::IValue> arguments, const at::Tensor& self) {
   const auto index = call.op.schema().argumentIndexWithName("generator");
   if (!index || call.tensors.size() != 1) return false;
@@ -169,7 +170,7 @@ bool draw(TapedOperator& call, std::span<const c10::IValue> arguments, const at:
   return true;
 }
 
-// A layer's own initialisation is often followed by another one.
+// Whether the call overwrites all of `self`, as an initialisation after that of the layer itself does.
 bool overwrites(const TapedOperator& call, const at::Tensor& self) {
   static const std::unordered_set<std::string> names = {
       "aten::copy_",      "aten::fill_",   "aten::zero_",   "aten::bernoulli_", "aten::exponential_",

@@ -1,4 +1,4 @@
-// The backward passes of this thread: whether one runs, and who follows them.
+// The backward passes of this thread: whether one is running, and their observers.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ bool has_saved_tensor_scope();
 /// Whether this thread runs a node of a backward pass.
 inline bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
-/// The backward passes of one thread: who follows them, and how deep inside of each other they run.
+/// The backward passes of one thread: their observers, and how deeply they are nested.
 struct BackwardThread {
   std::vector<BackwardObserver*> observers;
   int depth = 0;

@@ -1,20 +1,53 @@
-// An autograd engine that tells observers of backward passes, and hooks on tensors that are saved for
-// backward.
-#include "parallel/dispatch/backward_thread.h"
-
+// Hooks on backward passes and on tensors that are saved for them.
 #include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include <torch/csrc/autograd/engine.h>
-
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/parallel/dispatch/saved_tensor_hooks.h>
+#include <lockstep/torch.h>
+#include <torch/csrc/autograd/engine.h>
 
+#include "parallel/dispatch/backward_thread.h"
 #include "parallel/dispatch/operator_dispatch.h"
-#include "parallel/dispatch/tensor_keeper.h"
+#include "parallel/dispatch/saved_tensors.h"
+
+namespace lockstep::detail {
+
+TensorPlace::TensorPlace(const at::Tensor& tensor)
+    : sizes(tensor.sizes().vec()),
+      strides(tensor.strides().vec()),
+      offset(tensor.storage_offset()),
+      dtype(tensor.scalar_type()) {}
+
+at::Tensor TensorPlace::in(const c10::Storage& memory) const {
+  return at::empty({0}, dtype).set_(memory, offset, sizes, strides);
+}
+
+namespace {
+
+std::shared_ptr<SavedTensorStore>& store_of_thread() {
+  thread_local std::shared_ptr<SavedTensorStore> store;
+  return store;
+}
+
+}  // namespace
+
+const std::shared_ptr<SavedTensorStore>& saved_tensor_store() { return store_of_thread(); }
+
+void set_saved_tensor_store(const std::shared_ptr<SavedTensorStore>& store) {
+  auto& current = store_of_thread();
+  if (current != store) current = store;
+}
+
+SavedTensor keep(const at::Tensor& tensor) {
+  const auto& store = store_of_thread();
+  return store ? store->keep(tensor) : SavedTensor(tensor);
+}
+
+}  // namespace lockstep::detail
 
 namespace lockstep {
 namespace {
@@ -23,8 +56,8 @@ using torch::autograd::edge_list;
 using torch::autograd::Engine;
 using torch::autograd::variable_list;
 
-// The observers that one outermost backward began with, of which the first `begun` were told so. Those that
-// come meanwhile wait for the next one; those that go are told nothing more.
+// The observers with which an outermost backward began, of which the first `begun` were notified. Observers
+// that are added meanwhile wait for the next backward; removed ones are not notified any more.
 class ObservedBackward {
  public:
   ObservedBackward(const std::vector<BackwardObserver*>& observers, const BackwardCall& call)
@@ -92,7 +125,7 @@ class HookEngine final : public Engine {
       return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
     };
     detail::set_operator_recorder(nullptr);
-    detail::set_tensor_keeper(nullptr);
+    detail::set_saved_tensor_store(nullptr);
     auto& thread = *detail::backward_thread();
     const Depth depth(thread.depth);
     if (thread.depth > 1 || thread.observers.empty()) return run();
@@ -175,7 +208,7 @@ std::vector<SharedHooks>& open_scopes() {
   return scopes;
 }
 
-// Stands in the graph for one saved tensor.
+// Stands in the graph for one saved tensor, which user hooks have packed.
 class PackedTensor final : public torch::autograd::SavedVariableHooks {
  public:
   explicit PackedTensor(SharedHooks hooks) : hooks_(std::move(hooks)) {}
@@ -187,14 +220,14 @@ class PackedTensor final : public torch::autograd::SavedVariableHooks {
   std::any packed_;
 };
 
-// Stands there for one that this thread's keeper keeps.
-class KeptForBackward final : public torch::autograd::SavedVariableHooks {
+// Stands in the graph for a tensor in this thread's SavedTensorStore.
+class StoredForBackward final : public torch::autograd::SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override { kept_ = detail::keep(tensor); }
   at::Tensor call_unpack_hook() override { return kept_.get(); }
 
  private:
-  detail::KeptTensor kept_;
+  detail::SavedTensor kept_;
 };
 
 }  // namespace
@@ -205,7 +238,7 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> detail::hooks_of_next_saved
   if (const auto& recorder = operator_recorder()) {
     if (auto hooks = recorder->hooks_of_saved_tensor()) return hooks;
   }
-  return tensor_keeper() ? std::make_unique<KeptForBackward>() : nullptr;
+  return saved_tensor_store() ? std::make_unique<StoredForBackward>() : nullptr;
 }
 
 bool detail::has_saved_tensor_scope() { return !open_scopes().empty(); }

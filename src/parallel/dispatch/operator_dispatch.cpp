@@ -107,7 +107,7 @@ void set_operator_recorder(std::shared_ptr<OperatorRecorder> recorder) {
   follow_operators();
 }
 
-// With the key in the thread's own set the dispatcher sends us operators on any tensors.
+// With the key in the thread's included set the dispatcher calls our fallback for operators on any tensors.
 void follow_operators() {
   c10::impl::tls_set_dispatch_key_included(use_key(), recorder_of_thread() || has_operator_watchers());
 }
@@ -200,14 +200,14 @@ void run_view(const c10::OperatorHandle& op, Stack& stack) {
   run_recorded(call, [&] { call.run(); });
 }
 
-// What it calls comes here, with the key still there.
+// Runs the operator so that operators that it calls come here, too, since the key is still set.
 void run_inner_operators(const c10::OperatorHandle& op, DispatchKeySet keys, Stack& stack) {
   op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, use_key()), &stack);
 }
 
-// The exclusion holds for this thread and call: what the operator or a handler calls does not come back.
-// What a composite view calls does: one of them may be a copy. So does a backward, and what makes a tensor of
-// others in several steps where one of them may be deferred.
+// The key is excluded for this thread and call, so that operators that this one or a handler calls do not
+// come here. Those of a composite view do, since one of them may be a copy; so do those of a backward, and
+// those of an operator that makes a tensor in several steps where one may be deferred.
 void fallback(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   const auto& info = operator_info(op);
   if (info.kind == OperatorKind::kBackward) set_operator_recorder(nullptr);

@@ -1,5 +1,5 @@
-// How operators come to us: the dispatch key that marked tensors carry, the marks of each storage, and who
-// follows the operators of a thread.
+// The interception of operators: the dispatch key of marked tensors, the marks of each storage, and the
+// watchers and recorder of a thread.
 #pragma once
 
 #include <functional>
@@ -56,14 +56,14 @@ class OperatorWatcher {
   /// The results are on the call.
   virtual void after(OperatorCall& call) = 0;
 
-  /// How many backward passes ran around it when it was made.
+  /// The number of backward passes around it when it was created.
   int depth() const { return depth_; }
 
  private:
   int depth_;
 };
 
-/// Whether this thread has any.
+/// Whether this thread has any watcher.
 bool has_operator_watchers();
 
 /// For all of this thread.
@@ -88,7 +88,7 @@ const std::shared_ptr<OperatorRecorder>& operator_recorder();
 /// From the next operator of this thread on; a backward of this thread ends it. Null: none.
 void set_operator_recorder(std::shared_ptr<OperatorRecorder> recorder);
 
-/// Has the dispatcher show us this thread's operators on any tensors, as long as it has a recorder or a
+/// Makes the dispatcher call our fallback for all operators of this thread, as long as it has a recorder or a
 /// watcher.
 void follow_operators();
 
@@ -104,8 +104,8 @@ c10::DispatchKey use_key();
 struct DeferralHooks {
   /// False where no operator needs to be looked at for deferral.
   bool (*may_defer)();
-  /// Puts the call off and replaces its arguments on the stack by its result. False, and the stack is as it
-  /// was, where it has to run now.
+  /// Defers the call and replaces its arguments on the stack by its result. Returns false, with the stack
+  /// unchanged, where the call has to run now.
   bool (*defer_operator)(const c10::OperatorHandle& op, const OperatorInfo& info,
                          std::vector<c10::IValue>& stack);
   /// Materializes the tensors among `arguments`.

@@ -25,7 +25,7 @@ struct OperatorInfo {
   bool is_elementwise = false;  ///< makes one new tensor, each element of those in the same place
 };
 
-/// Looked up once per thread and operator, then remembered.
+/// Cached per thread and operator.
 const OperatorInfo& operator_info(const c10::OperatorHandle& op);
 
 }  // namespace lockstep::detail

@@ -8,8 +8,8 @@
 #include <lockstep/torch.h>
 
 #include "base/system.h"
-#include "offload/file_space.h"
 #include "offload/mapped_memory.h"
+#include "offload/swap_folder.h"
 #include "optim/arena.h"
 
 namespace lockstep::detail {

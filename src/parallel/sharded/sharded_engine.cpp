@@ -6,7 +6,7 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/torch.h>
 
-#include "offload/file_space.h"
+#include "offload/swap_folder.h"
 #include "parallel/backward_checks.h"
 #include "parallel/sharded/sharded_engine.h"
 #include "optim/device_operators.h"

@@ -7,7 +7,7 @@
 #include <lockstep/comm/coalesced.h>
 #include <lockstep/torch.h>
 
-#include "offload/file_space.h"
+#include "offload/swap_folder.h"
 #include "optim/pieces.h"
 #include "parallel/deferred/deferred_tensor.h"
 #include "parallel/equal_across_ranks.h"

@@ -9,7 +9,7 @@
 #include <lockstep/parallel/sharded/sharding_plan.h>
 #include <lockstep/torch.h>
 
-#include "offload/file_space.h"
+#include "offload/swap_folder.h"
 #include "parallel/equal_across_ranks.h"
 
 namespace lockstep::detail {

@@ -1,5 +1,5 @@
-// Being told when backward begins and ends: where an engine prepares for the gradients that will come,
-// and settles what is left when none will come any more.
+// Observers of the begin and end of backward passes: an engine prepares for gradients at the begin, and
+// completes its work at the end.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ struct Edge;
 
 namespace lockstep {
 
-/// What is known when a backward begins.
+/// The arguments of a backward pass.
 struct BackwardCall {
   std::span<const torch::autograd::Edge> roots;   ///< where it starts: the losses' functions
   std::span<const torch::autograd::Edge> inputs;  ///< what it was restricted to; empty for all leaves

@@ -1,4 +1,4 @@
-// Deciding how autograd keeps the tensors that backward will need.
+// Hooks that decide how autograd stores the tensors that it saves for backward.
 #pragma once
 
 #include <any>
@@ -12,8 +12,8 @@ namespace lockstep {
 
 /// A pair of functions as in torch.autograd.graph.saved_tensors_hooks.
 struct SavedTensorHooks {
-  /// Called when an operator of the forward pass saves `tensor` (detached, gradients off); what it returns
-  /// is kept instead of the tensor. It must not change the tensor.
+  /// Called when an operator of the forward pass saves `tensor` (detached, gradients off); its result is
+  /// stored instead of the tensor. It must not change the tensor.
   std::function<std::any(const at::Tensor& tensor)> pack = {};
 
   /// Called each time that backward needs the tensor: makes one of the same shape, dtype and content.

@@ -1,4 +1,5 @@
-// Being told when an operator uses a tensor, with no wrapper around modules or functions.
+// Marks on tensors, whose handlers are called when an operator uses the tensor, without wrappers around
+// modules or functions.
 //
 // A marked tensor carries a dispatch key above autograd and autocast that LibTorch leaves free. The
 // dispatcher sends every operator that gets such a tensor to us first. Views carry the key of what they view
