@@ -20,13 +20,13 @@ using Columns = std::vector<std::string>;
 constexpr std::size_t kKeys = 2;  // epoch and step come before the metrics
 
 void append_number(std::string& text, double value) {
-  if (std::isnan(value)) return void(text += "nan");  // of whatever sign
+  if (std::isnan(value)) return void(text += "nan");  // without the sign that formatting would print
   char digits[32];
   const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
   text.append(digits, end);
 }
 
-// Whole numbers, most likely, and then without a point or an exponent.
+// Appends a count, which is usually a whole number and then printed without a point or an exponent.
 void append_count(std::string& text, double value) {
   if (!detail::is_whole(value)) return append_number(text, value);
   text += std::to_string(static_cast<std::int64_t>(value));
@@ -46,7 +46,7 @@ std::string header(const Columns& columns) {
   return text + "\n";
 }
 
-// The fields of a row: numbers, and nothing, neither of which is ever quoted.
+// The fields of a row: numbers or empty, which are never quoted.
 std::vector<std::string_view> fields_of(std::string_view line) {
   std::vector<std::string_view> fields;
   for (auto comma = line.find(','); comma != line.npos; comma = line.find(',')) {
@@ -57,7 +57,7 @@ std::vector<std::string_view> fields_of(std::string_view line) {
   return fields;
 }
 
-// Where each of `columns` stands in rows of `before`; npos: nowhere.
+// The index of each of `columns` in rows of `before`; npos where it is missing.
 std::vector<std::size_t> places_in(const Columns& before, const Columns& columns) {
   std::vector<std::size_t> places;
   for (const auto& name : columns) {
@@ -133,7 +133,7 @@ void CsvLogger::write_rows() {
   pending_.clear();
 }
 
-// A new column goes into the rows that are there.
+// Rewrites the file with the new columns.
 void CsvLogger::rewrite(const Columns& columns) const {
   constexpr std::size_t kChunk = 1 << 16;
   const auto places = places_in(columns_, columns);

@@ -27,7 +27,8 @@ namespace fs = std::filesystem;
                 {.what = "cannot make the folder '" + folder.string() + "'", .got = failure.message()});
 }
 
-// -1 for other names. As in Lightning, `version_3_old` has the number 3.
+// The number in the name of a version folder; -1 for other names. As in Lightning, `version_3_old` has the
+// number 3.
 std::int64_t version_in(std::string_view name) {
   constexpr std::string_view kPrefix = "version_";
   if (!name.starts_with(kPrefix)) return -1;
@@ -104,7 +105,7 @@ namespace {
                             .got = system_error_text(error_number)});
 }
 
-// 0, or the error that stopped it.
+// Writes all `bytes`; returns 0, or the error that stopped it.
 int write_at(int fd, std::string_view bytes, off_t place) {
   while (!bytes.empty()) {
     const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), place);
@@ -120,7 +121,7 @@ int write_at(int fd, std::string_view bytes, off_t place) {
 
 void AppendFile::flush() {
   if (pending_.empty()) return;
-  // A file that was begun and is gone is not made anew: its first rows would be missing.
+  // A file that was begun and has been removed is not created again: its first rows would be missing.
   int flags = O_WRONLY | O_CLOEXEC;
   if (!begun_) {
     if (file_.has_parent_path()) make_folder(file_.parent_path());
@@ -140,7 +141,7 @@ void AppendFile::flush() {
 
 void AppendFile::write_pending(int fd) {
   if (const int failure = write_at(fd, pending_, size_)) {
-    // What cannot be cut off is overwritten next time.
+    // If truncating fails, the rest is overwritten by the next flush.
     [[maybe_unused]] const int ignored = ::ftruncate(fd, size_);
     if (size_ == 0) ::unlink(file_.c_str());
     fail("write", file_, failure);

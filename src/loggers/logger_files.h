@@ -1,5 +1,5 @@
-// The files of loggers: folders version_0, version_1, ..., rows that are appended, and what is done where
-// nothing can be written.
+// The files of loggers: folders version_0, version_1, ..., files to which rows are appended, and the handling
+// of write errors.
 #pragma once
 
 #include <sys/types.h>
@@ -14,8 +14,8 @@
 
 namespace lockstep::detail {
 
-/// Makes `parent`/version_N, with N one more than the largest there is, from 0, and gives N. Processes that
-/// do so at the same time get different numbers. Blocking.
+/// Creates `parent`/version_N, with N one more than the largest existing number, from 0, and returns N.
+/// Processes that do so at the same time get different numbers. Blocking.
 /// @throws IoError naming the folder when it cannot be made
 LOCKSTEP_API std::int64_t claim_version(const std::filesystem::path& parent);
 
@@ -27,22 +27,22 @@ LOCKSTEP_API void make_folder(const std::filesystem::path& folder);
 /// @throws std::filesystem::filesystem_error
 LOCKSTEP_API void put_aside(const std::filesystem::path& file);
 
-/// Runs `write`. That a file or folder cannot be written in it is reported, the first time that it happens
-/// for `place`. Whether all went well.
+/// Runs `write` and returns whether it succeeded. A file or folder that cannot be written is reported in a
+/// warning, once for each `place`.
 LOCKSTEP_API bool write_or_warn(const std::filesystem::path& place, const std::function<void()>& write);
 
-/// Rows that were flushed are in the file, also when this process is killed. A flush that fails leaves no
-/// part of a row behind, and no empty file; its rows stay here, for the next one.
+/// A file to which rows are appended. Flushed rows are in the file, also when this process is killed. A flush
+/// that fails leaves no part of a row in the file, and no empty file; its rows are written by the next one.
 class LOCKSTEP_API AppendFile {
  public:
-  /// What becomes of a file of that name that is there already.
+  /// What happens to an existing file of that name.
   enum class Existing {
     kReplaced,
     kContinued,
     kPutAside  ///< called FILE.1.EXT
   };
 
-  /// Touches no file yet.
+  /// Does not create the file yet.
   explicit AppendFile(std::filesystem::path file, Existing existing = Existing::kReplaced)
       : file_(std::move(file)), existing_(existing) {}
 

@@ -1,4 +1,4 @@
-// The loggers that have a name: to add one, add its row in make_logger.cpp.
+// Creates loggers by name. To add a logger, add its row in make_logger.cpp.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace lockstep::detail {
 
-/// Where a run's loggers write to.
+/// The folders to which the loggers of a run write.
 struct LoggerPlace {
   std::filesystem::path run_dir;   ///< the folder of this run
   std::filesystem::path root_dir;  ///< what all runs have in common

@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A meta.yaml that is absent, or not there as a whole yet, is null.
+// The meta.yaml of a folder; null where it is missing or incomplete.
 YAML::Node meta_of(const fs::path& folder) try {
   return YAML::LoadFile((folder / "meta.yaml").string());
 } catch (const YAML::Exception&) {
@@ -67,7 +67,8 @@ std::optional<std::string> find_experiment(const fs::path& store, const std::str
   return {};
 }
 
-// Made of the name, so that processes which make the experiment at the same time make the same one.
+// The id of an experiment is made of its name, so that processes that create it at the same time use the same
+// id.
 std::string experiment_id(const std::string& name, int attempt) {
   const auto text = name + "\n" + std::to_string(attempt);
   const auto digits = checksum(std::as_bytes(std::span(text)));
@@ -76,7 +77,7 @@ std::string experiment_id(const std::string& name, int attempt) {
 
 void make_store(const fs::path& store) {
   if (fs::exists(store)) return;
-  make_folder(store / "0");  // MLflow takes it for granted
+  make_folder(store / "0");  // MLflow expects it to exist
   write_experiment(store / "0", "0", "Default");
 }
 
@@ -103,7 +104,7 @@ MlflowRun new_run(const MlflowOptions& options) {
           .start_time_ms = mlflow_time()};
 }
 
-// MLflow sees the run when meta.yaml is there, and that comes last.
+// Creates a run. meta.yaml is written last, since MLflow shows the run when it exists.
 void make_run(const MlflowRun& run, const MlflowOptions& options) try {
   for (const char* part : {"artifacts", "metrics", "params", "tags"}) make_folder(run.folder / part);
   write_tag(run, "mlflow.runName", run.run_name);
@@ -151,7 +152,7 @@ std::string mlflow_experiment(const fs::path& store, const std::string& name) {
   for (int attempt = 0;; ++attempt) {
     const auto id = experiment_id(name, attempt);
     const auto folder = store / id;
-    if (fs::exists(store / ".trash" / id)) continue;  // deleted, and may come back
+    if (fs::exists(store / ".trash" / id)) continue;  // deleted, and may be restored
     make_folder(folder);
     const auto present = text_of(meta_of(folder), "name");
     if (present.empty()) write_experiment(folder, id, name);
@@ -224,8 +225,8 @@ void describe(OptionVisitor& v, MlflowOptions& o) {
   v.field("save_dir", o.save_dir, "Folder of the store");
   v.field("experiment_name", o.experiment_name, "Name of the experiment; made when there is none");
   v.field("run_name", o.run_name, "Name of the run; empty: made of its id");
-  v.field("run_id", o.run_id, "Id of a run to go on with; empty: a new one");
-  v.field("prefix", o.prefix, "Put before every metric's name, with a dash");
+  v.field("run_id", o.run_id, "Id of a run to continue; empty: a new run");
+  v.field("prefix", o.prefix, "Prefix of metric names, followed by a dash");
   v.field("flush_every_n_rows", o.flush_every_n_rows, "Rows that are written at once", at_least(1));
 }
 
@@ -251,7 +252,7 @@ struct MlflowLogger::State {
     return key;
   }
 
-  // Names that would be one are told apart; what is a file cannot be a folder, too.
+  // A key that is not used by another name. A name that is a file cannot be a folder, too.
   std::string free_key(const std::string& folder, std::string key) const {
     const auto is_free = [&](const std::string& file) {
       return std::ranges::none_of(keys, [&](const auto& other) {
@@ -281,7 +282,7 @@ struct MlflowLogger::State {
       files.try_emplace(name, opened().folder / name, existing).first->second.append(text);
     }
     waiting.clear();
-    // One that cannot be written must not keep the others from it.
+    // A file that cannot be written must not prevent the others from being written.
     for (auto& [name, file] : files) detail::write_or_warn(run->folder, [&file] { file.flush(); });
   }
 

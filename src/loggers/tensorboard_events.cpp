@@ -14,7 +14,8 @@
 namespace lockstep::detail {
 namespace {
 
-// A message in the making. Fields are written in the order of the calls; `field` is their number.
+// Encodes a message of Protocol Buffers. Fields are written in the order of the calls; `field` is their
+// number.
 class ProtobufMessage {
  public:
   /// bool, enums and all integers but sint, fixed and sfixed.

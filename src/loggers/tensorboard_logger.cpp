@@ -43,11 +43,11 @@ bool is_number(const std::string& text) {
 }  // namespace
 
 void describe(OptionVisitor& v, TensorBoardOptions& o) {
-  v.field("save_dir", o.save_dir, "What tensorboard --logdir is given");
+  v.field("save_dir", o.save_dir, "Folder for tensorboard --logdir");
   v.field("name", o.name, "Name of the experiment; empty: no folder for it");
   v.field("version", o.version, "A number, or the name of the run's folder; empty: the next number");
   v.field("sub_dir", o.sub_dir, "Folder within the run's folder");
-  v.field("prefix", o.prefix, "Put before every metric's name, with a dash");
+  v.field("prefix", o.prefix, "Prefix of metric names, followed by a dash");
   v.field("default_hp_metric", o.default_hp_metric, "Log hp_metric = -1 with hyper-parameters");
   v.field("flush_every_n_rows", o.flush_every_n_rows, "Rows that are written at once", at_least(1));
 }

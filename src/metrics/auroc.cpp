@@ -69,7 +69,7 @@ at::Tensor threshold_histogram(const at::Tensor& scores, const at::Tensor& is_po
 
 // A point for every threshold, of one column of that histogram, [2, thresholds + 1].
 RocCurve roc_of_histogram(const at::Tensor& histogram) {
-  // Who reaches i thresholds reaches all below too: sums from the highest threshold down.
+  // A score that reaches threshold i reaches all thresholds below, too: sums from the highest threshold down.
   const auto reaching = histogram.flip(1).cumsum(1);
   const auto at_thresholds = reaching.narrow(1, 0, reaching.size(1) - 1);
   const auto all = reaching.select(1, -1);
@@ -186,7 +186,7 @@ at::Tensor exact_area(const Samples& samples, const Positives& positives, std::i
   return detail::area(detail::roc_of_scores(scores, is_positive), max_fpr);
 }
 
-// `areas` and the numbers of positives, by column. Columns that are NaN have no say.
+// `areas` and the numbers of positives, by column. Columns that are NaN are left out.
 at::Tensor averaged(const std::vector<at::Tensor>& areas, const at::Tensor& positives, Average average) {
   const auto all = at::stack(areas);
   if (areas.size() == 1) return all[0];

@@ -1,14 +1,15 @@
 #include "metrics/metric.h"
+#include <lockstep/metrics/metric.h>
 
 #include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-
 #include <lockstep/base/error.h>
 #include <lockstep/device/torch_device.h>
 #include <lockstep/metrics/metric.h>
+#include <lockstep/metrics/monitor_mode.h>
 
 namespace lockstep::metrics::detail {
 namespace {
@@ -146,7 +147,7 @@ MetricState loaded(const MetricState& declared, const StateTree& tree) {
   return state;
 }
 
-// Each once, although metrics of a collection share some.
+// The states without duplicates: metrics of a collection may share some.
 std::vector<MetricStates*> distinct(std::vector<MetricStates*> states) {
   std::vector<MetricStates*> once;
   for (auto* each : states) {
@@ -242,7 +243,7 @@ void sync(std::span<Metric* const> metrics, const Communicator& comm) {
   std::vector<MetricStates*> all;
   for (const auto* metric : metrics) all.push_back(metric->states_.get());
   all = distinct(std::move(all));
-  std::vector<std::vector<MetricState>> reduced;  // a collective may fail: nothing has changed then
+  std::vector<std::vector<MetricState>> reduced;  // nothing changes where a collective fails
   std::vector<MetricState*> states;
   for (const auto* each : all) {
     require_own_states(*each, "synced");
@@ -277,3 +278,13 @@ at::Tensor PredictionMetric::forward(const at::Tensor& preds, const at::Tensor& 
 bool PredictionMetric::has_states_of(const PredictionMetric&) const { return false; }
 
 }  // namespace lockstep::metrics
+
+namespace lockstep {
+
+std::span<const OptionName<MonitorMode>> option_names(MonitorMode) {
+  static constexpr OptionName<MonitorMode> kNames[] = {{"min", MonitorMode::kMin},
+                                                       {"max", MonitorMode::kMax}};
+  return kNames;
+}
+
+}  // namespace lockstep

@@ -1,4 +1,4 @@
-// The states of a metric: what they are reduced by, and their values.
+// The states of a metric: what they are reduced by, their values, and what a checkpoint holds of them.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-
+#include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
 #include <lockstep/metrics/metric.h>
 
@@ -22,22 +22,22 @@ struct MetricState {
   std::vector<at::Tensor> parts;  ///< for kCat: rows, in the order in which they came; none is empty
 };
 
-/// All of a metric's.
+/// All states of a metric.
 struct MetricStates {
   std::string owner;  ///< name of the metric's class
   std::vector<MetricState> states = {};
   std::int64_t update_count = 0;
   bool is_loaded = false;                            ///< by load_state(), since reset()
-  std::optional<std::vector<MetricState>> own = {};  ///< while synced: this rank's
+  std::optional<std::vector<MetricState>> own = {};  ///< while synced: the states of this rank
 };
 
-/// @throws DataError naming the state when `batch` cannot be taken up
+/// @throws DataError naming the state when it cannot be updated with `batch`
 void check_fits(const std::string& owner, const MetricState& state, const at::Tensor& batch);
 
-/// Takes up `batch`, which fits; `update_count` is 1 for the first one.
+/// Updates `state` with `batch`, which fits; `update_count` is 1 for the first one.
 void take_up(MetricState& state, const at::Tensor& batch, std::int64_t update_count);
 
-/// What `states` were when they were declared.
+/// `states` with their initial values.
 std::vector<MetricState> initial_states(const std::vector<MetricState>& states);
 
 /// The state's value; rows as one tensor.
@@ -48,5 +48,26 @@ void reduce_over_ranks(const std::vector<MetricState*>& states, const Communicat
 
 /// Replaces the rows of each state, all of kCat, by those of all ranks. Collective, blocking.
 void gather_rows(const std::vector<MetricState*>& states, const Communicator& comm);
+
+/// Stands in for a metric from a checkpoint until its owner makes it again: it has its states and takes part
+/// in sync(), but cannot compute.
+class SavedMetric final : public Metric {
+ public:
+  /// The states of `metric` on this rank, and what they are reduced by.
+  static StateTree save(const Metric& metric);
+
+  /// Whether load_state() has been called since reset().
+  static bool is_loaded(const Metric& metric);
+
+  /// @throws CheckpointError as the getters of StateTree, or for an unknown reduction
+  explicit SavedMetric(const StateTree& saved);
+
+  /// Puts the saved states before the updates of `metric`, unless its load_state() has restored them.
+  /// @throws ConfigError while it is synced; CheckpointError when its states are others
+  void hand_over(Metric& metric) const;
+
+  /// @throws ConfigError
+  at::Tensor compute() const override;
+};
 
 }  // namespace lockstep::metrics::detail

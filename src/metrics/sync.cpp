@@ -1,5 +1,5 @@
-// The states of all ranks become one. Sums and means of all states travel in one float64 tensor, and so do
-// minima and maxima in theirs; rows, of which each rank has another number, are gathered.
+// Reduces the states of all ranks. Sums and means of all states are sent in one float64 tensor, minima and
+// maxima in one each; rows, whose number differs between ranks, are gathered.
 #include <algorithm>
 #include <iterator>
 
@@ -113,7 +113,7 @@ Rows rows_of(const at::Tensor& header) {
 
 at::Tensor bytes_of(const at::Tensor& rows) { return rows.contiguous().flatten().view(at::kByte); }
 
-// Gives what each rank has of each state: [rank][state].
+// Describes the rows that each rank has of each state: [rank][state].
 std::vector<std::vector<Rows>> exchange_headers(const std::vector<at::Tensor>& own,
                                                 const Communicator& comm) {
   std::vector<at::Tensor> headers;
@@ -135,7 +135,7 @@ std::int64_t total_bytes(const std::vector<Rows>& of_rank) {
   return total;
 }
 
-// Puts what came from one rank behind what is there.
+// Appends the rows of one rank to the states.
 void append(const std::vector<MetricState*>& states, const std::vector<Rows>& described,
             const at::Tensor& bytes) {
   std::int64_t offset = 0;

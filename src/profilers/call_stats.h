@@ -1,4 +1,4 @@
-// What is kept of the calls of actions, thread by thread: counts and durations, with bounded memory.
+// Statistics of the calls of actions for each thread: counts and durations, with bounded memory.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,8 @@ class ActionTable {
     }
   }
 
-  /// That of the action with this index, made the first time; null when memory is short. Only for the thread.
+  /// The entry of the action with this index, created at first use; null when memory is short. Only for the
+  /// thread that owns the table.
   T* at(std::uint32_t index) noexcept {
     const auto [chunk, offset] = place(index);
     Entry* entries = chunks_[chunk].load(std::memory_order_relaxed);
@@ -44,7 +45,7 @@ class ActionTable {
     return value ? value : publish(entries[offset], new (std::nothrow) T);
   }
 
-  /// The same, null when it was never made. For any thread.
+  /// The same entry; null when it does not exist. For any thread.
   const T* find(std::uint32_t index) const noexcept {
     const auto [chunk, offset] = place(index);
     const Entry* const entries = chunks_[chunk].load(std::memory_order_acquire);
@@ -85,7 +86,7 @@ class Tally {
   std::atomic<std::uint64_t> value_;
 };
 
-/// How often and how long.
+/// The number of calls and their total duration.
 class CallTotal {
  public:
   void add(std::chrono::nanoseconds duration) noexcept {
@@ -106,9 +107,9 @@ class CallTotal {
   Tally total_ns_;
 };
 
-/// How durations are spread: a histogram of 23 KB, as HdrHistogram's with 64 steps per power of two. Minimum
-/// and maximum are exact; a quantile is exact below 128 ns and else, up to 13 days, within 1/128 of its
-/// value.
+/// The distribution of durations: a histogram of 23 KB, as HdrHistogram's with 64 steps per power of two.
+/// Minimum and maximum are exact; a quantile is exact below 128 ns and else, up to 13 days, within 1/128 of
+/// its value.
 class LOCKSTEP_API DurationHistogram {
  public:
   void add(std::chrono::nanoseconds duration) noexcept;

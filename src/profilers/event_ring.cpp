@@ -24,7 +24,7 @@ EventRing::EventRing(std::size_t capacity)
     : mask_(std::bit_ceil(std::clamp<std::size_t>(capacity, 2, kMost)) - 1),
       events_(std::make_unique_for_overwrite<TraceEvent[]>(mask_ + 1)) {}
 
-// A reader that meets any part of this event sees, by the release, that its writing has begun.
+// A reader that sees any part of this event also sees, by the release, that its writing has begun.
 void EventRing::push(const TraceEvent& event) noexcept {
   const auto number = begun_.load(std::memory_order_relaxed);
   begun_.store(number + 1, std::memory_order_relaxed);
@@ -46,7 +46,7 @@ EventRing::Taken EventRing::take() {
     auto& from = slot(number);
     taken.events.push_back({load(from.begin_ns), load(from.value), load(from.action), load(from.kind)});
   }
-  // What was written over while it was read goes.
+  // Drops events that were overwritten while they were read.
   const auto whole = std::clamp(oldest(begun_.load(std::memory_order_relaxed)), first, end);
   taken.events.erase(taken.events.begin(), taken.events.begin() + static_cast<std::ptrdiff_t>(whole - first));
   taken.dropped = whole - taken_;

@@ -1,4 +1,4 @@
-// The last events of one thread. The thread writes without waiting, another one reads at the same time.
+// A ring buffer of the last events of one thread, which writes without waiting while another thread reads.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// One T per recording thread, found without a lock. A T outlives its thread, whose place a later thread of
-// the same name then takes: what many short-lived threads need is bounded by how many there are at once.
+// One T per recording thread, found without a lock. A T outlives its thread, and is reused by a later thread
+// of the same name: the memory for many short-lived threads is bounded by how many exist at once.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ LOCKSTEP_API extern constinit thread_local LastObject last_object;
 
 /// The object that this thread has of `owner`, or null; sets last_object.
 LOCKSTEP_API void* leased_object(std::uint64_t owner) noexcept;
-/// Keeps `lease` until this thread ends. Returns false when the thread is ending already.
+/// Stores `lease` until this thread ends. Returns false when the thread is ending already.
 LOCKSTEP_API bool keep_lease(const ThreadLease& lease);
 /// A number that no other owner in this process gets.
 LOCKSTEP_API std::uint64_t next_owner();
@@ -80,7 +80,7 @@ class PerThread {
     return static_cast<T*>(leased_object(owner_));
   }
 
-  // What the place's last thread wrote must be seen by the next, hence acquire.
+  // Acquire makes the writes of the previous thread visible to this one.
   Place& free_place(const std::string& name) {
     for (auto& place : places_) {
       if (place.thread == name && !place.in_use->load(std::memory_order_acquire)) return place;

@@ -1,4 +1,4 @@
-// The reports of profilers: their files' names and their tables, letter by letter as Lightning's.
+// The tables and file names of the reports of profilers, identical with Lightning's.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Traces event by event, read and written, so that their size does not matter.
+// Reads and writes traces event by event, in constant memory.
 #pragma once
 
 #include <cstdint>

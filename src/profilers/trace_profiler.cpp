@@ -29,7 +29,7 @@ using detail::TraceWriter;
 
 namespace {
 
-/// What is known of a file that was written.
+/// Facts about the file that was written last.
 struct Written {
   std::filesystem::path file = {};
   std::uint64_t events = 0;

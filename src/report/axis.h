@@ -1,4 +1,4 @@
-// From values to places along an axis, with round numbers to write beside it.
+// An axis: maps values to places along it, and chooses round numbers for its labels.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A metric's values as a line of few points that looks as the line of all of them does.
+// The curve of a metric, reduced to few points without a visible difference.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class LOCKSTEP_API EpochScale {
   std::vector<std::pair<double, double>> knots_;  // step, epochs done
 };
 
-/// What is not in a line, because it is no finite number.
+/// The number of values that are not in the line, because they are not finite.
 struct NotFinite {
   std::size_t count = 0;
   std::int64_t first_step = 0;

@@ -16,12 +16,11 @@
 #include "report/curve.h"
 #include "report/html_writer.h"
 #include "report/sections.h"
-#include "report/widgets.h"
 
 namespace lockstep::detail {
 namespace {
 
-// What to draw, and how much of it.
+// The options of a chart.
 struct ChartOptions {
   bool may_be_log = true;     ///< see Axis::of_values
   std::size_t buckets = 300;  ///< see reduced()
@@ -217,7 +216,7 @@ std::vector<std::string> chosen(std::span<const std::string> names, Wanted wante
   return some;
 }
 
-// A page has room for so many points; a drawing has no use for more than it has pixels.
+// Limits the points of a page, and those of a drawing to its pixels.
 std::size_t buckets_for(std::size_t charts, std::size_t runs) {
   constexpr std::size_t kLeast = 8, kPixels = 400;
   return std::clamp(kPointsOfPage / (2 * std::max<std::size_t>(1, charts * runs)), kLeast, kPixels);

@@ -1,4 +1,4 @@
-// The page as a whole.
+// The whole page of a report: sections, style and script.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -9,8 +9,8 @@
 #include <lockstep/report/report.h>
 
 #include "report/curve.h"
+#include "report/html_writer.h"
 #include "report/sections.h"
-#include "report/widgets.h"
 
 namespace lockstep {
 namespace {

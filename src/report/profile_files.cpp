@@ -19,7 +19,7 @@
 namespace lockstep::detail {
 namespace {
 
-/// Goes along a thread's calls with those that are open.
+/// Sweeps over the calls of a thread, with a stack of the open ones.
 class Sweep {
  public:
   void begin(const Call& call) {
@@ -78,7 +78,7 @@ namespace {
 
 using nlohmann::json;
 
-/// What a trace says of one rank in one stage.
+/// The data of one rank in one stage of a trace.
 struct TracedRank {
   std::map<int, std::vector<Call>> threads = {};
   std::map<std::string, std::vector<double>> arrivals = {};  // us, by the collective's name
@@ -142,8 +142,8 @@ RankTimes rank_times(int number, const TracedRank& rank) {
           .dropped_events = rank.dropped};
 }
 
-/// Who came when to the collectives that all ranks called. A trace may lack the oldest ones, so that they are
-/// counted from the end.
+/// The times at which ranks arrived at the collectives that all of them called. A trace may lack the oldest
+/// ones, so that they are counted from the end.
 class Arrivals {
  public:
   void add(const std::vector<std::pair<int, const std::vector<double>*>>& of_ranks) {

@@ -1,4 +1,4 @@
-// Where the time of a run went: profilers' tables and time lines.
+// Reads where the time of a run went from the tables and time lines of profilers.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ struct Call {
   Phase phase = Phase::kCompute;
 };
 
-/// How long a thread was in each phase.
+/// The time that a thread spent in each phase.
 struct PhaseTimes {
   std::array<double, kPhases> us = {};
   double span_us = 0;  ///< from the first begin to the last end

@@ -212,7 +212,7 @@ std::string text_of(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-/// An object in a file, which may be anybody's.
+/// An object in a JSON file that is not trusted.
 class JsonObject {
  public:
   explicit JsonObject(const std::filesystem::path& file) : file_(file.string()) {

@@ -1,4 +1,4 @@
-// What a run left beside its profiles: metrics.csv, summary.json and failure.json.
+// Reads the result files of a run: metrics.csv, summary.json and failure.json.
 #pragma once
 
 #include <filesystem>

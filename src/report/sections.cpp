@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "report/axis.h"
-#include "report/widgets.h"
+#include "report/html_writer.h"
 
 namespace lockstep::detail {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "report/html_writer.h"
 #include "report/sections.h"
-#include "report/widgets.h"
 
 namespace lockstep::detail {
 namespace {

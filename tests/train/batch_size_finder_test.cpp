@@ -7,7 +7,6 @@
 #include "support/expect_error.h"
 #include "support/paths.h"
 #include "train/hungry.h"
-#include "train/tuner/batch_size_search.h"
 #include "train/tuner/trial_votes.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 //   const auto value = accuracy.compute();
 //   accuracy.reset();
 //
-// One of your own declares its states once, and says what a batch brings to each:
+// A metric of your own declares its states once, and computes the update of each from a batch:
 //
 //   class WordErrorRate final : public metrics::Metric {
 //    public:
@@ -40,7 +40,7 @@ namespace lockstep::metrics {
 
 namespace detail {
 struct MetricStates;
-class KeptMetric;
+class SavedMetric;
 }  // namespace detail
 
 /// How a state takes up the next batch, and how the states of all ranks become one.
@@ -122,7 +122,7 @@ class LOCKSTEP_API Metric {
  private:
   friend LOCKSTEP_API void sync(std::span<Metric* const> metrics, const Communicator& comm);
   friend class MetricCollection;
-  friend class detail::KeptMetric;
+  friend class detail::SavedMetric;
 
   std::shared_ptr<detail::MetricStates> states_;  // shared with those of a collection that take up the same
 };

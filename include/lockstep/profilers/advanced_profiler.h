@@ -1,4 +1,4 @@
-// How the durations of each action are spread: a table.
+// AdvancedProfiler: a table of the distribution of the durations of each action.
 #pragma once
 
 #include <memory>

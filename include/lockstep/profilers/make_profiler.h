@@ -1,4 +1,4 @@
-// The profilers that have a name.
+// Creates profilers by name.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The time lines of several ranks as one.
+// Merges the time lines of several ranks into one.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Where the time of a run goes: profilers take what was measured, scopes measure it.
+// The time that actions of a run take: scopes measure it, and profilers record it.
 #pragma once
 
 #include <chrono>

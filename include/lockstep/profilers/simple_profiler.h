@@ -1,4 +1,4 @@
-// How often each action was called and how long that took: a table.
+// SimpleProfiler: a table of the number of calls and the durations of each action.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What happened when: a time line for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
+// TraceProfiler: a time line for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
 #pragma once
 
 #include <cstddef>

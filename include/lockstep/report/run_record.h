@@ -1,4 +1,4 @@
-// What a run left in its folder, as values.
+// The results of a run in its folder, as values.
 #pragma once
 
 #include <cstdint>

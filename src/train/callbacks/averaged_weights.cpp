@@ -42,7 +42,7 @@ void AveragedWeights::add(const torch::OrderedDict<std::string, at::Tensor>& nam
   }
 }
 
-void AveragedWeights::update(const MultiAverageFunction& average) {
+void AveragedWeights::update(const AverageUpdate& average) {
   const torch::NoGradGuard no_grad;
   if (num_averaged_ == 0) {
     at::_foreach_copy_(averaged_.averages, averaged_.weights);
@@ -75,7 +75,7 @@ void AveragedWeights::swap() {
   is_swapped_ = !is_swapped_;
 }
 
-// Optimizers may move a parameter to other memory, so the tensor is kept, not its memory.
+// Optimizers may move a parameter to other memory, so the tensor is stored, not its memory.
 StateTree AveragedWeights::in_module() const {
   return module_.with_tensors([](const at::Tensor& tensor) { return tensor.detach(); });
 }

@@ -2,14 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include <lockstep/state/state_tree.h>
 #include <lockstep/torch.h>
-#include <lockstep/train/callbacks/weight_averaging.h>
+#include <lockstep/train/train_context.h>
 
 namespace lockstep::detail {
+
+/// Updates `averages` with `weights`, in place, after `num_averaged` earlier updates: a MultiAverageFunction.
+using AverageUpdate =
+    std::function<void(at::TensorList averages, at::TensorList weights, std::int64_t num_averaged)>;
 
 /// Parameters and, if wanted, floating-point buffers are averaged; other buffers are taken as they are. Works
 /// in place on the tensors of the module, which it holds; averages are computed by every rank for itself.
@@ -19,7 +24,7 @@ class AveragedWeights {
   AveragedWeights(const torch::nn::Module& module, bool averages_buffers);
 
   /// Adds the module's current weights to the averages; the first call copies them. No allocation.
-  void update(const MultiAverageFunction& average);
+  void update(const AverageUpdate& average);
   std::int64_t num_averaged() const { return num_averaged_; }
   /// Copies from the module what is not averaged.
   void take_others();

@@ -75,8 +75,7 @@ class HookList {
     actions_.clear();
     profiler_ = profiler;
   }
-  /// Adds a target. Reports call it `kind`, such as "Callback". `monitors`: it watches metrics that others
-  /// log.
+  /// Adds a target. Reports call it `kind`, such as "Callback". `monitors`: it uses metrics that others log.
   void add(Hooks& target, std::string kind, bool monitors) {
     targets_.push_back({&target, std::move(kind), monitors});
   }

@@ -1,14 +1,19 @@
+// The callbacks that save against failures: LocalCheckpoint into memory, OnExceptionCheckpoint when a fit
+// fails.
 #include <lockstep/train/callbacks/local_checkpoint.h>
 
 #include <string>
 #include <utility>
 
+#include <lockstep/base/error.h>
 #include <lockstep/strategy/strategy.h>
+#include <lockstep/train/callbacks/on_exception_checkpoint.h>
 #include <lockstep/train/trainer_options.h>
 
 #include "checkpoint/local_checkpoints.h"
+#include "checkpoint/staging_directory.h"
+#include "train/callbacks/checkpoint_rules.h"
 #include "train/callbacks/refuse.h"
-#include "train/callbacks/step_interval.h"
 
 namespace lockstep {
 namespace {
@@ -21,8 +26,8 @@ void describe(OptionVisitor& v, LocalCheckpointOptions& o) {
   v.field("every_n_train_steps", o.every_n_train_steps,
           "Optimizer steps between checkpoints in the memory of the nodes; 0: none", at_least(0));
   v.field("folder", o.folder, "Folder in memory on this node; empty: lockstep-UID in /dev/shm");
-  v.field("replication_factor", o.replication_factor, "How many nodes keep each part, with its own",
-          at_least(1));
+  v.field("replication_factor", o.replication_factor,
+          "Number of nodes that store each part, including its own", at_least(1));
 }
 
 LocalCheckpoint::LocalCheckpoint(LocalCheckpointOptions options) : options_(std::move(options)) {
@@ -65,5 +70,37 @@ void LocalCheckpoint::on_train_batch_end(StepContext& step, const TrainOutput&) 
 void LocalCheckpoint::teardown(TrainContext&) { release(); }
 
 void LocalCheckpoint::release() { checkpoints_ = nullptr; }
+
+OnExceptionCheckpoint::OnExceptionCheckpoint(OnExceptionCheckpointOptions options)
+    : options_(std::move(options)), dirpath_(options_.dirpath) {
+  const bool is_named = !options_.filename.empty();
+  if (is_named && options_.deadline.count() >= 0) return;
+  throw ConfigError("train",
+                    {.what = std::string("OnExceptionCheckpoint: ") + (is_named ? "deadline" : "filename"),
+                     .expected = is_named ? ">= 0" : "a name without .ckpt",
+                     .got = is_named ? std::to_string(options_.deadline.count()) + " ms" : "nothing"});
+}
+
+std::filesystem::path OnExceptionCheckpoint::ckpt_path() const {
+  return dirpath_ / (options_.filename + ".ckpt");
+}
+
+void OnExceptionCheckpoint::setup(TrainContext& context) {
+  if (options_.dirpath.empty()) dirpath_ = context.run_dir() / "checkpoints";
+}
+
+void OnExceptionCheckpoint::on_fit_start(TrainContext& context) { context.prepare_save_after_failure(); }
+
+void OnExceptionCheckpoint::on_exception(TrainContext& context, const std::exception&) {
+  if (context.options().fast_dev_run) return;
+  saved_ = context.save_after_failure(ckpt_path(), {}, options_.deadline);
+}
+
+// A fast_dev_run must not remove the checkpoint of the real fit.
+void OnExceptionCheckpoint::on_fit_end(TrainContext& context) {
+  if (context.options().fast_dev_run || !context.is_global_zero()) return;
+  detail::remove_checkpoint(ckpt_path());
+  detail::remove_checkpoint(detail::weights_beside(ckpt_path()));
+}
 
 }  // namespace lockstep

@@ -9,11 +9,10 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/trainer_options.h>
 
-#include "train/stopping/agreement_cadence.h"
-#include "train/callbacks/checkpoint_name.h"
+#include "train/callbacks/checkpoint_rules.h"
 #include "train/callbacks/monitored_metric.h"
 #include "train/callbacks/refuse.h"
-#include "train/callbacks/step_interval.h"
+#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 
 #include "formats/checkpoint_manifest.h"
 #include "formats/checkpoint_siblings.h"
-#include "train/callbacks/checkpoint_name.h"
+#include "train/callbacks/checkpoint_rules.h"
 #include "train/options/run_setup.h"
 
 namespace lockstep {

@@ -141,7 +141,7 @@ void ModelPruning::setup(TrainContext& context) {
   masked_step_ = 0;
 }
 
-// Masks and original weights from a checkpoint or an earlier fit are kept.
+// Masks and original weights from a checkpoint or an earlier fit are used again.
 void ModelPruning::find_parameters(const AnyModule& module) {
   const bool wants_originals =
       may_be_on(options_.use_lottery_ticket_hypothesis) && !options_.resample_parameters;

@@ -1,4 +1,4 @@
-// Callbacks that write to the loggers directly: learning rates, device statistics, throughput.
+// Callbacks that observe training: learning rates, device statistics, throughput, and spikes of the loss.
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -8,8 +8,10 @@
 #include <lockstep/base/log.h>
 #include <lockstep/loggers/logger.h>
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/strategy/strategy.h>
 #include <lockstep/train/callbacks/device_stats_monitor.h>
 #include <lockstep/train/callbacks/learning_rate_monitor.h>
+#include <lockstep/train/callbacks/spike_detection.h>
 #include <lockstep/train/callbacks/throughput_monitor.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer_options.h>
@@ -233,6 +235,21 @@ void ThroughputMonitor::on_test_batch_end(StepContext& step) { update_and_log(st
 void ThroughputMonitor::on_predict_start(TrainContext& context) { start(context, kPredict); }
 void ThroughputMonitor::on_predict_batch_end(StepContext& step, const at::Tensor&) {
   update_and_log(step, kPredict);
+}
+
+SpikeDetection::SpikeDetection(SpikeDetectionOptions options)
+    : options_(std::move(options)), detector_(options_) {}
+
+// A new fit starts without losses; the state of a resumed one is loaded later.
+void SpikeDetection::setup(TrainContext& context) {
+  if (context.stage() != Stage::kFit) return;
+  auto options = options_;
+  if (options.exclude_batches_path.empty()) options.exclude_batches_path = context.run_dir();
+  detector_ = SpikeDetector(options);
+}
+
+void SpikeDetection::on_train_batch_end(StepContext& step, const TrainOutput& output) {
+  detector_.observe(output.loss, step.batch_idx(), step.strategy().communicator());
 }
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// The state of a Trainer's checkpoints: where it resumes, what is being written, what has failed.
+// The state of a Trainer's checkpoints: the point to resume from, the checkpoint that is being written, and
+// failures.
 #pragma once
 
 #include <exception>
@@ -17,7 +18,7 @@
 #include "train/data/run_data.h"
 #include "train/logging/run_log.h"
 #include "train/options/run_setup.h"
-#include "train/stopping/stop_vote.h"
+#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep::detail {
 

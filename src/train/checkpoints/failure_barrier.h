@@ -1,9 +1,9 @@
 // A barrier with a deadline for ranks that have failed: it tells them whether all ranks have.
 //
 // It uses a store of its own: the ranks' group may be broken by the failure, and a rank that has not failed
-// may be waiting in it, so that nothing may be sent over it. One counter in the store decides: whoever raises
-// it from 0 decides for all ranks, the last rank to arrive that all are here, a rank whose deadline has
-// passed that they are not.
+// may be waiting in it, so that nothing may be sent over it. One counter in the store decides: the rank that
+// raises it from 0 decides for all ranks. The last rank to arrive decides that all have arrived, a rank whose
+// deadline has passed that they have not.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Which checkpoint a run goes on from.
+// Finds the checkpoint from which a run resumes.
 #include "train/checkpoints/fit_checkpoint.h"
 
 #include <algorithm>

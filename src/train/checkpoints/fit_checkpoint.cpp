@@ -14,7 +14,6 @@
 
 #include "checkpoint/staging_directory.h"
 #include "strategy/named_parameters.h"
-#include "train/checkpoints/fit_state.h"
 #include "train/data/data_place.h"
 
 namespace lockstep::detail {

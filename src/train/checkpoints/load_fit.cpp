@@ -12,7 +12,6 @@
 
 #include "strategy/named_parameters.h"
 #include "train/checkpoints/fit_checkpoint.h"
-#include "train/checkpoints/fit_state.h"
 #include "train/checkpoints/optimizer_settings.h"
 #include "train/data/data_place.h"
 #include "train/data/run_data.h"

@@ -362,7 +362,7 @@ void MetricLog::load_state(const StateTree& state) {
   std::vector<LoggedMetric> metrics;
   if (state.contains("metric_objects")) {  // older checkpoints have none
     for (const auto& object : state.get_all<StateTree>("metric_objects"))
-      metrics.push_back(kept_metric(object.get<std::string>("name"), options_of(object), object));
+      metrics.push_back(saved_metric(object.get<std::string>("name"), options_of(object), object));
   }
   entries_ = std::move(entries);
   metrics_ = std::move(metrics);

@@ -1,3 +1,4 @@
+// Reduces logged numbers and metric objects over ranks to one value per metric.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -5,17 +6,18 @@
 #include <set>
 #include <string_view>
 #include <utility>
+#include "train/logging/metric_log.h"
 
 #include <ATen/ATen.h>
 
 #include <lockstep/base/error.h>
 
-#include "metrics/kept_metric.h"
+#include "metrics/metric.h"
 
 namespace lockstep::detail {
 namespace {
 
-using metrics::detail::KeptMetric;
+using metrics::detail::SavedMetric;
 
 // The ranks that have a metric, and those on which it is an object rather than the state from a checkpoint.
 struct Holders {
@@ -151,23 +153,23 @@ void keep_values(std::vector<LoggedMetric>& logged, const Communicator& communic
 }
 
 void add_state(StateTree& tree, const LoggedMetric& logged) {
-  tree.set("metric", KeptMetric::keep(*logged.metric));
+  tree.set("metric", SavedMetric::save(*logged.metric));
   if (logged.value) tree.set("value", *logged.value);
 }
 
-LoggedMetric kept_metric(std::string name, const LogOptions& options, const StateTree& tree) {
+LoggedMetric saved_metric(std::string name, const LogOptions& options, const StateTree& tree) {
   LoggedMetric logged{.name = std::move(name), .metric = nullptr, .options = options};
-  logged.kept = std::make_shared<KeptMetric>(tree.get<StateTree>("metric"));
-  logged.metric = logged.kept.get();
+  logged.saved = std::make_shared<SavedMetric>(tree.get<StateTree>("metric"));
+  logged.metric = logged.saved.get();
   if (tree.contains("value")) logged.value = tree.get<double>("value");
   return logged;
 }
 
-bool is_loaded(const metrics::Metric& metric) { return KeptMetric::is_loaded(metric); }
+bool is_loaded(const metrics::Metric& metric) { return SavedMetric::is_loaded(metric); }
 
 void claim(LoggedMetric& logged, metrics::Metric& metric) {
-  logged.kept->hand_over(metric);
-  logged.kept = nullptr;
+  logged.saved->hand_over(metric);
+  logged.saved = nullptr;
   logged.metric = &metric;
 }
 

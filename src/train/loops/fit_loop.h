@@ -15,7 +15,7 @@
 #include "train/loops/interruption.h"
 #include "train/loops/trainer_state.h"
 #include "train/loops/validation_schedule.h"
-#include "train/stopping/stop_vote.h"
+#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep::detail {
 

@@ -1,4 +1,4 @@
-// What DeepSpeed's configuration sets of a Trainer's options.
+// Applies DeepSpeed's configuration to the options of a Trainer.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ LOCKSTEP_API std::optional<DeepSpeedConfig> apply_deepspeed(TrainerOptions& opti
 /// @throws ConfigError naming key and values where `schedule` and the configuration's batch sizes disagree
 void check_accumulation(const AccumulationSchedule& schedule, const DeepSpeedConfig& config, int world_size);
 
-/// What a fit trains on.
+/// The batch sizes of a fit.
 struct TrainedBatches {
   std::int64_t batch_size = 0;    ///< of the training loader, on each rank; 0: not known
   std::int64_t accumulation = 1;  ///< micro-batches per step
@@ -36,7 +36,7 @@ LOCKSTEP_API void check_batch_size(DeepSpeedConfig config, const TrainedBatches&
 /// The optimizers of a fit, and what is to be reported about how the configuration completed them.
 struct CompletedOptimizers {
   Optimizers optimizers;
-  std::vector<std::string> warnings = {};  ///< of what the configuration says in vain
+  std::vector<std::string> warnings = {};  ///< about settings of the configuration that have no effect
   std::string filled = {};                 ///< what was "auto", and no batch size; empty without
 };
 

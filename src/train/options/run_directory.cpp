@@ -10,6 +10,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/cluster/slurm_environment.h>
 #include <lockstep/train/run_directory.h>
+#include <lockstep/train/trainer_options.h>
 
 #include "loggers/logger_files.h"
 

@@ -50,9 +50,9 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
   v.field("accelerator", o.accelerator, "Kind of device: auto, cpu, or gpu");
   v.field("devices", o.devices, "Ranks on this node: auto, a number, or a list of devices");
   v.field("num_nodes", o.num_nodes, "Number of nodes", at_least(1));
-  v.choice("strategy", o.strategy, strategy_choices(), "How the model is spread over ranks");
+  v.choice("strategy", o.strategy, strategy_choices(), "How the model is distributed over ranks");
   v.choice("precision", o.precision, precision_choices(),
-           "Element types of the forward pass and of what is kept");
+           "Element types of the forward pass and of stored state");
   v.field("max_epochs", o.max_epochs,
           "Stop after this many epochs; -1: no limit; null: 1000 unless max_steps is set", at_least(-1));
   v.field("min_epochs", o.min_epochs, "Do not stop early before this many epochs", at_least(0));
@@ -81,7 +81,8 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
           "Ask a data module for its loaders again in every n-th epoch of fit; 0: never", at_least(0));
   v.field("accumulate_grad_batches", o.accumulate_grad_batches,
           "Micro-batches per optimizer step; {0: 1, 4: 8}: by epoch");
-  v.field("partial_window", o.partial_window, "What a window that the epoch's end cuts short is divided by");
+  v.field("partial_window", o.partial_window,
+          "Divisor of the gradients of a window that the end of an epoch cuts short");
   v.field("gradient_clip_val", o.gradient_clip_val, "Limit of the gradients; null or 0: no clipping",
           at_least(0));
   v.field("gradient_clip_algorithm", o.gradient_clip_algorithm,
@@ -94,14 +95,14 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
           "Where metrics go: true (csv), false, or csv, jsonl, mlflow, tensorboard, own (those in the code)");
   v.field("enable_autolog_hparams", o.enable_autolog_hparams, "Give the program's options to the loggers");
   v.field("profiler", o.profiler,
-          "Measure where the time goes: simple, advanced, trace, own (that in the code) or none");
+          "Profiler of the run: simple, advanced, trace, own (that in the code) or none");
   v.field("enable_checkpointing", o.enable_checkpointing,
           "Write checkpoints of the latest epoch and, at the end of fit, last.ckpt");
-  v.field("async_checkpoint", o.async_checkpoint, "Write checkpoints while training goes on");
+  v.field("async_checkpoint", o.async_checkpoint, "Write checkpoints in the background of training");
   v.group("local_checkpoint", o.local_checkpoint, "Checkpoints in the memory of the nodes");
   v.field("enable_progress_bar", o.enable_progress_bar, "Show progress and the table of epochs");
   v.field("enable_model_summary", o.enable_model_summary, "Print a table of the model's parts");
-  v.field("barebones", o.barebones, "Nothing but the loop, to measure its speed");
+  v.field("barebones", o.barebones, "Run nothing but the loop, to measure its speed");
   v.field("deterministic", o.deterministic, "Refuse, or warn of, algorithms that are not deterministic");
   v.field("benchmark", o.benchmark, "Let cuDNN try its algorithms; null: as LibTorch has it");
   v.field("inference_mode", o.inference_mode,
@@ -115,9 +116,9 @@ void describe(OptionVisitor& v, RunOptions& o) {
           "The exact folder of this run, and trainer_2, ... in it of further Trainers; empty: "
           "runs/NAME/version_N");
   v.field("seed_everything", o.seed_everything, "Seed of all random generators and samplers");
-  v.field("ckpt_path", o.ckpt_path, "Go on from this checkpoint: a folder, last, best or hpc");
-  v.field("resume", o.resume, "Go on from the newest complete checkpoint of this program, if there is one");
-  v.field("verify", o.verify, "How much of a checkpoint is compared with its checksums when it is loaded");
+  v.field("ckpt_path", o.ckpt_path, "Resume from this checkpoint: a folder, last, best or hpc");
+  v.field("resume", o.resume, "Resume from the newest complete checkpoint of this program, if there is one");
+  v.field("verify", o.verify, "How much of a checkpoint is checked against its checksums when it is loaded");
   v.field("init_weights", o.init_weights,
           "Start from the weights in this file (safetensors, .pt, .pth, .ckpt) or folder");
   v.field("save_weights", o.save_weights, "Write the weights to this safetensors file at the end of fit");

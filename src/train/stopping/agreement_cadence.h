@@ -1,11 +1,16 @@
-// When the ranks of a fit agree on what each of them has seen: a signal, or the time.
+// When the ranks of a fit agree on what each of them has seen, such as a signal or the time, and how they
+// agree to stop.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
+#include <set>
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
+
+#include "train/options/run_setup.h"
 
 namespace lockstep::detail {
 
@@ -15,7 +20,7 @@ class LOCKSTEP_API AgreementCadence {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Whose number counts.
+  /// Which number all ranks use.
   enum class Rule { kRankZero, kLargest };
 
   /// Exchanges come about every `between`, and no more than `most_steps` apart.
@@ -28,7 +33,7 @@ class LOCKSTEP_API AgreementCadence {
   /// Whether this step has one: then all ranks must call agree(). All must ask equally often.
   bool is_time() { return ++steps_ >= until_next_; }
 
-  /// What all ranks go by, where this one has seen `own`. Collective, blocking.
+  /// The number that all ranks use, where this rank has seen `own`. Collective, blocking.
   std::int64_t agree(std::int64_t own, const Communicator& communicator);
 
  private:
@@ -63,6 +68,40 @@ class LOCKSTEP_API AgreedClock {
   Duration interval_;
   AgreementCadence cadence_;
   AgreementCadence::Clock::time_point start_;
+};
+
+/// Requests to stop a fit.
+struct StopState {
+  bool requested = false;               ///< by a hook on this rank
+  bool saved = false;                   ///< that request is stored in checkpoints
+  bool this_run_only = false;           ///< a request of all ranks that is not stored in checkpoints
+  std::set<const Callback*> callbacks;  ///< those of all ranks that request it, until they take it back
+  bool agreed = false;                  ///< what several ranks have agreed on
+
+  bool is_wanted() const { return requested || !callbacks.empty(); }
+};
+
+/// Has several ranks stop at the same step. They vote at the ends of epochs, after validations, whenever
+/// metrics are written and, where a callback ends runs by the clock, about twice a second.
+class StopVote {
+ public:
+  StopVote(const RunSetup& setup, StopState& stop) : setup_(setup), stop_(stop) {}
+
+  /// To be called before the first step; `by_the_clock`: a callback may end the run by the clock. Not
+  /// Collective.
+  void begin(bool by_the_clock);
+
+  /// Sets StopState::agreed. Collective.
+  void take();
+
+  /// Called after each micro-batch. `stepped`: the optimizer has stepped in it; `batches_that_stepped` counts
+  /// the batches before it that did. Collective in some calls.
+  void take_in_time(bool stepped, std::int64_t batches_that_stepped);
+
+ private:
+  const RunSetup& setup_;
+  StopState& stop_;
+  std::optional<AgreedClock> clock_;
 };
 
 }  // namespace lockstep::detail

@@ -9,7 +9,6 @@
 #include "train/loops/fit_loop.h"
 #include "train/loops/trainer_state.h"
 #include "train/tuner/search_scope.h"
-#include "train/tuner/searches.h"
 
 namespace lockstep::detail {
 namespace {

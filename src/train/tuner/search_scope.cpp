@@ -56,16 +56,16 @@ SearchScope::SearchScope(TrainerState& state, std::vector<std::shared_ptr<Callba
 
 // A hook of the run may have asked for this search, so its hook list is moved and not changed.
 void SearchScope::put_aside() {
-  kept_ = {.options = state_.setup.options,
-           .strategy = state_.setup.strategy,
-           .hooks = std::exchange(state_.hooks, {}),
-           .callbacks = std::exchange(state_.setup.callbacks, callbacks_),
-           .loggers = std::exchange(state_.log.loggers, {}),
-           .profiler = std::exchange(state_.setup.profiler, nullptr),
-           .resume_point = std::exchange(state_.checkpoints.resume_point, std::nullopt),
-           .on_interruption = std::exchange(state_.checkpoints.on_interruption, [] {}),
-           .progress = state_.progress,
-           .keeps_predictions = std::exchange(state_.predictions.are_kept, false)};
+  replaced_ = {.options = state_.setup.options,
+               .strategy = state_.setup.strategy,
+               .hooks = std::exchange(state_.hooks, {}),
+               .callbacks = std::exchange(state_.setup.callbacks, callbacks_),
+               .loggers = std::exchange(state_.log.loggers, {}),
+               .profiler = std::exchange(state_.setup.profiler, nullptr),
+               .resume_point = std::exchange(state_.checkpoints.resume_point, std::nullopt),
+               .on_interruption = std::exchange(state_.checkpoints.on_interruption, [] {}),
+               .progress = state_.progress,
+               .keeps_predictions = std::exchange(state_.predictions.are_kept, false)};
   for (const auto& callback : callbacks_) state_.hooks.add(*callback, "Callback", false);
   state_.hooks.add(*state_.setup.module, "Module", false);
   state_.checkpoints.are_off = true;
@@ -94,24 +94,24 @@ void SearchScope::renew_strategy() {
     if (std::ranges::count(trained, one.module) == 0) trained.push_back(one.module);
   if (trained.empty()) trained.push_back(state_.setup.module);
   for (const auto& module : trained) {
-    kept_.strategy->release_module(*module);
-    kept_.strategy->setup_module(module);
+    replaced_.strategy->release_module(*module);
+    replaced_.strategy->setup_module(module);
   }
 }
 
 void SearchScope::take_back() {
   state_.checkpoints.are_off = false;
-  state_.setup.options = std::move(kept_.options);
-  state_.setup.strategy = std::move(kept_.strategy);
-  state_.hooks = std::move(kept_.hooks);
-  state_.setup.callbacks = std::move(kept_.callbacks);
-  state_.log.loggers = std::move(kept_.loggers);
-  state_.setup.profiler = std::move(kept_.profiler);
-  state_.checkpoints.resume_point = std::move(kept_.resume_point);
-  state_.checkpoints.on_interruption = std::move(kept_.on_interruption);
-  state_.predictions.are_kept = kept_.keeps_predictions;
+  state_.setup.options = std::move(replaced_.options);
+  state_.setup.strategy = std::move(replaced_.strategy);
+  state_.hooks = std::move(replaced_.hooks);
+  state_.setup.callbacks = std::move(replaced_.callbacks);
+  state_.log.loggers = std::move(replaced_.loggers);
+  state_.setup.profiler = std::move(replaced_.profiler);
+  state_.checkpoints.resume_point = std::move(replaced_.resume_point);
+  state_.checkpoints.on_interruption = std::move(replaced_.on_interruption);
+  state_.predictions.are_kept = replaced_.keeps_predictions;
   rewind();
-  state_.progress = kept_.progress;
+  state_.progress = replaced_.progress;
   rank_status().optimizer_step.store(static_cast<std::uint64_t>(state_.progress.global_step),
                                      std::memory_order_relaxed);
 }

@@ -1,4 +1,5 @@
-// Runs of the loops that leave no trace in the run within which they are made.
+// The Tuner's searches, and the trial runs that they make, which leave no trace in the run within which they
+// are made.
 #pragma once
 
 #include <memory>
@@ -7,10 +8,37 @@
 #include <vector>
 
 #include <lockstep/state/state_tree.h>
+#include <lockstep/train/lr_find_result.h>
 
 #include "train/loops/trainer_state.h"
 
 namespace lockstep::detail {
+
+/// Finds the largest batch size that fits, by runs of the current stage, and sets it. Returns none, with a
+/// warning, in a fast_dev_run. Everything but the loaders is restored. Collective.
+/// @throws ConfigError without a data module or a way to set the size, and when nothing fits
+std::optional<std::int64_t> find_batch_size(TrainerState& state, const ScaleBatchSizeOptions& options);
+
+void refuse_closures(const RunSetup& setup);
+
+/// Refuses a search of fit, called `name`, without training batches. @throws ConfigError
+void require_training(const RunSetup& setup, const RunData& data, const char* name);
+
+/// Checks the options of a search, called `name`. Refuses optimizers that evaluate the loss themselves, since
+/// their state grows with their steps and ranks with different gradients would diverge, and data without a
+/// batch. @throws ConfigError
+template <class Options>
+void check_search(const RunSetup& setup, const RunData& data, const char* name, Options options) {
+  OptionTree tree;
+  tree.add(name, options);
+  tree.validate();
+  refuse_closures(setup);
+  require_training(setup, data, name);
+}
+
+/// Sweeps the learning rates; with update_attr the optimizer then uses the suggested one. Returns none, with
+/// a warning, in a fast_dev_run. Everything else is restored. Collective.
+std::optional<LrFindResult> find_learning_rate(TrainerState& state, const LrFindOptions& options);
 
 /// A copy of this rank's weights, gradients, optimizers, schedules, precision, random generators and of the
 /// state of module and data module. Borrows its arguments.
@@ -48,7 +76,7 @@ class SearchScope {
   /// Restores the state at the begin of the scope, for another trial. Not Collective.
   void rewind();
 
-  /// Clears what strategies keep between steps: buckets, errors of compression. Call once, after the last
+  /// Clears the state of strategies between steps: buckets, errors of compression. Call once, after the last
   /// trial of a fit. Collective.
   void renew_strategy();
 
@@ -57,7 +85,7 @@ class SearchScope {
   void take_back();
 
   // The parts of the state that trials replace.
-  struct Kept {
+  struct ReplacedParts {
     TrainerOptions options;
     std::shared_ptr<Strategy> strategy;
     HookList hooks;
@@ -72,7 +100,7 @@ class SearchScope {
 
   TrainerState& state_;
   RunSnapshot snapshot_;
-  Kept kept_;
+  ReplacedParts replaced_;
   std::vector<std::shared_ptr<Callback>> callbacks_;
 };
 

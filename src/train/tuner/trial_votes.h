@@ -1,20 +1,35 @@
-// Ranks that try a size of batches agree on whether it fits.
+// The search for the largest batch size that fits, and the votes of the ranks on whether a trial of it has
+// run out of memory.
 //
 // A rank that runs out of memory leaves the loop at once, and the others would wait for it in their next
-// collective. So none of the loops' own collectives is reached in a trial without a vote before it: behind
-// each backward pass, which exchanges nothing here, at the end of each epoch, and behind the trial. Whoever
-// fails votes on its way out; the others meet that vote with their next one, and leave, too.
+// collective. So the ranks vote before each collective of the loops that a trial reaches: after each backward
+// pass, which exchanges nothing in a trial, at the end of each epoch, and after the trial. A rank that fails
+// votes while it leaves the loop; the others receive that vote with their next one, and leave, too.
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include <lockstep/base/export.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/train/hooks.h>
+#include <lockstep/train/tuner_options.h>
 
 namespace lockstep::detail {
+
+/// The outcome of a trial of a batch size.
+enum class TrialOutcome {
+  kOutOfMemory,
+  kFits,
+  kHoldsAll  ///< it fits, and there are no more samples than that
+};
+
+/// The size that `options` ask for, found by calling `run_trial` with sizes up to max_val.
+/// @throws ConfigError when not even one sample fits; what `run_trial` throws
+LOCKSTEP_API std::int64_t search_batch_size(const ScaleBatchSizeOptions& options,
+                                            const std::function<TrialOutcome(std::int64_t)>& run_trial);
 
 /// Thrown on a rank that has memory enough when another has not.
 struct OutOfMemoryElsewhere final : std::exception {

@@ -7,7 +7,7 @@
 
 #include "support/expect_error.h"
 #include "support/pseudo_terminal.h"
-#include "train/callbacks/progress_text.h"
+#include "train/callbacks/progress_bar.h"
 #include "train/logging/terminal.h"
 #include "train/slope.h"
 

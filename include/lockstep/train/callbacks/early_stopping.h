@@ -11,15 +11,15 @@ namespace lockstep {
 
 /// Names, meaning and defaults are Lightning's.
 struct EarlyStoppingOptions {
-  std::string monitor = {};  ///< what was logged under this name
+  std::string monitor = {};  ///< the name of the logged metric
   double min_delta = 0.0;    ///< what counts as better: by more than this
   int patience = 3;          ///< checks without anything better, after which the fit ends
   bool verbose = false;      ///< say when it gets better
   EnumOption<MonitorMode> mode = MonitorMode::kMin;
   bool strict = true;        ///< a metric that was not logged is an error; false: a warning
   bool check_finite = true;  ///< NaN and infinity end the fit
-  std::optional<double> stopping_threshold = {};    ///< better than this is good enough
-  std::optional<double> divergence_threshold = {};  ///< worse than this is hopeless
+  std::optional<double> stopping_threshold = {};    ///< a value better than this ends the fit
+  std::optional<double> divergence_threshold = {};  ///< a value worse than this ends the fit
   /// Check at the end of the training epoch, or of each validation. Default: of the epoch, where validation
   /// comes once in each or never.
   std::optional<bool> check_on_train_epoch_end = {};

@@ -30,10 +30,10 @@ struct LambdaHooks {
   Batch on_predict_batch_start = {};
   std::function<void(StepContext&, const at::Tensor& prediction)> on_predict_batch_end = {};
   std::function<void(TrainContext&, const std::exception&)> on_exception = {};
-  /// What it remembers from one process to the next: Lightning's on_save_checkpoint and on_load_checkpoint.
+  /// The state that checkpoints store for it: Lightning's on_save_checkpoint and on_load_checkpoint.
   std::function<StateTree()> state = {};
   std::function<void(const StateTree&)> load_state = {};
-  std::string state_key = {};  ///< what that is kept under; empty: the class, told apart by order
+  std::string state_key = {};  ///< the key of that state; empty: the class name
 };
 
 /// A callback made of functions: `LambdaCallback({.on_train_epoch_end = [](ls::TrainContext& c) { ... }})`.

@@ -14,10 +14,11 @@ namespace detail {
 class LocalCheckpoints;
 }
 
-/// Saves to a folder in memory, every `every_n_train_steps` optimizer steps, what the ranks of a node need to
-/// go on from; the next nodes get copies while training goes on. Only the latest is kept. `resume = auto`
-/// takes it where no checkpoint on disk was written later, and ranks that a launcher has started anew take it
-/// in any case (docs/checkpointing.md). A fit that ends well removes it.
+/// Saves the state from which the ranks of a node can resume to a folder in memory, every
+/// `every_n_train_steps` optimizer steps; the next nodes get copies while training continues. Only the latest
+/// checkpoint is stored. `resume = auto` takes it where no checkpoint on disk was written later, and ranks
+/// that a launcher has started anew take it in any case (docs/checkpointing.md). A fit that ends well removes
+/// it.
 ///
 /// TrainerOptions::local_checkpoint adds one. NVIDIA's LocalCheckpointCallback, with its
 /// LocalCheckpointManager.
@@ -35,9 +36,10 @@ class LOCKSTEP_API LocalCheckpoint final : public Callback {
   void on_train_batch_end(StepContext& step, const TrainOutput& output) override;
   void teardown(TrainContext& context) override;
 
-  /// For the library: those of the fit that runs; null outside of one.
+  /// For the library: the local checkpoints of the current fit; null outside of a fit.
   detail::LocalCheckpoints* checkpoints() const { return checkpoints_.get(); }
-  /// For the library: waits for what is under way, and leaves the groups of the fit that runs. Blocking.
+  /// For the library: waits for the checkpoint that is being written, and closes the groups of the current
+  /// fit. Blocking.
   void release();
 
  private:

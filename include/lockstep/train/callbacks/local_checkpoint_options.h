@@ -1,4 +1,4 @@
-// What LocalCheckpoint can be told.
+// The options of LocalCheckpoint.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct LocalCheckpointOptions {
   std::int64_t every_n_train_steps = 0;  ///< optimizer steps between local checkpoints; 0: none
   /// A folder in memory, of this node; it is made for this user alone. Empty: lockstep-UID in /dev/shm.
   std::filesystem::path folder = {};
-  /// How many nodes keep each part, with the one that wrote it. No more than there are.
+  /// The number of nodes that store each part, including the one that wrote it; at most all nodes.
   int replication_factor = 2;
 };
 

@@ -1,4 +1,4 @@
-// ModelCheckpoint: which moments of a fit are kept on disk, and under which names.
+// ModelCheckpoint: saves checkpoints of a fit, and decides which of them stay on disk and how they are named.
 #pragma once
 
 #include <chrono>
@@ -39,7 +39,7 @@ struct ModelCheckpointOptions {
   std::string monitor = {};            ///< what was logged under this name; empty: the latest is the best
   bool verbose = false;                ///< say what is saved, and what is not
   EnumOption<SaveLast> save_last = SaveLast::kFalse;
-  int save_top_k = 1;  ///< how many of the best are kept; -1: all, 0: none
+  int save_top_k = 1;  ///< number of the best checkpoints that are stored; -1: all, 0: none
   bool save_weights_only = false;
   EnumOption<MonitorMode> mode = MonitorMode::kMin;
   bool auto_insert_metric_name = true;                   ///< {val_loss} becomes val_loss=0.12; false: 0.12
@@ -70,7 +70,7 @@ class LOCKSTEP_API ModelCheckpoint final : public Callback {
   const std::filesystem::path& best_model_path() const { return best_model_path_; }
   /// Its value of `monitor`; none without a monitor, or where it was not measured.
   std::optional<double> best_model_score() const { return best_model_score_; }
-  /// What is kept, with its value of `monitor`.
+  /// The checkpoints that are stored, each with its value of `monitor`.
   std::map<std::filesystem::path, double> best_k_models() const;
   /// The latest last.ckpt; empty where there is none.
   const std::filesystem::path& last_model_path() const { return last_model_path_; }
@@ -80,7 +80,8 @@ class LOCKSTEP_API ModelCheckpoint final : public Callback {
   std::string format_checkpoint_name(const Metrics& metrics, std::int64_t epoch, std::int64_t step) const;
 
   CallbackPlace place() const override { return CallbackPlace::kCheckpoint; }
-  /// Tells those of other options apart, as Lightning's does.
+  /// The key of the callback's state, which differs between callbacks with other options, as Lightning's
+  /// does.
   std::string state_key() const override;
   StateTree state() const override;
   void load_state(const StateTree& state) override;

@@ -1,4 +1,4 @@
-// ModelPruning: sets the least important weights to zero, and keeps them there.
+// ModelPruning: sets the least important weights to zero, where they stay.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,8 @@ class LOCKSTEP_API ModelPruning : public Callback {
   /// @throws ConfigError naming the option that is unknown, out of range or missing
   explicit ModelPruning(ModelPruningOptions options);
 
-  /// By name: 1 where a weight lives, 0 where it is pruned. Empty outside of fit.
+  /// The masks by the names of parameters: 1 where a weight is left, 0 where it is pruned. Empty outside of
+  /// fit.
   std::vector<std::pair<std::string, at::Tensor>> masks() const;
   /// The fraction of the chosen weights that are pruned.
   double sparsity() const;

@@ -1,4 +1,4 @@
-// OnExceptionCheckpoint: saves what there is of a fit that fails.
+// OnExceptionCheckpoint: saves a fit that fails.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Callbacks that write what predict gives: each rank its part.
+// Callbacks that write predictions: each rank those of its own data.
 #pragma once
 
 #include <cstdint>

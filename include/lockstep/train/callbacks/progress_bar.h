@@ -1,4 +1,4 @@
-// ProgressBar: what a person sees of a run. The base of those that there are, and of your own.
+// ProgressBar: the progress of a run in a terminal; the base of all progress bars, and of your own.
 #pragma once
 
 #include <chrono>
@@ -26,10 +26,10 @@ struct ProgressPass {
   std::chrono::duration<double> elapsed = {};  ///< since its start
 };
 
-/// Shows, on rank 0, the pass that runs: on a terminal as lines that are drawn anew at most ten times a
-/// second, elsewhere as a plain line every ten seconds. Prints a row of metrics per epoch, and a table of
-/// what validate and test have come to. A Trainer has one of them, a TQDMProgressBar unless another is given;
-/// with enable_progress_bar = false it has none.
+/// Shows, on rank 0, the current pass: on a terminal as lines that are redrawn at most ten times a second,
+/// elsewhere as a plain line every ten seconds. Prints a row of metrics per epoch, and a table of the results
+/// of validate and test. A Trainer has one of them, a TQDMProgressBar unless another is given; with
+/// enable_progress_bar = false it has none.
 ///
 /// For a bar of your own override lines(). Lightning's ProgressBar.
 class LOCKSTEP_API ProgressBar : public Callback {

@@ -13,7 +13,7 @@ namespace detail {
 class AgreedClock;
 }
 
-/// When a Timer asks the clock.
+/// When a Timer checks the clock.
 enum class TimerInterval { kStep, kEpoch };
 
 struct TimerOptions {

@@ -1,4 +1,4 @@
-// WeightAveraging and EMAWeightAveraging: a model of the averages of the weights.
+// WeightAveraging and EMAWeightAveraging: averages of the weights over training, as the weights of the model.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace detail {
 class AveragedWeights;
 }
 
-/// Takes `weights` into `averages`, in place; `num_averaged` >= 1 have been before. Both have the same
+/// Updates `averages` with `weights`, in place, after `num_averaged` >= 1 earlier updates. Both have the same
 /// shapes.
 using MultiAverageFunction =
     std::function<void(at::TensorList averages, at::TensorList weights, std::int64_t num_averaged)>;

@@ -1,11 +1,18 @@
-#include "metrics/stat_scores.h"
+// Metrics of classification that are made of counts: confusion matrix, accuracy, precision, recall and
+// F-beta.
+#include <lockstep/metrics/stat_scores.h>
 
+#include <cmath>
+#include <string>
 #include <type_traits>
 #include <utility>
 
 #include <ATen/ATen.h>
-
-#include <lockstep/metrics/stat_scores.h>
+#include <ATen/core/Tensor.h>
+#include <lockstep/metrics/accuracy.h>
+#include <lockstep/metrics/classification_task.h>
+#include <lockstep/metrics/confusion_matrix.h>
+#include <lockstep/metrics/precision_recall.h>
 
 #include "metrics/inputs.h"
 
@@ -94,8 +101,8 @@ StatCounts counts_of_labels(const Labels& labels, std::int64_t num_classes) {
   return {.tp = tp, .fp = fp, .tn = labels.target.numel() - tp - fp - fn, .fn = fn};
 }
 
-}  // namespace
-
+/// How often each class was predicted for each target, int64: [2, 2], [num_classes, num_classes] or
+/// [num_labels, 2, 2]; [target, predicted]. @throws DataError naming `owner` for inputs that do not fit
 at::Tensor confusion_counts(const std::string& owner, const ClassificationTask& task, const at::Tensor& preds,
                             const at::Tensor& target) {
   const auto* multiclass = std::get_if<Multiclass>(&task);
@@ -109,6 +116,7 @@ at::Tensor confusion_counts(const std::string& owner, const ClassificationTask& 
   return (labels.target * classes + labels.preds).bincount({}, classes * classes).view({classes, classes});
 }
 
+/// Positives and negatives of each class or label. @throws DataError as confusion_counts
 StatCounts stat_counts(const std::string& owner, const ClassificationTask& task, const at::Tensor& preds,
                        const at::Tensor& target) {
   return std::visit(
@@ -121,6 +129,7 @@ StatCounts stat_counts(const std::string& owner, const ClassificationTask& task,
       task);
 }
 
+}  // namespace
 }  // namespace lockstep::metrics::detail
 
 namespace lockstep::metrics {
@@ -171,6 +180,102 @@ at::Tensor StatScores::is_absent(const StatCounts& counts) const {
   const auto there = counts.tp + counts.fn;
   // As torchmetrics: among the best k, a class that was only predicted does not count as there.
   return multiclass && multiclass->top_k > 1 ? there.eq(0) : (there + counts.fp).eq(0);
+}
+
+namespace {
+
+at::Tensor no_counts_for(const ClassificationTask& task) {
+  if (std::holds_alternative<Multilabel>(task)) return at::zeros({detail::width_of(task), 2, 2}, at::kLong);
+  const auto classes = std::holds_alternative<Binary>(task) ? 2 : detail::width_of(task);
+  return at::zeros({classes, classes}, at::kLong);
+}
+
+}  // namespace
+
+ConfusionMatrix::ConfusionMatrix(const ClassificationTask& task, const ConfusionMatrixOptions& options)
+    : PredictionMetric("ConfusionMatrix"),
+      task_(detail::checked_task_without_top_k(name(), task)),
+      normalize_(options.normalize),
+      confmat_(add_state("confmat", no_counts_for(task), StateReduction::kSum)) {}
+
+at::Tensor ConfusionMatrix::compute() const {
+  const auto counts = value(confmat_);
+  switch (normalize_) {
+    case Normalize::kTrue:
+      return detail::safe_divide(counts, counts.sum({-1}, /*keepdim=*/true));
+    case Normalize::kPred:
+      return detail::safe_divide(counts, counts.sum({-2}, /*keepdim=*/true));
+    case Normalize::kAll:
+      return detail::safe_divide(counts, counts.sum({-2, -1}, /*keepdim=*/true));
+    default:
+      return counts;
+  }
+}
+
+bool ConfusionMatrix::has_states_of(const PredictionMetric& other) const {
+  const auto* matrix = dynamic_cast<const ConfusionMatrix*>(&other);
+  return matrix && matrix->task_ == task_;
+}
+
+std::vector<at::Tensor> ConfusionMatrix::batch_states(const at::Tensor& preds,
+                                                      const at::Tensor& target) const {
+  return {detail::confusion_counts(name(), task_, preds, target)};
+}
+
+namespace {
+
+double checked_zero_division(const std::string& owner, double value) {
+  detail::require_option(value == 0 || value == 1, owner + ": zero_division", value, "0 or 1");
+  return value;
+}
+
+double checked_beta(double beta) {
+  detail::require_option(std::isfinite(beta) && beta > 0, "FBeta: beta", beta, "a number > 0");
+  return beta;
+}
+
+}  // namespace
+
+Precision::Precision(const ClassificationTask& task, const PrecisionRecallOptions& options)
+    : StatScores("Precision", task, options.average),
+      zero_division_(checked_zero_division(name(), options.zero_division)) {}
+
+at::Tensor Precision::score(const StatCounts& counts) const {
+  return detail::safe_divide(counts.tp, counts.tp + counts.fp, zero_division_);
+}
+
+Recall::Recall(const ClassificationTask& task, const PrecisionRecallOptions& options)
+    : StatScores("Recall", task, options.average),
+      zero_division_(checked_zero_division(name(), options.zero_division)) {}
+
+at::Tensor Recall::score(const StatCounts& counts) const {
+  return detail::safe_divide(counts.tp, counts.tp + counts.fn, zero_division_);
+}
+
+FBeta::FBeta(const ClassificationTask& task, const FBetaOptions& options)
+    : StatScores("FBeta", task, options.average),
+      beta_(checked_beta(options.beta)),
+      zero_division_(checked_zero_division(name(), options.zero_division)) {}
+
+at::Tensor FBeta::score(const StatCounts& counts) const {
+  const double square = beta_ * beta_;
+  const auto weighted_tp = counts.tp.to(at::kDouble) * (1 + square);
+  const auto weighted_errors = counts.fn.to(at::kDouble) * square + counts.fp;
+  return detail::safe_divide(weighted_tp, weighted_tp + weighted_errors, zero_division_);
+}
+
+at::Tensor FBeta::is_absent(const StatCounts& counts) const {
+  return (counts.tp + counts.fp + counts.fn).eq(0);
+}
+
+Accuracy::Accuracy(const ClassificationTask& task, const AccuracyOptions& options)
+    : StatScores("Accuracy", task, options.average) {}
+
+at::Tensor Accuracy::score(const StatCounts& counts) const {
+  const auto there = counts.tp + counts.fn;
+  // One of many classes: a true negative for all classes but one would be counted as right each time.
+  if (std::holds_alternative<Multiclass>(task())) return detail::safe_divide(counts.tp, there);
+  return detail::safe_divide(counts.tp + counts.tn, there + counts.tn + counts.fp);
 }
 
 }  // namespace lockstep::metrics

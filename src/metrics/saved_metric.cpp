@@ -1,4 +1,5 @@
-#include "metrics/kept_metric.h"
+// SavedMetric: what a checkpoint holds of a metric whose object only its owner can make.
+#include "metrics/metric.h"
 
 #include <algorithm>
 #include <array>
@@ -9,8 +10,6 @@
 #include <ATen/ATen.h>
 
 #include <lockstep/base/error.h>
-
-#include "metrics/metric.h"
 
 namespace lockstep::metrics::detail {
 namespace {
@@ -35,7 +34,8 @@ StateReduction reduction_of(const StateTree& tree, const std::string& state) {
       {.what = "state " + tree.path() + "/" + state, .expected = "sum, mean, min, max or cat", .got = name});
 }
 
-// `later` with what came before it: where it is of one update, the bits of an object that had them all.
+// `later` with the updates before it: where `later` has one update, the result has the same bits as an object
+// that had all of them.
 MetricState joined(const MetricState& earlier, const MetricState& later, std::int64_t earlier_updates,
                    std::int64_t later_updates) {
   auto all = earlier;
@@ -55,7 +55,7 @@ MetricState joined(const MetricState& earlier, const MetricState& later, std::in
 
 }  // namespace
 
-StateTree KeptMetric::keep(const Metric& metric) {
+StateTree SavedMetric::save(const Metric& metric) {
   StateTree reductions, tree;
   for (const auto& state : metric.states_->states) reductions.set(state.name, name_of(state.reduction));
   tree.set("class", metric.name());
@@ -64,11 +64,11 @@ StateTree KeptMetric::keep(const Metric& metric) {
   return tree;
 }
 
-bool KeptMetric::is_loaded(const Metric& metric) { return metric.states_->is_loaded; }
+bool SavedMetric::is_loaded(const Metric& metric) { return metric.states_->is_loaded; }
 
-KeptMetric::KeptMetric(const StateTree& kept) : Metric(kept.get<std::string>("class")) {
-  const auto& state = kept.get<StateTree>("state");
-  const auto& reductions = kept.get<StateTree>("reductions");
+SavedMetric::SavedMetric(const StateTree& saved) : Metric(saved.get<std::string>("class")) {
+  const auto& state = saved.get<StateTree>("state");
+  const auto& reductions = saved.get<StateTree>("reductions");
   for (const auto& entry : reductions.entries()) {
     const auto reduction = reduction_of(reductions, entry.name);
     if (reduction == StateReduction::kCat) {
@@ -80,7 +80,7 @@ KeptMetric::KeptMetric(const StateTree& kept) : Metric(kept.get<std::string>("cl
   load_state(state);
 }
 
-void KeptMetric::hand_over(Metric& metric) const {
+void SavedMetric::hand_over(Metric& metric) const {
   auto& states = *metric.states_;
   if (states.is_loaded) return;
   const auto later = states;
@@ -90,10 +90,10 @@ void KeptMetric::hand_over(Metric& metric) const {
   states.update_count += later.update_count;
 }
 
-at::Tensor KeptMetric::compute() const {
+at::Tensor SavedMetric::compute() const {
   throw ConfigError("metrics", {.what = name() + " of a checkpoint cannot compute",
                                 .expected = "the metric itself",
-                                .got = "what was kept of it"});
+                                .got = "the state that was saved of it"});
 }
 
 }  // namespace lockstep::metrics::detail

@@ -1,4 +1,4 @@
-#include "train/callbacks/checkpoint_name.h"
+#include "train/callbacks/checkpoint_rules.h"
 
 #include <algorithm>
 #include <cctype>

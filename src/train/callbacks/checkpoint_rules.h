@@ -1,8 +1,11 @@
-// Names of checkpoints from a template such as "{epoch}-{val_loss:.2f}".
+// How checkpoints are named, from a template such as "{epoch}-{val_loss:.2f}", and after which steps one is
+// due.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,5 +30,23 @@ LOCKSTEP_API std::string checkpoint_name(std::string_view text, bool inserts_nam
 /// NAME-weights.ckpt for NAME.ckpt: the name of a checkpoint of weights, where the run itself cannot be
 /// saved.
 std::filesystem::path weights_beside(const std::filesystem::path& folder);
+
+// A checkpoint every n optimizer steps is due as soon as n or more steps have been taken since the last one,
+// since a batch of manual optimization may take several. Where a batch takes one step, these are the
+// multiples of n.
+
+/// The step from which a run that begins or resumes at `global_step` counts: the one that a checkpoint
+/// contains, if it does.
+inline std::int64_t first_due(std::optional<std::int64_t> known, std::int64_t global_step,
+                              std::int64_t every) {
+  return known.value_or(every > 0 ? global_step - global_step % every : 0);
+}
+
+/// Whether `every` steps have been taken since `last_due`; sets that to `global_step` then.
+inline bool take_due(std::int64_t& last_due, std::int64_t global_step, std::int64_t every) {
+  if (global_step - last_due < every) return false;
+  last_due = global_step;
+  return true;
+}
 
 }  // namespace lockstep::detail
