@@ -8,7 +8,6 @@
 #include <ATen/core/grad_mode.h>
 #include <lockstep/base/error.h>
 #include <lockstep/device/torch_device.h>
-#include <lockstep/metrics/metric.h>
 #include <lockstep/metrics/monitor_mode.h>
 
 namespace lockstep::metrics::detail {
