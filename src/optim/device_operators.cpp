@@ -3,16 +3,11 @@
 #include <algorithm>
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full_like.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <torch/library.h>
 
-#include <lockstep/optim/grad_norm.h>
-
-#include "optim/fused.h"
 #include "optim/gradient_tensor.h"
 #include "optim/kernels.h"
+#include "optim/segments.h"
 
 namespace lockstep::detail {
 namespace {
@@ -23,7 +18,7 @@ constexpr const char* kBatch =
     "Tensor(a!)[] parameters, Tensor(b!)[] gradients, Tensor(c!)[] first, Tensor(d!)[] second, "
     "Tensor(e!)[] steps, Tensor? grad_scale, Tensor? found_inf, ";
 
-TORCH_LIBRARY(lockstep, library) {
+TORCH_LIBRARY_FRAGMENT(lockstep, library) {
   const auto step = [&](const char* name, const char* settings) {
     library.def((std::string(name) + "(" + kBatch + settings + ") -> ()").c_str());
   };
@@ -34,8 +29,6 @@ TORCH_LIBRARY(lockstep, library) {
        "float lr, float momentum, float dampening, float weight_decay, bool nesterov, bool maximize");
   step("adagrad_step", "float lr, float lr_decay, float eps, float weight_decay, bool maximize");
   step("lion_step", "float lr, float beta1, float beta2, float weight_decay");
-  library.def("square_sums(Tensor gradient) -> Tensor");
-  library.def("pairwise_sum(Tensor values) -> Tensor");
 }
 
 template <class Signature>
@@ -178,26 +171,11 @@ void lion_step_cpu(at::TensorList parameters, at::TensorList gradients, at::Tens
   });
 }
 
-at::Tensor tensor_of(std::span<const double> values) {
-  auto tensor = at::empty({static_cast<std::int64_t>(values.size())}, at::kDouble);
-  std::ranges::copy(values, tensor.mutable_data_ptr<double>());
-  return tensor;
-}
-
-at::Tensor square_sums_cpu(const at::Tensor& gradient) { return tensor_of(block_square_sums(gradient)); }
-
-at::Tensor pairwise_sum_cpu(const at::Tensor& values) {
-  const auto sum = pairwise_sum({values.const_data_ptr<double>(), static_cast<std::size_t>(values.numel())});
-  return at::scalar_tensor(sum, at::kDouble);
-}
-
 TORCH_LIBRARY_IMPL(lockstep, CPU, library) {
   library.impl("adam_step", &adam_step_cpu);
   library.impl("sgd_step", &sgd_step_cpu);
   library.impl("adagrad_step", &adagrad_step_cpu);
   library.impl("lion_step", &lion_step_cpu);
-  library.impl("square_sums", &square_sums_cpu);
-  library.impl("pairwise_sum", &pairwise_sum_cpu);
 }
 
 }  // namespace
@@ -229,20 +207,6 @@ void lion_step(const DeviceBatch& batch, const Optimizer::Group& group) {
   const auto [beta1, beta2] = *group.betas;
   op.call(batch.parameters, batch.gradients, kind(batch, 0), {}, batch.steps, batch.grad_scale,
           batch.found_inf, group.lr, beta1, beta2, group.weight_decay);
-}
-
-at::Tensor device_clip_coefficient(const at::Tensor& norm, double max_norm) {
-  return (at::full_like(norm, max_norm) / (norm + 1e-6)).clamp_max(1.0);
-}
-
-at::Tensor device_square_sums(const at::Tensor& gradient) {
-  static const auto op = operator_named<decltype(square_sums_cpu)>("lockstep::square_sums");
-  return op.call(gradient);
-}
-
-at::Tensor device_pairwise_sum(const at::Tensor& values) {
-  static const auto op = operator_named<decltype(pairwise_sum_cpu)>("lockstep::pairwise_sum");
-  return op.call(values);
 }
 
 }  // namespace lockstep::detail

@@ -33,13 +33,4 @@ void adagrad_step(const DeviceBatch& batch, const Optimizer::Group& group, doubl
                   bool maximize);
 void lion_step(const DeviceBatch& batch, const Optimizer::Group& group);
 
-/// block_square_sums() of a dense, real gradient of any floating type, float64 on its device.
-at::Tensor device_square_sums(const at::Tensor& gradient);
-
-/// clip_coefficient() of a norm, without dimensions.
-at::Tensor device_clip_coefficient(const at::Tensor& norm, double max_norm);
-
-/// pairwise_sum() of a flat float64 tensor, without dimensions.
-at::Tensor device_pairwise_sum(const at::Tensor& values);
-
 }  // namespace lockstep::detail

@@ -107,6 +107,8 @@ FusedOptimizer::FusedOptimizer(std::vector<NamedParameter> parameters, Grouping 
 }
 
 void FusedOptimizer::check_device(const NamedParameter& parameter) const {
+  if (parameter.tensor.is_meta())
+    refuse("parameter " + parameter.name + " cannot be optimized", "a tensor on the CPU", "one on meta");
   if (parameter.tensor.device() == device_) return;
   refuse("parameter " + parameter.name + " cannot be optimized",
          "all parameters on one device, " + device_.str(), "one on " + parameter.tensor.device().str());

@@ -3,7 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "optim/device_operators.h"
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <torch/library.h>
+
+#include "optim/device_norms.h"
 #include "optim/gradient_tensor.h"
 #include "optim/kernels.h"
 #include "optim/refuse.h"
@@ -188,3 +195,51 @@ void clip_grad_value(std::span<const at::Tensor> parameters, double limit) {
 }
 
 }  // namespace lockstep
+
+namespace lockstep::detail {
+namespace {
+
+at::Tensor tensor_of(std::span<const double> values) {
+  auto tensor = at::empty({static_cast<std::int64_t>(values.size())}, at::kDouble);
+  std::ranges::copy(values, tensor.mutable_data_ptr<double>());
+  return tensor;
+}
+
+at::Tensor square_sums_cpu(const at::Tensor& gradient) { return tensor_of(block_square_sums(gradient)); }
+
+at::Tensor pairwise_sum_cpu(const at::Tensor& values) {
+  const auto sum = pairwise_sum({values.const_data_ptr<double>(), static_cast<std::size_t>(values.numel())});
+  return at::scalar_tensor(sum, at::kDouble);
+}
+
+TORCH_LIBRARY_FRAGMENT(lockstep, library) {
+  library.def("square_sums(Tensor gradient) -> Tensor");
+  library.def("pairwise_sum(Tensor values) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(lockstep, CPU, library) {
+  library.impl("square_sums", &square_sums_cpu);
+  library.impl("pairwise_sum", &pairwise_sum_cpu);
+}
+
+c10::TypedOperatorHandle<at::Tensor(const at::Tensor&)> norm_operator(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<at::Tensor(const at::Tensor&)>();
+}
+
+}  // namespace
+
+at::Tensor device_clip_coefficient(const at::Tensor& norm, double max_norm) {
+  return (at::full_like(norm, max_norm) / (norm + 1e-6)).clamp_max(1.0);
+}
+
+at::Tensor device_square_sums(const at::Tensor& gradient) {
+  static const auto op = norm_operator("lockstep::square_sums");
+  return op.call(gradient);
+}
+
+at::Tensor device_pairwise_sum(const at::Tensor& values) {
+  static const auto op = norm_operator("lockstep::pairwise_sum");
+  return op.call(values);
+}
+
+}  // namespace lockstep::detail

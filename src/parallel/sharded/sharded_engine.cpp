@@ -7,9 +7,9 @@
 #include <lockstep/torch.h>
 
 #include "offload/swap_folder.h"
+#include "optim/device_norms.h"
 #include "parallel/backward_checks.h"
 #include "parallel/sharded/sharded_engine.h"
-#include "optim/device_operators.h"
 #include "parallel/sharded/sharded_norm.h"
 
 namespace lockstep {
