@@ -49,7 +49,10 @@
 #include <lockstep/data/torch_dataset.h>
 #include <lockstep/data/webdataset.h>
 
+#include <lockstep/device/accelerator.h>
 #include <lockstep/device/device.h>
+#include <lockstep/device/scalar.h>
+#include <lockstep/device/torch_device.h>
 
 #include <lockstep/deepspeed/complete.h>
 #include <lockstep/deepspeed/config.h>

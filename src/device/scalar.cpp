@@ -18,7 +18,8 @@ Scalar::Scalar(const at::Tensor& tensor) {
   if (tensor.is_cpu())
     value_ = read(tensor);
   else
-    tensor_ = tensor.detach().reshape(at::IntArrayRef()).to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+    tensor_ =
+        tensor.detach().reshape(at::IntArrayRef()).to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
 }
 
 Scalar Scalar::of_last_use(const at::Tensor& tensor) {

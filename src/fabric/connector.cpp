@@ -11,6 +11,7 @@
 #include <lockstep/device/torch_device.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
+#include <lockstep/parallel/dispatch/backward_observer.h>
 
 #include "base/system.h"
 #include "launch/signal_flag.h"
@@ -105,6 +106,8 @@ std::shared_ptr<Strategy> Connector::join() const {
   set_world_ranks(*environment_, shape_);
   auto strategy = make_strategy(options_.strategy, world_size());
   begin_on_device(*find_accelerator(plan_.accelerator), device());
+  if (!device().is_cpu())
+    install_autograd_engine();  // a backward pass starts threads, and then it is too late
   strategy->set_root_device(device());
   return strategy;
 }

@@ -15,13 +15,14 @@ void require_placeable(const char* kind, const Dict& tensors, at::Device device,
   for (const auto& item : tensors) {
     const auto& tensor = item.value();
     if (!tensor.defined() || tensor.is_cpu() || tensor.device() == device) continue;
-    throw ConfigError("strategy",
-                      {.what = kind + (" " + item.key()) + " is on another device than this rank's",
-                       .expected = device.is_cpu() ? "the CPU" : "the CPU or " + device.str(),
-                       .got = tensor.device().str(),
-                       .where = "rank " + std::to_string(rank),
-                       .hint = "leave the module on the CPU: it is moved to the device that the options "
-                               "accelerator and devices name"});
+    throw ConfigError(
+        "strategy",
+        {.what = kind + (" " + item.key()) + " is on another device than this rank's",
+         .expected = device.is_cpu() ? "the CPU" : "the CPU or " + device.str(),
+         .got = tensor.device().str(),
+         .where = "rank " + std::to_string(rank),
+         .hint = "call module->to(torch::kCPU) before: it is moved to the device that the options "
+                 "accelerator and devices name"});
   }
 }
 

@@ -257,7 +257,8 @@ double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip&
 }
 
 Scalar ShardedStrategy::clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) {
-  if (root_device().is_cpu() || clip.algorithm != ClipAlgorithm::kNorm) return clip_gradients(optimizer, clip);
+  if (root_device().is_cpu() || clip.algorithm != ClipAlgorithm::kNorm)
+    return clip_gradients(optimizer, clip);
   const auto& engine = *sharded_.of(optimizer).engine;
   require_averaged(engine, optimizer, "clip_gradients()");
   scales_->apply(optimizer);

@@ -66,8 +66,8 @@ LOCKSTEP_API double clip_coefficient(double norm, double max_norm, bool error_if
 LOCKSTEP_API double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm,
                                    double norm_type = 2.0, bool error_if_nonfinite = false);
 
-/// clip_grad_norm() whose norm is read when somebody asks for it: of gradients on a device, in 2-norms, nobody
-/// waits for the device unless `error_if_nonfinite`. @throws as clip_grad_norm()
+/// clip_grad_norm() whose norm is read when somebody asks for it: of gradients on a device, in 2-norms,
+/// nobody waits for the device unless `error_if_nonfinite`. @throws as clip_grad_norm()
 LOCKSTEP_API Scalar clip_grad_norm_lazily(std::span<const at::Tensor> parameters, double max_norm,
                                           double norm_type = 2.0, bool error_if_nonfinite = false);
 

@@ -113,8 +113,8 @@ class LOCKSTEP_API Strategy {
   /// multiplies them.
   virtual double clip_gradients(Optimizer& optimizer, const GradientClip& clip);
 
-  /// clip_gradients() for who need not know the norm at once: strategies that can leave it on the device do. By
-  /// default clip_gradients().
+  /// clip_gradients() for who need not know the norm at once: strategies that can leave it on the device do.
+  /// By default clip_gradients().
   virtual Scalar clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip);
 
   /// The norm of the gradients of `optimizer`'s parameters, which are those of the global batch.

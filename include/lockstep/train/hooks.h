@@ -13,8 +13,8 @@ namespace lockstep {
 
 /// What happened in one training batch.
 struct TrainOutput {
-  /// The loss as training_step gave it; not a number where it gave none. Whoever reads one that is on a device
-  /// waits for the device.
+  /// The loss as training_step gave it; not a number where it gave none. Whoever reads one that is on a
+  /// device waits for the device.
   Scalar loss = 0;
 };
 

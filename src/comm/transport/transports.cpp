@@ -13,7 +13,8 @@ constexpr std::array kCpu{c10::DeviceType::CPU};
 constexpr std::array<TransportRow, 2> kTransports{{
     {.name = "gloo", .devices = kCpu, .connect = &connect_gloo},
     {.name = "nccl",
-     .hint = "NCCL is not built yet; gloo takes tensors of CUDA devices, too, by way of the host's memory"},
+     .hint = "NCCL, for tensors of CUDA devices, is not built yet; gloo is for those of the CPU, and moves "
+             "those of devices by way of the host's memory"},
 }};
 
 }  // namespace

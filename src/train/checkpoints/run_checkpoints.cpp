@@ -1,3 +1,5 @@
+#include "train/checkpoints/run_checkpoints.h"
+
 #include <algorithm>
 #include <charconv>
 #include <functional>

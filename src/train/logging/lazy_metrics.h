@@ -32,7 +32,7 @@ class LazyMetrics {
   }
 
   double at(const std::string& name) const { return read().at(name); }
-  std::size_t count(const std::string& name) const { return read().count(name); }
+  bool operator==(const Metrics& values) const { return read() == values; }
 
  private:
   mutable Metrics known_;

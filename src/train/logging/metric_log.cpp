@@ -153,7 +153,8 @@ void MetricLog::warn_if_counted_twice(const std::string& name, const metrics::Me
 MetricRow MetricLog::step_row() {
   MetricRow row;
   for (Entry& entry : entries_) {
-    if (entry.has_step_value && entry.options.logger) row.emplace_back(entry.step_name, entry.step_value.value());
+    if (entry.has_step_value && entry.options.logger)
+      row.emplace_back(entry.step_name, entry.step_value.value());
     entry.has_step_value = false;
   }
   return row;
