@@ -25,7 +25,7 @@ struct GanImpl : ls::Module<ls::Example> {
   torch::Tensor training_step(const ls::Example& batch, ls::StepContext& step) override {
     auto draw = step.manual_optimizer(0);
     auto judge = step.manual_optimizer(1);
-    const auto noise = torch::randn({batch.data.size(0), kLatent});
+    const auto noise = torch::randn({batch.data.size(0), kLatent}, batch.data.options());
     {
       const auto toggled = draw.toggled();  // the discriminator's weights stay out of this pass
       const auto loss = adversarial_loss(generator->forward(noise), 1);

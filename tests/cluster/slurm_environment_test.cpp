@@ -5,8 +5,8 @@
 #include <lockstep/cluster/detect.h>
 #include <lockstep/cluster/slurm_environment.h>
 
-#include "cluster/variables.h"
 #include "cluster/scoped_variables.h"
+#include "cluster/variables.h"
 #include "support/expect_error.h"
 
 namespace lockstep {
@@ -112,7 +112,8 @@ TEST(SlurmEnvironment, IsNotAShellNorABatchScript) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(detected({{"SLURM_STEP_ID", ""}}), "lightning");                        // sbatch
   EXPECT_EQ(detected({{"SLURM_STEP_ID", ""}, {"SLURM_PROCID", ""}}), "lightning");  // salloc
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("srun did not start this process: it is none of them"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("srun did not start this process: it is none of them"));
 }
 
 TEST(SlurmEnvironment, IsNotWhatMpirunStartedInsideAJob) {
@@ -157,8 +158,11 @@ TEST(SlurmEnvironment, NamesItsJobAsScontrolDoes) {
   EXPECT_EQ(job_to_requeue({}), "42");
   EXPECT_EQ(job_to_requeue({{"SLURM_ARRAY_JOB_ID", "40"}, {"SLURM_ARRAY_TASK_ID", "2"}}), "40_2");
   EXPECT_EQ(job_to_requeue({{"SLURM_JOB_ID", ""}}), std::nullopt);
-  expect_error<ConfigError>([] { (void)job_to_requeue({{"SLURM_ARRAY_JOB_ID", "40"}}); },
-                            {"SLURM_ARRAY_TASK_ID", "unset"});
+  expect_error<ConfigError>(
+      [] {
+        (void)job_to_requeue({{"SLURM_ARRAY_JOB_ID", "40"}});
+      },
+      {"SLURM_ARRAY_TASK_ID", "unset"});
 }
 
 bool requeues(const Variables& changes, const SlurmOptions& options = {}) {

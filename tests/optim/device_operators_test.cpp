@@ -83,11 +83,11 @@ void expect_same_steps(
 
 const auto kScaled = [](Work& work) { work.grad_scale = at::full({}, 0.25, at::kDouble); };
 
-class Adam : public ::testing::TestWithParam<std::tuple<bool, bool, bool>> {};
-INSTANTIATE_TEST_SUITE_P(DeviceOperators, Adam,
+class AdamStep : public ::testing::TestWithParam<std::tuple<bool, bool, bool>> {};
+INSTANTIATE_TEST_SUITE_P(DeviceOperators, AdamStep,
                          ::testing::Combine(::testing::Bool(), ::testing::Bool(), ::testing::Bool()));
 
-TEST_P(Adam, TakesTheStepsOfTheCpu) {
+TEST_P(AdamStep, TakesTheStepsOfTheCpu) {
   const auto [decoupled, maximize, corrects] = GetParam();
   const Arguments settings{0.01, 0.9, 0.99, 1e-8, 0.1, decoupled, maximize, corrects};
   expect_same_steps("adam_step", 2, settings);

@@ -14,7 +14,7 @@ PARITY = SOURCE / "tests/parity"
 
 
 def run(*command, **options):
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300, **options)
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, errors="replace", timeout=300, **options)
 
 
 class Case(unittest.TestCase):
@@ -59,6 +59,20 @@ class TestSteps(Case):
         self.check("fp16", 2, syncs=1)
 
 
+class TestMissingWaits(Case):
+    """One wait of a stream is left out, each in its turn of those of a steady step: every one is reported."""
+
+    def test_are_all_found(self):
+        for name in ("ddp", "fsdp", "zero1", "zero3"):
+            waits = self.case(name, 2)["waits_per_step"]
+            self.assertGreaterEqual(waits, 2)
+            for number in range(int(waits)):
+                with self.subTest(name, number=number):
+                    found = self.case(name, 2, "--drop-wait", number)
+                    self.assertEqual(found["failures"], [])
+                    self.assertNotEqual(found["races"], [])
+
+
 class TestPrograms(Case):
     """Programs of users, with --trainer.accelerator sim."""
 
@@ -81,12 +95,28 @@ class TestPrograms(Case):
             with self.subTest(program=program, devices=devices, flags=flags):
                 self.assertEqual(self.weights(program, "sim", devices, *flags), self.weights(program, "cpu", devices, *flags))
 
+    def syncs(self, steps, *flags):
+        """How often rank 0 waited for its device in a run of so many steps that writes one log, by what it waited for."""
+        result = run(BIN / "sim_digits", "--trainer.accelerator", "sim", "--trainer.devices", 1, "--trainer.max_steps", steps, "--seed_everything", 1,
+                     "--trainer.log_every_n_steps", 1000, "--trainer.limit_val_batches", 0, "--trainer.enable_checkpointing", "false",
+                     "--run_dir", self.folder / f"run_{steps}", *flags, cwd=SOURCE, env={**os.environ, "SIM_PRINTS_SYNCS": "1"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return [line for line in result.stderr.splitlines() if line.startswith("host sync:")]
+
+    def test_wait_for_the_device_no_more_often_with_more_steps(self):
+        for flags in ((), ("--trainer.gradient_clip_val", 0.5), ("--trainer.precision", "bf16-mixed"),
+                      ("--trainer.accumulate_grad_batches", 2)):
+            with self.subTest(flags):
+                few = self.syncs(10, *flags)
+                self.assertEqual(self.syncs(20, *flags), few)
+                self.assertNotEqual(few, [])  # it counts at all
+
     def test_go_on_from_a_checkpoint_of_the_other_kind_of_device(self):
         flags = ("--trainer.max_epochs", 2)
         whole = self.weights("sim_digits", "cpu", 1, *flags)
         for first, second in (("sim", "cpu"), ("cpu", "sim")):
             with self.subTest(first):
-                run(BIN / "sim_digits", "--trainer.accelerator", first, "--trainer.max_epochs", 1, "--seed_everything", 1,
+                run(BIN / "sim_digits", "--trainer.accelerator", first, "--trainer.devices", 1, "--trainer.max_epochs", 1, "--seed_everything", 1,
                     "--run_dir", self.folder / ("part_" + first), cwd=SOURCE)
                 last = self.folder / ("part_" + first) / "checkpoints/last.ckpt"
                 self.assertTrue(last.is_dir())

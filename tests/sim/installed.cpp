@@ -1,13 +1,18 @@
 // Installs the devices in a test program, after its copy for ranks was forked.
 #include <gtest/gtest.h>
 
+#include <lockstep/parallel/dispatch/backward_observer.h>
+
 #include "sim/sim.h"
 
 namespace lockstep::sim {
 namespace {
 
 struct Installed : ::testing::Environment {
-  void SetUp() override { install(); }
+  void SetUp() override {
+    install();
+    install_autograd_engine();  // before a backward pass starts threads
+  }
   void TearDown() override { set_delays(1, std::chrono::microseconds(0)); }  // waits for all kernels
 };
 

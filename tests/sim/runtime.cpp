@@ -1,6 +1,7 @@
 #include "sim/runtime.h"
 
 #include <c10/util/Exception.h>
+#include <cstdio>
 
 namespace lockstep::sim {
 namespace {
@@ -24,7 +25,9 @@ StreamThread& stream_thread(int stream) {
 
 void report(std::string text) {
   auto& all = runtime();
-  if (all.known_reports.insert(text).second) all.reports.push_back(std::move(text));
+  if (!all.known_reports.insert(text).second) return;
+  if (all.options.prints_reports) std::fprintf(stderr, "sim: %s\n", text.c_str());
+  all.reports.push_back(std::move(text));
 }
 
 Block* find_block(std::uintptr_t address) {
@@ -60,13 +63,12 @@ Counters counters() {
 
 void reset_counters() {
   const std::lock_guard lock(runtime().mutex);
-  runtime().counters = {}
+  runtime().counters = {};
+}
 
-  void
-  drop_wait(std::uint64_t number) {
-    const std::lock_guard lock(runtime().mutex);
-    runtime().dropped_wait = number;
-  };
+void drop_wait(std::uint64_t number) {
+  const std::lock_guard lock(runtime().mutex);
+  runtime().dropped_wait = number;
 }
 
 std::vector<std::string> take_host_syncs() {

@@ -31,6 +31,7 @@ struct Options {
   std::size_t bytes_per_device = std::size_t{1} << 30;  ///< of address space; memory is taken when it is used
   std::chrono::microseconds longest_delay{50};          ///< before each kernel
   std::uint64_t seed = 1;                               ///< of the delays
+  bool prints_reports = false;                          ///< each to stderr when it is found, after "sim: "
 };
 
 /// Makes the devices known to LibTorch. Once per process, after every fork and before any thread.

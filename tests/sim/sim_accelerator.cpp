@@ -11,7 +11,7 @@ namespace lockstep::sim {
 void SimAccelerator::load() const {
   static std::once_flag once;
   std::call_once(once, [] {
-    if (!is_installed()) install({.devices = kDevices});
+    if (!is_installed()) install({.devices = kDevices, .prints_reports = true});
   });
 }
 

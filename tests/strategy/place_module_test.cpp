@@ -1,4 +1,4 @@
-// Every strategy refuses modules with tensors on a device, on which it would compute something else.
+// Every strategy refuses modules with tensors on another device than its rank's.
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
 #include <lockstep/strategy/strategy.h>
@@ -19,7 +19,7 @@ struct PartlyElsewhere : torch::nn::Module {
   }
 };
 
-TEST(StrategiesOnCpu, RefuseTensorsOfADeviceByName) {
+TEST(StrategiesOnCpu, RefuseTensorsOfAnotherDeviceByName) {
   const std::vector<StrategyOptions> all = {SingleDevice{}, Ddp{}, Fsdp{}, DeepSpeed{}};
   for (const auto& options : all) {
     const auto strategy = make_strategy(options, 1);
