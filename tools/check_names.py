@@ -58,6 +58,9 @@ def names_of(text):
             continue
         if line.startswith("} catch"):
             continue  # of a function that is a try block
+        if line.startswith("TORCH_LIBRARY"):
+            spaces.append(None)  # a macro that makes a name of its own each time
+            continue
         if line.startswith("}"):
             spaces and spaces.pop()
             continue
