@@ -1,6 +1,9 @@
 // Trains a small network for 20 steps on ranks with a simulated device each, and the same on CPUs, and
 // compares: `sim_case CASE --world N [--drop-wait K] --out FILE.json`. CASE is one of single, ddp, fsdp,
 // zero1, zero2, zero3, bf16, fp16, clip and captured. `--accelerator cuda` takes a real device instead.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -178,10 +181,22 @@ pid_t start_rank(const Asked& asked, const std::string& accelerator, int rank, i
   ::_exit(found.failure.empty() ? 0 : 1);
 }
 
+// A port of this machine that nobody listens at.
+int free_port() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  socklen_t size = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const bool is_found = ::bind(listener, generic, size) == 0 && ::getsockname(listener, generic, &size) == 0;
+  ::close(listener);
+  return is_found ? ntohs(address.sin_port) : 29500;
+}
+
 std::vector<json> run_ranks(const Asked& asked, const std::string& accelerator) {
   const auto folder = std::filesystem::temp_directory_path() / ("sim_case_" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
-  const int port = 20000 + static_cast<int>(::getpid() % 20000) + (accelerator == "cpu" ? 0 : 20000);
+  const int port = free_port();
   std::vector<pid_t> children;
   for (int rank = 0; rank < asked.world; ++rank)
     children.push_back(start_rank(asked, accelerator, rank, port, folder / std::to_string(rank)));
