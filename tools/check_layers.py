@@ -13,7 +13,7 @@ import sys
 LEVELS = [  # from the bottom; each module with the modules it may include, all of them of lower levels
     {"base": ""},
     {"formats": "base", "offload": "base", "cluster": "base", "rendezvous": "base", "device": "base", "profilers": "base"},
-    {"deepspeed": "base formats", "launch": "base cluster rendezvous", "state": "base formats", "loggers": "base formats",
+    {"deepspeed": "base formats", "launch": "base cluster rendezvous", "state": "base formats device", "loggers": "base formats",
      "report": "base formats profilers"},
     {"comm": "base cluster rendezvous device launch", "data": "base formats state", "optim": "base device offload deepspeed state"},
     {"metrics": "base device state comm", "precision": "base device state optim", "checkpoint": "base formats state comm",

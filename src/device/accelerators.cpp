@@ -1,4 +1,4 @@
-// The table of accelerators. To add one, make a file here and add it to built_in(), or register it.
+// The table of accelerators. To add one, make a file here and add a row to table(), or register it.
 #include <lockstep/device/accelerator.h>
 
 #include <algorithm>
@@ -50,6 +50,13 @@ struct Table {
     const std::lock_guard lock(mutex);
     return rows;
   }
+  // None is ever taken out.
+  template <class Predicate>
+  const Accelerator* find(const Predicate& is_wanted) {
+    const std::lock_guard lock(mutex);
+    const auto found = std::ranges::find_if(rows, [&](const auto& row) { return is_wanted(*row); });
+    return found == rows.end() ? nullptr : found->get();
+  }
 };
 
 // Never destroyed: rows are found until the process ends.
@@ -80,15 +87,11 @@ void register_accelerator(std::shared_ptr<const Accelerator> accelerator) {
 }
 
 const Accelerator* find_accelerator(std::string_view name) {
-  const auto rows = table().copy();
-  const auto found = std::ranges::find_if(rows, [&](const auto& row) { return is_called(*row, name); });
-  return found == rows.end() ? nullptr : found->get();
+  return table().find([&](const Accelerator& row) { return is_called(row, name); });
 }
 
 const Accelerator* find_accelerator(c10::DeviceType type) {
-  const auto rows = table().copy();
-  const auto found = std::ranges::find_if(rows, [&](const auto& row) { return row->type() == type; });
-  return found == rows.end() ? nullptr : found->get();
+  return table().find([&](const Accelerator& row) { return row.type() == type; });
 }
 
 const Accelerator& best_accelerator() {

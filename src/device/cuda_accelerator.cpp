@@ -23,6 +23,11 @@ std::filesystem::path cuda_library() {
   return std::filesystem::path(info.dli_fname).parent_path() / "libtorch_cuda.so";
 }
 
+bool is_built() {
+  std::error_code none;
+  return std::filesystem::exists(cuda_library(), none);
+}
+
 bool is_loaded(const std::filesystem::path& library) {
   void* const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (handle != nullptr) ::dlclose(handle);
@@ -35,16 +40,15 @@ class CudaAccelerator final : public Accelerator {
   std::vector<std::string_view> aliases() const override { return {"gpu"}; }
   c10::DeviceType type() const override { return c10::DeviceType::CUDA; }
 
+  // Asked for several times in a start; the driver's library need be asked once.
   int count() const override {
-    std::error_code none;
-    return std::filesystem::exists(cuda_library(), none) ? this_machine().cuda_count() : 0;
+    static const int devices = is_built() ? this_machine().cuda_count() : 0;
+    return devices;
   }
 
   std::string absence() const override {
-    const auto library = cuda_library();
-    std::error_code none;
-    if (!std::filesystem::exists(library, none))
-      return "this LibTorch was built without CUDA: " + library.string() +
+    if (!is_built())
+      return "this LibTorch was built without CUDA: " + cuda_library().string() +
              " is not there; use a LibTorch for CUDA";
     return "NVIDIA's management library shows no device to this process; nvidia-smi tells whether there is a "
            "driver, and CUDA_VISIBLE_DEVICES may hide devices";
@@ -77,9 +81,8 @@ class CudaAccelerator final : public Accelerator {
 
   bool issue_gate(const c10::Stream& stream, std::shared_ptr<StreamGate> gate,
                   std::span<const at::Tensor> /*memory*/) const override {
-    static const auto launch =
-        reinterpret_cast<LaunchHostFunction>(::dlsym(RTLD_DEFAULT, "cudaLaunchHostFunc"));
-    if (launch == nullptr || env::get("LOCKSTEP_CUDA_GATES") != "1") return false;
+    static const auto launch = launch_function();
+    if (launch == nullptr) return false;
     auto* const held = new std::shared_ptr<StreamGate>(std::move(gate));
     if (launch(stream.native_handle(), &pass_gate, held) == 0) return true;
     delete held;
@@ -90,6 +93,12 @@ class CudaAccelerator final : public Accelerator {
   // cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t, void*): a thread of the driver calls the
   // function, which may not use CUDA.
   using LaunchHostFunction = int (*)(void* stream, void (*function)(void*), void* data);
+
+  // Null where there is none, and unless gates are asked for.
+  static LaunchHostFunction launch_function() {
+    if (env::get("LOCKSTEP_CUDA_GATES") != "1") return nullptr;
+    return reinterpret_cast<LaunchHostFunction>(::dlsym(RTLD_DEFAULT, "cudaLaunchHostFunc"));
+  }
 
   static void pass_gate(void* held) {
     const std::unique_ptr<std::shared_ptr<StreamGate>> gate(static_cast<std::shared_ptr<StreamGate>*>(held));

@@ -29,6 +29,11 @@ Scalar Scalar::of_last_use(const at::Tensor& tensor) {
   return scalar;
 }
 
+at::Tensor Scalar::tensor() const {
+  const at::NoGradGuard no_grad;
+  return tensor_.defined() ? tensor_.reshape(at::IntArrayRef()).to(at::kDouble) : at::Tensor();
+}
+
 double Scalar::value() const {
   if (tensor_.defined()) {
     value_ = read(tensor_);

@@ -69,9 +69,22 @@ void begin_on_device(const Accelerator& accelerator, at::Device device) {
   make_current(device);
   static std::unordered_set<at::Device> seeded;  // called by the thread that makes Trainers and Fabrics
   if (!seeded.insert(device).second) return;
-  auto generator = generator_of(device);
+  seed_generator(generator_of(device), generator_of(at::kCPU).current_seed());
+}
+
+at::Tensor state_of_generator(at::Generator generator) {
   const std::lock_guard lock(generator.mutex());
-  generator.set_current_seed(generator_of(at::kCPU).current_seed());
+  return generator.get_state();
+}
+
+void set_state_of_generator(at::Generator generator, const at::Tensor& state) {
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
+void seed_generator(at::Generator generator, std::uint64_t seed) {
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(seed);
 }
 
 c10::Stream side_stream(at::Device device) {

@@ -112,12 +112,15 @@ ShardSpec Fabric::shard_for(const AnyLoader& loader, const SetupLoaderOptions& o
 }
 
 TensorChange Fabric::input_conversion(const SetupLoaderOptions& options) const {
-  const bool moves = options.move_to_device && !device().is_cpu();
-  if (!moves && !state_->precision->converts_inputs()) return {};
-  return [precision = state_->precision, to = moves ? device() : at::Device(at::kCPU),
-          moves](const at::Tensor& input) {
-    return precision->convert_input(moves ? lockstep::to_device(input, to) : input);
-  };
+  const auto precision = state_->precision;
+  const auto to = device();
+  if (options.move_to_device && !to.is_cpu()) {
+    return [precision, to](const at::Tensor& input) {
+      return precision->convert_input(lockstep::to_device(input, to));
+    };
+  }
+  if (!precision->converts_inputs()) return {};
+  return [precision](const at::Tensor& input) { return precision->convert_input(input); };
 }
 
 std::shared_ptr<AnyLoader> Fabric::ending_together(std::shared_ptr<AnyLoader> loader,
@@ -127,11 +130,7 @@ std::shared_ptr<AnyLoader> Fabric::ending_together(std::shared_ptr<AnyLoader> lo
 
 std::uint64_t Fabric::seed_everything(std::uint64_t seed) {
   torch::manual_seed(seed);
-  if (state_->strategy && !device().is_cpu()) {
-    auto generator = generator_of(device());
-    const std::lock_guard lock(generator.mutex());
-    generator.set_current_seed(seed);
-  }
+  if (state_->strategy && !device().is_cpu()) detail::seed_generator(generator_of(device()), seed);
   state_->options.run.seed_everything = seed;
   return seed;
 }
@@ -165,7 +164,9 @@ Strategy& Fabric::strategy() const {
 
 Precision& Fabric::precision() const { return *state_->precision; }
 const std::filesystem::path& Fabric::run_dir() const { return state_->options.run.run_dir; }
-at::Device Fabric::device() const { return state_->connector.device(); }
+at::Device Fabric::device() const {
+  return state_->strategy ? state_->strategy->root_device() : state_->connector.device();
+}
 int Fabric::local_rank() const { return state_->connector.environment()->local_rank(); }
 int Fabric::node_rank() const { return state_->connector.environment()->node_rank(); }
 int Fabric::global_rank() const { return state_->connector.environment()->global_rank(); }

@@ -1,7 +1,5 @@
 // The operators of device_operators.h on CUDA, made of LibTorch's own: fused kernels where it has them, else
 // those over lists of tensors. Another device without kernels of its own may register the same functions.
-#include <algorithm>
-#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -44,19 +42,23 @@ Tensors scaled(at::TensorList parameters, at::TensorList gradients, const Option
   return maximize ? at::_foreach_neg(grads) : grads;
 }
 
-// What `updated` holds where the step counts, else what `old` holds.
-void keep_unless_left_out(at::TensorList updated, at::TensorList old, const OptionalTensor& found_inf) {
+// Runs update(), which writes to the tensors of `written`, counts the step, and takes both back where
+// gradients overflowed.
+template <class Update>
+void take_step(const std::vector<at::TensorList>& written, at::TensorList steps,
+               const OptionalTensor& found_inf, const Update& update) {
+  std::vector<Tensors> before;
+  for (const auto& list : written) {
+    before.emplace_back();
+    for (const auto& tensor : list) before.back().push_back(found_inf ? tensor.clone() : tensor);
+  }
+  update();
+  count(steps, found_inf);
   if (!found_inf) return;
   const auto is_left_out = *found_inf != 0;
-  for (std::size_t i = 0; i < updated.size(); ++i)
-    updated[i].copy_(at::where(is_left_out, old[i], updated[i]));
-}
-
-Tensors copies_if(const OptionalTensor& found_inf, at::TensorList tensors) {
-  if (!found_inf) return {};
-  Tensors copies;
-  for (const auto& tensor : tensors) copies.push_back(tensor.clone());
-  return copies;
+  for (std::size_t list = 0; list < written.size(); ++list)
+    for (std::size_t i = 0; i < written[list].size(); ++i)
+      written[list][i].copy_(at::where(is_left_out, before[list][i], written[list][i]));
 }
 
 void adam_step_torch(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
@@ -93,53 +95,48 @@ void sgd_step_torch(at::TensorList parameters, at::TensorList gradients, at::Ten
                            /*dampening=*/0.0, nesterov, maximize, /*is_first_step=*/false,
                            divisor(grad_scale), found_inf);
   }
-  const auto old_parameters = copies_if(found_inf, parameters), old_buffers = copies_if(found_inf, buffers);
-  auto grads = scaled(parameters, gradients, grad_scale, maximize);
-  if (weight_decay != 0.0) grads = at::_foreach_add(grads, parameters, weight_decay);
-  at::_foreach_mul_(buffers, momentum);
-  for (std::size_t i = 0; i < buffers.size(); ++i)
-    buffers[i].add_(grads[i] * (1.0 - dampening * (steps[i] > 0).to(grads[i].scalar_type())));
-  at::_foreach_add_(parameters, buffers, -lr);
-  count(steps, found_inf);
-  keep_unless_left_out(parameters, old_parameters, found_inf);
-  keep_unless_left_out(buffers, old_buffers, found_inf);
+  take_step({parameters, buffers}, steps, found_inf, [&] {
+    auto grads = scaled(parameters, gradients, grad_scale, maximize);
+    if (weight_decay != 0.0) grads = at::_foreach_add(grads, parameters, weight_decay);
+    at::_foreach_mul_(buffers, momentum);
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      buffers[i].add_(grads[i] * (1.0 - dampening * (steps[i] > 0).to(grads[i].scalar_type())));
+    at::_foreach_add_(parameters, buffers, -lr);
+  });
 }
 
 void adagrad_step_torch(at::TensorList parameters, at::TensorList gradients, at::TensorList sums,
                         at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
                         const OptionalTensor& found_inf, double lr, double lr_decay, double eps,
                         double weight_decay, bool maximize) {
-  const auto old_parameters = copies_if(found_inf, parameters), old_sums = copies_if(found_inf, sums);
-  auto grads = scaled(parameters, gradients, grad_scale, maximize);
-  if (weight_decay != 0.0) grads = at::_foreach_add(grads, parameters, weight_decay);
-  at::_foreach_addcmul_(sums, grads, grads, 1.0);
-  auto roots = at::_foreach_sqrt(sums);
-  at::_foreach_add_(roots, eps);
-  at::_foreach_div_(grads, roots);
-  for (std::size_t i = 0; i < grads.size(); ++i)
-    if (lr_decay != 0.0) grads[i].div_((1.0 + lr_decay * steps[i]).to(grads[i].scalar_type()));
-  at::_foreach_add_(parameters, grads, -lr);
-  count(steps, found_inf);
-  keep_unless_left_out(parameters, old_parameters, found_inf);
-  keep_unless_left_out(sums, old_sums, found_inf);
+  take_step({parameters, sums}, steps, found_inf, [&] {
+    auto grads = scaled(parameters, gradients, grad_scale, maximize);
+    if (weight_decay != 0.0) grads = at::_foreach_add(grads, parameters, weight_decay);
+    at::_foreach_addcmul_(sums, grads, grads, 1.0);
+    auto roots = at::_foreach_sqrt(sums);
+    at::_foreach_add_(roots, eps);
+    auto updates = at::_foreach_div(grads, roots);
+    if (lr_decay != 0.0)
+      for (std::size_t i = 0; i < updates.size(); ++i)
+        updates[i].div_((1.0 + lr_decay * steps[i]).to(updates[i].scalar_type()));
+    at::_foreach_add_(parameters, updates, -lr);
+  });
 }
 
 void lion_step_torch(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
                      at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
                      const OptionalTensor& found_inf, double lr, double beta1, double beta2,
                      double weight_decay) {
-  const auto old_parameters = copies_if(found_inf, parameters), old_means = copies_if(found_inf, exp_avgs);
-  const auto grads = scaled(parameters, gradients, grad_scale, /*maximize=*/false);
-  auto updates = at::_foreach_mul(exp_avgs, beta1);
-  at::_foreach_add_(updates, grads, 1.0 - beta1);
-  at::_foreach_sign_(updates);
-  at::_foreach_mul_(parameters, 1.0 - lr * weight_decay);
-  at::_foreach_add_(parameters, updates, -lr);
-  at::_foreach_mul_(exp_avgs, beta2);
-  at::_foreach_add_(exp_avgs, grads, 1.0 - beta2);
-  count(steps, found_inf);
-  keep_unless_left_out(parameters, old_parameters, found_inf);
-  keep_unless_left_out(exp_avgs, old_means, found_inf);
+  take_step({parameters, exp_avgs}, steps, found_inf, [&] {
+    const auto grads = scaled(parameters, gradients, grad_scale, /*maximize=*/false);
+    auto updates = at::_foreach_mul(exp_avgs, beta1);
+    at::_foreach_add_(updates, grads, 1.0 - beta1);
+    at::_foreach_sign_(updates);
+    at::_foreach_mul_(parameters, 1.0 - lr * weight_decay);
+    at::_foreach_add_(parameters, updates, -lr);
+    at::_foreach_mul_(exp_avgs, beta2);
+    at::_foreach_add_(exp_avgs, grads, 1.0 - beta2);
+  });
 }
 
 at::Tensor square_sums_torch(const at::Tensor& gradient) {

@@ -163,15 +163,18 @@ double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm, d
   return scale_gradients_to(parameters, grad_norm(parameters, norm_type), max_norm, error_if_nonfinite);
 }
 
-Scalar clip_grad_norm_lazily(std::span<const at::Tensor> parameters, double max_norm, double norm_type,
-                             bool error_if_nonfinite) {
+Scalar clip_gradients_lazily(std::span<const at::Tensor> parameters, const GradientClip& clip) {
+  if (clip.algorithm == ClipAlgorithm::kValue) {
+    clip_grad_value(parameters, clip.value);
+    return 0;
+  }
   std::vector<at::Tensor> gradients;
   for_each_gradient(parameters, [&](const at::Tensor& gradient) { gradients.push_back(gradient); });
-  if (error_if_nonfinite || norm_type != 2.0 || !are_on_device(gradients))
-    return clip_grad_norm(parameters, max_norm, norm_type, error_if_nonfinite);
-  check_limit("max_norm", max_norm);
+  if (clip.error_if_nonfinite || clip.norm_type != 2.0 || !are_on_device(gradients))
+    return clip_grad_norm(parameters, clip.value, clip.norm_type, clip.error_if_nonfinite);
+  check_limit("max_norm", clip.value);
   const auto norm = device_norm(gradients);
-  scale_gradients(gradients, detail::device_clip_coefficient(norm, max_norm));
+  scale_gradients(gradients, detail::device_clip_coefficient(norm, clip.value));
   return Scalar::of_last_use(norm);
 }
 

@@ -3,15 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <mutex>
 #include <utility>
 #include <vector>
 
-#include <ATen/Context.h>
 #include <c10/util/StringUtil.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/state/random_state.h>
 #include <lockstep/state/tensor_bytes.h>
 #include <lockstep/torch.h>
 
@@ -221,43 +218,6 @@ std::span<const OptionName<StateDictType>> option_names(StateDictType) {
   static constexpr OptionName<StateDictType> kNames[] = {{"full", StateDictType::kFull},
                                                          {"sharded", StateDictType::kSharded}};
   return kNames;
-}
-
-namespace {
-
-at::Generator generator(at::Device device) { return at::globalContext().defaultGenerator(device); }
-
-// A copy: also the shape and type that are expected.
-at::Tensor state_of(at::Device device) {
-  auto own = generator(device);
-  const std::lock_guard lock(own.mutex());
-  return own.get_state();
-}
-
-void set_state(at::Device device, const at::Tensor& state) {
-  auto own = generator(device);
-  const std::lock_guard lock(own.mutex());
-  own.set_state(state);
-}
-
-}  // namespace
-
-StateTree random_state(at::Device device) {
-  StateTree state;
-  state.set("cpu", state_of(at::kCPU));
-  if (!device.is_cpu()) state.set("device", state_of(device));
-  return state;
-}
-
-void load_random_state(const StateTree& state, at::Device device) {
-  const auto wanted = state_of(at::kCPU);
-  state.copy_to("cpu", wanted);
-  if (!device.is_cpu() && state.contains("device")) {
-    const auto of_device = state_of(device);
-    state.copy_to("device", of_device);
-    set_state(device, of_device);
-  }
-  set_state(at::kCPU, wanted);
 }
 
 }  // namespace lockstep

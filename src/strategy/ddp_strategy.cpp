@@ -97,9 +97,7 @@ void DdpStrategy::backward(const at::Tensor& loss, std::span<torch::nn::Module* 
 }
 
 Scalar DdpStrategy::clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) {
-  if (clip.algorithm != ClipAlgorithm::kNorm) return clip_gradients(optimizer, clip);
-  return clip_grad_norm_lazily(trained_parameters(optimizer), clip.value, clip.norm_type,
-                               clip.error_if_nonfinite);
+  return lockstep::clip_gradients_lazily(trained_parameters(optimizer), clip);
 }
 
 void DdpStrategy::optimizer_step(Optimizer& optimizer) {

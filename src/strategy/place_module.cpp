@@ -7,6 +7,8 @@
 #include <lockstep/parallel/deferred_init.h>
 #include <lockstep/torch.h>
 
+#include "parallel/sharded/shardable.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -42,15 +44,18 @@ void require_placeable(const torch::nn::Module& module, c10::Device device, int 
 
 void place_module(torch::nn::Module& module, c10::Device device) {
   for (auto& parameter : module.parameters()) place(parameter, device);
-  place_buffers(module, device);
+  for (auto& buffer : module.buffers()) place(buffer, device);
 }
 
-void place_buffers(torch::nn::Module& module, c10::Device device) {
+void place_unsharded(torch::nn::Module& module, c10::Device device) {
   if (device.is_cpu()) return;
-  for (auto& buffer : module.buffers()) {
-    materialize(buffer);
-    place(buffer, device);
-  }
+  const auto place_one = [&](at::Tensor& tensor) {
+    materialize(tensor);
+    place(tensor, device);
+  };
+  for (auto& buffer : module.buffers()) place_one(buffer);
+  for (auto& parameter : module.parameters())
+    if (!is_sharded_type(parameter.scalar_type())) place_one(parameter);
 }
 
 }  // namespace lockstep::detail

@@ -18,7 +18,7 @@ void require_placeable(const torch::nn::Module& module, c10::Device device, int 
 /// Moves parameters, their gradients and buffers to `device`, in place: who holds one of them sees it there.
 /// Not Collective.
 void place_module(torch::nn::Module& module, c10::Device device);
-/// The same for buffers alone.
-void place_buffers(torch::nn::Module& module, c10::Device device);
+/// The same for what a sharded engine leaves as it is: buffers, and parameters that are no real numbers.
+void place_unsharded(torch::nn::Module& module, c10::Device device);
 
 }  // namespace lockstep::detail

@@ -171,7 +171,7 @@ void ShardedStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& mod
     return drive(module, known.front());
   }
   restore_sharded(*module);
-  detail::place_buffers(*module, root_device());
+  detail::place_unsharded(*module, root_device());
   auto engine = std::make_shared<ShardedEngine>(*module, plan(), communicator_);
   keep_sharded(module, engine);
   drive(module, std::move(engine));

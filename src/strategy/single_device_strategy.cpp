@@ -31,9 +31,7 @@ void SingleDeviceStrategy::backward(const at::Tensor& loss, std::span<torch::nn:
 }
 
 Scalar SingleDeviceStrategy::clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) {
-  if (clip.algorithm != ClipAlgorithm::kNorm) return clip_gradients(optimizer, clip);
-  return clip_grad_norm_lazily(trained_parameters(optimizer), clip.value, clip.norm_type,
-                               clip.error_if_nonfinite);
+  return lockstep::clip_gradients_lazily(trained_parameters(optimizer), clip);
 }
 
 void SingleDeviceStrategy::optimizer_step(Optimizer& optimizer) { optimizer.step(); }

@@ -46,12 +46,7 @@ void Strategy::check_replicas(torch::nn::Module&) {}
 void Strategy::load_state(const StateTree&) {}
 
 double Strategy::clip_gradients(Optimizer& optimizer, const GradientClip& clip) {
-  const auto parameters = Strategy::trained_parameters(optimizer);
-  if (clip.algorithm == ClipAlgorithm::kNorm) {
-    return clip_grad_norm(parameters, clip.value, clip.norm_type, clip.error_if_nonfinite);
-  }
-  clip_grad_value(parameters, clip.value);
-  return 0;
+  return lockstep::clip_gradients_lazily(Strategy::trained_parameters(optimizer), clip);
 }
 
 Scalar Strategy::clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) {

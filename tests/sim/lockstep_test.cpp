@@ -104,7 +104,7 @@ TEST_F(SimLockstep, NormsAndClippingHaveTheBitsOfTheCpu) {
   EXPECT_EQ(grad_norm(tensors(got)), norm);
   EXPECT_EQ(clip_grad_norm(tensors(expected), 1.0), norm);
   take_host_syncs();
-  const auto late = clip_grad_norm_lazily(tensors(got), 1.0);
+  const auto late = clip_gradients_lazily(tensors(got), {.value = 1.0});
   EXPECT_THAT(take_host_syncs(), IsEmpty());
   EXPECT_TRUE(late.is_on_device());
   EXPECT_EQ(late, norm);
@@ -119,6 +119,37 @@ TEST_F(SimLockstep, ScalarsKeepWhatTheyWereMadeOf) {
   tensor.fill_(7);
   EXPECT_TRUE(scalar.is_on_device());
   EXPECT_EQ(scalar, 2.5);
+}
+
+TEST_F(SimLockstep, ScalarsOfALastUseAreNumbersOfFloat64) {
+  const auto scalar = Scalar::of_last_use(at::full({1}, 0.1, sim_floats()));
+  EXPECT_EQ(scalar.tensor().dim(), 0);
+  EXPECT_EQ(scalar.tensor().scalar_type(), at::kDouble);
+  EXPECT_EQ(scalar, 0.1F);
+}
+
+TEST_F(SimLockstep, MemoryOfADeviceIsCounted) {
+  const auto before = memory_of(kSim).allocated;
+  reset_peak_memory(kSim);
+  { const auto tensor = at::ones({1024}, sim_floats()); }
+  EXPECT_EQ(memory_of(kSim).allocated, before);
+  EXPECT_GE(memory_of(kSim).peak_allocated, before + 4096);
+  EXPECT_GE(memory_of(kSim).reserved, memory_of(kSim).peak_allocated);
+}
+
+struct Counting : torch::nn::Module {
+  Counting() {
+    register_parameter("count", at::ones({1}, at::kLong), /*requires_grad=*/false);
+    register_parameter("weight", at::ones({4}));
+    register_buffer("mean", at::ones({2}));
+  }
+};
+
+TEST_F(SimLockstep, WhatIsNotShardedGoesToTheDeviceToo) {
+  Fabric fabric({.accelerator = "sim", .strategy = Fsdp{}, .devices = Devices{0}});
+  const auto module = fabric.setup_module(std::make_shared<Counting>());
+  for (const auto& item : module->named_parameters()) EXPECT_EQ(item.value().device(), kSim) << item.key();
+  for (const auto& item : module->named_buffers()) EXPECT_EQ(item.value().device(), kSim) << item.key();
 }
 
 TEST_F(SimLockstep, AutocastIsThatOfTheDeviceInUse) {

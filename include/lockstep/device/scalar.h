@@ -25,7 +25,7 @@ class LOCKSTEP_API Scalar {
   /// Whether value() would wait.
   bool is_on_device() const { return tensor_.defined(); }
   /// float64 without dimensions, on its device; undefined where value() would not wait.
-  const at::Tensor& tensor() const { return tensor_; }
+  at::Tensor tensor() const;
 
  private:
   mutable double value_ = 0;

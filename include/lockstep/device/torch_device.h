@@ -51,6 +51,11 @@ namespace lockstep::detail {
 /// @throws as Accelerator::load()
 LOCKSTEP_API void begin_on_device(const Accelerator& accelerator, at::Device device);
 
+// A generator of random numbers, under its own lock.
+LOCKSTEP_API at::Tensor state_of_generator(at::Generator generator);  ///< a copy
+LOCKSTEP_API void set_state_of_generator(at::Generator generator, const at::Tensor& state);
+LOCKSTEP_API void seed_generator(at::Generator generator, std::uint64_t seed);
+
 /// A stream of `device` for work beside that of the current one, from LibTorch's pool. Not for the CPU.
 c10::Stream side_stream(at::Device device);
 

@@ -66,10 +66,10 @@ LOCKSTEP_API double clip_coefficient(double norm, double max_norm, bool error_if
 LOCKSTEP_API double clip_grad_norm(std::span<const at::Tensor> parameters, double max_norm,
                                    double norm_type = 2.0, bool error_if_nonfinite = false);
 
-/// clip_grad_norm() whose norm is read when somebody asks for it: of gradients on a device, in 2-norms,
-/// nobody waits for the device unless `error_if_nonfinite`. @throws as clip_grad_norm()
-LOCKSTEP_API Scalar clip_grad_norm_lazily(std::span<const at::Tensor> parameters, double max_norm,
-                                          double norm_type = 2.0, bool error_if_nonfinite = false);
+/// Clips as `clip` says, whose value is > 0; gives the norm before that, or 0 where each value is clipped. Of
+/// gradients on a device in 2-norms nobody waits for the device until the norm is read, unless
+/// error_if_nonfinite. @throws as clip_grad_norm() and clip_grad_value()
+LOCKSTEP_API Scalar clip_gradients_lazily(std::span<const at::Tensor> parameters, const GradientClip& clip);
 
 /// The second half of clip_grad_norm(), for a norm that was computed elsewhere.
 /// @throws as clip_grad_norm()

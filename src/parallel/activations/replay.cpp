@@ -1,7 +1,6 @@
 #include "parallel/activations/replay.h"
 
 #include <algorithm>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 
@@ -14,32 +13,19 @@
 #include <lockstep/torch.h>
 
 namespace lockstep::detail {
-namespace {
-
-at::Tensor state_of(at::Generator generator) {
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_state(at::Generator generator, const at::Tensor& state) {
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
-}
-
-}  // namespace
 
 GeneratorState generator_state(const at::Generator& generator) {
-  if (generator.defined()) return {.state = state_of(generator)};
-  GeneratorState states{.state = state_of(generator_of(at::kCPU))};
+  if (generator.defined()) return {.state = state_of_generator(generator)};
+  GeneratorState states{.state = state_of_generator(generator_of(at::kCPU))};
   if (const auto device = device_in_use(); !device.is_cpu())
-    states.of_device = state_of(generator_of(device));
+    states.of_device = state_of_generator(generator_of(device));
   return states;
 }
 
 void set_generator_state(const GeneratorState& state, const at::Generator& generator) {
-  if (generator.defined()) return set_state(generator, state.state);
-  set_state(generator_of(at::kCPU), state.state);
-  if (state.of_device.defined()) set_state(generator_of(device_in_use()), state.of_device);
+  if (generator.defined()) return set_state_of_generator(generator, state.state);
+  set_state_of_generator(generator_of(at::kCPU), state.state);
+  if (state.of_device.defined()) set_state_of_generator(generator_of(device_in_use()), state.of_device);
 }
 
 AutocastState AutocastState::now() {

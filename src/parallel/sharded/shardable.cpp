@@ -25,7 +25,9 @@ bool is_sharded(const at::Tensor& tensor) {
 }  // namespace
 
 at::Device device_of(const ModuleStates& states) {
-  return states.parameters.empty() ? at::Device(at::kCPU) : states.parameters.front().tensor.device();
+  const auto first = std::ranges::find_if(
+      states.parameters, [](const auto& each) { return is_sharded_type(each.tensor.scalar_type()); });
+  return first == states.parameters.end() ? at::Device(at::kCPU) : first->tensor.device();
 }
 
 namespace {
@@ -39,7 +41,8 @@ void check_parameters(const ModuleStates& states) {
                          .got = c10::str(tensor.scalar_type()),
                          .hint = "register view_as_real() of it, and make it complex in forward"});
     }
-    if (tensor.device() != device_of(states) || tensor.layout() != at::kStrided) {
+    const bool is_elsewhere = is_sharded_type(tensor.scalar_type()) && tensor.device() != device_of(states);
+    if (is_elsewhere || tensor.layout() != at::kStrided) {
       throw ConfigError("parallel", {.what = "parameter " + name + " cannot be sharded",
                                      .expected = c10::str("a dense tensor on ", device_of(states),
                                                           ", where the first parameter is"),

@@ -12,7 +12,7 @@ namespace lockstep::detail {
 /// Whether parameters of this type are sharded; all ranks hold those of others.
 bool is_sharded_type(at::ScalarType dtype);
 
-/// That of the first parameter; the CPU where there is none.
+/// That of the first parameter of a type that is sharded; the CPU where there is none.
 at::Device device_of(const ModuleStates& states);
 
 /// @throws ConfigError naming a parameter that cannot be: trained integers or complex numbers, sparse, on

@@ -39,38 +39,13 @@ std::size_t blocks_of(const ShardPiece& piece) {
 
 std::size_t one_if_any(const ShardPiece& piece) { return piece.count > 0 ? 1 : 0; }
 
-// Every shard's numbers of all pieces, in the order of pieces and, within one, of shards.
-template <class Count>
-Numbers gathered(std::span<const PieceRef> pieces, const Numbers& mine, const Count& count,
-                 const Communicator& comm) {
-  if (comm.size() == 1) return mine;
-  std::vector<at::Tensor> parts;
-  for (int shard = 0; shard < comm.size(); ++shard) {
-    std::size_t total = 0;
-    for (const auto& ref : pieces) total += count_in(ref, shard, count);
-    parts.push_back(at::empty({static_cast<std::int64_t>(total)}, at::kDouble));
-  }
-  comm.all_gather(parts, at::tensor(mine, at::kDouble));
-  Numbers all;
-  std::vector<std::int64_t> taken(parts.size());
-  for (const auto& ref : pieces) {
-    for (int shard = 0; shard < comm.size(); ++shard) {
-      const auto index = static_cast<std::size_t>(shard);
-      const auto* numbers = parts[index].data_ptr<double>() + taken[index];
-      const auto size = count_in(ref, shard, count);
-      all.insert(all.end(), numbers, numbers + size);
-      taken[index] += static_cast<std::int64_t>(size);
-    }
-  }
-  return all;
-}
-
-// The same of numbers on a device.
-at::Tensor gathered_on_device(std::span<const PieceRef> pieces, const at::Tensor& mine,
-                              const Communicator& comm) {
-  if (comm.size() == 1) return mine;
+// Exchanges `mine`, this rank's numbers, and calls use(numbers of a shard, begin, size) for each piece, in
+// the order of pieces and, within one, of shards.
+template <class Count, class Use>
+void gather(std::span<const PieceRef> pieces, const at::Tensor& mine, const Count& count,
+            const Communicator& comm, const Use& use) {
   const auto size_of = [&](const PieceRef& ref, int shard) {
-    return static_cast<std::int64_t>(count_in(ref, shard, &blocks_of));
+    return static_cast<std::int64_t>(count_in(ref, shard, count));
   };
   std::vector<at::Tensor> parts;
   for (int shard = 0; shard < comm.size(); ++shard) {
@@ -79,15 +54,36 @@ at::Tensor gathered_on_device(std::span<const PieceRef> pieces, const at::Tensor
     parts.push_back(at::empty({total}, mine.options()));
   }
   comm.all_gather(parts, mine);
-  std::vector<at::Tensor> all;
   std::vector<std::int64_t> taken(parts.size());
   for (const auto& ref : pieces) {
     for (int shard = 0; shard < comm.size(); ++shard) {
       const auto index = static_cast<std::size_t>(shard);
-      all.push_back(parts[index].narrow(0, taken[index], size_of(ref, shard)));
+      use(parts[index], taken[index], size_of(ref, shard));
       taken[index] += size_of(ref, shard);
     }
   }
+}
+
+template <class Count>
+Numbers gathered(std::span<const PieceRef> pieces, const Numbers& mine, const Count& count,
+                 const Communicator& comm) {
+  if (comm.size() == 1) return mine;
+  Numbers all;
+  gather(pieces, at::tensor(mine, at::kDouble), count, comm,
+         [&](const at::Tensor& part, std::int64_t begin, std::int64_t size) {
+           const auto* const numbers = part.const_data_ptr<double>() + begin;
+           all.insert(all.end(), numbers, numbers + size);
+         });
+  return all;
+}
+
+at::Tensor gathered_on_device(std::span<const PieceRef> pieces, const at::Tensor& mine,
+                              const Communicator& comm) {
+  if (comm.size() == 1) return mine;
+  std::vector<at::Tensor> all;
+  gather(pieces, mine, &blocks_of, comm, [&](const at::Tensor& part, std::int64_t begin, std::int64_t size) {
+    all.push_back(part.narrow(0, begin, size));
+  });
   return at::cat(all);
 }
 
