@@ -26,10 +26,10 @@ target_compile_options(lockstep_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-
 if(LOCKSTEP_SANITIZE STREQUAL "address")
   # vptr needs the type information of LibTorch, which hides it.
   set(_sanitize -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-      -Wno-maybe-uninitialized)  # GCC warns of code that the sanitizers themselves add
+      -Wno-maybe-uninitialized)  # GCC warns of code that the sanitizers themselves add, here and below
 elseif(LOCKSTEP_SANITIZE STREQUAL "thread")
   # The fences order what other processes see, of which the sanitizer knows nothing.
-  set(_sanitize -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan)
+  set(_sanitize -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan -Wno-maybe-uninitialized)
 elseif(LOCKSTEP_SANITIZE)
   message(FATAL_ERROR "LOCKSTEP_SANITIZE=${LOCKSTEP_SANITIZE}; expected empty, address or thread")
 endif()
