@@ -8,6 +8,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "cluster/node_list.h"
 #include "cluster/variables.h"
 
 namespace lockstep {

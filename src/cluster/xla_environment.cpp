@@ -2,6 +2,7 @@
 
 #include <lockstep/base/env.h>
 
+#include "cluster/node_list.h"
 #include "cluster/variables.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
-// The arithmetic of DeepSpeed's schedules, in its order of operations, so that rates are its own to the last
-// bit.
+// The arithmetic of DeepSpeed's schedules, such as WarmupLR's warm-up, in its order of operations, so that
+// rates are its own to the last bit.
 #include <lockstep/deepspeed/lr_schedules.h>
 
 #include <algorithm>

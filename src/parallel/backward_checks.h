@@ -1,4 +1,5 @@
-// Checks of a backward pass: the leaves that it would reach, and what one is called that cannot be averaged.
+// Checks of a backward pass: the leaves that it would reach, unused parameters, and what one is called that
+// cannot be averaged.
 #pragma once
 
 #include <string>

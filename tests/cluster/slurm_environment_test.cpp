@@ -5,8 +5,8 @@
 #include <lockstep/cluster/detect.h>
 #include <lockstep/cluster/slurm_environment.h>
 
+#include "cluster/node_list.h"
 #include "cluster/scoped_variables.h"
-#include "cluster/variables.h"
 #include "support/expect_error.h"
 
 namespace lockstep {

@@ -1,5 +1,6 @@
 #include <lockstep/base/error.h>
 
+#include "cluster/node_list.h"
 #include "cluster/variables.h"
 #include "fuzz/target.h"
 

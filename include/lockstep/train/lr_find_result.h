@@ -1,4 +1,4 @@
-// What a sweep of learning rates has shown.
+// What a sweep of learning rates has shown, and the rate that it suggests.
 #pragma once
 
 #include <filesystem>
