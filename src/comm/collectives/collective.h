@@ -57,7 +57,7 @@ struct Collective {
 /// amounts may differ between ranks.
 enum class Operand { kOutput, kInput, kFirstInput };
 
-/// All that differs between kinds, in one place: a new kind is a new row (collective.cpp).
+/// All that differs between kinds, in one place: a new kind is a new row (collective_table.cpp).
 struct CollectiveRow {
   using Check = void (*)(const Collective& collective, const Caller& caller);
   using BytesMoved = std::vector<std::int64_t> (*)(const Collective& collective, int rank, int size);

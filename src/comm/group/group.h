@@ -10,7 +10,7 @@
 
 #include <c10/core/DeviceType.h>
 
-#include <lockstep/comm/communicator.h>
+#include <lockstep/base/export.h>
 
 #include "comm/collectives/checks.h"
 #include "comm/collectives/collective.h"

@@ -8,19 +8,11 @@
 
 #include <c10/core/DeviceType.h>
 
-#include <lockstep/comm/init.h>
-#include <lockstep/comm/store.h>
-
-#include "comm/waiting.h"
+#include "comm/transport/connect_options.h"
 
 namespace lockstep::detail {
 
 class Transport;
-
-/// What a transport needs to know to connect a group. Rank and world_size are those within the group.
-struct ConnectOptions : CommOptions {
-  std::string own_address = {};  ///< where this rank can be reached, numeric; empty: the transport chooses
-};
 
 /// One transport. To add one, make a folder here and add a row.
 struct TransportRow {

@@ -4,10 +4,10 @@
 #include <memory>
 
 #include "comm/c10d.h"
+#include "comm/transport/connect_options.h"
 #include "comm/transport/gloo/exchange.h"
 #include "comm/transport/gloo/interruptible.h"
 #include "comm/transport/transport.h"
-#include "comm/transport/transports.h"
 
 namespace lockstep::detail {
 
