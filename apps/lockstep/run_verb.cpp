@@ -32,10 +32,14 @@ int positive(const std::string& flag, const std::string& text, const std::string
 }
 
 int ranks_per_node(const std::string& text) {
+  const int devices = text == "auto" || text == "gpu" ? lockstep::usable_nvidia_devices() : 0;
+  if (text == "gpu" && devices == 0)
+    refuse("--nproc-per-node", "a machine with an NVIDIA device that this process may use", text,
+           "nvidia-smi lists devices, CUDA_VISIBLE_DEVICES hides some; auto takes processors where there is "
+           "none");
+  if (devices > 0) return devices;
   if (text == "auto" || text == "cpu") return lockstep::usable_processors();
-  if (text == "gpu")
-    refuse("--nproc-per-node", "a number, auto or cpu", text, "CUDA is not built yet: docs/status.md");
-  return positive("--nproc-per-node", text, "a number >= 1, auto or cpu");
+  return positive("--nproc-per-node", text, "a number >= 1, auto, gpu or cpu");
 }
 
 std::set<int> ranks_in(const std::string& text) {
@@ -98,7 +102,7 @@ CLI::App* add_run(CLI::App& app, RunFlags& flags) {
       app.add_subcommand("run", "Start PROGRAM [ARGUMENTS...] as the ranks of this node, as torchrun does");
   verb->prefix_command();
   flags.verb = verb;
-  verb->add_option(either("--nproc-per-node"), flags.nproc_per_node, "Ranks: a number, auto or cpu")
+  verb->add_option(either("--nproc-per-node"), flags.nproc_per_node, "Ranks: a number, auto, gpu or cpu")
       ->capture_default_str();
   add_rdzv_flags(*verb, flags.rdzv);
   verb->add_option(either("--max-restarts"), flags.max_restarts,

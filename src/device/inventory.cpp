@@ -3,10 +3,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 
-#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
-#include "device/visible_devices.h"
+#include "base/visible_devices.h"
 
 namespace lockstep {
 namespace {
@@ -44,7 +43,7 @@ namespace {
 class ThisMachine final : public DeviceInventory {
  public:
   int cuda_count() const override {
-    return detail::count_visible(env::get("CUDA_VISIBLE_DEVICES"), detail::nvml_uuids());
+    return detail::count_visible();
   }
 
   bool is_usable_cuda(int index) const override {

@@ -15,6 +15,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "base/visible_devices.h"
+
 namespace lockstep {
 namespace {
 
@@ -234,6 +236,8 @@ std::vector<CpuCore> cores_of(const std::vector<int>& processors, const fs::path
       cores, {}, [](const CpuCore& core) { return std::tuple(core.socket, core.node, core.complex); });
   return cores;
 }
+
+int usable_nvidia_devices() { return detail::count_visible(); }
 
 int usable_processors() {
   cpu_set_t mask;

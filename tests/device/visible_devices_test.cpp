@@ -1,5 +1,5 @@
 // Counting CUDA devices without CUDA.
-#include "device/visible_devices.h"
+#include "base/visible_devices.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>

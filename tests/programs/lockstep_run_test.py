@@ -380,13 +380,26 @@ touch ready_0; while [ ! -e go ]; do sleep 0.01; done""")
         self.assertTrue(all(threads == "1" for _, threads in places))
         self.assertIn(f"{ranks} ranks share", text)
 
+    def test_a_rank_for_each_device_of_nvidia(self):
+        program = self.script('touch "rank_$RANK"')
+        fake = dict(LD_LIBRARY_PATH=str(BINARY / "tests/device"))  # two devices
+        for count, visible, expected in (("gpu", None, 2), ("auto", None, 2), ("gpu", "1", 1), ("2", "0", 2)):
+            with self.subTest(count, visible=visible):
+                for path in self.folder.glob("rank_*"):
+                    path.unlink()
+                variables = {**fake, **({"CUDA_VISIBLE_DEVICES": visible} if visible else {})}
+                result = self.run_program(LOCKSTEP, "run", "--nproc-per-node", count, program, **variables)
+                self.assertEqual((result.code, len(list(self.folder.glob("rank_*")))), (0, expected), result)
+        none = self.run_program(LOCKSTEP, "run", "--nproc-per-node", "gpu", program, **fake, CUDA_VISIBLE_DEVICES="-1")
+        self.assertEqual(none.code, 2, none)
+        self.assertIn("CUDA_VISIBLE_DEVICES", none.err)
+
     def test_bad_input(self):
         program = self.script("exit 0")
         plain = self.folder / "plain"
         plain.write_text("text")
         for flags, words in (
                 (["--nproc-per-node", "0", program], ["--nproc-per-node", "0", "a number >= 1"]),
-                (["--nproc-per-node", "gpu", program], ["gpu", "docs/status.md"]),
                 (["--nnodes", "2:1", program], ["--nnodes", "2:1", "MIN:MAX"]),
                 (["--nnodes", "0", program], ["--nnodes", "0", "MIN:MAX"]),
                 (["--nnodes", "2", "--standalone", program], ["--standalone", "--nnodes 1"]),

@@ -65,4 +65,8 @@ LOCKSTEP_API std::vector<RankBinding> plan_bindings(const std::vector<CpuCore>& 
 /// The processors that this process may use, by its affinity.
 LOCKSTEP_API int usable_processors();
 
+/// How many NVIDIA devices this process may use, by CUDA_VISIBLE_DEVICES. Initializes no CUDA; blocks while
+/// NVIDIA's management library is asked.
+LOCKSTEP_API int usable_nvidia_devices();
+
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "device/visible_devices.h"
+#include "base/visible_devices.h"
 
 #include <dlfcn.h>
 
@@ -7,6 +7,8 @@
 #include <charconv>
 #include <memory>
 #include <set>
+
+#include <lockstep/base/env.h>
 
 #include "base/format.h"
 
@@ -101,5 +103,7 @@ int count_visible(const std::optional<std::string>& variable, const std::vector<
   }
   return static_cast<int>(seen.size());
 }
+
+int count_visible() { return count_visible(env::get("CUDA_VISIBLE_DEVICES"), nvml_uuids()); }
 
 }  // namespace lockstep::detail

@@ -21,4 +21,7 @@ LOCKSTEP_API std::vector<std::string> nvml_uuids();
 LOCKSTEP_API int count_visible(const std::optional<std::string>& variable,
                                const std::vector<std::string>& uuids);
 
+/// The same of this machine and process.
+LOCKSTEP_API int count_visible();
+
 }  // namespace lockstep::detail
