@@ -27,6 +27,13 @@ OptionalTensor divisor(const OptionalTensor& grad_scale) {
   return grad_scale->reciprocal().to(at::kFloat);
 }
 
+// Fused kernels take a learning rate in a tensor as float32: a captured step is to have the bits of others.
+// Steps of float64 are not given one.
+double rounded(double lr, at::TensorList parameters) {
+  const bool is_double = !parameters.empty() && parameters.front().scalar_type() == at::kDouble;
+  return is_double ? lr : static_cast<double>(static_cast<float>(lr));
+}
+
 // Steps that are left out are not counted.
 void count(at::TensorList steps, const OptionalTensor& found_inf) {
   if (steps.empty()) return;
@@ -40,6 +47,13 @@ Tensors scaled(at::TensorList parameters, at::TensorList gradients, const Option
   auto grads = in_type_of(parameters, gradients);
   if (grad_scale) grads = at::_foreach_mul(grads, grad_scale->to(grads.front().scalar_type()));
   return maximize ? at::_foreach_neg(grads) : grads;
+}
+
+// Takes the updates times the learning rate from the parameters.
+void subtract(at::TensorList parameters, at::TensorList updates, double lr, const OptionalTensor& lr_tensor) {
+  const auto moves = lr_tensor ? at::_foreach_mul(updates, lr_tensor->to(updates.front().scalar_type()))
+                               : at::_foreach_mul(updates, lr);
+  at::_foreach_sub_(parameters, moves);
 }
 
 // Runs update(), which writes to the tensors of `written`, counts the step, and takes both back where
@@ -63,8 +77,9 @@ void take_step(const std::vector<at::TensorList>& written, at::TensorList steps,
 
 void adam_step_torch(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
                      at::TensorList exp_avg_sqs, at::TensorList steps, const OptionalTensor& grad_scale,
-                     const OptionalTensor& found_inf, double lr, double beta1, double beta2, double eps,
-                     double weight_decay, bool decoupled, bool maximize, bool bias_correction) {
+                     const OptionalTensor& found_inf, const OptionalTensor& lr_tensor, double lr,
+                     double beta1, double beta2, double eps, double weight_decay, bool decoupled,
+                     bool maximize, bool bias_correction) {
   count(steps, found_inf);
   const auto grads = in_type_of(parameters, gradients);
   // At so late a step nothing is left to be corrected.
@@ -73,27 +88,30 @@ void adam_step_torch(at::TensorList parameters, at::TensorList gradients, at::Te
                      steps.empty() ? at::Tensor() : at::full_like(steps.front(), kLateStep));
   const auto counted = bias_correction ? steps : at::TensorList(late);
   const auto by = divisor(grad_scale);
-  if (decoupled) {
-    at::_fused_adamw_(parameters, grads, exp_avgs, exp_avg_sqs, {}, counted, lr, beta1, beta2, weight_decay,
-                      eps,
-                      /*amsgrad=*/false, maximize, by, found_inf);
-  } else {
-    at::_fused_adam_(parameters, grads, exp_avgs, exp_avg_sqs, {}, counted, lr, beta1, beta2, weight_decay,
-                     eps,
-                     /*amsgrad=*/false, maximize, by, found_inf);
-  }
+  const auto update = [&](const auto& rate) {
+    if (decoupled)
+      return at::_fused_adamw_(parameters, grads, exp_avgs, exp_avg_sqs, {}, counted, rate, beta1, beta2,
+                               weight_decay, eps, /*amsgrad=*/false, maximize, by, found_inf);
+    at::_fused_adam_(parameters, grads, exp_avgs, exp_avg_sqs, {}, counted, rate, beta1, beta2, weight_decay,
+                     eps, /*amsgrad=*/false, maximize, by, found_inf);
+  };
+  if (lr_tensor) return update(lr_tensor->to(at::kFloat));
+  update(rounded(lr, parameters));
 }
 
 // The first gradient fills a buffer undampened. A buffer of zeros comes to the same without dampening.
 void sgd_step_torch(at::TensorList parameters, at::TensorList gradients, at::TensorList buffers,
                     at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
-                    const OptionalTensor& found_inf, double lr, double momentum, double dampening,
-                    double weight_decay, bool nesterov, bool maximize) {
+                    const OptionalTensor& found_inf, const OptionalTensor& lr_tensor, double lr,
+                    double momentum, double dampening, double weight_decay, bool nesterov, bool maximize) {
   if (dampening == 0.0 || buffers.empty()) {
     count(steps, found_inf);
-    return at::_fused_sgd_(parameters, in_type_of(parameters, gradients), buffers, weight_decay, momentum, lr,
-                           /*dampening=*/0.0, nesterov, maximize, /*is_first_step=*/false,
-                           divisor(grad_scale), found_inf);
+    const auto update = [&](const auto& rate) {
+      at::_fused_sgd_(parameters, in_type_of(parameters, gradients), buffers, weight_decay, momentum, rate,
+                      /*dampening=*/0.0, nesterov, maximize, /*is_first_step=*/false, divisor(grad_scale),
+                      found_inf);
+    };
+    return lr_tensor ? update(lr_tensor->to(at::kFloat)) : update(rounded(lr, parameters));
   }
   take_step({parameters, buffers}, steps, found_inf, [&] {
     auto grads = scaled(parameters, gradients, grad_scale, maximize);
@@ -101,14 +119,14 @@ void sgd_step_torch(at::TensorList parameters, at::TensorList gradients, at::Ten
     at::_foreach_mul_(buffers, momentum);
     for (std::size_t i = 0; i < buffers.size(); ++i)
       buffers[i].add_(grads[i] * (1.0 - dampening * (steps[i] > 0).to(grads[i].scalar_type())));
-    at::_foreach_add_(parameters, buffers, -lr);
+    subtract(parameters, buffers, lr, lr_tensor);
   });
 }
 
 void adagrad_step_torch(at::TensorList parameters, at::TensorList gradients, at::TensorList sums,
                         at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
-                        const OptionalTensor& found_inf, double lr, double lr_decay, double eps,
-                        double weight_decay, bool maximize) {
+                        const OptionalTensor& found_inf, const OptionalTensor& lr_tensor, double lr,
+                        double lr_decay, double eps, double weight_decay, bool maximize) {
   take_step({parameters, sums}, steps, found_inf, [&] {
     auto grads = scaled(parameters, gradients, grad_scale, maximize);
     if (weight_decay != 0.0) grads = at::_foreach_add(grads, parameters, weight_decay);
@@ -119,32 +137,57 @@ void adagrad_step_torch(at::TensorList parameters, at::TensorList gradients, at:
     if (lr_decay != 0.0)
       for (std::size_t i = 0; i < updates.size(); ++i)
         updates[i].div_((1.0 + lr_decay * steps[i]).to(updates[i].scalar_type()));
-    at::_foreach_add_(parameters, updates, -lr);
+    subtract(parameters, updates, lr, lr_tensor);
   });
 }
 
 void lion_step_torch(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
                      at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
-                     const OptionalTensor& found_inf, double lr, double beta1, double beta2,
-                     double weight_decay) {
+                     const OptionalTensor& found_inf, const OptionalTensor& lr_tensor, double lr,
+                     double beta1, double beta2, double weight_decay) {
   take_step({parameters, exp_avgs}, steps, found_inf, [&] {
     const auto grads = scaled(parameters, gradients, grad_scale, /*maximize=*/false);
     auto updates = at::_foreach_mul(exp_avgs, beta1);
     at::_foreach_add_(updates, grads, 1.0 - beta1);
     at::_foreach_sign_(updates);
-    at::_foreach_mul_(parameters, 1.0 - lr * weight_decay);
-    at::_foreach_add_(parameters, updates, -lr);
+    if (lr_tensor)
+      at::_foreach_mul_(parameters, (1.0 - *lr_tensor * weight_decay).to(parameters.front().scalar_type()));
+    else
+      at::_foreach_mul_(parameters, 1.0 - lr * weight_decay);
+    subtract(parameters, updates, lr, lr_tensor);
     at::_foreach_mul_(exp_avgs, beta2);
     at::_foreach_add_(exp_avgs, grads, 1.0 - beta2);
   });
 }
 
-at::Tensor square_sums_torch(const at::Tensor& gradient) {
-  const auto blocks = (gradient.numel() + kGradNormBlock - 1) / kGradNormBlock;
-  auto flat = gradient.reshape({-1}).to(at::kDouble);
-  if (const auto rest = blocks * kGradNormBlock - flat.numel(); rest > 0)
-    flat = at::constant_pad_nd(flat, {0, rest});
-  return flat.square().view({blocks, kGradNormBlock}).sum(1);
+// Flat, and as long as blocks are.
+at::Tensor in_blocks(const at::Tensor& gradient) {
+  const auto flat = gradient.reshape({-1});
+  const auto rest = flat.numel() % kGradNormBlock;
+  return rest == 0 ? flat : at::constant_pad_nd(flat, {0, kGradNormBlock - rest});
+}
+
+// Few kernels for many small gradients, which are copied together for that; what is large stays where it is.
+at::Tensor square_sums_torch(at::TensorList gradients) {
+  constexpr std::int64_t kMostTogether = 16 << 20;  // elements
+  Tensors sums, together;
+  std::int64_t elements = 0;
+  const auto sum_together = [&] {
+    if (together.empty()) return;
+    const auto blocks =
+        (together.size() == 1 ? together.front() : at::cat(together)).view({-1, kGradNormBlock});
+    sums.push_back(at::linalg_vector_norm(blocks, 2, {1}, /*keepdim=*/false, at::kDouble).square_());
+    together.clear();
+    elements = 0;
+  };
+  for (const auto& gradient : gradients) {
+    const bool is_alike = together.empty() || together.front().scalar_type() == gradient.scalar_type();
+    if (!is_alike || elements + gradient.numel() > kMostTogether) sum_together();
+    together.push_back(in_blocks(gradient));
+    elements += gradient.numel();
+  }
+  sum_together();
+  return at::cat(sums);
 }
 
 at::Tensor pairwise_sum_torch(const at::Tensor& values) {

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -17,6 +18,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr double kClipEpsilon = 1e-6;  // torch.nn.utils.clip_grad_norm_'s
 
 void check_gradient(const at::Tensor& gradient) {
   if (gradient.layout() != at::kStrided)
@@ -72,23 +75,18 @@ void for_each_gradient(std::span<const at::Tensor> parameters, Use&& use) {
   }
 }
 
-void scale_gradients(std::span<const at::Tensor> gradients, const at::Tensor& coefficient) {
-  const at::NoGradGuard no_grad;
-  for (const auto& gradient : gradients) gradient.mul_(coefficient);
-}
-
 bool are_on_device(std::span<const at::Tensor> gradients) {
   return !gradients.empty() && !gradients.front().is_cpu();
 }
 
 at::Tensor device_norm(std::span<const at::Tensor> gradients) {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> sums;
+  std::vector<at::Tensor> plain;
   for (const auto& gradient : gradients) {
     check_gradient(gradient);
-    sums.push_back(detail::device_square_sums(plain_reals(gradient)));
+    plain.push_back(plain_reals(gradient));
   }
-  return detail::device_pairwise_sum(at::cat(sums)).sqrt();
+  return detail::device_pairwise_sum(detail::device_square_sums(plain)).sqrt();
 }
 
 }  // namespace
@@ -107,14 +105,14 @@ std::vector<double> block_square_sums(std::span<const at::Tensor> gradients) {
   for (const auto& gradient : gradients) {
     check_gradient(gradient);
     if (!gradient.is_cpu()) {
-      on_device.push_back(detail::device_square_sums(plain_reals(gradient)));
+      on_device.push_back(plain_reals(gradient));
       continue;
     }
     const auto blocks = block_square_sums(gradient);
     sums.insert(sums.end(), blocks.begin(), blocks.end());
   }
   if (on_device.empty()) return sums;
-  if (sums.empty()) return numbers_of(at::cat(on_device));
+  if (sums.empty()) return numbers_of(detail::device_square_sums(on_device));
   detail::refuse("gradients have no norm together", "all of them on one device",
                  "some on the CPU and others on " + on_device.front().device().str());
 }
@@ -153,7 +151,7 @@ double grad_norm(std::span<const at::Tensor> parameters, double norm_type) {
 double clip_coefficient(double norm, double max_norm, bool error_if_nonfinite) {
   check_limit("max_norm", max_norm);
   if (error_if_nonfinite && !std::isfinite(norm)) refuse_nonfinite(norm);
-  const auto coefficient = max_norm / (norm + 1e-6);
+  const auto coefficient = max_norm / (norm + kClipEpsilon);
   return coefficient >= 1.0 ? 1.0 : coefficient;
 }
 
@@ -174,7 +172,7 @@ Scalar clip_gradients_lazily(std::span<const at::Tensor> parameters, const Gradi
     return clip_grad_norm(parameters, clip.value, clip.norm_type, clip.error_if_nonfinite);
   check_limit("max_norm", clip.value);
   const auto norm = device_norm(gradients);
-  scale_gradients(gradients, detail::device_clip_coefficient(norm, clip.value));
+  detail::device_scale(gradients, detail::device_clip_coefficient(norm, clip.value));
   return Scalar::of_last_use(norm);
 }
 
@@ -208,7 +206,14 @@ at::Tensor tensor_of(std::span<const double> values) {
   return tensor;
 }
 
-at::Tensor square_sums_cpu(const at::Tensor& gradient) { return tensor_of(block_square_sums(gradient)); }
+at::Tensor square_sums_cpu(at::TensorList gradients) {
+  std::vector<double> sums;
+  for (const auto& gradient : gradients) {
+    const auto own = block_square_sums(gradient);
+    sums.insert(sums.end(), own.begin(), own.end());
+  }
+  return tensor_of(sums);
+}
 
 at::Tensor pairwise_sum_cpu(const at::Tensor& values) {
   const auto sum = pairwise_sum({values.const_data_ptr<double>(), static_cast<std::size_t>(values.numel())});
@@ -216,7 +221,7 @@ at::Tensor pairwise_sum_cpu(const at::Tensor& values) {
 }
 
 TORCH_LIBRARY_FRAGMENT(lockstep, library) {
-  library.def("square_sums(Tensor gradient) -> Tensor");
+  library.def("square_sums(Tensor[] gradients) -> Tensor");
   library.def("pairwise_sum(Tensor values) -> Tensor");
 }
 
@@ -225,23 +230,33 @@ TORCH_LIBRARY_IMPL(lockstep, CPU, library) {
   library.impl("pairwise_sum", &pairwise_sum_cpu);
 }
 
-c10::TypedOperatorHandle<at::Tensor(const at::Tensor&)> norm_operator(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<at::Tensor(const at::Tensor&)>();
+template <class Signature>
+c10::TypedOperatorHandle<Signature> norm_operator(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
 }  // namespace
 
 at::Tensor device_clip_coefficient(const at::Tensor& norm, double max_norm) {
-  return (at::full_like(norm, max_norm) / (norm + 1e-6)).clamp_max(1.0);
+  return (at::full_like(norm, max_norm) / (norm + kClipEpsilon)).clamp_max(1.0);
 }
 
-at::Tensor device_square_sums(const at::Tensor& gradient) {
-  static const auto op = norm_operator("lockstep::square_sums");
-  return op.call(gradient);
+// One call for all of a type.
+void device_scale(std::span<const at::Tensor> gradients, const at::Tensor& coefficient) {
+  const at::NoGradGuard no_grad;
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+  for (const auto& gradient : gradients) by_type[gradient.scalar_type()].push_back(gradient);
+  for (const auto& [type, alike] : by_type)
+    at::_foreach_mul_(alike, coefficient.to(c10::toRealValueType(type)));
+}
+
+at::Tensor device_square_sums(at::TensorList gradients) {
+  static const auto op = norm_operator<at::Tensor(at::TensorList)>("lockstep::square_sums");
+  return op.call(gradients);
 }
 
 at::Tensor device_pairwise_sum(const at::Tensor& values) {
-  static const auto op = norm_operator("lockstep::pairwise_sum");
+  static const auto op = norm_operator<at::Tensor(const at::Tensor&)>("lockstep::pairwise_sum");
   return op.call(values);
 }
 

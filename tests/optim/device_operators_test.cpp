@@ -19,7 +19,7 @@ using Arguments = torch::jit::Stack;
 // What an operator works on.
 struct Work {
   Tensors parameters, gradients, first, second, steps;
-  OptionalTensor grad_scale, found_inf;
+  OptionalTensor grad_scale, found_inf, lr = {};
 };
 
 Tensors clones(const Tensors& tensors) {
@@ -30,7 +30,7 @@ Tensors clones(const Tensors& tensors) {
 
 Work copy_of(const Work& work) {
   return {clones(work.parameters), clones(work.gradients), clones(work.first), clones(work.second),
-          clones(work.steps),      work.grad_scale,        work.found_inf};
+          clones(work.steps),      work.grad_scale,        work.found_inf,     work.lr};
 }
 
 Work work_of(int buffers) {
@@ -49,8 +49,8 @@ Work work_of(int buffers) {
 void call(const std::string& name, c10::DispatchKey key, const Work& work, const Arguments& settings) {
   const at::NoGradGuard no_grad;
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(("lockstep::" + name).c_str(), "");
-  Arguments stack{work.parameters, work.gradients,  work.first,    work.second,
-                  work.steps,      work.grad_scale, work.found_inf};
+  Arguments stack{work.parameters, work.gradients,  work.first,     work.second,
+                  work.steps,      work.grad_scale, work.found_inf, work.lr};
   stack.insert(stack.end(), settings.begin(), settings.end());
   op.redispatchBoxed(c10::DispatchKeySet(key), &stack);
 }
@@ -61,7 +61,8 @@ void expect_close(const Tensors& got, const Tensors& expected, const char* what)
     EXPECT_TRUE(at::allclose(got[i], expected[i], 1e-5, 1e-6)) << what << " of parameter " << i;
 }
 
-// Both take the same steps, each with gradients of its own.
+// Both take the same steps, each with gradients of its own. The first setting is the learning rate, which may
+// come in a tensor.
 void expect_same_steps(
     const std::string& name, int buffers, const Arguments& settings,
     const std::function<void(Work&)>& change = [](Work&) {}) {
@@ -71,7 +72,13 @@ void expect_same_steps(
   for (int step = 0; step < 4; ++step) {
     call(name, c10::DispatchKey::CPU, expected, settings);
     const auto gradients = clones(got.gradients);
-    call(name, c10::DispatchKey::CUDA, got, settings);
+    auto others = settings;
+    if (step % 2 == 1) {
+      got.lr = at::full({}, settings.front().toDouble(), at::kDouble);
+      others.front() = 1e6;
+    }
+    call(name, c10::DispatchKey::CUDA, got, others);
+    got.lr.reset();
     if (!got.grad_scale) expect_close(got.gradients, gradients, "the gradient, which nobody asked to scale,");
     for (std::size_t i = 0; i < got.gradients.size(); ++i) {
       expected.gradients[i] = torch::randn_like(expected.gradients[i]);
@@ -133,7 +140,7 @@ TEST(DeviceOperators, LeaveAStepOutWhoseGradientsOverflowed) {
   }
 }
 
-at::Tensor result_of(const char* name, c10::DispatchKey key, const at::Tensor& argument) {
+at::Tensor result_of(const char* name, c10::DispatchKey key, const c10::IValue& argument) {
   Arguments stack{argument};
   c10::Dispatcher::singleton()
       .findSchemaOrThrow((std::string("lockstep::") + name).c_str(), "")
@@ -143,9 +150,9 @@ at::Tensor result_of(const char* name, c10::DispatchKey key, const at::Tensor& a
 
 TEST(DeviceOperators, SumSquaresByBlocksAndInPairs) {
   for (const std::int64_t size : {1, 7, 1023, 1024, 1025, 9000}) {
-    const auto gradient = torch::randn({size});
-    const auto expected = result_of("square_sums", c10::DispatchKey::CPU, gradient);
-    const auto got = result_of("square_sums", c10::DispatchKey::CUDA, gradient);
+    const Tensors gradients{torch::randn({size}), torch::randn({3}), torch::randn({size}, at::kDouble)};
+    const auto expected = result_of("square_sums", c10::DispatchKey::CPU, gradients);
+    const auto got = result_of("square_sums", c10::DispatchKey::CUDA, gradients);
     EXPECT_TRUE(at::allclose(got, expected)) << size;
     const auto sum = result_of("pairwise_sum", c10::DispatchKey::CUDA, expected);
     EXPECT_EQ(sum.dim(), 0);

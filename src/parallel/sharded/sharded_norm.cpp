@@ -133,14 +133,14 @@ double sharded_grad_norm(std::span<const PieceRef> pieces, double norm_type, con
 
 at::Tensor sharded_norm_on_device(std::span<const PieceRef> pieces, const Communicator& comm) {
   const torch::NoGradGuard no_grad;
-  std::vector<at::Tensor> sums;
+  std::vector<at::Tensor> own;
   at::TensorOptions options(at::kDouble);
   for (const auto& ref : pieces) {
     const auto& gradient = ref.flat->piece(ref.member).grad();
     options = options.device(ref.flat->piece(ref.member).device());
-    if (answers_for(ref, comm)) sums.push_back(device_square_sums(gradient.detach()));
+    if (answers_for(ref, comm)) own.push_back(gradient.detach());
   }
-  const auto mine = sums.empty() ? at::empty({0}, options) : at::cat(sums);
+  const auto mine = own.empty() ? at::empty({0}, options) : device_square_sums(own);
   return device_pairwise_sum(gathered_on_device(pieces, mine, comm)).sqrt();
 }
 
