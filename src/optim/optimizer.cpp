@@ -95,6 +95,8 @@ Optimizer::~Optimizer() = default;
 
 void Optimizer::prepare_state(std::span<const OptimizerState>) {}
 
+bool Optimizer::leave_out_next_step_if(const at::Tensor& /*found_inf*/) { return false; }
+
 void Optimizer::swap_state(const StateSwap&) {
   throw ConfigError("optim", {.what = std::string(name()) + " with its state on disk",
                               .expected = "any of lockstep's optimizers but LBFGS",

@@ -12,10 +12,13 @@
 #include <ATen/ops/all.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/zeros.h>
 
 #include <lockstep/base/error.h>
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optimizer.h>
+
+#include "device/step_recording.h"
 
 namespace lockstep {
 namespace {
@@ -86,11 +89,24 @@ void GradScaler::require_scale(const char* call) const {
 
 at::Tensor GradScaler::scale(const at::Tensor& outputs) {
   if (!options_.enabled) return outputs;
-  if (!scale_.defined()) {
-    scale_ = at::full({}, options_.init_scale, at::kFloat);
-    growth_tracker_ = at::full({}, init_growth_tracker_, at::kInt);
-  }
+  place_scale(follows_torch() ? outputs.device() : at::Device(at::kCPU));
   return outputs * scale_;
+}
+
+void GradScaler::place_scale(at::Device device) {
+  if (!scale_.defined()) {
+    scale_ = at::full({}, options_.init_scale, at::TensorOptions(device).dtype(at::kFloat));
+    growth_tracker_ = at::full({}, init_growth_tracker_, at::TensorOptions(device).dtype(at::kInt));
+  } else if (scale_.device() != device) {
+    scale_ = scale_.to(device);
+    growth_tracker_ = growth_tracker_.to(device);
+  }
+}
+
+// The reciprocal is taken in float64, as torch does.
+at::Tensor GradScaler::inverse_scale(const at::TensorOptions& options) const {
+  if (knows_scale()) return at::full({}, 1.0 / scale_.item<double>(), options);
+  return scale_.to(at::kDouble).reciprocal().to(options);
 }
 
 void GradScaler::unscale_gradients(Optimizer& optimizer, PerOptimizer& found) const {
@@ -104,7 +120,7 @@ void GradScaler::unscale_gradients(Optimizer& optimizer, PerOptimizer& found) co
              "keep parameters in float32 (16-mixed), or use 16-true, which does not scale");
     by_dtype[values.scalar_type()].push_back(values);
   }
-  const auto inverse = at::full({}, 1.0 / scale_.item<double>(), found.found_inf.options());
+  const auto inverse = inverse_scale(found.found_inf.options());
   for (const auto& [dtype, gradients] : by_dtype) {
     at::_amp_foreach_non_finite_check_and_unscale_(gradients, found.found_inf, inverse);
   }
@@ -117,6 +133,7 @@ GradScaler::PerOptimizer& GradScaler::begin(const Optimizer& optimizer, const ch
   if (found.stage == Stage::kUnscaled)
     refuse("unscale() has already been called on this optimizer since the last update()");
   if (found.stage == Stage::kStepped) refuse(std::string(call) + "() is being called after step()");
+  found.recording = detail::StepRecording::current();
   const auto device = optimizer.parameters().front().tensor.device();
   found.found_inf = at::full({}, 0.0, at::TensorOptions(device).dtype(at::kFloat));
   return found;
@@ -166,35 +183,83 @@ bool GradScaler::step(Optimizer& optimizer, const std::function<void()>& update)
     update();
     return true;
   }
-  require_scale("step");
-  auto& found = per_optimizer_[&optimizer];
-  if (found.stage == Stage::kStepped) refuse("step() has already been called since the last update()");
-  if (found.stage == Stage::kReady) unscale(optimizer);
-  if (!found.has_gradients) refuse("step() found no gradient to check", "call backward() before step()");
+  auto& found = begin_step(optimizer);
+  detail::refuse_in_recording("a step that the host leaves out when gradients overflowed");
   const bool is_finite = !has_overflowed(optimizer);
   if (is_finite) update();
   found.stage = Stage::kStepped;
   ++steps_;
   skipped_ += is_finite ? 0 : 1;
   total_skipped_ += is_finite ? 0 : 1;
-  skipped_in_a_row_ = is_finite ? 0 : skipped_in_a_row_ + 1;
+  skipped_in_a_row_ = is_finite ? 0 : skipped_in_a_row() + 1;
+  if (left_out_.defined()) left_out_.select(0, 1).fill_(static_cast<double>(skipped_in_a_row_));
   return is_finite;
+}
+
+GradScaler::PerOptimizer& GradScaler::begin_step(Optimizer& optimizer) {
+  require_scale("step");
+  auto& found = per_optimizer_[&optimizer];
+  if (found.stage == Stage::kStepped) refuse("step() has already been called since the last update()");
+  if (found.stage == Stage::kReady) unscale(optimizer);
+  if (!found.has_gradients) refuse("step() found no gradient to check", "call backward() before step()");
+  return found;
+}
+
+Scalar GradScaler::step_lazily(Optimizer& optimizer, const std::function<void()>& update) {
+  if (!options_.enabled || !follows_torch()) return step(optimizer, update);
+  auto& found = begin_step(optimizer);
+  if (found.found_inf.is_cpu() || !optimizer.leave_out_next_step_if(found.found_inf))
+    return step(optimizer, update);
+  update();
+  found.stage = Stage::kStepped;
+  detail::once_per_step([this] { ++steps_; });
+  return count_on_device(found.found_inf);
+}
+
+Scalar GradScaler::count_on_device(const at::Tensor& found_inf) {
+  const at::NoGradGuard no_grad;
+  const auto left_out = found_inf.to(at::kDouble);
+  if (!left_out_.defined()) {
+    left_out_ = at::zeros({2}, left_out.options());
+    left_out_.select(0, 1).fill_(static_cast<double>(skipped_in_a_row_));
+  }
+  if (left_out_.device() != left_out.device()) left_out_ = left_out_.to(left_out.device());
+  left_out_.select(0, 0).add_(left_out);
+  left_out_.select(0, 1).add_(1.0).mul_(left_out);
+  return Scalar::of_last_use(1.0 - left_out);
+}
+
+GradScaler::LeftOut GradScaler::left_out_on_device() const {
+  if (!left_out_.defined()) return {};
+  const auto host = left_out_.to(at::kCPU);
+  return {.total = host[0].item<std::int64_t>(), .in_a_row = host[1].item<std::int64_t>()};
+}
+
+std::int64_t GradScaler::skipped_in_a_row() const {
+  return left_out_.defined() ? left_out_on_device().in_a_row : skipped_in_a_row_;
+}
+
+// What DeepSpeed's scaler has beyond torch's is decided by the host.
+bool GradScaler::follows_torch() const {
+  return options_.hysteresis == 1 && options_.growth_delay == 0 && options_.min_scale == 0;
 }
 
 void GradScaler::update(std::optional<double> new_scale) {
   if (!options_.enabled) return;
   require_scale("update");
   if (new_scale) {
+    detail::refuse_in_recording("a loss scale that the program chooses");
     scale_.fill_(*new_scale);
   } else {
-    auto found_inf = at::full({}, 0.0, at::kFloat);
-    bool checked = false;
+    at::Tensor found_inf;
     for (const auto& [optimizer, found] : per_optimizer_) {
       if (!found.has_gradients) continue;
-      found_inf += found.found_inf.to(at::kCPU);
-      checked = true;
+      if (found.recording != detail::StepRecording::current())
+        detail::refuse_in_recording("an update of the loss scale for a step before");
+      const auto there = found.found_inf.to(scale_.device());
+      found_inf = found_inf.defined() ? found_inf + there : there;
     }
-    if (!checked) refuse("update() was called, but nothing was unscaled since the last one");
+    if (!found_inf.defined()) refuse("update() was called, but nothing was unscaled since the last one");
     adapt(found_inf);
   }
   per_optimizer_.clear();
@@ -202,6 +267,11 @@ void GradScaler::update(std::optional<double> new_scale) {
 
 void GradScaler::adapt(const at::Tensor& found_inf) {
   if (!options_.dynamic) return;
+  if (follows_torch()) {
+    at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor,
+                           options_.backoff_factor, options_.growth_interval);
+    return;
+  }
   if (found_inf.item<float>() != 0.0F) return back_off();
   const double before = scale_.item<double>();
   at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor, options_.backoff_factor,
@@ -258,12 +328,13 @@ StateTree GradScaler::state() const {
   if (options_.hysteresis > 1) state.set("_hysteresis_left", std::int64_t{hysteresis_left_});
   // What torch's scaler keeps has torch's keys alone.
   const bool is_torchs = options_.dynamic && options_.growth_delay == 0;
-  if (total_skipped_ > 0 && !is_torchs) state.set("_skipped_steps", total_skipped_);
+  if (!is_torchs && total_skipped_steps() > 0) state.set("_skipped_steps", total_skipped_steps());
   if (!options_.dynamic) state.set("_dynamic", false);
   return state;
 }
 
 void GradScaler::load_state(const StateTree& state) {
+  detail::outdate_recordings();
   if (!options_.enabled) return;
   if (state.empty()) {
     throw CheckpointError("precision", {.what = "the state of a GradScaler is empty",
@@ -273,7 +344,7 @@ void GradScaler::load_state(const StateTree& state) {
   const auto skipped = state.contains("_skipped_steps") ? state.get<std::int64_t>("_skipped_steps") : 0;
   // A scale that somebody chose says nothing of one that is found, nor the other way round.
   if (options_.dynamic && !state.contains("_dynamic")) load_scale(state);
-  total_skipped_ = skipped;
+  total_skipped_ = skipped - left_out_on_device().total;
   per_optimizer_.clear();
 }
 

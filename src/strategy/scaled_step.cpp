@@ -5,6 +5,8 @@
 #include <lockstep/base/option_type.h>
 #include <lockstep/precision/grad_scaler.h>
 
+#include "device/step_recording.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -13,21 +15,31 @@ GradScaler* active_scaler(Precision& precision) {
   return scaler != nullptr && scaler->is_enabled() ? scaler : nullptr;
 }
 
-// Some are how a scale is found; without one the first, and so many in a row mean that something is wrong.
-void warn_of_skipped(const GradScaler& scaler) {
-  constexpr std::int64_t kMany = 10;
-  if (scaler.skipped_steps() == 1 && scaler.get_scale() == 1)
-    log_warning("optimizer step " + std::to_string(scaler.steps()) +
-                " was left out: gradients were infinite or NaN (further ones are counted)");
-  if (scaler.skipped_in_a_row() != kMany) return;
+constexpr std::int64_t kManySkipped = 10;        // in a row
+constexpr std::int64_t kStepsBetweenLooks = 64;  // where each look waits for a device
+
+void warn_of_many_skipped(const GradScaler& scaler) {
   const auto scale = scaler.get_scale();
-  log_warning("the last " + std::to_string(kMany) + " optimizer steps were left out, up to step " +
-              std::to_string(scaler.steps()) +
+  log_warning("the last " + std::to_string(scaler.skipped_in_a_row()) +
+              " optimizer steps were left out, up to step " + std::to_string(scaler.steps()) +
               (scale == 1
                    ? ": gradients were not finite; look for what is infinite or NaN"
                    : ", of which the loss scale was " + OptionType<double>::print(scale) +
                          ": gradients overflowed in float16; look for what is infinite or NaN, or train "
                          "in bfloat16"));
+}
+
+// Some are how a scale is found; without one the first, and so many in a row mean that something is wrong.
+void warn_of_skipped(const GradScaler& scaler) {
+  if (scaler.skipped_steps() == 1 && scaler.get_scale() == 1)
+    log_warning("optimizer step " + std::to_string(scaler.steps()) +
+                " was left out: gradients were infinite or NaN (further ones are counted)");
+  if (scaler.skipped_in_a_row() == kManySkipped) warn_of_many_skipped(scaler);
+}
+
+void look_at_skipped(const GradScaler& scaler) {
+  if (scaler.steps() % kStepsBetweenLooks != 0) return;
+  if (scaler.skipped_in_a_row() >= kManySkipped) warn_of_many_skipped(scaler);
 }
 
 }  // namespace
@@ -37,6 +49,14 @@ void adapt_scale(Precision& precision) {
   if (scaler != nullptr && scaler->has_stepped()) scaler->update();
 }
 
+CapturedStep::Around around_scaled_step(std::shared_ptr<Precision> precision) {
+  return {.before_step = [precision] { adapt_scale(*precision); },
+          .given_up =
+              [precision] {
+                if (auto* const scaler = active_scaler(*precision)) scaler->discard_all();
+              }};
+}
+
 at::Tensor scaled_loss(Precision& precision, const at::Tensor& loss) {
   auto* const scaler = active_scaler(precision);
   if (scaler == nullptr) return loss;
@@ -44,25 +64,25 @@ at::Tensor scaled_loss(Precision& precision, const at::Tensor& loss) {
   return scaler->scale(loss);
 }
 
-bool unscale_gradients(Strategy& strategy, Precision& precision, Optimizer& optimizer) {
+void unscale_gradients(Strategy& strategy, Precision& precision, Optimizer& optimizer) {
   auto* const scaler = active_scaler(precision);
-  if (scaler == nullptr) return true;
-  if (!scaler->is_unscaled(optimizer)) {
-    if (strategy.unscale_in_step(optimizer, 1.0 / scaler->get_scale())) {
-      scaler->check(optimizer);
-    } else {
-      scaler->unscale(optimizer);
-    }
-    if (strategy.shards_gradients())
-      strategy.communicator().all_reduce(scaler->found_inf(optimizer), ReduceOp::kMax);
+  if (scaler == nullptr || scaler->is_unscaled(optimizer)) return;
+  const bool is_known = scaler->knows_scale();
+  if (is_known && strategy.unscale_in_step(optimizer, 1.0 / scaler->get_scale())) {
+    scaler->check(optimizer);
+  } else {
+    scaler->unscale(optimizer);
   }
-  return !scaler->has_overflowed(optimizer);
+  if (strategy.shards_gradients())
+    strategy.communicator().all_reduce(scaler->found_inf(optimizer), ReduceOp::kMax);
 }
 
-double clip_gradients(Strategy& strategy, Precision& precision, Optimizer& optimizer, GradientClip clip) {
-  const bool usable = unscale_gradients(strategy, precision, optimizer);
-  clip.error_if_nonfinite = clip.error_if_nonfinite && usable;
-  return strategy.clip_gradients(optimizer, clip);
+Scalar clip_gradients(Strategy& strategy, Precision& precision, Optimizer& optimizer, GradientClip clip) {
+  unscale_gradients(strategy, precision, optimizer);
+  auto* const scaler = active_scaler(precision);
+  if (clip.error_if_nonfinite && scaler != nullptr)
+    clip.error_if_nonfinite = !scaler->has_overflowed(optimizer);
+  return strategy.clip_gradients_lazily(optimizer, clip);
 }
 
 void zero_grad(Precision& precision, Optimizer& optimizer, bool set_to_none) {
@@ -74,16 +94,22 @@ void begin_with(Precision& precision, const Optimizer& optimizer) {
   if (auto* const scaler = precision.grad_scaler()) scaler->discard(optimizer);
 }
 
-bool step_optimizer(Strategy& strategy, Precision& precision, Optimizer& optimizer) {
+Scalar step_optimizer(Strategy& strategy, Precision& precision, Optimizer& optimizer) {
   auto* const scaler = active_scaler(precision);
   if (scaler == nullptr) {
     strategy.optimizer_step(optimizer);
-    return true;
+    return 1;
   }
   unscale_gradients(strategy, precision, optimizer);
-  const bool taken = scaler->step(optimizer, [&] { strategy.optimizer_step(optimizer); });
-  if (!taken) strategy.skip_optimizer_step(optimizer);
-  if (!taken && strategy.communicator().rank() == 0) warn_of_skipped(*scaler);
+  const bool warns = strategy.communicator().rank() == 0;
+  const auto taken = scaler->step_lazily(optimizer, [&] { strategy.optimizer_step(optimizer); });
+  if (taken.is_on_device()) {
+    if (warns) once_per_step([scaler] { look_at_skipped(*scaler); });
+    return taken;
+  }
+  if (taken != 0) return taken;
+  strategy.skip_optimizer_step(optimizer);
+  if (warns) warn_of_skipped(*scaler);
   return taken;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <lockstep/base/export.h>
+#include <lockstep/device/scalar.h>
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/precision/precision.h>
@@ -37,10 +38,10 @@ class LOCKSTEP_API FabricOptimizer {
                   std::unique_ptr<Optimizer> optimizer,
                   std::vector<std::shared_ptr<FabricCallback>> callbacks, const GradientClip& clip = {});
 
-  /// One update of the parameters, then the callbacks' on_after_optimizer_step. Returns whether there was an
-  /// update: precision 16-mixed leaves it out when gradients have overflowed. Clips them first where a file
-  /// of DeepSpeed says so. Collective.
-  bool step();
+  /// One update of the parameters, then the callbacks' on_after_optimizer_step. Returns 1 where there was an
+  /// update, else 0: precision 16-mixed leaves it out when gradients have overflowed. Who reads that may wait
+  /// for a device. Clips them first where a file of DeepSpeed says so. Collective.
+  Scalar step();
 
   /// Forgets the gradients; or fills them with zeros in place.
   void zero_grad(bool set_to_none = true);

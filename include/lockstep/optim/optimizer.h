@@ -79,6 +79,11 @@ class LOCKSTEP_API Optimizer {
   /// Returns the first loss. Collective as the closure is.
   virtual double step_with(const Closure& closure);
 
+  /// Lets the next step(), and none after it, be left out where `found_inf`, float32 without dimensions on
+  /// the parameters' device, is not 0: the device finds that out, and nobody waits for it. False, and nothing
+  /// happens, where the optimizer cannot; then whoever asks must read the number. For gradient scalers.
+  virtual bool leave_out_next_step_if(const at::Tensor& found_inf);
+
   /// Keeps its state on disk from now on, but for what a step works on. Before the first step. For
   /// strategies.
   /// @throws ConfigError unless overridden, or when there is state already

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
+#include <lockstep/device/scalar.h>
 #include <lockstep/precision/grad_scaler_options.h>
 #include <lockstep/state/state_tree.h>
 
@@ -59,6 +60,11 @@ class LOCKSTEP_API GradScaler {
   bool step(Optimizer& optimizer);
   bool step(Optimizer& optimizer, const std::function<void()>& update);
 
+  /// Beyond torch: step() that waits for no device where the optimizer can leave a step out by itself
+  /// (Optimizer::leave_out_next_step_if) and the scale follows torch's rule; else as step(). Returns 1 where
+  /// it was taken, 0 where not.
+  Scalar step_lazily(Optimizer& optimizer, const std::function<void()>& update);
+
   /// Adapts the scale: times backoff_factor when a gradient was not finite since the last update(), times
   /// growth_factor after growth_interval updates without one; or sets it to `new_scale`.
   /// @throws Error before scale(), when nothing was unscaled since the last update(), or for an overflow at
@@ -71,17 +77,21 @@ class LOCKSTEP_API GradScaler {
   bool has_stepped() const;
   /// Beyond torch: drops what unscale() found, for gradients that are thrown away.
   void discard(const Optimizer& optimizer);
+  /// Beyond torch: drops what unscale() found and step() did since the last update(): none of it came about.
+  void discard_all() { per_optimizer_.clear(); }
 
   /// Beyond torch: steps since the scaler was made, those of them that were left out, and those of these
-  /// since the last that was taken.
+  /// since the last that was taken. The latter two wait for a device where steps were taken lazily.
   std::int64_t steps() const { return steps_; }
-  std::int64_t skipped_steps() const { return skipped_; }
-  std::int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
+  std::int64_t skipped_steps() const { return skipped_ + left_out_on_device().total; }
+  std::int64_t skipped_in_a_row() const;
   /// Beyond torch: those that were left out, also before a state was loaded.
-  std::int64_t total_skipped_steps() const { return total_skipped_; }
+  std::int64_t total_skipped_steps() const { return total_skipped_ + left_out_on_device().total; }
 
-  /// The scale of the next scale(); 1 when disabled.
+  /// The scale of the next scale(); 1 when disabled. Waits for a device where it is there.
   double get_scale() const;
+  /// Beyond torch: whether get_scale() waits for no device.
+  bool knows_scale() const { return !scale_.defined() || scale_.is_cpu(); }
   double get_growth_factor() const { return options_.growth_factor; }
   double get_backoff_factor() const { return options_.backoff_factor; }
   std::int64_t get_growth_interval() const { return options_.growth_interval; }
@@ -98,9 +108,21 @@ class LOCKSTEP_API GradScaler {
     Stage stage = Stage::kReady;
     at::Tensor found_inf = {};
     bool has_gradients = false;
+    const void* recording = nullptr;  // in which that was found
+  };
+
+  struct LeftOut {
+    std::int64_t total = 0;
+    std::int64_t in_a_row = 0;
   };
 
   void require_scale(const char* call) const;
+  void place_scale(at::Device device);
+  at::Tensor inverse_scale(const at::TensorOptions& options) const;
+  PerOptimizer& begin_step(Optimizer& optimizer);
+  Scalar count_on_device(const at::Tensor& found_inf);
+  LeftOut left_out_on_device() const;
+  bool follows_torch() const;
   void adapt(const at::Tensor& found_inf);
   void back_off();
   void load_scale(const StateTree& state);
@@ -111,7 +133,8 @@ class LOCKSTEP_API GradScaler {
   std::int64_t init_growth_tracker_ = 0;
   int hysteresis_left_ = 1;
   std::int64_t steps_ = 0, skipped_ = 0, total_skipped_ = 0, skipped_in_a_row_ = 0;
-  at::Tensor scale_ = {};           // float32; none before the first scale()
+  at::Tensor left_out_ = {};        // of lazy steps, on the device: float64, in all and in a row
+  at::Tensor scale_ = {};           // float32, on the device of outputs; none before the first scale()
   at::Tensor growth_tracker_ = {};  // int32: updates in a row without an overflow
   std::unordered_map<const Optimizer*, PerOptimizer> per_optimizer_;
 };

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
+#include <lockstep/device/scalar.h>
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/train/run_optimizer.h>
 
@@ -34,10 +35,11 @@ class LOCKSTEP_API ManualOptimizer {
   ManualOptimizer(detail::TrainerState& state, StepContext& step, RunOptimizer& optimizer)
       : state_(&state), step_(&step), optimizer_(&optimizer) {}
 
-  /// The hook on_before_optimizer_step, then one update of the parameters. Returns whether there was an
-  /// update: precision 16-mixed leaves it out where gradients have overflowed. Collective.
+  /// The hook on_before_optimizer_step, then one update of the parameters. Returns 1 where there was an
+  /// update, else 0: precision 16-mixed leaves it out where gradients have overflowed. Who reads that may
+  /// wait for a device. Collective.
   /// @throws ConfigError for an optimizer that evaluates the loss itself
-  bool step();
+  Scalar step();
 
   /// The same for optimizers such as LBFGS: `closure` forgets the gradients, computes the loss, hands it to
   /// manual_backward() and returns it; it is called as often as the optimizer wants, on all ranks alike. For
@@ -49,7 +51,7 @@ class LOCKSTEP_API ManualOptimizer {
 
   /// Clips the gradients of this optimizer's parameters, unscaled before where a scaler is at work. Returns
   /// their norm before that, or 0 where each value is clipped. Lightning's clip_gradients(). Collective.
-  double clip_gradients(const GradientClip& clip);
+  Scalar clip_gradients(const GradientClip& clip);
 
   /// Until the end of the scope, parameters that only other optimizers train need no gradients: Lightning's
   /// toggle_optimizer, untoggle_optimizer and toggled_optimizer. Not Collective, but all ranks do alike.

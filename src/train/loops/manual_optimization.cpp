@@ -70,11 +70,11 @@ void StepContext::manual_backward(const at::Tensor& loss, const BackwardOptions&
 }
 
 // Autocast's cached casts of weights are stale after a step.
-bool ManualOptimizer::step() {
+Scalar ManualOptimizer::step() {
   const AutocastPause pause;
   detail::unscale_gradients(*state_->setup.strategy, *state_->setup.precision, optimizer());
   prepare_step();
-  const bool taken = detail::step_optimizer(*state_->setup.strategy, *state_->setup.precision, optimizer());
+  const auto taken = detail::step_optimizer(*state_->setup.strategy, *state_->setup.precision, optimizer());
   at::autocast::clear_cache();
   state_->progress.count_optimizer_step();
   return taken;
@@ -107,7 +107,7 @@ void ManualOptimizer::zero_grad(bool set_to_none) {
   detail::zero_grad(*state_->setup.precision, optimizer(), set_to_none);
 }
 
-double ManualOptimizer::clip_gradients(const GradientClip& clip) {
+Scalar ManualOptimizer::clip_gradients(const GradientClip& clip) {
   if (clip.value <= 0) return 0;
   const AutocastPause pause;
   return detail::clip_gradients(*state_->setup.strategy, *state_->setup.precision, optimizer(), clip);
