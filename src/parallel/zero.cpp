@@ -31,7 +31,7 @@ struct Gathered {
 };
 
 XXH64_hash_t fingerprint(const at::Tensor& tensor) {
-  const auto values = tensor.detach().contiguous();
+  const auto values = tensor.detach().cpu().contiguous();
   return XXH3_64bits(values.const_data_ptr(), values.nbytes());
 }
 

@@ -63,7 +63,14 @@ void require_one_directory(const DeepSpeedConfig& config) {
                             zero.offload_optimizer.nvme_path.value_or("").string()});
 }
 
-// What would be on the CPU is there already.
+// What has no place on the CPU where that is the device of the ranks: it is there already.
+bool offloads_to_host(const DeepSpeedConfig& config) {
+  const auto& zero = config.zero_optimization;
+  if (zero.stage == 0) return false;
+  return zero.offload_optimizer.device == deepspeed::OffloadDevice::kCpu ||
+         (zero.stage == 3 && zero.offload_param.device == deepspeed::OffloadDevice::kCpu);
+}
+
 std::optional<DiskOffload> offload_of(const DeepSpeedConfig& config) {
   const auto& zero = config.zero_optimization;
   const bool parameters = zero.offload_param.device == deepspeed::OffloadDevice::kNvme && zero.stage == 3;
@@ -171,6 +178,7 @@ ShardingPlan plan_of(const DeepSpeedConfig& config, Dtype dtype, int world_size,
   }
   set_residency(plan, zero);
   plan.offload = offload_of(config);
+  plan.offload_to_host = !plan.offload && offloads_to_host(config);
   if (config.gradient_allreduce_op == deepspeed::AllreduceOp::kSum) plan.gradient_op = ReduceOp::kSum;
   plan.zero_plus_plus = zero_plus_plus_of(config, world_size, ranks_per_node);
   return plan;

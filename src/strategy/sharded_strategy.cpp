@@ -159,6 +159,10 @@ void ShardedStrategy::set_ranks(Communicator communicator, int ranks_per_node) {
   ranks_per_node_ = ranks_per_node;
 }
 
+ShardingPlan ShardedStrategy::plan() const {
+  return detail::placed_on(plan(communicator_.size(), ranks_per_node_), root_device());
+}
+
 // A module stays sharded from one fit to the next, also by another Trainer with the same options.
 void ShardedStrategy::setup_module(const std::shared_ptr<torch::nn::Module>& module) {
   detail::require_placeable(*module, root_device(), communicator_.rank());
@@ -257,7 +261,7 @@ double ShardedStrategy::clip_gradients(Optimizer& optimizer, const GradientClip&
 }
 
 Scalar ShardedStrategy::clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) {
-  if (root_device().is_cpu() || clip.algorithm != ClipAlgorithm::kNorm)
+  if (optimizer.parameters().front().tensor.is_cpu() || clip.algorithm != ClipAlgorithm::kNorm)
     return clip_gradients(optimizer, clip);
   const auto& engine = *sharded_.of(optimizer).engine;
   require_averaged(engine, optimizer, "clip_gradients()");
@@ -272,6 +276,7 @@ void ShardedStrategy::check_step(const Optimizer& optimizer) {
 // What has failed half way may have changed this rank's part of what is gathered.
 void ShardedStrategy::optimizer_step(Optimizer& optimizer) {
   check_step(optimizer);
+  sharded_.of(optimizer).engine->await_device();
   try {
     optimizer.step(scales_->factor(optimizer));
   } catch (...) {

@@ -102,11 +102,7 @@ class ShardedStrategy : public Strategy {
   detail::DeferredScales& scales() { return *scales_; }
 
  private:
-  ShardingPlan plan() const {
-    auto chosen = plan(communicator_.size(), ranks_per_node_);
-    chosen.device = root_device();
-    return chosen;
-  }
+  ShardingPlan plan() const;
   void drive(const std::shared_ptr<torch::nn::Module>& module, std::shared_ptr<ShardedEngine> engine);
   bool is_alike(const ShardedEngine& engine) const;
 

@@ -71,7 +71,7 @@ std::span<const Row> strategy_choices() {
           "ddp_fork for models that leave parameters unused"},
       Row{"ddp_notebook_find_unused_parameters_false", Ddp{.start_method = StartMethod::kFork}, "ddp_fork"},
       Row{"fsdp", Fsdp{}, "parameters, gradients and optimizer state are sharded over the ranks"},
-      Row{"fsdp_cpu_offload", Fsdp{.cpu_offload = true}, "fsdp whose shards and optimizer state lie on disk"},
+      Row{"fsdp_cpu_offload", Fsdp{.cpu_offload = true}, "fsdp whose shards and optimizer are the CPU's or, if that computes, on disk"},
       Row{"deepspeed", DeepSpeed{},
           "ZeRO: optimizer state and gradients are sharded (stage 2), or as config says"},
       Row{"deepspeed_stage_1", DeepSpeed{.stage = 1}, "optimizer state is sharded over the ranks"},

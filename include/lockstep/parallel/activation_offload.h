@@ -1,4 +1,4 @@
-// Activations that are kept on disk from forward to backward.
+// Activations that are kept on disk, or those of a device on the host, from forward to backward.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,9 @@ struct ActivationOffload {
 /// the system needs the memory (cgroups; RLIMIT_DATA does not count them), and backward reads ahead.
 /// Gradients have the bits that they have without. With activation checkpointing what comes into the blocks
 /// goes to disk. Parameters, and what explicit ls::checkpoint() calls take, stay in memory.
+///
+/// Where this rank computes on a device, they go to page-locked memory of the host instead, and nothing to
+/// disk: copies run beside what is computed, and backward brings the next one along.
 ///
 /// Holds as long as the module lives; another call for the same module replaces the options. Not
 /// Collective; blocks to make a folder. Forward throws IoError where the disk has no room.

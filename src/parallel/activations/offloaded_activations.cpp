@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <lockstep/base/error.h>
+#include <lockstep/device/torch_device.h>
 #include <lockstep/parallel/dispatch/backward_observer.h>
 #include <lockstep/torch.h>
 
@@ -65,13 +66,14 @@ class ActivationStore::Copy final : public SavedMemory {
   const std::weak_ptr<Copy> previous_;
 };
 
-ActivationStore::ActivationStore(offload::SwapFolder folder, std::int64_t min_bytes)
-    : pool_(std::make_shared<offload::MappedPool>(std::move(folder))),
+ActivationStore::ActivationStore(std::optional<offload::SwapFolder> folder, std::int64_t min_bytes)
+    : pool_(folder ? std::make_shared<offload::MappedPool>(*std::move(folder)) : nullptr),
       min_bytes_(static_cast<std::uint64_t>(std::max<std::int64_t>(min_bytes, 1))) {}
 
 bool ActivationStore::takes(const at::Tensor& tensor) const {
-  if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != at::kStrided || !tensor.has_storage() ||
-      tensor.is_conj() || tensor.is_neg() || tensor.is_inference() || tensor.key_set().has(use_key()))
+  if (!tensor.defined() || (tensor.is_cpu() && !pool_) || tensor.layout() != at::kStrided ||
+      !tensor.has_storage() || tensor.is_conj() || tensor.is_neg() || tensor.is_inference() ||
+      tensor.key_set().has(use_key()))
     return false;
   const auto bytes = static_cast<std::uint64_t>(tensor.storage().nbytes());
   return bytes >= min_bytes_ && bytes / kMostStoragePerTensor <= tensor.nbytes() &&
@@ -83,7 +85,20 @@ SavedTensor ActivationStore::keep(const at::Tensor& tensor) {
   return {TensorPlace(tensor), copy_of(tensor)};
 }
 
-std::shared_ptr<ActivationStore::Copy> ActivationStore::copy_of(const at::Tensor& tensor) {
+std::shared_ptr<SavedMemory> ActivationStore::copied(const c10::Storage& memory) {
+  if (!memory.device().is_cpu()) {
+    auto copy = std::make_shared<HostCopy>(memory, latest_on_host_);
+    latest_on_host_ = copy;
+    return copy;
+  }
+  auto bytes = leased(pool_, memory.nbytes());
+  std::memcpy(bytes.mutable_data(), memory.data(), memory.nbytes());
+  auto copy = std::make_shared<Copy>(std::move(bytes), latest_);
+  latest_ = copy;
+  return copy;
+}
+
+std::shared_ptr<SavedMemory> ActivationStore::copy_of(const at::Tensor& tensor) {
   const auto& memory = tensor.storage();
   const std::lock_guard lock(mutex_);
   forget_what_is_gone();
@@ -91,11 +106,9 @@ std::shared_ptr<ActivationStore::Copy> ActivationStore::copy_of(const at::Tensor
       sources_.try_emplace(memory.unsafeGetStorageImpl(), Source{.storage = memory.getWeakStorageImpl()});
   auto& source = row->second;
   if (auto copy = source.copy.lock(); copy && source.version == tensor._version()) return copy;
-  auto bytes = leased(pool_, memory.nbytes());
-  std::memcpy(bytes.mutable_data(), memory.data(), memory.nbytes());
-  auto copy = std::make_shared<Copy>(std::move(bytes), latest_);
+  auto copy = copied(memory);
   source.version = tensor._version();
-  source.copy = latest_ = copy;
+  source.copy = copy;
   return copy;
 }
 
@@ -112,11 +125,12 @@ namespace lockstep {
 namespace detail {
 namespace {
 
-offload::SwapFolder folder_of(const ActivationOffload& options, int rank) {
+std::optional<offload::SwapFolder> folder_of(const ActivationOffload& options, int rank, at::Device device) {
   if (options.min_bytes < 1)
     throw ConfigError("parallel", {.what = "min_bytes of offloaded activations",
                                    .expected = "1 or more",
                                    .got = std::to_string(options.min_bytes)});
+  if (!device.is_cpu()) return std::nullopt;
   const auto directory =
       options.directory.empty() ? offload::temporary_directory(options.option) : options.directory;
   if (rank == 0) offload::warn_of_tmpfs(directory, options.option);
@@ -135,8 +149,8 @@ std::vector<at::Tensor> marked_tensors(const torch::nn::Module& module) {
 }  // namespace
 
 OffloadedActivations::OffloadedActivations(const torch::nn::Module& module, const ActivationOffload& options,
-                                           int rank)
-    : store_(std::make_shared<ActivationStore>(folder_of(options, rank), options.min_bytes)),
+                                           int rank, at::Device device)
+    : store_(std::make_shared<ActivationStore>(folder_of(options, rank, device), options.min_bytes)),
       parameters_(marked_tensors(module)) {
   install_autograd_engine();
   mark();
@@ -159,7 +173,8 @@ void OffloadedActivations::announce(std::span<const TensorUse>) {
 }  // namespace detail
 
 void offload_activations(const torch::nn::Module& module, const ActivationOffload& options) {
-  detail::set_policy<detail::OffloadedActivations>(module, "offloaded activations", options, /*rank=*/0);
+  detail::set_policy<detail::OffloadedActivations>(module, "offloaded activations", options, /*rank=*/0,
+                                                   device_in_use());
 }
 
 }  // namespace lockstep

@@ -1,9 +1,11 @@
-// Activations that are stored on disk from forward to backward, for the passes through chosen modules.
+// Activations that are kept outside of memory from forward to backward, for the passes through chosen
+// modules: those of the CPU on disk, those of a device on the host.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -12,41 +14,46 @@
 #include <lockstep/parallel/dispatch/tensor_mark.h>
 
 #include "offload/mapped_memory.h"
+#include "parallel/activations/host_copy.h"
 #include "parallel/activations/module_policies.h"
 #include "parallel/dispatch/saved_tensors.h"
 
 namespace lockstep::detail {
 
-/// Copies the memory of tensors into mapped files, once for all tensors that lie in it. Parameters, tensors
-/// on accelerators and those of less than `min_bytes` stay where they are. Thread-safe.
+/// Copies the memory of tensors, once for all tensors that lie in it: of the CPU into mapped files, of a
+/// device to the host. Parameters and tensors of less than `min_bytes` stay where they are. Thread-safe.
 class LOCKSTEP_API ActivationStore final : public SavedTensorStore {
  public:
-  ActivationStore(offload::SwapFolder folder, std::int64_t min_bytes);
+  /// Without a folder tensors of the CPU stay where they are, too.
+  ActivationStore(std::optional<offload::SwapFolder> folder, std::int64_t min_bytes);
 
   /// Blocks while bytes are copied; they reach the disk when the system needs the memory.
   /// @throws IoError where the disk has no room
   SavedTensor keep(const at::Tensor& tensor) override;
 
-  std::uint64_t bytes_in_use() const { return pool_->bytes_in_use(); }
+  /// Of files.
+  std::uint64_t bytes_in_use() const { return pool_ ? pool_->bytes_in_use() : 0; }
 
  private:
   class Copy;
   struct Source {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // weak: keeps the address from being used again
     std::int64_t version = 0;                           // of what was copied
-    std::weak_ptr<Copy> copy = {};
+    std::weak_ptr<SavedMemory> copy = {};
   };
 
   bool takes(const at::Tensor& tensor) const;
-  std::shared_ptr<Copy> copy_of(const at::Tensor& tensor);
+  std::shared_ptr<SavedMemory> copy_of(const at::Tensor& tensor);
+  std::shared_ptr<SavedMemory> copied(const c10::Storage& memory);
   void forget_what_is_gone();
 
-  const std::shared_ptr<offload::MappedPool> pool_;
+  const std::shared_ptr<offload::MappedPool> pool_;  // null without a folder
   const std::uint64_t min_bytes_;
   std::mutex mutex_;  // guards all below
   std::unordered_map<const c10::StorageImpl*, Source> sources_;
   std::size_t most_sources_ = 64;  // above this number, freed sources are removed
   std::weak_ptr<Copy> latest_;
+  std::weak_ptr<HostCopy> latest_on_host_;
 };
 
 /// From the first operator that uses one of the module's parameters until backward, tensors that this thread
@@ -54,7 +61,9 @@ class LOCKSTEP_API ActivationStore final : public SavedTensorStore {
 class OffloadedActivations final : public UseHandler, public ModulePolicy {
  public:
   /// @throws ConfigError for a directory that cannot be used, a module without parameters, min_bytes < 1
-  OffloadedActivations(const torch::nn::Module& module, const ActivationOffload& options, int rank);
+  /// @param device  on which the module computes; a directory is used where that is the CPU
+  OffloadedActivations(const torch::nn::Module& module, const ActivationOffload& options, int rank,
+                       at::Device device);
 
   void announce(std::span<const TensorUse> uses) override;
   void before_use(OperatorCall&, std::span<const TensorUse>) override {}

@@ -23,7 +23,7 @@ TensorPlace::TensorPlace(const at::Tensor& tensor)
       dtype(tensor.scalar_type()) {}
 
 at::Tensor TensorPlace::in(const c10::Storage& memory) const {
-  return at::empty({0}, dtype).set_(memory, offset, sizes, strides);
+  return at::empty({0}, at::TensorOptions(memory.device()).dtype(dtype)).set_(memory, offset, sizes, strides);
 }
 
 namespace {

@@ -108,7 +108,7 @@ void FlatGradient::fill_flags() {
 
 // Gradients that are there already are added to.
 bool FlatGradient::lands_in_place() const {
-  bool is_free = landing_type_ == gradient_type_;
+  bool is_free = landing_type_ == gradient_type_ && !flat_.memory().is_on_host();
   for (std::size_t i = 0; i < flat_.members().size(); ++i)
     is_free = is_free && !flat_.piece(i).grad().defined();
   return is_free;
@@ -188,11 +188,12 @@ void FlatGradient::take_average(std::size_t member, const at::Tensor& average) {
   auto& gradient = flat_.piece(member).mutable_grad();
   if (gradient.defined()) {
     const bool is_alike = average.scalar_type() == gradient.scalar_type();
-    gradient.add_(is_alike ? average : average.to(dtype_of_pieces(flat_)));
+    const auto added = is_alike ? average : average.to(dtype_of_pieces(flat_));
+    if (added.numel() > 0) gradient.add_(added.to(gradient.device()));
     return;
   }
   gradient = averages_.narrow(0, piece.offset, piece.count);
-  if (!chunk_.is_same(averages_)) gradient.copy_(average);
+  if (!chunk_.is_same(averages_)) flat_.memory().copy_to_shard(average, gradient);
 }
 
 std::int64_t FlatGradient::average_bytes() const {

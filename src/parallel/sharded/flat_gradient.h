@@ -46,6 +46,8 @@ class FlatGradient {
   void discard(MemoryPool& pool) noexcept;
   /// Forgets what earlier reductions have left for later ones.
   void forget_past() { reduction_->forget_past(); }
+  /// Forgets which gradients there were the last time.
+  void forget_flags() { flags_of_last_.reset(); }
   /// Drops gradients that have not been sent.
   void drop();
   /// Drops those of the pieces.

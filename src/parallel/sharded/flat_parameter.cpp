@@ -41,7 +41,8 @@ void count_versions_apart(const at::Tensor& piece) {
 
 // What was not changed keeps the digits that what operators see has no room for.
 void take_changes(const at::Tensor& own, const at::Tensor& before, const at::Tensor& now) {
-  own.copy_(at::where(now.eq(before), own, now.to(own.scalar_type())));
+  const auto here = now.to(own.device());
+  own.copy_(at::where(here.eq(before), own, here.to(own.scalar_type())));
 }
 
 }  // namespace
@@ -58,12 +59,12 @@ FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh
       casts_arguments_(compute.casts_arguments && (dtype_ != own_dtype_ || compute.master)),
       reduces_quantized_(compute.reduces_quantized),
       is_trained_(members_.front().tensor.requires_grad()),
-      is_resident_(mesh.shards() == 1 && dtype_ == master_dtype(members_, compute)),
+      is_resident_(mesh.shards() == 1 && dtype_ == master_dtype(members_, compute) && !memory.is_on_host()),
       gather_(mesh, layout_.shard_elements(), dtype_, compute.travel, memory) {
   const torch::NoGradGuard no_grad;
   if (compute.keeps_row && mesh.shards() > 1 && !memory_.is_on_disk()) {
     const c10::InferenceMode off(false);
-    kept_row_ = memory_.zeros(layout_.total_elements(), dtype_);
+    kept_row_ = memory_.row_zeros(layout_.total_elements(), dtype_);
   }
   shard_ = memory_for_part(master_dtype(members_, compute));
   for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -83,7 +84,8 @@ FlatParameter::FlatParameter(std::vector<ShardedTensor> members, const ShardMesh
 // What others gather is at its place already where the row stays.
 at::Tensor FlatParameter::memory_for_part(at::ScalarType dtype) {
   const auto elements = layout_.shard_elements();
-  if (kept_row_.defined() && dtype == dtype_) return kept_row_.narrow(0, mesh_.shard() * elements, elements);
+  if (kept_row_.defined() && dtype == dtype_ && !memory_.is_on_host())
+    return kept_row_.narrow(0, mesh_.shard() * elements, elements);
   return memory_.zeros(elements, dtype);
 }
 
@@ -199,7 +201,7 @@ void FlatParameter::hold(std::span<const std::size_t> held) {
   at::Tensor row;
   for (const auto i : held) {
     if (held_[i].count++ > 0) continue;
-    if (!row.defined()) row = whole_row(dtype_);
+    if (!row.defined()) row = whole_row(dtype_).to(memory_.device());
     if (row.is_same(shard_)) row = shard_.clone();
     held_[i].row = row;
     attach_memory(members_[i].tensor, row, layout_.offset(i));
@@ -243,7 +245,7 @@ void FlatParameter::restore(const std::vector<at::Tensor>& values) {
     const bool is_intact = marks_[i]->is_intact();
     marks_[i].reset();
     if (!is_intact) continue;
-    const auto own = values[i].to(own_dtype_, /*non_blocking=*/false, /*copy=*/true);
+    const auto own = values[i].to(memory_.device(), own_dtype_, /*non_blocking=*/false, /*copy=*/true);
     tensor.set_data(own.view(tensor.sizes()));
   }
   leave_row();

@@ -155,6 +155,10 @@ void GradientReduction::forget_past() {
   for (auto& flow : flows_) flow.gradient.forget_past();
 }
 
+void GradientReduction::forget_flags() {
+  for (auto& flow : flows_) flow.gradient.forget_flags();
+}
+
 void GradientReduction::take_memory() {
   for (auto& flow : flows_)
     if (!flow.gradient.is_idle()) flow.gradient.take_memory();

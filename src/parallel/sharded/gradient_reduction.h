@@ -33,6 +33,8 @@ class GradientReduction {
 
   /// Forgets what earlier backwards have left for later ones: errors of quantised gradients.
   void forget_past();
+  /// Forgets what lies on the device of which gradients there were.
+  void forget_flags();
   /// Forgets gradients that wait on the module's tensors for a backward that averages.
   void drop_accumulated();
 

@@ -1,4 +1,5 @@
 #include "parallel/sharded/residency.h"
+#include "device/step_recording.h"
 
 #include <algorithm>
 #include <cctype>
@@ -117,7 +118,10 @@ void Residency::before_use(OperatorCall& call, std::span<const TensorUse> uses) 
     auto& unit = units_[place.unit];
     auto& flat = *unit.flats[place.flat];
     if (flat.casts_arguments()) cast = flat.dtype();
-    if (flat.is_held(place.member)) continue;
+    if (flat.is_held(place.member)) {
+      refuse_in_recording("a parameter that is held whole");
+      continue;
+    }
     if (!is_in(pinned_, place.unit)) pinned_.push_back(place.unit);
   }
   for (std::size_t i = 0; i < pinned_.size(); ++i) use(pinned_[i]);

@@ -39,19 +39,22 @@ void NarrowShard::forget() {
 
 RowGather::RowGather(const ShardMesh& mesh, std::int64_t shard_elements, at::ScalarType dtype,
                      RowTravel travel, ShardMemory& memory)
-    : mesh_(mesh), format_(shard_elements, CodeBits::k8), dtype_(dtype), is_quantized_(travel.is_quantized) {
+    : mesh_(mesh),
+      memory_(memory),
+      format_(shard_elements, CodeBits::k8),
+      dtype_(dtype),
+      is_quantized_(travel.is_quantized) {
   if (!travel.has_secondary || mesh.gather_near.size() == 1) return;
   const auto shards = mesh.shards() / mesh.gather_near.size();
   secondary_ = is_quantized_ ? memory.zeros(shards * format_.bytes(), at::kByte)
-                             : memory.zeros(shards * shard_elements, dtype);
+                             : memory.row_zeros(shards * shard_elements, dtype);
 }
 
 void RowGather::start(MemoryPool& pool, const at::Tensor& shard, const at::Tensor& row, std::int64_t number) {
   const torch::NoGradGuard no_grad;
   row_ = row;
   if (mesh_.gather.size() == 1) {
-    row.copy_(shard);
-    return;
+    return memory_.is_on_host() ? memory_.copy_to_device(shard, row) : void(row.copy_(shard));
   }
   travelling_ = is_quantized_ ? pool.take(format_.bytes() * mesh_.shards(), at::kByte) : row;
   work_ = has_secondary_ ? all_gather_flat_async(mesh_.gather_near, travelling_, secondary_, number)
@@ -60,6 +63,11 @@ void RowGather::start(MemoryPool& pool, const at::Tensor& shard, const at::Tenso
 
 // This rank's part of what travels.
 at::Tensor RowGather::part_of(MemoryPool& pool, const at::Tensor& shard) {
+  if (memory_.is_on_host()) {
+    part_ = pool.take(shard.numel(), dtype_);
+    memory_.copy_to_device(narrow_ != nullptr ? narrow_->current() : shard, part_);
+    return part_;
+  }
   if (!changes(shard.scalar_type())) return shard;
   if (narrow_ != nullptr) return narrow_->current();
   if (is_quantized_) {

@@ -107,6 +107,7 @@ class RowGather {
   at::Tensor own_slice() const;
 
   const ShardMesh& mesh_;
+  ShardMemory& memory_;
   RecordFormat format_;  // of a shard, where it is quantised
   at::ScalarType dtype_;
   bool is_quantized_;

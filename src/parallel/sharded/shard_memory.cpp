@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
+#include <c10/core/Event.h>
+#include <lockstep/device/torch_device.h>
 #include <lockstep/torch.h>
 
 #include "base/system.h"
+#include "device/step_recording.h"
 #include "offload/mapped_memory.h"
 #include "offload/swap_folder.h"
 #include "optim/arena.h"
@@ -18,6 +22,10 @@ namespace {
 at::Tensor flat_zeros(std::int64_t elements, at::ScalarType dtype, at::Device device) {
   if (device.is_cpu()) return zeros_in_pages(elements, dtype);
   return at::zeros({elements}, at::TensorOptions(device).dtype(dtype));
+}
+
+at::TensorOptions page_locked(at::ScalarType dtype) {
+  return at::TensorOptions(at::kCPU).dtype(dtype).pinned_memory(true);
 }
 
 }  // namespace
@@ -85,7 +93,37 @@ int ranks_on_disk(const Communicator& ranks, const std::filesystem::path& direct
   return static_cast<int>(std::ranges::count(all, mine));
 }
 
+at::Tensor ShardMemory::row_zeros(std::int64_t elements, at::ScalarType dtype) const {
+  return flat_zeros(elements, dtype, device_);
+}
+
+// Other types are converted on the host: a copy that converts would wait.
+void ShardMemory::copy_to_device(const at::Tensor& shard, const at::Tensor& to) {
+  is_awaited_ = true;
+  auto from = shard;
+  if (shard.scalar_type() != to.scalar_type()) {
+    from = at::empty(shard.sizes(), page_locked(to.scalar_type()));
+    from.copy_(shard);
+  }
+  to.copy_(from, /*non_blocking=*/true);
+}
+
+void ShardMemory::copy_to_shard(const at::Tensor& from, const at::Tensor& shard) {
+  if (from.numel() == 0) return;
+  is_awaited_ = true;
+  shard.copy_(from, /*non_blocking=*/true);
+}
+
+void ShardMemory::await_device() {
+  if (!is_on_host_ || !std::exchange(is_awaited_, false)) return;
+  refuse_in_recording("a step of an optimizer that is offloaded to the CPU");
+  c10::Event issued(device_.type());
+  issued.record(current_stream(device_));
+  issued.synchronize();
+}
+
 at::Tensor ShardMemory::zeros(std::int64_t elements, at::ScalarType dtype) {
+  if (is_on_host_) return at::zeros({elements}, page_locked(dtype));
   if (!swap_ || elements == 0) return flat_zeros(elements, dtype, device_);
   const auto bytes = static_cast<std::uint64_t>(elements) * c10::elementSize(dtype);
   const auto memory =

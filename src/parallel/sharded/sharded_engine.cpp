@@ -6,6 +6,7 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/torch.h>
 
+#include "device/step_recording.h"
 #include "offload/swap_folder.h"
 #include "optim/device_norms.h"
 #include "parallel/backward_checks.h"
@@ -23,7 +24,8 @@ ShardedEngine::ShardedEngine(const torch::nn::Module& module, Communicator comm,
 ShardedEngine::ShardedEngine(const torch::nn::Module& module, const ShardingPlan& plan, Communicator comm)
     : impl_(std::make_unique<Impl>(module, std::move(comm), plan)) {}
 
-ShardedEngine::~ShardedEngine() = default;
+// Recordings refer to it.
+ShardedEngine::~ShardedEngine() { outdate_recordings(); }
 
 PendingScales::~PendingScales() = default;
 
@@ -88,7 +90,9 @@ void ShardedEngine::after_step() {
   impl_->residency.release_after_step();
   impl_->broadcast_buffers();
   if (impl_->replicas) impl_->replicas->end_step();
-  if (is_compared_after(++impl_->steps)) impl_->compare_trained();
+  meet_once_per_step([impl = impl_.get()] {
+    if (is_compared_after(++impl->steps)) impl->compare_trained();
+  });
 }
 
 void ShardedEngine::check_replicas() {
@@ -134,13 +138,16 @@ double ShardedEngine::clip_grad_norm(std::span<const NamedParameter> parameters,
 
 Scalar ShardedEngine::clip_grad_norm_lazily(std::span<const NamedParameter> parameters,
                                             const GradientClip& clip) const {
-  if (impl_->device.is_cpu() || clip.norm_type != 2.0 || clip.error_if_nonfinite)
+  if (impl_->device.is_cpu() || impl_->memory.is_on_host() || clip.norm_type != 2.0 ||
+      clip.error_if_nonfinite)
     return clip_grad_norm(parameters, clip.value, clip.norm_type, clip.error_if_nonfinite);
   const torch::NoGradGuard no_grad;
   const auto norm = sharded_norm_on_device(impl_->refs_of(parameters), impl_->mesh.gather);
   const auto coefficient = device_clip_coefficient(norm, clip.value);
+  std::vector<at::Tensor> gradients;
   for (const auto& parameter : parameters)
-    if (const auto& gradient = parameter.tensor.grad(); gradient.defined()) gradient.mul_(coefficient);
+    if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
+  device_scale(gradients, coefficient);
   return Scalar::of_last_use(norm);
 }
 

@@ -12,6 +12,7 @@
 
 #include <lockstep/parallel/sharded/sharded_engine.h>
 
+#include "device/step_recording.h"
 #include "parallel/activations/block_segments.h"
 #include "parallel/activations/offloaded_activations.h"
 #include "parallel/module_states.h"
@@ -41,11 +42,15 @@ struct ShardedEngine::Impl {
   std::vector<detail::PieceRef> refs_of(std::span<const NamedParameter> parameters) const;
   void require_room(std::uint64_t bytes_of_rank, const char* of_what) const;
   void check_lives() const;
+  /// @throws ConfigError naming what is no longer what was sharded
+  void check_module();
   void begin(const at::Tensor& loss);
   void finish();
   void abandon() noexcept;
   void end_pass();
   void broadcast_buffers() const;
+  /// Of captured steps: nothing is gathered any more, and no memory that a recording has used is used again.
+  void forget_computed(bool is_given_up) noexcept;
   void watch_replicas(std::vector<detail::MemberPlace> members);
   /// Whether ranks train the same parameters. Collective, blocking.
   /// @throws CollectiveMismatch naming the first that they do not
@@ -76,6 +81,7 @@ struct ShardedEngine::Impl {
   std::int64_t steps = 0;
   int local_scopes = 0;
   bool is_over = false;
+  detail::RecordingListener listener{[this](bool is_given_up) { forget_computed(is_given_up); }};
 };
 
 }  // namespace lockstep

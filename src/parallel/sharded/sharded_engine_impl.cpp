@@ -37,7 +37,6 @@ void require_built_for(at::Device device, const ShardingPlan& plan) {
   const auto& travel = plan.zero_plus_plus;
   const char* what = nullptr;
   if (plan.offload) what = "offloading to disk";
-  if (plan.activation_offload) what = "offloading of activations";
   if (travel.quantized_weights || travel.quantized_frozen_weights || travel.quantized_gradients)
     what = "quantised collectives (ZeRO++)";
   if (what == nullptr) return;
@@ -53,18 +52,18 @@ constexpr auto kChangeHint =
 }  // namespace
 
 ShardedEngine::Impl::Impl(const torch::nn::Module& module, Communicator ranks, const ShardingPlan& chosen)
-    : plan(chosen),
+    : plan(placed_on(chosen, chosen.device ? *chosen.device : device_of(ModuleStates(module)))),
       comm(std::move(ranks)),
       states(module),
       swap(plan.offload ? make_swap(*plan.offload, comm.rank()) : nullptr),
-      offloaded(plan.activation_offload
-                    ? std::make_unique<OffloadedActivations>(module, *plan.activation_offload, comm.rank())
-                    : nullptr),
+      offloaded(plan.activation_offload ? std::make_unique<OffloadedActivations>(
+                                              module, *plan.activation_offload, comm.rank(), *plan.device)
+                                        : nullptr),
       mesh(checked_mesh()),
       whole_mesh(make_whole_mesh()),
       ranks_on_disk(swap ? detail::ranks_on_disk(comm, plan.offload->directory) : 0),
-      device(plan.device.value_or(device_of(states))),
-      memory(device, plan.offload && plan.offload->parameters ? swap : nullptr),
+      device(*plan.device),
+      memory(device, plan.offload && plan.offload->parameters ? swap : nullptr, plan.offload_to_host),
       pool(device),
       residency(units, pool, rules_of(chosen)) {
   const MemoryAtOnce at_once;
@@ -91,7 +90,7 @@ ShardMesh ShardedEngine::Impl::checked_mesh() const {
   if (comm.size() > 1) require_writable(states);
   check_shardable(states);
   check_plan(plan, comm.size());
-  require_built_for(plan.device.value_or(device_of(states)), plan);
+  require_built_for(*plan.device, plan);
   const auto& options = plan.zero_plus_plus;
   if (plan.shards == 1) return make_shard_mesh(comm, 1);
   return make_shard_mesh(comm, plan.shards,
@@ -150,7 +149,7 @@ void ShardedEngine::Impl::watch_replicas(std::vector<MemberPlace> members) {
     });
   }
   residency.set_members(std::move(members), [this](std::size_t tag) {
-    if (replicas) replicas->note_write(tag);
+    if (replicas) once_per_step([this, tag] { replicas->note_write(tag); });
   });
 }
 
@@ -219,18 +218,24 @@ void ShardedEngine::Impl::check_lives() const {
                                    .hint = "shard it anew"});
 }
 
-void ShardedEngine::Impl::begin(const at::Tensor& loss) {
-  check_lives();
+void ShardedEngine::Impl::check_module() {
   lists->check();
   for (const auto& unit : units) {
     for (const auto& flat : unit.flats) flat->check_members();
   }
+}
+
+void ShardedEngine::Impl::begin(const at::Tensor& loss) {
+  check_lives();
+  check_module();
+  if (auto* const recording = StepRecording::current()) recording->before_replay([this] { check_module(); });
   residency.end_hold();
   gradients->begin(loss);
 }
 
 void ShardedEngine::Impl::finish() {
   gradients->finish();
+  memory.await_device();
   end_pass();
 }
 
@@ -245,6 +250,18 @@ void ShardedEngine::Impl::abandon() noexcept {
 void ShardedEngine::Impl::end_pass() {
   residency.release_passing();
   residency.end_pass();
+}
+
+void ShardedEngine::Impl::forget_computed(bool is_given_up) noexcept {
+  if (device.is_cpu() || is_over) return;
+  try {
+    residency.release_all();
+  } catch (const std::exception&) {  // of a gather that has failed: the next one says so
+  }
+  pool.forget_peak();
+  if (!is_given_up || !gradients) return;
+  gradients->forget_flags();
+  gradients->drop_accumulated();
 }
 
 void ShardedEngine::Impl::broadcast_buffers() const {

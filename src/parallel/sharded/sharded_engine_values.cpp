@@ -4,6 +4,7 @@
 #include <lockstep/parallel/sharded/sharded_engine.h>
 #include <lockstep/torch.h>
 
+#include "device/step_recording.h"
 #include "parallel/sharded/sharded_engine.h"
 
 namespace lockstep {
@@ -66,10 +67,16 @@ TensorShard ShardedEngine::shard_of(const std::string& name, const at::Tensor& e
   return shard_in(impl_->piece_of(name), elements, copies);
 }
 
-void ShardedEngine::forget_gathered() { impl_->residency.release_all(); }
+void ShardedEngine::forget_gathered() {
+  impl_->residency.release_all();
+  impl_->memory.await_device();
+}
+
+void ShardedEngine::await_device() const { impl_->memory.await_device(); }
 
 void ShardedEngine::restore() {
   impl_->check_lives();
+  outdate_recordings();
   impl_->residency.release_all();
   impl_->checkpointed.reset();
   impl_->offloaded.reset();

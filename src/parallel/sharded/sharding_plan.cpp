@@ -48,6 +48,15 @@ std::string text_of(const std::optional<ErrorFeedback>& feedback) {
 
 }  // namespace
 
+ShardingPlan placed_on(ShardingPlan plan, at::Device device) {
+  plan.device = device;
+  if (device.is_cpu())
+    plan.offload_to_host = false;
+  else if (plan.offload_to_host)
+    plan.offload.reset();
+  return plan;
+}
+
 std::vector<std::string> lines_of(const ShardingPlan& plan) {
   const auto& zero = plan.zero_plus_plus;
   const auto number = [](auto value) { return std::to_string(value); };
@@ -60,6 +69,7 @@ std::vector<std::string> lines_of(const ShardingPlan& plan) {
       "mixed_precision " + OptionType<MixedPrecisionChoice>::print(plan.mixed_precision),
       "shards of type " + text_of(plan.master_dtype),
       "on disk " + text_of(plan.offload),
+      std::string("on the host ") + words_for(plan.offload_to_host),
       std::string("release_after_every_operator ") + words_for(plan.release_after_every_operator),
       "live elements " + number(plan.max_live_elements),
       "persistent elements " + number(plan.persistent_elements) + ", " +
@@ -197,7 +207,8 @@ ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks_per_node) {
           .release_after_every_operator = options.release_after_every_operator,
           .sync_module_states = options.sync_module_states,
           .reduction = options.reduction,
-          .broadcast_buffers = options.broadcast_buffers};
+          .broadcast_buffers = options.broadcast_buffers,
+          .offload_to_host = options.cpu_offload && options.offload_dir.empty()};
 }
 
 bool operator==(const ShardingPlan& a, const ShardingPlan& b) {

@@ -9,6 +9,9 @@
 
 namespace lockstep::detail {
 
+/// The plan for modules on `device`: on the CPU nothing is offloaded to it, on others that comes first.
+ShardingPlan placed_on(ShardingPlan plan, at::Device device);
+
 /// What all ranks must do alike, a line each. Directories are every rank's own; policies by predicate are
 /// taken for equal.
 std::vector<std::string> lines_of(const ShardingPlan& plan);

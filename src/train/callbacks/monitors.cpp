@@ -6,6 +6,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/device/torch_device.h>
 #include <lockstep/loggers/logger.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/strategy/strategy.h>
@@ -128,8 +129,13 @@ void DeviceStatsMonitor::on_test_batch_end(StepContext& step) { log(step, "on_te
 
 void DeviceStatsMonitor::log(const StepContext& step, std::string_view hook) {
   const auto loggers = step.loggers();
-  if (loggers.empty() || !options_.cpu_stats.value_or(true) || !is_log_batch(step)) return;
-  auto metrics = cpu_.read();
+  if (loggers.empty() || !is_log_batch(step)) return;
+  auto metrics = memory_stats(step.device());
+  if (options_.cpu_stats.value_or(step.device().is_cpu())) {
+    const auto cpu = cpu_.read();
+    metrics.insert(metrics.end(), cpu.begin(), cpu.end());
+  }
+  if (metrics.empty()) return;
   for (auto& [name, value] : metrics) name = "DeviceStatsMonitor." + std::string(hook) + "/" + name;
   for (const auto& logger : loggers)
     logger->log_metrics(metrics, step.current_epoch(), step.batches_that_stepped());

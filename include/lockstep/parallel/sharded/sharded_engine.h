@@ -189,6 +189,10 @@ class LOCKSTEP_API ShardedEngine {
   /// Collective.
   void forget_gathered();
 
+  /// Where shards are offloaded to the CPU: blocks until the device has read what it was issued to read of
+  /// them, so that they can be written. Else nothing. Not Collective.
+  void await_device() const;
+
   /// Before pieces become those of another moment: forgets the errors of quantised gradients that later
   /// backwards would make good (LoCo). Not Collective.
   void forget_errors();

@@ -103,6 +103,8 @@ struct ShardingPlan {
   Reduction reduction = Reduction::kOrdered;     ///< order of sums of the group that is given
   bool broadcast_buffers = true;                 ///< buffers follow rank 0's after every step
   std::optional<at::Device> device = {};         ///< where shards lie, this rank's; none: with the parameters
+  bool offload_to_host = false;  ///< on a device: shards, their gradients and the optimizer are the CPU's,
+                                 ///< and nothing is on disk
   std::string units_option = "auto_wrap_policy";  ///< by which users name `units`, for errors
   std::string shards_option = "device_mesh";      ///< and `shards`
 };

@@ -11,12 +11,13 @@ namespace lockstep {
 
 /// Names, meaning and defaults are Lightning's.
 struct DeviceStatsMonitorOptions {
-  /// Whether to log what CpuStats reads. Default: where training runs on the CPU, which is everywhere yet.
+  /// Whether to log what CpuStats reads. Default: where training runs on the CPU.
   std::optional<bool> cpu_stats = {};
 };
 
 /// Before and after each batch that is logged, of training, validation and test, gives the loggers
-/// `DeviceStatsMonitor.on_train_batch_start/cpu_percent` and so on: of rank 0's machine.
+/// `DeviceStatsMonitor.on_train_batch_start/cpu_percent` and so on, of rank 0's machine, and on a device its
+/// memory_stats(): `DeviceStatsMonitor.on_train_batch_start/allocated_bytes.all.current` and so on.
 class LOCKSTEP_API DeviceStatsMonitor final : public Callback {
  public:
   explicit DeviceStatsMonitor(DeviceStatsMonitorOptions options = {}) : options_(options) {}
