@@ -66,7 +66,7 @@ for part in "${@:-steps ranks gates demo errors speed}"; do
   for one in $part; do
     case "$one" in
       steps) for name in single clip bf16 fp16; do steps $name 1; done ;;
-      ranks) for name in ddp fsdp zero1 zero2 zero3 clip bf16 fp16; do steps $name 2; done ;;
+      ranks) for name in ddp fsdp zero1 zero2 zero3 clip bf16 fp16 fsdp_offload zero3_offload; do steps $name 2; done ;;
       gates)
         export LOCKSTEP_CUDA_GATES=1
         for _ in 1 2 3 4 5 6; do for name in ddp fsdp zero3; do steps $name 2; done; done

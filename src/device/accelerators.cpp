@@ -13,26 +13,6 @@ namespace lockstep {
 
 Accelerator::~Accelerator() = default;
 
-void StreamGate::await_arrival() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return has_arrived_ || is_open_; });
-}
-
-void StreamGate::open() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_open_ = true;
-  }
-  changed_.notify_all();
-}
-
-void StreamGate::pass() {
-  std::unique_lock lock(mutex_);
-  has_arrived_ = true;
-  changed_.notify_all();
-  changed_.wait(lock, [&] { return is_open_; });
-}
-
 namespace {
 
 class CpuAccelerator final : public Accelerator {

@@ -12,6 +12,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/device/inventory.h>
 
+#include "device/step_recording.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -83,6 +85,9 @@ class CudaAccelerator final : public Accelerator {
                   std::span<const at::Tensor> /*memory*/) const override {
     static const auto launch = launch_function();
     if (launch == nullptr) return false;
+    // A recorded gate is passed in each replay, and lives as long as the recording.
+    if (StepRecording::current() != nullptr)
+      return launch(stream.native_handle(), &pass_recorded_gate, gate.get()) == 0;
     auto* const held = new std::shared_ptr<StreamGate>(std::move(gate));
     if (launch(stream.native_handle(), &pass_gate, held) == 0) return true;
     delete held;
@@ -99,6 +104,8 @@ class CudaAccelerator final : public Accelerator {
     if (env::get("LOCKSTEP_CUDA_GATES") != "1") return nullptr;
     return reinterpret_cast<LaunchHostFunction>(::dlsym(RTLD_DEFAULT, "cudaLaunchHostFunc"));
   }
+
+  static void pass_recorded_gate(void* gate) { static_cast<StreamGate*>(gate)->pass(); }
 
   static void pass_gate(void* held) {
     const std::unique_ptr<std::shared_ptr<StreamGate>> gate(static_cast<std::shared_ptr<StreamGate>*>(held));

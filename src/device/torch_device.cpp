@@ -1,5 +1,6 @@
 #include <lockstep/device/torch_device.h>
 
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <unordered_map>
@@ -12,12 +13,17 @@
 
 #include <lockstep/device/accelerator.h>
 
+#include "device/step_recording.h"
+
 namespace lockstep {
 namespace {
 
 c10::impl::VirtualGuardImpl guard_of(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()); }
 
 std::atomic<at::Device> in_use = at::Device(at::kCPU);
+
+// In the order of c10's StatArray.
+constexpr std::array<const char*, 3> kPools{"all", "small_pool", "large_pool"};
 
 // Null where the allocator keeps no statistics.
 c10::DeviceAllocator* allocator_of(at::Device device) {
@@ -46,6 +52,43 @@ DeviceMemory memory_of(at::Device device) {
           .reserved = stats.reserved_bytes[0].current};
 }
 
+std::vector<std::pair<std::string, double>> memory_stats(at::Device device) {
+  std::vector<std::pair<std::string, double>> values;
+  auto* const allocator = allocator_of(device);
+  if (allocator == nullptr) return values;
+  const auto stats = allocator->getDeviceStats(device.index());
+  const auto add = [&](const std::string& name, std::int64_t value) {
+    values.emplace_back(name, static_cast<double>(value));
+  };
+  const auto add_stat = [&](const std::string& name, const auto& stat) {
+    add(name + ".current", stat.current);
+    add(name + ".peak", stat.peak);
+    add(name + ".allocated", stat.allocated);
+    add(name + ".freed", stat.freed);
+  };
+  const auto add_pools = [&](const std::string& name, const auto& pools) {
+    for (std::size_t i = 0; i < kPools.size(); ++i) add_stat(name + "." + kPools[i], pools[i]);
+  };
+  add_pools("active", stats.active);
+  add_pools("active_bytes", stats.active_bytes);
+  add_pools("allocated_bytes", stats.allocated_bytes);
+  add_pools("allocation", stats.allocation);
+  add_pools("inactive_split", stats.inactive_split);
+  add_pools("inactive_split_bytes", stats.inactive_split_bytes);
+  add("max_split_size", stats.max_split_size);
+  add("num_alloc_retries", stats.num_alloc_retries);
+  add("num_device_alloc", stats.num_device_alloc);
+  add("num_device_free", stats.num_device_free);
+  add("num_ooms", stats.num_ooms);
+  add("num_sync_all_streams", stats.num_sync_all_streams);
+  add_stat("oversize_allocations", stats.oversize_allocations);
+  add_stat("oversize_segments", stats.oversize_segments);
+  add_pools("requested_bytes", stats.requested_bytes);
+  add_pools("reserved_bytes", stats.reserved_bytes);
+  add_pools("segment", stats.segment);
+  return values;
+}
+
 void reset_peak_memory(at::Device device) {
   if (auto* const allocator = allocator_of(device)) allocator->resetPeakStats(device.index());
 }
@@ -54,6 +97,7 @@ at::Generator generator_of(at::Device device) { return at::globalContext().defau
 
 at::Tensor to_device(const at::Tensor& tensor, at::Device device) {
   if (!tensor.defined() || tensor.device() == device) return tensor;
+  if (tensor.is_cpu()) detail::refuse_in_recording("a copy from the CPU");
   const bool is_staged = tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_pinned();
   return (is_staged ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/true);
 }
@@ -91,12 +135,42 @@ c10::Stream side_stream(at::Device device) {
   return guard_of(device).getStreamFromGlobalPool(device, /*isHighPriority=*/false);
 }
 
+namespace {
+
+// A side stream of each device, for one purpose.
+class OwnStreams {
+ public:
+  c10::Stream of(at::Device device) {
+    const std::lock_guard lock(mutex_);
+    const auto known = streams_.find(device);
+    return known != streams_.end() ? known->second
+                                   : streams_.emplace(device, side_stream(device)).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<at::Device, c10::Stream> streams_;
+};
+
+}  // namespace
+
 c10::Stream staging_stream(at::Device device) {
-  static std::mutex mutex;
-  static std::unordered_map<at::Device, c10::Stream> streams;
-  const std::lock_guard lock(mutex);
-  const auto known = streams.find(device);
-  return known != streams.end() ? known->second : streams.emplace(device, side_stream(device)).first->second;
+  static OwnStreams streams;
+  return streams.of(device);
+}
+
+c10::Stream offload_stream(at::Device device) {
+  static OwnStreams streams;
+  return streams.of(device);
+}
+
+void leave_default_stream(at::Device device) {
+  static OwnStreams streams;
+  if (device.is_cpu()) return;
+  const auto before = current_stream(device);
+  const auto stream = streams.of(device);
+  order_streams(before, stream);
+  guard_of(device).exchangeStream(stream);
 }
 
 c10::Stream current_stream(at::Device device) { return guard_of(device).getStream(device); }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/cluster/detect.h>
 #include <lockstep/device/accelerator.h>
 #include <lockstep/device/torch_device.h>
@@ -106,6 +107,9 @@ std::shared_ptr<Strategy> Connector::join() const {
   set_world_ranks(*environment_, shape_);
   auto strategy = make_strategy(options_.strategy, world_size());
   begin_on_device(*find_accelerator(plan_.accelerator), device());
+  if (options_.cuda_graphs) leave_default_stream(device());
+  if (options_.cuda_graphs && device().is_cpu() && environment_->global_rank() == 0)
+    log_warning("cuda_graphs = true has no effect on the CPU: steps are not captured");
   if (!device().is_cpu())
     install_autograd_engine();  // a backward pass starts threads, and then it is too late
   strategy->set_root_device(device());

@@ -19,6 +19,7 @@ struct ConnectorOptions {
   Devices devices = {};
   int num_nodes = 1;
   StrategyOptions strategy = Auto{};
+  bool cuda_graphs = false;
   std::shared_ptr<ClusterEnvironment> cluster_environment = {};  ///< none: detected
 };
 

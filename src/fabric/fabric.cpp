@@ -14,6 +14,7 @@
 #include <lockstep/fabric/scopes.h>
 #include <lockstep/torch.h>
 
+#include "device/step_recording.h"
 #include "fabric/fabric_state.h"
 #include "state/module_tensors.h"
 #include "strategy/scaled_step.h"
@@ -97,6 +98,14 @@ InitScope Fabric::init_module() const {
 Example Fabric::to_device(const Example& batch) const {
   return {to_device(batch.data), batch.target.defined() ? to_device(batch.target) : at::Tensor()};
 }
+
+at::Device Fabric::captured_device() const {
+  return state_->options.cuda_graphs ? device() : at::Device(at::kCPU);
+}
+
+void Fabric::end_step(detail::FabricState& state) { detail::adapt_scale(*state.precision); }
+
+CapturedStep::Around Fabric::around_step() const { return detail::around_scaled_step(state_->precision); }
 
 at::Tensor Fabric::to_device(const at::Tensor& tensor) const { return lockstep::to_device(tensor, device()); }
 
@@ -194,13 +203,13 @@ std::shared_ptr<detail::TrainedModule> Fabric::known_module(const torch::nn::Mod
                                .got = module.name()});
 }
 
-std::optional<double> Fabric::clip_gradients_of(FabricOptimizer& optimizer, const ClipGradients& clip) {
+std::optional<Scalar> Fabric::clip_gradients_of(FabricOptimizer& optimizer, const ClipGradients& clip) {
   if (clip.clip_val.has_value() == clip.max_norm.has_value()) {
     throw ConfigError("fabric", {.what = "clip_gradients() takes clip_val or max_norm",
                                  .expected = "exactly one of them",
                                  .got = clip.clip_val ? "both" : "neither"});
   }
-  const double norm =
+  const auto norm =
       detail::clip_gradients(strategy(), precision(), optimizer,
                              {.value = clip.clip_val ? *clip.clip_val : *clip.max_norm,
                               .algorithm = clip.clip_val ? ClipAlgorithm::kValue : ClipAlgorithm::kNorm,
@@ -301,6 +310,7 @@ void describe(OptionVisitor& v, FabricOptions& o) {
            "Element types of the forward pass and of what is kept");
   v.field("devices", o.devices, "Ranks on this node: auto, a number, or a list of devices");
   v.field("num_nodes", o.num_nodes, "Number of nodes", at_least(1));
+  v.field("cuda_graphs", o.cuda_graphs, "Record steps that are given to capture() once, and replay them");
 }
 
 void describe(OptionVisitor& v, FabricRunOptions& o) {
@@ -318,10 +328,12 @@ FabricOptimizer::FabricOptimizer(std::shared_ptr<Strategy> strategy, std::shared
       callbacks_(std::move(callbacks)),
       clip_(clip) {}
 
-bool FabricOptimizer::step() {
+Scalar FabricOptimizer::step() {
   if (clip_.value > 0) detail::clip_gradients(*strategy_, *precision_, *optimizer_, clip_);
-  const bool taken = detail::step_optimizer(*strategy_, *precision_, *optimizer_);
-  for (const auto& callback : callbacks_) callback->on_after_optimizer_step(*this);
+  const auto taken = detail::step_optimizer(*strategy_, *precision_, *optimizer_);
+  detail::once_per_step([this] {
+    for (const auto& callback : callbacks_) callback->on_after_optimizer_step(*this);
+  });
   return taken;
 }
 

@@ -46,6 +46,7 @@ FabricState::FabricState(FabricOptions chosen)
                  .devices = options.devices,
                  .num_nodes = options.num_nodes,
                  .strategy = options.strategy,
+                 .cuda_graphs = options.cuda_graphs,
                  .cluster_environment = options.cluster_environment}),
       precision(make_precision(chosen_precision(deepspeed, options))) {
   if (!connector.must_start_ranks()) strategy = connector.join();

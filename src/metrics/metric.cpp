@@ -10,6 +10,8 @@
 #include <lockstep/device/torch_device.h>
 #include <lockstep/metrics/monitor_mode.h>
 
+#include "device/step_recording.h"
+
 namespace lockstep::metrics::detail {
 namespace {
 
@@ -265,6 +267,7 @@ std::vector<at::Tensor> finish_epoch(std::span<Metric* const> metrics, const Com
 }
 
 void PredictionMetric::update(const at::Tensor& preds, const at::Tensor& target) {
+  lockstep::detail::refuse_in_recording_thread("update() of a metric, whose state the host keeps,");
   const at::NoGradGuard no_grad;
   update_states(batch_states(preds, target));
 }

@@ -16,7 +16,7 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 constexpr const char* kBatch =
     "Tensor(a!)[] parameters, Tensor(b!)[] gradients, Tensor(c!)[] first, Tensor(d!)[] second, "
-    "Tensor(e!)[] steps, Tensor? grad_scale, Tensor? found_inf, ";
+    "Tensor(e!)[] steps, Tensor? grad_scale, Tensor? found_inf, Tensor? lr_tensor, ";
 
 TORCH_LIBRARY_FRAGMENT(lockstep, library) {
   const auto step = [&](const char* name, const char* settings) {
@@ -52,6 +52,11 @@ Scalars read(const OptionalTensor& grad_scale, const OptionalTensor& found_inf) 
           .is_left_out = found_inf && *found_inf->const_data_ptr<float>() != 0.0F};
 }
 
+// A captured step has a tensor in place of the number.
+double lr_of(double lr, const OptionalTensor& lr_tensor) {
+  return lr_tensor ? *lr_tensor->const_data_ptr<double>() : lr;
+}
+
 // Counts the step; returns the number of those before.
 double count(const at::Tensor& step) { return (*step.mutable_data_ptr<float>())++; }
 
@@ -84,10 +89,12 @@ void with_type_of(at::TensorList parameters, const Body& body) {
 
 void adam_step_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
                    at::TensorList exp_avg_sqs, at::TensorList steps, const OptionalTensor& grad_scale,
-                   const OptionalTensor& found_inf, double lr, double beta1, double beta2, double eps,
-                   double weight_decay, bool decoupled, bool maximize, bool bias_correction) {
+                   const OptionalTensor& found_inf, const OptionalTensor& lr_tensor, double lr, double beta1,
+                   double beta2, double eps, double weight_decay, bool decoupled, bool maximize,
+                   bool bias_correction) {
   const auto scalars = read(grad_scale, found_inf);
   if (scalars.is_left_out) return;
+  lr = lr_of(lr, lr_tensor);
   const std::vector<Optimizer::Group> groups{
       {.pattern = "", .lr = lr, .weight_decay = weight_decay, .betas = {{beta1, beta2}}}};
   AdamSteps by({.eps = eps, .decoupled = decoupled, .maximize = maximize, .bias_correction = bias_correction},
@@ -103,10 +110,11 @@ void adam_step_cpu(at::TensorList parameters, at::TensorList gradients, at::Tens
 
 void sgd_step_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorList buffers,
                   at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
-                  const OptionalTensor& found_inf, double lr, double momentum, double dampening,
-                  double weight_decay, bool nesterov, bool maximize) {
+                  const OptionalTensor& found_inf, const OptionalTensor& lr_tensor, double lr,
+                  double momentum, double dampening, double weight_decay, bool nesterov, bool maximize) {
   const auto scalars = read(grad_scale, found_inf);
   if (scalars.is_left_out) return;
+  lr = lr_of(lr, lr_tensor);
   with_type_of(parameters, [&]<class T>(T) {
     update_batch<T>(parameters, gradients, buffers, {},
                     [&](std::size_t i, T* param, Gradients grad, T* buffer, T*, std::int64_t size) {
@@ -128,10 +136,11 @@ void sgd_step_cpu(at::TensorList parameters, at::TensorList gradients, at::Tenso
 
 void adagrad_step_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorList sums,
                       at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
-                      const OptionalTensor& found_inf, double lr, double lr_decay, double eps,
-                      double weight_decay, bool maximize) {
+                      const OptionalTensor& found_inf, const OptionalTensor& lr_tensor, double lr,
+                      double lr_decay, double eps, double weight_decay, bool maximize) {
   const auto scalars = read(grad_scale, found_inf);
   if (scalars.is_left_out) return;
+  lr = lr_of(lr, lr_tensor);
   with_type_of(parameters, [&]<class T>(T) {
     update_batch<T>(parameters, gradients, sums, {},
                     [&](std::size_t i, T* param, Gradients grad, T* sum, T*, std::int64_t size) {
@@ -150,10 +159,11 @@ void adagrad_step_cpu(at::TensorList parameters, at::TensorList gradients, at::T
 
 void lion_step_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
                    at::TensorList /*none*/, at::TensorList steps, const OptionalTensor& grad_scale,
-                   const OptionalTensor& found_inf, double lr, double beta1, double beta2,
-                   double weight_decay) {
+                   const OptionalTensor& found_inf, const OptionalTensor& lr_tensor, double lr, double beta1,
+                   double beta2, double weight_decay) {
   const auto scalars = read(grad_scale, found_inf);
   if (scalars.is_left_out) return;
+  lr = lr_of(lr, lr_tensor);
   with_type_of(parameters, [&]<class T>(T) {
     update_batch<T>(parameters, gradients, exp_avgs, {},
                     [&](std::size_t i, T* param, Gradients grad, T* exp_avg, T*, std::int64_t size) {
@@ -184,29 +194,30 @@ void adam_step(const DeviceBatch& batch, const Optimizer::Group& group, const Ad
   static const auto op = operator_named<decltype(adam_step_cpu)>("lockstep::adam_step");
   const auto [beta1, beta2] = *group.betas;
   op.call(batch.parameters, batch.gradients, kind(batch, 0), kind(batch, 1), batch.steps, batch.grad_scale,
-          batch.found_inf, group.lr, beta1, beta2, settings.eps, group.weight_decay, settings.decoupled,
-          settings.maximize, settings.bias_correction);
+          batch.found_inf, batch.lr, group.lr, beta1, beta2, settings.eps, group.weight_decay,
+          settings.decoupled, settings.maximize, settings.bias_correction);
 }
 
 void sgd_step(const DeviceBatch& batch, const Optimizer::Group& group, double dampening, bool nesterov,
               bool maximize) {
   static const auto op = operator_named<decltype(sgd_step_cpu)>("lockstep::sgd_step");
   op.call(batch.parameters, batch.gradients, kind(batch, 0), {}, batch.steps, batch.grad_scale,
-          batch.found_inf, group.lr, *group.momentum, dampening, group.weight_decay, nesterov, maximize);
+          batch.found_inf, batch.lr, group.lr, *group.momentum, dampening, group.weight_decay, nesterov,
+          maximize);
 }
 
 void adagrad_step(const DeviceBatch& batch, const Optimizer::Group& group, double lr_decay, double eps,
                   bool maximize) {
   static const auto op = operator_named<decltype(adagrad_step_cpu)>("lockstep::adagrad_step");
   op.call(batch.parameters, batch.gradients, kind(batch, 0), {}, batch.steps, batch.grad_scale,
-          batch.found_inf, group.lr, lr_decay, eps, group.weight_decay, maximize);
+          batch.found_inf, batch.lr, group.lr, lr_decay, eps, group.weight_decay, maximize);
 }
 
 void lion_step(const DeviceBatch& batch, const Optimizer::Group& group) {
   static const auto op = operator_named<decltype(lion_step_cpu)>("lockstep::lion_step");
   const auto [beta1, beta2] = *group.betas;
   op.call(batch.parameters, batch.gradients, kind(batch, 0), {}, batch.steps, batch.grad_scale,
-          batch.found_inf, group.lr, beta1, beta2, group.weight_decay);
+          batch.found_inf, batch.lr, group.lr, beta1, beta2, group.weight_decay);
 }
 
 }  // namespace lockstep::detail

@@ -23,6 +23,8 @@ struct DeviceBatch {
   std::vector<at::Tensor> steps = {};                 ///< steps taken, float32 without dimensions; counted on
   std::optional<at::Tensor> grad_scale = {};  ///< multiplies gradients first; float64 without dimensions
   std::optional<at::Tensor> found_inf = {};   ///< 1: the step is left out; float32 without dimensions
+  std::optional<at::Tensor> lr =
+      {};  ///< in place of the group's, in captured steps; float64 without dimensions
 };
 
 // Updates of a batch. They block nothing, and may write to gradients what has been multiplied.

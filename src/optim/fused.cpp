@@ -14,6 +14,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/nearest.h>
 
+#include "device/step_recording.h"
 #include "offload/swap_folder.h"
 #include "optim/arena.h"
 #include "optim/refuse.h"
@@ -95,6 +96,9 @@ void check_has_memory(const NamedParameter& parameter) {
 
 }  // namespace
 
+// Recordings refer to it.
+FusedOptimizer::~FusedOptimizer() { outdate_recordings(); }
+
 FusedOptimizer::FusedOptimizer(std::vector<NamedParameter> parameters, Grouping grouping,
                                std::vector<std::string> kinds)
     : Optimizer(std::move(parameters), std::move(grouping.groups)),
@@ -103,6 +107,16 @@ FusedOptimizer::FusedOptimizer(std::vector<NamedParameter> parameters, Grouping 
   for (std::size_t i = 0; i < this->parameters().size(); ++i) {
     check_device(this->parameters()[i]);
     slots_.push_back(new_slot(i, grouping.group_of[i]));
+  }
+}
+
+// Gradients that a recorded step would have made are none where it is not done.
+void FusedOptimizer::follow_recording(bool is_given_up) {
+  had_gradients_.resize(parameters().size());
+  for (std::size_t i = 0; i < parameters().size(); ++i) {
+    auto& gradient = parameters()[i].tensor.mutable_grad();
+    if (is_given_up && gradient.defined() && !had_gradients_[i]) gradient.reset();
+    had_gradients_[i] = gradient.defined();
   }
 }
 
@@ -182,6 +196,7 @@ void FusedOptimizer::prepare(std::span<Slot* const> slots) {
     if (slot->step.defined() || !has_state(group)) continue;
     bare[{compute_dtype(parameter(*slot).tensor), kinds(group).size(), may_swap(group)}].push_back(slot);
   }
+  if (!bare.empty()) refuse_in_recording("the beginning of an optimizer's state");
   for (const auto& [alike, same] : bare) {
     const auto dtype = std::get<0>(alike);
     const std::vector<at::Tensor> scalars(same.size(), at::empty({}));
@@ -246,6 +261,12 @@ void FusedOptimizer::add_buffers_in_file(std::span<Slot* const> slots, std::span
   swapped_.push_back(std::move(swapped));
 }
 
+bool FusedOptimizer::leave_out_next_step_if(const at::Tensor& found_inf) {
+  if (!is_on_device()) return false;
+  found_inf_ = found_inf;
+  return true;
+}
+
 void FusedOptimizer::swap_state(const StateSwap& where) {
   require_cpu();
   const auto has_begun = [](const Slot& slot) { return slot.step.defined(); };
@@ -272,12 +293,14 @@ std::uint64_t FusedOptimizer::bytes_in_files(double share) const {
 }
 
 void FusedOptimizer::adopt_parameters(std::size_t first) {
+  outdate_recordings();
   for (std::size_t i = first; i < parameters().size(); ++i) check_device(parameters()[i]);
   for (std::size_t i = first; i < parameters().size(); ++i)
     slots_.push_back(new_slot(i, groups().size() - 1));
 }
 
 void FusedOptimizer::prepare_state(std::span<const OptimizerState> saved) {
+  outdate_recordings();
   std::unordered_set<std::string> wanted;
   for (const auto& entry : saved) wanted.insert(entry.parameter);
   for (auto& slot : slots_) slot.shifts = nullptr;
@@ -320,6 +343,7 @@ std::vector<FusedOptimizer::StagedBatch> FusedOptimizer::device_batches(double g
       grad_scale == 1.0
           ? std::nullopt
           : std::optional(at::full({}, grad_scale, at::TensorOptions(device_).dtype(at::kDouble)));
+  const auto found_inf = std::exchange(found_inf_, std::nullopt);
   std::vector<StagedBatch> batches;
   std::map<std::tuple<std::size_t, at::ScalarType, bool>, std::size_t> open;
   std::map<std::size_t, std::int64_t> staged_elements;
@@ -331,7 +355,8 @@ std::vector<FusedOptimizer::StagedBatch> FusedOptimizer::device_batches(double g
       place->second = batches.size();
       is_new = true;
     }
-    if (is_new) batches.push_back({.batch = {.grad_scale = scale}, .group = slot->group});
+    if (is_new)
+      batches.push_back({.batch = {.grad_scale = scale, .found_inf = found_inf}, .group = slot->group});
     auto& [batch, group, slots] = batches[place->second];
     staged_elements[place->second] += param.numel();
     slots.push_back(slot);
@@ -342,7 +367,28 @@ std::vector<FusedOptimizer::StagedBatch> FusedOptimizer::device_batches(double g
     for (std::size_t kind = 0; kind < slot->buffers.size(); ++kind)
       batch.buffers[kind].push_back(slot->buffers[kind]);
   }
+  for (auto& staged : batches) follow_settings(staged);
   return batches;
+}
+
+// Schedules change settings between the replays of a captured step: the learning rate is read in each.
+void FusedOptimizer::follow_settings(StagedBatch& staged) const {
+  auto* const recording = StepRecording::current();
+  if (recording == nullptr) return;
+  const auto group = [this, index = staged.group]() -> const Group& { return groups()[index]; };
+  // Kernels of LibTorch take a learning rate in a tensor as float32.
+  if (compute_dtype(parameter(*staged.slots.front()).tensor) == at::kDouble)
+    recording->depend_on([group] { return group().lr; });
+  else
+    staged.batch.lr = recording->number([group] { return group().lr; });
+  recording->depend_on([group] { return group().weight_decay; });
+  recording->depend_on([group] { return group().momentum.value_or(0.0); });
+  for (const std::size_t i : {0, 1})
+    recording->depend_on([group, i] { return group().betas ? (*group().betas)[i] : 0.0; });
+  recording->depend_on([this] {
+    return static_cast<double>(std::ranges::count_if(
+        parameters(), [](const auto& parameter) { return parameter.tensor.requires_grad(); }));
+  });
 }
 
 void FusedOptimizer::write_back(const StagedBatch& staged) const {

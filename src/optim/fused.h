@@ -16,6 +16,7 @@
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_options.h>
 
+#include "device/step_recording.h"
 #include "optim/device_operators.h"
 #include "optim/gradient_tensor.h"
 #include "optim/kernels.h"
@@ -41,8 +42,10 @@ Grouping group_parameters(std::span<const NamedParameter> parameters, const Opti
 /// An optimizer whose step is one kernel call over many segments.
 class FusedOptimizer : public Optimizer {
  public:
+  ~FusedOptimizer() override;
   std::vector<OptimizerState> state() override;
   void swap_state(const StateSwap& where) override;
+  bool leave_out_next_step_if(const at::Tensor& found_inf) override;
 
  protected:
   /// A parameter's state. Without state until prepared; then `buffers` has one tensor per kind.
@@ -133,8 +136,10 @@ class FusedOptimizer : public Optimizer {
     std::vector<Slot*> slots = {};
   };
   std::vector<StagedBatch> device_batches(double grad_scale);
+  void follow_settings(StagedBatch& staged) const;
   void write_back(const StagedBatch& staged) const;
   void check_device(const NamedParameter& parameter) const;
+  void follow_recording(bool is_given_up);
 
   void prepare_trained();
   void prepare(std::span<Slot* const> slots);
@@ -153,11 +158,14 @@ class FusedOptimizer : public Optimizer {
   static at::Tensor stage(const at::Tensor& param);
 
   at::Device device_;
+  std::optional<at::Tensor> found_inf_;  // of the next step
+  std::vector<bool> had_gradients_;      // when a recording may have begun
   std::vector<std::string> kinds_;
   std::vector<Slot> slots_;
   std::optional<StateSwap> swap_ = {};
   std::vector<std::unique_ptr<SwappedSlots>> swapped_ = {};
   bool is_amid_step_ = false;  // or one has failed half way
+  RecordingListener listener_{[this](bool is_given_up) { follow_recording(is_given_up); }};
 };
 
 // Those in files tile by tile.

@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "base/format.h"
+#include "device/step_recording.h"
 
 namespace lockstep::detail {
 namespace {
@@ -62,7 +63,9 @@ ReplicaCheck::ReplicaCheck(Communicator comm, std::size_t count,
     : comm_(std::move(comm)), replica_of_(std::move(replica_of)), is_written_(count) {}
 
 void ReplicaCheck::end_step() {
-  if (is_compared_after(++steps_)) compare();
+  meet_once_per_step([this] {
+    if (is_compared_after(++steps_)) compare();
+  });
 }
 
 // On all ranks alike.

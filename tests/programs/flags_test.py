@@ -14,6 +14,7 @@ STOPPED = [*DDP, "--trainer.strategy.timeout", "3s", "--fault.kind", "stop", "--
 
 # Options whose effect the program cannot show; the unit test that looks at it names the option.
 ELSEWHERE = {
+    "trainer.cuda_graphs": "tests/sim",
     "trainer.strategy.find_unused_parameters": "tests/parallel",
     "trainer.strategy.static_graph": "tests/parallel",
     "trainer.strategy.gradient_as_bucket_view": "tests/parallel",

@@ -10,6 +10,7 @@ REFUSED = {
     "accelerator": [("gpu", "accelerator cuda is not there", "libtorch_cuda.so"), ("cuda", "libtorch_cuda.so"),
                     ("mps", "docs/status.md"), ("tpu", "docs/status.md"), ("gpuu", "auto, gpu, cpu, cuda")],
     "devices": [("0", "a number >= 1"), ("-2", "a number >= 1"), ("abc", "a number of devices"), ("1,3", "no device indices")],
+    "cuda_graphs": [("maybe", "true")],
     "num_nodes": [("0", ">= 1"), ("-1", ">= 1"), ("two", "integer")],
     "strategy": [("dpd", "ddp"), *((name, "docs/status.md") for name in (
         "xla", "xla_debug", "xla_fsdp"))],

@@ -1,5 +1,8 @@
 #include "sim/capture.h"
 
+#include <optional>
+
+#include <ATen/core/GraphImplInterface.h>
 #include <c10/util/Exception.h>
 
 #include "sim/runtime.h"
@@ -117,4 +120,31 @@ void Graph::replay() {
 
 std::size_t Graph::kernels() const { return capture_ ? capture_->kernels() : 0; }
 
+namespace {
+
+// What LibTorch makes where somebody asks it for a graph of this device.
+class TorchGraph final : public at::GraphImplInterface {
+ public:
+  explicit TorchGraph(const at::GraphImplArgs& /*args*/) {}
+  void capture_begin(at::MempoolId_t /*pool*/, at::GraphCaptureMode /*mode*/) override { graph_->begin(); }
+  void capture_end() override { graph_->end(); }
+  void instantiate() override {}
+  void replay() override { graph_->replay(); }
+  void reset() override { graph_.emplace(); }
+  at::MempoolId_t pool() const override { return {0, 0}; }
+  void enable_debug_mode() override {}
+  void debug_dump(const std::string& /*path*/) override {}
+
+ private:
+  std::optional<Graph> graph_{std::in_place};
+};
+
+}  // namespace
 }  // namespace lockstep::sim
+
+namespace at {
+
+// The name under which LibTorch looks for it is that of the device, in capital letters.
+C10_REGISTER_CLASS(GraphImplRegistry, SIM, lockstep::sim::TorchGraph)
+
+}  // namespace at

@@ -33,19 +33,20 @@ class Case(unittest.TestCase):
 class TestSteps(Case):
     """20 steps of a small network with Fabric, beside the same on CPUs."""
 
-    def check(self, name, world, syncs=0):
-        found = self.case(name, world)
+    def check(self, name, world, *flags, captured=0, syncs=0):
+        found = self.case(name, world, *flags)
         self.assertEqual((found["failures"], found["races"]), ([], []))
         self.assertTrue(found["bits_equal_cpu"], found)
         self.assertEqual((found["host_syncs_per_step"], found["segments_after_warm_up"]), (syncs, 0), found)
+        self.assertEqual(found["captured_steps"], captured)
 
     def test_of_one_rank(self):
-        for name in ("single", "bf16", "clip"):
+        for name in ("single", "bf16", "fp16", "clip"):
             with self.subTest(name):
                 self.check(name, 1)
 
     def test_of_two_ranks(self):
-        for name in ("ddp", "fsdp", "zero1", "zero2", "zero3", "bf16", "clip"):
+        for name in ("ddp", "fsdp", "no_shard", "zero1", "zero2", "zero3", "bf16", "fp16", "clip"):
             with self.subTest(name):
                 self.check(name, 2)
 
@@ -54,9 +55,22 @@ class TestSteps(Case):
             with self.subTest(name):
                 self.check(name, 4)
 
-    def test_with_a_loss_scale_read_once_a_step_whether_gradients_overflowed(self):
-        self.check("fp16", 1, syncs=1)
-        self.check("fp16", 2, syncs=1)
+    def test_with_shards_and_optimizer_on_the_cpu_wait_for_gradients_alone(self):
+        for name, world in (("fsdp_offload", 1), ("fsdp_offload", 2), ("zero1_offload", 2), ("zero2_offload", 2), ("zero3_offload", 2),
+                            ("zero3_offload", 4)):
+            with self.subTest(name, world=world):
+                self.check(name, world, syncs=1)
+
+    def test_that_cannot_be_captured_run_as_they_are(self):
+        for name in ("fsdp_offload", "zero1_offload", "zero2_offload", "zero3_offload"):
+            with self.subTest(name):
+                self.check(name, 2, "--capture", "true", captured=0, syncs=1)
+
+    def test_that_are_captured(self):
+        for name, world in (("captured", 1), ("captured", 2), ("captured", 4), ("bf16", 1), ("fp16", 1), ("fp16", 2), ("clip", 2),
+                            ("fsdp", 2), ("no_shard", 2), ("zero1", 2), ("zero2", 2), ("zero3", 4)):
+            with self.subTest(name, world=world):
+                self.check(name, world, "--capture", "true", captured=17)
 
 
 class TestMissingWaits(Case):
@@ -89,11 +103,40 @@ class TestPrograms(Case):
                 ("sim_digits", 1, ("--trainer.max_epochs", 2)),
                 ("sim_digits", 2, ("--trainer.max_epochs", 2)),
                 ("sim_digits", 2, ("--trainer.max_epochs", 1, "--trainer.strategy", "fsdp", "--trainer.gradient_clip_val", 0.5)),
+                ("sim_digits", 2, ("--trainer.max_epochs", 2, "--trainer.cuda_graphs", "true")),
                 ("sim_language_model", 1, ("--model.size", "tiny", "--trainer.max_steps", 10, "--sample.tokens", 4)),
                 ("sim_language_model", 2, ("--model.size", "tiny", "--trainer.max_steps", 5, "--sample.tokens", 4,
                                            "--trainer.strategy", "fsdp"))):
             with self.subTest(program=program, devices=devices, flags=flags):
                 self.assertEqual(self.weights(program, "sim", devices, *flags), self.weights(program, "cpu", devices, *flags))
+
+    def test_capture_their_steps_between_validations(self):
+        """What validation gathers of shards is of its own moment: steps that are replayed change it behind the host's back."""
+        for strategy in ("ddp", "fsdp", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3"):
+            with self.subTest(strategy):
+                flags = ("--trainer.strategy", strategy, "--trainer.max_steps", 14, "--trainer.val_check_interval", 3,
+                         "--trainer.log_every_n_steps", 1, "--trainer.precision", "bf16-mixed")
+                captured = self.weights("sim_digits", "sim", 2, *flags, "--trainer.cuda_graphs", "true")
+                rows = (self.folder / "sim/metrics.csv").read_text()
+                self.assertEqual(captured, self.weights("sim_digits", "sim", 2, *flags))
+                self.assertEqual(rows, (self.folder / "sim/metrics.csv").read_text())
+
+    def test_run_as_they_are_where_each_loss_is_read(self):
+        flags = ("--trainer.max_steps", 6, "--trainer.detect_anomaly", "true", "--trainer.log_every_n_steps", 1)
+        captured = self.weights("sim_digits", "sim", 1, *flags, "--trainer.cuda_graphs", "true")
+        rows = (self.folder / "sim/metrics.csv").read_text()
+        self.assertEqual(captured, self.weights("sim_digits", "sim", 1, *flags))
+        self.assertEqual(rows, (self.folder / "sim/metrics.csv").read_text())
+
+    def test_capture_their_steps_and_log_the_same(self):
+        rows = {}
+        for captures in ("true", "false"):
+            result = run(BIN / "sim_digits", "--trainer.accelerator", "sim", "--trainer.devices", 2, "--trainer.max_epochs", 1, "--seed_everything", 1,
+                         "--trainer.cuda_graphs", captures, "--trainer.log_every_n_steps", 1, "--run_dir", self.folder / captures, cwd=SOURCE)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual("a step is captured" in result.stdout + result.stderr, captures == "true", result.stdout + result.stderr)
+            rows[captures] = (self.folder / captures / "metrics.csv").read_text()
+        self.assertEqual(rows["true"], rows["false"])
 
     def syncs(self, steps, *flags):
         """How often rank 0 waited for its device in a run of so many steps that writes one log, by what it waited for."""
@@ -105,6 +148,7 @@ class TestPrograms(Case):
 
     def test_wait_for_the_device_no_more_often_with_more_steps(self):
         for flags in ((), ("--trainer.gradient_clip_val", 0.5), ("--trainer.precision", "bf16-mixed"),
+                      ("--trainer.precision", "16-mixed"), ("--trainer.cuda_graphs", "true"),
                       ("--trainer.accumulate_grad_batches", 2)):
             with self.subTest(flags):
                 few = self.syncs(10, *flags)

@@ -73,7 +73,8 @@ std::vector<std::shared_ptr<Arrival>> HostCopies::before(const Span& span) const
   return found;
 }
 
-// The memory looks unlike anything until the host has waited.
+// The memory looks unlike anything until the host has waited, unless an earlier replay of the same work may
+// still use it.
 std::shared_ptr<Arrival> HostCopies::add_arrival(const HostCopy& copy, int stream, std::uint64_t number) {
   auto arrival = std::make_shared<Arrival>(copy, stream, number);
   const auto is_left = std::erase_if(departures_, [&](const Departure& departure) {
@@ -81,7 +82,9 @@ std::shared_ptr<Arrival> HostCopies::add_arrival(const HostCopy& copy, int strea
     compare(departure);
     return true;
   });
-  if (is_left == 0) std::memset(copy.memory, 0xff, copy.bytes);
+  const bool is_in_use = std::ranges::any_of(
+      ordered_writes_, [&](const Access& write) { return overlap(write.span, arrival->span); });
+  if (is_left == 0 && !is_in_use) std::memset(copy.memory, 0xff, copy.bytes);
   arrivals_.push_back(arrival);
   return arrival;
 }

@@ -6,6 +6,7 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/torch.h>
 
 #include "sim/sim.h"
@@ -25,11 +26,13 @@ inline void order(c10::Stream from, c10::Stream to) {
   event.block(to);
 }
 
-/// Starts each test without delays that another one has chosen, and without its reports.
+/// Starts each test on the default stream, without delays that another one has chosen, and without its
+/// reports.
 class SimTest : public ::testing::Test {
  protected:
   SimTest() {
     at::set_num_threads(1);
+    c10::impl::VirtualGuardImpl(kDeviceType).exchangeStream(stream(0, 0));
     set_delays(1, std::chrono::microseconds(50));
     take_reports();
     take_host_syncs();

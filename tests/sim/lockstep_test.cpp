@@ -9,6 +9,7 @@
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/activation_checkpoint.h>
 #include <lockstep/precision/forward_scope.h>
+#include <lockstep/precision/grad_scaler.h>
 #include <lockstep/state/random_state.h>
 
 #include "sim/installed.h"
@@ -150,6 +151,49 @@ TEST_F(SimLockstep, WhatIsNotShardedGoesToTheDeviceToo) {
   const auto module = fabric.setup_module(std::make_shared<Counting>());
   for (const auto& item : module->named_parameters()) EXPECT_EQ(item.value().device(), kSim) << item.key();
   for (const auto& item : module->named_buffers()) EXPECT_EQ(item.value().device(), kSim) << item.key();
+}
+
+// A step under a loss scale, for which gradients may overflow.
+struct ScaledTraining {
+  explicit ScaledTraining(at::Device device)
+      : weight(at::full({3}, 1.0, at::kFloat).to(device).set_requires_grad(true)),
+        optimizer(OptimizerFactory(AdamW{.lr = 0.1}).create({{"weight", weight}})) {}
+
+  Scalar step(double input) {
+    optimizer->zero_grad();
+    scaler.scale((weight * input).sum()).backward();
+    const auto taken = scaler.step_lazily(*optimizer, [&] { optimizer->step(); });
+    scaler.update();
+    return taken;
+  }
+
+  at::Tensor weight;
+  std::unique_ptr<Optimizer> optimizer;
+  GradScaler scaler{{.init_scale = 1024, .growth_interval = 2}};
+};
+
+TEST_F(SimLockstep, AStepWhoseGradientsOverflowIsLeftOutByTheDevice) {
+  ScaledTraining expected(at::kCPU), got(kSim);
+  const double inputs[] = {1, 3, 1e36, 2, 1e36, 1e36, 5, 0.5};
+  std::vector<Scalar> taken;
+  take_host_syncs();
+  for (const double input : inputs) taken.push_back(got.step(input));
+  EXPECT_THAT(take_host_syncs(), IsEmpty());
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    EXPECT_TRUE(taken[i].is_on_device());
+    EXPECT_EQ(bool(taken[i]), inputs[i] < 10) << i;
+    EXPECT_EQ(bool(expected.step(inputs[i])), inputs[i] < 10) << i;
+  }
+  EXPECT_TRUE(at::equal(on_cpu(got.weight.detach()), expected.weight.detach()));
+  EXPECT_EQ(got.scaler.get_scale(), expected.scaler.get_scale());
+  EXPECT_EQ(got.scaler.skipped_steps(), 3);
+  EXPECT_EQ(got.scaler.steps(), 8);
+  EXPECT_EQ(got.scaler.skipped_in_a_row(), 0);
+  EXPECT_TRUE(got.scaler.state() == expected.scaler.state());
+  // A state of one kind of device goes on on the other.
+  ScaledTraining resumed(at::kCPU);
+  resumed.scaler.load_state(got.scaler.state());
+  EXPECT_EQ(resumed.scaler.get_scale(), expected.scaler.get_scale());
 }
 
 TEST_F(SimLockstep, AutocastIsThatOfTheDeviceInUse) {

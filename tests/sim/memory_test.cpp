@@ -58,8 +58,9 @@ TEST_F(SimMemory, IsReusedByItsStream) {
 }
 
 TEST_F(SimMemory, IsNotReusedBeforeOtherStreamsAreOver) {
+  constexpr std::int64_t kUnusual = 1'234'567;  // no other test has left such memory
   const auto lend = [](bool waits) {
-    const auto lent = at::ones({40'000}, sim_floats());
+    const auto lent = at::ones({kUnusual}, sim_floats());
     order(stream(0, 0), stream(0, 4));
     const c10::StreamGuard guard(stream(0, 4));
     const auto sum = lent.sum();
@@ -70,9 +71,9 @@ TEST_F(SimMemory, IsNotReusedBeforeOtherStreamsAreOver) {
   const auto segments_of_second = [&](bool waits) {
     const auto sum = lend(waits);
     const auto before = counters().segments;
-    const auto next = at::full({40'000}, 7, sim_floats());
+    const auto next = at::full({kUnusual}, 7, sim_floats());
     order(stream(0, 4), stream(0, 0));
-    EXPECT_EQ(on_cpu(sum).item<float>(), 40'000);
+    EXPECT_EQ(on_cpu(sum).item<float>(), kUnusual);
     EXPECT_EQ(on_cpu(next)[17].item<float>(), 7);
     return counters().segments - before;
   };

@@ -1,6 +1,8 @@
 // Trains a small network for 20 steps on ranks with a simulated device each, and the same on CPUs, and
 // compares: `sim_case CASE --world N [--drop-wait K] --out FILE.json`. CASE is one of single, ddp, fsdp,
-// zero1, zero2, zero3, bf16, fp16, clip and captured. `--accelerator cuda` takes a real device instead.
+// no_shard, zero1, zero2, zero3, these four with "_offload" for what is kept on the CPU, bf16, fp16, clip and
+// captured, which is single or ddp with captured steps;
+// `--capture true` captures those of any other. `--accelerator cuda` takes a real device instead.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -36,6 +38,7 @@ struct Asked {
   std::string accelerator = "sim";
   int world = 1;
   int drop_wait = -1;
+  bool is_captured = false;
   std::filesystem::path out;
 };
 
@@ -69,11 +72,13 @@ struct NetImpl : torch::nn::Module {
 TORCH_MODULE(Net);
 
 StrategyOptions strategy_of(const std::string& name, int world) {
-  if (name == "fsdp") return Fsdp{};
+  const bool is_offloaded = name.ends_with("_offload");
+  if (name.starts_with("fsdp")) return Fsdp{.cpu_offload = is_offloaded};
+  if (name == "no_shard") return Fsdp{.sharding_strategy = ShardingStrategy::kNoShard};
   if (name.starts_with("zero")) {
-    DeepSpeed zero;
-    zero.stage = name.back() - '0';
-    return zero;
+    return DeepSpeed{.stage = name[4] - '0',
+                     .offload_optimizer = is_offloaded,
+                     .offload_parameters = is_offloaded && name[4] == '3'};
   }
   if (world > 1) return Ddp{};
   return SingleDevice{};
@@ -96,7 +101,8 @@ Found train(const Asked& asked, const std::string& accelerator) {
   at::set_num_threads(1);
   Fabric fabric({.accelerator = accelerator,
                  .strategy = strategy_of(asked.name, asked.world),
-                 .precision = precision_of(asked.name)});
+                 .precision = precision_of(asked.name),
+                 .cuda_graphs = asked.is_captured && accelerator != "cpu"});
   fabric.launch();
   fabric.seed_everything(7);
   const bool is_autocast = asked.name == "bf16" || asked.name == "fp16";
@@ -108,24 +114,26 @@ Found train(const Asked& asked, const std::string& accelerator) {
     inputs.push_back(torch::randn({8, 16}));
     targets.push_back(torch::randn({8, 4}));
   }
+  auto train_on = fabric.capture<Example>([&](const Example& batch) {
+    optimizer->zero_grad();
+    at::Tensor loss;
+    {
+      const auto autocast = fabric.autocast();
+      loss = torch::mse_loss(model->forward(batch.data), batch.target);
+    }
+    fabric.backward(loss);
+    if (asked.name == "clip") fabric.strategy().clip_gradients_lazily(*optimizer, {.value = 0.5});
+    optimizer->step();
+    return loss.detach();
+  });
   for (int step = 0; step < kSteps; ++step) {
     if (on_sim && step == kWarmUp) {
       take_host_syncs();
       reset_counters();
       if (asked.drop_wait >= 0) drop_wait(static_cast<std::uint64_t>(asked.drop_wait));
     }
-    const auto input = fabric.to_device(inputs[static_cast<std::size_t>(step)]);
-    const auto target = fabric.to_device(targets[static_cast<std::size_t>(step)]);
-    optimizer->zero_grad();
-    at::Tensor loss;
-    {
-      const auto autocast = fabric.autocast();
-      loss = torch::mse_loss(model->forward(input), target);
-    }
-    fabric.backward(loss);
-    if (asked.name == "clip") fabric.strategy().clip_gradients_lazily(*optimizer, {.value = 0.5});
-    optimizer->step();
-    losses[step].copy_(loss.detach());
+    const auto i = static_cast<std::size_t>(step);
+    losses[step].copy_(train_on(fabric.to_device(Example{inputs[i], targets[i]})));
   }
   if (on_sim) {
     const auto syncs = take_host_syncs();
@@ -138,6 +146,9 @@ Found train(const Asked& asked, const std::string& accelerator) {
     found.segments = counters().segments;
     found.waits = static_cast<double>(counters().waits) / (kSteps - kWarmUp);
   }
+  found.captured_steps = train_on.replays();
+  if (asked.is_captured && on_sim && fabric.is_global_zero() && !train_on.refusal().empty())
+    std::fprintf(stderr, "not captured: %s\n", train_on.refusal().c_str());
   found.bits += bytes_of(losses);
   const auto host_losses = losses.to(at::kCPU);
   for (int step = 0; step < kSteps; ++step) found.losses.push_back(host_losses[step].item<double>());
@@ -250,9 +261,10 @@ json compare(const Asked& asked) {
 }
 
 int usage() {
-  std::fprintf(stderr,
-               "usage: sim_case single|ddp|fsdp|zero1|zero2|zero3|bf16|fp16|clip|captured --world N "
-               "[--drop-wait K] [--accelerator sim|cuda] --out FILE.json\n");
+  std::fprintf(
+      stderr,
+      "usage: sim_case single|ddp|no_shard|(fsdp|zero1|zero2|zero3)[_offload]|bf16|fp16|clip|captured "
+      "--world N [--capture true] [--drop-wait K] [--accelerator sim|cuda] --out FILE.json\n");
   return 2;
 }
 
@@ -261,11 +273,14 @@ int usage() {
 
 int main(int argc, char** argv) {
   using namespace lockstep::sim;
-  static const std::set<std::string> kCases{"single", "ddp",  "fsdp", "zero1", "zero2",
-                                            "zero3",  "bf16", "fp16", "clip",  "captured"};
+  static const std::set<std::string> kCases{"single",        "ddp",           "fsdp",         "zero1",
+                                            "zero2",         "zero3",         "bf16",         "fp16",
+                                            "clip",          "captured",      "no_shard",     "fsdp_offload",
+                                            "zero1_offload", "zero2_offload", "zero3_offload"};
   Asked asked;
   if (argc < 2 || !kCases.contains(argv[1])) return usage();
   asked.name = argv[1];
+  asked.is_captured = asked.name == "captured";
   for (int i = 2; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
     if (flag == "--world")
@@ -274,6 +289,8 @@ int main(int argc, char** argv) {
       asked.drop_wait = std::atoi(argv[i + 1]);
     else if (flag == "--accelerator")
       asked.accelerator = argv[i + 1];
+    else if (flag == "--capture")
+      asked.is_captured = std::string_view(argv[i + 1]) == "true";
     else if (flag == "--out")
       asked.out = argv[i + 1];
     else

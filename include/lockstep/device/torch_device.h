@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Generator.h>
@@ -35,6 +37,10 @@ LOCKSTEP_API void synchronize(at::Device device);
 LOCKSTEP_API DeviceMemory memory_of(at::Device device);
 LOCKSTEP_API void reset_peak_memory(at::Device device);
 
+/// All that LibTorch's allocator counts, under the names of torch.cuda.memory_stats(), such as
+/// "allocated_bytes.all.current", in their order; nothing on the CPU. Waits for nothing.
+LOCKSTEP_API std::vector<std::pair<std::string, double>> memory_stats(at::Device device);
+
 /// The generator of random numbers that operators use on `device`.
 LOCKSTEP_API at::Generator generator_of(at::Device device);
 
@@ -62,6 +68,14 @@ c10::Stream side_stream(at::Device device);
 /// One stream of `device` that is always the same, for collectives that the host carries out: in it they keep
 /// the order in which they were issued. Not for the CPU.
 c10::Stream staging_stream(at::Device device);
+
+/// One stream of `device` that is always the same, for copies from and to memory of the host that are to run
+/// beside what is computed. Not for the CPU.
+c10::Stream offload_stream(at::Device device);
+
+/// Makes a stream from LibTorch's pool, always the same, the one to which this thread issues work: a device's
+/// default stream cannot be recorded. Does nothing on the CPU.
+LOCKSTEP_API void leave_default_stream(at::Device device);
 
 /// The stream of `device` to which this thread issues work.
 c10::Stream current_stream(at::Device device);

@@ -19,6 +19,7 @@
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/data/loader.h>
+#include <lockstep/fabric/captured_batch_step.h>
 #include <lockstep/fabric/fabric_loader.h>
 #include <lockstep/fabric/fabric_optimizer.h>
 #include <lockstep/fabric/fabric_options.h>
@@ -179,6 +180,30 @@ class LOCKSTEP_API Fabric {
                  {std::shared_ptr<torch::nn::Module>(detail::module_pointer(models)).get()...});
   }
 
+  /// `step`, a function of a batch that trains on it and returns the loss, captured where FabricOptions has
+  /// cuda_graphs and the device is none of the CPU; else called as it is:
+  ///
+  ///     auto step = fabric.capture<ls::Example>([&](const ls::Example& batch) {
+  ///       optimizer->zero_grad();
+  ///       const auto loss = F::cross_entropy(model->forward(batch.data), batch.target);
+  ///       fabric.backward(loss);
+  ///       optimizer->step();
+  ///       return loss;
+  ///     });
+  ///     for (const auto& batch : batches) step(batch);
+  ///
+  /// captured_step.h says what holds in it. The first `warm_up` calls are not captured. Not Collective.
+  /// @throws ConfigError for a `warm_up` below 1
+  template <class Batch, std::invocable<const Batch&> Step>
+  CapturedBatchStep<Batch> capture(Step step, int warm_up = 3) const {
+    const auto whole_step = [state = state_.get(), step = std::move(step)](const Batch& batch) -> at::Tensor {
+      const auto loss = step(batch);
+      end_step(*state);
+      return loss;
+    };
+    return CapturedBatchStep<Batch>(captured_device(), whole_step, warm_up, around_step());
+  }
+
   /// While the scope lives and `enabled`, backward passes add up this model's gradients locally and send
   /// nothing; the first backward after it averages the sums. It need not enclose the forward pass. All ranks
   /// do alike. Not Collective.
@@ -208,12 +233,12 @@ class LOCKSTEP_API Fabric {
 
   /// Clips the gradients of `optimizer`'s parameters, which are those of `model`; returns their norm before
   /// that, for max_norm. Under precision 16-mixed it unscales them first; where they have overflowed, the
-  /// step will be left out, and a norm that is not finite is no error. Collective: strategies may share the
-  /// work.
+  /// step will be left out, and a norm that is not finite is no error. A device is waited for where
+  /// clip.error_if_nonfinite, or once somebody reads the norm. Collective: strategies may share the work.
   /// @throws ConfigError unless exactly one of clip_val and max_norm is given; Error for a norm that is not
   /// finite, before anything has changed
   template <ModelHandle Model>
-  std::optional<double> clip_gradients(const Model& model, const std::shared_ptr<FabricOptimizer>& optimizer,
+  std::optional<Scalar> clip_gradients(const Model& model, const std::shared_ptr<FabricOptimizer>& optimizer,
                                        const ClipGradients& clip) {
     known_module(*detail::module_pointer(model));
     return clip_gradients_of(*optimizer, clip);
@@ -309,13 +334,16 @@ class LOCKSTEP_API Fabric {
   std::shared_ptr<FabricOptimizer> set_up_optimizer(torch::nn::Module& module,
                                                     const OptimizerFactory& factory);
   TensorChange input_conversion(const SetupLoaderOptions& options) const;
+  at::Device captured_device() const;
+  static void end_step(detail::FabricState& state);
+  CapturedStep::Around around_step() const;
   ShardSpec shard_for(const AnyLoader& loader, const SetupLoaderOptions& options) const;
   std::shared_ptr<AnyLoader> ending_together(std::shared_ptr<AnyLoader> loader,
                                              const SetupLoaderOptions& options) const;
   void run_backward(const at::Tensor& loss, const BackwardOptions& options,
                     std::initializer_list<const torch::nn::Module*> models);
   std::shared_ptr<detail::TrainedModule> known_module(const torch::nn::Module& module) const;
-  std::optional<double> clip_gradients_of(FabricOptimizer& optimizer, const ClipGradients& clip);
+  std::optional<Scalar> clip_gradients_of(FabricOptimizer& optimizer, const ClipGradients& clip);
   const Communicator& communicator() const;
 
   std::unique_ptr<detail::FabricState> state_;

@@ -101,6 +101,7 @@ struct TrainerOptions {
   std::string accelerator = "auto";  ///< "auto", "cpu", "gpu" or another of accelerator_names()
   Devices devices = {};              ///< ranks on this node: "auto" (1) or a number
   int num_nodes = 1;
+  bool cuda_graphs = false;  ///< record a training step once on the device and replay it; see captured_step.h
 
   BatchLimit limit_train_batches = {};
   BatchLimit limit_val_batches = {};

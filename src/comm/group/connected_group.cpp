@@ -10,6 +10,7 @@
 #include "comm/collectives/measured_collective.h"
 #include "comm/errors.h"
 #include "comm/stores.h"
+#include "device/step_recording.h"
 #include "rendezvous/own_address.h"
 
 namespace lockstep::detail {
@@ -58,23 +59,48 @@ class StagedPending final : public Pending {
   std::shared_ptr<StagedCollective> staged_;
 };
 
-// Opens the gate of a call that will not be carried out any more, and leaves it to others to destroy.
+// What Work::wait() says of a call in a step that is recorded: each replay carries it out, and none is now.
+class RecordedPending final : public Pending {
+ public:
+  RecordedPending(const StepRecording& recording, std::shared_ptr<StagedCollective> staged)
+      : recording_(&recording), staged_(std::move(staged)) {}
+
+  // Of a recording that was given up nothing is to be waited for.
+  void wait() override {
+    if (StepRecording::current() == recording_) staged_->order_outputs();
+  }
+  void wait_host() override { refuse_in_recording("a wait of the host for a collective"); }
+  bool is_completed() const override { return false; }
+
+ private:
+  const StepRecording* recording_;
+  std::shared_ptr<StagedCollective> staged_;
+};
+
+// Carries a call out once. Opens its gate if that does not happen, and leaves it to others to destroy.
 class GateKeeper {
  public:
   GateKeeper(std::shared_ptr<StagedCollective> staged, std::shared_ptr<RetiredCollectives> retired)
       : staged_(std::move(staged)), retired_(std::move(retired)) {}
   ~GateKeeper() {
-    staged_->open_gate();
+    if (!is_over_) staged_->open_gate();
     retired_->add(std::move(staged_));
   }
   GateKeeper(const GateKeeper&) = delete;
   GateKeeper& operator=(const GateKeeper&) = delete;
 
-  StagedCollective& operator*() const { return *staged_; }
+  template <class Execute>
+  void carry_out(const Execute& execute) {
+    staged_->await_inputs();
+    execute(staged_->on_host());
+    is_over_ = true;
+    staged_->return_outputs();
+  }
 
  private:
   std::shared_ptr<StagedCollective> staged_;
   std::shared_ptr<RetiredCollectives> retired_;
+  bool is_over_ = false;
 };
 
 // While it lives, the lane and the status of this rank (base/rank_status.h) name the collective that runs.
@@ -221,25 +247,44 @@ bool ConnectedGroup::is_staged(const Collective& collective) const {
 std::shared_ptr<Pending> ConnectedGroup::start_staged(const Collective& collective) {
   staged_failure_.rethrow();
   retired_->clear();
-  const auto lane = lane_of(collective);
   auto staged = std::make_shared<StagedCollective>(collective, *device_of(collective));
-  auto body = [this, &at = *lane, keeper = std::make_shared<GateKeeper>(staged, retired_)] {
-    auto& call = **keeper;
+  if (auto* const recording = StepRecording::current()) return record_staged(*recording, std::move(staged));
+  const auto lane = lane_of(collective);
+  return std::make_shared<StagedPending>(lane, push_staged(*lane, staged), std::move(staged));
+}
+
+std::shared_ptr<ProgressQueue::Task> ConnectedGroup::push_staged(
+    Lane& lane, const std::shared_ptr<StagedCollective>& staged) {
+  return lane.queue.push([this, &lane, keeper = std::make_shared<GateKeeper>(staged, retired_)] {
     try {
-      call.await_inputs();
-      execute(at, call.on_host());
+      keeper->carry_out([&](const Collective& on_host) { execute(lane, on_host); });
     } catch (...) {
       staged_failure_.note(std::current_exception());
       throw;
     }
-    call.return_outputs();
-  };
-  return std::make_shared<StagedPending>(lane, lane->queue.push(std::move(body)), std::move(staged));
+  });
+}
+
+std::shared_ptr<Pending> ConnectedGroup::record_staged(StepRecording& recording,
+                                                       std::shared_ptr<StagedCollective> staged) {
+  if (!staged->has_gate())
+    refuse_in_recording("a collective of a backend for which the host must wait for the device");
+  if (recording.has_meetings())
+    refuse_in_recording("a collective behind a step of an optimizer whose replicas are compared");
+  recording.before_replay([this, alive = std::weak_ptr(retired_)] {
+    if (alive.expired()) throw CommError("comm", {.what = "the communicator of a captured step is closed"});
+    staged_failure_.rethrow();
+    retired_->clear();
+  });
+  recording.post([this, staged] { push_staged(*lane_of(staged->on_host()), staged); },
+                 [staged] { staged->open_gate(); });
+  return std::make_shared<RecordedPending>(recording, std::move(staged));
 }
 
 void ConnectedGroup::run(const Collective& collective) {
   note_caller();
   if (is_staged(collective)) return start_staged(collective)->wait();
+  refuse_in_recording_thread("a collective of tensors on the CPU");
   const auto lane = lane_of(collective);
   lane->queue.run([&] { execute(*lane, collective); });
 }
@@ -247,6 +292,7 @@ void ConnectedGroup::run(const Collective& collective) {
 std::shared_ptr<Pending> ConnectedGroup::start(const Collective& collective) {
   note_caller();
   if (is_staged(collective)) return start_staged(collective);
+  refuse_in_recording_thread("a collective of tensors on the CPU");
   const auto lane = lane_of(collective);
   auto body = [this, &at = *lane, collective] { execute(at, collective); };
   return std::make_shared<QueuedPending>(lane, lane->queue.push(std::move(body)));

@@ -21,6 +21,8 @@
 
 namespace lockstep::detail {
 
+class StepRecording;
+
 /// One group's part of a job.
 struct GroupContext {
   ConnectOptions options;             ///< rank and world_size are those within the group
@@ -72,6 +74,9 @@ class ConnectedGroup final : public Group {
   std::shared_ptr<Lane> lane_of(const Collective& collective);
   bool is_staged(const Collective& collective) const;
   std::shared_ptr<Pending> start_staged(const Collective& collective);
+  std::shared_ptr<ProgressQueue::Task> push_staged(Lane& lane,
+                                                   const std::shared_ptr<StagedCollective>& staged);
+  std::shared_ptr<Pending> record_staged(StepRecording& recording, std::shared_ptr<StagedCollective> staged);
   std::vector<std::shared_ptr<Lane>> lanes() const;
   void note_caller();
 

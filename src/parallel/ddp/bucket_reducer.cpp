@@ -210,7 +210,8 @@ BucketReducer::~BucketReducer() = default;
 
 // The times of the iteration before are taken when the next one begins.
 void BucketReducer::begin_iteration() {
-  logger_->set_runtime_stats_and_log();
+  // On a device they would be waited for.
+  if (trained_.front().tensor.is_cpu()) logger_->set_runtime_stats_and_log();
   reducer_->prepare_for_forward();
 }
 

@@ -11,6 +11,7 @@
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/torch.h>
 
+#include "device/step_recording.h"
 #include "parallel/backward_checks.h"
 #include "parallel/ddp/bucket_reducer.h"
 
@@ -252,7 +253,8 @@ DdpEngine::DdpEngine(const torch::nn::Module& module, Communicator comm, const D
   impl_ = std::make_unique<Impl>(module, states, std::move(comm), options);
 }
 
-DdpEngine::~DdpEngine() = default;
+// Recordings refer to it.
+DdpEngine::~DdpEngine() { detail::outdate_recordings(); }
 
 void DdpEngine::backward(const at::Tensor& loss, const BackwardOptions& options) {
   DdpEngine* const engines[] = {this};
@@ -269,10 +271,19 @@ void DdpEngine::backward(const at::Tensor& loss, std::span<DdpEngine* const> eng
     if (is_new && engine->impl_->no_sync_depth == 0) averaged.push_back(engine);
   }
   if (averaged.empty()) return run();
+  for (const auto* engine : averaged) {
+    const auto& ddp = engine->impl_->options;
+    if (ddp.comm_hook || ddp.ddp_comm_hook == DdpCommHook::kPowerSgd)
+      detail::refuse_in_recording("a communication hook that counts its calls, or is the program's own,");
+  }
   if (options.create_graph) detail::refuse_create_graph();
   for (const auto* engine : averaged) {
-    engine->impl_->watch.check();
-    engine->impl_->versions.note_writes(engine->impl_->replicas);
+    const auto look = [impl = engine->impl_.get()] {
+      impl->watch.check();
+      impl->versions.note_writes(impl->replicas);
+    };
+    look();
+    if (auto* const recording = detail::StepRecording::current()) recording->before_replay(look);
   }
   const auto forget = [&] {
     for (const auto* engine : averaged) engine->impl_->reducer.reset();
@@ -301,7 +312,7 @@ void DdpEngine::after_step() {
   const auto participants = impl_->announce(*this, EngineEvent::kStep);
   impl_->broadcast_buffers(participants.first_rank);
   if (impl_->reducer) impl_->reducer->end_step();
-  impl_->versions.settle();
+  detail::once_per_step([impl = impl_.get()] { impl->versions.settle(); });
   if (!impl_->observer) impl_->replicas.end_step();  // ranks that have left a Join do not take part
 }
 

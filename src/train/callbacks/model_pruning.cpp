@@ -10,6 +10,7 @@
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/train/module.h>
 
+#include "device/step_recording.h"
 #include "train/callbacks/pruning_mask.h"
 #include "train/callbacks/refuse.h"
 
@@ -236,6 +237,7 @@ std::vector<at::Tensor> ModelPruning::next_masks(const detail::Amount& amount) c
 void ModelPruning::prune(const TrainContext& context, const detail::Amount& amount) {
   const auto before = pruned_counts();
   const auto masks = next_masks(amount);
+  detail::outdate_recordings();  // they multiply by the masks of before
   for (std::size_t i = 0; i < masks.size(); ++i) {
     parameters_[i].mask = masks[i].clone();
     context.strategy().communicator().broadcast(parameters_[i].mask, 0);

@@ -6,6 +6,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
+#include "device/step_recording.h"
 #include "formats/file_text.h"
 
 namespace lockstep::detail {
@@ -103,8 +104,18 @@ std::string MetricLog::name_of(std::string_view name, const LogOptions& options)
 
 void MetricLog::log(std::string_view name, const Scalar& value, const LogOptions& options) {
   check_name(name);
+  if (auto* const recording = StepRecording::current())
+    return log_in_replays(*recording, std::string(name), value, options);
   if (scope_.dataloader_idx) return add(name_of(name, options), value, options);
   add(name, value, options);
+}
+
+void MetricLog::log_in_replays(StepRecording& recording, std::string name, const Scalar& value,
+                               const LogOptions& options) {
+  if (!value.is_on_device())
+    refuse_in_recording("log(\"" + name + "\") of a number that the host has computed");
+  recording.after_replay(
+      [this, name = std::move(name), value = value.tensor(), options] { log(name, Scalar(value), options); });
 }
 
 void MetricLog::add(std::string_view name, const Scalar& value, const LogOptions& options) {
@@ -127,6 +138,7 @@ void MetricLog::add(std::string_view name, const Scalar& value, const LogOptions
 void MetricLog::log(std::string_view plain_name, metrics::Metric& metric, const LogOptions& options) {
   check_name(plain_name);
   const auto name = name_of(plain_name, options);
+  refuse_in_recording("log(\"" + name + "\") of a metric, whose state the host keeps");
   if (options.on_step.value_or(false) || !options.on_epoch.value_or(true))
     refuse(name, "a metric for the epoch", "on_step", "log the value of the step's own batch as a number");
   const auto known = std::ranges::find(metrics_, name, &LoggedMetric::name);

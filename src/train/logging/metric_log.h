@@ -28,6 +28,8 @@ class SavedMetric;
 
 namespace lockstep::detail {
 
+class StepRecording;
+
 /// A metric object that was logged, or its state from a checkpoint until it is logged again.
 struct LoggedMetric {
   std::string name;
@@ -166,6 +168,9 @@ class LOCKSTEP_API MetricLog {
   void load_state(const StateTree& state);
 
  private:
+  void log_in_replays(StepRecording& recording, std::string name, const Scalar& value,
+                      const LogOptions& options);
+
   struct Entry {
     std::string name;
     std::string step_name;   // NAME_step when on_epoch is set too

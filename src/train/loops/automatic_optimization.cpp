@@ -9,6 +9,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
+#include "device/step_recording.h"
 #include "strategy/scaled_step.h"
 
 namespace lockstep::detail {
@@ -58,7 +59,56 @@ double leave_out_loss(const RunSetup& setup, bool& has_warned, const char* what,
 }
 
 Scalar AutomaticOptimization::run(const AnyBatch& batch, const Window& window, StepContext& step) {
-  if (optimizer().needs_closure() && !batch.empty()) return run_closures(batch, step);
+  if (batch.empty()) return run_micro_batch(batch, window, step);
+  if (optimizer().needs_closure()) return run_closures(batch, step);
+  return is_captured(window) ? run_captured(batch, step) : run_micro_batch(batch, window, step);
+}
+
+// A window's micro-batches differ: the first clears gradients, the last averages them and steps.
+bool AutomaticOptimization::is_captured(const Window& window) {
+  if (!setup_.options.cuda_graphs || setup_.strategy->root_device().is_cpu()) return false;
+  if (window.first && window.last) return true;
+  if (!std::exchange(has_warned_of_windows_, true) && setup_.is_global_zero())
+    log_warning("steps of several micro-batches (accumulate_grad_batches) are not captured");
+  return false;
+}
+
+// What is on the host is the same in all replays: such a step is not recorded.
+at::Tensor AutomaticOptimization::on_device(const Scalar& value, const char* what) const {
+  if (value.is_on_device()) return value.tensor();
+  refuse_in_recording(what);
+  return at::full({}, value.value(), at::TensorOptions(setup_.strategy->root_device()).dtype(at::kDouble));
+}
+
+CapturedStep::Tensors AutomaticOptimization::run_recorded(const CapturedStep::Tensors& inputs) {
+  std::size_t next = 0;
+  const auto in_place = batch_->with_tensors([&](const at::Tensor&) { return inputs.at(next++); });
+  const auto loss = run_micro_batch(in_place, {}, *step_);
+  CapturedStep::Tensors outputs{on_device(loss, "a loss that is on the host")};
+  if (is_step_taken_.is_on_device()) outputs.push_back(is_step_taken_.tensor());
+  return outputs;
+}
+
+Scalar AutomaticOptimization::run_captured(const AnyBatch& batch, StepContext& step) {
+  if (!captured_)
+    captured_.emplace(
+        setup_.strategy->root_device(),
+        [this](const CapturedStep::Tensors& inputs) { return run_recorded(inputs); }, /*warm_up=*/3,
+        around_scaled_step(setup_.precision));
+  CapturedStep::Tensors inputs;
+  batch.with_tensors([&](const at::Tensor& tensor) {
+    inputs.push_back(tensor);
+    return tensor;
+  });
+  batch_ = &batch;
+  step_ = &step;
+  const auto outputs = (*captured_)(inputs);
+  if (outputs.size() > 1) is_step_taken_ = Scalar::of_last_use(outputs[1]);
+  return Scalar(outputs.front());
+}
+
+Scalar AutomaticOptimization::run_micro_batch(const AnyBatch& batch, const Window& window,
+                                              StepContext& step) {
   const auto loss = batch.empty() ? at::Tensor() : training_step(batch, step);
   const char* const what = batch.empty() ? "the loader gave no batch" : "training_step gave no loss";
   const Scalar value = loss.defined()
@@ -98,10 +148,10 @@ void AutomaticOptimization::optimizer_step(StepContext& step) {
   clip_gradients(step);
   {
     const auto measured = measure_.optimizer_step();
-    has_left_out_step_ = !step_optimizer(*setup_.strategy, *setup_.precision, optimizer());
+    is_step_taken_ = step_optimizer(*setup_.strategy, *setup_.precision, optimizer());
   }
   adapt_scale(*setup_.precision);
-  progress_.count_optimizer_step();
+  once_per_step([this] { progress_.count_optimizer_step(); });
 }
 
 // As in Lightning the step is skipped: a scaler has nothing to unscale where no backward pass has run.

@@ -296,12 +296,12 @@ void FitLoop::write_step_row() {
 void FitLoop::advance_schedule(TrainContext& context, Interval interval, bool watching, std::int64_t count) {
   if (!is_automatic_) return;
   const auto& [module, optimizer, config, scheduler] = state_.setup.optimizers.front();
-  // DeepSpeed's schedules do not count steps that a scaler has skipped.
-  if (state_.setup.deepspeed && interval == Interval::kStep && automatic_.has_left_out_step()) return;
   if (!scheduler || config->interval != interval || scheduler->needs_metric() != watching ||
       count % config->frequency != 0) {
     return;
   }
+  // DeepSpeed's schedules do not count steps that a scaler has skipped.
+  if (state_.setup.deepspeed && interval == Interval::kStep && automatic_.has_left_out_step()) return;
   const auto metric = watching ? monitored(context, interval) : std::nullopt;
   if (watching && !metric) return;
   state_.setup.module->lr_scheduler_step(context, *scheduler, metric);

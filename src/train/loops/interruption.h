@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "train/stopping/agreement_cadence.h"
 #include "train/loops/trainer_state.h"
+#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep::detail {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "train/stopping/agreement_cadence.h"
 #include "train/loops/trainer_state.h"
+#include "train/stopping/agreement_cadence.h"
 
 namespace lockstep::detail {
 

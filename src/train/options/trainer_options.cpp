@@ -79,6 +79,8 @@ void describe(OptionVisitor& v, TrainerOptions& o) {
           "Validation batches to try before training; -1: all", at_least(-1));
   v.field("reload_dataloaders_every_n_epochs", o.reload_dataloaders_every_n_epochs,
           "Ask a data module for its loaders again in every n-th epoch of fit; 0: never", at_least(0));
+  v.field("cuda_graphs", o.cuda_graphs,
+          "Record a training step once on the device, and replay it: no operator is issued by itself");
   v.field("accumulate_grad_batches", o.accumulate_grad_batches,
           "Micro-batches per optimizer step; {0: 1, 4: 8}: by epoch");
   v.field("partial_window", o.partial_window,

@@ -75,6 +75,7 @@ void SearchScope::put_aside() {
   options.val_check_interval = 1.0;
   options.check_val_every_n_epoch = 1;
   options.run.fault = {};
+  options.cuda_graphs = false;  // trials are short, and vote on the host
   rewind();
 }
 
