@@ -99,11 +99,18 @@ Example Fabric::to_device(const Example& batch) const {
   return {to_device(batch.data), batch.target.defined() ? to_device(batch.target) : at::Tensor()};
 }
 
-at::Device Fabric::captured_device() const {
-  return state_->options.cuda_graphs ? device() : at::Device(at::kCPU);
+void detail::refuse_batch_without_tensors() {
+  throw ConfigError("fabric",
+                    {.what = "capture() found no tensors in a batch",
+                     .expected = "a function with_tensors(batch, change) beside the type of the batch",
+                     .got = "a type of batch whose tensors lockstep does not know",
+                     .hint = "replays would train on the recorded batch again and again"});
 }
 
-void Fabric::end_step(detail::FabricState& state) { detail::adapt_scale(*state.precision); }
+at::Device Fabric::captured_device() const {
+  state_->require_launched("capture()");
+  return state_->options.cuda_graphs ? device() : at::Device(at::kCPU);
+}
 
 CapturedStep::Around Fabric::around_step() const { return detail::around_scaled_step(state_->precision); }
 

@@ -96,6 +96,10 @@ void check_has_memory(const NamedParameter& parameter) {
 
 }  // namespace
 
+bool can_be_captured(const Optimizer& optimizer) {
+  return dynamic_cast<const FusedOptimizer*>(&optimizer) != nullptr;
+}
+
 // Recordings refer to it.
 FusedOptimizer::~FusedOptimizer() { outdate_recordings(); }
 

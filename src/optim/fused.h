@@ -39,6 +39,10 @@ struct Grouping {
 Grouping group_parameters(std::span<const NamedParameter> parameters, const Optimizer::Group& defaults,
                           std::span<const ParameterGroup> patterns);
 
+/// Whether replays of a captured step may take the steps of `optimizer`: lockstep's own read their settings
+/// anew in each.
+bool can_be_captured(const Optimizer& optimizer);
+
 /// An optimizer whose step is one kernel call over many segments.
 class FusedOptimizer : public Optimizer {
  public:

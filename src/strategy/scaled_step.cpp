@@ -6,6 +6,7 @@
 #include <lockstep/precision/grad_scaler.h>
 
 #include "device/step_recording.h"
+#include "optim/fused.h"
 
 namespace lockstep::detail {
 namespace {
@@ -95,6 +96,8 @@ void begin_with(Precision& precision, const Optimizer& optimizer) {
 }
 
 Scalar step_optimizer(Strategy& strategy, Precision& precision, Optimizer& optimizer) {
+  if (!can_be_captured(optimizer))
+    refuse_in_recording("a step of " + std::string(optimizer.name()) + ", which is not lockstep's own,");
   auto* const scaler = active_scaler(precision);
   if (scaler == nullptr) {
     strategy.optimizer_step(optimizer);

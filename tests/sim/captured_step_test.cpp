@@ -303,6 +303,46 @@ TEST_F(SimCapturedStep, AdaptsALossScaleThatWasPendingFirst) {
   EXPECT_TRUE(states[0] == states[1]);
 }
 
+// As somebody may write one.
+class OwnOptimizer final : public Optimizer {
+ public:
+  explicit OwnOptimizer(std::vector<NamedParameter> parameters)
+      : Optimizer(std::move(parameters), {{.pattern = "", .lr = 0.1, .initial_lr = 0.1}}) {}
+  void step(double grad_scale) override {
+    const at::NoGradGuard no_grad;
+    for (const auto& parameter : parameters())
+      at::Tensor(parameter.tensor).sub_(parameter.tensor.grad() * (groups().front().lr * grad_scale));
+  }
+  std::string_view name() const override { return "OwnOptimizer"; }
+  std::vector<OptimizerState> state() override { return {}; }
+};
+
+struct Hidden {
+  at::Tensor data;
+};
+
+TEST_F(SimCapturedStep, OfFabricRefusesWhatItWouldRepeatWrongly) {
+  Fabric fabric({.accelerator = "sim", .devices = Devices{0}, .cuda_graphs = true});
+  auto [model, optimizer] = fabric.setup(torch::nn::Linear(4, 2), [](std::vector<NamedParameter> parameters) {
+    return std::make_unique<OwnOptimizer>(std::move(parameters));
+  });
+  auto step = fabric.capture<at::Tensor>(
+      [&, calls = 0](const at::Tensor& input) mutable {
+        ++calls;
+        optimizer->zero_grad();
+        auto loss = model->forward(input).square().sum();
+        fabric.backward(loss);
+        optimizer->step();
+        return loss.detach();
+      },
+      /*warm_up=*/1);
+  for (int i = 0; i < 3; ++i) step(on_sim(at::ones({3, 4})));
+  EXPECT_EQ(step.replays(), 0);
+  EXPECT_THAT(step.refusal(), HasSubstr("OwnOptimizer"));
+  auto hidden = fabric.capture<Hidden>([](const Hidden& batch) { return batch.data; });
+  EXPECT_THROW(hidden({on_sim(at::ones({2}))}), ConfigError);
+}
+
 TEST_F(SimCapturedStep, OfFabricTakesBatchesAndSaysWhenItIsOff) {
   for (const bool cuda_graphs : {true, false}) {
     Fabric fabric({.accelerator = "sim", .devices = Devices{0}, .cuda_graphs = cuda_graphs});

@@ -13,6 +13,10 @@
 
 namespace lockstep {
 
+namespace detail {
+[[noreturn]] LOCKSTEP_API void refuse_batch_without_tensors();
+}
+
 /// What Fabric::capture() gives: a step that takes a batch and returns its loss, captured as CapturedStep
 /// says. The tensors of a batch are found as loaders find them (data/any_loader.h); what else a batch holds
 /// is that of the recorded one in all replays.
@@ -23,7 +27,8 @@ class CapturedBatchStep {
 
   /// As CapturedStep.
   CapturedBatchStep(at::Device device, Function function, int warm_up, CapturedStep::Around around = {})
-      : batch_(std::make_unique<const Batch*>()),
+      : has_device_(!device.is_cpu()),
+        batch_(std::make_unique<const Batch*>()),
         step_(
             device,
             [batch = batch_.get(), function = std::move(function)](const CapturedStep::Tensors& inputs) {
@@ -34,12 +39,14 @@ class CapturedBatchStep {
             warm_up, std::move(around)) {}
 
   /// One step; the loss is overwritten by the next one. Collective where the function is.
+  /// @throws ConfigError for a batch on a device in which no tensor is found
   at::Tensor operator()(const Batch& batch) {
     CapturedStep::Tensors inputs;
     detail::with_changed_tensors(batch, [&](const at::Tensor& tensor) {
       inputs.push_back(tensor);
       return tensor;
     });
+    if (has_device_ && inputs.empty()) detail::refuse_batch_without_tensors();
     *batch_ = &batch;
     return step_(inputs).front();
   }
@@ -49,6 +56,7 @@ class CapturedBatchStep {
   const std::string& refusal() const { return step_.refusal(); }
 
  private:
+  bool has_device_;
   std::unique_ptr<const Batch*> batch_;  // that of the call under way
   CapturedStep step_;
 };

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -192,16 +193,21 @@ class LOCKSTEP_API Fabric {
   ///     });
   ///     for (const auto& batch : batches) step(batch);
   ///
-  /// captured_step.h says what holds in it. The first `warm_up` calls are not captured. Not Collective.
-  /// @throws ConfigError for a `warm_up` below 1
+  /// captured_step.h says what holds in it. The first `warm_up` calls are not captured. The loss scale is
+  /// adapted at the end of each call. Not Collective.
+  /// @throws ConfigError before launch(), and for a `warm_up` below 1
   template <class Batch, std::invocable<const Batch&> Step>
-  CapturedBatchStep<Batch> capture(Step step, int warm_up = 3) const {
-    const auto whole_step = [state = state_.get(), step = std::move(step)](const Batch& batch) -> at::Tensor {
-      const auto loss = step(batch);
-      end_step(*state);
+  requires std::convertible_to<std::invoke_result_t<Step&, const Batch&>, at::Tensor> CapturedBatchStep<Batch>
+  capture(Step step, int warm_up = 3)
+  const {
+    const auto around = around_step();
+    auto whole_step = [adapt = around.before_step,
+                       step = std::move(step)](const Batch& batch) mutable -> at::Tensor {
+      at::Tensor loss = step(batch);
+      adapt();
       return loss;
     };
-    return CapturedBatchStep<Batch>(captured_device(), whole_step, warm_up, around_step());
+    return CapturedBatchStep<Batch>(captured_device(), std::move(whole_step), warm_up, around);
   }
 
   /// While the scope lives and `enabled`, backward passes add up this model's gradients locally and send
@@ -335,7 +341,6 @@ class LOCKSTEP_API Fabric {
                                                     const OptimizerFactory& factory);
   TensorChange input_conversion(const SetupLoaderOptions& options) const;
   at::Device captured_device() const;
-  static void end_step(detail::FabricState& state);
   CapturedStep::Around around_step() const;
   ShardSpec shard_for(const AnyLoader& loader, const SetupLoaderOptions& options) const;
   std::shared_ptr<AnyLoader> ending_together(std::shared_ptr<AnyLoader> loader,
