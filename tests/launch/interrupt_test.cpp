@@ -15,6 +15,9 @@
 namespace lockstep {
 namespace {
 
+// A shell that starts the tests in the background has them ignore SIGINT, and so would all that they start.
+[[maybe_unused]] const auto kHeedsInterrupts = std::signal(SIGINT, SIG_DFL);
+
 using namespace std::chrono_literals;
 using testing::eventually;
 using testing::is_running;

@@ -5,6 +5,7 @@ import os
 import pathlib
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,9 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ["LOCKSTEP_BINARY_DIR"])
 PEERS_PYTHON = SOURCE / "build" / "peers" / "bin" / "python"
 DIGITS = BINARY / "bin" / "digits"
+
+# A shell that starts the tests in the background has them ignore SIGINT, and so would all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def use_peers(package):
