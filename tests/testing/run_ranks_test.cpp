@@ -38,18 +38,28 @@ struct Stuck {
   std::latch both_done{2};
 };
 
+// Where the machine is busy, ranks may not have come so far after a second.
 TEST(RunRanks, NamesStuckRanks) {
-  const auto stuck = std::make_shared<Stuck>();
-  const auto body = [stuck](const Communicator& comm) {
-    if (comm.rank() == 1) stuck->release.wait();
-    comm.barrier();
-    stuck->both_done.count_down();
-  };
-  EXPECT_THAT([&] { run_ranks(2, body, {.deadline = std::chrono::seconds(1)}); },
-              ThrowsMessage<Timeout>(
-                  AllOf(HasSubstr("rank 0 in barrier seq"), HasSubstr("rank 1 outside of collectives"))));
-  stuck->release.count_down();
-  stuck->both_done.wait();
+  const auto names_both =
+      AllOf(HasSubstr("rank 0 in barrier seq"), HasSubstr("rank 1 outside of collectives"));
+  std::string text;
+  for (const int deadline_s : {1, 5, 25}) {
+    const auto stuck = std::make_shared<Stuck>();
+    const auto body = [stuck](const Communicator& comm) {
+      if (comm.rank() == 1) stuck->release.wait();
+      comm.barrier();
+      stuck->both_done.count_down();
+    };
+    try {
+      run_ranks(2, body, {.deadline = std::chrono::seconds(deadline_s)});
+    } catch (const Timeout& error) {
+      text = error.what();
+    }
+    stuck->release.count_down();
+    stuck->both_done.wait();
+    if (::testing::Value(text, names_both)) break;
+  }
+  EXPECT_THAT(text, names_both);
 }
 
 }  // namespace
