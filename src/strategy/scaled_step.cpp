@@ -96,7 +96,7 @@ void begin_with(Precision& precision, const Optimizer& optimizer) {
 }
 
 Scalar step_optimizer(Strategy& strategy, Precision& precision, Optimizer& optimizer) {
-  if (!can_be_captured(optimizer))
+  if (StepRecording::current() != nullptr && !can_be_captured(optimizer))
     refuse_in_recording("a step of " + std::string(optimizer.name()) + ", which is not lockstep's own,");
   auto* const scaler = active_scaler(precision);
   if (scaler == nullptr) {

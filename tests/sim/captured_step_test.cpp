@@ -20,14 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Tensors = CapturedStep::Tensors;
 
-class SimCapturedStep : public SimTest {
- protected:
-  SimCapturedStep() {
-    register_sim();
-    detail::begin_on_device(*find_accelerator("sim"), kSim);
-  }
-  ~SimCapturedStep() override { EXPECT_THAT(take_reports(), IsEmpty()); }
-};
+class SimCapturedStep : public SimDeviceTest {};
 
 at::Tensor number(double value) { return at::full({2}, value, sim_floats()); }
 

@@ -7,9 +7,11 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/device/torch_device.h>
 #include <lockstep/torch.h>
 
 #include "sim/sim.h"
+#include "sim/sim_accelerator.h"
 
 namespace lockstep::sim {
 
@@ -37,6 +39,19 @@ class SimTest : public ::testing::Test {
     take_reports();
     take_host_syncs();
     reset_counters();
+  }
+};
+
+/// With lockstep on the simulated device, and no reports at the end.
+class SimDeviceTest : public SimTest {
+ protected:
+  SimDeviceTest() {
+    register_sim();
+    detail::begin_on_device(*find_accelerator("sim"), kSim);
+  }
+  ~SimDeviceTest() override {
+    detail::begin_on_device(*find_accelerator("cpu"), at::kCPU);
+    EXPECT_THAT(take_reports(), ::testing::IsEmpty());
   }
 };
 

@@ -21,17 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class SimLockstep : public SimTest {
- protected:
-  SimLockstep() {
-    register_sim();
-    detail::begin_on_device(*find_accelerator("sim"), kSim);
-  }
-  ~SimLockstep() override {
-    detail::begin_on_device(*find_accelerator("cpu"), at::kCPU);
-    EXPECT_THAT(take_reports(), IsEmpty());
-  }
-};
+class SimLockstep : public SimDeviceTest {};
 
 std::vector<NamedParameter> parameters_on(at::Device device, at::ScalarType dtype = at::kFloat) {
   torch::manual_seed(5);

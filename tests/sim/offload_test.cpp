@@ -11,17 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class SimOffload : public SimTest {
- protected:
-  SimOffload() {
-    register_sim();
-    detail::begin_on_device(*find_accelerator("sim"), kSim);
-  }
-  ~SimOffload() override {
-    detail::begin_on_device(*find_accelerator("cpu"), at::kCPU);
-    EXPECT_THAT(take_reports(), IsEmpty());
-  }
-};
+class SimOffload : public SimDeviceTest {};
 
 constexpr std::int64_t kWidth = 256;
 constexpr int kLayers = 6;

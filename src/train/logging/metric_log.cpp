@@ -138,7 +138,7 @@ void MetricLog::add(std::string_view name, const Scalar& value, const LogOptions
 void MetricLog::log(std::string_view plain_name, metrics::Metric& metric, const LogOptions& options) {
   check_name(plain_name);
   const auto name = name_of(plain_name, options);
-  refuse_in_recording("log(\"" + name + "\") of a metric, whose state the host keeps");
+  refuse_in_recording("log() of a metric, whose state the host keeps,");
   if (options.on_step.value_or(false) || !options.on_epoch.value_or(true))
     refuse(name, "a metric for the epoch", "on_step", "log the value of the step's own batch as a number");
   const auto known = std::ranges::find(metrics_, name, &LoggedMetric::name);
