@@ -1,5 +1,9 @@
 #include <lockstep/base/error.h>
 
+#include <new>
+
+#include "base/failure_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -29,5 +33,11 @@ CommError::~CommError() = default;
 PeerLost::~PeerLost() = default;
 Timeout::~Timeout() = default;
 CollectiveMismatch::~CollectiveMismatch() = default;
+
+std::string detail::failure_text(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return error.what();
+  return "the system has not enough memory for this process (" + std::string(error.what()) +
+         "); use a smaller batch, or a strategy that shards or offloads its state";
+}
 
 }  // namespace lockstep

@@ -23,6 +23,7 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/run_directory.h>
 
+#include "base/failure_text.h"
 #include "base/system.h"
 #include "cli/lightning_keys.h"
 #include "launch/signal_flag.h"
@@ -90,7 +91,7 @@ CommandLineInfo info_of(const Program& program) {
 }
 
 int print_error(const std::exception& error) {
-  std::fprintf(stderr, "lockstep: %s\n", error.what());
+  std::fprintf(stderr, "lockstep: %s\n", detail::failure_text(error).c_str());
   return dynamic_cast<const ConfigError*>(&error) != nullptr ? kUsage : 1;
 }
 

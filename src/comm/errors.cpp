@@ -8,6 +8,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "base/failure_text.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -28,7 +30,7 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 std::string plain_text(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  auto text = first_line(of_torch ? of_torch->what_without_backtrace() : error.what());
+  auto text = first_line(of_torch ? of_torch->what_without_backtrace() : failure_text(error));
   // Gloo's texts begin with "[/path/of/its/build/file.cc:123] ".
   if (text.starts_with("[/")) {
     const auto end = text.find("] ");

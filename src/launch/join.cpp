@@ -17,6 +17,7 @@
 #include <lockstep/cluster/environment.h>
 #include <lockstep/launch/errors.h>
 
+#include "base/failure_text.h"
 #include "base/system.h"
 #include "launch/forked_ranks.h"
 #include "launch/rank_process.h"
@@ -137,7 +138,7 @@ void note_failure(const std::exception& error) {
   const auto outcome = dynamic_cast<const PeerLost*>(&error)  ? RankOutcome::kPeerFailed
                        : dynamic_cast<const Timeout*>(&error) ? RankOutcome::kTimedOut
                                                               : RankOutcome::kFailed;
-  set_outcome(outcome, error.what());
+  set_outcome(outcome, detail::failure_text(error));
 }
 
 int launch::guard_rank(const std::function<int()>& body) {
@@ -153,7 +154,7 @@ int launch::guard_rank(const std::function<int()>& body) {
     return exit_code_of(end);
   } catch (const std::exception& error) {
     note_failure(error);
-    print_unless_supervised(error.what());
+    print_unless_supervised(detail::failure_text(error));
     return exit_code_of(error);
   } catch (...) {
     const std::string text = "an exception that is no std::exception";

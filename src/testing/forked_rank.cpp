@@ -13,6 +13,8 @@
 #include <lockstep/comm/init.h>
 #include <lockstep/launch/join.h>
 
+#include "base/failure_text.h"
+
 namespace lockstep::testing {
 namespace {
 
@@ -76,7 +78,7 @@ RankReport run_part(const ForkedRank& self) noexcept {
       report.result = run_body(self);
       set_outcome(RankOutcome::kDone);
     } catch (const std::exception& error) {
-      report.error = error.what();
+      report.error = detail::failure_text(error);
       note_failure(error);
     } catch (...) {
       report.error = "an exception that is no std::exception";

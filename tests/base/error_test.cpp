@@ -2,6 +2,10 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 
+#include <new>
+
+#include "base/failure_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -12,6 +16,12 @@ TEST(Error, NamesEveryPartInOrder) {
                                       .where = "a.yaml:3:5",
                                       .hint = "see --help"});
   EXPECT_STREQ(error.what(), "[options] key lr; expected a number; got \"x\"; at a.yaml:3:5; see --help");
+}
+
+TEST(Error, OfTheSystemsAllocatorNamesMemory) {
+  const auto text = detail::failure_text(std::bad_alloc());
+  EXPECT_NE(text.find("memory"), std::string::npos) << text;
+  EXPECT_EQ(detail::failure_text(std::runtime_error("other")), "other");
 }
 
 TEST(Env, NamesTheVariableThatIsNoInteger) {
