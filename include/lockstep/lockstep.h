@@ -18,7 +18,6 @@
 #include <lockstep/comm/collective_observer.h>
 #include <lockstep/comm/communicator.h>
 #include <lockstep/comm/init.h>
-#include <lockstep/comm/process_group.h>
 
 #include <lockstep/launch/errors.h>
 #include <lockstep/launch/join.h>

@@ -1,10 +1,8 @@
 // Bytes, and many tensors as one, on top of the collectives on tensors.
+#include <lockstep/comm/packed_collectives.h>
+
 #include <memory>
 #include <utility>
-
-#include <lockstep/comm/coalesced.h>
-#include <lockstep/comm/communicator.h>
-#include <lockstep/comm/flat_collectives.h>
 
 #include "comm/collectives/checks.h"
 #include "comm/group/group.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <lockstep/base/error.h>
-#include <lockstep/comm/coalesced.h>
+#include <lockstep/comm/packed_collectives.h>
 #include <lockstep/torch.h>
 
 #include "parallel/deferred/deferred_tensor.h"

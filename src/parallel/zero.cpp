@@ -11,7 +11,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/comm/coalesced.h>
+#include <lockstep/comm/packed_collectives.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 

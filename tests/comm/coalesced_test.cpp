@@ -1,12 +1,11 @@
 // broadcast_coalesced: many tensors as one, where all ranks mean the same ones.
-#include <lockstep/comm/coalesced.h>
+#include <lockstep/comm/packed_collectives.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/comm/flat_collectives.h>
 #include <lockstep/testing/run_ranks.h>
 
 namespace lockstep {

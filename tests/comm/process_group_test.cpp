@@ -1,5 +1,5 @@
 // init_process_group(): where ranks meet, what is missing or malformed, and the end of the scope.
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/init.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

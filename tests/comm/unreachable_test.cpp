@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/comm/process_group.h>
 
 #include "comm/listener.h"
 

@@ -1,4 +1,4 @@
-#include <lockstep/comm/process_group.h>
+#include "comm/join/process_group.h"
 
 #include <atomic>
 #include <charconv>
@@ -7,10 +7,10 @@
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
+#include <lockstep/comm/init.h>
 #include <lockstep/launch/join.h>
 
 #include "cluster/variables.h"
-#include "comm/join/process_group.h"
 
 namespace lockstep {
 namespace {

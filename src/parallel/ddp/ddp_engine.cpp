@@ -7,7 +7,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/comm/coalesced.h>
+#include <lockstep/comm/packed_collectives.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/torch.h>
 

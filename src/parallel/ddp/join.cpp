@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include <lockstep/base/error.h>
-#include <lockstep/comm/coalesced.h>
+#include <lockstep/comm/packed_collectives.h>
 
 #include "parallel/ddp/ddp_engine.h"
 

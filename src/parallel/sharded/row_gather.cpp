@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <lockstep/comm/flat_collectives.h>
+#include <lockstep/comm/packed_collectives.h>
 #include <lockstep/torch.h>
 
 namespace lockstep::detail {

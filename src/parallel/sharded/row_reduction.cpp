@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <lockstep/comm/flat_collectives.h>
+#include <lockstep/comm/packed_collectives.h>
 #include <lockstep/parallel/sharded/sharding_plan.h>
 #include <lockstep/torch.h>
 

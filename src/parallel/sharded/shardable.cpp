@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include <lockstep/base/error.h>
-#include <lockstep/comm/coalesced.h>
+#include <lockstep/comm/packed_collectives.h>
 #include <lockstep/torch.h>
 
 #include "parallel/deferred/deferred_tensor.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include <lockstep/base/error.h>
-#include <lockstep/comm/coalesced.h>
+#include <lockstep/comm/packed_collectives.h>
 #include <lockstep/torch.h>
 
 #include "offload/swap_folder.h"

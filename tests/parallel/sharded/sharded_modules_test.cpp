@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/comm/process_group.h>
+#include <lockstep/comm/init.h>
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/sharded/fully_shard.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>

@@ -1,7 +1,8 @@
-// Collectives on flat tensors that hold many others side by side.
+// Collectives on many tensors as one: packed for the way, or in flat tensors that hold them side by side.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include <ATen/core/Tensor.h>
 
@@ -9,6 +10,12 @@
 #include <lockstep/comm/communicator.h>
 
 namespace lockstep {
+
+/// Replaces each of `tensors` by that of rank `root`. Of any dtype; small ones travel together.
+/// Collective, blocking: all ranks give tensors of equal number, shapes and dtypes.
+/// @throws as Communicator::broadcast, and so CollectiveMismatch for tensors that differ between ranks
+LOCKSTEP_API void broadcast_coalesced(const Communicator& comm, std::span<const at::Tensor> tensors,
+                                      int root = 0);
 
 /// As Communicator::all_gather_async(), for tensors of one dimension. `layout` says what they hold: ranks
 /// that give different ones are told so, even where sizes and dtypes agree. Not 0. Collective, asynchronous.
