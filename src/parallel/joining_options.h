@@ -6,7 +6,7 @@
 #include <lockstep/base/options.h>
 #include <lockstep/parallel/joining_options.h>
 
-#include "comm/transport/transports.h"
+#include "comm/transport/transport.h"
 
 namespace lockstep::detail {
 

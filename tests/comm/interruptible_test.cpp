@@ -1,12 +1,11 @@
 // Waits that c10d itself would not end.
-#include "comm/transport/gloo/interruptible.h"
-
 #include <gtest/gtest.h>
 
 #include <stdexcept>
 #include <thread>
 
 #include "comm/fake_stuck_work.h"
+#include "comm/transport/gloo/gloo_transport.h"
 
 namespace lockstep::detail {
 namespace {

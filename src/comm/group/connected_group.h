@@ -17,7 +17,7 @@
 #include "comm/group/agreement.h"
 #include "comm/group/group.h"
 #include "comm/group/lane.h"
-#include "comm/transport/transports.h"
+#include "comm/transport/transport.h"
 
 namespace lockstep::detail {
 

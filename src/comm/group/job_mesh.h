@@ -14,7 +14,7 @@
 
 #include "comm/fork_guard.h"
 #include "comm/group/lane.h"
-#include "comm/transport/transports.h"
+#include "comm/transport/transport.h"
 #include "rendezvous/control_mesh.h"
 
 namespace lockstep::detail {

@@ -16,7 +16,7 @@
 #include "comm/join/join_handshake.h"
 #include "comm/join/joining.h"
 #include "comm/transport/peer_memory.h"
-#include "comm/transport/transports.h"
+#include "comm/transport/transport.h"
 #include "comm/waiting.h"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 #include <lockstep/comm/init.h>
 #include <lockstep/comm/store.h>
 
-#include "comm/transport/transports.h"
+#include "comm/transport/transport.h"
 
 namespace lockstep::detail {
 

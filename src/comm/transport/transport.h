@@ -1,19 +1,25 @@
-// Transport: what moves the bytes of one group between its ranks. This is the contract of a transport; its
-// place in the table of transports (transports.h) makes it one that users can name.
+// Transport: what moves the bytes of one group between its ranks. This is the contract of a transport, and
+// the table of those that users can name.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
+#include <lockstep/comm/init.h>
 #include <lockstep/comm/reduce_op.h>
+#include <lockstep/comm/store.h>
 
 #include "comm/transport/peer_memory.h"
+#include "comm/waiting.h"
 
 namespace lockstep::detail {
 
@@ -82,5 +88,33 @@ class LOCKSTEP_API Transport {
   Seal seal_;
   std::atomic<std::uint64_t> bytes_sent_{0};
 };
+
+/// What a transport needs to know to connect a group. Rank and world_size are those within the group.
+struct ConnectOptions : CommOptions {
+  std::string own_address = {};  ///< where this rank can be reached, numeric; empty: the transport chooses
+};
+
+/// A row of the table of transports: what CommOptions::backend may name. To add one, make a folder here and
+/// add a row.
+struct TransportRow {
+  using DeviceTypes = std::span<const c10::DeviceType>;
+  /// Connects this rank with all others through `store`, the group's own. Collective, blocking.
+  /// @throws what `check`, called again and again meanwhile, throws; what the attempt fails with
+  using Connect = std::shared_ptr<Transport> (*)(const ConnectOptions& options, const Store& store,
+                                                 const FailureCheck& check);
+
+  std::string_view name;       ///< CommOptions::backend
+  DeviceTypes devices = {};    ///< it moves tensors of these
+  Connect connect = nullptr;   ///< null: this build does not have it
+  std::string_view hint = {};  ///< what to do where this build does not have it
+
+  bool is_built_in() const { return connect != nullptr; }
+};
+
+/// The row named `name`; null where there is none.
+const TransportRow* find_transport(std::string_view name);
+
+/// The names of those that this build has, for texts: "gloo".
+std::string transport_names();
 
 }  // namespace lockstep::detail

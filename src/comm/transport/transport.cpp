@@ -1,4 +1,4 @@
-#include "comm/transport/transports.h"
+#include "comm/transport/transport.h"
 
 #include <algorithm>
 #include <array>
