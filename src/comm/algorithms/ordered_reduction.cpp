@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/algorithms/reduce_rows.h"
+#include "comm/transport/transport.h"
 
 namespace lockstep::detail {
 namespace {

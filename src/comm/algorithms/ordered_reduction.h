@@ -1,14 +1,31 @@
-// All-reduce, reduce and reduce-scatter whose bits depend on the ranks' values alone.
-//
-// Vocabulary: a *piece* is as much of a tensor as is reduced at once; a *chunk* is the part of a piece
-// that one rank reduces; a *row* is one rank's contribution to a chunk.
+// Reductions whose bits depend on the ranks' values alone: how values are combined (reduce_rows.cpp), and
+// all-reduce, reduce and reduce-scatter made of that.
 #pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include <lockstep/comm/reduce_op.h>
 
-#include "comm/transport/transport.h"
-
 namespace lockstep::detail {
+
+class Transport;
+
+/// The one place where values of different ranks are combined.
+///
+/// Combines the first `count` elements of all rows, which are the ranks' values in the order of the ranks,
+/// into `output`, which may be one of the rows.
+///
+/// Ranks are combined along a tree: neighbours in pairs, then pairs of pairs; an odd one is carried up.
+/// Values are widened first (half and bfloat16 to float, integers to 64 bits) and rounded once, after
+/// the division of an average. So the bits of an element depend on the ranks' values for it and on
+/// nothing else: neither on its position, nor on how tensors were cut, nor on threads.
+void reduce_rows(std::span<const void* const> rows, at::ScalarType dtype, ReduceOp op, void* output,
+                 std::size_t count);
 
 /// Memory that is kept from one collective to the next: fresh pages cost more than the sums.
 class Scratch {
@@ -20,6 +37,8 @@ class Scratch {
   at::Tensor memory_;
 };
 
+/// Reductions over a transport. Vocabulary: a *piece* is as much of a tensor as is reduced at once; a *chunk*
+/// is the part of a piece that one rank reduces; a *row* is one rank's contribution to a chunk.
 class OrderedReduction {
  public:
   explicit OrderedReduction(Transport& transport) : transport_(transport) {}

@@ -1,4 +1,5 @@
-#include "comm/algorithms/reduce_rows.h"
+// How the values of ranks are combined, in loops over elements that the compiler vectorises.
+#include "comm/algorithms/ordered_reduction.h"
 
 #include <ATen/Dispatch.h>
 #include <c10/util/complex.h>

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "comm/algorithms/reduce_rows.h"
+#include "comm/algorithms/ordered_reduction.h"
 
 namespace lockstep::detail {
 namespace {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "comm/algorithms/reduce_rows.h"
+#include "comm/algorithms/ordered_reduction.h"
 
 namespace lockstep::detail {
 namespace {

@@ -1,9 +1,32 @@
 #include "comm/group/lane.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <stdexcept>
+
+#include "base/system.h"
 
 namespace lockstep::detail {
 namespace {
+
+using Body = std::function<void()>;
+
+constexpr auto kIdle = std::chrono::seconds(2);  // starting a thread costs little more than waking one
+
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
 
 constexpr std::size_t kFewLanes = 16;
 
@@ -13,6 +36,154 @@ std::string place_of_group(const GroupIdentity& group) {
 }
 
 }  // namespace
+
+struct ProgressQueue::State {
+  std::mutex mutex;  // guards all below
+  std::condition_variable_any changed;
+  std::deque<std::shared_ptr<Task>> queue;
+  bool is_busy = false;
+  bool has_worker = false;
+  std::exception_ptr closed;
+  std::atomic<int> waiters{0};
+
+  // These are called with the mutex held.
+  std::shared_ptr<Task> enqueue(Body body);
+  bool has_work() const { return !is_busy && !queue.empty(); }
+  void run_front(std::unique_lock<std::mutex>& lock);
+  void finish(Task& task, const std::exception_ptr& error);
+
+  void wait(Task& task);
+  bool is_done(const Task& task);
+  bool close(const std::exception_ptr& reason);
+  void work(const std::stop_token& stop);
+};
+
+std::shared_ptr<ProgressQueue::Task> ProgressQueue::State::enqueue(Body body) {
+  if (closed) std::rethrow_exception(closed);
+  auto task = std::make_shared<Task>();
+  task->body_ = std::move(body);
+  queue.push_back(task);
+  return task;
+}
+
+void ProgressQueue::State::run_front(std::unique_lock<std::mutex>& lock) {
+  const auto task = queue.front();
+  queue.pop_front();
+  is_busy = true;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    task->body_();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  is_busy = false;
+  if (error && closed) error = closed;
+  finish(*task, error);
+}
+
+// Frees the body first: what it captured may be the last reference to a tensor.
+void ProgressQueue::State::finish(Task& task, const std::exception_ptr& error) {
+  task.body_ = nullptr;
+  task.error_ = error;
+  task.is_done_ = true;
+  changed.notify_all();
+}
+
+void ProgressQueue::State::wait(Task& task) {
+  const Counted waiter(waiters);
+  std::unique_lock lock(mutex);
+  while (!task.is_done_) {
+    if (has_work()) {
+      run_front(lock);
+    } else {
+      changed.wait(lock, [&] { return task.is_done_ || has_work(); });
+    }
+  }
+  if (task.error_) std::rethrow_exception(task.error_);
+}
+
+bool ProgressQueue::State::is_done(const Task& task) {
+  const std::lock_guard lock(mutex);
+  return task.is_done_;
+}
+
+bool ProgressQueue::State::close(const std::exception_ptr& reason) {
+  const std::lock_guard lock(mutex);
+  if (!closed) closed = reason;
+  for (const auto& task : std::exchange(queue, {})) finish(*task, closed);
+  return is_busy;
+}
+
+void ProgressQueue::State::work(const std::stop_token& stop) {
+  ::pthread_setname_np(::pthread_self(), "ls_progress");
+  ask_for_short_time_slices();
+  std::unique_lock lock(mutex);
+  while (!stop.stop_requested()) {
+    if (changed.wait_for(lock, stop, kIdle, [&] { return has_work(); })) {
+      run_front(lock);
+    } else if (!is_busy) {
+      break;
+    }
+  }
+  has_worker = false;
+}
+
+ProgressQueue::ProgressQueue() : state_(std::make_shared<State>()) {}
+
+ProgressQueue::~ProgressQueue() {
+  close(std::make_exception_ptr(std::logic_error("the queue is gone")));
+  join();
+}
+
+std::shared_ptr<ProgressQueue::Task> ProgressQueue::push(Body body) {
+  home_.require();
+  const std::lock_guard lock(state_->mutex);
+  auto task = state_->enqueue(std::move(body));
+  if (!std::exchange(state_->has_worker, true)) {
+    // One that ended is joined.
+    thread_ = std::jthread([state = state_](const std::stop_token& stop) { state->work(stop); });
+  }
+  state_->changed.notify_all();
+  return task;
+}
+
+void ProgressQueue::run(Body body) {
+  home_.require();
+  std::shared_ptr<Task> task;
+  {
+    const std::lock_guard lock(state_->mutex);
+    task = state_->enqueue(std::move(body));
+  }
+  state_->wait(*task);
+}
+
+void ProgressQueue::wait(Task& task) {
+  home_.require();
+  state_->wait(task);
+}
+
+bool ProgressQueue::is_done(const Task& task) const { return state_->is_done(task); }
+
+bool ProgressQueue::is_awaited() const { return state_->waiters > 0; }
+
+bool ProgressQueue::is_idle() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->queue.empty() && !state_->is_busy;
+}
+
+bool ProgressQueue::close(std::exception_ptr reason) { return state_->close(reason); }
+
+void ProgressQueue::join() {
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait(lock, [&] { return !state_->is_busy; });
+  }
+  thread_.request_stop();
+  if (thread_.get_id() == std::this_thread::get_id()) return thread_.detach();
+  if (thread_.joinable()) thread_.join();
+}
 
 Lane::Lane(const GroupIdentity& group)
     : id(group.id),
