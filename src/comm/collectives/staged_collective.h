@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <c10/core/Event.h>
@@ -79,6 +80,32 @@ class RetiredCollectives {
  private:
   std::mutex mutex_;
   std::vector<std::shared_ptr<StagedCollective>> calls_;
+};
+
+/// Carries a call out once. Opens its gate if that does not happen, and leaves it to others to destroy.
+class GateKeeper {
+ public:
+  GateKeeper(std::shared_ptr<StagedCollective> staged, std::shared_ptr<RetiredCollectives> retired)
+      : staged_(std::move(staged)), retired_(std::move(retired)) {}
+  ~GateKeeper() {
+    if (!is_over_) staged_->open_gate();
+    retired_->add(std::move(staged_));
+  }
+  GateKeeper(const GateKeeper&) = delete;
+  GateKeeper& operator=(const GateKeeper&) = delete;
+
+  template <class Execute>
+  void carry_out(const Execute& execute) {
+    staged_->await_inputs();
+    execute(staged_->on_host());
+    is_over_ = true;
+    staged_->return_outputs();
+  }
+
+ private:
+  std::shared_ptr<StagedCollective> staged_;
+  std::shared_ptr<RetiredCollectives> retired_;
+  bool is_over_ = false;
 };
 
 }  // namespace lockstep::detail

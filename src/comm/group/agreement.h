@@ -11,7 +11,7 @@
 
 #include <lockstep/comm/store.h>
 
-#include "comm/group/group_identity.h"
+#include "comm/group/group.h"
 #include "comm/group/job_mesh.h"
 
 namespace lockstep::detail {

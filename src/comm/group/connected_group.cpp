@@ -77,32 +77,6 @@ class RecordedPending final : public Pending {
   std::shared_ptr<StagedCollective> staged_;
 };
 
-// Carries a call out once. Opens its gate if that does not happen, and leaves it to others to destroy.
-class GateKeeper {
- public:
-  GateKeeper(std::shared_ptr<StagedCollective> staged, std::shared_ptr<RetiredCollectives> retired)
-      : staged_(std::move(staged)), retired_(std::move(retired)) {}
-  ~GateKeeper() {
-    if (!is_over_) staged_->open_gate();
-    retired_->add(std::move(staged_));
-  }
-  GateKeeper(const GateKeeper&) = delete;
-  GateKeeper& operator=(const GateKeeper&) = delete;
-
-  template <class Execute>
-  void carry_out(const Execute& execute) {
-    staged_->await_inputs();
-    execute(staged_->on_host());
-    is_over_ = true;
-    staged_->return_outputs();
-  }
-
- private:
-  std::shared_ptr<StagedCollective> staged_;
-  std::shared_ptr<RetiredCollectives> retired_;
-  bool is_over_ = false;
-};
-
 // While it lives, the lane and the status of this rank (base/rank_status.h) name the collective that runs.
 class ActivityScope {
  public:

@@ -18,7 +18,7 @@
 
 #include "comm/collectives/collective.h"
 #include "comm/fork_guard.h"
-#include "comm/group/group_identity.h"
+#include "comm/group/group.h"
 
 namespace lockstep::detail {
 
