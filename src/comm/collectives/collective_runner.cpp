@@ -1,9 +1,14 @@
 #include "comm/collectives/collective_runner.h"
 
+#include <cstring>
+#include <string_view>
+
 #include <lockstep/base/error.h>
 
 namespace lockstep::detail {
 namespace {
+
+constexpr std::size_t kMostBytes = 16 << 10;  // of one rank, inline; a socket takes that at once
 
 // Where all ranks know that there is nothing to move. Uneven kinds may have parts for others.
 bool is_empty(const Collective& collective) {
@@ -24,7 +29,21 @@ void copy_unless_same(const at::Tensor& tensor, const at::Tensor& twin) {
   if (tensor.defined() && !tensor.is_same(twin)) tensor.copy_(twin);
 }
 
-}  // namespace
+// The same call on contiguous tensors: the caller's own where they are contiguous already, else copies.
+class ContiguousCollective {
+ public:
+  // Borrows it.
+  explicit ContiguousCollective(const Collective& original);
+
+  const Collective& get() const { return contiguous_; }
+
+  // Writes the results to the caller's tensors.
+  void copy_back() const;
+
+ private:
+  const Collective& original_;
+  Collective contiguous_;
+};
 
 ContiguousCollective::ContiguousCollective(const Collective& original)
     : original_(original), contiguous_(original) {
@@ -40,6 +59,82 @@ void ContiguousCollective::copy_back() const {
     copy_unless_same(original_.outputs[i], contiguous_.outputs[i]);
 }
 
+std::string_view payload_of(const at::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+// A small collective, whose data travel with the announcement.
+//
+// Ranks that compare what they are about to do send each other a message anyway. Where the data fit into it,
+// the round that checks the collective is the collective, and the transport is not asked at all.
+class InlineCollective {
+ public:
+  // `scratch` is used until finish().
+  InlineCollective(const Collective& collective, int rank, int size, Scratch& scratch);
+
+  // What this rank gives to every other one.
+  std::string_view own_bytes() const;
+
+  // What member `member` gave.
+  void put(int member, std::string_view bytes);
+
+  // When all are there: writes the results.
+  void finish();
+
+ private:
+  char* row_of_member(int member);
+
+  ContiguousCollective contiguous_;
+  int rank_;
+  int size_;
+  at::Tensor rows_;  // of an all-reduce
+};
+
+InlineCollective::InlineCollective(const Collective& collective, int rank, int size, Scratch& scratch)
+    : contiguous_(collective), rank_(rank), size_(size) {
+  const auto& call = contiguous_.get();
+  if (call.kind == CollectiveKind::kBarrier) return;
+  if (call.kind == CollectiveKind::kAllReduce) {
+    rows_ = scratch.get(static_cast<std::int64_t>(call.output.nbytes()) * size);
+  }
+  if (call.kind != CollectiveKind::kBroadcast) put(rank, payload_of(operand_of(call)));
+}
+
+std::string_view InlineCollective::own_bytes() const {
+  const auto& call = contiguous_.get();
+  const bool has_nothing = call.kind == CollectiveKind::kBarrier ||
+                           (call.kind == CollectiveKind::kBroadcast && call.root != rank_);
+  return has_nothing ? std::string_view() : payload_of(operand_of(call));
+}
+
+char* InlineCollective::row_of_member(int member) {
+  const auto& call = contiguous_.get();
+  const bool is_one_row = call.kind == CollectiveKind::kBroadcast;
+  const auto& rows = rows_.defined() ? rows_ : call.output;
+  const auto offset = is_one_row ? 0 : static_cast<std::size_t>(member) * operand_of(call).nbytes();
+  return static_cast<char*>(rows.mutable_data_ptr()) + offset;
+}
+
+void InlineCollective::put(int member, std::string_view bytes) {
+  if (bytes.empty()) return;
+  auto* const row = row_of_member(member);
+  if (row != bytes.data()) std::memcpy(row, bytes.data(), bytes.size());
+}
+
+void InlineCollective::finish() {
+  const auto& call = contiguous_.get();
+  if (call.kind == CollectiveKind::kBarrier) return;
+  if (rows_.defined() && call.output.numel() > 0) {
+    const auto count = static_cast<std::size_t>(call.output.numel());
+    std::vector<const void*> rows;
+    for (int member = 0; member < size_; ++member) rows.push_back(row_of_member(member));
+    reduce_rows(rows, call.output.scalar_type(), call.op, call.output.mutable_data_ptr(), count);
+  }
+  contiguous_.copy_back();
+}
+
+}  // namespace
+
 void CollectiveRunner::run(const Collective& collective) {
   if (is_empty(collective)) return;
   if (!is_message(collective.kind)) meet_once();
@@ -54,6 +149,20 @@ void CollectiveRunner::meet_once() {
   auto access = transport_.meet();
   if (access.is_mutual()) peer_memory_.open(std::move(access.owners));
   have_met_ = true;
+}
+
+bool CollectiveRunner::is_inline(const Collective& collective) {
+  if (!row_of(collective.kind).can_be_inline) return false;
+  const auto& operand = operand_of(collective);
+  return !operand.defined() || operand.nbytes() <= kMostBytes;
+}
+
+void CollectiveRunner::run_inline(const Collective& collective, const Meetings& meetings) {
+  InlineCollective small(collective, transport_.rank(), transport_.size(), inline_rows_);
+  const auto own = small.own_bytes();
+  meetings.first(own, [&](int member, std::string_view bytes) { small.put(member, bytes); });
+  transport_.count_sent(static_cast<std::int64_t>(own.size()) * (transport_.size() - 1));
+  small.finish();
 }
 
 bool CollectiveRunner::uses_peer_memory(const Collective& collective) const {

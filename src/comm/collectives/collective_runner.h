@@ -1,4 +1,5 @@
-// Carries out one collective at a time: which algorithm it is, and which calls of the transport.
+// How one collective at a time is carried out: with the announcement, in peer memory, or by an algorithm's
+// calls of the transport.
 #pragma once
 
 #include <lockstep/comm/init.h>
@@ -9,22 +10,6 @@
 #include "comm/transport/transport.h"
 
 namespace lockstep::detail {
-
-/// The same call on contiguous tensors: the caller's own where they are contiguous already, else copies.
-class ContiguousCollective {
- public:
-  /// Borrows it.
-  explicit ContiguousCollective(const Collective& original);
-
-  const Collective& get() const { return contiguous_; }
-
-  /// Writes the results to the caller's tensors.
-  void copy_back() const;
-
- private:
-  const Collective& original_;
-  Collective contiguous_;
-};
 
 class CollectiveRunner {
  public:
@@ -39,6 +24,11 @@ class CollectiveRunner {
   /// Carries out `collective` through the transport. Blocking. Messages may be carried out beside each other
   /// and beside a collective.
   void run(const Collective& collective);
+
+  /// Whether `collective` is small enough for run_inline(): the same on all ranks that call it.
+  static bool is_inline(const Collective& collective);
+  /// The same as run(), where the data travel with the announcement. Blocking.
+  void run_inline(const Collective& collective, const Meetings& meetings);
 
   /// Whether run_in_peer_memory() is to carry out `collective`: the same on all ranks that call it.
   bool uses_peer_memory(const Collective& collective) const;
@@ -67,6 +57,7 @@ class CollectiveRunner {
   Transport& transport_;
   OrderedReduction ordered_;
   PeerMemoryCollectives peer_memory_;
+  Scratch inline_rows_;  // of all ranks
   Reduction reduction_;
   Peers peers_;
   bool have_met_ = false;

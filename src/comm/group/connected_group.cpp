@@ -6,7 +6,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/rank_status.h>
 
-#include "comm/collectives/inline_collective.h"
 #include "comm/collectives/measured_collective.h"
 #include "comm/errors.h"
 #include "comm/stores.h"
@@ -299,8 +298,10 @@ void ConnectedGroup::perform_or_translate(Lane& lane, const Collective& collecti
 
 void ConnectedGroup::perform(Lane& lane, const Collective& collective) {
   if (!agreement_) return perform_unchecked(collective);
-  if (InlineCollective::is_possible(collective)) return perform_inline(lane, collective);
-  if (runner_.uses_peer_memory(collective)) return perform_in_peer_memory(lane, collective);
+  if (CollectiveRunner::is_inline(collective))
+    return runner_.run_inline(collective, meetings_for(lane, collective));
+  if (runner_.uses_peer_memory(collective))
+    return runner_.run_in_peer_memory(collective, meetings_for(lane, collective));
   agreement_->reach(lane, collective);
   const bool is_done = collective.kind == CollectiveKind::kMonitoredBarrier;  // to meet was all
   if (!is_done) runner_.run(collective);
@@ -311,20 +312,10 @@ void ConnectedGroup::perform_unchecked(const Collective& collective) {
   runner_.run(collective);
 }
 
-void ConnectedGroup::perform_inline(Lane& lane, const Collective& collective) {
-  InlineCollective small(collective, identity().rank, identity().size(), scratch_);
-  const auto own = small.own_bytes();
-  agreement_->reach(lane, collective, own,
-                    [&](int member, std::string_view bytes) { small.put(member, bytes); });
-  transport_->count_sent(static_cast<std::int64_t>(own.size()) * (identity().size() - 1));
-  small.finish();
-}
-
-void ConnectedGroup::perform_in_peer_memory(Lane& lane, const Collective& collective) {
-  runner_.run_in_peer_memory(
-      collective, {.first = [&](std::string_view bytes,
-                                const auto& take) { agreement_->reach(lane, collective, bytes, take); },
-                   .next = [&] { agreement_->meet_again(lane); }});
+Meetings ConnectedGroup::meetings_for(Lane& lane, const Collective& collective) {
+  return {.first = [&](std::string_view bytes,
+                       const auto& take) { agreement_->reach(lane, collective, bytes, take); },
+          .next = [&] { agreement_->meet_again(lane); }};
 }
 
 void ConnectedGroup::rethrow(const Lane& lane, const char* name) const {

@@ -10,7 +10,6 @@
 
 #include <lockstep/comm/store.h>
 
-#include "comm/algorithms/ordered_reduction.h"
 #include "comm/collectives/collective_runner.h"
 #include "comm/collectives/staged_collective.h"
 #include "comm/fork_guard.h"
@@ -84,8 +83,7 @@ class ConnectedGroup final : public Group {
   void perform_or_translate(Lane& lane, const Collective& collective);
   void perform(Lane& lane, const Collective& collective);
   void perform_unchecked(const Collective& collective);
-  void perform_inline(Lane& lane, const Collective& collective);
-  void perform_in_peer_memory(Lane& lane, const Collective& collective);
+  Meetings meetings_for(Lane& lane, const Collective& collective);
   [[noreturn]] void rethrow(const Lane& lane, const char* name) const;
 
   bool has_failed() const;
@@ -103,7 +101,6 @@ class ConnectedGroup final : public Group {
   CollectiveRunner runner_;
   std::unique_ptr<Agreement> agreement_;  // null: collectives are not checked
   StoreBarrier barrier_;                  // of groups that do not check
-  Scratch scratch_;                       // of the lane of collectives
   std::atomic<bool> has_collective_failed_{false};
   std::exception_ptr failure_;  // of the lane of collectives, whose thread it belongs to
   FirstFailure staged_failure_;
