@@ -14,10 +14,11 @@
 #include "comm/c10d.h"
 #include "comm/group/connected_group.h"
 #include "comm/join/join_handshake.h"
-#include "comm/join/joining.h"
+#include "comm/join/shared_store.h"
 #include "comm/transport/peer_memory.h"
 #include "comm/transport/transport.h"
 #include "comm/waiting.h"
+#include "rendezvous/own_address.h"
 
 namespace lockstep {
 namespace {
@@ -121,6 +122,88 @@ std::uint64_t agree_on_id(Store store, const CommOptions& options) {
   return id;
 }
 
+// Gloo takes several interfaces; one is enough for us.
+std::string first_interface() {
+  const auto names = env::get("GLOO_SOCKET_IFNAME").value_or("");
+  return names.substr(0, names.find(','));
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "localhost" || address == "::1" || address == "[::1]";
+}
+
+std::string seen_key(int rank) { return "main_address/seen_by/" + std::to_string(rank); }
+constexpr auto kAgreedKey = "main_address/agreed";
+
+std::string value_of(Store& store, const std::string& key, const CommOptions& options) {
+  if (!store.wait(std::span(&key, 1), options.timeout))
+    throw Timeout("comm", {.what = "a rank joined, but does not say how it sees the main address",
+                           .got = "no key " + key});
+  return store.get(key, options.timeout);
+}
+
+// The address at which other machines see that of rank 0; `own` where all ranks are on one machine.
+std::string seen_from_outside(Store& store, const CommOptions& options, const std::string& own) {
+  for (int rank = 1; rank < options.world_size; ++rank) {
+    const auto seen = value_of(store, seen_key(rank), options);
+    if (!is_loopback(seen)) return seen;
+  }
+  return own;
+}
+
+// A rank that cannot tell has an interface named, or fails in a moment.
+std::string seen_main_address(const std::string& main) {
+  try {
+    return rendezvous::route_to(main).there.text();
+  } catch (const CommError&) {
+    return "127.0.0.1";
+  }
+}
+
+// Ranks that meet in a file know no address: this is the address of the machine's name, if it has one.
+rendezvous::Address address_of_machine() {
+  try {
+    const auto own = rendezvous::route_to(detail::host_name()).own;
+    if (!own.is_loopback()) return own;
+  } catch (const CommError&) {
+  }
+  return rendezvous::address_for_others();
+}
+
+// `options` with the address of the interface that GLOO_SOCKET_IFNAME names, or else of the one that leads to
+// the main address: where this rank listens for the others, for tensors and for control. Where the main
+// address is a name that stands for the loopback on its own machine, as on a fresh Debian, it is the one at
+// which ranks of other machines see that machine. Collective; blocks until all ranks that have to say
+// something have said it. Throws CommError where there is none, Timeout.
+detail::ConnectOptions with_own_address(const CommOptions& options, Store store) {
+  const auto& main = options.main_address;
+  const auto interface = first_interface();
+  const bool is_named = !main.empty() && !is_loopback(main);
+  if (is_named && options.rank != 0) store.set(seen_key(options.rank), seen_main_address(main));
+  detail::ConnectOptions own{options};
+  if (!interface.empty())
+    own.own_address = rendezvous::address_of_interface(interface).text();
+  else
+    own.own_address = (main.empty() ? address_of_machine() : rendezvous::route_to(main).own).text();
+  if (!is_named) return own;
+  const bool is_unknown = interface.empty() && is_loopback(own.own_address);
+  if (is_unknown && options.rank != 0) own.own_address = value_of(store, kAgreedKey, options);
+  if (options.rank == 0) {
+    if (is_unknown) own.own_address = seen_from_outside(store, options, own.own_address);
+    store.set(kAgreedKey, own.own_address);
+  }
+  return own;
+}
+
+// The same among ranks of PyTorch, who say nothing of it. Python advertises the address of its machine's
+// name, and so does Gloo here, unless that is the loopback.
+detail::ConnectOptions with_own_address(const CommOptions& options) {
+  const auto& main = options.main_address;
+  if (!first_interface().empty() || main.empty() || is_loopback(main)) return {options};
+  const auto own = rendezvous::route_to(main).own;
+  return own.is_loopback() ? detail::ConnectOptions{options} : detail::ConnectOptions{options, own.text()};
+}
+
 using Mesh = std::shared_ptr<detail::JobMesh>;
 
 Mesh connect_mesh(const detail::ConnectOptions& options, const Store& store, std::uint64_t id,
@@ -133,7 +216,7 @@ Mesh connect_mesh(const detail::ConnectOptions& options, const Store& store, std
 
 // Ranks of PyTorch know nothing but Gloo.
 std::shared_ptr<detail::Group> connect_with_pytorch(const CommOptions& options, const Store& store) {
-  return detail::connect_group({.options = detail::with_own_address(options), .store = store},
+  return detail::connect_group({.options = with_own_address(options), .store = store},
                                detail::identity_of_job(options.rank, options.world_size, 0), [] {});
 }
 
@@ -144,7 +227,7 @@ std::shared_ptr<detail::Group> connect(const CommOptions& given, const Store& st
   const auto id = detail::run_until_failure<std::uint64_t>(
       [=](const std::stop_token&) { return agree_on_id(store, given); }, is_alive);
   const auto options = detail::run_until_failure<detail::ConnectOptions>(
-      [=](const std::stop_token&) { return detail::with_own_address(given, store); }, is_alive);
+      [=](const std::stop_token&) { return with_own_address(given, store); }, is_alive);
   const auto job = connect_mesh(options, store, id, is_alive);
   return detail::connect_group({.options = options, .store = store, .job = job},
                                detail::identity_of_job(options.rank, options.world_size, id), is_alive);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/system.h"
-#include "comm/join/joining.h"
+#include "comm/join/shared_store.h"
 #include "comm/waiting.h"
 #include "rendezvous/verdict.h"
 

@@ -15,7 +15,7 @@
 #include "base/format.h"
 #include "comm/c10d.h"
 #include "comm/fork_guard.h"
-#include "comm/join/joining.h"
+#include "comm/join/shared_store.h"
 #include "comm/waiting.h"
 #include "rendezvous/kv_client.h"
 

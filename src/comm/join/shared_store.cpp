@@ -1,6 +1,4 @@
-// The store in which all ranks of a job meet: the launcher's, or one that rank 0 serves; and its scopes,
-// one for each group.
-#include "comm/join/joining.h"
+#include "comm/join/shared_store.h"
 
 #include <algorithm>
 #include <atomic>

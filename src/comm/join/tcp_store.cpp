@@ -16,7 +16,7 @@
 #include <lockstep/base/expected.h>
 #include <lockstep/comm/store.h>
 
-#include "comm/join/joining.h"
+#include "comm/join/shared_store.h"
 
 #include "base/sockets.h"
 #include "comm/c10d.h"

@@ -1,5 +1,5 @@
-// What a rank needs before it can connect: a store in which all ranks meet, and an address that others can
-// reach.
+// The store in which all ranks of a job meet: the launcher's, or one that rank 0 serves; and its scopes, one
+// for each group.
 #pragma once
 
 #include <chrono>
@@ -9,11 +9,9 @@
 #include <lockstep/comm/init.h>
 #include <lockstep/comm/store.h>
 
-#include "comm/transport/transport.h"
-
 namespace lockstep::detail {
 
-// The stores of this process (shared_store.cpp): one per place where ranks meet, however many communicators
+// The stores of this process: one per place where ranks meet, however many communicators
 // meet there. It is our launcher's where that serves one, else rank 0's.
 
 /// The scope of one more communicator in the store at main_address:main_port: the newest one, if this rank
@@ -47,17 +45,5 @@ Store make_pytorch_store(const TcpStoreOptions& options, int world_size);
 
 /// Whether a store of c10d answers there within `patience`.
 bool is_store_server(const std::string& address, int port, std::chrono::milliseconds patience);
-
-// Where this rank listens for the others, for tensors and for control (own_address.cpp).
-
-/// `options` with the address of the interface that GLOO_SOCKET_IFNAME names, or else of the one that leads
-/// to the main address. Where the main address is a name that stands for the loopback on its own machine, as
-/// on a fresh Debian, it is the one at which ranks of other machines see that machine. Collective; blocks
-/// until all ranks that have to say something have said it.
-/// @throws CommError where there is none; Timeout
-ConnectOptions with_own_address(const CommOptions& options, Store store);
-
-/// The same among ranks of PyTorch, who say nothing of it.
-ConnectOptions with_own_address(const CommOptions& options);
 
 }  // namespace lockstep::detail
