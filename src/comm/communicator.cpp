@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "comm/collectives/checks.h"
+#include "comm/collectives/collective.h"
 #include "comm/group/group.h"
 #include "comm/waiting.h"
 #include "rendezvous/diagnosis.h"

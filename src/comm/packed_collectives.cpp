@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "comm/collectives/checks.h"
+#include "comm/collectives/collective.h"
 #include "comm/group/group.h"
 
 namespace lockstep {

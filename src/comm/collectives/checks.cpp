@@ -1,4 +1,5 @@
-#include "comm/collectives/checks.h"
+// What a collective accepts: its arguments, and the memory of its tensors.
+#include "comm/collectives/collective.h"
 
 #include <ATen/MemoryOverlap.h>
 

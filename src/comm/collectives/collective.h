@@ -1,4 +1,4 @@
-// Collectives as values: a call of one, and the table of what there is to know about each kind.
+// Collectives as values: a call of one, what it accepts, and the table of all kinds.
 #pragma once
 
 #include <chrono>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceType.h>
 
 #include <lockstep/comm/reduce_op.h>
 
@@ -15,7 +16,6 @@ namespace lockstep::detail {
 
 class CollectiveRunner;
 class PeerMemoryCollectives;
-struct Caller;
 struct Meetings;
 
 /// Ranks that meet in a collective must name the same kind; kSend meets kRecv. Each has a row in the table.
@@ -57,6 +57,13 @@ struct Collective {
 /// amounts may differ between ranks.
 enum class Operand { kOutput, kInput, kFirstInput };
 
+/// The rank that calls, and what its group's transport moves.
+struct Caller {
+  int rank = 0;
+  int size = 1;
+  std::span<const c10::DeviceType> devices = {};
+};
+
 /// All that differs between kinds, in one place: a new kind is a new row (collective_table.cpp).
 struct CollectiveRow {
   using Check = void (*)(const Collective& collective, const Caller& caller);
@@ -95,5 +102,26 @@ const at::Tensor& operand_of(const Collective& collective);
 /// splits: equal parts.
 std::vector<std::int64_t> bytes_by_rank(const at::Tensor& tensor, std::span<const std::int64_t> splits,
                                         int size);
+
+/// Checks arguments and memory of a call.
+/// @throws CommError naming collective, tensor and what is wrong with it
+void check_collective(const Collective& collective, const Caller& caller);
+
+/// Whether collectives take tensors of this type.
+bool is_supported(at::ScalarType dtype);
+
+// The table's column `check` (checks.cpp).
+void check_all_reduce(const Collective& collective, const Caller& caller);
+void check_reduce(const Collective& collective, const Caller& caller);
+void check_broadcast(const Collective& collective, const Caller& caller);
+void check_all_gather(const Collective& collective, const Caller& caller);
+void check_all_gather_list(const Collective& collective, const Caller& caller);
+void check_gather(const Collective& collective, const Caller& caller);
+void check_scatter(const Collective& collective, const Caller& caller);
+void check_reduce_scatter(const Collective& collective, const Caller& caller);
+void check_all_to_all(const Collective& collective, const Caller& caller);
+void check_all_to_all_list(const Collective& collective, const Caller& caller);
+void check_send(const Collective& collective, const Caller& caller);
+void check_recv(const Collective& collective, const Caller& caller);
 
 }  // namespace lockstep::detail

@@ -1,7 +1,6 @@
 // The table of collectives: all that differs between kinds. A new kind is a new row.
 #include <array>
 
-#include "comm/collectives/checks.h"
 #include "comm/collectives/collective.h"
 #include "comm/collectives/collective_runner.h"
 #include "comm/collectives/peer_memory_collectives.h"

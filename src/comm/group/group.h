@@ -13,7 +13,6 @@
 
 #include <lockstep/base/export.h>
 
-#include "comm/collectives/checks.h"
 #include "comm/collectives/collective.h"
 
 namespace lockstep::detail {

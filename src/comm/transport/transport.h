@@ -95,7 +95,7 @@ struct ConnectOptions : CommOptions {
 };
 
 /// A row of the table of transports: what CommOptions::backend may name. To add one, make a folder here and
-/// add a row.
+/// add a row (transport_table.cpp).
 struct TransportRow {
   using DeviceTypes = std::span<const c10::DeviceType>;
   /// Connects this rank with all others through `store`, the group's own. Collective, blocking.

@@ -1,9 +1,9 @@
-#include "comm/transport/transport.h"
-
+// The table of transports: what CommOptions::backend may name. A new transport is a folder and a row.
 #include <algorithm>
 #include <array>
 
 #include "comm/transport/gloo/gloo_transport.h"
+#include "comm/transport/transport.h"
 
 namespace lockstep::detail {
 namespace {
