@@ -1,6 +1,7 @@
 #include "optim/device_operators.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -29,6 +30,12 @@ TORCH_LIBRARY_FRAGMENT(lockstep, library) {
        "float lr, float momentum, float dampening, float weight_decay, bool nesterov, bool maximize");
   step("adagrad_step", "float lr, float lr_decay, float eps, float weight_decay, bool maximize");
   step("lion_step", "float lr, float beta1, float beta2, float weight_decay");
+  library.def((std::string("lamb_moments(") + kBatch +
+               "float beta1, float beta2, float eps, bool eps_inside_sqrt, float weight_decay) -> Tensor")
+                  .c_str());
+  step("lamb_move",
+       "Tensor squares, int[] blocks, float lr, float beta1, float beta2, float eps, bool eps_inside_sqrt, "
+       "float weight_decay, bool bias_correction, float min_coeff, float max_coeff");
 }
 
 template <class Signature>
@@ -181,11 +188,80 @@ void lion_step_cpu(at::TensorList parameters, at::TensorList gradients, at::Tens
   });
 }
 
+at::Tensor lamb_moments_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
+                            at::TensorList exp_avg_sqs, at::TensorList steps,
+                            const OptionalTensor& grad_scale, const OptionalTensor& found_inf,
+                            const OptionalTensor& /*lr_tensor*/, double beta1, double beta2, double eps,
+                            bool eps_inside_sqrt, double weight_decay) {
+  std::size_t count_of_blocks = 0;
+  for (const auto& parameter : parameters) count_of_blocks += lamb_blocks(parameter.numel());
+  std::vector<LambSquares> squares(count_of_blocks);
+  const auto scalars = read(grad_scale, found_inf);
+  const auto result = at::zeros({static_cast<std::int64_t>(count_of_blocks), 2}, at::kDouble);
+  if (scalars.is_left_out) return result;
+  const LambCoefficients by{.grad_scale = scalars.grad_scale,
+                            .beta1 = beta1,
+                            .beta2 = beta2,
+                            .eps = eps,
+                            .eps_inside_sqrt = eps_inside_sqrt,
+                            .weight_decay = weight_decay};
+  with_type_of(parameters, [&]<class T>(T) {
+    auto* next = squares.data();
+    update_batch<T>(parameters, gradients, exp_avgs, exp_avg_sqs,
+                    [&](std::size_t i, T* param, Gradients grad, T* first, T* second, std::int64_t size) {
+                      count(steps[i]);
+                      auto* const own = std::exchange(next, next + lamb_blocks(size));
+                      return LambMoments<T>{{param, grad, first, second, size, by}, own, size};
+                    });
+  });
+  auto* row = result.mutable_data_ptr<double>();
+  for (const auto& block : squares) {
+    *row++ = block.param;
+    *row++ = block.update;
+  }
+  return result;
+}
+
+void lamb_move_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
+                   at::TensorList exp_avg_sqs, at::TensorList steps, const OptionalTensor& grad_scale,
+                   const OptionalTensor& found_inf, const OptionalTensor& lr_tensor,
+                   const at::Tensor& squares, at::IntArrayRef blocks, double lr, double beta1, double beta2,
+                   double eps, bool eps_inside_sqrt, double weight_decay, bool bias_correction,
+                   double min_coeff, double max_coeff) {
+  if (read(grad_scale, found_inf).is_left_out) return;
+  lr = lr_of(lr, lr_tensor);
+  std::vector<LambSquares> all;
+  const auto* const rows = squares.const_data_ptr<double>();
+  for (std::int64_t i = 0; i < squares.size(0); ++i) all.push_back({rows[2 * i], rows[2 * i + 1]});
+  with_type_of(parameters, [&]<class T>(T) {
+    std::size_t begin = 0;
+    update_batch<T>(
+        parameters, gradients, exp_avgs, exp_avg_sqs,
+        [&](std::size_t i, T* param, Gradients grad, T* first, T* second, std::int64_t size) {
+          const auto of_it =
+              std::span(std::as_const(all)).subspan(begin, static_cast<std::size_t>(blocks[i]));
+          begin += of_it.size();
+          const double step = *steps[i].const_data_ptr<float>();
+          const LambCoefficients by{.beta1 = beta1,
+                                    .beta2 = beta2,
+                                    .eps = eps,
+                                    .eps_inside_sqrt = eps_inside_sqrt,
+                                    .weight_decay = weight_decay,
+                                    .step_size = lamb_step_size(lr, beta1, beta2, step, bias_correction),
+                                    .min_ratio = min_coeff,
+                                    .max_ratio = max_coeff};
+          return LambMove<T>{{param, grad, first, second, size, by}, trust_ratio(sum_of(of_it), by), size};
+        });
+  });
+}
+
 TORCH_LIBRARY_IMPL(lockstep, CPU, library) {
   library.impl("adam_step", &adam_step_cpu);
   library.impl("sgd_step", &sgd_step_cpu);
   library.impl("adagrad_step", &adagrad_step_cpu);
   library.impl("lion_step", &lion_step_cpu);
+  library.impl("lamb_moments", &lamb_moments_cpu);
+  library.impl("lamb_move", &lamb_move_cpu);
 }
 
 }  // namespace
@@ -218,6 +294,24 @@ void lion_step(const DeviceBatch& batch, const Optimizer::Group& group) {
   const auto [beta1, beta2] = *group.betas;
   op.call(batch.parameters, batch.gradients, kind(batch, 0), {}, batch.steps, batch.grad_scale,
           batch.found_inf, batch.lr, group.lr, beta1, beta2, group.weight_decay);
+}
+
+at::Tensor lamb_moments(const DeviceBatch& batch, const Optimizer::Group& group, const Lamb& options) {
+  static const auto op = operator_named<decltype(lamb_moments_cpu)>("lockstep::lamb_moments");
+  const auto [beta1, beta2] = *group.betas;
+  return op.call(batch.parameters, batch.gradients, kind(batch, 0), kind(batch, 1), batch.steps,
+                 batch.grad_scale, batch.found_inf, batch.lr, beta1, beta2, options.eps,
+                 options.eps_inside_sqrt, group.weight_decay);
+}
+
+void lamb_move(const DeviceBatch& batch, const at::Tensor& squares, std::span<const std::int64_t> blocks,
+               const Optimizer::Group& group, const Lamb& options) {
+  static const auto op = operator_named<decltype(lamb_move_cpu)>("lockstep::lamb_move");
+  const auto [beta1, beta2] = *group.betas;
+  op.call(batch.parameters, batch.gradients, kind(batch, 0), kind(batch, 1), batch.steps, batch.grad_scale,
+          batch.found_inf, batch.lr, squares, at::IntArrayRef(blocks.data(), blocks.size()), group.lr, beta1,
+          beta2, options.eps, options.eps_inside_sqrt, group.weight_decay, options.bias_correction,
+          options.min_coeff, options.max_coeff);
 }
 
 }  // namespace lockstep::detail

@@ -4,19 +4,24 @@
 #pragma once
 
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/optim/optimizer.h>
+#include <lockstep/optim/optimizer_options.h>
 
 #include "optim/adam_steps.h"
+#include "optim/lamb_kernel.h"
 
 namespace lockstep::detail {
 
 /// Parameters that one operator updates together, all on one device, of one element type, float32 or float64,
 /// and with settings in common; the rest by parameter.
 struct DeviceBatch {
+  std::vector<std::string> names = {};
   std::vector<at::Tensor> parameters = {};
   std::vector<at::Tensor> gradients = {};             ///< of any floating type
   std::vector<std::vector<at::Tensor>> buffers = {};  ///< by kind; contiguous, in the parameters' type
@@ -34,5 +39,13 @@ void sgd_step(const DeviceBatch& batch, const Optimizer::Group& group, double da
 void adagrad_step(const DeviceBatch& batch, const Optimizer::Group& group, double lr_decay, double eps,
                   bool maximize);
 void lion_step(const DeviceBatch& batch, const Optimizer::Group& group);
+
+/// Lamb's first pass: takes gradients into the means. Returns the sums of squares of each block of kLambBlock
+/// elements of the parameters, one after the other, and of their updates: [blocks, 2], float64.
+at::Tensor lamb_moments(const DeviceBatch& batch, const Optimizer::Group& group, const Lamb& options);
+
+/// Its second pass. `squares` has the blocks of the whole parameters, `blocks` how many each has.
+void lamb_move(const DeviceBatch& batch, const at::Tensor& squares, std::span<const std::int64_t> blocks,
+               const Optimizer::Group& group, const Lamb& options);
 
 }  // namespace lockstep::detail

@@ -201,11 +201,75 @@ at::Tensor pairwise_sum_torch(const at::Tensor& values) {
   return level.squeeze();
 }
 
+Tensors lamb_updates(at::TensorList parameters, at::TensorList exp_avgs, at::TensorList exp_avg_sqs,
+                     double eps, bool eps_inside_sqrt, double weight_decay) {
+  auto roots = eps_inside_sqrt ? at::_foreach_sqrt(at::_foreach_add(exp_avg_sqs, eps))
+                               : at::_foreach_sqrt(exp_avg_sqs);
+  if (!eps_inside_sqrt) at::_foreach_add_(roots, eps);
+  auto updates = at::_foreach_div(exp_avgs, roots);
+  if (weight_decay != 0.0) at::_foreach_add_(updates, parameters, weight_decay);
+  return updates;
+}
+
+at::Tensor lamb_moments_torch(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
+                              at::TensorList exp_avg_sqs, at::TensorList steps,
+                              const OptionalTensor& grad_scale, const OptionalTensor& found_inf,
+                              const OptionalTensor& /*lr_tensor*/, double beta1, double beta2, double eps,
+                              bool eps_inside_sqrt, double weight_decay) {
+  take_step({exp_avgs, exp_avg_sqs}, steps, found_inf, [&] {
+    const auto grads = scaled(parameters, gradients, grad_scale, /*maximize=*/false);
+    at::_foreach_mul_(exp_avgs, beta1);
+    at::_foreach_add_(exp_avgs, grads, 1.0 - beta1);
+    at::_foreach_mul_(exp_avg_sqs, beta2);
+    at::_foreach_addcmul_(exp_avg_sqs, grads, grads, 1.0 - beta2);
+  });
+  const auto updates = lamb_updates(parameters, exp_avgs, exp_avg_sqs, eps, eps_inside_sqrt, weight_decay);
+  return at::stack({square_sums_torch(parameters), square_sums_torch(updates)}, 1);
+}
+
+// The trust ratios of all parameters are computed together.
+at::Tensor trust_ratios(const at::Tensor& squares, at::IntArrayRef blocks, double min_coeff,
+                        double max_coeff) {
+  Tensors sums;
+  std::int64_t begin = 0;
+  for (const auto count : blocks) {
+    sums.push_back(squares.narrow(0, begin, count).sum(0));
+    begin += count;
+  }
+  const auto norms = at::stack(sums).sqrt();
+  const auto of_param = norms.select(1, 0), of_update = norms.select(1, 1);
+  return at::where((of_param == 0).logical_or(of_update == 0), 1.0,
+                   (of_param / of_update).clamp(min_coeff, max_coeff));
+}
+
+void lamb_move_torch(at::TensorList parameters, at::TensorList /*gradients*/, at::TensorList exp_avgs,
+                     at::TensorList exp_avg_sqs, at::TensorList steps, const OptionalTensor& /*grad_scale*/,
+                     const OptionalTensor& found_inf, const OptionalTensor& lr_tensor,
+                     const at::Tensor& squares, at::IntArrayRef blocks, double lr, double beta1, double beta2,
+                     double eps, bool eps_inside_sqrt, double weight_decay, bool bias_correction,
+                     double min_coeff, double max_coeff) {
+  if (parameters.empty()) return;
+  auto rates = trust_ratios(squares, blocks, min_coeff, max_coeff);
+  rates = lr_tensor ? rates * *lr_tensor : rates * lr;
+  if (bias_correction) {
+    const auto taken = at::stack(steps).to(at::kDouble);
+    rates = rates * (1.0 - at::pow(beta2, taken)).sqrt() / (1.0 - at::pow(beta1, taken));
+  }
+  const auto updates = lamb_updates(parameters, exp_avgs, exp_avg_sqs, eps, eps_inside_sqrt, weight_decay);
+  const auto in_type = rates.to(parameters.front().scalar_type()).unbind();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto moved = parameters[i] - updates[i] * in_type[i];
+    parameters[i].copy_(found_inf ? at::where(*found_inf != 0, parameters[i], moved) : moved);
+  }
+}
+
 TORCH_LIBRARY_IMPL(lockstep, CUDA, library) {
   library.impl("adam_step", &adam_step_torch);
   library.impl("sgd_step", &sgd_step_torch);
   library.impl("adagrad_step", &adagrad_step_torch);
   library.impl("lion_step", &lion_step_torch);
+  library.impl("lamb_moments", &lamb_moments_torch);
+  library.impl("lamb_move", &lamb_move_torch);
   library.impl("square_sums", &square_sums_torch);
   library.impl("pairwise_sum", &pairwise_sum_torch);
 }

@@ -132,12 +132,6 @@ void FusedOptimizer::check_device(const NamedParameter& parameter) const {
          "all parameters on one device, " + device_.str(), "one on " + parameter.tensor.device().str());
 }
 
-void FusedOptimizer::require_cpu() const {
-  if (is_on_device())
-    refuse(std::string(name()) + " is not built yet for parameters on a device", "parameters on the CPU",
-           "some on " + device_.str(), "docs/status.md says what is planned");
-}
-
 at::Tensor FusedOptimizer::Slot::tensor(std::size_t kind) const {
   const auto& mapped = buffers[kind];
   if (!shifts) return mapped;
@@ -272,7 +266,10 @@ bool FusedOptimizer::leave_out_next_step_if(const at::Tensor& found_inf) {
 }
 
 void FusedOptimizer::swap_state(const StateSwap& where) {
-  require_cpu();
+  if (is_on_device())
+    refuse(std::string(name()) + ": state of parameters on a device cannot be kept on disk",
+           "parameters on the CPU", "some on " + device_.str(),
+           "offload the parameters, too: their shards are on the CPU then");
   const auto has_begun = [](const Slot& slot) { return slot.step.defined(); };
   if (std::ranges::any_of(slots_, has_begun))
     refuse("state is to be kept on disk", "an optimizer without state", "one that has some already");
@@ -351,11 +348,13 @@ std::vector<FusedOptimizer::StagedBatch> FusedOptimizer::device_batches(double g
   std::vector<StagedBatch> batches;
   std::map<std::tuple<std::size_t, at::ScalarType, bool>, std::size_t> open;
   std::map<std::size_t, std::int64_t> staged_elements;
+  const bool may_split = is_elementwise();  // others ask other ranks about the parameters of a batch
   for (auto* slot : slots_with_gradient()) {
     const auto& param = parameter(*slot).tensor;
     const std::tuple key(slot->group, compute_dtype(param), lies_ready(param));
     auto [place, is_new] = open.emplace(key, batches.size());
-    if (!is_new && !lies_ready(param) && staged_elements[place->second] + param.numel() > kMostStaged) {
+    if (!is_new && may_split && !lies_ready(param) &&
+        staged_elements[place->second] + param.numel() > kMostStaged) {
       place->second = batches.size();
       is_new = true;
     }
@@ -364,6 +363,7 @@ std::vector<FusedOptimizer::StagedBatch> FusedOptimizer::device_batches(double g
     auto& [batch, group, slots] = batches[place->second];
     staged_elements[place->second] += param.numel();
     slots.push_back(slot);
+    batch.names.push_back(parameter(*slot).name);
     batch.parameters.push_back(lies_ready(param) ? param.detach() : at::Tensor());
     batch.gradients.push_back(param.grad());
     if (slot->step.defined()) batch.steps.push_back(slot->step);

@@ -112,9 +112,6 @@ class FusedOptimizer : public Optimizer {
   template <class Update>
   void update_on_device(double grad_scale, Update&& update);
 
-  /// @throws ConfigError where the parameters are on a device: not built yet
-  void require_cpu() const;
-
   /// Calls change(slot) for each of `slots` while its buffers are in memory: those in files come first.
   template <class Change>
   void change_state(std::span<Slot* const> slots, Change&& change);

@@ -1,6 +1,5 @@
 // Lamb: Adam's update, scaled for each parameter tensor by its trust ratio.
-#include <cmath>
-
+#include <ATen/ops/tensor.h>
 #include <c10/util/accumulate.h>
 
 #include <lockstep/optim/grad_norm.h>
@@ -13,36 +12,7 @@ namespace lockstep::detail {
 
 static_assert(kLambBlock == kGradNormBlock, "shards begin and end where blocks do");
 
-/// A parameter in the first pass, and in the second. update_all() of fused.h cuts them into chunks.
-template <class T>
-struct LambMoments {
-  LambSegment<T> segment;
-  LambSquares* blocks;
-  std::int64_t size;
-};
-
-template <class T>
-struct LambMove {
-  LambSegment<T> segment;
-  double ratio;
-  std::int64_t size;
-};
-
-template <class T>
-void update(const LambMoments<T>& moments, std::int64_t begin, std::int64_t end, Isa isa) {
-  update_moments(moments.segment, begin, end, isa, moments.blocks + begin / kLambBlock);
-}
-
-template <class T>
-void update(const LambMove<T>& move, std::int64_t begin, std::int64_t end, Isa isa) {
-  apply_update(move.segment, begin, end, move.ratio, isa);
-}
-
 namespace {
-
-std::size_t blocks_in(std::int64_t elements) {
-  return static_cast<std::size_t>((elements + kLambBlock - 1) / kLambBlock);
-}
 
 class LambOptimizer final : public FusedOptimizer {
  public:
@@ -50,9 +20,7 @@ class LambOptimizer final : public FusedOptimizer {
                 std::shared_ptr<PieceExchange> exchange)
       : FusedOptimizer(std::move(parameters), std::move(grouping), {"exp_avg", "exp_avg_sq"}),
         options_(options),
-        exchange_(std::move(exchange)) {
-    require_cpu();
-  }
+        exchange_(std::move(exchange)) {}
 
   std::string_view name() const override { return "Lamb"; }
   bool is_elementwise() const override { return false; }
@@ -60,6 +28,12 @@ class LambOptimizer final : public FusedOptimizer {
 
   void step(double grad_scale) override {
     at::NoGradGuard no_grad;
+    if (is_on_device())
+      return update_on_device(grad_scale, [this](const DeviceBatch& batch, const Group& group) {
+        const auto squares = lamb_moments(batch, group, options_);
+        lamb_move(batch, exchange_ ? exchange_->join_blocks(batch.names, squares) : squares,
+                  whole_blocks(batch), group, options_);
+      });
     const auto slots = slots_with_gradient();
     as_one_step([&] { step(std::span(slots), grad_scale); });
   }
@@ -73,7 +47,7 @@ class LambOptimizer final : public FusedOptimizer {
     update_parameters(slots, [&]<class T>(Slot& slot, T* param, Gradients grad, std::int64_t size) {
       ++slot.steps();
       auto& own = blocks[slot.parameter];
-      own.resize(blocks_in(size));
+      own.resize(lamb_blocks(size));
       return LambMoments<T>{segment_of(slot, param, grad, size, grad_scale), own.data(), size};
     });
     if (exchange_ && !slots.empty()) join(slots, blocks);
@@ -97,6 +71,18 @@ class LambOptimizer final : public FusedOptimizer {
             coefficients(groups()[slot.group], slot.steps(), grad_scale)};
   }
 
+  std::vector<std::int64_t> whole_blocks(const DeviceBatch& batch) const {
+    std::vector<std::int64_t> blocks;
+    for (std::size_t i = 0; i < batch.parameters.size(); ++i)
+      blocks.push_back(static_cast<std::int64_t>(exchange_ ? blocks_of_whole(batch.names[i])
+                                                           : lamb_blocks(batch.parameters[i].numel())));
+    return blocks;
+  }
+
+  std::size_t blocks_of_whole(const std::string& name) const {
+    return lamb_blocks(c10::multiply_integers(exchange_->shape_of(name)));
+  }
+
   // Blocks of pieces become those of whole parameters.
   void join(std::span<Slot* const> slots, Blocks& blocks) const {
     std::vector<std::string> names;
@@ -105,11 +91,11 @@ class LambOptimizer final : public FusedOptimizer {
       names.push_back(parameter(*slot).name);
       for (const auto& block : blocks[slot->parameter]) mine.insert(mine.end(), {block.param, block.update});
     }
-    const auto all = exchange_->join_blocks(names, mine, 2);
-    auto next = all.begin();
+    const auto all = exchange_->join_blocks(names, at::tensor(mine, at::kDouble).view({-1, 2}));
+    const auto* next = all.const_data_ptr<double>();
     for (const auto* slot : slots) {
       auto& whole = blocks[slot->parameter];
-      whole.assign(blocks_in(c10::multiply_integers(exchange_->shape_of(parameter(*slot).name))), {});
+      whole.assign(blocks_of_whole(parameter(*slot).name), {});
       for (auto& block : whole) block = {.param = *next++, .update = *next++};
     }
   }
@@ -121,15 +107,10 @@ class LambOptimizer final : public FusedOptimizer {
             .eps = options_.eps,
             .eps_inside_sqrt = options_.eps_inside_sqrt,
             .weight_decay = group.weight_decay,
-            .step_size = options_.bias_correction ? corrected_lr(group, step) : group.lr,
+            .step_size = lamb_step_size(group.lr, (*group.betas)[0], (*group.betas)[1],
+                                        static_cast<double>(step), options_.bias_correction),
             .min_ratio = options_.min_coeff,
             .max_ratio = options_.max_coeff};
-  }
-
-  static double corrected_lr(const Group& group, std::int64_t step) {
-    const auto [beta1, beta2] = *group.betas;
-    const auto power = static_cast<double>(step);
-    return group.lr * std::sqrt(1.0 - std::pow(beta2, power)) / (1.0 - std::pow(beta1, power));
   }
 
   Lamb options_;

@@ -92,6 +92,11 @@ double trust_ratio(const LambSquares& sums, const LambCoefficients& by) {
   return std::clamp(std::sqrt(sums.param) / std::sqrt(sums.update), by.min_ratio, by.max_ratio);
 }
 
+double lamb_step_size(double lr, double beta1, double beta2, double step, bool bias_correction) {
+  if (!bias_correction) return lr;
+  return lr * std::sqrt(1.0 - std::pow(beta2, step)) / (1.0 - std::pow(beta1, step));
+}
+
 template <class T>
 void apply_update(const LambSegment<T>& segment, std::int64_t begin, std::int64_t end, double ratio,
                   Isa isa) {

@@ -56,9 +56,42 @@ LOCKSTEP_API LambSquares sum_of(std::span<const LambSquares> blocks);
 /// The norm of the parameter over that of the update, within the bounds; 1 where one of them is 0.
 LOCKSTEP_API double trust_ratio(const LambSquares& sums, const LambCoefficients& by);
 
+/// The learning rate, with the corrections of both means in step number `step`, from 1, if they are wanted.
+LOCKSTEP_API double lamb_step_size(double lr, double beta1, double beta2, double step, bool bias_correction);
+
 /// Moves elements [begin, end) by their update times `ratio`. Instantiated for float and double.
 template <class T>
 LOCKSTEP_API void apply_update(const LambSegment<T>& segment, std::int64_t begin, std::int64_t end,
                                double ratio, Isa isa);
+
+// A parameter in the first pass, and in the second. update_all() cuts them into chunks.
+
+template <class T>
+struct LambMoments {
+  LambSegment<T> segment;
+  LambSquares* blocks;
+  std::int64_t size;
+};
+
+template <class T>
+struct LambMove {
+  LambSegment<T> segment;
+  double ratio;
+  std::int64_t size;
+};
+
+template <class T>
+void update(const LambMoments<T>& moments, std::int64_t begin, std::int64_t end, Isa isa) {
+  update_moments(moments.segment, begin, end, isa, moments.blocks + begin / kLambBlock);
+}
+
+template <class T>
+void update(const LambMove<T>& move, std::int64_t begin, std::int64_t end, Isa isa) {
+  apply_update(move.segment, begin, end, move.ratio, isa);
+}
+
+inline std::size_t lamb_blocks(std::int64_t elements) {
+  return static_cast<std::size_t>((elements + kLambBlock - 1) / kLambBlock);
+}
 
 }  // namespace lockstep::detail

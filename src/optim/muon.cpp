@@ -59,9 +59,7 @@ class MuonOptimizer final : public FusedOptimizer {
                 std::shared_ptr<PieceExchange> exchange)
       : FusedOptimizer(std::move(parameters), std::move(grouping), {"exp_avg", "exp_avg_sq"}),
         options_(options),
-        exchange_(std::move(exchange)) {
-    require_cpu();
-  }
+        exchange_(std::move(exchange)) {}
 
   std::string_view name() const override { return "Muon"; }
   bool is_elementwise() const override { return false; }
@@ -69,6 +67,11 @@ class MuonOptimizer final : public FusedOptimizer {
 
   void step(double grad_scale) override {
     at::NoGradGuard no_grad;
+    if (is_on_device())
+      return update_on_device(grad_scale, [this](const DeviceBatch& batch, const Group& group) {
+        is_of_matrices(group) ? step_on_device(batch, group)
+                              : adam_step(batch, group, {.eps = options_.adam_eps});
+      });
     auto slots = slots_with_gradient();
     const auto others = std::ranges::stable_partition(
         slots, [&](const Slot* slot) { return is_of_matrices(groups()[slot->group]); });
@@ -105,22 +108,72 @@ class MuonOptimizer final : public FusedOptimizer {
     });
   }
 
-  // Sent in bfloat16, the type that the iterations begin with and end in.
   void step_pieces(std::span<Slot* const> slots, double grad_scale) {
     std::vector<at::Tensor> momenta(parameters().size());  // those in files come first, which differ by rank
     change_state(slots, [&](Slot& slot) {
       momenta[slot.parameter] = momentum_of(slot, grad_scale).to(at::kBFloat16);
     });
     std::vector<PieceExchange::Part> parts;
-    for (const Slot* slot : slots) {
-      const auto shape = shape_of(parameter(*slot), exchange_.get());
-      const auto elements = static_cast<double>(shape[0]) * static_cast<double>(shape[1]);
-      parts.push_back({.parameter = parameter(*slot).name,
-                       .elements = std::move(momenta[slot->parameter]),
-                       .cost = elements * static_cast<double>(std::min(shape[0], shape[1]))});
-    }
+    for (const Slot* slot : slots)
+      parts.push_back(part_of(parameter(*slot).name, std::move(momenta[slot->parameter])));
     exchange_->change_whole(parts, [this](const at::Tensor& whole) { return orthogonal(whole); });
     for (std::size_t i = 0; i < slots.size(); ++i) move(*slots[i], parts[i].elements);
+  }
+
+  // Sent in bfloat16, the type that the iterations begin with and end in.
+  PieceExchange::Part part_of(const std::string& name, at::Tensor momentum) const {
+    const auto shape = exchange_->shape_of(name);
+    const auto elements = static_cast<double>(shape[0]) * static_cast<double>(shape[1]);
+    return {.parameter = name,
+            .elements = std::move(momentum),
+            .cost = elements * static_cast<double>(std::min(shape[0], shape[1]))};
+  }
+
+  void step_on_device(const DeviceBatch& batch, const Group& group) {
+    const auto momenta = momenta_of(batch, *group.momentum);
+    std::vector<PieceExchange::Part> parts;
+    for (std::size_t i = 0; exchange_ && i < momenta.size(); ++i)
+      parts.push_back(part_of(batch.names[i], momenta[i].to(at::kBFloat16)));
+    if (exchange_)
+      exchange_->change_whole(parts, [this](const at::Tensor& whole) { return orthogonal(whole); });
+    for (std::size_t i = 0; i < momenta.size(); ++i)
+      move(batch, i, group, exchange_ ? parts[i].elements : orthogonal(momenta[i]).contiguous());
+  }
+
+  // A momentum stays what it was where gradients have overflowed: the step is left out.
+  std::vector<at::Tensor> momenta_of(const DeviceBatch& batch, double momentum) const {
+    std::vector<at::Tensor> momenta;
+    for (std::size_t i = 0; i < batch.parameters.size(); ++i) {
+      const at::Tensor& buffer = batch.buffers[0][i];
+      auto grad = batch.gradients[i].to(buffer.scalar_type()).contiguous();
+      if (batch.grad_scale) grad = grad * batch.grad_scale->to(buffer.scalar_type());
+      const auto next = buffer.lerp(grad, 1.0 - momentum);
+      momenta.push_back(options_.nesterov ? grad.lerp(next, momentum) : next);
+      buffer.copy_(unless_left_out(batch, next, buffer));
+    }
+    if (batch.found_inf) at::_foreach_add_(batch.steps, 1.0 - *batch.found_inf);
+    if (!batch.found_inf) at::_foreach_add_(batch.steps, 1);
+    return momenta;
+  }
+
+  static at::Tensor unless_left_out(const DeviceBatch& batch, const at::Tensor& next, const at::Tensor& now) {
+    return batch.found_inf ? at::where(*batch.found_inf != 0, now, next) : next;
+  }
+
+  // A learning rate that is on the device has the bits of one that is not.
+  void move(const DeviceBatch& batch, std::size_t i, const Group& group, const at::Tensor& update) const {
+    const at::Tensor& param = batch.parameters[i];
+    const double factor = lr_factor(parameter_shape(batch, i));
+    const auto step = update.to(param.scalar_type());
+    const auto in_type = [&](const at::Tensor& number) { return number.to(param.scalar_type()); };
+    const auto moved =
+        batch.lr ? param * in_type(1.0 - *batch.lr * group.weight_decay) - step * in_type(*batch.lr * factor)
+                 : param * (1.0 - group.lr * group.weight_decay) - step * (group.lr * factor);
+    at::Tensor(param).copy_(unless_left_out(batch, moved, param));
+  }
+
+  Shape parameter_shape(const DeviceBatch& batch, std::size_t i) const {
+    return exchange_ ? exchange_->shape_of(batch.names[i]) : batch.parameters[i].sizes().vec();
   }
 
   // Element by element, as all but orthogonal() is.
@@ -143,17 +196,15 @@ class MuonOptimizer final : public FusedOptimizer {
     const auto& group = groups()[slot.group];
     const auto param = parameter(slot).tensor;
     const auto values = param.to(slot.buffers[0].scalar_type());
-    values.mul_(1.0 - group.lr * group.weight_decay).add_(update, -adjusted_lr(slot));
+    values.mul_(1.0 - group.lr * group.weight_decay)
+        .add_(update, -group.lr * lr_factor(shape_of(parameter(slot), exchange_.get())));
     if (!values.is_same(param)) param.copy_(values);
   }
 
-  double adjusted_lr(const Slot& slot) const {
-    const double lr = groups()[slot.group].lr;
-    const auto shape = shape_of(parameter(slot), exchange_.get());
+  double lr_factor(const Shape& shape) const {
     const auto rows = static_cast<double>(shape[0]), columns = static_cast<double>(shape[1]);
-    if (options_.adjust_lr_fn == AdjustLr::kMatchRmsAdamw)
-      return lr * 0.2 * std::sqrt(std::max(rows, columns));
-    return lr * std::sqrt(std::max(1.0, rows / columns));
+    if (options_.adjust_lr_fn == AdjustLr::kMatchRmsAdamw) return 0.2 * std::sqrt(std::max(rows, columns));
+    return std::sqrt(std::max(1.0, rows / columns));
   }
 
   Muon options_;

@@ -135,6 +135,7 @@ ControlMesh::~ControlMesh() {
 
 // On the path of every collective: allocates nothing but memory for payloads, unless there is an error.
 void ControlMesh::meet(const Meeting& meeting, const Take& take) {
+  if (meeting.board) return meet_at_board(meeting, take);
   Lock lock(mutex_);
   const ActiveMeetingScope attendance(meetings_, meeting);
   lock.unlock();
@@ -153,6 +154,33 @@ void ControlMesh::meet(const Meeting& meeting, const Take& take) {
   if (!meeting.keeps_group) inbox.trim(group);
 }
 
+// Without a lock as long as all goes well.
+void ControlMesh::meet_at_board(const Meeting& meeting, const Take& take) {
+  auto& board = *meeting.board;
+  board.show(meeting.announcement, meeting.payload);
+  const auto is_agreed = [&] {
+    return std::ranges::all_of(meeting.members, [&](int member) {
+      return member == rank_ || *board.front(member) == meeting.announcement;
+    });
+  };
+  if (!board.await_all() || !is_agreed()) await_board(meeting);
+  if (!take) return;
+  for (const int member : meeting.members)
+    if (member != rank_) take(member, board.payload(member));
+}
+
+void ControlMesh::await_board(const Meeting& meeting) {
+  Lock lock(mutex_);
+  const ActiveMeetingScope attendance(meetings_, meeting);
+  await_members(lock, meeting);
+  require_agreement(lock, meeting);
+}
+
+void ControlMesh::use_board(std::uint64_t group, const AnnouncementBoard& board) {
+  const Lock lock(mutex_);
+  meetings_.use_board(group, &board);
+}
+
 void ControlMesh::await_members(Lock& lock, const Meeting& meeting) {
   WaitSchedule schedule(meeting.deadline);
   while (!meetings_.is_complete(meeting)) {
@@ -169,8 +197,17 @@ void ControlMesh::await_members(Lock& lock, const Meeting& meeting) {
       give_up(lock, meeting);
     }
     if (schedule.is_time_to_ask(now)) diagnosis_.ask(meetings_.missing_from(meeting));
-    reader_.wait(lock, schedule.next_step(now));
+    wait_a_while(lock, meeting, schedule.next_step(now));
   }
+}
+
+// Messages come beside a board: about failures, and what others do.
+void ControlMesh::wait_a_while(Lock& lock, const Meeting& meeting, Deadline end) {
+  if (!meeting.board) return reader_.wait(lock, end);
+  lock.unlock();
+  meeting.board->await_all();
+  lock.lock();
+  reader_.poll(lock);
 }
 
 // Members that have received the same headers produce the same text.
@@ -188,7 +225,7 @@ void ControlMesh::require_presence(const Meeting& meeting) {
   for (const int member : meeting.members) {
     const bool has_left = diagnosis_.peer(member).has_left || inbox.has_left(group, member) ||
                           inbox.has_left(meeting.home, member);
-    if (!has_left || inbox.front(group, member)) continue;
+    if (!has_left || meetings_.announced(meeting, member)) continue;
     const auto rank = std::to_string(member);
     raise({.failure = Failure::kPeerLost,
            .ranks = {member},
@@ -264,6 +301,7 @@ void ControlMesh::leave(std::uint64_t group, std::span<const int> members, bool 
   const auto told = tells ? members : std::span<const int>();
   for (const int member : told) links_.send(member, header, {}, Clock::now());
   const Lock lock(mutex_);
+  meetings_.use_board(group, nullptr);
   meetings_.inbox().leave(group, told);
 }
 

@@ -17,7 +17,8 @@
 // threads (peer_links.h). A service thread of the mesh reads every 10 ms, to answer questions while the rank
 // computes.
 //
-// Cost per meeting and rank: members - 1 messages each way, one round.
+// Cost per meeting and rank: members - 1 messages each way, one round. Ranks of one machine have a board in
+// place of messages, and the mesh is asked only where one of them is late, or differs.
 #pragma once
 
 #include <chrono>
@@ -92,6 +93,13 @@ class LOCKSTEP_API ControlMesh {
   using Take = std::function<void(int rank, std::string_view payload)>;
   void meet(const Meeting& meeting, const Take& take = {});
 
+  /// For what the members of a meeting do without messages after it: blocks until the board of `meeting`
+  /// shows all members, which `is_again`. @throws as meet()
+  void await_board(const Meeting& meeting);
+
+  /// The members of `group` meet by `board` from now on, which lives until leave(group).
+  void use_board(std::uint64_t group, const AnnouncementBoard& board);
+
   /// For members that have met and turn out to differ in something that announcements do not contain.
   /// @throws CollectiveMismatch, on this and soon on all ranks, whose text has both `sides`
   [[noreturn]] void disagree(std::vector<int> ranks, std::string sides, const std::string& where);
@@ -119,7 +127,9 @@ class LOCKSTEP_API ControlMesh {
   using Lock = MeshReader::Lock;
 
   // All below are called with mutex_ held.
+  void meet_at_board(const Meeting& meeting, const Take& take);
   void await_members(Lock& lock, const Meeting& meeting);
+  void wait_a_while(Lock& lock, const Meeting& meeting, Deadline end);
   void take_back(const Meeting& meeting);
   void require_agreement(Lock& lock, const Meeting& meeting);
   void require_presence(const Meeting& meeting);

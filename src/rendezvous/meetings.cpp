@@ -100,6 +100,7 @@ const ActiveMeeting* Meetings::stuck() const {
 
 const Announcement* Meetings::announced(const Meeting& meeting, int member) const {
   if (member == rank_) return &meeting.announcement;
+  if (meeting.board) return meeting.board->front(member);
   const auto* entry = inbox_.front(meeting.announcement.group, member);
   return entry ? &entry->announcement : nullptr;
 }
@@ -143,9 +144,21 @@ int Meetings::first_present(const Meeting& meeting) const {
 // Connections preserve the order of messages: a rank that reports that it waits has sent its announcement
 // before, which is stored here until this rank has met it.
 bool Meetings::is_awaited(std::uint64_t group, int rank) const {
-  return inbox_.front(group, rank) != nullptr && std::ranges::none_of(under_way_, [&](const auto& each) {
+  return has_announced(group, rank) && std::ranges::none_of(under_way_, [&](const auto& each) {
            return each.meeting->announcement.group == group;
          });
+}
+
+bool Meetings::has_announced(std::uint64_t group, int rank) const {
+  const auto board = boards_.find(group);
+  return board == boards_.end() ? inbox_.front(group, rank) != nullptr : board->second->is_ahead(rank);
+}
+
+void Meetings::use_board(std::uint64_t group, const AnnouncementBoard* board) {
+  if (board)
+    boards_[group] = board;
+  else
+    boards_.erase(group);
 }
 
 }  // namespace lockstep::rendezvous

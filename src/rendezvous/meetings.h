@@ -31,6 +31,22 @@ class Caller {
   virtual bool has_given_up() const = 0;
 };
 
+/// Where the members of a group show their announcements to each other in memory that they share, in place of
+/// messages. Used by one thread at a time, but for is_ahead().
+class AnnouncementBoard {
+ public:
+  virtual ~AnnouncementBoard() = default;
+  /// Shows the others what this rank announces next.
+  virtual void show(const Announcement& announcement, std::string_view payload) = 0;
+  /// What `rank` shows beside that; null where it has not come so far.
+  virtual const Announcement* front(int rank) const = 0;
+  virtual std::string_view payload(int rank) const = 0;
+  /// Waits until all members show something, for about 10 ms at most. Returns whether they do.
+  virtual bool await_all() = 0;
+  /// Whether `rank` has shown more announcements than this rank. From any thread.
+  virtual bool is_ahead(int rank) const = 0;
+};
+
 /// What a rank is about to do, and with which ranks.
 struct Meeting {
   Announcement announcement = {};     ///< must be equal on all members
@@ -39,6 +55,7 @@ struct Meeting {
   std::string_view payload = {};      ///< data of this rank for the others
   Deadline deadline = Deadline::max();
   const Caller* caller = nullptr;
+  AnnouncementBoard* board = nullptr;  ///< of all members; null: announcements are messages
   bool is_again = false;    ///< its members have met for the same work before, and are running it; for errors
   bool keeps_group = true;  ///< `group` will meet again, and its data stay stored
   bool fails_job =
@@ -148,9 +165,15 @@ class Meetings {
   /// Whether `rank` waits for this rank in `group` while this rank is in no meeting of that group.
   bool is_awaited(std::uint64_t group, int rank) const;
 
+  /// From now on the members of `group` announce by `board`; by null, by messages again.
+  void use_board(std::uint64_t group, const AnnouncementBoard* board);
+
  private:
+  bool has_announced(std::uint64_t group, int rank) const;
+
   int rank_;
   Inbox inbox_;
+  std::unordered_map<std::uint64_t, const AnnouncementBoard*> boards_;  // by group
   std::vector<ActiveMeeting> under_way_;
   std::uint64_t begun_ = 0;
 };

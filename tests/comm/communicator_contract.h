@@ -9,6 +9,8 @@
 #include <lockstep/comm/communicator.h>
 #include <lockstep/testing/run_ranks.h>
 
+#include "support/contract_device.h"
+
 namespace lockstep::testing {
 
 /// A backend with a number of ranks.
@@ -17,25 +19,40 @@ struct World {
   int ranks = 1;
   Reduction reduction = Reduction::kOrdered;
   bool is_checked = true;  ///< ranks agree before each collective
+  at::DeviceType device = at::kCPU;
 };
 
 inline std::string name_of(const World& world) {
   return world.backend + std::to_string(world.ranks) +
-         (world.reduction == Reduction::kFast ? "fast" : "ordered") + (world.is_checked ? "" : "unchecked");
+         (world.reduction == Reduction::kFast ? "fast" : "ordered") + (world.is_checked ? "" : "unchecked") +
+         (world.device == at::kCPU ? "" : "on" + c10::DeviceTypeName(world.device, /*lower_case=*/true));
 }
 
 inline void PrintTo(const World& world, std::ostream* out) { *out << name_of(world); }
 
 /// Every backend; one more is one line more.
-inline const auto kWorlds = ::testing::Values(World{"single", 1}, World{"gloo", 2}, World{"gloo", 3},
-                                              World{"gloo", 4}, World{"gloo", 2, Reduction::kOrdered, false},
-                                              World{"gloo", 3, Reduction::kOrdered, false});
-inline const auto kFastWorlds =
-    ::testing::Values(World{"gloo", 2, Reduction::kFast}, World{"gloo", 3, Reduction::kFast});
+inline std::vector<World> worlds() {
+  std::vector<World> worlds{{"single", 1},
+                            {"gloo", 2},
+                            {"gloo", 3},
+                            {"gloo", 4},
+                            {"gloo", 2, Reduction::kOrdered, false},
+                            {"gloo", 3, Reduction::kOrdered, false}};
+  for (auto& world : worlds) world.device = contract_device();
+  return worlds;
+}
+
+inline std::vector<World> fast_worlds() {
+  return {{"gloo", 2, Reduction::kFast, true, contract_device()},
+          {"gloo", 3, Reduction::kFast, true, contract_device()}};
+}
 
 class Contract : public ::testing::TestWithParam<World> {
  protected:
   static int size() { return GetParam().ranks; }
+  static at::TensorOptions of(at::ScalarType dtype = at::kFloat) {
+    return at::TensorOptions(c10::Device(GetParam().device, 0)).dtype(dtype);
+  }
   /// Runs `body` once per rank.
   static void run(const std::function<void(Communicator)>& body) {
     run_ranks(size(), body, {.reduction = GetParam().reduction, .check_collectives = GetParam().is_checked});
@@ -46,9 +63,10 @@ inline std::string name_of_world(const ::testing::TestParamInfo<World>& test) { 
 
 /// Values that tell rank and position apart in every dtype, and whose reductions are exact: rank r's are
 /// (r + position) mod 4, plus 1 unless bool.
-inline at::Tensor values(int rank, at::IntArrayRef shape, at::ScalarType dtype) {
+inline at::Tensor values(int rank, at::IntArrayRef shape, const at::TensorOptions& options) {
   const auto numbers = (at::arange(c10::multiply_integers(shape), at::kLong) + rank).remainder(4).view(shape);
-  return dtype == at::kBool ? numbers.gt(1) : (numbers + 1).to(dtype);
+  const bool is_bool = c10::typeMetaToScalarType(options.dtype()) == at::kBool;
+  return (is_bool ? numbers.gt(1) : numbers + 1).to(options);
 }
 
 /// One tensor per rank, each with what `make` gives for it.

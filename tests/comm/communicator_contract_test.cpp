@@ -12,7 +12,6 @@ namespace lockstep {
 namespace {
 
 using testing::by_rank;
-using testing::kWorlds;
 using testing::values;
 
 constexpr std::array kContractDtypes = {at::kDouble,        at::kFloat,        at::kHalf, at::kBFloat16,
@@ -21,18 +20,25 @@ constexpr std::array kContractDtypes = {at::kDouble,        at::kFloat,        a
 
 using Tensors = std::vector<at::Tensor>;
 
-class CommunicatorMoves : public testing::Contract {};
-INSTANTIATE_TEST_SUITE_P(Contract, CommunicatorMoves, kWorlds, testing::name_of_world);
+class CommunicatorMoves : public testing::Contract {
+ protected:
+  static at::Tensor zeros(std::int64_t rows, at::ScalarType dtype = at::kFloat) {
+    return at::zeros({rows, 3}, of(dtype));
+  }
 
-at::Tensor zeros(std::int64_t rows, at::ScalarType dtype = at::kFloat) { return at::zeros({rows, 3}, dtype); }
+  // Rank r has r rows, so that rank 0 has nothing.
+  static at::Tensor uneven(int rank, at::ScalarType dtype = at::kFloat) {
+    return values(rank, {rank, 3}, of(dtype));
+  }
 
-// Rank r has r rows, so that rank 0 has nothing.
-at::Tensor uneven(int rank, at::ScalarType dtype = at::kFloat) { return values(rank, {rank, 3}, dtype); }
+  // What rank `src` gives to rank `dst` in all_to_all: src + 2 dst rows, distinct for all pairs.
+  static at::Tensor parcel(int src, int dst, at::ScalarType dtype = at::kFloat) {
+    return values(5 * src + dst, {src + 2 * dst, 3}, of(dtype));
+  }
+};
 
-// What rank `src` gives to rank `dst` in all_to_all: src + 2 dst rows, distinct for all pairs.
-at::Tensor parcel(int src, int dst, at::ScalarType dtype = at::kFloat) {
-  return values(5 * src + dst, {src + 2 * dst, 3}, dtype);
-}
+INSTANTIATE_TEST_SUITE_P(Contract, CommunicatorMoves, ::testing::ValuesIn(testing::worlds()),
+                         testing::name_of_world);
 
 void expect_equal(const Tensors& tensors, const Tensors& expected) {
   ASSERT_EQ(tensors.size(), expected.size());
@@ -82,9 +88,9 @@ TEST_P(CommunicatorMoves, AllToAllOfEqualParts) {
   run([](const Communicator& comm) {
     for (const auto dtype : kContractDtypes) {
       const auto output = zeros(2 * size(), dtype);
-      comm.all_to_all(output, values(comm.rank(), {2 * size(), 3}, dtype));
+      comm.all_to_all(output, values(comm.rank(), {2 * size(), 3}, of(dtype)));
       const auto parts = by_rank(size(), [&](int rank) {
-        return values(rank, {2 * size(), 3}, dtype).narrow(0, 2 * comm.rank(), 2);
+        return values(rank, {2 * size(), 3}, of(dtype)).narrow(0, 2 * comm.rank(), 2);
       });
       EXPECT_TRUE(output.equal(at::cat(parts))) << dtype;
     }
@@ -128,29 +134,29 @@ TEST_P(CommunicatorMoves, NothingAtAll) {
 
 TEST_P(CommunicatorMoves, StridedTensorsAndLeaves) {
   run([](const Communicator& comm) {
-    const auto column = [](int rank) { return values(rank, {4, 3}, at::kFloat).t().set_requires_grad(true); };
-    const auto outputs = by_rank(size(), [](int) { return at::zeros({4, 6}).slice(1, 0, 6, 2).t(); });
+    const auto column = [](int rank) { return values(rank, {4, 3}, of()).t().set_requires_grad(true); };
+    const auto outputs = by_rank(size(), [](int) { return at::zeros({4, 6}, of()).slice(1, 0, 6, 2).t(); });
     comm.all_gather(outputs, column(comm.rank()));
     expect_equal(outputs, by_rank(size(), [&](int rank) { return column(rank).detach(); }));
 
-    const auto scattered = at::zeros({4, 3}).set_requires_grad(true);
+    const auto scattered = at::zeros({4, 3}, of()).set_requires_grad(true);
     const auto view = scattered.t();
     comm.scatter(view, comm.rank() == 0 ? by_rank(size(), column) : Tensors());
     EXPECT_TRUE(view.equal(column(comm.rank())));
     EXPECT_TRUE(scattered.is_leaf());
 
-    const auto exchanged = at::zeros({3, size()}).t();
-    comm.all_to_all(exchanged, at::full({3, size()}, comm.rank()).t().to(at::kFloat));
+    const auto exchanged = at::zeros({3, size()}, of()).t();
+    comm.all_to_all(exchanged, at::full({3, size()}, comm.rank(), of()).t());
     for (int rank = 0; rank < size(); ++rank) EXPECT_EQ(exchanged[rank][2].item<int>(), rank);
   });
 }
 
 TEST_P(CommunicatorMoves, AsynchronousOnesKeepTheirOrder) {
   run([](const Communicator& comm) {
-    const auto tensor = at::full({1000}, comm.rank() + 1.0, at::kDouble);
-    const auto gathered = by_rank(size(), [](int) { return at::zeros({1000}, at::kDouble); });
-    const auto scattered = at::zeros({1000}, at::kDouble);
-    const auto exchanged = by_rank(size(), [](int) { return at::zeros({1000}, at::kDouble); });
+    const auto tensor = at::full({1000}, comm.rank() + 1.0, of(at::kDouble));
+    const auto gathered = by_rank(size(), [](int) { return at::zeros({1000}, of(at::kDouble)); });
+    const auto scattered = at::zeros({1000}, of(at::kDouble));
+    const auto exchanged = by_rank(size(), [](int) { return at::zeros({1000}, of(at::kDouble)); });
     const bool is_root = comm.rank() == 0;
     const std::vector<Work> works = {
         comm.all_reduce_async(tensor),
@@ -159,9 +165,9 @@ TEST_P(CommunicatorMoves, AsynchronousOnesKeepTheirOrder) {
         comm.scatter_async(scattered, is_root ? gathered : Tensors()),
         comm.all_to_all_async(exchanged, by_rank(size(), [&](int) { return scattered; })),
         comm.reduce_async(tensor, 0),
-        comm.all_to_all_async(tensor.slice(0, 0, size()), at::ones({size()}, at::kDouble)),
+        comm.all_to_all_async(tensor.slice(0, 0, size()), at::ones({size()}, of(at::kDouble))),
         comm.barrier_async()};
-    works.back().wait();
+    works.back().wait_host();
     for (const auto& work : works) EXPECT_TRUE(work.is_completed());
     const double sum = size() * (size() + 1) / 2.0;
     for (const auto& output : exchanged) EXPECT_EQ(output[999].item<double>(), sum);
@@ -186,19 +192,21 @@ TEST_P(CommunicatorMoves, CountsBytes) {
   run([](const Communicator& comm) {
     const auto others = static_cast<std::uint64_t>(size() - 1);
     const bool is_root = comm.rank() == 0;
-    const auto whole = by_rank(size(), [](int) { return at::ones({25}); });
+    const auto whole = by_rank(size(), [](int) { return at::ones({25}, of()); });
     const auto sent = [&](const std::function<void()>& body) {
       const auto before = comm.bytes_sent();
       body();
       return comm.bytes_sent() - before;
     };
-    EXPECT_EQ(sent([&] { comm.all_gather(whole, at::ones({25})); }), 100 * others);
-    EXPECT_EQ(sent([&] { comm.gather(is_root ? whole : Tensors(), at::ones({25})); }), is_root ? 0 : 100);
-    EXPECT_EQ(sent([&] { comm.scatter(at::ones({25}), is_root ? whole : Tensors()); }),
+    EXPECT_EQ(sent([&] { comm.all_gather(whole, at::ones({25}, of())); }), 100 * others);
+    EXPECT_EQ(sent([&] { comm.gather(is_root ? whole : Tensors(), at::ones({25}, of())); }),
+              is_root ? 0 : 100);
+    EXPECT_EQ(sent([&] { comm.scatter(at::ones({25}, of()), is_root ? whole : Tensors()); }),
               is_root ? 100 * others : 0);
-    EXPECT_EQ(sent([&] { comm.all_to_all(whole, by_rank(size(), [](int) { return at::ones({25}); })); }),
-              100 * others);
-    EXPECT_EQ(sent([&] { comm.reduce(at::ones({25})); }), is_root ? 0 : 100);
+    EXPECT_EQ(
+        sent([&] { comm.all_to_all(whole, by_rank(size(), [](int) { return at::ones({25}, of()); })); }),
+        100 * others);
+    EXPECT_EQ(sent([&] { comm.reduce(at::ones({25}, of())); }), is_root ? 0 : 100);
   });
 }
 
@@ -207,11 +215,11 @@ TEST_P(CommunicatorMoves, RefusesWhatItCannotTake) {
     const auto expect_refusal = [](const std::function<void()>& body, const std::vector<std::string>& parts) {
       test::expect_error<CommError>(body, parts);
     };
-    const auto one = at::ones({2});
+    const auto one = at::ones({2}, of());
     const Tensors all(static_cast<std::size_t>(size()), one);
     const Tensors too_many(static_cast<std::size_t>(size()) + 1, one);
-    const Tensors longs(static_cast<std::size_t>(size()), at::ones({2}, at::kLong));
-    const Tensors longer(static_cast<std::size_t>(size()), at::ones({3}));
+    const Tensors longs(static_cast<std::size_t>(size()), at::ones({2}, of(at::kLong)));
+    const Tensors longer(static_cast<std::size_t>(size()), at::ones({3}, of()));
     const auto outside = std::to_string(size());
     expect_refusal([&] { comm.reduce(one, size()); }, {"reduce: root", outside});
     expect_refusal([&] { comm.reduce(one, -1); }, {"reduce: root", "-1"});
@@ -229,7 +237,7 @@ TEST_P(CommunicatorMoves, RefusesWhatItCannotTake) {
     const int other = (comm.rank() + 1) % size();
     expect_refusal([&] { comm.gather(all, one, other); }, {"root", "empty list"});
     expect_refusal([&] { comm.scatter(one, all, other); }, {"root", "empty list"});
-    const auto odd = at::ones({size() + 1});
+    const auto odd = at::ones({size() + 1}, of());
     expect_refusal([&] { comm.all_to_all(odd, odd); }, {"splits", std::to_string(size() + 1) + " rows"});
     comm.barrier();  // and is none the worse for it
   });
@@ -241,16 +249,17 @@ TEST_P(CommunicatorMoves, RefusesMemoryThatItCannotWrite) {
     const auto expect_refusal = [](const std::function<void()>& body, const std::string& part) {
       test::expect_error<CommError>(body, {part});
     };
-    const auto repeated = at::ones({1}).expand({4});
-    const auto whole = at::ones({size(), 4});
+    const auto repeated = at::ones({1}, of()).expand({4});
+    const auto whole = at::ones({size(), 4}, of());
     const auto rows = whole.unbind();
     expect_refusal([&] { comm.all_reduce(repeated); }, "all_reduce: an output holds one element in several");
     expect_refusal([&] { comm.broadcast(repeated); }, "several places");
     expect_refusal([&] { comm.all_to_all(whole, whole); }, "all_to_all: an output shares memory");
-    expect_refusal([&] { comm.all_to_all(at::ones({}), at::ones({})); }, "one dimension or more");
+    expect_refusal([&] { comm.all_to_all(at::ones({}, of()), at::ones({}, of())); }, "one dimension or more");
     if (size() == 1) return;
     expect_refusal([&] { comm.all_to_all(rows, rows); }, "shares memory");
-    expect_refusal([&] { comm.all_gather(Tensors(rows.size(), rows[0]), at::ones({4})); }, "shares memory");
+    expect_refusal([&] { comm.all_gather(Tensors(rows.size(), rows[0]), at::ones({4}, of())); },
+                   "shares memory");
     expect_refusal(
         [&] { comm.all_gather(whole, rows[static_cast<std::size_t>((comm.rank() + 1) % size())]); },
         "shares memory");
@@ -265,7 +274,7 @@ TEST_P(CommunicatorMoves, RefusesMemoryThatItCannotWrite) {
 TEST_P(CommunicatorMoves, RefusesSumsInThePlaceOfWhatOthersRead) {
   if (size() == 1) return;
   run([](const Communicator& comm) {
-    const auto whole = at::ones({size(), 4});
+    const auto whole = at::ones({size(), 4}, of());
     const auto expect_refusal = [&](const at::Tensor& output) {
       test::expect_error<CommError>([&] { comm.reduce_scatter(output, whole); },
                                     {"reduce_scatter: an output shares memory with another tensor"});
@@ -280,7 +289,7 @@ TEST_P(CommunicatorMoves, RefusesSumsInThePlaceOfWhatOthersRead) {
 TEST_P(CommunicatorMoves, SumsMayLieInThePlaceOfTheOwnPart) {
   run([](const Communicator& comm) {
     for (const std::int64_t numel : {4, 30'000, 100'007}) {
-      const auto numbers = at::arange(size() * numel, at::kFloat).remainder(1009).view({size(), numel});
+      const auto numbers = at::arange(size() * numel, of()).remainder(1009).view({size(), numel});
       const auto whole = numbers + comm.rank();
       comm.reduce_scatter(whole[comm.rank()], whole);
       auto expected = numbers + comm.rank();
@@ -293,18 +302,18 @@ TEST_P(CommunicatorMoves, SumsMayLieInThePlaceOfTheOwnPart) {
 TEST_P(CommunicatorMoves, WhatARankGivesToItselfMayLieInItsPlace) {
   run([](const Communicator& comm) {
     for (const std::int64_t numel : {4, 30'000}) {
-      const auto whole = at::zeros({size(), numel});
+      const auto whole = at::zeros({size(), numel}, of());
       whole[comm.rank()].fill_(comm.rank() + 1);
       comm.all_gather(whole, whole[comm.rank()]);
-      const auto rows = at::zeros({size(), numel}).unbind();
+      const auto rows = at::zeros({size(), numel}, of()).unbind();
       const auto own = rows[static_cast<std::size_t>(comm.rank())];
       comm.all_gather(rows, own.fill_(comm.rank() + 1));
       for (int rank = 0; rank < size(); ++rank) {
         EXPECT_EQ(whole[rank][numel - 1].item<int>(), rank + 1);
         EXPECT_EQ(rows[static_cast<std::size_t>(rank)][numel - 1].item<int>(), rank + 1);
       }
-      const auto columns = at::zeros({numel, size()}).unbind(1);  // between each other
-      comm.all_gather(columns, at::full({numel}, comm.rank() + 1.0F));
+      const auto columns = at::zeros({numel, size()}, of()).unbind(1);  // between each other
+      comm.all_gather(columns, at::full({numel}, comm.rank() + 1.0F, of()));
       EXPECT_EQ(columns[0][numel - 1].item<int>(), 1);
     }
   });

@@ -13,8 +13,6 @@ namespace lockstep {
 namespace {
 
 using testing::by_rank;
-using testing::kFastWorlds;
-using testing::kWorlds;
 using testing::values;
 
 constexpr std::array kReducedDtypes = {at::kDouble,        at::kFloat,        at::kHalf, at::kBFloat16,
@@ -75,7 +73,8 @@ at::Tensor reference(int ranks, std::int64_t numel, at::ScalarType dtype, Reduce
 class ReductionContract : public testing::Contract {
  protected:
   // Gloo's own average of 16-bit floats rounds twice.
-  static bool matches(const at::Tensor& tensor, const at::Tensor& expected) {
+  static bool matches(const at::Tensor& result, const at::Tensor& expected) {
+    const auto tensor = result.to(at::kCPU);
     if (GetParam().reduction == Reduction::kOrdered) return tensor.equal(expected);
     return at::allclose(tensor.to(at::kComplexDouble), expected.to(at::kComplexDouble), 1e-2, 0);
   }
@@ -91,14 +90,16 @@ class ReductionContract : public testing::Contract {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Ordered, ReductionContract, kWorlds, testing::name_of_world);
-INSTANTIATE_TEST_SUITE_P(Fast, ReductionContract, kFastWorlds, testing::name_of_world);
+INSTANTIATE_TEST_SUITE_P(Ordered, ReductionContract, ::testing::ValuesIn(testing::worlds()),
+                         testing::name_of_world);
+INSTANTIATE_TEST_SUITE_P(Fast, ReductionContract, ::testing::ValuesIn(testing::fast_worlds()),
+                         testing::name_of_world);
 
 TEST_P(ReductionContract, AllReduce) {
   run([](const Communicator& comm) {
     for_each_case([&](at::ScalarType dtype, ReduceOp op) {
       for (const std::int64_t numel : {0, 1, 7, 1023}) {
-        const auto tensor = values(comm.rank(), {numel}, dtype);
+        const auto tensor = values(comm.rank(), {numel}, of(dtype));
         comm.all_reduce(tensor, op);
         EXPECT_TRUE(matches(tensor, reference(size(), numel, dtype, op))) << numel;
       }
@@ -114,7 +115,7 @@ TEST_P(ReductionContract, ReduceGivesTheRootAloneTheResult) {
       for (const std::int64_t numel : {0, 5, 300'001}) {
         if (numel > 1000 && op > ReduceOp::kAvg) continue;
         root = (root + 1) % size();
-        const auto tensor = values(comm.rank(), {numel}, dtype);
+        const auto tensor = values(comm.rank(), {numel}, of(dtype));
         comm.reduce(tensor, root, op);
         const auto expected =
             comm.rank() == root ? reference(size(), numel, dtype, op) : values(comm.rank(), {numel}, dtype);
@@ -128,8 +129,8 @@ TEST_P(ReductionContract, ReduceScatter) {
   run([](const Communicator& comm) {
     for_each_case([&](at::ScalarType dtype, ReduceOp op) {
       for (const std::int64_t part : {0, 1, 503}) {
-        const auto output = at::zeros({part}, dtype);
-        comm.reduce_scatter(output, values(comm.rank(), {part * size()}, dtype), op);
+        const auto output = at::zeros({part}, of(dtype));
+        comm.reduce_scatter(output, values(comm.rank(), {part * size()}, of(dtype)), op);
         const auto whole = reference(size(), part * size(), dtype, op);
         EXPECT_TRUE(matches(output, whole.narrow(0, comm.rank() * part, part))) << part;
       }
@@ -142,7 +143,7 @@ TEST_P(ReductionContract, ReduceHasTheBitsOfAllReduce) {
   if (GetParam().reduction == Reduction::kFast) return;
   run([](const Communicator& comm) {
     for (const std::int64_t numel : {1001, 3'000'017}) {
-      const auto x = at::arange(numel, at::kFloat) + 1000.0 * comm.rank();
+      const auto x = at::arange(numel, of()) + 1000.0 * comm.rank();
       const auto sum = (x * 0.7391).sin() * (x * 0.0137).sin().mul(6).exp();
       const auto at_root = sum.clone();
       const int root = size() - 1;
@@ -157,7 +158,8 @@ TEST_P(ReductionContract, ReduceHasTheBitsOfAllReduce) {
 
 TEST_P(ReductionContract, ComplexTensorsMayBeConjugatedAndStrided) {
   run([](const Communicator& comm) {
-    const auto base = at::complex(at::full({3, 4}, 1.0), at::full({3, 4}, 2.0 * (comm.rank() + 1)));
+    const auto base =
+        at::complex(at::full({3, 4}, 1.0, of()), at::full({3, 4}, 2.0 * (comm.rank() + 1), of()));
     const auto view = base.t().conj();
     comm.all_reduce(view);
     EXPECT_EQ(view[1][1].item<c10::complex<double>>(),
@@ -174,13 +176,13 @@ TEST_P(ReductionContract, NanWinsAndHalvesAreSummedInFloat) {
         for (const auto op : {ReduceOp::kMin, ReduceOp::kMax}) {
           const auto nan = rank == comm.rank() ? std::nan("") : 1.0;
           for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf}) {
-            const auto tensor = at::full({numel}, nan, dtype);
+            const auto tensor = at::full({numel}, nan, of(dtype));
             comm.all_reduce(tensor, op);
             EXPECT_TRUE(tensor.isnan().all().item<bool>()) << numel << " rank " << rank;
           }
         }
       }
-      const auto large = at::full({numel}, 40'000.0, at::kHalf);
+      const auto large = at::full({numel}, 40'000.0, of(at::kHalf));
       comm.all_reduce(large, ReduceOp::kAvg);
       EXPECT_EQ(large[numel - 1].item<double>(), 40'000.0);
     }
@@ -191,7 +193,7 @@ TEST_P(ReductionContract, RefusesByNameWhatHasNoMeaning) {
   run([](const Communicator& comm) {
     const auto expect_refusal = [&](at::ScalarType dtype, ReduceOp op,
                                     const std::vector<std::string>& parts) {
-      const auto tensor = values(comm.rank(), {size()}, dtype);
+      const auto tensor = values(comm.rank(), {size()}, of(dtype));
       test::expect_error<CommError>([&] { comm.all_reduce(tensor, op); }, parts);
       test::expect_error<CommError>([&] { comm.reduce(tensor, 0, op); }, parts);
       test::expect_error<CommError>([&] { comm.reduce_scatter(tensor.narrow(0, 0, 1), tensor, op); }, parts);

@@ -140,6 +140,48 @@ TEST(DeviceOperators, LeaveAStepOutWhoseGradientsOverflowed) {
   }
 }
 
+// Both passes of Lamb; squares of the parameters and of their updates are those of the same device.
+void lamb_step(c10::DispatchKey key, const Work& work, bool inside, bool corrects) {
+  const at::NoGradGuard no_grad;
+  const auto operator_of = [](const char* name) {
+    return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+  };
+  const Arguments batch{work.parameters, work.gradients,  work.first,     work.second,
+                        work.steps,      work.grad_scale, work.found_inf, work.lr};
+  auto stack = batch;
+  for (const auto& setting : Arguments{0.9, 0.99, 1e-6, inside, 0.1}) stack.push_back(setting);
+  operator_of("lockstep::lamb_moments").redispatchBoxed(c10::DispatchKeySet(key), &stack);
+  const auto squares = stack.back().toTensor();
+  std::vector<std::int64_t> blocks;
+  for (const auto& parameter : work.parameters) blocks.push_back((parameter.numel() + 1023) / 1024);
+  stack = batch;
+  for (const auto& setting :
+       Arguments{squares, blocks, work.lr ? 1e6 : 0.01, 0.9, 0.99, 1e-6, inside, 0.1, corrects, 0.01, 10.0})
+    stack.push_back(setting);
+  operator_of("lockstep::lamb_move").redispatchBoxed(c10::DispatchKeySet(key), &stack);
+}
+
+TEST(DeviceOperators, TakeTheStepsOfLamb) {
+  for (const bool inside : {false, true}) {
+    for (const bool corrects : {false, true}) {
+      auto expected = work_of(2);
+      expected.grad_scale = at::full({}, 0.25, at::kDouble);
+      expected.parameters[2].zero_();  // whose trust ratio is 1
+      auto got = copy_of(expected);
+      for (int step = 0; step < 4; ++step) {
+        if (step == 2) got.lr = at::full({}, 0.01, at::kDouble);
+        got.found_inf = step == 3 ? std::optional(at::ones({})) : std::nullopt;
+        if (step < 3) lamb_step(c10::DispatchKey::CPU, expected, inside, corrects);
+        lamb_step(c10::DispatchKey::CUDA, got, inside, corrects);
+      }
+      expect_close(got.parameters, expected.parameters, "values");
+      expect_close(got.first, expected.first, "the first buffer");
+      expect_close(got.second, expected.second, "the second buffer");
+      expect_close(got.steps, expected.steps, "the steps");
+    }
+  }
+}
+
 at::Tensor result_of(const char* name, c10::DispatchKey key, const c10::IValue& argument) {
   Arguments stack{argument};
   c10::Dispatcher::singleton()

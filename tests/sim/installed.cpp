@@ -4,6 +4,7 @@
 #include <lockstep/parallel/dispatch/backward_observer.h>
 
 #include "sim/sim.h"
+#include "support/contract_device.h"
 
 namespace lockstep::sim {
 namespace {
@@ -20,3 +21,5 @@ struct Installed : ::testing::Environment {
 
 }  // namespace
 }  // namespace lockstep::sim
+
+c10::DeviceType lockstep::testing::contract_device() { return sim::kDeviceType; }

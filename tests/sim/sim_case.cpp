@@ -36,6 +36,7 @@ constexpr int kWarmUp = 5;  // steps
 struct Asked {
   std::string name;
   std::string accelerator = "sim";
+  std::string optimizer = "adamw";
   int world = 1;
   int drop_wait = -1;
   bool is_captured = false;
@@ -90,6 +91,12 @@ PrecisionOptions precision_of(const std::string& name) {
   return Fp32{};
 }
 
+OptimizerFactory optimizer_of(const std::string& name) {
+  if (name == "lamb") return Lamb{.lr = 1e-2};
+  if (name == "muon") return Muon{.lr = 1e-2};
+  return AdamW{.lr = 1e-2};
+}
+
 std::string bytes_of(const at::Tensor& tensor) {
   const auto host = tensor.detach().to(at::kCPU).contiguous();
   return {static_cast<const char*>(host.const_data_ptr()), host.nbytes()};
@@ -106,7 +113,7 @@ Found train(const Asked& asked, const std::string& accelerator) {
   fabric.launch();
   fabric.seed_everything(7);
   const bool is_autocast = asked.name == "bf16" || asked.name == "fp16";
-  auto [model, optimizer] = fabric.setup(Net(is_autocast), AdamW{.lr = 1e-2});
+  auto [model, optimizer] = fabric.setup(Net(is_autocast), optimizer_of(asked.optimizer));
   torch::manual_seed(100 + static_cast<std::uint64_t>(fabric.global_rank()));
   std::vector<at::Tensor> inputs, targets;
   const auto losses = at::zeros({kSteps}, fabric.device());
@@ -264,7 +271,8 @@ int usage() {
   std::fprintf(
       stderr,
       "usage: sim_case single|ddp|no_shard|(fsdp|zero1|zero2|zero3)[_offload]|bf16|fp16|clip|captured "
-      "--world N [--capture true] [--drop-wait K] [--accelerator sim|cuda] --out FILE.json\n");
+      "--world N [--capture true] [--optimizer adamw|lamb|muon] [--drop-wait K] [--accelerator sim|cuda] "
+      "--out FILE.json\n");
   return 2;
 }
 
@@ -289,6 +297,8 @@ int main(int argc, char** argv) {
       asked.drop_wait = std::atoi(argv[i + 1]);
     else if (flag == "--accelerator")
       asked.accelerator = argv[i + 1];
+    else if (flag == "--optimizer")
+      asked.optimizer = argv[i + 1];
     else if (flag == "--capture")
       asked.is_captured = std::string_view(argv[i + 1]) == "true";
     else if (flag == "--out")

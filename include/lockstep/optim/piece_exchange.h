@@ -24,10 +24,10 @@ class LOCKSTEP_API PieceExchange {
   /// The shape of the whole. Not Collective. @throws ConfigError for a name that is not sharded here
   virtual std::vector<std::int64_t> shape_of(const std::string& parameter) const = 0;
 
-  /// `mine` has `per_block` numbers for each block of kGradNormBlock elements of this rank's pieces of
-  /// `parameters`, one piece after the other. Returns those of the whole parameters. Collective, blocking.
-  virtual std::vector<double> join_blocks(std::span<const std::string> parameters,
-                                          const std::vector<double>& mine, std::size_t per_block) = 0;
+  /// `mine` has a row for each block of kGradNormBlock elements of this rank's pieces of `parameters`, one
+  /// piece after the other: [blocks, n], on the CPU or the parameters' device. Returns the rows of the whole
+  /// parameters. Collective; blocking for tensors of the CPU.
+  virtual at::Tensor join_blocks(std::span<const std::string> parameters, const at::Tensor& mine) = 0;
 
   /// A tensor in the shape of a parameter, of which this rank has `elements`, flat.
   struct Part {

@@ -9,14 +9,15 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceType.h>
+#include <c10/util/FunctionRef.h>
 
 #include <lockstep/comm/reduce_op.h>
 
 namespace lockstep::detail {
 
 class CollectiveRunner;
-class PeerMemoryCollectives;
-struct Meetings;
+class SegmentCollectives;
+struct Flag;
 
 /// Ranks that meet in a collective must name the same kind; kSend meets kRecv. Each has a row in the table.
 enum class CollectiveKind {
@@ -69,8 +70,9 @@ struct CollectiveRow {
   using Check = void (*)(const Collective& collective, const Caller& caller);
   using BytesMoved = std::vector<std::int64_t> (*)(const Collective& collective, int rank, int size);
   using Run = void (CollectiveRunner::*)(const Collective& collective);
-  using RunInPeerMemory = std::int64_t (PeerMemoryCollectives::*)(const Collective& collective,
-                                                                  const Meetings& meetings);
+  using AwaitLate = c10::function_ref<void(int member, Flag& flag, std::uint64_t value)>;
+  using RunInSegments = std::int64_t (SegmentCollectives::*)(const Collective& collective,
+                                                             AwaitLate await_late);
 
   CollectiveKind kind;
   const char* name;            ///< as users know it; kinds that take lists are called as those that do not
@@ -81,9 +83,9 @@ struct CollectiveRow {
   bool can_be_inline = false;  ///< where it is small, its data travel with the announcement
   Operand operand = Operand::kOutput;
   Check check = nullptr;  ///< @throws CommError for arguments that it cannot take; null: it takes none
-  BytesMoved bytes_moved = nullptr;              ///< null unless ranks may give each other different amounts
-  Run run = nullptr;                             ///< null: to meet is all
-  RunInPeerMemory run_in_peer_memory = nullptr;  ///< null: it always goes through the transport
+  BytesMoved bytes_moved = nullptr;         ///< null unless ranks may give each other different amounts
+  Run run = nullptr;                        ///< null: to meet is all
+  RunInSegments run_in_segments = nullptr;  ///< null: it always goes through the transport
 
   /// Whether amounts may differ between ranks.
   bool is_uneven() const { return bytes_moved != nullptr; }

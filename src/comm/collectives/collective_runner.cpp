@@ -146,8 +146,7 @@ void CollectiveRunner::run(const Collective& collective) {
 // Ranks of PyTorch would not come.
 void CollectiveRunner::meet_once() {
   if (have_met_ || peers_ != Peers::kLockstep) return;
-  auto access = transport_.meet();
-  if (access.is_mutual()) peer_memory_.open(std::move(access.owners));
+  transport_.meet();
   have_met_ = true;
 }
 
@@ -157,22 +156,22 @@ bool CollectiveRunner::is_inline(const Collective& collective) {
   return !operand.defined() || operand.nbytes() <= kMostBytes;
 }
 
-void CollectiveRunner::run_inline(const Collective& collective, const Meetings& meetings) {
+void CollectiveRunner::run_inline(const Collective& collective, Meet meet) {
   InlineCollective small(collective, transport_.rank(), transport_.size(), inline_rows_);
   const auto own = small.own_bytes();
-  meetings.first(own, [&](int member, std::string_view bytes) { small.put(member, bytes); });
+  meet(own, [&](int member, std::string_view bytes) { small.put(member, bytes); });
   transport_.count_sent(static_cast<std::int64_t>(own.size()) * (transport_.size() - 1));
   small.finish();
 }
 
-bool CollectiveRunner::uses_peer_memory(const Collective& collective) const {
-  const auto& row = row_of(collective.kind);
-  return row.run_in_peer_memory && peer_memory_.are_open() && (!row.is_reduction || is_ordered(collective));
+bool CollectiveRunner::uses_segments(const Collective& collective) const {
+  return in_segments_.are_open() && row_of(collective.kind).run_in_segments;
 }
 
-void CollectiveRunner::run_in_peer_memory(const Collective& collective, const Meetings& meetings) {
+void CollectiveRunner::run_in_segments(const Collective& collective,
+                                       SegmentCollectives::AwaitLate await_late) {
   const ContiguousCollective contiguous(collective);
-  transport_.count_sent(peer_memory_.perform(contiguous.get(), meetings));
+  transport_.count_sent(in_segments_.perform(contiguous.get(), await_late));
   contiguous.copy_back();
 }
 

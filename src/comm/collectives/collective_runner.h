@@ -1,12 +1,16 @@
-// How one collective at a time is carried out: with the announcement, in peer memory, or by an algorithm's
-// calls of the transport.
+// How one collective at a time is carried out: with the announcement, through the segments that ranks of one
+// machine share, or by an algorithm's calls of the transport.
 #pragma once
 
+#include <functional>
+#include <string_view>
+
+#include <c10/util/FunctionRef.h>
 #include <lockstep/comm/init.h>
 
 #include "comm/algorithms/ordered_reduction.h"
 #include "comm/collectives/collective.h"
-#include "comm/collectives/peer_memory_collectives.h"
+#include "comm/collectives/segment_collectives.h"
 #include "comm/transport/transport.h"
 
 namespace lockstep::detail {
@@ -15,11 +19,7 @@ class CollectiveRunner {
  public:
   /// Borrows the transport.
   CollectiveRunner(Transport& transport, Reduction reduction, Peers peers)
-      : transport_(transport),
-        ordered_(transport),
-        peer_memory_(transport.rank(), transport.seal()),
-        reduction_(reduction),
-        peers_(peers) {}
+      : transport_(transport), ordered_(transport), reduction_(reduction), peers_(peers) {}
 
   /// Carries out `collective` through the transport. Blocking. Messages may be carried out beside each other
   /// and beside a collective.
@@ -28,12 +28,17 @@ class CollectiveRunner {
   /// Whether `collective` is small enough for run_inline(): the same on all ranks that call it.
   static bool is_inline(const Collective& collective);
   /// The same as run(), where the data travel with the announcement. Blocking.
-  void run_inline(const Collective& collective, const Meetings& meetings);
+  /// `meet` gives `bytes` to the other members, and calls `take` with what each of them gave.
+  using Take = std::function<void(int member, std::string_view bytes)>;
+  using Meet = c10::function_ref<void(std::string_view bytes, const Take& take)>;
+  void run_inline(const Collective& collective, Meet meet);
 
-  /// Whether run_in_peer_memory() is to carry out `collective`: the same on all ranks that call it.
-  bool uses_peer_memory(const Collective& collective) const;
-  /// The same as run(), by what ranks on one machine read in each other's memory. Blocking.
-  void run_in_peer_memory(const Collective& collective, const Meetings& meetings);
+  /// From now on collectives pass through `segments` where they can. Borrows them.
+  void use(GroupSegments& segments) { in_segments_.open(segments); }
+  /// Whether run_in_segments() is to carry out `collective`: the same on all ranks that call it.
+  bool uses_segments(const Collective& collective) const;
+  /// The same as run(). Blocking. @throws what `await_late` does
+  void run_in_segments(const Collective& collective, SegmentCollectives::AwaitLate await_late);
 
   // The table's column `run`: through the transport, on contiguous tensors.
   void all_reduce(const Collective& collective);
@@ -56,7 +61,7 @@ class CollectiveRunner {
 
   Transport& transport_;
   OrderedReduction ordered_;
-  PeerMemoryCollectives peer_memory_;
+  SegmentCollectives in_segments_;
   Scratch inline_rows_;  // of all ranks
   Reduction reduction_;
   Peers peers_;

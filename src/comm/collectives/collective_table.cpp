@@ -3,7 +3,7 @@
 
 #include "comm/collectives/collective.h"
 #include "comm/collectives/collective_runner.h"
-#include "comm/collectives/peer_memory_collectives.h"
+#include "comm/collectives/segment_collectives.h"
 #include "comm/collectives/signature.h"
 
 namespace lockstep::detail {
@@ -11,7 +11,7 @@ namespace {
 
 using Kind = CollectiveKind;
 using Runner = CollectiveRunner;
-using PeerMemory = PeerMemoryCollectives;
+using Segments = SegmentCollectives;
 
 constexpr std::array<CollectiveRow, kCollectiveKinds> kRows{{
     {.kind = Kind::kAllReduce,
@@ -20,7 +20,7 @@ constexpr std::array<CollectiveRow, kCollectiveKinds> kRows{{
      .can_be_inline = true,
      .check = &check_all_reduce,
      .run = &Runner::all_reduce,
-     .run_in_peer_memory = &PeerMemory::all_reduce},
+     .run_in_segments = &Segments::all_reduce},
     {.kind = Kind::kReduce,
      .name = "reduce",
      .is_reduction = true,
@@ -33,14 +33,14 @@ constexpr std::array<CollectiveRow, kCollectiveKinds> kRows{{
      .can_be_inline = true,
      .check = &check_broadcast,
      .run = &Runner::broadcast,
-     .run_in_peer_memory = &PeerMemory::broadcast},
+     .run_in_segments = &Segments::broadcast},
     {.kind = Kind::kAllGather,
      .name = "all_gather",
      .can_be_inline = true,
      .operand = Operand::kInput,
      .check = &check_all_gather,
      .run = &Runner::all_gather,
-     .run_in_peer_memory = &PeerMemory::all_gather},
+     .run_in_segments = &Segments::all_gather},
     {.kind = Kind::kAllGatherList,
      .name = "all_gather",
      .takes_lists = true,
@@ -66,7 +66,7 @@ constexpr std::array<CollectiveRow, kCollectiveKinds> kRows{{
      .is_reduction = true,
      .check = &check_reduce_scatter,
      .run = &Runner::reduce_scatter,
-     .run_in_peer_memory = &PeerMemory::reduce_scatter},
+     .run_in_segments = &Segments::reduce_scatter},
     {.kind = Kind::kAllToAll,
      .name = "all_to_all",
      .check = &check_all_to_all,

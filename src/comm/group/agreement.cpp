@@ -51,6 +51,27 @@ class LaneCaller final : public rendezvous::Caller {
   const Lane& lane_;
 };
 
+// Shows what the members of a collective agreed on, one of which has not come so far in it.
+class LateMember final : public rendezvous::AnnouncementBoard {
+ public:
+  LateMember(const rendezvous::Announcement& agreed, int rank, Flag& flag, std::uint64_t value)
+      : agreed_(agreed), rank_(rank), flag_(flag), value_(value) {}
+
+  void show(const rendezvous::Announcement& /*agreed*/, std::string_view /*nothing*/) override {}
+  const rendezvous::Announcement* front(int rank) const override {
+    return rank != rank_ || has_come_to(flag_, value_) ? &agreed_ : nullptr;
+  }
+  std::string_view payload(int /*rank*/) const override { return {}; }
+  bool await_all() override { return sleep_until(flag_, value_); }
+  bool is_ahead(int /*rank*/) const override { return false; }
+
+ private:
+  const rendezvous::Announcement& agreed_;
+  int rank_;
+  Flag& flag_;
+  std::uint64_t value_;
+};
+
 // How many bytes each member gives to, and expects from, each other one.
 class Traffic {
  public:
@@ -113,6 +134,7 @@ void Agreement::reach(Lane& lane, const Collective& collective, std::string_view
                         .payload = bytes,
                         .deadline = deadline_after(timeout_),
                         .caller = &caller,
+                        .board = lane.is_of_messages() ? nullptr : board_,
                         .keeps_group = !lane.is_of_messages()};
   if (!take) return job_->mesh().meet(meeting);
   job_->mesh().meet(meeting, [&](int rank, std::string_view payload) {
@@ -120,16 +142,21 @@ void Agreement::reach(Lane& lane, const Collective& collective, std::string_view
   });
 }
 
-// The announcement is that of the collective under way: connections keep their order, so that it may be sent
-// again.
-void Agreement::meet_again(const Lane& lane) {
+void Agreement::use(const Lane& lane, rendezvous::AnnouncementBoard& board) {
+  board_ = &board;
+  job_->mesh().use_board(lane.id, board);
+}
+
+void Agreement::await_late(const Lane& lane, int member, Flag& flag, std::uint64_t value) {
   const LaneCaller caller(*job_, lane);
-  job_->mesh().meet({.announcement = last_,
-                     .members = lane.members,
-                     .home = identity_.id,
-                     .deadline = deadline_after(timeout_),
-                     .caller = &caller,
-                     .is_again = true});
+  LateMember late(last_, lane.members[static_cast<std::size_t>(member)], flag, value);
+  job_->mesh().await_board({.announcement = last_,
+                            .members = lane.members,
+                            .home = identity_.id,
+                            .deadline = deadline_after(timeout_),
+                            .caller = &caller,
+                            .board = &late,
+                            .is_again = true});
 }
 
 // Monitored barriers meet under an id of their own, so that a missing rank does not hold up the group's other

@@ -13,6 +13,7 @@
 
 #include "comm/group/group.h"
 #include "comm/group/job_mesh.h"
+#include "comm/shared_memory/flag.h"
 
 namespace lockstep::detail {
 
@@ -30,9 +31,13 @@ class Agreement {
   using Take = std::function<void(int member, std::string_view bytes)>;
   void reach(Lane& lane, const Collective& collective, std::string_view bytes, const Take& take);
 
-  /// While the members of a group carry out what they last agreed on: they meet again. Returns when all have
-  /// come. From the thread that agreed. @throws as reach()
-  void meet_again(const Lane& lane);
+  /// From now on the members of `lane`, the collectives', meet at `board`, which they share. Borrows it until
+  /// the lane is left.
+  void use(const Lane& lane, rendezvous::AnnouncementBoard& board);
+
+  /// While the members carry out what they last agreed on: waits for a late one, whose `flag` is to come to
+  /// `value`. From the thread that agreed. @throws as reach()
+  void await_late(const Lane& lane, int member, Flag& flag, std::uint64_t value);
 
   /// After what was agreed on has failed: throws the reason if the members know it, else returns.
   void explain(const Lane& lane, const std::string& place);
@@ -44,7 +49,8 @@ class Agreement {
   std::shared_ptr<JobMesh> job_;
   GroupIdentity identity_;
   std::chrono::milliseconds timeout_;
-  rendezvous::Announcement last_ = {};  // of the lane of collectives
+  rendezvous::AnnouncementBoard* board_ = nullptr;  // of the lane of collectives; null: they send messages
+  rendezvous::Announcement last_ = {};              // in that lane
 };
 
 /// The monitored barrier of groups whose collectives are not checked, which meet in a store rather than over

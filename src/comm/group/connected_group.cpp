@@ -20,6 +20,7 @@ using std::chrono::steady_clock;
 
 constexpr auto kClosePatience = milliseconds(5000);
 constexpr auto kAnswerPatience = milliseconds(300);  // for an answer of a rank that may be stopped
+constexpr int kInlineBeforeSegments = 4;             // groups of fewer small collectives do without
 constexpr auto kPollTime = milliseconds(100);        // between two questions whether the job has failed
 
 class QueuedPending final : public Pending {
@@ -298,13 +299,12 @@ void ConnectedGroup::perform_or_translate(Lane& lane, const Collective& collecti
 
 void ConnectedGroup::perform(Lane& lane, const Collective& collective) {
   if (!agreement_) return perform_unchecked(collective);
-  if (CollectiveRunner::is_inline(collective))
-    return runner_.run_inline(collective, meetings_for(lane, collective));
-  if (runner_.uses_peer_memory(collective))
-    return runner_.run_in_peer_memory(collective, meetings_for(lane, collective));
+  if (CollectiveRunner::is_inline(collective)) return perform_inline(lane, collective);
   agreement_->reach(lane, collective);
-  const bool is_done = collective.kind == CollectiveKind::kMonitoredBarrier;  // to meet was all
-  if (!is_done) runner_.run(collective);
+  if (collective.kind == CollectiveKind::kMonitoredBarrier) return;  // to meet was all
+  if (!is_message(collective.kind)) open_segments_once();
+  if (runner_.uses_segments(collective)) return perform_in_segments(lane, collective);
+  runner_.run(collective);
 }
 
 void ConnectedGroup::perform_unchecked(const Collective& collective) {
@@ -312,10 +312,27 @@ void ConnectedGroup::perform_unchecked(const Collective& collective) {
   runner_.run(collective);
 }
 
-Meetings ConnectedGroup::meetings_for(Lane& lane, const Collective& collective) {
-  return {.first = [&](std::string_view bytes,
-                       const auto& take) { agreement_->reach(lane, collective, bytes, take); },
-          .next = [&] { agreement_->meet_again(lane); }};
+void ConnectedGroup::perform_inline(Lane& lane, const Collective& collective) {
+  runner_.run_inline(collective, [&](std::string_view bytes, const auto& take) {
+    agreement_->reach(lane, collective, bytes, take);
+  });
+  if (!has_looked_for_segments_ && ++inline_collectives_ == kInlineBeforeSegments) open_segments_once();
+}
+
+void ConnectedGroup::perform_in_segments(const Lane& lane, const Collective& collective) {
+  runner_.run_in_segments(collective, [&](int member, Flag& flag, std::uint64_t value) {
+    agreement_->await_late(lane, member, flag, value);
+  });
+}
+
+// On all ranks within the same collective.
+void ConnectedGroup::open_segments_once() {
+  if (std::exchange(has_looked_for_segments_, true) || is_pytorch(context_.options)) return;
+  segments_ = open_segments(*transport_);
+  if (!segments_) return;
+  board_ = std::make_unique<SegmentBoard>(*segments_, identity().global_ranks);
+  agreement_->use(*collectives_, *board_);
+  runner_.use(*segments_);
 }
 
 void ConnectedGroup::rethrow(const Lane& lane, const char* name) const {

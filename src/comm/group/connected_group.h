@@ -16,6 +16,7 @@
 #include "comm/group/agreement.h"
 #include "comm/group/group.h"
 #include "comm/group/lane.h"
+#include "comm/shared_memory/segment_board.h"
 #include "comm/transport/transport.h"
 
 namespace lockstep::detail {
@@ -83,7 +84,9 @@ class ConnectedGroup final : public Group {
   void perform_or_translate(Lane& lane, const Collective& collective);
   void perform(Lane& lane, const Collective& collective);
   void perform_unchecked(const Collective& collective);
-  Meetings meetings_for(Lane& lane, const Collective& collective);
+  void perform_inline(Lane& lane, const Collective& collective);
+  void perform_in_segments(const Lane& lane, const Collective& collective);
+  void open_segments_once();
   [[noreturn]] void rethrow(const Lane& lane, const char* name) const;
 
   bool has_failed() const;
@@ -98,6 +101,10 @@ class ConnectedGroup final : public Group {
   GroupContext context_;
   rendezvous::ControlMesh::Token abort_ = {};  // aborts the transport when the job fails
   std::shared_ptr<Transport> transport_;
+  std::unique_ptr<GroupSegments> segments_;  // null: there are none, or they have not been opened yet
+  std::unique_ptr<SegmentBoard> board_;      // likewise
+  bool has_looked_for_segments_ = false;
+  int inline_collectives_ = 0;  // before that
   CollectiveRunner runner_;
   std::unique_ptr<Agreement> agreement_;  // null: collectives are not checked
   StoreBarrier barrier_;                  // of groups that do not check

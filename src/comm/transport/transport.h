@@ -67,9 +67,9 @@ class LOCKSTEP_API Transport {
   /// Only rank `root` has the result; the tensors of the others become anything.
   virtual void reduce(at::Tensor tensor, int root, ReduceOp op) = 0;
 
-  /// Called once, before the group's first collective that moves something. Returns what the ranks have found
-  /// out about each other's memory: the same on all. By default that nobody can read any. Collective.
-  virtual MemoryAccess meet() { return {}; }
+  /// Called once, before the group's first collective that moves something: ranks find out about each other
+  /// what the transport can use. Collective.
+  virtual void meet() {}
   /// Vouches for what this rank shows to others in its memory.
   Seal& seal() { return seal_; }
 

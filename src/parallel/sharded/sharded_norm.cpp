@@ -48,10 +48,11 @@ void gather(std::span<const PieceRef> pieces, const at::Tensor& mine, const Coun
     return static_cast<std::int64_t>(count_in(ref, shard, count));
   };
   std::vector<at::Tensor> parts;
+  auto shape = mine.sizes().vec();
   for (int shard = 0; shard < comm.size(); ++shard) {
-    std::int64_t total = 0;
-    for (const auto& ref : pieces) total += size_of(ref, shard);
-    parts.push_back(at::empty({total}, mine.options()));
+    shape[0] = 0;
+    for (const auto& ref : pieces) shape[0] += size_of(ref, shard);
+    parts.push_back(at::empty(shape, mine.options()));
   }
   comm.all_gather(parts, mine);
   std::vector<std::int64_t> taken(parts.size());
@@ -77,8 +78,8 @@ Numbers gathered(std::span<const PieceRef> pieces, const Numbers& mine, const Co
   return all;
 }
 
-at::Tensor gathered_on_device(std::span<const PieceRef> pieces, const at::Tensor& mine,
-                              const Communicator& comm) {
+// The same of rows, on any device.
+at::Tensor gathered_rows(std::span<const PieceRef> pieces, const at::Tensor& mine, const Communicator& comm) {
   if (comm.size() == 1) return mine;
   std::vector<at::Tensor> all;
   gather(pieces, mine, &blocks_of, comm, [&](const at::Tensor& part, std::int64_t begin, std::int64_t size) {
@@ -108,17 +109,15 @@ double other_norm(std::span<const PieceRef> pieces, double p, const Communicator
 
 }  // namespace
 
-std::vector<double> joined_blocks(std::span<const PieceRef> pieces, const std::vector<double>& mine,
-                                  std::size_t per_block, const Communicator& comm) {
-  const auto count = [per_block](const ShardPiece& piece) { return per_block * blocks_of(piece); };
-  Numbers answers;
-  auto next = mine.begin();
+at::Tensor joined_blocks(std::span<const PieceRef> pieces, const at::Tensor& mine, const Communicator& comm) {
+  std::vector<at::Tensor> answers{mine.narrow(0, 0, 0)};
+  std::int64_t next = 0;
   for (const auto& ref : pieces) {
-    const auto end = next + static_cast<std::ptrdiff_t>(count(ref.flat->place(ref.member)));
-    if (answers_for(ref, comm)) answers.insert(answers.end(), next, end);
-    next = end;
+    const auto count = static_cast<std::int64_t>(blocks_of(ref.flat->place(ref.member)));
+    if (answers_for(ref, comm)) answers.push_back(mine.narrow(0, next, count));
+    next += count;
   }
-  return gathered(pieces, answers, count, comm);
+  return gathered_rows(pieces, at::cat(answers), comm);
 }
 
 double sharded_grad_norm(std::span<const PieceRef> pieces, double norm_type, const Communicator& comm) {
@@ -141,7 +140,7 @@ at::Tensor sharded_norm_on_device(std::span<const PieceRef> pieces, const Commun
     if (answers_for(ref, comm)) own.push_back(gradient.detach());
   }
   const auto mine = own.empty() ? at::empty({0}, options) : device_square_sums(own);
-  return device_pairwise_sum(gathered_on_device(pieces, mine, comm)).sqrt();
+  return device_pairwise_sum(gathered_rows(pieces, mine, comm)).sqrt();
 }
 
 namespace {
@@ -177,11 +176,10 @@ std::vector<std::int64_t> ShardExchange::shape_of(const std::string& parameter) 
   return member_of(piece_of(parameter)).sizes().vec();
 }
 
-std::vector<double> ShardExchange::join_blocks(std::span<const std::string> parameters,
-                                               const std::vector<double>& mine, std::size_t per_block) {
+at::Tensor ShardExchange::join_blocks(std::span<const std::string> parameters, const at::Tensor& mine) {
   std::vector<PieceRef> refs;
   for (const auto& parameter : parameters) refs.push_back(piece_of(parameter));
-  return joined_blocks(refs, mine, per_block, comm_);
+  return joined_blocks(refs, mine, comm_);
 }
 
 void ShardExchange::change_whole(std::span<Part> parts, const Change& change) {

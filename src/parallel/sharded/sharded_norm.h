@@ -23,11 +23,10 @@ struct PieceRef {
   std::size_t member;
 };
 
-/// `mine` has `per_block` numbers for each block of kGradNormBlock elements of this rank's `pieces`, in
-/// order; returns every shard's, in the order of pieces and, within one, of elements. All pieces have
-/// gradients. Collective, blocking.
-std::vector<double> joined_blocks(std::span<const PieceRef> pieces, const std::vector<double>& mine,
-                                  std::size_t per_block, const Communicator& comm);
+/// `mine` has a row for each block of kGradNormBlock elements of this rank's `pieces`, in order; returns
+/// every shard's, in the order of pieces and, within one, of elements. All pieces have gradients. Collective;
+/// blocking for tensors of the CPU.
+at::Tensor joined_blocks(std::span<const PieceRef> pieces, const at::Tensor& mine, const Communicator& comm);
 
 /// The 2-norm of the gradients of `pieces`, with the bits of grad_norm() on the whole; any other p-norm in
 /// float64. `comm` is that of the ranks that hold the shards. Collective, blocking.
@@ -50,8 +49,7 @@ class ShardExchange final : public PieceExchange {
       : pieces_(std::move(pieces)), comm_(std::move(comm)) {}
 
   std::vector<std::int64_t> shape_of(const std::string& parameter) const override;
-  std::vector<double> join_blocks(std::span<const std::string> parameters, const std::vector<double>& mine,
-                                  std::size_t per_block) override;
+  at::Tensor join_blocks(std::span<const std::string> parameters, const at::Tensor& mine) override;
   void change_whole(std::span<Part> parts, const Change& change) override;
 
  private:

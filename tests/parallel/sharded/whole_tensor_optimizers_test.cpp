@@ -160,14 +160,13 @@ TEST(WholeTensorOptimizers, HaveTheBitsOfDdpWithTheirStateOnDisk) {
 // Other ranks have gone amid a step: of the state a part is new, of the parameters nothing.
 struct ExchangeThatFails_Fake final : PieceExchange {
   std::vector<std::int64_t> shape_of(const std::string&) const override { return {8, 8}; }
-  std::vector<double> join_blocks(std::span<const std::string>, const std::vector<double>& mine,
-                                  std::size_t) override {
-    return if_well(mine);
+  at::Tensor join_blocks(std::span<const std::string>, const at::Tensor& mine) override {
+    require_ranks();
+    return mine;
   }
-  void change_whole(std::span<Part>, const Change&) override { if_well({}); }
-  std::vector<double> if_well(std::vector<double> result) const {
+  void change_whole(std::span<Part>, const Change&) override { require_ranks(); }
+  void require_ranks() const {
     if (fails) throw CommError("comm", {.what = "a rank is gone"});
-    return result;
   }
   bool fails = true;
 };

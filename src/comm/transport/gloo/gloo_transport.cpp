@@ -230,7 +230,7 @@ void GlooTransport::abort() {
   waits_.abort();
 }
 
-MemoryAccess GlooTransport::meet() {
+void GlooTransport::meet() {
   // Gloo may have the tensors in hand longer than this waits: they own their memory.
   const auto gather = [this]<class T>(const std::vector<T>& own) {
     std::vector<T> all(own.size() * static_cast<std::size_t>(size()));
@@ -245,7 +245,6 @@ MemoryAccess GlooTransport::meet() {
   MemoryAccess access{.owners = gather(std::vector{seal().owner()}), .can_read_all = {}};
   access.can_read_all = gather(can_read_each(access.owners, static_cast<std::size_t>(rank())));
   exchange_.know(access);
-  return access;
 }
 
 void GlooTransport::all_gather(at::Tensor output, at::Tensor input) {

@@ -133,7 +133,7 @@ class LOCKSTEP_API GlooTransport final : public Transport {
   void reduce(at::Tensor tensor, int root, ReduceOp op) override;
 
   /// Learns which ranks can read each other's memory, for exchanges and all_gather() from then on.
-  MemoryAccess meet() override;
+  void meet() override;
   void abort() override;
 
  private:

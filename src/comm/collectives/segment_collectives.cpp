@@ -1,0 +1,241 @@
+#include "comm/collectives/segment_collectives.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "comm/algorithms/ordered_reduction.h"
+
+namespace lockstep::detail {
+namespace {
+
+constexpr std::size_t kLine = 64;  // bytes of a cache line
+
+// What is summed at once, and copied to all slots while it is in the first-level cache.
+constexpr std::size_t kBlockBytes = 4 << 10;
+
+std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
+const std::byte* const_bytes_of(const at::Tensor& tensor) {
+  return static_cast<const std::byte*>(tensor.const_data_ptr());
+}
+
+std::int64_t signed_of(std::size_t bytes) { return static_cast<std::int64_t>(bytes); }
+
+struct Range {
+  std::size_t begin;
+  std::size_t bytes;
+};
+
+// The slice of `bytes` bytes that is member number `member`'s; the last ones may be short or empty. Lines are
+// not shared.
+Range slice_of(std::size_t bytes, int member, int size) {
+  const auto members = static_cast<std::size_t>(size);
+  const auto length = ((bytes + members - 1) / members + kLine - 1) / kLine * kLine;
+  const auto begin = std::min(bytes, length * static_cast<std::size_t>(member));
+  return {begin, std::min(length, bytes - begin)};
+}
+
+// Calls body(member) for the others, the next one first: not all at the same one.
+template <class Body>
+void for_others(const GroupSegments& segments, const Body& body) {
+  for (int i = 1; i < segments.size(); ++i) body((segments.rank() + i) % segments.size());
+}
+
+// Sums rows in the order of the ranks. rows[own] becomes the sum; the others get it, too, if they are to.
+class RowSum {
+ public:
+  RowSum(at::ScalarType dtype, ReduceOp op, int own, bool is_for_all)
+      : dtype_(dtype),
+        op_(op),
+        element_(c10::elementSize(dtype)),
+        own_(static_cast<std::size_t>(own)),
+        is_for_all_(is_for_all) {}
+
+  void add_up(const std::vector<std::byte*>& rows, std::size_t bytes, std::byte* output) {
+    for (std::size_t done = 0; done < bytes; done += kBlockBytes) {
+      const auto size = std::min(kBlockBytes, bytes - done);
+      block_.clear();
+      for (auto* row : rows) block_.push_back(row + done);
+      reduce_rows(block_, dtype_, op_, output + done, size / element_);
+      if (!is_for_all_) continue;
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        if (i != own_) std::memcpy(rows[i] + done, output + done, size);
+    }
+  }
+
+ private:
+  at::ScalarType dtype_;
+  ReduceOp op_;
+  std::size_t element_;
+  std::size_t own_;
+  bool is_for_all_;
+  std::vector<const void*> block_;
+};
+
+// The chunks of one collective, of at most `most` bytes each.
+class Chunks {
+ public:
+  Chunks(GroupSegments& segments, std::size_t bytes, std::size_t most)
+      : segments_(segments), bytes_(bytes), most_(most), count_((bytes + most - 1) / most) {}
+
+  /// Runs the stages, which take (number of the chunk, its range), one behind the other: each is a chunk
+  /// later than the one before, so that ranks rarely wait for each other.
+  template <class... Stage>
+  void run(const Stage&... stages) {
+    for (std::size_t step = 0; step + 1 < count_ + sizeof...(stages); ++step) {
+      std::size_t behind = 0;
+      (run_stage(stages, step, behind++), ...);
+    }
+    segments_.add_chunks(count_);
+  }
+
+ private:
+  template <class Stage>
+  void run_stage(const Stage& stage, std::size_t step, std::size_t behind) {
+    if (step < behind || step - behind >= count_) return;
+    const auto begin = (step - behind) * most_;
+    stage(segments_.chunks() + step - behind + 1, Range{begin, std::min(most_, bytes_ - begin)});
+  }
+
+  GroupSegments& segments_;
+  std::size_t bytes_, most_;
+  std::size_t count_;
+};
+
+}  // namespace
+
+std::int64_t SegmentCollectives::perform(const Collective& collective, AwaitLate await_late) {
+  const auto& row = row_of(collective.kind);
+  if (!row.run_in_segments)
+    throw std::logic_error(std::string("no collective in shared segments: ") + row.name);
+  return (this->*row.run_in_segments)(collective, await_late);
+}
+
+std::int64_t SegmentCollectives::all_reduce(const Collective& collective, AwaitLate await_late) {
+  auto& all = *segments_;
+  const auto& tensor = collective.output;
+  auto* const data = bytes_of(tensor);
+  std::vector<std::byte*> rows(static_cast<std::size_t>(all.size()));
+  RowSum sum(tensor.scalar_type(), collective.op, all.rank(), /*is_for_all=*/true);
+  std::size_t handed_over = 0;
+
+  const auto stage = [&](std::uint64_t chunk, Range range) {
+    all.await_slot(chunk, await_late);
+    auto* const slot = all.slot(all.rank(), chunk);
+    for_others(all, [&](int member) {
+      const auto slice = slice_of(range.bytes, member, all.size());
+      std::memcpy(slot + slice.begin, data + range.begin + slice.begin, slice.bytes);
+      handed_over += slice.bytes;
+    });
+    all.post_staged(chunk);
+  };
+  const auto add_up = [&](std::uint64_t chunk, Range range) {
+    const auto slice = slice_of(range.bytes, all.rank(), all.size());
+    for (int member = 0; member < all.size(); ++member)
+      rows[static_cast<std::size_t>(member)] = all.slot(member, chunk) + slice.begin;
+    auto* const own = data + range.begin + slice.begin;
+    rows[static_cast<std::size_t>(all.rank())] = own;
+    for_others(all, [&](int member) { all.await_staged(member, chunk, await_late); });
+    sum.add_up(rows, slice.bytes, own);
+    handed_over += slice.bytes * (rows.size() - 1);
+    all.post_finished(chunk);
+  };
+  const auto take_sums = [&](std::uint64_t chunk, Range range) {
+    const auto* const slot = all.slot(all.rank(), chunk);
+    for_others(all, [&](int member) {
+      all.await_finished(member, chunk, await_late);
+      const auto slice = slice_of(range.bytes, member, all.size());
+      std::memcpy(data + range.begin + slice.begin, slot + slice.begin, slice.bytes);
+    });
+  };
+  Chunks(all, tensor.nbytes(), kSlotBytes).run(stage, add_up, take_sums);
+  return signed_of(handed_over);
+}
+
+// A slot holds a piece of each member's part, at multiples of the same length.
+std::int64_t SegmentCollectives::reduce_scatter(const Collective& collective, AwaitLate await_late) {
+  auto& all = *segments_;
+  const auto& output = collective.output;
+  const auto& input = collective.input;
+  const auto part = output.nbytes();
+  const auto piece = kSlotBytes / static_cast<std::size_t>(all.size()) / kLine * kLine;
+  auto* const to = bytes_of(output);
+  // Of the input nothing is written: a row may only be read where the sum is not for all.
+  auto* const from = const_cast<std::byte*>(const_bytes_of(input));
+  const auto begin_of = [](int member, std::size_t bytes) {
+    return static_cast<std::size_t>(member) * bytes;
+  };
+  std::vector<std::byte*> rows(static_cast<std::size_t>(all.size()));
+  RowSum sum(output.scalar_type(), collective.op, all.rank(), /*is_for_all=*/false);
+
+  const auto stage = [&](std::uint64_t chunk, Range range) {
+    all.await_slot(chunk, await_late);
+    auto* const slot = all.slot(all.rank(), chunk);
+    for_others(all, [&](int member) {
+      std::memcpy(slot + begin_of(member, piece), from + begin_of(member, part) + range.begin, range.bytes);
+    });
+    all.post_staged(chunk);
+  };
+  const auto add_up = [&](std::uint64_t chunk, Range range) {
+    for (int member = 0; member < all.size(); ++member)
+      rows[static_cast<std::size_t>(member)] = all.slot(member, chunk) + begin_of(all.rank(), piece);
+    rows[static_cast<std::size_t>(all.rank())] = from + begin_of(all.rank(), part) + range.begin;
+    for_others(all, [&](int member) { all.await_staged(member, chunk, await_late); });
+    sum.add_up(rows, range.bytes, to + range.begin);
+    all.post_finished(chunk);
+  };
+  Chunks(all, part, piece).run(stage, add_up);
+  return signed_of(input.nbytes() - part);
+}
+
+std::int64_t SegmentCollectives::all_gather(const Collective& collective, AwaitLate await_late) {
+  auto& all = *segments_;
+  const auto bytes = collective.input.nbytes();
+  const auto* const from = const_bytes_of(collective.input);
+  auto* const to = bytes_of(collective.output);
+  auto* const own = to + static_cast<std::size_t>(all.rank()) * bytes;
+
+  const auto stage = [&](std::uint64_t chunk, Range range) {
+    all.await_slot(chunk, await_late);
+    std::memcpy(all.slot(all.rank(), chunk), from + range.begin, range.bytes);
+    all.post_staged(chunk);
+  };
+  const auto take = [&](std::uint64_t chunk, Range range) {
+    for_others(all, [&](int member) {
+      all.await_staged(member, chunk, await_late);
+      std::memcpy(to + static_cast<std::size_t>(member) * bytes + range.begin, all.slot(member, chunk),
+                  range.bytes);
+    });
+    all.post_finished(chunk);
+  };
+  Chunks(all, bytes, kSlotBytes).run(stage, take);
+  if (own != from) std::memcpy(own, from, bytes);
+  return signed_of(bytes * static_cast<std::size_t>(all.size() - 1));
+}
+
+std::int64_t SegmentCollectives::broadcast(const Collective& collective, AwaitLate await_late) {
+  auto& all = *segments_;
+  const auto& tensor = collective.output;
+  const bool is_root = all.rank() == collective.root;
+  auto* const data = bytes_of(tensor);
+
+  const auto stage = [&](std::uint64_t chunk, Range range) {
+    if (!is_root) return;
+    all.await_slot(chunk, await_late);
+    std::memcpy(all.slot(all.rank(), chunk), data + range.begin, range.bytes);
+    all.post_staged(chunk);
+  };
+  const auto take = [&](std::uint64_t chunk, Range range) {
+    if (!is_root) {
+      all.await_staged(collective.root, chunk, await_late);
+      std::memcpy(data + range.begin, all.slot(collective.root, chunk), range.bytes);
+    }
+    all.post_finished(chunk);
+  };
+  Chunks(all, tensor.nbytes(), kSlotBytes).run(stage, take);
+  return is_root ? signed_of(tensor.nbytes() * static_cast<std::size_t>(all.size() - 1)) : 0;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,68 @@
+#include "comm/shared_memory/group_segments.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include <ATen/ops/empty.h>
+
+#include "comm/transport/transport.h"
+
+namespace lockstep::detail {
+namespace {
+
+void await(Flag& flag, std::uint64_t value, int member, GroupSegments::AwaitLate await_late) {
+  if (spin_until(flag, value) || sleep_until(flag, value)) return;
+  await_late(member, flag, value);
+}
+
+// What every rank has, by rank.
+template <class T>
+std::vector<T> gather(Transport& transport, const T& own) {
+  const auto mine = at::empty({static_cast<std::int64_t>(sizeof own)}, at::kByte);
+  const auto all = at::empty({transport.size() * mine.numel()}, at::kByte);
+  std::memcpy(mine.mutable_data_ptr(), &own, sizeof own);
+  transport.all_gather(all, mine);
+  std::vector<T> gathered(static_cast<std::size_t>(transport.size()));
+  std::memcpy(gathered.data(), all.const_data_ptr(), all.nbytes());
+  return gathered;
+}
+
+}  // namespace
+
+void GroupSegments::await_slot(std::uint64_t chunk, AwaitLate await_late) {
+  if (chunk <= kSlots) return;
+  for (int member = 0; member < size(); ++member)
+    if (member != rank_) await_finished(member, chunk - kSlots, await_late);
+}
+
+void GroupSegments::await_staged(int member, std::uint64_t chunk, AwaitLate await_late) {
+  await(flags(member).staged, chunk, member, await_late);
+}
+
+// A flag whose value is known is not read again: its cache line would be taken from the rank that writes it.
+void GroupSegments::await_finished(int member, std::uint64_t chunk, AwaitLate await_late) {
+  auto& known = finished_[static_cast<std::size_t>(member)];
+  if (known >= chunk) return;
+  auto& flag = flags(member).finished;
+  await(flag, chunk, member, await_late);
+  known = flag.value.load(std::memory_order_acquire);
+}
+
+std::unique_ptr<GroupSegments> open_segments(Transport& transport) {
+  auto own = SharedSegment::create();
+  const auto addresses = gather(transport, own ? own->address() : SegmentAddress());
+  std::vector<SharedSegment> members;
+  for (int rank = 0; own && rank < transport.size(); ++rank) {
+    auto segment = rank == transport.rank() ? std::optional(std::move(*own))
+                                            : SharedSegment::open(addresses[static_cast<std::size_t>(rank)]);
+    if (!segment) break;
+    members.push_back(std::move(*segment));
+  }
+  const bool has_all = members.size() == addresses.size();
+  const auto have_all = gather(transport, std::uint8_t{has_all});
+  if (std::ranges::find(have_all, 0) != have_all.end()) return nullptr;
+  return std::make_unique<GroupSegments>(std::move(members), transport.rank());
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,102 @@
+// The segments of a group's members, as each of them has mapped all: flags, and slots through which
+// announcements and, in chunks, tensors pass.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <c10/util/FunctionRef.h>
+
+#include <lockstep/base/export.h>
+
+#include "comm/shared_memory/flag.h"
+#include "comm/shared_memory/segment.h"
+
+namespace lockstep::detail {
+
+class Transport;
+
+/// Bytes of a slot: as many chunks as there are slots stay in a core's second-level cache.
+inline constexpr std::size_t kSlotBytes = 256 << 10;
+
+/// Chunks are numbered from 1, over all collectives of the group, in step on all members. Each is staged by
+/// some members and finished by all: who has finished a chunk reads and writes no slot of it any more. A slot
+/// is taken again kSlots chunks later.
+///
+/// Source: the protocol was checked over all interleavings of two and three ranks; with fewer than three
+/// slots a slot would be written that another rank still reads.
+inline constexpr std::uint64_t kSlots = 4;
+
+/// Bytes of an announcement with its payload, at most.
+inline constexpr std::size_t kAnnouncementBytes = 20 << 10;
+
+/// Not thread-safe, but for the announcements.
+class LOCKSTEP_API GroupSegments {
+ public:
+  /// Waits on for a member that is late: returns when its `flag` has come to `value`. @throws when it will
+  /// not
+  using AwaitLate = c10::function_ref<void(int member, Flag& flag, std::uint64_t value)>;
+
+  /// `members` are those of the group by rank, the one of this rank included.
+  GroupSegments(std::vector<SharedSegment> members, int rank)
+      : members_(std::move(members)), finished_(members_.size(), 0), rank_(rank) {}
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+
+  /// Where member `member` stages chunk number `chunk`.
+  std::byte* slot(int member, std::uint64_t chunk) const {
+    return segment(member) + kSlotsBegin + chunk % kSlots * kSlotBytes;
+  }
+
+  /// How many announcements `member` has shown, in slots that it uses in turn: whoever shows one has read all
+  /// those before the last one.
+  Flag& announced(int member) const { return flags(member).announced; }
+  /// Where it shows number `number`.
+  std::byte* announcement(int member, std::uint64_t number) const {
+    return segment(member) + kAnnouncementsBegin + number % 2 * kAnnouncementBytes;
+  }
+
+  /// The number of the last chunk so far. A collective adds its own at its end.
+  std::uint64_t chunks() const { return chunks_; }
+  void add_chunks(std::uint64_t count) { chunks_ += count; }
+
+  /// Returns when all members have finished the chunk whose slot `chunk` is to take. @throws what `check`
+  /// does
+  void await_slot(std::uint64_t chunk, AwaitLate await_late);
+  /// This rank has staged `chunk`.
+  void post_staged(std::uint64_t chunk) { post(flags(rank_).staged, chunk); }
+  void await_staged(int member, std::uint64_t chunk, AwaitLate await_late);
+  /// This rank has finished `chunk`.
+  void post_finished(std::uint64_t chunk) { post(flags(rank_).finished, chunk); }
+  void await_finished(int member, std::uint64_t chunk, AwaitLate await_late);
+
+ private:
+  // At the beginning of a segment, behind its seal. Written by its own rank alone.
+  struct Flags {
+    Flag announced, staged, finished;
+  };
+  static constexpr std::size_t kFlagsBegin = alignof(Flag);
+  static constexpr std::size_t kAnnouncementsBegin = 4 << 10;
+  static constexpr std::size_t kSlotsBegin = 64 << 10;
+  static_assert(kFlagsBegin + sizeof(Flags) <= kAnnouncementsBegin);
+  static_assert(kAnnouncementsBegin + 2 * kAnnouncementBytes <= kSlotsBegin);
+  static_assert(kSlotsBegin + kSlots * kSlotBytes <= kSegmentBytes);
+
+  std::byte* segment(int member) const { return members_[static_cast<std::size_t>(member)].data(); }
+  Flags& flags(int member) const { return *reinterpret_cast<Flags*>(segment(member) + kFlagsBegin); }
+
+  std::vector<SharedSegment> members_;
+  std::vector<std::uint64_t> finished_;  // what is known, by member
+  std::uint64_t chunks_ = 0;
+  int rank_;
+};
+
+/// Opens the segments of the ranks that `transport` connects, if all of them can. Collective, blocking. Null
+/// on all ranks where one cannot.
+std::unique_ptr<GroupSegments> open_segments(Transport& transport);
+
+}  // namespace lockstep::detail
