@@ -1,3 +1,4 @@
+// Implements the contexts: what hooks see of the state of a Trainer, and what they ask of it.
 #include <algorithm>
 #include <typeinfo>
 
