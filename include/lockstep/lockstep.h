@@ -142,7 +142,6 @@
 #include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/callbacks/weight_averaging.h>
 #include <lockstep/train/data_module.h>
-#include <lockstep/train/grad_norm.h>
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer.h>

@@ -17,7 +17,6 @@
 #include <lockstep/device/scalar.h>
 #include <lockstep/metrics/metric.h>
 #include <lockstep/state/state_tree.h>
-#include <lockstep/train/log_options.h>
 #include <lockstep/train/train_context.h>
 
 #include "train/logging/lazy_metrics.h"

@@ -8,7 +8,6 @@
 #include <lockstep/base/log.h>
 #include <lockstep/data/any_loader.h>
 #include <lockstep/strategy/strategy.h>
-#include <lockstep/train/grad_norm.h>
 #include <lockstep/train/train_context.h>
 
 #include "train/checkpoints/fit_checkpoint.h"
