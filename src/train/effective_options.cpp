@@ -1,4 +1,6 @@
-#include "train/effective_options.h"
+// The options in effect: plugins and those options that decide about others are applied to the Trainer's
+// options.
+#include "train/run_lifecycle.h"
 
 #include <algorithm>
 #include <set>
