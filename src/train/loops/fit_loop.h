@@ -10,9 +10,9 @@
 #include <functional>
 #include <optional>
 
+#include "train/checkpoints/interruption.h"
 #include "train/loops/automatic_optimization.h"
 #include "train/loops/batch_step.h"
-#include "train/loops/interruption.h"
 #include "train/loops/trainer_state.h"
 #include "train/loops/validation_schedule.h"
 #include "train/stopping/agreement_cadence.h"
