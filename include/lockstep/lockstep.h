@@ -122,23 +122,20 @@
 #include <lockstep/fabric/throughput.h>
 
 #include <lockstep/train/callbacks/batch_size_finder.h>
-#include <lockstep/train/callbacks/device_stats_monitor.h>
 #include <lockstep/train/callbacks/early_stopping.h>
 #include <lockstep/train/callbacks/finetuning.h>
 #include <lockstep/train/callbacks/gradient_accumulation_scheduler.h>
 #include <lockstep/train/callbacks/lambda_callback.h>
 #include <lockstep/train/callbacks/learning_rate_finder.h>
-#include <lockstep/train/callbacks/learning_rate_monitor.h>
 #include <lockstep/train/callbacks/local_checkpoint.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/callbacks/model_pruning.h>
 #include <lockstep/train/callbacks/model_summary.h>
+#include <lockstep/train/callbacks/monitors.h>
 #include <lockstep/train/callbacks/on_exception_checkpoint.h>
 #include <lockstep/train/callbacks/prediction_writer.h>
 #include <lockstep/train/callbacks/progress_bar.h>
-#include <lockstep/train/callbacks/spike_detection.h>
 #include <lockstep/train/callbacks/stochastic_weight_averaging.h>
-#include <lockstep/train/callbacks/throughput_monitor.h>
 #include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/callbacks/weight_averaging.h>
 #include <lockstep/train/data_module.h>
