@@ -121,12 +121,10 @@
 #include <lockstep/fabric/spike_detector.h>
 #include <lockstep/fabric/throughput.h>
 
-#include <lockstep/train/callbacks/batch_size_finder.h>
 #include <lockstep/train/callbacks/early_stopping.h>
 #include <lockstep/train/callbacks/finetuning.h>
 #include <lockstep/train/callbacks/gradient_accumulation_scheduler.h>
 #include <lockstep/train/callbacks/lambda_callback.h>
-#include <lockstep/train/callbacks/learning_rate_finder.h>
 #include <lockstep/train/callbacks/local_checkpoint.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/callbacks/model_pruning.h>
