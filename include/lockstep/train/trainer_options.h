@@ -21,13 +21,10 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/precision/precision_options.h>
 #include <lockstep/strategy/strategy_options.h>
-#include <lockstep/train/accumulation_schedule.h>
-#include <lockstep/train/batch_limit.h>
+#include <lockstep/train/batch_counts.h>
 #include <lockstep/train/callbacks/local_checkpoint_options.h>
-#include <lockstep/train/fast_dev_run.h>
 #include <lockstep/train/logger_list.h>
 #include <lockstep/train/profiler_choice.h>
-#include <lockstep/train/val_check_interval.h>
 
 namespace lockstep {
 
