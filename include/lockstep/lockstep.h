@@ -122,15 +122,14 @@
 #include <lockstep/fabric/throughput.h>
 
 #include <lockstep/train/callbacks/early_stopping.h>
+#include <lockstep/train/callbacks/failure_checkpoints.h>
 #include <lockstep/train/callbacks/finetuning.h>
 #include <lockstep/train/callbacks/gradient_accumulation_scheduler.h>
 #include <lockstep/train/callbacks/lambda_callback.h>
-#include <lockstep/train/callbacks/local_checkpoint.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/callbacks/model_pruning.h>
 #include <lockstep/train/callbacks/model_summary.h>
 #include <lockstep/train/callbacks/monitors.h>
-#include <lockstep/train/callbacks/on_exception_checkpoint.h>
 #include <lockstep/train/callbacks/prediction_writer.h>
 #include <lockstep/train/callbacks/progress_bar.h>
 #include <lockstep/train/callbacks/stochastic_weight_averaging.h>

@@ -13,7 +13,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/train/callbacks/local_checkpoint.h>
+#include <lockstep/train/callbacks/failure_checkpoints.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/hooks.h>
