@@ -132,7 +132,6 @@
 #include <lockstep/train/callbacks/monitors.h>
 #include <lockstep/train/callbacks/prediction_writer.h>
 #include <lockstep/train/callbacks/progress_bar.h>
-#include <lockstep/train/callbacks/stochastic_weight_averaging.h>
 #include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/callbacks/weight_averaging.h>
 #include <lockstep/train/data_module.h>
