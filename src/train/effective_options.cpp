@@ -1,4 +1,6 @@
-#include "train/effective_options.h"
+// The options in effect: plugins and those options that decide about others are applied to the Trainer's
+// options.
+#include "train/run_lifecycle.h"
 
 #include <algorithm>
 #include <set>
@@ -11,7 +13,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/train/callbacks/local_checkpoint.h>
+#include <lockstep/train/callbacks/failure_checkpoints.h>
 #include <lockstep/train/callbacks/model_checkpoint.h>
 #include <lockstep/train/callbacks/timer.h>
 #include <lockstep/train/hooks.h>

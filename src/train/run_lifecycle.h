@@ -1,4 +1,4 @@
-// What every run of a Trainer does before and after its loop.
+// What a Trainer does with its options, and what every run of it does before and after its loop.
 #pragma once
 
 #include <exception>
@@ -6,9 +6,20 @@
 
 #include "train/logging/run_log.h"
 #include "train/loops/trainer_state.h"
+#include "train/options/deepspeed_options.h"
 #include "train/options/run_setup.h"
 
 namespace lockstep::detail {
+
+/// Checks `options`, takes what is among the plugins, and spells out what fast_dev_run, overfit_batches,
+/// barebones and missing limits mean.
+/// @throws ConfigError naming the option, its value and what is accepted; naming plugins that are null, two
+/// of a kind, or of what an option names, too
+TrainerOptions effective(TrainerOptions options);
+
+/// Sets LibTorch's process-wide switches for `deterministic` and `benchmark`. A switch whose option is not
+/// set stays as it is.
+void apply_determinism(const TrainerOptions& options);
 
 /// Finds the rank of this process. Where no launcher has started the ranks that `setup` asks for, the process
 /// becomes the supervisor of copies of itself and exits with their status.
@@ -33,6 +44,13 @@ void prepare_module(RunSetup& setup, HookList& hooks, TrainContext& context);
 
 /// Drops the deferred initial values of `module`, all of which are about to be loaded.
 void forget_first_values(const AnyModule& module);
+
+/// Fills RunSetup::optimizers and RunSetup::trained. Collective.
+/// @throws ConfigError for optimizers that automatic or manual optimisation, or the options, do not allow
+void set_up_optimizers(RunSetup& setup, const RunData& data, const FitProgress& progress);
+
+/// Batch size, accumulation, ranks and steps of a fit whose training data is open.
+TrainedBatches trained_batches(const RunSetup& setup, const RunData& data, const FitProgress& progress);
 
 /// Runs a short validation whose results are dropped. Collective.
 void sanity_check(TrainerState& state);

@@ -62,6 +62,13 @@ class LOCKSTEP_API AnyDataModule : public AnyBatchTransfer {
 
 namespace detail {
 
+/// The data of a run: loaders, or the module that has them.
+struct DataSource {
+  std::shared_ptr<AnyLoader> train = {};
+  LoaderList evaluation = {};                  ///< of the stage; in fit, of its validation
+  std::shared_ptr<AnyDataModule> module = {};  ///< gives them after its setup()
+};
+
 /// What a stage begins with: prepare_data() where it is due, the barrier, setup(). Collective.
 LOCKSTEP_API void begin_stage(AnyDataModule& data, Stage stage, int local_rank, int global_rank,
                               const std::function<void()>& barrier);

@@ -15,7 +15,7 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/batch_transfer.h>
 #include <lockstep/train/hooks.h>
-#include <lockstep/train/manual_optimizer.h>
+#include <lockstep/train/run_optimizer.h>
 
 namespace lockstep {
 

@@ -34,13 +34,6 @@ std::type_identity<Batch> batch_type(const Module<Batch>&);
 template <class Model>
 using BatchOf = typename decltype(batch_type(*module_pointer(std::declval<const Model&>())))::type;
 
-/// The data of a run: loaders, or the module that has them.
-struct DataSource {
-  std::shared_ptr<AnyLoader> train = {};
-  LoaderList evaluation = {};                  ///< of the stage; in fit, of its validation
-  std::shared_ptr<AnyDataModule> module = {};  ///< gives them after its setup()
-};
-
 }  // namespace detail
 
 /// Usage: construct on every rank with equal options, then call fit, validate, test, predict in any number;

@@ -21,13 +21,9 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/precision/precision_options.h>
 #include <lockstep/strategy/strategy_options.h>
-#include <lockstep/train/accumulation_schedule.h>
-#include <lockstep/train/batch_limit.h>
-#include <lockstep/train/callbacks/local_checkpoint_options.h>
-#include <lockstep/train/fast_dev_run.h>
+#include <lockstep/train/batch_counts.h>
 #include <lockstep/train/logger_list.h>
 #include <lockstep/train/profiler_choice.h>
-#include <lockstep/train/val_check_interval.h>
 
 namespace lockstep {
 
@@ -83,6 +79,15 @@ struct RunOptions {
   std::map<std::string, std::string> flags = {};  ///< what the command line said, by keys: also of values
                                                   ///< that are the defaults
   HyperParameters hyper_parameters = {};          ///< the program's own options, given to the loggers
+};
+
+/// The options of LocalCheckpoint. Names are those of NVIDIA's resiliency extension where it has them.
+struct LocalCheckpointOptions {
+  std::int64_t every_n_train_steps = 0;  ///< optimizer steps between local checkpoints; 0: none
+  /// A folder in memory, of this node; it is made for this user alone. Empty: lockstep-UID in /dev/shm.
+  std::filesystem::path folder = {};
+  /// The number of nodes that store each part, including the one that wrote it; at most all nodes.
+  int replication_factor = 2;
 };
 
 struct TrainerOptions {
@@ -153,5 +158,6 @@ struct TrainerOptions {
 
 LOCKSTEP_API void describe(OptionVisitor& visitor, TrainerOptions& options);
 LOCKSTEP_API void describe(OptionVisitor& visitor, RunOptions& options);
+LOCKSTEP_API void describe(OptionVisitor& visitor, LocalCheckpointOptions& options);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// Tuner: finds the largest batch that fits into memory, and a learning rate to begin with.
+// Tuner: finds the largest batch that fits into memory, and a learning rate to begin with; and the callbacks
+// with which a fit first finds them.
 #pragma once
 
 #include <concepts>
@@ -8,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include <lockstep/train/lr_find_result.h>
+#include <lockstep/train/hooks.h>
 #include <lockstep/train/trainer.h>
 #include <lockstep/train/tuner_options.h>
 
@@ -109,6 +110,43 @@ class LOCKSTEP_API Tuner {
               std::function<void()> body);
 
   Trainer* trainer_;
+};
+
+/// Tuner::scale_batch_size() at the start of fit, which goes on with batches of the size found. The data come
+/// from a DataModule. A run that goes on from a checkpoint is not searched: its batches are what the program
+/// says. Lightning's BatchSizeFinder.
+class LOCKSTEP_API BatchSizeFinder final : public Callback {
+ public:
+  /// @throws ConfigError for another method than kFit
+  explicit BatchSizeFinder(ScaleBatchSizeOptions options = {});
+
+  /// Samples of a rank's batch; none before the search.
+  std::optional<std::int64_t> optimal_batch_size() const { return optimal_batch_size_; }
+
+  CallbackPlace place() const override { return CallbackPlace::kTuner; }
+  void on_fit_start(TrainContext& context) override;
+
+ private:
+  ScaleBatchSizeOptions options_;
+  std::optional<std::int64_t> optimal_batch_size_;
+};
+
+/// Tuner::lr_find() at the start of fit, whose optimizer and schedule, with update_attr, begin with the rate
+/// suggested. A run that goes on from a checkpoint is not searched: it has its rate. Lightning's
+/// LearningRateFinder.
+class LOCKSTEP_API LearningRateFinder final : public Callback {
+ public:
+  explicit LearningRateFinder(LrFindOptions options = {});
+
+  /// None before the search.
+  const std::optional<LrFindResult>& optimal_lr() const { return optimal_lr_; }
+
+  CallbackPlace place() const override { return CallbackPlace::kTuner; }
+  void on_fit_start(TrainContext& context) override;
+
+ private:
+  LrFindOptions options_;
+  std::optional<LrFindResult> optimal_lr_;
 };
 
 }  // namespace lockstep

@@ -10,10 +10,7 @@
 #include <lockstep/loggers/logger.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/strategy/strategy.h>
-#include <lockstep/train/callbacks/device_stats_monitor.h>
-#include <lockstep/train/callbacks/learning_rate_monitor.h>
-#include <lockstep/train/callbacks/spike_detection.h>
-#include <lockstep/train/callbacks/throughput_monitor.h>
+#include <lockstep/train/callbacks/monitors.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer_options.h>
 

@@ -10,7 +10,7 @@
 #include <lockstep/train/callbacks/model_checkpoint.h>
 
 #include "checkpoint/together.h"
-#include "train/checkpoints/job_restart.h"
+#include "train/checkpoints/interruption.h"
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/options/run_directory.h"
 

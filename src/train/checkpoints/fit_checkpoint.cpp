@@ -10,7 +10,7 @@
 #include <lockstep/state/module_state.h>
 #include <lockstep/state/random_state.h>
 #include <lockstep/torch.h>
-#include <lockstep/train/callbacks/local_checkpoint.h>
+#include <lockstep/train/callbacks/failure_checkpoints.h>
 
 #include "checkpoint/staging_directory.h"
 #include "strategy/named_parameters.h"

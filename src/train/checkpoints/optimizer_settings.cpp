@@ -7,7 +7,7 @@
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/log.h>
 #include <lockstep/base/option_type.h>
-#include <lockstep/train/callbacks/stochastic_weight_averaging.h>
+#include <lockstep/train/callbacks/weight_averaging.h>
 
 namespace lockstep::detail {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include <lockstep/base/export.h>
-#include <lockstep/train/accumulation_schedule.h>
+#include <lockstep/train/batch_counts.h>
 #include <lockstep/train/trainer_options.h>
 
 namespace lockstep::detail {

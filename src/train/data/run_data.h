@@ -4,7 +4,6 @@
 #include <memory>
 
 #include <lockstep/train/data_module.h>
-#include <lockstep/train/trainer.h>
 
 #include "train/data/fit_progress.h"
 #include "train/options/run_setup.h"

@@ -17,10 +17,7 @@
 #include <lockstep/device/scalar.h>
 #include <lockstep/metrics/metric.h>
 #include <lockstep/state/state_tree.h>
-#include <lockstep/train/log_options.h>
 #include <lockstep/train/train_context.h>
-
-#include "train/logging/lazy_metrics.h"
 
 namespace lockstep::metrics::detail {
 class SavedMetric;
@@ -107,6 +104,35 @@ using MetricRow = std::vector<std::pair<std::string, double>>;
 
 /// Splits a row of evaluation by loader: each gets its own metrics, and those that belong to no loader.
 LOCKSTEP_API std::vector<Metrics> by_loader(const MetricRow& row, std::size_t num_loaders);
+
+/// Values by name, read from the device when somebody looks at them.
+class LazyMetrics {
+ public:
+  LazyMetrics() = default;
+  LazyMetrics(Metrics known) : known_(std::move(known)) {}
+
+  void set(const std::string& name, const Scalar& value) {
+    if (value.is_on_device()) {
+      unread_.insert_or_assign(name, value);
+      return;
+    }
+    known_.insert_or_assign(name, value.value());
+    if (!unread_.empty()) unread_.erase(name);
+  }
+
+  const Metrics& read() const {
+    for (const auto& [name, value] : unread_) known_.insert_or_assign(name, value.value());
+    unread_.clear();
+    return known_;
+  }
+
+  double at(const std::string& name) const { return read().at(name); }
+  bool operator==(const Metrics& values) const { return read() == values; }
+
+ private:
+  mutable Metrics known_;
+  mutable std::map<std::string, Scalar> unread_;  // newer than what known_ has under the same name
+};
 
 /// The latest values of everything logged, whichever loop logged it.
 struct MetricBoard {

@@ -1,4 +1,5 @@
-#include "train/loops/automatic_optimization.h"
+// Automatic optimisation: backward pass, gradient clipping and optimizer step of one micro-batch.
+#include "train/loops/fit_loop.h"
 
 #include <cmath>
 #include <limits>

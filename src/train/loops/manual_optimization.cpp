@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/device/torch_device.h>
-#include <lockstep/train/manual_optimizer.h>
+#include <lockstep/train/run_optimizer.h>
 
 #include "strategy/scaled_step.h"
 

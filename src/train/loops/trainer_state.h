@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "train/checkpoints/checkpoint_session.h"
+#include "train/checkpoints/fit_checkpoint.h"
 
 namespace lockstep::detail {
 

@@ -1,4 +1,5 @@
-#include "train/loops/validation_schedule.h"
+// After which training batches a fit validates.
+#include "train/loops/fit_loop.h"
 
 #include <algorithm>
 #include <string>

@@ -8,12 +8,9 @@
 #include <lockstep/base/option_codec.h>
 #include <lockstep/data/any_loader.h>
 #include <lockstep/profilers/make_profiler.h>
-#include <lockstep/train/accumulation_schedule.h>
-#include <lockstep/train/batch_limit.h>
-#include <lockstep/train/fast_dev_run.h>
+#include <lockstep/train/batch_counts.h>
 #include <lockstep/train/profiler_choice.h>
 #include <lockstep/train/trainer_options.h>
-#include <lockstep/train/val_check_interval.h>
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/train/lr_find_result.h>
+#include <lockstep/train/tuner_options.h>
 
 #include "train/loops/fit_loop.h"
 #include "train/loops/trainer_state.h"

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include <lockstep/base/atomic_file.h>
-#include <lockstep/train/lr_find_result.h>
+#include <lockstep/train/tuner_options.h>
 
 #include "report/axis.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <lockstep/state/state_tree.h>
-#include <lockstep/train/lr_find_result.h>
+#include <lockstep/train/tuner_options.h>
 
 #include "train/loops/trainer_state.h"
 

@@ -1,7 +1,7 @@
 // GradientAccumulationScheduler: other accumulation windows from some epochs on.
 #pragma once
 
-#include <lockstep/train/accumulation_schedule.h>
+#include <lockstep/train/batch_counts.h>
 #include <lockstep/train/hooks.h>
 
 namespace lockstep {

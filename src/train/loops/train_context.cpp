@@ -1,3 +1,4 @@
+// Implements the contexts: what hooks see of the state of a Trainer, and what they ask of it.
 #include <algorithm>
 #include <typeinfo>
 
@@ -7,7 +8,6 @@
 #include <lockstep/base/log.h>
 #include <lockstep/data/any_loader.h>
 #include <lockstep/strategy/strategy.h>
-#include <lockstep/train/grad_norm.h>
 #include <lockstep/train/train_context.h>
 
 #include "train/checkpoints/fit_checkpoint.h"

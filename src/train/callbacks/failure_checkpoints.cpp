@@ -1,13 +1,10 @@
-// The callbacks that save against failures: LocalCheckpoint into memory, OnExceptionCheckpoint when a fit
-// fails.
-#include <lockstep/train/callbacks/local_checkpoint.h>
+#include <lockstep/train/callbacks/failure_checkpoints.h>
 
 #include <string>
 #include <utility>
 
 #include <lockstep/base/error.h>
 #include <lockstep/strategy/strategy.h>
-#include <lockstep/train/callbacks/on_exception_checkpoint.h>
 #include <lockstep/train/trainer_options.h>
 
 #include "checkpoint/local_checkpoints.h"

@@ -1,12 +1,29 @@
-// Ends a fit on a signal: SIGTERM, or the signal by which SLURM announces that a job's time is over.
+// Interrupted fits: how a signal ends a fit (SIGTERM, or the one by which SLURM announces that a job's time
+// is over), how SLURM is asked to restart its job, and whether the current job was restarted.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <string>
 
-#include "train/loops/trainer_state.h"
+#include "train/checkpoints/fit_checkpoint.h"
+#include "train/options/run_setup.h"
 #include "train/stopping/agreement_cadence.h"
 
 namespace lockstep::detail {
+
+struct JobRestart {
+  bool is_restarted = false;  ///< in the place of ranks that have failed, or of others on lost nodes
+  /// Checkpoints that are older belong to another job; empty where it is unknown.
+  std::optional<std::filesystem::file_time_type> began = {};
+};
+
+/// Whether the job was restarted, with the same answer on all ranks, some of which may have been started by a
+/// newer launcher. Must be called once after each start, before a checkpoint is written: in a job of SLURM or
+/// torchrun rank 0 records when the job begins. Collective, blocking.
+/// @throws IoError or, on the other ranks, CheckpointError where the begin of the job cannot be recorded
+JobRestart agree_on_restart(const RunSetup& setup);
 
 /// The request that a signal makes. Where ranks have got different signals, the largest value counts.
 enum class StopSignal : std::int64_t {
