@@ -1,6 +1,7 @@
 // Everything a training program needs: a table of contents.
 #pragma once
 
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/torch.h>
 
 #include <lockstep/base/env.h>
@@ -71,8 +72,6 @@
 #include <lockstep/metrics/stat_scores.h>
 
 #include <lockstep/optim/grad_norm.h>
-#include <lockstep/optim/optim_state.h>
-#include <lockstep/optim/optimizers.h>
 #include <lockstep/optim/scheduler.h>
 
 #include <lockstep/parallel/activation_checkpoint.h>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -34,5 +35,18 @@ void sgd_step(const DeviceBatch& batch, const Optimizer::Group& group, double da
 void adagrad_step(const DeviceBatch& batch, const Optimizer::Group& group, double lr_decay, double eps,
                   bool maximize);
 void lion_step(const DeviceBatch& batch, const Optimizer::Group& group);
+
+/// block_square_sums() of dense, real gradients of any floating type, one after the other, float64 on their
+/// device. At least one.
+at::Tensor device_square_sums(at::TensorList gradients);
+
+/// clip_coefficient() of a norm, without dimensions.
+at::Tensor device_clip_coefficient(const at::Tensor& norm, double max_norm);
+
+/// Multiplies gradients, on one device, by a number that is there.
+void device_scale(std::span<const at::Tensor> gradients, const at::Tensor& coefficient);
+
+/// pairwise_sum() of a flat float64 tensor, without dimensions.
+at::Tensor device_pairwise_sum(const at::Tensor& values);
 
 }  // namespace lockstep::detail

@@ -11,7 +11,6 @@
 #include "optim/adam_steps.h"
 #include "optim/fused.h"
 #include "optim/make_optimizer.h"
-#include "optim/refuse.h"
 
 namespace lockstep::detail {
 namespace {

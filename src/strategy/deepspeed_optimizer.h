@@ -3,7 +3,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/deepspeed/config.h>
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer_factory.h>
 
 namespace lockstep::detail {
 

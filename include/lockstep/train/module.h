@@ -8,7 +8,7 @@
 
 #include <lockstep/data/loader.h>
 #include <lockstep/optim/grad_norm.h>
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/optim/scheduler.h>
 #include <lockstep/parallel/backward_options.h>
 #include <lockstep/state/state_tree.h>

@@ -10,7 +10,7 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/torch.h>
 
-#include "optim/device_norms.h"
+#include "optim/device_operators.h"
 
 namespace lockstep::detail {
 namespace {

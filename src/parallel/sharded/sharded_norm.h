@@ -11,7 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/comm/communicator.h>
-#include <lockstep/optim/piece_exchange.h>
+#include <lockstep/optim/optimizer_factory.h>
 
 #include "parallel/sharded/flat_parameter.h"
 

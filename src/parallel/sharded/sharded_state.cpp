@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include <lockstep/base/error.h>
-#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/optimizer.h>
 #include <lockstep/torch.h>
 
 #include "state/module_tensors.h"

@@ -5,7 +5,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/base/option_type.h>
-#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/scheduler.h>
 #include <lockstep/state/module_state.h>
 #include <lockstep/state/random_state.h>
 #include <lockstep/torch.h>

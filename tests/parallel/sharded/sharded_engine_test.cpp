@@ -4,7 +4,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/optim/grad_norm.h>
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
 #include <lockstep/parallel/sharded/sharded_state.h>

@@ -3,8 +3,8 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/optim/grad_norm.h>
-#include <lockstep/optim/optim_state.h>
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
 #include <lockstep/parallel/sharded/sharded_state.h>

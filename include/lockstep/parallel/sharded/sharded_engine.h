@@ -14,7 +14,7 @@
 #include <lockstep/comm/communicator.h>
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optimizer.h>
-#include <lockstep/optim/piece_exchange.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/backward_options.h>
 #include <lockstep/parallel/sharded/fsdp.h>
 #include <lockstep/parallel/sharded/sharded_stats.h>
