@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/optim/optimizer_factory.h>
+#include <lockstep/parallel/activations.h>
 #include <lockstep/torch.h>
 
 #include <lockstep/base/env.h>
@@ -74,19 +75,13 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/scheduler.h>
 
-#include <lockstep/parallel/activation_checkpoint.h>
-#include <lockstep/parallel/activation_checkpointing.h>
-#include <lockstep/parallel/activation_offload.h>
 #include <lockstep/parallel/autograd.h>
-#include <lockstep/parallel/coalesce_grad_reduction.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/ddp/join.h>
 #include <lockstep/parallel/deepspeed_utils.h>
 #include <lockstep/parallel/deferred_init.h>
-#include <lockstep/parallel/sharded/fully_shard.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
-#include <lockstep/parallel/sharded/sharded_state.h>
 #include <lockstep/parallel/sync_batch_norm.h>
 #include <lockstep/parallel/zero.h>
 

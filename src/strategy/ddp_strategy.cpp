@@ -12,7 +12,6 @@
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 
-#include "parallel/sharded/restore_engines.h"
 #include "strategy/engine_table.h"
 #include "strategy/place_module.h"
 

@@ -4,7 +4,6 @@
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/torch.h>
 
-#include "parallel/sharded/restore_engines.h"
 #include "strategy/place_module.h"
 
 namespace lockstep {

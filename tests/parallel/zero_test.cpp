@@ -7,7 +7,6 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/optim/optimizer_factory.h>
-#include <lockstep/parallel/coalesce_grad_reduction.h>
 #include <lockstep/parallel/zero.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>

@@ -7,7 +7,7 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_factory.h>
-#include <lockstep/parallel/activation_checkpoint.h>
+#include <lockstep/parallel/activations.h>
 #include <lockstep/precision/forward_scope.h>
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/state/random_state.h>

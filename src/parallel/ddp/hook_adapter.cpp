@@ -1,10 +1,10 @@
-#include "parallel/ddp/hook_adapter.h"
 
 #include <utility>
 
 #include <lockstep/base/error.h>
 
-#include "parallel/ddp/bucket_layout.h"
+#include "parallel/ddp/bucket_reducer.h"
+#include "parallel/ddp/comm_hooks.h"
 
 namespace lockstep::detail {
 

@@ -14,8 +14,7 @@
 #include <lockstep/parallel/dispatch/tensor_mark.h>
 #include <lockstep/torch.h>
 
-#include "parallel/dispatch/backward_thread.h"
-#include "parallel/dispatch/operator_info.h"
+#include "parallel/dispatch/hook_engine.h"
 
 namespace lockstep::detail {
 

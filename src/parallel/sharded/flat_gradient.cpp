@@ -1,10 +1,11 @@
-#include "parallel/sharded/flat_gradient.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <lockstep/device/torch_device.h>
 #include <lockstep/torch.h>
+
+#include "parallel/sharded/gradient_reduction.h"
 
 namespace lockstep::detail {
 namespace {

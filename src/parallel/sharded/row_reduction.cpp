@@ -1,4 +1,3 @@
-#include "parallel/sharded/row_reduction.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include <lockstep/parallel/sharded/sharding_plan.h>
 #include <lockstep/torch.h>
 
+#include "parallel/sharded/gradient_reduction.h"
 #include "parallel/sharded/quantized_record.h"
 
 namespace lockstep::detail {

@@ -11,7 +11,6 @@
 #include "optim/device_operators.h"
 #include "parallel/backward_checks.h"
 #include "parallel/sharded/sharded_engine.h"
-#include "parallel/sharded/sharded_norm.h"
 
 namespace lockstep {
 

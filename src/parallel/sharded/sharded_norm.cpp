@@ -1,4 +1,3 @@
-#include "parallel/sharded/sharded_norm.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include <lockstep/torch.h>
 
 #include "optim/device_operators.h"
+#include "parallel/sharded/sharded_engine.h"
 
 namespace lockstep::detail {
 namespace {

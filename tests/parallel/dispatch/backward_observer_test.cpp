@@ -1,5 +1,4 @@
 // Backward passes are followed from begin to end, whatever happens in between.
-#include <lockstep/parallel/dispatch/backward_observer.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +12,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/autograd.h>
+#include <lockstep/parallel/dispatch/hook_engine.h>
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,4 @@
 // Saved tensors pass through the hooks of the innermost scope and of no other.
-#include <lockstep/parallel/dispatch/saved_tensor_hooks.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +7,7 @@
 #include <thread>
 
 #include <lockstep/base/error.h>
+#include <lockstep/parallel/dispatch/hook_engine.h>
 
 namespace lockstep {
 namespace {

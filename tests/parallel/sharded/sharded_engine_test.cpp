@@ -7,7 +7,7 @@
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
-#include <lockstep/parallel/sharded/sharded_state.h>
+#include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
