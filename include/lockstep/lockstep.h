@@ -1,8 +1,6 @@
 // Everything a training program needs: a table of contents.
 #pragma once
 
-#include <lockstep/optim/optimizer_factory.h>
-#include <lockstep/parallel/activations.h>
 #include <lockstep/torch.h>
 
 #include <lockstep/base/env.h>
@@ -52,7 +50,7 @@
 #include <lockstep/data/webdataset.h>
 
 #include <lockstep/device/accelerator.h>
-#include <lockstep/device/device.h>
+#include <lockstep/device/devices.h>
 #include <lockstep/device/scalar.h>
 #include <lockstep/device/torch_device.h>
 
@@ -73,8 +71,10 @@
 #include <lockstep/metrics/stat_scores.h>
 
 #include <lockstep/optim/grad_norm.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/optim/scheduler.h>
 
+#include <lockstep/parallel/activations.h>
 #include <lockstep/parallel/autograd.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/ddp/join.h>
@@ -91,7 +91,6 @@
 #include <lockstep/precision/precision_options.h>
 
 #include <lockstep/state/module_state.h>
-#include <lockstep/state/random_state.h>
 #include <lockstep/state/state_tree.h>
 
 #include <lockstep/strategy/strategy.h>
@@ -108,9 +107,9 @@
 #include <lockstep/profilers/simple_profiler.h>
 #include <lockstep/profilers/trace_profiler.h>
 
-#include <lockstep/fabric/batch_agreement.h>
 #include <lockstep/fabric/deepspeed_checkpoint.h>
 #include <lockstep/fabric/fabric.h>
+#include <lockstep/fabric/fabric_loader.h>
 #include <lockstep/fabric/flop_counter.h>
 #include <lockstep/fabric/spike_detector.h>
 #include <lockstep/fabric/throughput.h>

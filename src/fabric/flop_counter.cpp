@@ -13,7 +13,7 @@
 #include <ATen/record_function.h>
 
 #include "fabric/flop_formulas.h"
-#include "parallel/dispatch/hook_engine.h"
+#include "parallel/dispatch/backward_thread.h"
 
 namespace lockstep {
 namespace {

@@ -7,9 +7,13 @@
 #include <vector>
 
 #include <lockstep/base/error.h>
-#include <lockstep/optim/optimizer.h>
-#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/optim/optimizer_options.h>
+
+namespace lockstep {
+class Optimizer;
+class PieceExchange;
+struct NamedParameter;
+}  // namespace lockstep
 
 namespace lockstep::detail {
 

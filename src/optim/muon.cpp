@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/torch.h>
 
 #include "optim/adam_steps.h"

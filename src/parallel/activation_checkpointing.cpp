@@ -13,7 +13,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/activations.h>
-#include <lockstep/parallel/dispatch/hook_engine.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 #include <lockstep/torch.h>
 
 #include "parallel/activations/block_segments.h"

@@ -22,14 +22,6 @@ inline std::unordered_set<const torch::nn::Module*> parts_of(const torch::nn::Mo
   return parts;
 }
 
-}  // namespace lockstep::detail
-
-namespace torch::nn {
-class Module;
-}
-
-namespace lockstep::detail {
-
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;

@@ -14,7 +14,7 @@
 #include <lockstep/torch.h>
 
 #include "strategy/engine_table.h"
-#include "strategy/place_module.h"
+#include "strategy/module_parameters.h"
 
 namespace lockstep::detail {
 namespace {

@@ -7,7 +7,7 @@
 #include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
 
-#include "strategy/named_parameters.h"
+#include "strategy/module_parameters.h"
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 #include <lockstep/parallel/activations.h>
 #include <lockstep/precision/forward_scope.h>
 #include <lockstep/precision/grad_scaler.h>
-#include <lockstep/state/random_state.h>
+#include <lockstep/state/module_state.h>
 
 #include "sim/installed.h"
 #include "sim/sim_accelerator.h"

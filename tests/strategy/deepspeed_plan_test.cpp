@@ -6,7 +6,6 @@
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/strategy/deepspeed.h>
 
-#include "strategy/deepspeed_effects.h"
 #include "strategy/deepspeed_optimizer.h"
 #include "strategy/deepspeed_run.h"
 #include "strategy/deepspeed_strategy.h"

@@ -139,14 +139,6 @@ struct LOCKSTEP_API OptionType<ActivationCheckpointing> {
 LOCKSTEP_API void apply_activation_checkpointing(const torch::nn::Module& module,
                                                  const WrapPolicy& policy = {});
 
-}  // namespace lockstep
-
-namespace torch::nn {
-class Module;
-}
-
-namespace lockstep {
-
 struct ActivationOffload {
   std::filesystem::path directory = {};  ///< must be there; empty: that of temporary files
   std::int64_t min_bytes = 1 << 20;      ///< smaller tensors stay in memory

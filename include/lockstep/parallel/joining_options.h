@@ -36,7 +36,8 @@ void describe_joining(OptionVisitor& v, Options& o) {
           "ordered: the same bits for every algorithm; fast: the backend's own sums");
   v.field("check_collectives", o.check_collectives, "Ranks compare what they call before each collective");
   v.field("start_method", o.start_method, "How ranks are started: popen (fork if possible), fork or spawn");
-  v.field("cluster_environment", o.cluster_environment, "Cluster environment that tells each rank its place; detected by default");
+  v.field("cluster_environment", o.cluster_environment,
+          "Cluster environment that tells each rank its place; detected by default");
 }
 
 }  // namespace detail

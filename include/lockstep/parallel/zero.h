@@ -89,10 +89,6 @@ class LOCKSTEP_API GatheredParameters {
 
 }  // namespace lockstep::zero
 
-namespace torch::nn {
-class Module;
-}
-
 namespace lockstep::deepspeed {
 
 /// While it lives, backward passes add up the gradients of a sharded model on this rank and send nothing,

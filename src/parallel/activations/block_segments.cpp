@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include <lockstep/base/error.h>
-#include <lockstep/parallel/dispatch/hook_engine.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 #include <lockstep/torch.h>
 
 #include "parallel/activations/recorded_segment.h"
-#include "parallel/dispatch/hook_engine.h"
+#include "parallel/dispatch/backward_thread.h"
 #include "parallel/dispatch/operator_dispatch.h"
 
 namespace lockstep::detail {

@@ -12,12 +12,12 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/device/torch_device.h>
-#include <lockstep/parallel/dispatch/hook_engine.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 #include <lockstep/torch.h>
 
 #include "device/step_recording.h"
 #include "offload/swap_folder.h"
-#include "parallel/dispatch/hook_engine.h"
+#include "parallel/dispatch/backward_thread.h"
 #include "parallel/dispatch/operator_dispatch.h"
 
 namespace lockstep::detail {

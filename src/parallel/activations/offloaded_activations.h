@@ -18,7 +18,7 @@
 
 #include "offload/mapped_memory.h"
 #include "parallel/activations/module_policies.h"
-#include "parallel/dispatch/hook_engine.h"
+#include "parallel/dispatch/backward_thread.h"
 
 namespace lockstep::detail {
 

@@ -5,7 +5,7 @@
 
 #include <c10/util/ScopeExit.h>
 
-#include <lockstep/parallel/dispatch/hook_engine.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 #include <lockstep/torch.h>
 
 #include "parallel/activations/replay.h"

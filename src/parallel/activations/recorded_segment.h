@@ -20,7 +20,7 @@
 #include <lockstep/parallel/dispatch/tensor_mark.h>
 
 #include "parallel/activations/replay.h"
-#include "parallel/dispatch/hook_engine.h"
+#include "parallel/dispatch/backward_thread.h"
 #include "parallel/dispatch/operator_dispatch.h"
 
 namespace lockstep::detail {

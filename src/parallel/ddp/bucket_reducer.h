@@ -9,7 +9,6 @@
 #include <lockstep/parallel/autograd.h>
 #include <lockstep/parallel/ddp/comm_hook.h>
 #include <lockstep/parallel/ddp/ddp.h>
-#include <lockstep/parallel/ddp/ddp_engine.h>
 
 #include "comm/compat.h"
 #include "parallel/module_states.h"

@@ -6,11 +6,11 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/parallel/dispatch/hook_engine.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 #include <lockstep/torch.h>
 #include <torch/csrc/autograd/engine.h>
 
-#include "parallel/dispatch/hook_engine.h"
+#include "parallel/dispatch/backward_thread.h"
 #include "parallel/dispatch/operator_dispatch.h"
 
 namespace lockstep::detail {

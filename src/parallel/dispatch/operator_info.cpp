@@ -1,4 +1,5 @@
 // What the schemas of operators say: OperatorInfo, and OperatorCall's access to arguments by their kind.
+#include "parallel/dispatch/operator_dispatch.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -7,8 +8,6 @@
 #include <ATen/core/enum_tag.h>
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/dispatch/tensor_mark.h>
-
-#include "parallel/dispatch/operator_dispatch.h"
 
 namespace lockstep::detail {
 namespace {

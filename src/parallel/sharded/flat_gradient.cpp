@@ -1,11 +1,11 @@
+// FlatGradient: the gradients of a FlatParameter on their way to the shards.
+#include "parallel/sharded/gradient_reduction.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <lockstep/device/torch_device.h>
 #include <lockstep/torch.h>
-
-#include "parallel/sharded/gradient_reduction.h"
 
 namespace lockstep::detail {
 namespace {

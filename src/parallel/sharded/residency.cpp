@@ -12,7 +12,7 @@
 #include <lockstep/parallel/dispatch/tensor_mark.h>
 #include <lockstep/torch.h>
 
-#include "parallel/dispatch/hook_engine.h"
+#include "parallel/dispatch/backward_thread.h"
 #include "parallel/dispatch/operator_dispatch.h"
 
 namespace lockstep::detail {

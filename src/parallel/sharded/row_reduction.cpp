@@ -1,3 +1,5 @@
+// RowReduction: the rows of gradients of all ranks become averages, or sums, a chunk of them on each rank.
+#include "parallel/sharded/gradient_reduction.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +11,6 @@
 #include <lockstep/parallel/sharded/sharding_plan.h>
 #include <lockstep/torch.h>
 
-#include "parallel/sharded/gradient_reduction.h"
 #include "parallel/sharded/quantized_record.h"
 
 namespace lockstep::detail {

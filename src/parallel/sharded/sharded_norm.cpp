@@ -1,3 +1,5 @@
+// What looks at whole tensors where every rank has pieces: the norm of gradients, and optimizers.
+#include "parallel/sharded/sharded_engine.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +12,6 @@
 #include <lockstep/torch.h>
 
 #include "optim/device_operators.h"
-#include "parallel/sharded/sharded_engine.h"
 
 namespace lockstep::detail {
 namespace {

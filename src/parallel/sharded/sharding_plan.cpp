@@ -1,10 +1,10 @@
+#include <lockstep/parallel/sharded/sharding_plan.h>
 
 #include <bit>
 #include <string>
 #include <vector>
 
 #include <lockstep/base/error.h>
-#include <lockstep/parallel/sharded/sharding_plan.h>
 #include <lockstep/parallel/sharded/fsdp.h>
 #include <lockstep/torch.h>
 

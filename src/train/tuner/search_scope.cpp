@@ -7,7 +7,6 @@
 #include <lockstep/base/rank_status.h>
 #include <lockstep/optim/scheduler.h>
 #include <lockstep/state/module_state.h>
-#include <lockstep/state/random_state.h>
 #include <lockstep/torch.h>
 
 namespace lockstep::detail {

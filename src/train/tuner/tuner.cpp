@@ -3,7 +3,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/state/random_state.h>
+#include <lockstep/state/module_state.h>
 #include <lockstep/train/callbacks/batch_size_finder.h>
 #include <lockstep/train/callbacks/learning_rate_finder.h>
 #include <lockstep/train/tuner.h>

@@ -1,4 +1,5 @@
 // Backward passes are followed from begin to end, whatever happens in between.
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +13,6 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/autograd.h>
-#include <lockstep/parallel/dispatch/hook_engine.h>
 
 namespace lockstep {
 namespace {

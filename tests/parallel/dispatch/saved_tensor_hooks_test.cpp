@@ -1,4 +1,5 @@
 // Saved tensors pass through the hooks of the innermost scope and of no other.
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +8,6 @@
 #include <thread>
 
 #include <lockstep/base/error.h>
-#include <lockstep/parallel/dispatch/hook_engine.h>
 
 namespace lockstep {
 namespace {

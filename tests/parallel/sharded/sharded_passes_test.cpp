@@ -13,7 +13,7 @@
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
-#include "strategy/named_parameters.h"
+#include "strategy/module_parameters.h"
 #include "support/expect_error.h"
 
 #include "corridor.h"

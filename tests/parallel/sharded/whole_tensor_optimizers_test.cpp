@@ -13,7 +13,7 @@
 #include <lockstep/torch.h>
 
 #include "strategy/deepspeed_strategy.h"
-#include "strategy/named_parameters.h"
+#include "strategy/module_parameters.h"
 #include "support/temporary_folder.h"
 
 #include "../ddp_support.h"

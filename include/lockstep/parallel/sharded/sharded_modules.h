@@ -39,14 +39,6 @@ LOCKSTEP_API std::shared_ptr<ShardedEngine> fully_shard(const std::shared_ptr<to
                                                         const Communicator& comm, const Fsdp& options = {},
                                                         int ranks_per_node = 1);
 
-}  // namespace lockstep
-
-namespace torch::nn {
-class Module;
-}
-
-namespace lockstep {
-
 /// Keeps `engine`, which has sharded `module`, as long as the module lives. Thread-safe; not Collective.
 LOCKSTEP_API void keep_sharded(const std::shared_ptr<torch::nn::Module>& module,
                                std::shared_ptr<ShardedEngine> engine);
@@ -64,22 +56,6 @@ LOCKSTEP_API void restore_sharded(const torch::nn::Module& module);
 /// Lets go of engines that have ended, and of those of modules that nobody owns any more. Thread-safe; does
 /// not communicate.
 LOCKSTEP_API void forget_dropped_sharded();
-
-}  // namespace lockstep
-
-namespace torch::nn {
-class Module;
-}
-
-namespace lockstep::detail {
-
-/// As restore_sharded(); leaves what is sharded as a part of another module as it is, for those who only use
-/// it. Collective, blocking.
-void restore_engines_of(const torch::nn::Module& module);
-
-}  // namespace lockstep::detail
-
-namespace lockstep {
 
 /// All parameters and buffers of `module`, whole, under their PyTorch names, on rank 0; nothing on the
 /// others. `engines` have sharded it, or parts of it. Sharded ones are copies, of type `type`.
@@ -110,3 +86,11 @@ LOCKSTEP_API void load_sharded_optimizer_state(const ShardedEngine& engine, Opti
                                                const StateTree& state);
 
 }  // namespace lockstep
+
+namespace lockstep::detail {
+
+/// As restore_sharded(); leaves what is sharded as a part of another module as it is, for those who only use
+/// it. Collective, blocking.
+void restore_engines_of(const torch::nn::Module& module);
+
+}  // namespace lockstep::detail

@@ -122,24 +122,6 @@ LOCKSTEP_API ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks
 /// precision where nothing is computed in any
 LOCKSTEP_API void check_plan(const ShardingPlan& plan, int world_size);
 
-}  // namespace lockstep
-
-namespace lockstep::detail {
-
-/// The plan for modules on `device`: on the CPU nothing is offloaded to it, on others that comes first.
-ShardingPlan placed_on(ShardingPlan plan, at::Device device);
-
-/// What all ranks must do alike, a line each. Directories are every rank's own; policies by predicate are
-/// taken for equal.
-std::vector<std::string> lines_of(const ShardingPlan& plan);
-
-/// Collective, blocking. @throws CollectiveMismatch naming the option, and both values, where ranks differ
-void require_same_plan(const ShardingPlan& plan, const Communicator& comm);
-
-}  // namespace lockstep::detail
-
-namespace lockstep {
-
 /// Counts since the engine was made.
 struct ShardedStats {
   std::int64_t gathers = 0;              ///< units that were gathered
@@ -164,3 +146,17 @@ struct ShardedStats {
 };
 
 }  // namespace lockstep
+
+namespace lockstep::detail {
+
+/// The plan for modules on `device`: on the CPU nothing is offloaded to it, on others that comes first.
+ShardingPlan placed_on(ShardingPlan plan, at::Device device);
+
+/// What all ranks must do alike, a line each. Directories are every rank's own; policies by predicate are
+/// taken for equal.
+std::vector<std::string> lines_of(const ShardingPlan& plan);
+
+/// Collective, blocking. @throws CollectiveMismatch naming the option, and both values, where ranks differ
+void require_same_plan(const ShardingPlan& plan, const Communicator& comm);
+
+}  // namespace lockstep::detail

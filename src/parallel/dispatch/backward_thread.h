@@ -12,7 +12,7 @@
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <lockstep/base/export.h>
-#include <lockstep/parallel/dispatch/hook_engine.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 
 namespace lockstep::detail {
 
