@@ -49,7 +49,7 @@
 #include <lockstep/data/webdataset.h>
 
 #include <lockstep/device/accelerator.h>
-#include <lockstep/device/device.h>
+#include <lockstep/device/devices.h>
 #include <lockstep/device/scalar.h>
 #include <lockstep/device/torch_device.h>
 
@@ -70,23 +70,17 @@
 #include <lockstep/metrics/stat_scores.h>
 
 #include <lockstep/optim/grad_norm.h>
-#include <lockstep/optim/optim_state.h>
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/optim/scheduler.h>
 
-#include <lockstep/parallel/activation_checkpoint.h>
-#include <lockstep/parallel/activation_checkpointing.h>
-#include <lockstep/parallel/activation_offload.h>
+#include <lockstep/parallel/activations.h>
 #include <lockstep/parallel/autograd.h>
-#include <lockstep/parallel/coalesce_grad_reduction.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/ddp/join.h>
 #include <lockstep/parallel/deepspeed_utils.h>
 #include <lockstep/parallel/deferred_init.h>
-#include <lockstep/parallel/sharded/fully_shard.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
-#include <lockstep/parallel/sharded/sharded_state.h>
 #include <lockstep/parallel/sync_batch_norm.h>
 #include <lockstep/parallel/zero.h>
 
@@ -96,7 +90,6 @@
 #include <lockstep/precision/precision_options.h>
 
 #include <lockstep/state/module_state.h>
-#include <lockstep/state/random_state.h>
 #include <lockstep/state/state_tree.h>
 
 #include <lockstep/strategy/strategy.h>
@@ -113,9 +106,9 @@
 #include <lockstep/profilers/simple_profiler.h>
 #include <lockstep/profilers/trace_profiler.h>
 
-#include <lockstep/fabric/batch_agreement.h>
 #include <lockstep/fabric/deepspeed_checkpoint.h>
 #include <lockstep/fabric/fabric.h>
+#include <lockstep/fabric/fabric_loader.h>
 #include <lockstep/fabric/flop_counter.h>
 #include <lockstep/fabric/spike_detector.h>
 #include <lockstep/fabric/throughput.h>

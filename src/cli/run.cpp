@@ -17,7 +17,7 @@
 #include <lockstep/cli/tune.h>
 #include <lockstep/cluster/detect.h>
 #include <lockstep/device/accelerator.h>
-#include <lockstep/device/device.h>
+#include <lockstep/device/devices.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/torch.h>

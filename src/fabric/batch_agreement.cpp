@@ -1,4 +1,5 @@
-#include <lockstep/fabric/batch_agreement.h>
+// Ranks that train on streams agree which batch is the last one.
+#include <lockstep/fabric/fabric_loader.h>
 
 #include <deque>
 #include <utility>

@@ -12,7 +12,7 @@
 #include <lockstep/device/torch_device.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
-#include <lockstep/parallel/dispatch/backward_observer.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 
 #include "base/system.h"
 #include "launch/signal_flag.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include <lockstep/cluster/environment.h>
-#include <lockstep/device/device.h>
+#include <lockstep/device/devices.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>
 

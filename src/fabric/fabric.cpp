@@ -8,10 +8,9 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/device/torch_device.h>
-#include <lockstep/fabric/batch_agreement.h>
-#include <lockstep/fabric/fabric_optimizer.h>
+#include <lockstep/fabric/fabric_loader.h>
 #include <lockstep/fabric/fabric_options.h>
-#include <lockstep/fabric/scopes.h>
+#include <lockstep/fabric/fabric_steps.h>
 #include <lockstep/torch.h>
 
 #include "device/step_recording.h"

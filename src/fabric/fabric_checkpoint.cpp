@@ -9,7 +9,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/fabric/fabric.h>
-#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/scheduler.h>
 #include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
 

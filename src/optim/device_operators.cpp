@@ -6,7 +6,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
-#include "optim/gradient_tensor.h"
 #include "optim/kernels.h"
 #include "optim/segments.h"
 

@@ -48,4 +48,17 @@ at::Tensor lamb_moments(const DeviceBatch& batch, const Optimizer::Group& group,
 void lamb_move(const DeviceBatch& batch, const at::Tensor& squares, std::span<const std::int64_t> blocks,
                const Optimizer::Group& group, const Lamb& options);
 
+/// block_square_sums() of dense, real gradients of any floating type, one after the other, float64 on their
+/// device. At least one.
+at::Tensor device_square_sums(at::TensorList gradients);
+
+/// clip_coefficient() of a norm, without dimensions.
+at::Tensor device_clip_coefficient(const at::Tensor& norm, double max_norm);
+
+/// Multiplies gradients, on one device, by a number that is there.
+void device_scale(std::span<const at::Tensor> gradients, const at::Tensor& coefficient);
+
+/// pairwise_sum() of a flat float64 tensor, without dimensions.
+at::Tensor device_pairwise_sum(const at::Tensor& values);
+
 }  // namespace lockstep::detail

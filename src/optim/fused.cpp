@@ -16,8 +16,8 @@
 
 #include "device/step_recording.h"
 #include "offload/swap_folder.h"
-#include "optim/arena.h"
-#include "optim/refuse.h"
+#include "optim/make_optimizer.h"
+#include "optim/state_memory.h"
 
 namespace lockstep::detail {
 namespace {

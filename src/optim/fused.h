@@ -18,11 +18,10 @@
 
 #include "device/step_recording.h"
 #include "optim/device_operators.h"
-#include "optim/gradient_tensor.h"
 #include "optim/kernels.h"
 #include "optim/pieces.h"
 #include "optim/segments.h"
-#include "optim/swapped_tiles.h"
+#include "optim/state_memory.h"
 
 namespace lockstep::detail {
 

@@ -11,10 +11,10 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/library.h>
 
-#include "optim/device_norms.h"
-#include "optim/gradient_tensor.h"
+#include "optim/device_operators.h"
 #include "optim/kernels.h"
-#include "optim/refuse.h"
+#include "optim/make_optimizer.h"
+#include "optim/segments.h"
 
 namespace lockstep {
 namespace {

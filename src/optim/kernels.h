@@ -143,4 +143,9 @@ LOCKSTEP_API double square_sum(const T* values, std::int64_t size, Isa isa);
 /// The same of elements [begin, end): of float64 as they are, else as float32.
 LOCKSTEP_API double square_sum(const Gradients& gradients, std::int64_t begin, std::int64_t end, Isa isa);
 
+/// Rounds elements [begin, end) of `from` to the nearest, ties to even, and writes them to the same places of
+/// `to`. Exported for the tests of its bits.
+LOCKSTEP_API void narrow(const float* from, const NarrowElements& to, std::int64_t begin, std::int64_t end,
+                         Isa isa);
+
 }  // namespace lockstep::detail

@@ -3,6 +3,7 @@
 #include <c10/util/accumulate.h>
 
 #include <lockstep/optim/grad_norm.h>
+#include <lockstep/optim/optimizer_factory.h>
 
 #include "optim/fused.h"
 #include "optim/lamb_kernel.h"

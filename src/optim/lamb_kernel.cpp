@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "optim/gradient_reader.h"
 #include "optim/kernel_targets.h"
 
 namespace lockstep::detail {

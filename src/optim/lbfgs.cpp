@@ -12,7 +12,6 @@
 #include <lockstep/torch.h>
 
 #include "optim/make_optimizer.h"
-#include "optim/refuse.h"
 
 namespace lockstep::detail {
 namespace {

@@ -1,14 +1,37 @@
-// The optimizers this module has, made from checked options.
+// The optimizers this module has, made from checked options, and the errors of its checks.
 #pragma once
 
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
-#include <lockstep/optim/optimizer.h>
+#include <lockstep/base/error.h>
 #include <lockstep/optim/optimizer_options.h>
-#include <lockstep/optim/piece_exchange.h>
+
+namespace lockstep {
+class Optimizer;
+class PieceExchange;
+struct NamedParameter;
+}  // namespace lockstep
 
 namespace lockstep::detail {
+
+/// @throws ConfigError of module optim
+[[noreturn]] void refuse(std::string what, std::string expected, std::string got, std::string hint = "");
+
+/// @throws ConfigError if `allowed` is false: `field` (such as "AdamW.lr") is `value`, where `expected` is
+/// wanted
+void require(bool allowed, const std::string& field, double value, const std::string& expected);
+
+/// require() that `value` is a finite number >= 0.
+void require_not_negative(const std::string& field, double value);
+
+/// require() that `value` lies in [0, 1].
+void require_share(const std::string& field, double value);
+
+/// `a, b, c, ... (12)`: the first few of many names, for an error's text.
+std::string some_of(std::span<const std::string> names);
 
 /// @throws ConfigError naming the field and value that torch would refuse too
 void validate(const SGD& options);

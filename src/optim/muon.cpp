@@ -6,12 +6,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/torch.h>
 
 #include "optim/adam_steps.h"
 #include "optim/fused.h"
 #include "optim/make_optimizer.h"
-#include "optim/refuse.h"
 
 namespace lockstep::detail {
 namespace {

@@ -1,4 +1,6 @@
-#include <lockstep/optim/optim_state.h>
+// Optimizers and schedulers as StateTrees.
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/optim/scheduler.h>
 
 #include <utility>
 

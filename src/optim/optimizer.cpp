@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "optim/refuse.h"
+#include "optim/make_optimizer.h"
 #include "state/module_tensors.h"
 
 namespace lockstep {

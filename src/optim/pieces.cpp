@@ -4,7 +4,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "optim/gradient_tensor.h"
+#include "optim/segments.h"
 
 namespace lockstep::detail {
 

@@ -10,7 +10,7 @@
 
 #include <lockstep/base/export.h>
 
-#include "optim/narrowing.h"
+#include "optim/kernels.h"
 
 namespace lockstep::detail {
 

@@ -7,7 +7,7 @@
 
 #include <lockstep/optim/scheduler_options.h>
 
-#include "optim/refuse.h"
+#include "optim/make_optimizer.h"
 
 namespace lockstep::detail {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "optim/refuse.h"
+#include "optim/make_optimizer.h"
 #include "optim/schedule.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
-// The tensors of a module and its parts, by name; their comparison between ranks and with what they were at
-// set-up.
+// The tensors of a module and its parts, by name; their comparison, and that of whatever ranks must say
+// alike, between ranks, and with what they were at set-up.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,6 @@ inline std::unordered_set<const torch::nn::Module*> parts_of(const torch::nn::Mo
   for (const auto& part : module.modules(/*include_self=*/false)) parts.insert(part.get());
   return parts;
 }
-
-}  // namespace lockstep::detail
-
-namespace torch::nn {
-class Module;
-}
-
-namespace lockstep::detail {
 
 struct NamedTensor {
   std::string name;
@@ -87,5 +79,15 @@ class ModuleLists {
   ChangeWords words_;
   std::int64_t calls_ = 0;
 };
+
+struct DifferenceWords {
+  const char* what;  ///< "the ranks' modules differ"
+  const char* hint;
+};
+
+/// Collective, blocking.
+/// @throws CollectiveMismatch with the first line that differs from rank 0's, and that
+void require_equal_across_ranks(const std::vector<std::string>& lines, const Communicator& comm,
+                                const DifferenceWords& words);
 
 }  // namespace lockstep::detail

@@ -1,3 +1,4 @@
+// The precisions that ship with lockstep, by their options, and what all of them have in common.
 #include <lockstep/precision/precision_options.h>
 
 #include <array>
@@ -10,6 +11,19 @@
 #include <lockstep/torch.h>
 
 namespace lockstep {
+
+Precision::~Precision() = default;
+
+void Precision::set_grad_scaler(const GradScalerOptions& options) {
+  scaler_ = std::make_shared<GradScaler>(options);
+}
+
+StateTree Precision::state() const { return scaler_ ? scaler_->state() : StateTree(); }
+
+void Precision::load_state(const StateTree& state) {
+  if (scaler_) scaler_->load_state(state);
+}
+
 namespace {
 
 // Bf16Mixed: torch.autocast with bfloat16. No scaler: bfloat16 has float32's range.

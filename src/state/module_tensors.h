@@ -9,7 +9,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
-#include <lockstep/state/incompatible_keys.h>
+
+namespace lockstep {
+struct IncompatibleKeys;
+}
 
 namespace lockstep::detail {
 

@@ -1,7 +1,6 @@
 // Keys of Lightning's DeepSpeedStrategy, and the JSON that it makes of them.
+#include <lockstep/parallel/joining_options.h>
 #include <lockstep/strategy/deepspeed.h>
-
-#include "parallel/joining_options.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/precision/precision.h>
 
-#include "strategy/deepspeed_effects.h"
+#include "strategy/deepspeed_run.h"
 #include "strategy/engine_table.h"
 
 namespace lockstep::detail {

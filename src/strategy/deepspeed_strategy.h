@@ -3,7 +3,7 @@
 
 #include <lockstep/deepspeed/config.h>
 #include <lockstep/parallel/sharded/sharding_plan.h>
-#include <lockstep/precision/grad_scaler_options.h>
+#include <lockstep/precision/grad_scaler.h>
 #include <lockstep/strategy/deepspeed.h>
 
 #include "strategy/deepspeed_run.h"

@@ -9,13 +9,12 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
-#include <lockstep/parallel/sharded/sharded_state.h>
+#include <lockstep/parallel/sharded/sharding_plan.h>
 #include <lockstep/precision/precision.h>
 #include <lockstep/torch.h>
 
-#include "parallel/sharded/sharding_plan.h"
 #include "strategy/engine_table.h"
-#include "strategy/place_module.h"
+#include "strategy/module_parameters.h"
 
 namespace lockstep::detail {
 namespace {

@@ -3,11 +3,11 @@
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/cluster/environment.h>
 #include <lockstep/optim/grad_norm.h>
-#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/optimizer.h>
 #include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
 
-#include "strategy/named_parameters.h"
+#include "strategy/module_parameters.h"
 
 namespace lockstep {
 

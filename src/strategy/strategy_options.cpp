@@ -8,7 +8,6 @@
 #include "strategy/ddp_strategy.h"
 #include "strategy/deepspeed_strategy.h"
 #include "strategy/sharded_strategy.h"
-#include "strategy/single_device_strategy.h"
 
 namespace lockstep {
 namespace {

@@ -13,7 +13,7 @@
 #include <lockstep/base/rank_status.h>
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/parallel/deferred_init.h>
-#include <lockstep/state/random_state.h>
+#include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
 #include <lockstep/train/callbacks/model_summary.h>
 #include <lockstep/train/callbacks/progress_bar.h>

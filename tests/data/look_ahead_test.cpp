@@ -6,7 +6,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/look_ahead.h>
-#include <lockstep/fabric/batch_agreement.h>
+#include <lockstep/fabric/fabric_loader.h>
 #include <lockstep/testing/run_ranks.h>
 
 #include "data/recorder.h"

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <lockstep/base/error.h>
 #include <lockstep/device/accelerator.h>
-#include <lockstep/device/device.h>
+#include <lockstep/device/devices.h>
 
 #include <vector>
 

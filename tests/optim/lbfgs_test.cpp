@@ -1,7 +1,7 @@
 // LBFGS against torch's own, and what a checkpoint holds of it.
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
-#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/torch.h>
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "optim/narrowing.h"
+#include "optim/kernels.h"
 #include "optim/pieces.h"
 #include "optim/support.h"
 

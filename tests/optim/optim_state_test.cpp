@@ -1,10 +1,10 @@
 // Optimizers and schedulers as StateTrees.
-#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/scheduler.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/torch.h>
 
 #include "optim/support.h"

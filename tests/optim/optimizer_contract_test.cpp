@@ -1,7 +1,7 @@
 // Groups, state, and every refusal's text.
 #include <gmock/gmock.h>
 #include <lockstep/base/error.h>
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/torch.h>
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // What is particular to Lion, Lamb and Muon.
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
-#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/torch.h>
 

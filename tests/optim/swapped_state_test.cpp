@@ -4,12 +4,12 @@
 #include <filesystem>
 
 #include <lockstep/base/error.h>
-#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/torch.h>
 
 #include "offload/swap_folder.h"
-#include "optim/swapped_tiles.h"
+#include "optim/state_memory.h"
 #include "support/expect_error.h"
 #include "support/file_size_limit.h"
 #include "support/temporary_folder.h"

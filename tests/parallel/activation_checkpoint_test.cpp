@@ -5,7 +5,7 @@
 #include <ATen/autocast_mode.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/parallel/activation_checkpoint.h>
+#include <lockstep/parallel/activations.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>

@@ -7,8 +7,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/fabric/fabric.h>
-#include <lockstep/parallel/activation_checkpoint.h>
-#include <lockstep/parallel/activation_checkpointing.h>
+#include <lockstep/parallel/activations.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>

@@ -5,8 +5,7 @@
 #include <filesystem>
 
 #include <lockstep/base/error.h>
-#include <lockstep/parallel/activation_checkpointing.h>
-#include <lockstep/parallel/activation_offload.h>
+#include <lockstep/parallel/activations.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>

@@ -6,8 +6,7 @@
 #include <map>
 #include <string>
 
-#include <lockstep/parallel/activation_checkpoint.h>
-#include <lockstep/parallel/activation_checkpointing.h>
+#include <lockstep/parallel/activations.h>
 #include <lockstep/parallel/sync_batch_norm.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/deepspeed_utils.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
-#include <lockstep/parallel/sharded/sharded_state.h>
 #include <lockstep/strategy/deepspeed.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>

@@ -6,8 +6,7 @@
 #include <cmath>
 
 #include <lockstep/base/error.h>
-#include <lockstep/optim/optimizers.h>
-#include <lockstep/parallel/coalesce_grad_reduction.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/zero.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>

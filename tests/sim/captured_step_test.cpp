@@ -5,7 +5,7 @@
 
 #include <lockstep/device/torch_device.h>
 #include <lockstep/fabric/fabric.h>
-#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/precision/grad_scaler.h>
 

@@ -1,7 +1,7 @@
 // Installs the devices in a test program, after its copy for ranks was forked.
 #include <gtest/gtest.h>
 
-#include <lockstep/parallel/dispatch/backward_observer.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 
 #include "sim/sim.h"
 #include "support/contract_device.h"

@@ -5,12 +5,12 @@
 #include <lockstep/device/torch_device.h>
 #include <lockstep/fabric/fabric.h>
 #include <lockstep/optim/grad_norm.h>
-#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_factory.h>
-#include <lockstep/parallel/activation_checkpoint.h>
+#include <lockstep/parallel/activations.h>
 #include <lockstep/precision/forward_scope.h>
 #include <lockstep/precision/grad_scaler.h>
-#include <lockstep/state/random_state.h>
+#include <lockstep/state/module_state.h>
 
 #include "sim/installed.h"
 #include "sim/sim_accelerator.h"

@@ -1,6 +1,6 @@
 // What is offloaded from a device to the host: activations, and what monitors say of memory.
 #include <lockstep/device/torch_device.h>
-#include <lockstep/parallel/activation_offload.h>
+#include <lockstep/parallel/activations.h>
 
 #include "sim/installed.h"
 #include "sim/sim_accelerator.h"

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
-#include <lockstep/state/random_state.h>
 #include <lockstep/torch.h>
 
 #include "support/expect_error.h"

@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/strategy/deepspeed.h>
 
-#include "strategy/deepspeed_effects.h"
 #include "strategy/deepspeed_optimizer.h"
 #include "strategy/deepspeed_run.h"
 #include "strategy/deepspeed_strategy.h"

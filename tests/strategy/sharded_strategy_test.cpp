@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
-#include <lockstep/parallel/coalesce_grad_reduction.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
+#include <lockstep/parallel/zero.h>
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/precision/precision_options.h>
 #include <lockstep/strategy/strategy.h>

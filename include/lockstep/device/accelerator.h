@@ -2,7 +2,10 @@
 // of Trainer and Fabric chooses from.
 #pragma once
 
+#include <condition_variable>
+#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,9 +15,26 @@
 #include <c10/core/Stream.h>
 
 #include <lockstep/base/export.h>
-#include <lockstep/device/stream_gate.h>
 
 namespace lockstep {
+
+/// A place in a stream of a device where the device waits for a thread of the host. A recorded step
+/// (captured_step.h) comes to it again with each replay: the n-th open() is for the n-th time. Thread-safe.
+class LOCKSTEP_API StreamGate {
+ public:
+  /// Blocks until the stream has come here, for the n-th time at the n-th call.
+  void await_arrival();
+  /// Lets the stream go on, now or when it comes.
+  void open();
+
+  /// For accelerators: the stream has come. Blocks until it may go on.
+  void pass();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t awaited_ = 0, arrived_ = 0, opened_ = 0;
+};
 
 /// What lockstep must know of a kind of device beyond what LibTorch's own interfaces tell: guards, streams,
 /// events, generators, pinned memory and memory statistics are LibTorch's, found by type(). The table holds

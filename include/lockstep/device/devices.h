@@ -1,4 +1,5 @@
-// The `devices` option of Trainer and Fabric, in all the forms that Lightning takes.
+// On which devices a run's ranks are: the `accelerator` and `devices` options of Trainer and Fabric, in all
+// the forms that Lightning takes, and which accelerators a machine has.
 #pragma once
 
 #include <concepts>
@@ -7,6 +8,8 @@
 #include <string_view>
 #include <variant>
 #include <vector>
+
+#include <c10/core/Device.h>
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/option_type.h>
@@ -58,5 +61,57 @@ struct LOCKSTEP_API OptionType<Devices> {
   static std::string accepted();
   static std::string type() { return "int or list"; }
 };
+
+/// What there is to run on besides CPUs; an interface, so that what follows from the numbers can be tested
+/// on any machine.
+class LOCKSTEP_API DeviceInventory {
+ public:
+  virtual ~DeviceInventory() = default;
+
+  /// CUDA devices that this process may see, by CUDA_VISIBLE_DEVICES. Leaves CUDA uninitialised, so that
+  /// the process can still fork.
+  virtual int cuda_count() const = 0;
+  /// Whether memory can be had on that CUDA device, 0 <= index < cuda_count(). Initialises CUDA; blocks.
+  virtual bool is_usable_cuda(int index) const = 0;
+};
+
+/// This machine, asked through NVIDIA's management library where there is one.
+LOCKSTEP_API const DeviceInventory& this_machine();
+
+/// The first `count` CUDA devices on which memory can be had, in ascending order; -1: all of them, which may
+/// be none. Two processes that ask at once may be given the same, unless the devices are in exclusive mode.
+/// @throws ConfigError when more are asked for than there are, or than are usable
+/// Lightning: fabric/accelerators/cuda.py find_usable_cuda_devices
+LOCKSTEP_API std::vector<int> find_usable_cuda_devices(int count = -1,
+                                                       const DeviceInventory& inventory = this_machine());
+
+/// How many ranks this node runs and on which devices.
+struct DevicePlan {
+  std::string accelerator = "cpu";  ///< its name in the table of accelerators
+  int count = 1;                    ///< ranks on this node, >= 1
+  std::vector<int> indices = {};    ///< each local rank's, among those that are visible; of "cpu": none
+};
+
+/// Lightning's table. On "cpu", "auto" is 1 and a number is that many ranks. On "cuda" (or "gpu"), "auto"
+/// and -1 are all visible devices, a number is the first so many, and a list names them. The accelerator
+/// "auto" is the CPU here; devices_to_run_on() looks for a better one.
+/// @param under_torchelastic  it may show each process one device only: others are then not looked for
+/// @throws ConfigError naming the option, the value and what there is: nothing selected, devices that are not
+///         there or named twice, lists and negative numbers on "cpu"
+/// Lightning: fabric/utilities/device_parser.py
+LOCKSTEP_API DevicePlan parse_devices(std::string_view accelerator, const Devices& devices,
+                                      const DeviceInventory& inventory = this_machine(),
+                                      bool under_torchelastic = false);
+
+/// The devices of a run that starts now on this machine: as parse_devices(), with any accelerator of the
+/// table (accelerator.h). "auto" is the best one that has devices here.
+/// @throws ConfigError also for an accelerator that is not there, with what was looked for
+LOCKSTEP_API DevicePlan devices_to_run_on(std::string_view accelerator, const Devices& devices,
+                                          bool under_torchelastic = false);
+
+/// The device of the rank with that number on this node. A plan of one device has it for every rank: several
+/// ranks can share a device, or each sees one of its own only.
+/// @throws ConfigError for a rank beyond the plan's devices
+LOCKSTEP_API c10::Device device_of_rank(const DevicePlan& plan, int local_rank);
 
 }  // namespace lockstep

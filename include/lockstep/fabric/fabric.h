@@ -20,12 +20,10 @@
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/data/loader.h>
-#include <lockstep/fabric/captured_batch_step.h>
 #include <lockstep/fabric/fabric_loader.h>
-#include <lockstep/fabric/fabric_optimizer.h>
 #include <lockstep/fabric/fabric_options.h>
+#include <lockstep/fabric/fabric_steps.h>
 #include <lockstep/fabric/module_pointer.h>
-#include <lockstep/fabric/scopes.h>
 #include <lockstep/fabric/state_ref.h>
 #include <lockstep/loggers/logger.h>
 #include <lockstep/optim/optimizer_factory.h>

@@ -1,10 +1,14 @@
-// A loader as Fabric::setup_loader() gives it: this rank's part of the data, epoch after epoch.
+// Loaders of ranks: one as Fabric::setup_loader() gives it, this rank's part of the data, epoch after epoch;
+// and streams, on which ranks that train end together: look_ahead() over a communicator.
 #pragma once
 
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <utility>
 
+#include <lockstep/base/export.h>
+#include <lockstep/comm/communicator.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/data/look_ahead.h>
 
@@ -58,5 +62,12 @@ class FabricLoader {
   TensorChange conversion_;
   std::int64_t epoch_ = 0;
 };
+
+/// `loader` with streams whose ranks agree which batch is the last one. One number per batch is summed up
+/// over the ranks, a step before the sum is needed; next() is Collective in training. Where the length is
+/// known, or not only for training, it costs nothing to leave it out.
+LOCKSTEP_API std::shared_ptr<AnyLoader> agree_on_batches(
+    std::shared_ptr<AnyLoader> loader, const Communicator& communicator,
+    UnevenStreams uneven = UnevenStreams::kStopAtShortest);
 
 }  // namespace lockstep

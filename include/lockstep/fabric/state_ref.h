@@ -11,7 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
-#include <lockstep/fabric/fabric_optimizer.h>
+#include <lockstep/fabric/fabric_steps.h>
 #include <lockstep/fabric/module_pointer.h>
 #include <lockstep/state/state_tree.h>
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <lockstep/base/export.h>
+#include <lockstep/state/state_tree.h>
 
 namespace lockstep {
 
@@ -139,5 +140,13 @@ class LOCKSTEP_API Optimizer {
   std::vector<Group> groups_;
   std::function<void()> on_zero_grad_;
 };
+
+/// `name`, `groups` (each group's values and its parameters' names) and `state`: per parameter its
+/// tensors under torch's names. The tensors alias the optimizer's. Not Collective.
+LOCKSTEP_API StateTree state_of(Optimizer& optimizer);
+
+/// Copies tensors in place and sets the groups' values.
+/// @throws CheckpointError naming what is missing, unknown or of another optimizer; nothing has changed then
+LOCKSTEP_API void load_state(Optimizer& optimizer, const StateTree& state);
 
 }  // namespace lockstep

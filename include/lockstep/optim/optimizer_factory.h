@@ -1,18 +1,53 @@
-// How an optimizer is asked for: options now, parameters later, because sharding decides which tensors it
-// holds.
+// How optimizers are asked for: options now, parameters later, because sharding decides which tensors an
+// optimizer holds, and what it asks other ranks; and what a module's configure_optimizers() returns.
 #pragma once
 
 #include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_options.h>
-#include <lockstep/optim/piece_exchange.h>
+#include <lockstep/optim/scheduler_options.h>
 
 namespace lockstep {
+
+/// Pieces of a parameter are runs of its elements, in the order of ranks. They begin at multiples of
+/// kGradNormBlock elements, so that sums over blocks of that many are those of the whole, and some are empty.
+/// Ranks ask in the same order for the same parameters, which go by their names.
+class LOCKSTEP_API PieceExchange {
+ public:
+  virtual ~PieceExchange();
+
+  /// The shape of the whole. Not Collective. @throws ConfigError for a name that is not sharded here
+  virtual std::vector<std::int64_t> shape_of(const std::string& parameter) const = 0;
+
+  /// `mine` has a row for each block of kGradNormBlock elements of this rank's pieces of `parameters`, one
+  /// piece after the other: [blocks, n], on the CPU or the parameters' device. Returns the rows of the whole
+  /// parameters. Collective; blocking for tensors of the CPU.
+  virtual at::Tensor join_blocks(std::span<const std::string> parameters, const at::Tensor& mine) = 0;
+
+  /// A tensor in the shape of a parameter, of which this rank has `elements`, flat.
+  struct Part {
+    std::string parameter;
+    at::Tensor elements;
+    double cost = 1.0;  ///< of changing the whole; any unit
+  };
+  /// Replaces each of `parts`, all of one dtype, by what `change` makes of the whole: on one of the ranks,
+  /// which gets the whole in its shape and gives the same number of elements. Each rank changes its share,
+  /// one at a time. Collective, blocking.
+  using Change = std::function<at::Tensor(const at::Tensor& whole)>;
+  virtual void change_whole(std::span<Part> parts, const Change& change) = 0;
+};
 
 /// Makes an Optimizer for parameters it is given. A value, converted from options (`AdamW{.lr = 3e-4}`) or
 /// from any function that takes the parameters and returns an Optimizer.
@@ -64,5 +99,32 @@ class LOCKSTEP_API OptimizerFactory {
 
   PieceFunction create_;
 };
+
+}  // namespace lockstep
+
+namespace torch::nn {
+class Module;
+}
+
+namespace lockstep {
+
+/// An optimizer and, if wanted, what steps its learning rate:
+/// `return {.optimizer = AdamW{.lr = 3e-4}, .lr_scheduler = LRScheduler{.scheduler = StepLR{.step_size =
+/// 10}}};`
+struct Optimizers {
+  OptimizerFactory optimizer = {};
+  std::optional<LRScheduler> lr_scheduler = {};
+  /// Whose parameters it trains: a part of the module, such as a GAN's generator. All of the module's where
+  /// none is named. Of several optimizers name either every one's part or none's; parts share no parameter.
+  std::shared_ptr<torch::nn::Module> module = {};
+  /// Further ones, for manual optimisation: several_optimizers() fills it in.
+  std::vector<Optimizers> others = {};
+};
+
+/// Several optimizers, numbered from 0:
+///
+///     return ls::several_optimizers({{.optimizer = ls::Adam{.lr = 2e-4}, .module = generator.ptr()},
+///                                    {.optimizer = ls::Adam{.lr = 2e-4}, .module = discriminator.ptr()}});
+LOCKSTEP_API Optimizers several_optimizers(std::vector<Optimizers> optimizers);
 
 }  // namespace lockstep

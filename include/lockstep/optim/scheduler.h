@@ -7,6 +7,7 @@
 #include <lockstep/base/export.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/scheduler_options.h>
+#include <lockstep/state/state_tree.h>
 
 namespace lockstep {
 
@@ -61,5 +62,12 @@ class LOCKSTEP_API Scheduler {
   Optimizer* optimizer_;
   SchedulerState state_;
 };
+
+/// The fields of SchedulerState.
+LOCKSTEP_API StateTree state_of(const Scheduler& scheduler);
+
+/// Continues where `state` was taken, and sets the rates of that moment: load the optimizer first.
+/// @throws CheckpointError as the getters of StateTree, or for another number of groups
+LOCKSTEP_API void load_state(Scheduler& scheduler, const StateTree& state);
 
 }  // namespace lockstep

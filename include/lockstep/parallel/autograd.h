@@ -1,5 +1,6 @@
-// What PyTorch's users know from torch.autograd and LibTorch lacks: hooks that run when a gradient is
-// ready, several on one parameter, and gradients of a loss that are returned instead of accumulated.
+// What PyTorch's users know from torch.autograd and LibTorch lacks: how a backward is run, hooks that run
+// when a gradient is ready, several on one parameter, and gradients of a loss that are returned instead of
+// accumulated.
 #pragma once
 
 #include <functional>
@@ -13,6 +14,13 @@
 #include <lockstep/base/export.h>
 
 namespace lockstep {
+
+/// What is handed on to at::Tensor::backward.
+struct BackwardOptions {
+  at::Tensor gradient = {};   ///< of a loss that is not a scalar, in its shape
+  bool retain_graph = false;  ///< keeps the graph for another backward
+  bool create_graph = false;  ///< builds a graph of the gradients; not where they are averaged
+};
 
 /// Gets the parameter whose `.grad()` has just been accumulated; may read, change, replace or reset it.
 using PostAccumulateGradHook = std::function<void(const at::Tensor& parameter)>;

@@ -8,7 +8,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/options.h>
-#include <lockstep/precision/grad_scaler_options.h>
+#include <lockstep/precision/grad_scaler.h>
 
 namespace lockstep {
 

@@ -1,4 +1,5 @@
-// The state of a torch::nn::Module, its parameters and buffers, and how it is divided among files.
+// The states of a torch::nn::Module, its parameters and buffers, and of this rank's random generators as
+// StateTrees, and how they are divided among files.
 #pragma once
 
 #include <span>
@@ -7,10 +8,22 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/option_type.h>
-#include <lockstep/state/incompatible_keys.h>
 #include <lockstep/state/state_tree.h>
 
 namespace lockstep {
+
+/// What torch.nn.Module.load_state_dict returns: the names that only one side has, in alphabetical order.
+/// Both are empty after a strict load.
+struct IncompatibleKeys {
+  std::vector<std::string> missing_keys = {};  ///< names of the module, which keeps its own values for them
+  std::vector<std::string> unexpected_keys = {};  ///< names of what was loaded, which were ignored
+
+  bool empty() const { return missing_keys.empty() && unexpected_keys.empty(); }
+};
+
+/// Warns with Lightning's text of the names that only `source` or only the module has. Does nothing when
+/// there are none.
+LOCKSTEP_API void warn_of(const IncompatibleKeys& keys, const std::string& source);
 
 /// FSDP's state_dict_type.
 enum class StateDictType {
@@ -38,5 +51,13 @@ LOCKSTEP_API StateTree module_state(const torch::nn::Module& module);
 ///   type; nothing is copied then
 LOCKSTEP_API IncompatibleKeys load_module_state(torch::nn::Module& module, const StateTree& state,
                                                 bool strict = true);
+
+/// The states of the generators from which torch's random functions and layers (dropout, initialisation)
+/// draw: `cpu`, and `device` where `device` is another one. Copies. Not Collective; ranks differ.
+LOCKSTEP_API StateTree random_state(at::Device device = at::kCPU);
+
+/// Continues the generators from `state`. A state without `device`, as of a run on CPUs, leaves that of
+/// `device` unchanged. @throws CheckpointError when it is no such state; nothing has changed then
+LOCKSTEP_API void load_random_state(const StateTree& state, at::Device device = at::kCPU);
 
 }  // namespace lockstep

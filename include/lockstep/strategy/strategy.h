@@ -16,7 +16,7 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/optim/optimizer_factory.h>
-#include <lockstep/parallel/backward_options.h>
+#include <lockstep/parallel/autograd.h>
 #include <lockstep/state/module_state.h>
 #include <lockstep/state/state_tree.h>
 

@@ -8,9 +8,9 @@
 
 #include <lockstep/data/loader.h>
 #include <lockstep/optim/grad_norm.h>
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/optim/scheduler.h>
-#include <lockstep/parallel/backward_options.h>
+#include <lockstep/parallel/autograd.h>
 #include <lockstep/state/state_tree.h>
 #include <lockstep/torch.h>
 #include <lockstep/train/batch_transfer.h>

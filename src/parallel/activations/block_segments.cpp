@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include <lockstep/base/error.h>
-#include <lockstep/parallel/dispatch/backward_observer.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 #include <lockstep/torch.h>
 
 #include "parallel/activations/recorded_segment.h"

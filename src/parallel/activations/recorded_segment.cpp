@@ -5,12 +5,11 @@
 
 #include <c10/util/ScopeExit.h>
 
-#include <lockstep/parallel/dispatch/saved_tensor_hooks.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 #include <lockstep/torch.h>
 
 #include "parallel/activations/replay.h"
 #include "parallel/dispatch/operator_dispatch.h"
-#include "parallel/dispatch/operator_info.h"
 
 namespace lockstep::detail {
 namespace {

@@ -16,11 +16,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
-#include <lockstep/parallel/dispatch/operator_call.h>
+
+#include <lockstep/parallel/dispatch/tensor_mark.h>
 
 #include "parallel/activations/replay.h"
+#include "parallel/dispatch/backward_thread.h"
 #include "parallel/dispatch/operator_dispatch.h"
-#include "parallel/dispatch/saved_tensors.h"
 
 namespace lockstep::detail {
 

@@ -1,13 +1,17 @@
+// BucketReducer: averages in buckets, also for a rank that has no batch while others run an averaged
+// backward, and what c10d's Logger gathers of them.
 #include "parallel/ddp/bucket_reducer.h"
 
 #include <cmath>
 #include <functional>
+#include <sstream>
 
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
 #include "comm/c10d.h"
 #include "parallel/backward_checks.h"
+#include "parallel/ddp/comm_hooks.h"
 
 namespace lockstep::detail {
 namespace {
@@ -299,6 +303,101 @@ c10::intrusive_ptr<c10d::Work> BucketReducer::reduce_used_map(const at::Tensor& 
 
 void BucketReducer::end_step() {
   if (!std::exchange(is_iteration_begun_, true)) begin_iteration();
+}
+
+// The order of collectives is that of a true backward: all buckets are started, then who uses which parameter
+// is summed, then buckets are finished.
+void BucketReducer::shadow_backward(int divisor) {
+  rebuild_buckets();
+  hook_->begin(pass(divisor, nullptr));
+  auto buckets = reducer_->get_grad_buckets(/*return_zero_tensors=*/true);
+  const bool adds_own = divisor == comm_.size();
+  for (auto& bucket : buckets) {
+    if (adds_own) add_own(bucket);
+    hook_->runHook(bucket);
+  }
+  if (walks_graph()) reduce_shadow_map();
+  for (auto& bucket : buckets) keep(bucket, hook_->finish(bucket.getIndex()));
+  reducer_->push_rebuilt_params_for_all_indices();
+}
+
+// The averages of an earlier pass of this step. (They are in the gradients of each rank that has a batch:
+// where only these count, they are complete without ours.)
+void BucketReducer::add_own(c10d::GradBucket& bucket) const {
+  const at::NoGradGuard no_grad;
+  const auto parameters = bucket.getParameters();
+  const auto views = gradient_views(bucket.getBuffer(), parameters);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].grad().defined()) views[i].copy_(parameters[i].grad());
+  }
+}
+
+void BucketReducer::reduce_shadow_map() {
+  const auto map = at::empty({static_cast<std::int64_t>(trained_.size())}, at::kInt);
+  reduce_used_map(map);
+  hook_->finish_used_map();
+}
+
+// As the Reducer does: what no rank uses keeps the gradient it had.
+void BucketReducer::keep(const c10d::GradBucket& bucket, const at::Tensor& averages) const {
+  const at::NoGradGuard no_grad;
+  const auto parameters = bucket.getParameters();
+  const auto views = gradient_views(averages, parameters);
+  const auto* const used = used_.defined() ? used_.const_data_ptr<int>() : nullptr;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (used && used[indices_.at(parameters[i].unsafeGetTensorImpl())] == 0) continue;
+    auto& gradient = parameters[i].mutable_grad();
+    if (!gradient.defined()) gradient = at::empty_like(parameters[i]);
+    gradient.copy_(views[i]);
+  }
+}
+
+namespace {
+
+std::int64_t number(const at::DDPLoggingData& from, const char* key) {
+  const auto found = from.ints_map.find(key);
+  return found == from.ints_map.end() ? 0 : found->second;
+}
+
+std::chrono::nanoseconds duration(const at::DDPLoggingData& from, const char* key) {
+  return std::chrono::nanoseconds(number(from, key));
+}
+
+// c10d gives lists as "3, 1, 2".
+std::vector<std::size_t> numbers(const at::DDPLoggingData& from, const char* key) {
+  std::vector<std::size_t> list;
+  const auto found = from.strs_map.find(key);
+  if (found == from.strs_map.end()) return list;
+  std::istringstream text(found->second);
+  for (std::size_t item = 0; text >> item; text.ignore(1)) list.push_back(item);
+  return list;
+}
+
+void fill_times(DdpLoggingData& data, const at::DDPLoggingData& from) {
+  data.forward_compute_time = duration(from, "forward_compute_time");
+  data.backward_compute_time = duration(from, "backward_compute_time");
+  data.backward_comm_time = duration(from, "backward_comm_time");
+  data.backward_compute_comm_overlap_time = duration(from, "backward_compute_comm_overlap_time");
+  data.avg_forward_compute_time = duration(from, "avg_forward_compute_time");
+  data.avg_backward_compute_time = duration(from, "avg_backward_compute_time");
+  data.avg_backward_comm_time = duration(from, "avg_backward_comm_time");
+  data.avg_backward_compute_comm_overlap_time = duration(from, "avg_backward_compute_comm_overlap_time");
+}
+
+}  // namespace
+
+void BucketReducer::fill(DdpLoggingData& data) const {
+  const auto from = logger_->get_ddp_logging_data();
+  data.iteration = number(from, "iteration");
+  data.unused_parameter_size = number(from, "unused_parameter_size");
+  data.can_set_static_graph = reducer_->ddp_graph_static();
+  data.bucket_sizes = bucket_sizes_;
+  data.has_rebuilt_buckets = !rebuilt_bucket_sizes_.empty();
+  data.rebuilt_bucket_sizes = rebuilt_bucket_sizes_;
+  for (const auto index : numbers(from, "prev_iteration_grad_ready_order_indices")) {
+    if (index < trained_.size()) data.prev_iteration_grad_ready_order.push_back(trained_[index].name);
+  }
+  fill_times(data, from);
 }
 
 }  // namespace lockstep::detail

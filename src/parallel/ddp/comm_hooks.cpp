@@ -1,10 +1,23 @@
+// The built-in comm hooks but PowerSGD's, and the choice among them by options.
 #include "parallel/ddp/comm_hooks.h"
 
 #include <lockstep/parallel/ddp/comm_hook.h>
 
-#include "parallel/ddp/bucket_layout.h"
-
 namespace lockstep::detail {
+
+std::vector<at::Tensor> gradient_views(const at::Tensor& buffer, const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> views;
+  std::int64_t begin = 0;
+  for (const auto& parameter : parameters) {
+    const auto part = buffer.narrow(0, begin, parameter.numel());
+    const bool is_dense = parameter.is_non_overlapping_and_dense();
+    views.push_back(is_dense ? part.as_strided(parameter.sizes(), parameter.strides())
+                             : part.view(parameter.sizes()));
+    begin += parameter.numel();
+  }
+  return views;
+}
+
 namespace {
 
 CommHook built_in(const Ddp& options, const std::shared_ptr<PowerSgdState>& power_sgd) {

@@ -11,7 +11,6 @@
 
 #include "parallel/ddp/bucket_reducer.h"
 #include "parallel/ddp/comm_hooks.h"
-#include "parallel/ddp/power_sgd.h"
 #include "parallel/module_states.h"
 #include "parallel/replica_check.h"
 

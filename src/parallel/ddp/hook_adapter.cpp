@@ -1,10 +1,11 @@
-#include "parallel/ddp/hook_adapter.h"
+// HookAdapter: a CommHook as c10d's Reducer sees it, and the order in which the models of one backward send.
+#include "parallel/ddp/bucket_reducer.h"
 
 #include <utility>
 
 #include <lockstep/base/error.h>
 
-#include "parallel/ddp/bucket_layout.h"
+#include "parallel/ddp/comm_hooks.h"
 
 namespace lockstep::detail {
 

@@ -1,7 +1,7 @@
 // PowerSGD (Vogels, Karimireddy, Jaggi, 2019). A gradient that is a matrix M of n x m is sent as P and Q
 // with M ~ P Q^T, of n x r and m x r: one step of subspace iteration, P = M Q averaged over the ranks and
 // orthogonalized, then Q = M^T P averaged.
-#include "parallel/ddp/power_sgd.h"
+#include "parallel/ddp/comm_hooks.h"
 
 #include <algorithm>
 
@@ -10,8 +10,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/ddp/comm_hook.h>
 #include <lockstep/torch.h>
-
-#include "parallel/ddp/bucket_layout.h"
 
 namespace lockstep::detail {
 

@@ -16,7 +16,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <lockstep/parallel/deferred_init.h>
 
-#include "parallel/dispatch/saved_tensors.h"
+#include "parallel/dispatch/backward_thread.h"
 
 namespace lockstep::detail {
 

@@ -6,13 +6,12 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/parallel/dispatch/saved_tensor_hooks.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 #include <lockstep/torch.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include "parallel/dispatch/backward_thread.h"
 #include "parallel/dispatch/operator_dispatch.h"
-#include "parallel/dispatch/saved_tensors.h"
 
 namespace lockstep::detail {
 

@@ -15,7 +15,6 @@
 #include <lockstep/torch.h>
 
 #include "parallel/dispatch/backward_thread.h"
-#include "parallel/dispatch/operator_info.h"
 
 namespace lockstep::detail {
 

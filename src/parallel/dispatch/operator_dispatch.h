@@ -1,7 +1,8 @@
-// The interception of operators: the dispatch key of marked tensors, the marks of each storage, and the
-// watchers and recorder of a thread.
+// The interception of operators: what their schemas say of arguments, the dispatch key of marked tensors, the
+// marks of each storage, and the watchers and recorder of a thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <shared_mutex>
@@ -14,12 +15,32 @@
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
-#include <lockstep/parallel/dispatch/operator_call.h>
 #include <lockstep/parallel/dispatch/tensor_mark.h>
 
-#include "parallel/dispatch/operator_info.h"
+namespace c10 {
+class OperatorHandle;
+}
 
 namespace lockstep::detail {
+
+enum class OperatorKind {
+  kUse,            ///< reads or writes elements
+  kView,           ///< only makes tensors that share the memory of an argument
+  kCompositeView,  ///< the same, but calls other operators, which may copy
+  kBackward        ///< runs the autograd engine
+};
+
+struct OperatorInfo {
+  OperatorKind kind = OperatorKind::kUse;
+  std::uint64_t written = 0;    ///< bit i: argument i, of the first 64, is written to
+  bool is_composite = false;    ///< does nothing itself but call other operators, which can be followed
+  bool is_random = false;       ///< draws random numbers
+  bool is_in_place = false;     ///< changes one argument, which it returns, and nothing else
+  bool is_elementwise = false;  ///< makes one new tensor, each element of those in the same place
+};
+
+/// Cached per thread and operator.
+const OperatorInfo& operator_info(const c10::OperatorHandle& op);
 
 /// The uses of one operator; more than a few allocate.
 using TensorUses = c10::SmallVector<TensorUse, 8>;

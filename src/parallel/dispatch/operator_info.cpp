@@ -1,5 +1,5 @@
 // What the schemas of operators say: OperatorInfo, and OperatorCall's access to arguments by their kind.
-#include "parallel/dispatch/operator_info.h"
+#include "parallel/dispatch/operator_dispatch.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -7,7 +7,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 #include <lockstep/base/error.h>
-#include <lockstep/parallel/dispatch/operator_call.h>
+#include <lockstep/parallel/dispatch/tensor_mark.h>
 
 namespace lockstep::detail {
 namespace {

@@ -1,4 +1,5 @@
-#include "parallel/sharded/flat_gradient.h"
+// FlatGradient: the gradients of a FlatParameter on their way to the shards.
+#include "parallel/sharded/gradient_reduction.h"
 
 #include <algorithm>
 #include <utility>

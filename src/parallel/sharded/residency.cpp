@@ -9,11 +9,11 @@
 #include <c10/core/ScalarType.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/parallel/dispatch/operator_call.h>
+#include <lockstep/parallel/dispatch/tensor_mark.h>
 #include <lockstep/torch.h>
 
 #include "parallel/dispatch/backward_thread.h"
-#include "parallel/dispatch/operator_info.h"
+#include "parallel/dispatch/operator_dispatch.h"
 
 namespace lockstep::detail {
 namespace {

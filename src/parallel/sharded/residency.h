@@ -13,7 +13,6 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/dispatch/tensor_mark.h>
-#include <lockstep/parallel/sharded/sharded_stats.h>
 #include <lockstep/parallel/sharded/sharding_plan.h>
 
 #include "parallel/sharded/flat_parameter.h"

@@ -1,4 +1,5 @@
-#include "parallel/sharded/row_reduction.h"
+// RowReduction: the rows of gradients of all ranks become averages, or sums, a chunk of them on each rank.
+#include "parallel/sharded/gradient_reduction.h"
 
 #include <algorithm>
 #include <cstdint>

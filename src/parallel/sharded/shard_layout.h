@@ -9,7 +9,7 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
-#include <lockstep/parallel/sharded/sharded_stats.h>
+#include <lockstep/parallel/sharded/sharding_plan.h>
 
 namespace lockstep::detail {
 

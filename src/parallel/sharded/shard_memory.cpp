@@ -14,7 +14,7 @@
 #include "device/step_recording.h"
 #include "offload/mapped_memory.h"
 #include "offload/swap_folder.h"
-#include "optim/arena.h"
+#include "optim/state_memory.h"
 
 namespace lockstep::detail {
 namespace {

@@ -12,7 +12,7 @@
 #include <lockstep/comm/communicator.h>
 #include <lockstep/parallel/sharded/sharding_plan.h>
 
-#include "optim/swapped_tiles.h"
+#include "optim/state_memory.h"
 
 namespace lockstep::detail {
 

@@ -8,10 +8,9 @@
 
 #include "device/step_recording.h"
 #include "offload/swap_folder.h"
-#include "optim/device_norms.h"
+#include "optim/device_operators.h"
 #include "parallel/backward_checks.h"
 #include "parallel/sharded/sharded_engine.h"
-#include "parallel/sharded/sharded_norm.h"
 
 namespace lockstep {
 

@@ -1,18 +1,18 @@
 // How a ShardedEngine is set up from its plan: meshes, units, buffers; and what ranks compare.
+#include "parallel/module_states.h"
 #include "parallel/sharded/sharded_engine.h"
 
 #include <algorithm>
 
 #include <lockstep/base/error.h>
 #include <lockstep/comm/packed_collectives.h>
+#include <lockstep/parallel/sharded/sharding_plan.h>
 #include <lockstep/torch.h>
 
 #include "offload/swap_folder.h"
 #include "optim/pieces.h"
 #include "parallel/deferred/deferred_tensor.h"
-#include "parallel/equal_across_ranks.h"
 #include "parallel/sharded/shardable.h"
-#include "parallel/sharded/sharding_plan.h"
 #include "parallel/sharded/unit_cutter.h"
 
 namespace lockstep {

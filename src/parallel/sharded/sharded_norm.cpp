@@ -1,4 +1,5 @@
-#include "parallel/sharded/sharded_norm.h"
+// What looks at whole tensors where every rank has pieces: the norm of gradients, and optimizers.
+#include "parallel/sharded/sharded_engine.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +11,7 @@
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/torch.h>
 
-#include "optim/device_norms.h"
+#include "optim/device_operators.h"
 
 namespace lockstep::detail {
 namespace {

@@ -1,16 +1,15 @@
-#include "parallel/sharded/sharding_plan.h"
+#include <lockstep/parallel/sharded/sharding_plan.h>
 
 #include <bit>
 #include <string>
 #include <vector>
 
 #include <lockstep/base/error.h>
-#include <lockstep/parallel/sharded/mixed_precision.h>
-#include <lockstep/parallel/sharded/sharding_plan.h>
+#include <lockstep/parallel/sharded/fsdp.h>
 #include <lockstep/torch.h>
 
 #include "offload/swap_folder.h"
-#include "parallel/equal_across_ranks.h"
+#include "parallel/module_states.h"
 
 namespace lockstep::detail {
 namespace {

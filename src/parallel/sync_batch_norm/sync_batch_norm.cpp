@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <lockstep/base/error.h>
-#include <lockstep/parallel/dispatch/backward_observer.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 #include <lockstep/parallel/dispatch/tensor_mark.h>
 #include <lockstep/parallel/sync_batch_norm.h>
 #include <lockstep/torch.h>

@@ -6,14 +6,13 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/scheduler.h>
 #include <lockstep/state/module_state.h>
-#include <lockstep/state/random_state.h>
 #include <lockstep/torch.h>
 #include <lockstep/train/callbacks/failure_checkpoints.h>
 
 #include "checkpoint/staging_directory.h"
-#include "strategy/named_parameters.h"
+#include "strategy/module_parameters.h"
 #include "train/data/data_place.h"
 
 namespace lockstep::detail {

@@ -5,12 +5,11 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/base/option_type.h>
-#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/scheduler.h>
 #include <lockstep/state/module_state.h>
-#include <lockstep/state/random_state.h>
 #include <lockstep/torch.h>
 
-#include "strategy/named_parameters.h"
+#include "strategy/module_parameters.h"
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/checkpoints/optimizer_settings.h"
 #include "train/data/data_place.h"

@@ -6,7 +6,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/fabric/batch_agreement.h>
+#include <lockstep/fabric/fabric_loader.h>
 #include <lockstep/train/data_module.h>
 
 namespace lockstep::detail {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <lockstep/base/error.h>
-#include <lockstep/state/random_state.h>
+#include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
 
 #include "train/callbacks/batch_norm_view.h"

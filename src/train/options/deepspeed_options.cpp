@@ -7,7 +7,6 @@
 #include <lockstep/deepspeed/complete.h>
 
 #include "deepspeed/read_config.h"
-#include "strategy/deepspeed_fill.h"
 #include "strategy/deepspeed_optimizer.h"
 #include "strategy/deepspeed_run.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <lockstep/deepspeed/config.h>
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/train/trainer_options.h>
 
 namespace lockstep::detail {

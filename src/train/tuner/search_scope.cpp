@@ -5,9 +5,8 @@
 
 #include <lockstep/base/log.h>
 #include <lockstep/base/rank_status.h>
-#include <lockstep/optim/optim_state.h>
+#include <lockstep/optim/scheduler.h>
 #include <lockstep/state/module_state.h>
-#include <lockstep/state/random_state.h>
 #include <lockstep/torch.h>
 
 namespace lockstep::detail {

@@ -3,7 +3,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/state/random_state.h>
+#include <lockstep/state/module_state.h>
 #include <lockstep/train/tuner.h>
 #include <lockstep/train/tuner_options.h>
 

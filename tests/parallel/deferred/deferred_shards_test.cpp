@@ -5,11 +5,11 @@
 #include <functional>
 #include <map>
 
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/deferred_init.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
-#include <lockstep/parallel/sharded/sharded_state.h>
+#include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/testing/fork_ranks.h>
 #include <lockstep/torch.h>
 

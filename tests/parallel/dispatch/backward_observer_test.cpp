@@ -1,5 +1,5 @@
 // Backward passes are followed from begin to end, whatever happens in between.
-#include <lockstep/parallel/dispatch/backward_observer.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

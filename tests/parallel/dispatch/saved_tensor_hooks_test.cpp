@@ -1,5 +1,5 @@
 // Saved tensors pass through the hooks of the innermost scope and of no other.
-#include <lockstep/parallel/dispatch/saved_tensor_hooks.h>
+#include <lockstep/parallel/dispatch/engine_hooks.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/comm/init.h>
 #include <lockstep/optim/optimizer_factory.h>
-#include <lockstep/parallel/sharded/fully_shard.h>
 #include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>

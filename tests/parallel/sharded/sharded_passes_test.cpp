@@ -6,14 +6,14 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/optim/grad_norm.h>
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
-#include <lockstep/parallel/sharded/sharded_state.h>
+#include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
-#include "strategy/named_parameters.h"
+#include "strategy/module_parameters.h"
 #include "support/expect_error.h"
 
 #include "corridor.h"

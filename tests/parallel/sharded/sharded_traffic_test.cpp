@@ -1,7 +1,7 @@
 // What travels and what is held: by the formulas of ZeRO-3 (arXiv:1910.02054, section 7) and of FSDP.
 #include <gtest/gtest.h>
 
-#include <lockstep/parallel/sharded/fully_shard.h>
+#include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 

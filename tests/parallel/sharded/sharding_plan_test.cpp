@@ -5,7 +5,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
-#include <lockstep/parallel/sharded/sharded_state.h>
+#include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 

@@ -3,17 +3,17 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/optim/grad_norm.h>
-#include <lockstep/optim/optim_state.h>
-#include <lockstep/optim/optimizers.h>
+#include <lockstep/optim/optimizer.h>
+#include <lockstep/optim/optimizer_factory.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
-#include <lockstep/parallel/sharded/sharded_state.h>
+#include <lockstep/parallel/sharded/sharded_modules.h>
 #include <lockstep/strategy/deepspeed.h>
 #include <lockstep/testing/run_ranks.h>
 #include <lockstep/torch.h>
 
 #include "strategy/deepspeed_strategy.h"
-#include "strategy/named_parameters.h"
+#include "strategy/module_parameters.h"
 #include "support/temporary_folder.h"
 
 #include "../ddp_support.h"

@@ -8,10 +8,9 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/comm/communicator.h>
-#include <lockstep/parallel/backward_options.h>
+#include <lockstep/parallel/autograd.h>
 #include <lockstep/parallel/ddp/comm_hook.h>
 #include <lockstep/parallel/ddp/ddp.h>
-#include <lockstep/parallel/ddp/ddp_logging_data.h>
 #include <lockstep/state/state_tree.h>
 
 namespace torch::nn {

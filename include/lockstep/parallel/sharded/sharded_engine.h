@@ -14,10 +14,9 @@
 #include <lockstep/comm/communicator.h>
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optimizer.h>
-#include <lockstep/optim/piece_exchange.h>
-#include <lockstep/parallel/backward_options.h>
+#include <lockstep/optim/optimizer_factory.h>
+#include <lockstep/parallel/autograd.h>
 #include <lockstep/parallel/sharded/fsdp.h>
-#include <lockstep/parallel/sharded/sharded_stats.h>
 #include <lockstep/parallel/sharded/sharding_plan.h>
 #include <lockstep/state/state_tree.h>
 

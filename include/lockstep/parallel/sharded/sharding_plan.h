@@ -1,4 +1,5 @@
 // ShardingPlan: what a sharded engine does with a model. FSDP's options come to one, and so do DeepSpeed's.
+// ShardedStats: what it has done so far.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +8,13 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <lockstep/base/export.h>
+#include <lockstep/comm/communicator.h>
 #include <lockstep/comm/reduce_op.h>
-#include <lockstep/parallel/activation_checkpointing.h>
-#include <lockstep/parallel/activation_offload.h>
+#include <lockstep/parallel/activations.h>
 #include <lockstep/parallel/sharded/fsdp.h>
-#include <lockstep/parallel/sharded/mixed_precision.h>
 #include <lockstep/parallel/wrap_policy.h>
 
 namespace lockstep {
@@ -121,4 +122,41 @@ LOCKSTEP_API ShardingPlan plan_of(const Fsdp& options, int world_size, int ranks
 /// precision where nothing is computed in any
 LOCKSTEP_API void check_plan(const ShardingPlan& plan, int world_size);
 
+/// Counts since the engine was made.
+struct ShardedStats {
+  std::int64_t gathers = 0;              ///< units that were gathered
+  std::int64_t prefetched_gathers = 0;   ///< of these, those that had begun when the unit was used
+  std::int64_t gathered_bytes = 0;       ///< bytes of whole units that gathers put together
+  std::int64_t reductions = 0;           ///< reduce-scatters (or all-reduces) of a unit's gradients
+  std::int64_t reduced_bytes = 0;        ///< bytes of whole units that they took in
+  std::int64_t shard_bytes = 0;          ///< parameters that this rank keeps
+  std::int64_t narrow_bytes = 0;         ///< the same in 16 bits beside them, which gathers start from
+  std::int64_t kept_row_bytes = 0;       ///< whole units that stay from step to step, with the shards in them
+  std::int64_t gradient_bytes = 0;       ///< averaged gradients that lie on them now
+  std::int64_t bytes_sent = 0;           ///< payload that this rank handed to others for all of these
+  std::int64_t peak_gathered_bytes = 0;  ///< most bytes in buffers for gathering and reducing at once
+  std::int64_t buffer_bytes = 0;         ///< bytes in such buffers now, with those that wait for the next use
+
+  // Of ZeRO++, see ZeroPlusPlus.
+  std::int64_t secondary_bytes = 0;              ///< parameters that this rank keeps for its neighbours, too
+  std::int64_t secondary_gathered_bytes = 0;     ///< of gathered_bytes, those that neighbours had
+  std::int64_t gather_bytes_sent = 0;            ///< of bytes_sent, in gathers among all that hold shards
+  std::int64_t secondary_gather_bytes_sent = 0;  ///< of bytes_sent, in gathers among neighbours
+  std::int64_t far_reduction_bytes_sent = 0;     ///< of bytes_sent, sums of neighbours' quantised gradients
+};
+
 }  // namespace lockstep
+
+namespace lockstep::detail {
+
+/// The plan for modules on `device`: on the CPU nothing is offloaded to it, on others that comes first.
+ShardingPlan placed_on(ShardingPlan plan, at::Device device);
+
+/// What all ranks must do alike, a line each. Directories are every rank's own; policies by predicate are
+/// taken for equal.
+std::vector<std::string> lines_of(const ShardingPlan& plan);
+
+/// Collective, blocking. @throws CollectiveMismatch naming the option, and both values, where ranks differ
+void require_same_plan(const ShardingPlan& plan, const Communicator& comm);
+
+}  // namespace lockstep::detail

@@ -1,4 +1,5 @@
-#include "optim/gradient_tensor.h"
+// How kernels get at tensors, and loops on LibTorch's own threads.
+#include "optim/segments.h"
 
 #include <optional>
 

@@ -1,4 +1,5 @@
-#include "strategy/place_module.h"
+// Where a module's tensors are: on the device of their rank.
+#include "strategy/module_parameters.h"
 
 #include <utility>
 

@@ -1,9 +1,13 @@
-// Observers of the begin and end of backward passes: an engine prepares for gradients at the begin, and
-// completes its work at the end.
+// Hooks on LibTorch's autograd engine: observers of the begin and end of backward passes, and hooks that
+// decide how the tensors that it saves for backward are stored.
 #pragma once
 
+#include <any>
+#include <functional>
 #include <memory>
 #include <span>
+
+#include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
 
@@ -66,5 +70,28 @@ class LOCKSTEP_API ScopedBackwardObserver {
 /// @throws ConfigError during a backward, after one that used an accelerator's threads, or where someone
 ///   else's engine (Python's) is in place
 LOCKSTEP_API void install_autograd_engine();
+
+/// A pair of functions as in torch.autograd.graph.saved_tensors_hooks.
+struct SavedTensorHooks {
+  /// Called when an operator of the forward pass saves `tensor` (detached, gradients off); its result is
+  /// stored instead of the tensor. It must not change the tensor.
+  std::function<std::any(const at::Tensor& tensor)> pack = {};
+
+  /// Called each time that backward needs the tensor: makes one of the same shape, dtype and content.
+  /// Runs in the thread of the engine that needs it, so also after the scope and, on an accelerator,
+  /// elsewhere.
+  std::function<at::Tensor(const std::any& packed)> unpack = {};
+};
+
+/// Applies `hooks` to every tensor that autograd saves in this thread while this object lives. Scopes nest,
+/// the innermost one alone is applied; the hooks live as long as a graph needs them.
+class LOCKSTEP_API ScopedSavedTensorHooks {
+ public:
+  /// @throws ConfigError as install_autograd_engine(), or if a function is missing
+  explicit ScopedSavedTensorHooks(SavedTensorHooks hooks);
+  ~ScopedSavedTensorHooks();
+  ScopedSavedTensorHooks(const ScopedSavedTensorHooks&) = delete;
+  ScopedSavedTensorHooks& operator=(const ScopedSavedTensorHooks&) = delete;
+};
 
 }  // namespace lockstep
