@@ -5,7 +5,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/system.h"
-#include "rendezvous/own_address.h"
+#include "rendezvous/addresses.h"
 
 namespace lockstep::detail {
 namespace {

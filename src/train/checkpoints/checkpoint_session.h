@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/checkpoint/checkpoint_writer.h>
+#include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/train/train_context.h>
 
 #include "train/callbacks/hook_list.h"

@@ -7,7 +7,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/cluster/slurm_environment.h>
+#include <lockstep/cluster/launcher_environments.h>
 
 #include "checkpoint/together.h"
 #include "launch/command.h"

@@ -7,7 +7,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/launch/errors.h>
 
-#include "launch/signal_flag.h"
+#include "launch/signals.h"
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/checkpoints/job_restart.h"
 #include "train/checkpoints/run_checkpoints.h"

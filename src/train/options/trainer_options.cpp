@@ -7,7 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_codec.h>
 #include <lockstep/data/any_loader.h>
-#include <lockstep/profilers/make_profiler.h>
+#include <lockstep/profilers/profilers.h>
 #include <lockstep/train/accumulation_schedule.h>
 #include <lockstep/train/batch_limit.h>
 #include <lockstep/train/fast_dev_run.h>

@@ -7,7 +7,7 @@
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/train/lr_find_result.h>
 
-#include "report/axis.h"
+#include "report/curve.h"
 
 namespace lockstep {
 namespace {
