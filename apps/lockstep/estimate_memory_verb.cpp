@@ -6,7 +6,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
 #include <lockstep/deepspeed/memory_estimate.h>
-#include <lockstep/formats/model_size.h>
+#include <lockstep/formats/checkpoint_tools.h>
 
 #include "number_checks.h"
 

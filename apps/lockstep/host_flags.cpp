@@ -10,7 +10,6 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/launch/exported_variables.h>
 #include <lockstep/launch/run_on_hosts.h>
 
 #include "number_checks.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/launch/run_program.h>
+#include <lockstep/launch/launch.h>
 
 /// As they were given: torchrun's names, also with `_` for `-`.
 struct RdzvFlags {

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include <lockstep/base/error.h>
-#include <lockstep/base/nearest.h>
 
 namespace {
 

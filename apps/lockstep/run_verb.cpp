@@ -4,7 +4,7 @@
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
-#include <lockstep/launch/run_program.h>
+#include <lockstep/launch/launch.h>
 
 #include "either_name.h"
 #include "number_checks.h"

@@ -1,6 +1,6 @@
 #include "zero_to_fp32_verb.h"
 
-#include <lockstep/formats/zero_to_fp32.h>
+#include <lockstep/formats/checkpoint_tools.h>
 
 #include "either_name.h"
 

@@ -3,7 +3,7 @@
 // Usage: bench_profiler RESULTS. A case is the name of the profiler; the peer is peers/profiler.py.
 #include <string>
 
-#include <lockstep/profilers/make_profiler.h>
+#include <lockstep/profilers/profilers.h>
 
 #include "results.h"
 

@@ -1,7 +1,7 @@
 // The networks of the benchmarks; peers/ has the same ones.
 #pragma once
 
-#include <lockstep/data/example.h>
+#include <lockstep/data/dataset.h>
 #include <lockstep/torch.h>
 
 #include "source.h"

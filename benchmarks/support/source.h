@@ -5,7 +5,6 @@
 #include <span>
 
 #include <lockstep/data/dataset.h>
-#include <lockstep/data/example.h>
 
 #include "results.h"
 

@@ -11,9 +11,8 @@
 
 #include <lockstep/cluster/detect.h>
 #include <lockstep/cluster/environment.h>
-#include <lockstep/cluster/lightning_environment.h>
-#include <lockstep/cluster/lsf_environment.h>
-#include <lockstep/cluster/slurm_environment.h>
+#include <lockstep/cluster/launcher_environments.h>
+#include <lockstep/cluster/torch_environments.h>
 
 #include <lockstep/comm/collective_observer.h>
 #include <lockstep/comm/communicator.h>
@@ -24,27 +23,19 @@
 #include <lockstep/launch/spawn.h>
 
 #include <lockstep/checkpoint/checkpoint.h>
-#include <lockstep/checkpoint/checkpoint_io.h>
-#include <lockstep/checkpoint/checkpoint_writer.h>
 #include <lockstep/checkpoint/interop.h>
-#include <lockstep/checkpoint/load_from_checkpoint.h>
 #include <lockstep/checkpoint/weights.h>
 
 #include <lockstep/data/any_loader.h>
 #include <lockstep/data/batch_generator.h>
 #include <lockstep/data/combined_loader.h>
-#include <lockstep/data/data_position.h>
 #include <lockstep/data/dataset.h>
-#include <lockstep/data/example.h>
 #include <lockstep/data/file_dataset.h>
 #include <lockstep/data/image_folder.h>
 #include <lockstep/data/iterable_dataset.h>
 #include <lockstep/data/loader.h>
-#include <lockstep/data/loaders.h>
 #include <lockstep/data/look_ahead.h>
 #include <lockstep/data/sampler.h>
-#include <lockstep/data/tensor_dataset.h>
-#include <lockstep/data/token_dataset.h>
 #include <lockstep/data/torch_dataset.h>
 #include <lockstep/data/webdataset.h>
 
@@ -56,18 +47,14 @@
 #include <lockstep/deepspeed/complete.h>
 #include <lockstep/deepspeed/config.h>
 
-#include <lockstep/formats/zero_to_fp32.h>
+#include <lockstep/formats/checkpoint_tools.h>
 
-#include <lockstep/metrics/accuracy.h>
 #include <lockstep/metrics/aggregation.h>
-#include <lockstep/metrics/auroc.h>
+#include <lockstep/metrics/classification.h>
 #include <lockstep/metrics/classification_task.h>
-#include <lockstep/metrics/confusion_matrix.h>
 #include <lockstep/metrics/metric.h>
 #include <lockstep/metrics/metric_collection.h>
-#include <lockstep/metrics/precision_recall.h>
 #include <lockstep/metrics/regression.h>
-#include <lockstep/metrics/stat_scores.h>
 
 #include <lockstep/optim/grad_norm.h>
 #include <lockstep/optim/optimizer_factory.h>
@@ -95,16 +82,9 @@
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/strategy/strategy_options.h>
 
-#include <lockstep/loggers/csv_logger.h>
-#include <lockstep/loggers/jsonl_logger.h>
-#include <lockstep/loggers/mlflow_logger.h>
-#include <lockstep/loggers/tensorboard_logger.h>
+#include <lockstep/loggers/loggers.h>
 
-#include <lockstep/profilers/advanced_profiler.h>
-#include <lockstep/profilers/make_profiler.h>
-#include <lockstep/profilers/merge_traces.h>
-#include <lockstep/profilers/simple_profiler.h>
-#include <lockstep/profilers/trace_profiler.h>
+#include <lockstep/profilers/profilers.h>
 
 #include <lockstep/fabric/deepspeed_checkpoint.h>
 #include <lockstep/fabric/fabric.h>

@@ -11,11 +11,9 @@
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
-#include <lockstep/base/nearest.h>
-#include <lockstep/base/option_sources.h>
+#include <lockstep/base/options.h>
 
 #include "base/format.h"
-#include "base/option_apply.h"
 #include "base/option_keys.h"
 
 namespace lockstep {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <new>
 
 #include <fmt/format.h>
 
@@ -38,6 +39,12 @@ namespace lockstep::detail {
 
 ErrorParts unreadable_file(const std::filesystem::path& file, const std::string& reason) {
   return {.what = "'" + file.string() + "' cannot be read", .got = reason};
+}
+
+std::string failure_text(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return error.what();
+  return "the system has not enough memory for this process (" + std::string(error.what()) +
+         "); use a smaller batch, or a strategy that shards or offloads its state";
 }
 
 }  // namespace lockstep::detail

@@ -14,7 +14,6 @@
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
-#include <lockstep/base/nearest.h>
 #include <lockstep/base/option_type.h>
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // The pass that writes assignments into options.
-#include "base/option_apply.h"
+#include "base/option_keys.h"
 
 #include <algorithm>
 #include <array>
@@ -8,11 +8,9 @@
 #include <string_view>
 
 #include <lockstep/base/error.h>
-#include <lockstep/base/nearest.h>
 #include <lockstep/base/options.h>
 
 #include "base/format.h"
-#include "base/option_keys.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/base/option_text.h>
 #include <lockstep/base/option_type.h>
 
 #include "base/format.h"

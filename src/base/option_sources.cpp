@@ -1,4 +1,5 @@
-#include <lockstep/base/option_sources.h>
+// Where assignments come from, besides flags: YAML files and the environment.
+#include <lockstep/base/options.h>
 
 #include <algorithm>
 #include <fstream>
@@ -14,10 +15,8 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/expected.h>
-#include <lockstep/base/nearest.h>
 
 #include "base/format.h"
-#include "base/option_apply.h"
 #include "base/option_keys.h"
 
 namespace lockstep {

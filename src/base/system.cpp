@@ -1,4 +1,4 @@
-// What the operating system grants this process and tells of it (base/system.h, process.h).
+// What the operating system grants this process and tells of it (base/system.h, env.h).
 #include "base/system.h"
 
 #include <fcntl.h>
@@ -20,7 +20,6 @@
 #include <vector>
 
 #include <lockstep/base/env.h>
-#include <lockstep/base/process.h>
 
 namespace lockstep {
 namespace {

@@ -10,7 +10,7 @@
 #include <lockstep/state/tensor_bytes.h>
 #include <lockstep/torch.h>
 
-#include "checkpoint/state_json.h"
+#include "checkpoint/state_formats.h"
 #include "checkpoint/together.h"
 #include "formats/checkpoint_files.h"
 

@@ -1,4 +1,5 @@
-#include "checkpoint/deepspeed_state.h"
+// What a checkpoint of DeepSpeed holds, as the StateTrees that models and optimizers take.
+#include "checkpoint/state_formats.h"
 
 #include <algorithm>
 #include <array>
@@ -10,9 +11,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "checkpoint/pickle_state.h"
 #include "checkpoint/stored_weights.h"
-#include "formats/zero_model_states.h"
+#include "formats/zero_checkpoint.h"
 
 namespace lockstep::detail {
 namespace {

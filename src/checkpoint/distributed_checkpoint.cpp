@@ -8,7 +8,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/interop.h>
 
-#include "checkpoint/pickle_state.h"
+#include "checkpoint/state_formats.h"
 #include "formats/torch_file.h"
 
 // A folder of torch.distributed.checkpoint: .metadata is a pickle that says for every entry, by its flat

@@ -10,11 +10,10 @@
 #include <lockstep/formats/checksum.h>
 
 #include "base/folder_lock.h"
-#include "checkpoint/local_inventory.h"
 #include "checkpoint/saving.h"
 #include "checkpoint/staging_directory.h"
 #include "checkpoint/together.h"
-#include "formats/checkpoint_siblings.h"
+#include "formats/checkpoint_folders.h"
 
 namespace lockstep::detail {
 namespace {

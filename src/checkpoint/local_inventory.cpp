@@ -1,4 +1,5 @@
-#include "checkpoint/local_inventory.h"
+// Which files of local checkpoints the nodes have.
+#include "checkpoint/local_checkpoints.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,7 +19,8 @@
 
 #include "checkpoint/staging_directory.h"
 #include "checkpoint/together.h"
-#include "formats/checkpoint_manifest.h"
+#include "formats/checkpoint_files.h"
+#include "formats/checkpoint_folders.h"
 
 namespace lockstep::detail {
 namespace {

@@ -7,7 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/state/tensor_bytes.h>
 
-#include "checkpoint/pickle_state.h"
+#include "checkpoint/state_formats.h"
 #include "checkpoint/stored_weights.h"
 #include "formats/torch_file.h"
 

@@ -1,4 +1,5 @@
-#include "checkpoint/pickle_state.h"
+// Conversions between the values of a pickle and StateTrees.
+#include "checkpoint/state_formats.h"
 
 #include <algorithm>
 #include <charconv>

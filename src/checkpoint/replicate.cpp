@@ -13,11 +13,11 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/mapped_file.h>
 
-#include "checkpoint/local_inventory.h"
+#include "checkpoint/local_checkpoints.h"
 #include "checkpoint/saving.h"
 #include "checkpoint/staging_directory.h"
 #include "checkpoint/together.h"
-#include "formats/checkpoint_manifest.h"
+#include "formats/checkpoint_folders.h"
 
 namespace lockstep::detail {
 namespace {

@@ -6,14 +6,12 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/checkpoint/checkpoint.h>
-#include <lockstep/checkpoint/checkpoint_io.h>
-#include <lockstep/checkpoint/checkpoint_writer.h>
 #include <lockstep/torch.h>
 
 #include "checkpoint/saving.h"
 #include "checkpoint/staging_directory.h"
 #include "checkpoint/together.h"
-#include "formats/checkpoint_siblings.h"
+#include "formats/checkpoint_folders.h"
 
 namespace lockstep {
 namespace {

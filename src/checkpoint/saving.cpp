@@ -20,10 +20,10 @@
 #include <lockstep/state/tensor_bytes.h>
 #include <lockstep/torch.h>
 
-#include "checkpoint/state_json.h"
-#include "formats/checkpoint_manifest.h"
+#include "checkpoint/state_formats.h"
+#include "formats/checkpoint_files.h"
+#include "formats/checkpoint_folders.h"
 #include "formats/safetensors_header.h"
-#include "formats/strict_json.h"
 
 namespace lockstep::detail {
 namespace {

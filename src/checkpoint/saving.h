@@ -11,8 +11,8 @@
 
 #include <lockstep/checkpoint/checkpoint.h>
 
-#include "checkpoint/state_json.h"
-#include "formats/checkpoint_manifest.h"
+#include "checkpoint/state_formats.h"
+#include "formats/checkpoint_files.h"
 
 namespace lockstep::detail {
 

@@ -13,8 +13,7 @@
 #include <lockstep/base/log.h>
 
 #include "base/folder_lock.h"
-#include "formats/checkpoint_manifest.h"
-#include "formats/checkpoint_siblings.h"
+#include "formats/checkpoint_folders.h"
 
 namespace lockstep::detail {
 namespace {

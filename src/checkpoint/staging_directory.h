@@ -12,7 +12,7 @@ namespace lockstep::detail {
 /// A folder that is renamed to its target when complete, and removed when something fails before. A folder
 /// with the target's name is the complete new one, or the previous one. Where the file system cannot exchange
 /// the names of two folders (NFS), the previous one is moved aside first; readers find it there until the new
-/// one has its name (checkpoint_siblings.h).
+/// one has its name (formats/checkpoint_folders.h).
 ///
 /// Several processes may write to one target at once: each folder has a unique name, and the last one that is
 /// complete stays. Drafts of killed processes are removed here.

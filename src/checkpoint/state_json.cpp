@@ -1,4 +1,5 @@
-#include "checkpoint/state_json.h"
+// A StateTree as JSON, with its tensors left out and named by their path.
+#include "checkpoint/state_formats.h"
 
 #include <charconv>
 #include <cmath>
@@ -8,8 +9,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "formats/checkpoint_files.h"
 #include "formats/file_text.h"
-#include "formats/strict_json.h"
 #include "state/module_tensors.h"
 
 namespace lockstep::detail {

@@ -18,12 +18,10 @@
 #include <lockstep/torch.h>
 
 #include "base/format.h"
-#include "checkpoint/pickle_state.h"
-#include "formats/checkpoint_manifest.h"
-#include "formats/checkpoint_siblings.h"
-#include "formats/tagged_folder.h"
+#include "checkpoint/state_formats.h"
+#include "formats/checkpoint_folders.h"
 #include "formats/torch_file.h"
-#include "formats/zero_model_states.h"
+#include "formats/zero_checkpoint.h"
 #include "state/module_tensors.h"
 
 namespace lockstep::detail {

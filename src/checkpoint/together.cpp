@@ -7,7 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/torch.h>
 
-#include "formats/tagged_folder.h"
+#include "formats/checkpoint_folders.h"
 
 namespace lockstep::detail {
 

@@ -10,11 +10,9 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/base/option_sources.h>
-#include <lockstep/base/process.h>
+#include <lockstep/base/options.h>
 #include <lockstep/base/version.h>
 #include <lockstep/cli/run.h>
-#include <lockstep/cli/tune.h>
 #include <lockstep/cluster/detect.h>
 #include <lockstep/device/accelerator.h>
 #include <lockstep/device/devices.h>
@@ -23,10 +21,9 @@
 #include <lockstep/torch.h>
 #include <lockstep/train/run_directory.h>
 
-#include "base/failure_text.h"
+#include "base/format.h"
 #include "base/system.h"
-#include "cli/lightning_keys.h"
-#include "launch/signal_flag.h"
+#include "launch/signals.h"
 #include "strategy/deepspeed_run.h"
 #include "train/options/former_options.h"
 

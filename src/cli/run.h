@@ -1,6 +1,11 @@
-// What flags and files can set in a program of ls::run(), and what only its code can give.
+// What flags and files can set in a program of ls::run(), what only its code can give, and the keys of
+// LightningCLI that mean something else here, or nothing.
 #pragma once
 
+#include <vector>
+
+#include <lockstep/base/export.h>
+#include <lockstep/base/option_codec.h>
 #include <lockstep/cli/run.h>
 #include <lockstep/train/trainer_options.h>
 
@@ -23,5 +28,11 @@ struct Settings {
 
 /// Borrows both, and the program's own options.
 OptionTree tree_of(Program& program, Settings& settings);
+
+/// Rewrites `seed_everything: true` to seed 0 and `false` to none, as Lightning 2.6 means them, and takes out
+/// `trainer.callbacks` and `trainer.plugins` that are null or empty. Those of other sources than files stay.
+/// @throws ConfigError for such a key that holds something: objects are given in the program; for an option
+/// that Lightning's Trainer has no more, with what to write instead
+LOCKSTEP_API void take_lightning_keys(std::vector<Assignment>& assignments);
 
 }  // namespace lockstep::detail

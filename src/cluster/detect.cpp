@@ -9,15 +9,8 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
-#include <lockstep/cluster/env_environment.h>
-#include <lockstep/cluster/environment_choice.h>
-#include <lockstep/cluster/kubeflow_environment.h>
-#include <lockstep/cluster/lightning_environment.h>
-#include <lockstep/cluster/lsf_environment.h>
-#include <lockstep/cluster/mpi_environment.h>
-#include <lockstep/cluster/slurm_environment.h>
-#include <lockstep/cluster/torchelastic_environment.h>
-#include <lockstep/cluster/xla_environment.h>
+#include <lockstep/cluster/launcher_environments.h>
+#include <lockstep/cluster/torch_environments.h>
 
 namespace lockstep {
 namespace {

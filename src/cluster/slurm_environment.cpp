@@ -1,4 +1,5 @@
-#include <lockstep/cluster/slurm_environment.h>
+// The environment of ranks started by the srun of SLURM.
+#include <lockstep/cluster/launcher_environments.h>
 
 #include <algorithm>
 #include <array>
@@ -8,7 +9,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "cluster/node_list.h"
 #include "cluster/variables.h"
 
 namespace lockstep {

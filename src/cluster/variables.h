@@ -1,4 +1,4 @@
-// Strict reading of what launchers put into the environment: integers and addresses.
+// Strict reading of what launchers put into the environment: integers, addresses and lists of hosts.
 #pragma once
 
 #include <optional>
@@ -67,5 +67,12 @@ int require_port(const Source& set_by);
 
 /// True in a process that mpirun (Open MPI's, or Hydra of MPICH and Intel MPI) started.
 bool started_by_mpirun();
+
+/// The hosts of `text` in order: names separated by commas or blanks, of which each may hold ranges in
+/// brackets, such as `rack[1-2]n[08-10,15]`. Leading zeros are kept. `name` is the variable that has the
+/// text.
+/// @throws ConfigError naming the variable and the text when there is no host, a bracket is open, a range is
+/// none, or it stands for more than kMaxRanks hosts
+LOCKSTEP_API std::vector<std::string> expand_node_list(std::string_view name, std::string_view text);
 
 }  // namespace lockstep::cluster

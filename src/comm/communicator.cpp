@@ -9,7 +9,7 @@
 #include "comm/group/group.h"
 #include "comm/waiting.h"
 #include "rendezvous/diagnosis.h"
-#include "rendezvous/verdict.h"
+#include "rendezvous/message.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "base/failure_text.h"
+#include "base/format.h"
 
 namespace lockstep::detail {
 namespace {

@@ -13,8 +13,6 @@ namespace {
 // seed, of which the epoch has the others.
 constexpr int kRoundBits = 20;
 
-using Loaders = std::vector<std::shared_ptr<AnyLoader>>;
-
 std::int64_t saturated_sum(std::int64_t a, std::int64_t b) {
   return a > kUnknownLength - b ? kUnknownLength : a + b;
 }
@@ -172,7 +170,7 @@ class CycleStream final : public CombinedStream {
 
 class CombinedLoader final : public AnyLoader {
  public:
-  CombinedLoader(const CombinedOptions& options, Loaders loaders, detail::Assemble assemble)
+  CombinedLoader(const CombinedOptions& options, LoaderList loaders, detail::Assemble assemble)
       : mode_(options.mode),
         loaders_(std::move(loaders)),
         limits_(options.limits),
@@ -235,7 +233,7 @@ class CombinedLoader final : public AnyLoader {
   }
 
   CombinedMode mode_;
-  Loaders loaders_;
+  LoaderList loaders_;
   std::vector<std::int64_t> limits_;
   detail::Assemble assemble_;
 };
@@ -258,7 +256,8 @@ std::int64_t total_size(std::span<const AnyBatch> parts) {
   return sum;
 }
 
-std::shared_ptr<AnyLoader> make_combined(const CombinedOptions& options, Loaders loaders, Assemble assemble) {
+std::shared_ptr<AnyLoader> make_combined(const CombinedOptions& options, LoaderList loaders,
+                                         Assemble assemble) {
   if (loaders.empty()) throw ConfigError("data", {.what = "no loaders to combine"});
   if (!options.limits.empty() && options.limits.size() != loaders.size()) {
     throw ConfigError("data", {.what = "combined loaders: limits do not match the loaders",

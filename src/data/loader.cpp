@@ -12,7 +12,6 @@
 #include <c10/util/Type.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/data/data_position.h>
 #include <lockstep/data/sampler.h>
 
 #include "data/streams.h"

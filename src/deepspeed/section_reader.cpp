@@ -11,7 +11,6 @@
 #include <vector>
 
 #include <lockstep/base/error.h>
-#include <lockstep/base/nearest.h>
 #include <lockstep/base/option_visitor.h>
 #include <lockstep/base/options.h>
 #include <lockstep/deepspeed/config.h>

@@ -15,7 +15,7 @@
 #include <lockstep/parallel/dispatch/engine_hooks.h>
 
 #include "base/system.h"
-#include "launch/signal_flag.h"
+#include "launch/signals.h"
 
 namespace lockstep::detail {
 namespace {

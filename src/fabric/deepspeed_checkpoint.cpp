@@ -9,11 +9,9 @@
 
 #include "checkpoint/together.h"
 #include "fabric/fabric_checkpoint.h"
-#include "formats/checkpoint_manifest.h"
-#include "formats/checkpoint_siblings.h"
+#include "formats/checkpoint_folders.h"
 #include "formats/file_text.h"
-#include "formats/tagged_folder.h"
-#include "formats/zero_files.h"
+#include "formats/zero_checkpoint.h"
 #include "strategy/deepspeed_strategy.h"
 
 namespace lockstep::deepspeed {

@@ -13,12 +13,11 @@
 #include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
 
-#include "checkpoint/deepspeed_state.h"
+#include "checkpoint/state_formats.h"
 #include "checkpoint/together.h"
 #include "fabric/fabric_state.h"
 #include "formats/file_text.h"
-#include "formats/zero_files.h"
-#include "formats/zero_model_states.h"
+#include "formats/zero_checkpoint.h"
 #include "strategy/deepspeed_strategy.h"
 #include "strategy/scaled_step.h"
 

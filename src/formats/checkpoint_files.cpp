@@ -6,9 +6,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/checksum.h>
 
-#include "formats/checkpoint_siblings.h"
-#include "formats/tagged_folder.h"
-#include "formats/zero_files.h"
+#include "formats/checkpoint_folders.h"
+#include "formats/zero_checkpoint.h"
 
 namespace lockstep::detail {
 namespace {

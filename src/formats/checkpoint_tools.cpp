@@ -14,9 +14,8 @@
 #include <lockstep/formats/torch_file.h>
 
 #include "formats/checkpoint_files.h"
-#include "formats/checkpoint_siblings.h"
+#include "formats/checkpoint_folders.h"
 #include "formats/file_text.h"
-#include "formats/tagged_folder.h"
 #include "formats/torch_file.h"
 
 namespace lockstep::detail {

@@ -1,4 +1,5 @@
-#include <lockstep/formats/model_size.h>
+// The number of parameters of a model whose weights are in a file.
+#include <lockstep/formats/checkpoint_tools.h>
 
 #include <algorithm>
 #include <functional>
@@ -15,9 +16,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/safetensors.h>
 
-#include "formats/checkpoint_manifest.h"
-#include "formats/checkpoint_siblings.h"
-#include "formats/tagged_folder.h"
+#include "formats/checkpoint_files.h"
+#include "formats/checkpoint_folders.h"
 
 namespace lockstep {
 namespace {

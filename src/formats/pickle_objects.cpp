@@ -6,7 +6,7 @@
 #include <lockstep/formats/pickle.h>
 
 #include "formats/file_text.h"
-#include "formats/torch_dtypes.h"
+#include "formats/safetensors_header.h"
 
 namespace lockstep::pickle::detail {
 namespace {

@@ -9,7 +9,6 @@
 #include "formats/byte_reader.h"
 #include "formats/file_text.h"
 #include "formats/pickle_machine.h"
-#include "formats/pickle_opcodes.h"
 
 namespace lockstep::pickle {
 namespace {

@@ -9,8 +9,8 @@
 #include <lockstep/formats/pickle.h>
 
 #include "formats/file_text.h"
-#include "formats/pickle_opcodes.h"
-#include "formats/torch_dtypes.h"
+#include "formats/pickle_machine.h"
+#include "formats/safetensors_header.h"
 
 namespace lockstep::pickle {
 namespace {

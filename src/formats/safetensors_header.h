@@ -1,7 +1,9 @@
-// The JSON header of a safetensors file, and the layout of a file that is to be written.
+// The JSON header of a safetensors file, the layout of a file that is to be written, and the names that
+// PyTorch gives to its element types.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,3 +66,21 @@ LOCKSTEP_API Layout layout_of(std::span<const TensorView> tensors, const Metadat
 LOCKSTEP_API Layout layout_of(std::span<const TensorHead> tensors, const Metadata& metadata = {});
 
 }  // namespace lockstep::safetensors
+
+namespace lockstep::detail {
+
+struct TorchDtype {
+  safetensors::Dtype dtype;
+  std::string_view name;     ///< "torch.float32"
+  std::string_view storage;  ///< "torch.FloatStorage"; empty: PyTorch has no such type
+};
+
+std::span<const TorchDtype> torch_dtypes();
+
+/// The dtype of that name, or nothing when PyTorch has none such (or one that we do not know).
+std::optional<safetensors::Dtype> named_torch_dtype(std::string_view name);
+
+/// The row of `dtype`.
+const TorchDtype& torch_dtype(safetensors::Dtype dtype);
+
+}  // namespace lockstep::detail

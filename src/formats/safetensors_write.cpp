@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/safetensors_header.h"
-#include "formats/torch_dtypes.h"
 
 namespace lockstep::safetensors {
 namespace {

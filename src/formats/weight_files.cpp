@@ -14,7 +14,7 @@
 #include <lockstep/formats/torch_file.h>
 
 #include "base/folder_lock.h"
-#include "formats/checkpoint_siblings.h"
+#include "formats/checkpoint_folders.h"
 #include "formats/safetensors_header.h"
 
 namespace lockstep::torch_file {

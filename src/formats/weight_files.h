@@ -7,7 +7,7 @@
 
 #include <lockstep/base/export.h>
 
-#include "formats/zero_model_states.h"
+#include "formats/zero_checkpoint.h"
 
 namespace lockstep::detail {
 

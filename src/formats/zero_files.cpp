@@ -1,4 +1,5 @@
-#include "formats/zero_files.h"
+// The files of a checkpoint of DeepSpeed: finding and opening all of them.
+#include "formats/zero_checkpoint.h"
 
 #include <algorithm>
 #include <set>

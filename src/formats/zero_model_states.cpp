@@ -1,4 +1,5 @@
-#include "formats/zero_model_states.h"
+// The model states in a checkpoint of DeepSpeed: weights as whole tensors, and the state of the optimizer.
+#include "formats/zero_checkpoint.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -8,7 +9,6 @@
 #include <lockstep/base/log.h>
 
 #include "formats/file_text.h"
-#include "formats/zero_checkpoint.h"
 
 namespace lockstep::detail {
 namespace {

@@ -1,4 +1,5 @@
-#include <lockstep/formats/zero_to_fp32.h>
+// Checkpoints of DeepSpeed, and of lockstep, as weights in float32.
+#include <lockstep/formats/checkpoint_tools.h>
 
 #include <array>
 #include <limits>
@@ -6,11 +7,10 @@
 #include <lockstep/base/error.h>
 
 #include "formats/checkpoint_files.h"
-#include "formats/checkpoint_siblings.h"
+#include "formats/checkpoint_folders.h"
 #include "formats/file_text.h"
-#include "formats/tagged_folder.h"
 #include "formats/weight_files.h"
-#include "formats/zero_model_states.h"
+#include "formats/zero_checkpoint.h"
 
 namespace lockstep {
 namespace {

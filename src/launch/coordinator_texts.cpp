@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "launch/coordinator.h"
-#include "rendezvous/tcp_endpoint.h"
+#include "rendezvous/addresses.h"
 
 namespace lockstep::launch {
 namespace {

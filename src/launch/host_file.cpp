@@ -9,7 +9,6 @@
 #include <set>
 
 #include <lockstep/base/error.h>
-#include <lockstep/base/nearest.h>
 #include <lockstep/base/option_type.h>
 
 #include "base/format.h"

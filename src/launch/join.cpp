@@ -17,13 +17,13 @@
 #include <lockstep/cluster/environment.h>
 #include <lockstep/launch/errors.h>
 
-#include "base/failure_text.h"
+#include "base/format.h"
 #include "base/system.h"
-#include "launch/forked_ranks.h"
 #include "launch/rank_process.h"
 #include "launch/run_files.h"
-#include "launch/signal_flag.h"
+#include "launch/signals.h"
 #include "launch/status_table.h"
+#include "launch/supervisor.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 
-#include "rendezvous/own_address.h"
+#include "rendezvous/addresses.h"
 
 namespace lockstep::launch {
 

@@ -18,7 +18,6 @@
 
 #include "base/sockets.h"
 #include "base/system.h"
-#include "launch/forked_ranks.h"
 #include "launch/orphans.h"
 #include "launch/posix.h"
 #include "launch/rank_process.h"

@@ -16,14 +16,14 @@
 #include <lockstep/launch/launch_options.h>
 
 #include "launch/coordinator.h"
-#include "launch/forked_ranks.h"
 #include "launch/node_messages.h"
 #include "launch/posix.h"
 #include "launch/rank_observer.h"
 #include "launch/rank_process.h"
-#include "rendezvous/frame_link.h"
+#include "launch/supervisor.h"
+#include "rendezvous/addresses.h"
+#include "rendezvous/client.h"
 #include "rendezvous/store_server.h"
-#include "rendezvous/tcp_endpoint.h"
 
 namespace lockstep::launch {
 

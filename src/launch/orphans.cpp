@@ -21,8 +21,8 @@
 #include <thread>
 #include <vector>
 
-#include "launch/forked_ranks.h"
-#include "launch/signal_scope.h"
+#include "launch/signals.h"
+#include "launch/supervisor.h"
 
 namespace lockstep::launch {
 namespace {

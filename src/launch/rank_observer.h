@@ -10,7 +10,7 @@
 #include <lockstep/base/rank_status.h>
 
 #include "launch/rank_process.h"
-#include "launch/signal_scope.h"
+#include "launch/signals.h"
 #include "launch/status_table.h"
 
 namespace lockstep::launch {

@@ -15,7 +15,7 @@
 
 #include <lockstep/launch/launch_options.h>
 
-#include "launch/signal_scope.h"
+#include "launch/signals.h"
 
 namespace lockstep::launch {
 

@@ -16,7 +16,7 @@
 #include "launch/output_relay.h"
 #include "launch/rank_process.h"
 #include "launch/remote_launcher.h"
-#include "launch/signal_scope.h"
+#include "launch/signals.h"
 
 namespace lockstep::launch {
 

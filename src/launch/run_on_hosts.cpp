@@ -9,19 +9,22 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <lockstep/base/env.h>
+#include <lockstep/base/error.h>
 #include <lockstep/base/version.h>
-#include <lockstep/launch/exported_variables.h>
 
 #include "launch/command.h"
+#include "launch/posix.h"
 #include "launch/rank_process.h"
 #include "launch/remote_host.h"
 #include "launch/remote_launcher.h"
+#include "rendezvous/addresses.h"
 #include "rendezvous/frames.h"
-#include "rendezvous/tcp_endpoint.h"
 
 namespace lockstep::launch {
 namespace {
@@ -207,6 +210,118 @@ int run_on_hosts(const HostsOptions& options) {
   launch::RemoteJob job(std::move(hosts), relay, signals,
                         {.start = options.start_timeout, .grace = options.grace}, options.min_hosts);
   return job.run();
+}
+
+namespace {
+
+constexpr int kNotWanted = 1;
+
+void check_version(const std::string& version) {
+  if (version == kVersion) return;
+  throw ConfigError("launch", {.what = "this host has lockstep " + std::string(kVersion),
+                               .expected = "lockstep " + version + ", as where the job was started"});
+}
+
+void go_to(const std::string& folder) {
+  std::error_code failure;
+  std::filesystem::current_path(folder, failure);
+  if (!failure) return;
+  throw ConfigError("launch", {.what = "folder " + folder,
+                               .expected = "the folder in which the job was started, on this host, too",
+                               .got = failure.message()});
+}
+
+void write_to_starter(const std::string& text) {
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+// Any other line, or the end of stdin, means that the job has ended before it began.
+bool is_told_to_go() {
+  std::string line;
+  for (char letter = 0; ::read(STDIN_FILENO, &letter, 1) == 1 && letter != '\n';) line += letter;
+  return line == launch::kGo;
+}
+
+[[noreturn]] void become(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "lockstep");
+  std::vector<char*> argv;
+  for (auto& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  ::execv("/proc/self/exe", argv.data());
+  launch::throw_errno("cannot execute lockstep run");
+}
+
+}  // namespace
+
+int become_node() {
+  const auto payload = launch::read_payload(STDIN_FILENO);
+  check_version(payload.version);
+  go_to(payload.directory);
+  for (const auto& [name, value] : payload.variables) env::set(name, value);
+  write_to_starter(encode(launch::NodeReport{.is_ready = true}));
+  if (!is_told_to_go()) return kNotWanted;
+  become(payload.arguments);
+}
+
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+constexpr std::array<std::string_view, 15> kPrefixes = {
+    "FI_",      "GLOO_", "KMP_",      "LOCKSTEP_", "MKL_",     "MLFLOW", "MV2", "NCCL_",
+    "NUMEXPR_", "OMP_",  "OPENBLAS_", "PYTHON",    "PYTORCH_", "TORCH",  "UCX"};
+constexpr std::array kNames = {"LD_LIBRARY_PATH", "PATH", "VIRTUAL_ENV"};
+// Variables about this host or this process, which are not exported.
+constexpr std::array<std::string_view, 10> kPrivate = {
+    "LOCKSTEP_JOB_TOKEN",   "LOCKSTEP_LAUNCHED",      "LOCKSTEP_LAUNCHER_START_NS", "LOCKSTEP_LISTEN_FD",
+    "LOCKSTEP_ROUND",       "LOCKSTEP_START_NS",      "LOCKSTEP_STATUS_FD",         "LOCKSTEP_STORE",
+    "LOCKSTEP_STORE_SCOPE", "LOCKSTEP_STORE_TOKEN_FD"};
+constexpr std::array kFiles = {".deepspeed_env", ".lockstep_env"};
+
+void add_line(Variables& variables, const std::string& line, const std::string& file, int number) {
+  if (line.empty() || line.front() == '#') return;
+  const auto equals = line.find('=');
+  if (equals == 0 || equals == std::string::npos || line.find('\0') != std::string::npos)
+    throw ConfigError("hosts", {.what = "a line of the file of variables",
+                                .expected = "NAME=VALUE",
+                                .got = "\"" + line + "\"",
+                                .where = file + ":" + std::to_string(number)});
+  variables[line.substr(0, equals)] = line.substr(equals + 1);
+}
+
+void add_file(Variables& variables, const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  int number = 0;
+  for (std::string line; std::getline(stream, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    add_line(variables, line, file.string(), ++number);
+  }
+}
+
+}  // namespace
+
+std::span<const std::string_view> exported_prefixes() { return kPrefixes; }
+
+std::map<std::string, std::string> variables_of_files(const std::filesystem::path& folder) {
+  Variables variables;
+  for (const char* name : kFiles) {
+    if (const auto home = env::get("HOME")) add_file(variables, std::filesystem::path(*home) / name);
+    add_file(variables, folder / name);
+  }
+  return variables;
+}
+
+std::map<std::string, std::string> exported_variables(const std::filesystem::path& folder) {
+  Variables variables;
+  for (const auto prefix : kPrefixes) variables.merge(env::with_prefix(prefix));
+  std::erase_if(variables, [](const auto& variable) {
+    return std::ranges::find(kPrivate, variable.first) != kPrivate.end() ||
+           variable.first.starts_with("TORCHELASTIC_");
+  });
+  for (const char* name : kNames)
+    if (auto value = env::get(name)) variables[name] = std::move(*value);
+  for (auto& [name, value] : variables_of_files(folder)) variables[name] = std::move(value);
+  return variables;
 }
 
 }  // namespace lockstep

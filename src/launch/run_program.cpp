@@ -1,4 +1,5 @@
-#include <lockstep/launch/run_program.h>
+// `lockstep run`: any program as the ranks of this node.
+#include <lockstep/launch/launch.h>
 
 #include <unistd.h>
 
@@ -26,13 +27,13 @@
 #include "base/sockets.h"
 #include "base/system.h"
 #include "launch/command.h"
-#include "launch/forked_ranks.h"
 #include "launch/node_rounds.h"
 #include "launch/orphans.h"
 #include "launch/output_relay.h"
 #include "launch/rank_observer.h"
 #include "launch/rank_process.h"
 #include "launch/remote_launcher.h"
+#include "launch/supervisor.h"
 #include "rendezvous/frames.h"
 #include "rendezvous/store_server.h"
 

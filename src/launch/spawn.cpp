@@ -6,9 +6,9 @@
 #include <lockstep/base/env.h>
 #include <lockstep/launch/launch.h>
 
-#include "launch/forked_ranks.h"
 #include "launch/posix.h"
 #include "launch/rank_observer.h"
+#include "launch/supervisor.h"
 
 namespace lockstep {
 namespace {

@@ -1,11 +1,8 @@
 #include "loggers/make_logger.h"
 
 #include <lockstep/base/error.h>
-#include <lockstep/loggers/csv_logger.h>
-#include <lockstep/loggers/jsonl_logger.h>
 #include <lockstep/loggers/logger.h>
-#include <lockstep/loggers/mlflow_logger.h>
-#include <lockstep/loggers/tensorboard_logger.h>
+#include <lockstep/loggers/loggers.h>
 
 #include "base/format.h"
 

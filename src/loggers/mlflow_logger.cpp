@@ -18,10 +18,10 @@
 #include <lockstep/base/option_type.h>
 #include <lockstep/formats/checksum.h>
 #include <lockstep/loggers/logger.h>
-#include <lockstep/loggers/mlflow_logger.h>
+#include <lockstep/loggers/loggers.h>
 
+#include "loggers/log_records.h"
 #include "loggers/logger_files.h"
-#include "loggers/metric_row.h"
 
 namespace lockstep::detail {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include <lockstep/base/export.h>
-#include <lockstep/loggers/mlflow_logger.h>
+#include <lockstep/loggers/loggers.h>
 
 namespace lockstep::detail {
 

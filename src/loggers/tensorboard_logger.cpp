@@ -1,4 +1,5 @@
-#include <lockstep/loggers/tensorboard_logger.h>
+// TensorBoardLogger: event files for TensorBoard, in the folders that Lightning makes for them.
+#include <lockstep/loggers/loggers.h>
 
 #include <unistd.h>
 
@@ -13,9 +14,8 @@
 #include <lockstep/loggers/logger.h>
 
 #include "base/system.h"
-#include "loggers/hparams_file.h"
+#include "loggers/log_records.h"
 #include "loggers/logger_files.h"
-#include "loggers/metric_row.h"
 #include "loggers/tensorboard_events.h"
 
 namespace lockstep {

@@ -1,4 +1,5 @@
-#include <lockstep/metrics/auroc.h>
+// Auroc: the area under the receiver operating characteristic, exact or from a histogram of scores.
+#include <lockstep/metrics/classification.h>
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 // Metrics of classification that are made of counts: confusion matrix, accuracy, precision, recall and
 // F-beta.
-#include <lockstep/metrics/stat_scores.h>
+#include <lockstep/metrics/classification.h>
 
 #include <cmath>
 #include <string>
@@ -9,10 +9,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/Tensor.h>
-#include <lockstep/metrics/accuracy.h>
 #include <lockstep/metrics/classification_task.h>
-#include <lockstep/metrics/confusion_matrix.h>
-#include <lockstep/metrics/precision_recall.h>
 
 #include "metrics/inputs.h"
 

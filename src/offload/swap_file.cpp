@@ -16,7 +16,6 @@
 #include <lockstep/base/unique_fd.h>
 
 #include "base/format.h"
-#include "offload/aligned_buffer.h"
 #include "offload/io_engine.h"
 #include "offload/swap_folder.h"
 

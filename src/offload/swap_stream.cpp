@@ -6,7 +6,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "offload/aligned_buffer.h"
+#include "offload/io_engine.h"
 #include "offload/swap_folder.h"
 
 namespace lockstep::offload {

@@ -13,7 +13,7 @@
 
 #include <lockstep/base/export.h>
 
-#include "offload/aligned_buffer.h"
+#include "offload/io_engine.h"
 #include "offload/swap_file.h"
 
 namespace lockstep::offload {

@@ -12,7 +12,6 @@
 #include <ATen/ops/from_blob.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/base/nearest.h>
 
 #include "device/step_recording.h"
 #include "offload/swap_folder.h"

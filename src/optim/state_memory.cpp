@@ -8,7 +8,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
-#include "offload/aligned_buffer.h"
+#include "offload/io_engine.h"
 
 namespace lockstep::detail {
 namespace {

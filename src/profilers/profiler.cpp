@@ -12,7 +12,6 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/profilers/action.h>
 
 #include "base/format.h"
 #include "profilers/report_table.h"

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/error.h>
-#include <lockstep/profilers/merge_traces.h>
+#include <lockstep/profilers/profilers.h>
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"

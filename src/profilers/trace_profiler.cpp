@@ -1,4 +1,5 @@
-#include <lockstep/profilers/trace_profiler.h>
+// TraceProfiler: a time line for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
+#include <lockstep/profilers/profilers.h>
 
 #include <unistd.h>
 
@@ -17,8 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/system.h"
-#include "profilers/event_ring.h"
-#include "profilers/per_thread.h"
+#include "profilers/call_records.h"
 #include "profilers/trace_file.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 
 #include "base/sockets.h"
 #include "rendezvous/diagnosis.h"
-#include "rendezvous/verdict.h"
+#include "rendezvous/message.h"
 
 namespace lockstep::rendezvous {
 namespace {

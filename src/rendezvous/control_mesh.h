@@ -36,8 +36,8 @@
 
 #include "rendezvous/diagnosis.h"
 #include "rendezvous/meetings.h"
+#include "rendezvous/message.h"
 #include "rendezvous/peer_links.h"
-#include "rendezvous/verdict.h"
 
 namespace lockstep::rendezvous {
 

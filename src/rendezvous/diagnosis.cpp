@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/verdict.h"
+#include "rendezvous/message.h"
 
 namespace lockstep::rendezvous {
 

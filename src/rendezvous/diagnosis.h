@@ -12,8 +12,8 @@
 #include <lockstep/base/export.h>
 
 #include "rendezvous/meetings.h"
+#include "rendezvous/message.h"
 #include "rendezvous/peer_links.h"
-#include "rendezvous/verdict.h"
 
 namespace lockstep::rendezvous {
 

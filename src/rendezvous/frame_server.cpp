@@ -16,7 +16,7 @@
 
 #include <lockstep/base/error.h>
 
-#include "rendezvous/tcp_endpoint.h"
+#include "rendezvous/addresses.h"
 
 namespace lockstep::rendezvous {
 namespace {

@@ -16,9 +16,8 @@
 
 #include <lockstep/base/error.h>
 
-#include "rendezvous/own_address.h"
-#include "rendezvous/tcp_endpoint.h"
-#include "rendezvous/verdict.h"
+#include "rendezvous/addresses.h"
+#include "rendezvous/message.h"
 
 namespace lockstep::rendezvous {
 namespace {

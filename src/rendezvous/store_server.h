@@ -25,9 +25,8 @@
 #include <lockstep/base/unique_fd.h>
 
 #include "base/sockets.h"
+#include "rendezvous/addresses.h"
 #include "rendezvous/frames.h"
-#include "rendezvous/kv_messages.h"
-#include "rendezvous/tcp_endpoint.h"
 
 namespace lockstep::rendezvous {
 

@@ -12,10 +12,8 @@
 
 #include <lockstep/base/export.h>
 
-#include "report/axis.h"
 #include "report/curve.h"
-#include "report/html_writer.h"
-#include "report/sections.h"
+#include "report/page.h"
 
 namespace lockstep::detail {
 namespace {

@@ -1,4 +1,5 @@
-#include "report/html_writer.h"
+// The writer of HTML: elements, their attributes, and escaped texts.
+#include "report/page.h"
 
 #include <algorithm>
 #include <cmath>

@@ -9,8 +9,7 @@
 #include <lockstep/report/report.h>
 
 #include "report/curve.h"
-#include "report/html_writer.h"
-#include "report/sections.h"
+#include "report/page.h"
 
 namespace lockstep {
 namespace {

@@ -15,7 +15,6 @@
 #include <lockstep/report/report.h>
 
 #include "formats/file_text.h"
-#include "report/axis.h"
 #include "report/braille.h"
 #include "report/curve.h"
 

@@ -1,4 +1,5 @@
-#include "report/profile_files.h"
+// Reads where the time of a run went from the tables and time lines of profilers.
+#include "report/run_files.h"
 
 #include <algorithm>
 #include <charconv>

@@ -4,11 +4,10 @@
 #include <set>
 
 #include <lockstep/base/error.h>
-#include <lockstep/base/option_sources.h>
-#include <lockstep/report/run_record.h>
+#include <lockstep/base/options.h>
+#include <lockstep/report/report.h>
 
-#include "report/profile_files.h"
-#include "report/result_files.h"
+#include "report/run_files.h"
 
 namespace lockstep {
 namespace {

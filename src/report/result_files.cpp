@@ -1,4 +1,5 @@
-#include "report/result_files.h"
+// Reads the result files of a run: metrics.csv, summary.json and failure.json.
+#include "report/run_files.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,5 @@
-#include "report/sections.h"
+// The parts of the page that are tables: overview, failures, memory, configuration and environment.
+#include "report/page.h"
 
 #include <algorithm>
 #include <map>
@@ -6,8 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "report/axis.h"
-#include "report/html_writer.h"
+#include "report/curve.h"
 
 namespace lockstep::detail {
 namespace {

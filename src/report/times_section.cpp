@@ -4,8 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "report/html_writer.h"
-#include "report/sections.h"
+#include "report/page.h"
 
 namespace lockstep::detail {
 namespace {

@@ -14,8 +14,6 @@
 #include <functional>
 #include <optional>
 
-#include "testing/forked_rank.h"
-
 namespace lockstep::testing {
 namespace {
 

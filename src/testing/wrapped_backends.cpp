@@ -4,8 +4,7 @@
 #include <thread>
 
 #include <lockstep/base/error.h>
-#include <lockstep/testing/counting_backend.h>
-#include <lockstep/testing/faulty_backend.h>
+#include <lockstep/testing/wrapped_backends.h>
 
 #include "comm/group/group.h"
 

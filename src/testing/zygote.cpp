@@ -17,7 +17,6 @@
 #include <lockstep/testing/fork_ranks.h>
 
 #include "launch/posix.h"
-#include "testing/forked_rank.h"
 
 namespace lockstep::testing {
 namespace {

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/base/atomic_file.h>
+#include <lockstep/base/env.h>
 #include <lockstep/base/log.h>
 #include <lockstep/base/option_type.h>
-#include <lockstep/base/process.h>
 #include <lockstep/base/version.h>
 #include <lockstep/launch/errors.h>
 #include <lockstep/launch/join.h>

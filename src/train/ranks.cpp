@@ -9,7 +9,6 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/base/process.h>
 #include <lockstep/train/run_directory.h>
 
 #include "fabric/connector.h"

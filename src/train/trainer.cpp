@@ -8,13 +8,12 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/base/process.h>
 #include <lockstep/checkpoint/weights.h>
 #include <lockstep/comm/collective_observer.h>
 #include <lockstep/launch/join.h>
 #include <lockstep/parallel/sync_batch_norm.h>
 
-#include "launch/signal_flag.h"
+#include "launch/signals.h"
 #include "state/module_tensors.h"
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/checkpoints/run_checkpoints.h"

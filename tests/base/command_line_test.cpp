@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <lockstep/base/env.h>
-#include <lockstep/base/option_sources.h>
+#include <lockstep/base/options.h>
 
 #include "base/demo_options.h"
 #include "support/temporary_folder.h"

@@ -4,7 +4,7 @@
 
 #include <new>
 
-#include "base/failure_text.h"
+#include "base/format.h"
 
 namespace lockstep {
 namespace {

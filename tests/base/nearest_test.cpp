@@ -1,7 +1,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <lockstep/base/nearest.h>
+#include <lockstep/base/error.h>
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,5 @@
 // YAML files and environment variables as assignments.
-#include <lockstep/base/option_sources.h>
+#include <lockstep/base/options.h>
 
 #include <fstream>
 #include <random>

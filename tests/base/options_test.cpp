@@ -1,7 +1,7 @@
 // OptionTree: values reach their members, choices, errors, checks and printing.
 #include <cmath>
 
-#include <lockstep/base/option_sources.h>
+#include <lockstep/base/options.h>
 
 #include "base/demo_options.h"
 
@@ -38,9 +38,10 @@ std::vector<Assignment> joined(std::vector<Assignment> first, std::vector<Assign
 TEST(Options, NullInAFileMeansTheDefault) {
   demo::Options code;
   code.epochs = 7;
-  const auto options = read("demo: {fast: null, epochs: ~, lr: null, mode: null, hidden: null, limit: null, clip: null, "
-                            "inner: {rate: null}, strategy: null}",
-                            code);
+  const auto options = read(
+      "demo: {fast: null, epochs: ~, lr: null, mode: null, hidden: null, limit: null, clip: null, "
+      "inner: {rate: null}, strategy: null}",
+      code);
   EXPECT_EQ(options.fast, demo::Options{}.fast);
   EXPECT_EQ(options.epochs, 7);
   EXPECT_EQ(options.mode, demo::Options{}.mode);

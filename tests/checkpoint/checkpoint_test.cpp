@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/weights.h>
-#include <lockstep/formats/model_size.h>
+#include <lockstep/formats/checkpoint_tools.h>
 #include <lockstep/testing/run_ranks.h>
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,5 @@
 // Checkpoints written in the background hold what was there when they were asked for.
-#include <lockstep/checkpoint/checkpoint_writer.h>
+#include <lockstep/checkpoint/checkpoint.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@
 #include <lockstep/base/error.h>
 
 #include "checkpoint/staging_directory.h"
-#include "formats/checkpoint_siblings.h"
+#include "formats/checkpoint_folders.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 

@@ -1,7 +1,7 @@
 // Weights as one safetensors file.
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
-#include <lockstep/checkpoint/load_from_checkpoint.h>
+#include <lockstep/checkpoint/weights.h>
 #include <lockstep/torch.h>
 
 #include "support/expect_error.h"

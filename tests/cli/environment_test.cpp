@@ -1,6 +1,6 @@
 // Every --trainer.* flag is a variable LOCKSTEP_TRAINER_*, too: the table is the list of options itself.
 #include <gtest/gtest.h>
-#include <lockstep/base/option_sources.h>
+#include <lockstep/base/options.h>
 #include <lockstep/lockstep.h>
 
 namespace lockstep {

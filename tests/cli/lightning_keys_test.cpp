@@ -1,10 +1,10 @@
 // The files that LightningCLI writes are read: their null is the default, and what names no objects is no
 // error.
 #include <gtest/gtest.h>
-#include <lockstep/base/option_sources.h>
+#include <lockstep/base/options.h>
 #include <lockstep/lockstep.h>
 
-#include "cli/lightning_keys.h"
+#include "cli/run.h"
 #include "support/expect_error.h"
 
 namespace lockstep {

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <functional>
 
+#include <lockstep/cluster/detect.h>
 #include <lockstep/cluster/environment.h>
-#include <lockstep/cluster/environment_choice.h>
 
 #include "support/temporary_folder.h"
 

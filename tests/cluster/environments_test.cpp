@@ -2,9 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
-#include <lockstep/cluster/env_environment.h>
-#include <lockstep/cluster/lightning_environment.h>
-#include <lockstep/cluster/torchelastic_environment.h>
+#include <lockstep/cluster/torch_environments.h>
 
 #include "cluster/scoped_variables.h"
 
@@ -50,7 +48,8 @@ TEST(TorchElasticEnvironment, RefusesRanksBeyondTheWorld) {
               AllOf(HasSubstr("LOCAL_RANK"), HasSubstr("LOCAL_WORLD_SIZE - 1")));
   EXPECT_THAT(torchelastic_error(torchrun({{"WORLD_SIZE", "0"}})), HasSubstr("WORLD_SIZE"));
   for (const auto* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"})  // memory and loops are of its size
-    EXPECT_THAT(torchelastic_error(torchrun({{name, "2147483647"}})), AllOf(HasSubstr(name), HasSubstr("1000000")));
+    EXPECT_THAT(torchelastic_error(torchrun({{name, "2147483647"}})),
+                AllOf(HasSubstr(name), HasSubstr("1000000")));
   EXPECT_THAT(torchelastic_error(torchrun({{"MASTER_PORT", "65536"}})), HasSubstr("65535"));
   EXPECT_THAT(torchelastic_error(torchrun({{"MASTER_ADDR", ""}})), HasSubstr("MASTER_ADDR"));
 }

@@ -3,10 +3,8 @@
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
 #include <lockstep/cluster/detect.h>
-#include <lockstep/cluster/kubeflow_environment.h>
-#include <lockstep/cluster/lsf_environment.h>
-#include <lockstep/cluster/mpi_environment.h>
-#include <lockstep/cluster/xla_environment.h>
+#include <lockstep/cluster/launcher_environments.h>
+#include <lockstep/cluster/torch_environments.h>
 
 #include <fstream>
 

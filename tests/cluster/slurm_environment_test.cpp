@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
 #include <lockstep/cluster/detect.h>
-#include <lockstep/cluster/slurm_environment.h>
+#include <lockstep/cluster/launcher_environments.h>
 
-#include "cluster/node_list.h"
 #include "cluster/scoped_variables.h"
+#include "cluster/variables.h"
 #include "support/expect_error.h"
 
 namespace lockstep {

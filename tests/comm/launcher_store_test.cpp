@@ -11,7 +11,7 @@
 #include <lockstep/comm/init.h>
 
 #include "comm/listener.h"
-#include "rendezvous/kv_client.h"
+#include "rendezvous/client.h"
 #include "rendezvous/store_server.h"
 
 namespace lockstep {

@@ -1,7 +1,7 @@
 // Changing the tensors of batches of every shape, and of whole streams.
 #include <gtest/gtest.h>
+#include <lockstep/data/dataset.h>
 #include <lockstep/data/loader.h>
-#include <lockstep/data/tensor_dataset.h>
 #include <lockstep/torch.h>
 
 namespace own {

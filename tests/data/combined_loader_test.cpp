@@ -7,7 +7,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/combined_loader.h>
-#include <lockstep/data/tensor_dataset.h>
+#include <lockstep/data/dataset.h>
 
 #include "data/recorder.h"
 #include "support/expect_error.h"

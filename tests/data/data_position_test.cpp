@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
-#include <lockstep/data/data_position.h>
+#include <lockstep/data/loader.h>
 
 #include "support/expect_error.h"
 

@@ -4,8 +4,8 @@
 #include <set>
 
 #include <lockstep/base/error.h>
+#include <lockstep/data/dataset.h>
 #include <lockstep/data/file_dataset.h>
-#include <lockstep/data/tensor_dataset.h>
 #include <lockstep/data/torch_dataset.h>
 #include <lockstep/formats/safetensors.h>
 

@@ -12,9 +12,9 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/data/batch_generator.h>
+#include <lockstep/data/dataset.h>
 #include <lockstep/data/loader.h>
 #include <lockstep/data/sampler.h>
-#include <lockstep/data/tensor_dataset.h>
 #include <lockstep/data/torch_dataset.h>
 #include <lockstep/testing/fork_ranks.h>
 

@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include <lockstep/base/error.h>
+#include <lockstep/data/file_dataset.h>
 #include <lockstep/data/loader.h>
-#include <lockstep/data/token_dataset.h>
 
 #include "data/recorder.h"
 #include "support/expect_error.h"

@@ -1,5 +1,5 @@
 // Which checkpoint a folder stands for.
-#include "formats/tagged_folder.h"
+#include "formats/checkpoint_folders.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -8,7 +8,6 @@
 
 #include <lockstep/base/error.h>
 
-#include "formats/checkpoint_siblings.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 

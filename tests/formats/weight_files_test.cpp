@@ -8,7 +8,7 @@
 #include <lockstep/base/error.h>
 
 #include "base/folder_lock.h"
-#include "formats/checkpoint_siblings.h"
+#include "formats/checkpoint_folders.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 

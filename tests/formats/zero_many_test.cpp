@@ -6,7 +6,7 @@
 #include <lockstep/formats/zip_archive.h>
 
 #include "formats/weight_files.h"
-#include "formats/zero_model_states.h"
+#include "formats/zero_checkpoint.h"
 #include "support/temporary_folder.h"
 
 namespace lockstep::detail {

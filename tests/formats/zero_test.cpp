@@ -12,12 +12,10 @@
 #include <lockstep/base/error.h>
 #include <lockstep/formats/checkpoint_tools.h>
 #include <lockstep/formats/torch_file.h>
-#include <lockstep/formats/zero_to_fp32.h>
 
+#include "formats/checkpoint_folders.h"
 #include "formats/stored_elements.h"
-#include "formats/tagged_folder.h"
 #include "formats/zero_checkpoint.h"
-#include "formats/zero_model_states.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
 #include "support/temporary_folder.h"

@@ -1,6 +1,6 @@
 #include <lockstep/base/error.h>
 
-#include "formats/checkpoint_manifest.h"
+#include "formats/checkpoint_files.h"
 #include "fuzz/target.h"
 
 namespace lockstep::fuzz {

@@ -1,6 +1,5 @@
 #include <lockstep/base/error.h>
 
-#include "cluster/node_list.h"
 #include "cluster/variables.h"
 #include "fuzz/target.h"
 

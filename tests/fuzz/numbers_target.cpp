@@ -4,7 +4,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
 #include <lockstep/deepspeed/memory_estimate.h>
-#include <lockstep/formats/zero_to_fp32.h>
+#include <lockstep/formats/checkpoint_tools.h>
 #include <lockstep/launch/binding.h>
 
 #include "fuzz/target.h"

@@ -1,6 +1,6 @@
 #include <lockstep/base/error.h>
 
-#include "formats/zero_model_states.h"
+#include "formats/zero_checkpoint.h"
 #include "fuzz/target.h"
 
 namespace lockstep::fuzz {

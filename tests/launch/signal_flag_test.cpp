@@ -7,7 +7,7 @@
 #include <csignal>
 #include <optional>
 
-#include "launch/signal_flag.h"
+#include "launch/signals.h"
 
 namespace lockstep::launch {
 namespace {

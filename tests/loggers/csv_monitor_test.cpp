@@ -1,4 +1,4 @@
-#include "loggers/csv_monitor.h"
+#include "loggers/make_logger.h"
 
 #include <gtest/gtest.h>
 

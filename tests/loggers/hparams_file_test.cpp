@@ -1,4 +1,4 @@
-#include "loggers/hparams_file.h"
+#include "loggers/log_records.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <lockstep/loggers/jsonl_logger.h>
+#include <lockstep/loggers/loggers.h>
 
 #include <limits>
 

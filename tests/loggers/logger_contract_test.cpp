@@ -1,9 +1,6 @@
 // What every logger must do. A logger of lockstep that is not in kKinds fails the last test.
 #include <gtest/gtest.h>
-#include <lockstep/loggers/csv_logger.h>
-#include <lockstep/loggers/jsonl_logger.h>
-#include <lockstep/loggers/mlflow_logger.h>
-#include <lockstep/loggers/tensorboard_logger.h>
+#include <lockstep/loggers/loggers.h>
 #include <signal.h>
 
 #include <algorithm>

@@ -1,9 +1,7 @@
 // Options of loggers as keys of YAML.
 #include <gtest/gtest.h>
-#include <lockstep/base/option_sources.h>
 #include <lockstep/base/options.h>
-#include <lockstep/loggers/mlflow_logger.h>
-#include <lockstep/loggers/tensorboard_logger.h>
+#include <lockstep/loggers/loggers.h>
 
 #include <lockstep/base/error.h>
 

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/loggers/mlflow_logger.h>
+#include <lockstep/loggers/loggers.h>
 
 #include <lockstep/base/error.h>
 

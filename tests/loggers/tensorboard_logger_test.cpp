@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/loggers/tensorboard_logger.h>
+#include <lockstep/loggers/loggers.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -7,11 +7,8 @@
 #include <set>
 #include <stdexcept>
 
-#include <lockstep/metrics/accuracy.h>
 #include <lockstep/metrics/aggregation.h>
-#include <lockstep/metrics/auroc.h>
-#include <lockstep/metrics/confusion_matrix.h>
-#include <lockstep/metrics/precision_recall.h>
+#include <lockstep/metrics/classification.h>
 #include <lockstep/metrics/regression.h>
 
 namespace lockstep::metrics::test {

@@ -5,10 +5,7 @@
 #include <limits>
 
 #include <lockstep/base/error.h>
-#include <lockstep/metrics/accuracy.h>
-#include <lockstep/metrics/auroc.h>
-#include <lockstep/metrics/confusion_matrix.h>
-#include <lockstep/metrics/precision_recall.h>
+#include <lockstep/metrics/classification.h>
 #include <lockstep/metrics/regression.h>
 #include <lockstep/torch.h>
 

@@ -4,12 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/metrics/accuracy.h>
-#include <lockstep/metrics/auroc.h>
-#include <lockstep/metrics/confusion_matrix.h>
-#include <lockstep/metrics/precision_recall.h>
-#include <lockstep/testing/counting_backend.h>
+#include <lockstep/metrics/classification.h>
 #include <lockstep/testing/run_ranks.h>
+#include <lockstep/testing/wrapped_backends.h>
 #include <lockstep/torch.h>
 
 #include "support/expect_error.h"

@@ -9,9 +9,9 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/metrics/aggregation.h>
-#include <lockstep/testing/counting_backend.h>
 #include <lockstep/testing/fork_ranks.h>
 #include <lockstep/testing/run_ranks.h>
+#include <lockstep/testing/wrapped_backends.h>
 #include <lockstep/torch.h>
 
 #include "support/expect_error.h"

@@ -1,4 +1,4 @@
-#include "offload/aligned_buffer.h"
+#include "offload/io_engine.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "allowed_engines.h"
-#include "offload/aligned_buffer.h"
+#include "offload/io_engine.h"
 #include "offload/swap_file.h"
 #include "offload/swap_folder.h"
 #include "support/temporary_folder.h"

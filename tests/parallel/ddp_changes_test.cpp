@@ -4,8 +4,8 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/sharded/sharded_engine.h>
-#include <lockstep/testing/faulty_backend.h>
 #include <lockstep/testing/run_ranks.h>
+#include <lockstep/testing/wrapped_backends.h>
 
 #include "../support/expect_error.h"
 #include "ddp_support.h"
@@ -129,8 +129,11 @@ TEST(DdpChanges, NamesAParameterOfOtherStrides) {
     torch::nn::Conv2d layer(torch::nn::Conv2dOptions(3, 4, 3).bias(false));
     DdpEngine engine(*layer, comm);
     layer->weight.set_data(layer->weight.contiguous(at::MemoryFormat::ChannelsLast));
-    expect_error<ConfigError>([&] { engine.backward(layer->forward(at::ones({1, 3, 5, 5})).sum()); },
-                              {"parameter weight", "strides"});
+    expect_error<ConfigError>(
+        [&] {
+          engine.backward(layer->forward(at::ones({1, 3, 5, 5})).sum());
+        },
+        {"parameter weight", "strides"});
   });
 }
 

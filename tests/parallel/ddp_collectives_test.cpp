@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <lockstep/testing/counting_backend.h>
 #include <lockstep/testing/run_ranks.h>
+#include <lockstep/testing/wrapped_backends.h>
 
 #include "ddp_support.h"
 

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/testing/counting_backend.h>
 #include <lockstep/testing/run_ranks.h>
+#include <lockstep/testing/wrapped_backends.h>
 
 #include "../support/expect_error.h"
 #include "ddp_support.h"

@@ -4,8 +4,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
 #include <lockstep/parallel/sync_batch_norm.h>
-#include <lockstep/testing/counting_backend.h>
 #include <lockstep/testing/run_ranks.h>
+#include <lockstep/testing/wrapped_backends.h>
 
 #include "sync_batch_norm_support.h"
 

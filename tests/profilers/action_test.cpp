@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <lockstep/profilers/action.h>
+#include <lockstep/profilers/profiler.h>
 
 #include <thread>
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "profilers/call_stats.h"
+#include "profilers/call_records.h"
 
 namespace lockstep::detail {
 namespace {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <thread>
 
-#include "profilers/event_ring.h"
+#include "profilers/call_records.h"
 
 namespace lockstep::detail {
 namespace {

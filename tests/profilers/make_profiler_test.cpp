@@ -1,8 +1,5 @@
 #include <gmock/gmock.h>
-#include <lockstep/profilers/advanced_profiler.h>
-#include <lockstep/profilers/make_profiler.h>
-#include <lockstep/profilers/simple_profiler.h>
-#include <lockstep/profilers/trace_profiler.h>
+#include <lockstep/profilers/profilers.h>
 
 #include <lockstep/base/error.h>
 

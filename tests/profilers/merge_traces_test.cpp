@@ -1,6 +1,5 @@
 #include <gmock/gmock.h>
-#include <lockstep/profilers/merge_traces.h>
-#include <lockstep/profilers/trace_profiler.h>
+#include <lockstep/profilers/profilers.h>
 
 #include <map>
 

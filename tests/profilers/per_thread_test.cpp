@@ -4,7 +4,7 @@
 #include <latch>
 #include <thread>
 
-#include "profilers/per_thread.h"
+#include "profilers/call_records.h"
 
 namespace lockstep::detail {
 namespace {

@@ -1,7 +1,6 @@
 // SimpleProfiler and AdvancedProfiler: what they count, over threads.
 #include <gmock/gmock.h>
-#include <lockstep/profilers/advanced_profiler.h>
-#include <lockstep/profilers/simple_profiler.h>
+#include <lockstep/profilers/profilers.h>
 
 #include <sstream>
 #include <thread>

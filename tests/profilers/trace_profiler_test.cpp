@@ -1,5 +1,5 @@
 #include <gmock/gmock.h>
-#include <lockstep/profilers/trace_profiler.h>
+#include <lockstep/profilers/profilers.h>
 #include <pthread.h>
 
 #include <cmath>

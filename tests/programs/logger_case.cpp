@@ -19,10 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/loggers/csv_logger.h>
-#include <lockstep/loggers/jsonl_logger.h>
-#include <lockstep/loggers/mlflow_logger.h>
-#include <lockstep/loggers/tensorboard_logger.h>
+#include <lockstep/loggers/loggers.h>
 
 namespace ls = lockstep;
 

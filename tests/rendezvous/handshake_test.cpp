@@ -9,8 +9,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "rendezvous/client.h"
 #include "rendezvous/frames.h"
-#include "rendezvous/kv_client.h"
 #include "rendezvous/store_server.h"
 
 namespace lockstep::rendezvous {

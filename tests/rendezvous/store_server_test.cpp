@@ -12,8 +12,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "rendezvous/client.h"
 #include "rendezvous/frames.h"
-#include "rendezvous/kv_client.h"
 
 namespace lockstep::rendezvous {
 namespace {

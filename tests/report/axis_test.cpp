@@ -1,4 +1,4 @@
-#include "report/axis.h"
+#include "report/curve.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "report/html_writer.h"
+#include "report/page.h"
 
 #include <gmock/gmock.h>
 

@@ -1,7 +1,7 @@
-#include "report/result_files.h"
+#include "report/run_files.h"
 
 #include <gmock/gmock.h>
-#include <lockstep/loggers/csv_logger.h>
+#include <lockstep/loggers/loggers.h>
 
 #include <cmath>
 #include <limits>

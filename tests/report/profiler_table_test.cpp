@@ -1,8 +1,7 @@
-#include "report/profile_files.h"
+#include "report/run_files.h"
 
 #include <gmock/gmock.h>
-#include <lockstep/profilers/advanced_profiler.h>
-#include <lockstep/profilers/simple_profiler.h>
+#include <lockstep/profilers/profilers.h>
 
 #include "support/temporary_folder.h"
 

@@ -1,9 +1,8 @@
 #include <gmock/gmock.h>
-#include <lockstep/report/run_record.h>
+#include <lockstep/report/report.h>
 
 #include <lockstep/base/error.h>
-#include <lockstep/profilers/simple_profiler.h>
-#include <lockstep/profilers/trace_profiler.h>
+#include <lockstep/profilers/profilers.h>
 
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "report/profile_files.h"
+#include "report/run_files.h"
 
 #include <gtest/gtest.h>
 

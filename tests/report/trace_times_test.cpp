@@ -1,8 +1,7 @@
-#include "report/profile_files.h"
+#include "report/run_files.h"
 
 #include <gmock/gmock.h>
-#include <lockstep/profilers/merge_traces.h>
-#include <lockstep/profilers/trace_profiler.h>
+#include <lockstep/profilers/profilers.h>
 
 #include <thread>
 

@@ -1,4 +1,4 @@
-#include "report/result_files.h"
+#include "report/run_files.h"
 
 #include <gmock/gmock.h>
 

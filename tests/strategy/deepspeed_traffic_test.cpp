@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/parallel/sharded/sharded_engine.h>
-#include <lockstep/testing/counting_backend.h>
 #include <lockstep/testing/run_ranks.h>
+#include <lockstep/testing/wrapped_backends.h>
 #include <lockstep/torch.h>
 
 #include "strategy/deepspeed_strategy.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/lockstep.h>
 
-#include "formats/checkpoint_siblings.h"
+#include "formats/checkpoint_folders.h"
 #include "support/expect_error.h"
 #include "support/temporary_folder.h"
 

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include <lockstep/data/tensor_dataset.h>
+#include <lockstep/data/dataset.h>
 #include <lockstep/torch.h>
 #include <lockstep/train/data_module.h>
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <lockstep/base/export.h>
-#include <lockstep/base/option_text.h>
+#include <lockstep/base/option_codec.h>
 #include <lockstep/base/option_type.h>
 #include <lockstep/base/options.h>
 

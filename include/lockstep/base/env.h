@@ -1,6 +1,8 @@
-// The process environment. The only part of the library that calls getenv.
+// The process: its environment, which no other part of the library reads by getenv, the time of its start,
+// and its memory.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -33,3 +35,17 @@ LOCKSTEP_API void unset(const std::string& name);
 LOCKSTEP_API std::map<std::string, std::string> with_prefix(std::string_view prefix);
 
 }  // namespace lockstep::env
+
+namespace lockstep {
+
+/// Time since the run was started: since this process was, or the one that forked or re-executed it
+/// (inherited through LOCKSTEP_START_NS, CLOCK_BOOTTIME nanoseconds). Resolution 10 ms.
+LOCKSTEP_API std::chrono::nanoseconds time_since_start();
+
+/// Makes the start of this process the start of the run for its children.
+LOCKSTEP_API void publish_start();
+
+/// The largest resident set that this process has had, in bytes.
+LOCKSTEP_API std::int64_t peak_rss_bytes();
+
+}  // namespace lockstep

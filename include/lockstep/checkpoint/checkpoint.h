@@ -1,14 +1,19 @@
-// Checkpoints: a StateTree, spread over ranks, as a folder that is complete or absent.
+// Checkpoints: a StateTree, spread over ranks, as a folder that is complete or absent; written at once, while
+// training goes on, or as a program's own CheckpointIO does.
 //
 // docs/checkpoint-format.md describes the folder: safetensors files, whose tensors Python reads under
 // PyTorch's names, and a manifest.json with everything else and a checksum of every byte.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 #include <lockstep/base/export.h>
 #include <lockstep/base/option_type.h>
@@ -81,6 +86,58 @@ class LOCKSTEP_API Checkpoint {
 
  private:
   std::shared_ptr<const detail::CheckpointFiles> files_;
+};
+
+/// Lightning's CheckpointIO. Each function does what lockstep does by itself; a derived class adds to it,
+/// such as copying the folder to a store once it is complete, fetching it from there, or keeping what would
+/// be removed.
+class LOCKSTEP_API CheckpointIO {
+ public:
+  virtual ~CheckpointIO();
+
+  /// Writes `folder`. Collective, blocking. @throws as save_checkpoint()
+  virtual void save(const std::filesystem::path& folder, const CheckpointState& state,
+                    const CheckpointInfo& info, const Communicator& communicator);
+
+  /// Opens `folder`, which save() wrote. Collective, blocking. @throws as Checkpoint
+  virtual Checkpoint load(const std::filesystem::path& folder, Verify verify,
+                          const Communicator& communicator);
+
+  /// Removes `folder`, of which a newer one has taken the place. Called on rank 0 alone.
+  virtual void remove(const std::filesystem::path& folder);
+};
+
+/// Copies the state and writes it in a background thread, one checkpoint at a time. Training waits only for
+/// the copy, which goes to memory that is reused from one checkpoint to the next.
+class LOCKSTEP_API CheckpointWriter {
+ public:
+  /// Creates a separate group of the ranks of `communicator`. Collective, blocking.
+  explicit CheckpointWriter(const Communicator& communicator = {});
+  /// Waits for the checkpoint that is being written; a failure that wait() has not reported is logged.
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  /// As save_checkpoint(), but returns when `state` is copied; the state may then change. Waits for the
+  /// checkpoint before. Collective.
+  /// @throws what that one failed with; nothing is begun then
+  void save(const std::filesystem::path& folder, const CheckpointState& state, const CheckpointInfo& info,
+            const SaveOptions& options = {});
+
+  /// Blocks until nothing is being written. @throws what the last save() failed with, once
+  void wait();
+
+  /// Whether wait() would return at once.
+  bool is_idle() const { return !is_writing_; }
+
+ private:
+  at::Tensor reused_copy(const at::Tensor& tensor, std::size_t number);
+
+  Communicator communicator_;
+  std::vector<at::Tensor> buffers_;  // by the number of the tensor in the state
+  std::atomic<bool> is_writing_{false};
+  std::exception_ptr failure_;  // of the thread, which is joined before it is read
+  std::jthread thread_;
 };
 
 }  // namespace lockstep

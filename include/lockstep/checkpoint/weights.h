@@ -1,10 +1,12 @@
-// A model's weights as one safetensors file, under PyTorch's names: Python reads it with
-// safetensors.torch.load_file.
+// A model's weights as one safetensors file, under PyTorch's names, and a model with the weights of a
+// checkpoint. Python reads the file with safetensors.torch.load_file.
 #pragma once
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 
@@ -33,5 +35,19 @@ LOCKSTEP_API void write_weights(const std::filesystem::path& file, const NamedTe
 ///   dtype; nothing is copied then
 LOCKSTEP_API IncompatibleKeys load_weights(const std::filesystem::path& path, torch::nn::Module& module,
                                            bool strict = true);
+
+/// `std::make_shared<Model>(arguments...)` with the weights in `path`, of any format that read_weights()
+/// reads: checkpoints of ours and DeepSpeed, .ckpt, .pt, safetensors, Hugging Face. What Lightning's
+/// `Model.load_from_checkpoint` does; a model whose `strict_loading()` is false takes the tensors that both
+/// have, and the others are said in a warning. Not Collective.
+/// @throws IoError, CheckpointError as load_weights()
+template <class Model, class... Arguments>
+std::shared_ptr<Model> load_from_checkpoint(const std::filesystem::path& path, Arguments&&... arguments) {
+  auto model = std::make_shared<Model>(std::forward<Arguments>(arguments)...);
+  bool strict = true;
+  if constexpr (requires { model->strict_loading(); }) strict = model->strict_loading();
+  warn_of(load_weights(path, *model, strict), path.string());
+  return model;
+}
 
 }  // namespace lockstep

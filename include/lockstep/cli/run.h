@@ -1,5 +1,5 @@
-// ls::run(): what main() of a training program calls. Reads flags, YAML and environment, starts the
-// ranks, and turns every failure into one line and an exit code.
+// ls::run(): what main() of a training program calls, and the options of its verb `tune`. It reads flags,
+// YAML and environment, starts the ranks, and turns every failure into one line and an exit code.
 #pragma once
 
 #include <concepts>
@@ -12,12 +12,30 @@
 
 #include <lockstep/base/command_line.h>
 #include <lockstep/base/export.h>
-#include <lockstep/cli/tune.h>
+#include <lockstep/base/options.h>
 #include <lockstep/fabric/fabric_options.h>
 #include <lockstep/train/trainer.h>
 #include <lockstep/train/tuner.h>
+#include <lockstep/train/tuner_options.h>
 
 namespace lockstep {
+
+/// Keys of the program's own options, such as "data.batch_size" and "optimizer.lr", that `tune` finds values
+/// for. What has no key is not looked for.
+struct TuneTargets {
+  std::string batch_size = {};
+  std::string lr = {};
+};
+
+/// --tune.*
+struct TuneOptions {
+  bool batch_size = true;  ///< look for the size of batches, with which the learning rate is looked for then
+  bool lr = true;          ///< look for the learning rate
+  ScaleBatchSizeOptions scale_batch_size = {};
+  LrFindOptions lr_find = {};
+};
+
+LOCKSTEP_API void describe(OptionVisitor& visitor, TuneOptions& options);
 
 /// A root of a program's own options: `--PREFIX.KEY`. Borrows the struct.
 struct ProgramFlags {

@@ -18,7 +18,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <lockstep/base/export.h>
-#include <lockstep/data/example.h>
+#include <lockstep/data/dataset.h>
 #include <lockstep/state/state_tree.h>
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-// The interface of data sets, and data sets made of parts of others.
+// Data sets: what they give, their interface, parts of them, and those that lie in memory.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,33 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
 #include <lockstep/base/export.h>
 
 namespace lockstep {
+
+/// One sample and its target, or a batch of them: then both tensors have a leading batch dimension.
+struct Example {
+  at::Tensor data;
+  at::Tensor target;  ///< undefined when the data set has no targets
+};
+
+/// Samples in a batch: the extent of dim 0. For a batch type of your own, put a function of this name
+/// beside it; without one, a batch counts as many samples as were asked for.
+/// @throws DataError when the tensor is undefined or a scalar
+LOCKSTEP_API std::int64_t batch_size(const at::Tensor& batch);
+LOCKSTEP_API std::int64_t batch_size(const Example& batch);
+
+/// Samples of equal shapes as one batch; without targets when the first has none.
+/// @throws DataError naming the first sample that does not fit, and its shape
+LOCKSTEP_API at::Tensor collate(std::span<const at::Tensor> samples);
+LOCKSTEP_API Example collate(std::span<const Example> samples);
+
+/// The batch in page-locked memory, from which copies to a GPU need not be waited for: what loaders do with
+/// LoaderOptions::pin_memory. For a batch type of your own, put a function of this name beside it.
+LOCKSTEP_API at::Tensor pin_memory(const at::Tensor& batch);
+LOCKSTEP_API Example pin_memory(const Example& batch);
 
 /// Samples by index, given in batches. Shared by all worker threads: get_batch must be thread-safe.
 template <class Batch>
@@ -82,5 +106,27 @@ std::pair<DatasetPtr<typename D::BatchType>, DatasetPtr<typename D::BatchType>> 
   auto order = detail::split_order(whole->size(), fraction, options);
   return {subset(whole, std::move(order.first)), subset(whole, std::move(order.second))};
 }
+
+/// Row i of `data` and of `target` is sample i.
+class LOCKSTEP_API TensorDataset final : public Dataset<Example> {
+ public:
+  /// `data` [n, ...]; `target` [n, ...] or undefined. Shares the tensors' memory where it is contiguous.
+  /// @throws DataError when `data` is undefined or a scalar, or the numbers of rows differ
+  explicit TensorDataset(const at::Tensor& data, const at::Tensor& target = {});
+
+  std::int64_t size() const override { return data_.size(0); }
+  /// @throws DataError naming an index that is out of range
+  Example get_batch(std::span<const std::int64_t> indices) const override;
+
+  const at::Tensor& data() const { return data_; }
+  const at::Tensor& target() const { return target_; }
+
+ private:
+  at::Tensor data_;
+  at::Tensor target_;
+};
+
+/// A TensorDataset, to be passed on.
+LOCKSTEP_API DatasetPtr<Example> tensor_dataset(const at::Tensor& data, const at::Tensor& target = {});
 
 }  // namespace lockstep

@@ -11,7 +11,6 @@
 
 #include <lockstep/base/export.h>
 #include <lockstep/data/dataset.h>
-#include <lockstep/data/example.h>
 #include <lockstep/formats/image.h>
 
 namespace lockstep {

@@ -1,21 +1,24 @@
-// Batches of a data set: in order, by worker threads if asked for, the same whatever their number.
+// Batches of a data set: in order, by worker threads if asked for, the same whatever their number; the
+// position of a rank in them, and the loaders of one stage of evaluation.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <lockstep/base/export.h>
 #include <lockstep/data/any_loader.h>
 #include <lockstep/data/dataset.h>
-#include <lockstep/data/example.h>
 #include <lockstep/data/iterable_dataset.h>
 #include <lockstep/data/sampler.h>
+#include <lockstep/state/state_tree.h>
 
 namespace lockstep {
 
@@ -203,5 +206,49 @@ Loader<typename D::BatchType> loader(std::shared_ptr<D> dataset, const LoaderOpt
   const auto count = [data](const ShardSpec& spec) { return data->size(spec); };
   return Loader<Batch>(detail::make_iterable_loader(open, count, options), options);
 }
+
+/// The position of a rank in its data: all that is needed to continue from there, with any number of worker
+/// threads. `loader.stream(spec, position.epoch, position.batches)` gives the remaining batches. Counted on
+/// one rank.
+struct DataPosition {
+  std::int64_t epoch = 0;    ///< the current epoch, from 0
+  std::int64_t batches = 0;  ///< batches of that epoch that were used
+
+  bool operator==(const DataPosition&) const = default;
+};
+
+LOCKSTEP_API StateTree state_of(const DataPosition& position);
+
+/// @throws CheckpointError naming what is missing, of another kind or negative; nothing has changed then
+LOCKSTEP_API void load_state(DataPosition& position, const StateTree& state);
+
+/// Loaders without their batch type.
+using LoaderList = std::vector<std::shared_ptr<AnyLoader>>;
+
+/// What is evaluated in one pass: `trainer.validate(model, {common, rare})`. All give the same type of batch;
+/// their order is that of StepContext::dataloader_idx().
+template <class Batch>
+class Loaders {
+ public:
+  Loaders() = default;
+  Loaders(std::nullopt_t) {}
+  Loaders(Loader<Batch> loader) { loaders_.push_back(std::move(loader)); }
+  Loaders(std::optional<Loader<Batch>> loader) {
+    if (loader) loaders_.push_back(*std::move(loader));
+  }
+  Loaders(std::vector<Loader<Batch>> loaders) : loaders_(std::move(loaders)) {}
+  Loaders(std::initializer_list<Loader<Batch>> loaders) : loaders_(loaders) {}
+
+  std::size_t size() const { return loaders_.size(); }
+  bool empty() const { return loaders_.empty(); }
+  const Loader<Batch>& operator[](std::size_t index) const { return loaders_[index]; }
+  auto begin() const { return loaders_.begin(); }
+  auto end() const { return loaders_.end(); }
+
+  LoaderList any() const { return {loaders_.begin(), loaders_.end()}; }
+
+ private:
+  std::vector<Loader<Batch>> loaders_;
+};
 
 }  // namespace lockstep

@@ -10,7 +10,6 @@
 #include <torch/data/datasets/base.h>
 
 #include <lockstep/data/dataset.h>
-#include <lockstep/data/example.h>
 
 namespace lockstep {
 namespace detail {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <lockstep/data/batch_generator.h>
-#include <lockstep/data/example.h>
+#include <lockstep/data/dataset.h>
 #include <lockstep/data/iterable_dataset.h>
 #include <lockstep/formats/mapped_file.h>
 #include <lockstep/formats/tar.h>

@@ -19,7 +19,6 @@
 #include <lockstep/deepspeed/auto_or.h>
 #include <lockstep/deepspeed/lr_schedules.h>
 #include <lockstep/deepspeed/optimizer_config.h>
-#include <lockstep/deepspeed/precision_config.h>
 #include <lockstep/deepspeed/side_sections.h>
 #include <lockstep/deepspeed/zero_config.h>
 

@@ -41,4 +41,16 @@ LOCKSTEP_API int launch_forked(const LaunchOptions& options, const std::function
 /// @param argv as main() got it, `argc` strings and a null pointer
 LOCKSTEP_API int launch_reexec(const LaunchOptions& options, int argc, char** argv);
 
+/// `lockstep run`: starts any program as the ranks of this node, as torchrun does, and stays until all have
+/// ended. Each rank is executed in a session of its own, with the variables described above and of torchrun's
+/// workers (TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT, ...), so that Python programs find what
+/// init_process_group("env://") asks for. LOCKSTEP_ROUND counts the starts of the job's ranks, from
+/// 0, whatever they were for; LOCKSTEP_LAUNCHER_START_NS is when this launcher began, in nanoseconds since
+/// 1970. Prints the first failure, with the last lines of that rank on stderr; with several nodes on each of
+/// them, the last lines where it was. Blocks.
+/// @returns as launch_forked(), of the last attempt
+/// @throws ConfigError when options are out of range, or there is no such program
+/// @throws Error when the ranks cannot be started; Timeout when there is no rendezvous in time
+LOCKSTEP_API int run_program(const ProgramOptions& options);
+
 }  // namespace lockstep

@@ -1,15 +1,122 @@
-// Runs as one page for a browser, and as curves for a terminal.
+// Runs, as they are read from their folders, as one page for a browser, and as curves for a terminal.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/base/export.h>
-#include <lockstep/report/run_record.h>
 
 namespace lockstep {
+
+/// One value of a metric.
+struct MetricPoint {
+  std::int64_t step = 0;   ///< optimizer steps, counted from 0
+  std::int64_t epoch = 0;  ///< counted from 0
+  double value = 0;        ///< may be infinite or NaN
+};
+
+/// All values of one metric.
+struct MetricCurve {
+  std::string name = {};
+  std::vector<MetricPoint> points = {};  ///< by step; at least one
+};
+
+/// summary.json. What the file does not say is absent or empty.
+struct RunSummary {
+  std::string status = {};
+  std::string strategy = {};
+  std::string precision = {};
+  std::string comm_backend = {};
+  std::optional<std::int64_t> world_size = {};
+  std::optional<std::int64_t> epochs = {};
+  std::optional<std::int64_t> steps = {};
+  std::optional<std::int64_t> samples = {};
+  std::optional<double> seconds = {};  ///< of the loop
+  std::optional<double> samples_per_second = {};
+  std::optional<double> start_to_first_collective_s = {};
+  std::optional<double> bytes_sent_per_step = {};
+  std::vector<std::int64_t> peak_rss_bytes_per_rank = {};
+  std::map<std::string, std::string> versions = {};  ///< {"libtorch", "2.13.0"}
+};
+
+/// How a rank of a failed run ended.
+struct RankEnd {
+  std::int64_t rank = 0;
+  std::string end = {};         ///< "SIGKILL", "exit code 1"; "stopped by the launcher"
+  std::string collective = {};  ///< the last one: "all_reduce seq 33"
+  std::string error = {};       ///< what it threw
+  std::int64_t step = 0;        ///< optimizer steps that it had done
+};
+
+/// failure.json.
+struct RunFailure {
+  std::string message = {};
+  std::vector<RankEnd> ranks = {};  ///< the one that failed first, then the others
+};
+
+/// Where the time of one rank went, of its main thread: the parts add up to `span_s`, but for what no action
+/// covers. In seconds.
+struct RankTimes {
+  int rank = 0;
+  double span_s = 0;  ///< from the first action's begin to the last one's end
+  double compute_s = 0;
+  double communication_s = 0;
+  double data_s = 0;
+  double checkpoint_s = 0;
+  double background_communication_s = 0;  ///< collectives of other threads, beside all that
+  std::uint64_t dropped_events = 0;       ///< older ones, which the trace did not keep
+};
+
+/// How far apart the ranks came to their collectives.
+struct ArrivalSkew {
+  std::uint64_t collectives = 0;  ///< that all ranks called
+  double median_s = 0;            ///< between the first rank and the last one
+  double p90_s = 0;
+  int last_rank = 0;           ///< who came last most often
+  double last_rank_share = 0;  ///< in how many of them, 0 to 1
+};
+
+/// The time lines of one stage ("fit", "validate", ...).
+struct StageTimes {
+  std::string stage = {};
+  std::vector<RankTimes> ranks = {};     ///< by rank; at least one
+  std::optional<ArrivalSkew> skew = {};  ///< absent for one rank and for clocks that cannot be compared
+};
+
+/// A row in the report of the simple or the advanced profiler.
+struct ProfiledAction {
+  std::string name = {};
+  double total_s = 0;
+  std::optional<std::int64_t> calls = {};
+};
+
+/// One run.
+struct RunRecord {
+  std::filesystem::path folder = {};
+  std::vector<MetricCurve> curves = {};  ///< by name
+  std::optional<RunSummary> summary = {};
+  std::optional<RunFailure> failure = {};
+  std::vector<std::pair<std::string, std::string>> config =
+      {};                                    ///< dotted key and value, in the file's order
+  std::vector<StageTimes> times = {};        ///< of traces, by stage
+  std::vector<ProfiledAction> actions = {};  ///< of rank 0's table, the longest first
+};
+
+/// Reads metrics.csv with metrics.1.csv, ... of a folder that was used again, summary.json, failure.json,
+/// config.yaml, and traces and tables of profilers in the folder or one below. Any of them may be missing. Of
+/// steps that were done again, each metric has the last values. Blocking.
+/// @throws IoError when `folder` is no run's folder or cannot be read; DataError or ConfigError naming file
+///     and line of what is malformed
+LOCKSTEP_API RunRecord read_run(const std::filesystem::path& folder);
+
+/// A name for each run, by which they can be told apart: as much of the end of its path as that takes.
+LOCKSTEP_API std::vector<std::string> run_names(const std::vector<RunRecord>& runs);
 
 /// What a report shows.
 struct ReportOptions {

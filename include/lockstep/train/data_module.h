@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <lockstep/base/export.h>
-#include <lockstep/data/loaders.h>
+#include <lockstep/data/loader.h>
 #include <lockstep/state/state_tree.h>
 #include <lockstep/train/batch_transfer.h>
 #include <lockstep/train/train_context.h>

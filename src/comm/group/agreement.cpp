@@ -11,7 +11,7 @@
 
 #include "comm/collectives/signature.h"
 #include "comm/waiting.h"
-#include "rendezvous/verdict.h"
+#include "rendezvous/message.h"
 
 namespace lockstep::detail {
 namespace {

@@ -10,7 +10,7 @@
 #include "comm/errors.h"
 #include "comm/stores.h"
 #include "device/step_recording.h"
-#include "rendezvous/own_address.h"
+#include "rendezvous/addresses.h"
 
 namespace lockstep::detail {
 namespace {

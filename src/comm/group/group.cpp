@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "rendezvous/verdict.h"
+#include "rendezvous/message.h"
 
 namespace lockstep::detail {
 namespace {

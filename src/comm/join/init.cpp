@@ -18,7 +18,7 @@
 #include "comm/transport/peer_memory.h"
 #include "comm/transport/transport.h"
 #include "comm/waiting.h"
-#include "rendezvous/own_address.h"
+#include "rendezvous/addresses.h"
 
 namespace lockstep {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/system.h"
 #include "comm/join/shared_store.h"
 #include "comm/waiting.h"
-#include "rendezvous/verdict.h"
+#include "rendezvous/message.h"
 
 namespace lockstep::detail {
 namespace {

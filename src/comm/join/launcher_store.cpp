@@ -17,7 +17,7 @@
 #include "comm/fork_guard.h"
 #include "comm/join/shared_store.h"
 #include "comm/waiting.h"
-#include "rendezvous/kv_client.h"
+#include "rendezvous/client.h"
 
 namespace lockstep::detail {
 namespace {

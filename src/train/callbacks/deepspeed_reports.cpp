@@ -9,17 +9,17 @@
 #include <numeric>
 #include <utility>
 
+#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
-#include <lockstep/base/process.h>
 #include <lockstep/device/cpu_stats.h>
-#include <lockstep/loggers/tensorboard_logger.h>
+#include <lockstep/loggers/loggers.h>
 #include <lockstep/optim/optimizer.h>
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/train/module.h>
 #include <lockstep/train/trainer_options.h>
 
 #include "base/format.h"
-#include "loggers/csv_monitor.h"
+#include "loggers/make_logger.h"
 
 namespace lockstep::detail {
 namespace {

@@ -9,8 +9,7 @@
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/train/trainer_options.h>
 
-#include "formats/checkpoint_manifest.h"
-#include "formats/checkpoint_siblings.h"
+#include "formats/checkpoint_folders.h"
 #include "train/callbacks/checkpoint_rules.h"
 #include "train/options/run_setup.h"
 

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <sstream>
 
+#include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/base/nearest.h>
 #include <lockstep/strategy/strategy.h>
 #include <lockstep/train/module.h>
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <lockstep/checkpoint/checkpoint.h>
-#include <lockstep/checkpoint/checkpoint_writer.h>
+#include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/train_context.h>
 

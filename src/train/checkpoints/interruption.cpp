@@ -10,12 +10,12 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
-#include <lockstep/cluster/slurm_environment.h>
+#include <lockstep/cluster/launcher_environments.h>
 #include <lockstep/launch/errors.h>
 
 #include "checkpoint/together.h"
 #include "launch/command.h"
-#include "launch/signal_flag.h"
+#include "launch/signals.h"
 #include "train/checkpoints/run_checkpoints.h"
 
 namespace lockstep::detail {

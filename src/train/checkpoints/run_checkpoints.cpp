@@ -8,8 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/checkpoint_manifest.h"
-#include "formats/checkpoint_siblings.h"
+#include "formats/checkpoint_folders.h"
 
 namespace lockstep::detail {
 namespace {

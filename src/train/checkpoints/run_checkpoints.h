@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <vector>
 
-#include <lockstep/cluster/slurm_environment.h>
+#include <lockstep/cluster/launcher_environments.h>
 
 #include "train/options/run_setup.h"
 

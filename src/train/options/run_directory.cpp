@@ -8,7 +8,7 @@
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
-#include <lockstep/cluster/slurm_environment.h>
+#include <lockstep/cluster/launcher_environments.h>
 #include <lockstep/train/run_directory.h>
 #include <lockstep/train/trainer_options.h>
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/checkpoint/checkpoint_io.h>
+#include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/cluster/environment.h>
 #include <lockstep/deepspeed/config.h>
 #include <lockstep/precision/precision.h>

@@ -7,7 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_codec.h>
 #include <lockstep/data/any_loader.h>
-#include <lockstep/profilers/make_profiler.h>
+#include <lockstep/profilers/profilers.h>
 #include <lockstep/train/batch_counts.h>
 #include <lockstep/train/profiler_choice.h>
 #include <lockstep/train/trainer_options.h>

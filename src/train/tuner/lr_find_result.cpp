@@ -7,7 +7,7 @@
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/train/tuner_options.h>
 
-#include "report/axis.h"
+#include "report/curve.h"
 
 namespace lockstep {
 namespace {

@@ -11,7 +11,7 @@
 #include <lockstep/base/export.h>
 #include <lockstep/base/option_type.h>
 #include <lockstep/base/options.h>
-#include <lockstep/cluster/environment_choice.h>
+#include <lockstep/cluster/detect.h>
 #include <lockstep/parallel/ddp/comm_hook.h>
 #include <lockstep/parallel/joining_options.h>
 

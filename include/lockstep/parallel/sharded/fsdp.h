@@ -14,7 +14,7 @@
 #include <lockstep/base/export.h>
 #include <lockstep/base/option_type.h>
 #include <lockstep/base/options.h>
-#include <lockstep/cluster/environment_choice.h>
+#include <lockstep/cluster/detect.h>
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/parallel/activations.h>
 #include <lockstep/parallel/joining_options.h>

@@ -1,0 +1,129 @@
+// Options that only the code of a program can give, and keys of LightningCLI, beside what flags and files
+// say.
+#include "cli/run.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/option_type.h>
+
+#include "train/options/former_options.h"
+
+namespace lockstep::detail {
+namespace {
+
+constexpr const char* kOwn = "own";
+
+[[noreturn]] void refuse(const std::string& option, const std::string& objects) {
+  throw ConfigError("cli", {.what = option + " own",
+                            .expected = objects + " in the options that the program's code gives",
+                            .got = "none"});
+}
+
+bool is_own(const LoggerList::Item& item) { return std::holds_alternative<std::shared_ptr<Logger>>(item); }
+
+bool is_word(const LoggerList::Item& item) {
+  const auto* name = std::get_if<std::string>(&item);
+  return name != nullptr && *name == kOwn;
+}
+
+LoggerList with_own(const LoggerList& chosen, const LoggerList& code) {
+  if (std::ranges::none_of(chosen.items(), is_word)) return chosen;
+  if (std::ranges::none_of(code.items(), is_own)) refuse("trainer.logger", "loggers");
+  std::vector<LoggerList::Item> items;
+  bool is_there = false;
+  for (const auto& item : chosen.items()) {
+    if (!is_word(item)) {
+      items.push_back(item);
+    } else if (!std::exchange(is_there, true)) {
+      std::ranges::copy_if(code.items(), std::back_inserter(items), is_own);
+    }
+  }
+  return LoggerList(std::move(items));
+}
+
+ProfilerChoice with_own(const ProfilerChoice& chosen, const ProfilerChoice& code) {
+  if (chosen.print() != kOwn) return chosen;
+  if (code.print() != kOwn) refuse("trainer.profiler", "a profiler");
+  return code;
+}
+
+bool is_own(const EnvironmentChoice& choice) { return OptionType<EnvironmentChoice>::print(choice) == kOwn; }
+
+}  // namespace
+
+void keep_code_only_options(const StrategyOptions& code, StrategyOptions& chosen) {
+  auto* ddp = std::get_if<Ddp>(&chosen);
+  if (ddp == nullptr) return;
+  const auto* before = std::get_if<Ddp>(&code);
+  if (before != nullptr && !ddp->comm_hook) ddp->comm_hook = before->comm_hook;
+  if (!is_own(ddp->cluster_environment)) return;
+  if (before == nullptr || !is_own(before->cluster_environment))
+    refuse("strategy.cluster_environment", "an environment");
+  ddp->cluster_environment = before->cluster_environment;
+}
+
+void keep_code_only_options(const TrainerOptions& code, TrainerOptions& chosen) {
+  chosen.logger = with_own(chosen.logger, code.logger);
+  chosen.profiler = with_own(chosen.profiler, code.profiler);
+  keep_code_only_options(code.strategy, chosen.strategy);
+}
+
+namespace {
+
+bool is_nothing(const OptionText& value) {
+  switch (value.kind) {
+    case OptionText::Kind::kNull:
+      return true;
+    case OptionText::Kind::kScalar:
+      return value.text.empty() && !value.quoted;
+    case OptionText::Kind::kList:
+      return value.items.empty();
+    case OptionText::Kind::kMap:
+      return true;  // maps with entries are assignments of their own
+  }
+  return false;
+}
+
+bool is_for_objects(const Assignment& assignment) {
+  return assignment.source.kind == Source::Kind::kYaml &&
+         (assignment.key == "trainer.callbacks" || assignment.key == "trainer.plugins");
+}
+
+void choose_seed(Assignment& assignment) {
+  auto& value = assignment.value;
+  if (assignment.key != "seed_everything" || value.kind != OptionText::Kind::kScalar || value.quoted) return;
+  if (OptionType<std::int64_t>::parse(value.text)) return;
+  const auto flag = OptionType<bool>::parse(value.text);
+  if (flag) value.text = *flag ? "0" : "null";
+}
+
+void refuse_former(const Assignment& assignment) {
+  const auto instead = instead_of_former(assignment.key);
+  if (instead.empty()) return;
+  throw ConfigError("options", {.what = "unknown key " + assignment.key,
+                                .where = shown(assignment.source),
+                                .hint = std::string(instead)});
+}
+
+}  // namespace
+
+void take_lightning_keys(std::vector<Assignment>& assignments) {
+  for (auto& assignment : assignments) {
+    choose_seed(assignment);
+    refuse_former(assignment);
+    if (!is_for_objects(assignment) || is_nothing(assignment.value)) continue;
+    throw ConfigError("options",
+                      {.what = assignment.key + " cannot be set in a file",
+                       .expected = "null or an empty list",
+                       .got = shown(assignment.value),
+                       .where = shown(assignment.source),
+                       .hint = "callbacks are given in the program: ls::Trainer({.callbacks = {...}})"});
+  }
+  std::erase_if(assignments, is_for_objects);
+}
+
+}  // namespace lockstep::detail
