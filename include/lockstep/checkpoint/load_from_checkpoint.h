@@ -1,0 +1,4 @@
+// The former name of weights.h.
+#pragma once
+
+#include <lockstep/checkpoint/weights.h>
