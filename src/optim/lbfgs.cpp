@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <lockstep/optim/optimizer.h>
 #include <lockstep/torch.h>
 
 #include "optim/make_optimizer.h"
