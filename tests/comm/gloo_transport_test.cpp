@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/fake_stuck_work.h"
+#include "comm/shared_memory/group_segments.h"
 
 namespace lockstep {
 namespace {
@@ -34,7 +35,7 @@ TEST(GlooTransport, GivesAwayTensorsThatMayOutliveTheMeeting) {
       c10::make_intrusive<FakeStuckBackend>();  // the transport leaves it where it is stuck
   detail::GlooTransport transport(backend);
   transport.abort();
-  EXPECT_THROW(transport.meet(), std::runtime_error);
+  EXPECT_THROW(detail::open_segments(transport), std::runtime_error);
   ASSERT_EQ(backend->in_hand.size(), 2);
   for (const auto& tensor : backend->in_hand) EXPECT_TRUE(owns_memory(tensor));
 }

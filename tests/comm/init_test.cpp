@@ -56,14 +56,15 @@ TEST(InitCommunicator, OneRankNeedsNoPort) {
 }
 
 TEST(InitCommunicator, RefusesASwitchThatIsNone) {
-  for (const auto* value : {"2", "off", ""}) {
-    env::set("LOCKSTEP_CMA", value);
-    EXPECT_THAT(
-        [] { init_communicator({.main_port = free_port(), .rank = 0, .world_size = 2, .timeout = 1s}); },
-        ThrowsMessage<ConfigError>(
-            AllOf(HasSubstr("LOCKSTEP_CMA; expected 0 or 1; got \"" + std::string(value) + '"'))));
+  for (const std::string name : {"LOCKSTEP_SHARED_MEMORY", "LOCKSTEP_CMA"}) {
+    for (const std::string value : {"2", "off", ""}) {
+      env::set(name, value);
+      EXPECT_THAT(
+          [] { init_communicator({.main_port = free_port(), .rank = 0, .world_size = 2, .timeout = 1s}); },
+          ThrowsMessage<ConfigError>(AllOf(HasSubstr(name + "; expected 0 or 1; got \"" + value + '"'))));
+    }
+    env::unset(name);
   }
-  env::unset("LOCKSTEP_CMA");
 }
 
 TEST(InitCommunicator, RanksMeetAtAPort) {

@@ -31,10 +31,10 @@ std::vector<SegmentAddress> addresses_of_all(const Communicator& comm, const Sha
 GroupSegments segments_of(const Communicator& comm) {
   std::vector<SharedSegment> members;
   const auto own = SharedSegment::create();
-  for (const auto& address : addresses_of_all(comm, *own))
-    members.push_back(SharedSegment::open(address).value());
+  auto addresses = addresses_of_all(comm, *own);
+  for (const auto& address : addresses) members.push_back(SharedSegment::open(address).value());
   comm.barrier();  // all have opened it before it is closed here
-  return {std::move(members), comm.rank()};
+  return {std::move(members), std::move(addresses), comm.rank()};
 }
 
 // A rank that waits for as long as it takes.
@@ -88,6 +88,10 @@ void perform_each(const Communicator& comm, SegmentRank& rank, std::int64_t elem
     EXPECT_TRUE(at::equal(rows[each], numbers_of(each, elements, dtype))) << elements << " " << dtype;
 
   const int root = ranks - 1;
+  const auto at_root = numbers_of(comm.rank(), elements, dtype);
+  rank.perform({.kind = CollectiveKind::kReduce, .output = at_root, .root = root});
+  EXPECT_TRUE(at::equal(at_root, comm.rank() == root ? expected : numbers_of(comm.rank(), elements, dtype)));
+
   const auto one = numbers_of(comm.rank(), elements, dtype);
   rank.perform({.kind = CollectiveKind::kBroadcast, .output = one, .root = root});
   EXPECT_TRUE(at::equal(one, numbers_of(root, elements, dtype))) << elements << " " << dtype;
@@ -107,6 +111,38 @@ TEST(SegmentCollectives, TakeTensorsOfAnySize) {
       perform_each(comm, rank, 2 * kChunk + 3, at::kBFloat16);
       perform_each(comm, rank, kChunk + 3, at::kDouble);
       perform_each(comm, rank, kChunk + 3, at::kComplexDouble);
+    });
+  }
+}
+
+// What rank `src` gives to rank `dst`: nothing to some, several chunks to others.
+at::Tensor parcel(int src, int dst) {
+  const std::int64_t elements = (src + 2 * dst) % 3 * 50'003 + (src == dst ? 5 : 0);
+  return at::arange(elements, at::kInt) + 100 * src + dst;
+}
+
+TEST(SegmentCollectives, ExchangePartsOfAnySize) {
+  for (const int ranks : {2, 3, 5}) {
+    testing::run_ranks(ranks, [](const Communicator& comm) {
+      SegmentRank rank(comm);
+      const int size = comm.size();
+      for (int round = 0; round < 3; ++round) {
+        std::vector<at::Tensor> given, taken, expected;
+        for (int other = 0; other < size; ++other) {
+          given.push_back(parcel(comm.rank(), other));
+          expected.push_back(parcel(other, comm.rank()));
+          taken.push_back(at::zeros_like(expected.back()));
+        }
+        rank.perform({.kind = CollectiveKind::kAllToAllList, .outputs = taken, .inputs = given});
+        for (std::size_t i = 0; i < taken.size(); ++i) EXPECT_TRUE(at::equal(taken[i], expected[i])) << i;
+
+        const auto mine = at::zeros_like(parcel(round % size, comm.rank()));
+        std::vector<at::Tensor> all;
+        for (int other = 0; other < size && comm.rank() == round % size; ++other)
+          all.push_back(parcel(comm.rank(), other));
+        rank.perform({.kind = CollectiveKind::kScatter, .output = mine, .inputs = all, .root = round % size});
+        EXPECT_TRUE(at::equal(mine, parcel(round % size, comm.rank())));
+      }
     });
   }
 }
@@ -153,6 +189,10 @@ TEST(SharedSegment, IsOpenedByWhoKnowsItsSeal) {
   other.descriptor = 0;  // no segment
   EXPECT_FALSE(SharedSegment::open(other).has_value());
   EXPECT_FALSE(SharedSegment::open({}).has_value());
+  EXPECT_FALSE(is_gone(address));
+  other = address;
+  other.descriptor = 1 << 20;
+  EXPECT_TRUE(is_gone(other));
 }
 
 TEST(Flag, WakesWhoSleeps) {

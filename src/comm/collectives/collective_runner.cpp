@@ -137,17 +137,9 @@ void InlineCollective::finish() {
 
 void CollectiveRunner::run(const Collective& collective) {
   if (is_empty(collective)) return;
-  if (!is_message(collective.kind)) meet_once();
   const ContiguousCollective contiguous(collective);
   (this->*row_of(collective.kind).run)(contiguous.get());
   contiguous.copy_back();
-}
-
-// Ranks of PyTorch would not come.
-void CollectiveRunner::meet_once() {
-  if (have_met_ || peers_ != Peers::kLockstep) return;
-  transport_.meet();
-  have_met_ = true;
 }
 
 bool CollectiveRunner::is_inline(const Collective& collective) {

@@ -56,7 +56,6 @@ class CollectiveRunner {
   void recv(const Collective& collective);
 
  private:
-  void meet_once();
   bool is_ordered(const Collective& collective) const;
 
   Transport& transport_;
@@ -65,7 +64,6 @@ class CollectiveRunner {
   Scratch inline_rows_;  // of all ranks
   Reduction reduction_;
   Peers peers_;
-  bool have_met_ = false;
 };
 
 }  // namespace lockstep::detail

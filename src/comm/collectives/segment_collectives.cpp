@@ -43,25 +43,22 @@ void for_others(const GroupSegments& segments, const Body& body) {
   for (int i = 1; i < segments.size(); ++i) body((segments.rank() + i) % segments.size());
 }
 
-// Sums rows in the order of the ranks. rows[own] becomes the sum; the others get it, too, if they are to.
+// Sums rows in the order of the ranks.
 class RowSum {
  public:
-  RowSum(at::ScalarType dtype, ReduceOp op, int own, bool is_for_all)
-      : dtype_(dtype),
-        op_(op),
-        element_(c10::elementSize(dtype)),
-        own_(static_cast<std::size_t>(own)),
-        is_for_all_(is_for_all) {}
+  RowSum(at::ScalarType dtype, ReduceOp op) : dtype_(dtype), op_(op), element_(c10::elementSize(dtype)) {}
 
-  void add_up(const std::vector<std::byte*>& rows, std::size_t bytes, std::byte* output) {
+  /// `output` may be one of the rows; with `is_for_all` the others become the sum, too.
+  void add_up(const std::vector<std::byte*>& rows, std::size_t bytes, std::byte* output,
+              bool is_for_all = false) {
     for (std::size_t done = 0; done < bytes; done += kBlockBytes) {
       const auto size = std::min(kBlockBytes, bytes - done);
       block_.clear();
       for (auto* row : rows) block_.push_back(row + done);
       reduce_rows(block_, dtype_, op_, output + done, size / element_);
-      if (!is_for_all_) continue;
-      for (std::size_t i = 0; i < rows.size(); ++i)
-        if (i != own_) std::memcpy(rows[i] + done, output + done, size);
+      if (!is_for_all) continue;
+      for (auto* row : rows)
+        if (row != output) std::memcpy(row + done, output + done, size);
     }
   }
 
@@ -69,16 +66,16 @@ class RowSum {
   at::ScalarType dtype_;
   ReduceOp op_;
   std::size_t element_;
-  std::size_t own_;
-  bool is_for_all_;
   std::vector<const void*> block_;
 };
+
+std::size_t chunks_in(std::size_t bytes, std::size_t most) { return (bytes + most - 1) / most; }
 
 // The chunks of one collective, of at most `most` bytes each.
 class Chunks {
  public:
   Chunks(GroupSegments& segments, std::size_t bytes, std::size_t most)
-      : segments_(segments), bytes_(bytes), most_(most), count_((bytes + most - 1) / most) {}
+      : segments_(segments), bytes_(bytes), most_(most), count_(chunks_in(bytes, most)) {}
 
   /// Runs the stages, which take (number of the chunk, its range), one behind the other: each is a chunk
   /// later than the one before, so that ranks rarely wait for each other.
@@ -118,7 +115,7 @@ std::int64_t SegmentCollectives::all_reduce(const Collective& collective, AwaitL
   const auto& tensor = collective.output;
   auto* const data = bytes_of(tensor);
   std::vector<std::byte*> rows(static_cast<std::size_t>(all.size()));
-  RowSum sum(tensor.scalar_type(), collective.op, all.rank(), /*is_for_all=*/true);
+  RowSum sum(tensor.scalar_type(), collective.op);
   std::size_t handed_over = 0;
 
   const auto stage = [&](std::uint64_t chunk, Range range) {
@@ -138,12 +135,57 @@ std::int64_t SegmentCollectives::all_reduce(const Collective& collective, AwaitL
     auto* const own = data + range.begin + slice.begin;
     rows[static_cast<std::size_t>(all.rank())] = own;
     for_others(all, [&](int member) { all.await_staged(member, chunk, await_late); });
-    sum.add_up(rows, slice.bytes, own);
+    sum.add_up(rows, slice.bytes, own, /*is_for_all=*/true);
     handed_over += slice.bytes * (rows.size() - 1);
     all.post_finished(chunk);
   };
   const auto take_sums = [&](std::uint64_t chunk, Range range) {
     const auto* const slot = all.slot(all.rank(), chunk);
+    for_others(all, [&](int member) {
+      all.await_finished(member, chunk, await_late);
+      const auto slice = slice_of(range.bytes, member, all.size());
+      std::memcpy(data + range.begin + slice.begin, slot + slice.begin, slice.bytes);
+    });
+  };
+  Chunks(all, tensor.nbytes(), kSlotBytes).run(stage, add_up, take_sums);
+  return signed_of(handed_over);
+}
+
+// As an all-reduce, but that sums go to the root alone: into its slot.
+std::int64_t SegmentCollectives::reduce(const Collective& collective, AwaitLate await_late) {
+  auto& all = *segments_;
+  const auto& tensor = collective.output;
+  const int root = collective.root;
+  const bool is_root = all.rank() == root;
+  auto* const data = is_root ? bytes_of(tensor) : const_cast<std::byte*>(const_bytes_of(tensor));
+  std::vector<std::byte*> rows(static_cast<std::size_t>(all.size()));
+  RowSum sum(tensor.scalar_type(), collective.op);
+  std::size_t handed_over = 0;
+
+  const auto stage = [&](std::uint64_t chunk, Range range) {
+    all.await_slot(chunk, await_late);
+    auto* const slot = all.slot(all.rank(), chunk);
+    for_others(all, [&](int member) {
+      const auto slice = slice_of(range.bytes, member, all.size());
+      std::memcpy(slot + slice.begin, data + range.begin + slice.begin, slice.bytes);
+      handed_over += slice.bytes;
+    });
+    all.post_staged(chunk);
+  };
+  const auto add_up = [&](std::uint64_t chunk, Range range) {
+    const auto slice = slice_of(range.bytes, all.rank(), all.size());
+    for (int member = 0; member < all.size(); ++member)
+      rows[static_cast<std::size_t>(member)] = all.slot(member, chunk) + slice.begin;
+    auto* const own = data + range.begin + slice.begin;
+    rows[static_cast<std::size_t>(all.rank())] = own;
+    for_others(all, [&](int member) { all.await_staged(member, chunk, await_late); });
+    sum.add_up(rows, slice.bytes, is_root ? own : rows[static_cast<std::size_t>(root)]);
+    if (!is_root) handed_over += slice.bytes;
+    all.post_finished(chunk);
+  };
+  const auto take_sums = [&](std::uint64_t chunk, Range range) {
+    if (!is_root) return;
+    const auto* const slot = all.slot(root, chunk);
     for_others(all, [&](int member) {
       all.await_finished(member, chunk, await_late);
       const auto slice = slice_of(range.bytes, member, all.size());
@@ -168,7 +210,7 @@ std::int64_t SegmentCollectives::reduce_scatter(const Collective& collective, Aw
     return static_cast<std::size_t>(member) * bytes;
   };
   std::vector<std::byte*> rows(static_cast<std::size_t>(all.size()));
-  RowSum sum(output.scalar_type(), collective.op, all.rank(), /*is_for_all=*/false);
+  RowSum sum(output.scalar_type(), collective.op);
 
   const auto stage = [&](std::uint64_t chunk, Range range) {
     all.await_slot(chunk, await_late);
@@ -236,6 +278,118 @@ std::int64_t SegmentCollectives::broadcast(const Collective& collective, AwaitLa
   };
   Chunks(all, tensor.nbytes(), kSlotBytes).run(stage, take);
   return is_root ? signed_of(tensor.nbytes() * static_cast<std::size_t>(all.size() - 1)) : 0;
+}
+
+SegmentCollectives::Part SegmentCollectives::part_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.numel() == 0) return {};
+  return {.data = const_cast<std::byte*>(const_bytes_of(tensor)), .bytes = tensor.nbytes()};
+}
+
+SegmentCollectives::Parts SegmentCollectives::parts_of(const std::vector<at::Tensor>& tensors) {
+  Parts parts;
+  for (const auto& tensor : tensors) parts.push_back(part_of(tensor));
+  return parts;
+}
+
+SegmentCollectives::Parts SegmentCollectives::parts_of(const at::Tensor& tensor,
+                                                       const std::vector<std::int64_t>& bytes) {
+  Parts parts;
+  auto* next = part_of(tensor).data;
+  for (const auto count : bytes) {
+    parts.push_back({.data = next, .bytes = static_cast<std::size_t>(count)});
+    next += count;
+  }
+  return parts;
+}
+
+// Slots as in a reduce-scatter, behind a line that says how many chunks their rank has: the first chunk goes
+// ahead, since members may have parts of different sizes, and all take part in as many as the largest needs.
+std::int64_t SegmentCollectives::exchange(const Parts& to, const Parts& from, AwaitLate await_late) {
+  auto& all = *segments_;
+  const auto size = static_cast<std::size_t>(all.size()), own = static_cast<std::size_t>(all.rank());
+  const auto most = (kSlotBytes - kLine) / size / kLine * kLine;
+  const auto piece_in = [&](std::byte* slot, int member) {
+    return slot + kLine + static_cast<std::size_t>(member) * most;
+  };
+  std::uint64_t chunks = 1;
+  std::size_t handed_over = 0;
+  for (std::size_t member = 0; member < size; ++member) {
+    if (member == own) continue;
+    chunks = std::max<std::uint64_t>(chunks, chunks_in(to[member].bytes, most));
+    handed_over += to[member].bytes;
+  }
+  const auto piece_of = [&](const Part& part, std::uint64_t number) {
+    const auto begin = std::min<std::size_t>(number * most, part.bytes);
+    return Range{begin, std::min(most, part.bytes - begin)};
+  };
+  const auto first = all.chunks() + 1;
+  const auto stage = [&](std::uint64_t number) {
+    all.await_slot(first + number, await_late);
+    auto* const slot = all.slot(all.rank(), first + number);
+    if (number == 0) std::memcpy(slot, &chunks, sizeof chunks);
+    for_others(all, [&](int member) {
+      const auto& part = to[static_cast<std::size_t>(member)];
+      const auto piece = piece_of(part, number);
+      if (piece.bytes > 0) std::memcpy(piece_in(slot, member), part.data + piece.begin, piece.bytes);
+    });
+    all.post_staged(first + number);
+  };
+  const auto take = [&](std::uint64_t number) {
+    auto most_chunks = chunks;
+    for_others(all, [&](int member) {
+      all.await_staged(member, first + number, await_late);
+      auto* const slot = all.slot(member, first + number);
+      std::uint64_t theirs = 0;
+      if (number == 0) std::memcpy(&theirs, slot, sizeof theirs);
+      most_chunks = std::max(most_chunks, theirs);
+      const auto& part = from[static_cast<std::size_t>(member)];
+      const auto piece = piece_of(part, number);
+      if (piece.bytes > 0) std::memcpy(part.data + piece.begin, piece_in(slot, all.rank()), piece.bytes);
+    });
+    chunks = most_chunks;
+    all.post_finished(first + number);
+  };
+  stage(0);
+  take(0);
+  for (std::uint64_t number = 1; number <= chunks; ++number) {
+    if (number < chunks) stage(number);
+    if (number > 1) take(number - 1);
+  }
+  all.add_chunks(chunks);
+  if (from[own].bytes > 0 && from[own].data != to[own].data)
+    std::memcpy(from[own].data, to[own].data, from[own].bytes);
+  return signed_of(handed_over);
+}
+
+std::int64_t SegmentCollectives::all_gather_list(const Collective& collective, AwaitLate await_late) {
+  return exchange(Parts(collective.outputs.size(), part_of(collective.input)), parts_of(collective.outputs),
+                  await_late);
+}
+
+std::int64_t SegmentCollectives::gather(const Collective& collective, AwaitLate await_late) {
+  auto to = no_parts();
+  to[static_cast<std::size_t>(collective.root)] = part_of(collective.input);
+  const bool is_root = segments_->rank() == collective.root;
+  return exchange(to, is_root ? parts_of(collective.outputs) : no_parts(), await_late);
+}
+
+std::int64_t SegmentCollectives::scatter(const Collective& collective, AwaitLate await_late) {
+  auto from = no_parts();
+  from[static_cast<std::size_t>(collective.root)] = part_of(collective.output);
+  const bool is_root = segments_->rank() == collective.root;
+  return exchange(is_root ? parts_of(collective.inputs) : no_parts(), from, await_late);
+}
+
+std::int64_t SegmentCollectives::all_to_all(const Collective& collective, AwaitLate await_late) {
+  const int size = segments_->size();
+  return exchange(
+      parts_of(collective.input, bytes_by_rank(collective.input, collective.input_splits, size)),
+      parts_of(collective.output, bytes_by_rank(collective.output, collective.output_splits, size)),
+      await_late);
+}
+
+std::int64_t SegmentCollectives::all_to_all_list(const Collective& collective, AwaitLate await_late) {
+  return exchange(parts_of(collective.inputs), parts_of(collective.outputs), await_late);
 }
 
 }  // namespace lockstep::detail

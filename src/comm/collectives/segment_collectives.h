@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -28,10 +29,9 @@ class LOCKSTEP_API SegmentCollectives {
   void open(GroupSegments& segments) { segments_ = &segments; }
   bool are_open() const { return segments_ != nullptr; }
 
-  /// An all-reduce or reduce-scatter with sums in the order of ranks, an all-gather or a broadcast, of which
-  /// all members know that they call the same. Tensors are contiguous. Collective, blocking. Returns how many
-  /// bytes this rank has handed to others. After what it throws, no member may use the segments again.
-  /// @throws what `await_late` does
+  /// Any collective but barriers; all members call the same. Sums are in the order of ranks. Tensors are
+  /// contiguous. Collective, blocking. Returns how many bytes this rank has handed to others. After what it
+  /// throws, no member may use the segments again. @throws what `await_late` does
   std::int64_t perform(const Collective& collective, AwaitLate await_late);
 
   // The table's column `run_in_segments`; perform() calls them.
@@ -39,8 +39,27 @@ class LOCKSTEP_API SegmentCollectives {
   std::int64_t reduce_scatter(const Collective& collective, AwaitLate await_late);
   std::int64_t all_gather(const Collective& collective, AwaitLate await_late);
   std::int64_t broadcast(const Collective& collective, AwaitLate await_late);
+  std::int64_t reduce(const Collective& collective, AwaitLate await_late);
+  std::int64_t all_gather_list(const Collective& collective, AwaitLate await_late);
+  std::int64_t gather(const Collective& collective, AwaitLate await_late);
+  std::int64_t scatter(const Collective& collective, AwaitLate await_late);
+  std::int64_t all_to_all(const Collective& collective, AwaitLate await_late);
+  std::int64_t all_to_all_list(const Collective& collective, AwaitLate await_late);
 
  private:
+  /// Bytes of this rank for, or from, a member.
+  struct Part {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  using Parts = std::vector<Part>;  // by rank
+
+  Parts no_parts() const { return Parts(static_cast<std::size_t>(segments_->size())); }
+  static Part part_of(const at::Tensor& tensor);
+  static Parts parts_of(const std::vector<at::Tensor>& tensors);
+  static Parts parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& bytes);
+  std::int64_t exchange(const Parts& to, const Parts& from, AwaitLate await_late);
+
   GroupSegments* segments_ = nullptr;
 };
 

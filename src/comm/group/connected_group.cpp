@@ -298,17 +298,15 @@ void ConnectedGroup::perform_or_translate(Lane& lane, const Collective& collecti
 }
 
 void ConnectedGroup::perform(Lane& lane, const Collective& collective) {
-  if (!agreement_) return perform_unchecked(collective);
-  if (CollectiveRunner::is_inline(collective)) return perform_inline(lane, collective);
-  agreement_->reach(lane, collective);
-  if (collective.kind == CollectiveKind::kMonitoredBarrier) return;  // to meet was all
+  if (agreement_ && CollectiveRunner::is_inline(collective)) return perform_inline(lane, collective);
+  const bool is_monitored = collective.kind == CollectiveKind::kMonitoredBarrier;
+  if (agreement_)
+    agreement_->reach(lane, collective);
+  else if (is_monitored)
+    barrier_.wait(collective.timeout);
+  if (is_monitored) return;  // to meet was all
   if (!is_message(collective.kind)) open_segments_once();
   if (runner_.uses_segments(collective)) return perform_in_segments(lane, collective);
-  runner_.run(collective);
-}
-
-void ConnectedGroup::perform_unchecked(const Collective& collective) {
-  if (collective.kind == CollectiveKind::kMonitoredBarrier) return barrier_.wait(collective.timeout);
   runner_.run(collective);
 }
 
@@ -321,8 +319,21 @@ void ConnectedGroup::perform_inline(Lane& lane, const Collective& collective) {
 
 void ConnectedGroup::perform_in_segments(const Lane& lane, const Collective& collective) {
   runner_.run_in_segments(collective, [&](int member, Flag& flag, std::uint64_t value) {
-    agreement_->await_late(lane, member, flag, value);
+    agreement_ ? agreement_->await_late(lane, member, flag, value)
+               : await_unchecked(lane, member, flag, value);
   });
+}
+
+// Without a control mesh only the system knows whether a process is gone.
+void ConnectedGroup::await_unchecked(const Lane& lane, int member, Flag& flag, std::uint64_t value) const {
+  const auto deadline = steady_clock::now() + bounded(context_.options.timeout);
+  while (!sleep_until(flag, value)) {
+    if (lane.is_closing) throw CommError("comm", {.what = "the communicator is closed"});
+    const auto who = "rank " + std::to_string(identity().global_rank(member));
+    if (segments_->has_left(member))
+      throw std::runtime_error("Connection closed by peer: " + who + " is gone");
+    if (steady_clock::now() >= deadline) throw std::runtime_error("Timed out waiting for " + who);
+  }
 }
 
 // On all ranks within the same collective.
@@ -330,9 +341,10 @@ void ConnectedGroup::open_segments_once() {
   if (std::exchange(has_looked_for_segments_, true) || is_pytorch(context_.options)) return;
   segments_ = open_segments(*transport_);
   if (!segments_) return;
+  runner_.use(*segments_);
+  if (!agreement_) return;
   board_ = std::make_unique<SegmentBoard>(*segments_, identity().global_ranks);
   agreement_->use(*collectives_, *board_);
-  runner_.use(*segments_);
 }
 
 void ConnectedGroup::rethrow(const Lane& lane, const char* name) const {

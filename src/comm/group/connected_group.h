@@ -83,9 +83,9 @@ class ConnectedGroup final : public Group {
   void execute(Lane& lane, const Collective& collective);
   void perform_or_translate(Lane& lane, const Collective& collective);
   void perform(Lane& lane, const Collective& collective);
-  void perform_unchecked(const Collective& collective);
   void perform_inline(Lane& lane, const Collective& collective);
   void perform_in_segments(const Lane& lane, const Collective& collective);
+  void await_unchecked(const Lane& lane, int member, Flag& flag, std::uint64_t value) const;
   void open_segments_once();
   [[noreturn]] void rethrow(const Lane& lane, const char* name) const;
 

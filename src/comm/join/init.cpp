@@ -15,7 +15,7 @@
 #include "comm/group/connected_group.h"
 #include "comm/join/join_handshake.h"
 #include "comm/join/shared_store.h"
-#include "comm/transport/peer_memory.h"
+#include "comm/shared_memory/segment.h"
 #include "comm/transport/transport.h"
 #include "comm/waiting.h"
 #include "rendezvous/addresses.h"

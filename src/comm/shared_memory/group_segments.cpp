@@ -51,7 +51,7 @@ void GroupSegments::await_finished(int member, std::uint64_t chunk, AwaitLate aw
 
 std::unique_ptr<GroupSegments> open_segments(Transport& transport) {
   auto own = SharedSegment::create();
-  const auto addresses = gather(transport, own ? own->address() : SegmentAddress());
+  auto addresses = gather(transport, own ? own->address() : SegmentAddress());
   std::vector<SharedSegment> members;
   for (int rank = 0; own && rank < transport.size(); ++rank) {
     auto segment = rank == transport.rank() ? std::optional(std::move(*own))
@@ -62,7 +62,7 @@ std::unique_ptr<GroupSegments> open_segments(Transport& transport) {
   const bool has_all = members.size() == addresses.size();
   const auto have_all = gather(transport, std::uint8_t{has_all});
   if (std::ranges::find(have_all, 0) != have_all.end()) return nullptr;
-  return std::make_unique<GroupSegments>(std::move(members), transport.rank());
+  return std::make_unique<GroupSegments>(std::move(members), std::move(addresses), transport.rank());
 }
 
 }  // namespace lockstep::detail

@@ -41,11 +41,17 @@ class LOCKSTEP_API GroupSegments {
   using AwaitLate = c10::function_ref<void(int member, Flag& flag, std::uint64_t value)>;
 
   /// `members` are those of the group by rank, the one of this rank included.
-  GroupSegments(std::vector<SharedSegment> members, int rank)
-      : members_(std::move(members)), finished_(members_.size(), 0), rank_(rank) {}
+  GroupSegments(std::vector<SharedSegment> members, std::vector<SegmentAddress> addresses, int rank)
+      : members_(std::move(members)),
+        addresses_(std::move(addresses)),
+        finished_(members_.size(), 0),
+        rank_(rank) {}
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
+
+  /// Whether the process of member `member` is gone, or has left the group. Asks the system.
+  bool has_left(int member) const { return is_gone(addresses_[static_cast<std::size_t>(member)]); }
 
   /// Where member `member` stages chunk number `chunk`.
   std::byte* slot(int member, std::uint64_t chunk) const {
@@ -90,6 +96,7 @@ class LOCKSTEP_API GroupSegments {
   Flags& flags(int member) const { return *reinterpret_cast<Flags*>(segment(member) + kFlagsBegin); }
 
   std::vector<SharedSegment> members_;
+  std::vector<SegmentAddress> addresses_;
   std::vector<std::uint64_t> finished_;  // what is known, by member
   std::uint64_t chunks_ = 0;
   int rank_;

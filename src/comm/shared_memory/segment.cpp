@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
 #include <random>
 #include <string>
 #include <utility>
 
-#include "comm/transport/peer_memory.h"
+#include <lockstep/base/env.h>
+
+#include "base/system.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
@@ -18,6 +21,27 @@
 
 namespace lockstep::detail {
 namespace {
+
+constexpr const char* kSwitches[] = {"LOCKSTEP_SHARED_MEMORY", "LOCKSTEP_CMA"};
+
+bool is_wanted() {
+  for (const auto* const name : kSwitches)
+    if (env::get(name) == "0") return false;
+  return true;
+}
+
+// Processes know each other by the same numbers where they run under one kernel, in one namespace of process
+// ids.
+std::uint64_t machine_of_this_process() {
+  struct stat ids {};
+  const auto boot = boot_id();
+  if (!is_wanted() || boot.empty() || ::stat("/proc/self/ns/pid", &ids) != 0) return 0;
+  return std::hash<std::string>()(boot + std::to_string(ids.st_dev) + ":" + std::to_string(ids.st_ino)) | 1U;
+}
+
+std::string path_of(const SegmentAddress& address) {
+  return "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
+}
 
 std::uint64_t random_seal() { return std::uint64_t{std::random_device()()} << 32 | 1U; }
 
@@ -45,7 +69,19 @@ std::byte* map_aligned(int fd) {
 
 }  // namespace
 
+std::optional<ErrorParts> fault_in_memory_switch() {
+  for (const auto* const name : kSwitches) {
+    const auto value = env::get(name).value_or("1");
+    if (value != "0" && value != "1")
+      return ErrorParts{.what = std::string("environment variable ") + name,
+                        .expected = "0 or 1",
+                        .got = '"' + value + '"'};
+  }
+  return std::nullopt;
+}
+
 std::optional<SharedSegment> SharedSegment::create() {
+  if (!is_wanted()) return std::nullopt;
   UniqueFd fd(::memfd_create("lockstep", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   // Memory that is not there would be noticed by a signal, at the first use.
   if (!fd || ::ftruncate(fd.get(), kSegmentBytes) != 0 || ::fallocate(fd.get(), 0, 0, kSegmentBytes) != 0)
@@ -61,8 +97,7 @@ std::optional<SharedSegment> SharedSegment::create() {
 
 std::optional<SharedSegment> SharedSegment::open(const SegmentAddress& address) {
   if (address.machine == 0 || address.machine != machine_of_this_process()) return std::nullopt;
-  const auto path = "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
-  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const UniqueFd fd(::open(path_of(address).c_str(), O_RDWR | O_CLOEXEC));
   struct stat file {};
   if (!fd || ::fstat(fd.get(), &file) != 0 || file.st_size != static_cast<off_t>(kSegmentBytes))
     return std::nullopt;
@@ -94,5 +129,8 @@ SegmentAddress SharedSegment::address() const {
   std::memcpy(&address.seal, data_, sizeof address.seal);
   return address;
 }
+
+// A process that has died, and that nobody has waited for yet, has no descriptors any more.
+bool is_gone(const SegmentAddress& address) { return ::access(path_of(address).c_str(), F_OK) != 0; }
 
 }  // namespace lockstep::detail

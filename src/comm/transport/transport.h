@@ -18,7 +18,6 @@
 #include <lockstep/comm/reduce_op.h>
 #include <lockstep/comm/store.h>
 
-#include "comm/transport/peer_memory.h"
 #include "comm/waiting.h"
 
 namespace lockstep::detail {
@@ -67,12 +66,6 @@ class LOCKSTEP_API Transport {
   /// Only rank `root` has the result; the tensors of the others become anything.
   virtual void reduce(at::Tensor tensor, int root, ReduceOp op) = 0;
 
-  /// Called once, before the group's first collective that moves something: ranks find out about each other
-  /// what the transport can use. Collective.
-  virtual void meet() {}
-  /// Vouches for what this rank shows to others in its memory.
-  Seal& seal() { return seal_; }
-
   /// Makes what is under way fail, and all later calls. From any thread; does not block.
   virtual void abort() = 0;
 
@@ -85,7 +78,6 @@ class LOCKSTEP_API Transport {
  private:
   int rank_;
   int size_;
-  Seal seal_;
   std::atomic<std::uint64_t> bytes_sent_{0};
 };
 

@@ -1,4 +1,4 @@
-// Gloo: sockets between CPUs, over any network. Parts for ranks on the same machine are read from memory.
+// Gloo: sockets between CPUs, over any network.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "comm/c10d.h"
-#include "comm/transport/peer_memory.h"
 #include "comm/transport/transport.h"
 
 namespace lockstep::detail {
@@ -67,52 +66,6 @@ class Messages {
   Interruptible& waits_;
 };
 
-/// Every rank gives a part to every other rank. Large parts for ranks on the same machine are not sent but
-/// offered: the receiver reads them from the sender's memory and says so, and only then does the sender go on
-/// (docs/decisions/008). Not thread-safe.
-class Exchange {
- public:
-  /// `seal` vouches for what is offered. Borrows both.
-  Exchange(Messages& messages, int tag, Seal& seal);
-
-  /// Whose memory can be read by whom. Until then all goes through sockets.
-  void know(const MemoryAccess& access);
-  /// Whether all ranks could read each other, and `part` is large enough to be offered: the same on all
-  /// ranks.
-  bool offers_to_all(const at::Tensor& part) const;
-
-  /// Tensor to[r] goes to rank r, whose tensor comes to from[r]. Either may be empty as a whole, or have
-  /// undefined or empty tensors, where there is nothing to move: the other rank knows that, too. Blocking.
-  void run(std::span<const at::Tensor> to, std::span<const at::Tensor> from);
-
- private:
-  using Works = std::vector<Messages::Work>;
-  struct Offer {
-    int peer;
-    at::Tensor part;
-    at::Tensor note;        // what the peer tells: a MemoryPart, or whether it could read
-    Messages::Work answer;  // that brings it
-  };
-  using Offers = std::vector<Offer>;
-  struct Peer {
-    bool can_read = false;  // our memory
-    bool is_readable = false;
-    MemoryOwner owner = {};
-  };
-
-  Offers receive(std::span<const at::Tensor> from, Works& works);
-  Offers send(std::span<const at::Tensor> to, Works& works);
-  void read(Offer& offer, Works& works);
-  void await_reader(Offer& offer, Works& works);
-  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-
-  Messages& messages_;
-  int tag_;
-  std::vector<Peer> peers_;
-  bool are_mutual_ = false;
-  Seal& seal_;
-};
-
 class LOCKSTEP_API GlooTransport final : public Transport {
  public:
   /// `backend` is connected, and its abort() makes what it does fail.
@@ -132,15 +85,12 @@ class LOCKSTEP_API GlooTransport final : public Transport {
   void all_reduce(at::Tensor tensor, ReduceOp op) override;
   void reduce(at::Tensor tensor, int root, ReduceOp op) override;
 
-  /// Learns which ranks can read each other's memory, for exchanges and all_gather() from then on.
-  void meet() override;
   void abort() override;
 
  private:
   c10::intrusive_ptr<c10d::Backend> backend_;
   Interruptible waits_;
   Messages messages_;
-  Exchange exchange_;
 };
 
 /// The `connect` of Gloo's row in the table of transports. Copies of the sockets are closed in programs that
