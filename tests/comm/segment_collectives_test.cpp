@@ -61,9 +61,9 @@ at::Tensor numbers_of(int rank, std::int64_t elements, at::ScalarType dtype = at
 }
 
 at::Tensor sum_of_all(int ranks, std::int64_t elements, at::ScalarType dtype) {
-  auto sum = at::zeros({elements}, dtype);
-  for (int rank = 0; rank < ranks; ++rank) sum += numbers_of(rank, elements, dtype);
-  return sum;
+  auto sum = at::zeros({elements}, at::kComplexDouble);
+  for (int rank = 0; rank < ranks; ++rank) sum += numbers_of(rank, elements, at::kComplexDouble);
+  return at::isComplexType(dtype) ? sum.to(dtype) : at::real(sum).to(at::kLong).to(dtype);
 }
 
 void perform_each(const Communicator& comm, SegmentRank& rank, std::int64_t elements, at::ScalarType dtype) {

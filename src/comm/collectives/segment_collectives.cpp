@@ -13,6 +13,9 @@ namespace {
 
 constexpr std::size_t kLine = 64;  // bytes of a cache line
 
+// From here on it pays that each member reduces a slice.
+constexpr std::size_t kLeastForSlices = 32 << 10;
+
 // What is summed at once, and copied to all slots while it is in the first-level cache.
 constexpr std::size_t kBlockBytes = 4 << 10;
 
@@ -151,7 +154,7 @@ std::int64_t SegmentCollectives::all_reduce(const Collective& collective, AwaitL
   return signed_of(handed_over);
 }
 
-// As an all-reduce, but that sums go to the root alone: into its slot.
+// As an all-reduce, but that sums go to the root alone: into its slot. Of small tensors it sums all itself.
 std::int64_t SegmentCollectives::reduce(const Collective& collective, AwaitLate await_late) {
   auto& all = *segments_;
   const auto& tensor = collective.output;
@@ -161,19 +164,24 @@ std::int64_t SegmentCollectives::reduce(const Collective& collective, AwaitLate 
   std::vector<std::byte*> rows(static_cast<std::size_t>(all.size()));
   RowSum sum(tensor.scalar_type(), collective.op);
   std::size_t handed_over = 0;
+  const bool is_small = tensor.nbytes() <= kLeastForSlices;
+  const auto slice_for = [&](int member, std::size_t bytes) {
+    if (!is_small) return slice_of(bytes, member, all.size());
+    return Range{0, member == root ? bytes : 0};
+  };
 
   const auto stage = [&](std::uint64_t chunk, Range range) {
     all.await_slot(chunk, await_late);
     auto* const slot = all.slot(all.rank(), chunk);
     for_others(all, [&](int member) {
-      const auto slice = slice_of(range.bytes, member, all.size());
+      const auto slice = slice_for(member, range.bytes);
       std::memcpy(slot + slice.begin, data + range.begin + slice.begin, slice.bytes);
       handed_over += slice.bytes;
     });
     all.post_staged(chunk);
   };
   const auto add_up = [&](std::uint64_t chunk, Range range) {
-    const auto slice = slice_of(range.bytes, all.rank(), all.size());
+    const auto slice = slice_for(all.rank(), range.bytes);
     for (int member = 0; member < all.size(); ++member)
       rows[static_cast<std::size_t>(member)] = all.slot(member, chunk) + slice.begin;
     auto* const own = data + range.begin + slice.begin;
@@ -188,7 +196,7 @@ std::int64_t SegmentCollectives::reduce(const Collective& collective, AwaitLate 
     const auto* const slot = all.slot(root, chunk);
     for_others(all, [&](int member) {
       all.await_finished(member, chunk, await_late);
-      const auto slice = slice_of(range.bytes, member, all.size());
+      const auto slice = slice_for(member, range.bytes);
       std::memcpy(data + range.begin + slice.begin, slot + slice.begin, slice.bytes);
     });
   };

@@ -16,13 +16,14 @@ void await(Flag& flag, std::uint64_t value, int member, GroupSegments::AwaitLate
   await_late(member, flag, value);
 }
 
-// What every rank has, by rank.
+// What every rank has, by rank. It is none of the group's payload.
 template <class T>
 std::vector<T> gather(Transport& transport, const T& own) {
   const auto mine = at::empty({static_cast<std::int64_t>(sizeof own)}, at::kByte);
   const auto all = at::empty({transport.size() * mine.numel()}, at::kByte);
   std::memcpy(mine.mutable_data_ptr(), &own, sizeof own);
   transport.all_gather(all, mine);
+  transport.count_sent(-mine.numel() * (transport.size() - 1));
   std::vector<T> gathered(static_cast<std::size_t>(transport.size()));
   std::memcpy(gathered.data(), all.const_data_ptr(), all.nbytes());
   return gathered;

@@ -104,6 +104,6 @@ class LOCKSTEP_API GroupSegments {
 
 /// Opens the segments of the ranks that `transport` connects, if all of them can. Collective, blocking. Null
 /// on all ranks where one cannot.
-std::unique_ptr<GroupSegments> open_segments(Transport& transport);
+LOCKSTEP_API std::unique_ptr<GroupSegments> open_segments(Transport& transport);
 
 }  // namespace lockstep::detail
