@@ -53,17 +53,24 @@ ProfilerChoice with_own(const ProfilerChoice& chosen, const ProfilerChoice& code
 
 bool is_own(const EnvironmentChoice& choice) { return OptionType<EnvironmentChoice>::print(choice) == kOwn; }
 
+template <class Options>
+void keep_code_only_options_of(const StrategyOptions& code, Options& chosen) {
+  [[maybe_unused]] const auto* const before = std::get_if<Options>(&code);
+  if constexpr (requires { chosen.comm_hook; }) {
+    if (before != nullptr && !chosen.comm_hook) chosen.comm_hook = before->comm_hook;
+  }
+  if constexpr (requires { chosen.cluster_environment; }) {
+    if (!is_own(chosen.cluster_environment)) return;
+    if (before == nullptr || !is_own(before->cluster_environment))
+      refuse("strategy.cluster_environment", "an environment");
+    chosen.cluster_environment = before->cluster_environment;
+  }
+}
+
 }  // namespace
 
 void keep_code_only_options(const StrategyOptions& code, StrategyOptions& chosen) {
-  auto* ddp = std::get_if<Ddp>(&chosen);
-  if (ddp == nullptr) return;
-  const auto* before = std::get_if<Ddp>(&code);
-  if (before != nullptr && !ddp->comm_hook) ddp->comm_hook = before->comm_hook;
-  if (!is_own(ddp->cluster_environment)) return;
-  if (before == nullptr || !is_own(before->cluster_environment))
-    refuse("strategy.cluster_environment", "an environment");
-  ddp->cluster_environment = before->cluster_environment;
+  std::visit([&](auto& strategy) { keep_code_only_options_of(code, strategy); }, chosen);
 }
 
 void keep_code_only_options(const TrainerOptions& code, TrainerOptions& chosen) {

@@ -31,7 +31,8 @@ class Bf16MixedPrecision final : public Precision {
  public:
   std::string_view name() const override { return "bf16-mixed"; }
   bool converts_inputs() const override { return false; }
-  ForwardScope forward_scope() const override { return ForwardScope(at::kBFloat16); }
+  at::ScalarType compute_dtype() const override { return at::kBFloat16; }
+  ForwardScope forward_scope() const override { return ForwardScope(compute_dtype()); }
 };
 
 // Fp16Mixed: torch.autocast with float16, and a scaler that keeps gradients within its range.
@@ -41,7 +42,8 @@ class Fp16MixedPrecision final : public Precision {
 
   std::string_view name() const override { return "16-mixed"; }
   bool converts_inputs() const override { return false; }
-  ForwardScope forward_scope() const override { return ForwardScope(at::kHalf); }
+  at::ScalarType compute_dtype() const override { return at::kHalf; }
+  ForwardScope forward_scope() const override { return ForwardScope(compute_dtype()); }
   std::string_view state_key() const override { return "MixedPrecision"; }
 };
 

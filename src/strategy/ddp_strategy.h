@@ -1,5 +1,4 @@
-// The strategies in which every rank holds the whole model: SingleDevice, of one rank, and Ddp, whose
-// gradients are averaged in buckets while backward runs.
+// Ddp: every rank holds the whole model, and gradients are averaged in buckets while backward runs.
 #pragma once
 
 #include <memory>
@@ -11,24 +10,6 @@
 #include "strategy/engine_table.h"
 
 namespace lockstep {
-
-/// One process, one device, no group.
-class SingleDeviceStrategy final : public Strategy {
- public:
-  std::string_view name() const override { return "single_device"; }
-  void setup_environment(ClusterEnvironment& environment, const WorldShape& shape) override;
-  const Communicator& communicator() const override { return communicator_; }
-  void setup_module(const std::shared_ptr<torch::nn::Module>& module) override;
-  void setup_evaluation(torch::nn::Module& module) override;
-  void backward(const at::Tensor& loss, std::span<torch::nn::Module* const> synced,
-                const BackwardOptions& options) override;
-  Scalar clip_gradients_lazily(Optimizer& optimizer, const GradientClip& clip) override;
-  void optimizer_step(Optimizer& optimizer) override;
-  void teardown() override {}
-
- private:
-  Communicator communicator_;
-};
 
 class DdpStrategy final : public Strategy {
  public:

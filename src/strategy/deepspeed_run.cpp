@@ -7,6 +7,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/deepspeed/complete.h>
+#include <lockstep/precision/precision.h>
 
 #include "base/option_keys.h"
 #include "deepspeed/read_config.h"
@@ -218,15 +219,21 @@ namespace {
 
 using deepspeed::Dtype;
 
-// Nothing for the default, which says nothing about what the user wants, unless it is asked for.
+// What each precision is for DeepSpeed; nothing for the default, which says nothing about what the user
+// wants.
+std::optional<Dtype> wanted_by(const Fp32&) { return std::nullopt; }
+std::optional<Dtype> wanted_by(const Fp64&) { return Dtype::kFp32; }
+std::optional<Dtype> wanted_by(const Fp16True&) { return Dtype::kFp16; }
+std::optional<Dtype> wanted_by(const Fp16Mixed&) { return Dtype::kFp16; }
+std::optional<Dtype> wanted_by(const Bf16True&) { return Dtype::kBf16; }
+std::optional<Dtype> wanted_by(const Bf16Mixed&) { return Dtype::kBf16; }
+std::optional<Dtype> wanted_by(const std::shared_ptr<Precision>& own) {
+  return own ? std::optional(dtype_of(*own)) : std::nullopt;
+}
+
 std::optional<Dtype> chosen_dtype(const PrecisionOptions& given, bool is_asked_for) {
   if (is_asked_for && std::holds_alternative<Fp32>(given)) return Dtype::kFp32;
-  if (std::holds_alternative<Fp16Mixed>(given) || std::holds_alternative<Fp16True>(given))
-    return Dtype::kFp16;
-  if (std::holds_alternative<Bf16Mixed>(given) || std::holds_alternative<Bf16True>(given))
-    return Dtype::kBf16;
-  if (std::holds_alternative<Fp64>(given)) return Dtype::kFp32;
-  return std::nullopt;
+  return std::visit([](const auto& precision) { return wanted_by(precision); }, given);
 }
 
 class ScalerTexts final : public OptionVisitor {
@@ -286,9 +293,9 @@ std::set<std::string> deepspeed_arguments_in(const std::map<std::string, std::st
   return given;
 }
 
-Dtype dtype_of(std::string_view precision) {
-  if (precision.starts_with("16-")) return Dtype::kFp16;
-  return precision.starts_with("bf16-") ? Dtype::kBf16 : Dtype::kFp32;
+Dtype dtype_of(const Precision& precision) {
+  if (precision.compute_dtype() == at::kHalf) return Dtype::kFp16;
+  return precision.compute_dtype() == at::kBFloat16 ? Dtype::kBf16 : Dtype::kFp32;
 }
 
 DeepSpeedRun deepspeed_run(const DeepSpeed& options, const std::set<std::string>& given) {
@@ -313,6 +320,7 @@ PrecisionOptions precision_of(const DeepSpeedConfig& config, const PrecisionOpti
   refuse_scaler_options(given);
   auto completed = config;
   complete(completed, {.precision = chosen_dtype(given, is_asked_for)});
+  if (std::holds_alternative<std::shared_ptr<Precision>>(given)) return given;
   const bool is_half = completed.fp16.enabled.value;
   if (is_half && !std::holds_alternative<Fp16Mixed>(given)) return Fp16Mixed{};
   if (completed.bf16.enabled.value && !chosen_dtype(given, is_asked_for)) return Bf16True{};

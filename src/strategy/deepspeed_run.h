@@ -26,7 +26,7 @@ struct DeepSpeedRun {
 };
 
 /// The type that a precision computes in.
-deepspeed::Dtype dtype_of(std::string_view precision);
+deepspeed::Dtype dtype_of(const Precision& precision);
 
 /// The file that `options` name, or LOCKSTEP_DEEPSPEED_CONFIG_PATH; empty without one.
 LOCKSTEP_API std::filesystem::path deepspeed_file(const DeepSpeed& options);

@@ -200,7 +200,7 @@ void DeepSpeedStrategy::setup_environment(ClusterEnvironment& environment, const
 }
 
 void DeepSpeedStrategy::set_precision(Precision& precision) {
-  dtype_ = detail::dtype_of(precision.name());
+  dtype_ = detail::dtype_of(precision);
   if (communicator().rank() == 0 && detail::adds_up_otherwise(run_.config, dtype_))
     log_warning(run_.config.named("data_types.grad_accum_dtype") + " has no effect yet");
   if (dtype_ == deepspeed::Dtype::kFp16 && precision.grad_scaler() != nullptr) {

@@ -8,6 +8,7 @@
 #include "strategy/ddp_strategy.h"
 #include "strategy/deepspeed_strategy.h"
 #include "strategy/sharded_strategy.h"
+#include "strategy/single_device_strategy.h"
 
 namespace lockstep {
 namespace {

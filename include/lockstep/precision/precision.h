@@ -33,6 +33,10 @@ class LOCKSTEP_API Precision {
   /// What to keep alive during one forward pass.
   virtual ForwardScope forward_scope() const { return {}; }
 
+  /// The element type that the forward pass computes in, by which strategies choose what they send. It is
+  /// init_dtype() unless the precision is a mixed one.
+  virtual at::ScalarType compute_dtype() const { return init_dtype(); }
+
   /// The element type of parameters that are made within Fabric::init_module().
   virtual at::ScalarType init_dtype() const { return at::kFloat; }
 

@@ -10,12 +10,12 @@ namespace {
 
 constexpr std::array kCpu{c10::DeviceType::CPU};
 
-constexpr std::array<TransportRow, 2> kTransports{{
+constexpr auto kTransports = std::to_array<TransportRow>({
     {.name = "gloo", .devices = kCpu, .connect = &connect_gloo},
     {.name = "nccl",
      .hint = "NCCL, for tensors of CUDA devices, is not built yet; gloo is for those of the CPU, and moves "
              "those of devices by way of the host's memory"},
-}};
+});
 
 }  // namespace
 
