@@ -111,9 +111,27 @@ void combine_blocks(Blocks<W>& blocks, std::size_t length, Combine combine) {
   }
 }
 
+// Two rows need no memory between. The output may be one of them, element by element.
+template <class T, class Combine>
+void combine_two(const T* a, const T* b, T* output, std::size_t count, bool is_average, Combine combine) {
+  using W = typename Widened<T>::Type;
+  const auto combined = [&](std::size_t k) { return combine(static_cast<W>(a[k]), static_cast<W>(b[k])); };
+  if (is_average) {
+#pragma GCC ivdep
+    for (std::size_t k = 0; k < count; ++k)
+      output[k] = static_cast<T>(combined(k) / static_cast<typename Widened<T>::Real>(2));
+  } else {
+#pragma GCC ivdep
+    for (std::size_t k = 0; k < count; ++k) output[k] = static_cast<T>(combined(k));
+  }
+}
+
 template <class T, class Combine>
 void reduce_as(Rows rows, T* output, std::size_t count, bool is_average, Combine combine) {
   using W = typename Widened<T>::Type;
+  if (rows.size() == 2)
+    return combine_two(static_cast<const T*>(rows[0]), static_cast<const T*>(rows[1]), output, count,
+                       is_average, combine);
   const auto ranks = static_cast<typename Widened<T>::Real>(rows.size());
   Blocks<W> blocks((rows.size() + 1) / 2);
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
