@@ -115,6 +115,7 @@ FusedOptimizer::FusedOptimizer(std::vector<NamedParameter> parameters, Grouping 
 
 // Gradients that a recorded step would have made are none where it is not done.
 void FusedOptimizer::follow_recording(bool is_given_up) {
+  if (is_given_up) is_amid_step_ = false;  // nothing of it was done
   had_gradients_.resize(parameters().size());
   for (std::size_t i = 0; i < parameters().size(); ++i) {
     auto& gradient = parameters()[i].tensor.mutable_grad();

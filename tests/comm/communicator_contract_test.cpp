@@ -167,8 +167,9 @@ TEST_P(CommunicatorMoves, AsynchronousOnesKeepTheirOrder) {
         comm.reduce_async(tensor, 0),
         comm.all_to_all_async(tensor.slice(0, 0, size()), at::ones({size()}, of(at::kDouble))),
         comm.barrier_async()};
-    works.back().wait_host();
+    works.back().wait();
     for (const auto& work : works) EXPECT_TRUE(work.is_completed());
+    for (const auto& work : works) work.wait();  // what reads tensors on a device comes after them
     const double sum = size() * (size() + 1) / 2.0;
     for (const auto& output : exchanged) EXPECT_EQ(output[999].item<double>(), sum);
     EXPECT_EQ(tensor[0].item<double>(), 1);

@@ -255,7 +255,9 @@ TEST_P(CommunicatorContract, CountsBytes) {
     EXPECT_EQ(comm.bytes_sent() - before, comm.rank() == 0 ? 400 * (ranks - 1) : 0);
     const auto between = comm.bytes_sent();
     comm.all_reduce(at::ones({1200000}));
-    EXPECT_EQ(comm.bytes_sent() - between, 2 * 4800000 * (ranks - 1) / ranks);
+    // Slices are of whole cache lines, and so not quite equal.
+    EXPECT_NEAR(static_cast<double>(comm.bytes_sent() - between),
+                static_cast<double>(2 * 4800000 * (ranks - 1) / ranks), 5000);
   });
 }
 

@@ -80,8 +80,7 @@ TEST_F(SimLockstep, StepsOfMuonAreThoseOfTheCpu) {
   const auto parameters_of = [](at::Device device) {
     torch::manual_seed(5);
     std::vector<NamedParameter> parameters;
-    for (const at::IntArrayRef shape :
-         {at::IntArrayRef({6, 4}), at::IntArrayRef({3, 8}), at::IntArrayRef({5})})
+    for (const auto& shape : std::vector<std::vector<std::int64_t>>{{6, 4}, {3, 8}, {5}})
       parameters.push_back(
           {"p" + std::to_string(parameters.size()), torch::randn(shape).to(device).set_requires_grad(true)});
     return parameters;

@@ -78,8 +78,9 @@ at::Tensor StagedCollective::host_copy(const at::Tensor& tensor, bool is_read) {
   if (!tensor.defined()) return {};
   const auto options = at::TensorOptions(at::kCPU).dtype(tensor.scalar_type()).pinned_memory(true);
   auto copy = at::empty(tensor.sizes(), options);
-  if (is_read) copy.copy_(tensor, /*non_blocking=*/true);
-  reads_ = reads_ || is_read;
+  if (!is_read || tensor.numel() == 0) return copy;
+  copy.copy_(tensor, /*non_blocking=*/true);
+  reads_ = true;
   return copy;
 }
 
@@ -96,7 +97,7 @@ void StagedCollective::issue_return() {
   const at::NoGradGuard no_grad;
   const c10::StreamGuard guard(stream_);
   const auto copy_back = [](const at::Tensor& tensor, const at::Tensor& copy) {
-    if (tensor.defined()) tensor.copy_(copy, /*non_blocking=*/true);
+    if (tensor.defined() && tensor.numel() > 0) tensor.copy_(copy, /*non_blocking=*/true);
   };
   copy_back(on_device_.output, on_host_.output);
   for (std::size_t i = 0; i < on_device_.outputs.size(); ++i)
