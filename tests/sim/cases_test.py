@@ -33,14 +33,13 @@ class Case(unittest.TestCase):
 class TestSteps(Case):
     """20 steps of a small network with Fabric, beside the same on CPUs."""
 
-    def check(self, name, world, *flags, captured=0, syncs=0, largest_difference=0, most_segments=0):
+    def check(self, name, world, *flags, captured=0, syncs=0, largest_difference=0):
         """Losses may differ by a share of their value; by nothing means that weights have equal bits, too."""
         found = self.case(name, world, *flags)
         self.assertEqual((found["failures"], found["races"]), ([], []))
         self.assertTrue(found["bits_equal_cpu"] or largest_difference > 0, found)
         self.assertLessEqual(found["largest_relative_difference_of_losses"], largest_difference, found)
-        self.assertEqual(found["host_syncs_per_step"], syncs, found)
-        self.assertLessEqual(found["segments_after_warm_up"], most_segments, found)
+        self.assertEqual((found["host_syncs_per_step"], found["segments_after_warm_up"]), (syncs, 0), found)
         self.assertEqual(found["captured_steps"], captured)
 
     def test_of_one_rank(self):
@@ -63,9 +62,8 @@ class TestSteps(Case):
             for name, world in (("single", 1), ("fp16", 1), ("ddp", 2), ("fsdp", 2), ("zero2", 4)):
                 for captured in (0, 17):
                     with self.subTest(optimizer, name=name, world=world, captured=captured):
-                        # Page-locked memory of several collectives a step is not free again as soon as the next ones need it.
                         self.check(name, world, "--optimizer", optimizer, "--capture", "true" if captured else "false",
-                                   captured=captured, largest_difference=difference, most_segments=1000)
+                                   captured=captured, largest_difference=difference)
 
     def test_with_shards_and_optimizer_on_the_cpu_wait_for_gradients_alone(self):
         for name, world in (("fsdp_offload", 1), ("fsdp_offload", 2), ("zero1_offload", 2), ("zero2_offload", 2), ("zero3_offload", 2),

@@ -129,6 +129,13 @@ void StagedCollective::await_outputs() {
   is_ordered_ = true;
 }
 
+void StagedCollective::release_device_tensors() {
+  on_device_.output.reset();
+  on_device_.input.reset();
+  on_device_.outputs.clear();
+  on_device_.inputs.clear();
+}
+
 void RetiredCollectives::add(std::shared_ptr<StagedCollective> call) {
   const std::lock_guard lock(mutex_);
   calls_.push_back(std::move(call));

@@ -53,6 +53,9 @@ class StagedCollective {
   void order_outputs();
   /// Blocks until the results are on the device.
   void await_outputs();
+  /// After one of these: the call no longer refers to tensors on the device, whose memory the next ones take
+  /// while the host's part is still to come. Not for a call that is replayed.
+  void release_device_tensors();
 
  private:
   at::Tensor host_copy(const at::Tensor& tensor, bool is_read);

@@ -47,10 +47,12 @@ class StagedPending final : public Pending {
   void wait() override {
     if (!staged_->has_gate() || carried_.is_completed()) carried_.wait();
     staged_->order_outputs();
+    staged_->release_device_tensors();
   }
   void wait_host() override {
     carried_.wait();
     staged_->await_outputs();
+    staged_->release_device_tensors();
   }
   bool is_completed() const override { return carried_.is_completed(); }
 
