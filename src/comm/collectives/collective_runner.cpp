@@ -5,10 +5,13 @@
 
 #include <lockstep/base/error.h>
 
+#include "comm/shared_memory/segment_board.h"
+
 namespace lockstep::detail {
 namespace {
 
 constexpr std::size_t kMostBytes = 16 << 10;  // of one rank, inline; a socket takes that at once
+static_assert(kMostBytes <= SegmentBoard::kMostPayload);
 
 // Where all ranks know that there is nothing to move. Uneven kinds may have parts for others.
 bool is_empty(const Collective& collective) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -13,8 +14,8 @@ namespace {
 
 constexpr std::size_t kLine = 64;  // bytes of a cache line
 
-// From here on it pays that each member reduces a slice.
-constexpr std::size_t kLeastForSlices = 32 << 10;
+// Of a reduction: of more it pays that each member sums a slice.
+constexpr std::size_t kMostForRootAlone = 32 << 10;
 
 // What is summed at once, and copied to all slots while it is in the first-level cache.
 constexpr std::size_t kBlockBytes = 4 << 10;
@@ -114,60 +115,26 @@ std::int64_t SegmentCollectives::perform(const Collective& collective, AwaitLate
 }
 
 std::int64_t SegmentCollectives::all_reduce(const Collective& collective, AwaitLate await_late) {
-  auto& all = *segments_;
-  const auto& tensor = collective.output;
-  auto* const data = bytes_of(tensor);
-  std::vector<std::byte*> rows(static_cast<std::size_t>(all.size()));
-  RowSum sum(tensor.scalar_type(), collective.op);
-  std::size_t handed_over = 0;
-
-  const auto stage = [&](std::uint64_t chunk, Range range) {
-    all.await_slot(chunk, await_late);
-    auto* const slot = all.slot(all.rank(), chunk);
-    for_others(all, [&](int member) {
-      const auto slice = slice_of(range.bytes, member, all.size());
-      std::memcpy(slot + slice.begin, data + range.begin + slice.begin, slice.bytes);
-      handed_over += slice.bytes;
-    });
-    all.post_staged(chunk);
-  };
-  const auto add_up = [&](std::uint64_t chunk, Range range) {
-    const auto slice = slice_of(range.bytes, all.rank(), all.size());
-    for (int member = 0; member < all.size(); ++member)
-      rows[static_cast<std::size_t>(member)] = all.slot(member, chunk) + slice.begin;
-    auto* const own = data + range.begin + slice.begin;
-    rows[static_cast<std::size_t>(all.rank())] = own;
-    for_others(all, [&](int member) { all.await_staged(member, chunk, await_late); });
-    sum.add_up(rows, slice.bytes, own, /*is_for_all=*/true);
-    handed_over += slice.bytes * (rows.size() - 1);
-    all.post_finished(chunk);
-  };
-  const auto take_sums = [&](std::uint64_t chunk, Range range) {
-    const auto* const slot = all.slot(all.rank(), chunk);
-    for_others(all, [&](int member) {
-      all.await_finished(member, chunk, await_late);
-      const auto slice = slice_of(range.bytes, member, all.size());
-      std::memcpy(data + range.begin + slice.begin, slot + slice.begin, slice.bytes);
-    });
-  };
-  Chunks(all, tensor.nbytes(), kSlotBytes).run(stage, add_up, take_sums);
-  return signed_of(handed_over);
+  return sum(collective, std::nullopt, await_late);
 }
 
-// As an all-reduce, but that sums go to the root alone: into its slot. Of small tensors it sums all itself.
 std::int64_t SegmentCollectives::reduce(const Collective& collective, AwaitLate await_late) {
+  return sum(collective, collective.root, await_late);
+}
+
+// Sums go into the slots of all, or of the root, which sums small tensors alone.
+std::int64_t SegmentCollectives::sum(const Collective& collective, std::optional<int> root,
+                                     AwaitLate await_late) {
   auto& all = *segments_;
   const auto& tensor = collective.output;
-  const int root = collective.root;
-  const bool is_root = all.rank() == root;
-  auto* const data = is_root ? bytes_of(tensor) : const_cast<std::byte*>(const_bytes_of(tensor));
+  const bool is_for_all = !root, gets_sums = is_for_all || *root == all.rank();
+  auto* const data = gets_sums ? bytes_of(tensor) : const_cast<std::byte*>(const_bytes_of(tensor));
   std::vector<std::byte*> rows(static_cast<std::size_t>(all.size()));
-  RowSum sum(tensor.scalar_type(), collective.op);
+  RowSum row_sum(tensor.scalar_type(), collective.op);
   std::size_t handed_over = 0;
-  const bool is_small = tensor.nbytes() <= kLeastForSlices;
   const auto slice_for = [&](int member, std::size_t bytes) {
-    if (!is_small) return slice_of(bytes, member, all.size());
-    return Range{0, member == root ? bytes : 0};
+    if (is_for_all || tensor.nbytes() > kMostForRootAlone) return slice_of(bytes, member, all.size());
+    return Range{0, member == *root ? bytes : 0};
   };
 
   const auto stage = [&](std::uint64_t chunk, Range range) {
@@ -187,13 +154,13 @@ std::int64_t SegmentCollectives::reduce(const Collective& collective, AwaitLate 
     auto* const own = data + range.begin + slice.begin;
     rows[static_cast<std::size_t>(all.rank())] = own;
     for_others(all, [&](int member) { all.await_staged(member, chunk, await_late); });
-    sum.add_up(rows, slice.bytes, is_root ? own : rows[static_cast<std::size_t>(root)]);
-    if (!is_root) handed_over += slice.bytes;
+    row_sum.add_up(rows, slice.bytes, gets_sums ? own : rows[static_cast<std::size_t>(*root)], is_for_all);
+    handed_over += slice.bytes * (is_for_all ? rows.size() - 1 : gets_sums ? 0 : 1);
     all.post_finished(chunk);
   };
   const auto take_sums = [&](std::uint64_t chunk, Range range) {
-    if (!is_root) return;
-    const auto* const slot = all.slot(root, chunk);
+    if (!gets_sums) return;
+    const auto* const slot = all.slot(all.rank(), chunk);
     for_others(all, [&](int member) {
       all.await_finished(member, chunk, await_late);
       const auto slice = slice_for(member, range.bytes);
@@ -288,19 +255,29 @@ std::int64_t SegmentCollectives::broadcast(const Collective& collective, AwaitLa
   return is_root ? signed_of(tensor.nbytes() * static_cast<std::size_t>(all.size() - 1)) : 0;
 }
 
-SegmentCollectives::Part SegmentCollectives::part_of(const at::Tensor& tensor) {
+namespace {
+
+// Bytes of this rank for, or from, a member.
+struct Part {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+using Parts = std::vector<Part>;  // by rank
+
+Parts no_parts(const GroupSegments& segments) { return Parts(static_cast<std::size_t>(segments.size())); }
+
+Part part_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) return {};
   return {.data = const_cast<std::byte*>(const_bytes_of(tensor)), .bytes = tensor.nbytes()};
 }
 
-SegmentCollectives::Parts SegmentCollectives::parts_of(const std::vector<at::Tensor>& tensors) {
+Parts parts_of(const std::vector<at::Tensor>& tensors) {
   Parts parts;
   for (const auto& tensor : tensors) parts.push_back(part_of(tensor));
   return parts;
 }
 
-SegmentCollectives::Parts SegmentCollectives::parts_of(const at::Tensor& tensor,
-                                                       const std::vector<std::int64_t>& bytes) {
+Parts parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& bytes) {
   Parts parts;
   auto* next = part_of(tensor).data;
   for (const auto count : bytes) {
@@ -312,8 +289,8 @@ SegmentCollectives::Parts SegmentCollectives::parts_of(const at::Tensor& tensor,
 
 // Slots as in a reduce-scatter, behind a line that says how many chunks their rank has: the first chunk goes
 // ahead, since members may have parts of different sizes, and all take part in as many as the largest needs.
-std::int64_t SegmentCollectives::exchange(const Parts& to, const Parts& from, AwaitLate await_late) {
-  auto& all = *segments_;
+std::int64_t exchange(GroupSegments& all, const Parts& to, const Parts& from,
+                      GroupSegments::AwaitLate await_late) {
   const auto size = static_cast<std::size_t>(all.size()), own = static_cast<std::size_t>(all.rank());
   const auto most = (kSlotBytes - kLine) / size / kLine * kLine;
   const auto piece_in = [&](std::byte* slot, int member) {
@@ -369,35 +346,37 @@ std::int64_t SegmentCollectives::exchange(const Parts& to, const Parts& from, Aw
   return signed_of(handed_over);
 }
 
+}  // namespace
+
 std::int64_t SegmentCollectives::all_gather_list(const Collective& collective, AwaitLate await_late) {
-  return exchange(Parts(collective.outputs.size(), part_of(collective.input)), parts_of(collective.outputs),
-                  await_late);
+  return exchange(*segments_, Parts(collective.outputs.size(), part_of(collective.input)),
+                  parts_of(collective.outputs), await_late);
 }
 
 std::int64_t SegmentCollectives::gather(const Collective& collective, AwaitLate await_late) {
-  auto to = no_parts();
+  auto to = no_parts(*segments_);
   to[static_cast<std::size_t>(collective.root)] = part_of(collective.input);
   const bool is_root = segments_->rank() == collective.root;
-  return exchange(to, is_root ? parts_of(collective.outputs) : no_parts(), await_late);
+  return exchange(*segments_, to, is_root ? parts_of(collective.outputs) : no_parts(*segments_), await_late);
 }
 
 std::int64_t SegmentCollectives::scatter(const Collective& collective, AwaitLate await_late) {
-  auto from = no_parts();
+  auto from = no_parts(*segments_);
   from[static_cast<std::size_t>(collective.root)] = part_of(collective.output);
   const bool is_root = segments_->rank() == collective.root;
-  return exchange(is_root ? parts_of(collective.inputs) : no_parts(), from, await_late);
+  return exchange(*segments_, is_root ? parts_of(collective.inputs) : no_parts(*segments_), from, await_late);
 }
 
 std::int64_t SegmentCollectives::all_to_all(const Collective& collective, AwaitLate await_late) {
   const int size = segments_->size();
   return exchange(
-      parts_of(collective.input, bytes_by_rank(collective.input, collective.input_splits, size)),
+      *segments_, parts_of(collective.input, bytes_by_rank(collective.input, collective.input_splits, size)),
       parts_of(collective.output, bytes_by_rank(collective.output, collective.output_splits, size)),
       await_late);
 }
 
 std::int64_t SegmentCollectives::all_to_all_list(const Collective& collective, AwaitLate await_late) {
-  return exchange(parts_of(collective.inputs), parts_of(collective.outputs), await_late);
+  return exchange(*segments_, parts_of(collective.inputs), parts_of(collective.outputs), await_late);
 }
 
 }  // namespace lockstep::detail

@@ -9,7 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 
@@ -47,18 +47,7 @@ class LOCKSTEP_API SegmentCollectives {
   std::int64_t all_to_all_list(const Collective& collective, AwaitLate await_late);
 
  private:
-  /// Bytes of this rank for, or from, a member.
-  struct Part {
-    std::byte* data = nullptr;
-    std::size_t bytes = 0;
-  };
-  using Parts = std::vector<Part>;  // by rank
-
-  Parts no_parts() const { return Parts(static_cast<std::size_t>(segments_->size())); }
-  static Part part_of(const at::Tensor& tensor);
-  static Parts parts_of(const std::vector<at::Tensor>& tensors);
-  static Parts parts_of(const at::Tensor& tensor, const std::vector<std::int64_t>& bytes);
-  std::int64_t exchange(const Parts& to, const Parts& from, AwaitLate await_late);
+  std::int64_t sum(const Collective& collective, std::optional<int> root, AwaitLate await_late);
 
   GroupSegments* segments_ = nullptr;
 };
