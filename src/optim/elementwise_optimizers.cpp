@@ -56,12 +56,7 @@ class SgdOptimizer final : public FusedOptimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const SGD& options, std::vector<NamedParameter> parameters) {
-  const Optimizer::Group defaults{.pattern = "",
-                                  .lr = options.lr,
-                                  .initial_lr = options.lr,
-                                  .weight_decay = options.weight_decay,
-                                  .momentum = options.momentum};
-  auto grouping = group_parameters(parameters, defaults, options.groups);
+  auto grouping = group_parameters(parameters, default_group(options), options.groups);
   return std::make_unique<SgdOptimizer>(std::move(parameters), std::move(grouping), options);
 }
 
@@ -130,12 +125,7 @@ class AdamOptimizer final : public FusedOptimizer {
 template <class Options>
 std::unique_ptr<Optimizer> make_adam(const Options& options, std::vector<NamedParameter> parameters,
                                      std::string_view name, bool decoupled) {
-  const Optimizer::Group defaults{.pattern = "",
-                                  .lr = options.lr,
-                                  .initial_lr = options.lr,
-                                  .weight_decay = options.weight_decay,
-                                  .betas = options.betas};
-  auto grouping = group_parameters(parameters, defaults, options.groups);
+  auto grouping = group_parameters(parameters, default_group(options), options.groups);
   const AdamSettings settings{.eps = options.eps,
                               .decoupled = decoupled,
                               .maximize = options.maximize,
@@ -191,9 +181,7 @@ class AdagradOptimizer final : public FusedOptimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const Adagrad& options, std::vector<NamedParameter> parameters) {
-  const Optimizer::Group defaults{
-      .pattern = "", .lr = options.lr, .initial_lr = options.lr, .weight_decay = options.weight_decay};
-  auto grouping = group_parameters(parameters, defaults, options.groups);
+  auto grouping = group_parameters(parameters, default_group(options), options.groups);
   return std::make_unique<AdagradOptimizer>(std::move(parameters), std::move(grouping), options);
 }
 
@@ -231,12 +219,7 @@ class LionOptimizer final : public FusedOptimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const Lion& options, std::vector<NamedParameter> parameters) {
-  const Optimizer::Group defaults{.pattern = "",
-                                  .lr = options.lr,
-                                  .initial_lr = options.lr,
-                                  .weight_decay = options.weight_decay,
-                                  .betas = options.betas};
-  auto grouping = group_parameters(parameters, defaults, options.groups);
+  auto grouping = group_parameters(parameters, default_group(options), options.groups);
   return std::make_unique<LionOptimizer>(std::move(parameters), std::move(grouping));
 }
 

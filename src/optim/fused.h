@@ -33,6 +33,16 @@ struct Grouping {
   std::vector<std::size_t> group_of;
 };
 
+/// The settings of an optimizer that its groups begin with.
+template <class Options>
+Optimizer::Group default_group(const Options& options) {
+  Optimizer::Group group{
+      .pattern = "", .lr = options.lr, .initial_lr = options.lr, .weight_decay = options.weight_decay};
+  if constexpr (requires { options.momentum; }) group.momentum = options.momentum;
+  if constexpr (requires { options.betas; }) group.betas = options.betas;
+  return group;
+}
+
 /// Sorts the parameters into groups: the first pattern that matches a name wins, the rest share `defaults`.
 /// @throws ConfigError if a pattern matches no parameter, or none is left for it
 Grouping group_parameters(std::span<const NamedParameter> parameters, const Optimizer::Group& defaults,

@@ -122,12 +122,7 @@ class LambOptimizer final : public FusedOptimizer {
 
 std::unique_ptr<Optimizer> make_optimizer(const Lamb& options, std::vector<NamedParameter> parameters,
                                           std::shared_ptr<PieceExchange> exchange) {
-  const Optimizer::Group defaults{.pattern = "",
-                                  .lr = options.lr,
-                                  .initial_lr = options.lr,
-                                  .weight_decay = options.weight_decay,
-                                  .betas = options.betas};
-  auto grouping = group_parameters(parameters, defaults, options.groups);
+  auto grouping = group_parameters(parameters, default_group(options), options.groups);
   return std::make_unique<LambOptimizer>(std::move(parameters), std::move(grouping), options,
                                          std::move(exchange));
 }

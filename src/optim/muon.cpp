@@ -259,12 +259,7 @@ class MuonGroups {
 
 std::unique_ptr<Optimizer> make_optimizer(const Muon& options, std::vector<NamedParameter> parameters,
                                           std::shared_ptr<PieceExchange> exchange) {
-  const Optimizer::Group defaults{.pattern = "",
-                                  .lr = options.lr,
-                                  .initial_lr = options.lr,
-                                  .weight_decay = options.weight_decay,
-                                  .momentum = options.momentum};
-  const auto whole = group_parameters(parameters, defaults, options.groups);
+  const auto whole = group_parameters(parameters, default_group(options), options.groups);
   auto grouping = MuonGroups(options, parameters, exchange.get()).split(whole);
   return std::make_unique<MuonOptimizer>(std::move(parameters), std::move(grouping), options,
                                          std::move(exchange));
