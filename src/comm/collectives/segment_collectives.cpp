@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "comm/algorithms/ordered_reduction.h"
@@ -108,10 +106,7 @@ class Chunks {
 }  // namespace
 
 std::int64_t SegmentCollectives::perform(const Collective& collective, AwaitLate await_late) {
-  const auto& row = row_of(collective.kind);
-  if (!row.run_in_segments)
-    throw std::logic_error(std::string("no collective in shared segments: ") + row.name);
-  return (this->*row.run_in_segments)(collective, await_late);
+  return (this->*row_of(collective.kind).run_in_segments)(collective, await_late);
 }
 
 std::int64_t SegmentCollectives::all_reduce(const Collective& collective, AwaitLate await_late) {
@@ -228,7 +223,7 @@ std::int64_t SegmentCollectives::all_gather(const Collective& collective, AwaitL
     all.post_finished(chunk);
   };
   Chunks(all, bytes, kSlotBytes).run(stage, take);
-  if (own != from) std::memcpy(own, from, bytes);
+  if (bytes > 0 && own != from) std::memcpy(own, from, bytes);
   return signed_of(bytes * static_cast<std::size_t>(all.size() - 1));
 }
 
