@@ -24,10 +24,17 @@
 namespace lockstep::detail {
 namespace {
 
-std::int64_t resident_bytes() {
+// In bytes. The kernel notes the peak of a count that it keeps less exactly than that of now.
+struct ResidentMemory {
+  std::int64_t now;
+  std::int64_t peak;
+};
+
+ResidentMemory resident_memory() {
   std::int64_t all = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> all >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
+  const auto now = resident * ::sysconf(_SC_PAGESIZE);
+  return {.now = now, .peak = std::max(now, peak_rss_bytes())};
 }
 
 // In GB of 2^30 bytes, with two digits behind the point.
@@ -132,11 +139,12 @@ void DeepSpeedReports::print_throughput(const StepContext& step) const {
     return number_text(samples * steps * 1000 / milliseconds(time));
   };
   const auto measured = static_cast<double>(throughput_.steps - kFirstMeasuredStep);
+  const auto memory = resident_memory();
   step.print("epoch=" + std::to_string(step.current_epoch()) + "/micro_step=" +
              std::to_string(step.batch_idx() + 1) + "/global_step=" + std::to_string(step.global_step()) +
              ", RunningAvgSamplesPerSec=" + per_second(measured, throughput_.total) + ", CurrSamplesPerSec=" +
-             per_second(1, throughput_.current) + ", MemAllocated=" + gigabytes(resident_bytes()) +
-             "GB, MaxMemAllocated=" + gigabytes(peak_rss_bytes()) + "GB");
+             per_second(1, throughput_.current) + ", MemAllocated=" + gigabytes(memory.now) +
+             "GB, MaxMemAllocated=" + gigabytes(memory.peak) + "GB");
 }
 
 void DeepSpeedReports::print_times(const TrainContext& context, const Times& times,
@@ -190,8 +198,9 @@ void print_memory(const TrainContext& context, const char* when) {
   ::sysinfo(&machine);
   const auto percent = percent_in_use();
   const auto used = static_cast<double>(machine.totalram) * machine.mem_unit * percent / 100;
-  context.print(std::string("Engine ") + when + "\nMA " + gigabytes(resident_bytes()) +
-                " GB         Max_MA " + gigabytes(peak_rss_bytes()) + " GB\nCPU Virtual Memory:  used = " +
+  const auto memory = resident_memory();
+  context.print(std::string("Engine ") + when + "\nMA " + gigabytes(memory.now) + " GB         Max_MA " +
+                gigabytes(memory.peak) + " GB\nCPU Virtual Memory:  used = " +
                 gigabytes(static_cast<std::int64_t>(used)) + " GB, percent = " + number_text(percent) + "%");
 }
 
