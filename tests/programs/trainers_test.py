@@ -57,8 +57,10 @@ class OwnParts(TrainersTest):
         for flag in ("trainer.logger", "trainer.profiler"):
             with self.subTest(flag):
                 self.assert_refused(self.case("two", f"--{flag}", "own"), 2, flag, "own", "program's code", "none")
-        self.assert_refused(self.case("two", "--trainer.strategy", "ddp", "--trainer.strategy.cluster_environment", "own"), 2,
-                            "cluster_environment", "own", "program's code", "none")
+        for strategy in ("ddp", "fsdp", "deepspeed"):
+            with self.subTest(strategy):
+                self.assert_refused(self.case("two", "--trainer.strategy", strategy, "--trainer.strategy.cluster_environment", "own"), 2,
+                                    "cluster_environment", "own", "program's code", "none")
 
 
 class SeveralTrainers(TrainersTest):

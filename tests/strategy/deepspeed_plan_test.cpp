@@ -4,6 +4,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/optim/optimizer_factory.h>
+#include <lockstep/precision/precision.h>
 #include <lockstep/strategy/deepspeed.h>
 
 #include "strategy/deepspeed_optimizer.h"
@@ -319,6 +320,25 @@ TEST(DeepSpeedPrecision, IsTheFilesUnlessItWasAskedFor) {
                                   {"fp16.enabled (ds.json", "precision"});
   test::expect_error<ConfigError>([&] { detail::precision_of(half, Fp16Mixed{.scaler = {.init_scale = 8}}); },
                                   {"precision.init_scale", "initial_scale_power", "8"});
+}
+
+// Of a program's own, which computes in `dtype`.
+struct OwnPrecision final : Precision {
+  explicit OwnPrecision(at::ScalarType wanted) : dtype(wanted) {}
+  std::string_view name() const override { return "own"; }
+  at::ScalarType compute_dtype() const override { return dtype; }
+  at::ScalarType dtype;
+};
+
+TEST(DeepSpeedPrecision, OfTheProgramIsKeptWhereTheFileSaysTheSame) {
+  const auto half = parse_deepspeed_config(R"({"fp16": {"enabled": true}})", "ds.json").config;
+  const auto own = std::make_shared<OwnPrecision>(at::kHalf);
+  const auto kept = detail::precision_of(half, own);
+  ASSERT_TRUE(std::holds_alternative<std::shared_ptr<Precision>>(kept));
+  EXPECT_EQ(std::get<std::shared_ptr<Precision>>(kept), own);
+  test::expect_error<ConfigError>(
+      [&] { detail::precision_of(half, std::make_shared<OwnPrecision>(at::kFloat)); },
+      {"fp16.enabled (ds.json", "precision"});
 }
 
 TEST(DeepSpeedPrecision, HasAFirstScaleThatIsFinite) {

@@ -217,6 +217,19 @@ TEST(OverflowWithoutAScale, LeavesStepsOutInBf16) {
   }
 }
 
+struct OwnMixedPrecision final : Precision {
+  std::string_view name() const override { return "own"; }
+  at::ScalarType compute_dtype() const override { return at::kBFloat16; }
+};
+
+TEST(FsdpStrategy, GathersInWhatThePrecisionComputesIn) {
+  const at::NoGradGuard no_grad;
+  OwnMixedPrecision own;
+  const auto input = at::ones({2, 64});
+  EXPECT_EQ(Clipped(Fsdp{}, &own).module->forward(input.to(at::kBFloat16)).scalar_type(), at::kBFloat16);
+  EXPECT_EQ(Clipped(Fsdp{}).module->forward(input).scalar_type(), at::kFloat);
+}
+
 TEST(OverflowWithoutAScale, BelongsToOneRunAfterTheOther) {
   const auto precision = make_precision(Bf16Mixed{});
   for (int run = 0; run < 2; ++run) {
