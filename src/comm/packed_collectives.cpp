@@ -75,6 +75,20 @@ void broadcast_packed(const Communicator& comm, std::span<const at::Tensor> tens
   }
 }
 
+// Collectives write behind autograd's back, as an in-place operator under NoGradGuard would.
+detail::Collective all_reduce_of(const Communicator& comm, std::span<const at::Tensor> tensors, ReduceOp op) {
+  detail::Collective collective{.kind = detail::CollectiveKind::kAllReduceList,
+                                .outputs = {tensors.begin(), tensors.end()},
+                                .op = op,
+                                .layout = layout_of(tensors)};
+  detail::check_collective(collective, detail::caller_in(*comm.group()));
+  for (auto& tensor : collective.outputs) {
+    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+    if (tensor.requires_grad()) tensor = tensor.detach();
+  }
+  return collective;
+}
+
 Work started(const Communicator& comm, const detail::Collective& collective) {
   detail::check_collective(collective, detail::caller_in(*comm.group()));
   return Work(comm.group()->start(collective));
@@ -166,6 +180,14 @@ void broadcast_coalesced(const Communicator& comm, std::span<const at::Tensor> t
     }
     tensors = tensors.subspan(count);
   }
+}
+
+void all_reduce_coalesced(const Communicator& comm, std::span<const at::Tensor> tensors, ReduceOp op) {
+  if (!tensors.empty()) comm.group()->run(all_reduce_of(comm, tensors, op));
+}
+
+Work all_reduce_coalesced_async(const Communicator& comm, std::span<const at::Tensor> tensors, ReduceOp op) {
+  return tensors.empty() ? Work() : Work(comm.group()->start(all_reduce_of(comm, tensors, op)));
 }
 
 Work all_gather_flat_async(const Communicator& comm, const at::Tensor& output, const at::Tensor& input,

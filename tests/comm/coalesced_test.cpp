@@ -62,5 +62,61 @@ TEST(FlatCollectives, AllToAllGivesPartsAndRefusesAnotherLayout) {
   });
 }
 
+// One list, of tensors that lie in several ways; small enough for the announcement, and over several chunks.
+void expect_sums(int ranks, std::int64_t rows, at::ScalarType dtype, ReduceOp op) {
+  run_ranks(ranks, [&](const Communicator& comm) {
+    const auto values = [&](int rank, std::int64_t first) {
+      return (at::arange(rows * 8, at::kFloat).view({rows, 8}) % 61 + first + rank).to(dtype);
+    };
+    const auto list_of = [&](int rank) {
+      return Tensors{values(rank, 0), values(rank, 1).t(), at::empty({0}, dtype),
+                     at::full({}, 3 + rank, dtype), values(rank, 2)};
+    };
+    for (int call = 0; call < 3; ++call) {
+      const auto tensors = list_of(comm.rank());
+      const auto expected = list_of(comm.rank());
+      for (const auto& tensor : expected) comm.all_reduce(tensor, op);
+      call == 1 ? all_reduce_coalesced_async(comm, tensors, op).wait()
+                : all_reduce_coalesced(comm, tensors, op);
+      for (std::size_t i = 0; i < tensors.size(); ++i) EXPECT_TRUE(tensors[i].equal(expected[i])) << i;
+    }
+  });
+}
+
+TEST(AllReduceCoalesced, HasTheBitsOfEachTensorsOwn) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const std::int64_t rows : {1, 100, 30'000}) {
+      expect_sums(ranks, rows, at::kFloat, ReduceOp::kAvg);
+      expect_sums(ranks, rows, at::kHalf, ReduceOp::kSum);
+      expect_sums(ranks, rows, at::kDouble, ReduceOp::kMax);
+    }
+  }
+}
+
+TEST(AllReduceCoalesced, RefusesWhatItCannotTake) {
+  run_ranks(2, [](const Communicator& comm) {
+    all_reduce_coalesced(comm, {});
+    EXPECT_THAT(
+        [&] {
+          all_reduce_coalesced(comm, Tensors{at::ones({2}), at::ones({2}, at::kInt)});
+        },
+        ThrowsMessage<CommError>(HasSubstr("differ in dtype")));
+    const auto tensor = at::ones({4});
+    EXPECT_THAT(
+        [&] {
+          all_reduce_coalesced(comm, Tensors{tensor, tensor.view({2, 2})});
+        },
+        ThrowsMessage<CommError>(HasSubstr("shares memory")));
+  });
+  for (const std::int64_t size : {4, 100'000}) {
+    run_ranks(2, [&](const Communicator& comm) {
+      const Tensors first{at::ones({size}), at::ones({2 * size})},
+          second{at::ones({2 * size}), at::ones({size})};
+      EXPECT_THAT([&] { all_reduce_coalesced(comm, comm.rank() == 0 ? first : second); },
+                  ThrowsMessage<CollectiveMismatch>(HasSubstr("holding tensors of layout")));
+    });
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

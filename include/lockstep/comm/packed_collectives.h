@@ -17,6 +17,18 @@ namespace lockstep {
 LOCKSTEP_API void broadcast_coalesced(const Communicator& comm, std::span<const at::Tensor> tensors,
                                       int root = 0);
 
+/// Replaces each of `tensors`, which have one dtype, by the reduction of all ranks' tensors, to the bits of
+/// Communicator::all_reduce() of each: one collective for all, which are read and written where they lie. As
+/// torch.distributed.all_reduce_coalesced. Collective, blocking: all ranks give tensors of equal number and
+/// shapes.
+LOCKSTEP_API void all_reduce_coalesced(const Communicator& comm, std::span<const at::Tensor> tensors,
+                                       ReduceOp op = ReduceOp::kSum);
+
+/// The same, but returns at once. Tensors may not be touched until wait(). Collective, asynchronous.
+[[nodiscard]] LOCKSTEP_API Work all_reduce_coalesced_async(const Communicator& comm,
+                                                           std::span<const at::Tensor> tensors,
+                                                           ReduceOp op = ReduceOp::kSum);
+
 /// As Communicator::all_gather_async(), for tensors of one dimension. `layout` says what they hold: ranks
 /// that give different ones are told so, even where sizes and dtypes agree. Not 0. Collective, asynchronous.
 [[nodiscard]] LOCKSTEP_API Work all_gather_flat_async(const Communicator& comm, const at::Tensor& output,

@@ -72,7 +72,7 @@ bool is_bitwise(ReduceOp op) {
 bool compares(ReduceOp op) { return op == ReduceOp::kMin || op == ReduceOp::kMax; }
 
 void check_reduce_op(const Collective& collective) {
-  const auto dtype = collective.output.scalar_type();
+  const auto dtype = operand_of(collective).scalar_type();
   const auto op = collective.op;
   if (is_bitwise(op) && !at::isIntegralType(dtype, true)) {
     refuse(collective, "kBitAnd, kBitOr and kBitXor need integers or bool", "an integer dtype or bool",
@@ -297,6 +297,15 @@ bool is_supported(at::ScalarType dtype) { return std::ranges::find(kDtypes, dtyp
 
 void check_all_reduce(const Collective& collective, const Caller& caller) {
   check_tensor(collective, collective.output, caller);
+  check_reduce_op(collective);
+}
+
+void check_all_reduce_list(const Collective& collective, const Caller& caller) {
+  if (collective.outputs.empty()) refuse(collective, "the list is empty", "one tensor at least", "none");
+  for (const auto& tensor : collective.outputs) {
+    check_tensor(collective, tensor, caller);
+    check_same_dtype(collective, tensor, collective.outputs.front());
+  }
   check_reduce_op(collective);
 }
 

@@ -22,6 +22,7 @@ struct Flag;
 /// Ranks that meet in a collective must name the same kind; kSend meets kRecv. Each has a row in the table.
 enum class CollectiveKind {
   kAllReduce,
+  kAllReduceList,
   kReduce,
   kBroadcast,
   kAllGather,
@@ -38,13 +39,14 @@ enum class CollectiveKind {
 };
 inline constexpr std::size_t kCollectiveKinds = static_cast<std::size_t>(CollectiveKind::kRecv) + 1;
 
-/// A call. In-place kinds use only `output`, kSend only `input`, barriers no tensor.
+/// A call. In-place kinds use only `output`, or `outputs` where they take lists, kSend only `input`, barriers
+/// no tensor.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kBarrier;
   at::Tensor output = {};
   at::Tensor input = {};
-  std::vector<at::Tensor> outputs = {};          ///< where each rank has a tensor of its own: by rank
-  std::vector<at::Tensor> inputs = {};           ///< likewise
+  std::vector<at::Tensor> outputs = {};  ///< where each rank has a tensor of its own: by rank; or a list
+  std::vector<at::Tensor> inputs = {};   ///< likewise
   std::vector<std::int64_t> output_splits = {};  ///< kAllToAll: rows of `output` by rank; empty: equal
   std::vector<std::int64_t> input_splits = {};   ///< likewise of `input`
   ReduceOp op = ReduceOp::kSum;
@@ -56,7 +58,7 @@ struct Collective {
 
 /// The tensors of a call that stand for it: their dtype is the same on all ranks, their shape, too, unless
 /// amounts may differ between ranks.
-enum class Operand { kOutput, kInput, kFirstInput };
+enum class Operand { kOutput, kInput, kFirstInput, kFirstOutput };
 
 /// The rank that calls, and what its group's transport moves.
 struct Caller {
@@ -114,6 +116,7 @@ bool is_supported(at::ScalarType dtype);
 
 // The table's column `check` (checks.cpp).
 void check_all_reduce(const Collective& collective, const Caller& caller);
+void check_all_reduce_list(const Collective& collective, const Caller& caller);
 void check_reduce(const Collective& collective, const Caller& caller);
 void check_broadcast(const Collective& collective, const Caller& caller);
 void check_all_gather(const Collective& collective, const Caller& caller);

@@ -21,6 +21,12 @@ class CollectiveRunner {
   CollectiveRunner(Transport& transport, Reduction reduction, Peers peers)
       : transport_(transport), ordered_(transport), reduction_(reduction), peers_(peers) {}
 
+  /// Whether `collective`, of a list, is rather run as one of all its tensors packed one behind the other:
+  /// the same on all ranks that call it.
+  bool is_packed(const Collective& collective) const;
+  /// Runs it so: `run` carries out the packed one. Blocking. @throws what `run` does
+  void run_packed(const Collective& collective, c10::function_ref<void(const Collective& packed)> run);
+
   /// Carries out `collective` through the transport. Blocking. Messages may be carried out beside each other
   /// and beside a collective.
   void run(const Collective& collective);
@@ -42,6 +48,7 @@ class CollectiveRunner {
 
   // The table's column `run`: through the transport, on contiguous tensors.
   void all_reduce(const Collective& collective);
+  void all_reduce_list(const Collective& collective);
   void reduce(const Collective& collective);
   void broadcast(const Collective& collective);
   void all_gather(const Collective& collective);
@@ -62,6 +69,7 @@ class CollectiveRunner {
   OrderedReduction ordered_;
   SegmentCollectives in_segments_;
   Scratch inline_rows_;  // of all ranks
+  Scratch packed_;       // the tensors of a list, one behind the other
   Reduction reduction_;
   Peers peers_;
 };

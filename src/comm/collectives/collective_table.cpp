@@ -21,6 +21,14 @@ constexpr std::array<CollectiveRow, kCollectiveKinds> kRows{{
      .check = &check_all_reduce,
      .run = &Runner::all_reduce,
      .run_in_segments = &Segments::all_reduce},
+    {.kind = Kind::kAllReduceList,
+     .name = "all_reduce",
+     .is_reduction = true,
+     .takes_lists = true,
+     .operand = Operand::kFirstOutput,
+     .check = &check_all_reduce_list,
+     .run = &Runner::all_reduce_list,
+     .run_in_segments = &Segments::all_reduce},
     {.kind = Kind::kReduce,
      .name = "reduce",
      .is_reduction = true,
@@ -113,7 +121,8 @@ const at::Tensor& operand_of(const Collective& collective) {
   const auto operand = row_of(collective.kind).operand;
   if (operand == Operand::kOutput) return collective.output;
   if (operand == Operand::kInput) return collective.input;
-  return collective.inputs.empty() ? kNone : collective.inputs.front();
+  const auto& list = operand == Operand::kFirstInput ? collective.inputs : collective.outputs;
+  return list.empty() ? kNone : list.front();
 }
 
 std::vector<std::int64_t> bytes_by_rank(const at::Tensor& tensor, std::span<const std::int64_t> splits,

@@ -5,6 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include <c10/util/SmallVector.h>
+
 #include "comm/algorithms/ordered_reduction.h"
 
 namespace lockstep::detail {
@@ -44,6 +46,41 @@ template <class Body>
 void for_others(const GroupSegments& segments, const Body& body) {
   for (int i = 1; i < segments.size(); ++i) body((segments.rank() + i) % segments.size());
 }
+
+// The memory of tensors, one behind the other, as one range of bytes.
+class Pieces {
+ public:
+  void add(std::byte* data, std::size_t bytes) {
+    if (bytes == 0) return;
+    pieces_.push_back({.data = data, .begin = bytes_});
+    bytes_ += bytes;
+  }
+
+  std::size_t bytes() const { return bytes_; }
+
+  /// Calls use(part, offset in the range, bytes) for each part of `range`.
+  template <class Use>
+  void for_each(Range range, const Use& use) const {
+    const auto after = std::ranges::upper_bound(pieces_, range.begin, {}, &Piece::begin);
+    auto piece = static_cast<std::size_t>(after - pieces_.begin()) - 1;
+    for (std::size_t done = 0; done < range.bytes; ++piece) {
+      const auto end = piece + 1 < pieces_.size() ? pieces_[piece + 1].begin : bytes_;
+      const auto inside = range.begin + done - pieces_[piece].begin;
+      const auto bytes = std::min(range.bytes - done, end - range.begin - done);
+      use(pieces_[piece].data + inside, done, bytes);
+      done += bytes;
+    }
+  }
+
+ private:
+  struct Piece {
+    std::byte* data;
+    std::size_t begin;
+  };
+
+  c10::SmallVector<Piece, 8> pieces_;
+  std::size_t bytes_ = 0;
+};
 
 // Sums rows in the order of the ranks.
 class RowSum {
@@ -121,14 +158,19 @@ std::int64_t SegmentCollectives::reduce(const Collective& collective, AwaitLate 
 std::int64_t SegmentCollectives::sum(const Collective& collective, std::optional<int> root,
                                      AwaitLate await_late) {
   auto& all = *segments_;
-  const auto& tensor = collective.output;
   const bool is_for_all = !root, gets_sums = is_for_all || *root == all.rank();
-  auto* const data = gets_sums ? bytes_of(tensor) : const_cast<std::byte*>(const_bytes_of(tensor));
+  Pieces pieces;
+  const auto add = [&](const at::Tensor& tensor) {
+    pieces.add(gets_sums ? bytes_of(tensor) : const_cast<std::byte*>(const_bytes_of(tensor)),
+               tensor.nbytes());
+  };
+  if (collective.output.defined()) add(collective.output);
+  std::ranges::for_each(collective.outputs, add);
   std::vector<std::byte*> rows(static_cast<std::size_t>(all.size()));
-  RowSum row_sum(tensor.scalar_type(), collective.op);
+  RowSum row_sum(operand_of(collective).scalar_type(), collective.op);
   std::size_t handed_over = 0;
   const auto slice_for = [&](int member, std::size_t bytes) {
-    if (is_for_all || tensor.nbytes() > kMostForRootAlone) return slice_of(bytes, member, all.size());
+    if (is_for_all || pieces.bytes() > kMostForRootAlone) return slice_of(bytes, member, all.size());
     return Range{0, member == *root ? bytes : 0};
   };
 
@@ -137,19 +179,25 @@ std::int64_t SegmentCollectives::sum(const Collective& collective, std::optional
     auto* const slot = all.slot(all.rank(), chunk);
     for_others(all, [&](int member) {
       const auto slice = slice_for(member, range.bytes);
-      std::memcpy(slot + slice.begin, data + range.begin + slice.begin, slice.bytes);
+      pieces.for_each({range.begin + slice.begin, slice.bytes},
+                      [&](const std::byte* part, std::size_t offset, std::size_t bytes) {
+                        std::memcpy(slot + slice.begin + offset, part, bytes);
+                      });
       handed_over += slice.bytes;
     });
     all.post_staged(chunk);
   };
   const auto add_up = [&](std::uint64_t chunk, Range range) {
     const auto slice = slice_for(all.rank(), range.bytes);
-    for (int member = 0; member < all.size(); ++member)
-      rows[static_cast<std::size_t>(member)] = all.slot(member, chunk) + slice.begin;
-    auto* const own = data + range.begin + slice.begin;
-    rows[static_cast<std::size_t>(all.rank())] = own;
     for_others(all, [&](int member) { all.await_staged(member, chunk, await_late); });
-    row_sum.add_up(rows, slice.bytes, gets_sums ? own : rows[static_cast<std::size_t>(*root)], is_for_all);
+    pieces.for_each(
+        {range.begin + slice.begin, slice.bytes}, [&](std::byte* own, std::size_t offset, std::size_t bytes) {
+          for (int member = 0; member < all.size(); ++member)
+            rows[static_cast<std::size_t>(member)] = all.slot(member, chunk) + slice.begin + offset;
+          rows[static_cast<std::size_t>(all.rank())] = own;
+          auto* const output = gets_sums ? own : rows[static_cast<std::size_t>(*root)];
+          row_sum.add_up(rows, bytes, output, is_for_all);
+        });
     handed_over += slice.bytes * (is_for_all ? rows.size() - 1 : gets_sums ? 0 : 1);
     all.post_finished(chunk);
   };
@@ -159,10 +207,13 @@ std::int64_t SegmentCollectives::sum(const Collective& collective, std::optional
     for_others(all, [&](int member) {
       all.await_finished(member, chunk, await_late);
       const auto slice = slice_for(member, range.bytes);
-      std::memcpy(data + range.begin + slice.begin, slot + slice.begin, slice.bytes);
+      pieces.for_each({range.begin + slice.begin, slice.bytes},
+                      [&](std::byte* part, std::size_t offset, std::size_t bytes) {
+                        std::memcpy(part, slot + slice.begin + offset, bytes);
+                      });
     });
   };
-  Chunks(all, tensor.nbytes(), kSlotBytes).run(stage, add_up, take_sums);
+  Chunks(all, pieces.bytes(), kSlotBytes).run(stage, add_up, take_sums);
   return signed_of(handed_over);
 }
 

@@ -47,6 +47,12 @@ Numbers bytes_of_all(const std::vector<at::Tensor>& tensors) {
   return bytes;
 }
 
+std::int64_t elements_in(const std::vector<at::Tensor>& tensors) {
+  std::int64_t count = 0;
+  for (const auto& tensor : tensors) count += tensor.numel();
+  return count;
+}
+
 Numbers none(int size) { return Numbers(static_cast<std::size_t>(size), 0); }
 
 Numbers only_for(int member, std::int64_t amount, int size) {
@@ -97,6 +103,8 @@ Signature signature_of(const Collective& collective, std::span<const int> member
   signature.dtype = static_cast<std::int8_t>(tensor.scalar_type());
   if (row.is_message) {
     add_shape(signature, tensor.numel());
+  } else if (collective.kind == CollectiveKind::kAllReduceList) {
+    add_shape(signature, elements_in(collective.outputs));
   } else if (!row.is_uneven()) {
     add_shape(signature, tensor.sizes());
   }

@@ -12,6 +12,7 @@ namespace {
 bool reads_output(const Collective& collective) {
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
+    case CollectiveKind::kAllReduceList:
     case CollectiveKind::kReduce:
     case CollectiveKind::kBroadcast:
       return true;
@@ -55,7 +56,7 @@ StagedCollective::StagedCollective(Collective on_device, at::Device device)
   const c10::StreamGuard guard(stream_);
   on_host_.output = host_copy(on_device_.output, reads_output(on_device_));
   on_host_.input = host_copy(on_device_.input, true);
-  for (auto& tensor : on_host_.outputs) tensor = host_copy(tensor, false);
+  for (auto& tensor : on_host_.outputs) tensor = host_copy(tensor, reads_output(on_device_));
   for (auto& tensor : on_host_.inputs) tensor = host_copy(tensor, true);
   gate_ = issue_gate();
   if (gate_)

@@ -300,6 +300,8 @@ void ConnectedGroup::perform_or_translate(Lane& lane, const Collective& collecti
 }
 
 void ConnectedGroup::perform(Lane& lane, const Collective& collective) {
+  if (runner_.is_packed(collective))
+    return runner_.run_packed(collective, [&](const Collective& packed) { perform(lane, packed); });
   if (agreement_ && CollectiveRunner::is_inline(collective)) return perform_inline(lane, collective);
   const bool is_monitored = collective.kind == CollectiveKind::kMonitoredBarrier;
   if (agreement_)

@@ -11,6 +11,7 @@
 #include <lockstep/torch.h>
 
 #include "comm/join/process_group.h"
+#include "parallel/activations/module_policies.h"
 #include "parallel/module_states.h"
 #include "state/module_tensors.h"
 
