@@ -1,72 +1,55 @@
 #include "parallel/backward_checks.h"
 
-#include <sstream>
-
 #include <lockstep/base/error.h>
 
 namespace lockstep::detail {
 namespace {
 
-// c10d lists the indices of such parameters at the end of its text, after "for rank R: ".
-std::string missing_parameters(const std::string& text, const std::vector<NamedTensor>& trained) {
-  static const std::string kMarker = "did not receive grad for rank ";
-  const auto marker = text.rfind(kMarker);
-  const auto colon = marker == std::string::npos ? marker : text.find(':', marker);
-  if (colon == std::string::npos) return "some";
-  std::istringstream indices(text.substr(colon + 1));
-  std::string names;
-  for (std::size_t index = 0; indices >> index && index < trained.size();) {
-    names += (names.empty() ? "" : ", ") + trained[index].name;
-  }
-  return names;
-}
+std::string text_of_rank(int rank) { return "rank " + std::to_string(rank); }
 
-[[noreturn]] void refuse_missing(const std::string& names, bool is_static, const std::string& where) {
+}  // namespace
+
+void refuse_missing(const std::string& names, bool is_static, int rank) {
   throw CommError(
       "parallel",
       {.what = "backward gave no gradient to some parameters, so that averaging them over ranks never ended",
        .expected = is_static ? "the parameters of the first averaged backward, as static_graph promises"
                              : "a gradient for every trained parameter",
        .got = "none for " + names,
-       .where = where,
+       .where = text_of_rank(rank),
        .hint = is_static ? "set static_graph = false"
                          : "set find_unused_parameters = true, or freeze what the loss does not use"});
 }
 
-[[noreturn]] void refuse_repeated(const std::string& where) {
+void refuse_repeated_gradient(const std::string& name, int rank) {
   throw CommError(
       "parallel",
-      {.what = "backward gave a parameter two gradients, the second after it had counted as done",
+      {.what = "backward gave a parameter two gradients, the second after it had counted as done: " + name,
        .expected = "one gradient per parameter and backward",
        .got = "a backward within backward (a checkpoint) that uses parameters again, or hides them "
               "from find_unused_parameters",
-       .where = where,
-       .hint = "set static_graph = true if every step has the same graph"});
+       .where = text_of_rank(rank),
+       .hint = "set static_graph = true if every step has the same graph, or call the model once, on the "
+               "inputs together"});
 }
 
-[[noreturn]] void refuse_changed_graph(const std::string& where) {
+void refuse_changed_graph(const std::string& name, int rank) {
   throw CommError(
       "parallel",
-      {.what = "backward gave a gradient to a parameter that the first averaged backward left out",
+      {.what = "backward gave a gradient to a parameter that the first averaged backward left out, or more "
+               "gradients than that: " +
+               name,
        .expected = "the graph of the first averaged backward, as static_graph promises",
        .got = "another graph",
-       .where = where,
+       .where = text_of_rank(rank),
        .hint = "set static_graph = false"});
 }
 
-}  // namespace
-
-void throw_named(const c10::Error& error, const std::vector<NamedTensor>& trained, const Ddp& options,
-                 int rank) {
-  const std::string text = error.what_without_backtrace();
-  const auto says = [&](const char* part) { return text.find(part) != std::string::npos; };
-  const auto where = "rank " + std::to_string(rank);
-  if (says("Expected to have finished reduction")) {
-    refuse_missing(missing_parameters(text, trained), options.static_graph, where);
-  }
-  if (says("Expected to mark a variable ready only once")) refuse_repeated(where);
-  if (says("Your training graph has changed")) refuse_changed_graph(where);
-  throw;
+void refuse_sparse_gradient(const std::string& name) {
+  throw ConfigError("parallel", {.what = "a sparse gradient cannot be averaged: that of " + name,
+                                 .expected = "dense gradients",
+                                 .got = "a sparse one",
+                                 .hint = "leave out sparse(true) of the embedding"});
 }
 
 void refuse_loss_without_model(const std::vector<NamedTensor>& trained, int rank) {

@@ -1,4 +1,4 @@
-// Checks of a backward pass: the leaves that it would reach, unused parameters, and what one is called that
+// Checks of a backward pass: the leaves that it would reach, unused parameters, and what is said of one that
 // cannot be averaged.
 #pragma once
 
@@ -10,7 +10,6 @@
 
 #include <lockstep/parallel/ddp/ddp.h>
 
-#include "comm/compat.h"
 #include "parallel/module_states.h"
 
 namespace lockstep::detail {
@@ -33,11 +32,17 @@ void for_each_leaf(const at::Tensor& loss, Use&& use) {
   }
 }
 
-/// For the handler of `error`: throws what c10d's Reducer means by it, or `error` itself where that is not
-/// known. `trained`: to name the parameters that c10d counts.
-/// @throws CommError
-[[noreturn]] void throw_named(const c10::Error& error, const std::vector<NamedTensor>& trained,
-                              const Ddp& options, int rank);
+/// @throws CommError: backward gave no gradient to the parameters `names`; `is_static`: in a static graph
+[[noreturn]] void refuse_missing(const std::string& names, bool is_static, int rank);
+
+/// @throws CommError: the gradient of parameter `name` came again after it had counted as done
+[[noreturn]] void refuse_repeated_gradient(const std::string& name, int rank);
+
+/// @throws CommError: a static graph gave parameter `name` a gradient too many
+[[noreturn]] void refuse_changed_graph(const std::string& name, int rank);
+
+/// @throws ConfigError: the gradient of parameter `name` is sparse
+[[noreturn]] void refuse_sparse_gradient(const std::string& name);
 
 /// @throws ConfigError: the loss depends on no parameter of the model
 [[noreturn]] void refuse_loss_without_model(const std::vector<NamedTensor>& trained, int rank);

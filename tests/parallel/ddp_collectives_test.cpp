@@ -56,8 +56,8 @@ TEST(DdpCollectives, FirstBucketIsIssuedBeforeBackwardEnds) {
     backward(model, engine);
     std::vector<std::string> names;
     for (const auto& call : counting.calls()) names.push_back(call.name);
-    EXPECT_THAT(names, ElementsAre("broadcast", "broadcast", "all_reduce", "all_reduce", "all_reduce",
-                                   "all_reduce", "last gradient", "all_reduce"));
+    EXPECT_THAT(names, ElementsAre("broadcast", "all_reduce", "all_reduce", "all_reduce", "all_reduce",
+                                   "last gradient", "all_reduce"));
   });
 }
 

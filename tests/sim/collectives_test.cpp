@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "comm/c10d.h"
-#include "comm/compat.h"
 #include "sim/installed.h"
+#include "support/c10d_reducer.h"
 #include "support/paths.h"
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -119,13 +119,13 @@ LOCKSTEP_RANK_BODY(sim_reducer)(Communicator comm, std::string)->std::string {
   const auto parameters = net->parameters();
   std::vector<std::vector<std::size_t>> buckets;
   for (auto i = parameters.size(); i-- > 0;) buckets.push_back({i});
-  const auto reducer = lockstep::detail::make_reducer({.parameters = parameters,
-                                                       .buckets = buckets,
-                                                       .process_group = group,
-                                                       .bucket_bytes_cap = 1 << 20,
-                                                       .first_bucket_bytes_cap = 1 << 20,
-                                                       .gradient_as_bucket_view = true,
-                                                       .names = {}});
+  const auto reducer = lockstep::test::make_reducer({.parameters = parameters,
+                                                     .buckets = buckets,
+                                                     .process_group = group,
+                                                     .bucket_bytes_cap = 1 << 20,
+                                                     .first_bucket_bytes_cap = 1 << 20,
+                                                     .gradient_as_bucket_view = true,
+                                                     .names = {}});
   torch::manual_seed(1);
   const auto data = at::randn({8, 20});
   const auto own = data.slice(0, comm.rank() * 4, comm.rank() * 4 + 4).to(kSim);

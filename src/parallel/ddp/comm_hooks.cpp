@@ -61,6 +61,11 @@ CommHook make_comm_hook(const Ddp& options, const std::shared_ptr<PowerSgdState>
   return hook;
 }
 
+bool averages_plainly(const Ddp& options) {
+  return !options.comm_hook && options.ddp_comm_hook == DdpCommHook::kAllreduce &&
+         options.ddp_comm_wrapper == DdpCommWrapper::kNone;
+}
+
 std::string name_of_comm_hook(const Ddp& options) {
   const auto hook = options.comm_hook ? "custom" : name_of(options.ddp_comm_hook);
   if (options.ddp_comm_wrapper == DdpCommWrapper::kNone) return hook;

@@ -36,8 +36,8 @@ class PendingAverage {
   Work work_;
 };
 
-/// The parts of a flat `buffer` that hold the gradients of `parameters`, in their shapes. As c10d's Reducer
-/// lays them out: one after the other, each with its parameter's strides if that is dense, else row by row.
+/// The parts of a flat `buffer` that hold the gradients of `parameters`, in their shapes. One after the
+/// other, each with its parameter's strides if that is dense, else row by row.
 std::vector<at::Tensor> gradient_views(const at::Tensor& buffer, const std::vector<at::Tensor>& parameters);
 
 /// @throws ConfigError naming the option that is out of range
@@ -93,6 +93,9 @@ std::shared_ptr<PowerSgdState> make_power_sgd_state(const Ddp& options);
 
 /// One's own, or the built-in one, with its wrapper around it.
 CommHook make_comm_hook(const Ddp& options, const std::shared_ptr<PowerSgdState>& power_sgd);
+
+/// Whether gradients travel as they are and come back as their average: by allreduce_hook() alone.
+bool averages_plainly(const Ddp& options);
 
 /// "allreduce", "fp16_compress", ..., or "custom"; with the wrapper, if any: "fp16_compress(powerSGD)".
 std::string name_of_comm_hook(const Ddp& options);

@@ -4,8 +4,6 @@
 #include <sstream>
 #include <vector>
 
-#include <torch/csrc/autograd/engine.h>
-
 #include <lockstep/base/error.h>
 #include <lockstep/comm/packed_collectives.h>
 #include <lockstep/parallel/ddp/ddp_engine.h>
@@ -13,7 +11,7 @@
 
 #include "device/step_recording.h"
 #include "parallel/backward_checks.h"
-#include "parallel/ddp/bucket_reducer.h"
+#include "parallel/ddp/gradient_reducer.h"
 
 namespace lockstep::detail {
 namespace {
@@ -21,49 +19,29 @@ namespace {
 // One backward that averages the gradients of several models.
 class AveragedBackward {
  public:
-  explicit AveragedBackward(at::Tensor loss) : loss_(std::move(loss)) {}
-  /// Lets the graph go.
-  ~AveragedBackward();
+  AveragedBackward() = default;
+  ~AveragedBackward() {
+    for (auto* reducer : reducers_) reducer->end_backward();
+  }
   AveragedBackward(const AveragedBackward&) = delete;
   AveragedBackward& operator=(const AveragedBackward&) = delete;
 
   /// Before it: a model that takes part. Models send in the order of these calls.
-  void add(BucketReducer& reducer, int divisor);
+  void add(GradientReducer& reducer, const at::Tensor& loss, int divisor) {
+    auto* const before = reducers_.empty() ? nullptr : reducers_.back();
+    reducers_.push_back(&reducer);
+    reducer.prepare_backward(loss, divisor, before);
+  }
 
-  /// Then: follows the graph to its end.
-  void follow();
+  /// After it. What finishes a bucket may communicate again: that, too, in the order of the models.
+  void finish() {
+    for (auto* reducer : reducers_) reducer->complete_backward();
+    for (auto* reducer : reducers_) reducer->finish_backward();
+  }
 
  private:
-  void complete();
-
-  at::Tensor loss_;
-  std::vector<BucketReducer*> reducers_;
-  unsigned hook_ = 0;
-  bool follows_ = false;
+  std::vector<GradientReducer*> reducers_;
 };
-
-AveragedBackward::~AveragedBackward() {
-  if (follows_) loss_.remove_hook(hook_);
-  for (auto* reducer : reducers_) reducer->end_backward();
-}
-
-void AveragedBackward::add(BucketReducer& reducer, int divisor) {
-  reducer.prepare_backward(loss_, divisor, reducers_.empty() ? nullptr : reducers_.back());
-  reducers_.push_back(&reducer);
-}
-
-// What is asked of the engine at the start of the graph comes first at its end: before any Reducer waits.
-void AveragedBackward::follow() {
-  if (reducers_.empty()) return;
-  hook_ = loss_.register_hook([this](const at::Tensor&) {
-    torch::autograd::Engine::get_default_engine().queue_callback([this] { complete(); });
-  });
-  follows_ = true;
-}
-
-void AveragedBackward::complete() {
-  for (auto* reducer : reducers_) reducer->complete_backward();
-}
 
 std::string describe(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, at::Device device,
                      bool is_trained) {
@@ -209,14 +187,14 @@ DdpEngine::Impl::Impl(const torch::nn::Module& module, const detail::ModuleState
   if (!options.static_graph) make_reducer();
 }
 
-detail::BucketReducer* DdpEngine::Impl::make_reducer() {
+detail::GradientReducer* DdpEngine::Impl::make_reducer() {
   if (!reducer && !trained.empty() && comm.size() > 1) {
-    reducer = std::make_unique<detail::BucketReducer>(trained, comm, options, hook);
+    reducer = std::make_unique<detail::GradientReducer>(trained, comm, options, hook);
   }
   return reducer.get();
 }
 
-detail::BucketReducer* DdpEngine::Impl::prepare_backward(const Participants& participants) {
+detail::GradientReducer* DdpEngine::Impl::prepare_backward(const Participants& participants) {
   has_prepared = true;
   auto* const ready = make_reducer();
   if (ready && !participants.are_all && ready->is_learning()) refuse_unlearnt_graph();
@@ -289,19 +267,15 @@ void DdpEngine::backward(const at::Tensor& loss, std::span<DdpEngine* const> eng
     for (const auto* engine : averaged) engine->impl_->reducer.reset();
   };
   try {
-    detail::AveragedBackward backward(loss);
+    detail::AveragedBackward backward;
     for (const auto* engine : averaged) {
       const auto participants = engine->impl_->announce(*engine, EngineEvent::kBackward);
       if (auto* const reducer = engine->impl_->prepare_backward(participants)) {
-        backward.add(*reducer, participants.divisor);
+        backward.add(*reducer, loss, participants.divisor);
       }
     }
-    backward.follow();
     run();
-  } catch (const c10::Error& error) {
-    const auto& impl = *averaged.front()->impl_;
-    forget();
-    detail::throw_named(error, impl.trained, impl.options, impl.comm.rank());
+    backward.finish();
   } catch (...) {
     forget();
     throw;

@@ -9,8 +9,8 @@
 
 #include <lockstep/parallel/ddp/ddp_engine.h>
 
-#include "parallel/ddp/bucket_reducer.h"
 #include "parallel/ddp/comm_hooks.h"
+#include "parallel/ddp/gradient_reducer.h"
 #include "parallel/module_states.h"
 #include "parallel/replica_check.h"
 
@@ -75,10 +75,10 @@ struct DdpEngine::Impl {
        const Ddp& ddp_options);
 
   detail::Participants announce(const DdpEngine& engine, detail::EngineEvent event);
-  /// The Reducer; null in a world of one, or with nothing to train.
-  detail::BucketReducer* make_reducer();
+  /// What averages; null in a world of one, or with nothing to train.
+  detail::GradientReducer* make_reducer();
   /// Before a backward that averages. Null where there is nothing to average.
-  detail::BucketReducer* prepare_backward(const detail::Participants& participants);
+  detail::GradientReducer* prepare_backward(const detail::Participants& participants);
   void broadcast_buffers(int root);
   void shadow_backward(const detail::Participants& participants);
   void clear_gradients();
@@ -92,7 +92,7 @@ struct DdpEngine::Impl {
   detail::ReplicaCheck replicas;
   std::shared_ptr<detail::PowerSgdState> power_sgd;  // what that hook keeps; null for others
   CommHook hook;
-  std::unique_ptr<detail::BucketReducer> reducer = {};
+  std::unique_ptr<detail::GradientReducer> reducer = {};
   detail::EngineObserver* observer = nullptr;
   int no_sync_depth = 0;
   bool has_prepared = false;  // ever

@@ -44,8 +44,9 @@ struct Ddp {
   bool find_unused_parameters =
       false;                  ///< allows losses that leave out some parameters; walks the graph for them
   bool static_graph = false;  ///< promises that the graphs of every window are those of the first
-  bool gradient_as_bucket_view = false;  ///< gradients are views of the buckets: saves one copy of them; for
-                                         ///< lockstep's optimizers (torch::optim's zero_grad() throws)
+  bool gradient_as_bucket_view = false;  ///< gradients are views of flat buckets, which saves a copy of them where
+                                         ///< there are any: with a comm hook, or on a device; for lockstep's
+                                         ///< optimizers (torch::optim's zero_grad() throws)
   bool reduce_every_micro_batch =
       false;                      ///< average gradients in every backward of a window that
                                   ///< accumulates, as ZeRO's stages 2 and 3 do, instead of in the last

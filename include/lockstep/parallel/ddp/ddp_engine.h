@@ -19,7 +19,7 @@ class Module;
 
 namespace lockstep {
 
-/// Drives c10d's Reducer for a module that needs no wrapper. One step:
+/// What DistributedDataParallel is in Python, for a module that needs no wrapper. One step:
 ///
 ///     auto loss = ...;             // any forward
 ///     engine.backward(loss);       // gradients are averaged while backward runs
