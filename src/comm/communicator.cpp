@@ -23,7 +23,7 @@ using Splits = std::span<const std::int64_t>;
 at::Tensor without_gradient(const at::Tensor& tensor, bool is_written) {
   if (!tensor.defined()) return tensor;
   if (is_written && !tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
-  return tensor.detach();
+  return tensor.requires_grad() ? tensor.detach() : tensor;
 }
 
 bool is_written(const Collective& collective, int rank) {

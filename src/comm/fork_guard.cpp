@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <string>
@@ -43,9 +44,22 @@ ForkGuard::~ForkGuard() {
   guards.all.erase(this);
 }
 
-HomeProcess::HomeProcess() : pid_(::getpid()) {}
+namespace {
 
-bool HomeProcess::is_this() const { return ::getpid() == pid_; }
+// Forks between the first process and this one. Asking the system who this is would cost more than a small
+// collective.
+std::atomic<int> generation{0};
+
+int watched_generation() {
+  static const int watch = ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); });
+  return watch == 0 ? generation.load(std::memory_order_relaxed) : 0;
+}
+
+}  // namespace
+
+HomeProcess::HomeProcess() : generation_(watched_generation()), pid_(::getpid()) {}
+
+bool HomeProcess::is_this() const { return generation.load(std::memory_order_relaxed) == generation_; }
 
 void HomeProcess::require() const {
   if (is_this()) return;

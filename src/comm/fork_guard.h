@@ -33,6 +33,7 @@ class HomeProcess {
   void require() const;
 
  private:
+  int generation_;
   pid_t pid_;
 };
 

@@ -278,6 +278,11 @@ bool repeats_itself(const at::Tensor& tensor) {
   return tensor.defined() && at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
 }
 
+bool has_one_tensor(const Collective& collective) {
+  return collective.inputs.empty() && collective.outputs.empty() &&
+         !(collective.input.defined() && collective.output.defined());
+}
+
 // What is wrong with the memory of the tensors: one that is written holds an element twice, or shares memory
 // with another one. What a rank gives to itself may lie in its place already. "" if nothing is wrong, or that
 // cannot be told cheaply.
@@ -285,7 +290,7 @@ std::string fault_in_memory(const Collective& collective, int rank) {
   if (repeats_itself(collective.output) || std::ranges::any_of(collective.outputs, repeats_itself)) {
     return "an output holds one element in several places (as after expand()), and cannot be written";
   }
-  if (do_collide(regions_of(collective, rank))) {
+  if (!has_one_tensor(collective) && do_collide(regions_of(collective, rank))) {
     return "an output shares memory with another tensor";
   }
   return "";

@@ -1,5 +1,6 @@
 #include "comm/collectives/collective_runner.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -32,7 +33,8 @@ void copy_part(const at::Tensor& output, const at::Tensor& whole, int rank) {
 }
 
 at::Tensor contiguous(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.resolve_conj().resolve_neg().contiguous() : tensor;
+  if (!tensor.defined() || (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg())) return tensor;
+  return tensor.resolve_conj().resolve_neg().contiguous();
 }
 
 void copy_unless_same(const at::Tensor& tensor, const at::Tensor& twin) {
@@ -79,8 +81,10 @@ std::string_view payload_of(const at::Tensor& tensor) {
 // the round that checks the collective is the collective, and the transport is not asked at all.
 class InlineCollective {
  public:
-  // `scratch` is used until finish().
-  InlineCollective(const Collective& collective, int rank, int size, Scratch& scratch);
+  using InlineRows = CollectiveRunner::InlineRows;
+
+  // `rows` are used until finish().
+  InlineCollective(const Collective& collective, int rank, int size, InlineRows& rows);
 
   // What this rank gives to every other one.
   std::string_view own_bytes() const;
@@ -92,20 +96,22 @@ class InlineCollective {
   void finish();
 
  private:
-  char* row_of_member(int member);
+  std::byte* row_of_member(int member);
 
   ContiguousCollective contiguous_;
   int rank_;
   int size_;
-  at::Tensor rows_;  // of an all-reduce
+  std::byte* rows_ = nullptr;  // of an all-reduce
 };
 
-InlineCollective::InlineCollective(const Collective& collective, int rank, int size, Scratch& scratch)
+InlineCollective::InlineCollective(const Collective& collective, int rank, int size, InlineRows& rows)
     : contiguous_(collective), rank_(rank), size_(size) {
   const auto& call = contiguous_.get();
   if (call.kind == CollectiveKind::kBarrier) return;
   if (call.kind == CollectiveKind::kAllReduce) {
-    rows_ = scratch.get(static_cast<std::int64_t>(call.output.nbytes()) * size);
+    const auto bytes = call.output.nbytes() * static_cast<std::size_t>(size);
+    rows.resize(std::max(rows.size(), bytes / sizeof(InlineRows::value_type) + 1));
+    rows_ = reinterpret_cast<std::byte*>(rows.data());
   }
   if (call.kind != CollectiveKind::kBroadcast) put(rank, payload_of(operand_of(call)));
 }
@@ -117,24 +123,24 @@ std::string_view InlineCollective::own_bytes() const {
   return has_nothing ? std::string_view() : payload_of(operand_of(call));
 }
 
-char* InlineCollective::row_of_member(int member) {
+std::byte* InlineCollective::row_of_member(int member) {
   const auto& call = contiguous_.get();
   const bool is_one_row = call.kind == CollectiveKind::kBroadcast;
-  const auto& rows = rows_.defined() ? rows_ : call.output;
+  auto* const rows = rows_ ? rows_ : static_cast<std::byte*>(call.output.mutable_data_ptr());
   const auto offset = is_one_row ? 0 : static_cast<std::size_t>(member) * operand_of(call).nbytes();
-  return static_cast<char*>(rows.mutable_data_ptr()) + offset;
+  return rows + offset;
 }
 
 void InlineCollective::put(int member, std::string_view bytes) {
   if (bytes.empty()) return;
   auto* const row = row_of_member(member);
-  if (row != bytes.data()) std::memcpy(row, bytes.data(), bytes.size());
+  if (static_cast<const void*>(row) != bytes.data()) std::memcpy(row, bytes.data(), bytes.size());
 }
 
 void InlineCollective::finish() {
   const auto& call = contiguous_.get();
   if (call.kind == CollectiveKind::kBarrier) return;
-  if (rows_.defined() && call.output.numel() > 0) {
+  if (rows_ && call.output.numel() > 0) {
     const auto count = static_cast<std::size_t>(call.output.numel());
     std::vector<const void*> rows;
     for (int member = 0; member < size_; ++member) rows.push_back(row_of_member(member));

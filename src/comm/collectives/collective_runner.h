@@ -2,8 +2,10 @@
 // machine share, or by an algorithm's calls of the transport.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string_view>
+#include <vector>
 
 #include <c10/util/FunctionRef.h>
 #include <lockstep/comm/init.h>
@@ -62,14 +64,17 @@ class CollectiveRunner {
   void send(const Collective& collective);
   void recv(const Collective& collective);
 
+  /// Memory for small reductions, aligned for every dtype.
+  using InlineRows = std::vector<std::max_align_t>;
+
  private:
   bool is_ordered(const Collective& collective) const;
 
   Transport& transport_;
   OrderedReduction ordered_;
   SegmentCollectives in_segments_;
-  Scratch inline_rows_;  // of all ranks
-  Scratch packed_;       // the tensors of a list, one behind the other
+  InlineRows inline_rows_;  // of all ranks
+  Scratch packed_;          // the tensors of a list, one behind the other
   Reduction reduction_;
   Peers peers_;
 };

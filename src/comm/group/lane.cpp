@@ -52,6 +52,7 @@ struct ProgressQueue::State {
   void run_front(std::unique_lock<std::mutex>& lock);
   void finish(Task& task, const std::exception_ptr& error);
 
+  bool run_if_idle(c10::function_ref<void()> body);
   void wait(Task& task);
   bool is_done(const Task& task);
   bool close(const std::exception_ptr& reason);
@@ -89,6 +90,28 @@ void ProgressQueue::State::finish(Task& task, const std::exception_ptr& error) {
   task.error_ = error;
   task.is_done_ = true;
   changed.notify_all();
+}
+
+// Without memory for a task. Returns whether `body` was run.
+bool ProgressQueue::State::run_if_idle(c10::function_ref<void()> body) {
+  const Counted waiter(waiters);
+  std::unique_lock lock(mutex);
+  if (closed) std::rethrow_exception(closed);
+  if (is_busy || !queue.empty()) return false;
+  is_busy = true;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    body();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  is_busy = false;
+  if (error && closed) error = closed;
+  changed.notify_all();
+  if (error) std::rethrow_exception(error);
+  return true;
 }
 
 void ProgressQueue::State::wait(Task& task) {
@@ -149,12 +172,13 @@ std::shared_ptr<ProgressQueue::Task> ProgressQueue::push(Body body) {
   return task;
 }
 
-void ProgressQueue::run(Body body) {
+void ProgressQueue::run(c10::function_ref<void()> body) {
   home_.require();
+  if (state_->run_if_idle(body)) return;
   std::shared_ptr<Task> task;
   {
     const std::lock_guard lock(state_->mutex);
-    task = state_->enqueue(std::move(body));
+    task = state_->enqueue([&] { body(); });
   }
   state_->wait(*task);
 }

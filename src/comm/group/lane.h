@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <c10/util/FunctionRef.h>
 #include <lockstep/base/export.h>
 
 #include "comm/collectives/collective.h"
@@ -54,7 +55,7 @@ class LOCKSTEP_API ProgressQueue {
 
   /// Runs `body` after all that was pushed before, in this thread, and returns when it is done.
   /// Throws what it threw.
-  void run(std::function<void()> body);
+  void run(c10::function_ref<void()> body);
 
   /// Blocks until `task` is done, running the queue meanwhile. Throws what the task threw.
   void wait(Task& task);
