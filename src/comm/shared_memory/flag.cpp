@@ -33,36 +33,34 @@ void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 
 }  // namespace
 
-// The fence orders the value before the question who sleeps; a sleeper says so before it asks for the value.
-void post(Flag& flag, std::uint64_t value) {
-  flag.processor.store(::sched_getcpu(), std::memory_order_relaxed);
-  flag.value.store(value, std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (flag.sleepers.load(std::memory_order_relaxed) == 0) return;
-  flag.wakes.fetch_add(1, std::memory_order_relaxed);
-  futex(flag.wakes, FUTEX_WAKE, INT_MAX, nullptr);
-}
+inline int MachineMemory::processor() { return ::sched_getcpu(); }
 
-bool spin_until(const Flag& flag, std::uint64_t value) {
-  if (has_come_to(flag, value)) return true;
-  // A rank that was last seen here cannot go on before this one stops.
-  if (flag.processor.load(std::memory_order_relaxed) == ::sched_getcpu()) return false;
+template <class Look>
+bool MachineMemory::spin(const Look& look) {
   const auto end = steady_clock::now() + kSpinTime;
   do {
     for (int i = 0; i < kPausesBetweenLooksAtTheClock; ++i) {
       pause_briefly();
-      if (has_come_to(flag, value)) return true;
+      if (look()) return true;
     }
   } while (steady_clock::now() < end);
   return false;
 }
 
+inline void MachineMemory::wait(Word<std::uint32_t>& word, std::uint32_t value) {
+  futex(word, FUTEX_WAIT, value, &kLongestSleep);
+}
+
+inline void MachineMemory::wake(Word<std::uint32_t>& word) { futex(word, FUTEX_WAKE, INT_MAX, nullptr); }
+
+void post(Flag& flag, std::uint64_t value) { FlagProtocol<MachineMemory>::post(flag, value); }
+
+bool spin_until(const Flag& flag, std::uint64_t value) {
+  return FlagProtocol<MachineMemory>::spin_until(flag, value);
+}
+
 bool sleep_until(Flag& flag, std::uint64_t value) {
-  flag.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  const auto seen = flag.wakes.load(std::memory_order_seq_cst);
-  if (!has_come_to(flag, value)) futex(flag.wakes, FUTEX_WAIT, seen, &kLongestSleep);
-  flag.sleepers.fetch_sub(1, std::memory_order_relaxed);
-  return has_come_to(flag, value);
+  return FlagProtocol<MachineMemory>::sleep_until(flag, value);
 }
 
 }  // namespace lockstep::detail

@@ -9,22 +9,31 @@
 
 #include <lockstep/base/export.h>
 
+#include "comm/shared_memory/flag_protocol.h"
+
 namespace lockstep::detail {
 
-/// On cache lines of its own (a pair, which processors fetch together). Zero at first.
-struct alignas(128) Flag {
-  std::atomic<std::uint64_t> value;     ///< written by one rank
-  std::atomic<std::int32_t> processor;  ///< where that rank ran when it wrote last
-  std::atomic<std::uint32_t> wakes;     ///< what sleepers wait for to change
-  std::atomic<std::uint32_t> sleepers;  ///< ranks that sleep, or are about to
+/// The memory of the machine, and its kernel. Its functions but for fence() are in flag.cpp.
+struct MachineMemory {
+  template <class T>
+  using Word = std::atomic<T>;
+
+  static void fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+  static int processor();
+  template <class Look>
+  static bool spin(const Look& look);
+  static void wait(Word<std::uint32_t>& word, std::uint32_t value);
+  static void wake(Word<std::uint32_t>& word);
 };
+
+struct Flag : FlagWords<MachineMemory> {};
 
 /// Raises `flag` to `value` and wakes who sleeps. What was written before is seen by who sees the value.
 LOCKSTEP_API void post(Flag& flag, std::uint64_t value);
 
 /// Whether `flag` has come to `value`. What its rank wrote before is seen then.
 inline bool has_come_to(const Flag& flag, std::uint64_t value) {
-  return flag.value.load(std::memory_order_acquire) >= value;
+  return FlagProtocol<MachineMemory>::has_come_to(flag, value);
 }
 
 /// Spins for a moment if that may help. Returns whether `flag` has come to `value`.

@@ -11,11 +11,6 @@
 namespace lockstep::detail {
 namespace {
 
-void await(Flag& flag, std::uint64_t value, int member, GroupSegments::AwaitLate await_late) {
-  if (spin_until(flag, value) || sleep_until(flag, value)) return;
-  await_late(member, flag, value);
-}
-
 // What every rank has, by rank. It is none of the group's payload.
 template <class T>
 std::vector<T> gather(Transport& transport, const T& own) {
@@ -30,25 +25,6 @@ std::vector<T> gather(Transport& transport, const T& own) {
 }
 
 }  // namespace
-
-void GroupSegments::await_slot(std::uint64_t chunk, AwaitLate await_late) {
-  if (chunk <= kSlots) return;
-  for (int member = 0; member < size(); ++member)
-    if (member != rank_) await_finished(member, chunk - kSlots, await_late);
-}
-
-void GroupSegments::await_staged(int member, std::uint64_t chunk, AwaitLate await_late) {
-  await(flags(member).staged, chunk, member, await_late);
-}
-
-// A flag whose value is known is not read again: its cache line would be taken from the rank that writes it.
-void GroupSegments::await_finished(int member, std::uint64_t chunk, AwaitLate await_late) {
-  auto& known = finished_[static_cast<std::size_t>(member)];
-  if (known >= chunk) return;
-  auto& flag = flags(member).finished;
-  await(flag, chunk, member, await_late);
-  known = flag.value.load(std::memory_order_acquire);
-}
 
 std::unique_ptr<GroupSegments> open_segments(Transport& transport) {
   auto own = SharedSegment::create();

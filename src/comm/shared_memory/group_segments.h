@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 
 #include <lockstep/base/export.h>
 
+#include "comm/shared_memory/chunk_protocol.h"
 #include "comm/shared_memory/flag.h"
 #include "comm/shared_memory/segment.h"
 
@@ -22,29 +24,25 @@ class Transport;
 /// Bytes of a slot: as many chunks as there are slots stay in a core's second-level cache.
 inline constexpr std::size_t kSlotBytes = 256 << 10;
 
-/// Chunks are numbered from 1, over all collectives of the group, in step on all members. Each is staged by
-/// some members and finished by all: who has finished a chunk reads and writes no slot of it any more. A slot
-/// is taken again kSlots chunks later.
-///
-/// Source: the protocol was checked over all interleavings of two and three ranks; with fewer than three
-/// slots a slot would be written that another rank still reads.
-inline constexpr std::uint64_t kSlots = 4;
-
 /// Bytes of an announcement with its payload, at most.
 inline constexpr std::size_t kAnnouncementBytes = 20 << 10;
 
-/// Not thread-safe, but for the announcements.
-class LOCKSTEP_API GroupSegments {
+/// Not thread-safe, but for the announcements. When a slot may be used says ChunkProtocol.
+class LOCKSTEP_API GroupSegments : public ChunkProtocol<GroupSegments> {
  public:
+  /// Of chunks, on each member. Sums need three: with fewer a slot would be written that another rank still
+  /// reads, which the model of tests/comm/model/ finds.
+  static constexpr std::uint64_t kSlots = 4;
+
   /// Waits on for a member that is late: returns when its `flag` has come to `value`. @throws when it will
   /// not
   using AwaitLate = c10::function_ref<void(int member, Flag& flag, std::uint64_t value)>;
 
   /// `members` are those of the group by rank, the one of this rank included.
   GroupSegments(std::vector<SharedSegment> members, std::vector<SegmentAddress> addresses, int rank)
-      : members_(std::move(members)),
+      : ChunkProtocol(static_cast<int>(members.size())),
+        members_(std::move(members)),
         addresses_(std::move(addresses)),
-        finished_(members_.size(), 0),
         rank_(rank) {}
 
   int rank() const { return rank_; }
@@ -57,28 +55,24 @@ class LOCKSTEP_API GroupSegments {
   std::byte* slot(int member, std::uint64_t chunk) const {
     return segment(member) + kSlotsBegin + chunk % kSlots * kSlotBytes;
   }
+  static constexpr std::size_t slot_bytes() { return kSlotBytes; }
 
-  /// How many announcements `member` has shown, in slots that it uses in turn: whoever shows one has read all
-  /// those before the last one.
+  /// Copies into a slot, and out of one.
+  static void put(std::byte* slot, const std::byte* from, std::size_t bytes) {
+    std::memcpy(slot, from, bytes);
+  }
+  static void get(std::byte* to, const std::byte* slot, std::size_t bytes) { std::memcpy(to, slot, bytes); }
+
+  /// How many announcements `member` has shown.
   Flag& announced(int member) const { return flags(member).announced; }
   /// Where it shows number `number`.
   std::byte* announcement(int member, std::uint64_t number) const {
     return segment(member) + kAnnouncementsBegin + number % 2 * kAnnouncementBytes;
   }
 
-  /// The number of the last chunk so far. A collective adds its own at its end.
-  std::uint64_t chunks() const { return chunks_; }
-  void add_chunks(std::uint64_t count) { chunks_ += count; }
-
-  /// Returns when all members have finished the chunk whose slot `chunk` is to take. @throws what `check`
-  /// does
-  void await_slot(std::uint64_t chunk, AwaitLate await_late);
-  /// This rank has staged `chunk`.
-  void post_staged(std::uint64_t chunk) { post(flags(rank_).staged, chunk); }
-  void await_staged(int member, std::uint64_t chunk, AwaitLate await_late);
-  /// This rank has finished `chunk`.
-  void post_finished(std::uint64_t chunk) { post(flags(rank_).finished, chunk); }
-  void await_finished(int member, std::uint64_t chunk, AwaitLate await_late);
+  /// The last chunk that `member` has staged, and finished.
+  Flag& staged(int member) const { return flags(member).staged; }
+  Flag& finished(int member) const { return flags(member).finished; }
 
  private:
   // At the beginning of a segment, behind its seal. Written by its own rank alone.
@@ -97,8 +91,6 @@ class LOCKSTEP_API GroupSegments {
 
   std::vector<SharedSegment> members_;
   std::vector<SegmentAddress> addresses_;
-  std::vector<std::uint64_t> finished_;  // what is known, by member
-  std::uint64_t chunks_ = 0;
   int rank_;
 };
 

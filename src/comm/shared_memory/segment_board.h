@@ -1,13 +1,13 @@
 // The board on which the members of a group announce collectives, in the segments that they share.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
 #include <lockstep/base/export.h>
 
+#include "comm/shared_memory/board_protocol.h"
 #include "comm/shared_memory/group_segments.h"
 #include "rendezvous/meetings.h"
 
@@ -20,7 +20,7 @@ class LOCKSTEP_API SegmentBoard final : public rendezvous::AnnouncementBoard {
 
   /// Of the group whose members are these ranks of the job. Borrows the segments.
   SegmentBoard(GroupSegments& segments, std::vector<int> ranks)
-      : segments_(segments), ranks_(std::move(ranks)) {}
+      : board_(segments), ranks_(std::move(ranks)) {}
 
   void show(const rendezvous::Announcement& announcement, std::string_view payload) override;
   const rendezvous::Announcement* front(int rank) const override;
@@ -31,9 +31,8 @@ class LOCKSTEP_API SegmentBoard final : public rendezvous::AnnouncementBoard {
  private:
   int member_of(int rank) const;
 
-  GroupSegments& segments_;
+  BoardProtocol<GroupSegments> board_;
   std::vector<int> ranks_;
-  std::atomic<std::uint64_t> shown_{0};
 };
 
 }  // namespace lockstep::detail
