@@ -1,7 +1,10 @@
 #include "comm/group/connected_group.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/rank_status.h>
@@ -107,6 +110,12 @@ bool is_harmless(const Collective& collective) {
   } catch (...) {
     return false;
   }
+}
+
+int usable_processors() {
+  cpu_set_t usable;
+  return ::sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable)
+                                                             : std::numeric_limits<int>::max();
 }
 
 bool is_pytorch(const CommOptions& options) { return options.peers == Peers::kPyTorch; }
@@ -345,6 +354,7 @@ void ConnectedGroup::open_segments_once() {
   if (std::exchange(has_looked_for_segments_, true) || is_pytorch(context_.options)) return;
   segments_ = open_segments(*transport_);
   if (!segments_) return;
+  are_processors_taken_ = usable_processors() <= identity().size();
   runner_.use(*segments_);
   if (!agreement_) return;
   board_ = std::make_unique<SegmentBoard>(*segments_, identity().global_ranks);

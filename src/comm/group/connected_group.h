@@ -65,6 +65,7 @@ class ConnectedGroup final : public Group {
   std::chrono::milliseconds timeout() const override { return context_.options.timeout; }
   std::uint64_t bytes_sent() const override { return transport_->bytes_sent(); }
   std::string activity() const override;
+  bool overlaps() const override { return !are_processors_taken_; }
   void run(const Collective& collective) override;
   std::shared_ptr<Pending> start(const Collective& collective) override;
   std::shared_ptr<Group> make_subgroup(std::span<const int> members, int number) override;
@@ -106,8 +107,9 @@ class ConnectedGroup final : public Group {
   bool has_looked_for_segments_ = false;
   int inline_collectives_ = 0;  // before that
   CollectiveRunner runner_;
-  std::unique_ptr<Agreement> agreement_;  // null: collectives are not checked
-  StoreBarrier barrier_;                  // of groups that do not check
+  std::unique_ptr<Agreement> agreement_;           // null: collectives are not checked
+  StoreBarrier barrier_;                           // of groups that do not check
+  std::atomic<bool> are_processors_taken_{false};  // by the members, which share memory
   std::atomic<bool> has_collective_failed_{false};
   std::exception_ptr failure_;  // of the lane of collectives, whose thread it belongs to
   FirstFailure staged_failure_;

@@ -83,6 +83,9 @@ class Group {
   virtual std::chrono::milliseconds timeout() const = 0;
   virtual std::uint64_t bytes_sent() const = 0;
   virtual std::string activity() const = 0;
+  /// Whether a collective that is started may get on while its caller computes. Not where the ranks of one
+  /// machine take up all processors: another thread would only get in the way of who computes.
+  virtual bool overlaps() const { return true; }
   /// Returns when `collective` is done.
   virtual void run(const Collective& collective) = 0;
   /// Returns at once; null where it is done already.

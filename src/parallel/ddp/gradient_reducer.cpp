@@ -12,6 +12,7 @@
 #include <lockstep/base/log.h>
 #include <lockstep/torch.h>
 
+#include "comm/group/group.h"
 #include "parallel/backward_checks.h"
 #include "parallel/ddp/comm_hooks.h"
 
@@ -263,13 +264,18 @@ bool GradientReducer::skips(std::size_t bucket) const {
          std::ranges::all_of(plan_[bucket], [this](std::size_t index) { return is_unused_[index] != 0; });
 }
 
-// The last bucket is complete when nothing is left to overlap with: it is reduced by who waits for it,
-// without a change of threads.
-bool GradientReducer::runs_last_bucket() const { return !hook_ && after_ == nullptr && !walks_graph(); }
+// How many buckets may be started while backward runs. The last one is complete when nothing is left to
+// overlap with: it is reduced by who waits for it, without a change of threads. So are all where nothing
+// would overlap.
+std::size_t GradientReducer::sent_early() const {
+  if (hook_) return buckets_.size();
+  if (!comm_.group()->overlaps()) return 0;
+  return buckets_.size() - (after_ == nullptr && !walks_graph() ? 1 : 0);
+}
 
 void GradientReducer::send_ready() {
   if (!has_turn()) return;
-  const auto end = buckets_.size() - (runs_last_bucket() ? 1 : 0);
+  const auto end = sent_early();
   for (; next_bucket_ < end && buckets_[next_bucket_].is_complete(); ++next_bucket_) {
     log_.begin_reduction();
     if (!skips(next_bucket_)) buckets_[next_bucket_].start(averaging());
@@ -280,9 +286,9 @@ void GradientReducer::send_ready() {
 // All gradients are there, and the models before have sent theirs.
 void GradientReducer::send_rest() {
   send_ready();
-  if (runs_last_bucket()) {
+  for (; next_bucket_ < buckets_.size(); ++next_bucket_) {
     log_.begin_reduction();
-    buckets_[next_bucket_++].run(averaging());
+    if (!skips(next_bucket_)) buckets_[next_bucket_].run(averaging());
   }
   if (walks_graph()) start_used_map();
   end_sending();

@@ -98,7 +98,7 @@ class GradientReducer {
   void note_order(std::size_t index);
   void take(std::size_t index);
   bool has_turn() const { return before_ == nullptr || before_->has_sent_all_; }
-  bool runs_last_bucket() const;
+  std::size_t sent_early() const;
   bool skips(std::size_t bucket) const;
   void send_ready();
   void send_rest();
