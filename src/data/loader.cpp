@@ -11,9 +11,9 @@
 #include <ATen/Context.h>
 #include <c10/util/Type.h>
 #include <lockstep/base/error.h>
-#include <lockstep/base/log.h>
 #include <lockstep/data/sampler.h>
 
+#include "base/job_log.h"
 #include "data/streams.h"
 
 namespace lockstep::detail {
@@ -281,7 +281,7 @@ std::shared_ptr<AnyLoader> make_iterable_loader(OpenSource open, CountItems coun
 
 bool pins_memory(const LoaderOptions& options) {
   if (!options.pin_memory || at::hasCUDA()) return options.pin_memory;
-  warn_once("loader.pin_memory", "pin_memory is set, but there is no GPU: batches are not pinned");
+  warn_once_of_job("loader.pin_memory", "pin_memory is set, but there is no GPU: batches are not pinned");
   return false;
 }
 

@@ -15,6 +15,7 @@
 #include <lockstep/parallel/dispatch/engine_hooks.h>
 
 #include "base/system.h"
+#include "base/job_log.h"
 #include "launch/signals.h"
 
 namespace lockstep::detail {

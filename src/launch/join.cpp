@@ -19,6 +19,7 @@
 
 #include "base/format.h"
 #include "base/system.h"
+#include "base/job_log.h"
 #include "launch/rank_process.h"
 #include "launch/run_files.h"
 #include "launch/signals.h"
@@ -84,7 +85,10 @@ std::optional<int> local_world_size() { return detect_environment()->local_world
 
 void join_launcher() {
   if (!started_by_launcher()) return;
-  if (const auto rank = told_rank()) ::prctl(PR_SET_NAME, ("rank-" + *rank).c_str());
+  if (const auto rank = told_rank()) {
+    ::prctl(PR_SET_NAME, ("rank-" + *rank).c_str());
+    detail::set_rank_of_job_log(number_at_start(*rank));
+  }
   keep_private("LOCKSTEP_LISTEN_FD");
   keep_private("LOCKSTEP_STORE_TOKEN_FD");
   attach_status();

@@ -9,6 +9,8 @@
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/precision/precision.h>
 #include <lockstep/torch.h>
+#include "base/job_log.h"
+
 
 namespace lockstep {
 
@@ -97,7 +99,8 @@ Row not_built(std::string_view name) { return {name, Fp32{}, "not built yet", kN
 
 void note_old_name(std::string_view old, std::string_view name) {
   if (old.empty()) return;
-  log_info("precision \"" + std::string(old) + "\" is an old name: write \"" + std::string(name) + "\"");
+  detail::log_info_of_job("precision \"" + std::string(old) + "\" is an old name: write \"" +
+                          std::string(name) + "\"");
 }
 
 template <class... Arguments>

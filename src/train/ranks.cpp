@@ -121,3 +121,4 @@ void open_run_directory(RunSetup& setup, RunLog& log) {
 }
 
 }  // namespace lockstep::detail
+  if (!setup.options.barebones) log_info("run directory: " + setup.run_dir.string());

@@ -194,6 +194,12 @@ void run_guarded(const FitParts& fit, const SearchRun& search, const std::functi
 // Resets what an earlier fit of this Trainer has left.
 void forget_fit(const FitParts& fit, const ModelCheckpoint* callback) {
   fit.progress = {};
+void say_on_rank_0(const RunSetup& setup, const RunNotes& notes) {
+  if (!setup.is_global_zero()) return;
+  for (const auto& text : notes.infos) log_info(text);
+  for (const auto& text : notes.warnings) log_warning(text);
+}
+
   fit.setup.next_accumulation.reset();
   fit.log.figures = {.start_to_first_collective_s = fit.log.figures.start_to_first_collective_s};
   fit.stop = {};
@@ -211,17 +217,20 @@ void forget_fit(const FitParts& fit, const ModelCheckpoint* callback) {
 using namespace detail;
 
 Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<TrainerState>()) {
-  options = effective(std::move(options));
+  RunNotes notes;
+  options = effective(std::move(options), notes);
   const bool is_of_program = options.run.run_dir.empty() || !options.run.config_yaml.empty();
   if (options.run.run_dir.empty()) options.run.run_dir = env::get("LOCKSTEP_RUN_DIR").value_or("");
   auto& setup = state_->setup;
   setup.has_run_dir_of_program = is_of_program && !options.run.run_dir.empty();
   setup.options = std::move(options);
-  apply_determinism(setup.options);
+  apply_determinism(setup.options, notes);
   find_ranks(setup);
   setup.deepspeed = apply_deepspeed(setup.options, setup.shape.devices * setup.shape.num_nodes);
   setup.precision = make_precision(setup.options.precision);
   setup.checkpoint_io = own_checkpoint_io(setup.options);
+  say_on_rank_0(setup, notes);
+  repeat_seed(setup.environment->global_rank());
   if (!setup.checkpoint_io) setup.checkpoint_io = std::make_shared<CheckpointIO>();
   setup.profiler = setup.options.profiler.get();
 }
