@@ -9,6 +9,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/launch/join.h>
 #include <lockstep/train/run_directory.h>
 
 #include "fabric/connector.h"
@@ -62,6 +63,15 @@ void check_run_dirs(const RunSetup& setup) {
 }
 
 }  // namespace
+// Ranks that only the program's own environment knows of have claimed a folder each.
+void leave_run_directory_to_rank_0(RunSetup& setup) {
+  auto& run_dir = setup.options.run.run_dir;
+  const auto& environment = *setup.environment;
+  const bool is_alone = !environment.creates_processes_externally() || started_by_launcher();
+  if (is_alone || environment.world_size() == 1 || environment.global_rank() == 0) return;
+  if (give_back_run_directory(run_dir)) run_dir.clear();
+}
+
 
 void find_ranks(RunSetup& setup) {
   auto& options = setup.options;
@@ -80,6 +90,7 @@ void find_ranks(RunSetup& setup) {
   setup.environment = connector.environment();
   setup.shape = connector.shape();
   setup.strategy = connector.join();
+  leave_run_directory_to_rank_0(setup);
 }
 
 void join_ranks(RunSetup& setup, RunLog& log) {
