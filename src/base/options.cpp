@@ -149,7 +149,14 @@ class Validator final : public KeyedVisitor {
   }
 
   void visit_choice(OptionChoice& choice) override {
-    const auto held = choice.held();
+    const auto refused = choice.refused_name();
+    const auto held = refused.empty() ? choice.held() : choice.find(refused);
+    if (!held && !refused.empty()) {
+      throw ConfigError("options", {.what = key(choice.name()),
+                                    .expected = detail::one_of(choice.names()),
+                                    .got = '"' + refused + "\" (set in code)",
+                                    .hint = did_you_mean(nearest_name(refused, choice.names()))});
+    }
     if (held && !choice.rows()[*held].unavailable.empty()) {
       const auto& row = choice.rows()[*held];
       throw ConfigError(

@@ -5,12 +5,11 @@
 #include <string>
 
 #include <lockstep/base/error.h>
-#include <lockstep/base/log.h>
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/precision/precision.h>
 #include <lockstep/torch.h>
-#include "base/job_log.h"
 
+#include "base/job_log.h"
 
 namespace lockstep {
 
@@ -149,6 +148,8 @@ std::span<const Row> precision_choices() {
   };
   return rows;
 }
+
+PrecisionOptions::PrecisionOptions(std::string_view name) { pick(name, precision_choices()); }
 
 std::shared_ptr<Precision> make_precision(const PrecisionOptions& options) {
   return std::visit([](const auto& held) { return make(held); }, options);
