@@ -128,6 +128,8 @@ class Lister final : public KeyedVisitor {
       options.push_back(std::move(info));
     } else {
       same->only_for.insert(same->only_for.end(), info.only_for.begin(), info.only_for.end());
+      if (info.default_value == same->default_value) return;
+      for (const auto& name : info.only_for) same->other_defaults[name] = info.default_value;
     }
   }
 
