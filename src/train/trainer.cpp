@@ -61,9 +61,12 @@ class LoopFigures {
         setup_(setup),
         progress_(progress),
         before_(progress),
-        sent_before_(setup.strategy->bytes_sent()) {}
+        sent_before_(setup.strategy->bytes_sent()) {
+    figures_.leg_began = std::chrono::steady_clock::now();
+  }
   ~LoopFigures() {
-    figures_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    figures_.seconds = figures_.leg_seconds();
+    figures_.leg_began.reset();
     figures_.steps = progress_.global_step - before_.global_step;
     figures_.samples = progress_.samples - before_.samples;
     figures_.bytes_sent = setup_.strategy->bytes_sent() - sent_before_;
@@ -77,7 +80,6 @@ class LoopFigures {
   const FitProgress& progress_;
   FitProgress before_;
   std::uint64_t sent_before_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 // A file that could not be written makes the run fail after all of its hooks have been called.

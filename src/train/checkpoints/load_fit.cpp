@@ -192,6 +192,9 @@ void load_fit(const FitParts& fit, const Checkpoint& checkpoint) {
   check_epochs(fit);
   auto own = own_of(fit.setup, checkpoint);
   if (fit.data.module && own.contains("data_module"))
+  auto& before = fit.log.figures.seconds_before;
+  before.reset();
+  if (shared.contains(kRunSeconds)) before = shared.get<double>(kRunSeconds);
     fit.data.module->load_state(own.get<StateTree>("data_module"));
   restore_reloaded_data(fit.setup, fit.data, fit.progress);
   const auto samples = fit.progress.samples;
