@@ -29,6 +29,7 @@
 #include "strategy/deepspeed_run.h"
 #include "train/options/former_options.h"
 #include "train/options/run_directory.h"
+#include "train/options/run_record.h"
 
 namespace lockstep::detail {
 
@@ -271,6 +272,7 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
       const bool must_load = is_rank || ranks != 0;
       if (!print_config && program.fabric) load_accelerator(settings.fabric, must_load);
       if (!print_config && !program.fabric) load_accelerator(settings.trainer, must_load);
+      detail::repeat_seed(std::stoi(told_rank().value_or("0")));
       if (options.seed_everything) torch::manual_seed(*options.seed_everything);
       try {
         body(cli);

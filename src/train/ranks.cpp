@@ -15,6 +15,7 @@
 #include "fabric/connector.h"
 #include "train/logging/run_log.h"
 #include "train/options/run_directory.h"
+#include "train/options/run_record.h"
 
 namespace lockstep::detail {
 namespace {
@@ -62,7 +63,6 @@ void check_run_dirs(const RunSetup& setup) {
   }
 }
 
-}  // namespace
 // Ranks that only the program's own environment knows of have claimed a folder each.
 void leave_run_directory_to_rank_0(RunSetup& setup) {
   auto& run_dir = setup.options.run.run_dir;
@@ -72,6 +72,7 @@ void leave_run_directory_to_rank_0(RunSetup& setup) {
   if (give_back_run_directory(run_dir)) run_dir.clear();
 }
 
+}  // namespace
 
 void find_ranks(RunSetup& setup) {
   auto& options = setup.options;
@@ -89,8 +90,8 @@ void find_ranks(RunSetup& setup) {
   }
   setup.environment = connector.environment();
   setup.shape = connector.shape();
-  setup.strategy = connector.join();
   leave_run_directory_to_rank_0(setup);
+  setup.strategy = connector.join();
 }
 
 void join_ranks(RunSetup& setup, RunLog& log) {
@@ -121,15 +122,22 @@ void open_run_directory(RunSetup& setup, RunLog& log) {
                  .world_size = setup.environment->world_size(),
                  .file = setup.run_dir / "logs" /
                          ("rank_" + std::to_string(setup.environment->global_rank()) + ".log")});
-  const auto pids = setup.communicator().all_gather_bytes(std::to_string(getpid()));
+  auto pids = setup.communicator().all_gather_bytes(std::to_string(getpid()) + ' ' + own_seed());
   if (!setup.is_global_zero()) return;
+  std::vector<std::string> seeds;
+  for (auto& pid : pids) {
+    const auto blank = pid.find(' ');
+    seeds.push_back(pid.substr(blank + 1));
+    pid.resize(blank);
+  }
   if (!env::get("LOCKSTEP_LAUNCHED") || number > 1) write_ranks(setup.run_dir, pids);
   check_target(setup.options.run.save_weights);
   if (!setup.options.run.config_yaml.empty()) {
     write_file_atomically(setup.run_dir / "config.yaml", setup.options.run.config_yaml);
   }
+  write_run_record(setup, number, seeds);
   log.loggers = make_loggers(setup.options, setup.run_dir);
+  if (!setup.options.barebones) log_info("run directory: " + setup.run_dir.string());
 }
 
 }  // namespace lockstep::detail
-  if (!setup.options.barebones) log_info("run directory: " + setup.run_dir.string());

@@ -24,6 +24,7 @@
 #include "train/loops/fit_loop.h"
 #include "train/loops/trainer_state.h"
 #include "train/options/deepspeed_options.h"
+#include "train/options/run_record.h"
 #include "train/run_lifecycle.h"
 
 namespace lockstep {
@@ -193,15 +194,15 @@ void run_guarded(const FitParts& fit, const SearchRun& search, const std::functi
   }
 }
 
-// Resets what an earlier fit of this Trainer has left.
-void forget_fit(const FitParts& fit, const ModelCheckpoint* callback) {
-  fit.progress = {};
 void say_on_rank_0(const RunSetup& setup, const RunNotes& notes) {
   if (!setup.is_global_zero()) return;
   for (const auto& text : notes.infos) log_info(text);
   for (const auto& text : notes.warnings) log_warning(text);
 }
 
+// Resets what an earlier fit of this Trainer has left.
+void forget_fit(const FitParts& fit, const ModelCheckpoint* callback) {
+  fit.progress = {};
   fit.setup.next_accumulation.reset();
   fit.log.figures = {.start_to_first_collective_s = fit.log.figures.start_to_first_collective_s};
   fit.stop = {};
@@ -228,11 +229,11 @@ Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<TrainerState>
   setup.options = std::move(options);
   apply_determinism(setup.options, notes);
   find_ranks(setup);
+  say_on_rank_0(setup, notes);
+  repeat_seed(setup.environment->global_rank());
   setup.deepspeed = apply_deepspeed(setup.options, setup.shape.devices * setup.shape.num_nodes);
   setup.precision = make_precision(setup.options.precision);
   setup.checkpoint_io = own_checkpoint_io(setup.options);
-  say_on_rank_0(setup, notes);
-  repeat_seed(setup.environment->global_rank());
   if (!setup.checkpoint_io) setup.checkpoint_io = std::make_shared<CheckpointIO>();
   setup.profiler = setup.options.profiler.get();
 }
