@@ -1,7 +1,8 @@
 # Finds LibTorch and defines lockstep::torch.
 #
-# Searched in this order: Torch_DIR and CMAKE_PREFIX_PATH, the torch package of
-# the python3 on PATH, the copy that tools/setup.sh keeps in the user's cache.
+# Searched in this order: Torch_DIR and CMAKE_PREFIX_PATH, from an installed
+# package the LibTorch that it was built with, the torch package of the python3
+# on PATH, the copy that tools/setup.sh keeps in the user's cache.
 # We link libtorch_cpu and libc10 by our own imported targets: Torch's own
 # config of a CUDA build demands the CUDA toolkit even of CPU programs.
 
@@ -20,6 +21,9 @@ function(_lockstep_torch_candidates out)
   foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
     list(APPEND dirs "${prefix}" "${prefix}/torch")
   endforeach()
+  if(LOCKSTEP_BUILT_WITH_TORCH)
+    list(APPEND dirs "${LOCKSTEP_BUILT_WITH_TORCH}")
+  endif()
   find_program(_lockstep_python3 python3)
   mark_as_advanced(_lockstep_python3)
   if(_lockstep_python3)
@@ -66,9 +70,11 @@ if(NOT LOCKSTEP_TORCH_ROOT)
   endforeach()
 endif()
 if(NOT LOCKSTEP_TORCH_ROOT)
+  list(JOIN _candidates "\n  " _looked_at)
   message(FATAL_ERROR
-    "LibTorch not found; expected version 2.11 to 2.14; looked at Torch_DIR, CMAKE_PREFIX_PATH, "
-    "the torch of python3 on PATH and ${_cache_home}/lockstep.${_refused}\n"
+    "LibTorch not found; expected version 2.11 to 2.14; looked at Torch_DIR, CMAKE_PREFIX_PATH, the one that an "
+    "installed lockstep was built with, the torch of python3 on PATH and ${_cache_home}/lockstep, which are:\n"
+    "  ${_looked_at}${_refused}\n"
     "Run tools/setup.sh, which fetches ${LOCKSTEP_TORCH_VERSION}, or pass -DTorch_DIR=<libtorch>/share/cmake/Torch.")
 endif()
 message(STATUS "LibTorch: ${LOCKSTEP_TORCH_ROOT}")

@@ -12,6 +12,7 @@
 
 #include "estimate_memory_verb.h"
 #include "refusal.h"
+#include "rerun_verb.h"
 #include "run_verb.h"
 #include "slurm_script_verb.h"
 #include "zero_to_fp32_verb.h"
@@ -89,6 +90,8 @@ int main(int argc, char** argv) {
   auto* estimating = add_estimate_memory(app, memory_flags);
   ZeroToFp32Flags fp32_flags;
   auto* converting = add_zero_to_fp32(app, fp32_flags);
+  RerunFlags rerun_flags;
+  auto* rerunning = add_rerun(app, rerun_flags);
   auto* being_node = app.add_subcommand("node", "What lockstep run --hostfile starts on each host");
 
   try {
@@ -104,6 +107,7 @@ int main(int argc, char** argv) {
     if (reporting->parsed()) return report(report_flags);
     if (estimating->parsed()) return estimate_memory(memory_flags);
     if (converting->parsed()) return zero_to_fp32(fp32_flags);
+    if (rerunning->parsed()) return rerun(rerun_flags);
     if (being_node->parsed()) return lockstep::become_node();
     if (running->parsed()) {
       run_flags.command = running->remaining();

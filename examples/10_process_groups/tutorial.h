@@ -3,17 +3,28 @@
 
 #include <lockstep/lockstep.h>
 
+#include <algorithm>
+#include <concepts>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <string>
 #include <tuple>
 
 namespace tutorial {
 
 namespace ls = lockstep;
 
-/// Writes the flags of the command line into the options of `tree`; --help ends the program.
-inline void apply_command_line(int argc, char** argv, const ls::OptionTree& tree) {
+inline std::string accepted_by(const ls::OptionTree& tree, const std::string& key) {
+  for (const auto& option : tree.list())
+    if (option.key == key) return option.type + " " + option.accepted;
+  return {};
+}
+
+/// Writes the flags of the command line into the options of `tree`; --help ends the program. `required` names
+/// a flag that must be among them.
+inline void apply_command_line(int argc, char** argv, const ls::OptionTree& tree,
+                               const std::string& required = {}) {
   const auto program = std::filesystem::path(argv[0]).filename().string();
   const auto line = ls::parse_command_line(argc, argv, tree, {.program = program});
   if (line.text_to_print) {
@@ -21,17 +32,12 @@ inline void apply_command_line(int argc, char** argv, const ls::OptionTree& tree
     std::exit(0);
   }
   tree.apply(line.assignments);
+  const auto is_it = [&](const ls::Assignment& assignment) { return assignment.key == required; };
+  if (!required.empty() && std::ranges::none_of(line.assignments, is_it))
+    throw ls::ConfigError(program, {.what = "flag --" + required + " is required",
+                                    .expected = accepted_by(tree, required),
+                                    .got = "none"});
   tree.validate();
-}
-
-/// The flags of the command line, as argparse reads them.
-template <ls::Described Args>
-Args parse_args(int argc, char** argv) {
-  Args args;
-  ls::OptionTree tree;
-  tree.add("", args);
-  apply_command_line(argc, argv, tree);
-  return args;
 }
 
 /// The flags of the programs that spawn their processes.
@@ -43,6 +49,16 @@ struct SpawnArgs {
 inline void describe(ls::OptionVisitor& v, SpawnArgs& args) {
   v.field("rank", args.rank, "Be this rank, started by hand, and spawn nothing", ls::at_least(0));
   v.field("world-size", args.world_size, "Number of processes", ls::at_least(1));
+}
+
+/// The flags of the command line, as argparse reads them.
+template <ls::Described Args>
+Args parse_args(int argc, char** argv) {
+  Args args;
+  ls::OptionTree tree;
+  tree.add("", args);
+  apply_command_line(argc, argv, tree, std::derived_from<Args, SpawnArgs> ? "world-size" : "");
+  return args;
 }
 
 /// And of those that train.

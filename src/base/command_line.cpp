@@ -262,6 +262,7 @@ std::string general(const CommandLineInfo& info) {
 
 std::string entry(const OptionInfo& option) {
   auto text = fmt::format("  --{} <{}>  (default {}", option.key, option.type, option.default_value);
+  for (const auto& [name, value] : option.other_defaults) text += fmt::format(", of {} {}", name, value);
   const bool is_name = option.is_choice || option.type.find("name") != std::string::npos;
   if (!option.accepted.empty()) text += (is_name ? "; one of " : "; ") + option.accepted;
   if (!option.only_for.empty()) text += "; only for " + joined(option.only_for);

@@ -128,6 +128,8 @@ class Lister final : public KeyedVisitor {
       options.push_back(std::move(info));
     } else {
       same->only_for.insert(same->only_for.end(), info.only_for.begin(), info.only_for.end());
+      if (info.default_value == same->default_value) return;
+      for (const auto& name : info.only_for) same->other_defaults[name] = info.default_value;
     }
   }
 
@@ -149,7 +151,14 @@ class Validator final : public KeyedVisitor {
   }
 
   void visit_choice(OptionChoice& choice) override {
-    const auto held = choice.held();
+    const auto refused = choice.refused_name();
+    const auto held = refused.empty() ? choice.held() : choice.find(refused);
+    if (!held && !refused.empty()) {
+      throw ConfigError("options", {.what = key(choice.name()),
+                                    .expected = detail::one_of(choice.names()),
+                                    .got = '"' + refused + "\" (set in code)",
+                                    .hint = did_you_mean(nearest_name(refused, choice.names()))});
+    }
     if (held && !choice.rows()[*held].unavailable.empty()) {
       const auto& row = choice.rows()[*held];
       throw ConfigError(

@@ -23,9 +23,13 @@
 
 #include "base/format.h"
 #include "base/system.h"
+#include "fabric/connector.h"
+#include "launch/outside_ranks.h"
 #include "launch/signals.h"
 #include "strategy/deepspeed_run.h"
 #include "train/options/former_options.h"
+#include "train/options/run_directory.h"
+#include "train/options/run_record.h"
 
 namespace lockstep::detail {
 
@@ -92,10 +96,37 @@ int print_error(const std::exception& error) {
   return dynamic_cast<const ConfigError*>(&error) != nullptr ? kUsage : 1;
 }
 
+std::shared_ptr<ClusterEnvironment> environment_of(const FabricOptions& options) {
+  return detail::named_environment(options.strategy, options.cluster_environment);
+}
+
+std::shared_ptr<ClusterEnvironment> environment_of(const TrainerOptions& options) {
+  auto besides = options.cluster_environment;
+  for (const auto& plugin : options.plugins) {
+    const auto* own = std::get_if<std::shared_ptr<ClusterEnvironment>>(&plugin);
+    if (own != nullptr && *own) besides = *own;
+  }
+  return detail::named_environment(options.strategy, besides);
+}
+
+// Whether this process was started as a rank, as far as that is known before the program's body runs: by a
+// launcher, or in the words of an environment that `options` name.
+template <class Options>
+bool is_started(Options options, const StrategyOptions& code) {
+  if (started_by_launcher()) return true;
+  try {
+    detail::keep_code_only_options(code, options.strategy);
+    const auto environment = environment_of(options);
+    return environment && environment->creates_processes_externally();
+  } catch (const ConfigError&) {
+    return false;  // a rank that it names may know its place
+  }
+}
+
 // Ranks that this process must fork; 0 when it is itself a rank, or the ranks are started another way.
 template <class Options>
-int ranks_to_fork(const Options& options, bool print_config) {
-  if (print_config || started_by_launcher()) return 0;
+int ranks_to_fork(const Options& options, bool is_rank, bool print_config) {
+  if (print_config || is_rank) return 0;
   const int count = devices_to_run_on(options.accelerator, options.devices).count;
   detect_environment()->validate_settings(count, options.num_nodes);
   const auto start = rank_start(options.strategy);
@@ -107,10 +138,9 @@ int ranks_to_fork(const Options& options, bool print_config) {
 
 // In a process that is a rank, before its first random numbers: LibTorch looks for CUDA but once.
 template <class Options>
-void load_accelerator(const Options& options, bool is_forked) {
+void load_accelerator(const Options& options, bool is_rank) {
   const auto plan = devices_to_run_on(options.accelerator, options.devices);
-  const bool is_rank = is_forked || started_by_launcher() || plan.count * options.num_nodes == 1;
-  if (is_rank) find_accelerator(plan.accelerator)->load();
+  if (is_rank || plan.count * options.num_nodes == 1) find_accelerator(plan.accelerator)->load();
 }
 
 void warn_of_many(int ranks) {
@@ -222,10 +252,12 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
     }
     const auto wanted_run_dir = options.run_dir;
     const bool print_config = command_line.print_config;
-    const int ranks = program.fabric ? ranks_to_fork(settings.fabric, print_config)
-                                     : ranks_to_fork(settings.trainer, print_config);
+    bool is_rank = program.fabric ? is_started(settings.fabric, program.fabric->strategy)
+                                  : is_started(settings.trainer, program.trainer.strategy);
+    const int ranks = program.fabric ? ranks_to_fork(settings.fabric, is_rank, print_config)
+                                     : ranks_to_fork(settings.trainer, is_rank, print_config);
     const int num_nodes = program.fabric ? settings.fabric.num_nodes : settings.trainer.num_nodes;
-    if (!print_config && !started_by_launcher()) {
+    if (!print_config && !is_rank) {
       options.run_dir = claim_run_directory(options.run_dir, options.name, settings.trainer.default_root_dir);
     }
     warn_of_many(ranks);
@@ -236,9 +268,11 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
     cli.wanted_run_dir_ = wanted_run_dir;
     const auto rank_body = [&] {
       // OpenMP read the variable when LibTorch was loaded, before the ranks were forked.
-      if (ranks != 0) at::set_num_threads(threads_per_rank());
-      if (!print_config && program.fabric) load_accelerator(settings.fabric, ranks != 0);
-      if (!print_config && !program.fabric) load_accelerator(settings.trainer, ranks != 0);
+      if (ranks != 0 && !is_rank) at::set_num_threads(threads_per_rank());
+      const bool must_load = is_rank || ranks != 0;
+      if (!print_config && program.fabric) load_accelerator(settings.fabric, must_load);
+      if (!print_config && !program.fabric) load_accelerator(settings.trainer, must_load);
+      detail::repeat_seed(std::stoi(told_rank().value_or("0")));
       if (options.seed_everything) torch::manual_seed(*options.seed_everything);
       try {
         body(cli);
@@ -246,8 +280,15 @@ int run(int argc, char** argv, Program program, const std::function<void(Cli&)>&
       }
     };
     if (ranks == 0) return run_rank(rank_body, options.run_dir);
-    return launch_forked(launch_options(ranks, num_nodes, options.run_dir),
-                         [&] { return run_rank(rank_body); });
+    {
+      const launch::OutsideRanks outside(ranks);
+      const int code = launch_forked(launch_options(ranks, num_nodes, options.run_dir),
+                                     [&] { return run_rank(rank_body); });
+      if (!outside.were_found()) return code;
+    }
+    is_rank = true;  // as the environment that the body has made knows
+    if (detail::give_back_run_directory(options.run_dir)) cli.run_.run_dir = options.run_dir = wanted_run_dir;
+    return run_rank(rank_body, options.run_dir);
   } catch (const std::exception& error) {
     return print_error(error);
   }

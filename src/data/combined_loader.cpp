@@ -206,6 +206,10 @@ class CombinedLoader final : public AnyLoader {
     return sum;
   }
 
+  bool is_dealt_out() const override {
+    return std::ranges::any_of(loaders_, [](const auto& loader) { return loader->is_dealt_out(); });
+  }
+
   std::unique_ptr<BatchStream> stream(const ShardSpec& spec, std::int64_t epoch,
                                       std::int64_t skip_batches) const override {
     auto stream = make_stream(parts(spec, epoch));

@@ -40,7 +40,8 @@ at::Tensor labels(const fs::path& path, const CsvTable& table, const at::Tensor&
   throw DataError("data", {.what = "a label does not fit its type",
                            .expected = std::string("an integer of type ") + at::toString(dtype),
                            .got = std::to_string(values[row].item<double>()),
-                           .where = path.string() + ":" + std::to_string(table.line_of(row))});
+                           .where = path.string() + ":" + std::to_string(table.line_of(row)),
+                           .hint = "for a target that is no class number, {.label_dtype = torch::kFloat}"});
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 #include <ATen/Context.h>
 #include <c10/util/Type.h>
 #include <lockstep/base/error.h>
-#include <lockstep/base/log.h>
 #include <lockstep/data/sampler.h>
 
+#include "base/job_log.h"
 #include "data/streams.h"
 
 namespace lockstep::detail {
@@ -67,6 +67,14 @@ void require_count(const char* what, std::int64_t said, std::size_t given) {
                            .got = std::to_string(given)});
 }
 
+// What is dealt out to the ranks: all of a sampler that gives one rank's samples are that rank's.
+ShardSpec dealing(const LoaderOptions& options, ShardSpec spec) {
+  if (!options.sampler || !options.sampler->is_of_one_rank()) return spec;
+  spec.num_replicas = 1;
+  spec.rank = 0;
+  return spec;
+}
+
 std::vector<std::int64_t> indices_of(std::int64_t dataset_size, const LoaderOptions& options,
                                      const ShardSpec& spec, std::int64_t epoch) {
   const auto seed = seed_of(options, spec);
@@ -74,7 +82,8 @@ std::vector<std::int64_t> indices_of(std::int64_t dataset_size, const LoaderOpti
     return dealt(dataset_size, {.shuffle = options.shuffle && !spec.in_order, .seed = seed}, spec, epoch);
   const auto all = options.sampler->indices(epoch, seed);
   require_count("indices", options.sampler->num_samples(), all.size());
-  auto mine = select(all, dealt(static_cast<std::int64_t>(all.size()), {.shuffle = false}, spec, epoch));
+  auto mine = select(
+      all, dealt(static_cast<std::int64_t>(all.size()), {.shuffle = false}, dealing(options, spec), epoch));
   check_indices(mine, dataset_size);
   return mine;
 }
@@ -130,7 +139,8 @@ EpochPlan plan_epoch(std::int64_t dataset_size, const LoaderOptions& options, co
 
 std::int64_t planned_batches(std::int64_t dataset_size, const LoaderOptions& options, const ShardSpec& spec) {
   if (options.batch_sampler) return num_dealt(options.batch_sampler->num_batches(), spec);
-  const auto samples = num_dealt(options.sampler ? options.sampler->num_samples() : dataset_size, spec);
+  const auto samples =
+      num_dealt(options.sampler ? options.sampler->num_samples() : dataset_size, dealing(options, spec));
   return samples / options.batch_size + (!options.drop_last && samples % options.batch_size != 0);
 }
 
@@ -228,6 +238,7 @@ class DatasetLoader final : public LoaderBase {
   std::int64_t num_batches(const ShardSpec& spec) const override {
     return detail::planned_batches(size_, options(), spec);
   }
+  bool is_dealt_out() const override { return !options().sampler || !options().sampler->is_of_one_rank(); }
 
  private:
   std::unique_ptr<detail::BatchSource> source(const ShardSpec& spec, std::int64_t epoch,
@@ -281,7 +292,7 @@ std::shared_ptr<AnyLoader> make_iterable_loader(OpenSource open, CountItems coun
 
 bool pins_memory(const LoaderOptions& options) {
   if (!options.pin_memory || at::hasCUDA()) return options.pin_memory;
-  warn_once("loader.pin_memory", "pin_memory is set, but there is no GPU: batches are not pinned");
+  warn_once_of_job("loader.pin_memory", "pin_memory is set, but there is no GPU: batches are not pinned");
   return false;
 }
 
@@ -301,7 +312,7 @@ void check_shards(const AnyLoader& loader, const ShardSpec& spec) {
   const std::int64_t samples = loader.num_samples();
   if (samples == 0) throw DataError("data", {.what = "the data set is empty"});
   if (!spec.pad) return;
-  if (samples < spec.num_replicas) {
+  if (samples < spec.num_replicas && loader.is_dealt_out()) {
     throw DataError("data",
                     {.what = "the data set is smaller than the world",
                      .expected = "a sample for each of " + std::to_string(spec.num_replicas) + " ranks",

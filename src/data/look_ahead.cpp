@@ -107,6 +107,7 @@ class LookAheadLoader final : public AnyLoader {
   std::int64_t num_batches(const ShardSpec& spec) const override { return loader_->num_batches(spec); }
   std::int64_t num_samples() const override { return loader_->num_samples(); }
   std::int64_t batch_size() const override { return loader_->batch_size(); }
+  bool is_dealt_out() const override { return loader_->is_dealt_out(); }
 
   std::unique_ptr<BatchStream> stream(const ShardSpec& spec, std::int64_t epoch,
                                       std::int64_t skip_batches) const override {

@@ -52,8 +52,8 @@ DistributedSampler::DistributedSampler(std::int64_t size, int num_replicas, int 
   num_samples_ = samples_per_rank(size, num_replicas, options.drop_last);
 }
 
-std::vector<std::int64_t> DistributedSampler::indices() const {
-  const std::vector<std::int64_t> order = ordered(size_, options_, epoch_);
+std::vector<std::int64_t> DistributedSampler::indices(std::int64_t epoch, std::uint64_t) const {
+  const std::vector<std::int64_t> order = ordered(size_, options_, epoch);
   std::vector<std::int64_t> mine(static_cast<std::size_t>(num_samples_));
   for (std::size_t i = 0; i < mine.size(); ++i) {
     mine[i] =
@@ -72,8 +72,8 @@ std::int64_t UnrepeatedDistributedSampler::num_samples() const {
   return samples_per_rank(std::max<std::int64_t>(size_ - rank_, 0), num_replicas_, false);
 }
 
-std::vector<std::int64_t> UnrepeatedDistributedSampler::indices() const {
-  const std::vector<std::int64_t> order = ordered(size_, options_, epoch_);
+std::vector<std::int64_t> UnrepeatedDistributedSampler::indices(std::int64_t epoch, std::uint64_t) const {
+  const std::vector<std::int64_t> order = ordered(size_, options_, epoch);
   std::vector<std::int64_t> mine;
   mine.reserve(static_cast<std::size_t>(num_samples()));
   for (std::int64_t i = rank_; i < size_; i += num_replicas_)

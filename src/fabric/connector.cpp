@@ -5,6 +5,7 @@
 #include <fstream>
 #include <vector>
 
+#include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
 #include <lockstep/cluster/detect.h>
@@ -14,7 +15,10 @@
 #include <lockstep/launch/launch.h>
 #include <lockstep/parallel/dispatch/engine_hooks.h>
 
+#include "base/job_log.h"
 #include "base/system.h"
+#include "cluster/environment_end.h"
+#include "launch/outside_ranks.h"
 #include "launch/signals.h"
 
 namespace lockstep::detail {
@@ -28,9 +32,11 @@ std::vector<std::string> own_arguments() {
   return arguments;
 }
 
-[[noreturn]] void refuse_devices(int asked, int started) {
+[[noreturn]] void refuse_devices(int asked, int started, const ClusterEnvironment& environment) {
+  const bool is_variable = environment.name() == "torchelastic" && env::get("LOCAL_WORLD_SIZE");
+  const std::string source = is_variable ? "LOCAL_WORLD_SIZE" : "cluster environment " + environment.name();
   throw ConfigError("fabric", {.what = "devices differs from what the launcher started on this node",
-                               .expected = std::to_string(started) + " (LOCAL_WORLD_SIZE), or auto",
+                               .expected = std::to_string(started) + " (" + source + "), or auto",
                                .got = std::to_string(asked)});
 }
 
@@ -55,23 +61,30 @@ WorldShape world_shape(const ConnectorOptions& options, const ClusterEnvironment
   environment.validate_settings(shape.devices, shape.num_nodes);
   const int local = environment.local_world_size().value_or(shape.devices);
   if (is_started && !options.devices.is_auto() && shape.devices != local)
-    refuse_devices(shape.devices, local);
+    refuse_devices(shape.devices, local, environment);
   return shape;
 }
 
 std::shared_ptr<ClusterEnvironment> chosen_environment(const ConnectorOptions& options) {
-  const auto start = rank_start(options.strategy);
-  const bool is_strategys = start && !start->cluster_environment.is_detected();
-  if (is_strategys && options.cluster_environment)
-    throw ConfigError(
-        "fabric", {.what = "cluster_environment is given to the strategy, and another one besides",
-                   .expected = "one of them",
-                   .got = start->cluster_environment.name() + " and " + options.cluster_environment->name()});
-  if (is_strategys) return start->cluster_environment.environment();
-  return options.cluster_environment ? options.cluster_environment : detect_environment();
+  const auto named = named_environment(options.strategy, options.cluster_environment);
+  if (!named) return detect_environment();
+  launch::leave_if_started_outside(*named);
+  return named;
 }
 
 }  // namespace
+
+std::shared_ptr<ClusterEnvironment> named_environment(const StrategyOptions& strategy,
+                                                      const std::shared_ptr<ClusterEnvironment>& besides) {
+  const auto start = rank_start(strategy);
+  const bool is_strategys = start && !start->cluster_environment.is_detected();
+  if (is_strategys && besides)
+    throw ConfigError("fabric",
+                      {.what = "cluster_environment is given to the strategy, and another one besides",
+                       .expected = "one of them",
+                       .got = start->cluster_environment.name() + " and " + besides->name()});
+  return is_strategys ? start->cluster_environment.environment() : besides;
+}
 
 Connector::Connector(ConnectorOptions options)
     : options_(std::move(options)),
@@ -105,6 +118,8 @@ std::shared_ptr<Strategy> Connector::join() const {
   disable_heap_trimming();
   join_launcher();
   set_world_ranks(*environment_, shape_);
+  cluster::tear_down_at_end(environment_);
+  set_rank_of_job_log(environment_->global_rank());
   auto strategy = make_strategy(options_.strategy, world_size());
   begin_on_device(*find_accelerator(plan_.accelerator), device());
   if (options_.cuda_graphs) leave_default_stream(device());

@@ -23,6 +23,12 @@ struct ConnectorOptions {
   std::shared_ptr<ClusterEnvironment> cluster_environment = {};  ///< none: detected
 };
 
+/// The environment that `strategy` names or brings along, or the one `besides`; none where it is to be
+/// detected.
+/// @throws ConfigError where there are two, or the named one does not know its place
+LOCKSTEP_API std::shared_ptr<ClusterEnvironment> named_environment(
+    const StrategyOptions& strategy, const std::shared_ptr<ClusterEnvironment>& besides);
+
 /// Looks at options and environment, once; after that it only tells. Nothing here is Collective.
 class Connector {
  public:

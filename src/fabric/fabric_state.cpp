@@ -47,9 +47,9 @@ FabricState::FabricState(FabricOptions chosen)
                  .num_nodes = options.num_nodes,
                  .strategy = options.strategy,
                  .cuda_graphs = options.cuda_graphs,
-                 .cluster_environment = options.cluster_environment}),
-      precision(make_precision(chosen_precision(deepspeed, options))) {
+                 .cluster_environment = options.cluster_environment}) {
   if (!connector.must_start_ranks()) strategy = connector.join();
+  precision = make_precision(chosen_precision(deepspeed, options));
 }
 
 GradientClip FabricState::clip() const {

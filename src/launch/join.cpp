@@ -7,6 +7,7 @@
 #include <cctype>
 #include <charconv>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <string>
 
@@ -18,7 +19,9 @@
 #include <lockstep/launch/errors.h>
 
 #include "base/format.h"
+#include "base/job_log.h"
 #include "base/system.h"
+#include "cluster/environment_end.h"
 #include "launch/rank_process.h"
 #include "launch/run_files.h"
 #include "launch/signals.h"
@@ -58,6 +61,7 @@ void note_uncaught() {
     note_failure(error);
   } catch (...) {
   }
+  cluster::end_environments();
   usual_end();
 }
 
@@ -83,12 +87,15 @@ std::optional<std::string> told_rank() {
 std::optional<int> local_world_size() { return detect_environment()->local_world_size(); }
 
 void join_launcher() {
+  watch_for_uncaught();
   if (!started_by_launcher()) return;
-  if (const auto rank = told_rank()) ::prctl(PR_SET_NAME, ("rank-" + *rank).c_str());
+  if (const auto rank = told_rank()) {
+    ::prctl(PR_SET_NAME, ("rank-" + *rank).c_str());
+    detail::set_rank_of_job_log(number_at_start(*rank));
+  }
   keep_private("LOCKSTEP_LISTEN_FD");
   keep_private("LOCKSTEP_STORE_TOKEN_FD");
   attach_status();
-  watch_for_uncaught();
 }
 
 int threads_per_rank() {
@@ -142,6 +149,9 @@ void note_failure(const std::exception& error) {
 }
 
 int launch::guard_rank(const std::function<int()>& body) {
+  struct AtEnd {
+    ~AtEnd() { cluster::end_environments(); }
+  } const at_end;
   occupy_standard_descriptors();
   heed_signals_as_first_process();
   try {
@@ -171,7 +181,8 @@ int run_rank(const std::function<void()>& body, const std::filesystem::path& run
     return 0;
   });
   const bool has_failed = code != 0 && code != Terminated::kExitCode;
-  if (has_failed && !run_dir.empty() && !started_by_launcher()) launch::write_lone_failure(run_dir, code);
+  const bool is_alone = !run_dir.empty() && !started_by_launcher() && std::filesystem::is_directory(run_dir);
+  if (has_failed && is_alone) launch::write_lone_failure(run_dir, code);
   return code;
 }
 

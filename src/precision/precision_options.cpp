@@ -5,10 +5,11 @@
 #include <string>
 
 #include <lockstep/base/error.h>
-#include <lockstep/base/log.h>
 #include <lockstep/precision/grad_scaler.h>
 #include <lockstep/precision/precision.h>
 #include <lockstep/torch.h>
+
+#include "base/job_log.h"
 
 namespace lockstep {
 
@@ -97,7 +98,8 @@ Row not_built(std::string_view name) { return {name, Fp32{}, "not built yet", kN
 
 void note_old_name(std::string_view old, std::string_view name) {
   if (old.empty()) return;
-  log_info("precision \"" + std::string(old) + "\" is an old name: write \"" + std::string(name) + "\"");
+  detail::log_info_of_job("precision \"" + std::string(old) + "\" is an old name: write \"" +
+                          std::string(name) + "\"");
 }
 
 template <class... Arguments>
@@ -146,6 +148,8 @@ std::span<const Row> precision_choices() {
   };
   return rows;
 }
+
+PrecisionOptions::PrecisionOptions(std::string_view name) { pick(name, precision_choices()); }
 
 std::shared_ptr<Precision> make_precision(const PrecisionOptions& options) {
   return std::visit([](const auto& held) { return make(held); }, options);

@@ -101,6 +101,8 @@ std::span<const Row> strategy_choices() {
   return rows;
 }
 
+StrategyOptions::StrategyOptions(std::string_view name) { pick(name, strategy_choices()); }
+
 std::optional<RankStart> rank_start(const StrategyOptions& options) {
   const auto of = []<class Options>(const Options& chosen) -> std::optional<RankStart> {
     if constexpr (requires { chosen.start_method; }) {

@@ -56,7 +56,7 @@ void refuse_in_barebones(std::string option, std::string got) {
                               .hint = "barebones measures the loop and nothing else"});
 }
 
-void apply_barebones(TrainerOptions& options) {
+void apply_barebones(TrainerOptions& options, RunNotes& notes) {
   if (options.fast_dev_run) refuse_in_barebones("fast_dev_run", options.fast_dev_run.print());
   if (options.detect_anomaly) refuse_in_barebones("detect_anomaly", "true");
   if (options.profiler) refuse_in_barebones("profiler", options.profiler.print());
@@ -69,11 +69,11 @@ void apply_barebones(TrainerOptions& options) {
   options.enable_model_summary = false;
   options.log_every_n_steps = 0;
   options.num_sanity_val_steps = 0;
-  log_warning(
+  notes.warnings.push_back(
       "barebones = true: no logger, checkpoint, progress bar, summary or sanity check; log() does nothing");
 }
 
-void apply_fast_dev_run(TrainerOptions& options) {
+void apply_fast_dev_run(TrainerOptions& options, RunNotes& notes) {
   const int batches = options.fast_dev_run.batches();
   for (auto* limit : {&options.limit_train_batches, &options.limit_val_batches, &options.limit_test_batches,
                       &options.limit_predict_batches})
@@ -85,8 +85,8 @@ void apply_fast_dev_run(TrainerOptions& options) {
   options.check_val_every_n_epoch = 1;
   options.logger = false;
   options.enable_checkpointing = false;
-  log_info("fast_dev_run: " + std::to_string(batches) +
-           " batch(es) of every stage, no logger, no checkpoint");
+  notes.infos.push_back("fast_dev_run: " + std::to_string(batches) +
+                        " batch(es) of every stage, no logger, no checkpoint");
 }
 
 void apply_overfit(TrainerOptions& options) {
@@ -95,11 +95,12 @@ void apply_overfit(TrainerOptions& options) {
 }
 
 // Lightning's rule for runs without any limit.
-void resolve_limits(TrainerOptions& options) {
+void resolve_limits(TrainerOptions& options, RunNotes& notes) {
   if (!options.min_epochs) options.min_epochs = options.min_steps > 0 ? 1 : 0;
   if (options.max_epochs) return;
   if (options.max_steps == -1 && !options.max_time) {
-    log_warning("max_epochs is not set: stopping after 1000 epochs; set max_epochs to -1 for no limit");
+    notes.warnings.push_back(
+        "max_epochs is not set: stopping after 1000 epochs; set max_epochs to -1 for no limit");
     options.max_epochs = 1000;
   } else {
     options.max_epochs = -1;
@@ -173,22 +174,22 @@ void apply_plugins(TrainerOptions& options) {
 
 }  // namespace
 
-TrainerOptions effective(TrainerOptions options) {
+TrainerOptions effective(TrainerOptions options, RunNotes& notes) {
   check(options);
   apply_plugins(options);
   check_validation(options);
-  if (options.barebones) apply_barebones(options);
+  if (options.barebones) apply_barebones(options, notes);
   add_model_checkpoint(options);
   add_local_checkpoint(options);
   if (!options.overfit_batches.is_zero()) apply_overfit(options);
-  if (options.fast_dev_run) apply_fast_dev_run(options);
-  resolve_limits(options);
+  if (options.fast_dev_run) apply_fast_dev_run(options, notes);
+  resolve_limits(options, notes);
   if (options.max_time)
     options.callbacks.push_back(std::make_shared<Timer>(TimerOptions{.duration = *options.max_time}));
   return options;
 }
 
-void apply_determinism(const TrainerOptions& options) {
+void apply_determinism(const TrainerOptions& options, RunNotes& notes) {
   auto& context = at::globalContext();
   const bool deterministic = options.deterministic != Deterministic::kFalse;
   if (deterministic) {
@@ -196,7 +197,8 @@ void apply_determinism(const TrainerOptions& options) {
     // cuBLAS reads this variable when it is first used.
     if (!env::get("CUBLAS_WORKSPACE_CONFIG")) env::set("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
     if (options.benchmark.value_or(false))
-      log_warning("benchmark = true with deterministic: cuDNN may choose other algorithms in each run");
+      notes.warnings.push_back(
+          "benchmark = true with deterministic: cuDNN may choose other algorithms in each run");
   }
   if (options.benchmark || deterministic) context.setBenchmarkCuDNN(options.benchmark.value_or(false));
 }

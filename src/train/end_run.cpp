@@ -94,31 +94,43 @@ std::vector<std::int64_t> peak_rss_of_all(const Communicator& communicator) {
   return bytes;
 }
 
-// RUN_DIR/summary.json: what a run was and what came out of it, for scripts. `status` is "success", "failed"
-// or "terminated"; `peak_rss`: of the ranks that are known about, in bytes.
+// RUN_DIR/summary.json: what a run was and what came out of it, for scripts. Counters and times are of the
+// whole run, with the legs before the one that ends; seconds are null where the checkpoint that it went on
+// from does not tell them. `status` is "success", "failed" or "terminated"; `peak_rss`: of the ranks that are
+// known about, in bytes.
 void write_summary(const FitParts& fit, const SearchRun& search, const std::string& status,
                    const std::vector<std::int64_t>& peak_rss) {
   const auto& setup = fit.setup;
   if (setup.run_dir.empty() || !setup.is_global_zero()) return;
   const auto& progress = fit.progress;
   const auto& figures = fit.log.figures;
-  nlohmann::ordered_json summary{
-      {"status", status},
-      {"strategy", setup.strategy->name()},
-      {"precision", setup.precision->name()},
-      {"world_size", setup.environment->world_size()},
-      {"epochs", progress.epoch},
-      {"steps", progress.global_step},
-      {"samples", progress.samples},
+  const nlohmann::ordered_json leg{
+      {"steps", figures.steps},
+      {"samples", figures.samples},
       {"seconds", figures.seconds},
-      {"samples_per_second", ratio(static_cast<double>(figures.samples), figures.seconds)},
-      {"start_to_first_collective_s", figures.start_to_first_collective_s},
-      {"comm_backend", setup.communicator().backend()},
-      {"bytes_sent_per_step",
-       ratio(static_cast<double>(figures.bytes_sent), static_cast<double>(figures.steps))},
-      {"peak_rss_bytes_per_rank", peak_rss},
-      {"metrics", fit.log.all_metrics},
-      {"versions", {{"lockstep", kVersion}, {"libtorch", TORCH_VERSION}}}};
+      {"samples_per_second", ratio(static_cast<double>(figures.samples), figures.seconds)}};
+  nlohmann::ordered_json summary{{"status", status},
+                                 {"strategy", setup.strategy->name()},
+                                 {"precision", setup.precision->name()},
+                                 {"world_size", setup.environment->world_size()},
+                                 {"epochs", progress.epoch},
+                                 {"steps", progress.global_step},
+                                 {"samples", progress.samples},
+                                 {"seconds", nullptr},
+                                 {"samples_per_second", nullptr},
+                                 {"this_leg", leg},
+                                 {"start_to_first_collective_s", figures.start_to_first_collective_s},
+                                 {"comm_backend", setup.communicator().backend()},
+                                 {"bytes_sent_per_step", ratio(static_cast<double>(figures.bytes_sent),
+                                                               static_cast<double>(figures.steps))},
+                                 {"peak_rss_bytes_per_rank", peak_rss},
+                                 {"metrics", fit.log.all_metrics},
+                                 {"versions", {{"lockstep", kVersion}, {"libtorch", TORCH_VERSION}}}};
+  if (figures.seconds_before) {
+    const double seconds = *figures.seconds_before + figures.seconds;
+    summary["seconds"] = seconds;
+    summary["samples_per_second"] = ratio(static_cast<double>(progress.samples), seconds);
+  }
   for (const auto& [name, found] : search.found)
     std::visit([&](const auto& value) { summary["tuned"][name] = value; }, found);
   write_file_atomically(setup.run_dir / "summary.json",

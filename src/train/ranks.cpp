@@ -9,11 +9,13 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/launch/join.h>
 #include <lockstep/train/run_directory.h>
 
 #include "fabric/connector.h"
 #include "train/logging/run_log.h"
 #include "train/options/run_directory.h"
+#include "train/options/run_record.h"
 
 namespace lockstep::detail {
 namespace {
@@ -61,6 +63,15 @@ void check_run_dirs(const RunSetup& setup) {
   }
 }
 
+// Ranks that only the program's own environment knows of have claimed a folder each.
+void leave_run_directory_to_rank_0(RunSetup& setup) {
+  auto& run_dir = setup.options.run.run_dir;
+  const auto& environment = *setup.environment;
+  const bool is_alone = !environment.creates_processes_externally() || started_by_launcher();
+  if (is_alone || environment.world_size() == 1 || environment.global_rank() == 0) return;
+  if (give_back_run_directory(run_dir)) run_dir.clear();
+}
+
 }  // namespace
 
 void find_ranks(RunSetup& setup) {
@@ -79,6 +90,7 @@ void find_ranks(RunSetup& setup) {
   }
   setup.environment = connector.environment();
   setup.shape = connector.shape();
+  leave_run_directory_to_rank_0(setup);
   setup.strategy = connector.join();
 }
 
@@ -110,14 +122,22 @@ void open_run_directory(RunSetup& setup, RunLog& log) {
                  .world_size = setup.environment->world_size(),
                  .file = setup.run_dir / "logs" /
                          ("rank_" + std::to_string(setup.environment->global_rank()) + ".log")});
-  const auto pids = setup.communicator().all_gather_bytes(std::to_string(getpid()));
+  auto pids = setup.communicator().all_gather_bytes(std::to_string(getpid()) + ' ' + own_seed());
   if (!setup.is_global_zero()) return;
+  std::vector<std::string> seeds;
+  for (auto& pid : pids) {
+    const auto blank = pid.find(' ');
+    seeds.push_back(pid.substr(blank + 1));
+    pid.resize(blank);
+  }
   if (!env::get("LOCKSTEP_LAUNCHED") || number > 1) write_ranks(setup.run_dir, pids);
   check_target(setup.options.run.save_weights);
   if (!setup.options.run.config_yaml.empty()) {
     write_file_atomically(setup.run_dir / "config.yaml", setup.options.run.config_yaml);
   }
+  write_run_record(setup, number, seeds);
   log.loggers = make_loggers(setup.options, setup.run_dir);
+  if (!setup.options.barebones) log_info("run directory: " + setup.run_dir.string());
 }
 
 }  // namespace lockstep::detail

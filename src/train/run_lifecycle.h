@@ -3,6 +3,8 @@
 
 #include <exception>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "train/logging/run_log.h"
 #include "train/loops/trainer_state.h"
@@ -11,15 +13,22 @@
 
 namespace lockstep::detail {
 
+/// What concerns a run and not a rank, in words.
+struct RunNotes {
+  std::vector<std::string> infos = {};
+  std::vector<std::string> warnings = {};
+};
+
 /// Checks `options`, takes what is among the plugins, and spells out what fast_dev_run, overfit_batches,
 /// barebones and missing limits mean.
 /// @throws ConfigError naming the option, its value and what is accepted; naming plugins that are null, two
 /// of a kind, or of what an option names, too
-TrainerOptions effective(TrainerOptions options);
+/// Adds to `notes` what rank 0 is to say of it, once it is known who that is.
+TrainerOptions effective(TrainerOptions options, RunNotes& notes);
 
 /// Sets LibTorch's process-wide switches for `deterministic` and `benchmark`. A switch whose option is not
 /// set stays as it is.
-void apply_determinism(const TrainerOptions& options);
+void apply_determinism(const TrainerOptions& options, RunNotes& notes);
 
 /// Finds the rank of this process. Where no launcher has started the ranks that `setup` asks for, the process
 /// becomes the supervisor of copies of itself and exits with their status.

@@ -24,6 +24,7 @@
 #include "train/loops/fit_loop.h"
 #include "train/loops/trainer_state.h"
 #include "train/options/deepspeed_options.h"
+#include "train/options/run_record.h"
 #include "train/run_lifecycle.h"
 
 namespace lockstep {
@@ -61,9 +62,12 @@ class LoopFigures {
         setup_(setup),
         progress_(progress),
         before_(progress),
-        sent_before_(setup.strategy->bytes_sent()) {}
+        sent_before_(setup.strategy->bytes_sent()) {
+    figures_.leg_began = std::chrono::steady_clock::now();
+  }
   ~LoopFigures() {
-    figures_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    figures_.seconds = figures_.leg_seconds();
+    figures_.leg_began.reset();
     figures_.steps = progress_.global_step - before_.global_step;
     figures_.samples = progress_.samples - before_.samples;
     figures_.bytes_sent = setup_.strategy->bytes_sent() - sent_before_;
@@ -77,7 +81,6 @@ class LoopFigures {
   const FitProgress& progress_;
   FitProgress before_;
   std::uint64_t sent_before_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 // A file that could not be written makes the run fail after all of its hooks have been called.
@@ -191,6 +194,12 @@ void run_guarded(const FitParts& fit, const SearchRun& search, const std::functi
   }
 }
 
+void say_on_rank_0(const RunSetup& setup, const RunNotes& notes) {
+  if (!setup.is_global_zero()) return;
+  for (const auto& text : notes.infos) log_info(text);
+  for (const auto& text : notes.warnings) log_warning(text);
+}
+
 // Resets what an earlier fit of this Trainer has left.
 void forget_fit(const FitParts& fit, const ModelCheckpoint* callback) {
   fit.progress = {};
@@ -211,14 +220,17 @@ void forget_fit(const FitParts& fit, const ModelCheckpoint* callback) {
 using namespace detail;
 
 Trainer::Trainer(TrainerOptions options) : state_(std::make_unique<TrainerState>()) {
-  options = effective(std::move(options));
+  RunNotes notes;
+  options = effective(std::move(options), notes);
   const bool is_of_program = options.run.run_dir.empty() || !options.run.config_yaml.empty();
   if (options.run.run_dir.empty()) options.run.run_dir = env::get("LOCKSTEP_RUN_DIR").value_or("");
   auto& setup = state_->setup;
   setup.has_run_dir_of_program = is_of_program && !options.run.run_dir.empty();
   setup.options = std::move(options);
-  apply_determinism(setup.options);
+  apply_determinism(setup.options, notes);
   find_ranks(setup);
+  say_on_rank_0(setup, notes);
+  repeat_seed(setup.environment->global_rank());
   setup.deepspeed = apply_deepspeed(setup.options, setup.shape.devices * setup.shape.num_nodes);
   setup.precision = make_precision(setup.options.precision);
   setup.checkpoint_io = own_checkpoint_io(setup.options);

@@ -54,6 +54,30 @@ std::string write_file(const std::string& name, const std::string& text) {
   return folder.file(name, text);
 }
 
+struct Rare {
+  int every = 100;
+};
+void describe(OptionVisitor& v, Rare& o) { v.field("every", o.every, "How often", at_least(1)); }
+struct Often {
+  int every = 1;
+};
+void describe(OptionVisitor& v, Often& o) { v.field("every", o.every, "How often", at_least(1)); }
+struct Turns {
+  std::variant<Rare, Often> turn = Rare{};
+};
+constexpr Choice<std::variant<Rare, Often>> kTurns[] = {{"rare", Rare{}, "seldom"},
+                                                        {"often", Often{}, "not so"}};
+void describe(OptionVisitor& v, Turns& o) { v.choice("turn", o.turn, kTurns, "How it turns"); }
+
+TEST(Help, TellsTheDefaultsOfAlternativesThatShareAnOption) {
+  Turns turns;
+  OptionTree tree;
+  tree.add("", turns);
+  EXPECT_THAT(
+      help_text(tree, {.program = "demo"}),
+      ::testing::HasSubstr("--turn.every <int>  (default 100, of often 1; >= 1; only for rare, often)"));
+}
+
 TEST(CommandLine, ReadsVerbAndFlags) {
   const auto line = parse({"fit", "--demo.epochs", "5", "--print_config"});
   EXPECT_EQ(line.verb, "fit");

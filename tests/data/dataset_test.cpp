@@ -175,7 +175,7 @@ TEST(CsvDataset, NamesWhatIsWrong) {
   const auto path = folder.file("t.csv", "a,b\n1,2\n3,4.5\n");
   expect_error<ConfigError>([&] { csv_dataset(path, {.label = 2}); }, {"t.csv", "-2 to 1", "got 2"});
   expect_error<ConfigError>([&] { csv_dataset(path, {.label = -3}); }, {"got -3"});
-  expect_error<DataError>([&] { csv_dataset(path, {.label = 1}); }, {"t.csv:3", "4.5", "integer"});
+  expect_error<DataError>([&] { csv_dataset(path, {.label = 1}); }, {"t.csv:3", "4.5", "integer", "label_dtype = torch::kFloat"});
   const auto spaced = folder.file("s.csv", "a,b\n\n1,2\n3,4.5\n");
   expect_error<DataError>([&] { csv_dataset(spaced, {.label = 1}); }, {"s.csv:4", "4.5"});
   expect_error<DataError>([&] { csv_dataset(folder / "none.csv"); }, {"none.csv", "No such file"});

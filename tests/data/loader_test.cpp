@@ -51,6 +51,42 @@ TEST_P(LoaderWithWorkers, GivesBatchesInOrder) {
   EXPECT_EQ(full.num_batches(), 2);
 }
 
+TEST(LoaderOfOneRank, TakesADistributedSamplerAsItIs) {
+  const auto numbers = std::make_shared<Recorder>(7);
+  for (const int replicas : {1, 2}) {  // use_distributed_sampler or not: nothing is dealt out twice
+    const ShardSpec spec{.num_replicas = replicas, .rank = replicas - 1};
+    for (const std::int64_t epoch : {0, 3}) {
+      DistributedSampler sampler(7, 2, 1, {.seed = 5});
+      const auto by_value = loader(numbers, {.batch_size = 4, .sampler = sampler});
+      const auto by_pointer =
+          loader(numbers, {.batch_size = 4, .sampler = std::make_shared<DistributedSampler>(sampler)});
+      sampler.set_epoch(epoch);
+      EXPECT_THAT(batches_of(by_value, epoch, spec), ElementsAre(sampler.indices()));
+      EXPECT_THAT(batches_of(by_pointer, epoch, spec), ElementsAre(sampler.indices()));
+      EXPECT_EQ(by_value.num_batches(spec), 1);
+      EXPECT_FALSE(by_value.any().is_dealt_out());
+    }
+  }
+  EXPECT_TRUE(loader(numbers, {}).any().is_dealt_out());
+}
+
+TEST(LoaderOfOneRank, TakesADistributedSamplerOfTorch) {
+  namespace samplers = torch::data::samplers;
+  const auto numbers = std::make_shared<Recorder>(6);
+  const auto in_order =
+      loader(numbers, {.batch_size = 3, .sampler = samplers::DistributedSequentialSampler(6, 2, 1)});
+  EXPECT_THAT(batches_of(in_order), ElementsAre(Indices{3, 4, 5}));
+  Indices all;
+  for (const std::size_t rank : {0, 1}) {
+    const auto shuffled =
+        loader(numbers, {.batch_size = 3, .sampler = samplers::DistributedRandomSampler(6, 2, rank)});
+    EXPECT_EQ(shuffled.num_batches(), 1);
+    for (const auto& batch : batches_of(shuffled, 2)) all.insert(all.end(), batch.begin(), batch.end());
+    EXPECT_EQ(batches_of(shuffled, 2), batches_of(shuffled, 2));
+  }
+  EXPECT_THAT(all, ::testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5));
+}
+
 TEST_P(LoaderWithWorkers, GivesTheSameBatchesWhateverTheWorkers) {
   // Batches take turns in being slow, so that workers overtake each other.
   const auto uneven = std::make_shared<Recorder>(1000, [](std::span<const std::int64_t> indices) {

@@ -8,8 +8,24 @@ trap 'rm -rf "$work"' EXIT
 
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
 cp -r "$source/tests/packaging/consumer" "$work/consumer"
-cmake -S "$work/consumer" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-  -DCMAKE_PREFIX_PATH="$work/prefix;$(dirname "$torch")" >/dev/null
+# As docs/quickstart.md says, where neither python3 nor the cache leads to LibTorch.
+mkdir "$work/home" "$work/no_python"
+printf '#!/bin/sh\nexit 1\n' >"$work/no_python/python3"
+chmod +x "$work/no_python/python3"
+configure() {
+  HOME=$work/home XDG_CACHE_HOME= PATH=$work/no_python:$PATH \
+    cmake -S "$work/consumer" -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
+}
+configure "$work/build" >"$work/configured"
+grep -qx -- "-- LibTorch: $torch" "$work/configured"
 cmake --build "$work/build" >/dev/null
 "$work/build/consumer" | tee "$work/out"
 grep -qx 'lockstep 0.1.0, 1 rank, sum 1' "$work/out"
+
+# Where that LibTorch is gone, the error names the places.
+config=$(find "$work/prefix" -name lockstepConfig.cmake)
+sed -i "s|^set(LOCKSTEP_BUILT_WITH_TORCH .*|set(LOCKSTEP_BUILT_WITH_TORCH \"$work/gone\")|" "$config"
+if configure "$work/other" >"$work/configured" 2>&1; then exit 1; fi
+grep -q "LibTorch not found" "$work/configured"
+grep -q "$work/gone" "$work/configured"
+grep -q "$work/home/.cache/lockstep" "$work/configured"

@@ -11,6 +11,25 @@ namespace {
 
 bool autocast_is_on() { return at::autocast::is_autocast_enabled(at::kCPU); }
 
+TEST(PrecisionOptions, AreGivenByName) {
+  EXPECT_EQ(make_precision("16-mixed")->name(), "16-mixed");
+  std::string name = "bf16-true";
+  EXPECT_EQ(make_precision(name)->name(), "bf16-true");
+  const TrainerOptions options{.strategy = "ddp", .precision = "64-true", .accelerator = "cpu"};
+  EXPECT_TRUE(std::holds_alternative<Fp64>(options.precision));
+}
+
+TEST(PrecisionOptions, AWrongNameIsRefusedWhenATrainerOrAFabricIsMade) {
+  const TrainerOptions options{.precision = "16-mxied", .accelerator = "cpu"};
+  test::expect_error<ConfigError>([&] { Trainer{options}; },
+                                  {"trainer.precision", "\"16-mxied\"", "16-mixed", "did you mean"});
+  test::expect_error<ConfigError>([] { Trainer({.strategy = "dpp"}); },
+                                  {"trainer.strategy", "\"dpp\"", "ddp"});
+  test::expect_error<ConfigError>([] { Trainer({.strategy = "xla"}); },
+                                  {"trainer.strategy xla", "not built"});
+  test::expect_error<ConfigError>([] { Fabric({.strategy = "dpp"}); }, {"fabric.strategy", "\"dpp\"", "ddp"});
+}
+
 TEST(PrecisionChoices, KnowEveryNameOfLightning) {
   std::map<std::string, const Choice<PrecisionOptions>*> rows;
   for (const auto& row : precision_choices()) {

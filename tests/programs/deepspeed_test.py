@@ -235,6 +235,8 @@ class DeepSpeed(ProgramTest):
         (self.folder / "tagged" / "latest").write_text("global_step1")
         result = self.run_program(COMMAND, "estimate-memory", self.folder / "tagged", "--stage", 3)
         self.assertEqual((result.code, result.out), (0, expected.out), result)
+        result = self.run_program(COMMAND, "estimate-memory")
+        self.assert_refused(result, 2, "MODEL is required", "--largest-layer", "estimate of the memory")
         result = self.run_program(COMMAND, "estimate-memory", self.folder / "missing.safetensors")
         self.assert_refused(result, 2, "MODEL", "missing.safetensors", "checkpoint")
 

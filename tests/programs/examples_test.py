@@ -26,6 +26,12 @@ class ExamplesTest(ProgramTest):
         self.assertEqual(len(losses), 3)
         self.assertLess(losses[-1], losses[0])
 
+    def test_trainer_tunes_itself(self):
+        run, result = self.example("01_trainer", "tune", "--tune.scale_batch_size.max_val", "64", "--tune.lr_find.num_training", "30")
+        self.assertIn("--train.batch_size         64", result.out)
+        self.assertIn("--train.lr ", result.out)
+        self.assertIn("batch_size: 64", (run / "config.yaml").read_text())
+
     def test_callbacks_and_logging(self):
         run, result = self.example("04_callbacks_and_logging", "--seed_everything", "1", "--trainer.max_epochs", "6")
         self.assertGreater(self.column(run, "val_accuracy")[-1], 0.9)

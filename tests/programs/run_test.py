@@ -41,6 +41,28 @@ class Run(ProgramTest):
         self.assertTrue((run / "logs" / "rank_1.log").exists())
         self.assertEqual(list(self.metrics()[0])[:2], ["epoch", "step"])
 
+    def test_a_run_that_goes_on_tells_its_legs_apart(self):
+        self.succeed("--trainer.max_epochs", 1)
+        first = self.summary()
+        self.assertEqual(first["this_leg"], {name: first[name] for name in ("steps", "samples", "seconds", "samples_per_second")})
+        self.succeed("--trainer.max_epochs", 3, "--ckpt_path", "last")
+        both = self.summary()
+        self.assertEqual((both["steps"], both["samples"]), (3 * first["steps"], 3 * first["samples"]))
+        leg = both["this_leg"]
+        self.assertEqual((leg["steps"], leg["samples"]), (2 * first["steps"], 2 * first["samples"]))
+        self.assertGreater(leg["seconds"], 0)
+        self.assertGreater(both["seconds"], leg["seconds"])
+        self.assertLess(both["seconds"], leg["seconds"] + first["seconds"] + 1e-9)
+        self.assertAlmostEqual(both["samples_per_second"], both["samples"] / both["seconds"], places=3)
+
+    def test_what_concerns_the_run_is_said_once(self):
+        result = self.succeed("--trainer.devices", 2, "--trainer.fast_dev_run", "true", "--trainer.precision", "bf16",
+                              "--trainer.benchmark", "true", "--trainer.deterministic", "true", "--trainer.use_distributed_sampler", "false")
+        for text in ("fast_dev_run: 1 batch", "is an old name", "benchmark = true with deterministic",
+                     "2 ranks train on the same samples", f"run directory: {self.folder / 'run'}"):
+            self.assertEqual(result.err.count(text), 1, (text, result))
+        self.assertNotIn("the same samples", self.succeed("--trainer.devices", 2, "--trainer.fast_dev_run", "true").err)
+
     def test_validation_counts_every_sample_once(self):
         self.succeed("--trainer.devices", 2, "--trainer.max_epochs", 1, "--seed_everything", 1, "--save_weights", self.folder / "w.safetensors")
         two_ranks = self.summary()["metrics"]

@@ -1,4 +1,7 @@
 #include <set>
+#include <string>
+#include <string_view>
+#include <variant>
 
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
@@ -60,6 +63,20 @@ TEST(StrategyChoices, KnowEveryNameOfLightning) {
                            "xla_debug"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
+}
+
+TEST(StrategyOptions, AreGivenByName) {
+  const StrategyOptions ddp = "ddp", stage_2 = std::string("deepspeed_stage_2"),
+                        fork = std::string_view("DDP-Fork");
+  EXPECT_TRUE(std::holds_alternative<Ddp>(ddp));
+  EXPECT_EQ(std::get<DeepSpeed>(stage_2).stage, 2);
+  EXPECT_EQ(std::get<Ddp>(fork).start_method, StartMethod::kFork);
+  EXPECT_TRUE(
+      std::holds_alternative<std::shared_ptr<Strategy>>(StrategyOptions(make_strategy(SingleDevice{}, 1))));
+  StrategyOptions changed = "dpp";
+  EXPECT_EQ(changed.refused_name(), "dpp");
+  changed = Fsdp{};
+  EXPECT_EQ(changed.refused_name(), "");
 }
 
 TEST(MakeStrategy, AutoIsDdpFromTwoRanksOn) {

@@ -5,6 +5,7 @@
 // with options (read, check, print, list) is a visitor.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -37,6 +38,46 @@ struct Choice {
   Variant value;
   std::string_view help = {};
   std::string_view unavailable = {};  ///< not empty: the name is refused, for this reason
+};
+
+/// A std::variant that takes a name of its table, too, as flags do: `.strategy = "ddp"`. Derive from it, with
+/// constructors from names that call pick(). A name that no row has, or whose row is not available, is
+/// refused by OptionTree::validate(), and until then stands for the first alternative. What converts to the
+/// last alternative, a pointer, is taken as well.
+template <class... Ts>
+class NamedVariant : public std::variant<Ts...> {
+  using Own = std::variant_alternative_t<sizeof...(Ts) - 1, std::variant<Ts...>>;
+
+ public:
+  using Variant = std::variant<Ts...>;
+
+  NamedVariant() = default;
+  template <class T>
+  requires(std::same_as<std::remove_cvref_t<T>, Ts> || ...) NamedVariant(T&& value)
+      : Variant(std::forward<T>(value)) {}
+  template <class T>
+  requires(!(std::same_as<std::remove_cvref_t<T>, Ts> || ...) && std::convertible_to<T, Own>)
+      NamedVariant(T&& own)
+      : Variant(Own(std::forward<T>(own))) {}
+
+  /// The name that is refused; empty: none.
+  const std::string& refused_name() const { return refused_name_; }
+
+ protected:
+  /// Takes the value of the row of that name.
+  template <class Rows>
+  void pick(std::string_view name, const Rows& rows) {
+    for (const auto& row : rows) {
+      if (!detail::same_name(row.name, name)) continue;
+      Variant::operator=(row.value);
+      if (!row.unavailable.empty()) refused_name_ = name;
+      return;
+    }
+    refused_name_ = name;
+  }
+
+ private:
+  std::string refused_name_;
 };
 
 /// One member, its type erased. Borrows the member: valid during the visit only.
@@ -91,6 +132,9 @@ class LOCKSTEP_API OptionChoice {
   std::optional<std::size_t> held() const;
   /// Whether `row` is the first one of its alternative.
   bool is_canonical(std::size_t row) const;
+
+  /// The name that code has given, where no row has it or that row is not available; empty: none.
+  virtual std::string refused_name() const { return {}; }
 
   /// Assigns the value of `row`.
   virtual void pick(std::size_t row) = 0;
@@ -163,6 +207,10 @@ class ChoiceOf final : public OptionChoice {
   }
 
   std::size_t held_alternative() const override { return value_.index(); }
+  std::string refused_name() const override {
+    if constexpr (requires { value_.refused_name(); }) return value_.refused_name();
+    return {};
+  }
 
   Variant& value_;
   Table table_;
@@ -194,11 +242,10 @@ class LOCKSTEP_API OptionVisitor {
 
   /// A std::variant picked by a name of `table`, which must outlive the visit. The members of the
   /// alternative picked, if it is described, are `name.KEY`; none may be called `name`.
-  template <class... Ts>
-  void choice(std::string_view name, std::variant<Ts...>& value,
-              std::type_identity_t<std::span<const Choice<std::variant<Ts...>>>> table,
-              std::string_view help) {
-    detail::ChoiceOf<std::variant<Ts...>> slot(name, value, table, help);
+  template <class Variant>
+  void choice(std::string_view name, Variant& value,
+              std::type_identity_t<std::span<const Choice<Variant>>> table, std::string_view help) {
+    detail::ChoiceOf<Variant> slot(name, value, table, help);
     visit_choice(slot);
   }
 

@@ -25,9 +25,11 @@ struct OptionInfo {
   std::string help = {};                   ///< one sentence
   std::string choice = {};                 ///< key of the choice that the option depends on, if any
   std::vector<std::string> only_for = {};  ///< names of that choice that have the option
-  bool is_bool = false;                    ///< a bare flag means true
-  bool is_list = false;                    ///< a repeated flag appends
-  bool is_choice = false;                  ///< picks an alternative, which may have options below this key
+  /// Defaults of those of `only_for` that have another one than `default_value`.
+  std::map<std::string, std::string> other_defaults = {};
+  bool is_bool = false;    ///< a bare flag means true
+  bool is_list = false;    ///< a repeated flag appends
+  bool is_choice = false;  ///< picks an alternative, which may have options below this key
 };
 
 /// A group of options as help shows it: a root, or a described member.

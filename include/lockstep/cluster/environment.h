@@ -55,7 +55,9 @@ class LOCKSTEP_API ClusterEnvironment {
   /// @throws ConfigError naming both sides
   virtual void validate_settings(int num_devices, int num_nodes) const;
 
-  /// Undoes what the environment changed outside itself; called once when the run is over.
+  /// Undoes what the environment changed outside itself. Called once in every process that was a rank, when
+  /// its run is over: at the end of ls::run() or run_rank(), of a forked rank, or else of the process; after
+  /// a failure, too, but for death by a signal. What it throws is a warning.
   virtual void teardown();
 };
 

@@ -203,6 +203,8 @@ class LOCKSTEP_API AnyLoader {
   virtual std::int64_t num_samples() const = 0;
   /// Samples of a rank's batch, but for the last one of an epoch, which may be short.
   virtual std::int64_t batch_size() const = 0;
+  /// Whether `spec` decides which part of the data a rank gets; false where a sampler of its own does.
+  virtual bool is_dealt_out() const { return true; }
   /// The batches of that rank in `epoch` (from 0) without the first `skip_batches`, which are not read.
   /// Destroying the stream early is cheap: only batches being made are waited for.
   virtual std::unique_ptr<BatchStream> stream(const ShardSpec& spec, std::int64_t epoch,

@@ -32,8 +32,9 @@ struct LoaderOptions {
   std::optional<std::uint64_t> seed = std::nullopt;  ///< of shuffling; none: the run's
   bool persistent_workers = false;  ///< keep the threads, and what they have in thread_local variables, for
                                     ///< the next epoch
-  bool pin_memory = false;  ///< batches in page-locked memory; without a GPU a warning says it is moot
-  std::shared_ptr<const Sampler> sampler = nullptr;  ///< the order, instead of shuffle
+  bool pin_memory = false;     ///< batches in page-locked memory; without a GPU a warning says it is moot
+  SamplerChoice sampler = {};  ///< the order, instead of shuffle; that of a DistributedSampler is
+                               ///< this rank's, whatever use_distributed_sampler says
   std::shared_ptr<const BatchSampler> batch_sampler =
       nullptr;  ///< the batches, instead of batch_size, shuffle, drop_last and sampler
 };

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -41,9 +42,16 @@ struct Fp16Mixed {
 /// The scaler's options, without a level of their own.
 LOCKSTEP_API void describe(OptionVisitor& visitor, Fp16Mixed& options);
 
-/// A precision by its options, or a user's own.
-using PrecisionOptions =
-    std::variant<Fp32, Bf16Mixed, Fp16Mixed, Fp64, Fp16True, Bf16True, std::shared_ptr<Precision>>;
+/// A precision by its options, by a name of precision_choices() or a user's own. A name that none has is an
+/// error when a Trainer or a Fabric is made.
+class LOCKSTEP_API PrecisionOptions
+    : public NamedVariant<Fp32, Bf16Mixed, Fp16Mixed, Fp64, Fp16True, Bf16True, std::shared_ptr<Precision>> {
+ public:
+  using NamedVariant::NamedVariant;
+  PrecisionOptions(std::string_view name);
+  PrecisionOptions(const std::string& name) : PrecisionOptions(std::string_view(name)) {}
+  PrecisionOptions(const char* name) : PrecisionOptions(std::string_view(name)) {}
+};
 
 /// Lightning's names of precisions, also the historical ones, with the values they stand for. Names of
 /// precisions that are not built are listed too and say so when they are picked.

@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <variant>
 
 #include <lockstep/base/export.h>
@@ -22,8 +24,16 @@ struct Auto {};
 /// One process on one device, no group.
 struct SingleDevice {};
 
-/// A strategy by its options, or a user's own.
-using StrategyOptions = std::variant<Auto, SingleDevice, Ddp, Fsdp, DeepSpeed, std::shared_ptr<Strategy>>;
+/// A strategy by its options, by a name of strategy_choices() or a user's own. A name that none has is an
+/// error when a Trainer or a Fabric is made.
+class LOCKSTEP_API StrategyOptions
+    : public NamedVariant<Auto, SingleDevice, Ddp, Fsdp, DeepSpeed, std::shared_ptr<Strategy>> {
+ public:
+  using NamedVariant::NamedVariant;
+  StrategyOptions(std::string_view name);
+  StrategyOptions(const std::string& name) : StrategyOptions(std::string_view(name)) {}
+  StrategyOptions(const char* name) : StrategyOptions(std::string_view(name)) {}
+};
 
 /// How the ranks of a strategy come to be: what options of several ranks have in common.
 struct RankStart {

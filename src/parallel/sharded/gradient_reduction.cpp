@@ -113,7 +113,7 @@ bool GradientReduction::may_go(const Flow& flow) const {
 void GradientReduction::send(std::size_t index) {
   auto& flow = flows_[index];
   if (flow.is_left_out) return;
-  if (!under_way_.empty()) flows_[under_way_.back()].gradient.go_on();
+  go_on();
   if (under_way_.size() >= kMostUnderWay) land_oldest();
   flow.is_sent = true;
   flow.gradient.start(pool_, units_[flow.unit].number);
@@ -122,16 +122,29 @@ void GradientReduction::send(std::size_t index) {
   reduced_bytes_ += flow.gradient.row_bytes();
 }
 
+void GradientReduction::go_on() {
+  if (under_way_.empty()) return;
+  try {
+    flows_[under_way_.back()].gradient.go_on();
+  } catch (const CollectiveMismatch& error) {
+    residency_.refuse_mismatch(error);
+  }
+}
+
 void GradientReduction::land_oldest() {
   const auto oldest = under_way_.front();
-  flows_[oldest].gradient.land(pool_);
+  try {
+    flows_[oldest].gradient.land(pool_);
+  } catch (const CollectiveMismatch& error) {
+    residency_.refuse_mismatch(error);
+  }
   under_way_.erase(under_way_.begin());
 }
 
 void GradientReduction::finish() {
   is_running_ = false;
   while (sent_ < order_.size()) send(order_[sent_++]);
-  if (!under_way_.empty()) flows_[under_way_.back()].gradient.go_on();
+  go_on();
   while (!under_way_.empty()) land_oldest();
   agree_on_order();
   for (auto& flow : flows_) flow.is_sent = false;

@@ -112,6 +112,7 @@ UsePhase Residency::phase() const {
 // Units that one operator uses together are all there before it runs.
 void Residency::before_use(OperatorCall& call, std::span<const TensorUse> uses) {
   pinned_.clear();
+  users_.clear();
   std::optional<at::ScalarType> cast;
   for (const auto& use : uses) {
     const auto& place = members_[use.mark->tag()];
@@ -122,9 +123,16 @@ void Residency::before_use(OperatorCall& call, std::span<const TensorUse> uses) 
       refuse_in_recording("a parameter that is held whole");
       continue;
     }
-    if (!is_in(pinned_, place.unit)) pinned_.push_back(place.unit);
+    if (is_in(pinned_, place.unit)) continue;
+    pinned_.push_back(place.unit);
+    users_.push_back(&flat.members()[place.member].name);
   }
-  for (std::size_t i = 0; i < pinned_.size(); ++i) use(pinned_[i]);
+  name_units([&] {
+    for (std::size_t i = 0; i < pinned_.size(); ++i) {
+      parameter_ = users_[i];
+      use(pinned_[i]);
+    }
+  });
   // Of backward only what a checkpointed part computes again, with gradients on.
   if (cast && (!in_backward() || at::GradMode::is_enabled())) cast_arguments(call, *cast);
 }
@@ -144,8 +152,10 @@ void Residency::replace(OperatorCall& call, std::span<const TensorUse> uses) {
 }
 
 void Residency::gather_all() {
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) start(unit);
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) make_live(unit);
+  name_units([&] {
+    for (std::size_t unit = 0; unit < units_.size(); ++unit) start(unit);
+    for (std::size_t unit = 0; unit < units_.size(); ++unit) make_live(unit);
+  });
   holds_all_ = has_held_all_ = true;
 }
 
@@ -201,7 +211,42 @@ std::int64_t Residency::live_elements() const {
   return elements;
 }
 
-// A collective knows the unit by its number only.
+constexpr const char* kRemedy =
+    "branches that depend on data, chance or the rank, and code that runs on some ranks only or after fit, "
+    "must "
+    "not gather: all ranks call ls::zero::GatheredParameters, or the strategy's hold_whole(), and within its "
+    "scope each of them may use parameters as it likes";
+
+// What this rank gathers, and for what.
+std::string Residency::asked_for() const {
+  std::string units;
+  for (const auto& unit : units_) {
+    if (unit.state == UnitState::kGathering)
+      units += (units.empty() ? "unit " : ", unit ") + (unit.name.empty() ? "(root)" : unit.name);
+  }
+  return units +
+         (parameter_ == nullptr ? "" : (units.empty() ? "parameter " : " for parameter ") + *parameter_);
+}
+
+// Errors of collectives know a unit by its number, or not at all.
+template <class Gather>
+void Residency::name_units(const Gather& gather) {
+  try {
+    gather();
+  } catch (const CollectiveMismatch& error) {
+    refuse_mismatch(error);
+  } catch (const PeerLost& error) {
+    throw PeerLost("parallel",
+                   {.what = "gathering " + asked_for() + " failed", .got = error.what(), .hint = kRemedy},
+                   error.ranks());
+  } catch (const Timeout& error) {
+    throw Timeout("parallel",
+                  {.what = "gathering " + asked_for() + " failed", .got = error.what(), .hint = kRemedy},
+                  error.ranks());
+  }
+  parameter_ = nullptr;
+}
+
 void Residency::refuse_mismatch(const CollectiveMismatch& error) const {
   std::string units;
   for (const auto& unit : units_) {
@@ -214,8 +259,9 @@ void Residency::refuse_mismatch(const CollectiveMismatch& error) const {
   throw CollectiveMismatch("parallel",
                            {.what = "the ranks do not use the same units of the model in the same order",
                             .expected = "the same operators on all ranks",
-                            .got = std::string(error.what()) + " where " + units,
-                            .hint = "branches that depend on data or chance must go alike"},
+                            .got = std::string(error.what()) + (units.empty() ? "" : " where " + units),
+                            .where = asked_for(),
+                            .hint = kRemedy},
                            error.ranks());
 }
 
@@ -240,12 +286,8 @@ void Residency::make_live(std::size_t number) {
   if (unit.state == UnitState::kGathering) ++stats_.prefetched_gathers;
   start(number);
   const c10::InferenceMode off(false);
-  try {
-    for (const auto& flat : unit.flats) {
-      if (!flat->is_resident()) flat->finish_gather(pool_);
-    }
-  } catch (const CollectiveMismatch& error) {
-    refuse_mismatch(error);
+  for (const auto& flat : unit.flats) {
+    if (!flat->is_resident()) flat->finish_gather(pool_);
   }
   unit.state = UnitState::kLive;
 }
@@ -263,7 +305,9 @@ void Residency::end_backward_of(std::size_t unit) {
   pinned_.clear();
   const auto is_frozen = [](const auto& flat) { return !flat->is_trained(); };
   const bool may_go = !units_[unit].keeps_until_step && std::ranges::none_of(units_[unit].flats, is_frozen);
-  if (may_go && is_in(present_, unit)) release(unit);
+  name_units([&] {
+    if (may_go && is_in(present_, unit)) release(unit);
+  });
   if (rules_.backward_prefetch == BackwardPrefetch::kBackwardPost && next_) start(*next_);
 }
 

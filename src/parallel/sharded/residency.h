@@ -117,9 +117,14 @@ class Residency final : public UseHandler {
   /// A pass is over; what follows is another story.
   void end_pass() { predictor_.break_off(); }
 
+  /// Throws `error` again with the names of the units that it knows by their numbers, and what to do.
+  [[noreturn]] void refuse_mismatch(const CollectiveMismatch& error) const;
+
   ShardedStats stats() const;
 
  private:
+  template <class Gather>
+  void name_units(const Gather& gather);
   bool is_pinned(std::size_t unit) const;
   UsePhase phase() const;
   void make_live(std::size_t unit);
@@ -133,7 +138,7 @@ class Residency final : public UseHandler {
   bool may_prefetch(std::size_t unit, UsePhase phase) const;
   std::int64_t live_elements() const;
   void forget_uses();
-  [[noreturn]] void refuse_mismatch(const CollectiveMismatch& error) const;
+  std::string asked_for() const;
 
   std::vector<ShardedUnit>& units_;
   MemoryPool& pool_;
@@ -142,8 +147,10 @@ class Residency final : public UseHandler {
   std::function<void(std::size_t)> on_write_;
   std::vector<std::size_t> present_;  // units that are gathered or on their way
   bool holds_all_ = false;
-  bool has_held_all_ = false;        // since release_all()
-  std::vector<std::size_t> pinned_;  // those that the operator needs
+  bool has_held_all_ = false;               // since release_all()
+  std::vector<std::size_t> pinned_;         // those that the operator needs
+  std::vector<const std::string*> users_;   // for each of them a parameter that it uses
+  const std::string* parameter_ = nullptr;  // the one that is gathered for an operator
   std::optional<std::size_t> current_;
   std::optional<std::size_t> next_;  // foreseen in backward
   UsePredictor predictor_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/comm/packed_collectives.h>
 #include <lockstep/parallel/sharded/sharding_plan.h>
 #include <lockstep/torch.h>
@@ -70,6 +71,8 @@ ShardedEngine::Impl::Impl(const torch::nn::Module& module, Communicator ranks, c
   if (plan.sync_module_states) compare_states(states, comm);
   const LateParameters late(states, comm, plan.sync_module_states);
   auto planned = plan_units(module, plan.units, plan.whole_modules, plan.units_option);
+  const auto note = note_on_units(module, plan.units, plan.units_option);
+  if (!note.empty() && comm.size() > 1 && comm.rank() == 0) warn_once("sharded.units " + note, note);
   const auto& checkpointing = plan.activation_checkpointing;
   if (checkpointing.is_on())
     checkpointed.emplace(detail::plan_blocks(module, checkpointing.policy().value_or(plan.units)));

@@ -106,6 +106,8 @@ struct Chooser {
   void operator()(const WrapPolicy::Predicate& predicate) const { choose_where(module, predicate, chosen); }
 };
 
+constexpr const char* kIgnored = "ignored_modules";
+
 // A word of a policy that chooses nothing by itself: a typo, most likely.
 struct IdleWord {
   const Module& module;
@@ -188,10 +190,16 @@ std::string asked_for(const WrapPolicy& policy) {
                                  .hint = hint});
 }
 
+// As PyTorch's ModuleWrapPolicy, a set of types may have some that the model lacks.
+bool may_have_idle_words(const WrapPolicy& policy, std::string_view option) {
+  return std::holds_alternative<WrapPolicy::TypeNames>(policy.rule()) && option != kIgnored;
+}
+
 Chosen choose(const Module& module, const WrapPolicy& policy, const char* option) {
   Chosen chosen;
   std::visit(Chooser{module, chosen}, policy.rule());
   if (chosen.empty() && policy.must_match()) refuse_no_match(module, option, policy, hint_for(option));
+  if (may_have_idle_words(policy, option)) return chosen;
   if (const auto word = std::visit(IdleWord{module}, policy.rule()))
     refuse_no_match(module, "\"" + *word + "\" of " + option, policy, hint_for(option));
   return chosen;
@@ -257,10 +265,59 @@ class Planner {
 std::vector<PlannedUnit> plan_units(const Module& module, const WrapPolicy& policy,
                                     const std::optional<WrapPolicy>& ignored, const std::string& option) {
   const auto chosen = choose(module, policy, option.c_str());
-  const auto whole = ignored ? choose(module, *ignored, "ignored_modules") : Chosen();
+  const auto whole = ignored ? choose(module, *ignored, kIgnored) : Chosen();
   Planner planner(chosen, whole);
   planner.visit(module, "", 0);
   return planner.take();
+}
+
+namespace {
+
+// Repeated blocks outside of `chosen` ones that are too small for a unit, by kind: how many, and the largest
+// one's elements.
+using SmallBlocks = std::map<std::string, std::pair<std::size_t, std::int64_t>>;
+
+void find_small_blocks(const Module& module, const Chosen& chosen, SmallBlocks& small) {
+  std::map<std::string, SmallBlocks::mapped_type> kinds;
+  for (const auto& child : module.children()) {
+    if (chosen.contains(child.get())) continue;
+    auto& [count, largest] = kinds[type_of(*child)];
+    ++count;
+    largest = std::max(largest, elements_of(*child));
+    find_small_blocks(*child, chosen, small);
+  }
+  for (const auto& [kind, found] : kinds) {
+    const auto& [count, largest] = found;
+    if (count < 2 || largest == 0 || largest >= kSmallestBlock) continue;
+    auto& [all, most] = small[kind];
+    all += count;
+    most = std::max(most, largest);
+  }
+}
+
+std::string of_small_blocks(const Module& module, const std::string& option) {
+  Chosen chosen;
+  choose_repeated(module, chosen);
+  SmallBlocks small;
+  find_small_blocks(module, chosen, small);
+  std::string list;
+  for (const auto& [kind, found] : small) {
+    list += (list.empty() ? "" : ", ") + std::to_string(found.first) + " " + kind + " of at most " +
+            std::to_string(found.second) + " elements";
+  }
+  if (list.empty()) return {};
+  return option + ": repeated blocks below " + std::to_string(kSmallestBlock) +
+         " elements form no unit of their own: " + list + "; name their type where they should";
+}
+
+}  // namespace
+
+std::string note_on_units(const Module& module, const WrapPolicy& policy, const std::string& option) {
+  if (std::holds_alternative<WrapPolicy::RepeatedBlocks>(policy.rule()))
+    return of_small_blocks(module, option);
+  const auto word =
+      may_have_idle_words(policy, option) ? std::visit(IdleWord{module}, policy.rule()) : std::nullopt;
+  return word ? option + ": no module of " + type_of(module) + " is a \"" + *word + "\"" : std::string();
 }
 
 std::vector<PlannedUnit> with_persistent_unit(std::vector<PlannedUnit> units, const ShardingPlan& plan) {

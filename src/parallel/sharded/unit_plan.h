@@ -31,10 +31,15 @@ struct PlannedUnit {
 /// are not to be sharded. A parameter that is registered several times counts
 /// once, under its first name. `option` is what users call the policy.
 /// @throws ConfigError listing the types that the module has, when a policy by type, size or predicate
-/// chose nothing. Exported for tests.
+/// chose nothing, or one by name has a name that chose nothing. Exported for tests.
 LOCKSTEP_API std::vector<PlannedUnit> plan_units(const torch::nn::Module& module, const WrapPolicy& policy,
                                                  const std::optional<WrapPolicy>& ignored = {},
                                                  const std::string& option = "auto_wrap_policy");
+
+/// A sentence on what may surprise in the units of plan_units(): a type of the policy that no module has, or
+/// repeated blocks that are too small to be units. Empty: nothing.
+LOCKSTEP_API std::string note_on_units(const torch::nn::Module& module, const WrapPolicy& policy,
+                                       const std::string& option = "auto_wrap_policy");
 
 /// `units` with the parameters that `plan` wants to be persistent in a unit of their own, the last.
 LOCKSTEP_API std::vector<PlannedUnit> with_persistent_unit(std::vector<PlannedUnit> units,

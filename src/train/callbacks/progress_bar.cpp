@@ -194,7 +194,7 @@ void ProgressBar::on_sanity_check_end(TrainContext& context) { end_evaluation(co
 
 void ProgressBar::on_train_start(TrainContext&) {
   training_.reset();
-  table_columns_.clear();
+  table_columns_.assign(1, "");  // no metric's name: the first row has a header, also without metrics
 }
 
 void ProgressBar::begin_epoch(const TrainContext& context) {

@@ -114,6 +114,8 @@ void add_run(const FitParts& fit, ResumePoint resume_point, CheckpointState& all
     all.shared.set(fit.setup.precision->state_key(), std::move(own));
   all.shared.set("loops", std::move(resume_point.loops));
   all.shared.set("data", data_place_of(fit.setup, fit.data, fit.progress));
+  const auto& figures = fit.log.figures;
+  if (figures.seconds_before) all.shared.set(kRunSeconds, *figures.seconds_before + figures.leg_seconds());
   all.own = std::move(resume_point.own);
 }
 

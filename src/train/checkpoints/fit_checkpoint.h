@@ -14,7 +14,6 @@
 #include <vector>
 
 #include <lockstep/checkpoint/checkpoint.h>
-#include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/train/hooks.h>
 #include <lockstep/train/train_context.h>
 
@@ -30,6 +29,9 @@
 #include "train/stopping/agreement_cadence.h"
 
 namespace lockstep::detail {
+
+/// The entry of checkpoints that tells the seconds that a run's training loops have taken, of all its legs.
+inline constexpr const char* kRunSeconds = "run_seconds";
 
 /// The state from which a fit goes on.
 struct ResumePoint {

@@ -13,6 +13,7 @@
 #include "train/checkpoints/fit_checkpoint.h"
 #include "train/checkpoints/optimizer_settings.h"
 #include "train/data/data_place.h"
+#include "train/options/run_record.h"
 #include "train/data/run_data.h"
 
 namespace lockstep::detail {
@@ -90,6 +91,7 @@ void say_where_from(const FitParts& fit, const Checkpoint& checkpoint) {
   if (!fit.setup.is_global_zero()) return;
   log_info("going on from " + checkpoint.folder().string() + ", epoch " + std::to_string(fit.progress.epoch) +
            ", step " + std::to_string(fit.progress.global_step));
+  record_resumed_from(fit.setup, checkpoint.folder());
 }
 
 // A run that resumes with another precision begins with that precision's initial state.
@@ -190,6 +192,9 @@ void load_fit(const FitParts& fit, const Checkpoint& checkpoint) {
   if (!shared.contains("loops")) refuse_without_run(checkpoint, shared);
   load_state(fit.progress, shared.get<StateTree>("loops"));
   check_epochs(fit);
+  auto& before = fit.log.figures.seconds_before;
+  before.reset();
+  if (shared.contains(kRunSeconds)) before = shared.get<double>(kRunSeconds);
   auto own = own_of(fit.setup, checkpoint);
   if (fit.data.module && own.contains("data_module"))
     fit.data.module->load_state(own.get<StateTree>("data_module"));

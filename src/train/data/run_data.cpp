@@ -6,6 +6,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
 #include <lockstep/fabric/fabric_loader.h>
 #include <lockstep/train/data_module.h>
 
@@ -40,6 +41,7 @@ class LoaderOfLength final : public AnyLoader {
   std::int64_t num_batches(const ShardSpec&) const override { return num_batches_; }
   std::int64_t num_samples() const override { return loader_->num_samples(); }
   std::int64_t batch_size() const override { return loader_->batch_size(); }
+  bool is_dealt_out() const override { return loader_->is_dealt_out(); }
   std::unique_ptr<BatchStream> stream(const ShardSpec& spec, std::int64_t epoch,
                                       std::int64_t skip_batches) const override {
     return loader_->stream(spec, epoch, skip_batches);
@@ -50,10 +52,12 @@ class LoaderOfLength final : public AnyLoader {
   std::int64_t num_batches_;
 };
 
-// Streams end with the shortest rank's. Where the length is unknown on one rank, it is unknown on all.
+// Streams, and loaders whose samplers divide the data, end with the shortest rank's. Where the length is
+// unknown on one rank, it is unknown on all.
 std::shared_ptr<AnyLoader> of_common_length(std::shared_ptr<AnyLoader> loader, const ShardSpec& shard,
                                             const Communicator& communicator) {
-  if (communicator.size() == 1 || loader->num_samples() != kUnknownLength) return loader;
+  const bool is_equal = loader->num_samples() != kUnknownLength && loader->is_dealt_out();
+  if (communicator.size() == 1 || is_equal) return loader;
   const auto own = loader->num_batches(shard);
   const auto ends = at::tensor({own, -own}, at::kLong);
   communicator.all_reduce(ends, ReduceOp::kMin);
@@ -63,11 +67,22 @@ std::shared_ptr<AnyLoader> of_common_length(std::shared_ptr<AnyLoader> loader, c
                                           longest == kUnknownLength ? kUnknownLength : shortest);
 }
 
+void warn_of_same_samples(const RunSetup& setup, const AnyLoader& loader) {
+  const bool is_divided = setup.options.use_distributed_sampler || !loader.is_dealt_out();
+  if (is_divided || setup.communicator().size() == 1 || !setup.is_global_zero()) return;
+  warn_once(
+      "train.use_distributed_sampler",
+      "use_distributed_sampler = false, and the loader has no sampler that divides the data: all " +
+          std::to_string(setup.communicator().size()) +
+          " ranks train on the same samples; give it a DistributedSampler, or leave the option as it is");
+}
+
 // Where the length is unknown, ranks must agree which batch is the last one.
 void take_training_data(const RunSetup& setup, RunData& data, std::shared_ptr<AnyLoader> loader) {
   const auto shard = setup.shard(/*pad=*/true);
   loader = of_common_length(std::move(loader), shard, setup.communicator());
   check_shards(*loader, shard);
+  warn_of_same_samples(setup, *loader);
   const bool is_stream = loader->num_batches(shard) == kUnknownLength;
   data.train = is_stream ? agree_on_batches(std::move(loader), setup.communicator()) : std::move(loader);
 }

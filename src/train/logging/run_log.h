@@ -1,9 +1,11 @@
 // What a Trainer's runs log: metrics, loggers and the figures of summary.json.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,13 +16,23 @@
 
 namespace lockstep::detail {
 
-/// What summary.json reports beside the counters.
+/// What summary.json reports beside the counters. A leg is what one start of the program has run of a fit,
+/// which may go on from a checkpoint of an earlier one.
 struct RunFigures {
-  double seconds = 0;                      ///< of the training loop
+  /// Of the training loops of the legs before this one; none: the checkpoint does not say.
+  std::optional<double> seconds_before = 0;
+  std::optional<std::chrono::steady_clock::time_point> leg_began = {};  ///< while the training loop runs
+  double seconds = 0;                      ///< of the training loop of this leg, as of the next three
   std::int64_t steps = 0;                  ///< optimizer steps in it
   std::int64_t samples = 0;                ///< training samples in it, all ranks
   double start_to_first_collective_s = 0;  ///< 0 when there was none
   std::uint64_t bytes_sent = 0;            ///< by this rank, in the training loop
+
+  /// Of this leg so far.
+  double leg_seconds() const {
+    if (!leg_began) return seconds;
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - *leg_began).count();
+  }
 };
 
 struct RunLog {

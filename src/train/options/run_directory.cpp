@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 #include <lockstep/base/atomic_file.h>
@@ -71,10 +72,17 @@ fs::path new_folder(const fs::path& parent) {
   return version ? folder_of_version(parent, *version) : first_free_version(parent);
 }
 
+// Those that this process has claimed by no name.
+std::set<fs::path>& new_folders() {
+  static std::set<fs::path> folders;
+  return folders;
+}
+
 }  // namespace
 
 fs::path claim_run_directory(const fs::path& wanted, const std::string& name, const fs::path& root) {
   const auto folder = fs::absolute(wanted.empty() ? new_folder(root / "runs" / name) : wanted);
+  if (wanted.empty()) new_folders().insert(folder);
   create(folder);
   create(folder / "logs");
   create(folder / "checkpoints");
@@ -104,7 +112,8 @@ int count_trainer_of(const fs::path& folder) {
   static std::mutex mutex;
   static std::map<fs::path, int> trainers;
   const std::lock_guard lock(mutex);
-  return ++trainers[fs::absolute(folder).lexically_normal()];
+  // A rank that has given its folder back has none.
+  return ++trainers[folder.empty() ? folder : fs::absolute(folder).lexically_normal()];
 }
 
 fs::path claim_folder_of_trainer(int number, const fs::path& first, const TrainerOptions& options) {
@@ -115,6 +124,16 @@ fs::path claim_folder_of_trainer(int number, const fs::path& first, const Traine
 
 fs::path folder_of_first_trainer(const fs::path& run_dir) {
   return run_dir.filename().string().starts_with(kOfTrainer) ? run_dir.parent_path() : fs::path();
+}
+
+bool give_back_run_directory(const fs::path& folder) {
+  if (new_folders().erase(folder) == 0) return false;
+  fs::remove(folder / "ranks.json");
+  for (const auto& part : {folder / "logs", folder / "checkpoints", folder}) {
+    std::error_code is_in_use;
+    fs::remove(part, is_in_use);
+  }
+  return true;
 }
 
 }  // namespace lockstep::detail

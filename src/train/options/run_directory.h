@@ -21,4 +21,8 @@ std::filesystem::path claim_folder_of_trainer(int number, const std::filesystem:
 /// The folder of the program's first Trainer, where `run_dir` is its trainer_NUMBER; empty for other folders.
 std::filesystem::path folder_of_first_trainer(const std::filesystem::path& run_dir);
 
+/// Gives up a folder that this process has claimed as a new version, and removes it unless something is in
+/// it. Returns false, and does nothing, for other folders.
+bool give_back_run_directory(const std::filesystem::path& folder);
+
 }  // namespace lockstep::detail

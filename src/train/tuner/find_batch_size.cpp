@@ -151,11 +151,9 @@ class BatchSizeSetter {
 
   /// The loaders of the stage.
   LoaderList set(std::int64_t size) {
-    if (options_.apply) {
-      options_.apply(size);
-    } else if (!data_.module->set_batch_size(size)) {
-      refuse_missing();
-    }
+    if (options_.apply) options_.apply(size);
+    // A module that keeps the size itself is told, too: what apply() sets may be what it was made from.
+    if (!data_.module->set_batch_size(size) && !options_.apply) refuse_missing();
     auto loaders = reopen();
     check_effect(size, loaders.front()->batch_size());
     return loaders;

@@ -1,4 +1,7 @@
 // ShardedEngine against DdpEngine: the same bits, less memory.
+#include <array>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -309,6 +312,48 @@ TEST(ShardedEngine, NamesTheUnitsOfRanksThatDisagree) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("unit blocks.1"));
     EXPECT_THAT(error.what(), ::testing::HasSubstr("unit blocks.2"));
   }
+}
+
+TEST(ShardedEngine, NamesUnitAndParameterOfAGatherAgainstAReduction) {
+  std::array<std::string, 2> said;
+  const auto body = [&](const Communicator& comm) {
+    auto model = make_odd_model();
+    ShardedEngine engine(*model, comm, {.sharding_strategy = "SHARD_GRAD_OP"});
+    const auto loss = odd_loss(*model, comm.rank(), comm);
+    try {
+      if (comm.rank() == 1) return engine.backward(loss);
+      engine.forget_gathered();
+      const torch::NoGradGuard no_grad;
+      (void)(model->stem->weight + 1);
+    } catch (const CollectiveMismatch& error) {
+      said[static_cast<std::size_t>(comm.rank())] = error.what();
+    }
+  };
+  run_ranks(2, body);
+  using ::testing::AllOf, ::testing::HasSubstr;
+  EXPECT_THAT(said[0], AllOf(HasSubstr("all_gather"), HasSubstr("reduce_scatter"), HasSubstr("unit (root)"),
+                             HasSubstr("for parameter stem.weight"), HasSubstr("GatheredParameters"),
+                             HasSubstr("hold_whole()")));
+  EXPECT_THAT(said[1], AllOf(HasSubstr("all_gather"), HasSubstr("reduce_scatter"),
+                             HasSubstr("is unit (root)"), HasSubstr("GatheredParameters")));
+}
+
+TEST(ShardedEngine, NamesWhatOneRankUsesAfterTheOthersHaveEnded) {
+  std::string said;
+  try {
+    run_ranks(2, [&](const Communicator& comm) {
+      auto model = make_odd_model();
+      const ShardedEngine engine(*model, comm);
+      const torch::NoGradGuard no_grad;
+      if (comm.rank() == 0) (void)model->blocks->at<OddBlock>(1).up->bias.sum();
+      comm.close();
+    });
+    FAIL();
+  } catch (const CommError& error) {
+    said = error.what();
+  }
+  EXPECT_THAT(said, ::testing::AllOf(::testing::HasSubstr("unit blocks.1 for parameter blocks.1.up.bias"),
+                                     ::testing::HasSubstr("GatheredParameters")));
 }
 
 TEST(ShardedEngine, StartsCleanAfterAFailedBackward) {

@@ -102,11 +102,31 @@ TEST(UnitPlan, NamesTheWordThatMatchesNothing) {
     }
     return std::string();
   };
-  EXPECT_THAT(message("Linear,Lienar"),
-              HasSubstr("\"Lienar\" of auto_wrap_policy matches no module of Stack"));
+  EXPECT_THAT(message("Lienar"), HasSubstr("auto_wrap_policy matches no module of Stack"));
   EXPECT_THAT(message(WrapPolicy::modules({"Linear"}, {}, {".nowhere"})), HasSubstr("\".nowhere\""));
   EXPECT_THAT(message(WrapPolicy::modules({"Linear"}, {"nobody"}, {})), HasSubstr("\"nobody\""));
   EXPECT_EQ(message("Linear"), "");
+}
+
+TEST(UnitPlan, TakesASetOfTypesOfWhichSomeAreThere) {
+  const WrapPolicy policy = "Block,TransformerEncoderLayer";
+  EXPECT_EQ(unit_names(plan_units(Stack(), policy)), unit_names(plan_units(Stack(), "Block")));
+  EXPECT_EQ(note_on_units(Stack(), policy),
+            "auto_wrap_policy: no module of Stack is a \"TransformerEncoderLayer\"");
+  EXPECT_EQ(note_on_units(Stack(), "Block"), "");
+  EXPECT_THAT([&] { plan_units(Stack(), {}, WrapPolicy("Block,Nobody")); },
+              ::testing::ThrowsMessage<ConfigError>(HasSubstr("\"Nobody\" of ignored_modules")));
+}
+
+TEST(UnitPlan, SaysWhichBlocksAreTooSmall) {
+  EXPECT_EQ(note_on_units(Stack(), {}), "");
+  const nn::Sequential small(nn::Linear(8, 8), nn::Linear(8, 10), nn::ReLU(), nn::ReLU());
+  EXPECT_EQ(plan_units(*small, {}).size(), 1U);
+  EXPECT_EQ(note_on_units(*small, {}),
+            "auto_wrap_policy: repeated blocks below 4096 elements form no unit of their own: 2 Linear of at "
+            "most 90 "
+            "elements; name their type where they should");
+  EXPECT_EQ(note_on_units(*small, WrapPolicy::none()), "");
 }
 
 TEST(UnitPlan, SaysWhatThereIsAndWhatAPolicyAskedFor) {
