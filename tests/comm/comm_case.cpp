@@ -1,8 +1,8 @@
 // comm_case NAME --world N --backend B --seed S --out FILE.json: one collective among real processes, and
 // what becomes of it when a rank does something else. NAME is reduce, mismatch-op, mismatch-shape,
-// mismatch-dtype, mismatch-group, absent, die or stop. The seed chooses collective, shape, values, the
-// rank that misbehaves and when. The file says for each rank which error it met, which ranks that
-// names, how many milliseconds after the misdeed, and the hash of its results.
+// mismatch-dtype, mismatch-group, absent, die, stop, die-at-phase or stop-at-phase. The seed chooses
+// collective, shape, values, the rank that misbehaves and when. The file says for each rank which error it
+// met, which ranks that names, how many milliseconds after the misdeed, and the hash of its results.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -11,6 +11,8 @@
 
 #include <lockstep/base/error.h>
 
+#include "comm/comm_case_phases.h"
+
 namespace lockstep::testing {
 namespace {
 
@@ -60,6 +62,19 @@ const std::vector<NamedCall>& calls() {
   return kCalls;
 }
 
+int signal_of(const CaseInput& input) { return input.name.starts_with("die") ? SIGKILL : SIGSTOP; }
+bool is_at_phase(const CaseInput& input) { return input.name.ends_with("-at-phase"); }
+
+// Of these every rank raises each flag once.
+constexpr const char* kCallsInPhases[] = {"all_reduce", "all_gather", "reduce_scatter", "reduce",
+                                          "all_to_all"};
+
+std::size_t call_in_phases(std::size_t number) {
+  const auto* const name = kCallsInPhases[number % std::size(kCallsInPhases)];
+  return static_cast<std::size_t>(std::ranges::find(calls(), std::string_view(name), &NamedCall::name) -
+                                  calls().begin());
+}
+
 // What the seed stands for; the same on every rank.
 struct Plan {
   explicit Plan(const CaseInput& input) {
@@ -71,6 +86,11 @@ struct Plan {
     sizes = {static_cast<std::int64_t>(1 + below(random() % 2 ? 8 : 300'000)), 3};
     dtype = below(2) ? at::kFloat : at::kLong;
     delay = std::chrono::microseconds(below(20'000));
+    if (!is_at_phase(input)) return;
+    phase = static_cast<Phase>(input.seed % kPhases);
+    call = call_in_phases(input.seed / kPhases);
+    sizes[0] = 6'000;  // no part of that is more than a chunk, among three ranks
+    dtype = at::kFloat;
   }
 
   std::size_t call = 0;
@@ -78,6 +98,7 @@ struct Plan {
   std::vector<std::int64_t> sizes;
   at::ScalarType dtype = at::kFloat;
   std::chrono::microseconds delay{};
+  Phase phase = Phase::kNothing;
 };
 
 std::int64_t now_ns() { return steady_clock::now().time_since_epoch().count(); }
@@ -109,13 +130,17 @@ std::uint64_t reduce_all(const Communicator& comm, const CaseInput& input) {
   return hash;
 }
 
+void misbehave(int signal, CaseReport& report) {
+  report.misdeed_ns = now_ns();
+  report.set_error(signal == SIGKILL ? "SIGKILL" : "SIGSTOP");
+  report.is_done = true;
+  ::kill(::getpid(), signal);
+}
+
 void misbehave_later(int signal, std::chrono::microseconds delay, CaseReport& report) {
   std::thread([=, &report] {
     std::this_thread::sleep_for(delay);
-    report.misdeed_ns = now_ns();
-    report.set_error(signal == SIGKILL ? "SIGKILL" : "SIGSTOP");
-    report.is_done = true;
-    ::kill(::getpid(), signal);
+    misbehave(signal, report);
   }).detach();
 }
 
@@ -131,7 +156,11 @@ class CaseRank {
     if (input_.name == "reduce") {
       report_.result_hash = reduce_all(comm_, input_);
     } else if (input_.name == "die" || input_.name == "stop") {
-      if (is_victim_) misbehave_later(input_.name == "die" ? SIGKILL : SIGSTOP, plan_.delay, report_);
+      if (is_victim_) misbehave_later(signal_of(input_), plan_.delay, report_);
+      for (;;) call(x_);
+    } else if (is_at_phase(input_)) {
+      for (int i = 0; i < 3; ++i) call(x_);  // the first goes without segments
+      if (is_victim_) at_phase(plan_.phase, [this] { misbehave(signal_of(input_), report_); });
       for (;;) call(x_);
     } else if (input_.name == "absent") {
       if (!is_victim_) return call(x_);
@@ -175,7 +204,7 @@ class CaseRank {
 };
 
 Communicator join(const CaseInput& input, int rank) {
-  const bool waits_for_nobody = input.name == "absent" || input.name == "stop";
+  const bool waits_for_nobody = input.name == "absent" || input.name.starts_with("stop");
   CommOptions options{.main_port = input.port,
                       .rank = rank,
                       .world_size = input.world,
@@ -212,8 +241,8 @@ void CaseReport::set_error(std::string_view name, std::string_view what) {
 }
 
 std::vector<std::string> case_names() {
-  return {"reduce", "mismatch-op", "mismatch-shape", "mismatch-dtype", "mismatch-group", "absent",
-          "die",    "stop"};
+  return {"reduce", "mismatch-op", "mismatch-shape", "mismatch-dtype", "mismatch-group",
+          "absent", "die",         "stop",           "die-at-phase",   "stop-at-phase"};
 }
 
 std::string collective_text(const CaseInput& input) {

@@ -17,7 +17,7 @@ WORLDS = (2, 3, 4, 5)
 # Milliseconds from the misdeed, or a rank's own call where that came later, as docs/communication.md promises them.
 # They hold for the median of all runs. A single run, on a machine that does other things, may take LOADED as long.
 PROMISES = {"mismatch-op": 100, "mismatch-shape": 100, "mismatch-dtype": 100, "mismatch-group": 100, "die": 1000,
-            "absent": 1000 + 600, "stop": 1000 + 600}  # the ranks' timeout is 1 s there
+            "absent": 1000 + 600, "stop": 1000 + 600, "die-at-phase": 1000, "stop-at-phase": 1000 + 600}  # the ranks' timeout is 1 s there
 LOADED = 30
 # Outside of a soak, which has a machine to itself, ranks that are held up may name one that comes late, or take longer in
 # most runs: a run that does not fit is made again.
@@ -44,8 +44,11 @@ def blamed(case):
 
 class Faults(unittest.TestCase):
     def each(self, name):
-        for seed in range(SEEDS):
-            world = WORLDS[seed % len(WORLDS)]
+        # Of those at a phase, the seed counts the phases, of which there are five, of one collective after the other.
+        at_phase = name.endswith("-at-phase")
+        runs = [(world, seed) for seed in range(max(5, SEEDS)) for world in (2, 3)] if at_phase else [
+            (WORLDS[seed % len(WORLDS)], seed) for seed in range(SEEDS)]
+        for world, seed in runs:
             case = run_case(name, world, seed)
             self.assertEqual([rank["rank"] for rank in case["ranks"]], list(range(world)), case)
             yield case
@@ -73,7 +76,7 @@ class Faults(unittest.TestCase):
             slowest.append(max(rank["ms"] for rank in self.survivors(case)))
         median, limit = statistics.median(slowest), PROMISES[name]
         if SOAK:
-            print(f"\n{name}: {SEEDS} runs, median {median:.0f} ms, max {max(slowest):.0f} ms, {len(misses)} misses", flush=True)
+            print(f"\n{name}: {len(slowest)} runs, median {median:.0f} ms, max {max(slowest):.0f} ms, {len(misses)} misses", flush=True)
         self.assertEqual(misses, [])
         self.assertLess(median, SLOWER * limit)
         self.assertLess(max(slowest), LOADED * limit)
@@ -105,6 +108,12 @@ class Faults(unittest.TestCase):
 
     def test_a_stopped_rank_is_a_timeout_that_says_that_it_is_silent(self):
         self.expect("stop", "Timeout", "does not answer")
+
+    def test_a_rank_killed_at_any_phase_of_a_collective_in_segments_is_lost_to_all(self):
+        self.expect("die-at-phase", "PeerLost")
+
+    def test_a_rank_stopped_at_any_phase_of_a_collective_in_segments_is_named_by_all(self):
+        self.expect("stop-at-phase", "Timeout", "does not answer")
 
 
 if __name__ == "__main__":
