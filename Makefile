@@ -56,8 +56,9 @@ fuzz: setup $(BUILD)/build.ninja  ## give each parser ten million broken inputs,
 
 soak: build  ## the long form of what the tests do briefly: faults, kills, moments to resume from; takes hours
 	@set -e; export LOCKSTEP_BINARY_DIR=$(CURDIR)/$(BUILD) LOCKSTEP_FAULT_SEEDS=20 LOCKSTEP_KILLS=500 \
-		LOCKSTEP_RESUME_MOMENTS=20 LOCKSTEP_SINGLE_FAULTS=200 LOCKSTEP_LAUNCHER_KILLS=100 LOCKSTEP_LARGE_MODELS=1; \
-	for test in comm_faults save resume_moments fault_tolerance sharded; do python3 tests/programs/$${test}_test.py -v; done
+		LOCKSTEP_RESUME_MOMENTS=20 LOCKSTEP_SINGLE_FAULTS=200 LOCKSTEP_LAUNCHER_KILLS=100 LOCKSTEP_LARGE_MODELS=1 \
+		LOCKSTEP_RANDOM_COLLECTIVES=1000000; \
+	for test in comm_faults random_collectives save resume_moments fault_tolerance sharded; do python3 tests/programs/$${test}_test.py -v; done
 	@LOCKSTEP_WINDOW_SEEDS=100 $(BUILD)/bin/torch_tests --gtest_filter='AccumulationRuns.*'
 	@$(MAKE) --no-print-directory fuzz FUZZ="--inputs 10000000"
 
