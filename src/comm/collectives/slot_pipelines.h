@@ -3,7 +3,9 @@
 //
 // Segments is a ChunkProtocol (shared_memory/chunk_protocol.h) that has, beside rank() and size():
 // slot(member, chunk), where that member stages it; slot_bytes(); put(slot, from, bytes) and get(to, slot,
-// bytes), which copy into a slot and out of one.
+// bytes), which copy into a slot and out of one; and take(to, slot, bytes), a get() that leaves every line of
+// the slot written. That is for lines that only this rank reads: they are the cheaper for who stages them
+// next.
 #pragma once
 
 #include <algorithm>
@@ -200,6 +202,12 @@ void sum_parts(Segments& all, std::byte* to, std::byte* from, std::size_t part, 
   Chunks(all, part, piece).run(stage, add_piece);
 }
 
+/// Copies out of a slot that all others read: of two members that is one.
+template <class Segments>
+void get_or_take(const Segments& all, std::byte* to, std::byte* slot, std::size_t bytes) {
+  all.size() == 2 ? all.take(to, slot, bytes) : all.get(to, slot, bytes);
+}
+
 /// Every member's `bytes` bytes go from its `from` to `to` on all others, by rank. This rank's own are not
 /// written there.
 template <class Segments, class AwaitLate>
@@ -213,8 +221,8 @@ void gather(Segments& all, std::byte* to, const std::byte* from, std::size_t byt
   const auto take = [&](std::uint64_t chunk, Range range) {
     for_others(all, [&](int member) {
       all.await_staged(member, chunk, await_late);
-      all.get(to + static_cast<std::size_t>(member) * bytes + range.begin, all.slot(member, chunk),
-              range.bytes);
+      get_or_take(all, to + static_cast<std::size_t>(member) * bytes + range.begin, all.slot(member, chunk),
+                  range.bytes);
     });
     all.post_finished(chunk);
   };
@@ -234,7 +242,7 @@ void broadcast(Segments& all, std::byte* data, std::size_t bytes, int root, cons
   const auto take = [&](std::uint64_t chunk, Range range) {
     if (!is_root) {
       all.await_staged(root, chunk, await_late);
-      all.get(data + range.begin, all.slot(root, chunk), range.bytes);
+      get_or_take(all, data + range.begin, all.slot(root, chunk), range.bytes);
     }
     all.post_finished(chunk);
   };
@@ -292,7 +300,7 @@ std::size_t exchange(Segments& all, const Parts& to, const Parts& from, const Aw
       most_chunks = std::max(most_chunks, theirs);
       const auto& part = from[static_cast<std::size_t>(member)];
       const auto piece = piece_of(part, number);
-      if (piece.bytes > 0) all.get(part.data + piece.begin, piece_in(slot, all.rank()), piece.bytes);
+      if (piece.bytes > 0) all.take(part.data + piece.begin, piece_in(slot, all.rank()), piece.bytes);
     });
     chunks = most_chunks;
     all.post_finished(first + number);

@@ -11,6 +11,8 @@
 namespace lockstep::detail {
 namespace {
 
+constexpr std::size_t kLine = 64, kBlock = 4 << 10;  // bytes
+
 // What every rank has, by rank. It is none of the group's payload.
 template <class T>
 std::vector<T> gather(Transport& transport, const T& own) {
@@ -25,6 +27,14 @@ std::vector<T> gather(Transport& transport, const T& own) {
 }
 
 }  // namespace
+
+void GroupSegments::take(std::byte* to, std::byte* slot, std::size_t bytes) {
+  for (std::size_t begin = 0; begin < bytes; begin += kBlock) {
+    const auto end = std::min(bytes, begin + kBlock);
+    std::memcpy(to + begin, slot + begin, end - begin);
+    for (auto line = begin; line < end; line += kLine) slot[line] = std::byte{0};
+  }
+}
 
 std::unique_ptr<GroupSegments> open_segments(Transport& transport) {
   auto own = SharedSegment::create();

@@ -62,6 +62,9 @@ class LOCKSTEP_API GroupSegments : public ChunkProtocol<GroupSegments> {
     std::memcpy(slot, from, bytes);
   }
   static void get(std::byte* to, const std::byte* slot, std::size_t bytes) { std::memcpy(to, slot, bytes); }
+  /// Copies out of it, and leaves each line written. Block by block: a line is in the first-level cache when
+  /// it is written.
+  static void take(std::byte* to, std::byte* slot, std::size_t bytes);
 
   /// How many announcements `member` has shown.
   Flag& announced(int member) const { return flags(member).announced; }

@@ -80,6 +80,13 @@ class ModelSegments : public detail::ChunkProtocol<ModelSegments<fault, grain, s
     }
   }
 
+  void take(std::byte* to, std::byte* slot, std::size_t bytes) const {
+    for (std::size_t done = 0; done < bytes; done += detail::pipelines::kLine) {
+      get(to + done, slot + done, detail::pipelines::kLine);
+      store(slot + done, kTaken);
+    }
+  }
+
   /// Sums rows as pipelines::sum() asks for it.
   void add_up(const std::vector<std::byte*>& rows, std::size_t bytes, std::byte* output,
               bool is_for_all) const {
@@ -114,6 +121,7 @@ class ModelSegments : public detail::ChunkProtocol<ModelSegments<fault, grain, s
 
  private:
   static constexpr std::size_t kMostWords = 96;
+  static constexpr Value kTaken = 1U << 27U;  // what nobody gives
   alignas(detail::pipelines::kLine) static inline std::byte kNowhere[kMostWords * detail::pipelines::kLine];
 
   std::size_t rank_of(int member) const {
