@@ -67,7 +67,7 @@ TEST(StrategyChoices, KnowEveryNameOfLightning) {
 
 TEST(StrategyOptions, AreGivenByName) {
   const StrategyOptions ddp = "ddp", stage_2 = std::string("deepspeed_stage_2"),
-                        fork = std::string_view("DDP-Fork");
+                        fork = std::string_view("DDP_Fork");
   EXPECT_TRUE(std::holds_alternative<Ddp>(ddp));
   EXPECT_EQ(std::get<DeepSpeed>(stage_2).stage, 2);
   EXPECT_EQ(std::get<Ddp>(fork).start_method, StartMethod::kFork);
