@@ -195,8 +195,10 @@ TEST(CommandLine, PrintsHelpAndVersionWhateverElseIsGiven) {
   EXPECT_THAT(help,
               HasSubstr("Demo options (--demo.*):\n  --demo.fast <bool>  (default false)\n      Be fast\n"));
   EXPECT_THAT(help, HasSubstr("--demo.lr <float>  (default 0.1; 0..1)"));
-  EXPECT_THAT(help,
-              HasSubstr("--demo.strategy.timeout <duration>  (default 30m, of shard 10m; > 0s; only for pair, shard)"));
+  EXPECT_THAT(
+      help,
+      HasSubstr(
+          "--demo.strategy.timeout <duration>  (default 30m, of shard 10m; > 0s; only for pair, shard)"));
   EXPECT_THAT(help, HasSubstr("Inner options (--demo.inner.*):\n  --demo.inner.rate"));
 }
 
