@@ -72,9 +72,8 @@ CLI::App* add_estimate_memory(CLI::App& app, EstimateMemoryFlags& flags) {
       "estimate-memory",
       "Print DeepSpeed's estimate of the memory that parameters, gradients and Adam's states take");
   verb->add_option(
-          "MODEL", flags.model,
-          "Parameters of the model (124M, 1.5B, 1500000000), or a safetensors file or checkpoint of it")
-      ->required();
+      "MODEL", flags.model,
+      "Parameters of the model (124M, 1.5B, 1500000000), or a safetensors file or checkpoint of it");
   verb->add_option("--world", flags.world, "Ranks in all")->check(whole_number(1))->capture_default_str();
   verb->add_option("--nodes", flags.nodes, "Nodes they are on")
       ->check(whole_number(1))
@@ -93,7 +92,11 @@ CLI::App* add_estimate_memory(CLI::App& app, EstimateMemoryFlags& flags) {
   return verb;
 }
 
-int estimate_memory(const EstimateMemoryFlags& flags) {
+int estimate_memory(const EstimateMemoryFlags& flags, const CLI::App& verb) {
+  if (flags.model.empty()) {
+    std::cerr << verb.help() << "lockstep: MODEL is required\n";
+    return 2;
+  }
   const auto question = question_of(flags);
   const auto is_left_out = [&](const auto& row) { return !is_asked_for(row, flags.offload); };
   auto rows = lockstep::estimate_memory(question);

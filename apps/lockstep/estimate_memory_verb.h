@@ -17,5 +17,6 @@ struct EstimateMemoryFlags {
 
 CLI::App* add_estimate_memory(CLI::App& app, EstimateMemoryFlags& flags);
 
-/// Prints DeepSpeed's table. @throws lockstep::ConfigError naming the flag
-int estimate_memory(const EstimateMemoryFlags& flags);
+/// Prints DeepSpeed's table and returns 0; without a model how `verb` is used, and 2.
+/// @throws lockstep::ConfigError naming the flag
+int estimate_memory(const EstimateMemoryFlags& flags, const CLI::App& verb);

@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
   try {
     if (inspecting->parsed()) return inspect(folder, other);
     if (reporting->parsed()) return report(report_flags);
-    if (estimating->parsed()) return estimate_memory(memory_flags);
+    if (estimating->parsed()) return estimate_memory(memory_flags, *estimating);
     if (converting->parsed()) return zero_to_fp32(fp32_flags);
     if (rerunning->parsed()) return rerun(rerun_flags);
     if (being_node->parsed()) return lockstep::become_node();

@@ -67,12 +67,7 @@ std::string refusal(const CLI::App* app, const CLI::Error& error) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) text = unknown_word(*app);
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && app->get_subcommands().empty())
     text = missing_verb(*app);
-  // Who gives a verb nothing of what it needs asks how it is used.
-  const auto verbs = app->get_subcommands();
-  const bool is_required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-  if (is_required && !verbs.empty()) return verbs.front()->help() + "lockstep: " + text + "\n";
-  const auto verb = verbs.empty() ? "" : verbs.front()->get_name() + " ";
-  return "lockstep: " + text + "; see lockstep " + verb + "--help\n";
+  return "lockstep: " + text + "; see lockstep --help\n";
 }
 
 void refuse_flag_for_program(const CLI::App& verb, std::string_view word) {

@@ -20,6 +20,7 @@
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/base/shell_word.h>
 #include <lockstep/base/version.h>
 #include <lockstep/formats/checkpoint_tools.h>
 #include <lockstep/formats/checksum.h>
@@ -54,6 +55,7 @@ struct Record {
   int trainer = 1, world_size = 1, num_nodes = 1;
   bool has_config = false;
   std::map<std::string, std::string> environment;
+  Words heeded;                    // what the names of variables begin with that a run follows from
   std::vector<std::string> seeds;  // of the ranks' random generators
   Json files, resumed_from;
 };
@@ -80,6 +82,7 @@ Record read_record(const std::string& run) {
             .num_nodes = ranks.at("num_nodes"),
             .has_config = json.at("has_config"),
             .environment = json.at("environment"),
+            .heeded = json.at("heeded"),
             .seeds = json.at("seeds"),
             .files = json.at("files"),
             .resumed_from = json.at("resumed_from")};
@@ -184,9 +187,7 @@ Words command_of(const Record& record, const fs::path& run_dir) {
 std::string in_words(const Words& words) {
   std::string text;
   for (const auto& word : words) {
-    const bool is_plain =
-        !word.empty() && word.find_first_of(" \t\n'\"\\$&|;<>()*?[]#~`!{}") == std::string::npos;
-    text += (text.empty() ? "" : " ") + (is_plain ? word : "'" + word + "'");
+    text += (text.empty() ? "" : " ") + lockstep::shell_word(word);
   }
   return text;
 }
@@ -203,8 +204,7 @@ fs::path new_run_dir(const RerunFlags& flags, const Record& record) {
 
 // Variables that the run would heed are as they were; others stay.
 void restore_environment(const Record& record, const fs::path& run_dir) {
-  for (const char* beginning : {"LOCKSTEP_", "OMP_", "MKL_", "KMP_", "CUDA_", "CUBLAS_", "NCCL_", "GLOO_",
-                                "TORCH", "ATEN_", "PYTORCH_"}) {
+  for (const auto& beginning : record.heeded) {
     for (const auto& [name, value] : lockstep::env::with_prefix(beginning)) lockstep::env::unset(name);
   }
   for (const auto& [name, value] : record.environment) lockstep::env::set(name, value);

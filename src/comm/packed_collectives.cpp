@@ -10,6 +10,8 @@
 namespace lockstep {
 namespace {
 
+using detail::bytes_in;
+
 constexpr std::int64_t kPackBytes = 32 << 20;
 
 // Tensors own their memory: where a collective fails, Gloo may still have it in hand when its caller is gone.
@@ -29,12 +31,6 @@ std::string string_of(const at::Tensor& bytes) {
 
 at::Tensor bytes_of(const at::Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg().contiguous().view({-1}).view(at::kByte);
-}
-
-std::int64_t bytes_in(std::span<const at::Tensor> tensors) {
-  std::int64_t total = 0;
-  for (const auto& tensor : tensors) total += static_cast<std::int64_t>(tensor.nbytes());
-  return total;
 }
 
 // Ranks whose tensors have as many bytes, but other shapes or dtypes, must not take each other's.

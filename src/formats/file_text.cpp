@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include <nlohmann/json.hpp>
+
 namespace lockstep::detail {
 
 // ASCII's control characters, and those of Unicode that have two bytes in UTF-8, 0xC2 and 0x80 to 0x9F.
@@ -106,6 +108,12 @@ std::optional<ForeignFile> foreign_file(std::string_view start) {
       std::ranges::find_if(kKnown, [&](const Known& known) { return text.starts_with(known.start); });
   if (found == std::end(kKnown)) return std::nullopt;
   return found->file;
+}
+
+std::string as_utf8(const std::string& bytes) {
+  using Json = nlohmann::json;
+  if (is_utf8(bytes)) return bytes;
+  return Json::parse(Json(bytes).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
 }
 
 }  // namespace lockstep::detail

@@ -20,6 +20,9 @@ LOCKSTEP_API std::string in_quotes(std::string_view text);
 /// surrogates, nothing above U+10FFFF.
 LOCKSTEP_API bool is_utf8(std::string_view bytes);
 
+/// `bytes` as valid UTF-8: invalid bytes are replaced by U+FFFD.
+LOCKSTEP_API std::string as_utf8(const std::string& bytes);
+
 /// The texts for `got` and `hint` of an error about a file of another format.
 struct ForeignFile {
   std::string_view what;  ///< what it is: "a file compressed with xz"

@@ -16,6 +16,7 @@
 
 #include <lockstep/base/env.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/shell_word.h>
 #include <lockstep/base/version.h>
 
 #include "launch/command.h"
@@ -28,20 +29,6 @@
 
 namespace lockstep::launch {
 namespace {
-
-bool is_plain(unsigned char letter) {
-  return std::isalnum(letter) != 0 ||
-         std::string_view("/._-+,:@").find(static_cast<char>(letter)) != std::string_view::npos;
-}
-
-// One word for a shell, be it POSIX's, csh or fish: in quotes unless it is plain. No newlines.
-std::string shell_word(std::string_view word) {
-  if (!word.empty() && std::ranges::all_of(word, is_plain)) return std::string(word);
-  std::string text = "'";
-  for (const char letter : word)
-    text += letter == '\'' || letter == '\\' ? std::string("'\\") + letter + "'" : std::string(1, letter);
-  return text + "'";
-}
 
 // The remote shell's arguments that make it execute `program node` on `host`, beginning with its own name.
 std::vector<std::string> remote_command(const RemoteShell& shell, const std::string& host,

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <type_traits>
 
-#include <nlohmann/json.hpp>
-
 #include <lockstep/base/atomic_file.h>
 #include <lockstep/base/option_codec.h>
 
@@ -28,12 +26,6 @@ void set_metric(MetricRow& row, const Metric& metric) {
 }
 
 }  // namespace
-
-std::string as_utf8(const std::string& bytes) {
-  using Json = nlohmann::json;
-  if (is_utf8(bytes)) return bytes;
-  return Json::parse(Json(bytes).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
-}
 
 bool is_whole(double value) { return std::abs(value) <= kMostWhole && std::trunc(value) == value; }
 

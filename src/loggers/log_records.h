@@ -23,9 +23,6 @@ inline std::vector<Metric> prefixed(const std::string& prefix, std::span<const M
   return named;
 }
 
-/// `bytes` as valid UTF-8: invalid bytes are replaced by U+FFFD.
-std::string as_utf8(const std::string& bytes);
-
 /// Whether it is a whole number that an int64 and a double hold exactly.
 bool is_whole(double value);
 

@@ -20,6 +20,7 @@
 #include <lockstep/loggers/logger.h>
 #include <lockstep/loggers/loggers.h>
 
+#include "formats/file_text.h"
 #include "loggers/log_records.h"
 #include "loggers/logger_files.h"
 

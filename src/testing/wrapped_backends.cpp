@@ -41,11 +41,8 @@ namespace {
 // The bytes of a collective: of a gather its output, of a scatter its input.
 std::uint64_t bytes_of(const detail::Collective& collective) {
   const auto size = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.nbytes() : 0; };
-  if (collective.kind == detail::CollectiveKind::kAllReduceList) {
-    std::uint64_t bytes = 0;
-    for (const auto& tensor : collective.outputs) bytes += size(tensor);
-    return bytes;
-  }
+  if (collective.kind == detail::CollectiveKind::kAllReduceList)
+    return static_cast<std::uint64_t>(detail::bytes_in(collective.outputs));
   return std::max(size(collective.output), size(collective.input));
 }
 

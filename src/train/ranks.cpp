@@ -13,6 +13,7 @@
 #include <lockstep/train/run_directory.h>
 
 #include "fabric/connector.h"
+#include "formats/file_text.h"
 #include "train/logging/run_log.h"
 #include "train/options/run_directory.h"
 #include "train/options/run_record.h"
@@ -137,7 +138,7 @@ void open_run_directory(RunSetup& setup, RunLog& log) {
   }
   write_run_record(setup, number, seeds);
   log.loggers = make_loggers(setup.options, setup.run_dir);
-  if (!setup.options.barebones) log_info("run directory: " + setup.run_dir.string());
+  if (!setup.options.barebones) log_info("run directory: " + as_utf8(setup.run_dir.string()));
 }
 
 }  // namespace lockstep::detail

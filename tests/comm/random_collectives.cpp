@@ -32,10 +32,14 @@
 #include <lockstep/launch/join.h>
 #include <lockstep/launch/launch.h>
 
+#include "combined.h"
+
 namespace {
 
 namespace ls = lockstep;
 using ls::ReduceOp;
+using ls::test::combined;
+using ls::test::divided;
 using Tensors = std::vector<at::Tensor>;
 
 enum class Kind {
@@ -154,27 +158,6 @@ class Pool {
   at::Tensor by_dtype_[static_cast<std::size_t>(at::ScalarType::NumOptions)];
 };
 
-at::Tensor combined(const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-      return a + b;
-    case ReduceOp::kMin:
-      return at::minimum(a, b);
-    case ReduceOp::kMax:
-      return at::maximum(a, b);
-    case ReduceOp::kProduct:
-      return a * b;
-    case ReduceOp::kBitAnd:
-      return a.bitwise_and(b);
-    case ReduceOp::kBitOr:
-      return a.bitwise_or(b);
-    case ReduceOp::kBitXor:
-      return a.bitwise_xor(b);
-  }
-  return {};
-}
-
 at::ScalarType widened(at::ScalarType dtype) {
   if (is_integral(dtype)) return at::kLong;
   return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
@@ -183,7 +166,7 @@ at::ScalarType widened(at::ScalarType dtype) {
 // As docs/decisions/001-ordered-sums.md says: neighbours, then neighbours of those; wide; rounded once.
 at::Tensor reduced(Tensors rows, ReduceOp op) {
   const auto dtype = rows[0].scalar_type();
-  const auto count = static_cast<double>(rows.size());
+  const auto count = static_cast<int>(rows.size());
   for (auto& row : rows) row = row.to(widened(dtype));
   while (rows.size() > 1) {
     Tensors pairs;
@@ -191,10 +174,7 @@ at::Tensor reduced(Tensors rows, ReduceOp op) {
     if (rows.size() % 2 == 1) pairs.push_back(rows.back());
     rows = std::move(pairs);
   }
-  auto sum = rows[0];
-  if (op == ReduceOp::kAvg)
-    sum = sum.is_complex() ? at::view_as_complex(at::view_as_real(sum) / count) : sum / count;
-  return sum.to(dtype);
+  return (op == ReduceOp::kAvg ? divided(rows[0], count) : rows[0]).to(dtype);
 }
 
 void require_equal(const at::Tensor& got, const at::Tensor& expected, const char* what) {

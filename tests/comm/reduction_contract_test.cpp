@@ -6,12 +6,15 @@
 
 #include <lockstep/base/error.h>
 
+#include "comm/combined.h"
 #include "comm/communicator_contract.h"
 #include "support/expect_error.h"
 
 namespace lockstep {
 namespace {
 
+using test::combined;
+using test::divided;
 using testing::by_rank;
 using testing::values;
 
@@ -29,33 +32,6 @@ bool is_defined_for(ReduceOp op, at::ScalarType dtype) {
   if (is_bitwise(op)) return at::isIntegralType(dtype, /*includeBool=*/true);
   if (compares(op)) return !at::isComplexType(dtype);
   return op != ReduceOp::kAvg || !at::isIntegralType(dtype, /*includeBool=*/true);
-}
-
-at::Tensor combined(const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-      return a + b;
-    case ReduceOp::kMin:
-      return at::minimum(a, b);
-    case ReduceOp::kMax:
-      return at::maximum(a, b);
-    case ReduceOp::kProduct:
-      return a * b;
-    case ReduceOp::kBitAnd:
-      return a.bitwise_and(b);
-    case ReduceOp::kBitOr:
-      return a.bitwise_or(b);
-    case ReduceOp::kBitXor:
-      return a.bitwise_xor(b);
-  }
-  return {};
-}
-
-// Part by part: a complex divisor would round more than once.
-at::Tensor divided(const at::Tensor& tensor, int divisor) {
-  if (!tensor.is_complex()) return tensor / divisor;
-  return at::view_as_complex(at::view_as_real(tensor) / divisor);
 }
 
 // In the widest type of the kind: values() are small, so that every order gives the same.

@@ -85,8 +85,8 @@ struct CollectiveRow {
   bool can_be_inline = false;  ///< where it is small, its data travel with the announcement
   Operand operand = Operand::kOutput;
   Check check = nullptr;  ///< @throws CommError for arguments that it cannot take; null: it takes none
-  BytesMoved bytes_moved = nullptr;         ///< null unless ranks may give each other different amounts
-  Run run = nullptr;                        ///< null: to meet is all
+  BytesMoved bytes_moved = nullptr;  ///< null unless ranks may give each other different amounts
+  Run run = nullptr;  ///< null: to meet is all, or the transport gets it packed as another kind
   RunInSegments run_in_segments = nullptr;  ///< null: it always goes through the transport
 
   /// Whether amounts may differ between ranks.
@@ -101,6 +101,9 @@ inline bool is_message(CollectiveKind kind) { return row_of(kind).is_message; }
 
 /// The tensor that stands for the call; undefined for barriers.
 const at::Tensor& operand_of(const Collective& collective);
+
+/// The bytes of all of `tensors` together.
+std::int64_t bytes_in(std::span<const at::Tensor> tensors);
 
 /// How many bytes of `tensor` go to, or come from, each of `size` ranks, where `splits` counts their rows. No
 /// splits: equal parts.

@@ -14,17 +14,10 @@ namespace {
 constexpr std::size_t kMostBytes = 16 << 10;  // of one rank, inline; a socket takes that at once
 static_assert(kMostBytes <= SegmentBoard::kMostPayload);
 
-std::size_t bytes_in(const std::vector<at::Tensor>& tensors) {
-  std::size_t bytes = 0;
-  for (const auto& tensor : tensors) bytes += tensor.nbytes();
-  return bytes;
-}
-
 // Where all ranks know that there is nothing to move. Uneven kinds may have parts for others.
 bool is_empty(const Collective& collective) {
   const auto& operand = operand_of(collective);
-  const auto& row = row_of(collective.kind);
-  return operand.defined() && operand.numel() == 0 && !row.is_uneven() && !row.takes_lists;
+  return operand.defined() && operand.numel() == 0 && !row_of(collective.kind).is_uneven();
 }
 
 void copy_part(const at::Tensor& output, const at::Tensor& whole, int rank) {
@@ -167,14 +160,14 @@ bool CollectiveRunner::is_inline(const Collective& collective) {
 // Packed, a small list travels with the announcement, and the transport has one tensor to reduce.
 bool CollectiveRunner::is_packed(const Collective& collective) const {
   if (collective.kind != CollectiveKind::kAllReduceList) return false;
-  return !in_segments_.are_open() || bytes_in(collective.outputs) <= kMostBytes;
+  return !in_segments_.are_open() || bytes_in(collective.outputs) <= static_cast<std::int64_t>(kMostBytes);
 }
 
 void CollectiveRunner::run_packed(const Collective& collective,
                                   c10::function_ref<void(const Collective& packed)> run) {
   const auto& tensors = collective.outputs;
   const auto dtype = tensors.front().scalar_type();
-  const auto flat = packed_.get(static_cast<std::int64_t>(bytes_in(tensors))).view(dtype);
+  const auto flat = packed_.get(bytes_in(tensors)).view(dtype);
   std::vector<at::Tensor> parts;
   std::int64_t begin = 0;
   for (const auto& tensor : tensors) {
@@ -221,10 +214,6 @@ bool CollectiveRunner::is_ordered(const Collective& collective) const {
 void CollectiveRunner::all_reduce(const Collective& collective) {
   if (is_ordered(collective)) return ordered_.all_reduce(collective.output, collective.op);
   transport_.all_reduce(collective.output, collective.op);
-}
-
-void CollectiveRunner::all_reduce_list(const Collective& collective) {
-  run_packed(collective, [this](const Collective& packed) { all_reduce(packed); });
 }
 
 void CollectiveRunner::reduce(const Collective& collective) {

@@ -50,7 +50,6 @@ class CollectiveRunner {
 
   // The table's column `run`: through the transport, on contiguous tensors.
   void all_reduce(const Collective& collective);
-  void all_reduce_list(const Collective& collective);
   void reduce(const Collective& collective);
   void broadcast(const Collective& collective);
   void all_gather(const Collective& collective);

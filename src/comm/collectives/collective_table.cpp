@@ -27,7 +27,6 @@ constexpr std::array<CollectiveRow, kCollectiveKinds> kRows{{
      .takes_lists = true,
      .operand = Operand::kFirstOutput,
      .check = &check_all_reduce_list,
-     .run = &Runner::all_reduce_list,
      .run_in_segments = &Segments::all_reduce},
     {.kind = Kind::kReduce,
      .name = "reduce",
@@ -123,6 +122,12 @@ const at::Tensor& operand_of(const Collective& collective) {
   if (operand == Operand::kInput) return collective.input;
   const auto& list = operand == Operand::kFirstInput ? collective.inputs : collective.outputs;
   return list.empty() ? kNone : list.front();
+}
+
+std::int64_t bytes_in(std::span<const at::Tensor> tensors) {
+  std::int64_t bytes = 0;
+  for (const auto& tensor : tensors) bytes += static_cast<std::int64_t>(tensor.nbytes());
+  return bytes;
 }
 
 std::vector<std::int64_t> bytes_by_rank(const at::Tensor& tensor, std::span<const std::int64_t> splits,

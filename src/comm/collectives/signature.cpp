@@ -103,10 +103,9 @@ Signature signature_of(const Collective& collective, std::span<const int> member
   signature.dtype = static_cast<std::int8_t>(tensor.scalar_type());
   if (row.is_message) {
     add_shape(signature, tensor.numel());
-  } else if (collective.kind == CollectiveKind::kAllReduceList) {
-    add_shape(signature, elements_in(collective.outputs));
   } else if (!row.is_uneven()) {
-    add_shape(signature, tensor.sizes());
+    row.takes_lists ? add_shape(signature, elements_in(collective.outputs))
+                    : add_shape(signature, tensor.sizes());
   }
   if (collective.layout != 0) signature.sizes.back() = collective.layout;
   return signature;

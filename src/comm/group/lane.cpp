@@ -50,6 +50,7 @@ struct ProgressQueue::State {
   std::shared_ptr<Task> enqueue(Body body);
   bool has_work() const { return !is_busy && !queue.empty(); }
   void run_front(std::unique_lock<std::mutex>& lock);
+  std::exception_ptr run_unlocked(std::unique_lock<std::mutex>& lock, c10::function_ref<void()> body);
   void finish(Task& task, const std::exception_ptr& error);
 
   bool run_if_idle(c10::function_ref<void()> body);
@@ -70,18 +71,23 @@ std::shared_ptr<ProgressQueue::Task> ProgressQueue::State::enqueue(Body body) {
 void ProgressQueue::State::run_front(std::unique_lock<std::mutex>& lock) {
   const auto task = queue.front();
   queue.pop_front();
+  finish(*task, run_unlocked(lock, task->body_));
+}
+
+// Returns what `body` threw, or null.
+std::exception_ptr ProgressQueue::State::run_unlocked(std::unique_lock<std::mutex>& lock,
+                                                      c10::function_ref<void()> body) {
   is_busy = true;
   lock.unlock();
   std::exception_ptr error;
   try {
-    task->body_();
+    body();
   } catch (...) {
     error = std::current_exception();
   }
   lock.lock();
   is_busy = false;
-  if (error && closed) error = closed;
-  finish(*task, error);
+  return error && closed ? closed : error;
 }
 
 // Frees the body first: what it captured may be the last reference to a tensor.
@@ -98,17 +104,7 @@ bool ProgressQueue::State::run_if_idle(c10::function_ref<void()> body) {
   std::unique_lock lock(mutex);
   if (closed) std::rethrow_exception(closed);
   if (is_busy || !queue.empty()) return false;
-  is_busy = true;
-  lock.unlock();
-  std::exception_ptr error;
-  try {
-    body();
-  } catch (...) {
-    error = std::current_exception();
-  }
-  lock.lock();
-  is_busy = false;
-  if (error && closed) error = closed;
+  const auto error = run_unlocked(lock, body);
   changed.notify_all();
   if (error) std::rethrow_exception(error);
   return true;

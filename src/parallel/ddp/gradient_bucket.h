@@ -50,7 +50,6 @@ class GradientBucket {
   GradientBucket(std::size_t index, std::vector<at::Tensor> parameters, Memory memory);
 
   std::int64_t bytes() const { return bytes_; }
-  std::size_t size() const { return parameters_.size(); }
 
   /// Before a backward: nothing has come yet. Unless `counts_own`, zeros are averaged instead of this rank's
   /// gradients.

@@ -144,7 +144,7 @@ GradientReducer::GradientReducer(const std::vector<NamedTensor>& trained, const 
   for (std::size_t index = 0; index < trained.size(); ++index)
     indices_.emplace(trained[index].tensor.unsafeGetTensorImpl(), index);
   make_buckets(first_plan(trained, options));
-  bucket_sizes_ = std::exchange(rebuilt_bucket_sizes_, {});
+  first_bucket_sizes_ = bucket_sizes();
 }
 
 void GradientReducer::make_buckets(const BucketPlan& plan) {
@@ -155,7 +155,6 @@ void GradientReducer::make_buckets(const BucketPlan& plan) {
   plan_ = plan;
   places_.resize(trained_.size());
   buckets_.clear();
-  rebuilt_bucket_sizes_.clear();
   for (const auto& indices : plan) {
     std::vector<at::Tensor> parameters;
     for (const auto index : indices) {
@@ -163,13 +162,12 @@ void GradientReducer::make_buckets(const BucketPlan& plan) {
       parameters.push_back(trained_[index].tensor);
     }
     buckets_.emplace_back(buckets_.size(), std::move(parameters), memory);
-    rebuilt_bucket_sizes_.push_back(buckets_.back().bytes());
   }
 }
 
 // In the order in which rank 0 got its gradients; once, and only where all ranks have the same ones to send.
 void GradientReducer::rebuild_buckets() {
-  if (walks_graph() || !rebuilt_bucket_sizes_.empty() || !has_order_) return;
+  if (walks_graph() || has_rebuilt_buckets_ || !has_order_) return;
   const auto order = last_arrivals(order_, trained_.size());
   const auto agreed = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
   std::ranges::copy(order, agreed.mutable_data_ptr<std::int64_t>());
@@ -177,6 +175,13 @@ void GradientReducer::rebuild_buckets() {
   const auto* const first = agreed.const_data_ptr<std::int64_t>();
   make_buckets(
       plan_buckets(trained_, std::vector<std::size_t>(first, first + order.size()), caps_of(options_)));
+  has_rebuilt_buckets_ = true;
+}
+
+std::vector<std::int64_t> GradientReducer::bucket_sizes() const {
+  std::vector<std::int64_t> sizes;
+  for (const auto& bucket : buckets_) sizes.push_back(bucket.bytes());
+  return sizes;
 }
 
 Averaging GradientReducer::averaging() const {
@@ -290,7 +295,7 @@ void GradientReducer::send_rest() {
     log_.begin_reduction();
     if (!skips(next_bucket_)) buckets_[next_bucket_].run(averaging());
   }
-  if (walks_graph()) start_used_map();
+  if (walks_graph()) agree_on_used();
   end_sending();
 }
 
@@ -311,7 +316,7 @@ void GradientReducer::complete_backward() {
 }
 
 void GradientReducer::learn_graph() {
-  start_used_map();
+  agree_on_used();
   std::vector<std::size_t> unused;
   for (std::size_t index = 0; index < trained_.size(); ++index) {
     is_unused_[index] = arrivals_[index] == 0;
@@ -330,11 +335,11 @@ void GradientReducer::refuse_missing_gradients() const {
   if (!names.empty()) refuse_missing(names, options_.static_graph, comm_.rank());
 }
 
-void GradientReducer::start_used_map() {
+void GradientReducer::agree_on_used() {
   used_ = at::zeros({static_cast<std::int64_t>(trained_.size())}, at::kInt);
   auto* const used = used_.mutable_data_ptr<int>();
   for (std::size_t i = 0; i < trained_.size(); ++i) used[i] = trained_[i].tensor.grad().defined() ? 1 : 0;
-  used_work_ = comm_.all_reduce_async(used_);
+  comm_.all_reduce(used_);
 }
 
 bool GradientReducer::is_used(std::size_t index) const {
@@ -342,7 +347,6 @@ bool GradientReducer::is_used(std::size_t index) const {
 }
 
 void GradientReducer::finish_backward() {
-  std::exchange(used_work_, {}).wait();
   const auto how = averaging();
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (skips(bucket)) continue;
@@ -351,7 +355,6 @@ void GradientReducer::finish_backward() {
       buckets_[bucket].keep(member, is_used(plan_[bucket][member]));
   }
   has_order_ = true;
-  log_.set_order(order_);
   log_.end_pass();
 }
 
@@ -387,9 +390,10 @@ void GradientReducer::refuse_local_gradients() const {
 }
 
 void GradientReducer::fill(DdpLoggingData& data) const {
-  data.bucket_sizes = bucket_sizes_;
-  data.has_rebuilt_buckets = !rebuilt_bucket_sizes_.empty();
-  data.rebuilt_bucket_sizes = rebuilt_bucket_sizes_;
+  data.bucket_sizes = first_bucket_sizes_;
+  data.has_rebuilt_buckets = has_rebuilt_buckets_;
+  if (has_rebuilt_buckets_) data.rebuilt_bucket_sizes = bucket_sizes();
+  for (const auto index : order_) data.prev_iteration_grad_ready_order.push_back(trained_[index].name);
   log_.fill(data, trained_);
 }
 

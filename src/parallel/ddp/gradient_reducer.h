@@ -105,7 +105,8 @@ class GradientReducer {
   void end_sending();
   void learn_graph();
 
-  void start_used_map();
+  void agree_on_used();
+  std::vector<std::int64_t> bucket_sizes() const;
   bool is_used(std::size_t index) const;
   void refuse_local_gradients() const;
   void refuse_missing_gradients() const;
@@ -117,8 +118,9 @@ class GradientReducer {
   CommHook hook_;  // null: gradients are averaged where they lie
   std::vector<GradientBucket> buckets_;
   BucketPlan plan_;
-  std::vector<Place> places_;                                      // by parameter
-  std::vector<std::int64_t> bucket_sizes_, rebuilt_bucket_sizes_;  // bytes
+  std::vector<Place> places_;                     // by parameter
+  std::vector<std::int64_t> first_bucket_sizes_;  // bytes, as planned before the first backward
+  bool has_rebuilt_buckets_ = false;
   ReductionLog log_;
 
   // Of the backward that runs. The threads of autograd share it.
@@ -134,7 +136,6 @@ class GradientReducer {
   std::vector<std::uint8_t> is_unused_;  // by parameter: this rank's graph leaves it out
   std::vector<int> missing_;             // by parameter: gradients that a static graph has in store for it
   std::vector<std::size_t> order_;       // in which gradients were ready
-  Work used_work_;
 
   at::Tensor used_;            // by how many ranks each parameter is used; undefined: by all
   std::vector<int> arrivals_;  // by parameter, in each backward of the static graph

@@ -62,7 +62,6 @@ void ReductionLog::fill(DdpLoggingData& data, const std::vector<NamedTensor>& tr
   data.can_set_static_graph = is_static_;
   for (const auto index : unused_)
     data.unused_parameter_size += static_cast<std::int64_t>(trained[index].tensor.nbytes());
-  for (const auto index : order_) data.prev_iteration_grad_ready_order.push_back(trained[index].name);
   data.forward_compute_time = last_.forward;
   data.backward_compute_time = last_.backward;
   data.backward_comm_time = last_.communication;

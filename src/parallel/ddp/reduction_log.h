@@ -30,8 +30,6 @@ class ReductionLog {
   /// The parameters that the pass did not use, in ascending order. `may_differ`: the next pass may leave out
   /// others.
   void set_unused(std::vector<std::size_t> unused, bool may_differ);
-  /// The order in which gradients came.
-  void set_order(const std::vector<std::size_t>& order) { order_ = order; }
 
   void fill(DdpLoggingData& data, const std::vector<NamedTensor>& trained) const;
 
@@ -48,7 +46,7 @@ class ReductionLog {
   std::int64_t samples_ = 0, last_sample_ = 0;
   Time forward_{}, backward_{}, reduction_{}, gradients_{};  // when they began, and gradients ended
   Times last_, average_;
-  std::vector<std::size_t> unused_, order_;
+  std::vector<std::size_t> unused_;
   bool is_static_ = true;
 };
 

@@ -122,22 +122,23 @@ void GradientReduction::send(std::size_t index) {
   reduced_bytes_ += flow.gradient.row_bytes();
 }
 
-void GradientReduction::go_on() {
-  if (under_way_.empty()) return;
+// Errors of collectives know a unit by its number.
+template <class Reduce>
+void GradientReduction::name_units(const Reduce& reduce) const {
   try {
-    flows_[under_way_.back()].gradient.go_on();
+    reduce();
   } catch (const CollectiveMismatch& error) {
     residency_.refuse_mismatch(error);
   }
 }
 
+void GradientReduction::go_on() {
+  if (under_way_.empty()) return;
+  name_units([&] { flows_[under_way_.back()].gradient.go_on(); });
+}
+
 void GradientReduction::land_oldest() {
-  const auto oldest = under_way_.front();
-  try {
-    flows_[oldest].gradient.land(pool_);
-  } catch (const CollectiveMismatch& error) {
-    residency_.refuse_mismatch(error);
-  }
+  name_units([&] { flows_[under_way_.front()].gradient.land(pool_); });
   under_way_.erase(under_way_.begin());
 }
 

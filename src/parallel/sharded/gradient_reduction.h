@@ -203,6 +203,8 @@ class GradientReduction {
   void send_complete();
   bool may_go(const Flow& flow) const;
   void send(std::size_t flow);
+  template <class Reduce>
+  void name_units(const Reduce& reduce) const;
   void go_on();
   void land_oldest();
   void agree_on_order();

@@ -213,8 +213,8 @@ std::int64_t Residency::live_elements() const {
 
 constexpr const char* kRemedy =
     "branches that depend on data, chance or the rank, and code that runs on some ranks only or after fit, "
-    "must "
-    "not gather: all ranks call ls::zero::GatheredParameters, or the strategy's hold_whole(), and within its "
+    "must not gather: all ranks call ls::zero::GatheredParameters, or the strategy's hold_whole(), and "
+    "within its "
     "scope each of them may use parameters as it likes";
 
 // What this rank gathers, and for what.

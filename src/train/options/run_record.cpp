@@ -164,6 +164,7 @@ void write_run_record(const RunSetup& setup, int number, const std::vector<std::
               {"ranks", ranks_record(setup)},
               {"seeds", seeds},
               {"environment", heeded_variables()},
+              {"heeded", kHeeded},
               {"has_config", !setup.options.run.config_yaml.empty()},
               {"save_weights", setup.options.run.save_weights.string()},
               {"files", files_of(setup.options.run.config_yaml)},
