@@ -6,24 +6,24 @@
 namespace lockstep::detail {
 namespace {
 
-using Place = std::span<std::byte>;
-using Given = std::span<const std::byte>;
+using Incoming = std::span<std::byte>;
+using Outgoing = std::span<const std::byte>;
 
 constexpr std::uint32_t kMessages = 1U << 31;       // streams of messages: this and their tag
 constexpr std::size_t kDirectBroadcast = 64 << 10;  // bytes; more goes in parts, which all pass on
 
 // A contiguous tensor's memory.
-Place place_in(const at::Tensor& tensor) {
+Incoming incoming(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) return {};
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
-Given given_in(const at::Tensor& tensor) {
+Outgoing outgoing(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) return {};
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-std::vector<Given> parts_of(Given whole, const std::vector<std::int64_t>& bytes) {
-  std::vector<Given> parts;
+std::vector<Outgoing> parts_of(Outgoing whole, const std::vector<std::int64_t>& bytes) {
+  std::vector<Outgoing> parts;
   for (std::size_t begin = 0; const auto each : bytes) {
     parts.push_back(whole.subspan(begin, static_cast<std::size_t>(each)));
     begin += static_cast<std::size_t>(each);
@@ -31,8 +31,8 @@ std::vector<Given> parts_of(Given whole, const std::vector<std::int64_t>& bytes)
   return parts;
 }
 
-std::vector<Place> places_of(Place whole, const std::vector<std::int64_t>& bytes) {
-  std::vector<Place> places;
+std::vector<Incoming> places_of(Incoming whole, const std::vector<std::int64_t>& bytes) {
+  std::vector<Incoming> places;
   for (std::size_t begin = 0; const auto each : bytes) {
     places.push_back(whole.subspan(begin, static_cast<std::size_t>(each)));
     begin += static_cast<std::size_t>(each);
@@ -57,7 +57,7 @@ class SocketTransport::Call final : public Transfers {
     post_receive(src, static_cast<std::uint32_t>(stream), {place, bytes}, number);
   }
 
-  void post_send(int dst, std::uint32_t stream, Given bytes, bool is_urgent = false) {
+  void post_send(int dst, std::uint32_t stream, Outgoing bytes, bool is_urgent = false) {
     if (bytes.empty()) return;
     transport_.count_sent(static_cast<std::int64_t>(bytes.size()));
     transport_.links_.post(dst, {.stream = stream,
@@ -66,7 +66,7 @@ class SocketTransport::Call final : public Transfers {
                                  .call = &call_,
                                  .is_urgent = is_urgent});
   }
-  void post_receive(int src, std::uint32_t stream, Place place, int number = kUnnumbered) {
+  void post_receive(int src, std::uint32_t stream, Incoming place, int number = kUnnumbered) {
     if (place.empty()) return;
     transport_.links_.post(src, stream,
                            {.place = place.data(), .bytes = place.size(), .call = &call_, .number = number});
@@ -93,7 +93,7 @@ SocketTransport::SocketTransport(int rank, std::vector<UniqueFd> sockets, const 
 std::unique_ptr<Transfers> SocketTransport::begin_transfers() { return std::make_unique<Call>(*this); }
 
 // The next rank first: not all at the same one.
-void SocketTransport::exchange_bytes(std::span<const Given> to, std::span<const Place> from) {
+void SocketTransport::exchange_bytes(std::span<const Outgoing> to, std::span<const Incoming> from) {
   constexpr auto kStream = static_cast<std::uint32_t>(Transfers::Stream::kParts);
   Call call(*this);
   for (int offset = 1; offset < size() && !from.empty(); ++offset) {
@@ -105,33 +105,33 @@ void SocketTransport::exchange_bytes(std::span<const Given> to, std::span<const 
     call.post_send(dst, kStream, to[static_cast<std::size_t>(dst)]);
   }
   const auto own = static_cast<std::size_t>(rank());
-  const auto place = from.empty() ? Place() : from[own];
+  const auto place = from.empty() ? Incoming() : from[own];
   if (!place.empty() && place.data() != to[own].data())
     std::memmove(place.data(), to[own].data(), place.size());
   call.finish();
 }
 
 void SocketTransport::exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from) {
-  std::vector<Given> parts;
-  std::vector<Place> places;
-  for (const auto& tensor : to) parts.push_back(given_in(tensor));
-  for (const auto& tensor : from) places.push_back(place_in(tensor));
+  std::vector<Outgoing> parts;
+  std::vector<Incoming> places;
+  for (const auto& tensor : to) parts.push_back(outgoing(tensor));
+  for (const auto& tensor : from) places.push_back(incoming(tensor));
   exchange_bytes(parts, places);
 }
 
 void SocketTransport::all_gather(at::Tensor output, at::Tensor input) {
   const auto part = static_cast<std::int64_t>(input.nbytes());
-  const std::vector<Given> parts(static_cast<std::size_t>(size()), given_in(input));
-  exchange_bytes(parts, places_of(place_in(output), std::vector(parts.size(), part)));
+  const std::vector<Outgoing> parts(static_cast<std::size_t>(size()), outgoing(input));
+  exchange_bytes(parts, places_of(incoming(output), std::vector(parts.size(), part)));
 }
 
 void SocketTransport::all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_bytes,
                                  std::vector<std::int64_t> input_bytes) {
-  exchange_bytes(parts_of(given_in(input), input_bytes), places_of(place_in(output), output_bytes));
+  exchange_bytes(parts_of(outgoing(input), input_bytes), places_of(incoming(output), output_bytes));
 }
 
 void SocketTransport::broadcast(at::Tensor tensor, int root) {
-  const auto bytes = place_in(tensor);
+  const auto bytes = incoming(tensor);
   if (size() > 2 && bytes.size() > kDirectBroadcast) return broadcast_in_parts(bytes, root);
   Call call(*this);
   constexpr auto kStream = static_cast<std::uint32_t>(Transfers::Stream::kParts);
@@ -142,7 +142,7 @@ void SocketTransport::broadcast(at::Tensor tensor, int root) {
 }
 
 // Each of the others gets a part, and passes it on to the rest: the root sends all of it once.
-void SocketTransport::broadcast_in_parts(Place bytes, int root) {
+void SocketTransport::broadcast_in_parts(Incoming bytes, int root) {
   constexpr auto kStream = static_cast<std::uint32_t>(Transfers::Stream::kParts);
   const auto others = static_cast<std::size_t>(size() - 1);
   const auto length = (bytes.size() + others - 1) / others;
@@ -187,13 +187,13 @@ void SocketTransport::barrier() {
 
 void SocketTransport::send(const at::Tensor& tensor, int dst, int tag) {
   Call call(*this);
-  call.post_send(dst, kMessages | static_cast<std::uint32_t>(tag), given_in(tensor));
+  call.post_send(dst, kMessages | static_cast<std::uint32_t>(tag), outgoing(tensor));
   call.finish();
 }
 
 void SocketTransport::recv(const at::Tensor& tensor, int src, int tag) {
   Call call(*this);
-  call.post_receive(src, kMessages | static_cast<std::uint32_t>(tag), place_in(tensor));
+  call.post_receive(src, kMessages | static_cast<std::uint32_t>(tag), incoming(tensor));
   call.finish();
 }
 
