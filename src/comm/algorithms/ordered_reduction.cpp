@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/ops/empty.h>
+
 #include "comm/transport/transport.h"
 
 namespace lockstep::detail {
