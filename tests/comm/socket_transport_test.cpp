@@ -168,7 +168,7 @@ TEST(SocketMessages, OfAnotherSizeThanExpectedAreNamed) {
       });
     });
     EXPECT_THAT(failures[1] + failures[0], HasSubstr("12 bytes"));
-    EXPECT_THAT(failures[1] + failures[0], HasSubstr("16"));
+    EXPECT_THAT(failures[1] + failures[0], HasSubstr("16 bytes"));
     EXPECT_THAT(failures[0], ::testing::Not(HasSubstr("late")));
   }
 }
@@ -181,7 +181,7 @@ TEST(SocketFailures, APeerThatIsGoneIsNamed) {
     closed.peer.reset();
   });
   EXPECT_EQ(failure_of([&] { closed.transport->recv(place, 1, 0); }), "Connection closed by peer: rank 1");
-  EXPECT_EQ(failure_of([&] { closed.transport->send(place, 1, 0); }), "Connection closed by peer: rank 1");
+  EXPECT_THAT(failure_of([&] { closed.transport->send(place, 1, 0); }), HasSubstr("aborted"));
 
   Watched reset;
   const linger at_once{.l_onoff = 1, .l_linger = 0};
@@ -212,7 +212,7 @@ TEST(SocketFailures, WhatIsNoFrameIsNamed) {
   Watched watched;
   ASSERT_EQ(::send(watched.peer.get(), "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18);
   EXPECT_EQ(failure_of([&] { watched.transport->recv(at::ones({100}), 1, 0); }),
-            "it sent what is no frame of this program: rank 1");
+            "rank 1 sent what is no frame of this program");
 }
 
 // As a rank that is stopped: its system takes what fits into its buffers.

@@ -31,7 +31,9 @@ void complete(SocketCall* call, int number = -1) {
 }
 
 // errors.cpp makes a lost peer of it, whatever the system says.
-std::string lost_because(int error) { return "Socket closed (" + system_error_text(error) + ")"; }
+std::string lost_because(int error, const std::string& peer) {
+  return "Socket closed (" + system_error_text(error) + "): " + peer;
+}
 
 // It stays pending: its memory may be in use elsewhere.
 void fail(SocketCall* call, const std::string& reason) {
@@ -110,7 +112,7 @@ void SocketLink::write() {
     const auto sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && would_block(errno)) return;
-    if (sent < 0) return end_sending(lost_because(errno));
+    if (sent < 0) return end_sending(lost_because(errno, peer_));
     done += static_cast<std::size_t>(sent);
     written += static_cast<std::size_t>(sent);
     count(send.call, static_cast<std::size_t>(sent));
@@ -136,7 +138,8 @@ void SocketLink::read() {
     const auto got = ::recvmsg(fd(), &message, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && would_block(errno)) return;
-    if (got <= 0) return end_receiving(got == 0 ? "Connection closed by peer" : lost_because(errno));
+    if (got <= 0)
+      return end_receiving(got == 0 ? "Connection closed by peer: " + peer_ : lost_because(errno, peer_));
     read += static_cast<std::size_t>(got);
     take(static_cast<std::size_t>(got));
   }
@@ -163,7 +166,7 @@ void SocketLink::begin_frame() {
     next_bytes_ = 0;
     return note_notice();
   }
-  if (next_.kind != kData) return end("it sent what is no frame of this program");
+  if (next_.kind != kData) return end(peer_ + " sent what is no frame of this program");
   begin_to_receive();
 }
 
@@ -173,8 +176,8 @@ void SocketLink::begin_to_receive() {
   if (is_parked_) return;
   const auto& receive = found->second.front();
   if (receive.bytes != next_.bytes)
-    return end("it sent " + std::to_string(next_.bytes) + " bytes where " + std::to_string(receive.bytes) +
-               " were expected");
+    return end(peer_ + " sent " + std::to_string(next_.bytes) + " bytes where " +
+               std::to_string(receive.bytes) + " bytes were expected");
   receiving_ = Receiving{.receive = receive};
   found->second.pop_front();
   next_bytes_ = 0;
@@ -186,8 +189,8 @@ void SocketLink::note_notice() {
     auto& waiting = unposted_[stream];
     while (!notices.empty() && !waiting.empty()) {
       if (notices.front() != waiting.front().bytes)
-        return end("it expects " + std::to_string(notices.front()) + " bytes where " +
-                   std::to_string(waiting.front().bytes) + " are sent");
+        return end(peer_ + " expects " + std::to_string(notices.front()) + " bytes where " +
+                   std::to_string(waiting.front().bytes) + " bytes are sent");
       enqueue(waiting.front());
       waiting.pop_front();
       notices.pop_front();
@@ -208,7 +211,7 @@ bool SocketLink::has(const SocketCall& call) const {
 void SocketLink::drop(SocketCall& call) {
   const bool is_cut =
       (sending_ && sending_->send.call == &call) || (receiving_ && receiving_->receive.call == &call);
-  if (is_cut) end("Socket closed: a transfer was given up");
+  if (is_cut) end("Socket closed: a transfer was given up: " + peer_);
   if (sending_ && sending_->send.call == &call) sending_.reset();
   if (receiving_ && receiving_->receive.call == &call) receiving_.reset();
   drop_of(urgent_, call);
@@ -226,7 +229,7 @@ void SocketLink::end(const std::string& reason) {
 // What has arrived before that may still be received.
 void SocketLink::end_sending(const std::string& reason) {
   if (!send_failure_.empty()) return;
-  send_failure_ = reason + ": " + peer_;
+  send_failure_ = reason;
   if (sending_) fail(sending_->send.call, send_failure_);
   fail_all(urgent_, send_failure_);
   fail_all(ordinary_, send_failure_);
@@ -236,7 +239,7 @@ void SocketLink::end_sending(const std::string& reason) {
 // Who has closed its end reads nothing any more.
 void SocketLink::end_receiving(const std::string& reason) {
   if (!receive_failure_.empty()) return;
-  receive_failure_ = reason + ": " + peer_;
+  receive_failure_ = reason;
   if (receiving_) fail(receiving_->receive.call, receive_failure_);
   for (auto& [stream, receives] : posted_)
     for (const auto& receive : receives) fail(receive.call, receive_failure_);
