@@ -11,7 +11,7 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::size_t kChunkBytes = 256 << 10;      // at most: what stays in the second-level cache
+constexpr std::size_t kChunkBytes = 128 << 10;  // at most: the rows under way stay in the second-level cache
 constexpr std::size_t kLeastChunkBytes = 32 << 10;  // a frame's header and calls are small beside that
 constexpr std::size_t kRowsBytes = 2 << 20;         // of all rows that are received at once
 constexpr std::size_t kDepth = 4;                   // chunks whose rows may be under way

@@ -116,7 +116,7 @@ void SocketLink::write() {
     done += static_cast<std::size_t>(sent);
     written += static_cast<std::size_t>(sent);
     count(send.call, static_cast<std::size_t>(sent));
-    if (done < sizeof header + payload) continue;
+    if (done < sizeof header + payload) return;  // the system takes no more
     complete(send.call);
     sending_.reset();
   }
@@ -135,13 +135,16 @@ void SocketLink::read() {
     msghdr message{};
     message.msg_iov = parts.data();
     message.msg_iovlen = count_of_parts;
+    const auto wanted = parts[0].iov_len + parts[1].iov_len;
     const auto got = ::recvmsg(fd(), &message, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && would_block(errno)) return;
     if (got <= 0)
       return end_receiving(got == 0 ? "Connection closed by peer: " + peer_ : lost_because(errno, peer_));
     read += static_cast<std::size_t>(got);
+    const bool is_all = static_cast<std::size_t>(got) < wanted;
     take(static_cast<std::size_t>(got));
+    if (is_all) return;
   }
 }
 

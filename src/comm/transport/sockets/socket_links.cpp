@@ -56,6 +56,8 @@ SocketLinks::SocketLinks(std::vector<UniqueFd> sockets, const Options& options)
   polled_.resize(links_.size() + 1);
 }
 
+SocketLinks::~SocketLinks() = default;
+
 // What is posted may go at once. Otherwise the thread that watches must know of it.
 template <class Post>
 void SocketLinks::post_and_start(int rank, const Post& post) {

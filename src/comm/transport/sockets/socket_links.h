@@ -38,6 +38,7 @@ class LOCKSTEP_API SocketLinks {
   /// Takes over connected, non-blocking sockets, by rank; none at the own place. Their copies are closed in
   /// forked children.
   SocketLinks(std::vector<UniqueFd> sockets, const Options& options);
+  ~SocketLinks();
   SocketLinks(const SocketLinks&) = delete;
   SocketLinks& operator=(const SocketLinks&) = delete;
 
