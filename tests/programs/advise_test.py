@@ -18,7 +18,7 @@ class Advise(ProgramTest):
     def peak_mib(self, layers, width, *flags):
         """Memory of the largest rank while a language model trains, without what malloc would keep of freed blocks."""
         command = [LM, "fit", "--run_dir", self.folder / "run", "--model.layers", layers, "--model.width", width, "--model.heads", 8,
-                   "--model.context", CONTEXT, "--data.batch_size", BATCH, "--trainer.devices", 2, "--trainer.max_steps", 3,
+                   "--model.context", CONTEXT, "--data.batch_size", BATCH, "--trainer.devices", 2, "--trainer.max_steps", 2,
                    "--trainer.limit_val_batches", 0, "--trainer.enable_checkpointing", "false", "--sample.tokens", 0, *flags]
         process = subprocess.Popen([str(word) for word in command], cwd=self.folder, stdout=subprocess.DEVNULL,
                                    env=self.environment(MALLOC_MMAP_THRESHOLD_="131072"))
