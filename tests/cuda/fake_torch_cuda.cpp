@@ -16,8 +16,9 @@ int number_of(const char* name, int otherwise) {
   return text != nullptr ? std::atoi(text) : otherwise;
 }
 
-struct FakeCudaHooks final : at::CUDAHooksInterface {
-  explicit FakeCudaHooks(at::CUDAHooksArgs /*none*/) {}
+// LibTorch asks for the class of that name.
+struct CUDAHooks final : at::CUDAHooksInterface {
+  explicit CUDAHooks(at::CUDAHooksArgs /*none*/) {}
   bool hasCUDA() const override {
     return number_of("FAKE_DEVICES", 2) > 0 && number_of("FAKE_START", 0) == 0 &&
            number_of("FAKE_DRIVER", 13000) >= 13000;
@@ -28,8 +29,8 @@ struct FakeCudaHooks final : at::CUDAHooksInterface {
 }  // namespace
 
 namespace at {
-using FakeCudaHooks = ::FakeCudaHooks;
-REGISTER_CUDA_HOOKS(FakeCudaHooks)
+using ::CUDAHooks;
+REGISTER_CUDA_HOOKS(CUDAHooks)
 }  // namespace at
 
 namespace torch::cuda::nccl {
