@@ -1,10 +1,11 @@
 // All-reduce or all-gather among processes of this machine, against c10d's Gloo backend without anything
 // around it.
 //
-// Usage: bench_all_reduce RESULTS [RANKS [all_gather]]. A case is SIZE/VARIANT, where SIZE is what a rank
-// gives, and of an all-gather all_gather_SIZE/VARIANT. Calls follow each other without a barrier, and of an
-// all-gather each rank writes what it gives before each call; the number is what one took on rank 0, on
-// average over a block of calls.
+// Usage: bench_all_reduce RESULTS [RANKS [all_reduce | all_gather [apart]]]. A case is SIZE/VARIANT, where
+// SIZE is what a rank gives, and of an all-gather all_gather_SIZE/VARIANT. Calls follow each other without a
+// barrier, and of an all-gather each rank writes what it gives before each call; the number is what one took
+// on rank 0, on average over a block of calls. With `apart` the ranks share no memory, as those of different
+// hosts.
 #include <comm/c10d.h>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -51,15 +52,16 @@ int rank() { return static_cast<int>(ls::env::require_int("RANK")); }
 int ranks() { return static_cast<int>(ls::env::require_int("WORLD_SIZE")); }
 
 // Our ways to do it, by the options that differ.
-std::vector<std::pair<std::string, ls::CommOptions>> our_options() {
+std::vector<std::pair<std::string, ls::CommOptions>> our_options(bool are_apart) {
+  if (are_apart) return {{"sockets", {}}, {"sockets_unchecked", {.check_collectives = false}}};
   return {{"ordered", {}},
           {"fast", {.reduction = ls::Reduction::kFast}},
           {"ordered_unchecked", {.check_collectives = false}}};
 }
 
-std::vector<std::pair<std::string, ls::Communicator>> our_communicators() {
+std::vector<std::pair<std::string, ls::Communicator>> our_communicators(bool are_apart) {
   std::vector<std::pair<std::string, ls::Communicator>> communicators;
-  for (auto [name, options] : our_options()) {
+  for (auto [name, options] : our_options(are_apart)) {
     options.rank = rank();
     options.world_size = ranks();
     options.main_port = static_cast<int>(ls::env::require_int("MASTER_PORT"));
@@ -122,9 +124,9 @@ double ns_per_call(const std::function<void()>& call, std::int64_t calls) {
   return static_cast<double>(bench::now_ns() - start) / static_cast<double>(calls);
 }
 
-void run_rank(const bench::Results& results, const std::string& store_file, bool gathers) {
+void run_rank(const bench::Results& results, const std::string& store_file, bool gathers, bool are_apart) {
   torch::set_num_threads(1);
-  const auto communicators = our_communicators();
+  const auto communicators = our_communicators(are_apart);
   std::vector<Variant> variants;
   for (const auto& [name, comm] : communicators) variants.push_back(variant_of(name, comm));
   variants.push_back(gloo_variant(store_file));
@@ -146,10 +148,13 @@ int main(int argc, char** argv) {
   const bench::Results results(argv[1]);
   const int nprocs = argc > 2 ? std::atoi(argv[2]) : 2;
   const bool gathers = argc > 3 && argv[3] == std::string("all_gather");
+  const bool are_apart = argc > 4 && argv[4] == std::string("apart");
+  if (are_apart) ls::env::set("LOCKSTEP_SHARED_MEMORY", "0");
   const auto store_file =
       (std::filesystem::temp_directory_path() / ("bench_all_reduce." + std::to_string(getpid()))).string();
-  const int code = ls::launch_forked(
-      {.nprocs = nprocs}, [&] { return ls::run_rank([&] { run_rank(results, store_file, gathers); }); });
+  const int code = ls::launch_forked({.nprocs = nprocs}, [&] {
+    return ls::run_rank([&] { run_rank(results, store_file, gathers, are_apart); });
+  });
   std::filesystem::remove(store_file);
   return code;
 }
