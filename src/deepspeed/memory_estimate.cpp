@@ -11,12 +11,12 @@
 
 #include <fmt/format.h>
 
+#include "base/format.h"
+
 namespace lockstep::deepspeed {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-
-constexpr double kBeyondInt64 = 9223372036854775808.0;  ///< 2^63
 
 // As Python's int(); what does not fit is the largest number that does.
 std::int64_t bytes(double amount) {
@@ -67,16 +67,16 @@ std::vector<MemoryEstimate> stage2(const MemoryQuestion& q) {
                          2 * n.params + std::trunc(18 * n.params / n.all))};
 }
 
-double stage3_gpu(const Numbers& n, const MemoryEstimate& choice) {
+double stage3_gpu(const Numbers& n, const MemoryEstimate& offloads) {
   const auto layer = 4 * n.largest_layer;
-  if (!choice.offload_optimizer) return layer + std::trunc(18 * n.params / n.all);
-  return choice.offload_param ? layer : layer + std::trunc(2 * n.params / n.all);
+  if (!offloads.offload_optimizer) return layer + std::trunc(18 * n.params / n.all);
+  return offloads.offload_param ? layer : layer + std::trunc(2 * n.params / n.all);
 }
 
-double stage3_cpu(const Numbers& n, const MemoryEstimate& choice) {
-  if (!choice.offload_optimizer) return (choice.zero_init ? n.largest_layer : n.params) * 4 * n.local;
-  const auto kept = (choice.offload_param ? 18.0 : 16.0) * (1 / n.nodes);
-  return n.params * (choice.zero_init ? kept : std::max(4 * n.local, kept));
+double stage3_cpu(const Numbers& n, const MemoryEstimate& offloads) {
+  if (!offloads.offload_optimizer) return (offloads.zero_init ? n.largest_layer : n.params) * 4 * n.local;
+  const auto kept = (offloads.offload_param ? 18.0 : 16.0) * (1 / n.nodes);
+  return n.params * (offloads.zero_init ? kept : std::max(4 * n.local, kept));
 }
 
 std::vector<MemoryEstimate> stage3(const MemoryQuestion& q) {
@@ -84,10 +84,10 @@ std::vector<MemoryEstimate> stage3(const MemoryQuestion& q) {
   std::vector<MemoryEstimate> rows;
   for (const auto& [optimizer, param] : {std::pair{true, true}, {true, false}, {false, false}}) {
     for (const bool zero_init : {true, false}) {
-      MemoryEstimate choice{.offload_optimizer = optimizer, .offload_param = param, .zero_init = zero_init};
-      choice.cpu_bytes = bytes(stage3_cpu(n, choice) * q.additional_buffer_factor);
-      choice.gpu_bytes = bytes(stage3_gpu(n, choice));
-      rows.push_back(choice);
+      MemoryEstimate offloads{.offload_optimizer = optimizer, .offload_param = param, .zero_init = zero_init};
+      offloads.cpu_bytes = bytes(stage3_cpu(n, offloads) * q.additional_buffer_factor);
+      offloads.gpu_bytes = bytes(stage3_gpu(n, offloads));
+      rows.push_back(offloads);
     }
   }
   return rows;
@@ -139,7 +139,7 @@ Expected<std::int64_t> parse_parameter_count(std::string_view text) {
   const auto count = std::round(number * factor);
   const bool is_whole = std::abs(number * factor - count) < 1e-3;
   if (error != std::errc() || end != digits.data() + digits.size() || !is_whole || !(count >= 1.0) ||
-      count >= deepspeed::kBeyondInt64)
+      count >= kBeyondInt64)
     return Unexpected{kAccepted};
   return static_cast<std::int64_t>(count);
 }
@@ -154,7 +154,7 @@ constexpr double kFp32 = 4, kMixed = 2;  // bytes of a gathered element
 // Two gathered layers, the gradients of one, and the gradients of two that are being sent.
 constexpr double kLayersInUse = 5;
 
-struct Choice {
+struct Offloads {
   bool offload_optimizer, offload_param;
 };
 
@@ -163,10 +163,10 @@ double ranks_that_share(const MemoryQuestion& q) {
 }
 
 // Where weights are gathered in 16 bits, the shard has a copy in 16 bits, too.
-double shard_bytes(const MemoryQuestion& q, const Choice& choice, double element_bytes) {
-  const auto adam = choice.offload_optimizer ? 0 : kAdamBytes;
+double shard_bytes(const MemoryQuestion& q, const Offloads& offloads, double element_bytes) {
+  const auto adam = offloads.offload_optimizer ? 0 : kAdamBytes;
   const auto copy = element_bytes == kMixed && ranks_that_share(q) > 1 ? kMixed : 0;
-  return choice.offload_param ? adam : kShardBytes + copy + kGradientBytes + adam;
+  return offloads.offload_param ? adam : kShardBytes + copy + kGradientBytes + adam;
 }
 
 // At stages 1 and 2 the shard of a rank, or its 16-bit copy, is a part of the gathered memory.
@@ -179,13 +179,13 @@ double gathered(const MemoryQuestion& q, double element_bytes) {
   return static_cast<double>(q.params) * element_bytes * others;
 }
 
-std::int64_t bytes_of(const MemoryQuestion& q, const Choice& choice, double element_bytes) {
+std::int64_t bytes_of(const MemoryQuestion& q, const Offloads& offloads, double element_bytes) {
   const double kept =
-      static_cast<double>(q.params) * shard_bytes(q, choice, element_bytes) / ranks_that_share(q);
+      static_cast<double>(q.params) * shard_bytes(q, offloads, element_bytes) / ranks_that_share(q);
   return deepspeed::bytes(kept + gathered(q, element_bytes));
 }
 
-std::vector<Choice> choices_of(int stage) {
+std::vector<Offloads> offloads_of(int stage) {
   if (stage == 0) return {{false, false}};
   if (stage < 3) return {{false, false}, {true, false}};
   return {{false, false}, {true, false}, {true, true}};
@@ -197,11 +197,11 @@ const char* place(bool is_on_disk) { return is_on_disk ? "nvme" : "none"; }
 
 std::vector<RankMemory> estimate_rank_memory(const MemoryQuestion& question) {
   std::vector<RankMemory> rows;
-  for (const auto& choice : choices_of(question.stage)) {
-    rows.push_back({.offload_optimizer = choice.offload_optimizer,
-                    .offload_param = choice.offload_param,
-                    .fp32_bytes = bytes_of(question, choice, kFp32),
-                    .mixed_bytes = bytes_of(question, choice, kMixed)});
+  for (const auto& offloads : offloads_of(question.stage)) {
+    rows.push_back({.offload_optimizer = offloads.offload_optimizer,
+                    .offload_param = offloads.offload_param,
+                    .fp32_bytes = bytes_of(question, offloads, kFp32),
+                    .mixed_bytes = bytes_of(question, offloads, kMixed)});
   }
   return rows;
 }
