@@ -17,8 +17,8 @@ using rendezvous::ServerConnection;
 using std::chrono::steady_clock;
 
 namespace {
-constexpr std::chrono::seconds kOwnPause{
-    1};  // a longer delay than on a busy machine means that this process was stopped
+// A longer delay than on a busy machine means that this process was stopped.
+constexpr std::chrono::seconds kOwnPause{1};
 }  // namespace
 
 CoordinatorService::CoordinatorService(const RendezvousOptions& options, const JoinRequest& own,
