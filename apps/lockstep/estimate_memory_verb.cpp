@@ -5,7 +5,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/option_type.h>
-#include <lockstep/deepspeed/memory_estimate.h>
+#include <lockstep/advice/memory_estimate.h>
 #include <lockstep/formats/checkpoint_tools.h>
 
 #include "number_checks.h"
