@@ -31,7 +31,7 @@ Deadline slice_of(Deadline deadline, milliseconds length) {
 }
 
 constexpr auto kSlice = milliseconds(100);
-constexpr auto kAttempt = milliseconds(3000);  // to connect; then the next one begins
+constexpr auto kConnectAttempt = milliseconds(3000);  // to connect; then the next one begins
 
 // The answer of the called rank; nothing where it came from another program, or did not arrive.
 std::optional<Hello> answer_from(int fd, const Hello& own, Deadline deadline, const std::stop_token& stop) {
@@ -46,7 +46,7 @@ std::optional<Hello> answer_from(int fd, const Hello& own, Deadline deadline, co
 UniqueFd call(const Endpoint& endpoint, const Hello& own, std::uint32_t rank, Deadline deadline,
               const std::stop_token& stop) {
   while (steady_clock::now() < deadline && !stop.stop_requested()) {
-    auto connection = connect_to(endpoint.host, endpoint.port, slice_of(deadline, kAttempt));
+    auto connection = connect_to(endpoint.host, endpoint.port, slice_of(deadline, kConnectAttempt));
     if (connection && say(connection->get(), own)) {
       const auto answer = answer_from(connection->get(), own, deadline, stop);
       if (answer && answer->rank == rank) return std::move(*connection);
