@@ -11,10 +11,11 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::size_t kChunkBytes = 128 << 10;  // at most: the rows under way stay in the second-level cache
+constexpr std::size_t kChunkBytes =
+    256 << 10;  // at most: a longer one leaves the second-level cache before it is folded
 constexpr std::size_t kLeastChunkBytes = 32 << 10;  // a frame's header and calls are small beside that
 constexpr std::size_t kRowsBytes = 2 << 20;         // of all rows that are received at once
-constexpr std::size_t kDepth = 4;                   // chunks whose rows may be under way
+constexpr std::size_t kDepth = 3;                   // chunks whose rows may be under way
 
 // What is summed at once: it stays in the first-level cache with its rows.
 std::size_t chunk_bytes(int ranks) {
