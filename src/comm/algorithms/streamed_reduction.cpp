@@ -11,13 +11,12 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::size_t kChunkBytes =
-    256 << 10;  // at most: a longer one leaves the second-level cache before it is folded
+constexpr std::size_t kChunkBytes = 256 << 10;      // at most
 constexpr std::size_t kLeastChunkBytes = 32 << 10;  // a frame's header and calls are small beside that
 constexpr std::size_t kRowsBytes = 2 << 20;         // of all rows that are received at once
 constexpr std::size_t kDepth = 3;                   // chunks whose rows may be under way
 
-// What is summed at once: it stays in the first-level cache with its rows.
+// Of a row of a chunk.
 std::size_t chunk_bytes(int ranks) {
   const auto others = static_cast<std::size_t>(ranks - 1);
   return std::clamp(kRowsBytes / kDepth / others, kLeastChunkBytes, kChunkBytes);
