@@ -35,7 +35,8 @@ struct CaseOptions {
 void describe(OptionVisitor& visitor, CaseOptions& options) {
   visitor.field("world", options.world, "ranks", at_least(1));
   visitor.field("backend", options.backend,
-                "sockets or gloo; with -apart without shared memory, with -fast, with -unchecked; or single");
+                "sockets or gloo; with -apart without shared memory, with -hosts on one for each two, with "
+                "-fast, with -unchecked; or single");
   visitor.field("seed", options.seed, "of the collective, its values and the misdeed");
   visitor.field("out", options.out, "file to write");
 }

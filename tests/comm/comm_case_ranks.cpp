@@ -217,6 +217,7 @@ Communicator join(const CaseInput& input, int rank) {
   if (has("-fast")) options.reduction = Reduction::kFast;
   if (has("-unchecked")) options.check_collectives = false;
   if (has("-apart")) env::set("LOCKSTEP_SHARED_MEMORY", "0");
+  if (has("-hosts")) env::set("LOCKSTEP_TEST_HOST", std::to_string(rank / 2));
   return init_communicator(options);
 }
 

@@ -4,6 +4,8 @@
 // groups, and whether it waits at once. Each compares what it gets, to the bit, with what follows from what
 // the others have given, which it knows, too. Prints which call was wrong, and exits with an error then.
 //
+// With RANKS_OF_A_HOST in the environment, as many ranks each count as those of a host.
+//
 // With JOBS there are so many jobs at once, and in every fifth one the last rank kills itself half-way, so
 // that the job has to fail.
 #include <lockstep/comm/init.h>
@@ -400,6 +402,8 @@ void run_rank(const Job& job, const Pool& pool) {
                                            .rank = static_cast<int>(ls::env::require_int("RANK")),
                                            .world_size = static_cast<int>(ls::env::require_int("WORLD_SIZE")),
                                            .timeout = std::chrono::minutes(2)});
+  if (const auto of_a_host = ls::env::get_int("RANKS_OF_A_HOST", 0); of_a_host > 0)
+    ls::env::set("LOCKSTEP_TEST_HOST", std::to_string(comm.rank() / of_a_host));
   RandomRank rank(comm, pool, job.seed);
   try {
     rank.run(job.loses_a_rank ? job.calls / 2 : job.calls);

@@ -31,6 +31,19 @@ class Transport;
 LOCKSTEP_API void reduce_rows(std::span<const void* const> rows, at::ScalarType dtype, ReduceOp op,
                               void* output, std::size_t count);
 
+/// What sums of some of the ranks are kept in until they are summed with the rest: wide enough that nothing
+/// is rounded in between.
+LOCKSTEP_API at::ScalarType partial_dtype(at::ScalarType dtype);
+
+/// The same of some of the ranks, whose rows are one node of the tree: 2^k of them whose first one is a
+/// multiple of that. `partial` is of partial_dtype(); an average is not divided yet.
+LOCKSTEP_API void reduce_some_rows(std::span<const void* const> rows, at::ScalarType dtype, ReduceOp op,
+                                   void* partial, std::size_t count);
+
+/// The rest, of rows of partial_dtype() that are all nodes of one level, of `ranks` ranks together.
+LOCKSTEP_API void reduce_partials(std::span<const void* const> rows, at::ScalarType dtype, ReduceOp op,
+                                  std::size_t ranks, void* output, std::size_t count);
+
 /// Reductions over a transport: in streams where it has transfers, else of exchanges. Vocabulary: a *piece*
 /// is as much of a tensor as is reduced at once; a *chunk* is the part of a piece that one rank reduces; a
 /// *row* is one rank's contribution to a chunk.
