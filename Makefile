@@ -2,7 +2,7 @@
 # CMake does the work; this file only says it in short.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test test-busy test-browser test-system test-versions bench fuzz soak asan tsan install format clean
+.PHONY: help setup demo build cuda test test-busy test-browser test-system test-versions bench fuzz soak asan tsan install format clean
 
 PRESET ?= release
 BUILD := build/$(PRESET)
@@ -24,6 +24,11 @@ demo: setup $(BUILD)/build.ninja  ## train a classifier of handwritten digits wi
 
 build: setup $(BUILD)/build.ninja  ## build everything
 	@cmake --build --preset $(PRESET)
+
+cuda: setup  ## build liblockstep_cuda.so, for NVIDIA's GPUs; needs neither a GPU nor CUDA; fetches headers where there are none
+	@tools/cuda.sh
+	@cmake --preset $(PRESET) -DLOCKSTEP_CUDA=ON
+	@cmake --build --preset $(PRESET) --target lockstep_cuda
 
 test: build  ## build and run every test
 	@tools/peers.sh

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "advice/strategy_table.h"
+#include "base/format.h"
 
 namespace lockstep {
 namespace {
@@ -18,7 +19,6 @@ namespace {
 using detail::whole_bytes;
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-constexpr double kBeyondInt64 = 9223372036854775808.0;  // 2^63
 
 /// The numbers of the formulas.
 struct Numbers {
@@ -139,28 +139,29 @@ namespace {
 constexpr detail::ElementBytes kFp32{};
 constexpr detail::ElementBytes kMixed{.computed = 2};
 
-struct Choice {
+struct Offloads {
   bool offload_optimizer, offload_param;
 };
 
 // Stage 3 with stage3_max_live_parameters 0 gathers what FULL_SHARD does.
-detail::StrategyForm form_of(int stage, const Choice& choice) {
+detail::StrategyForm form_of(int stage, const Offloads& offloads) {
   constexpr const char* kNames[] = {"ddp", "deepspeed_stage_1", "deepspeed_stage_2", "fsdp FULL_SHARD"};
   auto form = detail::strategy_form(kNames[stage]);
-  if (choice.offload_optimizer) form.optimizer = detail::Kept::kOffloaded;
-  if (choice.offload_param) form.parameters = form.gradients = detail::Kept::kOffloaded;
+  if (offloads.offload_optimizer) form.optimizer = detail::Kept::kOffloaded;
+  if (offloads.offload_param) form.parameters = form.gradients = detail::Kept::kOffloaded;
   return form;
 }
 
-std::int64_t bytes_of(const MemoryQuestion& q, const Choice& choice, const detail::ElementBytes& element) {
+std::int64_t bytes_of(const MemoryQuestion& q, const Offloads& offloads,
+                      const detail::ElementBytes& element) {
   const detail::ModelSpread model{.parameters = static_cast<double>(q.params),
                                   .largest_unit = static_cast<double>(q.stage == 3 ? q.largest_layer : 0),
                                   .ranks = static_cast<double>(q.gpus_per_node) * q.nodes};
-  const auto bytes = detail::state_bytes(form_of(q.stage, choice), element, model, /*on_device=*/false);
+  const auto bytes = detail::state_bytes(form_of(q.stage, offloads), element, model, /*on_device=*/false);
   return whole_bytes(detail::bytes_of(bytes.sum(), model));
 }
 
-std::vector<Choice> choices_of(int stage) {
+std::vector<Offloads> offloads_of(int stage) {
   if (stage == 0) return {{false, false}};
   if (stage < 3) return {{false, false}, {true, false}};
   return {{false, false}, {true, false}, {true, true}};
@@ -172,11 +173,11 @@ const char* place(bool is_on_disk) { return is_on_disk ? "nvme" : "none"; }
 
 std::vector<RankMemory> estimate_rank_memory(const MemoryQuestion& question) {
   std::vector<RankMemory> rows;
-  for (const auto& choice : choices_of(question.stage)) {
-    rows.push_back({.offload_optimizer = choice.offload_optimizer,
-                    .offload_param = choice.offload_param,
-                    .fp32_bytes = bytes_of(question, choice, kFp32),
-                    .mixed_bytes = bytes_of(question, choice, kMixed)});
+  for (const auto& offloads : offloads_of(question.stage)) {
+    rows.push_back({.offload_optimizer = offloads.offload_optimizer,
+                    .offload_param = offloads.offload_param,
+                    .fp32_bytes = bytes_of(question, offloads, kFp32),
+                    .mixed_bytes = bytes_of(question, offloads, kMixed)});
   }
   return rows;
 }

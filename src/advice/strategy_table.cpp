@@ -4,10 +4,10 @@
 #include <array>
 #include <limits>
 
+#include "base/format.h"
+
 namespace lockstep::detail {
 namespace {
-
-constexpr double kBeyondInt64 = 9223372036854775808.0;  // 2^63
 
 // DeepSpeed's stage3_max_live_parameters and stage3_max_reuse_distance, unless a file says otherwise.
 constexpr double kLiveElements = 1e9;

@@ -48,19 +48,20 @@ std::vector<std::int64_t> states(const StrategyAdvice& row) {
   return {row.parameters_bytes, row.gradients_bytes, row.optimizer_bytes, row.buffers_bytes};
 }
 
-using Bytes = std::vector<std::int64_t>;
+using RowBytes = std::vector<std::int64_t>;
 constexpr std::int64_t kP = 4 * kParameters;  // bytes of the model in float32
 
 TEST(Advise, CountsWhatEachRankHolds) {
   const auto advice = advise(question_for(4));
-  EXPECT_EQ(states(row_of(advice, "single_device")), (Bytes{kP, kP, 2 * kP, 0}));
-  EXPECT_EQ(states(row_of(advice, "ddp")), (Bytes{kP, kP, 2 * kP, 0}));
-  EXPECT_EQ(states(row_of(advice, "fsdp NO_SHARD")), (Bytes{kP, kP, 2 * kP, 0}));
+  EXPECT_EQ(states(row_of(advice, "single_device")), (RowBytes{kP, kP, 2 * kP, 0}));
+  EXPECT_EQ(states(row_of(advice, "ddp")), (RowBytes{kP, kP, 2 * kP, 0}));
+  EXPECT_EQ(states(row_of(advice, "fsdp NO_SHARD")), (RowBytes{kP, kP, 2 * kP, 0}));
   const auto sent_units = 3 * 4 * kUnit;  // gradients that are on their way
   EXPECT_EQ(states(row_of(advice, "deepspeed_stage_2")),
-            (Bytes{kP / 4, kP / 4, kP / 2, kP * 3 / 4 + sent_units}));
-  EXPECT_EQ(states(row_of(advice, "fsdp SHARD_GRAD_OP")), (Bytes{kP / 4, kP / 4, kP / 2, kP + sent_units}));
-  const Bytes full{kP / 4, kP / 4, kP / 2, 4 * (2 * kUnit + 2 * kUnit) + sent_units};
+            (RowBytes{kP / 4, kP / 4, kP / 2, kP * 3 / 4 + sent_units}));
+  EXPECT_EQ(states(row_of(advice, "fsdp SHARD_GRAD_OP")),
+            (RowBytes{kP / 4, kP / 4, kP / 2, kP + sent_units}));
+  const RowBytes full{kP / 4, kP / 4, kP / 2, 4 * (2 * kUnit + 2 * kUnit) + sent_units};
   EXPECT_EQ(states(row_of(advice, "fsdp FULL_SHARD")), full);
   EXPECT_EQ(states(row_of(advice, "fsdp HYBRID_SHARD")), full);  // of one node
   const auto& offloaded = row_of(advice, "fsdp_cpu_offload");
@@ -96,14 +97,14 @@ TEST(Advise, Stage3HoldsWhatMayLive) {
 TEST(Advise, KnowsPrecisionsAndOptimizers) {
   auto question = question_for(4);
   question.precision = "bf16-mixed";
-  EXPECT_EQ(states(row_of(advise(question), "ddp")), (Bytes{kP, kP, 2 * kP, kP / 2}));  // casts
+  EXPECT_EQ(states(row_of(advise(question), "ddp")), (RowBytes{kP, kP, 2 * kP, kP / 2}));  // casts
   const auto full = row_of(advise(question), "fsdp FULL_SHARD");
   EXPECT_EQ(full.parameters_bytes, kP / 4 + kP / 8);  // and the copy of the shard in 16 bits
   EXPECT_EQ(full.sent_bytes, 3 * kP / 2 * 3 / 4);
   question.precision = "bf16-true";
-  EXPECT_EQ(states(row_of(advise(question), "ddp")), (Bytes{kP / 2, kP / 2, 2 * kP, 0}));
+  EXPECT_EQ(states(row_of(advise(question), "ddp")), (RowBytes{kP / 2, kP / 2, 2 * kP, 0}));
   question.precision = "64-true";
-  EXPECT_EQ(states(row_of(advise(question), "ddp")), (Bytes{2 * kP, 2 * kP, 4 * kP, 0}));
+  EXPECT_EQ(states(row_of(advise(question), "ddp")), (RowBytes{2 * kP, 2 * kP, 4 * kP, 0}));
   question.precision = "32-true";
   for (const auto& [name, numbers] :
        {std::pair{"SGD", 0}, {"sgd-momentum", 1}, {"Lion", 1}, {"Adagrad", 1}, {"Lamb", 2}, {"Muon", 1}}) {
@@ -296,28 +297,28 @@ TEST_F(ModelFiles, FoldersThatAreNoModelSayWhatTheyLack) {
                                       {"has no checkpoint", "checkpoints/NAME.ckpt"});
 }
 
-launch::CommandResult run_verb(std::vector<std::string> words) {
+launch::CommandResult run_advise(std::vector<std::string> words) {
   words.insert(words.begin(), {test::in_build("bin/lockstep").string(), "advise"});
   return launch::run_command(words, std::chrono::seconds(20));
 }
 
 TEST(AdviseVerb, MarksTheRecommendedRow) {
   const auto text =
-      run_verb({"124M", "--world", "2", "--memory", "16GiB", "--batch", "4", "--context", "256"}).output;
+      run_advise({"124M", "--world", "2", "--memory", "16GiB", "--batch", "4", "--context", "256"}).output;
   EXPECT_NE(
       text.find("124,000,000 parameters in 14 units, AdamW, 32-true; 2 ranks on 1 node, 16.0 GiB for each"),
       std::string::npos)
       << text;
   EXPECT_NE(text.find("\n* ddp "), std::string::npos) << text;
   EXPECT_NE(text.find("  --trainer.strategy ddp --trainer.devices 2\n"), std::string::npos) << text;
-  const auto json = run_verb({"124M", "--world", "2", "--memory", "1GiB", "--json"}).output;
+  const auto json = run_advise({"124M", "--world", "2", "--memory", "1GiB", "--json"}).output;
   EXPECT_TRUE(json.starts_with("{\n  \"question\": {\n    \"parameters\": 124000000,")) << json;
 }
 
 TEST(AdviseVerb, NamesWhatIsWrong) {
   const auto expect_refused = [](std::vector<std::string> words, const std::vector<std::string>& parts,
                                  int status = 2) {
-    const auto result = run_verb(std::move(words));
+    const auto result = run_advise(std::move(words));
     EXPECT_EQ(result.status, status) << result.output;
     for (const auto& part : parts) EXPECT_NE(result.output.find(part), std::string::npos) << result.output;
   };

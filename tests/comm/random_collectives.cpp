@@ -4,9 +4,12 @@
 // groups, and whether it waits at once. Each compares what it gets, to the bit, with what follows from what
 // the others have given, which it knows, too. Prints which call was wrong, and exits with an error then.
 //
+// With RANKS_OF_A_HOST in the environment, as many ranks each count as those of a host.
+//
 // With JOBS there are so many jobs at once, and in every fifth one the last rank kills itself half-way, so
 // that the job has to fail.
 #include <lockstep/comm/init.h>
+#include <lockstep/comm/packed_collectives.h>
 #include <lockstep/torch.h>
 
 #include <sys/wait.h>
@@ -44,6 +47,7 @@ using Tensors = std::vector<at::Tensor>;
 
 enum class Kind {
   kAllReduce,
+  kAllReduceList,
   kReduce,
   kReduceScatter,
   kBroadcast,
@@ -246,6 +250,7 @@ class RandomRank {
 
   Rest begin(const ls::Communicator& comm, const Plan& plan);
   Rest begin_sum(const ls::Communicator& comm, const Plan& plan);
+  Rest begin_list(const ls::Communicator& comm, const Plan& plan);
   Rest begin_copy(const ls::Communicator& comm, const Plan& plan);
   Rest exchange(const ls::Communicator& comm, const Plan& plan);
 
@@ -270,6 +275,8 @@ class RandomRank {
 
 Rest RandomRank::begin(const ls::Communicator& comm, const Plan& plan) {
   switch (plan.kind) {
+    case Kind::kAllReduceList:
+      return begin_list(comm, plan);
     case Kind::kAllReduce:
     case Kind::kReduce:
     case Kind::kReduceScatter:
@@ -315,6 +322,28 @@ Rest RandomRank::begin_sum(const ls::Communicator& comm, const Plan& plan) {
   return [=] {
     work.wait();
     require_equal(tensor, reduced(rows, plan.op), "all_reduce");
+  };
+}
+
+// A list of tensors that are reduced as one: where the cuts are is drawn, too, and some are empty.
+Rest RandomRank::begin_list(const ls::Communicator& comm, const Plan& plan) {
+  const auto rows = from_all(plan, comm.size(), plan.elements);
+  const auto own = rows[static_cast<std::size_t>(comm.rank())].clone();
+  Tensors pieces;
+  std::mt19937_64 cuts(plan.salt);
+  for (std::int64_t begin = 0; begin < plan.elements;) {
+    const auto rest = static_cast<std::uint64_t>(plan.elements - begin);
+    const auto elements =
+        pieces.size() == 20 ? plan.elements - begin : static_cast<std::int64_t>(cuts() % (rest / 2 + 2));
+    pieces.push_back(own.narrow(0, begin, std::min(elements, plan.elements - begin)).clone());
+    begin += pieces.back().numel();
+  }
+  if (pieces.empty()) pieces.push_back(own);
+  auto work = ls::all_reduce_coalesced_async(comm, pieces, plan.op);
+  if (!plan.is_async) work.wait();
+  return [=] {
+    work.wait();
+    require_equal(at::cat(pieces), reduced(rows, plan.op), "all_reduce_coalesced");
   };
 }
 
@@ -373,6 +402,8 @@ void run_rank(const Job& job, const Pool& pool) {
                                            .rank = static_cast<int>(ls::env::require_int("RANK")),
                                            .world_size = static_cast<int>(ls::env::require_int("WORLD_SIZE")),
                                            .timeout = std::chrono::minutes(2)});
+  if (const auto of_a_host = ls::env::get_int("RANKS_OF_A_HOST", 0); of_a_host > 0)
+    ls::env::set("LOCKSTEP_TEST_HOST", std::to_string(comm.rank() / of_a_host));
   RandomRank rank(comm, pool, job.seed);
   try {
     rank.run(job.loses_a_rank ? job.calls / 2 : job.calls);

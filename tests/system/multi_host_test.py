@@ -63,6 +63,26 @@ class MultiHost(ProgramTest):
                 others = [f"{rank}@{network.address(rank // 2)}" for rank in range(1, 2 * hosts)]
                 self.assertEqual(results[-1].out, f"heard {' '.join(others)}\n")
 
+    def bytes_of_sums(self, network, mebibytes, calls, **variables):
+        """What a host of two ranks sends for that, where the ranks of each host share memory."""
+        before = network.sent_bytes(0, "eth0")
+        command = ["--nproc-per-node", 2, "--master-addr", "node-0", BINARY / "bin" / "hosts_case", mebibytes, calls]
+        nodes = [self.start_node(network, node, *command, LOCKSTEP_TEST_HOST=str(node), **variables) for node in (1, 0)]
+        results = [self.finish(node, 60) for node in nodes]
+        self.assertEqual([result.code for result in results], [0, 0], "\n".join(map(str, results)))
+        return network.sent_bytes(0, "eth0") - before
+
+    def test_sums_pass_between_hosts_once_for_each_host(self):
+        network = self.network(2)
+        mebibytes, calls = 16, 4
+        all_sums = mebibytes * calls << 20
+        once = self.bytes_of_sums(network, mebibytes, calls)
+        for_each_rank = self.bytes_of_sums(network, mebibytes, calls, LOCKSTEP_SHARED_MEMORY="0")
+        print(f"a host of two ranks sends {once / all_sums:.2f} of what is summed, and {for_each_rank / all_sums:.2f} without shared memory", flush=True)
+        self.assertLess(once, 1.1 * all_sums)
+        self.assertGreater(once, all_sums)
+        self.assertGreater(for_each_rank, 1.9 * all_sums)
+
     def start_job(self, network, *command, slots=2, **variables):
         (self.folder / "hosts").write_text("".join(f"{name} slots={slots}\n" for name in network.names))
         return self.start(*network.on(0, LOCKSTEP, "run", "--hostfile", "hosts", "--ssh", FAKE_SSH, *command),

@@ -112,67 +112,91 @@ void combine_blocks(Blocks<W>& blocks, std::size_t length, Combine combine) {
 }
 
 // Two rows need no memory between. The output may be one of them, element by element.
-template <class T, class Combine>
-void combine_two(const T* a, const T* b, T* output, std::size_t count, bool is_average, Combine combine) {
+template <class T, class Out, class Combine>
+void combine_two(const T* a, const T* b, Out* output, std::size_t count, std::size_t divisor,
+                 Combine combine) {
   using W = typename Widened<T>::Type;
   const auto combined = [&](std::size_t k) { return combine(static_cast<W>(a[k]), static_cast<W>(b[k])); };
-  if (is_average) {
+  if (divisor > 1) {
+    const auto ranks = static_cast<typename Widened<T>::Real>(divisor);
 #pragma GCC ivdep
-    for (std::size_t k = 0; k < count; ++k)
-      output[k] = static_cast<T>(combined(k) / static_cast<typename Widened<T>::Real>(2));
+    for (std::size_t k = 0; k < count; ++k) output[k] = static_cast<Out>(combined(k) / ranks);
   } else {
 #pragma GCC ivdep
-    for (std::size_t k = 0; k < count; ++k) output[k] = static_cast<T>(combined(k));
+    for (std::size_t k = 0; k < count; ++k) output[k] = static_cast<Out>(combined(k));
   }
 }
 
-template <class T, class Combine>
-void reduce_as(Rows rows, T* output, std::size_t count, bool is_average, Combine combine) {
+template <class T, class Out, class Combine>
+void reduce_as(Rows rows, Out* output, std::size_t count, std::size_t divisor, Combine combine) {
   using W = typename Widened<T>::Type;
   if (rows.size() == 2)
-    return combine_two(static_cast<const T*>(rows[0]), static_cast<const T*>(rows[1]), output, count,
-                       is_average, combine);
-  const auto ranks = static_cast<typename Widened<T>::Real>(rows.size());
+    return combine_two(static_cast<const T*>(rows[0]), static_cast<const T*>(rows[1]), output, count, divisor,
+                       combine);
+  const auto ranks = static_cast<typename Widened<T>::Real>(divisor);
   Blocks<W> blocks((rows.size() + 1) / 2);
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
     const std::size_t length = std::min(kBlock, count - begin);
     combine_neighbours<T>(rows, begin, length, blocks, combine);
     combine_blocks(blocks, length, combine);
     const W* const sum = blocks[0].data();
-    T* const to = output + begin;
-    if (is_average) {
-      for (std::size_t k = 0; k < length; ++k) to[k] = static_cast<T>(sum[k] / ranks);
+    Out* const to = output + begin;
+    if (divisor > 1) {
+      for (std::size_t k = 0; k < length; ++k) to[k] = static_cast<Out>(sum[k] / ranks);
     } else {
-      for (std::size_t k = 0; k < length; ++k) to[k] = static_cast<T>(sum[k]);
+      for (std::size_t k = 0; k < length; ++k) to[k] = static_cast<Out>(sum[k]);
     }
   }
 }
 
 // Callers have refused what a type has not.
-template <class T>
-void reduce_comparable(Rows rows, ReduceOp op, T* output, std::size_t count) {
-  if (op == ReduceOp::kMin) return reduce_as(rows, output, count, false, Min{});
-  if (op == ReduceOp::kMax) return reduce_as(rows, output, count, false, Max{});
+template <class T, class Out>
+void reduce_comparable(Rows rows, ReduceOp op, Out* output, std::size_t count) {
+  if (op == ReduceOp::kMin) return reduce_as<T>(rows, output, count, 1, Min{});
+  if (op == ReduceOp::kMax) return reduce_as<T>(rows, output, count, 1, Max{});
   if constexpr (std::is_integral_v<T>) {
-    if (op == ReduceOp::kBitAnd) return reduce_as(rows, output, count, false, BitAnd{});
-    if (op == ReduceOp::kBitOr) return reduce_as(rows, output, count, false, BitOr{});
-    if (op == ReduceOp::kBitXor) return reduce_as(rows, output, count, false, BitXor{});
+    if (op == ReduceOp::kBitAnd) return reduce_as<T>(rows, output, count, 1, BitAnd{});
+    if (op == ReduceOp::kBitOr) return reduce_as<T>(rows, output, count, 1, BitOr{});
+    if (op == ReduceOp::kBitXor) return reduce_as<T>(rows, output, count, 1, BitXor{});
   }
 }
 
-template <class T>
-void reduce_type(Rows rows, ReduceOp op, T* output, std::size_t count) {
-  if (op == ReduceOp::kSum) return reduce_as(rows, output, count, false, Add{});
-  if (op == ReduceOp::kAvg) return reduce_as(rows, output, count, true, Add{});
-  if (op == ReduceOp::kProduct) return reduce_as(rows, output, count, false, Multiply{});
-  if constexpr (!c10::is_complex<T>::value) reduce_comparable(rows, op, output, count);
+// An average is a sum of rows of T that is divided by `ranks`.
+template <class T, class Out>
+void reduce_type(Rows rows, ReduceOp op, std::size_t ranks, Out* output, std::size_t count) {
+  if (op == ReduceOp::kSum) return reduce_as<T>(rows, output, count, 1, Add{});
+  if (op == ReduceOp::kAvg) return reduce_as<T>(rows, output, count, ranks, Add{});
+  if (op == ReduceOp::kProduct) return reduce_as<T>(rows, output, count, 1, Multiply{});
+  if constexpr (!c10::is_complex<T>::value) reduce_comparable<T>(rows, op, output, count);
 }
+
+// Integers that wrap around in between give what wide ones give: only their low bits count.
+template <class T>
+using Partial =
+    std::conditional_t<(std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>), float, T>;
 
 }  // namespace
 
 void reduce_rows(Rows rows, at::ScalarType dtype, ReduceOp op, void* output, std::size_t count) {
   AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "reduce_rows", [&] {
-    reduce_type(rows, op, static_cast<scalar_t*>(output), count);
+    reduce_type<scalar_t>(rows, op, rows.size(), static_cast<scalar_t*>(output), count);
+  });
+}
+
+at::ScalarType partial_dtype(at::ScalarType dtype) {
+  return c10::isReducedFloatingType(dtype) ? at::kFloat : dtype;
+}
+
+void reduce_some_rows(Rows rows, at::ScalarType dtype, ReduceOp op, void* partial, std::size_t count) {
+  AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "reduce_some_rows", [&] {
+    reduce_type<scalar_t>(rows, op, 1, static_cast<Partial<scalar_t>*>(partial), count);
+  });
+}
+
+void reduce_partials(Rows rows, at::ScalarType dtype, ReduceOp op, std::size_t ranks, void* output,
+                     std::size_t count) {
+  AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "reduce_partials", [&] {
+    reduce_type<Partial<scalar_t>>(rows, op, ranks, static_cast<scalar_t*>(output), count);
   });
 }
 

@@ -187,14 +187,23 @@ void CollectiveRunner::run_inline(const Collective& collective, Meet meet) {
   small.finish();
 }
 
+void CollectiveRunner::use(GroupSegments& segments) {
+  if (segments.size() == transport_.size())
+    in_segments_.open(segments);
+  else
+    on_two_levels_.open(transport_, segments);
+}
+
 bool CollectiveRunner::uses_segments(const Collective& collective) const {
+  if (on_two_levels_.take(collective)) return !is_empty(collective);
   return in_segments_.are_open() && row_of(collective.kind).run_in_segments;
 }
 
 void CollectiveRunner::run_in_segments(const Collective& collective,
                                        SegmentCollectives::AwaitLate await_late) {
   const ContiguousCollective contiguous(collective);
-  transport_.count_sent(in_segments_.perform(contiguous.get(), await_late));
+  transport_.count_sent(in_segments_.are_open() ? in_segments_.perform(contiguous.get(), await_late)
+                                                : on_two_levels_.perform(contiguous.get(), await_late));
   contiguous.copy_back();
 }
 

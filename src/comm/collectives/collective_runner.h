@@ -13,6 +13,7 @@
 #include "comm/algorithms/ordered_reduction.h"
 #include "comm/collectives/collective.h"
 #include "comm/collectives/segment_collectives.h"
+#include "comm/collectives/two_level_collectives.h"
 #include "comm/transport/transport.h"
 
 namespace lockstep::detail {
@@ -41,8 +42,9 @@ class CollectiveRunner {
   using Meet = c10::function_ref<void(std::string_view bytes, const Take& take)>;
   void run_inline(const Collective& collective, Meet meet);
 
-  /// From now on collectives pass through `segments` where they can. Borrows them.
-  void use(GroupSegments& segments) { in_segments_.open(segments); }
+  /// From now on collectives pass through `segments` where they can: those of all members, or those of this
+  /// host. Borrows them.
+  void use(GroupSegments& segments);
   /// Whether run_in_segments() is to carry out `collective`: the same on all ranks that call it.
   bool uses_segments(const Collective& collective) const;
   /// The same as run(). Blocking. @throws what `await_late` does
@@ -71,9 +73,10 @@ class CollectiveRunner {
 
   Transport& transport_;
   OrderedReduction ordered_;
-  SegmentCollectives in_segments_;
-  InlineRows inline_rows_;  // of all ranks
-  Scratch packed_;          // the tensors of a list, one behind the other
+  SegmentCollectives in_segments_;     // where they are of all members
+  TwoLevelCollectives on_two_levels_;  // where not
+  InlineRows inline_rows_;             // of all ranks
+  Scratch packed_;                     // the tensors of a list, one behind the other
   Reduction reduction_;
   Peers peers_;
 };

@@ -202,6 +202,56 @@ void sum_parts(Segments& all, std::byte* to, std::byte* from, std::size_t part, 
   Chunks(all, part, piece).run(stage, add_piece);
 }
 
+/// The part of `range` that is in `pieces`.
+inline Range clipped(const Pieces& pieces, Range range) {
+  const auto begin = std::min(range.begin, pieces.bytes());
+  return {begin, std::min(range.bytes, pieces.bytes() - begin)};
+}
+
+inline std::size_t most_bytes(const std::vector<Pieces>& all) {
+  std::size_t most = 0;
+  for (const auto& each : all) most = std::max(most, each.bytes());
+  return most;
+}
+
+/// The same of ranges of any lengths, one for each member to sum, the same ones on all of them. `add_up` is
+/// called with (rows by rank, where they begin in this member's range, bytes), and keeps the sum.
+template <class Segments, class AddUp, class AwaitLate>
+void sum_ranges(Segments& all, const std::vector<Pieces>& ranges, const AddUp& add_up,
+                const AwaitLate& await_late) {
+  const auto size = static_cast<std::size_t>(all.size()), own = static_cast<std::size_t>(all.rank());
+  const auto piece = all.slot_bytes() / size / kLine * kLine;
+  std::vector<std::byte*> rows(size);
+
+  const auto stage = [&](std::uint64_t chunk, Range range) {
+    all.await_slot(chunk, await_late);
+    auto* const slot = all.slot(all.rank(), chunk);
+    for_others(all, [&](int member) {
+      const auto& pieces = ranges[static_cast<std::size_t>(member)];
+      const auto part = clipped(pieces, range);
+      if (part.bytes == 0) return;
+      pieces.for_each(part, [&](const std::byte* from, std::size_t offset, std::size_t bytes) {
+        all.put(slot + static_cast<std::size_t>(member) * piece + offset, from, bytes);
+      });
+    });
+    all.post_staged(chunk);
+  };
+  const auto add_piece = [&](std::uint64_t chunk, Range range) {
+    for_others(all, [&](int member) { all.await_staged(member, chunk, await_late); });
+    const auto part = clipped(ranges[own], range);
+    if (part.bytes > 0) {
+      ranges[own].for_each(part, [&](std::byte* from, std::size_t offset, std::size_t bytes) {
+        for (std::size_t member = 0; member < size; ++member)
+          rows[member] = all.slot(static_cast<int>(member), chunk) + own * piece + offset;
+        rows[own] = from;
+        add_up(rows, part.begin + offset, bytes);
+      });
+    }
+    all.post_finished(chunk);
+  };
+  Chunks(all, most_bytes(ranges), piece).run(stage, add_piece);
+}
+
 /// Copies out of a slot that all others read: of two members that is one.
 template <class Segments>
 void get_or_take(const Segments& all, std::byte* to, std::byte* slot, std::size_t bytes) {
@@ -227,6 +277,35 @@ void gather(Segments& all, std::byte* to, const std::byte* from, std::size_t byt
     all.post_finished(chunk);
   };
   Chunks(all, bytes, all.slot_bytes()).run(stage, take);
+}
+
+/// Every member's range goes to its place on all others, where it has the same length.
+template <class Segments, class AwaitLate>
+void gather_ranges(Segments& all, const std::vector<Pieces>& ranges, const AwaitLate& await_late) {
+  const auto stage = [&](std::uint64_t chunk, Range range) {
+    all.await_slot(chunk, await_late);
+    const auto& own = ranges[static_cast<std::size_t>(all.rank())];
+    auto* const slot = all.slot(all.rank(), chunk);
+    const auto part = clipped(own, range);
+    if (part.bytes > 0)
+      own.for_each(part, [&](const std::byte* from, std::size_t offset, std::size_t bytes) {
+        all.put(slot + offset, from, bytes);
+      });
+    all.post_staged(chunk);
+  };
+  const auto take = [&](std::uint64_t chunk, Range range) {
+    for_others(all, [&](int member) {
+      all.await_staged(member, chunk, await_late);
+      const auto& pieces = ranges[static_cast<std::size_t>(member)];
+      const auto part = clipped(pieces, range);
+      if (part.bytes == 0) return;
+      pieces.for_each(part, [&](std::byte* to, std::size_t offset, std::size_t bytes) {
+        all.get(to, all.slot(member, chunk) + offset, bytes);
+      });
+    });
+    all.post_finished(chunk);
+  };
+  Chunks(all, most_bytes(ranges), all.slot_bytes()).run(stage, take);
 }
 
 /// The root's bytes go to all.

@@ -164,7 +164,10 @@ std::shared_ptr<Group> connect_group(const GroupContext& context, const GroupIde
     check();
   };
   try {
-    auto transport = row.connect(context.options, context.store, check_all);
+    auto options = context.options;
+    options.group_id = identity.id;
+    options.global_ranks = identity.global_ranks;
+    auto transport = row.connect(options, context.store, check_all);
     return owned_by_this_process(new ConnectedGroup(row, context, identity, std::move(transport)));
   } catch (...) {
     explain(context.job, identity);
@@ -331,7 +334,8 @@ void ConnectedGroup::perform_inline(Lane& lane, const Collective& collective) {
 }
 
 void ConnectedGroup::perform_in_segments(const Lane& lane, const Collective& collective) {
-  runner_.run_in_segments(collective, [&](int member, Flag& flag, std::uint64_t value) {
+  runner_.run_in_segments(collective, [&](int member_of_host, Flag& flag, std::uint64_t value) {
+    const int member = host_.first + member_of_host;
     agreement_ ? agreement_->await_late(lane, member, flag, value)
                : await_unchecked(lane, member, flag, value);
   });
@@ -343,7 +347,7 @@ void ConnectedGroup::await_unchecked(const Lane& lane, int member, Flag& flag, s
   while (!sleep_until(flag, value)) {
     if (lane.is_closing) throw CommError("comm", {.what = "the communicator is closed"});
     const auto who = "rank " + std::to_string(identity().global_rank(member));
-    if (segments_->has_left(member))
+    if (host_.segments->has_left(member - host_.first))
       throw std::runtime_error("Connection closed by peer: " + who + " is gone");
     if (steady_clock::now() >= deadline) throw std::runtime_error("Timed out waiting for " + who);
   }
@@ -352,12 +356,12 @@ void ConnectedGroup::await_unchecked(const Lane& lane, int member, Flag& flag, s
 // On all ranks within the same collective.
 void ConnectedGroup::open_segments_once() {
   if (std::exchange(has_looked_for_segments_, true) || is_pytorch(context_.options)) return;
-  segments_ = open_segments(*transport_);
-  if (!segments_) return;
-  are_processors_taken_ = usable_processors() <= identity().size();
-  runner_.use(*segments_);
-  if (!agreement_) return;
-  board_ = std::make_unique<SegmentBoard>(*segments_, identity().global_ranks);
+  host_ = open_segments(*transport_);
+  if (!host_.segments) return;
+  are_processors_taken_ = usable_processors() <= host_.segments->size();
+  runner_.use(*host_.segments);
+  if (!agreement_ || !host_.are_of_all(identity().size())) return;
+  board_ = std::make_unique<SegmentBoard>(*host_.segments, identity().global_ranks);
   agreement_->use(*collectives_, *board_);
 }
 

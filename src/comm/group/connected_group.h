@@ -102,8 +102,8 @@ class ConnectedGroup final : public Group {
   GroupContext context_;
   rendezvous::ControlMesh::Token abort_ = {};  // aborts the transport when the job fails
   std::shared_ptr<Transport> transport_;
-  std::unique_ptr<GroupSegments> segments_;  // null: there are none, or they have not been opened yet
-  std::unique_ptr<SegmentBoard> board_;      // likewise
+  HostSegments host_;  // without segments where there are none, or they have not been opened yet
+  std::unique_ptr<SegmentBoard> board_;  // where the segments are of all members
   bool has_looked_for_segments_ = false;
   int inline_collectives_ = 0;  // before that
   CollectiveRunner runner_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -97,8 +98,22 @@ class LOCKSTEP_API GroupSegments : public ChunkProtocol<GroupSegments> {
   int rank_;
 };
 
-/// Opens the segments of the ranks that `transport` connects, if all of them can. Collective, blocking. Null
-/// on all ranks where one cannot.
-LOCKSTEP_API std::unique_ptr<GroupSegments> open_segments(Transport& transport);
+/// The segments of the members of a group that are on this rank's host.
+struct HostSegments {
+  std::unique_ptr<GroupSegments> segments = {};  ///< null: there are none
+  int first = 0;                                 ///< its lowest member; the others follow
+
+  /// Whether all members of a group of `size` are there.
+  bool are_of_all(int size) const { return segments && segments->size() == size; }
+};
+
+/// Opens the segments of the ranks of this host, of those that `transport` connects, if the ranks of all
+/// hosts can open theirs. Where there are several hosts, only if the ranks of each follow each other and are
+/// equally many, 2^k: then they are nodes of the tree of ordered sums. Collective, blocking. There are
+/// segments on all ranks, or on none.
+LOCKSTEP_API HostSegments open_segments(Transport& transport);
+
+/// How many members each host has, by the machines of all members; 0 where that is not as it says above.
+LOCKSTEP_API int members_of_each_host(std::span<const std::uint64_t> machines);
 
 }  // namespace lockstep::detail

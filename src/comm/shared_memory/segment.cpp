@@ -30,13 +30,18 @@ bool is_wanted() {
   return true;
 }
 
+// For tests: processes of one machine for which it differs count as those of several.
+constexpr const char* kHostForTests = "LOCKSTEP_TEST_HOST";
+
 // Processes know each other by the same numbers where they run under one kernel, in one namespace of process
 // ids.
 std::uint64_t machine_of_this_process() {
   struct stat ids {};
   const auto boot = boot_id();
   if (!is_wanted() || boot.empty() || ::stat("/proc/self/ns/pid", &ids) != 0) return 0;
-  return std::hash<std::string>()(boot + std::to_string(ids.st_dev) + ":" + std::to_string(ids.st_ino)) | 1U;
+  return std::hash<std::string>()(boot + std::to_string(ids.st_dev) + ":" + std::to_string(ids.st_ino) +
+                                  env::get(kHostForTests).value_or("")) |
+         1U;
 }
 
 std::string path_of(const SegmentAddress& address) {

@@ -1,0 +1,3 @@
+#pragma once
+using cublasHandle_t = struct cublasContext*;
+enum cublasStatus_t : int;

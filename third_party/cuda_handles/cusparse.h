@@ -1,0 +1,2 @@
+#pragma once
+using cusparseHandle_t = struct cusparseContext*;
