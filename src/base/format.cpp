@@ -40,12 +40,12 @@ std::string upper_case(std::string_view text) {
 }
 
 std::string memory_text(std::int64_t bytes) {
-  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  constexpr std::array kByteUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   auto value = static_cast<double>(bytes);
   std::size_t unit = 0;
-  for (; value >= 1000 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  for (; value >= 1000 && unit + 1 < kByteUnits.size(); ++unit) value /= 1024;
   if (unit == 0) return std::to_string(bytes) + " B";
-  return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, kUnits[unit]);
+  return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, kByteUnits[unit]);
 }
 
 }  // namespace lockstep
