@@ -44,6 +44,8 @@ CLI::App* add_report(CLI::App& app, ReportFlags& flags) {
   verb->add_option("--title", flags.options.title, "Heading of the page (default: the names of the runs)");
   verb->add_option("--metric", flags.options.metrics, "Draw this metric only; repeatable")
       ->allow_extra_args(false);
+  verb->add_flag("!--no-notes", flags.options.notes,
+                 "Say nothing of runs that were not seeded, or differently");
   verb->add_flag("--plot", flags.plot,
                  "Draw the curves in this terminal; a page is written only with --output");
   return verb;

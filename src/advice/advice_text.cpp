@@ -7,17 +7,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
+
 namespace lockstep {
 namespace {
 
-std::string size_text(std::int64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1000 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  if (unit == 0) return bytes == 0 ? "0" : fmt::format("{} B", bytes);
-  return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, kUnits[unit]);
-}
+std::string size_text(std::int64_t bytes) { return bytes == 0 ? "0" : memory_text(bytes); }
 
 // 124,000,000
 std::string with_commas(std::int64_t count) {

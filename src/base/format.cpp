@@ -1,11 +1,17 @@
 #include "base/format.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
-#include <new>
 
 #include <fmt/format.h>
+
+#include <lockstep/base/env.h>
+#include <lockstep/base/rank_status.h>
+
+#include "base/diagnoses.h"
+#include "base/memory_failure.h"
 
 namespace lockstep {
 
@@ -33,6 +39,15 @@ std::string upper_case(std::string_view text) {
   return result;
 }
 
+std::string memory_text(std::int64_t bytes) {
+  constexpr std::array kByteUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1000 && unit + 1 < kByteUnits.size(); ++unit) value /= 1024;
+  if (unit == 0) return std::to_string(bytes) + " B";
+  return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, kByteUnits[unit]);
+}
+
 }  // namespace lockstep
 
 namespace lockstep::detail {
@@ -42,9 +57,15 @@ ErrorParts unreadable_file(const std::filesystem::path& file, const std::string&
 }
 
 std::string failure_text(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return error.what();
-  return "the system has not enough memory for this process (" + std::string(error.what()) +
-         "); use a smaller batch, or a strategy that shards or offloads its state";
+  if (!is_memory_failure(error)) return error.what();
+  const std::string_view all = error.what();
+  const std::string what(all.substr(0, all.find('\n')));
+  const auto asked = asked_bytes(all);
+  auto text = "the system has not enough memory for this process (" + what + ")" +
+              (asked ? "; it asked for " + memory_text(*asked) : "");
+  text += memory_report(rank_status(), peak_rss_bytes());
+  const bool has_advice = rank_status().memory.advice[0] != '\0' && diagnoses().memory;
+  return text + (has_advice ? "" : "; use a smaller batch, or a strategy that shards or offloads its state");
 }
 
 }  // namespace lockstep::detail

@@ -2,6 +2,7 @@
 // cannot be read.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <span>
@@ -22,6 +23,9 @@ inline constexpr double kBeyondInt64 = 0x1p63;
 
 /// `number` with two digits behind the point: `1.50`.
 LOCKSTEP_API std::string two_digits(double number);
+
+/// A number of bytes in the unit that suits it: `512 B`, `1.50 MiB`, `118 GiB`.
+LOCKSTEP_API std::string memory_text(std::int64_t bytes);
 
 /// The words with `separator` between them: `a, b, c`.
 LOCKSTEP_API std::string joined(std::span<const std::string> words, std::string_view separator = ", ");
@@ -50,7 +54,8 @@ inline std::string system_error_text(int error_number) {
 /// `reason` is system_error_text(errno), or what is there instead of a file; empty where it is unknown.
 LOCKSTEP_API ErrorParts unreadable_file(const std::filesystem::path& file, const std::string& reason = {});
 
-/// What `error` says; for std::bad_alloc, whose text names no cause, that memory is short.
+/// What `error` says; where memory was short, also what was asked for, where this rank's memory is, and what
+/// would make room (memory_failure.h).
 LOCKSTEP_API std::string failure_text(const std::exception& error);
 
 }  // namespace lockstep::detail

@@ -54,11 +54,61 @@ JoinNote::~JoinNote() { slot_.in_join.fetch_sub(1); }
 
 void on_enter_collective(void (*probe)(std::uint64_t sequence)) { current_probe = probe; }
 
+namespace {
+
+const char* words_for(RankActivity activity) {
+  switch (activity) {
+    case RankActivity::kUnknown:
+      break;
+    case RankActivity::kData:
+      return "loading data";
+    case RankActivity::kStep:
+      return "training_step";
+    case RankActivity::kBackward:
+      return "backward";
+    case RankActivity::kOptimizer:
+      return "the optimizer's step";
+    case RankActivity::kEvaluation:
+      return "an evaluation step";
+    case RankActivity::kCheckpoint:
+      return "saving a checkpoint";
+  }
+  return nullptr;
+}
+
+// ", in backward of step 12".
+std::string activity_text(const RankStatus& status) {
+  const auto* const words = words_for(status.activity.load(std::memory_order_relaxed));
+  if (words == nullptr) return "";
+  return std::string(", in ") + words + " of step " + std::to_string(status.optimizer_step.load());
+}
+
+}  // namespace
+
 std::string whereabouts(const RankStatus& status) {
   const auto sequence = status.sequence.load();
-  if (sequence == 0) return "before its first collective";
+  if (sequence == 0) return "before its first collective" + activity_text(status);
   const std::string name(status.collective, ::strnlen(status.collective, sizeof(status.collective)));
-  return (status.in_collective.load() != 0 ? "in " : "after ") + name + " seq " + std::to_string(sequence);
+  const auto call = name + " seq " + std::to_string(sequence);
+  return status.in_collective.load() != 0 ? "in " + call : "after " + call + activity_text(status);
+}
+
+bool give_notice(std::string_view text) {
+  auto& slot = rank_status();
+  if (&slot == &private_slot) return false;
+  copy_text(slot.notice, text);
+  slot.notices.fetch_add(1, std::memory_order_release);
+  return true;
+}
+
+void note_memory(std::int64_t before_training, std::int64_t parameters, std::int64_t gradients,
+                 std::int64_t optimizer, std::string_view advice) {
+  auto& memory = rank_status().memory;
+  memory.parameters = parameters;
+  memory.gradients = gradients;
+  memory.optimizer = optimizer;
+  copy_text(memory.advice, advice);
+  memory.before_training = before_training;
 }
 
 void set_outcome(RankOutcome outcome, std::string_view error) {

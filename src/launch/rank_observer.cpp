@@ -61,8 +61,27 @@ const RankProcess* who_waits_to_join(const RankProcess& process, std::span<const
   return found == ranks.end() ? nullptr : &*found;
 }
 
+std::optional<LateJoin> who_is_late_to_join(std::span<const RankProcess> ranks, const StatusTable& statuses) {
+  const auto waits = [&](const RankProcess& rank) {
+    return rank.alive() && statuses[rank.local_rank].in_join.load() != 0;
+  };
+  const auto waiting = std::ranges::find_if(ranks, waits);
+  if (waiting == ranks.end()) return std::nullopt;
+  const auto joins = statuses[waiting->local_rank].joins.load();
+  const auto late = std::ranges::find_if(ranks, [&](const RankProcess& rank) {
+    return rank.alive() && !waits(rank) && statuses.is_written(rank.local_rank) &&
+           statuses[rank.local_rank].joins.load() < joins;
+  });
+  return late == ranks.end() ? std::nullopt : std::optional(LateJoin{&*waiting, &*late});
+}
+
 std::string error_line(const RankStatus& status) {
   const auto text = text_of(status.error);
+  return text.substr(0, text.find('\n'));
+}
+
+std::string notice_line(const RankStatus& status) {
+  const auto text = text_of(status.notice);
   return text.substr(0, text.find('\n'));
 }
 

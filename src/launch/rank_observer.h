@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,6 +50,18 @@ std::string signal_name(int signal);
 /// which does not write to its slot, the place is unknown.
 std::string describe_end(const RankProcess& process, int node, const RankStatus& status,
                          bool is_written = true);
+
+/// A rank that waits for all ranks to join, and one that is running and has not begun to.
+struct LateJoin {
+  const RankProcess* waiting;
+  const RankProcess* late;
+};
+
+/// The first such pair, if there is any.
+std::optional<LateJoin> who_is_late_to_join(std::span<const RankProcess> ranks, const StatusTable& statuses);
+
+/// The first line of the rank's last notice.
+std::string notice_line(const RankStatus& status);
 
 /// For a rank that waited in vain: `; waiting for rank 1 (after all_reduce seq 19)`, all those of `ranks`
 /// that have not come to its last collective. Else empty.

@@ -75,6 +75,7 @@ std::vector<ExecImage> make_images(std::span<const RankPlan> plans, const std::f
 struct ProcessEnd {
   int signal = 0;
   int exit_code = 0;
+  std::int64_t peak_rss_bytes = 0;  ///< the most that it has had
 
   bool failed() const { return signal != 0 || exit_code != 0; }
   /// What a shell would report.

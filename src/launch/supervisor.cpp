@@ -1,10 +1,15 @@
 #include "launch/supervisor.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <iostream>
+#include <utility>
+
+#include "base/diagnoses.h"
+#include "base/memory_failure.h"
 
 namespace lockstep::launch {
 namespace {
@@ -20,6 +25,8 @@ constexpr auto kNextLook = 50ms;
 // The interval of checks whether other ranks wait for a rank that has ended, for which nothing wakes the
 // supervisor.
 constexpr auto kWaitCheckInterval = 100ms;
+// The interval of looks for what ranks have to say, for which nothing wakes the supervisor, either.
+constexpr auto kNoticeCheckInterval = 1000ms;
 // A terminal signals ranks and supervisor together; the ranks' ends may be seen first.
 constexpr auto kSignalPatience = 50ms;
 
@@ -35,11 +42,13 @@ std::chrono::milliseconds patience(Blame blame, const ProcessEnd& end) {
 
 std::optional<ProcessEnd> end_of(pid_t pid) {
   int status = 0;
-  const pid_t ended = ::waitpid(pid, &status, WNOHANG);
+  rusage usage{};
+  const pid_t ended = ::wait4(pid, &status, WNOHANG, &usage);
   if (ended == 0) return std::nullopt;
   if (ended < 0) return ProcessEnd{.exit_code = kUnknownExit};
-  if (WIFSIGNALED(status)) return ProcessEnd{.signal = WTERMSIG(status)};
-  return ProcessEnd{.exit_code = WEXITSTATUS(status)};
+  ProcessEnd end{.peak_rss_bytes = std::int64_t{usage.ru_maxrss} * 1024};
+  WIFSIGNALED(status) ? end.signal = WTERMSIG(status) : end.exit_code = WEXITSTATUS(status);
+  return end;
 }
 
 }  // namespace
@@ -52,7 +61,9 @@ Supervisor::Supervisor(const LaunchOptions& options, const RunFiles& files, cons
       statuses_(statuses),
       signals_(signals),
       ranks_(std::move(ranks)),
-      observers_(std::move(observers)) {
+      observers_(std::move(observers)),
+      notices_(ranks_.size()),
+      memory_kills_before_(detail::memory_kills()) {
   files_.write_ranks(ranks_);
 }
 
@@ -67,6 +78,8 @@ int Supervisor::run() {
     let_observers_look();
     heed_observers();
     heed_requests();
+    say_notices();
+    look_for_late_joiner();
     collect_ended();
     look_for_root_cause();
     meet_deadlines();
@@ -110,7 +123,8 @@ bool Supervisor::may_be_missed() const {
 std::optional<Supervisor::Clock::time_point> Supervisor::next_deadline() const {
   if (name_at_) return name_at_;
   if (kill_at_) return kill_at_;
-  return may_be_missed() ? std::optional(Clock::now() + kWaitCheckInterval) : std::nullopt;
+  if (!any_alive()) return std::nullopt;
+  return Clock::now() + (may_be_missed() ? kWaitCheckInterval : kNoticeCheckInterval);
 }
 
 void Supervisor::sleep_until_event() const {
@@ -197,6 +211,39 @@ std::string Supervisor::last_stderr_lines() const {
   return words;
 }
 
+void Supervisor::say_notices() {
+  for (const auto& process : ranks_) {
+    const auto& status = statuses_[process.local_rank];
+    auto& said = notices_[static_cast<std::size_t>(process.local_rank)];
+    const auto notices = status.notices.load(std::memory_order_acquire);
+    if (std::exchange(said, notices) != notices && options_.print_failure)
+      say("lockstep: " + notice_line(status) + "\n");
+  }
+}
+
+// Ranks that wait for each other to join have no connections yet, by which they could ask.
+void Supervisor::look_for_late_joiner() {
+  const auto& after = detail::diagnoses().waits;
+  const auto found = after ? who_is_late_to_join(ranks_, statuses_) : std::nullopt;
+  if (!found) return late_since_.reset();
+  if (!late_since_) late_since_ = Clock::now();
+  if (Clock::now() - *late_since_ < *after) return;
+  late_since_ = Clock::time_point::max();  // it is said once
+  const auto late = std::to_string(found->late->rank);
+  if (options_.print_failure)
+    say("lockstep: rank " + std::to_string(found->waiting->rank) + " has waited for rank " + late +
+        " to join for " + std::to_string(std::chrono::round<std::chrono::seconds>(*after).count()) +
+        " s: rank " + late + " is " + whereabouts(statuses_[found->late->local_rank]) + "\n");
+}
+
+// Only the kernel kills so without a word, and it counts.
+std::string Supervisor::memory_words() const {
+  const auto& end = *root_cause_->end;
+  if (end.signal != SIGKILL || detail::memory_kills() <= memory_kills_before_) return "";
+  return ", by the kernel, which had no memory left" +
+         detail::memory_report(statuses_[root_cause_->local_rank], end.peak_rss_bytes);
+}
+
 void Supervisor::say_news() const {
   for (auto* observer : observers_)
     if (const auto news = observer->take_news(); !news.empty()) say(news);
@@ -243,7 +290,7 @@ void Supervisor::name_cause() {
   const int local_rank = root_cause_->local_rank;
   cause_ = describe_end(*root_cause_, options_.node_rank, statuses_[local_rank],
                         statuses_.is_written(local_rank)) +
-           describe_wait(*root_cause_, ranks_, statuses_);
+           memory_words() + describe_wait(*root_cause_, ranks_, statuses_);
   if (const auto* waiting = who_waits_to_join(*root_cause_, ranks_, statuses_))
     cause_ += "; rank " + std::to_string(waiting->rank) + " waits for it to join";
   for (const auto* observer : observers_)

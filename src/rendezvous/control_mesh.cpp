@@ -7,7 +7,10 @@
 #include <utility>
 
 #include <lockstep/base/error.h>
+#include <lockstep/base/log.h>
+#include <lockstep/base/rank_status.h>
 
+#include "base/diagnoses.h"
 #include "base/sockets.h"
 #include "rendezvous/diagnosis.h"
 #include "rendezvous/message.h"
@@ -54,7 +57,9 @@ std::vector<std::weak_ptr<const JobFailure::Abort>> JobFailure::take_due() {
 
 namespace {
 
-// The times at which a rank that waits for others in a meeting asks and judges.
+using Clock = std::chrono::steady_clock;
+
+// The times at which a rank that waits for others in a meeting asks, tells of it and judges.
 class WaitSchedule {
  public:
   /// The schedule of a wait that begins now.
@@ -67,6 +72,16 @@ class WaitSchedule {
     ask_at_ = now + pause_;
     return true;
   }
+
+  /// Whether it is time to say for whom it waits: once.
+  bool is_time_to_tell(Deadline now) {
+    if (now < tell_at_) return false;
+    tell_at_ = Deadline::max();
+    return true;
+  }
+
+  /// For how long it has waited.
+  Clock::duration waited(Deadline now) const { return now - begin_; }
 
   /// Called while members are known to differ: whether the missing members have had a moment to arrive, too.
   /// A rank that does not decide waits as long again for the one that does.
@@ -94,10 +109,10 @@ class WaitSchedule {
   Deadline ask_at_ = begin_ + pause_;
   Deadline differs_since_ = Deadline::max();
   Deadline judge_at_ = Deadline::max();
+  Deadline tell_at_ = detail::diagnoses().waits ? begin_ + *detail::diagnoses().waits : Deadline::max();
 };
 
 using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
 
 constexpr auto kServicePeriod = milliseconds(10);
 
@@ -197,8 +212,25 @@ void ControlMesh::await_members(Lock& lock, const Meeting& meeting) {
       give_up(lock, meeting);
     }
     if (schedule.is_time_to_ask(now)) diagnosis_.ask(meetings_.missing_from(meeting));
+    if (schedule.is_time_to_tell(now) && meetings_.first_present(meeting) == rank_)
+      tell_of_wait(lock, meeting, schedule.waited(now));
     wait_a_while(lock, meeting, schedule.next_step(now));
   }
+}
+
+// One of the members that wait tells it, with what the others say of themselves. A rank that the missing ones
+// wait for in another group is to blame in their place.
+void ControlMesh::tell_of_wait(Lock& lock, const Meeting& meeting, Clock::duration waited) {
+  Inquiry inquiry(diagnosis_, meetings_.missing_from(meeting));
+  await_answers(lock, inquiry, Deadline::min());
+  const auto missing = meetings_.missing_from(meeting);
+  if (missing.empty() || failure_.is_known()) return;
+  const auto awaited = inquiry.ranks_to_blame(missing);
+  const auto seconds = std::chrono::round<std::chrono::seconds>(waited).count();
+  const auto text = "rank " + std::to_string(rank_) + " has waited for " + ranks_text(awaited) + " for " +
+                    std::to_string(seconds) + " s, in " + words_.describe(meeting.announcement) + ": " +
+                    inquiry.places_of(awaited) + "; training goes on when it comes, or ends at the timeout";
+  if (!give_notice(text)) log_warning(text);
 }
 
 // Messages come beside a board: about failures, and what others do.

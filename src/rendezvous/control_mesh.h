@@ -10,7 +10,7 @@
 // - a rank that has waited for 50 ms asks those that are missing where they are (diagnosis.h). Ranks that
 //   wait for each other in different groups will wait for ever: that is a CollectiveMismatch, too. Absence
 //   alone is a Timeout at the deadline (diagnosis.h), with what the absent ranks said, or that they said
-//   nothing.
+//   nothing. Long before, after 30 s, one of the waiting ranks says so (LOCKSTEP_DIAGNOSES).
 // After a failure the meetings of all groups fail with it.
 //
 // No wake-up of another thread is needed: a thread that waits in a meeting reads all connections for all
@@ -129,6 +129,7 @@ class LOCKSTEP_API ControlMesh {
   // All below are called with mutex_ held.
   void meet_at_board(const Meeting& meeting, const Take& take);
   void await_members(Lock& lock, const Meeting& meeting);
+  void tell_of_wait(Lock& lock, const Meeting& meeting, std::chrono::steady_clock::duration waited);
   void wait_a_while(Lock& lock, const Meeting& meeting, Deadline end);
   void take_back(const Meeting& meeting);
   void require_agreement(Lock& lock, const Meeting& meeting);

@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <lockstep/base/rank_status.h>
+
 #include "rendezvous/message.h"
 
 namespace lockstep::rendezvous {
@@ -143,7 +145,8 @@ void Diagnosis::answer(int asker) {
 Whereabouts Diagnosis::own() const {
   if (meetings_.under_way().empty()) {
     const auto activity = words_.activity();
-    return {.doing = activity.empty() ? Doing::kElse : Doing::kWorking, .text = activity};
+    if (activity.empty()) return {.doing = Doing::kElse, .text = lockstep::whereabouts(rank_status())};
+    return {.doing = Doing::kWorking, .text = activity};
   }
   const auto* stuck = meetings_.stuck();
   const Meeting& meeting = *(stuck ? *stuck : meetings_.under_way().front()).meeting;
@@ -241,6 +244,19 @@ std::vector<int> Inquiry::ranks_to_blame(std::span<const int> others) const {
       those(asked_, [&](int rank) { return has_answered(rank) && whereabouts(rank).doing == Doing::kElse; });
   std::ranges::sort(idle);
   return idle.empty() ? std::vector<int>(others.begin(), others.end()) : idle;
+}
+
+std::string Inquiry::places_of(std::span<const int> ranks) const {
+  std::string places;
+  for (const int rank : ranks) {
+    const auto said = whereabouts(rank);
+    const bool is_elsewhere = has_answered(rank) && said.doing == Doing::kElse;
+    places += (places.empty() ? "rank " : "; rank ") + std::to_string(rank) +
+              (is_silent(rank) ? " does not answer (stopped, or its machine cannot be reached)"
+               : is_elsewhere  ? " is outside of collectives, " + said.text
+                               : " is on its way");
+  }
+  return places;
 }
 
 std::string Inquiry::states() const {

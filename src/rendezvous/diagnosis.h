@@ -27,7 +27,7 @@ enum class Doing {
 struct Whereabouts {
   Doing doing = Doing::kElse;
   std::vector<int> missing = {};  ///< kWaiting: ranks that it waits for
-  std::string text = {};          ///< what it waits for, or runs, as text
+  std::string text = {};          ///< what it waits for, or runs, as text; kElse: where it was last
 };
 
 /// A rank that is stuck in its `number`-th meeting, in `group`; `text` describes the meeting.
@@ -126,6 +126,9 @@ class Inquiry {
   /// The silent ranks; if there are none, the ranks that are in no collective; if there are none, either,
   /// `others`.
   std::vector<int> ranks_to_blame(std::span<const int> others) const;
+
+  /// "rank 1 is outside of collectives, after all_reduce seq 5, in backward of step 12", for each of `ranks`.
+  std::string places_of(std::span<const int> ranks) const;
 
   /// "rank 1 is outside of collectives; rank 2 does not answer ...", for all ranks that were asked, by rank,
   /// so that ranks that ask at the same time produce the same text.

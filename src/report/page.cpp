@@ -259,7 +259,7 @@ void write_body(HtmlWriter& page, ComparedRuns runs, const std::string& title, c
   write_controls(page, runs);
   {
     const auto main = page.within("main");
-    write_overview(page, runs);
+    write_overview(page, runs, options.notes);
     write_failures(page, runs);
     write_curves(page, runs, selected_names(runs, options.metrics));
     write_times(page, runs);

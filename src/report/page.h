@@ -90,8 +90,11 @@ void write_note(HtmlWriter& page, std::string_view text);
 
 using ComparedRuns = std::span<const ComparedRun>;
 
+/// A sentence about runs that were not seeded, or differently; empty where there is nothing to say.
+std::string note_on_seeds(ComparedRuns runs);
+
 /// A row per run: how it ended, how much it did and how fast.
-void write_overview(HtmlWriter& page, ComparedRuns runs);
+void write_overview(HtmlWriter& page, ComparedRuns runs, bool has_notes);
 /// What failed, of those that did.
 void write_failures(HtmlWriter& page, ComparedRuns runs);
 /// The curves called `names`: metrics, learning rates and throughput; and their last values.

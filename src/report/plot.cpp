@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <lockstep/base/env.h>
@@ -17,6 +18,7 @@
 #include "formats/file_text.h"
 #include "report/braille.h"
 #include "report/curve.h"
+#include "report/page.h"
 
 namespace lockstep::detail {
 namespace {
@@ -164,6 +166,18 @@ std::string plot(std::span<const ComparedRun> runs, const std::string& name,
   return text + "\n";
 }
 
+// Broken at blanks; nothing for nothing.
+std::string in_lines(const std::string& words, int columns) {
+  std::string lines, line;
+  std::istringstream stream(printable(words));
+  for (std::string word; stream >> word;) {
+    const bool fits = line.size() + 1 + word.size() <= static_cast<std::size_t>(columns);
+    if (!line.empty() && !fits) lines += std::exchange(line, "") + "\n";
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return line.empty() ? "" : lines + line + "\n";
+}
+
 int width_of_terminal() {
   int columns = 0;
   const auto wanted = env::get("COLUMNS").value_or("");
@@ -187,7 +201,8 @@ std::string plot_curves(const std::vector<RunRecord>& runs, const ReportOptions&
   if (!options.title.empty()) text += printable(options.title) + "\n\n";
   const auto names = selected_names(all, options.metrics);
   for (const auto& name : names) text += plot(all, name, usable);
-  return names.empty() ? text + "nothing was logged in these runs\n" : text;
+  if (names.empty()) text += "nothing was logged in these runs\n";
+  return options.notes ? text + in_lines(note_on_seeds(all), usable.columns) : text;
 }
 
 TerminalOptions standard_output() {

@@ -228,7 +228,7 @@ std::string status_of(const RunRecord& run) {
   return "no end yet";
 }
 
-void write_overview(HtmlWriter& page, ComparedRuns runs) {
+void write_overview(HtmlWriter& page, ComparedRuns runs, bool has_notes) {
   const auto section = page.within("section", {{"id", "runs"}});
   page.element("h2", {}, "Runs");
   const double largest = largest_rate(runs);
@@ -254,6 +254,7 @@ void write_overview(HtmlWriter& page, ComparedRuns runs) {
       write_note(page,
                  run.name + " has no summary.json: it is still running, or was stopped before its end.");
   }
+  if (const auto note = note_on_seeds(runs); has_notes && !note.empty()) write_note(page, note);
 }
 
 void write_failures(HtmlWriter& page, ComparedRuns runs) {

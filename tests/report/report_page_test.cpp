@@ -184,5 +184,24 @@ TEST(ReportPage, ReplacesAFileAsAWhole) {
   test::expect_error<IoError>([&] { write_report(runs, folder / "none" / "report.html"); }, {"report.html"});
 }
 
+RunRecord seeded(const std::string& folder, const std::string& seed) {
+  auto record = run(folder, {{"loss", {{1, 0, 2}}}});
+  record.config = {{"seed_everything", seed}, {"trainer.max_epochs", "3"}};
+  return record;
+}
+
+TEST(ReportPage, SaysWhereRunsWereNotSeededAlike) {
+  const auto unseeded = HasSubstr("Not seeded: b: what differs between these runs may be chance");
+  const auto different = HasSubstr("Seeded differently (1, 2)");
+  EXPECT_THAT(report_page({seeded("/a", "1"), seeded("/b", "null")}), unseeded);
+  EXPECT_THAT(plot_curves({seeded("/a", "1"), seeded("/b", "null")}, {}, {.columns = 200}), unseeded);
+  EXPECT_THAT(report_page({seeded("/a", "1"), seeded("/b", "2")}), different);
+  const auto says_nothing = Not(HasSubstr("may be chance"));
+  EXPECT_THAT(report_page({seeded("/a", "1"), seeded("/b", "1")}), says_nothing);
+  EXPECT_THAT(report_page({seeded("/a", "null")}), says_nothing);          // nothing to compare
+  EXPECT_THAT(report_page({run("/a", {}), run("/b", {})}), says_nothing);  // nothing is known
+  EXPECT_THAT(report_page({seeded("/a", "1"), seeded("/b", "null")}, {.notes = false}), says_nothing);
+}
+
 }  // namespace
 }  // namespace lockstep

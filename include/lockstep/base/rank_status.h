@@ -23,6 +23,26 @@ enum class RankOutcome : std::uint32_t {
   kTimedOut = 4     ///< Timeout: a root cause only where all ranks that ended before have kPeerFailed
 };
 
+/// What a rank did outside of collectives last.
+enum class RankActivity : std::uint32_t {
+  kUnknown,
+  kData,
+  kStep,
+  kBackward,
+  kOptimizer,
+  kEvaluation,
+  kCheckpoint
+};
+
+/// Where a rank's memory is, as far as it has said so. Bytes.
+struct RankMemoryStatus {
+  std::atomic<std::int64_t> before_training{0};  ///< resident when training began; 0: it has not
+  std::atomic<std::int64_t> parameters{0};
+  std::atomic<std::int64_t> gradients{0};
+  std::atomic<std::int64_t> optimizer{0};
+  char advice[400] = {};  ///< what would make room
+};
+
 /// One rank's slot. Lock-free and free of pointers, so that it can lie in shared memory.
 struct RankStatus {
   std::atomic<std::uint64_t> sequence{0};        ///< number of the collective entered last
@@ -32,7 +52,11 @@ struct RankStatus {
   std::atomic<std::uint32_t> in_join{0};  ///< joins begun and not ended
   std::atomic<RankOutcome> outcome{RankOutcome::kRunning};
   char collective[32] = {};  ///< name of the collective entered last
-  char error[1024] = {};     ///< text of the error, when outcome says so
+  char error[2048] = {};     ///< text of the error, when outcome says so
+  std::atomic<RankActivity> activity{RankActivity::kUnknown};
+  RankMemoryStatus memory = {};
+  std::atomic<std::uint32_t> notices{0};  ///< how many there were
+  char notice[1024] = {};                 ///< the last one, which the supervisor is to print
 };
 
 /// This process's slot.
@@ -64,9 +88,19 @@ class LOCKSTEP_API JoinNote {
 /// thread that does; null: no more. What it throws, the collective throws. For tests that make ranks fail.
 LOCKSTEP_API void on_enter_collective(void (*probe)(std::uint64_t sequence));
 
-/// Where a rank is, or was at its end: "in all_reduce seq 5", "after all_reduce seq 5" or "before its first
-/// collective".
+/// Where a rank is, or was at its end: "in all_reduce seq 5", "after all_reduce seq 5, in backward of step
+/// 12" or "before its first collective".
 LOCKSTEP_API std::string whereabouts(const RankStatus& status);
+
+/// Notes where this rank is. Costs a store.
+inline void note_activity(RankActivity activity) { rank_status().activity.store(activity, std::memory_order_relaxed); }
+
+/// Has the supervisor print `text`; false where there is none. From one thread at a time.
+LOCKSTEP_API bool give_notice(std::string_view text);
+
+/// Notes where this rank's memory is from now on, and what would make room.
+LOCKSTEP_API void note_memory(std::int64_t before_training, std::int64_t parameters, std::int64_t gradients,
+                              std::int64_t optimizer, std::string_view advice);
 
 /// Notes how the rank ended and, for failures, with which text.
 LOCKSTEP_API void set_outcome(RankOutcome outcome, std::string_view error = {});

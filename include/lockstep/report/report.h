@@ -122,6 +122,7 @@ LOCKSTEP_API std::vector<std::string> run_names(const std::vector<RunRecord>& ru
 struct ReportOptions {
   std::string title = {};                 ///< empty: the names of the runs
   std::vector<std::string> metrics = {};  ///< curves to draw; empty: all
+  bool notes = true;                      ///< say where runs were not seeded, or differently
 };
 
 /// A page that compares `runs`: HTML with its style, drawings and script in it, which asks no network for

@@ -6,6 +6,7 @@
 
 #include <lockstep/base/error.h>
 #include <lockstep/base/log.h>
+#include <lockstep/base/rank_status.h>
 #include <lockstep/optim/scheduler.h>
 #include <lockstep/state/module_state.h>
 #include <lockstep/torch.h>
@@ -215,6 +216,7 @@ void keep_resume_point(const FitParts& fit) {
 
 void save_fit(const FitParts& fit, const std::filesystem::path& folder, const SaveRequest& request,
               WriteMode mode) {
+  note_activity(RankActivity::kCheckpoint);
   if (fit.checkpoints.failure == nullptr) fit.setup.strategy->check_replicas(*fit.setup.module);
   const auto [all, info] = captured(fit, weights_of(fit), request.weights_only);
   if (mode == WriteMode::kInForeground || !fit.setup.options.async_checkpoint) {

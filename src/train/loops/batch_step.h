@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include <lockstep/base/rank_status.h>
 #include <lockstep/train/data_module.h>
 #include <lockstep/train/module.h>
 
@@ -14,11 +15,12 @@
 
 namespace lockstep::detail {
 
-/// Profiles the parts of a step under Lightning's names. Borrows the profiler. Without one each call tests a
-/// pointer.
+/// Profiles the parts of a step under Lightning's names, and notes that this rank is in them. Borrows the
+/// profiler. Without one each call tests a pointer and stores a number.
 class StepMeasure {
  public:
-  StepMeasure(const RunSetup& setup, std::string_view step_name) {
+  StepMeasure(const RunSetup& setup, std::string_view step_name)
+      : step_(step_name == "training_step" ? RankActivity::kStep : RankActivity::kEvaluation) {
     if (!setup.profiler) return;
     const auto of_strategy = [&](std::string_view what) {
       return Action(hook_action_name("Strategy", strategy_name(setup), what), ActionCategory::kOperator);
@@ -31,12 +33,13 @@ class StepMeasure {
 
   /// Gets the next batch of `stream`; false at its end.
   bool next(BatchStream& stream, AnyBatch& batch) const {
+    note_activity(RankActivity::kData);
     const auto scope = measure(&Actions::next);
     return stream.next(batch);
   }
-  ProfileScope step() const { return measure(&Actions::step); }
-  ProfileScope backward() const { return measure(&Actions::backward); }
-  ProfileScope optimizer_step() const { return measure(&Actions::optimizer_step); }
+  ProfileScope step() const { return measure(&Actions::step, step_); }
+  ProfileScope backward() const { return measure(&Actions::backward, RankActivity::kBackward); }
+  ProfileScope optimizer_step() const { return measure(&Actions::optimizer_step, RankActivity::kOptimizer); }
 
  private:
   struct Actions {
@@ -49,11 +52,16 @@ class StepMeasure {
     return name.ends_with("Strategy") ? name : name + "Strategy";
   }
 
+  ProfileScope measure(Action Actions::*action, RankActivity place) const {
+    note_activity(place);
+    return measure(action);
+  }
   ProfileScope measure(Action Actions::*action) const {
     if (!actions_) return {nullptr, std::string_view()};
     return {actions_->profiler, (*actions_).*action};
   }
 
+  RankActivity step_;
   std::optional<Actions> actions_;
 };
 

@@ -60,6 +60,7 @@ void FitLoop::run(const std::function<void()>& on_begin) {
   if (!state_.checkpoints.resume_point && (num_batches_ == 0 || done())) return on_begin();
 
   warn_of_evaluation_mode(state_.setup);
+  memory_notes_.begin(state_.setup, state_.data.train->batch_size());
   TrainContext context(state_);
   {
     LogScopeGuard scope(state_.log, state_.log.train, kEpochLog);
@@ -167,7 +168,7 @@ void FitLoop::run_batches() {
   }
   AnyBatch batch;
   while (!is_over() && progress.batches < num_batches_) {
-    if (!measure_.next(*stream, batch)) {
+    if (!next_batch(*stream, batch)) {
       check_end_of_data(state_.setup, state_.progress, is_stream_);
       end_epoch_at(progress.batches);
       return close_window_at_end();
@@ -178,6 +179,14 @@ void FitLoop::run_batches() {
     finish_batch();
     interruption_.heed();
   }
+}
+
+bool FitLoop::next_batch(BatchStream& stream, AnyBatch& batch) {
+  const auto asked = DataWaits::Clock::now();
+  if (!measure_.next(stream, batch)) return false;
+  data_waits_.add(asked, DataWaits::Clock::now(), batch.size());
+  if (const auto warning = data_waits_.take_warning(); !warning.empty()) log_warning(warning);
+  return true;
 }
 
 // The number of batches of the epoch is known now.
@@ -219,6 +228,7 @@ void FitLoop::run_batch(AnyBatch& batch, std::int64_t batch_idx) {
   if (is_skipped_) close_window(step);
   TrainOutput output{.loss = std::numeric_limits<double>::quiet_NaN()};
   if (!is_skipped_) output.loss = optimize(batch, window, step);
+  if (progress.global_step != progress.steps_before_batch) memory_notes_.after_step(state_.setup);
   // As in Lightning a skipped epoch advances schedules that count every step.
   if (progress.global_step != progress.steps_before_batch || is_skipped_)
     advance_schedule(step, Interval::kStep, /*watching=*/false,

@@ -17,6 +17,7 @@
 #include "train/checkpoints/interruption.h"
 #include "train/data/accumulation_window.h"
 #include "train/loops/batch_step.h"
+#include "train/loops/run_diagnoses.h"
 #include "train/loops/trainer_state.h"
 #include "train/stopping/agreement_cadence.h"
 
@@ -142,6 +143,7 @@ class FitLoop {
   void end_epoch();
   void call_epoch_end(bool monitors, FitPhase then);
   void run_batches();
+  bool next_batch(BatchStream& stream, AnyBatch& batch);
   void end_epoch_at(std::int64_t batches);
   void finish_epoch();
   void run_batch(AnyBatch& batch, std::int64_t batch_idx);
@@ -164,6 +166,8 @@ class FitLoop {
   StepMeasure measure_;
   AutomaticOptimization automatic_;
   bool is_automatic_;
+  DataWaits data_waits_;
+  MemoryNotes memory_notes_;
   std::int64_t num_batches_ = 0;
   bool is_stream_ = false;                          // of which only the end tells the length
   std::optional<ValidationSchedule> val_schedule_;  // from the begin of run()

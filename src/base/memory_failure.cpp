@@ -1,0 +1,117 @@
+#include "base/memory_failure.h"
+
+#include <string.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <new>
+#include <string>
+
+#include "base/diagnoses.h"
+#include "base/format.h"
+
+namespace lockstep::detail {
+namespace {
+
+// Allocators but for CUDA's report failures by text alone.
+constexpr std::array<std::string_view, 3> kFailureTexts{"DefaultCPUAllocator: can't allocate memory",
+                                                        "DefaultCPUAllocator: not enough memory",
+                                                        "out of memory. Tried to allocate"};
+
+constexpr std::array<std::string_view, 3> kAskedTexts{"you tried to allocate ", "Tried to allocate ",
+                                                      "not enough memory for a tensor of "};
+
+double factor_of(std::string_view unit) {
+  if (unit.starts_with("KiB")) return 1024.0;
+  if (unit.starts_with("MiB")) return 1024.0 * 1024;
+  return unit.starts_with("GiB") ? 1024.0 * 1024 * 1024 : 1.0;
+}
+
+// The number behind `key` in a file of lines "key number"; nothing where there is none.
+std::optional<std::int64_t> number_in(const std::filesystem::path& file, std::string_view key) {
+  std::ifstream lines(file);
+  std::string word;
+  std::int64_t number = 0;
+  while (lines >> word)
+    if (word == key && lines >> number) return number;
+  return std::nullopt;
+}
+
+// Lines are NUMBER:CONTROLLERS:PATH; version 2 names no controllers.
+std::optional<std::int64_t> kills_in_cgroup(const std::filesystem::path& proc,
+                                            const std::filesystem::path& cgroups) {
+  std::ifstream lines(proc / "self" / "cgroup");
+  for (std::string line; std::getline(lines, line);) {
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (second == std::string::npos || second + 2 > line.size()) continue;
+    const auto controllers = line.substr(first + 1, second - first - 1);
+    const auto path = line.substr(second + 2);  // without its slash
+    const auto found = controllers.empty() ? number_in(cgroups / path / "memory.events", "oom_kill")
+                       : controllers == "memory"
+                           ? number_in(cgroups / "memory" / path / "memory.oom_control", "oom_kill")
+                           : std::nullopt;
+    if (found) return found;
+  }
+  return std::nullopt;
+}
+
+std::string limit_text() {
+  for (const auto& [kind, name] : {std::pair{RLIMIT_DATA, "ulimit -d"}, {RLIMIT_AS, "ulimit -v"}}) {
+    rlimit limit{};
+    if (::getrlimit(kind, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+      return ", limit " + memory_text(static_cast<std::int64_t>(limit.rlim_cur)) + " (" + name + ")";
+  }
+  return "";
+}
+
+}  // namespace
+
+bool is_memory_failure(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  const std::string_view text = error.what();
+  return asked_bytes(text).has_value() ||
+         std::ranges::any_of(kFailureTexts, [&](auto part) { return text.find(part) != text.npos; });
+}
+
+std::optional<std::int64_t> asked_bytes(std::string_view text) {
+  for (const auto words : kAskedTexts) {
+    const auto at = text.find(words);
+    if (at == std::string_view::npos) continue;
+    const auto rest = text.substr(at + words.size());
+    double number = 0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+    if (error != std::errc() || !(number >= 0) || number > 1e18) continue;
+    const auto unit = trimmed({end, rest.data() + rest.size()});
+    return std::llround(number * factor_of(unit));
+  }
+  return std::nullopt;
+}
+
+std::string memory_report(const RankStatus& status, std::int64_t peak_bytes) {
+  if (!diagnoses().memory) return "";
+  const auto& memory = status.memory;
+  std::string text = "; peak so far " + memory_text(peak_bytes) + limit_text();
+  const auto before = memory.before_training.load();
+  if (before > 0) {
+    const auto parameters = memory.parameters.load(), gradients = memory.gradients.load(),
+               optimizer = memory.optimizer.load();
+    const auto rest = std::max<std::int64_t>(0, peak_bytes - before - gradients - optimizer);
+    text += ": parameters " + memory_text(parameters) + ", gradients " + memory_text(gradients) +
+            ", optimizer " + memory_text(optimizer) + ", activations and buffers " + memory_text(rest) +
+            ", all else before training " + memory_text(std::max<std::int64_t>(0, before - parameters));
+  }
+  const std::string advice(memory.advice, ::strnlen(memory.advice, sizeof(memory.advice)));
+  return text + (advice.empty() ? "" : "; what makes room, in this order: " + advice);
+}
+
+std::int64_t memory_kills(const std::filesystem::path& proc, const std::filesystem::path& cgroups) {
+  if (const auto kills = kills_in_cgroup(proc, cgroups)) return *kills;
+  return number_in(proc / "vmstat", "oom_kill").value_or(0);
+}
+
+}  // namespace lockstep::detail
