@@ -4,8 +4,8 @@
 // Usage: bench_all_reduce RESULTS [RANKS [all_reduce | all_gather [apart]]]. A case is SIZE/VARIANT, where
 // SIZE is what a rank gives, and of an all-gather all_gather_SIZE/VARIANT. Calls follow each other without a
 // barrier, and of an all-gather each rank writes what it gives before each call; the number is what one took
-// on rank 0, on average over a block of calls. With `apart` the ranks share no memory, as those of different
-// hosts.
+// on rank 0, on average over a block of calls. With `apart` the ranks share no memory, and have a processor
+// each, as those of different hosts.
 #include <comm/c10d.h>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -15,6 +15,7 @@
 #include <lockstep/launch/launch.h>
 #include <lockstep/lockstep.h>
 
+#include <sched.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cstdlib>
@@ -124,8 +125,18 @@ double ns_per_call(const std::function<void()>& call, std::int64_t calls) {
   return static_cast<double>(bench::now_ns() - start) / static_cast<double>(calls);
 }
 
+// Threads that are started later stay there, too.
+void stay_on_processor(int number) {
+  cpu_set_t processors;
+  CPU_ZERO(&processors);
+  CPU_SET(static_cast<std::size_t>(number), &processors);
+  if (sched_setaffinity(0, sizeof processors, &processors) != 0)
+    throw ls::Error("bench", {.what = "there is no processor " + std::to_string(number) + " for a rank"});
+}
+
 void run_rank(const bench::Results& results, const std::string& store_file, bool gathers, bool are_apart) {
   torch::set_num_threads(1);
+  if (are_apart) stay_on_processor(rank());
   const auto communicators = our_communicators(are_apart);
   std::vector<Variant> variants;
   for (const auto& [name, comm] : communicators) variants.push_back(variant_of(name, comm));

@@ -41,7 +41,8 @@ inline std::pair<UniqueFd, UniqueFd> tcp_pair() {
 using SocketRanks = std::vector<std::unique_ptr<detail::SocketTransport>>;
 
 /// `ranks` of them, each connected with each other one.
-inline SocketRanks socket_ranks(int ranks, detail::SocketLinks::Options options = {}) {
+inline SocketRanks socket_ranks(int ranks, bool has_agreement = true,
+                                detail::SocketLinks::Options options = {}) {
   std::vector<std::vector<UniqueFd>> sockets(static_cast<std::size_t>(ranks));
   for (auto& each : sockets) each.resize(static_cast<std::size_t>(ranks));
   options.names.clear();
@@ -53,7 +54,7 @@ inline SocketRanks socket_ranks(int ranks, detail::SocketLinks::Options options 
   SocketRanks all;
   for (int rank = 0; rank < ranks; ++rank)
     all.push_back(std::make_unique<detail::SocketTransport>(
-        rank, std::move(sockets[static_cast<std::size_t>(rank)]), options));
+        rank, std::move(sockets[static_cast<std::size_t>(rank)]), options, has_agreement));
   return all;
 }
 

@@ -31,8 +31,6 @@ using Tensors = std::vector<at::Tensor>;
 
 constexpr auto kPromptly = 10s;  // on a machine that does other things
 
-detail::SocketLinks::Options with_notice() { return {.gives_notice = true}; }
-
 at::Tensor of_rank(int rank, std::int64_t numel) { return at::arange(numel, at::kLong) * 7 + 1000 * rank; }
 
 /// A rank 0 whose only peer is the test, at the other end of the connection.
@@ -102,7 +100,7 @@ TEST(SocketBroadcast, LeavesTheRootOnceHoweverManyRanksThereAre) {
 
 // Where ranks have agreed on what they do, nobody sends before that; here they have not.
 TEST(SocketMessages, OfOneTagDoNotHoldUpThoseOfAnother) {
-  run_each(socket_ranks(2, with_notice()), [](SocketTransport& rank) {
+  run_each(socket_ranks(2, /*has_agreement=*/false), [](SocketTransport& rank) {
     const auto first = of_rank(1, 500'000), second = of_rank(2, 500'000);
     if (rank.rank() == 0) {
       std::jthread early([&] { rank.send(first, 1, 1); });
@@ -118,7 +116,7 @@ TEST(SocketMessages, OfOneTagDoNotHoldUpThoseOfAnother) {
 }
 
 TEST(SocketMessages, PassCollectivesThatOneRankHasBegun) {
-  run_each(socket_ranks(2, with_notice()), [](SocketTransport& rank) {
+  run_each(socket_ranks(2, /*has_agreement=*/false), [](SocketTransport& rank) {
     const auto mine = of_rank(rank.rank(), 500'000), all = at::zeros({1'000'000}, at::kLong);
     if (rank.rank() == 0) {
       std::jthread early([&] { rank.all_gather(all, mine); });
@@ -135,8 +133,8 @@ TEST(SocketMessages, PassCollectivesThatOneRankHasBegun) {
 
 // Two threads of each rank wait at once, and one of them watches for both.
 TEST(SocketMessages, MayBeUnderWayBesideCollectives) {
-  for (const bool gives_notice : {false, true}) {
-    run_each(socket_ranks(3, {.gives_notice = gives_notice}), [](SocketTransport& rank) {
+  for (const bool has_agreement : {true, false}) {
+    run_each(socket_ranks(3, has_agreement), [](SocketTransport& rank) {
       const int next = (rank.rank() + 1) % 3, before = (rank.rank() + 2) % 3;
       std::jthread sender([&] {
         for (int i = 0; i < 100; ++i) rank.send(of_rank(i, 1 + 997 * i), next, 1);
@@ -158,8 +156,8 @@ TEST(SocketMessages, MayBeUnderWayBesideCollectives) {
 }
 
 TEST(SocketMessages, OfAnotherSizeThanExpectedAreNamed) {
-  for (const bool gives_notice : {false, true}) {
-    const auto ranks = socket_ranks(2, {.gives_notice = gives_notice});
+  for (const bool has_agreement : {true, false}) {
+    const auto ranks = socket_ranks(2, has_agreement);
     std::string failures[2];
     run_each(ranks, [&](SocketTransport& rank) {
       failures[rank.rank()] = failure_of([&] {
@@ -225,7 +223,7 @@ TEST(SocketFailures, APeerThatDoesNotGetOnIsATimeout) {
 }
 
 TEST(SocketFailures, ATransferThatIsGivenUpLeavesItsMemoryAlone) {
-  const auto ranks = socket_ranks(2, {.timeout = 200ms});
+  const auto ranks = socket_ranks(2, true, {.timeout = 200ms});
   const auto sent = of_rank(1, 5'000'000);
   std::jthread sender([&] { failure_of([&] { ranks[1]->send(sent, 0, 0); }); });
   auto place = at::zeros({5'000'000}, at::kLong);

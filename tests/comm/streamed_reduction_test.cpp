@@ -63,11 +63,11 @@ TEST_P(StreamedSums, HaveTheBitsOfTheTreeInEveryDtype) {
   });
 }
 
-// Chunks have 128 KiB among two ranks, of a slice that is half of the tensor.
+// Chunks have 256 KiB among two ranks, of a slice that is half of the tensor.
 TEST_P(StreamedSums, HaveThemWhereverChunksEnd) {
   run_each(socket_ranks(GetParam()), [](SocketTransport& rank) {
     StreamedReduction streamed(rank);
-    const std::int64_t chunk = (128 << 10) / 4;
+    const std::int64_t chunk = (256 << 10) / 4;
     for (const std::int64_t numel : {chunk - 1, 2 * chunk, 2 * chunk + 1, 17 * chunk + 3, 40 * chunk}) {
       const auto sum = unlike(rank.rank(), numel, at::kFloat);
       streamed.all_reduce(sum, ReduceOp::kAvg);

@@ -179,7 +179,9 @@ class Flags(ProgramTest):
         < t.bytes_sent(*POWER_SGD, "--trainer.strategy.ddp_comm_state.min_compression_rate", 1000),
         "trainer.strategy.timeout": lambda t: t.refuses(1, "within 3s", *DDP, "--trainer.strategy.timeout", "3s", "--fault.kind", "stop", "--fault.rank", 1)
         or t.refuses(1, "", *DDP, "--trainer.strategy.timeout", "3s", "--fault.kind", "stop", "--fault.rank", 1),
-        "trainer.strategy.process_group_backend": lambda t: t.refuses(2, "mpi", *DDP, "--trainer.strategy.process_group_backend", "mpi"),
+        "trainer.strategy.process_group_backend": lambda t: t.refuses(2, "expected auto, sockets, gloo; got mpi", *DDP, "--trainer.strategy.process_group_backend", "mpi")
+        and all(t.summary(*ONE_EPOCH, *DDP, "--trainer.strategy.process_group_backend", name)["comm_backend"] == used
+                for name, used in (("auto", "sockets"), ("sockets", "sockets"), ("gloo", "gloo"))),
         "trainer.strategy.reduction": lambda t: t.summary(*ONE_EPOCH, *DDP, "--trainer.strategy.reduction", "fast")["bytes_sent_per_step"]
         != t.summary(*ONE_EPOCH, *DDP, "--trainer.devices", 3)["bytes_sent_per_step"],
         "trainer.strategy.check_collectives": lambda t: t.refuses(1, "did not come", *STOPPED)

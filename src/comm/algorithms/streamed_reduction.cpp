@@ -11,12 +11,12 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::size_t kChunkBytes = 128 << 10;  // at most: the rows under way stay in the second-level cache
+constexpr std::size_t kChunkBytes = 256 << 10;      // at most
 constexpr std::size_t kLeastChunkBytes = 32 << 10;  // a frame's header and calls are small beside that
 constexpr std::size_t kRowsBytes = 2 << 20;         // of all rows that are received at once
-constexpr std::size_t kDepth = 4;                   // chunks whose rows may be under way
+constexpr std::size_t kDepth = 3;                   // chunks whose rows may be under way
 
-// What is summed at once: it stays in the first-level cache with its rows.
+// Of a row of a chunk.
 std::size_t chunk_bytes(int ranks) {
   const auto others = static_cast<std::size_t>(ranks - 1);
   return std::clamp(kRowsBytes / kDepth / others, kLeastChunkBytes, kChunkBytes);

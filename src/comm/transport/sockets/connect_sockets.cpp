@@ -72,11 +72,12 @@ Sockets connect_all(const ConnectOptions& options, Store store, const std::stop_
 
 std::shared_ptr<Transport> connect_sockets(const ConnectOptions& options, const Store& store,
                                            const FailureCheck& check) {
-  SocketLinks::Options links{.timeout = options.timeout, .gives_notice = !options.check_collectives};
+  SocketLinks::Options links{.timeout = options.timeout};
   for (int member = 0; member < options.world_size; ++member) links.names.push_back(name_of(options, member));
   const auto connect = [=](const std::stop_token& stop) { return connect_all(options, store, stop); };
   auto sockets = run_until_failure<Sockets>(connect, check);
-  return std::make_shared<SocketTransport>(options.rank, std::move(*sockets), links);
+  return std::make_shared<SocketTransport>(options.rank, std::move(*sockets), links,
+                                           options.check_collectives);
 }
 
 }  // namespace lockstep::detail

@@ -59,7 +59,7 @@ bool any_of(const Transfers& transfers, const SocketCall& call) {
 void SocketLink::post(const SocketSend& send) {
   if (send.call) ++send.call->pending;
   if (!send_failure_.empty()) return fail(send.call, send_failure_);
-  if (!gives_notice_ || send.is_notice) return enqueue(send);
+  if (!send.awaits_notice) return enqueue(send);
   auto& waiting = unposted_[send.stream];
   waiting.push_back(send);
   if (auto& notices = notices_[send.stream]; !notices.empty()) note_notice();
@@ -71,7 +71,7 @@ void SocketLink::post(std::uint32_t stream, const SocketReceive& receive) {
   ++receive.call->pending;
   if (!receive_failure_.empty()) return fail(receive.call, receive_failure_);
   posted_[stream].push_back(receive);
-  if (gives_notice_)
+  if (receive.gives_notice)
     enqueue({.stream = stream, .bytes = receive.bytes, .is_urgent = true, .is_notice = true});
   if (is_parked_ && next_.stream == stream) begin_to_receive();
 }

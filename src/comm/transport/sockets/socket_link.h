@@ -2,9 +2,8 @@
 //
 // A frame is a transfer: a header, then its bytes, which go straight from the sender's memory to the place
 // that the receiver has posted for them. Where nothing is posted yet, the rest of the connection waits in the
-// system's buffers: the ranks have agreed on what they do, and so it soon will be. Ranks that do not agree
-// beforehand say what they have posted, and nothing is sent before that: otherwise a collective that one of
-// them has begun early could hold up a message behind it that the other one waits for first.
+// system's buffers: that is for ranks that have agreed on what they do, so that it soon will be. Other
+// transfers wait for a notice that the other rank has posted theirs.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +34,7 @@ struct SocketSend {
   std::size_t bytes = 0;
   SocketCall* call = nullptr;  ///< null: of no call
   bool is_urgent = false;      ///< goes before others of other streams
+  bool awaits_notice = false;  ///< is sent when the other rank has posted it; as the receive that it meets
   bool is_notice = false;      ///< says that `bytes` bytes may be sent in `stream`
 };
 
@@ -43,15 +43,14 @@ struct SocketReceive {
   std::size_t bytes = 0;
   SocketCall* call = nullptr;
   int number = -1;
+  bool gives_notice = false;
 };
 
 /// Not thread-safe. None of its functions blocks.
 class LOCKSTEP_API SocketLink {
  public:
-  /// Takes over a connected, non-blocking socket; `peer`, such as "rank 2", is for errors. With
-  /// `gives_notice` nothing is sent that the other rank has not posted.
-  SocketLink(UniqueFd socket, std::string peer, bool gives_notice)
-      : socket_(std::move(socket)), peer_(std::move(peer)), gives_notice_(gives_notice) {}
+  /// Takes over a connected, non-blocking socket; `peer`, such as "rank 2", is for errors.
+  SocketLink(UniqueFd socket, std::string peer) : socket_(std::move(socket)), peer_(std::move(peer)) {}
 
   int fd() const { return socket_.get(); }
   const std::string& peer() const { return peer_; }
@@ -102,7 +101,6 @@ class LOCKSTEP_API SocketLink {
 
   UniqueFd socket_;
   std::string peer_;
-  bool gives_notice_;
 
   // Sending.
   std::deque<SocketSend> urgent_, ordinary_;                  // may be sent

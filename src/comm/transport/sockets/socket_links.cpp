@@ -48,9 +48,7 @@ SocketLinks::SocketLinks(std::vector<UniqueFd> sockets, const Options& options)
   for (std::size_t rank = 0; rank < sockets.size(); ++rank) {
     auto& socket = sockets[rank];
     if (socket) descriptors_.push_back(socket.get());
-    links_.push_back(
-        socket ? std::make_unique<SocketLink>(std::move(socket), options.names[rank], options.gives_notice)
-               : nullptr);
+    links_.push_back(socket ? std::make_unique<SocketLink>(std::move(socket), options.names[rank]) : nullptr);
   }
   descriptors_.push_back(wake_.get());
   polled_.resize(links_.size() + 1);

@@ -31,8 +31,7 @@ class LOCKSTEP_API SocketLinks {
  public:
   struct Options {
     std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for a transfer that does not get on
-    bool gives_notice = false;            ///< nothing is sent that the other rank has not posted
-    std::vector<std::string> names = {};  ///< of the ranks, for errors: "rank 2"
+    std::vector<std::string> names = {};                           ///< of the ranks, for errors: "rank 2"
   };
 
   /// Takes over connected, non-blocking sockets, by rank; none at the own place. Their copies are closed in

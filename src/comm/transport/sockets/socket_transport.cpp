@@ -64,12 +64,17 @@ class SocketTransport::Call final : public Transfers {
                                  .data = bytes.data(),
                                  .bytes = bytes.size(),
                                  .call = &call_,
-                                 .is_urgent = is_urgent});
+                                 .is_urgent = is_urgent,
+                                 .awaits_notice = transport_.gives_notice_of(stream)});
   }
   void post_receive(int src, std::uint32_t stream, Incoming place, int number = kUnnumbered) {
     if (place.empty()) return;
     transport_.links_.post(src, stream,
-                           {.place = place.data(), .bytes = place.size(), .call = &call_, .number = number});
+                           {.place = place.data(),
+                            .bytes = place.size(),
+                            .call = &call_,
+                            .number = number,
+                            .gives_notice = transport_.gives_notice_of(stream)});
   }
 
   int await_numbered() override {
@@ -87,8 +92,16 @@ class SocketTransport::Call final : public Transfers {
   SocketCall call_;
 };
 
-SocketTransport::SocketTransport(int rank, std::vector<UniqueFd> sockets, const SocketLinks::Options& options)
-    : Transport(rank, static_cast<int>(sockets.size())), links_(std::move(sockets), options) {}
+SocketTransport::SocketTransport(int rank, std::vector<UniqueFd> sockets, const SocketLinks::Options& options,
+                                 bool has_agreement)
+    : Transport(rank, static_cast<int>(sockets.size())),
+      links_(std::move(sockets), options),
+      has_agreement_(has_agreement) {}
+
+// Rows go out only as fast as they are folded: what waits in the system's buffers would leave the caches.
+bool SocketTransport::gives_notice_of(std::uint32_t stream) const {
+  return !has_agreement_ || stream == static_cast<std::uint32_t>(Transfers::Stream::kRows);
+}
 
 std::unique_ptr<Transfers> SocketTransport::begin_transfers() { return std::make_unique<Call>(*this); }
 

@@ -14,8 +14,12 @@ namespace lockstep::detail {
 
 class LOCKSTEP_API SocketTransport final : public Transport {
  public:
-  /// `sockets` are connected and do not block, by rank; none at the own place.
-  SocketTransport(int rank, std::vector<UniqueFd> sockets, const SocketLinks::Options& options);
+  /// `sockets` are connected and do not block, by rank; none at the own place. With `has_agreement` ranks
+  /// agree on what they do before they do it; otherwise nothing is sent that the other rank has not posted,
+  /// or a collective that one of them has begun early could hold up a message behind it that the other one
+  /// waits for first.
+  SocketTransport(int rank, std::vector<UniqueFd> sockets, const SocketLinks::Options& options,
+                  bool has_agreement = true);
 
   void exchange(std::span<const at::Tensor> to, std::span<const at::Tensor> from) override;
   void all_gather(at::Tensor output, at::Tensor input) override;
@@ -34,11 +38,13 @@ class LOCKSTEP_API SocketTransport final : public Transport {
  private:
   class Call;
 
+  bool gives_notice_of(std::uint32_t stream) const;
   void exchange_bytes(std::span<const std::span<const std::byte>> to,
                       std::span<const std::span<std::byte>> from);
   void broadcast_in_parts(std::span<std::byte> bytes, int root);
 
   SocketLinks links_;
+  bool has_agreement_;
 };
 
 /// The `connect` of its row in the table of transports.
