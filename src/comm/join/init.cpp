@@ -34,9 +34,10 @@ ErrorParts fault(const char* option, const std::string& expected, const std::str
 
 std::optional<ErrorParts> fault_of_backend(const CommOptions& options) {
   const auto* const row = detail::find_transport(options.backend);
-  if (row && row->is_built_in()) return std::nullopt;
+  const auto absence = row ? row->absence() : "";
+  if (row && absence.empty()) return std::nullopt;
   auto parts = fault("backend is not available", detail::transport_names(), options.backend);
-  if (row) parts.hint = row->hint;
+  parts.hint = absence;
   return parts;
 }
 
